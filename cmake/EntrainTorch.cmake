@@ -1,0 +1,35 @@
+# The torch wheel of the project's own .venv, as target entrain_torch, with include folders as
+# SYSTEM. Torch's own CMake package is avoided: it adds definitions and probes that an engine
+# without CUDA sources does not want.
+set(ENTRAIN_PYTHON ${CMAKE_SOURCE_DIR}/.venv/bin/python CACHE FILEPATH "Python that has torch")
+execute_process(
+  COMMAND ${ENTRAIN_PYTHON} -c "import torch, os; print(os.path.dirname(torch.__file__)); print(torch.__version__)"
+  OUTPUT_VARIABLE torch_output
+  RESULT_VARIABLE torch_result
+  OUTPUT_STRIP_TRAILING_WHITESPACE)
+if(NOT torch_result EQUAL 0)
+  message(FATAL_ERROR "ENTRAIN_ENGINE is ON, but ${ENTRAIN_PYTHON} cannot import torch. "
+                      "Run 'make setup', or configure with the 'core' preset.")
+endif()
+string(REPLACE "\n" ";" torch_output "${torch_output}")
+list(GET torch_output 0 torch_folder)
+list(GET torch_output 1 ENTRAIN_TORCH_VERSION)
+message(STATUS "torch ${ENTRAIN_TORCH_VERSION}")
+
+add_library(entrain_torch INTERFACE)
+target_include_directories(entrain_torch SYSTEM INTERFACE
+  ${torch_folder}/include ${torch_folder}/include/torch/csrc/api/include)
+target_link_directories(entrain_torch INTERFACE ${torch_folder}/lib)
+target_link_libraries(entrain_torch INTERFACE torch_cpu c10)
+if(EXISTS ${torch_folder}/lib/libtorch_cuda.so)
+  # Kept although nothing refers to it by name: loading it registers the CUDA kernels.
+  target_link_options(entrain_torch INTERFACE "LINKER:--push-state,--no-as-needed"
+                      ${torch_folder}/lib/libtorch_cuda.so "LINKER:--pop-state")
+endif()
+target_link_options(entrain_torch INTERFACE "LINKER:-rpath,${torch_folder}/lib")
+target_compile_definitions(entrain_torch INTERFACE ENTRAIN_TORCH_VERSION="${ENTRAIN_TORCH_VERSION}")
+
+file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cc "// Owner of the precompiled ATen header.\n")
+add_library(entrain_torch_pch STATIC ${CMAKE_BINARY_DIR}/torch_pch.cc)
+target_link_libraries(entrain_torch_pch PUBLIC entrain_options entrain_torch)
+target_precompile_headers(entrain_torch_pch PRIVATE <ATen/ATen.h> <torch/csrc/autograd/custom_function.h>)

@@ -1,0 +1,40 @@
+// Small text helpers for messages.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace entrain {
+
+// Joins printable values: concat("stage ", 3) == "stage 3". For engine units, which cannot use fmt
+// (torch ships another version of it).
+template <class... Args>
+std::string concat(const Args&... args) {
+  std::ostringstream out;
+  (out << ... << args);
+  return out.str();
+}
+
+// "a, b, c"
+std::string join(std::span<const std::string> values, std::string_view separator = ", ");
+
+// ", did you mean 'x'?" for the closest of `allowed` within an edit distance of a third of the
+// length, else "; allowed: a, b, c".
+std::string suggestion(std::string_view given, std::span<const std::string> allowed);
+
+// "1.23 s", "45.6 ms", "7.8 us", "9 ns"
+std::string format_duration(std::chrono::nanoseconds duration);
+// "1.5 GiB"
+std::string format_bytes(std::int64_t bytes);
+// "12,345"
+std::string format_count(std::int64_t count);
+
+// Exact split at every separator: split("a;b", ';') == {"a", "b"}; split("", ';') == {}.
+std::vector<std::string_view> split(std::string_view text, char separator);
+
+}  // namespace entrain

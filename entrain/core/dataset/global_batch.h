@@ -1,0 +1,37 @@
+// Which samples form the global batch of a step: a pure function of (seed, step).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "entrain/core/spec/sample.h"
+
+namespace entrain {
+
+// Draws without replacement within an epoch, drops the last incomplete batch, never crosses epochs.
+// Resuming needs the step number alone.
+class GlobalBatchSampler {
+ public:
+  // Throws  InvalidInput when num_samples < global_batch (with both numbers), or global_batch < 1.
+  GlobalBatchSampler(int num_samples, int global_batch, std::uint64_t seed);
+
+  // Sample indices of a step, in drawn order. The same step always gives the same batch.
+  std::vector<int> batch(std::int64_t step);
+  [[nodiscard]] std::int64_t steps_per_epoch() const { return num_samples_ / global_batch_; }
+
+ private:
+  int num_samples_;
+  int global_batch_;
+  std::uint64_t seed_;
+  std::int64_t epoch_ = -1;  // of order_
+  std::vector<int> order_;
+};
+
+// For studies on manifests smaller than four batches: draws with replacement; a sample's second and
+// later occurrence within a batch is called `id~2`, `id~3` ….
+std::vector<SampleSizes> draw_with_replacement(const std::vector<SampleSizes>& samples,
+                                               int global_batch,
+                                               std::uint64_t seed,
+                                               std::int64_t step);
+
+}  // namespace entrain

@@ -1,0 +1,50 @@
+// Pipeline schedules: (plan, assignment, costs) → Program.
+//
+// Read first: build_program(). A new schedule is one file with an order rule, one test and one line
+// in schedule.cc's registry.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "entrain/core/cost/step_costs.h"
+#include "entrain/core/spec/assignment.h"
+#include "entrain/core/spec/plan.h"
+#include "entrain/core/spec/program.h"
+
+namespace entrain {
+
+// "gpipe", "1f1b".
+std::vector<std::string> schedule_names();
+
+// Builds groups, the compute order of every lane by the named schedule's rule, then sends directly
+// after their producers, receives in the sender's order one compute operation ahead of need, and
+// the step-wide operations at the end.
+//
+// Requires  a valid assignment for this plan (validate_assignment).
+// Ensures   validate_program() holds for the result; pure function of its inputs.
+// Throws    InvalidInput for an unknown schedule (with a suggestion) or chunks.
+Program build_program(const Plan& plan,
+                      const StepAssignment& assignment,
+                      const StepCosts& costs,
+                      std::string_view schedule);
+
+// Proves a program against its plan and assignment, whatever made it:
+// - every item of the assignment lies in exactly one group of its slot, grouped by LLM slot in
+// rising
+//   order; every group runs forward once per stage on the stage's lane; backward (or both halves,
+//   input before weight) exactly once where and only where autograd would run one;
+// - every input crosses lanes by exactly one send and one receive on the right channel, receives
+// stand
+//   in the sender's order, a receive precedes its consumer;
+// - no cycle, even if every send waits for its receive to be posted;
+// - each lane's activation bytes stay within limits.bytes_per_lane at every point;
+// - reduce_gradients (more than one replica), clip_norm and optimizer_step stand once at every
+// lane's end. Throws  InvalidInput that names replica, lane and operation of the first violation.
+void validate_program(const Program& program,
+                      const Plan& plan,
+                      const StepAssignment& assignment,
+                      const StepCosts& costs);
+
+}  // namespace entrain

@@ -1,0 +1,88 @@
+// One step's assignment: which work runs in which slot of which replica.
+//
+// In memory samples are indices into the step's global batch; ids appear in JSON only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "entrain/core/base/json.h"
+#include "entrain/core/spec/model.h"
+#include "entrain/core/spec/sample.h"
+
+namespace entrain {
+
+// The unit that is placed: a segment in an encoder slot, a sample (or a token range of it) in an
+// LLM slot.
+struct WorkItem {
+  int sample = 0;                // index into the global batch
+  int segment = -1;              // encoder modules: index of the segment; LLM: -1
+  std::int64_t token_begin = 0;  // LLM chunk [token_begin, token_end)
+  std::int64_t token_end = -1;   // -1: the whole sample
+  [[nodiscard]] bool is_chunk() const { return token_end >= 0; }
+  bool operator==(const WorkItem&) const = default;
+};
+
+using Slot = std::vector<WorkItem>;     // in packing order
+using ModuleSlots = std::vector<Slot>;  // [slot]
+
+struct ReplicaAssignment {
+  int num_slots = 0;                 // equal for all modules of the replica
+  std::vector<ModuleSlots> modules;  // [module][slot]; encoders first, LLM last
+  bool operator==(const ReplicaAssignment&) const = default;
+};
+
+// Forward times over all slots of all replicas, in seconds; for people, never for decisions.
+struct ModuleBalance {
+  double mean_s = 0;
+  double std_s = 0;
+  double cv = 0;  // std / mean
+  double max_over_mean = 0;
+  double floor_cv = 0;  // proven lower bound of cv for these units in this many slots
+};
+
+struct AssignmentStats {
+  std::map<std::string, ModuleBalance> modules;
+  double makespan_s = 0;
+  double lower_bound_s = 0;
+  double gap = 0;        // makespan / lower bound - 1
+  double assign_ms = 0;  // wall time; not part of the digest
+};
+
+struct StepAssignment {
+  std::string policy;
+  std::int64_t step = 0;
+  std::uint64_t seed = 0;
+  std::vector<ReplicaAssignment> replicas;
+  AssignmentStats stats;
+};
+
+// A sample whose segments of one encoder slot wait for a later LLM slot.
+struct Deferral {
+  int sample = 0;
+  int module = 0;
+  int from_slot = 0;
+  int to_slot = 0;
+  bool operator==(const Deferral&) const = default;
+};
+std::vector<Deferral> deferrals(const ReplicaAssignment& replica);
+
+// Format of design: ids, `{"sample", "segments"}` where a slot holds only some of a sample's
+// segments,
+// `{"sample", "tokens": [from, to]}` for chunks, one `deferred` entry per sample, module and slot.
+//
+// `batch` gives ids and segment counts per encoder through sample_work().
+Json to_json(const StepAssignment& assignment,
+             const ModelSpec& model,
+             std::span<const SampleSizes> batch);
+StepAssignment assignment_from_json(const Json& document,
+                                    const ModelSpec& model,
+                                    std::span<const SampleSizes> batch,
+                                    const std::string& where);
+// Over the placement alone, stats left out; equal on every machine.
+std::string digest(const StepAssignment& assignment);
+
+}  // namespace entrain

@@ -1,0 +1,91 @@
+// A multimodal model's shape: encoders with their projectors, and one LLM.
+//
+// Read first: ModelSpec. Modules are numbered: encoders in file order 0 … E-1, the LLM is module E.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "entrain/core/base/json.h"
+
+namespace entrain {
+
+enum class LayerKind : std::uint8_t {
+  kPatchEmbedding,      // layer 0 of a vision encoder: pixels of a patch → hidden
+  kAudioEmbedding,      // layer 0 of an audio encoder: two convolutions over mel frames
+  kEncoderTransformer,  // full attention within a segment
+  kProjector,           // merge and map to the LLM's width: the last layer of an encoder
+  kTokenEmbedding,      // layer 0 of the LLM
+  kDecoder,             // causal attention within a sample
+  kOutputHead,          // final norm, logits and loss at target tokens: the last layer of the LLM
+};
+std::string_view name_of(LayerKind kind);  // "patch_embedding", "decoder", …
+
+enum class Modality : std::uint8_t { kVision, kAudio };
+std::string_view name_of(Modality modality);  // "vision", "audio"
+
+struct EncoderSpec {
+  std::string name;  // module name, e.g. "vision"; unique, not "llm"
+  Modality modality = Modality::kVision;
+  int num_layers = 0;    // transformer layers, >= 1; the module has num_layers + 2 layers
+  int hidden = 0;        // divisible by num_heads; hidden / num_heads divisible by 4
+  int num_heads = 0;     // >= 1
+  int intermediate = 0;  // width of the gated MLP, >= 1
+  // Vision: sides become multiples of patch_size * merge_size, pixels stay in [min_pixels,
+  // max_pixels] (Qwen's smart_resize); merge_size² patches make one LLM token.
+  int patch_size = 14;
+  int merge_size = 2;
+  std::int64_t min_pixels = 56 * 56;
+  std::int64_t max_pixels = 28 * 28 * 1280;
+  double frames_per_second = 2.0;  // video sampling; two frames make one temporal patch and segment
+  int default_frame_width = 640;   // pixels, for videos whose size is unknown
+  int default_frame_height = 360;
+  // Audio: 100 mel frames a second, halved by the second convolution.
+  double window_seconds = 30.0;   // length of a segment
+  bool pad_windows = false;       // true: every window is as long as a full one
+  bool frozen = false;            // embedding and transformer layers take no weight gradient
+  bool projector_frozen = false;  // the last layer likewise
+};
+
+struct LlmSpec {
+  int num_layers = 0;  // decoder layers, >= 1; the module has num_layers + 2 layers
+  int hidden = 0;
+  int num_heads = 0;
+  int num_kv_heads = 0;  // divides num_heads
+  int head_dim = 0;      // even; 0 in a file means hidden / num_heads
+  int intermediate = 0;
+  int vocab_size = 0;  // >= 1
+  double rope_theta = 10000.0;
+  std::int64_t max_tokens = 8192;  // longest sample, modality features included
+  bool frozen = false;
+};
+
+struct ModelSpec {
+  std::string name;
+  std::vector<EncoderSpec> encoders;  // may be empty: a text-only model
+  LlmSpec llm;
+
+  [[nodiscard]] int num_modules() const { return static_cast<int>(encoders.size()) + 1; }
+  [[nodiscard]] int llm_module() const { return static_cast<int>(encoders.size()); }
+};
+
+// Layers of a module from input to output: embedding, transformers, projector or head.
+int num_layers(const ModelSpec& model, int module);
+LayerKind layer_kind(const ModelSpec& model, int module, int layer);
+bool layer_trainable(const ModelSpec& model, int module, int layer);
+// Trainable parameters included, counted from shapes.
+std::int64_t layer_parameters(const ModelSpec& model, int module, int layer);
+std::string module_name(const ModelSpec& model, int module);  // encoder's name or "llm"
+
+// File: `name`, one table per encoder (`[vision]` with `modality`, default by its name), `[llm]`.
+// Throws  InvalidInput with file, key path, what was given and what is allowed.
+ModelSpec read_model(const std::filesystem::path& path);
+ModelSpec model_from_json(const Json& document, const std::string& where);
+Json to_json(const ModelSpec& model);
+void validate(const ModelSpec& model, const std::string& where);
+std::string digest(const ModelSpec& model);
+
+}  // namespace entrain

@@ -1,0 +1,56 @@
+// Measured or analytic layer costs: T = a·attention_pairs + b·tokens + c, in nanoseconds.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "entrain/core/base/json.h"
+#include "entrain/core/spec/cluster.h"
+#include "entrain/core/spec/model.h"
+
+namespace entrain {
+
+// c is paid once per launch (an operation on a packed microbatch), a and b per unit of work. For
+// the output head `tokens` are target tokens. All >= 0.
+struct CostCurve {
+  double per_pair_ns = 0;
+  double per_token_ns = 0;
+  double per_launch_ns = 0;
+  double fit_error = 0;  // largest relative error over the measured points; 0 for analytic
+};
+
+struct LayerProfile {
+  std::string module;
+  LayerKind kind = LayerKind::kDecoder;
+  int tensor_parallel = 1;
+  CostCurve forward;
+  CostCurve backward_input;
+  CostCurve backward_weight;
+  double activation_bytes_per_token = 0;  // kept from forward to backward
+  double output_bytes_per_token = 0;      // of the stage's message, per token of the module
+};
+
+struct Profile {
+  std::string device;
+  std::string dtype = "float32";
+  std::string source;        // "measured" or "analytic"
+  std::string model_digest;  // of the ModelSpec it was made for, freezing left out
+  std::string command;       // how it was made
+  int threads = 1;
+  std::vector<LayerProfile> layers;
+  LinkSpec link;                       // between neighbouring lanes
+  double reduce_bytes_per_second = 0;  // all-reduce over replicas; 0 = infinite
+  double optimizer_ns_per_parameter = 0;
+};
+
+// Throws  InvalidInput when a layer kind of `model` has no entry.
+const LayerProfile& find_layer(const Profile& profile, const std::string& module, LayerKind kind);
+
+Profile read_profile(const std::filesystem::path& path);
+Profile profile_from_json(const Json& document, const std::string& where);
+Json to_json(const Profile& profile);
+void validate(const Profile& profile, const ModelSpec& model, const std::string& where);
+
+}  // namespace entrain

@@ -1,0 +1,107 @@
+// The operation graph of one step: per lane the operations in the order in which they run.
+//
+// Read first: Program. A schedule builds it, validate_program() proves it, the engine executes it,
+// the simulator replays it. Everything is keyed by (replica, module, stage, slot, group).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "entrain/core/spec/assignment.h"
+#include "entrain/core/spec/plan.h"
+
+namespace entrain {
+
+enum class OperationKind : std::uint8_t {
+  kForward,
+  kBackward,        // input and weight gradients together
+  kBackwardInput,   // split backward: input gradient
+  kBackwardWeight,  // split backward: weight gradient
+  kSend,
+  kReceive,
+  kReduceGradients,  // sum of the lane's gradients over replicas
+  kClipNorm,         // global norm: a barrier over all lanes of all replicas
+  kOptimizerStep,
+  kGatherParameters,  // sharded optimizer
+  kSyncTied,          // tied embeddings
+};
+std::string_view name_of(OperationKind kind);  // "forward", "backward_input", …
+
+// Names one microbatch's pass through one stage: the key of operations and messages (the replica is
+// implied by where it stands).
+struct UnitKey {
+  int module = -1;
+  int stage = -1;
+  int slot = -1;
+  int group = -1;
+  auto operator<=>(const UnitKey&) const = default;
+};
+
+// Forward, backward …: `unit` says what runs. Send and receive: `unit` is the forward operation
+// whose output (or output gradient) travels. Step-wide operations: all fields of `unit` are -1.
+struct Operation {
+  OperationKind kind = OperationKind::kForward;
+  UnitKey unit;
+  int channel = -1;  // send, receive: index into ReplicaProgram::channels
+  bool operator==(const Operation&) const = default;
+};
+
+// A first-in-first-out connection between two lanes for one edge of the stage graph and one
+// direction.
+struct Channel {
+  int source_lane = 0;
+  int target_lane = 0;
+  StageRef producer;  // stage whose forward output travels, or whose output gradient comes back
+  StageRef consumer;  // the stage after it: same module, or the LLM's first stage
+  bool gradient =
+      false;  // false: activation producer → consumer; true: gradient consumer → producer
+  bool operator==(const Channel&) const = default;
+};
+
+// What runs as one autograd graph: neighbouring parts of an encoder slot, or an LLM slot.
+struct Group {
+  std::vector<WorkItem> items;  // packing order; encoder groups: by LLM slot, then assignment order
+  std::vector<int> llm_slots;   // slots served, rising; an LLM group's own slot
+  std::vector<int> part_sizes;  // items per entry of llm_slots
+  // Whether the group takes part in backward at each stage of its module: something trainable lies
+  // at this stage or nearer the input. [stage]
+  std::vector<char> takes_backward;
+  bool operator==(const Group&) const = default;
+};
+
+struct ReplicaProgram {
+  std::vector<std::vector<std::vector<Group>>>
+      groups;  // [module][slot][group]; empty slots have none
+  std::vector<Channel> channels;
+  std::vector<std::vector<Operation>> lanes;  // [lane][position]
+};
+
+struct Program {
+  std::string schedule;
+  std::vector<std::vector<StageRef>> lanes;  // stages per lane, from the plan
+  std::vector<int> num_stages;               // [module]
+  std::vector<ReplicaProgram> replicas;
+
+  [[nodiscard]] int llm_module() const { return static_cast<int>(num_stages.size()) - 1; }
+  [[nodiscard]] int num_lanes() const { return static_cast<int>(lanes.size()); }
+};
+
+const Group& group_of(const ReplicaProgram& replica, const UnitKey& unit);
+
+// Units whose forward output `unit`'s forward consumes: the stage before, or for the LLM's first
+// stage every encoder group (last stage) that serves its slot, by module, slot, group.
+std::vector<UnitKey> forward_inputs(const Program& program, int replica, const UnitKey& unit);
+
+// Units whose backward `unit`'s backward waits for: the stage after (same slot and group), or for
+// an encoder's last stage the LLM's first-stage groups of every slot it serves. Empty for the LLM's
+// last stage.
+std::vector<UnitKey> backward_inputs(const Program& program, int replica, const UnitKey& unit);
+
+// "forward vision 1 slot 3 group 0"
+std::string to_string(const Program& program, const Operation& operation);
+
+Json to_json(const Program& program);
+
+}  // namespace entrain

@@ -1,0 +1,49 @@
+// Sizes of one training sample: everything the planner and the assigner ever know about it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace entrain {
+
+struct ImageSize {
+  int width = 0;   // pixels, >= 1
+  int height = 0;  // pixels, >= 1
+  bool operator==(const ImageSize&) const = default;
+};
+
+// Where a sample's members lie in a tar shard, so that one pread brings it.
+struct SampleLocation {
+  std::string shard;  // path as given to `entrain index`, relative to the index file if possible
+  std::int64_t offset = 0;  // byte offset of the first member's tar header
+  std::int64_t bytes = 0;   // up to the end of the last member's padded content
+  bool operator==(const SampleLocation&) const = default;
+};
+
+struct VideoSize {
+  double seconds = 0;
+  std::optional<std::int64_t> frames;  // at source rate
+  std::optional<ImageSize> size;
+  bool operator==(const VideoSize&) const = default;
+};
+
+struct SampleSizes {
+  std::string id;                     // unique in its index
+  std::vector<ImageSize> images;      // in reading order
+  std::vector<double> audio_seconds;  // one entry a clip
+  std::vector<VideoSize> videos;
+  std::int64_t prompt_chars = 0;    // Unicode code points without loss
+  std::int64_t response_chars = 0;  // with loss
+  std::int64_t prompt_tokens_estimate = 0;
+  std::int64_t response_tokens_estimate = 0;
+  // Exact text tokens under the index's tokenizer and template; modality features not counted.
+  // Present in an index made from real data; training refuses samples without them.
+  std::optional<std::int64_t> prompt_tokens;    // tokens without loss, template included
+  std::optional<std::int64_t> response_tokens;  // tokens with loss, end-of-sequence included
+  std::optional<SampleLocation> location;
+  bool operator==(const SampleSizes&) const = default;
+};
+
+}  // namespace entrain

@@ -1,0 +1,68 @@
+// Communication between ranks: what the executor sees, whatever carries it.
+//
+// Read first: Comm. ThreadComm (thread_comm.h) connects ranks that are threads of one process.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+namespace entrain::engine {
+
+// Names one ordered connection between two ranks; equal on both sides.
+struct ChannelKey {
+  int source = 0;
+  int target = 0;
+  int channel = 0;  // Program channel index: one per edge and direction
+  auto operator<=>(const ChannelKey&) const = default;
+};
+
+// A receive that was posted; wait() gives the tensor.
+class PendingReceive {
+ public:
+  virtual ~PendingReceive() = default;
+  // Throws  SystemFailure at the deadline, or with the first error of the failed rank after an
+  // abort.
+  virtual at::Tensor wait() = 0;
+  virtual bool ready() = 0;
+};
+
+// One rank's view of the communicator. All calls but abort() come from the rank's own thread.
+//
+// Every blocking call has the communicator's deadline. After abort() every waiting and later call
+// of every rank throws SystemFailure with the first reason.
+class Comm {
+ public:
+  virtual ~Comm() = default;
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int size() const = 0;
+
+  // Does not block. Messages of a channel arrive in the order sent. `tag` only checks: a receive
+  // with another tag throws InternalError naming both. The tensor must not change afterwards.
+  virtual void send(const ChannelKey& channel, std::uint64_t tag, const at::Tensor& tensor) = 0;
+  // Receives stand in the sender's order per channel. `shape` and dtype are known from the plan and
+  // checked.
+  virtual std::unique_ptr<PendingReceive> post_receive(const ChannelKey& channel,
+                                                       std::uint64_t tag,
+                                                       std::vector<std::int64_t> shape,
+                                                       at::ScalarType dtype) = 0;
+
+  // Collectives over `group` (ranks in rising order, this rank among them); every member calls them
+  // in the same order. Sums run in rank order, so results are bitwise equal on all ranks and in all
+  // runs.
+  virtual void all_reduce_sum(at::Tensor& tensor, const std::vector<int>& group) = 0;
+  // input: [n * group size] → [n], the slice of this rank.
+  virtual at::Tensor reduce_scatter_sum(const at::Tensor& input, const std::vector<int>& group) = 0;
+  virtual at::Tensor all_gather(const at::Tensor& input, const std::vector<int>& group) = 0;
+  virtual void broadcast(at::Tensor& tensor, int root, const std::vector<int>& group) = 0;
+  virtual void barrier(const std::vector<int>& group) = 0;
+
+  // Ends the communicator for all ranks; the first reason wins. May come from any thread.
+  virtual void abort(const std::string& reason) = 0;
+};
+
+}  // namespace entrain::engine
