@@ -1,0 +1,30 @@
+// What a rank needs of a step's samples: patches of images, token ids of texts.
+//
+// Read first: StepData. The reader behind it decodes ahead in the order of need (read_ahead.h).
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/ATen.h>
+
+#include "entrain/core/dataset/text.h"
+
+namespace entrain::engine {
+
+struct SegmentData {
+  at::Tensor patches;     // [rows·columns, 3·patch_size²] float32, in the order of SegmentGrid
+  std::int64_t rows = 0;  // patches
+  std::int64_t columns = 0;  // patches
+};
+
+// One step's data on one rank. Samples are indices into the step's global batch.
+class StepData {
+ public:
+  virtual ~StepData() = default;
+  // Blocks until decoded. Each segment is asked for once; its memory is released to the caller.
+  // Throws  InvalidInput or SystemFailure naming sample and shard.
+  virtual SegmentData segment(int module, int sample, int segment) = 0;
+  virtual const TokenizedSample& text(int sample) = 0;
+};
+
+}  // namespace entrain::engine

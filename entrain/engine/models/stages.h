@@ -1,0 +1,107 @@
+// The runnable part of a module on one lane: consecutive layers with their parameters.
+//
+// Read first: EncoderStage and LlmStage. Inputs are packed: rows of all segments (samples) one
+// after another, no padding; attention never crosses a boundary. All tensors are on the stage's
+// device.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "entrain/core/spec/model.h"
+#include "entrain/core/spec/plan.h"
+
+namespace entrain::engine {
+
+// A leaf tensor with its Hugging Face name ("visual.blocks.0.attn.qkv.weight",
+// "model.layers.0.mlp.up_proj.weight", "lm_head.weight", …). requires_grad follows the model's
+// freezing.
+struct NamedParameter {
+  std::string name;
+  at::Tensor tensor;
+};
+
+struct StageOptions {
+  std::uint64_t seed = 0;
+  at::Device device = at::kCPU;
+  at::ScalarType dtype = at::kFloat;
+};
+
+// Values drawn from (seed, name) alone, the same on every layout: normal with standard deviation
+// `deviation`; the generator is Entrain's own, so equal on every machine up to libm.
+at::Tensor initial_weight(const std::string& name,
+                          std::vector<std::int64_t> shape,
+                          double deviation,
+                          const StageOptions& options);
+
+// Patches of one segment in rows × columns; tokens run in merge blocks: each merge_size ×
+// merge_size block of patches is consecutive (row by row inside), blocks row by row.
+struct SegmentGrid {
+  std::int64_t rows = 0;     // patches, divisible by merge_size
+  std::int64_t columns = 0;  // patches, divisible by merge_size
+  [[nodiscard]] std::int64_t tokens() const { return rows * columns; }
+};
+
+class EncoderStage {
+ public:
+  // Layers [begin, end) of the encoder: 0 is the patch embedding, the last the projector.
+  // Throws  InvalidInput for an audio encoder (not yet runnable).
+  EncoderStage(const EncoderSpec& encoder,
+               int llm_hidden,
+               LayerRange layers,
+               const StageOptions& options);
+
+  // Shapes   input: [T, 3·patch_size²] on the first stage, else [T, hidden]; T = sum of grid
+  // tokens.
+  //          result: [T / merge_size², llm_hidden] on the last stage, else [T, hidden].
+  at::Tensor forward(const at::Tensor& input, std::span<const SegmentGrid> segments) const;
+
+  [[nodiscard]] const std::vector<NamedParameter>& parameters() const { return parameters_; }
+
+ private:
+  EncoderSpec encoder_;
+  LayerRange layers_;
+  int last_layer_ = 0;
+  std::vector<NamedParameter> parameters_;
+};
+
+class LlmStage {
+ public:
+  // Layers [begin, end): 0 is the token embedding, the last the output head.
+  LlmStage(const LlmSpec& llm, LayerRange layers, const StageOptions& options);
+
+  // Token embeddings with image features in their places; the first stage only.
+  //
+  // Shapes   ids: [T] int64; features: [F, hidden] or undefined when F = 0; positions: [F] int64,
+  // rising
+  //          rows of the result that features fill. result: [T, hidden].
+  at::Tensor embed(const at::Tensor& ids,
+                   const at::Tensor& features,
+                   const at::Tensor& positions) const;
+
+  // This stage's decoder layers. Shapes  hidden: [T, hidden]; lengths: [samples], summing to T.
+  at::Tensor decode(const at::Tensor& hidden, std::span<const std::int64_t> lengths) const;
+
+  // Logits at chosen rows; the last stage only. Shapes  rows: [N] int64; result: [N, vocab].
+  at::Tensor logits(const at::Tensor& hidden, const at::Tensor& rows) const;
+
+  // Sum (not mean) of the cross-entropy of `targets` at `rows`, float32 scalar; the last stage
+  // only.
+  at::Tensor loss_sum(const at::Tensor& hidden,
+                      const at::Tensor& rows,
+                      const at::Tensor& targets) const;
+
+  [[nodiscard]] const std::vector<NamedParameter>& parameters() const { return parameters_; }
+
+ private:
+  LlmSpec llm_;
+  LayerRange layers_;
+  int last_layer_ = 0;
+  std::vector<NamedParameter> parameters_;
+};
+
+}  // namespace entrain::engine

@@ -1,0 +1,83 @@
+// Runs one lane's operations of a Program: real arithmetic, real messages, one autograd graph a
+// group.
+//
+// Read first: Executor::run(). It knows nothing of policies or schedules: the Program is the order,
+// and the shapes follow from the assignment, so no rank ever asks another for a size.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "entrain/core/cost/step_costs.h"
+#include "entrain/core/spec/model.h"
+#include "entrain/core/spec/program.h"
+#include "entrain/core/spec/timeline.h"
+
+#include "entrain/engine/comm/comm.h"
+#include "entrain/engine/data/step_data.h"
+#include "entrain/engine/models/stages.h"
+
+namespace entrain::engine {
+
+struct ExecutorOptions {
+  StageOptions stage;          // seed, device, dtype
+  double clip_norm = 0;        // largest global gradient norm; 0 = no clipping
+  bool record_events = false;  // fill StepOutcome::events
+  bool paced = false;          // wait for each operation's predicted time instead of computing
+  int history = 64;            // operations kept for error messages
+};
+
+// Everything about one step that all ranks agree on.
+struct StepInputs {
+  const Program* program = nullptr;
+  const StepCosts* costs = nullptr;                      // token counts, and times when paced
+  const std::vector<std::string>* sample_ids = nullptr;  // [sample], for error messages
+  std::int64_t step = 0;
+  std::int64_t target_tokens = 0;               // of the whole step, all replicas; >= 1
+  StepData* data = nullptr;                     // may be null when paced
+  std::chrono::steady_clock::time_point start;  // common origin of measured times
+};
+
+struct StepOutcome {
+  double loss_sum = 0;  // cross-entropy summed over this lane's targets; 0 off the last LLM stage
+  double gradient_norm = 0;  // global, before clipping; the same on all ranks
+  std::vector<TimelineEvent> events;
+  LaneUsage usage;
+};
+
+class Executor {
+ public:
+  // Builds the lane's stages. `comm.rank()` must be replica · num_lanes + lane.
+  Executor(const ModelSpec& model,
+           const Plan& plan,
+           int replica,
+           int lane,
+           Comm& comm,
+           const ExecutorOptions& options);
+  ~Executor();
+
+  // Runs the step. `optimizer_step` is called at the Program's optimizer_step operation, with
+  // gradients reduced over replicas and already clipped in place; it may be empty. Gradients are
+  // zeroed at the start of a step.
+  //
+  // Throws  SystemFailure naming rank, operation, sample ids and the last operations; a failure of
+  // this
+  //         rank aborts the communicator first, so that every other rank stops as well.
+  StepOutcome run(const StepInputs& inputs, const std::function<void()>& optimizer_step);
+
+  // Forward operations only, without gradients: the sum of losses of this lane's targets.
+  double evaluate(const StepInputs& inputs);
+
+  // All parameters of the lane's stages, frozen ones included, in layer order.
+  [[nodiscard]] std::vector<NamedParameter> parameters() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace entrain::engine
