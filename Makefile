@@ -1,0 +1,51 @@
+# The front door. Each target does the set-up it needs; a second run does none again.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+JOBS ?= $(shell nproc)
+CORE_READY := .venv/.entrain-core-ready
+ENGINE_READY := .venv/.entrain-engine-ready
+ENTRAIN := build/release/entrain/cli/entrain
+
+.PHONY: help setup build demo test core-test check format bench clean
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(CORE_READY): tools/setup.sh tools/requirements.txt
+	@tools/setup.sh --core
+
+$(ENGINE_READY): tools/setup.sh tools/requirements.txt
+	@tools/setup.sh
+
+setup: $(ENGINE_READY) ## install what is missing: distribution packages, .venv, torch
+
+build: $(ENGINE_READY) ## build everything into build/release
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(JOBS)
+
+demo: $(ENGINE_READY) ## draw charts, train a small VLM on 4 ranks, evaluate it (about 5 minutes)
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target entrain
+	@tools/demo/run.sh
+
+test: build ## build and run every test
+	@ctest --preset release -j 1
+
+core-test: $(CORE_READY) ## the torch-free core: build and tests
+	@cmake --preset core >/dev/null
+	@cmake --build --preset core -j $(JOBS)
+	@ctest --preset core -j $(JOBS)
+
+check: $(ENGINE_READY) ## what CI checks beside the tests: format, lint, warnings, sanitizers
+	@tools/check.sh
+
+format: $(CORE_READY) ## rewrite sources in the house format
+	@git ls-files '*.h' '*.cc' | xargs clang-format-14 -i
+	@.venv/bin/ruff format --quiet --line-length 100 tools tests benchmarks
+	@.venv/bin/ruff check --quiet --line-length 100 --fix tools tests benchmarks
+
+bench: build ## micro benchmarks and the scenarios of benchmarks/
+	@for program in build/release/benchmarks/*_benchmark; do $$program; done
+
+clean: ## remove build trees (not .venv)
+	@rm -rf build

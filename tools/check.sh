@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# What CI checks beside the tests: format, lint, include table, warnings as errors, core under address
+# and undefined-behaviour sanitizers, ThreadComm and executor under the thread sanitizer.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+jobs=${JOBS:-$(nproc)}
+
+echo "check: format"
+git ls-files '*.h' '*.cc' | xargs clang-format-14 --dry-run --Werror
+.venv/bin/ruff format --quiet --check --line-length 100 tools tests benchmarks
+.venv/bin/ruff check --quiet --line-length 100 tools tests benchmarks
+
+echo "check: core under asan and ubsan, warnings as errors"
+cmake --preset asan >/dev/null
+cmake --build --preset asan -j "$jobs"
+ctest --preset asan -j "$jobs"
+
+echo "check: ThreadComm and executor under tsan, engine warnings as errors"
+cmake --preset tsan >/dev/null
+cmake --build --preset tsan -j "$jobs" --target entrain entrain_comm_test entrain_pipeline_test
+TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp halt_on_error=1" \
+  ctest --preset tsan -R '^engine/(comm|pipeline)$'
+echo "check: all passed"

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Makes a fresh Debian 12 ready to build Entrain (written to work on Ubuntu 24.04 too; untested there).
+#
+# Usage: tools/setup.sh [--core]
+#   --core   only what the torch-free core needs: no torch in .venv
+#
+# As root, missing distribution packages are installed; otherwise the exact command is printed and the
+# exit status is 3. Then .venv is made with torch 2.13.0, unless a usable torch (>= 2.11) is there.
+#   ENTRAIN_PIP_INDEX   another package index for pip, for those who want a CPU-only torch
+#   ENTRAIN_PYTHON      the interpreter for .venv (default: python3)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=(g++ cmake ninja-build ccache make git python3 python3-venv clang-format-14
+  libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libarchive-dev libjpeg-dev libpng-dev
+  zlib1g-dev libxxhash-dev libgtest-dev libbenchmark-dev)
+
+missing=()
+for package in "${packages[@]}"; do
+  if ! dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed'; then
+    missing+=("$package")
+  fi
+done
+if ((${#missing[@]} > 0)); then
+  if [[ $(id -u) -ne 0 ]]; then
+    echo "Distribution packages are missing. Install them with:" >&2
+    echo "  sudo apt-get install --no-install-recommends ${missing[*]}" >&2
+    echo "then run this again." >&2
+    exit 3
+  fi
+  echo "setup: installing ${missing[*]}"
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+python=${ENTRAIN_PYTHON:-python3}
+if [[ ! -x .venv/bin/python ]]; then
+  echo "setup: creating .venv with $($python --version)"
+  "$python" -m venv .venv
+fi
+pip=(.venv/bin/python -m pip install --quiet --disable-pip-version-check)
+if [[ -n ${ENTRAIN_PIP_INDEX:-} ]]; then
+  pip+=(--index-url "$ENTRAIN_PIP_INDEX")
+fi
+
+echo "setup: Python tools"
+"${pip[@]}" -r tools/requirements.txt
+if [[ ${1:-} != --core ]]; then
+  if .venv/bin/python - <<'PY' 2>/dev/null
+import torch
+version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+raise SystemExit(0 if version >= (2, 11) else 1)
+PY
+  then
+    echo "setup: torch $(.venv/bin/python -c 'import torch; print(torch.__version__)') is there"
+  else
+    echo "setup: installing torch 2.13.0 (this downloads once)"
+    "${pip[@]}" torch==2.13.0
+  fi
+  touch .venv/.entrain-engine-ready
+fi
+touch .venv/.entrain-core-ready
