@@ -1,10 +1,16 @@
 // The byte-level tokenizer and the chat template: from a sample's texts to token ids.
 //
-// Layout: <bos> <user> (<image_start> feature… <image_end>)* prompt bytes <assistant> response
-// bytes <eos> Loss falls on response bytes and <eos>. Feature positions hold kImageToken.
+// Layout: <bos> <user> (<image_start> feature… <image_end>)* prompt <assistant> response <eos>,
+// where prompt and response are their UTF-8 bytes. Loss falls on the response and <eos>; feature
+// positions hold kImageToken.
+//
+// A prompt that is too long is cut from its front (the words next to the answer stay). The index
+// carries the cut: its prompt_tokens are then fewer than prompt_tokens() of the whole text, and
+// cut_prompt() repeats the cut from that number alone.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,19 +33,39 @@ struct SampleText {
 
 struct TokenizedSample {
   std::vector<std::int64_t> ids;  // [llm_tokens]
-  std::int64_t target_begin =
-      0;  // first position with loss as a target; the rest of ids follows it
+  // First position whose token is a target (predicted with loss); all later ones are targets too.
+  std::int64_t target_begin = 0;
   std::vector<std::int64_t> feature_begin;  // [segment] first feature position of each image
 };
 
-// Texts of a WebDataset JSON member: question/answer, prompt/response or caption (empty prompt).
-// Throws  InvalidInput naming `where`.
+// Texts of a WebDataset JSON member: question/answer, else prompt/response, else caption (its
+// prompt is empty). Other keys are left alone.
+//
+// Throws  InvalidInput naming `where`: no JSON object, none of these keys, half of a pair, a value
+//         that is no string.
 SampleText sample_text(std::string_view json, const std::string& where);
+
+// Unicode code points of UTF-8 text.
+std::int64_t count_characters(std::string_view text);
 
 // Tokens without loss (template and image marks included, features not) and tokens with loss.
 std::int64_t prompt_tokens(const SampleText& text, int num_images);
 std::int64_t response_tokens(const SampleText& text);
 
+// Shortest cut from the prompt's front, at a code point, that leaves at most `limit` prompt tokens;
+// the text's prompt_tokens() tells how many are left. nullopt when the template alone is longer.
+std::optional<SampleText> fit_prompt(SampleText text, int num_images, std::int64_t limit);
+
+// Cuts the prompt from its front so that prompt_tokens() is exactly `tokens`.
+//
+// Throws  InvalidInput naming `where` when the text has fewer prompt tokens, or `tokens` is less
+//         than the template needs: the index does not fit the text.
+SampleText cut_prompt(SampleText text,
+                      int num_images,
+                      std::int64_t tokens,
+                      const std::string& where);
+
+// Requires  every feature count >= 1.
 TokenizedSample tokenize(const SampleText& text,
                          const std::vector<std::int64_t>& features_per_image);
 

@@ -1,0 +1,165 @@
+#include "entrain/core/dataset/text.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/digest.h"
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/json.h"
+
+namespace entrain {
+namespace {
+
+struct KeyPair {
+  const char* prompt;  // nullptr: there is none
+  const char* response;
+};
+constexpr std::array<KeyPair, 3> kTextKeys = {
+    KeyPair{"question", "answer"}, KeyPair{"prompt", "response"}, KeyPair{nullptr, "caption"}};
+
+std::string text_value(const Json& document, const char* key, const std::string& where) {
+  const auto found = document.find(key);
+  if (found == document.end()) {
+    throw InvalidInput(fmt::format("{}: key '{}' is missing beside its partner", where, key));
+  }
+  if (!found->is_string()) {
+    throw InvalidInput(
+        fmt::format("{}: '{}' is of type {}; a string is needed", where, key, found->type_name()));
+  }
+  return found->get<std::string>();
+}
+
+bool is_continuation(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
+}
+
+std::int64_t template_tokens(int num_images) {
+  return 3 + 2 * static_cast<std::int64_t>(num_images);  // bos, user, assistant; image marks
+}
+
+void append_bytes(std::vector<std::int64_t>& ids, std::string_view text) {
+  for (const char byte : text) {
+    ids.push_back(static_cast<unsigned char>(byte));
+  }
+}
+
+}  // namespace
+
+SampleText sample_text(std::string_view json, const std::string& where) {
+  const Json document = parse_json(json, where);
+  if (!document.is_object()) {
+    throw InvalidInput(
+        fmt::format("{}: a JSON object is needed, given {}", where, document.type_name()));
+  }
+  for (const KeyPair& keys : kTextKeys) {
+    const bool has_prompt = keys.prompt != nullptr && document.contains(keys.prompt);
+    if (has_prompt || document.contains(keys.response)) {
+      SampleText text;
+      if (keys.prompt != nullptr) {
+        text.prompt = text_value(document, keys.prompt, where);
+      }
+      text.response = text_value(document, keys.response, where);
+      return text;
+    }
+  }
+  throw InvalidInput(fmt::format(
+      "{}: no text; needed is question and answer, prompt and response, or caption", where));
+}
+
+std::int64_t count_characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char byte) { return !is_continuation(byte); });
+}
+
+std::int64_t prompt_tokens(const SampleText& text, int num_images) {
+  return template_tokens(num_images) + static_cast<std::int64_t>(text.prompt.size());
+}
+
+std::int64_t response_tokens(const SampleText& text) {
+  return static_cast<std::int64_t>(text.response.size()) + 1;
+}
+
+std::optional<SampleText> fit_prompt(SampleText text, int num_images, std::int64_t limit) {
+  const std::int64_t excess = prompt_tokens(text, num_images) - limit;
+  if (excess <= 0) {
+    return text;
+  }
+  if (std::cmp_greater(excess, text.prompt.size())) {
+    return std::nullopt;
+  }
+  auto cut = static_cast<std::size_t>(excess);
+  while (cut < text.prompt.size() && is_continuation(text.prompt[cut])) {
+    ++cut;
+  }
+  text.prompt.erase(0, cut);
+  return text;
+}
+
+SampleText cut_prompt(SampleText text,
+                      int num_images,
+                      std::int64_t tokens,
+                      const std::string& where) {
+  const std::int64_t whole = prompt_tokens(text, num_images);
+  const std::int64_t least = template_tokens(num_images);
+  if (tokens > whole || tokens < least) {
+    throw InvalidInput(
+        fmt::format("{}: the index says {} prompt tokens, the text and its {} image(s) have {} "
+                    "(at least {} after cutting); make the index anew",
+                    where,
+                    tokens,
+                    num_images,
+                    whole,
+                    least));
+  }
+  text.prompt.erase(0, static_cast<std::size_t>(whole - tokens));
+  return text;
+}
+
+TokenizedSample tokenize(const SampleText& text,
+                         const std::vector<std::int64_t>& features_per_image) {
+  const auto num_images = static_cast<int>(features_per_image.size());
+  TokenizedSample sample;
+  std::int64_t length = prompt_tokens(text, num_images) + response_tokens(text);
+  for (const std::int64_t features : features_per_image) {
+    ENTRAIN_INVARIANT(features >= 1, "an image without features");
+    length += features;
+  }
+  sample.ids.reserve(static_cast<std::size_t>(length));
+  sample.ids = {kBosToken, kUserToken};
+  for (const std::int64_t features : features_per_image) {
+    sample.ids.push_back(kImageStartToken);
+    sample.feature_begin.push_back(static_cast<std::int64_t>(sample.ids.size()));
+    sample.ids.insert(sample.ids.end(), static_cast<std::size_t>(features), kImageToken);
+    sample.ids.push_back(kImageEndToken);
+  }
+  append_bytes(sample.ids, text.prompt);
+  sample.ids.push_back(kAssistantToken);
+  sample.target_begin = static_cast<std::int64_t>(sample.ids.size());
+  append_bytes(sample.ids, text.response);
+  sample.ids.push_back(kEosToken);
+  ENTRAIN_INVARIANT(std::cmp_equal(sample.ids.size(), length), "token count off its formula");
+  return sample;
+}
+
+std::string detokenize(const std::vector<std::int64_t>& ids) {
+  std::string text;
+  for (const std::int64_t id : ids) {
+    if (id >= 0 && id < 256) {
+      text.push_back(static_cast<char>(static_cast<unsigned char>(id)));
+    }
+  }
+  return text;
+}
+
+std::string text_digest() {
+  // The tokens of one sample that shows every part of the layout.
+  const TokenizedSample probe = tokenize({"a question, à", "an answer"}, {1, 2});
+  return digest_of(fmt::format("byte-chat vocabulary {} targets from {} ids {}",
+                               kVocabSize,
+                               probe.target_begin,
+                               fmt::join(probe.ids, " ")));
+}
+
+}  // namespace entrain
