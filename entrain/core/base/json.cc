@@ -16,10 +16,18 @@ namespace {
 
 Json from_toml(const toml::node& node, const std::string& where) {
   if (const toml::table* table = node.as_table()) {
-    Json object = Json::object();
+    // toml++ sorts keys by name; the file's order is that of their positions.
+    std::vector<std::pair<const toml::key*, const toml::node*>> entries;
     for (const auto& [key, value] : *table) {
-      const std::string name(key.str());
-      object[name] = from_toml(value, where + "." + name);
+      entries.emplace_back(&key, &value);
+    }
+    std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+      return a.first->source().begin < b.first->source().begin;
+    });
+    Json object = Json::object();
+    for (const auto& [key, value] : entries) {
+      const std::string name(key->str());
+      object[name] = from_toml(*value, where + "." + name);
     }
     return object;
   }
@@ -145,6 +153,18 @@ void set_by_path(Json& document, std::string_view assignment) {
   *node = std::move(value);
 }
 
+std::vector<std::pair<const Json*, std::string>> elements_of(const Json& value,
+                                                             const std::string& where) {
+  if (!value.is_array()) {
+    fail_type(value, where, "a list");
+  }
+  std::vector<std::pair<const Json*, std::string>> elements;
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    elements.emplace_back(&value[i], fmt::format("{}[{}]", where, i));
+  }
+  return elements;
+}
+
 ObjectReader::ObjectReader(const Json& object, std::string where)
     : object_(&object), where_(std::move(where)) {
   if (!object.is_object()) {
@@ -175,18 +195,11 @@ ObjectReader ObjectReader::object(const std::string& key) {
 }
 
 std::vector<std::pair<const Json*, std::string>> ObjectReader::array(const std::string& key) {
-  std::vector<std::pair<const Json*, std::string>> elements;
   const Json* value = find(key);
   if (value == nullptr) {
-    return elements;
+    return {};
   }
-  if (!value->is_array()) {
-    fail_type(*value, where(key), "a list");
-  }
-  for (std::size_t i = 0; i < value->size(); ++i) {
-    elements.emplace_back(&(*value)[i], fmt::format("{}[{}]", where(key), i));
-  }
-  return elements;
+  return elements_of(*value, where(key));
 }
 
 std::string ObjectReader::where(const std::string& key) const {

@@ -26,8 +26,8 @@ using Json = nlohmann::ordered_json;
 Json read_json_file(const std::filesystem::path& path);
 Json parse_json(std::string_view text, const std::string& where);
 
-// TOML as the same tree: tables → objects, integers, floats, booleans, strings, arrays; dates are
-// refused.
+// TOML as the same tree: tables → objects with their keys in file order, integers, floats,
+// booleans, strings, arrays; dates are refused.
 Json read_toml_file(const std::filesystem::path& path);
 Json parse_toml(std::string_view text, const std::string& where);
 
@@ -36,6 +36,11 @@ Json parse_toml(std::string_view text, const std::string& where);
 //
 // Throws  InvalidInput when `assignment` has no '=' or a part of the path is not a table.
 void set_by_path(Json& document, std::string_view assignment);
+
+// Elements of a list, each with its own `where` ("file: path[3]").
+// Throws  InvalidInput when `value` is not a list.
+std::vector<std::pair<const Json*, std::string>> elements_of(const Json& value,
+                                                             const std::string& where);
 
 // Reads one JSON object key by key and refuses what was not asked for.
 class ObjectReader {

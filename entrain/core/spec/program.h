@@ -83,6 +83,7 @@ struct Program {
   std::vector<std::vector<StageRef>> lanes;  // stages per lane, from the plan
   std::vector<int> num_stages;               // [module]
   std::vector<ReplicaProgram> replicas;
+  std::vector<std::string> module_names;  // [module], for messages; may be empty
 
   [[nodiscard]] int llm_module() const { return static_cast<int>(num_stages.size()) - 1; }
   [[nodiscard]] int num_lanes() const { return static_cast<int>(lanes.size()); }
@@ -99,9 +100,10 @@ std::vector<UnitKey> forward_inputs(const Program& program, int replica, const U
 // last stage.
 std::vector<UnitKey> backward_inputs(const Program& program, int replica, const UnitKey& unit);
 
-// "forward vision 1 slot 3 group 0"
+// "forward vision 1 slot 3 group 0"; sends and receives add " channel 2".
 std::string to_string(const Program& program, const Operation& operation);
 
+// For people and for diffs: groups with sample indices, channels, and operations in words.
 Json to_json(const Program& program);
 
 }  // namespace entrain

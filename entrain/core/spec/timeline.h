@@ -30,7 +30,7 @@ struct Timeline {
   std::vector<TimelineEvent> events;          // empty unless asked for
 };
 
-// Idle share of all lanes within the makespan, in [0, 1].
+// Idle share of all lanes within the makespan, in [0, 1]; 0 for an empty timeline.
 double bubble_fraction(const Timeline& timeline);
 
 }  // namespace entrain
