@@ -1,0 +1,87 @@
+// Everything `entrain train` needs, from one TOML file and `--set path=value`.
+//
+// Read first: RunConfig. Paths are relative to the working directory. The resolved form is saved
+// with the run as config.json and reads back unchanged.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "entrain/core/base/json.h"
+#include "entrain/core/spec/model.h"
+
+namespace entrain::engine {
+
+struct DataConfig {                   // [data]
+  std::string train;                  // index file of the training samples
+  std::string validation;             // index file, or empty for none
+  int global_batch = 0;               // samples per step over all replicas, >= 1
+  std::int64_t read_ahead_mib = 256;  // decoded images kept ahead per rank, >= 1
+};
+
+struct PlanConfig {   // [plan]
+  std::string file;   // plan JSON; when given, only policy and schedule may be overridden
+  int replicas = 1;   // >= 1
+  int num_slots = 8;  // default microbatches per replica, >= 1
+  std::map<std::string, int> stages;  // [plan.stages] lanes per module, each >= 1; 1 where absent
+  bool single_lane = false;           // all stages on one lane
+  std::string policy = "entrain";
+  std::string schedule = "1f1b";
+  std::string profile;                  // profile JSON; empty: analytic "cpu-2core"
+  int max_deferral = -1;                // slots; -1 = any
+  int evaluations = 400;                // of the `entrain` policy per step, >= 0
+  std::int64_t bytes_per_lane_mib = 0;  // activation memory; 0 = no limit
+};
+
+struct OptimizerConfig {        // [optimizer]
+  double learning_rate = 1e-3;  // peak, > 0
+  double final_fraction = 0.1;  // of the peak, reached at the last step, in [0, 1]
+  int warmup_steps = 20;        // linear, >= 0
+  double weight_decay = 0.01;   // on matrices only, >= 0
+  double beta1 = 0.9;           // in [0, 1)
+  double beta2 = 0.95;          // in [0, 1)
+  double epsilon = 1e-8;        // > 0
+  double clip_norm = 1.0;       // global gradient norm; 0 = no clipping
+};
+
+struct ValidationConfig {  // [validation]
+  int every = 0;           // steps between validations; 0 = only at the end
+  int samples = 128;       // from the head of the validation index, >= 1
+};
+
+struct ExecutionConfig {          // [execution]
+  bool paced = false;             // wait for predicted times instead of computing
+  double deadline_seconds = 120;  // of every blocking call between ranks, > 0
+  int trace_step = 3;  // step whose predicted and measured timelines are written; -1 = none
+};
+
+struct RunConfig {
+  std::string output;      // run folder
+  std::int64_t steps = 0;  // >= 1
+  std::uint64_t seed = 0;
+  std::string model_file;           // `model = "model.toml"`
+  std::vector<std::string> freeze;  // module names; "projector" freezes every encoder's last layer
+  DataConfig data;
+  PlanConfig plan;
+  OptimizerConfig optimizer;
+  ValidationConfig validation;
+  ExecutionConfig execution;
+};
+
+// Throws  InvalidInput with file, key path, what was given and what is allowed; unknown keys with a
+//         suggestion. `overrides` are `path.to.key=value` texts, applied before checking.
+RunConfig read_run_config(const std::filesystem::path& path,
+                          const std::vector<std::string>& overrides);
+RunConfig run_config_from_json(const Json& document, const std::string& where);
+Json to_json(const RunConfig& config);
+
+// The model file with `freeze` applied: a module named there takes no weight gradients.
+ModelSpec run_model(const RunConfig& config);
+
+// Linear warm-up, then cosine to final_fraction; step counts from 0.
+double learning_rate_at(const OptimizerConfig& config, std::int64_t step, std::int64_t steps);
+
+}  // namespace entrain::engine

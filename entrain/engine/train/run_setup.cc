@@ -1,0 +1,222 @@
+#include "entrain/engine/train/run_setup.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/cost/analytic.h"
+#include "entrain/core/dataset/global_batch.h"
+#include "entrain/core/dataset/text.h"
+#include "entrain/core/schedule/schedule.h"
+#include "entrain/core/simulator/simulator.h"
+
+namespace entrain::engine {
+namespace {
+
+Plan make_plan(const RunConfig& config, const ModelSpec& model) {
+  Plan plan;
+  if (!config.plan.file.empty()) {
+    plan = read_plan(config.plan.file, model);
+  } else {
+    std::vector<int> stages;
+    for (int module = 0; module < model.num_modules(); ++module) {
+      const auto entry = config.plan.stages.find(module_name(model, module));
+      stages.push_back(entry == config.plan.stages.end() ? 1 : entry->second);
+    }
+    for (const auto& [name, count] : config.plan.stages) {
+      bool known = false;
+      std::vector<std::string> names;
+      for (int module = 0; module < model.num_modules(); ++module) {
+        names.push_back(module_name(model, module));
+        known = known || names.back() == name;
+      }
+      if (!known) {
+        throw InvalidInput(
+            concat("plan.stages: the model has no module '", name, "'", suggestion(name, names)));
+      }
+    }
+    plan = even_plan(model, stages, config.plan.replicas, config.plan.num_slots);
+    if (config.plan.single_lane) {
+      std::vector<StageRef> all;
+      for (const auto& lane : plan.lanes) {
+        all.insert(all.end(), lane.begin(), lane.end());
+      }
+      plan.lanes = {all};
+    }
+    plan.limits.max_deferral = config.plan.max_deferral;
+    plan.limits.evaluations = config.plan.evaluations;
+    plan.limits.bytes_per_lane = config.plan.bytes_per_lane_mib << 20U;
+  }
+  plan.policy = config.plan.policy;
+  plan.schedule = config.plan.schedule;
+  validate(plan, model, config.plan.file.empty() ? "plan" : config.plan.file);
+  for (const ModulePlan& module : plan.modules) {
+    if (module.tensor_parallel != 1 || module.context_parallel != 1) {
+      throw InvalidInput(concat("plan: module '",
+                                module.name,
+                                "' asks for tensor_parallel ",
+                                module.tensor_parallel,
+                                " and context_parallel ",
+                                module.context_parallel,
+                                "; this engine runs 1 and 1"));
+    }
+  }
+  const auto check_name = [](const char* what, const std::string& name, auto names) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      throw InvalidInput(concat("plan: unknown ", what, " '", name, "'", suggestion(name, names)));
+    }
+  };
+  check_name("policy", plan.policy, policy_names());
+  check_name("schedule", plan.schedule, schedule_names());
+  return plan;
+}
+
+void fill_step(const RunSetup& setup,
+               const DataSet& data,
+               const Plan& plan,
+               const std::string& policy,
+               PreparedStep& prepared) {
+  std::vector<SampleWork> work;
+  for (const int sample : prepared.batch) {
+    work.push_back(data.work[static_cast<std::size_t>(sample)]);
+    prepared.sample_ids.push_back(data.index.samples[static_cast<std::size_t>(sample)].id);
+    prepared.target_tokens += work.back().target_tokens;
+    prepared.llm_tokens += work.back().llm_tokens;
+    for (const auto& segments : work.back().segments) {
+      for (const SegmentWork& segment : segments) {
+        prepared.encoder_tokens += segment.tokens;
+      }
+    }
+  }
+  prepared.costs = step_costs(setup.model, plan, setup.profile, work);
+  AssignRequest request;
+  request.plan = &plan;
+  request.costs = &prepared.costs;
+  request.step = prepared.step;
+  request.seed = setup.config.seed;
+  prepared.assignment = assign(policy, request);
+  validate_assignment(prepared.assignment, plan, prepared.costs);
+  prepared.program = build_program(plan, prepared.assignment, prepared.costs, plan.schedule);
+  validate_program(prepared.program, plan, prepared.assignment, prepared.costs);
+  prepared.predicted = simulate(prepared.program, prepared.costs);
+}
+
+}  // namespace
+
+DataSet load_data_set(const std::string& path, const ModelSpec& model) {
+  DataSet data;
+  data.index = read_index(path);
+  if (data.index.text_digest.empty()) {
+    throw InvalidInput(
+        concat("index '",
+               path,
+               "' holds estimated lengths; training needs exact ones: make it from the "
+               "data with `entrain index`"));
+  }
+  if (data.index.text_digest != text_digest()) {
+    throw InvalidInput(concat("index '",
+                              path,
+                              "' was made with another tokenizer or template (digest ",
+                              data.index.text_digest,
+                              ", this program has ",
+                              text_digest(),
+                              "): make it again with `entrain index`"));
+  }
+  data.work.reserve(data.index.samples.size());
+  for (const SampleSizes& sample : data.index.samples) {
+    if (!sample.location.has_value() || !sample.prompt_tokens.has_value()) {
+      throw InvalidInput(
+          concat("index '", path, "': sample '", sample.id, "' has no shard or no exact length"));
+    }
+    if (!sample.audio_seconds.empty() || !sample.videos.empty()) {
+      throw InvalidInput(concat("index '",
+                                path,
+                                "': sample '",
+                                sample.id,
+                                "' has audio or video; this engine reads images"));
+    }
+    data.work.push_back(sample_work(model, sample));
+    if (data.work.back().llm_tokens > model.llm.max_tokens) {
+      throw InvalidInput(concat("index '",
+                                path,
+                                "': sample '",
+                                sample.id,
+                                "' has ",
+                                data.work.back().llm_tokens,
+                                " tokens; the model takes up to llm.max_tokens = ",
+                                model.llm.max_tokens,
+                                " (see `entrain index --too-long`)"));
+    }
+  }
+  return data;
+}
+
+RunSetup prepare_run(const RunConfig& config) {
+  RunSetup setup;
+  setup.config = config;
+  setup.model = run_model(config);
+  if (setup.model.llm.vocab_size < kVocabSize) {
+    throw InvalidInput(concat("model: llm.vocab_size ",
+                              setup.model.llm.vocab_size,
+                              " is too small; the byte tokenizer needs ",
+                              kVocabSize));
+  }
+  setup.plan = make_plan(config, setup.model);
+  setup.profile = config.plan.profile.empty()
+                      ? analytic_profile(setup.model, device_model("cpu-2core"))
+                      : read_profile(config.plan.profile);
+  validate(setup.profile,
+           setup.model,
+           config.plan.profile.empty() ? "analytic profile" : config.plan.profile);
+  setup.train = load_data_set(config.data.train, setup.model);
+  const auto num_samples = static_cast<int>(setup.train.index.samples.size());
+  const int least = std::max(config.data.global_batch, setup.plan.replicas);
+  if (num_samples < least || config.data.global_batch < setup.plan.replicas) {
+    throw InvalidInput(concat("data: '",
+                              config.data.train,
+                              "' has ",
+                              num_samples,
+                              " samples, data.global_batch is ",
+                              config.data.global_batch,
+                              " and the plan has ",
+                              setup.plan.replicas,
+                              " replicas; needed: samples >= global_batch >= replicas"));
+  }
+  if (!config.data.validation.empty()) {
+    setup.validation = load_data_set(config.data.validation, setup.model);
+  }
+  return setup;
+}
+
+PreparedStep prepare_step(const RunSetup& setup, std::int64_t step) {
+  PreparedStep prepared;
+  prepared.step = step;
+  GlobalBatchSampler sampler(static_cast<int>(setup.train.index.samples.size()),
+                             setup.config.data.global_batch,
+                             setup.config.seed);
+  prepared.batch = sampler.batch(step);
+  fill_step(setup, setup.train, setup.plan, setup.plan.policy, prepared);
+  return prepared;
+}
+
+std::vector<PreparedStep> prepare_validation(const RunSetup& setup) {
+  std::vector<PreparedStep> steps;
+  const int available = static_cast<int>(setup.validation.index.samples.size());
+  const int wanted = std::min(available, setup.config.validation.samples);
+  const int per_step = std::max(setup.config.data.global_batch, setup.plan.replicas);
+  for (int begin = 0; begin < wanted; begin += per_step) {
+    PreparedStep prepared;
+    prepared.step = static_cast<std::int64_t>(steps.size());
+    prepared.batch.resize(static_cast<std::size_t>(std::min(per_step, wanted - begin)));
+    if (static_cast<int>(prepared.batch.size()) < setup.plan.replicas) {
+      break;  // too few left to give every replica one
+    }
+    std::iota(prepared.batch.begin(), prepared.batch.end(), begin);
+    fill_step(setup, setup.validation, setup.plan, "sequential", prepared);
+    steps.push_back(std::move(prepared));
+  }
+  return steps;
+}
+
+}  // namespace entrain::engine

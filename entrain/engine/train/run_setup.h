@@ -1,0 +1,65 @@
+// Everything that stays fixed during a run: model, data, plan and costs, checked against each
+// other.
+//
+// Read first: prepare_run(). After it, nothing about the run can be wrong for a reason the caller
+// could have known before the first step.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "entrain/core/assigner/assigner.h"
+#include "entrain/core/cost/step_costs.h"
+#include "entrain/core/dataset/index.h"
+#include "entrain/core/spec/plan.h"
+#include "entrain/core/spec/profile.h"
+#include "entrain/core/spec/timeline.h"
+
+#include "entrain/engine/train/run_config.h"
+
+namespace entrain::engine {
+
+// An index with the work of every sample under the run's model.
+struct DataSet {
+  Index index;
+  std::vector<SampleWork> work;  // [sample]
+};
+
+// Throws  InvalidInput when the index holds estimates only, was made with another tokenizer or
+// template,
+//         holds a sample longer than the model's max_tokens, or media the engine cannot read.
+DataSet load_data_set(const std::string& path, const ModelSpec& model);
+
+struct RunSetup {
+  RunConfig config;
+  ModelSpec model;
+  Plan plan;
+  Profile profile;
+  DataSet train;
+  DataSet validation;  // empty without one
+};
+
+RunSetup prepare_run(const RunConfig& config);
+
+// One step as every rank sees it.
+struct PreparedStep {
+  std::int64_t step = 0;
+  std::vector<int> batch;  // sample indices in the data set, in drawn order
+  std::vector<std::string> sample_ids;
+  StepCosts costs;
+  StepAssignment assignment;
+  Program program;
+  std::int64_t target_tokens = 0;  // with loss, over all replicas
+  std::int64_t llm_tokens = 0;
+  std::int64_t encoder_tokens = 0;
+  Timeline predicted;  // without events
+};
+
+// Pure function of (setup, step): the global batch, its assignment and its program, validated.
+PreparedStep prepare_step(const RunSetup& setup, std::int64_t step);
+
+// Validation batches: consecutive samples in index order, policy `sequential`.
+std::vector<PreparedStep> prepare_validation(const RunSetup& setup);
+
+}  // namespace entrain::engine
