@@ -153,6 +153,10 @@ void set_by_path(Json& document, std::string_view assignment) {
   *node = std::move(value);
 }
 
+std::string key_path(const std::string& where, const std::string& key) {
+  return where + (where.find(": ") == std::string::npos ? ": " : ".") + key;
+}
+
 std::vector<std::pair<const Json*, std::string>> elements_of(const Json& value,
                                                              const std::string& where) {
   if (!value.is_array()) {
@@ -203,8 +207,7 @@ std::vector<std::pair<const Json*, std::string>> ObjectReader::array(const std::
 }
 
 std::string ObjectReader::where(const std::string& key) const {
-  // The first separator stands between the file and the path, later ones within the path.
-  return where_ + (where_.find(": ") == std::string::npos ? ": " : ".") + key;
+  return key_path(where_, key);
 }
 
 void ObjectReader::fail(const std::string& key, const std::string& message) const {

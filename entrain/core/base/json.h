@@ -37,6 +37,9 @@ Json parse_toml(std::string_view text, const std::string& where);
 // Throws  InvalidInput when `assignment` has no '=' or a part of the path is not a table.
 void set_by_path(Json& document, std::string_view assignment);
 
+// "file" + "key" → "file: key"; "file: table" + "key" → "file: table.key".
+std::string key_path(const std::string& where, const std::string& key);
+
 // Elements of a list, each with its own `where` ("file: path[3]").
 // Throws  InvalidInput when `value` is not a list.
 std::vector<std::pair<const Json*, std::string>> elements_of(const Json& value,
