@@ -76,16 +76,21 @@ struct ModelSpec {
 int num_layers(const ModelSpec& model, int module);
 LayerKind layer_kind(const ModelSpec& model, int module, int layer);
 bool layer_trainable(const ModelSpec& model, int module, int layer);
-// Trainable parameters included, counted from shapes.
+// All parameters of the layer, frozen or not. RMSNorm and SwiGLU everywhere; projections without
+// biases but for the projector's two matrices and the audio convolutions; output head not tied.
 std::int64_t layer_parameters(const ModelSpec& model, int module, int layer);
 std::string module_name(const ModelSpec& model, int module);  // encoder's name or "llm"
 
-// File: `name`, one table per encoder (`[vision]` with `modality`, default by its name), `[llm]`.
+// File: `name`, `[llm]`, and one table per encoder, called by the module's name; its key `modality`
+// may be left out where that name is `vision` or `audio`. Other keys are the fields above.
 // Throws  InvalidInput with file, key path, what was given and what is allowed.
 ModelSpec read_model(const std::filesystem::path& path);
 ModelSpec model_from_json(const Json& document, const std::string& where);
 Json to_json(const ModelSpec& model);
 void validate(const ModelSpec& model, const std::string& where);
 std::string digest(const ModelSpec& model);
+// Over what shapes the layers alone: name, freezing, pixel, window and length limits left out, so
+// that a profile stays valid when they change.
+std::string shape_digest(const ModelSpec& model);
 
 }  // namespace entrain

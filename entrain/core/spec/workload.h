@@ -14,9 +14,12 @@
 namespace entrain {
 
 // Height and width in pixels after Qwen's smart_resize: both sides rounded (halves to even) to
-// multiples of `factor`, then scaled so that min_pixels <= height * width <= max_pixels.
+// multiples of `factor`, then, where height * width leaves [min_pixels, max_pixels], scaled by one
+// factor and cut down or filled up to multiples. A very narrow image keeps one multiple a side and
+// may exceed max_pixels.
 //
-// Throws  InvalidInput when a side is below 1 or the aspect ratio exceeds 200.
+// Requires  factor >= 1; 1 <= min_pixels <= max_pixels.
+// Throws  InvalidInput when a side is below 1 or above 2^24 or the aspect ratio exceeds 200.
 // Source  Qwen2-VL image processor; golden values in workload_test.cc.
 ImageSize smart_resize(ImageSize image,
                        int factor,
@@ -39,8 +42,17 @@ struct SampleWork {
   bool operator==(const SampleWork&) const = default;
 };
 
-// Uses exact text tokens where present, estimates otherwise. Modalities that the model has no
-// encoder for are left out (their text remains). A vision encoder takes images first, then videos.
+// Text: exact tokens where both counts are present, estimates otherwise.
+// Image: one segment; tokens = patches after smart_resize; merge_size² of them make an LLM token.
+// Video: frames = ⌈seconds · frames_per_second⌉; two make a segment (⌈frames / 2⌉ of them), which
+//        has the patches of one frame. The source's own frame count is not used.
+// Audio: mel frames = ⌈100 · seconds⌉, cut into windows of ⌈100 · window_seconds⌉; the second
+//        convolution (stride 2, padding 1) leaves ⌈frames / 2⌉ of a window: its tokens. With
+//        pad_windows every window has the tokens of a full one. LLM tokens = ⌊real tokens / 2⌋,
+//        real meaning without padding: 30 s are 3,000 mel frames, 1,500 tokens, 750 LLM tokens.
+// Products within 1e-12 of a whole number count as whole (1.1 s are 110 mel frames). Modalities
+// that the model has no encoder for are left out (their text remains). A vision encoder takes
+// images first, then videos.
 //
 // Throws  InvalidInput naming the sample when a size is impossible.
 SampleWork sample_work(const ModelSpec& model, const SampleSizes& sizes);

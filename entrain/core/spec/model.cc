@@ -1,0 +1,399 @@
+#include "entrain/core/spec/model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/digest.h"
+#include "entrain/core/base/text.h"
+
+namespace entrain {
+namespace {
+
+constexpr const char* kLlmName = "llm";
+// Products of widths stay far within 64 bits.
+constexpr std::int64_t kMostLayers = 10'000;
+constexpr std::int64_t kGreatestWidth = 1 << 20;
+constexpr std::int64_t kGreatestVocabulary = 1 << 26;
+constexpr std::int64_t kMostPixels = std::int64_t{1} << 40;
+constexpr std::int64_t kLongestSample = std::int64_t{1} << 30;
+
+const EncoderSpec& encoder_of(const ModelSpec& model, int module) {
+  ENTRAIN_INVARIANT(module >= 0 && module < model.llm_module(),
+                    fmt::format("module {} is not an encoder", module));
+  return model.encoders[static_cast<std::size_t>(module)];
+}
+
+Modality modality_from(const std::string& name, const std::string& where) {
+  if (name == "vision") {
+    return Modality::kVision;
+  }
+  if (name == "audio") {
+    return Modality::kAudio;
+  }
+  throw InvalidInput(
+      fmt::format("{}: '{}' is not a modality; allowed: vision, audio", where, name));
+}
+
+EncoderSpec read_encoder(const std::string& name, const Json& document, const std::string& where) {
+  ObjectReader reader(document, where);
+  EncoderSpec encoder;
+  encoder.name = name;
+  if (reader.has("modality")) {
+    encoder.modality =
+        modality_from(reader.required<std::string>("modality"), reader.where("modality"));
+  } else if (name == "vision" || name == "audio") {
+    encoder.modality = modality_from(name, where);
+  } else {
+    const std::vector<std::string> usual = {"vision", "audio", kLlmName, "name"};
+    const std::string hint = suggestion(name, usual);
+    reader.fail("modality",
+                "missing; an encoder that is not called vision or audio needs one" +
+                    (hint.starts_with(",") ? hint : std::string()));
+  }
+  encoder.num_layers = reader.required<int>("num_layers");
+  encoder.hidden = reader.required<int>("hidden");
+  encoder.num_heads = reader.required<int>("num_heads");
+  encoder.intermediate = reader.required<int>("intermediate");
+  if (encoder.modality == Modality::kVision) {
+    encoder.patch_size = reader.optional("patch_size", encoder.patch_size);
+    encoder.merge_size = reader.optional("merge_size", encoder.merge_size);
+    encoder.min_pixels = reader.optional("min_pixels", encoder.min_pixels);
+    encoder.max_pixels = reader.optional("max_pixels", encoder.max_pixels);
+    encoder.frames_per_second = reader.optional("frames_per_second", encoder.frames_per_second);
+    encoder.default_frame_width =
+        reader.optional("default_frame_width", encoder.default_frame_width);
+    encoder.default_frame_height =
+        reader.optional("default_frame_height", encoder.default_frame_height);
+  } else {
+    encoder.window_seconds = reader.optional("window_seconds", encoder.window_seconds);
+    encoder.pad_windows = reader.optional("pad_windows", encoder.pad_windows);
+  }
+  encoder.frozen = reader.optional("frozen", encoder.frozen);
+  encoder.projector_frozen = reader.optional("projector_frozen", encoder.projector_frozen);
+  reader.finish();
+  return encoder;
+}
+
+LlmSpec read_llm(ObjectReader reader) {
+  LlmSpec llm;
+  llm.num_layers = reader.required<int>("num_layers");
+  llm.hidden = reader.required<int>("hidden");
+  llm.num_heads = reader.required<int>("num_heads");
+  llm.num_kv_heads = reader.optional("num_kv_heads", llm.num_heads);
+  llm.head_dim = reader.optional("head_dim", 0);
+  llm.intermediate = reader.required<int>("intermediate");
+  llm.vocab_size = reader.required<int>("vocab_size");
+  llm.rope_theta = reader.optional("rope_theta", llm.rope_theta);
+  llm.max_tokens = reader.optional("max_tokens", llm.max_tokens);
+  llm.frozen = reader.optional("frozen", llm.frozen);
+  reader.finish();
+  if (llm.head_dim == 0 && llm.num_heads > 0) {
+    if (llm.hidden % llm.num_heads != 0) {
+      reader.fail("head_dim",
+                  fmt::format("missing, and hidden {} is not divisible by num_heads {}",
+                              llm.hidden,
+                              llm.num_heads));
+    }
+    llm.head_dim = llm.hidden / llm.num_heads;
+  }
+  return llm;
+}
+
+Json encoder_json(const EncoderSpec& encoder) {
+  Json document = {{"modality", name_of(encoder.modality)},
+                   {"num_layers", encoder.num_layers},
+                   {"hidden", encoder.hidden},
+                   {"num_heads", encoder.num_heads},
+                   {"intermediate", encoder.intermediate}};
+  if (encoder.modality == Modality::kVision) {
+    document["patch_size"] = encoder.patch_size;
+    document["merge_size"] = encoder.merge_size;
+    document["min_pixels"] = encoder.min_pixels;
+    document["max_pixels"] = encoder.max_pixels;
+    document["frames_per_second"] = encoder.frames_per_second;
+    document["default_frame_width"] = encoder.default_frame_width;
+    document["default_frame_height"] = encoder.default_frame_height;
+  } else {
+    document["window_seconds"] = encoder.window_seconds;
+    document["pad_windows"] = encoder.pad_windows;
+  }
+  document["frozen"] = encoder.frozen;
+  document["projector_frozen"] = encoder.projector_frozen;
+  return document;
+}
+
+class Checker {
+ public:
+  explicit Checker(std::string where) : where_(std::move(where)) {}
+
+  void range(const char* key, std::int64_t value, std::int64_t least, std::int64_t most) const {
+    if (value < least || value > most) {
+      fail(key, fmt::format("{} given; allowed: {} to {}", value, least, most));
+    }
+  }
+  void range(const char* key, double value, double above, double most) const {
+    if (!(value > above && value <= most)) {
+      fail(key, fmt::format("{} given; allowed: above {}, up to {}", value, above, most));
+    }
+  }
+  void divisible(const char* key, int value, const char* divisor_name, int divisor) const {
+    if (value % divisor != 0) {
+      fail(key, fmt::format("{} is not divisible by {} {}", value, divisor_name, divisor));
+    }
+  }
+  [[noreturn]] void fail(const char* key, const std::string& message) const {
+    throw InvalidInput(fmt::format("{}: {}", key_path(where_, key), message));
+  }
+
+ private:
+  std::string where_;
+};
+
+// Names become table keys, CSV columns and parameter prefixes.
+void check_name(const EncoderSpec& encoder, const std::string& where) {
+  const std::string& name = encoder.name;
+  const bool plain = !name.empty() && name.front() >= 'a' && name.front() <= 'z' &&
+                     std::all_of(name.begin(), name.end(), [](char c) {
+                       return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+                     });
+  static const std::vector<std::string> kReserved = {
+      kLlmName, "name", "makespan_s", "lower_bound_s", "gap", "assign_ms"};
+  if (!plain || std::find(kReserved.begin(), kReserved.end(), name) != kReserved.end()) {
+    throw InvalidInput(fmt::format(
+        "{}: '{}' cannot name an encoder; lower-case letters, digits and underscores are allowed, "
+        "but not {}",
+        where,
+        name,
+        join(kReserved)));
+  }
+}
+
+void validate_encoder(const EncoderSpec& encoder, const std::string& where) {
+  const Checker check(where);
+  check.range("num_layers", encoder.num_layers, 1, kMostLayers);
+  check.range("hidden", encoder.hidden, 1, kGreatestWidth);
+  check.range("num_heads", encoder.num_heads, 1, encoder.hidden);
+  check.range("intermediate", encoder.intermediate, 1, kGreatestWidth);
+  check.divisible("hidden", encoder.hidden, "num_heads", encoder.num_heads);
+  if (encoder.hidden / encoder.num_heads % 4 != 0) {
+    check.fail("hidden",
+               fmt::format("hidden / num_heads is {}; a multiple of 4 is needed for rotary "
+                           "positions in two dimensions",
+                           encoder.hidden / encoder.num_heads));
+  }
+  if (encoder.modality == Modality::kVision) {
+    check.range("patch_size", encoder.patch_size, 1, 1024);
+    check.range("merge_size", encoder.merge_size, 1, 64);
+    const std::int64_t side = std::int64_t{encoder.patch_size} * encoder.merge_size;
+    check.range("max_pixels", encoder.max_pixels, side * side, kMostPixels);
+    check.range("min_pixels", encoder.min_pixels, 1, encoder.max_pixels);
+    check.range("frames_per_second", encoder.frames_per_second, 0.0, 1000.0);
+    check.range("default_frame_width", encoder.default_frame_width, 1, 1 << 16);
+    check.range("default_frame_height", encoder.default_frame_height, 1, 1 << 16);
+  } else {
+    check.range("window_seconds", encoder.window_seconds, 0.0, 86'400.0);
+  }
+}
+
+void validate_llm(const LlmSpec& llm, const std::string& where) {
+  const Checker check(where);
+  check.range("num_layers", llm.num_layers, 1, kMostLayers);
+  check.range("hidden", llm.hidden, 1, kGreatestWidth);
+  check.range("num_heads", llm.num_heads, 1, kGreatestWidth);
+  check.range("num_kv_heads", llm.num_kv_heads, 1, llm.num_heads);
+  check.divisible("num_heads", llm.num_heads, "num_kv_heads", llm.num_kv_heads);
+  check.range("head_dim", llm.head_dim, 2, kGreatestWidth);
+  check.divisible("head_dim", llm.head_dim, "the pair size of rotary positions,", 2);
+  check.range("intermediate", llm.intermediate, 1, kGreatestWidth);
+  check.range("vocab_size", llm.vocab_size, 1, kGreatestVocabulary);
+  check.range("rope_theta", llm.rope_theta, 0.0, 1e12);
+  check.range("max_tokens", llm.max_tokens, 1, kLongestSample);
+}
+
+std::int64_t encoder_parameters(const EncoderSpec& encoder, LayerKind kind, std::int64_t d) {
+  const std::int64_t h = encoder.hidden;
+  switch (kind) {
+    case LayerKind::kPatchEmbedding:
+      return 3 * std::int64_t{encoder.patch_size} * encoder.patch_size * h;
+    case LayerKind::kAudioEmbedding: {
+      constexpr std::int64_t kMelBands = 80;
+      constexpr std::int64_t kKernel = 3;
+      return kMelBands * kKernel * h + h + h * kKernel * h + h;
+    }
+    case LayerKind::kEncoderTransformer:
+      return 2 * h + 3 * h * h + h * h + 3 * h * encoder.intermediate;
+    default: {
+      // Audio merges two frames, vision merge_size² patches.
+      const std::int64_t merged = encoder.modality == Modality::kVision
+                                      ? h * encoder.merge_size * encoder.merge_size
+                                      : 2 * h;
+      return h + merged * merged + merged + merged * d + d;
+    }
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(LayerKind kind) {
+  switch (kind) {
+    case LayerKind::kPatchEmbedding:
+      return "patch_embedding";
+    case LayerKind::kAudioEmbedding:
+      return "audio_embedding";
+    case LayerKind::kEncoderTransformer:
+      return "encoder_transformer";
+    case LayerKind::kProjector:
+      return "projector";
+    case LayerKind::kTokenEmbedding:
+      return "token_embedding";
+    case LayerKind::kDecoder:
+      return "decoder";
+    case LayerKind::kOutputHead:
+      return "output_head";
+  }
+  ENTRAIN_INVARIANT(false, "unknown layer kind");
+}
+
+std::string_view name_of(Modality modality) {
+  return modality == Modality::kVision ? "vision" : "audio";
+}
+
+int num_layers(const ModelSpec& model, int module) {
+  return 2 + (module == model.llm_module() ? model.llm.num_layers
+                                           : encoder_of(model, module).num_layers);
+}
+
+LayerKind layer_kind(const ModelSpec& model, int module, int layer) {
+  const int last = num_layers(model, module) - 1;
+  ENTRAIN_INVARIANT(layer >= 0 && layer <= last,
+                    fmt::format("layer {} of module {} does not exist", layer, module));
+  if (module == model.llm_module()) {
+    return layer == 0      ? LayerKind::kTokenEmbedding
+           : layer == last ? LayerKind::kOutputHead
+                           : LayerKind::kDecoder;
+  }
+  if (layer == 0) {
+    return encoder_of(model, module).modality == Modality::kVision ? LayerKind::kPatchEmbedding
+                                                                   : LayerKind::kAudioEmbedding;
+  }
+  return layer == last ? LayerKind::kProjector : LayerKind::kEncoderTransformer;
+}
+
+bool layer_trainable(const ModelSpec& model, int module, int layer) {
+  const LayerKind kind = layer_kind(model, module, layer);
+  if (module == model.llm_module()) {
+    return !model.llm.frozen;
+  }
+  const EncoderSpec& encoder = encoder_of(model, module);
+  return kind == LayerKind::kProjector ? !encoder.projector_frozen : !encoder.frozen;
+}
+
+std::int64_t layer_parameters(const ModelSpec& model, int module, int layer) {
+  const LayerKind kind = layer_kind(model, module, layer);
+  const std::int64_t d = model.llm.hidden;
+  if (module != model.llm_module()) {
+    return encoder_parameters(encoder_of(model, module), kind, d);
+  }
+  const LlmSpec& llm = model.llm;
+  const std::int64_t vocabulary = llm.vocab_size * d;
+  if (kind == LayerKind::kTokenEmbedding) {
+    return vocabulary;
+  }
+  if (kind == LayerKind::kOutputHead) {
+    return d + vocabulary;
+  }
+  const std::int64_t query = std::int64_t{llm.num_heads} * llm.head_dim;
+  const std::int64_t key = std::int64_t{llm.num_kv_heads} * llm.head_dim;
+  return 2 * d + d * query + 2 * d * key + query * d + 3 * d * llm.intermediate;
+}
+
+std::string module_name(const ModelSpec& model, int module) {
+  return module == model.llm_module() ? kLlmName : encoder_of(model, module).name;
+}
+
+ModelSpec read_model(const std::filesystem::path& path) {
+  return model_from_json(read_toml_file(path), path.string());
+}
+
+ModelSpec model_from_json(const Json& document, const std::string& where) {
+  ObjectReader reader(document, where);
+  ModelSpec model;
+  model.name = reader.required<std::string>("name");
+  model.llm = read_llm(reader.object(kLlmName));
+  for (const auto& [key, value] : document.items()) {
+    if (key != "name" && key != kLlmName && value.is_object()) {
+      reader.has(key);
+      model.encoders.push_back(read_encoder(key, value, reader.where(key)));
+    }
+  }
+  reader.finish();
+  validate(model, where);
+  return model;
+}
+
+Json to_json(const ModelSpec& model) {
+  Json document = {{"name", model.name}};
+  for (const EncoderSpec& encoder : model.encoders) {
+    document[encoder.name] = encoder_json(encoder);
+  }
+  const LlmSpec& llm = model.llm;
+  document[kLlmName] = {{"num_layers", llm.num_layers},
+                        {"hidden", llm.hidden},
+                        {"num_heads", llm.num_heads},
+                        {"num_kv_heads", llm.num_kv_heads},
+                        {"head_dim", llm.head_dim},
+                        {"intermediate", llm.intermediate},
+                        {"vocab_size", llm.vocab_size},
+                        {"rope_theta", llm.rope_theta},
+                        {"max_tokens", llm.max_tokens},
+                        {"frozen", llm.frozen}};
+  return document;
+}
+
+void validate(const ModelSpec& model, const std::string& where) {
+  for (std::size_t i = 0; i < model.encoders.size(); ++i) {
+    const EncoderSpec& encoder = model.encoders[i];
+    check_name(encoder, where);
+    for (std::size_t j = 0; j < i; ++j) {
+      if (model.encoders[j].name == encoder.name) {
+        throw InvalidInput(fmt::format("{}: two encoders are called '{}'", where, encoder.name));
+      }
+    }
+    validate_encoder(encoder, key_path(where, encoder.name));
+  }
+  validate_llm(model.llm, key_path(where, kLlmName));
+}
+
+std::string digest(const ModelSpec& model) {
+  return digest_of(to_json(model).dump());
+}
+
+std::string shape_digest(const ModelSpec& model) {
+  static const std::vector<std::string> kShapeKeys = {"modality",
+                                                      "num_layers",
+                                                      "hidden",
+                                                      "num_heads",
+                                                      "num_kv_heads",
+                                                      "head_dim",
+                                                      "intermediate",
+                                                      "patch_size",
+                                                      "merge_size",
+                                                      "vocab_size"};
+  Json shape = Json::object();
+  const Json document = to_json(model);
+  for (const auto& [module, table] : document.items()) {
+    if (!table.is_object()) {
+      continue;
+    }
+    for (const std::string& key : kShapeKeys) {
+      if (table.contains(key)) {
+        shape[module][key] = table[key];
+      }
+    }
+  }
+  return digest_of(shape.dump());
+}
+
+}  // namespace entrain
