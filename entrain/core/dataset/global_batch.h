@@ -16,6 +16,9 @@ class GlobalBatchSampler {
   GlobalBatchSampler(int num_samples, int global_batch, std::uint64_t seed);
 
   // Sample indices of a step, in drawn order. The same step always gives the same batch.
+  //
+  // Throws  InvalidInput when step < 0.
+  // Cost    O(global_batch); O(num_samples) when the epoch is another than the call before.
   std::vector<int> batch(std::int64_t step);
   [[nodiscard]] std::int64_t steps_per_epoch() const { return num_samples_ / global_batch_; }
 
@@ -28,7 +31,9 @@ class GlobalBatchSampler {
 };
 
 // For studies on manifests smaller than four batches: draws with replacement; a sample's second and
-// later occurrence within a batch is called `id~2`, `id~3` ….
+// later occurrence within a batch is called `id~2`, `id~3` …. A pure function of its arguments.
+//
+// Throws  InvalidInput when samples is empty, global_batch < 1 or step < 0.
 std::vector<SampleSizes> draw_with_replacement(const std::vector<SampleSizes>& samples,
                                                int global_batch,
                                                std::uint64_t seed,
