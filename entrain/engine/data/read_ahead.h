@@ -1,0 +1,60 @@
+// Decodes what a rank will need, ahead of the executor, on a thread of its own.
+//
+// Read first: ReadAhead::queue(). Steps are queued in the order in which they will run; the next
+// step's images are decoded while the current step computes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "entrain/core/dataset/index.h"
+#include "entrain/core/spec/model.h"
+#include "entrain/core/spec/program.h"
+
+#include "entrain/engine/data/step_data.h"
+
+namespace entrain::engine {
+
+struct ReadAheadOptions {
+  std::int64_t memory_bytes = std::int64_t{256}
+                              << 20;  // decoded patches waiting for use, >= 1; one segment
+                                      // larger than that is still read
+  bool blank_images = false;  // every pixel white, sizes kept: what a model knows without seeing
+};
+
+struct SegmentNeed {
+  int module = 0;
+  int sample = 0;  // index into the global batch
+  int segment = 0;
+};
+
+// What one lane of one replica reads in one step.
+struct StepNeeds {
+  std::vector<int> batch;             // [sample] index into Index::samples
+  std::vector<SegmentNeed> segments;  // in the order of use
+  std::vector<int> texts;             // samples whose token ids are used
+};
+
+// Segments for a lane that hosts an encoder's first stage, in the order of its forward operations;
+// texts for a lane that hosts the LLM's first or last stage.
+StepNeeds needs_of(const Program& program, int replica, int lane, std::vector<int> batch);
+
+class ReadAhead {
+ public:
+  // Requires  `index` and `model` outlive the reader and every StepData it gave.
+  ReadAhead(const Index& index, const ModelSpec& model, const ReadAheadOptions& options);
+  ~ReadAhead();  // stops decoding at once
+  ReadAhead(const ReadAhead&) = delete;
+  ReadAhead& operator=(const ReadAhead&) = delete;
+
+  // Starts (or lines up) the decoding of a step. A decoding error is thrown by the StepData call
+  // that needs the sample, naming sample, shard and offset.
+  std::shared_ptr<StepData> queue(StepNeeds needs);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace entrain::engine
