@@ -45,9 +45,10 @@ COLOUR_OF = {
     "purple": ("a plum", "an aubergine", "lavender", "an amethyst", "a violet"),
 }
 WORDS = (
-    "apple bread chair dance eagle flute grape house igloo juice knife lemon mouse night ocean "
-    "piano queen river snake table uncle voice water yacht zebra"
-).split()
+    "apple", "bread", "chair", "dance", "eagle", "flute", "grape", "house", "igloo", "juice",
+    "knife", "lemon", "mouse", "night", "ocean", "piano", "queen", "river", "snake", "table",
+    "uncle", "voice", "water", "yacht", "zebra",
+)  # fmt: skip
 
 
 @dataclass
