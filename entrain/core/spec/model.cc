@@ -133,9 +133,9 @@ class Checker {
       fail(key, fmt::format("{} given; allowed: {} to {}", value, least, most));
     }
   }
-  void range(const char* key, double value, double above, double most) const {
-    if (!(value > above && value <= most)) {
-      fail(key, fmt::format("{} given; allowed: above {}, up to {}", value, above, most));
+  void above(const char* key, double value, double least, double most) const {
+    if (!(value > least && value <= most)) {
+      fail(key, fmt::format("{} given; allowed: above {}, up to {}", value, least, most));
     }
   }
   void divisible(const char* key, int value, const char* divisor_name, int divisor) const {
@@ -189,11 +189,11 @@ void validate_encoder(const EncoderSpec& encoder, const std::string& where) {
     const std::int64_t side = std::int64_t{encoder.patch_size} * encoder.merge_size;
     check.range("max_pixels", encoder.max_pixels, side * side, kMostPixels);
     check.range("min_pixels", encoder.min_pixels, 1, encoder.max_pixels);
-    check.range("frames_per_second", encoder.frames_per_second, 0.0, 1000.0);
+    check.above("frames_per_second", encoder.frames_per_second, 0.0, 1000.0);
     check.range("default_frame_width", encoder.default_frame_width, 1, 1 << 16);
     check.range("default_frame_height", encoder.default_frame_height, 1, 1 << 16);
   } else {
-    check.range("window_seconds", encoder.window_seconds, 0.0, 86'400.0);
+    check.above("window_seconds", encoder.window_seconds, 0.0, 86'400.0);
   }
 }
 
@@ -208,7 +208,7 @@ void validate_llm(const LlmSpec& llm, const std::string& where) {
   check.divisible("head_dim", llm.head_dim, "the pair size of rotary positions,", 2);
   check.range("intermediate", llm.intermediate, 1, kGreatestWidth);
   check.range("vocab_size", llm.vocab_size, 1, kGreatestVocabulary);
-  check.range("rope_theta", llm.rope_theta, 0.0, 1e12);
+  check.above("rope_theta", llm.rope_theta, 0.0, 1e12);
   check.range("max_tokens", llm.max_tokens, 1, kLongestSample);
 }
 

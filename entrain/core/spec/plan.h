@@ -82,6 +82,7 @@ Json to_json(const Plan& plan);
 // stage
 //         on no lane or on two, lanes that hold stages of a module out of order.
 void validate(const Plan& plan, const ModelSpec& model, const std::string& where);
+// Over what decides a run; the certificate is left out.
 std::string digest(const Plan& plan);
 
 }  // namespace entrain

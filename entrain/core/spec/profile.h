@@ -36,7 +36,7 @@ struct Profile {
   std::string device;
   std::string dtype = "float32";
   std::string source;        // "measured" or "analytic"
-  std::string model_digest;  // of the ModelSpec it was made for, freezing left out
+  std::string model_digest;  // shape_digest() of the model it was made for; may be empty
   std::string command;       // how it was made
   int threads = 1;
   std::vector<LayerProfile> layers;
@@ -51,6 +51,8 @@ const LayerProfile& find_layer(const Profile& profile, const std::string& module
 Profile read_profile(const std::filesystem::path& path);
 Profile profile_from_json(const Json& document, const std::string& where);
 Json to_json(const Profile& profile);
+// Throws  InvalidInput when the profile was made for layers of other shapes, lacks a layer kind, or
+//         holds a cost that is negative or not finite.
 void validate(const Profile& profile, const ModelSpec& model, const std::string& where);
 
 }  // namespace entrain

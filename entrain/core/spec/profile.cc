@@ -1,0 +1,226 @@
+#include "entrain/core/spec/profile.h"
+
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/text.h"
+
+namespace entrain {
+namespace {
+
+constexpr int kVersion = 1;
+constexpr std::array kLayerKinds = {LayerKind::kPatchEmbedding,
+                                    LayerKind::kAudioEmbedding,
+                                    LayerKind::kEncoderTransformer,
+                                    LayerKind::kProjector,
+                                    LayerKind::kTokenEmbedding,
+                                    LayerKind::kDecoder,
+                                    LayerKind::kOutputHead};
+
+LayerKind read_kind(ObjectReader& reader) {
+  const auto given = reader.required<std::string>("kind");
+  std::vector<std::string> names;
+  for (const LayerKind kind : kLayerKinds) {
+    if (name_of(kind) == given) {
+      return kind;
+    }
+    names.emplace_back(name_of(kind));
+  }
+  reader.fail("kind", fmt::format("'{}' is not a layer kind{}", given, suggestion(given, names)));
+}
+
+// A cost is a finite number that is not negative.
+double cost(ObjectReader& reader, const std::string& key, double fallback) {
+  const double value = reader.optional(key, fallback);
+  if (!(std::isfinite(value) && value >= 0)) {
+    reader.fail(key, fmt::format("{} given; a finite number of at least 0 is needed", value));
+  }
+  return value;
+}
+
+CostCurve read_curve(ObjectReader reader) {
+  CostCurve curve;
+  curve.per_pair_ns = cost(reader, "per_pair_ns", 0);
+  curve.per_token_ns = cost(reader, "per_token_ns", 0);
+  curve.per_launch_ns = cost(reader, "per_launch_ns", 0);
+  curve.fit_error = cost(reader, "fit_error", 0);
+  reader.finish();
+  return curve;
+}
+
+Json curve_json(const CostCurve& curve) {
+  return {{"per_pair_ns", curve.per_pair_ns},
+          {"per_token_ns", curve.per_token_ns},
+          {"per_launch_ns", curve.per_launch_ns},
+          {"fit_error", curve.fit_error}};
+}
+
+LayerProfile read_layer(ObjectReader reader) {
+  LayerProfile layer;
+  layer.module = reader.required<std::string>("module");
+  layer.kind = read_kind(reader);
+  layer.tensor_parallel = reader.optional("tensor_parallel", 1);
+  layer.forward = read_curve(reader.object("forward"));
+  layer.backward_input = read_curve(reader.object("backward_input"));
+  layer.backward_weight = read_curve(reader.object("backward_weight"));
+  layer.activation_bytes_per_token = cost(reader, "activation_bytes_per_token", 0);
+  layer.output_bytes_per_token = cost(reader, "output_bytes_per_token", 0);
+  reader.finish();
+  return layer;
+}
+
+Json layer_json(const LayerProfile& layer) {
+  return {{"module", layer.module},
+          {"kind", name_of(layer.kind)},
+          {"tensor_parallel", layer.tensor_parallel},
+          {"forward", curve_json(layer.forward)},
+          {"backward_input", curve_json(layer.backward_input)},
+          {"backward_weight", curve_json(layer.backward_weight)},
+          {"activation_bytes_per_token", layer.activation_bytes_per_token},
+          {"output_bytes_per_token", layer.output_bytes_per_token}};
+}
+
+const LayerProfile* lookup(const Profile& profile, const std::string& module, LayerKind kind) {
+  for (const LayerProfile& layer : profile.layers) {
+    if (layer.module == module && layer.kind == kind) {
+      return &layer;
+    }
+  }
+  return nullptr;
+}
+
+[[noreturn]] void fail(const std::string& where, const char* key, const std::string& message) {
+  throw InvalidInput(fmt::format("{}: {}", key_path(where, key), message));
+}
+
+void check_layer(const LayerProfile& layer, const std::string& where) {
+  const std::string name = fmt::format("{} of '{}'", name_of(layer.kind), layer.module);
+  if (layer.tensor_parallel < 1) {
+    fail(where,
+         "layers",
+         fmt::format(
+             "{}: tensor_parallel {} given; at least 1 is needed", name, layer.tensor_parallel));
+  }
+  const auto check = [&](const char* key, double value) {
+    if (!(std::isfinite(value) && value >= 0)) {
+      fail(where,
+           "layers",
+           fmt::format(
+               "{}: {} {} given; a finite number of at least 0 is needed", name, key, value));
+    }
+  };
+  for (const CostCurve* curve : {&layer.forward, &layer.backward_input, &layer.backward_weight}) {
+    check("per_pair_ns", curve->per_pair_ns);
+    check("per_token_ns", curve->per_token_ns);
+    check("per_launch_ns", curve->per_launch_ns);
+  }
+  check("activation_bytes_per_token", layer.activation_bytes_per_token);
+  check("output_bytes_per_token", layer.output_bytes_per_token);
+}
+
+}  // namespace
+
+const LayerProfile& find_layer(const Profile& profile, const std::string& module, LayerKind kind) {
+  const LayerProfile* layer = lookup(profile, module, kind);
+  if (layer == nullptr) {
+    throw InvalidInput(
+        fmt::format("the profile of '{}' has no entry for layer kind {} of module '{}'",
+                    profile.device,
+                    name_of(kind),
+                    module));
+  }
+  return *layer;
+}
+
+Profile read_profile(const std::filesystem::path& path) {
+  return profile_from_json(read_json_file(path), path.string());
+}
+
+Profile profile_from_json(const Json& document, const std::string& where) {
+  ObjectReader reader(document, where);
+  const int version = reader.required<int>("version");
+  if (version != kVersion) {
+    reader.fail("version", fmt::format("{} given; this program reads {}", version, kVersion));
+  }
+  Profile profile;
+  profile.device = reader.required<std::string>("device");
+  profile.dtype = reader.optional("dtype", profile.dtype);
+  profile.source = reader.required<std::string>("source");
+  if (profile.source != "measured" && profile.source != "analytic") {
+    reader.fail("source", fmt::format("'{}' given; allowed: measured, analytic", profile.source));
+  }
+  profile.model_digest = reader.optional("model_digest", std::string());
+  profile.command = reader.optional("command", std::string());
+  profile.threads = reader.optional("threads", profile.threads);
+  if (profile.threads < 1) {
+    reader.fail("threads", fmt::format("{} given; at least 1 is needed", profile.threads));
+  }
+  reader.at("layers");
+  for (const auto& [layer, layer_where] : reader.array("layers")) {
+    profile.layers.push_back(read_layer(ObjectReader(*layer, layer_where)));
+  }
+  if (reader.has("link")) {
+    ObjectReader link = reader.object("link");
+    const auto latency = link.optional<std::int64_t>("latency_ns", 0);
+    if (latency < 0) {
+      link.fail("latency_ns", fmt::format("{} given; at least 0 is needed", latency));
+    }
+    profile.link.latency = std::chrono::nanoseconds(latency);
+    profile.link.bytes_per_second = cost(link, "bytes_per_second", 0);
+    link.finish();
+  }
+  profile.reduce_bytes_per_second = cost(reader, "reduce_bytes_per_second", 0);
+  profile.optimizer_ns_per_parameter = cost(reader, "optimizer_ns_per_parameter", 0);
+  reader.finish();
+  return profile;
+}
+
+Json to_json(const Profile& profile) {
+  Json layers = Json::array();
+  for (const LayerProfile& layer : profile.layers) {
+    layers.push_back(layer_json(layer));
+  }
+  return {{"version", kVersion},
+          {"device", profile.device},
+          {"dtype", profile.dtype},
+          {"source", profile.source},
+          {"model_digest", profile.model_digest},
+          {"command", profile.command},
+          {"threads", profile.threads},
+          {"layers", layers},
+          {"link",
+           {{"latency_ns", profile.link.latency.count()},
+            {"bytes_per_second", profile.link.bytes_per_second}}},
+          {"reduce_bytes_per_second", profile.reduce_bytes_per_second},
+          {"optimizer_ns_per_parameter", profile.optimizer_ns_per_parameter}};
+}
+
+void validate(const Profile& profile, const ModelSpec& model, const std::string& where) {
+  if (!profile.model_digest.empty() && profile.model_digest != shape_digest(model)) {
+    fail(where,
+         "model_digest",
+         fmt::format("the profile was made for layers of other shapes than those of model '{}' "
+                     "({} given, {} needed); make a new one",
+                     model.name,
+                     profile.model_digest,
+                     shape_digest(model)));
+  }
+  for (const LayerProfile& layer : profile.layers) {
+    check_layer(layer, where);
+  }
+  for (int module = 0; module < model.num_modules(); ++module) {
+    const std::string name = module_name(model, module);
+    for (int layer = 0; layer < num_layers(model, module); ++layer) {
+      const LayerKind kind = layer_kind(model, module, layer);
+      if (lookup(profile, name, kind) == nullptr) {
+        fail(where,
+             "layers",
+             fmt::format("no entry for layer kind {} of module '{}'", name_of(kind), name));
+      }
+    }
+  }
+}
+
+}  // namespace entrain
