@@ -1,6 +1,13 @@
 // The index: sizes of every sample of a data set, one CSV row each.
 //
-// Read first: read_index() and build_index().
+// Read first: read_index() and build_index(). Columns, in any order:
+//   sample_id, n_images, image_sizes (`WxH;WxH`), prompt_chars, response_chars   needed
+//   prompt_tokens_estimate + response_tokens_estimate, or prompt_tokens + response_tokens   needed
+//   audio_seconds, video_seconds, video_frames, video_size (lists with `;`)   where there are any
+//   text_chars, text_tokens_estimate   sums, checked
+//   shard, offset, bytes   where the sample lies; shard is relative to the index's folder
+//   text_digest   tokenizer and template of prompt_tokens, the same in every row that has them
+// Other columns are kept as they are.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +33,21 @@ struct Index {
 // Reads an index or a manifest, gzip accepted.
 //
 // Throws  InvalidInput naming file, line and column: a missing needed column, a negative number,
-// text
-//         where a number belongs, as many sizes as n_images says, a duplicate id.
+//         text where a number belongs, not as many sizes as n_images says, a sum that is none, a
+//         duplicate id, two text digests; or a path that does not exist.
+// Cost    about 0.1 s for 50,000 rows.
 Index read_index(const std::filesystem::path& path);
+
+// Writes all columns; those of locations and exact lengths where a sample has them.
+//
+// Throws  SystemFailure when `path` cannot be written; no partial file is left.
 void write_index(const Index& index, const std::filesystem::path& path);
 
 // Over all columns but shard, offset and bytes.
 std::string digest(const Index& index);
+
+// The shard of a location as a path that can be opened from here.
+std::filesystem::path shard_path(const Index& index, const SampleLocation& location);
 
 enum class BadSampleRule : std::uint8_t { kRefuse, kLeaveOut, kTruncate };
 
@@ -40,29 +55,56 @@ struct IndexOptions {
   bool verify = false;             // decode every image
   std::optional<ModelSpec> model;  // needed for the length limit
   std::int64_t max_tokens = 0;  // longest LLM sequence; 0: the model's own, or no limit without one
-  BadSampleRule too_long = BadSampleRule::kRefuse;  // kTruncate cuts the prompt
-  BadSampleRule empty_response = BadSampleRule::kRefuse;
+  BadSampleRule too_long = BadSampleRule::kRefuse;  // kTruncate cuts the prompt from its front
+  BadSampleRule empty_response = BadSampleRule::kRefuse;  // kTruncate is not allowed here
 };
+
+// By rank: the smallest value that so many per cent of the values do not exceed.
+struct Percentiles {
+  std::int64_t count = 0;
+  std::int64_t total = 0;
+  std::int64_t p50 = 0;
+  std::int64_t p90 = 0;
+  std::int64_t p99 = 0;
+  std::int64_t max = 0;
+};
+// All zero for no values.
+Percentiles percentiles(std::vector<std::int64_t> values);
 
 struct IndexSummary {
   std::int64_t rows = 0;
   std::int64_t left_out = 0;
   std::int64_t truncated = 0;
-  std::map<std::string, std::int64_t> reasons;  // why rows were left out or truncated
+  std::map<std::string, std::int64_t> reasons;          // why rows were left out or truncated
+  std::map<std::string, std::int64_t> ignored_members;  // members that are no text and no image, by
+                                                        // extension
+  Percentiles text_tokens;                // per sample: prompt and response, exact where known
+  Percentiles images;                     // per sample
+  Percentiles pixels;                     // per image
+  std::optional<Percentiles> llm_tokens;  // per sample; with a model
 };
+
+// A few lines for people.
+std::string to_string(const IndexSummary& summary);
 
 struct IndexResult {
   Index index;
   IndexSummary summary;
 };
 
-// Reads WebDataset tar shards (members of a sample stand next to each other and share the name up
-// to its first dot; `NAME.json` with question/answer, prompt/response or caption; NAME.png / .jpg /
-// .jpeg, or NAME.0.png, NAME.1.png …), or merges index files. Shows progress on a terminal.
+// Makes an index of WebDataset tar shards and index files, and writes it to `output`. A folder
+// stands for the shards (*.tar) in it, sorted by name. Shows progress on a terminal.
 //
-// Throws  InvalidInput naming shard, member and offset: a truncated or damaged tar, a damaged image
-//         header, a duplicate id, a sample without text; with kRefuse also too long or empty
-//         responses.
+// Shards    members of a sample stand next to each other and share the name up to its first dot:
+//           `NAME.json` with its text (see sample_text()), and `NAME.png`, `.jpg` or `.jpeg`, or
+//           `NAME.0.png`, `NAME.1.png` …. Ids are `SPLIT/NAME`, SPLIT the shard's file name
+//           without its number (`train-000003.tar` → `train`).
+// Too long  samples whose LLM sequence exceeds the limit. kTruncate lowers prompt_tokens (and
+//           prompt_chars) to what fits; training repeats the cut from prompt_tokens alone. Samples
+//           that do not fit even without prompt are left out.
+// Throws    InvalidInput naming shard, member and offset: a truncated or damaged tar, a damaged
+//           image header (with `verify` any damage), a duplicate id, a sample without text, audio
+//           or video; with kRefuse the count and first ids of too long or empty samples.
 IndexResult build_index(const std::vector<std::filesystem::path>& data,
                         const std::filesystem::path& output,
                         const IndexOptions& options);

@@ -1,0 +1,453 @@
+#include "entrain/core/dataset/index.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <string_view>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/digest.h"
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/dataset/csv.h"
+
+namespace entrain {
+namespace {
+
+constexpr int kMaxSide = 1'000'000;            // pixels of an image or video side
+constexpr std::int64_t kMaxCount = 1LL << 48;  // characters, tokens, bytes
+constexpr double kMaxSeconds = 100 * 365.25 * 86'400;
+
+enum Column : std::size_t {
+  kSampleId,
+  kNumImages,
+  kImageSizes,
+  kAudioSeconds,
+  kVideoSeconds,
+  kVideoFrames,
+  kVideoSize,
+  kPromptChars,
+  kResponseChars,
+  kTextChars,
+  kPromptEstimate,
+  kResponseEstimate,
+  kTextEstimate,
+  kPromptTokens,
+  kResponseTokens,
+  kTextDigest,
+  kShard,
+  kOffset,
+  kBytes,
+  kNumColumns
+};
+
+constexpr std::array<const char*, kNumColumns> kColumnNames = {"sample_id",
+                                                               "n_images",
+                                                               "image_sizes",
+                                                               "audio_seconds",
+                                                               "video_seconds",
+                                                               "video_frames",
+                                                               "video_size",
+                                                               "prompt_chars",
+                                                               "response_chars",
+                                                               "text_chars",
+                                                               "prompt_tokens_estimate",
+                                                               "response_tokens_estimate",
+                                                               "text_tokens_estimate",
+                                                               "prompt_tokens",
+                                                               "response_tokens",
+                                                               "text_digest",
+                                                               "shard",
+                                                               "offset",
+                                                               "bytes"};
+
+// Reads the fields of the current row with checks.
+class RowReader {
+ public:
+  RowReader(const CsvReader& csv, const std::string& where) : csv_(csv) {
+    for (std::size_t i = 0; i < kNumColumns; ++i) {
+      positions_[i] = csv.column(kColumnNames[i]);
+    }
+    for (const Column needed : {kSampleId, kNumImages, kImageSizes, kPromptChars, kResponseChars}) {
+      need(needed, where);
+    }
+    const bool estimates = has(kPromptEstimate) || has(kResponseEstimate);
+    const bool exact = has(kPromptTokens) || has(kResponseTokens);
+    need_pair(estimates || !exact, kPromptEstimate, kResponseEstimate, where);
+    need_pair(exact, kPromptTokens, kResponseTokens, where);
+    need_pair(has(kShard) || has(kOffset) || has(kBytes), kShard, kOffset, where);
+    need_pair(has(kShard), kShard, kBytes, where);
+  }
+
+  [[nodiscard]] bool has(Column column) const { return positions_[column] >= 0; }
+
+  // Empty when the column is absent.
+  [[nodiscard]] std::string_view text(Column column) const {
+    return has(column) ? std::string_view(csv_.field(positions_[column])) : std::string_view();
+  }
+
+  [[noreturn]] void fail(Column column, const std::string& message) const {
+    csv_.fail(positions_[column], message);
+  }
+
+  template <class T>
+  [[nodiscard]] T number(Column column, std::string_view given, T least, T most) const {
+    T value{};
+    const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), value);
+    const bool complete = error == std::errc() && end == given.data() + given.size();
+    if (!complete && error != std::errc::result_out_of_range) {
+      fail(column,
+           fmt::format("'{}' is not a{}number", given, std::is_integral_v<T> ? " whole " : " "));
+    }
+    if (!complete || !(value >= least && value <= most)) {
+      fail(column, fmt::format("{} is out of range; allowed: {} to {}", given, least, most));
+    }
+    return value;
+  }
+
+  [[nodiscard]] std::int64_t count(Column column) const {
+    return number<std::int64_t>(column, text(column), 0, kMaxCount);
+  }
+
+  [[nodiscard]] ImageSize size(Column column, std::string_view given) const {
+    const std::size_t cross = given.find('x');
+    if (cross == std::string_view::npos) {
+      fail(column, fmt::format("'{}' is not a size; written as WxH, e.g. 640x480", given));
+    }
+    return {number(column, given.substr(0, cross), 1, kMaxSide),
+            number(column, given.substr(cross + 1), 1, kMaxSide)};
+  }
+
+  // A `;` list; empty, or as many entries as `expected`.
+  [[nodiscard]] std::vector<std::string_view> list(Column column, std::size_t expected) const {
+    std::vector<std::string_view> values = split(text(column), ';');
+    if (!values.empty() && values.size() != expected) {
+      fail(column, fmt::format("{} entries; video_seconds has {}", values.size(), expected));
+    }
+    return values;
+  }
+
+ private:
+  void need(Column column, const std::string& where) const {
+    if (!has(column)) {
+      throw InvalidInput(fmt::format("{}:1: column '{}' is missing; given: {}",
+                                     where,
+                                     kColumnNames[column],
+                                     join(csv_.columns())));
+    }
+  }
+  void need_pair(bool needed, Column first, Column second, const std::string& where) const {
+    if (needed) {
+      need(first, where);
+      need(second, where);
+    }
+  }
+
+  const CsvReader& csv_;
+  std::array<int, kNumColumns> positions_{};
+};
+
+void read_images(const RowReader& row, SampleSizes& sample) {
+  const std::int64_t num_images = row.count(kNumImages);
+  const std::vector<std::string_view> sizes = split(row.text(kImageSizes), ';');
+  if (std::cmp_not_equal(sizes.size(), num_images)) {
+    row.fail(kImageSizes, fmt::format("{} sizes; n_images says {}", sizes.size(), num_images));
+  }
+  sample.images.reserve(sizes.size());
+  for (const std::string_view size : sizes) {
+    sample.images.push_back(row.size(kImageSizes, size));
+  }
+}
+
+double read_seconds(const RowReader& row, Column column, std::string_view given) {
+  const auto seconds = row.number<double>(column, given, 0.0, kMaxSeconds);
+  if (seconds == 0) {
+    row.fail(column, "a length of 0 seconds; it must be greater");
+  }
+  return seconds;
+}
+
+void read_audio_and_video(const RowReader& row, SampleSizes& sample) {
+  for (const std::string_view given : split(row.text(kAudioSeconds), ';')) {
+    sample.audio_seconds.push_back(read_seconds(row, kAudioSeconds, given));
+  }
+  for (const std::string_view given : split(row.text(kVideoSeconds), ';')) {
+    sample.videos.push_back({read_seconds(row, kVideoSeconds, given), std::nullopt, std::nullopt});
+  }
+  const auto frames = row.list(kVideoFrames, sample.videos.size());
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    if (!frames[i].empty()) {
+      sample.videos[i].frames = row.number<std::int64_t>(kVideoFrames, frames[i], 1, kMaxCount);
+    }
+  }
+  const auto sizes = row.list(kVideoSize, sample.videos.size());
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (!sizes[i].empty()) {
+      sample.videos[i].size = row.size(kVideoSize, sizes[i]);
+    }
+  }
+}
+
+void check_sum(const RowReader& row, Column column, std::int64_t sum) {
+  if (row.has(column) && !row.text(column).empty() && row.count(column) != sum) {
+    row.fail(column, fmt::format("{}; prompt and response add up to {}", row.text(column), sum));
+  }
+}
+
+void read_text_lengths(const RowReader& row, SampleSizes& sample) {
+  sample.prompt_chars = row.count(kPromptChars);
+  sample.response_chars = row.count(kResponseChars);
+  check_sum(row, kTextChars, sample.prompt_chars + sample.response_chars);
+  if (!row.text(kPromptTokens).empty() || !row.text(kResponseTokens).empty()) {
+    sample.prompt_tokens = row.count(kPromptTokens);
+    sample.response_tokens = row.count(kResponseTokens);
+  }
+  if (row.has(kPromptEstimate)) {
+    sample.prompt_tokens_estimate = row.count(kPromptEstimate);
+    sample.response_tokens_estimate = row.count(kResponseEstimate);
+    check_sum(row, kTextEstimate, sample.prompt_tokens_estimate + sample.response_tokens_estimate);
+  } else if (sample.prompt_tokens) {
+    sample.prompt_tokens_estimate = *sample.prompt_tokens;
+    sample.response_tokens_estimate = *sample.response_tokens;
+  } else {
+    row.fail(kPromptTokens, "empty, and there is no column of estimates");
+  }
+}
+
+SampleSizes read_sample_row(const RowReader& row) {
+  SampleSizes sample;
+  sample.id = row.text(kSampleId);
+  if (sample.id.empty()) {
+    row.fail(kSampleId, "empty; every sample needs an id");
+  }
+  read_images(row, sample);
+  read_audio_and_video(row, sample);
+  read_text_lengths(row, sample);
+  if (!row.text(kShard).empty()) {
+    sample.location =
+        SampleLocation{std::string(row.text(kShard)),
+                       row.count(kOffset),
+                       row.number<std::int64_t>(kBytes, row.text(kBytes), 1, kMaxCount)};
+  } else if (!row.text(kOffset).empty() || !row.text(kBytes).empty()) {
+    row.fail(kShard, "empty beside an offset or bytes");
+  }
+  return sample;
+}
+
+// All rows with exact lengths share one digest.
+class DigestCheck {
+ public:
+  void add(const RowReader& row, const SampleSizes& sample) {
+    const std::string_view given = row.text(kTextDigest);
+    if (!sample.prompt_tokens && given.empty()) {
+      return;
+    }
+    if (!sample.prompt_tokens) {
+      row.fail(kTextDigest, "a digest beside lengths that are estimates");
+    }
+    if (!seen_) {
+      digest_ = given;
+      seen_ = true;
+    } else if (digest_ != given) {
+      row.fail(kTextDigest, fmt::format("'{}'; earlier rows say '{}'", given, digest_));
+    }
+  }
+  [[nodiscard]] const std::string& digest() const { return digest_; }
+
+ private:
+  std::string digest_;
+  bool seen_ = false;
+};
+
+template <class Values, class Format>
+std::string list_field(const Values& values, const Format& format) {
+  std::string field;
+  bool any = false;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::string entry = format(values[i]);
+    field += (i == 0 ? "" : ";") + entry;
+    any = any || !entry.empty();
+  }
+  return any ? field : std::string();
+}
+
+std::string size_field(const ImageSize& size) {
+  return fmt::format("{}x{}", size.width, size.height);
+}
+
+// Fields of columns [kSampleId, kTextDigest].
+void append_size_fields(const SampleSizes& sample,
+                        const std::string& text_digest,
+                        bool exact,
+                        std::vector<std::string>& fields) {
+  fields.push_back(sample.id);
+  fields.push_back(fmt::format("{}", sample.images.size()));
+  fields.push_back(list_field(sample.images, size_field));
+  fields.push_back(
+      list_field(sample.audio_seconds, [](double seconds) { return fmt::format("{}", seconds); }));
+  fields.push_back(list_field(
+      sample.videos, [](const VideoSize& video) { return fmt::format("{}", video.seconds); }));
+  fields.push_back(list_field(sample.videos, [](const VideoSize& video) {
+    return video.frames ? fmt::format("{}", *video.frames) : std::string();
+  }));
+  fields.push_back(list_field(sample.videos, [](const VideoSize& video) {
+    return video.size ? size_field(*video.size) : std::string();
+  }));
+  for (const auto& [prompt, response] :
+       {std::pair(sample.prompt_chars, sample.response_chars),
+        std::pair(sample.prompt_tokens_estimate, sample.response_tokens_estimate)}) {
+    fields.push_back(fmt::format("{}", prompt));
+    fields.push_back(fmt::format("{}", response));
+    fields.push_back(fmt::format("{}", prompt + response));
+  }
+  if (exact) {
+    const bool known = sample.prompt_tokens && sample.response_tokens;
+    fields.push_back(known ? fmt::format("{}", *sample.prompt_tokens) : "");
+    fields.push_back(known ? fmt::format("{}", *sample.response_tokens) : "");
+    fields.push_back(known ? text_digest : "");
+  }
+}
+
+std::string format_rows(const Index& index, bool locations) {
+  const auto any = [&](auto member) {
+    return std::any_of(index.samples.begin(), index.samples.end(), [&](const SampleSizes& sample) {
+      return (sample.*member).has_value();
+    });
+  };
+  const bool exact = any(&SampleSizes::prompt_tokens);
+  locations = locations && any(&SampleSizes::location);
+  std::vector<std::string> fields;
+  for (std::size_t i = 0; i < kNumColumns; ++i) {
+    if ((i < kPromptTokens) || (i < kShard && exact) || (i >= kShard && locations)) {
+      fields.emplace_back(kColumnNames[i]);
+    }
+  }
+  fields.insert(fields.end(), index.extra_columns.begin(), index.extra_columns.end());
+  std::string out;
+  append_csv_row(out, fields);
+  for (std::size_t i = 0; i < index.samples.size(); ++i) {
+    const SampleSizes& sample = index.samples[i];
+    fields.clear();
+    append_size_fields(sample, index.text_digest, exact, fields);
+    if (locations) {
+      const bool known = sample.location.has_value();
+      fields.push_back(known ? sample.location->shard : "");
+      fields.push_back(known ? fmt::format("{}", sample.location->offset) : "");
+      fields.push_back(known ? fmt::format("{}", sample.location->bytes) : "");
+    }
+    if (!index.extra_columns.empty()) {
+      fields.insert(fields.end(), index.extra_values[i].begin(), index.extra_values[i].end());
+    }
+    append_csv_row(out, fields);
+  }
+  return out;
+}
+
+}  // namespace
+
+Index read_index(const std::filesystem::path& path) {
+  const std::string content = read_file(path);
+  CsvReader csv(content, path.string());
+  const RowReader row(csv, path.string());
+  Index index;
+  index.path = path;
+  std::vector<int> extra;
+  for (std::size_t i = 0; i < csv.columns().size(); ++i) {
+    if (std::find(kColumnNames.begin(), kColumnNames.end(), csv.columns()[i]) ==
+        kColumnNames.end()) {
+      extra.push_back(static_cast<int>(i));
+      index.extra_columns.push_back(csv.columns()[i]);
+    }
+  }
+  DigestCheck digests;
+  std::unordered_map<std::string, std::int64_t> lines;
+  while (csv.next()) {
+    index.samples.push_back(read_sample_row(row));
+    const SampleSizes& sample = index.samples.back();
+    const auto [earlier, fresh] = lines.emplace(sample.id, csv.line());
+    if (!fresh) {
+      row.fail(kSampleId,
+               fmt::format("'{}' stands already in line {}", sample.id, earlier->second));
+    }
+    digests.add(row, sample);
+    if (!extra.empty()) {
+      std::vector<std::string>& values = index.extra_values.emplace_back();
+      for (const int column : extra) {
+        values.push_back(csv.field(column));
+      }
+    }
+  }
+  index.text_digest = digests.digest();
+  return index;
+}
+
+void write_index(const Index& index, const std::filesystem::path& path) {
+  write_file(path, format_rows(index, true));
+}
+
+std::string digest(const Index& index) {
+  return digest_of(format_rows(index, false));
+}
+
+std::filesystem::path shard_path(const Index& index, const SampleLocation& location) {
+  return (index.path.parent_path() / location.shard).lexically_normal();
+}
+
+Percentiles percentiles(std::vector<std::int64_t> values) {
+  Percentiles result;
+  if (values.empty()) {
+    return result;
+  }
+  std::sort(values.begin(), values.end());
+  const auto at = [&](std::size_t percent) {
+    return values[(values.size() * percent + 99) / 100 - 1];
+  };
+  result.count = static_cast<std::int64_t>(values.size());
+  for (const std::int64_t value : values) {
+    result.total += value;
+  }
+  result.p50 = at(50);
+  result.p90 = at(90);
+  result.p99 = at(99);
+  result.max = values.back();
+  return result;
+}
+
+std::string to_string(const IndexSummary& summary) {
+  std::string out = fmt::format(
+      "{} samples, {} images\n", format_count(summary.rows), format_count(summary.images.total));
+  const auto line = [&](std::string_view name, const Percentiles& values) {
+    if (values.count > 0) {
+      out += fmt::format("  {:<24} p50 {:>9}   p90 {:>9}   p99 {:>9}   max {:>9}\n",
+                         name,
+                         format_count(values.p50),
+                         format_count(values.p90),
+                         format_count(values.p99),
+                         format_count(values.max));
+    }
+  };
+  line("images per sample", summary.images);
+  line("pixels per image", summary.pixels);
+  line("text tokens per sample", summary.text_tokens);
+  if (summary.llm_tokens) {
+    line("LLM tokens per sample", *summary.llm_tokens);
+  }
+  out += fmt::format("  left out {}, truncated {}\n",
+                     format_count(summary.left_out),
+                     format_count(summary.truncated));
+  for (const auto& [reason, count] : summary.reasons) {
+    out += fmt::format("  {}: {}\n", reason, format_count(count));
+  }
+  for (const auto& [extension, count] : summary.ignored_members) {
+    out += fmt::format("  members ignored, {}: {}\n", extension, format_count(count));
+  }
+  return out;
+}
+
+}  // namespace entrain
