@@ -1,0 +1,151 @@
+// The vision encoder: patch embedding, pre-norm transformer layers with full attention within each
+// image, and the projector that merges blocks of patches and maps them to the LLM's width.
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+#include "entrain/engine/models/layers.h"
+#include "entrain/engine/models/parameters.h"
+#include "entrain/engine/models/stages.h"
+
+namespace entrain::engine {
+namespace {
+
+constexpr double kNormEpsilon = 1e-6;
+constexpr double kRotaryTheta = 10000.0;
+constexpr std::size_t kTransformerParameters = 7;
+
+// Hugging Face's name for the vision tower; other encoders go by their own.
+std::string prefix_of(const EncoderSpec& encoder) {
+  return encoder.name == "vision" ? "visual" : encoder.name;
+}
+
+void add_transformer(ParameterBuilder& builder, const EncoderSpec& encoder, int layer) {
+  const std::string prefix = concat(prefix_of(encoder), ".blocks.", layer - 1, ".");
+  const std::int64_t hidden = encoder.hidden;
+  const std::int64_t intermediate = encoder.intermediate;
+  builder.add_vector(prefix + "norm1.weight", hidden, 1.0);
+  builder.add_matrix(prefix + "attn.qkv.weight", 3 * hidden, hidden);
+  builder.add_matrix(prefix + "attn.proj.weight", hidden, hidden, ParameterRole::kResidualLinear);
+  builder.add_vector(prefix + "norm2.weight", hidden, 1.0);
+  builder.add_matrix(prefix + "mlp.gate_proj.weight", intermediate, hidden);
+  builder.add_matrix(prefix + "mlp.up_proj.weight", intermediate, hidden);
+  builder.add_matrix(
+      prefix + "mlp.down_proj.weight", hidden, intermediate, ParameterRole::kResidualLinear);
+}
+
+void add_projector(ParameterBuilder& builder, const EncoderSpec& encoder, std::int64_t llm_hidden) {
+  const std::string prefix = prefix_of(encoder) + ".merger.";
+  const std::int64_t merged =
+      static_cast<std::int64_t>(encoder.merge_size) * encoder.merge_size * encoder.hidden;
+  builder.add_vector(prefix + "ln_q.weight", encoder.hidden, 1.0);
+  builder.add_matrix(prefix + "mlp.0.weight", merged, merged);
+  builder.add_vector(prefix + "mlp.0.bias", merged, 0.0);
+  builder.add_matrix(prefix + "mlp.2.weight", llm_hidden, merged);
+  builder.add_vector(prefix + "mlp.2.bias", llm_hidden, 0.0);
+}
+
+// `weights` points at the layer's first parameter in the order of add_transformer().
+at::Tensor run_transformer(const EncoderSpec& encoder,
+                           const NamedParameter* weights,
+                           const at::Tensor& input,
+                           std::span<const std::int64_t> lengths,
+                           const RotaryTable& table) {
+  const std::int64_t tokens = input.size(0);
+  const std::int64_t head_dim = encoder.hidden / encoder.num_heads;
+  const at::Tensor normed = rms_norm(input, weights[0].tensor, kNormEpsilon);
+  const at::Tensor qkv =
+      at::linear(normed, weights[1].tensor).view({tokens, 3, encoder.num_heads, head_dim});
+  const std::vector<at::Tensor> parts = at::unbind(qkv, 1);
+  const at::Tensor attended = segment_attention(
+      rotate(parts[0], table), rotate(parts[1], table), parts[2], lengths, /*causal=*/false);
+  const at::Tensor middle = input + at::linear(attended, weights[2].tensor);
+  return middle + gated_mlp(rms_norm(middle, weights[3].tensor, kNormEpsilon),
+                            weights[4].tensor,
+                            weights[5].tensor,
+                            weights[6].tensor);
+}
+
+// `weights` in the order of add_projector().
+at::Tensor run_projector(const EncoderSpec& encoder,
+                         const NamedParameter* weights,
+                         const at::Tensor& input) {
+  const std::int64_t block = static_cast<std::int64_t>(encoder.merge_size) * encoder.merge_size;
+  const at::Tensor merged = rms_norm(input, weights[0].tensor, kNormEpsilon)
+                                .reshape({input.size(0) / block, block * encoder.hidden});
+  const at::Tensor middle = at::gelu(at::linear(merged, weights[1].tensor, weights[2].tensor));
+  return at::linear(middle, weights[3].tensor, weights[4].tensor);
+}
+
+}  // namespace
+
+EncoderStage::EncoderStage(const EncoderSpec& encoder,
+                           int llm_hidden,
+                           LayerRange layers,
+                           const StageOptions& options)
+    : encoder_(encoder), layers_(layers), last_layer_(encoder.num_layers + 1) {
+  if (encoder.modality != Modality::kVision) {
+    throw InvalidInput(concat("encoder '",
+                              encoder.name,
+                              "': modality ",
+                              name_of(encoder.modality),
+                              " cannot run yet; only vision encoders can"));
+  }
+  check_layers(encoder.name, layers, last_layer_ + 1);
+  ParameterBuilder builder(options, encoder.num_layers);
+  for (int layer = layers.begin; layer < layers.end; ++layer) {
+    builder.set_trainable(layer == last_layer_ ? !encoder.projector_frozen : !encoder.frozen);
+    if (layer == 0) {
+      const std::int64_t patch = encoder.patch_size;
+      builder.add_matrix(
+          prefix_of(encoder) + ".patch_embed.proj.weight", encoder.hidden, 3 * patch * patch);
+    } else if (layer == last_layer_) {
+      add_projector(builder, encoder, llm_hidden);
+    } else {
+      add_transformer(builder, encoder, layer);
+    }
+  }
+  parameters_ = builder.take();
+}
+
+at::Tensor EncoderStage::forward(const at::Tensor& input,
+                                 std::span<const SegmentGrid> segments) const {
+  std::vector<std::int64_t> lengths;
+  lengths.reserve(segments.size());
+  std::int64_t tokens = 0;
+  for (const SegmentGrid& grid : segments) {
+    lengths.push_back(grid.tokens());
+    tokens += grid.tokens();
+  }
+  ENTRAIN_INVARIANT(input.dim() == 2 && input.size(0) == tokens,
+                    concat("stage of ",
+                           encoder_.name,
+                           ": input of shape ",
+                           input.sizes(),
+                           " for segments of ",
+                           tokens,
+                           " tokens"));
+  RotaryTable table;
+  at::Tensor hidden = input;
+  const NamedParameter* weights = parameters_.data();
+  for (int layer = layers_.begin; layer < layers_.end; ++layer) {
+    if (layer == 0) {
+      hidden = at::linear(hidden, weights->tensor);
+      weights += 1;
+    } else if (layer == last_layer_) {
+      hidden = run_projector(encoder_, weights, hidden);
+    } else {
+      if (!table.cosine.defined()) {
+        table = rotary_table(segments,
+                             encoder_.merge_size,
+                             encoder_.hidden / encoder_.num_heads,
+                             kRotaryTheta,
+                             hidden.options().requires_grad(false));
+      }
+      hidden = run_transformer(encoder_, weights, hidden, lengths, table);
+      weights += kTransformerParameters;
+    }
+  }
+  return hidden;
+}
+
+}  // namespace entrain::engine

@@ -1,0 +1,203 @@
+#include "entrain/engine/models/layers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+namespace entrain::engine {
+namespace {
+
+// [positions, width / 2] angles in float64, so that their cosines are right to float32's last bit.
+at::Tensor axis_angles(std::int64_t num_positions, std::int64_t width, double theta) {
+  const auto options = at::TensorOptions(at::kDouble);
+  const at::Tensor exponents = at::arange(width / 2, options) * (-2.0 / static_cast<double>(width));
+  const at::Tensor frequencies = at::pow(at::Scalar(theta), exponents);
+  return at::outer(at::arange(num_positions, options), frequencies);
+}
+
+RotaryTable table_of(const at::Tensor& angles, const at::TensorOptions& options) {
+  return {angles.cos().to(options), angles.sin().to(options)};
+}
+
+at::Tensor index_tensor(const std::vector<std::int64_t>& values) {
+  return at::tensor(values, at::TensorOptions(at::kLong));
+}
+
+template <class T>
+void rotate_rows(const at::Tensor& input,
+                 const at::Tensor& cosine,
+                 const at::Tensor& sine,
+                 at::Tensor& output) {
+  const std::int64_t rows = input.size(0);
+  const std::int64_t heads = input.size(1);
+  const std::int64_t head_dim = input.size(2);
+  const std::int64_t axes = cosine.size(2);
+  const std::int64_t half = cosine.size(3);
+  const T* __restrict x = input.const_data_ptr<T>();
+  T* __restrict y = output.mutable_data_ptr<T>();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const T* __restrict row_cosine = cosine.const_data_ptr<T>() + row * axes * half;
+    const T* __restrict row_sine = sine.const_data_ptr<T>() + row * axes * half;
+    for (std::int64_t head = 0; head < heads; ++head, x += head_dim, y += head_dim) {
+      for (std::int64_t axis = 0; axis < axes; ++axis) {
+        const T* c = row_cosine + axis * half;
+        const T* s = row_sine + axis * half;
+        const T* low = x + axis * 2 * half;
+        T* out = y + axis * 2 * half;
+        for (std::int64_t i = 0; i < half; ++i) {
+          out[i] = low[i] * c[i] - low[i + half] * s[i];
+        }
+        for (std::int64_t i = 0; i < half; ++i) {
+          out[i + half] = low[i + half] * c[i] + low[i] * s[i];
+        }
+      }
+    }
+  }
+}
+
+at::Tensor rotated(const at::Tensor& heads, const at::Tensor& cosine, const at::Tensor& sine) {
+  const at::ScalarType dtype = heads.scalar_type();
+  if (heads.device().is_cpu() && dtype == cosine.scalar_type() &&
+      (dtype == at::kFloat || dtype == at::kDouble)) {
+    const at::Tensor input = heads.contiguous();
+    at::Tensor output = at::empty_like(input);
+    if (dtype == at::kFloat) {
+      rotate_rows<float>(input, cosine, sine, output);
+    } else {
+      rotate_rows<double>(input, cosine, sine, output);
+    }
+    return output;
+  }
+  const at::Tensor spans =
+      heads.reshape({heads.size(0), heads.size(1), cosine.size(2), 2 * cosine.size(3)});
+  const std::vector<at::Tensor> halves = at::chunk(spans, 2, -1);
+  const at::Tensor turned =
+      at::cat({halves[0] * cosine - halves[1] * sine, halves[1] * cosine + halves[0] * sine}, -1);
+  return turned.reshape(heads.sizes()).to(dtype);
+}
+
+// Keeps the table alone: a rotation's gradient is the rotation back.
+class Rotation : public torch::autograd::Function<Rotation> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context,
+                            const at::Tensor& heads,
+                            const at::Tensor& cosine,
+                            const at::Tensor& sine) {
+    context->save_for_backward({cosine, sine});
+    return rotated(heads, cosine, sine);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const torch::autograd::variable_list saved = context->get_saved_variables();
+    return {rotated(gradients[0], saved[0], saved[1].neg()), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+RotaryTable rotary_table(std::span<const std::int64_t> lengths,
+                         std::int64_t head_dim,
+                         double theta,
+                         const at::TensorOptions& options) {
+  ENTRAIN_INVARIANT(head_dim % 2 == 0, concat("head_dim is ", head_dim, ", must be even"));
+  std::int64_t longest = 0;
+  for (const std::int64_t length : lengths) {
+    longest = std::max(longest, length);
+  }
+  const at::Tensor angles = axis_angles(longest, head_dim, theta);
+  std::vector<at::Tensor> runs;
+  runs.reserve(lengths.size());
+  for (const std::int64_t length : lengths) {
+    runs.push_back(angles.narrow(0, 0, length));
+  }
+  const at::Tensor all = runs.empty() ? angles : at::cat(runs);
+  return table_of(all.view({all.size(0), 1, 1, head_dim / 2}), options);
+}
+
+RotaryTable rotary_table(std::span<const SegmentGrid> segments,
+                         std::int64_t merge_size,
+                         std::int64_t head_dim,
+                         double theta,
+                         const at::TensorOptions& options) {
+  ENTRAIN_INVARIANT(head_dim % 4 == 0,
+                    concat("head_dim is ", head_dim, ", must be divisible by 4"));
+  std::vector<std::int64_t> positions;  // [T, 2] row and column of each patch
+  std::int64_t longest = 0;
+  for (const SegmentGrid& grid : segments) {
+    ENTRAIN_INVARIANT(
+        grid.rows % merge_size == 0 && grid.columns % merge_size == 0,
+        concat(
+            "grid ", grid.rows, "x", grid.columns, " is not divisible by merge size ", merge_size));
+    longest = std::max({longest, grid.rows, grid.columns});
+    for (std::int64_t row = 0; row < grid.rows; row += merge_size) {
+      for (std::int64_t column = 0; column < grid.columns; column += merge_size) {
+        for (std::int64_t i = 0; i < merge_size * merge_size; ++i) {
+          positions.push_back(row + i / merge_size);
+          positions.push_back(column + i % merge_size);
+        }
+      }
+    }
+  }
+  const auto tokens = static_cast<std::int64_t>(positions.size()) / 2;
+  const at::Tensor angles = axis_angles(longest, head_dim / 2, theta);
+  const at::Tensor all = angles.index_select(0, index_tensor(positions));
+  return table_of(all.view({tokens, 1, 2, head_dim / 4}), options);
+}
+
+at::Tensor rotate(const at::Tensor& heads, const RotaryTable& table) {
+  ENTRAIN_INVARIANT(heads.dim() == 3 && heads.size(0) == table.cosine.size(0) &&
+                        heads.size(2) == 2 * table.cosine.size(2) * table.cosine.size(3),
+                    concat("heads of shape ",
+                           heads.sizes(),
+                           " do not fit a rotary table of ",
+                           table.cosine.sizes()));
+  return Rotation::apply(heads, table.cosine, table.sine);
+}
+
+at::Tensor segment_attention(const at::Tensor& query,
+                             const at::Tensor& key,
+                             const at::Tensor& value,
+                             std::span<const std::int64_t> lengths,
+                             bool causal) {
+  const bool grouped = query.size(1) != key.size(1);
+  const auto attend = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    const at::Tensor attended = at::scaled_dot_product_attention(q.transpose(0, 1).unsqueeze(0),
+                                                                 k.transpose(0, 1).unsqueeze(0),
+                                                                 v.transpose(0, 1).unsqueeze(0),
+                                                                 std::nullopt,
+                                                                 0.0,
+                                                                 causal,
+                                                                 std::nullopt,
+                                                                 grouped);
+    return attended.squeeze(0).transpose(0, 1).reshape({q.size(0), q.size(1) * q.size(2)});
+  };
+  if (lengths.size() == 1) {
+    ENTRAIN_INVARIANT(lengths[0] == query.size(0), "the segment does not fill the rows");
+    return attend(query, key, value);
+  }
+  const at::IntArrayRef sizes(lengths.data(), lengths.size());
+  const std::vector<at::Tensor> queries = at::split_with_sizes(query, sizes);
+  const std::vector<at::Tensor> keys = at::split_with_sizes(key, sizes);
+  const std::vector<at::Tensor> values = at::split_with_sizes(value, sizes);
+  std::vector<at::Tensor> results;
+  results.reserve(lengths.size());
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    results.push_back(attend(queries[i], keys[i], values[i]));
+  }
+  return at::cat(results);
+}
+
+at::Tensor gated_mlp(const at::Tensor& input,
+                     const at::Tensor& gate,
+                     const at::Tensor& up,
+                     const at::Tensor& down) {
+  return at::linear(at::silu(at::linear(input, gate)) * at::linear(input, up), down);
+}
+
+}  // namespace entrain::engine

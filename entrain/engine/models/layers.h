@@ -1,0 +1,72 @@
+// The layers all modules are made of, on packed rows: no padding, no batch axis.
+//
+// Read first: segment_attention(). Every function is differentiable, works on any device and in any
+// floating dtype, and changes none of its inputs (a split weight gradient may hold them until
+// later).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <ATen/ATen.h>
+
+#include "entrain/engine/models/stages.h"
+
+namespace entrain::engine {
+
+// y = x / sqrt(mean(x²) + epsilon) · weight, row by row, computed in at least float32.
+//
+// Shapes  input: [T, D]; weight: [D]; result: [T, D] in the input's dtype.
+// Cost    on CPU in float32 and float64 one fused pass forward and two backward, in the calling
+//         thread; elsewhere a composite of ATen operators. Keeps input and one number a row.
+at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon);
+
+// The same by plain operators, whatever the device.
+at::Tensor rms_norm_composite(const at::Tensor& input, const at::Tensor& weight, double epsilon);
+
+// Angles of rotary positions. The head's dimensions are cut into `axes` equal spans, one a position
+// axis; within a span of width d, dimension i < d/2 turns together with i + d/2 (the rotate-half
+// convention of Hugging Face's Llama) by position · theta^(-2i/d).
+struct RotaryTable {
+  at::Tensor cosine;  // [T, 1, axes, head_dim / (2·axes)]
+  at::Tensor sine;    // the same shape
+};
+
+// One axis: positions 0 … n-1 within each sample.
+// Requires  head_dim even.
+RotaryTable rotary_table(std::span<const std::int64_t> lengths,
+                         std::int64_t head_dim,
+                         double theta,
+                         const at::TensorOptions& options);
+
+// Two axes: the first half of the head turns by the patch's row, the second by its column.
+// Requires  head_dim divisible by 4; grid sides divisible by merge_size.
+RotaryTable rotary_table(std::span<const SegmentGrid> segments,
+                         std::int64_t merge_size,
+                         std::int64_t head_dim,
+                         double theta,
+                         const at::TensorOptions& options);
+
+// Shapes  heads: [T, H, head_dim]; result: the same, contiguous.
+at::Tensor rotate(const at::Tensor& heads, const RotaryTable& table);
+
+// Scaled dot-product attention within each run of rows; never across.
+//
+// Shapes   query: [T, H, D]; key, value: [T, G, D] with G dividing H (grouped queries);
+//          lengths sum to T; result: [T, H·D].
+// Cost     one kernel per segment; split once, since narrowing per segment makes backward
+//          quadratic in the number of segments.
+at::Tensor segment_attention(const at::Tensor& query,
+                             const at::Tensor& key,
+                             const at::Tensor& value,
+                             std::span<const std::int64_t> lengths,
+                             bool causal);
+
+// down(silu(gate(x)) · up(x)), without biases.
+// Shapes  input: [T, D]; gate, up: [I, D]; down: [D, I]; result: [T, D].
+at::Tensor gated_mlp(const at::Tensor& input,
+                     const at::Tensor& gate,
+                     const at::Tensor& up,
+                     const at::Tensor& down);
+
+}  // namespace entrain::engine

@@ -1,0 +1,140 @@
+// The LLM: a Llama-style decoder with rotary positions, grouped queries and a gated MLP, causal
+// within each sample.
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+#include "entrain/engine/models/layers.h"
+#include "entrain/engine/models/parameters.h"
+#include "entrain/engine/models/stages.h"
+
+namespace entrain::engine {
+namespace {
+
+constexpr double kNormEpsilon = 1e-6;
+constexpr std::size_t kDecoderParameters = 9;
+
+std::int64_t head_dim_of(const LlmSpec& llm) {
+  return llm.head_dim > 0 ? llm.head_dim : llm.hidden / llm.num_heads;
+}
+
+void add_decoder(ParameterBuilder& builder, const LlmSpec& llm, int layer) {
+  const std::string prefix = concat("model.layers.", layer - 1, ".");
+  const std::int64_t hidden = llm.hidden;
+  const std::int64_t intermediate = llm.intermediate;
+  const std::int64_t query_width = llm.num_heads * head_dim_of(llm);
+  const std::int64_t key_width = llm.num_kv_heads * head_dim_of(llm);
+  builder.add_vector(prefix + "input_layernorm.weight", hidden, 1.0);
+  builder.add_matrix(prefix + "self_attn.q_proj.weight", query_width, hidden);
+  builder.add_matrix(prefix + "self_attn.k_proj.weight", key_width, hidden);
+  builder.add_matrix(prefix + "self_attn.v_proj.weight", key_width, hidden);
+  builder.add_matrix(
+      prefix + "self_attn.o_proj.weight", hidden, query_width, ParameterRole::kResidualLinear);
+  builder.add_vector(prefix + "post_attention_layernorm.weight", hidden, 1.0);
+  builder.add_matrix(prefix + "mlp.gate_proj.weight", intermediate, hidden);
+  builder.add_matrix(prefix + "mlp.up_proj.weight", intermediate, hidden);
+  builder.add_matrix(
+      prefix + "mlp.down_proj.weight", hidden, intermediate, ParameterRole::kResidualLinear);
+}
+
+// `weights` in the order of add_decoder().
+at::Tensor run_decoder(const LlmSpec& llm,
+                       const NamedParameter* weights,
+                       const at::Tensor& input,
+                       std::span<const std::int64_t> lengths,
+                       const RotaryTable& table) {
+  const std::int64_t tokens = input.size(0);
+  const std::int64_t head_dim = head_dim_of(llm);
+  const at::Tensor normed = rms_norm(input, weights[0].tensor, kNormEpsilon);
+  const auto heads_of = [&](const at::Tensor& weight, int num_heads) {
+    return at::linear(normed, weight).view({tokens, num_heads, head_dim});
+  };
+  const at::Tensor attended =
+      segment_attention(rotate(heads_of(weights[1].tensor, llm.num_heads), table),
+                        rotate(heads_of(weights[2].tensor, llm.num_kv_heads), table),
+                        heads_of(weights[3].tensor, llm.num_kv_heads),
+                        lengths,
+                        /*causal=*/true);
+  const at::Tensor middle = input + at::linear(attended, weights[4].tensor);
+  return middle + gated_mlp(rms_norm(middle, weights[5].tensor, kNormEpsilon),
+                            weights[6].tensor,
+                            weights[7].tensor,
+                            weights[8].tensor);
+}
+
+}  // namespace
+
+LlmStage::LlmStage(const LlmSpec& llm, LayerRange layers, const StageOptions& options)
+    : llm_(llm), layers_(layers), last_layer_(llm.num_layers + 1) {
+  check_layers("llm", layers, last_layer_ + 1);
+  ParameterBuilder builder(options, llm.num_layers);
+  builder.set_trainable(!llm.frozen);
+  for (int layer = layers.begin; layer < layers.end; ++layer) {
+    if (layer == 0) {
+      builder.add_matrix(
+          "model.embed_tokens.weight", llm.vocab_size, llm.hidden, ParameterRole::kEmbedding);
+    } else if (layer == last_layer_) {
+      builder.add_vector("model.norm.weight", llm.hidden, 1.0);
+      builder.add_matrix("lm_head.weight", llm.vocab_size, llm.hidden);
+    } else {
+      add_decoder(builder, llm, layer);
+    }
+  }
+  parameters_ = builder.take();
+}
+
+at::Tensor LlmStage::embed(const at::Tensor& ids,
+                           const at::Tensor& features,
+                           const at::Tensor& positions) const {
+  ENTRAIN_INVARIANT(layers_.begin == 0, "embed() on an LLM stage that is not the first");
+  const at::Tensor embedded = at::embedding(parameters_.front().tensor, ids);
+  if (!features.defined() || features.size(0) == 0) {
+    return embedded;
+  }
+  ENTRAIN_INVARIANT(
+      features.size(0) == positions.size(0),
+      concat(
+          "embed(): ", features.size(0), " image features for ", positions.size(0), " positions"));
+  return at::index_copy(embedded, 0, positions, features);
+}
+
+at::Tensor LlmStage::decode(const at::Tensor& hidden, std::span<const std::int64_t> lengths) const {
+  std::int64_t tokens = 0;
+  for (const std::int64_t length : lengths) {
+    tokens += length;
+  }
+  ENTRAIN_INVARIANT(
+      hidden.dim() == 2 && hidden.size(0) == tokens,
+      concat("stage of llm: input of shape ", hidden.sizes(), " for ", tokens, " tokens"));
+  const int first = std::max(layers_.begin, 1);
+  const int end = std::min(layers_.end, last_layer_);
+  if (first >= end) {
+    return hidden;
+  }
+  const RotaryTable table = rotary_table(
+      lengths, head_dim_of(llm_), llm_.rope_theta, hidden.options().requires_grad(false));
+  const NamedParameter* weights = parameters_.data() + (layers_.begin == 0 ? 1 : 0);
+  at::Tensor result = hidden;
+  for (int layer = first; layer < end; ++layer) {
+    result = run_decoder(llm_, weights, result, lengths, table);
+    weights += kDecoderParameters;
+  }
+  return result;
+}
+
+at::Tensor LlmStage::logits(const at::Tensor& hidden, const at::Tensor& rows) const {
+  ENTRAIN_INVARIANT(layers_.end == last_layer_ + 1,
+                    "logits() on an LLM stage that is not the last");
+  const NamedParameter* weights = parameters_.data() + parameters_.size() - 2;
+  const at::Tensor chosen = at::index_select(hidden, 0, rows);
+  return at::linear(rms_norm(chosen, weights[0].tensor, kNormEpsilon), weights[1].tensor);
+}
+
+at::Tensor LlmStage::loss_sum(const at::Tensor& hidden,
+                              const at::Tensor& rows,
+                              const at::Tensor& targets) const {
+  const at::Tensor narrow = logits(hidden, rows);
+  const at::Tensor scores = narrow.to(at::promoteTypes(narrow.scalar_type(), at::kFloat));
+  return at::cross_entropy_loss(scores, targets, std::nullopt, at::Reduction::Sum);
+}
+
+}  // namespace entrain::engine

@@ -1,0 +1,58 @@
+// How parameters come to be: their names, initial values and freezing. Used by the stages alone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "entrain/engine/models/stages.h"
+
+namespace entrain::engine {
+
+// What a parameter does, which decides how it starts.
+enum class ParameterRole : std::uint8_t {
+  kLinear,          // [out, in] matrix
+  kResidualLinear,  // matrix whose output is added to the residual stream
+  kEmbedding,       // table of token vectors
+};
+
+// Standard deviation of initial values: 0.02 for embeddings; 1/sqrt(fan_in) for matrices, so that
+// unit inputs give unit outputs; those that write to the residual stream are divided further by
+// sqrt(2 · num_layers), since that many of them add up. Norm gains start at one, biases at zero.
+//
+// Requires  fan_in >= 1; num_layers: transformer layers of the module, >= 1.
+double initial_deviation(ParameterRole role, std::int64_t fan_in, int num_layers);
+
+// Collects a stage's parameters in layer order.
+class ParameterBuilder {
+ public:
+  ParameterBuilder(const StageOptions& options, int num_layers)
+      : options_(options), num_layers_(num_layers) {}
+
+  // Whether parameters added from now on take gradients.
+  void set_trainable(bool trainable) { trainable_ = trainable; }
+
+  // [rows, columns] drawn by role; columns is the fan-in.
+  void add_matrix(const std::string& name,
+                  std::int64_t rows,
+                  std::int64_t columns,
+                  ParameterRole role = ParameterRole::kLinear);
+  // [size] filled with `value`.
+  void add_vector(const std::string& name, std::int64_t size, double value);
+
+  std::vector<NamedParameter> take() { return std::move(parameters_); }
+
+ private:
+  void add(const std::string& name, at::Tensor tensor);
+
+  StageOptions options_;
+  int num_layers_;
+  bool trainable_ = true;
+  std::vector<NamedParameter> parameters_;
+};
+
+// Throws  InvalidInput unless 0 <= begin < end <= num_layers.
+void check_layers(const std::string& module, LayerRange layers, int num_layers);
+
+}  // namespace entrain::engine

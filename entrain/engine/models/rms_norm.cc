@@ -1,0 +1,194 @@
+// RMSNorm with fused loops on CPU: ATen's own is a composite there, six times slower than a
+// layer_norm of the same size.
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "entrain/engine/models/layers.h"
+
+namespace entrain::engine {
+namespace {
+
+// Sums of products run in this many independent lanes, so that the compiler may use vector
+// registers without changing the order of additions.
+constexpr std::int64_t kLanes = 16;
+
+template <class T>
+T lane_total(const T (&lanes)[kLanes]) {
+  T total = 0;
+  for (const T value : lanes) {
+    total += value;
+  }
+  return total;
+}
+
+template <class T>
+T sum_of_squares(const T* x, std::int64_t width) {
+  T lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= width; i += kLanes) {
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] += x[i + lane] * x[i + lane];
+    }
+  }
+  T total = lane_total(lanes);
+  for (; i < width; ++i) {
+    total += x[i] * x[i];
+  }
+  return total;
+}
+
+template <class T>
+T sum_of_products(const T* x, const T* y, const T* z, std::int64_t width) {
+  T lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= width; i += kLanes) {
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] += x[i + lane] * y[i + lane] * z[i + lane];
+    }
+  }
+  T total = lane_total(lanes);
+  for (; i < width; ++i) {
+    total += x[i] * y[i] * z[i];
+  }
+  return total;
+}
+
+template <class T>
+void normalise_rows(const at::Tensor& input,
+                    const at::Tensor& weight,
+                    T epsilon,
+                    at::Tensor& output,
+                    at::Tensor& scale) {
+  const std::int64_t rows = input.size(0);
+  const std::int64_t width = input.size(1);
+  const T* __restrict x = input.const_data_ptr<T>();
+  const T* __restrict w = weight.const_data_ptr<T>();
+  T* __restrict y = output.mutable_data_ptr<T>();
+  T* __restrict r = scale.mutable_data_ptr<T>();
+  for (std::int64_t row = 0; row < rows; ++row, x += width, y += width) {
+    const T factor = T(1) / std::sqrt(sum_of_squares(x, width) / static_cast<T>(width) + epsilon);
+    r[row] = factor;
+    for (std::int64_t i = 0; i < width; ++i) {
+      y[i] = x[i] * factor * w[i];
+    }
+  }
+}
+
+// With r the row's scale, D the width and s = Σ g·w·x: dx = r·g·w - x·r³·s/D.
+template <class T>
+void input_gradient_rows(const at::Tensor& gradient,
+                         const at::Tensor& input,
+                         const at::Tensor& weight,
+                         const at::Tensor& scale,
+                         at::Tensor& result) {
+  const std::int64_t rows = input.size(0);
+  const std::int64_t width = input.size(1);
+  const T* __restrict g = gradient.const_data_ptr<T>();
+  const T* __restrict x = input.const_data_ptr<T>();
+  const T* __restrict w = weight.const_data_ptr<T>();
+  const T* __restrict r = scale.const_data_ptr<T>();
+  T* __restrict dx = result.mutable_data_ptr<T>();
+  for (std::int64_t row = 0; row < rows; ++row, g += width, x += width, dx += width) {
+    const T factor = r[row];
+    const T correction =
+        sum_of_products(g, w, x, width) * factor * factor * factor / static_cast<T>(width);
+    for (std::int64_t i = 0; i < width; ++i) {
+      dx[i] = factor * g[i] * w[i] - x[i] * correction;
+    }
+  }
+}
+
+// dw = Σ over rows of g·x·r, rows in rising order.
+template <class T>
+void weight_gradient_rows(const at::Tensor& gradient,
+                          const at::Tensor& input,
+                          const at::Tensor& scale,
+                          at::Tensor& result) {
+  const std::int64_t rows = input.size(0);
+  const std::int64_t width = input.size(1);
+  const T* __restrict g = gradient.const_data_ptr<T>();
+  const T* __restrict x = input.const_data_ptr<T>();
+  const T* __restrict r = scale.const_data_ptr<T>();
+  T* __restrict dw = result.mutable_data_ptr<T>();
+  for (std::int64_t row = 0; row < rows; ++row, g += width, x += width) {
+    const T factor = r[row];
+    for (std::int64_t i = 0; i < width; ++i) {
+      dw[i] += g[i] * x[i] * factor;
+    }
+  }
+}
+
+template <class Body>
+void with_scalar(at::ScalarType dtype, const Body& body) {
+  if (dtype == at::kFloat) {
+    body(float{});
+  } else {
+    body(double{});
+  }
+}
+
+class FusedRmsNorm : public torch::autograd::Function<FusedRmsNorm> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context,
+                            const at::Tensor& input,
+                            const at::Tensor& weight,
+                            double epsilon) {
+    const at::Tensor rows = input.contiguous();
+    const at::Tensor gain = weight.contiguous();
+    at::Tensor output = at::empty_like(rows);
+    at::Tensor scale = at::empty({rows.size(0)}, rows.options());
+    with_scalar(rows.scalar_type(), [&](auto zero) {
+      using T = decltype(zero);
+      normalise_rows<T>(rows, gain, static_cast<T>(epsilon), output, scale);
+    });
+    context->save_for_backward({rows, gain, scale});
+    return output;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const torch::autograd::variable_list saved = context->get_saved_variables();
+    const at::Tensor& input = saved[0];
+    const at::Tensor& weight = saved[1];
+    const at::Tensor& scale = saved[2];
+    const at::Tensor gradient = gradients[0].contiguous();
+    at::Tensor input_gradient;
+    at::Tensor weight_gradient;
+    with_scalar(input.scalar_type(), [&](auto zero) {
+      using T = decltype(zero);
+      if (context->needs_input_grad(0)) {
+        input_gradient = at::empty_like(input);
+        input_gradient_rows<T>(gradient, input, weight, scale, input_gradient);
+      }
+      if (context->needs_input_grad(1)) {
+        weight_gradient = at::zeros_like(weight);
+        weight_gradient_rows<T>(gradient, input, scale, weight_gradient);
+      }
+    });
+    return {input_gradient, weight_gradient, at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor rms_norm_composite(const at::Tensor& input, const at::Tensor& weight, double epsilon) {
+  const at::ScalarType dtype = input.scalar_type();
+  const at::ScalarType wide = at::promoteTypes(dtype, at::kFloat);
+  const at::Tensor x = input.to(wide);
+  const at::Tensor scale = at::rsqrt(at::mean(x * x, {-1}, true) + epsilon);
+  return (x * scale * weight.to(wide)).to(dtype);
+}
+
+at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon) {
+  const at::ScalarType dtype = input.scalar_type();
+  if (input.device().is_cpu() && (dtype == at::kFloat || dtype == at::kDouble) &&
+      weight.scalar_type() == dtype) {
+    return FusedRmsNorm::apply(input, weight, epsilon);
+  }
+  return rms_norm_composite(input, weight, epsilon);
+}
+
+}  // namespace entrain::engine
