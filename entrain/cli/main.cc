@@ -1,3 +1,54 @@
-int main() {
-  return 0;
+// The `entrain` program. Each command is one file: <name>_command.cc, engine_<name>_command.cc
+// where it needs the engine.
+#include <exception>
+#include <iostream>
+
+#include "entrain/core/base/errors.h"
+
+#include "entrain/cli/command.h"
+
+namespace {
+
+int run(int argc, char** argv) {
+  using namespace entrain::cli;
+  CLI::App app("Entrain: trains multimodal LLMs without wasting devices.", "entrain");
+  app.set_version_flag("--version", std::string("entrain ") + ENTRAIN_VERSION);
+  app.require_subcommand(1);
+  app.footer(
+      "Exit codes: 0 ok, 1 bug, 2 input to correct, 3 file, device or peer failed, 4 nothing "
+      "fits.\n"
+      "Start with: make demo");
+  Action action;
+  add_index_command(app, action);
+  add_profile_command(app, action);
+  add_plan_command(app, action);
+  add_assign_command(app, action);
+  add_simulate_command(app, action);
+  add_train_command(app, action);
+  add_eval_command(app, action);
+  add_env_command(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitInvalid;
+  }
+  return action();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const entrain::InvalidInput& error) {
+    std::cerr << "entrain: " << error.what() << std::endl;
+    return entrain::cli::kExitInvalid;
+  } catch (const entrain::SystemFailure& error) {
+    std::cerr << "entrain: " << error.what() << std::endl;
+    return entrain::cli::kExitSystem;
+  } catch (const std::exception& error) {
+    std::cerr << "entrain: " << error.what() << "\nThis is a bug in Entrain; please report it."
+              << std::endl;
+    return entrain::cli::kExitBug;
+  }
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include <ATen/ATen.h>
 
@@ -25,6 +26,9 @@ class StepData {
   // Throws  InvalidInput or SystemFailure naming sample and shard.
   virtual SegmentData segment(int module, int sample, int segment) = 0;
   virtual const TokenizedSample& text(int sample) = 0;
+  // The sample's "kind", else its "source", from its JSON member; for reports. Empty without
+  // either.
+  virtual std::string kind(int sample) = 0;
 };
 
 }  // namespace entrain::engine

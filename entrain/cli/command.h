@@ -1,0 +1,48 @@
+// What every command of `entrain` shares: registration, exit codes and JSON output.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "entrain/core/base/json.h"
+
+namespace entrain::cli {
+
+// Exit codes: 0 ok, 1 bug, 2 the caller can fix it, 3 the world failed, 4 a legitimate no.
+inline constexpr int kExitBug = 1;
+inline constexpr int kExitInvalid = 2;
+inline constexpr int kExitSystem = 3;
+inline constexpr int kExitNo = 4;
+
+// Set by the chosen subcommand; returns the exit code.
+using Action = std::function<int()>;
+
+void add_index_command(CLI::App& app, Action& action);
+void add_plan_command(CLI::App& app, Action& action);
+void add_assign_command(CLI::App& app, Action& action);
+void add_simulate_command(CLI::App& app, Action& action);
+void add_env_command(CLI::App& app, Action& action);
+// Where the program was built with the engine; otherwise the commands say how to get it.
+void add_profile_command(CLI::App& app, Action& action);
+void add_train_command(CLI::App& app, Action& action);
+void add_eval_command(CLI::App& app, Action& action);
+
+// A subcommand whose help ends with `example`.
+CLI::App* add_command(CLI::App& app,
+                      const std::string& name,
+                      const std::string& description,
+                      const std::string& example);
+
+// One line of JSON on standard output.
+void print_json(const Json& document);
+
+// "a,b,c" → {"a", "b", "c"}, each checked against `allowed` with a suggestion.
+// Throws  InvalidInput naming `option`.
+std::vector<std::string> parse_names(const std::string& text,
+                                     const std::vector<std::string>& allowed,
+                                     const std::string& option);
+
+}  // namespace entrain::cli

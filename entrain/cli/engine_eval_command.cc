@@ -1,0 +1,104 @@
+// entrain eval: judges trained weights on unseen samples.
+#include <fstream>
+#include <iomanip>
+#include <iostream>
+#include <map>
+
+#include "entrain/core/base/files.h"
+
+#include "entrain/cli/command.h"
+#include "entrain/engine/train/evaluate.h"
+
+namespace entrain::cli {
+namespace {
+
+struct Options {
+  std::string run;
+  std::string index;
+  std::string weights;
+  std::string answers;
+  engine::EvaluateOptions evaluate;
+  bool json = false;
+};
+
+void print_report(const engine::EvaluateResult& result) {
+  std::map<std::string, std::pair<int, int>> kinds;  // correct, all
+  for (const engine::Answer& answer : result.answers) {
+    auto& [correct, all] = kinds[answer.kind];
+    correct += answer.correct() ? 1 : 0;
+    ++all;
+  }
+  std::cout << std::fixed << std::setprecision(4) << "loss " << result.loss << ", accuracy "
+            << std::setprecision(1) << 100 * result.accuracy() << " % of " << result.answers.size()
+            << " answers\n";
+  for (const auto& [kind, counts] : kinds) {
+    std::cout << "  " << std::left << std::setw(24) << (kind.empty() ? "(no kind)" : kind)
+              << std::right << std::setw(6) << 100.0 * counts.first / counts.second << " % of "
+              << counts.second << "\n";
+  }
+}
+
+int run(const Options& options) {
+  const std::filesystem::path folder(options.run);
+  const ModelSpec model =
+      model_from_json(read_json_file(folder / "model.json"), (folder / "model.json").string());
+  const engine::RunConfig config = engine::read_run_config(folder / "config.json", {});
+  const std::string index = options.index.empty() ? config.data.validation : options.index;
+  if (index.empty()) {
+    throw InvalidInput("the run has no validation index; give one with --index");
+  }
+  const std::filesystem::path weights =
+      options.weights.empty() ? folder / "weights.safetensors" : options.weights;
+  const engine::DataSet data = engine::load_data_set(index, model);
+  const engine::EvaluateResult result = engine::evaluate(model, weights, data, options.evaluate);
+  if (!options.answers.empty()) {
+    write_file(options.answers, [&](std::ostream& out) {
+      for (const engine::Answer& answer : result.answers) {
+        out << Json{{"id", answer.id},
+                    {"kind", answer.kind},
+                    {"expected", answer.expected},
+                    {"given", answer.given},
+                    {"correct", answer.correct()}}
+                   .dump(-1, ' ', false, Json::error_handler_t::replace)
+            << "\n";
+      }
+    });
+  }
+  if (options.json) {
+    print_json({{"loss", result.loss},
+                {"accuracy", result.accuracy()},
+                {"samples", result.answers.size()},
+                {"blank_images", options.evaluate.blank_images}});
+  } else {
+    print_report(result);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_eval_command(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = add_command(app,
+                                  "eval",
+                                  "Loss, greedy answers and accuracy of a trained run.",
+                                  "entrain eval runs/demo --blank-images --answers answers.jsonl");
+  command->add_option("run", options->run, "run folder of `entrain train`")->required();
+  command->add_option(
+      "--index,-i", options->index, "index to judge on (default: the run's validation index)");
+  command->add_option(
+      "--weights,-w", options->weights, "weights (default: the run's weights.safetensors)");
+  command->add_option("--samples", options->evaluate.samples, "from the head of the index; 0 = all")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--batch", options->evaluate.batch, "samples packed together")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--answers", options->answers, "JSON lines file for every answer");
+  command->add_flag("--blank-images",
+                    options->evaluate.blank_images,
+                    "all pixels white: the answer without seeing");
+  command->add_flag("--json", options->json, "print the result as one line of JSON");
+  command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace entrain::cli

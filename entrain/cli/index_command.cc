@@ -1,0 +1,81 @@
+// entrain index: sizes of real samples.
+#include <iostream>
+
+#include "entrain/core/base/text.h"
+#include "entrain/core/dataset/index.h"
+
+#include "entrain/cli/command.h"
+
+namespace entrain::cli {
+namespace {
+
+struct Options {
+  std::vector<std::string> data;
+  std::string output;
+  std::string model;
+  std::int64_t max_tokens = 0;
+  std::string too_long = "refuse";
+  std::string empty_response = "refuse";
+  bool verify = false;
+  bool json = false;
+};
+
+BadSampleRule rule_of(const std::string& name) {
+  if (name == "leave-out") {
+    return BadSampleRule::kLeaveOut;
+  }
+  return name == "truncate" ? BadSampleRule::kTruncate : BadSampleRule::kRefuse;
+}
+
+int run(const Options& options) {
+  IndexOptions index_options;
+  index_options.verify = options.verify;
+  index_options.max_tokens = options.max_tokens;
+  index_options.too_long = rule_of(options.too_long);
+  index_options.empty_response = rule_of(options.empty_response);
+  if (!options.model.empty()) {
+    index_options.model = read_model(options.model);
+  }
+  const std::vector<std::filesystem::path> data(options.data.begin(), options.data.end());
+  const IndexResult result = build_index(data, options.output, index_options);
+  write_index(result.index, options.output);
+  if (options.json) {
+    print_json(summary_json(result.summary));
+  } else {
+    std::cout << summary_text(result.summary) << "written to " << options.output << " (digest "
+              << digest(result.index) << ")\n";
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_index_command(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = add_command(
+      app,
+      "index",
+      "Reads sizes, exact text lengths and byte offsets of every sample of tar shards.",
+      "entrain index data/train-*.tar --output train.csv --model model.toml --too-long leave-out");
+  command->add_option("data", options->data, "tar shards, folders of them, or index files to merge")
+      ->required();
+  command->add_option("--output,-o", options->output, "index CSV to write")->required();
+  command->add_option("--model,-m", options->model, "model file, for the length limit");
+  command
+      ->add_option("--max-tokens",
+                   options->max_tokens,
+                   "longest LLM sequence (default: the model's llm.max_tokens)")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--too-long", options->too_long, "what happens to longer samples")
+      ->check(CLI::IsMember({"refuse", "leave-out", "truncate"}))
+      ->capture_default_str();
+  command
+      ->add_option("--empty-response", options->empty_response, "what happens to empty responses")
+      ->check(CLI::IsMember({"refuse", "leave-out"}))
+      ->capture_default_str();
+  command->add_flag("--verify", options->verify, "decode every image");
+  command->add_flag("--json", options->json, "print the summary as one line of JSON");
+  command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace entrain::cli

@@ -1,0 +1,245 @@
+#include "entrain/engine/train/evaluate.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/progress.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/dataset/text.h"
+
+#include "entrain/engine/data/read_ahead.h"
+#include "entrain/engine/models/stages.h"
+#include "entrain/engine/models/weights.h"
+
+namespace entrain::engine {
+namespace {
+
+// The whole model in one piece.
+struct WholeModel {
+  WholeModel(const ModelSpec& spec, const std::filesystem::path& weights)
+      : llm(spec.llm, {0, num_layers(spec, spec.llm_module())}, StageOptions{}) {
+    for (int module = 0; module < spec.llm_module(); ++module) {
+      encoders.emplace_back(spec.encoders[static_cast<std::size_t>(module)],
+                            spec.llm.hidden,
+                            LayerRange{0, num_layers(spec, module)},
+                            StageOptions{});
+    }
+    std::vector<NamedParameter> parameters = llm.parameters();
+    for (const EncoderStage& encoder : encoders) {
+      parameters.insert(parameters.end(), encoder.parameters().begin(), encoder.parameters().end());
+    }
+    load_weights(weights, parameters);
+  }
+
+  std::vector<EncoderStage> encoders;
+  LlmStage llm;
+};
+
+// Samples of one packed batch with their image features.
+struct Batch {
+  std::vector<const TokenizedSample*> texts;
+  std::vector<at::Tensor> features;  // [sample] rows of all its images, undefined without any
+};
+
+Batch encode(const WholeModel& model,
+             const DataSet& data,
+             const std::vector<int>& samples,
+             StepData& step_data) {
+  Batch batch;
+  batch.features.resize(samples.size());
+  std::vector<at::Tensor> patches;
+  std::vector<SegmentGrid> grids;
+  std::vector<std::int64_t> rows;  // feature rows per sample
+  for (std::size_t s = 0; s < samples.size(); ++s) {
+    batch.texts.push_back(&step_data.text(static_cast<int>(s)));
+    rows.push_back(0);
+    if (model.encoders.empty()) {
+      continue;
+    }
+    const auto& segments = data.work[static_cast<std::size_t>(samples[s])].segments[0];
+    for (std::size_t k = 0; k < segments.size(); ++k) {
+      SegmentData segment = step_data.segment(0, static_cast<int>(s), static_cast<int>(k));
+      patches.push_back(segment.patches);
+      grids.push_back({segment.rows, segment.columns});
+      rows.back() += segments[k].llm_tokens;
+    }
+  }
+  if (patches.empty()) {
+    return batch;
+  }
+  const at::Tensor features = model.encoders[0].forward(at::cat(patches), grids);
+  const auto parts = features.split_with_sizes(rows);
+  for (std::size_t s = 0; s < samples.size(); ++s) {
+    if (rows[s] > 0) {
+      batch.features[s] = parts[s];
+    }
+  }
+  return batch;
+}
+
+// Token sequences of some members of a batch, packed through the LLM.
+struct PackedHidden {
+  at::Tensor hidden;                // [sum of lengths, hidden]
+  std::vector<std::int64_t> begin;  // [member] first row
+};
+
+PackedHidden decode(const WholeModel& model,
+                    const DataSet& data,
+                    const std::vector<int>& samples,
+                    const Batch& batch,
+                    const std::vector<std::size_t>& members,
+                    const std::vector<std::vector<std::int64_t>>& sequences) {
+  PackedHidden packed;
+  std::vector<std::int64_t> ids;
+  std::vector<std::int64_t> lengths;
+  std::vector<std::int64_t> positions;
+  std::vector<at::Tensor> features;
+  for (const std::size_t s : members) {
+    const auto begin = static_cast<std::int64_t>(ids.size());
+    packed.begin.push_back(begin);
+    ids.insert(ids.end(), sequences[s].begin(), sequences[s].end());
+    lengths.push_back(static_cast<std::int64_t>(sequences[s].size()));
+    if (!batch.features[s].defined()) {
+      continue;
+    }
+    features.push_back(batch.features[s]);
+    const auto& segments = data.work[static_cast<std::size_t>(samples[s])].segments[0];
+    for (std::size_t k = 0; k < segments.size(); ++k) {
+      for (std::int64_t row = 0; row < segments[k].llm_tokens; ++row) {
+        positions.push_back(begin + batch.texts[s]->feature_begin[k] + row);
+      }
+    }
+  }
+  const at::Tensor embedded = model.llm.embed(at::tensor(ids, at::kLong),
+                                              features.empty() ? at::Tensor() : at::cat(features),
+                                              at::tensor(positions, at::kLong));
+  packed.hidden = model.llm.decode(embedded, lengths);
+  return packed;
+}
+
+double loss_sum(const WholeModel& model,
+                const DataSet& data,
+                const std::vector<int>& samples,
+                const Batch& batch) {
+  std::vector<std::size_t> members(samples.size());
+  std::iota(members.begin(), members.end(), std::size_t{0});
+  std::vector<std::vector<std::int64_t>> sequences;
+  for (const TokenizedSample* text : batch.texts) {
+    sequences.push_back(text->ids);
+  }
+  const PackedHidden packed = decode(model, data, samples, batch, members, sequences);
+  std::vector<std::int64_t> rows;
+  std::vector<std::int64_t> targets;
+  for (const std::size_t s : members) {
+    const TokenizedSample& text = *batch.texts[s];
+    for (auto position = text.target_begin; position < std::ssize(text.ids); ++position) {
+      rows.push_back(packed.begin[s] + position - 1);
+      targets.push_back(text.ids[static_cast<std::size_t>(position)]);
+    }
+  }
+  return model.llm
+      .loss_sum(packed.hidden, at::tensor(rows, at::kLong), at::tensor(targets, at::kLong))
+      .item<double>();
+}
+
+// Greedy continuation of every prompt, in lockstep; finished samples leave the pack.
+std::vector<std::vector<std::int64_t>> greedy_answers(const WholeModel& model,
+                                                      const DataSet& data,
+                                                      const std::vector<int>& samples,
+                                                      const Batch& batch,
+                                                      int max_tokens) {
+  std::vector<std::vector<std::int64_t>> sequences;
+  std::vector<std::vector<std::int64_t>> answers(samples.size());
+  std::vector<std::size_t> open(samples.size());
+  std::iota(open.begin(), open.end(), std::size_t{0});
+  for (const TokenizedSample* text : batch.texts) {
+    sequences.emplace_back(text->ids.begin(), text->ids.begin() + text->target_begin);
+  }
+  for (int step = 0; step < max_tokens && !open.empty(); ++step) {
+    const PackedHidden packed = decode(model, data, samples, batch, open, sequences);
+    std::vector<std::int64_t> rows;
+    for (std::size_t m = 0; m < open.size(); ++m) {
+      rows.push_back(packed.begin[m] + std::ssize(sequences[open[m]]) - 1);
+    }
+    const at::Tensor best =
+        model.llm.logits(packed.hidden, at::tensor(rows, at::kLong)).argmax(1).cpu();
+    std::vector<std::size_t> still_open;
+    for (std::size_t m = 0; m < open.size(); ++m) {
+      const auto token = best[static_cast<std::int64_t>(m)].item<std::int64_t>();
+      if (token != kEosToken) {
+        answers[open[m]].push_back(token);
+        sequences[open[m]].push_back(token);
+        still_open.push_back(open[m]);
+      }
+    }
+    open = std::move(still_open);
+  }
+  return answers;
+}
+
+StepNeeds needs_of_samples(const DataSet& data, const std::vector<int>& samples) {
+  StepNeeds needs;
+  needs.batch = samples;
+  for (std::size_t s = 0; s < samples.size(); ++s) {
+    needs.texts.push_back(static_cast<int>(s));
+    const auto& encoders = data.work[static_cast<std::size_t>(samples[s])].segments;
+    for (std::size_t module = 0; module < encoders.size(); ++module) {
+      for (std::size_t k = 0; k < encoders[module].size(); ++k) {
+        needs.segments.push_back(
+            {static_cast<int>(module), static_cast<int>(s), static_cast<int>(k)});
+      }
+    }
+  }
+  return needs;
+}
+
+}  // namespace
+
+double EvaluateResult::accuracy() const {
+  const auto correct = std::count_if(
+      answers.begin(), answers.end(), [](const Answer& answer) { return answer.correct(); });
+  return answers.empty() ? 0.0 : static_cast<double>(correct) / static_cast<double>(answers.size());
+}
+
+EvaluateResult evaluate(const ModelSpec& model,
+                        const std::filesystem::path& weights,
+                        const DataSet& data,
+                        const EvaluateOptions& options) {
+  if (model.encoders.size() > 1) {
+    throw InvalidInput("evaluation reads models with one encoder at most");
+  }
+  const at::NoGradGuard no_grad;
+  const WholeModel whole(model, weights);
+  ReadAheadOptions reader_options;
+  reader_options.blank_images = options.blank_images;
+  ReadAhead reader(data.index, model, reader_options);
+  const int available = static_cast<int>(data.index.samples.size());
+  const int wanted = options.samples > 0 ? std::min(options.samples, available) : available;
+  Progress progress(options.blank_images ? "evaluating, images blanked" : "evaluating", wanted);
+  EvaluateResult result;
+  std::int64_t targets = 0;
+  for (int begin = 0; begin < wanted; begin += options.batch) {
+    std::vector<int> samples(static_cast<std::size_t>(std::min(options.batch, wanted - begin)));
+    std::iota(samples.begin(), samples.end(), begin);
+    const auto step_data = reader.queue(needs_of_samples(data, samples));
+    const Batch batch = encode(whole, data, samples, *step_data);
+    result.loss += loss_sum(whole, data, samples, batch);
+    const auto answers = greedy_answers(whole, data, samples, batch, options.max_answer_tokens);
+    for (std::size_t s = 0; s < samples.size(); ++s) {
+      const TokenizedSample& text = *batch.texts[s];
+      targets += std::ssize(text.ids) - text.target_begin;
+      Answer answer;
+      answer.id = data.index.samples[static_cast<std::size_t>(samples[s])].id;
+      answer.kind = step_data->kind(static_cast<int>(s));
+      answer.expected = detokenize({text.ids.begin() + text.target_begin, text.ids.end()});
+      answer.given = detokenize(answers[s]);
+      result.answers.push_back(std::move(answer));
+    }
+    progress.advance(std::ssize(samples));
+  }
+  result.loss /= static_cast<double>(std::max<std::int64_t>(1, targets));
+  return result;
+}
+
+}  // namespace entrain::engine

@@ -1,0 +1,41 @@
+// Judges trained weights on unseen samples: loss, greedy answers, accuracy. One process, one thread
+// of ranks.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "entrain/engine/train/run_setup.h"
+
+namespace entrain::engine {
+
+struct EvaluateOptions {
+  int samples = 0;             // from the head of the index; 0 = all
+  int batch = 16;              // samples packed together, >= 1
+  int max_answer_tokens = 32;  // greedy decoding stops here or at end-of-sequence
+  bool blank_images = false;   // every pixel white: what the model knows without seeing
+};
+
+struct Answer {
+  std::string id;
+  std::string kind;  // the sample's "kind" or "source", empty without one
+  std::string expected;
+  std::string given;
+  [[nodiscard]] bool correct() const { return given == expected; }
+};
+
+struct EvaluateResult {
+  double loss = 0;  // cross-entropy per target token
+  std::vector<Answer> answers;
+  [[nodiscard]] double accuracy() const;  // share of exact answers, in [0, 1]
+};
+
+// Throws  InvalidInput when the weights do not fit the model (name and shape), or a sample is
+// damaged.
+EvaluateResult evaluate(const ModelSpec& model,
+                        const std::filesystem::path& weights,
+                        const DataSet& data,
+                        const EvaluateOptions& options);
+
+}  // namespace entrain::engine

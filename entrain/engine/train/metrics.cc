@@ -1,0 +1,123 @@
+#include "entrain/engine/train/metrics.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iomanip>
+#include <sstream>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+namespace entrain::engine {
+namespace {
+
+double seconds(std::chrono::nanoseconds duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+std::int64_t peak_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
+}
+
+Json lane_records(const Timeline& measured) {
+  Json lanes = Json::array();
+  for (std::size_t replica = 0; replica < measured.lanes.size(); ++replica) {
+    for (std::size_t lane = 0; lane < measured.lanes[replica].size(); ++lane) {
+      const LaneUsage& usage = measured.lanes[replica][lane];
+      const double makespan = seconds(measured.makespan);
+      lanes.push_back({{"replica", replica},
+                       {"lane", lane},
+                       {"busy_s", seconds(usage.busy)},
+                       {"bubble", makespan > 0 ? 1.0 - seconds(usage.busy) / makespan : 0.0}});
+    }
+  }
+  return lanes;
+}
+
+}  // namespace
+
+MetricsLog::MetricsLog(const std::filesystem::path& folder,
+                       std::int64_t steps,
+                       std::int64_t console_every)
+    : path_(folder / "metrics.jsonl"),
+      steps_(steps),
+      console_every_(console_every),
+      coloured_(::isatty(STDOUT_FILENO) == 1) {
+  errno = 0;
+  file_.open(path_, std::ios::trunc);
+  if (!file_) {
+    throw SystemFailure(concat("cannot write '", path_.string(), "': ", std::strerror(errno)));
+  }
+}
+
+void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
+  const double predicted_s = seconds(prepared.predicted.makespan);
+  std::size_t deferred = 0;
+  Json num_slots = Json::array();
+  for (const ReplicaAssignment& replica : prepared.assignment.replicas) {
+    deferred += deferrals(replica).size();
+    num_slots.push_back(replica.num_slots);
+  }
+  const auto tokens = static_cast<double>(prepared.llm_tokens);
+  write({{"step", record.step},
+         {"loss", record.loss},
+         {"grad_norm", record.gradient_norm},
+         {"learning_rate", record.learning_rate},
+         {"samples", prepared.batch.size()},
+         {"llm_tokens", prepared.llm_tokens},
+         {"encoder_tokens", prepared.encoder_tokens},
+         {"target_tokens", prepared.target_tokens},
+         {"step_s", record.step_s},
+         {"predicted_step_s", predicted_s},
+         {"lower_bound_s", prepared.assignment.stats.lower_bound_s},
+         {"bubble", bubble_fraction(record.measured)},
+         {"predicted_bubble", bubble_fraction(prepared.predicted)},
+         {"assign_ms", prepared.assignment.stats.assign_ms},
+         {"num_slots", num_slots},
+         {"deferred", deferred},
+         {"lanes", lane_records(record.measured)}});
+  const bool last = record.step + 1 == steps_;
+  if (record.step % console_every_ != 0 && !last) {
+    return;
+  }
+  std::ostringstream line;
+  const char* dim = coloured_ ? "\x1b[36m" : "";
+  const char* bold = coloured_ ? "\x1b[32m" : "";
+  const char* reset = coloured_ ? "\x1b[0m" : "";
+  line << std::fixed << "step: " << std::setw(4) << record.step << "/" << steps_ << "  " << bold
+       << "loss: " << std::setprecision(4) << std::setw(7) << record.loss << reset
+       << "  grad_norm: " << std::setprecision(3) << std::setw(6) << record.gradient_norm
+       << "  memory: " << format_bytes(peak_resident_bytes())
+       << "  tps: " << format_count(static_cast<std::int64_t>(tokens / record.step_s)) << "  "
+       << dim << "step: " << std::setprecision(0) << record.step_s * 1e3 << " ms (predicted "
+       << predicted_s * 1e3 << ")  bubble: " << std::setprecision(2)
+       << bubble_fraction(record.measured) << "  deferred: " << deferred << reset << "\n";
+  std::fputs(line.str().c_str(), stdout);
+  std::fflush(stdout);
+}
+
+void MetricsLog::validation(std::int64_t step, double loss) {
+  write({{"step", step}, {"validation_loss", loss}});
+  note(concat("step: ", step, "  validation loss: ", loss));
+}
+
+void MetricsLog::note(const std::string& text) {
+  std::fputs((text + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
+
+void MetricsLog::write(const Json& line) {
+  file_ << line.dump() << "\n";
+  file_.flush();
+  if (!file_) {
+    throw SystemFailure(concat("cannot write '", path_.string(), "': ", std::strerror(errno)));
+  }
+}
+
+}  // namespace entrain::engine

@@ -1,0 +1,44 @@
+// What a run reports: one JSON line a step, and a console line in torchtitan's manner.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "entrain/core/spec/timeline.h"
+
+#include "entrain/engine/train/run_setup.h"
+
+namespace entrain::engine {
+
+struct StepRecord {
+  std::int64_t step = 0;
+  double loss = 0;           // cross-entropy per target token of the step
+  double gradient_norm = 0;  // before clipping
+  double learning_rate = 0;
+  double step_s = 0;  // first start to last finish over all ranks
+  Timeline measured;  // usage of every lane; events where asked for
+};
+
+// Writes metrics.jsonl line by line, so that a killed run keeps what it had.
+class MetricsLog {
+ public:
+  // Throws  SystemFailure when the file cannot be created.
+  MetricsLog(const std::filesystem::path& folder, std::int64_t steps, std::int64_t console_every);
+
+  void step(const PreparedStep& prepared, const StepRecord& record);
+  void validation(std::int64_t step, double loss);
+  void note(const std::string& text);  // console only
+
+ private:
+  void write(const Json& line);
+
+  std::filesystem::path path_;
+  std::ofstream file_;
+  std::int64_t steps_;
+  std::int64_t console_every_;
+  bool coloured_;
+};
+
+}  // namespace entrain::engine

@@ -1,0 +1,348 @@
+#include "entrain/engine/train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <numeric>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/report/trace.h"
+#include "entrain/core/simulator/simulator.h"
+
+#include "entrain/engine/comm/thread_comm.h"
+#include "entrain/engine/data/read_ahead.h"
+#include "entrain/engine/models/weights.h"
+#include "entrain/engine/pipeline/executor.h"
+#include "entrain/engine/pipeline/ranks.h"
+#include "entrain/engine/train/metrics.h"
+#include "entrain/engine/train/optimizer.h"
+#include "entrain/engine/train/step_source.h"
+
+namespace entrain::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Where ranks meet at the end of a step: the last to report owns the step's record. Ranks may
+// already be in the next step by then, so every step has its own entry.
+class StepBoard {
+ public:
+  StepBoard(int replicas, int lanes) : replicas_(replicas), lanes_(lanes) {}
+
+  // Common origin of a step's times: the moment the first rank begins it.
+  Clock::time_point start_of(std::int64_t step) {
+    const std::lock_guard lock(mutex_);
+    Entry& entry = entries_[step];
+    if (entry.losses.empty()) {
+      entry.start = Clock::now();
+      entry.losses.assign(static_cast<std::size_t>(replicas_ * lanes_), 0.0);
+      entry.record.step = step;
+      entry.record.measured.lanes.assign(static_cast<std::size_t>(replicas_),
+                                         std::vector<LaneUsage>(static_cast<std::size_t>(lanes_)));
+    }
+    return entry.start;
+  }
+
+  // The complete record for the last rank to report, nothing for the others.
+  std::optional<StepRecord> report(std::int64_t step, int replica, int lane, StepOutcome outcome) {
+    const std::lock_guard lock(mutex_);
+    Entry& entry = entries_.at(step);
+    Timeline& measured = entry.record.measured;
+    entry.losses[static_cast<std::size_t>(replica * lanes_ + lane)] = outcome.loss_sum;
+    entry.record.gradient_norm = outcome.gradient_norm;
+    measured.lanes[static_cast<std::size_t>(replica)][static_cast<std::size_t>(lane)] =
+        outcome.usage;
+    measured.makespan =
+        std::max<std::chrono::nanoseconds>(measured.makespan, Clock::now() - entry.start);
+    measured.events.insert(measured.events.end(), outcome.events.begin(), outcome.events.end());
+    if (++entry.reported < replicas_ * lanes_) {
+      return std::nullopt;
+    }
+    // Summed in rank order, so that the loss does not depend on who came first.
+    StepRecord record = std::move(entry.record);
+    record.loss = std::accumulate(entry.losses.begin(), entry.losses.end(), 0.0);
+    record.step_s = std::chrono::duration<double>(record.measured.makespan).count();
+    entries_.erase(step);
+    return record;
+  }
+
+ private:
+  struct Entry {
+    Clock::time_point start;
+    int reported = 0;
+    std::vector<double> losses;  // [rank], sums over the rank's targets
+    StepRecord record;
+  };
+  int replicas_;
+  int lanes_;
+  std::mutex mutex_;
+  std::map<std::int64_t, Entry> entries_;
+};
+
+double median(std::vector<double> values) {
+  if (values.empty()) {
+    return 0;
+  }
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// State of a run that all ranks share.
+struct Run {
+  Run(const RunSetup& run_setup, const std::atomic<bool>& flag)
+      : setup(run_setup),
+        interrupted(flag),
+        num_ranks(run_setup.plan.replicas * run_setup.plan.num_lanes()),
+        comm(num_ranks,
+             std::chrono::milliseconds(
+                 static_cast<std::int64_t>(run_setup.config.execution.deadline_seconds * 1e3))),
+        source(run_setup, 0, run_setup.config.steps, num_ranks),
+        board(run_setup.plan.replicas, run_setup.plan.num_lanes()),
+        metrics(run_setup.config.output,
+                run_setup.config.steps,
+                std::max<std::int64_t>(1, run_setup.config.steps / 40)),
+        validation(prepare_validation(run_setup)),
+        lane_parameters(static_cast<std::size_t>(run_setup.plan.num_lanes())) {}
+
+  const RunSetup& setup;
+  const std::atomic<bool>& interrupted;
+  int num_ranks;
+  ThreadCommGroup comm;
+  StepSource source;
+  StepBoard board;
+  MetricsLog metrics;
+  std::vector<PreparedStep> validation;
+  std::vector<std::vector<NamedParameter>> lane_parameters;  // of replica 0, after the last step
+  std::vector<double> losses;
+  std::vector<double> step_seconds;
+  std::vector<double> predicted_seconds;
+  std::vector<double> validation_losses;
+  std::mutex mutex;
+};
+
+void write_traces(const Run& run, const PreparedStep& prepared, const Timeline& measured) {
+  const std::filesystem::path folder(run.setup.config.output);
+  SimulateOptions options;
+  options.events = true;
+  const Timeline predicted = simulate(prepared.program, prepared.costs, options);
+  write_trace(folder / "trace_predicted.json",
+              prepared.program,
+              predicted,
+              prepared.costs,
+              prepared.sample_ids,
+              "predicted");
+  write_trace(folder / "trace_measured.json",
+              prepared.program,
+              measured,
+              prepared.costs,
+              prepared.sample_ids,
+              "measured");
+}
+
+void finish_step(Run& run, const PreparedStep& prepared, StepRecord record) {
+  record.loss /= static_cast<double>(prepared.target_tokens);
+  record.learning_rate =
+      learning_rate_at(run.setup.config.optimizer, prepared.step, run.setup.config.steps);
+  if (!run.setup.config.execution.paced &&
+      (!std::isfinite(record.loss) || !std::isfinite(record.gradient_norm))) {
+    throw SystemFailure(
+        concat("step ",
+               prepared.step,
+               ": loss ",
+               record.loss,
+               ", gradient norm ",
+               record.gradient_norm,
+               "; the run stops before it spreads (lower optimizer.learning_rate?)"));
+  }
+  run.metrics.step(prepared, record);
+  run.losses.push_back(record.loss);
+  run.step_seconds.push_back(record.step_s);
+  run.predicted_seconds.push_back(
+      std::chrono::duration<double>(prepared.predicted.makespan).count());
+  if (prepared.step == run.setup.config.execution.trace_step) {
+    write_traces(run, prepared, record.measured);
+  }
+  if (run.interrupted) {
+    run.source.stop();
+  }
+}
+
+// One rank's life.
+class RankLoop {
+ public:
+  RankLoop(Run& run, int rank)
+      : run_(run),
+        replica_(rank / run.setup.plan.num_lanes()),
+        lane_(rank % run.setup.plan.num_lanes()),
+        comm_(run.comm.comm(rank)),
+        executor_(run.setup.model, run.setup.plan, replica_, lane_, comm_, executor_options(run)),
+        optimizer_(executor_.parameters(), run.setup.config.optimizer),
+        reader_(run.setup.train.index, run.setup.model, reader_options(run)),
+        validation_reader_(run.setup.validation.index, run.setup.model, reader_options(run)) {}
+
+  void loop() {
+    std::int64_t step = 0;
+    while (const auto prepared = run_.source.get(step)) {
+      train_step(*prepared);
+      ++step;
+      const int every = run_.setup.config.validation.every;
+      if (every > 0 && step % every == 0 && step < run_.setup.config.steps) {
+        validate_now(step);
+      }
+    }
+    validate_now(step);
+    if (replica_ == 0) {
+      run_.lane_parameters[static_cast<std::size_t>(lane_)] = executor_.parameters();
+    }
+  }
+
+ private:
+  static ExecutorOptions executor_options(const Run& run) {
+    ExecutorOptions options;
+    options.stage.seed = run.setup.config.seed;
+    options.clip_norm = run.setup.config.optimizer.clip_norm;
+    options.paced = run.setup.config.execution.paced;
+    options.record_events = run.setup.config.execution.trace_step >= 0;
+    return options;
+  }
+
+  static ReadAheadOptions reader_options(const Run& run) {
+    ReadAheadOptions options;
+    options.memory_bytes = run.setup.config.data.read_ahead_mib << 20U;
+    return options;
+  }
+
+  StepInputs inputs_of(const PreparedStep& prepared, StepData* data, Clock::time_point start) {
+    StepInputs inputs;
+    inputs.program = &prepared.program;
+    inputs.costs = &prepared.costs;
+    inputs.sample_ids = &prepared.sample_ids;
+    inputs.step = prepared.step;
+    inputs.target_tokens = prepared.target_tokens;
+    inputs.data = data;
+    inputs.start = start;
+    return inputs;
+  }
+
+  // The step's data, queued now unless it was queued while the step before ran.
+  std::shared_ptr<StepData> data_of(const PreparedStep& prepared) {
+    if (queued_step_ != prepared.step) {
+      queued_ = queue(prepared);
+    }
+    queued_step_ = -1;
+    return std::move(queued_);
+  }
+
+  std::shared_ptr<StepData> queue(const PreparedStep& prepared) {
+    return reader_.queue(needs_of(prepared.program, replica_, lane_, prepared.batch));
+  }
+
+  void train_step(const PreparedStep& prepared) {
+    const RunConfig& config = run_.setup.config;
+    const bool paced = config.execution.paced;
+    const std::shared_ptr<StepData> data = paced ? nullptr : data_of(prepared);
+    if (const auto next = run_.source.peek(prepared.step + 1); next != nullptr && !paced) {
+      queued_ = queue(*next);
+      queued_step_ = next->step;
+    }
+    const StepInputs inputs = inputs_of(prepared, data.get(), run_.board.start_of(prepared.step));
+    const double rate = learning_rate_at(config.optimizer, prepared.step, config.steps);
+    StepOutcome outcome = executor_.run(inputs, [&] { optimizer_.step(rate); });
+    auto record = run_.board.report(prepared.step, replica_, lane_, std::move(outcome));
+    if (record.has_value()) {
+      finish_step(run_, prepared, std::move(*record));
+    }
+  }
+
+  // Every rank walks the same validation batches; the last LLM lane of each replica holds the
+  // losses.
+  void validate_now(std::int64_t step) {
+    if (run_.setup.config.execution.paced || run_.validation.empty()) {
+      return;
+    }
+    double loss_sum = 0;
+    std::int64_t targets = 0;
+    for (const PreparedStep& prepared : run_.validation) {
+      const std::shared_ptr<StepData> data =
+          validation_reader_.queue(needs_of(prepared.program, replica_, lane_, prepared.batch));
+      loss_sum += executor_.evaluate(inputs_of(prepared, data.get(), Clock::now()));
+      targets += prepared.target_tokens;
+    }
+    at::Tensor total = at::scalar_tensor(loss_sum, at::kDouble).reshape({1});
+    std::vector<int> all(static_cast<std::size_t>(run_.num_ranks));
+    std::iota(all.begin(), all.end(), 0);
+    comm_.all_reduce_sum(total, all);
+    if (comm_.rank() == 0) {
+      run_.validation_losses.push_back(total.item<double>() / static_cast<double>(targets));
+      run_.metrics.validation(step, run_.validation_losses.back());
+    }
+  }
+
+  Run& run_;
+  int replica_;
+  int lane_;
+  Comm& comm_;
+  Executor executor_;
+  AdamW optimizer_;
+  ReadAhead reader_;
+  ReadAhead validation_reader_;
+  std::shared_ptr<StepData> queued_;
+  std::int64_t queued_step_ = -1;
+};
+
+TrainResult result_of(Run& run) {
+  TrainResult result;
+  result.steps = static_cast<std::int64_t>(run.losses.size());
+  result.interrupted = run.interrupted && result.steps < run.setup.config.steps;
+  if (!run.losses.empty()) {
+    result.first_loss = run.losses.front();
+    const std::size_t tail = std::min<std::size_t>(10, run.losses.size());
+    result.last_loss =
+        std::accumulate(
+            run.losses.end() - static_cast<std::ptrdiff_t>(tail), run.losses.end(), 0.0) /
+        static_cast<double>(tail);
+  }
+  if (!run.validation_losses.empty()) {
+    result.validation_loss = run.validation_losses.back();
+  }
+  result.median_step_s = median(run.step_seconds);
+  result.median_predicted_s = median(run.predicted_seconds);
+  return result;
+}
+
+}  // namespace
+
+TrainResult train(const RunSetup& setup, const std::atomic<bool>& interrupted) {
+  const std::filesystem::path folder(setup.config.output);
+  write_file(folder / "config.json", to_json(setup.config).dump(1) + "\n");
+  write_file(folder / "plan.json", to_json(setup.plan).dump(1) + "\n");
+  write_file(folder / "model.json", to_json(setup.model).dump(1) + "\n");
+  Run run(setup, interrupted);
+  run.metrics.note(concat(setup.plan.replicas,
+                          " replicas x ",
+                          setup.plan.num_lanes(),
+                          " lanes, policy ",
+                          setup.plan.policy,
+                          ", schedule ",
+                          setup.plan.schedule,
+                          ", global batch ",
+                          setup.config.data.global_batch));
+  run_ranks(run.comm, [&](int rank) { RankLoop(run, rank).loop(); });
+  TrainResult result = result_of(run);
+  if (!setup.config.execution.paced) {
+    std::vector<NamedParameter> parameters;
+    for (const auto& lane : run.lane_parameters) {
+      parameters.insert(parameters.end(), lane.begin(), lane.end());
+    }
+    result.weights = folder / "weights.safetensors";
+    write_weights(result.weights, parameters);
+  }
+  return result;
+}
+
+}  // namespace entrain::engine
