@@ -23,8 +23,10 @@ std::vector<std::string> schedule_names();
 // the step-wide operations at the end.
 //
 // Requires  a valid assignment for this plan (validate_assignment).
-// Ensures   validate_program() holds for the result; pure function of its inputs.
+// Ensures   validate_program() holds for the result, except that these fixed orders do not watch
+//           limits.bytes_per_lane; pure function of its inputs.
 // Throws    InvalidInput for an unknown schedule (with a suggestion) or chunks.
+// Cost      O(operations + parts); lanes that host some but not all stages O(operations × stages).
 Program build_program(const Plan& plan,
                       const StepAssignment& assignment,
                       const StepCosts& costs,

@@ -1,0 +1,127 @@
+#include "entrain/core/schedule/schedule.h"
+
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/schedule/communication.h"
+#include "entrain/core/schedule/groups.h"
+#include "entrain/core/schedule/order.h"
+#include "entrain/core/schedule/unit_table.h"
+
+namespace entrain {
+namespace {
+
+struct RegisteredSchedule {
+  std::string_view name;
+  OrderRule rule;
+};
+
+constexpr std::array kSchedules = {
+    RegisteredSchedule{"gpipe", gpipe_order},
+    RegisteredSchedule{"1f1b", one_f_one_b_order},
+};
+
+OrderRule find_rule(std::string_view name) {
+  for (const RegisteredSchedule& schedule : kSchedules) {
+    if (schedule.name == name) {
+      return schedule.rule;
+    }
+  }
+  const std::vector<std::string> names = schedule_names();
+  throw InvalidInput(fmt::format("unknown schedule '{}'{}", name, suggestion(name, names)));
+}
+
+std::vector<int> stages_of(const Plan& plan) {
+  std::vector<int> result;
+  for (const ModulePlan& module : plan.modules) {
+    result.push_back(static_cast<int>(module.stages.size()));
+  }
+  return result;
+}
+
+// The caller's Requires, as far as it is cheap: what array indices rely on.
+void check_shapes(const Plan& plan, const StepAssignment& assignment, const StepCosts& costs) {
+  ENTRAIN_INVARIANT(
+      costs.modules.size() == plan.modules.size(),
+      fmt::format(
+          "costs of {} modules under a plan of {}", costs.modules.size(), plan.modules.size()));
+  ENTRAIN_INVARIANT(assignment.replicas.size() == static_cast<std::size_t>(plan.replicas),
+                    fmt::format("an assignment of {} replicas under a plan of {}",
+                                assignment.replicas.size(),
+                                plan.replicas));
+  for (const ReplicaAssignment& replica : assignment.replicas) {
+    ENTRAIN_INVARIANT(replica.modules.size() == plan.modules.size(),
+                      "an assignment with another number of modules than its plan");
+    for (const ModuleSlots& slots : replica.modules) {
+      ENTRAIN_INVARIANT(slots.size() == static_cast<std::size_t>(replica.num_slots),
+                        "modules of one replica with different numbers of slots");
+    }
+  }
+}
+
+std::vector<Operation> step_end(const std::vector<StageRef>& lane,
+                                const Plan& plan,
+                                const StepCosts& costs) {
+  bool trainable = false;
+  for (const StageRef& ref : lane) {
+    trainable = trainable || costs.modules[static_cast<std::size_t>(ref.module)]
+                                 .stages[static_cast<std::size_t>(ref.stage)]
+                                 .trainable;
+  }
+  std::vector<Operation> result;
+  if (plan.replicas > 1 && trainable) {
+    result.push_back({OperationKind::kReduceGradients, {}, -1});
+  }
+  result.push_back({OperationKind::kClipNorm, {}, -1});
+  result.push_back({OperationKind::kOptimizerStep, {}, -1});
+  return result;
+}
+
+}  // namespace
+
+std::vector<std::string> schedule_names() {
+  std::vector<std::string> names;
+  for (const RegisteredSchedule& schedule : kSchedules) {
+    names.emplace_back(schedule.name);
+  }
+  return names;
+}
+
+Program build_program(const Plan& plan,
+                      const StepAssignment& assignment,
+                      const StepCosts& costs,
+                      std::string_view schedule) {
+  const OrderRule rule = find_rule(schedule);
+  check_shapes(plan, assignment, costs);
+  Program program;
+  program.schedule = schedule;
+  program.lanes = plan.lanes;
+  program.num_stages = stages_of(plan);
+  for (const ModulePlan& module : plan.modules) {
+    program.module_names.push_back(module.name);
+  }
+  const ChannelTable channels = channel_table(plan, program.num_stages);
+  std::vector<std::vector<Operation>> ends;
+  for (const std::vector<StageRef>& lane : plan.lanes) {
+    ends.push_back(step_end(lane, plan, costs));
+  }
+  program.replicas.reserve(assignment.replicas.size());
+  for (const ReplicaAssignment& slots : assignment.replicas) {
+    ReplicaProgram& replica = program.replicas.emplace_back();
+    replica.groups = build_groups(slots, costs);
+    replica.channels = channels.channels;
+    const UnitTable table(replica.groups, program.num_stages);
+    const OrderInputs inputs{plan, costs, replica.groups, table};
+    replica.lanes = add_communication(inputs, channels, rule(inputs));
+    for (std::size_t lane = 0; lane < ends.size(); ++lane) {
+      replica.lanes[lane].insert(replica.lanes[lane].end(), ends[lane].begin(), ends[lane].end());
+    }
+  }
+  return program;
+}
+
+}  // namespace entrain
