@@ -1,0 +1,73 @@
+// Tar archives: members one after another, with everything checked that the format lets us check.
+//
+// ustar, pax (path and size) and GNU long names; old unsigned and signed checksums; octal and
+// base-256 sizes. Compressed archives, links, devices and sparse files are refused.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace entrain {
+
+// One regular file of an archive. Offsets count from the start of the archive (or of the bytes).
+struct TarMember {
+  std::string name;                // leading "./" left out
+  std::int64_t header_offset = 0;  // of its first header, extension headers included
+  std::int64_t data_offset = 0;
+  std::int64_t size = 0;        // bytes of content
+  std::int64_t end_offset = 0;  // of the padded content
+};
+
+class TarReader {
+ public:
+  // A whole archive: ends with two blocks of zeros and nothing but zeros behind them.
+  //
+  // Throws  InvalidInput when the path does not exist or is no file; SystemFailure when it cannot
+  // be opened.
+  explicit TarReader(const std::filesystem::path& path);
+  // A run of whole members of an archive; `base` is its offset there, for messages.
+  TarReader(std::string bytes, std::string where, std::int64_t base);
+  ~TarReader();
+  TarReader(TarReader&&) noexcept;
+  TarReader& operator=(TarReader&&) noexcept;
+
+  // Next regular file; folders are skipped. nullopt at the end.
+  //
+  // Throws  InvalidInput naming archive, offset and member: a truncated archive, a wrong checksum,
+  //         an impossible field, a missing end. SystemFailure when reading fails.
+  std::optional<TarMember> next();
+
+  // Content of a member, at most `limit` bytes of it.
+  std::string content(const TarMember& member, std::int64_t limit = INT64_MAX);
+
+  // "train-000000.tar, offset 1024, member 'a.png'"
+  [[nodiscard]] std::string where(const TarMember& member) const;
+
+  class Source;  // bytes at offsets: of a file or of memory
+
+ private:
+  struct Extension;
+  std::string_view block(std::int64_t offset);
+  void read_extension(std::string_view header, std::int64_t offset, Extension& extension);
+  void check_end(std::int64_t offset);
+  [[noreturn]] void fail(std::int64_t offset, const std::string& message) const;
+
+  std::unique_ptr<Source> source_;
+  std::string where_;
+  std::int64_t base_ = 0;
+  std::int64_t position_ = 0;
+  bool fragment_ = false;
+};
+
+// `size` bytes of a file from `offset`, read with one pread (more only when the system returns
+// less).
+//
+// Throws  InvalidInput when the file does not exist or ends earlier; SystemFailure when reading
+// fails.
+std::string read_range(const std::filesystem::path& path, std::int64_t offset, std::int64_t size);
+
+}  // namespace entrain
