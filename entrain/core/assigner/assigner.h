@@ -15,27 +15,48 @@
 
 namespace entrain {
 
+// What the `entrain` policy may use, so that its gain can be split into parts. Other policies
+// ignore it.
+struct EntrainOptions {
+  bool shape = true;           // slots of unequal target size, small at both ends; false: equal
+  bool choose_slots = true;    // number of slots by simulated time; false: the plan's num_slots
+  bool defer = true;           // encoder work in earlier slots than its sample's LLM work
+  bool split_segments = true;  // a sample's segments in different slots (needs defer)
+};
+
 struct AssignRequest {
   const Plan* plan = nullptr;        // replicas, default num_slots, lanes, limits, schedule
   const StepCosts* costs = nullptr;  // of this step's global batch
   std::int64_t step = 0;
   std::uint64_t seed = 0;
+  EntrainOptions options;
 };
 
 // "sequential", "random", "lpt-2d", "entrain".
 std::vector<std::string> policy_names();
 
 // Ensures   the result passes validate_assignment(); equal requests give equal results on every
-// machine;
-//           stats are filled.
-// Throws    InvalidInput for an unknown policy (with a suggestion) or fewer samples than replicas.
+//           machine; stats are filled: balance per module, the simulated step time under
+//           plan.schedule, and the bound of step_lower_bound().
+// entrain   never slower under plan.schedule than `sequential` and `lpt-2d`, where their result
+//           keeps limits.bytes_per_lane; its own result keeps it. limits.evaluations bounds the
+//           simulated replicas, but for the first few per replica that give it a valid result.
+//           It is a heuristic: stats.gap says how far from the bound it stopped.
+// Throws    InvalidInput for an unknown policy (with a suggestion), fewer samples than replicas,
+//           costs of other modules than the plan's; for `entrain` also when no assignment that it
+//           tried keeps limits.bytes_per_lane (with the least bytes found).
 StepAssignment assign(std::string_view policy, const AssignRequest& request);
 
-// Proves an assignment, whatever made it: every segment exactly once in its module, every sample
-// exactly once in the LLM (or its chunks covering it in rising slots), no LLM slot before a
-// segment's encoder slot (chunk by chunk), deferral within limits.max_deferral, num_slots lists per
-// module, no text-only sample in an encoder. Throws  InvalidInput naming replica, module, slot and
-// sample of the first violation.
+// Proves an assignment, whatever made it:
+// - as many replicas as the plan, num_slots >= 1 and num_slots lists in each of its modules;
+// - every segment exactly once in its encoder, every sample exactly once in the LLM, all in one
+//   replica; no sample in an encoder that it brings no segment to;
+// - no LLM slot before a segment's encoder slot, none further after it than limits.max_deferral;
+// - chunks only where limits.chunks allows them, consecutive from the first token to the last, in
+//   slots of rising index. The deferral of a segment then counts from the chunk that holds its
+//   first feature, taking features to stand at the sequence's front (a later place only helps).
+//
+// Throws  InvalidInput naming replica, module, slot and sample of the first violation.
 void validate_assignment(const StepAssignment& assignment,
                          const Plan& plan,
                          const StepCosts& costs);

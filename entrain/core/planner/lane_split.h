@@ -1,0 +1,75 @@
+// The best split of a few lanes among modules, found by simulating all of them.
+//
+// Read first: plan_lane_split(). For every way to give each module a number of lanes, the module's
+// layers are cut where its slowest stage is fastest; the policy and the schedule that will run are
+// then simulated on several drawn global batches.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "entrain/core/spec/model.h"
+#include "entrain/core/spec/plan.h"
+#include "entrain/core/spec/profile.h"
+#include "entrain/core/spec/workload.h"
+
+namespace entrain {
+
+struct LaneSplitRequest {
+  const ModelSpec* model = nullptr;
+  const Profile* profile = nullptr;
+  std::vector<std::vector<SampleWork>> batches;  // [batch][sample]: drawn global batches, >= 1
+  int lanes = 1;                                 // per replica, in [1, 8]
+  int replicas = 1;                              // >= 1
+  int num_slots = 8;  // the plan's default, >= 1; a policy may choose others
+  std::string policy = "entrain";
+  std::string schedule = "1f1b";
+  PlanLimits limits;
+  std::uint64_t seed = 0;
+};
+
+// One way to split, and what simulation says of it.
+struct LaneSplit {
+  std::vector<int> lanes_of;        // [module]
+  bool shared_encoders = false;     // encoders lie on the same lanes, stage by stage
+  Plan plan;                        // with its certificate, where it fits
+  std::string reason;               // why it does not fit; empty where it does
+  std::vector<std::int64_t> steps;  // [batch] simulated step time in nanoseconds
+  std::int64_t mean_ns = 0;         // of `steps`
+  std::int64_t bound_ns = 0;    // mean over batches of step_lower_bound(): no assignment is faster
+  std::int64_t peak_bytes = 0;  // largest activation bytes of a lane over all batches
+};
+
+struct LaneSplitResult {
+  std::vector<LaneSplit> splits;  // those that fit by mean_ns, then the others
+  std::string reason;             // why nothing fits; empty where something does
+  double margin = 0;              // mean_ns of the second / the best - 1; 0 with one that fits
+
+  [[nodiscard]] bool fits() const { return !splits.empty() && splits.front().reason.empty(); }
+  // Requires  fits().
+  [[nodiscard]] const Plan& best() const { return splits.front().plan; }
+};
+
+// The first `stages`-part cut of a list of layers among those whose largest sum is least; every
+// part has at least one layer. Empty when there are fewer layers than stages.
+//
+// Cost  O(layers² × stages).
+std::vector<LayerRange> min_max_partition(const std::vector<std::int64_t>& layer_ns, int stages);
+
+// Splits that are tried: every way to give each module at least one lane of its own; with several
+// encoders also those in which all encoders share their lanes; with one lane that lane hosts
+// everything. Ties go to the split with fewer LLM lanes, then to the earlier one.
+//
+// Ensures   result.splits holds one entry per split; a split that cannot be (more stages than
+//           layers, too little memory) is there with its reason. Pure function of the request.
+// Throws    InvalidInput for numbers out of range, no batch, a batch of fewer samples than
+//           replicas, an unknown policy or schedule.
+// Cost      splits × batches × one assignment; 7 splits for two modules on 8 lanes.
+LaneSplitResult plan_lane_split(const LaneSplitRequest& request);
+
+// A table for people: split, stages, step time, ratio to the best, bound, or the reason.
+std::string to_string(const LaneSplitResult& result, const ModelSpec& model);
+
+}  // namespace entrain
