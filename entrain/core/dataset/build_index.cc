@@ -1,0 +1,367 @@
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/progress.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/dataset/image.h"
+#include "entrain/core/dataset/index.h"
+#include "entrain/core/dataset/shard.h"
+#include "entrain/core/dataset/text.h"
+#include "entrain/core/spec/workload.h"
+
+namespace entrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kImagePrefix = 1 << 16;  // bytes that nearly always hold an image's header
+constexpr const char* kEmptyResponse = "response is empty";
+constexpr const char* kTooLong = "too long";
+constexpr const char* kCannotBeCut = "too long, and no cut of its prompt makes it fit";
+constexpr const char* kPromptCut = "prompt cut to fit";
+
+bool is_index_file(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.ends_with(".csv") || name.ends_with(".csv.gz");
+}
+
+// Shards and index files in the order in which they are read.
+std::vector<fs::path> expand(const std::vector<fs::path>& data) {
+  if (data.empty()) {
+    throw InvalidInput(
+        "no data given; needed are shards (.tar), folders of shards or index files (.csv)");
+  }
+  std::vector<fs::path> files;
+  for (const fs::path& path : data) {
+    if (!fs::exists(path)) {
+      throw InvalidInput(fmt::format("'{}' does not exist", path.string()));
+    }
+    if (!fs::is_directory(path)) {
+      if (path.extension() != ".tar" && !is_index_file(path)) {
+        throw InvalidInput(fmt::format(
+            "'{}' is neither a shard (.tar) nor an index file (.csv, .csv.gz)", path.string()));
+      }
+      files.push_back(path);
+      continue;
+    }
+    const auto begin = static_cast<std::ptrdiff_t>(files.size());
+    for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+      if (entry.path().extension() == ".tar") {
+        files.push_back(entry.path());
+      }
+    }
+    if (std::cmp_equal(begin, files.size())) {
+      throw InvalidInput(fmt::format("folder '{}' holds no shards (*.tar)", path.string()));
+    }
+    std::sort(files.begin() + begin, files.end());
+  }
+  return files;
+}
+
+// `path` as it is written in an index in `folder`.
+std::string relative_to(const fs::path& path, const fs::path& folder) {
+  const fs::path whole = fs::weakly_canonical(fs::absolute(path));
+  const fs::path base = fs::weakly_canonical(fs::absolute(folder.empty() ? fs::path(".") : folder));
+  const fs::path relative = whole.lexically_relative(base);
+  return relative.empty() ? whole.string() : relative.string();
+}
+
+// Samples that a kRefuse rule rejects: all are counted before the run stops.
+struct Refusals {
+  std::map<std::string, std::vector<std::string>> ids;  // by reason
+
+  void stop_if_any() const {
+    if (ids.empty()) {
+      return;
+    }
+    std::string message = "samples are refused:";
+    for (const auto& [reason, names] : ids) {
+      message +=
+          fmt::format(" {} ({}): '{}'",
+                      reason,
+                      names.size(),
+                      join(std::span(names).first(std::min<std::size_t>(3, names.size())), "', '"));
+      message += names.size() > 3 ? " …;" : ";";
+    }
+    throw InvalidInput(message + " leave them out or truncate them by option");
+  }
+};
+
+class IndexBuilder {
+ public:
+  IndexBuilder(const fs::path& output, const IndexOptions& options)
+      : options_(options), folder_(output.parent_path()) {
+    if (options.empty_response == BadSampleRule::kTruncate) {
+      throw InvalidInput("empty responses cannot be truncated; refuse them or leave them out");
+    }
+    if (options.max_tokens < 0 || (options.max_tokens > 0 && !options.model)) {
+      throw InvalidInput(fmt::format(
+          "a limit of {} tokens; it must be positive and needs a model, which says how many "
+          "tokens an image has",
+          options.max_tokens));
+    }
+    limit_ = options.max_tokens > 0 ? options.max_tokens
+             : options.model        ? options.model->llm.max_tokens
+                                    : 0;
+    result_.index.path = output;
+  }
+
+  void add_shard(const fs::path& path, Progress& progress) {
+    ShardReader reader(path);
+    use_text_digest(text_digest(), path);
+    const std::string shard = relative_to(path, folder_);
+    while (const std::optional<ShardSample> found = reader.next()) {
+      const std::string id = sample_id(path, found->name);
+      check_new(id, reader.tar().where(found->text));
+      for (const std::string& extension : found->ignored) {
+        ++result_.summary.ignored_members[extension];
+      }
+      SampleSizes sample;
+      sample.id = id;
+      sample.location = SampleLocation{shard, found->offset, found->bytes};
+      for (const TarMember& image : found->images) {
+        sample.images.push_back(measure(reader.tar(), image));
+      }
+      SampleText text =
+          sample_text(reader.tar().content(found->text), reader.tar().where(found->text));
+      set_text_lengths(sample, text);
+      add(std::move(sample), [&] { return std::move(text); }, {});
+      progress.advance();
+    }
+  }
+
+  void add_index(const fs::path& path, Progress& progress) {
+    const Index index = read_index(path);
+    if (!index.text_digest.empty()) {
+      use_text_digest(index.text_digest, path);
+    }
+    const std::vector<std::size_t> columns = take_columns(index.extra_columns);
+    for (std::size_t i = 0; i < index.samples.size(); ++i) {
+      SampleSizes sample = index.samples[i];
+      check_new(sample.id, path.string());
+      const fs::path shard = sample.location ? shard_path(index, *sample.location) : fs::path();
+      const SampleLocation location = sample.location.value_or(SampleLocation());
+      if (sample.location) {
+        sample.location->shard = relative_to(shard, folder_);
+      }
+      if (options_.verify && sample.location) {
+        verify(sample, read_sample(shard, location, sample.id), shard);
+      }
+      std::vector<std::string> extra(result_.index.extra_columns.size());
+      for (std::size_t column = 0; column < columns.size(); ++column) {
+        extra[columns[column]] = index.extra_values[i][column];
+      }
+      const std::string id = sample.id;
+      const auto text = [&]() -> std::optional<SampleText> {
+        if (shard.empty() || index.text_digest != text_digest()) {
+          return std::nullopt;
+        }
+        return sample_text(read_sample(shard, location, id).text,
+                           fmt::format("sample '{}' in '{}'", id, shard.string()));
+      };
+      add(std::move(sample), text, std::move(extra));
+      progress.advance();
+    }
+  }
+
+  IndexResult finish() {
+    refusals_.stop_if_any();
+    Index& index = result_.index;
+    if (index.samples.empty()) {
+      throw InvalidInput("the data hold no samples that may stay");
+    }
+    if (!index.extra_columns.empty()) {
+      for (std::vector<std::string>& values : index.extra_values) {
+        values.resize(index.extra_columns.size());
+      }
+    }
+    summarise();
+    return std::move(result_);
+  }
+
+ private:
+  // A text digest is a property of the whole index.
+  void use_text_digest(const std::string& digest, const fs::path& path) {
+    std::string& ours = result_.index.text_digest;
+    if (!ours.empty() && ours != digest) {
+      throw InvalidInput(
+          fmt::format("'{}' has lengths by another tokenizer or template (digest {}) than the data "
+                      "before it ({})",
+                      path.string(),
+                      digest,
+                      ours));
+    }
+    ours = digest;
+  }
+
+  // Positions of an index's extra columns among ours; new ones are appended.
+  std::vector<std::size_t> take_columns(const std::vector<std::string>& names) {
+    std::vector<std::string>& ours = result_.index.extra_columns;
+    std::vector<std::size_t> positions;
+    for (const std::string& name : names) {
+      const auto found = std::find(ours.begin(), ours.end(), name);
+      positions.push_back(static_cast<std::size_t>(found - ours.begin()));
+      if (found == ours.end()) {
+        ours.push_back(name);
+      }
+    }
+    return positions;
+  }
+
+  void check_new(const std::string& id, const std::string& where) {
+    const auto [earlier, fresh] = seen_.emplace(id, where);
+    if (!fresh) {
+      throw InvalidInput(
+          fmt::format("sample id '{}' stands twice: {} and {}", id, earlier->second, where));
+    }
+  }
+
+  ImageSize measure(TarReader& tar, const TarMember& image) const {
+    const std::string where = tar.where(image);
+    if (options_.verify) {
+      return decode_image(tar.content(image), where).size;
+    }
+    if (image.size > kImagePrefix) {
+      try {
+        return image_size(tar.content(image, kImagePrefix), where);
+      } catch (const InvalidInput&) {
+        // Large metadata in front of the header, or damage: the whole image tells.
+      }
+    }
+    return image_size(tar.content(image), where);
+  }
+
+  static void verify(const SampleSizes& sample, const RawSample& raw, const fs::path& shard) {
+    const std::string where = fmt::format("sample '{}' in shard '{}'", sample.id, shard.string());
+    std::vector<ImageSize> sizes;
+    for (const std::string& image : raw.images) {
+      sizes.push_back(decode_image(image, where).size);
+    }
+    if (sizes != sample.images) {
+      throw InvalidInput(
+          fmt::format("{}: its images are not of the sizes that the index says", where));
+    }
+  }
+
+  static void set_text_lengths(SampleSizes& sample, const SampleText& text) {
+    sample.prompt_chars = count_characters(text.prompt);
+    sample.response_chars = count_characters(text.response);
+    sample.prompt_tokens = prompt_tokens(text, static_cast<int>(sample.images.size()));
+    sample.response_tokens = response_tokens(text);
+    sample.prompt_tokens_estimate = *sample.prompt_tokens;
+    sample.response_tokens_estimate = *sample.response_tokens;
+  }
+
+  // `text` gives the sample's text, or nothing where only sizes are known.
+  template <class TextSource>
+  void add(SampleSizes sample, const TextSource& text, std::vector<std::string> extra) {
+    if (sample.response_chars == 0) {
+      reject(sample.id, kEmptyResponse, options_.empty_response);
+      return;
+    }
+    if (limit_ > 0) {
+      const std::int64_t excess = sample_work(*options_.model, sample).llm_tokens - limit_;
+      if (excess > 0 && options_.too_long != BadSampleRule::kTruncate) {
+        reject(sample.id, fmt::format("{} (limit {} tokens)", kTooLong, limit_), options_.too_long);
+        return;
+      }
+      if (excess > 0 && !truncate(sample, excess, text())) {
+        reject(sample.id, kCannotBeCut, BadSampleRule::kLeaveOut);
+        return;
+      }
+    }
+    if (options_.model) {
+      llm_tokens_.push_back(sample_work(*options_.model, sample).llm_tokens);
+    }
+    result_.index.samples.push_back(std::move(sample));
+    result_.index.extra_values.push_back(std::move(extra));
+  }
+
+  // Takes `excess` tokens from the prompt; false when it is shorter than that.
+  bool truncate(SampleSizes& sample, std::int64_t excess, const std::optional<SampleText>& text) {
+    if (text) {
+      const auto num_images = static_cast<int>(sample.images.size());
+      const std::int64_t held = sample.prompt_tokens.value_or(prompt_tokens(*text, num_images));
+      const std::optional<SampleText> fitted = fit_prompt(*text, num_images, held - excess);
+      if (!fitted) {
+        return false;
+      }
+      set_text_lengths(sample, *fitted);
+    } else if (sample.prompt_tokens || sample.prompt_tokens_estimate < excess) {
+      // Exact lengths cannot be cut without the text: the cut must fall between characters.
+      return false;
+    } else {
+      sample.prompt_tokens_estimate -= excess;
+    }
+    ++result_.summary.truncated;
+    ++result_.summary.reasons[kPromptCut];
+    return true;
+  }
+
+  void reject(const std::string& id, const std::string& reason, BadSampleRule rule) {
+    if (rule == BadSampleRule::kRefuse) {
+      refusals_.ids[reason].push_back(id);
+      return;
+    }
+    ++result_.summary.left_out;
+    ++result_.summary.reasons["left out: " + reason];
+  }
+
+  void summarise() {
+    std::vector<std::int64_t> text;
+    std::vector<std::int64_t> images;
+    std::vector<std::int64_t> pixels;
+    for (const SampleSizes& sample : result_.index.samples) {
+      text.push_back(sample.prompt_tokens.value_or(sample.prompt_tokens_estimate) +
+                     sample.response_tokens.value_or(sample.response_tokens_estimate));
+      images.push_back(static_cast<std::int64_t>(sample.images.size()));
+      for (const ImageSize& size : sample.images) {
+        pixels.push_back(std::int64_t{size.width} * size.height);
+      }
+    }
+    IndexSummary& summary = result_.summary;
+    summary.rows = static_cast<std::int64_t>(result_.index.samples.size());
+    summary.text_tokens = percentiles(std::move(text));
+    summary.images = percentiles(std::move(images));
+    summary.pixels = percentiles(std::move(pixels));
+    if (options_.model) {
+      summary.llm_tokens = percentiles(std::move(llm_tokens_));
+    }
+  }
+
+  const IndexOptions& options_;
+  fs::path folder_;         // of the index to be written
+  std::int64_t limit_ = 0;  // LLM tokens; 0 = none
+  IndexResult result_;
+  Refusals refusals_;
+  std::unordered_map<std::string, std::string> seen_;  // id → where
+  std::vector<std::int64_t> llm_tokens_;
+};
+
+}  // namespace
+
+IndexResult build_index(const std::vector<fs::path>& data,
+                        const fs::path& output,
+                        const IndexOptions& options) {
+  const std::vector<fs::path> files = expand(data);
+  IndexBuilder builder(output, options);
+  Progress progress("indexing samples", 0);
+  for (const fs::path& file : files) {
+    if (is_index_file(file)) {
+      builder.add_index(file, progress);
+    } else {
+      builder.add_shard(file, progress);
+    }
+  }
+  progress.finish();
+  IndexResult result = builder.finish();
+  write_index(result.index, output);
+  return result;
+}
+
+}  // namespace entrain
