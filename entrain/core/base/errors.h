@@ -1,10 +1,11 @@
 // The error classes of Entrain and the check for our own mistakes.
 //
-// Situation                                      Class           Python         exit code of
-// `entrain` the caller can fix it (path, content, value)   InvalidInput    ValueError     2 the
-// world failed (file, device, peer)          SystemFailure   RuntimeError   3 our bug InternalError
-// RuntimeError   1 A legitimate "no" (nothing fits) is an empty optional or a result with a reason,
-// exit code 4.
+// Class          Situation                                     Python        Exit code
+// InvalidInput   the caller can fix it (path, content, value)  ValueError    2
+// SystemFailure  the world failed (file, device, peer)         RuntimeError  3
+// InternalError  our bug (ENTRAIN_INVARIANT)                   RuntimeError  1
+//
+// A legitimate "no" is no error: an empty optional or a result with a reason, exit code 4.
 #pragma once
 
 #include <stdexcept>

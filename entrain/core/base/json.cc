@@ -134,12 +134,18 @@ void set_by_path(Json& document, std::string_view assignment) {
   Json value = text;
   try {
     const toml::table parsed = toml::parse("value = " + text);
-    value = from_toml(*parsed.get("value"), "--set");
+    if (parsed.size() == 1) {  // text with line breaks could smuggle in other keys
+      value = from_toml(*parsed.get("value"), "--set");
+    }
   } catch (const toml::parse_error&) {
     // Not a TOML value, so it is meant as a string.
   }
   Json* node = &document;
   const auto path = split(assignment.substr(0, equals), '.');
+  if (std::find(path.begin(), path.end(), std::string_view()) != path.end()) {
+    throw InvalidInput(
+        fmt::format("--set '{}': the path has an empty part", std::string(assignment)));
+  }
   for (std::size_t i = 0; i < path.size(); ++i) {
     if (!node->is_object()) {
       throw InvalidInput(fmt::format(
