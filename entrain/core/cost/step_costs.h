@@ -30,8 +30,8 @@ struct OperationTimes {
 // One unit (segment in an encoder, whole sample in the LLM) on one stage.
 struct UnitCost {
   OperationTimes time;                // without the launch constant
-  std::int64_t activation_bytes = 0;  // kept from forward to backward
-  std::int64_t output_bytes = 0;      // of the message to the next stage
+  std::int64_t activation_bytes = 0;  // kept from forward to backward, the stage's input included
+  std::int64_t output_bytes = 0;      // of the message to the next stage; 0 on the LLM's last
 };
 
 struct StageCosts {
@@ -39,7 +39,7 @@ struct StageCosts {
   bool trainable = false;            // has parameters that take gradients
   std::int64_t parameter_bytes = 0;  // all parameters
   std::int64_t trainable_parameters = 0;
-  std::chrono::nanoseconds reduce{0};  // all-reduce of the stage's gradients over replicas
+  std::chrono::nanoseconds reduce{0};  // all-reduce of the stage's gradients; 0 for one replica
   std::chrono::nanoseconds optimizer{0};
   std::vector<UnitCost> units;  // [unit]
 };
@@ -57,7 +57,7 @@ struct StepCosts {
   LinkSpec link;
 
   [[nodiscard]] int llm_module() const { return static_cast<int>(modules.size()) - 1; }
-  // Index into StageCosts::units. Chunks have no own unit: see chunk_cost().
+  // Index into StageCosts::units. Chunks have no unit of their own.
   [[nodiscard]] int unit_of(int module, const WorkItem& item) const {
     return modules[static_cast<std::size_t>(module)]
                .first_unit[static_cast<std::size_t>(item.sample)] +
@@ -68,10 +68,22 @@ struct StepCosts {
   }
 };
 
+// Frozen layers: the weight gradient is paid by trainable layers only, the input gradient where
+// something trainable lies nearer the input (for the LLM any encoder layer, projectors included).
+// Layers that pay neither keep no activations.
+//
+// A layer costs a·pairs + b·tokens + c: tokens are target tokens in the output head, and everything
+// else counts its module's own; c goes to StageCosts::launch. Activation bytes are the profile's
+// per token. Messages hold [tokens, hidden] in the profile's dtype, the last encoder stage's
+// [llm_tokens, LLM hidden]. An all-reduce takes gradient bytes / reduce_bytes_per_second.
+//
 // Shapes    result.modules[m].stages[s].units: [units of m]; samples in the order of `work`.
-// Ensures   a unit's time per stage and operation is rounded once to nanoseconds.
-// Throws    InvalidInput when the profile lacks a layer, or the batch's total exceeds 2^62 ns.
-// Cost      O(units × layers).
+// Requires  plan and profile are valid for the model; `work` comes from the same model.
+// Ensures   a unit's time per stage and operation is rounded once to nanoseconds, halves to even.
+// Throws    InvalidInput when the profile lacks a layer at the plan's tensor_parallel (or the plan
+//           has context_parallel), its dtype is unknown, or the batch's total (every unit launched
+//           alone) exceeds 2^62 ns or bytes.
+// Cost      O(units × stages + layers).
 StepCosts step_costs(const ModelSpec& model,
                      const Plan& plan,
                      const Profile& profile,
@@ -89,6 +101,7 @@ std::chrono::nanoseconds operation_time(const StepCosts& costs,
 std::int64_t activation_bytes(const StepCosts& costs, const UnitKey& unit, const Group& group);
 std::int64_t output_bytes(const StepCosts& costs, const UnitKey& unit, const Group& group);
 // Time of one message over the link: latency + bytes / bandwidth, rounded up.
+// Throws    InvalidInput beyond 2^62 ns.
 std::chrono::nanoseconds transfer_time(const LinkSpec& link, std::int64_t bytes);
 
 // Sum over stages of a lane of forward + backward of one unit, without launch constants.

@@ -1,0 +1,406 @@
+#include "entrain/core/cost/step_costs.h"
+
+#include <array>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/errors.h"
+
+namespace entrain {
+namespace {
+
+using std::chrono::nanoseconds;
+
+// No batch may exceed this, so that sums of sums stay within 64 bits.
+constexpr std::int64_t kMostNanoseconds = std::int64_t{1} << 62;
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+// What a unit brings to the layers of its module.
+struct Features {
+  double pairs = 0;
+  double tokens = 0;
+  double target_tokens = 0;  // the output head's tokens; 0 in encoders
+};
+
+// Costs per feature, summed over the layers of a stage.
+struct Rates {
+  double per_pair = 0;
+  double per_token = 0;
+  double per_target_token = 0;
+  double per_launch = 0;
+
+  void add(const CostCurve& curve, LayerKind kind) {
+    per_pair += curve.per_pair_ns;
+    (kind == LayerKind::kOutputHead ? per_target_token : per_token) += curve.per_token_ns;
+    per_launch += curve.per_launch_ns;
+  }
+  [[nodiscard]] double of(const Features& unit) const {
+    return per_pair * unit.pairs + per_token * unit.tokens + per_target_token * unit.target_tokens;
+  }
+};
+
+struct StageRates {
+  Rates forward;
+  Rates backward_input;
+  Rates backward_weight;
+  double activation_per_token = 0;
+  double activation_per_target_token = 0;
+};
+
+std::int64_t rounded(double value, std::int64_t most, const char* what) {
+  if (!(value <= static_cast<double>(most))) {
+    throw InvalidInput(fmt::format(
+        "one unit of the batch costs {} {}; at most 2^62 is allowed: check sizes and profile",
+        value,
+        what));
+  }
+  return static_cast<std::int64_t>(std::nearbyint(value));
+}
+
+nanoseconds to_time(double value) {
+  return nanoseconds{rounded(value, kMostNanoseconds, "ns")};
+}
+
+// Adds up what a batch costs and refuses what 64 bits might not hold.
+class Total {
+ public:
+  explicit Total(std::int64_t most, const char* unit) : most_(most), unit_(unit) {}
+
+  void add(std::int64_t value) {
+    if (value > most_ - sum_) {
+      throw InvalidInput(
+          fmt::format("the batch needs more than 2^62 {} in all: check sizes and profile", unit_));
+    }
+    sum_ += value;
+  }
+  void add(const OperationTimes& times) {
+    add(times.forward.count());
+    add(times.backward_input.count());
+    add(times.backward_weight.count());
+  }
+
+ private:
+  std::int64_t most_;
+  const char* unit_;
+  std::int64_t sum_ = 0;
+};
+
+std::int64_t bytes_of_dtype(const Profile& profile) {
+  constexpr std::array<std::pair<std::string_view, std::int64_t>, 4> kSizes = {
+      {{"float32", 4}, {"bfloat16", 2}, {"float16", 2}, {"float64", 8}}};
+  for (const auto& [name, bytes] : kSizes) {
+    if (profile.dtype == name) {
+      return bytes;
+    }
+  }
+  throw InvalidInput(fmt::format(
+      "the profile of '{}' has dtype '{}'; allowed: float32, bfloat16, float16, float64",
+      profile.device,
+      profile.dtype));
+}
+
+const LayerProfile& layer_at(const Profile& profile, const ModulePlan& module, LayerKind kind) {
+  if (module.context_parallel != 1) {
+    throw InvalidInput(
+        fmt::format("module '{}' has context_parallel {}; profiles hold costs for 1 only",
+                    module.name,
+                    module.context_parallel));
+  }
+  for (const LayerProfile& layer : profile.layers) {
+    if (layer.module == module.name && layer.kind == kind &&
+        layer.tensor_parallel == module.tensor_parallel) {
+      return layer;
+    }
+  }
+  throw InvalidInput(fmt::format(
+      "the profile of '{}' has no entry for layer kind {} of module '{}' at tensor_parallel {}",
+      profile.device,
+      name_of(kind),
+      module.name,
+      module.tensor_parallel));
+}
+
+bool any_trainable(const ModelSpec& model, int module) {
+  for (int layer = 0; layer < num_layers(model, module); ++layer) {
+    if (layer_trainable(model, module, layer)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool any_encoder_trainable(const ModelSpec& model) {
+  for (int module = 0; module < model.llm_module(); ++module) {
+    if (any_trainable(model, module)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+class StepCostBuilder {
+ public:
+  StepCostBuilder(const ModelSpec& model,
+                  const Plan& plan,
+                  const Profile& profile,
+                  std::span<const SampleWork> work)
+      : model_(model),
+        plan_(plan),
+        profile_(profile),
+        work_(work),
+        dtype_bytes_(bytes_of_dtype(profile)) {}
+
+  StepCosts build() {
+    StepCosts result;
+    result.num_samples = static_cast<int>(work_.size());
+    result.work.assign(work_.begin(), work_.end());
+    result.link = profile_.link;
+    for (int module = 0; module < model_.num_modules(); ++module) {
+      result.modules.push_back(module_costs(module));
+    }
+    return result;
+  }
+
+ private:
+  ModuleCosts module_costs(int module) {
+    ModuleCosts result;
+    std::vector<Features> units;
+    std::vector<std::int64_t> features_to_llm;  // [unit] tokens of an encoder's result
+    list_units(module, result, units, features_to_llm);
+    const bool llm = module == model_.llm_module();
+    const ModulePlan& plan = plan_.modules[at(module)];
+    // Whether something trainable lies nearer the input than the layer at hand.
+    bool nearer_input = llm && any_encoder_trainable(model_);
+    for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+      StageCosts stage;
+      const StageRates rates = stage_rates(module, plan.stages[s], nearer_input, stage);
+      const bool last = s + 1 == plan.stages.size();
+      const std::int64_t width =
+          (llm || last ? model_.llm.hidden : model_.encoders[at(module)].hidden) * dtype_bytes_;
+      stage.units.reserve(units.size());
+      for (std::size_t u = 0; u < units.size(); ++u) {
+        UnitCost unit = unit_cost(rates, units[u]);
+        if (!last) {
+          unit.output_bytes = result.tokens[u] * width;
+        } else if (!llm) {
+          unit.output_bytes = features_to_llm[u] * width;
+        }
+        total_bytes_.add(unit.output_bytes);
+        // As if every unit were launched alone: no grouping can cost more.
+        total_time_.add(stage.launch);
+        stage.units.push_back(unit);
+      }
+      result.stages.push_back(std::move(stage));
+    }
+    return result;
+  }
+
+  void list_units(int module,
+                  ModuleCosts& result,
+                  std::vector<Features>& units,
+                  std::vector<std::int64_t>& features_to_llm) const {
+    result.first_unit.push_back(0);
+    for (const SampleWork& sample : work_) {
+      if (module == model_.llm_module()) {
+        result.tokens.push_back(sample.llm_tokens);
+        units.push_back({static_cast<double>(sample.llm_attention_pairs),
+                         static_cast<double>(sample.llm_tokens),
+                         static_cast<double>(sample.target_tokens)});
+      } else {
+        for (const SegmentWork& segment : sample.segments[at(module)]) {
+          result.tokens.push_back(segment.tokens);
+          units.push_back({static_cast<double>(segment.attention_pairs),
+                           static_cast<double>(segment.tokens),
+                           0.0});
+          features_to_llm.push_back(segment.llm_tokens);
+        }
+      }
+      result.first_unit.push_back(static_cast<int>(result.tokens.size()));
+    }
+  }
+
+  // Sums over the stage's layers and fills what does not depend on units.
+  StageRates stage_rates(int module, LayerRange layers, bool& nearer_input, StageCosts& stage) {
+    const ModulePlan& plan = plan_.modules[at(module)];
+    StageRates rates;
+    std::int64_t parameters = 0;
+    for (int index = layers.begin; index < layers.end; ++index) {
+      const LayerKind kind = layer_kind(model_, module, index);
+      const LayerProfile& layer = layer_at(profile_, plan, kind);
+      const bool trainable = layer_trainable(model_, module, index);
+      rates.forward.add(layer.forward, kind);
+      if (nearer_input) {
+        rates.backward_input.add(layer.backward_input, kind);
+      }
+      if (trainable) {
+        rates.backward_weight.add(layer.backward_weight, kind);
+        stage.trainable_parameters += layer_parameters(model_, module, index);
+      }
+      if (nearer_input || trainable) {
+        (kind == LayerKind::kOutputHead ? rates.activation_per_target_token
+                                        : rates.activation_per_token) +=
+            layer.activation_bytes_per_token;
+      }
+      parameters += layer_parameters(model_, module, index);
+      stage.trainable = stage.trainable || trainable;
+      nearer_input = nearer_input || trainable;
+    }
+    stage.launch.forward = to_time(rates.forward.per_launch);
+    stage.launch.backward_input = to_time(rates.backward_input.per_launch);
+    stage.launch.backward_weight = to_time(rates.backward_weight.per_launch);
+    stage.trainable_parameters /= plan.tensor_parallel;
+    stage.parameter_bytes = parameters / plan.tensor_parallel * dtype_bytes_;
+    const auto trained = static_cast<double>(stage.trainable_parameters);
+    if (plan_.replicas > 1 && profile_.reduce_bytes_per_second > 0) {
+      stage.reduce = to_time(trained * static_cast<double>(dtype_bytes_) * 1e9 /
+                             profile_.reduce_bytes_per_second);
+    }
+    stage.optimizer = to_time(trained * profile_.optimizer_ns_per_parameter);
+    total_time_.add(stage.reduce.count());
+    total_time_.add(stage.optimizer.count());
+    return rates;
+  }
+
+  UnitCost unit_cost(const StageRates& rates, const Features& unit) {
+    UnitCost result;
+    result.time.forward = to_time(rates.forward.of(unit));
+    result.time.backward_input = to_time(rates.backward_input.of(unit));
+    result.time.backward_weight = to_time(rates.backward_weight.of(unit));
+    result.activation_bytes = rounded(rates.activation_per_token * unit.tokens +
+                                          rates.activation_per_target_token * unit.target_tokens,
+                                      kMostBytes,
+                                      "bytes");
+    total_time_.add(result.time);
+    total_bytes_.add(result.activation_bytes);
+    return result;
+  }
+
+  const ModelSpec& model_;
+  const Plan& plan_;
+  const Profile& profile_;
+  std::span<const SampleWork> work_;
+  std::int64_t dtype_bytes_;
+  Total total_time_{kMostNanoseconds, "ns"};
+  Total total_bytes_{kMostBytes, "bytes"};
+};
+
+const StageCosts& stage_of(const StepCosts& costs, const UnitKey& unit) {
+  return costs.modules[at(unit.module)].stages[at(unit.stage)];
+}
+
+nanoseconds time_of(OperationKind kind, const OperationTimes& times) {
+  switch (kind) {
+    case OperationKind::kForward:
+      return times.forward;
+    case OperationKind::kBackward:
+      return times.backward();
+    case OperationKind::kBackwardInput:
+      return times.backward_input;
+    case OperationKind::kBackwardWeight:
+      return times.backward_weight;
+    default:
+      ENTRAIN_INVARIANT(false, fmt::format("{} has no time per unit", name_of(kind)));
+  }
+}
+
+}  // namespace
+
+OperationTimes& OperationTimes::operator+=(const OperationTimes& other) {
+  forward += other.forward;
+  backward_input += other.backward_input;
+  backward_weight += other.backward_weight;
+  return *this;
+}
+
+StepCosts step_costs(const ModelSpec& model,
+                     const Plan& plan,
+                     const Profile& profile,
+                     std::span<const SampleWork> work) {
+  ENTRAIN_INVARIANT(
+      plan.modules.size() == at(model.num_modules()),
+      fmt::format(
+          "a plan of {} modules for a model of {}", plan.modules.size(), model.num_modules()));
+  for (const SampleWork& sample : work) {
+    ENTRAIN_INVARIANT(sample.segments.size() == model.encoders.size(),
+                      fmt::format("work of {} encoders for a model of {}",
+                                  sample.segments.size(),
+                                  model.encoders.size()));
+  }
+  return StepCostBuilder(model, plan, profile, work).build();
+}
+
+std::vector<SampleWork> batch_work(const ModelSpec& model, std::span<const SampleSizes> batch) {
+  std::vector<SampleWork> result;
+  result.reserve(batch.size());
+  for (const SampleSizes& sizes : batch) {
+    result.push_back(sample_work(model, sizes));
+  }
+  return result;
+}
+
+nanoseconds operation_time(const StepCosts& costs,
+                           OperationKind kind,
+                           const UnitKey& unit,
+                           const Group& group) {
+  const StageCosts& stage = stage_of(costs, unit);
+  nanoseconds total = time_of(kind, stage.launch);
+  for (const WorkItem& item : group.items) {
+    total += time_of(kind, stage.units[at(costs.unit_of(unit.module, item))].time);
+  }
+  return total;
+}
+
+std::int64_t activation_bytes(const StepCosts& costs, const UnitKey& unit, const Group& group) {
+  const StageCosts& stage = stage_of(costs, unit);
+  std::int64_t total = 0;
+  for (const WorkItem& item : group.items) {
+    total += stage.units[at(costs.unit_of(unit.module, item))].activation_bytes;
+  }
+  return total;
+}
+
+std::int64_t output_bytes(const StepCosts& costs, const UnitKey& unit, const Group& group) {
+  const StageCosts& stage = stage_of(costs, unit);
+  std::int64_t total = 0;
+  for (const WorkItem& item : group.items) {
+    total += stage.units[at(costs.unit_of(unit.module, item))].output_bytes;
+  }
+  return total;
+}
+
+nanoseconds transfer_time(const LinkSpec& link, std::int64_t bytes) {
+  if (link.bytes_per_second == 0) {
+    return link.latency;
+  }
+  const double transfer = std::ceil(static_cast<double>(bytes) * 1e9 / link.bytes_per_second);
+  if (!(transfer <= static_cast<double>(kMostNanoseconds - link.latency.count()))) {
+    throw InvalidInput(fmt::format("a message of {} bytes takes more than 2^62 ns at {} bytes/s",
+                                   bytes,
+                                   link.bytes_per_second));
+  }
+  return link.latency + nanoseconds{static_cast<std::int64_t>(transfer)};
+}
+
+nanoseconds lane_time(const StepCosts& costs,
+                      const std::vector<StageRef>& lane,
+                      int module,
+                      int unit) {
+  nanoseconds total{0};
+  for (const StageRef& ref : lane) {
+    if (ref.module == module) {
+      const OperationTimes& time =
+          costs.modules[at(module)].stages[at(ref.stage)].units[at(unit)].time;
+      total += time.forward + time.backward();
+    }
+  }
+  return total;
+}
+
+}  // namespace entrain
