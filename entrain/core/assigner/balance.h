@@ -1,0 +1,27 @@
+// How evenly an assignment loads its slots, for people.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "entrain/core/cost/step_costs.h"
+#include "entrain/core/spec/assignment.h"
+
+namespace entrain {
+
+// Balance of one module: forward times of all slots of all replicas, summed over the module's
+// stages, launch constants left out. Empty slots count with 0. All fields 0 for a module without
+// work.
+ModuleBalance module_balance(const StepAssignment& assignment, const StepCosts& costs, int module);
+
+// A proven lower bound on the coefficient of variation of any placement of indivisible `units` into
+// `num_slots` slots; 0 when there is no work.
+//
+// Why  for every h, the loads of any placement majorise (w_1 … w_h, f … f): the h largest units
+//      alone and the rest spread evenly over the other slots, where f <= w_h (the k slots that hold
+//      the k largest units weigh at least as much as these; what is left cannot be more even than
+//      even). A convex function, such as the sum of squares, is therefore least there.
+// Cost  O(n log n).
+double floor_cv(std::vector<std::int64_t> units, std::int64_t num_slots);
+
+}  // namespace entrain

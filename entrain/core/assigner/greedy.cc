@@ -1,0 +1,142 @@
+#include "entrain/core/assigner/greedy.h"
+
+#include <algorithm>
+
+namespace entrain {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+double fourth(double value) {
+  const double square = value * value;
+  return square * square;
+}
+
+// Bins with target sizes and the sum of fourth powers of their relative loads.
+class Bins {
+ public:
+  explicit Bins(const std::vector<double>& targets) : loads_(targets.size()) {
+    for (const double target : targets) {
+      weights_.push_back(1.0 / fourth(target));
+    }
+  }
+
+  [[nodiscard]] int size() const { return static_cast<int>(loads_.size()); }
+
+  // Change of the sum when `load` joins the bin.
+  [[nodiscard]] double growth(int bin, const Load& load) const {
+    const Load& now = loads_[at(bin)];
+    double sum = 0;
+    for (std::size_t d = 0; d < load.size(); ++d) {
+      sum += fourth(now[d] + load[d]) - fourth(now[d]);
+    }
+    return sum * weights_[at(bin)];
+  }
+
+  // The bin of [begin, end) with the least growth, the first of equals.
+  [[nodiscard]] int best(int begin, int end, const Load& load) const {
+    int best = begin;
+    double least = growth(begin, load);
+    for (int bin = begin + 1; bin < end; ++bin) {
+      const double candidate = growth(bin, load);
+      if (candidate < least) {
+        best = bin;
+        least = candidate;
+      }
+    }
+    return best;
+  }
+
+  void add(int bin, const Load& load) {
+    for (std::size_t d = 0; d < load.size(); ++d) {
+      loads_[at(bin)][d] += load[d];
+    }
+  }
+  void remove(int bin, const Load& load) {
+    for (std::size_t d = 0; d < load.size(); ++d) {
+      loads_[at(bin)][d] -= load[d];
+    }
+  }
+
+ private:
+  std::vector<Load> loads_;
+  std::vector<double> weights_;
+};
+
+// Largest first: moves one segment to an earlier slot where that pays.
+void spread(const BatchLoads& loads,
+            const StepCosts& costs,
+            const std::vector<int>& samples,
+            int max_deferral,
+            Bins& bins,
+            Placement& placement) {
+  constexpr double kWorthwhile = 0.9;
+  for (const int sample : samples) {
+    const int llm_slot = placement.llm_slot[at(sample)];
+    const int begin = max_deferral < 0 ? 0 : std::max(0, llm_slot - max_deferral);
+    for (int module = 0; module < costs.llm_module(); ++module) {
+      const std::vector<int>& first = costs.modules[at(module)].first_unit;
+      const int num_units = first[at(sample + 1)] - first[at(sample)];
+      for (int unit = first[at(sample)]; num_units > 1 && unit < first[at(sample + 1)]; ++unit) {
+        const Load& load = loads.unit[at(module)][at(unit)];
+        int& slot = placement.encoder_slot[at(module)][at(unit)];
+        bins.remove(slot, load);
+        const int other = bins.best(begin, llm_slot + 1, load);
+        if (bins.growth(other, load) < kWorthwhile * bins.growth(slot, load)) {
+          slot = other;
+        }
+        bins.add(slot, load);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> deal_to_replicas(const BatchLoads& loads, int replicas) {
+  std::vector<std::vector<int>> result(at(replicas));
+  Bins bins(std::vector<double>(at(replicas), 1.0));
+  const int count = static_cast<int>(loads.descending.size());
+  int empty = replicas;
+  for (int i = 0; i < count; ++i) {
+    const int sample = loads.descending[at(i)];
+    const Load& load = loads.sample[at(sample)];
+    int replica = bins.best(0, replicas, load);
+    if (count - i <= empty && !result[at(replica)].empty()) {
+      replica = 0;
+      while (!result[at(replica)].empty()) {
+        ++replica;
+      }
+    }
+    empty -= result[at(replica)].empty() ? 1 : 0;
+    result[at(replica)].push_back(sample);
+    bins.add(replica, load);
+  }
+  return result;
+}
+
+void place_in_slots(const BatchLoads& loads,
+                    const StepCosts& costs,
+                    int replica,
+                    const SlotRule& rule,
+                    int max_deferral,
+                    Placement& placement) {
+  placement.num_slots[at(replica)] = rule.num_slots;
+  const std::vector<int>& samples = placement.samples[at(replica)];
+  Bins bins(slot_targets(rule.shape, rule.num_slots));
+  for (const int sample : samples) {
+    const bool text_only = loads.text_only[at(sample)] != 0;
+    const int begin = text_only ? 0 : rule.text_front;
+    const int end = text_only ? rule.num_slots : rule.num_slots - rule.text_back;
+    const int slot = bins.best(begin, end, loads.sample[at(sample)]);
+    bins.add(slot, loads.sample[at(sample)]);
+    place_sample(costs, sample, slot, placement);
+  }
+  if (rule.spread_segments) {
+    spread(loads, costs, samples, max_deferral, bins, placement);
+  }
+}
+
+}  // namespace entrain

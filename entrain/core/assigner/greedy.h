@@ -1,0 +1,40 @@
+// Constructions: samples to replicas, a replica's samples to slots of given target sizes.
+#pragma once
+
+#include <vector>
+
+#include "entrain/core/assigner/loads.h"
+#include "entrain/core/assigner/placement.h"
+#include "entrain/core/assigner/slot_shape.h"
+
+namespace entrain {
+
+// Samples in falling order, each to the replica where the sum of fourth powers of its lanes' loads
+// grows least; every replica gets one. Result: [replica] samples in falling order.
+std::vector<std::vector<int>> deal_to_replicas(const BatchLoads& loads, int replicas);
+
+struct SlotRule {
+  int num_slots = 1;
+  SlotShape shape = SlotShape::kTriangle;
+  int text_front = 0;  // first slots that take text-only samples alone, so that the LLM's lanes
+                       // work while the encoders' fill
+  int text_back = 0;   // last slots likewise
+  bool spread_segments = false;  // segments of samples with several in slots of their own
+};
+
+// Places a replica's samples: in falling order each to the slot where Σ (load / target)⁴ over slots
+// and lanes grows least, in true lane time; ties to the earlier slot. With `spread_segments`,
+// segments of samples that have several then move to earlier slots, at most max_deferral before
+// their sample's (-1: any), where that sum falls by more than a tenth of the segment's share.
+//
+// Requires  samples in falling order; 0 <= text_front + text_back < num_slots, and these slots are
+//           closed to samples that have segments.
+// Cost      O(units × slots).
+void place_in_slots(const BatchLoads& loads,
+                    const StepCosts& costs,
+                    int replica,
+                    const SlotRule& rule,
+                    int max_deferral,
+                    Placement& placement);
+
+}  // namespace entrain

@@ -1,0 +1,32 @@
+// What a sample weighs on the lanes that can be the slowest.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "entrain/core/cost/step_costs.h"
+#include "entrain/core/spec/plan.h"
+
+namespace entrain {
+
+// Loads in nanoseconds of forward and backward on up to kLoadDimensions lanes: each module's
+// heaviest one. Unused places are 0. Floating point holds them exactly below 2^53 ns (104 days).
+inline constexpr int kLoadDimensions = 4;
+using Load = std::array<double, kLoadDimensions>;
+
+struct BatchLoads {
+  std::vector<int> lanes;                // that the dimensions stand for
+  std::vector<Load> sample;              // [sample] all its work
+  std::vector<Load> llm;                 // [sample] its work in the LLM
+  std::vector<std::vector<Load>> unit;   // [encoder][unit]
+  Load total{};                          // over all samples
+  std::vector<std::int64_t> normalised;  // [sample] largest share of a lane's total, in 1e-12
+  std::vector<int> descending;           // samples by `normalised`, then index
+  std::vector<char> text_only;           // [sample] no segment in any encoder
+};
+
+// With more modules than dimensions the lightest modules' lanes are left out.
+BatchLoads batch_loads(const Plan& plan, const StepCosts& costs);
+
+}  // namespace entrain

@@ -1,0 +1,340 @@
+#include "entrain/core/assigner/lower_bound.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <vector>
+
+namespace entrain {
+namespace {
+
+using std::int64_t;
+
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max() / 4;
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+// One module as the bound sees it.
+struct Module {
+  std::vector<int> lane;   // [stage]
+  int first_backward = 0;  // first stage that takes backward by its own module's weights
+  bool trainable = false;  // anything in it
+  std::vector<const StageCosts*> stages;
+};
+
+// What one sample needs of one lane.
+struct Demand {
+  int64_t work = 0;
+  int64_t head = kNever;
+  int64_t tail = kNever;
+};
+
+class Bound {
+ public:
+  Bound(const Plan& plan, const StepCosts& costs, bool fused)
+      : plan_(plan), costs_(costs), fused_(fused), llm_(costs.llm_module()) {
+    for (int m = 0; m <= llm_; ++m) {
+      Module& module = modules_.emplace_back();
+      module.first_backward = static_cast<int>(costs.modules[at(m)].stages.size());
+      for (int s = 0; s < static_cast<int>(costs.modules[at(m)].stages.size()); ++s) {
+        const StageCosts& stage = costs.modules[at(m)].stages[at(s)];
+        module.stages.push_back(&stage);
+        module.lane.push_back(plan.lane_of(m, s));
+        if (stage.trainable) {
+          module.first_backward = std::min(module.first_backward, s);
+          module.trainable = true;
+        }
+      }
+    }
+    collect_samples();
+  }
+
+  [[nodiscard]] int64_t run() const {
+    int64_t bound = longest_chain();
+    for (int lane = 0; lane < plan_.num_lanes(); ++lane) {
+      bound = std::max(bound, lane_bound_of(lane));
+    }
+    int64_t optimizer = 0;
+    for (int lane = 0; lane < plan_.num_lanes(); ++lane) {
+      optimizer = std::max(optimizer, sum_on_lane(lane, &StageCosts::optimizer));
+    }
+    return bound + optimizer;
+  }
+
+ private:
+  // The parts of a sample's way that do not depend on the lane in question.
+  struct Sample {
+    bool llm_backward = false;     // certain on every LLM stage: it brings trainable features
+    int64_t encoder_forward = 0;   // longest way of a segment up to the LLM's first stage
+    int64_t encoder_backward = 0;  // longest way back
+  };
+
+  [[nodiscard]] int64_t sum_on_lane(int lane, std::chrono::nanoseconds StageCosts::*field) const {
+    int64_t sum = 0;
+    for (const StageRef& ref : plan_.lanes[at(lane)]) {
+      sum += (modules_[at(ref.module)].stages[at(ref.stage)]->*field).count();
+    }
+    return sum;
+  }
+
+  [[nodiscard]] int64_t forward(int m, int s, int unit) const {
+    const StageCosts& stage = *modules_[at(m)].stages[at(s)];
+    return (stage.units[at(unit)].time.forward + stage.launch.forward).count();
+  }
+  [[nodiscard]] int64_t backward(int m, int s, int unit) const {
+    const StageCosts& stage = *modules_[at(m)].stages[at(s)];
+    return (stage.units[at(unit)].time.backward() + stage.launch.backward()).count();
+  }
+  // From the end of a forward at this stage to its arrival at the next one.
+  [[nodiscard]] int64_t transfer(int m, int s, int unit) const {
+    const Module& module = modules_[at(m)];
+    const bool last = s + 1 == static_cast<int>(module.stages.size());
+    if (last && m == llm_) {
+      return 0;
+    }
+    const int next = last ? modules_[at(llm_)].lane[0] : module.lane[at(s + 1)];
+    if (next == module.lane[at(s)]) {
+      return 0;
+    }
+    return transfer_time(costs_.link, module.stages[at(s)]->units[at(unit)].output_bytes).count();
+  }
+  // Forward through stages [0, end), arrival at stage `end` included.
+  [[nodiscard]] int64_t forward_until(int m, int end, int unit) const {
+    int64_t sum = 0;
+    for (int s = 0; s < end; ++s) {
+      sum += forward(m, s, unit) + transfer(m, s, unit);
+    }
+    return sum;
+  }
+  [[nodiscard]] int64_t forward_from(int m, int begin, int unit) const {
+    int64_t sum = 0;
+    for (int s = begin; s < num_stages(m); ++s) {
+      sum += forward(m, s, unit) + transfer(m, s, unit);
+    }
+    return sum;
+  }
+  // Backward through the stages in [first, end) that certainly take it.
+  [[nodiscard]] int64_t backward_within(int m, int first, int end, int unit) const {
+    int64_t sum = 0;
+    for (int s = first; s < end; ++s) {
+      sum += backward(m, s, unit);
+    }
+    return sum;
+  }
+  [[nodiscard]] int num_stages(int m) const {
+    return static_cast<int>(modules_[at(m)].stages.size());
+  }
+  [[nodiscard]] int first_llm_backward(int sample) const {
+    return samples_[at(sample)].llm_backward ? 0 : modules_[at(llm_)].first_backward;
+  }
+
+  template <class Visit>
+  void for_each_unit(int m, int sample, Visit visit) const {
+    const std::vector<int>& first = costs_.modules[at(m)].first_unit;
+    for (int unit = first[at(sample)]; unit < first[at(sample + 1)]; ++unit) {
+      visit(unit);
+    }
+  }
+
+  void collect_samples() {
+    samples_.resize(at(costs_.num_samples));
+    for (int sample = 0; sample < costs_.num_samples; ++sample) {
+      Sample& of = samples_[at(sample)];
+      for (int m = 0; m < llm_; ++m) {
+        for_each_unit(m, sample, [&](int unit) {
+          of.llm_backward = of.llm_backward || modules_[at(m)].trainable;
+          of.encoder_forward = std::max(of.encoder_forward, forward_until(m, num_stages(m), unit));
+          of.encoder_backward =
+              std::max(of.encoder_backward,
+                       backward_within(m, modules_[at(m)].first_backward, num_stages(m), unit));
+        });
+      }
+    }
+  }
+
+  // LLM forward and backward of a sample over all stages, and its encoders' backward.
+  [[nodiscard]] int64_t llm_round_trip(int sample) const {
+    const int64_t back =
+        backward_within(llm_, first_llm_backward(sample), num_stages(llm_), sample);
+    return forward_until(llm_, num_stages(llm_), sample) + (fused_ ? back : 0);
+  }
+
+  [[nodiscard]] int64_t longest_chain() const {
+    int64_t longest = 0;
+    for (int sample = 0; sample < costs_.num_samples; ++sample) {
+      const Sample& of = samples_[at(sample)];
+      longest = std::max(
+          longest,
+          of.encoder_forward + llm_round_trip(sample) + (fused_ ? of.encoder_backward : 0));
+    }
+    return longest;
+  }
+
+  // Stages of a module on a lane: the lowest and the highest, -1 where there are none.
+  struct Span {
+    int low = -1;
+    int high = -1;
+    int low_backward = -1;  // lowest that takes backward by the module's own weights
+  };
+  [[nodiscard]] Span span_on(int m, int lane) const {
+    Span span;
+    const Module& module = modules_[at(m)];
+    for (int s = 0; s < num_stages(m); ++s) {
+      if (module.lane[at(s)] == lane) {
+        span.low = span.low < 0 ? s : span.low;
+        span.high = s;
+        if (s >= module.first_backward && span.low_backward < 0) {
+          span.low_backward = s;
+        }
+      }
+    }
+    return span;
+  }
+
+  void add_encoder(int sample, int m, const Span& span, bool llm_here, Demand& demand) const {
+    const Module& module = modules_[at(m)];
+    for_each_unit(m, sample, [&](int unit) {
+      demand.head = std::min(demand.head, forward_until(m, span.low, unit));
+      if (span.low_backward >= 0) {
+        demand.tail = std::min(demand.tail,
+                               backward_within(m, module.first_backward, span.low_backward, unit));
+      } else if (!llm_here) {
+        // Its forward is the last that this lane sees of it.
+        demand.tail = std::min(demand.tail,
+                               transfer(m, span.high, unit) + forward_from(m, span.high + 1, unit) +
+                                   llm_round_trip(sample) +
+                                   backward_within(m, module.first_backward, num_stages(m), unit));
+      }
+    });
+  }
+
+  [[nodiscard]] int lowest_llm_backward_on(int lane, int sample) const {
+    for (int s = first_llm_backward(sample); s < num_stages(llm_); ++s) {
+      if (modules_[at(llm_)].lane[at(s)] == lane) {
+        return s;
+      }
+    }
+    return -1;
+  }
+
+  void add_llm(int sample, int lane, const Span& span, bool encoder_here, Demand& demand) const {
+    const Sample& of = samples_[at(sample)];
+    if (!encoder_here) {
+      demand.head =
+          std::min(demand.head, of.encoder_forward + forward_until(llm_, span.low, sample));
+    }
+    const int low = lowest_llm_backward_on(lane, sample);
+    if (low < 0) {
+      demand.tail = 0;  // whether a backward follows hangs on the slot's other samples
+      return;
+    }
+    demand.tail = std::min(
+        demand.tail,
+        backward_within(llm_, first_llm_backward(sample), low, sample) + of.encoder_backward);
+  }
+
+  [[nodiscard]] int64_t work_on(int m, int lane, int unit, int first_backward) const {
+    int64_t work = 0;
+    const Module& module = modules_[at(m)];
+    for (int s = 0; s < num_stages(m); ++s) {
+      if (module.lane[at(s)] == lane) {
+        const OperationTimes& time = module.stages[at(s)]->units[at(unit)].time;
+        work += (s >= first_backward ? time.forward + time.backward() : time.forward).count();
+      }
+    }
+    return work;
+  }
+
+  [[nodiscard]] Demand demand_of(int sample, int lane, const std::vector<Span>& spans) const {
+    Demand demand;
+    bool encoder_here = false;
+    bool encoder_backward_here = false;
+    const bool llm_here = spans[at(llm_)].low >= 0;
+    for (int m = 0; m < llm_; ++m) {
+      const std::vector<int>& first = costs_.modules[at(m)].first_unit;
+      if (spans[at(m)].low < 0 || first[at(sample)] == first[at(sample + 1)]) {
+        continue;
+      }
+      encoder_here = true;
+      encoder_backward_here = encoder_backward_here || spans[at(m)].low_backward >= 0;
+      add_encoder(sample, m, spans[at(m)], llm_here, demand);
+      for_each_unit(m, sample, [&](int unit) {
+        demand.work += work_on(m, lane, unit, modules_[at(m)].first_backward);
+      });
+    }
+    if (llm_here) {
+      const int64_t of_encoders = demand.tail;
+      add_llm(sample, lane, spans[at(llm_)], encoder_here, demand);
+      if (encoder_backward_here) {
+        demand.tail = std::min(demand.tail, of_encoders);
+      }
+      demand.work += work_on(llm_, lane, sample, first_llm_backward(sample));
+    }
+    if (!fused_) {
+      demand.tail = 0;
+    }
+    return demand;
+  }
+
+  [[nodiscard]] int64_t lane_bound_of(int lane) const {
+    std::vector<Span> spans;
+    for (int m = 0; m <= llm_; ++m) {
+      spans.push_back(span_on(m, lane));
+    }
+    std::vector<Demand> demands;
+    for (int sample = 0; sample < costs_.num_samples; ++sample) {
+      const Demand demand = demand_of(sample, lane, spans);
+      if (demand.head < kNever) {
+        demands.push_back(demand);
+      }
+    }
+    std::stable_sort(demands.begin(), demands.end(), [](const Demand& a, const Demand& b) {
+      return a.work > b.work;
+    });
+    const int64_t reduce = plan_.replicas > 1 ? sum_on_lane(lane, &StageCosts::reduce) : 0;
+    return best_threshold(demands, reduce);
+  }
+
+  // demands: by falling work; T runs over its prefixes.
+  [[nodiscard]] int64_t best_threshold(const std::vector<Demand>& demands, int64_t reduce) const {
+    const auto replicas = static_cast<int64_t>(plan_.replicas);
+    std::vector<int64_t> sums{0};
+    int64_t bound = 0;
+    int64_t held = 0;  // R(T)
+    int64_t head = kNever;
+    int64_t tail = kNever;
+    for (std::size_t i = 0; i < demands.size(); ++i) {
+      sums.push_back(sums.back() + demands[i].work);
+      head = std::min(head, demands[i].head);
+      tail = std::min(tail, demands[i].tail);
+      held = std::max(held, (sums.back() + replicas - 1) / replicas);
+      if (static_cast<int64_t>(i) % replicas == 0) {
+        const std::size_t together = i / static_cast<std::size_t>(replicas) + 1;
+        held = std::max(held, sums[i + 1] - sums[i + 1 - together]);
+      }
+      bound = std::max(bound, head + held + std::max(tail, reduce));
+    }
+    return bound;
+  }
+
+  const Plan& plan_;
+  const StepCosts& costs_;
+  bool fused_;
+  int llm_;
+  std::vector<Module> modules_;
+  std::vector<Sample> samples_;
+};
+
+}  // namespace
+
+std::chrono::nanoseconds step_lower_bound(const Plan& plan,
+                                          const StepCosts& costs,
+                                          std::string_view schedule) {
+  const bool fused = schedule == "gpipe" || schedule == "1f1b";
+  return std::chrono::nanoseconds{Bound(plan, costs, fused).run()};
+}
+
+}  // namespace entrain

@@ -1,0 +1,36 @@
+// A step time that no assignment can beat under a given plan.
+#pragma once
+
+#include <chrono>
+#include <string_view>
+
+#include "entrain/core/cost/step_costs.h"
+#include "entrain/core/spec/plan.h"
+
+namespace entrain {
+
+// Valid for every assignment of this batch (any numbers of slots, segments placed singly, whole
+// samples in the LLM) and every order of the operations on the plan's lanes. Backward may be split
+// into halves under any schedule but `gpipe` and `1f1b`; then no time after a lane's last operation
+// is counted.
+//
+// Lane bound   for a lane and any set T of samples: T's work on the lane is dealt to R replicas, so
+//              some replica holds at least R(T) of it: the sum over R, the largest sample, or k + 1
+//              of the k·R + 1 largest. The first operation of T on that replica's lane belongs to a
+//              sample of T, whose way there took at least its *head*: forward through the stages
+//              before. Its last operation likewise leaves a *tail*: backward through the stages
+//              that follow, for a frozen encoder's lane the rest of forward and the LLM's backward.
+//              Hence head + R(T) + tail, with the least head and tail of T. T runs over the samples
+//              with the largest work on the lane, so that a giant counts with its own way.
+// Chain bound  a sample's longest way through all stages and back.
+//
+// To both come the gradients' reduction on the lane and the slowest optimizer step. Launch
+// constants count along heads, tails and chains, and not in R(T); transfers on the way forward.
+//
+// Requires  costs of this plan.
+// Cost      O(lanes × (units × stages + samples log samples)).
+std::chrono::nanoseconds step_lower_bound(const Plan& plan,
+                                          const StepCosts& costs,
+                                          std::string_view schedule);
+
+}  // namespace entrain

@@ -1,0 +1,39 @@
+// Where every sample and segment goes, as arrays that a search can change in place.
+#pragma once
+
+#include <vector>
+
+#include "entrain/core/cost/step_costs.h"
+#include "entrain/core/spec/assignment.h"
+
+namespace entrain {
+
+struct Placement {
+  std::vector<int> num_slots;                  // [replica]
+  std::vector<std::vector<int>> samples;       // [replica] its samples, in packing order
+  std::vector<int> llm_slot;                   // [sample]
+  std::vector<std::vector<int>> encoder_slot;  // [encoder][unit]
+};
+
+// Nothing placed yet: no samples in any replica, all slots 0.
+Placement empty_placement(const StepCosts& costs, int replicas, int num_slots);
+
+// Sets the LLM slot of a sample and the encoder slot of all its segments.
+void place_sample(const StepCosts& costs, int sample, int slot, Placement& placement);
+
+// Whole samples of every slot in packing order, segments in reading order.
+ReplicaAssignment to_assignment(const StepCosts& costs, const Placement& placement, int replica);
+StepAssignment to_assignment(const StepCosts& costs, const Placement& placement);
+
+// Contiguous runs of `order`, whose lengths differ by one at most: run `part` of `parts` is
+// [result[part], result[part + 1]).
+std::vector<int> even_runs(int count, int parts);
+
+// Deals `order` to the replicas in even runs, and each run in even runs to min(num_slots, samples)
+// slots.
+Placement deal_in_order(const StepCosts& costs,
+                        const std::vector<int>& order,
+                        int replicas,
+                        int num_slots);
+
+}  // namespace entrain
