@@ -27,6 +27,30 @@ BadSampleRule rule_of(const std::string& name) {
   return name == "truncate" ? BadSampleRule::kTruncate : BadSampleRule::kRefuse;
 }
 
+Json percentiles_json(const Percentiles& values) {
+  return {{"count", values.count},
+          {"total", values.total},
+          {"p50", values.p50},
+          {"p90", values.p90},
+          {"p99", values.p99},
+          {"max", values.max}};
+}
+
+Json summary_json(const IndexSummary& summary) {
+  Json document = {{"rows", summary.rows},
+                   {"left_out", summary.left_out},
+                   {"truncated", summary.truncated},
+                   {"reasons", summary.reasons},
+                   {"ignored_members", summary.ignored_members},
+                   {"text_tokens", percentiles_json(summary.text_tokens)},
+                   {"images", percentiles_json(summary.images)},
+                   {"pixels", percentiles_json(summary.pixels)}};
+  if (summary.llm_tokens.has_value()) {
+    document["llm_tokens"] = percentiles_json(*summary.llm_tokens);
+  }
+  return document;
+}
+
 int run(const Options& options) {
   IndexOptions index_options;
   index_options.verify = options.verify;
@@ -38,11 +62,10 @@ int run(const Options& options) {
   }
   const std::vector<std::filesystem::path> data(options.data.begin(), options.data.end());
   const IndexResult result = build_index(data, options.output, index_options);
-  write_index(result.index, options.output);
   if (options.json) {
     print_json(summary_json(result.summary));
   } else {
-    std::cout << summary_text(result.summary) << "written to " << options.output << " (digest "
+    std::cout << to_string(result.summary) << "written to " << options.output << " (digest "
               << digest(result.index) << ")\n";
   }
   return 0;

@@ -52,6 +52,9 @@ PlanConfig read_plan_config(ObjectReader reader) {
   require(plan.max_deferral >= -1, reader, "max_deferral", ">= -1 (-1: any distance)");
   plan.evaluations = reader.optional("evaluations", plan.evaluations);
   require(plan.evaluations >= 0, reader, "evaluations", ">= 0");
+  for (const auto& [value, where] : reader.array("without")) {
+    plan.without.push_back(value_as<std::string>(*value, where));
+  }
   plan.bytes_per_lane_mib =
       reader.optional<std::int64_t>("bytes_per_lane_mib", plan.bytes_per_lane_mib);
   require(plan.bytes_per_lane_mib >= 0, reader, "bytes_per_lane_mib", ">= 0 (0: no limit)");
@@ -166,6 +169,7 @@ Json to_json(const RunConfig& config) {
         {"profile", config.plan.profile},
         {"max_deferral", config.plan.max_deferral},
         {"evaluations", config.plan.evaluations},
+        {"without", config.plan.without},
         {"bytes_per_lane_mib", config.plan.bytes_per_lane_mib}}},
       {"optimizer",
        {{"learning_rate", config.optimizer.learning_rate},
@@ -218,6 +222,26 @@ ModelSpec run_model(const RunConfig& config) {
     throw InvalidInput("freeze: every module is frozen, so there is nothing to train");
   }
   return model;
+}
+
+EntrainOptions entrain_options(const PlanConfig& config) {
+  EntrainOptions options;
+  for (const std::string& part : config.without) {
+    if (part == "shape") {
+      options.shape = false;
+    } else if (part == "slots") {
+      options.choose_slots = false;
+    } else if (part == "deferral") {
+      options.defer = false;
+    } else if (part == "segments") {
+      options.split_segments = false;
+    } else {
+      const std::vector<std::string> allowed = {"shape", "slots", "deferral", "segments"};
+      throw InvalidInput(
+          concat("plan.without: unknown part '", part, "'", suggestion(part, allowed)));
+    }
+  }
+  return options;
 }
 
 double learning_rate_at(const OptimizerConfig& config, std::int64_t step, std::int64_t steps) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/json.h"
 #include "entrain/core/spec/model.h"
 
@@ -30,9 +31,11 @@ struct PlanConfig {   // [plan]
   bool single_lane = false;           // all stages on one lane
   std::string policy = "entrain";
   std::string schedule = "1f1b";
-  std::string profile;                  // profile JSON; empty: analytic "cpu-2core"
-  int max_deferral = -1;                // slots; -1 = any
-  int evaluations = 400;                // of the `entrain` policy per step, >= 0
+  std::string profile;               // profile JSON; empty: analytic "cpu-2core"
+  int max_deferral = -1;             // slots; -1 = any
+  int evaluations = 400;             // of the `entrain` policy per step, >= 0
+  std::vector<std::string> without;  // parts the `entrain` policy must do without, for ablations:
+                                     // "shape", "slots", "deferral", "segments"
   std::int64_t bytes_per_lane_mib = 0;  // activation memory; 0 = no limit
 };
 
@@ -80,6 +83,9 @@ Json to_json(const RunConfig& config);
 
 // The model file with `freeze` applied: a module named there takes no weight gradients.
 ModelSpec run_model(const RunConfig& config);
+
+// plan.without as the policy's options.
+EntrainOptions entrain_options(const PlanConfig& config);
 
 // Linear warm-up, then cosine to final_fraction; step counts from 0.
 double learning_rate_at(const OptimizerConfig& config, std::int64_t step, std::int64_t steps);
