@@ -1,0 +1,292 @@
+#include "entrain/core/spec/model.h"
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/files.h"
+
+namespace entrain {
+namespace {
+
+constexpr const char* kToml = R"(
+name = "small"
+
+[vision]
+num_layers = 2
+hidden = 64
+num_heads = 4
+intermediate = 128
+max_pixels = 200704
+projector_frozen = true
+
+[speech]
+modality = "audio"
+num_layers = 1
+hidden = 32
+num_heads = 2
+intermediate = 48
+pad_windows = true
+frozen = true
+
+[llm]
+num_layers = 3
+hidden = 96
+num_heads = 6
+num_kv_heads = 2
+intermediate = 192
+vocab_size = 264
+)";
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const InvalidInput& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+ModelSpec small_model() {
+  return model_from_json(parse_toml(kToml, "small.toml"), "small.toml");
+}
+
+// The message for the file above after `--set change`.
+std::string message_after(const std::string& change) {
+  return message_of([&] {
+    Json document = parse_toml(kToml, "small.toml");
+    set_by_path(document, change);
+    model_from_json(document, "small.toml");
+  });
+}
+
+std::string message_without(const std::string& table, const std::string& key) {
+  return message_of([&] {
+    Json document = parse_toml(kToml, "small.toml");
+    (table.empty() ? document : document[table]).erase(key);
+    model_from_json(document, "small.toml");
+  });
+}
+
+TEST(ReadModel, TakesFileOrderDefaultsAndGivenValues) {
+  const auto path = std::filesystem::temp_directory_path() / "entrain-model-test.toml";
+  write_file(path, kToml);
+  const ModelSpec model = read_model(path);
+  std::filesystem::remove(path);
+  EXPECT_EQ(model.name, "small");
+  ASSERT_EQ(model.encoders.size(), 2U);
+  EXPECT_EQ(module_name(model, 0), "vision");
+  EXPECT_EQ(module_name(model, 1), "speech");
+  EXPECT_EQ(module_name(model, 2), "llm");
+  EXPECT_EQ(model.encoders[0].modality, Modality::kVision);
+  EXPECT_EQ(model.encoders[1].modality, Modality::kAudio);
+  EXPECT_EQ(model.encoders[0].patch_size, 14);
+  EXPECT_EQ(model.encoders[0].merge_size, 2);
+  EXPECT_EQ(model.encoders[0].min_pixels, 3136);
+  EXPECT_EQ(model.encoders[0].max_pixels, 200704);
+  EXPECT_EQ(model.encoders[1].window_seconds, 30.0);
+  EXPECT_TRUE(model.encoders[1].pad_windows);
+  EXPECT_EQ(model.llm.head_dim, 16) << "hidden / num_heads";
+  EXPECT_EQ(model.llm.rope_theta, 10000.0);
+  EXPECT_EQ(model.llm.max_tokens, 8192);
+  EXPECT_FALSE(model.llm.frozen);
+}
+
+TEST(ReadModel, AllowsATextOnlyModel) {
+  Json document = parse_toml(kToml, "small.toml");
+  document.erase("vision");
+  document.erase("speech");
+  const ModelSpec model = model_from_json(document, "small.toml");
+  EXPECT_EQ(model.num_modules(), 1);
+  EXPECT_EQ(model.llm_module(), 0);
+  EXPECT_EQ(layer_kind(model, 0, 0), LayerKind::kTokenEmbedding);
+}
+
+TEST(ReadModel, NamesFileAndKeyOfEveryMistake) {
+  EXPECT_EQ(message_after("vision.num_layer=3"),
+            "small.toml: vision.num_layer: unknown key, did you mean 'num_layers'?");
+  EXPECT_EQ(message_after("nam=1"), "small.toml: nam: unknown key, did you mean 'name'?");
+  EXPECT_EQ(message_after("vision.hidden=\"wide\""),
+            "small.toml: vision.hidden: \"wide\" is a string, but an integer is needed");
+  EXPECT_EQ(message_after("vision.num_layers=0"),
+            "small.toml: vision.num_layers: 0 given; allowed: 1 to 10000");
+  EXPECT_EQ(message_after("vision.num_heads=5"),
+            "small.toml: vision.hidden: 64 is not divisible by num_heads 5");
+  EXPECT_EQ(message_after("llm.num_kv_heads=4"),
+            "small.toml: llm.num_heads: 6 is not divisible by num_kv_heads 4");
+  EXPECT_EQ(message_without("llm", "hidden"), "small.toml: llm.hidden: missing");
+  EXPECT_EQ(message_without("", "llm"), "small.toml: llm: missing");
+  EXPECT_EQ(message_without("", "name"), "small.toml: name: missing");
+}
+
+TEST(ReadModel, RefusesValuesOutOfRange) {
+  for (const char* change : {"vision.num_heads=0",
+                             "vision.num_heads=32",  // hidden / num_heads = 2
+                             "vision.intermediate=0",
+                             "vision.patch_size=0",
+                             "vision.merge_size=0",
+                             "vision.min_pixels=0",
+                             "vision.min_pixels=200705",
+                             "vision.max_pixels=783",
+                             "vision.frames_per_second=0",
+                             "vision.frames_per_second=-1.5",
+                             "vision.default_frame_width=0",
+                             "speech.window_seconds=0.0",
+                             "llm.num_layers=0",
+                             "llm.num_heads=0",
+                             "llm.num_kv_heads=0",
+                             "llm.head_dim=15",
+                             "llm.head_dim=-2",
+                             "llm.intermediate=-1",
+                             "llm.vocab_size=0",
+                             "llm.rope_theta=0",
+                             "llm.max_tokens=0",
+                             "llm.hidden=2000000"}) {
+    const std::string message = message_after(change);
+    const std::string key = std::string(change).substr(0, std::string(change).find('.'));
+    EXPECT_EQ(message.rfind("small.toml: " + key + ".", 0), 0U) << change << ": " << message;
+  }
+}
+
+TEST(ReadModel, NeedsTheModalityOfOtherNames) {
+  const std::string missing = message_without("speech", "modality");
+  EXPECT_EQ(missing.rfind("small.toml: speech.modality: missing", 0), 0U) << missing;
+  EXPECT_EQ(message_after("speech.modality=sound"),
+            "small.toml: speech.modality: 'sound' is not a modality; allowed: vision, audio");
+  Json document = parse_toml(kToml, "small.toml");
+  document["vison"] = document["vision"];
+  const std::string typo = message_of([&] { model_from_json(document, "small.toml"); });
+  EXPECT_NE(typo.find("did you mean 'vision'?"), std::string::npos) << typo;
+}
+
+TEST(ReadModel, RefusesKeysOfTheOtherModality) {
+  EXPECT_NE(message_after("vision.window_seconds=10.0").find("unknown key"), std::string::npos);
+  EXPECT_NE(message_after("speech.patch_size=14").find("unknown key"), std::string::npos);
+}
+
+TEST(ReadModel, RefusesNamesThatCannotBeModules) {
+  for (const char* name : {"Vision", "gap", "makespan_s", "2d", "a-b"}) {
+    Json document = parse_toml(kToml, "small.toml");
+    document[name] = document["speech"];
+    const std::string message = message_of([&] { model_from_json(document, "small.toml"); });
+    EXPECT_NE(message.find("cannot name an encoder"), std::string::npos) << message;
+  }
+  ModelSpec twice = small_model();
+  twice.encoders[1].name = "vision";
+  EXPECT_NE(message_of([&] { validate(twice, "m"); }).find("two encoders"), std::string::npos);
+}
+
+TEST(ModelSpec, ListsLayersFromInputToOutput) {
+  const ModelSpec model = small_model();
+  using K = LayerKind;
+  const std::vector<std::vector<LayerKind>> expected = {
+      {K::kPatchEmbedding, K::kEncoderTransformer, K::kEncoderTransformer, K::kProjector},
+      {K::kAudioEmbedding, K::kEncoderTransformer, K::kProjector},
+      {K::kTokenEmbedding, K::kDecoder, K::kDecoder, K::kDecoder, K::kOutputHead}};
+  for (int module = 0; module < model.num_modules(); ++module) {
+    std::vector<LayerKind> kinds;
+    for (int layer = 0; layer < num_layers(model, module); ++layer) {
+      kinds.push_back(layer_kind(model, module, layer));
+    }
+    EXPECT_EQ(kinds, expected[static_cast<std::size_t>(module)]) << module;
+  }
+  EXPECT_THROW(layer_kind(model, 0, 4), InternalError);
+  EXPECT_THROW(layer_kind(model, 0, -1), InternalError);
+  EXPECT_THROW(num_layers(model, 3), InternalError);
+}
+
+TEST(ModelSpec, FreezesByModuleAndProjector) {
+  ModelSpec model = small_model();
+  const auto trainable = [&](int module) {
+    std::string flags;
+    for (int layer = 0; layer < num_layers(model, module); ++layer) {
+      flags += layer_trainable(model, module, layer) ? 't' : 'f';
+    }
+    return flags;
+  };
+  EXPECT_EQ(trainable(0), "tttf");
+  EXPECT_EQ(trainable(1), "fft");
+  EXPECT_EQ(trainable(2), "ttttt");
+  model.llm.frozen = true;
+  EXPECT_EQ(trainable(2), "fffff");
+}
+
+// By hand: d = 96 is the LLM's width.
+TEST(ModelSpec, CountsParametersFromShapes) {
+  const ModelSpec model = small_model();
+  EXPECT_EQ(layer_parameters(model, 0, 0), 3 * 14 * 14 * 64);
+  EXPECT_EQ(layer_parameters(model, 0, 1), 2 * 64 + 64 * 192 + 64 * 64 + 3 * 64 * 128);
+  EXPECT_EQ(layer_parameters(model, 0, 3), 64 + 256 * 256 + 256 + 256 * 96 + 96);
+  EXPECT_EQ(layer_parameters(model, 1, 0), 80 * 3 * 32 + 32 + 32 * 3 * 32 + 32);
+  EXPECT_EQ(layer_parameters(model, 1, 2), 32 + 64 * 64 + 64 + 64 * 96 + 96);
+  EXPECT_EQ(layer_parameters(model, 2, 0), 264 * 96);
+  EXPECT_EQ(layer_parameters(model, 2, 1), 2 * 96 + 96 * 96 + 2 * 96 * 32 + 96 * 96 + 3 * 96 * 192);
+  EXPECT_EQ(layer_parameters(model, 2, 4), 96 + 264 * 96);
+}
+
+TEST(ModelSpec, RoundTripsThroughJson) {
+  const ModelSpec model = small_model();
+  const Json document = to_json(model);
+  EXPECT_EQ(to_json(model_from_json(document, "again")).dump(), document.dump());
+  EXPECT_EQ(digest(model_from_json(document, "again")), digest(model));
+}
+
+TEST(ModelDigest, SeesEveryField) {
+  const std::string base = digest(small_model());
+  for (const char* change : {"name=other",
+                             "vision.num_layers=3",
+                             "vision.min_pixels=784",
+                             "vision.frozen=true",
+                             "speech.window_seconds=15.0",
+                             "llm.max_tokens=100",
+                             "llm.rope_theta=5e5"}) {
+    Json document = parse_toml(kToml, "small.toml");
+    set_by_path(document, change);
+    EXPECT_NE(digest(model_from_json(document, "m")), base) << change;
+  }
+}
+
+TEST(ShapeDigest, SeesShapesAlone) {
+  const auto digest_after = [](const char* change) {
+    Json document = parse_toml(kToml, "small.toml");
+    set_by_path(document, change);
+    return shape_digest(model_from_json(document, "m"));
+  };
+  const std::string base = shape_digest(small_model());
+  for (const char* change : {"name=other",
+                             "vision.frozen=true",
+                             "vision.projector_frozen=false",
+                             "llm.frozen=true",
+                             "vision.max_pixels=100352",
+                             "speech.pad_windows=false",
+                             "llm.max_tokens=100"}) {
+    EXPECT_EQ(digest_after(change), base) << change;
+  }
+  for (const char* change : {"vision.num_layers=3",
+                             "vision.hidden=128",
+                             "vision.patch_size=7",
+                             "speech.intermediate=64",
+                             "llm.num_kv_heads=3",
+                             "llm.head_dim=32",
+                             "llm.vocab_size=512"}) {
+    EXPECT_NE(digest_after(change), base) << change;
+  }
+}
+
+TEST(NameOf, SpellsKindsAndModalities) {
+  EXPECT_EQ(name_of(LayerKind::kPatchEmbedding), "patch_embedding");
+  EXPECT_EQ(name_of(LayerKind::kAudioEmbedding), "audio_embedding");
+  EXPECT_EQ(name_of(LayerKind::kEncoderTransformer), "encoder_transformer");
+  EXPECT_EQ(name_of(LayerKind::kProjector), "projector");
+  EXPECT_EQ(name_of(LayerKind::kTokenEmbedding), "token_embedding");
+  EXPECT_EQ(name_of(LayerKind::kDecoder), "decoder");
+  EXPECT_EQ(name_of(LayerKind::kOutputHead), "output_head");
+  EXPECT_EQ(name_of(Modality::kVision), "vision");
+  EXPECT_EQ(name_of(Modality::kAudio), "audio");
+}
+
+}  // namespace
+}  // namespace entrain
