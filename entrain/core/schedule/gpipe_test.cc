@@ -1,0 +1,42 @@
+#include <gtest/gtest.h>
+
+#include "entrain/core/schedule/schedule.h"
+
+#include "tests/oracle/hand_cases.h"
+
+namespace entrain {
+namespace {
+
+using oracle::compute_text;
+using oracle::HandCase;
+using oracle::make_hand_case;
+using oracle::make_plain_case;
+
+Program build(const HandCase& hand_case) {
+  Program program = build_program(hand_case.plan, hand_case.assignment, hand_case.costs, "gpipe");
+  validate_program(program, hand_case.plan, hand_case.assignment, hand_case.costs);
+  return program;
+}
+
+TEST(Gpipe, RunsAllForwardsFirst) {
+  const Program program = build(make_plain_case({1, 2}, 3));
+  for (int lane = 0; lane < 3; ++lane) {
+    EXPECT_EQ(compute_text(program, 0, lane), "F0 F1 F2 B0 B1 B2");
+  }
+}
+
+TEST(Gpipe, OrdersBackwardsByTheLlmSlotThatReleasesThem) {
+  const Program program =
+      build(make_hand_case({1, 1}, 3, {{2, {{0}}}, {0, {{0}}}, {1, {{1}}}, {2, {{2}}}}));
+  EXPECT_EQ(compute_text(program, 0, 0), "F0.0 F0.1 F1 F2 B0.0 B1 B0.1 B2");
+}
+
+TEST(Gpipe, RunsAllForwardsFirstOnASingleLane) {
+  HandCase hand_case = make_plain_case({1, 1}, 2);
+  hand_case.plan.lanes = {{{0, 0}, {1, 0}}};
+  EXPECT_EQ(compute_text(build(hand_case), 0, 0),
+            "vision0:F0 llm0:F0 vision0:F1 llm0:F1 llm0:B0 vision0:B0 llm0:B1 vision0:B1");
+}
+
+}  // namespace
+}  // namespace entrain
