@@ -108,18 +108,26 @@ def page(options, records):
     lines = [
         f"# {options.title}",
         "",
-        f"Command: `python benchmarks/two_cores.py {arguments} --rounds {options.rounds} "
-        f"--steps {options.steps}`",
+        (
+            f"Command: `python benchmarks/two_cores.py {arguments} --rounds {options.rounds} "
+            f"--steps {options.steps}`"
+        ),
         "",
-        f"Commit {commit}; {processor()}, {platform.system()} {platform.machine()}; two cores, one "
-        "thread a lane; real arithmetic, fp32.",
+        (
+            f"Commit {commit}; {processor()}, {platform.system()} {platform.machine()}; two cores, one "
+            "thread a lane; real arithmetic, fp32."
+        ),
         "",
-        f"Every variant trains {options.steps} steps in each of {options.rounds} rounds, variants in "
-        "turn; the first two steps of a run are not counted. Ratios are `sequential` / variant of "
-        "medians; the range is over rounds. Losses of the first steps agree over all variants.",
+        (
+            f"Every variant trains {options.steps} steps in each of {options.rounds} rounds, variants in "
+            "turn; the first two steps of a run are not counted. Ratios are `sequential` / variant of "
+            "medians; the range is over rounds. Losses of the first steps agree over all variants."
+        ),
         "",
-        "| policy | step ms (median) | medians of rounds | measured ratio | range | predicted ratio "
-        "| predicted ms | bubble |",
+        (
+            "| policy | step ms (median) | medians of rounds | measured ratio | range | predicted ratio "
+            "| predicted ms | bubble |"
+        ),
         "|---|---|---|---|---|---|---|---|",
         *table(records, "sequential"),
         "",
