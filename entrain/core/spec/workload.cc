@@ -42,7 +42,11 @@ void check_seconds(const SampleSizes& sizes, double seconds, const char* what) {
 }
 
 SegmentWork segment_work(std::int64_t tokens, std::int64_t llm_tokens) {
-  return {.tokens = tokens, .attention_pairs = tokens * tokens, .llm_tokens = llm_tokens};
+  SegmentWork work;
+  work.tokens = tokens;
+  work.attention_pairs = tokens * tokens;
+  work.llm_tokens = llm_tokens;
+  return work;
 }
 
 SegmentWork image_work(const EncoderSpec& encoder, const SampleSizes& sizes, ImageSize image) {
@@ -59,7 +63,11 @@ SegmentWork image_work(const EncoderSpec& encoder, const SampleSizes& sizes, Ima
   if (tokens > kMostTokens) {
     fail(sizes, fmt::format("an image of {} patches; at most {} allowed", tokens, kMostTokens));
   }
-  return segment_work(tokens, tokens / (std::int64_t{encoder.merge_size} * encoder.merge_size));
+  SegmentWork work =
+      segment_work(tokens, tokens / (std::int64_t{encoder.merge_size} * encoder.merge_size));
+  work.rows = rows;
+  work.columns = columns;
+  return work;
 }
 
 void add_vision(const EncoderSpec& encoder,

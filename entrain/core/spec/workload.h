@@ -31,6 +31,8 @@ struct SegmentWork {
   std::int64_t tokens = 0;           // in the encoder, before merging
   std::int64_t attention_pairs = 0;  // tokens²
   std::int64_t llm_tokens = 0;       // features it puts into the LLM's sequence
+  std::int64_t rows = 0;             // patches of a vision segment's grid, rows * columns = tokens;
+  std::int64_t columns = 0;          // 0 for audio
   bool operator==(const SegmentWork&) const = default;
 };
 

@@ -158,7 +158,8 @@ TEST(SampleWork, CountsImagesAsSegments) {
   const SampleWork work = sample_work(model_of({vision()}), sizes);
   // 644x476 are 46x34 patches of 14 pixels.
   ASSERT_EQ(work.segments.size(), 1U);
-  EXPECT_EQ(work.segments[0], (std::vector<SegmentWork>{{1564, 1564 * 1564, 391}, {16, 256, 4}}));
+  EXPECT_EQ(work.segments[0],
+            (std::vector<SegmentWork>{{1564, 1564 * 1564, 391, 34, 46}, {16, 256, 4, 4, 4}}));
   EXPECT_EQ(work.llm_tokens, 10 + 5 + 391 + 4);
   EXPECT_EQ(work.llm_attention_pairs, 410 * 410 / 2);
   EXPECT_EQ(work.target_tokens, 5);
@@ -172,7 +173,7 @@ TEST(SampleWork, MergesByTheModelsMergeSize) {
   SampleSizes sizes = text_sample(0, 1);
   sizes.images = {{64, 96}};
   const SampleWork work = sample_work(model_of({encoder}), sizes);
-  EXPECT_EQ(work.segments[0], (std::vector<SegmentWork>{{96, 96 * 96, 6}}));
+  EXPECT_EQ(work.segments[0], (std::vector<SegmentWork>{{96, 96 * 96, 6, 12, 8}}));
 }
 
 TEST(SampleWork, RoundsOddAttentionPairsDown) {
@@ -307,7 +308,7 @@ TEST(SampleWork, PairsVideoFramesIntoSegments) {
     SampleSizes sizes = text_sample(0, 0);
     sizes.videos = {{c.seconds, std::nullopt, ImageSize{56, 84}}};
     const SampleWork work = sample_work(model_of({encoder}), sizes);
-    const std::vector<SegmentWork> expected(c.segments, SegmentWork{24, 576, 6});
+    const std::vector<SegmentWork> expected(c.segments, SegmentWork{24, 576, 6, 6, 4});
     EXPECT_EQ(work.segments[0], expected) << c.seconds << " s";
     EXPECT_EQ(work.llm_tokens, static_cast<std::int64_t>(6 * c.segments));
   }
@@ -319,7 +320,7 @@ TEST(SampleWork, TakesTheDefaultFrameWhereTheSizeIsUnknown) {
   EncoderSpec encoder = vision();
   // 640x360 becomes 644x364.
   EXPECT_EQ(sample_work(model_of({encoder}), sizes).segments[0],
-            (std::vector<SegmentWork>{{46 * 26, 46 * 26 * 46 * 26, 23 * 13}}));
+            (std::vector<SegmentWork>{{46 * 26, 46 * 26 * 46 * 26, 23 * 13, 26, 46}}));
   encoder.default_frame_width = 56;
   encoder.default_frame_height = 84;
   EXPECT_EQ(sample_work(model_of({encoder}), sizes).segments[0].front().tokens, 24);
@@ -330,7 +331,7 @@ TEST(SampleWork, TakesImagesBeforeVideos) {
   sizes.videos = {{1.0, std::nullopt, ImageSize{56, 84}}};
   sizes.images = {{56, 56}};
   const SampleWork work = sample_work(model_of({vision()}), sizes);
-  EXPECT_EQ(work.segments[0], (std::vector<SegmentWork>{{16, 256, 4}, {24, 576, 6}}));
+  EXPECT_EQ(work.segments[0], (std::vector<SegmentWork>{{16, 256, 4, 4, 4}, {24, 576, 6, 6, 4}}));
 }
 
 TEST(SampleWork, NamesTheSampleOfAnImpossibleSize) {
