@@ -1,0 +1,46 @@
+// Named weights on disk, in the safetensors format.
+//
+// Read first: write_weights() and load_weights(). Layout: 8 bytes little-endian header length, a
+// JSON header {"name": {"dtype", "shape", "data_offsets": [begin, end]}, …}, then the tensors'
+// bytes without gaps, row-major and little-endian.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "entrain/engine/models/stages.h"
+
+namespace entrain::engine {
+
+struct WeightFile {
+  std::vector<NamedParameter> tensors;          // on CPU, without gradients, by offset
+  std::map<std::string, std::string> metadata;  // the header's "__metadata__"
+};
+
+// Appears under `path` only when complete. Tensors are written in the order given; those on another
+// device are copied one at a time.
+//
+// Throws  InvalidInput for a duplicate name or a dtype the format lacks; SystemFailure when the
+// file
+//         cannot be written.
+void write_weights(const std::filesystem::path& path,
+                   const std::vector<NamedParameter>& parameters,
+                   const std::map<std::string, std::string>& metadata = {});
+
+// Believes nothing in the file: header length (at most 100 MB), dtypes, shapes and offsets are
+// checked against the file's size before any memory is taken for them; tensors must fill the data
+// exactly, without gap or overlap.
+//
+// Throws  InvalidInput naming file and tensor; SystemFailure when it cannot be read.
+WeightFile read_weights(const std::filesystem::path& path);
+
+// Copies the file's values into parameters of the same names (any device and dtype), in place.
+// Names that no parameter has are left alone, so that each lane takes its own from one file.
+//
+// Throws  InvalidInput when a parameter is missing in the file or has another shape there; then
+//         nothing was changed.
+void load_weights(const std::filesystem::path& path, const std::vector<NamedParameter>& parameters);
+
+}  // namespace entrain::engine
