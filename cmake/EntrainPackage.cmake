@@ -22,6 +22,14 @@ if(ENTRAIN_SANITIZER)
   endif()
 endif()
 
+# Makes a test program use the engine's precompiled header. It was compiled with -fPIC, which a program
+# must share (CMake would give it -fPIE), or the compiler ignores it with a warning.
+function(entrain_use_torch_pch program)
+  set_target_properties(${program} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${program} PRIVATE -fPIC)
+  target_precompile_headers(${program} REUSE_FROM entrain_torch_pch)
+endfunction()
+
 function(entrain_package)
   cmake_parse_arguments(ARG "ENGINE" "NAME" "DEPENDS;LIBRARIES" ${ARGN})
   get_filename_component(package ${ARG_NAME} NAME)
@@ -58,7 +66,7 @@ function(entrain_package)
     target_link_libraries(entrain_${package}_test PRIVATE entrain_${package} entrain_oracle
                                                           GTest::gtest_main)
     if(ARG_ENGINE)
-      target_precompile_headers(entrain_${package}_test REUSE_FROM entrain_torch_pch)
+      entrain_use_torch_pch(entrain_${package}_test)
     endif()
     add_test(NAME ${ARG_NAME} COMMAND entrain_${package}_test)
     set_tests_properties(${ARG_NAME} PROPERTIES LABELS fast TIMEOUT 300)
