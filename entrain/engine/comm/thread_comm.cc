@@ -1,0 +1,438 @@
+#include "entrain/engine/comm/thread_comm.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "entrain/core/base/text.h"
+
+namespace entrain::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::size_t at_index(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
+
+std::string to_text(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) {
+    text += concat(text.empty() ? "" : ", ", rank);
+  }
+  return text;
+}
+
+std::string to_text(const ChannelKey& key) {
+  return concat("channel ", key.channel, " from rank ", key.source, " to rank ", key.target);
+}
+
+struct Message {
+  std::uint64_t tag = 0;
+  at::Tensor tensor;
+};
+
+// One channel's messages that were sent and not yet taken, by sequence number.
+struct Mailbox {
+  std::uint64_t next_sent = 0;
+  std::uint64_t next_posted = 0;
+  std::map<std::uint64_t, Message> messages;
+};
+
+// What one rank waits on; only its own thread does.
+struct Inbox {
+  std::mutex mutex;
+  std::condition_variable arrived;
+  std::map<ChannelKey, Mailbox> mailboxes;
+};
+
+// One coming together of all members of a group. Each member keeps it until it has read it.
+struct Round {
+  explicit Round(std::size_t members) : inputs(members), here(members, 0) {}
+  std::vector<at::Tensor> inputs;  // [member], in rank order
+  at::Tensor result;               // shared by all members, uninitialised; if asked for
+  std::vector<char> here;          // [member]
+  std::size_t present = 0;
+  [[nodiscard]] bool complete() const { return present == inputs.size(); }
+};
+
+}  // namespace
+
+// Locks: an inbox's, the meetings', the abort reason's; never two at once.
+class ThreadCommState {
+ public:
+  ThreadCommState(int num_ranks, std::chrono::milliseconds deadline)
+      : deadline_(deadline), inboxes_(at_index(num_ranks)) {}
+
+  [[nodiscard]] int size() const { return static_cast<int>(inboxes_.size()); }
+
+  void abort(const std::string& reason) {
+    {
+      const std::lock_guard lock(reason_mutex_);
+      if (aborted_) {
+        return;
+      }
+      reason_ = reason;
+      aborted_ = true;
+    }
+    // Taking each lock once makes sure that nobody is between its check and its wait.
+    for (Inbox& inbox : inboxes_) {
+      { const std::lock_guard lock(inbox.mutex); }
+      inbox.arrived.notify_all();
+    }
+    { const std::lock_guard lock(meetings_mutex_); }
+    met_.notify_all();
+  }
+
+  void check_alive() {
+    if (aborted_) {
+      const std::lock_guard lock(reason_mutex_);
+      throw CommAborted("stopped because another rank failed: " + reason_);
+    }
+  }
+
+  void send(const ChannelKey& key, std::uint64_t tag, at::Tensor tensor) {
+    check_alive();
+    Inbox& inbox = inboxes_[at_index(key.target)];
+    {
+      const std::lock_guard lock(inbox.mutex);
+      Mailbox& mailbox = inbox.mailboxes[key];
+      mailbox.messages.emplace(mailbox.next_sent++, Message{tag, std::move(tensor)});
+    }
+    inbox.arrived.notify_one();
+  }
+
+  std::uint64_t post(const ChannelKey& key) {
+    check_alive();
+    Inbox& inbox = inboxes_[at_index(key.target)];
+    const std::lock_guard lock(inbox.mutex);
+    return inbox.mailboxes[key].next_posted++;
+  }
+
+  bool ready(const ChannelKey& key, std::uint64_t sequence) {
+    check_alive();
+    Inbox& inbox = inboxes_[at_index(key.target)];
+    const std::lock_guard lock(inbox.mutex);
+    return inbox.mailboxes[key].messages.count(sequence) > 0;
+  }
+
+  Message take(const ChannelKey& key, std::uint64_t sequence) {
+    Inbox& inbox = inboxes_[at_index(key.target)];
+    std::unique_lock lock(inbox.mutex);
+    Mailbox& mailbox = inbox.mailboxes[key];
+    const bool done = inbox.arrived.wait_until(lock, Clock::now() + deadline_, [&] {
+      return aborted_ || mailbox.messages.count(sequence) > 0;
+    });
+    if (aborted_) {
+      lock.unlock();
+      check_alive();
+    }
+    if (!done) {
+      throw SystemFailure(concat("rank ",
+                                 key.target,
+                                 ": no message number ",
+                                 sequence,
+                                 " on ",
+                                 to_text(key),
+                                 " within ",
+                                 format_duration(deadline_)));
+    }
+    const auto found = mailbox.messages.find(sequence);
+    Message message = std::move(found->second);
+    mailbox.messages.erase(found);
+    return message;
+  }
+
+  // Deposits `input` and waits for the whole group.
+  std::shared_ptr<const Round> meet(int member,
+                                    const std::vector<int>& group,
+                                    const at::Tensor& input,
+                                    bool with_result = false) {
+    check_alive();
+    std::unique_lock lock(meetings_mutex_);
+    std::shared_ptr<Round>& open = open_rounds_[group];
+    if (open == nullptr) {
+      open = std::make_shared<Round>(group.size());
+      if (with_result) {
+        open->result = at::empty_like(input, at::MemoryFormat::Contiguous);
+      }
+    }
+    const std::shared_ptr<Round> round = open;
+    round->inputs[at_index(member)] = input;
+    round->here[at_index(member)] = 1;
+    if (++round->present == group.size()) {
+      open = nullptr;  // the next collective of this group may start at once
+      lock.unlock();
+      met_.notify_all();
+      return round;
+    }
+    met_.wait_until(lock, Clock::now() + deadline_, [&] { return round->complete() || aborted_; });
+    if (aborted_) {
+      lock.unlock();
+      check_alive();
+    }
+    if (!round->complete()) {
+      throw SystemFailure(concat("rank ",
+                                 group[at_index(member)],
+                                 ": collective over ranks ",
+                                 to_text(group),
+                                 " still misses ranks ",
+                                 to_text(missing_of(*round, group)),
+                                 " after ",
+                                 format_duration(deadline_)));
+    }
+    return round;
+  }
+
+ private:
+  static std::vector<int> missing_of(const Round& round, const std::vector<int>& group) {
+    std::vector<int> missing;
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      if (round.here[i] == 0) {
+        missing.push_back(group[i]);
+      }
+    }
+    return missing;
+  }
+
+  std::chrono::milliseconds deadline_;
+  std::vector<Inbox> inboxes_;  // [rank]
+  std::mutex meetings_mutex_;
+  std::condition_variable met_;
+  std::map<std::vector<int>, std::shared_ptr<Round>> open_rounds_;  // null: none in progress
+  std::mutex reason_mutex_;
+  std::string reason_;
+  std::atomic<bool> aborted_{false};
+};
+
+namespace {
+
+class ThreadReceive : public PendingReceive {
+ public:
+  ThreadReceive(ThreadCommState& state,
+                const ChannelKey& key,
+                std::uint64_t tag,
+                std::vector<std::int64_t> shape,
+                at::ScalarType dtype)
+      : state_(state),
+        key_(key),
+        tag_(tag),
+        shape_(std::move(shape)),
+        dtype_(dtype),
+        sequence_(state.post(key)) {}
+
+  bool ready() override { return state_.ready(key_, sequence_); }
+
+  at::Tensor wait() override {
+    ENTRAIN_INVARIANT(!taken_, concat("a message of ", to_text(key_), " is waited for twice"));
+    Message message = state_.take(key_, sequence_);
+    taken_ = true;
+    ENTRAIN_INVARIANT(message.tag == tag_,
+                      concat("message ",
+                             sequence_,
+                             " of ",
+                             to_text(key_),
+                             " carries tag ",
+                             message.tag,
+                             ", the receive expects ",
+                             tag_));
+    ENTRAIN_INVARIANT(
+        message.tensor.sizes() == at::IntArrayRef(shape_) && message.tensor.scalar_type() == dtype_,
+        concat("message ",
+               sequence_,
+               " of ",
+               to_text(key_),
+               " is ",
+               message.tensor.scalar_type(),
+               message.tensor.sizes(),
+               ", the receive expects ",
+               dtype_,
+               at::IntArrayRef(shape_)));
+    return std::move(message.tensor);
+  }
+
+ private:
+  ThreadCommState& state_;
+  ChannelKey key_;
+  std::uint64_t tag_;
+  std::vector<std::int64_t> shape_;
+  at::ScalarType dtype_;
+  std::uint64_t sequence_;
+  bool taken_ = false;
+};
+
+class ThreadComm : public Comm {
+ public:
+  ThreadComm(ThreadCommState& state, int rank) : state_(state), rank_(rank) {}
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return state_.size(); }
+
+  void send(const ChannelKey& channel, std::uint64_t tag, const at::Tensor& tensor) override {
+    check_channel(channel);
+    ENTRAIN_INVARIANT(channel.source == rank_,
+                      concat("rank ", rank_, " sends on ", to_text(channel)));
+    state_.send(channel, tag, tensor.detach().contiguous());
+  }
+
+  std::unique_ptr<PendingReceive> post_receive(const ChannelKey& channel,
+                                               std::uint64_t tag,
+                                               std::vector<std::int64_t> shape,
+                                               at::ScalarType dtype) override {
+    check_channel(channel);
+    ENTRAIN_INVARIANT(channel.target == rank_,
+                      concat("rank ", rank_, " receives on ", to_text(channel)));
+    return std::make_unique<ThreadReceive>(state_, channel, tag, std::move(shape), dtype);
+  }
+
+  void all_reduce_sum(at::Tensor& tensor, const std::vector<int>& group) override {
+    const at::NoGradGuard no_grad;
+    const int member = member_of(group);
+    const auto round =
+        state_.meet(member, group, tensor.detach().contiguous(), /*with_result=*/true);
+    check_alike(round->inputs, group);
+    // Every member adds its own share of the elements, each in rank order.
+    const std::int64_t length = tensor.numel();
+    const auto num_members = static_cast<std::int64_t>(group.size());
+    const std::int64_t begin = length * member / num_members;
+    const std::int64_t end = length * (member + 1) / num_members;
+    at::Tensor share = round->result.view(-1).slice(0, begin, end);
+    add_in_order(round->inputs, begin, end, share);
+    state_.meet(member, group, tensor);
+    tensor.copy_(round->result);
+  }
+
+  at::Tensor reduce_scatter_sum(const at::Tensor& input, const std::vector<int>& group) override {
+    const at::NoGradGuard no_grad;
+    const int member = member_of(group);
+    const auto num_members = static_cast<std::int64_t>(group.size());
+    ENTRAIN_INVARIANT(input.dim() == 1 && input.numel() % num_members == 0,
+                      concat("reduce_scatter_sum: ",
+                             input.sizes(),
+                             " does not divide among ",
+                             num_members,
+                             " ranks"));
+    const auto round = state_.meet(member, group, input.detach().contiguous());
+    check_alike(round->inputs, group);
+    const std::int64_t length = input.numel() / num_members;
+    at::Tensor result = at::empty({length}, input.options());
+    add_in_order(round->inputs, length * member, length * (member + 1), result);
+    state_.meet(member, group, input);  // inputs may change from here on
+    return result;
+  }
+
+  at::Tensor all_gather(const at::Tensor& input, const std::vector<int>& group) override {
+    const at::NoGradGuard no_grad;
+    const int member = member_of(group);
+    ENTRAIN_INVARIANT(input.dim() == 1,
+                      concat("all_gather: a vector is needed, not ", input.sizes()));
+    const auto round = state_.meet(member, group, input.detach());
+    check_alike(round->inputs, group);
+    at::Tensor result = at::cat(round->inputs);
+    state_.meet(member, group, input);
+    return result;
+  }
+
+  void broadcast(at::Tensor& tensor, int root, const std::vector<int>& group) override {
+    const at::NoGradGuard no_grad;
+    const int member = member_of(group);
+    const auto found = std::find(group.begin(), group.end(), root);
+    ENTRAIN_INVARIANT(found != group.end(),
+                      concat("broadcast from rank ", root, " to ranks ", to_text(group)));
+    const auto round = state_.meet(member, group, tensor.detach());
+    check_alike(round->inputs, group);
+    if (rank_ != root) {
+      tensor.copy_(round->inputs[at_index(found - group.begin())]);
+    }
+    state_.meet(member, group, tensor);
+  }
+
+  void barrier(const std::vector<int>& group) override {
+    state_.meet(member_of(group), group, at::Tensor());
+  }
+
+  void abort(const std::string& reason) override { state_.abort(reason); }
+
+ private:
+  void check_channel(const ChannelKey& channel) const {
+    ENTRAIN_INVARIANT(channel.source >= 0 && channel.source < size() && channel.target >= 0 &&
+                          channel.target < size(),
+                      concat(to_text(channel), ": ranks are 0 to ", size() - 1));
+  }
+
+  [[nodiscard]] int member_of(const std::vector<int>& group) const {
+    const auto found = std::find(group.begin(), group.end(), rank_);
+    ENTRAIN_INVARIANT(found != group.end() && std::is_sorted(group.begin(), group.end()) &&
+                          group.front() >= 0 && group.back() < size(),
+                      concat("rank ", rank_, ": collective over ranks ", to_text(group)));
+    return static_cast<int>(found - group.begin());
+  }
+
+  static void check_alike(const std::vector<at::Tensor>& inputs, const std::vector<int>& group) {
+    for (std::size_t i = 1; i < inputs.size(); ++i) {
+      ENTRAIN_INVARIANT(inputs[i].sizes() == inputs[0].sizes() &&
+                            inputs[i].scalar_type() == inputs[0].scalar_type(),
+                        concat("collective: rank ",
+                               group[i],
+                               " brings ",
+                               inputs[i].scalar_type(),
+                               inputs[i].sizes(),
+                               ", rank ",
+                               group[0],
+                               " ",
+                               inputs[0].scalar_type(),
+                               inputs[0].sizes()));
+    }
+  }
+
+  // result[...] = inputs[0][begin, end) + inputs[1][begin, end) + …, from left to right.
+  static void add_in_order(const std::vector<at::Tensor>& inputs,
+                           std::int64_t begin,
+                           std::int64_t end,
+                           at::Tensor& result) {
+    result.copy_(inputs[0].view(-1).slice(0, begin, end));
+    for (std::size_t i = 1; i < inputs.size(); ++i) {
+      result.add_(inputs[i].view(-1).slice(0, begin, end));
+    }
+  }
+
+  ThreadCommState& state_;
+  int rank_;
+};
+
+}  // namespace
+
+ThreadCommGroup::ThreadCommGroup(int num_ranks, std::chrono::milliseconds deadline) {
+  if (num_ranks < 1 || deadline.count() <= 0) {
+    throw InvalidInput(concat("communicator of ",
+                              num_ranks,
+                              " ranks with a deadline of ",
+                              deadline.count(),
+                              " ms; at least 1 of each is needed"));
+  }
+  state_ = std::make_shared<ThreadCommState>(num_ranks, deadline);
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    comms_.push_back(std::make_unique<ThreadComm>(*state_, rank));
+  }
+}
+
+ThreadCommGroup::~ThreadCommGroup() = default;
+
+int ThreadCommGroup::size() const {
+  return state_->size();
+}
+
+Comm& ThreadCommGroup::comm(int rank) {
+  ENTRAIN_INVARIANT(rank >= 0 && rank < size(), concat("no rank ", rank, " of ", size()));
+  return *comms_[at_index(rank)];
+}
+
+void ThreadCommGroup::abort(const std::string& reason) {
+  state_->abort(reason);
+}
+
+}  // namespace entrain::engine
