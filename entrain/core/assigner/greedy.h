@@ -20,6 +20,7 @@ struct SlotRule {
                        // work while the encoders' fill
   int text_back = 0;   // last slots likewise
   bool spread_segments = false;  // segments of samples with several in slots of their own
+  bool operator==(const SlotRule&) const = default;
 };
 
 // Places a replica's samples: in falling order each to the slot where Σ (load / target)⁴ over slots

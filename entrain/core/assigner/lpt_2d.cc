@@ -54,7 +54,7 @@ class Bins {
 
 }  // namespace
 
-StepAssignment lpt_2d_policy(const AssignRequest& request) {
+Placement lpt_2d_policy(const AssignRequest& request) {
   const StepCosts& costs = *request.costs;
   const BatchLoads loads = batch_loads(*request.plan, costs);
   Placement placement = empty_placement(costs, request.plan->replicas, request.plan->num_slots);
@@ -71,7 +71,7 @@ StepAssignment lpt_2d_policy(const AssignRequest& request) {
       place_sample(costs, sample, bins.add(loads.sample[at(sample)]), placement);
     }
   }
-  return to_assignment(costs, placement);
+  return placement;
 }
 
 }  // namespace entrain

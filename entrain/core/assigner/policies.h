@@ -2,26 +2,27 @@
 #pragma once
 
 #include "entrain/core/assigner/assigner.h"
+#include "entrain/core/assigner/placement.h"
 
 namespace entrain {
 
-// Places the request's samples; the caller fills policy, step, seed and stats.
+// Places the request's samples.
 //
 // Requires  a request that assign() has checked: at least one sample per replica.
-using Policy = StepAssignment (*)(const AssignRequest& request);
+using Policy = Placement (*)(const AssignRequest& request);
 
 // Drawn order, in even runs to replicas and to slots: what a plain data loader does.
-StepAssignment sequential_policy(const AssignRequest& request);
+Placement sequential_policy(const AssignRequest& request);
 
 // A random order of (seed, step), then as `sequential`.
-StepAssignment random_policy(const AssignRequest& request);
+Placement random_policy(const AssignRequest& request);
 
 // Longest first by the larger of both normalised works: each sample to the replica, then to the
 // slot, whose larger normalised load stays least. Whole samples, the plan's number of slots.
-StepAssignment lpt_2d_policy(const AssignRequest& request);
+Placement lpt_2d_policy(const AssignRequest& request);
 
 // Ours: slots of shaped size, their number chosen by simulated step time, then a local search that
 // also defers. See entrain.cc.
-StepAssignment entrain_policy(const AssignRequest& request);
+Placement entrain_policy(const AssignRequest& request);
 
 }  // namespace entrain

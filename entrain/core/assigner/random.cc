@@ -9,14 +9,12 @@
 
 namespace entrain {
 
-StepAssignment random_policy(const AssignRequest& request) {
+Placement random_policy(const AssignRequest& request) {
   std::vector<int> order(static_cast<std::size_t>(request.costs->num_samples));
   std::iota(order.begin(), order.end(), 0);
   Rng rng(request.seed, hash_of("assigner/random") + static_cast<std::uint64_t>(request.step));
   rng.shuffle(std::span<int>(order));
-  return to_assignment(
-      *request.costs,
-      deal_in_order(*request.costs, order, request.plan->replicas, request.plan->num_slots));
+  return deal_in_order(*request.costs, order, request.plan->replicas, request.plan->num_slots);
 }
 
 }  // namespace entrain

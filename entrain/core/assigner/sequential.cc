@@ -5,12 +5,10 @@
 
 namespace entrain {
 
-StepAssignment sequential_policy(const AssignRequest& request) {
+Placement sequential_policy(const AssignRequest& request) {
   std::vector<int> order(static_cast<std::size_t>(request.costs->num_samples));
   std::iota(order.begin(), order.end(), 0);
-  return to_assignment(
-      *request.costs,
-      deal_in_order(*request.costs, order, request.plan->replicas, request.plan->num_slots));
+  return deal_in_order(*request.costs, order, request.plan->replicas, request.plan->num_slots);
 }
 
 }  // namespace entrain

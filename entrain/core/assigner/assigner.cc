@@ -1,0 +1,99 @@
+#include "entrain/core/assigner/assigner.h"
+
+#include <array>
+#include <chrono>
+
+#include <fmt/format.h>
+
+#include "entrain/core/assigner/balance.h"
+#include "entrain/core/assigner/lower_bound.h"
+#include "entrain/core/assigner/placement.h"
+#include "entrain/core/assigner/policies.h"
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/schedule/schedule.h"
+#include "entrain/core/simulator/simulator.h"
+
+namespace entrain {
+namespace {
+
+struct RegisteredPolicy {
+  std::string_view name;
+  Policy policy;
+};
+
+constexpr std::array kPolicies = {
+    RegisteredPolicy{"sequential", sequential_policy},
+    RegisteredPolicy{"random", random_policy},
+    RegisteredPolicy{"lpt-2d", lpt_2d_policy},
+    RegisteredPolicy{"entrain", entrain_policy},
+};
+
+Policy find_policy(std::string_view name) {
+  for (const RegisteredPolicy& policy : kPolicies) {
+    if (policy.name == name) {
+      return policy.policy;
+    }
+  }
+  throw InvalidInput(fmt::format("unknown policy '{}'{}", name, suggestion(name, policy_names())));
+}
+
+void check(const AssignRequest& request) {
+  ENTRAIN_INVARIANT(request.plan != nullptr && request.costs != nullptr,
+                    "an assignment needs a plan and costs");
+  if (request.costs->modules.size() != request.plan->modules.size()) {
+    throw InvalidInput(fmt::format("assign: costs of {} modules under a plan of {}",
+                                   request.costs->modules.size(),
+                                   request.plan->modules.size()));
+  }
+  if (request.costs->num_samples < request.plan->replicas) {
+    throw InvalidInput(
+        fmt::format("assign: a global batch of {} samples for {} replicas, each needs at least one",
+                    request.costs->num_samples,
+                    request.plan->replicas));
+  }
+}
+
+double seconds(std::chrono::nanoseconds time) {
+  return static_cast<double>(time.count()) * 1e-9;
+}
+
+void fill_stats(const Plan& plan, const StepCosts& costs, StepAssignment& assignment) {
+  for (int module = 0; module <= costs.llm_module(); ++module) {
+    assignment.stats.modules[plan.modules[static_cast<std::size_t>(module)].name] =
+        module_balance(assignment, costs, module);
+  }
+  const Program program = build_program(plan, assignment, costs, plan.schedule);
+  assignment.stats.makespan_s = seconds(simulate(program, costs).makespan);
+  assignment.stats.lower_bound_s = seconds(step_lower_bound(plan, costs, plan.schedule));
+  if (assignment.stats.lower_bound_s > 0) {
+    assignment.stats.gap = assignment.stats.makespan_s / assignment.stats.lower_bound_s - 1;
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> policy_names() {
+  std::vector<std::string> names;
+  for (const RegisteredPolicy& policy : kPolicies) {
+    names.emplace_back(policy.name);
+  }
+  return names;
+}
+
+StepAssignment assign(std::string_view policy, const AssignRequest& request) {
+  const auto started = std::chrono::steady_clock::now();
+  const Policy place = find_policy(policy);
+  check(request);
+  StepAssignment result = to_assignment(*request.costs, place(request));
+  result.policy = policy;
+  result.step = request.step;
+  result.seed = request.seed;
+  const std::chrono::duration<double, std::milli> elapsed =
+      std::chrono::steady_clock::now() - started;
+  result.stats.assign_ms = elapsed.count();
+  fill_stats(*request.plan, *request.costs, result);
+  return result;
+}
+
+}  // namespace entrain
