@@ -99,7 +99,8 @@ class RuleChooser {
   }
 
   bool consider(const SlotRule& rule) {
-    if (evaluator_.evaluations() >= budget_ || rule.text_front + rule.text_back >= rule.num_slots) {
+    if (evaluator_.evaluations() >= budget_ || rule == best_.rule ||
+        rule.text_front + rule.text_back >= rule.num_slots) {
       return false;
     }
     const ReplicaTimes times = times_of(rule);

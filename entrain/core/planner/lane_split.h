@@ -52,15 +52,9 @@ struct LaneSplitResult {
   [[nodiscard]] const Plan& best() const { return splits.front().plan; }
 };
 
-// The first `stages`-part cut of a list of layers among those whose largest sum is least; every
-// part has at least one layer. Empty when there are fewer layers than stages.
-//
-// Cost  O(layers² × stages).
-std::vector<LayerRange> min_max_partition(const std::vector<std::int64_t>& layer_ns, int stages);
-
 // Splits that are tried: every way to give each module at least one lane of its own; with several
 // encoders also those in which all encoders share their lanes; with one lane that lane hosts
-// everything. Ties go to the split with fewer LLM lanes, then to the earlier one.
+// everything. Of equal mean times the split with fewer lanes for the first module comes first.
 //
 // Ensures   result.splits holds one entry per split; a split that cannot be (more stages than
 //           layers, too little memory) is there with its reason. Pure function of the request.

@@ -1,0 +1,333 @@
+#include "entrain/core/planner/lane_split.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "entrain/core/assigner/assigner.h"
+#include "entrain/core/assigner/lower_bound.h"
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/cost/step_costs.h"
+#include "entrain/core/planner/partition.h"
+#include "entrain/core/schedule/schedule.h"
+#include "entrain/core/simulator/simulator.h"
+
+namespace entrain {
+namespace {
+
+constexpr int kMostLanes = 8;
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+void check_name(const char* what,
+                const std::string& name,
+                const std::vector<std::string>& allowed) {
+  if (std::find(allowed.begin(), allowed.end(), name) == allowed.end()) {
+    throw InvalidInput(
+        fmt::format("lane split: unknown {} '{}'{}", what, name, suggestion(name, allowed)));
+  }
+}
+
+void check_request(const LaneSplitRequest& request) {
+  ENTRAIN_INVARIANT(request.model != nullptr && request.profile != nullptr,
+                    "a lane split needs a model and a profile");
+  if (request.lanes < 1 || request.lanes > kMostLanes) {
+    throw InvalidInput(
+        fmt::format("lane split: {} lanes; allowed: 1 to {}", request.lanes, kMostLanes));
+  }
+  if (request.replicas < 1 || request.num_slots < 1) {
+    throw InvalidInput(fmt::format("lane split: {} replicas and {} slots; allowed: 1 or more",
+                                   request.replicas,
+                                   request.num_slots));
+  }
+  if (request.batches.empty()) {
+    throw InvalidInput("lane split: no global batch given; at least one is needed");
+  }
+  for (const std::vector<SampleWork>& batch : request.batches) {
+    if (batch.size() < at(request.replicas)) {
+      throw InvalidInput(
+          fmt::format("lane split: a global batch of {} samples for {} replicas; each needs one",
+                      batch.size(),
+                      request.replicas));
+    }
+  }
+  check_name("policy", request.policy, policy_names());
+  check_name("schedule", request.schedule, schedule_names());
+}
+
+ModulePlan module_plan(const ModelSpec& model, int module) {
+  ModulePlan result;
+  result.name = module_name(model, module);
+  return result;
+}
+
+Plan base_plan(const LaneSplitRequest& request) {
+  Plan plan;
+  plan.replicas = request.replicas;
+  plan.num_slots = request.num_slots;
+  plan.policy = request.policy;
+  plan.schedule = request.schedule;
+  plan.limits = request.limits;
+  return plan;
+}
+
+// [module][layer] forward and backward of all batches, launches of the default slots included.
+std::vector<std::vector<std::int64_t>> layer_times(const LaneSplitRequest& request) {
+  Plan plan = base_plan(request);
+  for (int module = 0; module < request.model->num_modules(); ++module) {
+    ModulePlan& of_module = plan.modules.emplace_back(module_plan(*request.model, module));
+    for (int layer = 0; layer < num_layers(*request.model, module); ++layer) {
+      of_module.stages.push_back({layer, layer + 1});
+    }
+  }
+  plan.lanes = default_lanes(plan.modules);
+  std::vector<std::vector<std::int64_t>> result;
+  for (const ModulePlan& module : plan.modules) {
+    result.emplace_back(module.stages.size(), 0);
+  }
+  const std::int64_t launches = std::int64_t{request.num_slots} * request.replicas;
+  for (const std::vector<SampleWork>& batch : request.batches) {
+    const StepCosts costs = step_costs(*request.model, plan, *request.profile, batch);
+    for (std::size_t m = 0; m < result.size(); ++m) {
+      for (std::size_t layer = 0; layer < result[m].size(); ++layer) {
+        const StageCosts& stage = costs.modules[m].stages[layer];
+        result[m][layer] += launches * (stage.launch.forward + stage.launch.backward()).count();
+        for (const UnitCost& unit : stage.units) {
+          result[m][layer] += (unit.time.forward + unit.time.backward()).count();
+        }
+      }
+    }
+  }
+  return result;
+}
+
+// All ways to give `modules` modules at least one of `lanes` lanes each, lexicographically.
+void list_shares(int lanes, int modules, std::vector<int>& head, std::vector<LaneSplit>& result) {
+  if (modules == 1) {
+    if (lanes >= 1) {
+      head.push_back(lanes);
+      result.emplace_back().lanes_of = head;
+      head.pop_back();
+    }
+    return;
+  }
+  for (int share = 1; share <= lanes - (modules - 1); ++share) {
+    head.push_back(share);
+    list_shares(lanes - share, modules - 1, head, result);
+    head.pop_back();
+  }
+}
+
+std::vector<LaneSplit> list_splits(int lanes, int modules) {
+  std::vector<LaneSplit> result;
+  if (lanes == 1) {
+    result.emplace_back().lanes_of.assign(at(modules), 1);
+    return result;
+  }
+  std::vector<int> head;
+  list_shares(lanes, modules, head, result);
+  if (modules > 2) {
+    for (int share = 1; share < lanes; ++share) {
+      LaneSplit& split = result.emplace_back();
+      split.lanes_of.assign(at(modules - 1), share);
+      split.lanes_of.push_back(lanes - share);
+      split.shared_encoders = true;
+    }
+  }
+  return result;
+}
+
+std::vector<std::vector<StageRef>> lanes_of(const LaneSplit& split, int lanes) {
+  const int llm = static_cast<int>(split.lanes_of.size()) - 1;
+  std::vector<std::vector<StageRef>> result(at(lanes));
+  for (int module = 0, first = 0; module <= llm; ++module) {
+    if (lanes == 1) {
+      first = 0;
+    } else if (split.shared_encoders) {
+      first = module == llm ? split.lanes_of.front() : 0;
+    }
+    for (int stage = 0; stage < split.lanes_of[at(module)]; ++stage) {
+      result[at(first + stage)].push_back({module, stage});
+    }
+    first += split.lanes_of[at(module)];
+  }
+  return result;
+}
+
+class Scorer {
+ public:
+  explicit Scorer(const LaneSplitRequest& request)
+      : request_(request), layer_ns_(layer_times(request)) {}
+
+  // Fills the plan and what simulation says of it, or the reason why there is none.
+  void score(LaneSplit& split) const {
+    split.plan = base_plan(request_);
+    for (int module = 0; module < request_.model->num_modules(); ++module) {
+      ModulePlan& part = split.plan.modules.emplace_back(module_plan(*request_.model, module));
+      part.stages = min_max_partition(layer_ns_[at(module)], split.lanes_of[at(module)]);
+      if (part.stages.empty()) {
+        split.reason = fmt::format("{} has {} layers for {} stages",
+                                   part.name,
+                                   layer_ns_[at(module)].size(),
+                                   split.lanes_of[at(module)]);
+        return;
+      }
+    }
+    split.plan.lanes = lanes_of(split, request_.lanes);
+    validate(split.plan, *request_.model, "lane split");
+    for (std::size_t step = 0; step < request_.batches.size() && split.reason.empty(); ++step) {
+      simulate_step(static_cast<std::int64_t>(step), split);
+    }
+    if (split.reason.empty()) {
+      finish(split);
+    }
+  }
+
+ private:
+  void simulate_step(std::int64_t step, LaneSplit& split) const {
+    const StepCosts costs = step_costs(*request_.model,
+                                       split.plan,
+                                       *request_.profile,
+                                       request_.batches[static_cast<std::size_t>(step)]);
+    AssignRequest assign_request;
+    assign_request.plan = &split.plan;
+    assign_request.costs = &costs;
+    assign_request.step = step;
+    assign_request.seed = request_.seed;
+    std::optional<StepAssignment> assignment;
+    try {
+      assignment = assign(request_.policy, assign_request);
+    } catch (const InvalidInput& error) {
+      // What else assign() refuses has been checked: the batch does not fit the memory.
+      split.reason = fmt::format("batch {}: {}", step, error.what());
+      return;
+    }
+    const Program program = build_program(split.plan, *assignment, costs, request_.schedule);
+    check_memory(program, costs, step, split);
+    split.steps.push_back(simulate(program, costs).makespan.count());
+    split.bound_ns += step_lower_bound(split.plan, costs, request_.schedule).count();
+  }
+
+  void check_memory(const Program& program,
+                    const StepCosts& costs,
+                    std::int64_t step,
+                    LaneSplit& split) const {
+    const std::int64_t limit = request_.limits.bytes_per_lane;
+    for (int replica = 0; replica < request_.replicas; ++replica) {
+      for (int lane = 0; lane < request_.lanes; ++lane) {
+        std::int64_t peak = 0;
+        for (const std::int64_t bytes : memory_over_time(program, costs, replica, lane)) {
+          peak = std::max(peak, bytes);
+        }
+        split.peak_bytes = std::max(split.peak_bytes, peak);
+        if (limit > 0 && peak > limit && split.reason.empty()) {
+          split.reason =
+              fmt::format("batch {}: replica {}, lane {} needs {} of activations, allowed: {}",
+                          step,
+                          replica,
+                          lane,
+                          format_bytes(peak),
+                          format_bytes(limit));
+        }
+      }
+    }
+  }
+
+  static void finish(LaneSplit& split) {
+    const auto count = static_cast<std::int64_t>(split.steps.size());
+    split.mean_ns =
+        std::accumulate(split.steps.begin(), split.steps.end(), std::int64_t{0}) / count;
+    split.bound_ns /= count;
+    PlanCertificate& certificate = split.plan.certificate;
+    certificate.simulated_s = static_cast<double>(split.mean_ns) * 1e-9;
+    certificate.lower_bound_s = static_cast<double>(split.bound_ns) * 1e-9;
+    certificate.ratio =
+        split.bound_ns > 0 ? certificate.simulated_s / certificate.lower_bound_s : 0;
+  }
+
+  const LaneSplitRequest& request_;
+  std::vector<std::vector<std::int64_t>> layer_ns_;
+};
+
+std::string describe_split(const LaneSplit& split, const ModelSpec& model) {
+  std::vector<std::string> parts;
+  for (int module = 0; module < model.num_modules(); ++module) {
+    parts.push_back(fmt::format("{} {}", module_name(model, module), split.lanes_of[at(module)]));
+  }
+  return join(parts, split.shared_encoders ? " | " : " + ");
+}
+
+}  // namespace
+
+LaneSplitResult plan_lane_split(const LaneSplitRequest& request) {
+  check_request(request);
+  LaneSplitResult result;
+  result.splits = list_splits(request.lanes, request.model->num_modules());
+  const Scorer scorer(request);
+  for (LaneSplit& split : result.splits) {
+    scorer.score(split);
+  }
+  std::stable_sort(
+      result.splits.begin(), result.splits.end(), [](const LaneSplit& a, const LaneSplit& b) {
+        if (a.reason.empty() != b.reason.empty()) {
+          return a.reason.empty();
+        }
+        return a.reason.empty() && a.mean_ns < b.mean_ns;
+      });
+  if (!result.fits()) {
+    result.reason = fmt::format("none of {} splits of {} lanes fits; the first: {}: {}",
+                                result.splits.size(),
+                                request.lanes,
+                                describe_split(result.splits.front(), *request.model),
+                                result.splits.front().reason);
+  } else if (result.splits.size() > 1 && result.splits[1].reason.empty() &&
+             result.splits[0].mean_ns > 0) {
+    result.margin = static_cast<double>(result.splits[1].mean_ns) /
+                        static_cast<double>(result.splits[0].mean_ns) -
+                    1;
+  }
+  return result;
+}
+
+std::string to_string(const LaneSplitResult& result, const ModelSpec& model) {
+  std::size_t width = 5;
+  for (const LaneSplit& split : result.splits) {
+    width = std::max(width, describe_split(split, model).size());
+  }
+  std::string text = fmt::format("{:<{}}  {:>10}  {:>7}  {:>10}  {:>10}\n",
+                                 "lanes",
+                                 width,
+                                 "step time",
+                                 "to best",
+                                 "bound",
+                                 "peak");
+  for (const LaneSplit& split : result.splits) {
+    const std::string name = describe_split(split, model);
+    if (!split.reason.empty()) {
+      text += fmt::format("{:<{}}  does not fit: {}\n", name, width, split.reason);
+      continue;
+    }
+    const double ratio = static_cast<double>(split.mean_ns) /
+                         static_cast<double>(std::max<std::int64_t>(1, result.splits[0].mean_ns));
+    text += fmt::format("{:<{}}  {:>10}  {:>7.3f}  {:>10}  {:>10}\n",
+                        name,
+                        width,
+                        format_duration(std::chrono::nanoseconds{split.mean_ns}),
+                        ratio,
+                        format_duration(std::chrono::nanoseconds{split.bound_ns}),
+                        format_bytes(split.peak_bytes));
+  }
+  if (!result.fits()) {
+    text += result.reason + "\n";
+  }
+  return text;
+}
+
+}  // namespace entrain
