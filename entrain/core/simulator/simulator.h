@@ -2,14 +2,14 @@
 //
 // Read first: simulate(). The rules of time:
 // - a lane runs its compute operations one after another in list order; a compute operation starts
-// when
-//   the one before it on its lane has finished and all its inputs have arrived;
-// - a send starts when its producer has finished and the channel is free (channels are first in,
-// first
-//   out and do not share links); it does not hold its lane; it takes transfer_time(link, bytes);
+//   when the one before it on its lane has finished and all its inputs have arrived;
+// - a send starts when what stands before it on its lane has finished (its producer stands directly
+//   before it, or behind its producer's other sends) and the channel is free; channels are first
+//   in, first out and do not share links; a send does not hold its lane; it takes transfer_time();
 // - a receive costs no compute time; what waits for it is the operation that needs its message;
-// - reduce_gradients waits for all replicas' lane to arrive and then takes the stage's reduce time;
-//   clip_norm waits for all lanes of all replicas; optimizer_step takes the stages' optimizer time.
+// - reduce_gradients waits for all replicas' lane to arrive and then takes the reduce time of the
+//   lane's stages; clip_norm waits for all lanes of all replicas and takes no time; optimizer_step
+//   takes the optimizer time of the lane's stages.
 #pragma once
 
 #include <chrono>
@@ -26,13 +26,19 @@ struct SimulateOptions {
   bool events = false;  // fill Timeline::events
 };
 
+// Shapes   result.lanes: [replica][lane]; busy and finish are those of operations with a unit
+//          (forward, backward and its halves); makespan is the last finish of any operation.
 // Ensures  every operation runs once; deterministic; integer arithmetic only.
-// Memory   per lane: activation bytes from a group's forward to its backward (to the end of the
-// forward
-//          where it takes no part in backward), encoder outputs on the LLM's first lane from
-//          receive (or forward, on the same lane) until the last slot's backward they serve.
+// Memory   per lane: activation bytes from a group's forward to its backward, of a split one to the
+//          weight half (to the end of the forward where it takes no part in backward); encoder
+//          outputs on the LLM's first lane from receive (or forward, on the same lane) until the
+//          last backward of the slots they serve (forward, for slots that take no part in it).
+//          peak_bytes is the largest of memory_over_time().
+// Events   by replica, lane and operation. A receive has its send's times; a wait is the time for
+//          which the lane stood still before an operation; clip_norm has its wait only.
 // Throws   InvalidInput when the program cannot finish, naming the operations that wait for each
-// other. Cost     O(operations + dependencies).
+//          other; for chunks and operations that have no cost yet (gather_parameters, sync_tied).
+// Cost     O(operations + parts + items × stages).
 Timeline simulate(const Program& program,
                   const StepCosts& costs,
                   const SimulateOptions& options = {});
@@ -40,9 +46,15 @@ Timeline simulate(const Program& program,
 // Lower bound on the step time of any order of this program's operations on their lanes: for the
 // heaviest lane, its compute work plus the cheapest time before its first and after its last
 // operation. (The plain lane bound; step-wide operations left out.)
+//
+// The time before an operation is that of the longest chain of operations and transfers it depends
+// on, every lane free for it.
+// Cost     O(operations + parts + items × stages).
 std::chrono::nanoseconds lane_bound(const Program& program, const StepCosts& costs);
 
-// Activation bytes of one lane after each operation of its list, in list order.
+// Activation bytes of one lane while each operation of its list runs, in list order: what an
+// operation frees is still counted.
+// Cost     O(operations of the lane + parts + items × stages).
 std::vector<std::int64_t> memory_over_time(const Program& program,
                                            const StepCosts& costs,
                                            int replica,

@@ -1,0 +1,117 @@
+// A program and its costs as flat arrays: what the replay reads in its inner loop.
+//
+// Read first: ReplicaTables. A *unit* is one group on one stage of its module; units of a group are
+// neighbours in order of stage, so that `unit - 1` is the stage before and `unit + 1` the one
+// after.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "entrain/core/cost/step_costs.h"
+#include "entrain/core/spec/program.h"
+
+namespace entrain::simulation {
+
+// Where stages stand, equal for all replicas.
+class StageTable {
+ public:
+  // Throws  InvalidInput when a stage stands on no lane.
+  explicit StageTable(const Program& program);
+
+  [[nodiscard]] int num_modules() const { return static_cast<int>(num_stages_.size()); }
+  [[nodiscard]] int llm_module() const { return num_modules() - 1; }
+  [[nodiscard]] int num_stages(int module) const {
+    return num_stages_[static_cast<std::size_t>(module)];
+  }
+  [[nodiscard]] int lane(int module, int stage) const { return lane_[number(module, stage)]; }
+  // Whether the stage's output goes to another lane. False for the LLM's last stage.
+  [[nodiscard]] bool output_crosses(int module, int stage) const {
+    return crosses_[number(module, stage)] != 0;
+  }
+  [[nodiscard]] int llm_first_lane() const { return lane(llm_module(), 0); }
+  [[nodiscard]] bool feeds_llm(int module, int stage) const {
+    return module != llm_module() && stage + 1 == num_stages(module);
+  }
+
+ private:
+  [[nodiscard]] std::size_t number(int module, int stage) const {
+    return static_cast<std::size_t>(first_stage_[static_cast<std::size_t>(module)] + stage);
+  }
+
+  std::vector<int> num_stages_;   // [module]
+  std::vector<int> first_stage_;  // [module]
+  std::vector<int> lane_;         // [stage of all modules]
+  std::vector<char> crosses_;     // likewise
+};
+
+// Costs of one unit in nanoseconds, launch constants included, and bytes.
+struct UnitTotals {
+  std::int64_t forward = 0;
+  std::int64_t backward_input = 0;
+  std::int64_t backward_weight = 0;
+  std::int64_t activation_bytes = 0;
+  std::int64_t output_bytes = 0;
+  bool takes_backward = false;
+};
+
+// A last-stage encoder unit whose output an LLM slot takes.
+struct Serving {
+  int unit = 0;
+  bool crosses = false;  // to another lane
+};
+
+class ReplicaTables {
+ public:
+  // Throws  InvalidInput for chunks and for a channel whose lanes are not those of its stages.
+  // Cost    O(items × stages + parts).
+  ReplicaTables(const Program& program,
+                const StageTable& stages,
+                const StepCosts& costs,
+                int replica);
+
+  [[nodiscard]] const StageTable& stages() const { return *stages_; }
+  [[nodiscard]] int num_units() const { return static_cast<int>(totals_.size()); }
+  [[nodiscard]] const UnitTotals& totals(int unit) const {
+    return totals_[static_cast<std::size_t>(unit)];
+  }
+  // Throws  InvalidInput when the program has no such unit.
+  [[nodiscard]] int unit_of(const UnitKey& key) const;
+
+  // Last-stage encoder units that serve an LLM slot, by module, slot, group:
+  // serving()[first_serving(slot) … first_serving(slot + 1)).
+  [[nodiscard]] int first_serving(int slot) const {
+    return first_serving_[static_cast<std::size_t>(slot)];
+  }
+  [[nodiscard]] const Serving& serving(int index) const {
+    return serving_[static_cast<std::size_t>(index)];
+  }
+  // First-stage LLM units of a slot: num_llm_groups(slot) of them, llm_unit_step() apart.
+  [[nodiscard]] int first_llm_unit(int slot) const;
+  [[nodiscard]] int llm_unit_step() const { return stages_->num_stages(stages_->llm_module()); }
+  [[nodiscard]] int num_llm_groups(int slot) const;
+  // Of a last-stage encoder unit: first-stage LLM units that take its output. [unit]
+  [[nodiscard]] const std::vector<int>& num_takers() const { return num_takers_; }
+
+ private:
+  struct ModuleEntry {
+    int num_slots = 0;
+    int num_stages = 0;
+    int first_slot = 0;  // into first_group_
+    int first_unit = 0;
+  };
+
+  void number_units(const ReplicaProgram& replica);
+  void add_totals(const ReplicaProgram& replica, const StepCosts& costs);
+  void add_serving(const ReplicaProgram& replica);
+
+  const StageTable* stages_;
+  std::vector<ModuleEntry> modules_;
+  std::vector<int> first_group_;  // [module's slots + 1]: groups of the module before the slot
+  std::vector<UnitTotals> totals_;
+  std::vector<int> first_serving_;  // [LLM slot + 1]
+  std::vector<Serving> serving_;
+  std::vector<int> num_takers_;
+};
+
+}  // namespace entrain::simulation
