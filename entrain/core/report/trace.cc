@@ -22,7 +22,7 @@ std::size_t at(int index) {
 }
 
 // Ids come from data files: bytes that are not UTF-8 are replaced.
-std::string quoted(const std::string& text) {
+std::string json_text(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -52,8 +52,8 @@ class TraceWriter {
       : out_(out), program_(program), costs_(costs), sample_ids_(sample_ids) {}
 
   void write(const Timeline& timeline, const std::string& label) {
-    out_ << "{\"displayTimeUnit\": \"ms\",\n\"otherData\": {\"label\": " << quoted(label)
-         << ", \"schedule\": " << quoted(program_.schedule) << "},\n\"traceEvents\": [";
+    out_ << "{\"displayTimeUnit\": \"ms\",\n\"otherData\": {\"label\": " << json_text(label)
+         << ", \"schedule\": " << json_text(program_.schedule) << "},\n\"traceEvents\": [";
     for (int replica = 0; replica < static_cast<int>(program_.replicas.size()); ++replica) {
       for (int lane = 0; lane < program_.num_lanes(); ++lane) {
         write_names(replica, lane, label);
@@ -98,8 +98,8 @@ class TraceWriter {
       const StageRef& ref = program_.lanes[at(lane)][i];
       name += fmt::format("{} {} {}", i > 0 ? "," : "", module_name(ref.module), ref.stage);
     }
-    write_metadata("process_name", pid, 0, "\"name\": " + quoted(name));
-    write_metadata("process_labels", pid, 0, "\"labels\": " + quoted(label));
+    write_metadata("process_name", pid, 0, "\"name\": " + json_text(name));
+    write_metadata("process_labels", pid, 0, "\"labels\": " + json_text(label));
     write_metadata("process_sort_index", pid, 0, fmt::format("\"sort_index\": {}", pid));
     write_metadata("thread_name", pid, kComputeThread, R"("name": "compute")");
     write_metadata("thread_name", pid, kSendThread, R"("name": "send")");
@@ -149,13 +149,13 @@ class TraceWriter {
                     ? item.token_end - item.token_begin
                     : costs_.modules[at(unit.module)].tokens[at(costs_.unit_of(unit.module, item))];
       if (std::find(samples.begin(), samples.end(), item.sample) == samples.end()) {
-        ids += (samples.empty() ? "" : ", ") + quoted(sample_ids_[at(item.sample)]);
+        ids += (samples.empty() ? "" : ", ") + json_text(sample_ids_[at(item.sample)]);
         samples.push_back(item.sample);
       }
     }
     out_ << fmt::format(
         R"(, "module": {}, "stage": {}, "slot": {}, "part": [{}], "samples": [{}], "tokens": {})",
-        quoted(module_name(unit.module)),
+        json_text(module_name(unit.module)),
         unit.stage,
         unit.slot,
         fmt::join(group.llm_slots, ", "),
