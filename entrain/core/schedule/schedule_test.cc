@@ -1,0 +1,71 @@
+#include "entrain/core/schedule/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+
+#include "tests/oracle/hand_cases.h"
+
+namespace entrain {
+namespace {
+
+using oracle::HandCase;
+using oracle::lane_text;
+using oracle::make_plain_case;
+
+Program build(const HandCase& hand_case, std::string_view schedule) {
+  return build_program(hand_case.plan, hand_case.assignment, hand_case.costs, schedule);
+}
+
+TEST(BuildProgram, KnowsItsSchedules) {
+  EXPECT_EQ(schedule_names(), (std::vector<std::string>{"gpipe", "1f1b"}));
+  for (const std::string& name : schedule_names()) {
+    EXPECT_EQ(build(make_plain_case({1, 1}, 2), name).schedule, name);
+  }
+}
+
+TEST(BuildProgram, SuggestsAScheduleForAMistypedName) {
+  try {
+    build(make_plain_case({1, 1}, 1), "gpip");
+    FAIL() << "accepted";
+  } catch (const InvalidInput& error) {
+    EXPECT_NE(std::string(error.what()).find("'gpipe'"), std::string::npos) << error.what();
+  }
+}
+
+TEST(BuildProgram, RefusesChunks) {
+  HandCase hand_case = make_plain_case({1, 1}, 1);
+  hand_case.assignment.replicas[0].modules[1][0][0].token_end = 3;
+  EXPECT_THROW(build(hand_case, "1f1b"), InvalidInput);
+}
+
+TEST(BuildProgram, NoticesAnAssignmentOfAnotherPlan) {
+  HandCase hand_case = make_plain_case({1, 1}, 2);
+  hand_case.plan.replicas = 2;
+  EXPECT_THROW(build(hand_case, "1f1b"), InternalError);
+}
+
+TEST(BuildProgram, ReducesGradientsOfTrainableLanesOfSeveralReplicas) {
+  HandCase hand_case = make_plain_case({1, 1}, 1);
+  hand_case.plan.replicas = 2;
+  ReplicaAssignment empty = hand_case.assignment.replicas[0];
+  empty.modules.assign(2, ModuleSlots(1));
+  hand_case.assignment.replicas.push_back(empty);
+  set_trainable(hand_case, 0, false);
+  const Program program = build(hand_case, "1f1b");
+  validate_program(program, hand_case.plan, hand_case.assignment, hand_case.costs);
+  EXPECT_EQ(lane_text(program, 0, 0), "F0 >F0 clip step");
+  EXPECT_EQ(lane_text(program, 0, 1), "<F0 F0 B0 reduce clip step");
+  EXPECT_EQ(lane_text(program, 1, 0), "clip step");
+  EXPECT_EQ(lane_text(program, 1, 1), "reduce clip step");
+}
+
+TEST(BuildProgram, DescribesItsStages) {
+  const Program program = build(make_plain_case({1, 2, 3}, 2), "gpipe");
+  EXPECT_EQ(program.num_stages, (std::vector<int>{1, 2, 3}));
+  EXPECT_EQ(program.module_names, (std::vector<std::string>{"vision", "audio", "llm"}));
+  EXPECT_EQ(program.num_lanes(), 6);
+}
+
+}  // namespace
+}  // namespace entrain
