@@ -145,7 +145,7 @@ SampleWork random_sample(Rng& rng, int encoders) {
   sample.llm_tokens = text;
   const bool text_only = chance(rng, 4);
   for (auto& segments : sample.segments) {
-    const int count = text_only ? 0 : chance(rng, 3) ? between(rng, 2, 5) : between(rng, 0, 2);
+    const int count = text_only ? 0 : chance(rng, 2) ? between(rng, 2, 5) : between(rng, 0, 2);
     for (int i = 0; i < count; ++i) {
       SegmentWork segment;
       segment.llm_tokens = between(rng, 1, 6);
