@@ -1,0 +1,195 @@
+// Random tiny instances: every policy's result is valid, deterministic and bounded from below, and
+// `entrain` is what it says it is.
+#include <chrono>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/assigner/assigner.h"
+#include "entrain/core/assigner/evaluate.h"
+#include "entrain/core/assigner/lower_bound.h"
+#include "entrain/core/base/random.h"
+#include "entrain/core/schedule/schedule.h"
+#include "entrain/core/simulator/simulator.h"
+
+#include "tests/oracle/exhaustive_assignment.h"
+#include "tests/oracle/random_cases.h"
+
+namespace entrain {
+namespace {
+
+constexpr std::uint64_t kSeed = 20240611;
+constexpr int kCases = 1000;
+
+std::int64_t step_ns(const StepAssignment& assignment, const Plan& plan, const StepCosts& costs) {
+  return simulate(build_program(plan, assignment, costs, plan.schedule), costs).makespan.count();
+}
+
+oracle::RandomCase small_case(int index) {
+  Rng rng(kSeed, static_cast<std::uint64_t>(index) + 1);
+  oracle::RandomCase result = oracle::make_random_case(rng);
+  result.plan.schedule = rng.below(4) == 0 ? "gpipe" : "1f1b";
+  result.plan.limits.evaluations = static_cast<int>(rng.below(60));
+  return result;
+}
+
+AssignRequest request_of(const oracle::RandomCase& random_case, int index) {
+  AssignRequest request;
+  request.plan = &random_case.plan;
+  request.costs = &random_case.costs;
+  request.step = index % 3;
+  request.seed = static_cast<std::uint64_t>(index);
+  request.options.shape = index % 2 == 0;
+  request.options.choose_slots = index % 3 != 0;
+  request.options.defer = index % 5 != 0;
+  request.options.split_segments = index % 7 != 0;
+  return request;
+}
+
+std::string instance(const oracle::RandomCase& random_case, int index) {
+  return "seed " + std::to_string(kSeed) + ", case " + std::to_string(index) + ", schedule " +
+         random_case.plan.schedule + "\n" + describe(random_case);
+}
+
+class EveryPolicy : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryPolicy, IsValidDeterministicAndAboveTheBound) {
+  for (int i = 0; i < kCases; ++i) {
+    const oracle::RandomCase random_case = small_case(i);
+    const AssignRequest request = request_of(random_case, i);
+    const StepAssignment first = assign(GetParam(), request);
+    ASSERT_NO_THROW(validate_assignment(first, random_case.plan, random_case.costs))
+        << instance(random_case, i);
+    ASSERT_EQ(digest(first), digest(assign(GetParam(), request))) << instance(random_case, i);
+    const std::int64_t time = step_ns(first, random_case.plan, random_case.costs);
+    ASSERT_LE(
+        step_lower_bound(random_case.plan, random_case.costs, random_case.plan.schedule).count(),
+        time)
+        << instance(random_case, i);
+    ASSERT_EQ(std::llround(first.stats.makespan_s * 1e9), time);
+    for (const ReplicaAssignment& replica : first.replicas) {
+      std::size_t samples = 0;
+      for (const Slot& slot : replica.modules.back()) {
+        samples += slot.size();
+      }
+      ASSERT_GE(samples, 1U) << instance(random_case, i);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All,
+                         EveryPolicy,
+                         testing::ValuesIn(policy_names()),
+                         [](const testing::TestParamInfo<std::string>& parameter) {
+                           std::string name = parameter.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+TEST(RandomAssignment, IsValidAndAboveTheBound) {
+  for (int i = 0; i < kCases; ++i) {
+    const oracle::RandomCase random_case = small_case(i);
+    ASSERT_NO_THROW(
+        validate_assignment(random_case.assignment, random_case.plan, random_case.costs))
+        << instance(random_case, i);
+    ASSERT_LE(
+        step_lower_bound(random_case.plan, random_case.costs, random_case.plan.schedule).count(),
+        step_ns(random_case.assignment, random_case.plan, random_case.costs))
+        << instance(random_case, i);
+  }
+}
+
+TEST(EntrainPolicy, IsNeverSlowerThanSequentialAndLpt) {
+  for (int i = 0; i < kCases; ++i) {
+    const oracle::RandomCase random_case = small_case(i);
+    const AssignRequest request = request_of(random_case, i);
+    const auto time = [&](const char* policy) {
+      return step_ns(assign(policy, request), random_case.plan, random_case.costs);
+    };
+    const std::int64_t ours = time("entrain");
+    ASSERT_LE(ours, time("lpt-2d")) << instance(random_case, i);
+    ASSERT_LE(ours, time("sequential")) << instance(random_case, i);
+  }
+}
+
+TEST(EntrainPolicy, KeepsTheBytesOfALaneOrSaysThatNothingFits) {
+  int kept = 0;
+  int refused = 0;
+  for (int i = 0; i < kCases; ++i) {
+    oracle::RandomCase random_case = small_case(i);
+    Rng rng(kSeed + 1, static_cast<std::uint64_t>(i));
+    random_case.plan.limits.bytes_per_lane = 100 + static_cast<std::int64_t>(rng.below(2000));
+    const AssignRequest request = request_of(random_case, i);
+    try {
+      const StepAssignment result = assign("entrain", request);
+      const Program program =
+          build_program(random_case.plan, result, random_case.costs, random_case.plan.schedule);
+      ASSERT_NO_THROW(validate_program(program, random_case.plan, result, random_case.costs))
+          << instance(random_case, i);
+      ++kept;
+    } catch (const InvalidInput& error) {
+      ASSERT_NE(std::string(error.what()).find("limits.bytes_per_lane"), std::string::npos);
+      ++refused;
+    }
+  }
+  EXPECT_GT(kept, 100);
+  EXPECT_GT(refused, 100);
+}
+
+TEST(StepEvaluator, AgreesWithTheSimulationOfAllReplicas) {
+  for (int i = 0; i < kCases; ++i) {
+    const oracle::RandomCase random_case = small_case(i);
+    StepEvaluator evaluator(random_case.plan, random_case.costs);
+    std::vector<ReplicaTimes> times;
+    for (const ReplicaAssignment& replica : random_case.assignment.replicas) {
+      times.push_back(evaluator.evaluate(replica));
+    }
+    ASSERT_EQ(evaluator.step_ns(times),
+              step_ns(random_case.assignment, random_case.plan, random_case.costs))
+        << instance(random_case, i);
+  }
+}
+
+TEST(LowerBound, IsNotAboveTheExhaustiveOptimum) {
+  oracle::RandomCaseOptions options;
+  options.max_samples = 4;
+  int checked = 0;
+  int met = 0;
+  int found = 0;
+  for (int i = 0; checked < kCases && i < 100 * kCases; ++i) {
+    Rng rng(kSeed + 2, static_cast<std::uint64_t>(i));
+    oracle::RandomCase random_case = oracle::make_random_case(rng, options);
+    random_case.plan.schedule = "1f1b";
+    // Mostly small instances, every twentieth a larger one.
+    const std::int64_t most = i % 20 == 0 ? 20'000 : 600;
+    const int slots = 3;
+    if (oracle::exhaustive_size(random_case.plan, random_case.costs, slots) > most) {
+      continue;
+    }
+    ++checked;
+    const oracle::ExhaustiveResult best =
+        oracle::exhaustive_assignment(random_case.plan, random_case.costs, slots);
+    const std::int64_t bound =
+        step_lower_bound(random_case.plan, random_case.costs, random_case.plan.schedule).count();
+    ASSERT_LE(bound, best.step_ns) << instance(random_case, i);
+    ASSERT_NO_THROW(validate_assignment(best.assignment, random_case.plan, random_case.costs));
+    met += bound == best.step_ns ? 1 : 0;
+    AssignRequest request;
+    request.plan = &random_case.plan;
+    request.costs = &random_case.costs;
+    const std::int64_t ours =
+        step_ns(assign("entrain", request), random_case.plan, random_case.costs);
+    // More slots than the enumeration's can only help.
+    found += ours <= best.step_ns ? 1 : 0;
+  }
+  EXPECT_EQ(checked, kCases);
+  RecordProperty("bound_met", met);
+  RecordProperty("optimum_found", found);
+  std::printf("bound met in %d, optimum found in %d of %d\n", met, found, checked);
+  EXPECT_GT(found, kCases * 9 / 10);
+}
+
+}  // namespace
+}  // namespace entrain
