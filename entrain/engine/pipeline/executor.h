@@ -28,7 +28,7 @@ struct ExecutorOptions {
   double clip_norm = 0;        // largest global gradient norm; 0 = no clipping
   bool record_events = false;  // fill StepOutcome::events
   bool paced = false;          // wait for each operation's predicted time instead of computing
-  int history = 64;            // operations kept for error messages
+  int history = 16;            // operations kept for error messages, >= 1
 };
 
 // Everything about one step that all ranks agree on.
@@ -51,7 +51,10 @@ struct StepOutcome {
 
 class Executor {
  public:
-  // Builds the lane's stages. `comm.rank()` must be replica · num_lanes + lane.
+  // Builds the lane's stages with their parameters; none when paced.
+  //
+  // Requires  comm.rank() == replica · num_lanes + lane, one rank for every lane of every replica.
+  // Throws    InvalidInput when the plan asks for tensor or context parallelism.
   Executor(const ModelSpec& model,
            const Plan& plan,
            int replica,
@@ -62,11 +65,12 @@ class Executor {
 
   // Runs the step. `optimizer_step` is called at the Program's optimizer_step operation, with
   // gradients reduced over replicas and already clipped in place; it may be empty. Gradients are
-  // zeroed at the start of a step.
+  // zeroed at the start of a step; at its end every trainable parameter has one.
   //
-  // Throws  SystemFailure naming rank, operation, sample ids and the last operations; a failure of
-  // this
-  //         rank aborts the communicator first, so that every other rank stops as well.
+  // Throws  InvalidInput for a program with split backwards, chunks, sharded or tied parameters.
+  //         A failure of this rank keeps its type (torch's errors become SystemFailure), names
+  //         rank, step, operation, sample ids and the last operations, and aborts the communicator
+  //         first, so that every other rank stops with CommAborted.
   StepOutcome run(const StepInputs& inputs, const std::function<void()>& optimizer_step);
 
   // Forward operations only, without gradients: the sum of losses of this lane's targets.

@@ -1,0 +1,181 @@
+#include "entrain/engine/pipeline/executor.h"
+
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+#include "entrain/engine/comm/thread_comm.h"
+#include "entrain/engine/pipeline/gradients.h"
+#include "entrain/engine/pipeline/lane_run.h"
+#include "entrain/engine/pipeline/lane_stages.h"
+
+namespace entrain::engine {
+namespace {
+
+// Refuses what this engine cannot run. All ranks look at the whole program, so all refuse alike.
+void check_program(const Program& program, const Plan& plan) {
+  ENTRAIN_INVARIANT(
+      program.lanes == plan.lanes && static_cast<int>(program.replicas.size()) == plan.replicas,
+      "the step's program was made for another plan");
+  for (const ReplicaProgram& replica : program.replicas) {
+    for (const std::vector<Operation>& lane : replica.lanes) {
+      for (const Operation& operation : lane) {
+        switch (operation.kind) {
+          case OperationKind::kBackwardInput:
+          case OperationKind::kBackwardWeight:
+          case OperationKind::kGatherParameters:
+          case OperationKind::kSyncTied:
+            throw InvalidInput(concat("schedule '",
+                                      program.schedule,
+                                      "' needs ",
+                                      name_of(operation.kind),
+                                      "; this engine runs gpipe and 1f1b"));
+          default:
+            break;
+        }
+      }
+    }
+    for (const std::vector<Group>& slot : replica.groups.back()) {
+      for (const Group& group : slot) {
+        for (const WorkItem& item : group.items) {
+          if (item.is_chunk()) {
+            throw InvalidInput(concat("schedule '",
+                                      program.schedule,
+                                      "' cuts sample ",
+                                      item.sample,
+                                      " into chunks; this engine runs whole samples"));
+          }
+        }
+      }
+    }
+  }
+}
+
+void check_inputs(const StepInputs& inputs, const Plan& plan, bool paced) {
+  ENTRAIN_INVARIANT(inputs.program != nullptr && inputs.costs != nullptr &&
+                        inputs.sample_ids != nullptr && (paced || inputs.data != nullptr),
+                    "a step without program, costs, sample ids or data");
+  ENTRAIN_INVARIANT(inputs.target_tokens >= 1,
+                    concat("a step of ", inputs.target_tokens, " target tokens"));
+  check_program(*inputs.program, plan);
+}
+
+// A torch error without its stack.
+std::string message_of(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+}
+
+}  // namespace
+
+struct Executor::State {
+  State(const ModelSpec& model_spec,
+        const Plan& run_plan,
+        int replica_index,
+        int lane_index,
+        Comm& communicator,
+        const ExecutorOptions& executor_options)
+      : model(model_spec),
+        plan(run_plan),
+        options(executor_options),
+        stages(options.paced ? LaneStages() : LaneStages(model, plan, lane_index, options.stage)),
+        gradients(stages.parameters()),
+        context{model, plan, replica_index, lane_index, communicator, options, stages, gradients} {}
+
+  // Runs the lane's list; a failure gets its context and stops all ranks.
+  StepOutcome run(const StepInputs& inputs,
+                  RunMode mode,
+                  const std::function<void()>& optimizer_step) {
+    check_inputs(inputs, plan, options.paced);
+    LaneRun lane_run(context, inputs, mode);
+    const auto fail = [&](const std::exception& error) {
+      const std::string history = lane_run.history();
+      std::string message = lane_run.where() + ": " + message_of(error);
+      if (!history.empty()) {
+        message += "\nlast operations: " + history;
+      }
+      context.comm.abort(message);
+      return message;
+    };
+    try {
+      return lane_run.run(optimizer_step);
+    } catch (const CommAborted&) {
+      throw;
+    } catch (const InvalidInput& error) {
+      throw InvalidInput(fail(error));
+    } catch (const SystemFailure& error) {
+      throw SystemFailure(fail(error));
+    } catch (const InternalError& error) {
+      throw InternalError(fail(error));
+    } catch (const c10::Error& error) {
+      throw SystemFailure(fail(error));
+    } catch (const std::bad_alloc& error) {
+      throw SystemFailure(fail(error));
+    } catch (const std::exception& error) {
+      throw InternalError(fail(error));
+    }
+  }
+
+  ModelSpec model;
+  Plan plan;
+  ExecutorOptions options;
+  LaneStages stages;
+  LaneGradients gradients;
+  LaneContext context;
+};
+
+Executor::Executor(const ModelSpec& model,
+                   const Plan& plan,
+                   int replica,
+                   int lane,
+                   Comm& comm,
+                   const ExecutorOptions& options) {
+  ENTRAIN_INVARIANT(replica >= 0 && replica < plan.replicas && lane >= 0 && lane < plan.num_lanes(),
+                    concat("replica ", replica, " lane ", lane, " is not in the plan"));
+  ENTRAIN_INVARIANT(comm.rank() == replica * plan.num_lanes() + lane &&
+                        comm.size() == plan.replicas * plan.num_lanes(),
+                    concat("rank ",
+                           comm.rank(),
+                           " of ",
+                           comm.size(),
+                           " cannot be replica ",
+                           replica,
+                           " lane ",
+                           lane,
+                           " of ",
+                           plan.replicas,
+                           " x ",
+                           plan.num_lanes()));
+  for (const ModulePlan& module : plan.modules) {
+    if (module.tensor_parallel != 1 || module.context_parallel != 1) {
+      throw InvalidInput(concat("module '",
+                                module.name,
+                                "': tensor_parallel ",
+                                module.tensor_parallel,
+                                ", context_parallel ",
+                                module.context_parallel,
+                                "; this engine runs 1 and 1"));
+    }
+  }
+  state_ = std::make_unique<State>(model, plan, replica, lane, comm, options);
+}
+
+Executor::~Executor() = default;
+
+StepOutcome Executor::run(const StepInputs& inputs, const std::function<void()>& optimizer_step) {
+  state_->gradients.clear();
+  return state_->run(inputs, RunMode::kTrain, optimizer_step);
+}
+
+double Executor::evaluate(const StepInputs& inputs) {
+  return state_->run(inputs, RunMode::kEvaluate, {}).loss_sum;
+}
+
+std::vector<NamedParameter> Executor::parameters() const {
+  return state_->stages.parameters();
+}
+
+}  // namespace entrain::engine

@@ -1,0 +1,377 @@
+#include "entrain/engine/pipeline/lane_run.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+#include "entrain/engine/pipeline/pacing.h"
+
+namespace entrain::engine {
+namespace {
+
+constexpr std::size_t kSamplesInMessage = 16;
+// What an operation spends on finding its inputs when they are there is no wait.
+constexpr std::chrono::microseconds kShortestWait{10};
+
+std::size_t at_index(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+}  // namespace
+
+LaneRun::LaneRun(const LaneContext& lane, const StepInputs& inputs, RunMode mode)
+    : lane_(lane),
+      inputs_(inputs),
+      mode_(mode),
+      sizes_{lane.model, *inputs.program, *inputs.costs},
+      program_(inputs.program->replicas.at(at_index(lane.replica))),
+      operations_(program_.lanes.at(at_index(lane.lane))),
+      history_(static_cast<std::size_t>(std::max(1, lane.options.history))),
+      features_(sizes_, lane.replica) {}
+
+StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
+  for (position_ = 0; position_ < static_cast<int>(operations_.size()); ++position_) {
+    const Operation& operation = operations_[at_index(position_)];
+    if (!is_skipped(operation)) {
+      run_operation(operation, optimizer_step);
+      history_.add(position_);
+    }
+  }
+  ENTRAIN_INVARIANT(outputs_.empty() && gradients_.empty() && features_.empty() && graphs_.empty(),
+                    "tensors are left over at the end of the step");
+  return std::move(outcome_);
+}
+
+// An evaluation leaves out all that belongs to gradients.
+bool LaneRun::is_skipped(const Operation& operation) const {
+  if (mode_ == RunMode::kTrain) {
+    return false;
+  }
+  const bool message =
+      operation.kind == OperationKind::kSend || operation.kind == OperationKind::kReceive;
+  return message ? channel(operation).gradient : operation.kind != OperationKind::kForward;
+}
+
+void LaneRun::run_operation(const Operation& operation,
+                            const std::function<void()>& optimizer_step) {
+  switch (operation.kind) {
+    case OperationKind::kForward:
+      return forward(operation);
+    case OperationKind::kBackward:
+      return backward(operation);
+    case OperationKind::kSend:
+      return send(operation);
+    case OperationKind::kReceive:
+      return receive(operation);
+    case OperationKind::kReduceGradients:
+      return reduce_gradients();
+    case OperationKind::kClipNorm:
+      return clip_norm();
+    case OperationKind::kOptimizerStep:
+      return step_optimizer(optimizer_step);
+    default:
+      ENTRAIN_INVARIANT(false, concat("no way to run ", name_of(operation.kind)));
+  }
+}
+
+void LaneRun::forward(const Operation& operation) {
+  const UnitKey& unit = operation.unit;
+  const Group& items = group(unit);
+  const bool with_graph = takes_backward(items, unit.stage);
+  const Clock::time_point asked = Clock::now();
+  UnitInput input = take_input(unit, items, with_graph);
+  record_wait(asked);
+  const Clock::time_point start = Clock::now();
+  compute_forward(unit, items, input, with_graph);
+  record_compute(start);
+}
+
+// Waits for all that the forward reads. Its leaves require gradients where one goes upstream.
+UnitInput LaneRun::take_input(const UnitKey& unit, const Group& items, bool with_graph) {
+  UnitInput input;
+  if (unit.stage > 0) {
+    input.hidden = take(outputs_, {unit.module, unit.stage - 1, unit.slot, unit.group}).detach();
+    input.hidden.set_requires_grad(with_graph && takes_backward(items, unit.stage - 1));
+  } else if (is_first_llm_stage(unit)) {
+    input.features = features_.take(
+        unit.slot, with_graph, [&](const UnitKey& producer) { return take(outputs_, producer); });
+  }
+  if (lane_.options.paced) {
+    for (FeaturePart& part : input.features) {
+      if (part.leaf.requires_grad()) {
+        part.leaf.mutable_grad() = at::empty_like(part.leaf.detach());
+      }
+    }
+  } else {
+    read_data(sizes_, *inputs_.sample_ids, unit, items, *inputs_.data, input);
+  }
+  return input;
+}
+
+void LaneRun::compute_forward(const UnitKey& unit,
+                              const Group& items,
+                              UnitInput& input,
+                              bool with_graph) {
+  Graph graph;
+  if (input.hidden.defined() && input.hidden.requires_grad()) {
+    graph.input = input.hidden;
+  }
+  if (lane_.options.paced) {
+    wait_until(Clock::now() + operation_time(*inputs_.costs, OperationKind::kForward, unit, items));
+    graph.output = paced_tensor(unit, items);
+  } else {
+    const c10::AutoGradMode grad_mode(with_graph);
+    UnitOutput output = run_forward(
+        sizes_, lane_.stages, lane_.options.stage, unit, items, input, inputs_.target_tokens);
+    outcome_.loss_sum += output.loss_sum;
+    graph.output = std::move(output.tensor);
+    ENTRAIN_INVARIANT(!with_graph || graph.output.requires_grad(),
+                      "a group takes part in backward, but nothing in its graph is trainable");
+  }
+  if (!is_last_llm_stage(unit)) {
+    outputs_.put(unit, graph.output.detach());
+  }
+  if (with_graph) {
+    graphs_.emplace(unit, std::move(graph));
+  }
+}
+
+void LaneRun::backward(const Operation& operation) {
+  const UnitKey& unit = operation.unit;
+  const Group& items = group(unit);
+  const auto found = graphs_.find(unit);
+  ENTRAIN_INVARIANT(found != graphs_.end(), "backward without a forward that recorded its graph");
+  const Clock::time_point asked = Clock::now();
+  at::Tensor gradient;
+  if (!is_last_llm_stage(unit)) {
+    gradient = take(gradients_, unit);
+  }
+  record_wait(asked);
+  const Clock::time_point start = Clock::now();
+  if (lane_.options.paced) {
+    wait_until(start + operation_time(*inputs_.costs, OperationKind::kBackward, unit, items));
+  } else {
+    found->second.output.backward(gradient);
+  }
+  const at::Tensor input = found->second.input;
+  graphs_.erase(found);
+  give_gradients(unit, items, input);
+  record_compute(start);
+}
+
+// Hands on what backward left at the leaves.
+void LaneRun::give_gradients(const UnitKey& unit, const Group& items, const at::Tensor& input) {
+  if (unit.stage > 0 && takes_backward(items, unit.stage - 1)) {
+    const UnitKey producer{unit.module, unit.stage - 1, unit.slot, unit.group};
+    at::Tensor gradient = lane_.options.paced ? paced_tensor(producer, items) : input.grad();
+    gradients_.put(producer,
+                   gradient.defined() ? std::move(gradient) : at::zeros_like(input.detach()));
+  } else if (is_first_llm_stage(unit)) {
+    features_.give(unit.slot, [&](const UnitKey& producer, at::Tensor gradient) {
+      gradients_.put(producer, std::move(gradient));
+    });
+  }
+}
+
+void LaneRun::send(const Operation& operation) {
+  const Clock::time_point start = Clock::now();
+  UnitTensors& tensors = channel(operation).gradient ? gradients_ : outputs_;
+  lane_.comm.send(channel_key(operation), tag(operation), take(tensors, operation.unit));
+  record(EventCategory::kSend, position_, start);
+}
+
+void LaneRun::receive(const Operation& operation) {
+  UnitTensors& tensors = channel(operation).gradient ? gradients_ : outputs_;
+  tensors.post(operation.unit,
+               lane_.comm.post_receive(channel_key(operation),
+                                       tag(operation),
+                                       output_shape(sizes_, operation.unit, group(operation.unit)),
+                                       lane_.options.stage.dtype),
+               position_);
+}
+
+void LaneRun::reduce_gradients() {
+  const Clock::time_point asked = Clock::now();
+  lane_.comm.barrier(ranks_of_lane());
+  record_wait(asked);
+  const Clock::time_point start = Clock::now();
+  if (lane_.options.paced) {
+    wait_until(start + sum_over_stages(&StageCosts::reduce));
+  } else {
+    lane_.gradients.reduce(lane_.comm, ranks_of_lane());
+  }
+  record_compute(start);
+}
+
+void LaneRun::clip_norm() {
+  const Clock::time_point asked = Clock::now();
+  outcome_.gradient_norm =
+      lane_.gradients.clip(lane_.comm, ranks_of_replica(), lane_.options.clip_norm);
+  std::vector<int> all(at_index(lane_.comm.size()));
+  std::iota(all.begin(), all.end(), 0);
+  lane_.comm.barrier(all);
+  record_wait(asked);
+}
+
+void LaneRun::step_optimizer(const std::function<void()>& optimizer_step) {
+  const Clock::time_point start = Clock::now();
+  if (lane_.options.paced) {
+    wait_until(start + sum_over_stages(&StageCosts::optimizer));
+  }
+  if (optimizer_step) {
+    optimizer_step();
+  }
+  record_compute(start);
+}
+
+std::chrono::nanoseconds LaneRun::sum_over_stages(
+    std::chrono::nanoseconds StageCosts::*member) const {
+  std::chrono::nanoseconds sum{0};
+  for (const StageRef& ref : lane_.plan.lanes.at(at_index(lane_.lane))) {
+    const ModuleCosts& module = inputs_.costs->modules.at(at_index(ref.module));
+    sum += module.stages.at(at_index(ref.stage)).*member;
+  }
+  return sum;
+}
+
+at::Tensor LaneRun::take(UnitTensors& tensors, const UnitKey& unit) {
+  const Clock::time_point start = Clock::now();
+  UnitTensors::Taken taken = tensors.take(unit);
+  if (taken.receive.has_value()) {
+    record(EventCategory::kReceive, *taken.receive, start);
+  }
+  return std::move(taken.tensor);
+}
+
+bool LaneRun::is_first_llm_stage(const UnitKey& unit) const {
+  return unit.module == inputs_.program->llm_module() && unit.stage == 0;
+}
+
+bool LaneRun::is_last_llm_stage(const UnitKey& unit) const {
+  return unit.module == inputs_.program->llm_module() &&
+         unit.stage + 1 == inputs_.program->num_stages.back();
+}
+
+bool LaneRun::takes_backward(const Group& items, int stage) const {
+  return mode_ == RunMode::kTrain && items.takes_backward.at(at_index(stage)) != 0;
+}
+
+// A tensor of the right shape that nobody fills.
+at::Tensor LaneRun::paced_tensor(const UnitKey& unit, const Group& items) const {
+  return at::empty(
+      output_shape(sizes_, unit, items),
+      at::TensorOptions().dtype(lane_.options.stage.dtype).device(lane_.options.stage.device));
+}
+
+const Group& LaneRun::group(const UnitKey& unit) const {
+  return group_of(program_, unit);
+}
+
+const Channel& LaneRun::channel(const Operation& operation) const {
+  return program_.channels.at(at_index(operation.channel));
+}
+
+ChannelKey LaneRun::channel_key(const Operation& operation) const {
+  const int first_rank = lane_.replica * lane_.plan.num_lanes();
+  return {first_rank + channel(operation).source_lane,
+          first_rank + channel(operation).target_lane,
+          operation.channel};
+}
+
+// Step, direction and unit in one number; it only has to differ between messages that a bug could
+// confuse.
+std::uint64_t LaneRun::tag(const Operation& operation) const {
+  const auto part = [](int value, unsigned bits) {
+    return static_cast<std::uint64_t>(value) & ((std::uint64_t{1} << bits) - 1);
+  };
+  const UnitKey& unit = operation.unit;
+  std::uint64_t result = static_cast<std::uint64_t>(inputs_.step) & 0xffffU;
+  result = result << 1U | (mode_ == RunMode::kTrain ? 0U : 1U);
+  result = result << 1U | (channel(operation).gradient ? 1U : 0U);
+  result = result << 6U | part(unit.module, 6);
+  result = result << 8U | part(unit.stage, 8);
+  result = result << 16U | part(unit.slot, 16);
+  return result << 16U | part(unit.group, 16);
+}
+
+std::vector<int> LaneRun::ranks_of_replica() const {
+  std::vector<int> ranks(at_index(lane_.plan.num_lanes()));
+  std::iota(ranks.begin(), ranks.end(), lane_.replica * lane_.plan.num_lanes());
+  return ranks;
+}
+
+std::vector<int> LaneRun::ranks_of_lane() const {
+  std::vector<int> ranks;
+  for (int replica = 0; replica < lane_.plan.replicas; ++replica) {
+    ranks.push_back(replica * lane_.plan.num_lanes() + lane_.lane);
+  }
+  return ranks;
+}
+
+std::chrono::nanoseconds LaneRun::since_start(Clock::time_point time) const {
+  return time - inputs_.start;
+}
+
+void LaneRun::record(EventCategory category, int position, Clock::time_point start) {
+  if (lane_.options.record_events) {
+    outcome_.events.push_back({lane_.replica,
+                               lane_.lane,
+                               position,
+                               category,
+                               since_start(start),
+                               since_start(Clock::now())});
+  }
+}
+
+void LaneRun::record_wait(Clock::time_point start) {
+  if (Clock::now() - start >= kShortestWait) {
+    record(EventCategory::kWait, position_, start);
+  }
+}
+
+void LaneRun::record_compute(Clock::time_point start) {
+  const Clock::time_point finish = Clock::now();
+  outcome_.usage.busy += finish - start;
+  outcome_.usage.finish = since_start(finish);
+  record(EventCategory::kCompute, position_, start);
+}
+
+std::string LaneRun::where() const {
+  std::string text = concat("rank ",
+                            lane_.comm.rank(),
+                            " (replica ",
+                            lane_.replica,
+                            " lane ",
+                            lane_.lane,
+                            "), step ",
+                            inputs_.step);
+  if (position_ >= static_cast<int>(operations_.size())) {
+    return text + ", end of the step";
+  }
+  const Operation& operation = operations_[at_index(position_)];
+  text += ", " + to_string(*inputs_.program, operation);
+  if (operation.unit.module < 0) {
+    return text;
+  }
+  std::vector<std::string> ids;
+  std::set<int> seen;
+  for (const WorkItem& item : group(operation.unit).items) {
+    if (seen.insert(item.sample).second) {
+      ids.push_back(inputs_.sample_ids->at(at_index(item.sample)));
+    }
+  }
+  const std::size_t more = ids.size() - std::min(ids.size(), kSamplesInMessage);
+  ids.resize(ids.size() - more);
+  text += ", samples " + join(ids);
+  return more == 0 ? text : concat(text, " and ", more, " more");
+}
+
+std::string LaneRun::history() const {
+  return history_.to_text(*inputs_.program, operations_);
+}
+
+}  // namespace entrain::engine

@@ -1,0 +1,105 @@
+// One step of one lane: walks the lane's list of operations.
+//
+// Read first: LaneRun::run(). Receives are posted where they stand, sends never hold the lane, a
+// compute operation waits for its inputs. Every group is one autograd graph, dropped directly after
+// its backward; groups without backward record none and live until their message has gone.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "entrain/engine/pipeline/executor.h"
+#include "entrain/engine/pipeline/feature_exchange.h"
+#include "entrain/engine/pipeline/gradients.h"
+#include "entrain/engine/pipeline/history.h"
+#include "entrain/engine/pipeline/lane_stages.h"
+#include "entrain/engine/pipeline/unit_compute.h"
+#include "entrain/engine/pipeline/unit_tensors.h"
+
+namespace entrain::engine {
+
+// What stays the same from step to step.
+struct LaneContext {
+  const ModelSpec& model;
+  const Plan& plan;
+  int replica = 0;
+  int lane = 0;
+  Comm& comm;
+  const ExecutorOptions& options;
+  const LaneStages& stages;
+  LaneGradients& gradients;
+};
+
+enum class RunMode : std::uint8_t { kTrain, kEvaluate };
+
+class LaneRun {
+ public:
+  // Requires  everything behind the arguments outlives this object.
+  LaneRun(const LaneContext& lane, const StepInputs& inputs, RunMode mode);
+
+  StepOutcome run(const std::function<void()>& optimizer_step);
+
+  // "rank 1 (replica 0 lane 1), step 7, forward llm 0 slot 2 group 0, samples a, b": what run() was
+  // doing when it threw.
+  [[nodiscard]] std::string where() const;
+  // The operations before it, oldest first.
+  [[nodiscard]] std::string history() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // A group's graph from its forward to its backward.
+  struct Graph {
+    at::Tensor input;   // leaf whose gradient goes upstream; undefined where none does
+    at::Tensor output;  // root
+  };
+
+  void run_operation(const Operation& operation, const std::function<void()>& optimizer_step);
+  void forward(const Operation& operation);
+  UnitInput take_input(const UnitKey& unit, const Group& group, bool with_graph);
+  void compute_forward(const UnitKey& unit, const Group& group, UnitInput& input, bool with_graph);
+  void backward(const Operation& operation);
+  void give_gradients(const UnitKey& unit, const Group& group, const at::Tensor& input);
+  void send(const Operation& operation);
+  void receive(const Operation& operation);
+  void reduce_gradients();
+  void clip_norm();
+  void step_optimizer(const std::function<void()>& optimizer_step);
+
+  [[nodiscard]] std::chrono::nanoseconds sum_over_stages(
+      std::chrono::nanoseconds StageCosts::*member) const;
+  at::Tensor take(UnitTensors& tensors, const UnitKey& unit);
+  [[nodiscard]] bool is_first_llm_stage(const UnitKey& unit) const;
+  [[nodiscard]] bool is_last_llm_stage(const UnitKey& unit) const;
+  [[nodiscard]] bool takes_backward(const Group& group, int stage) const;
+  [[nodiscard]] at::Tensor paced_tensor(const UnitKey& unit, const Group& group) const;
+  [[nodiscard]] const Group& group(const UnitKey& unit) const;
+  [[nodiscard]] const Channel& channel(const Operation& operation) const;
+  [[nodiscard]] bool is_skipped(const Operation& operation) const;
+  [[nodiscard]] ChannelKey channel_key(const Operation& operation) const;
+  [[nodiscard]] std::uint64_t tag(const Operation& operation) const;
+  [[nodiscard]] std::vector<int> ranks_of_replica() const;
+  [[nodiscard]] std::vector<int> ranks_of_lane() const;
+  [[nodiscard]] std::chrono::nanoseconds since_start(Clock::time_point time) const;
+  void record(EventCategory category, int position, Clock::time_point start);
+  void record_wait(Clock::time_point start);
+  void record_compute(Clock::time_point start);
+
+  const LaneContext& lane_;
+  const StepInputs& inputs_;
+  RunMode mode_;
+  StepSizes sizes_;
+  const ReplicaProgram& program_;
+  const std::vector<Operation>& operations_;
+  History history_;
+  int position_ = 0;
+  UnitTensors outputs_;
+  UnitTensors gradients_;
+  FeatureExchange features_;
+  std::map<UnitKey, Graph> graphs_;
+  StepOutcome outcome_;
+};
+
+}  // namespace entrain::engine

@@ -1,0 +1,44 @@
+#include "entrain/engine/pipeline/lane_stages.h"
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+namespace entrain::engine {
+
+LaneStages::LaneStages(const ModelSpec& model,
+                       const Plan& plan,
+                       int lane,
+                       const StageOptions& options) {
+  const auto add = [&](const std::vector<NamedParameter>& more) {
+    parameters_.insert(parameters_.end(), more.begin(), more.end());
+  };
+  for (const StageRef& ref : plan.lanes.at(static_cast<std::size_t>(lane))) {
+    const LayerRange layers = plan.modules.at(static_cast<std::size_t>(ref.module))
+                                  .stages.at(static_cast<std::size_t>(ref.stage));
+    if (ref.module == model.llm_module()) {
+      add(llms_.emplace(ref.stage, LlmStage(model.llm, layers, options))
+              .first->second.parameters());
+    } else {
+      const EncoderSpec& encoder = model.encoders.at(static_cast<std::size_t>(ref.module));
+      add(encoders_
+              .emplace(std::pair(ref.module, ref.stage),
+                       EncoderStage(encoder, model.llm.hidden, layers, options))
+              .first->second.parameters());
+    }
+  }
+}
+
+const EncoderStage& LaneStages::encoder(int module, int stage) const {
+  const auto found = encoders_.find({module, stage});
+  ENTRAIN_INVARIANT(found != encoders_.end(),
+                    concat("the lane does not host stage ", stage, " of module ", module));
+  return found->second;
+}
+
+const LlmStage& LaneStages::llm(int stage) const {
+  const auto found = llms_.find(stage);
+  ENTRAIN_INVARIANT(found != llms_.end(), concat("the lane does not host LLM stage ", stage));
+  return found->second;
+}
+
+}  // namespace entrain::engine

@@ -1,0 +1,31 @@
+// The stages that one lane hosts, with their parameters.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "entrain/core/spec/model.h"
+#include "entrain/core/spec/plan.h"
+
+#include "entrain/engine/models/stages.h"
+
+namespace entrain::engine {
+
+class LaneStages {
+ public:
+  LaneStages() = default;  // no stages: a paced lane needs no parameters
+  LaneStages(const ModelSpec& model, const Plan& plan, int lane, const StageOptions& options);
+
+  [[nodiscard]] const EncoderStage& encoder(int module, int stage) const;
+  [[nodiscard]] const LlmStage& llm(int stage) const;
+
+  // In the order of the lane's stages, frozen ones included.
+  [[nodiscard]] const std::vector<NamedParameter>& parameters() const { return parameters_; }
+
+ private:
+  std::map<std::pair<int, int>, EncoderStage> encoders_;  // (module, stage)
+  std::map<int, LlmStage> llms_;                          // stage
+  std::vector<NamedParameter> parameters_;
+};
+
+}  // namespace entrain::engine

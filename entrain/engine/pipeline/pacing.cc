@@ -1,0 +1,19 @@
+#include "entrain/engine/pipeline/pacing.h"
+
+#include <thread>
+
+namespace entrain::engine {
+
+void wait_until(std::chrono::steady_clock::time_point target) {
+  using Clock = std::chrono::steady_clock;
+  // About what a sleeping thread oversleeps on an idle machine.
+  constexpr std::chrono::microseconds kSpin{100};
+  if (target - Clock::now() > kSpin) {
+    std::this_thread::sleep_until(target - kSpin);
+  }
+  while (Clock::now() < target) {
+    std::this_thread::yield();
+  }
+}
+
+}  // namespace entrain::engine

@@ -1,0 +1,12 @@
+// Waiting in place of computing, for paced runs.
+#pragma once
+
+#include <chrono>
+
+namespace entrain::engine {
+
+// Returns at `target` or as soon after as the machine allows: sleeps until shortly before, then
+// gives up its core again and again.
+void wait_until(std::chrono::steady_clock::time_point target);
+
+}  // namespace entrain::engine

@@ -1,0 +1,44 @@
+#include "entrain/engine/pipeline/shapes.h"
+
+namespace entrain::engine {
+namespace {
+
+std::size_t at_index(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+const SegmentWork& segment_of(const StepCosts& costs, int module, const WorkItem& item) {
+  return costs.work.at(at_index(item.sample))
+      .segments.at(at_index(module))
+      .at(at_index(item.segment));
+}
+
+}  // namespace
+
+std::int64_t item_rows(const StepSizes& sizes, int module, const WorkItem& item) {
+  return module == sizes.program.llm_module()
+             ? sizes.costs.work.at(at_index(item.sample)).llm_tokens
+             : segment_of(sizes.costs, module, item).tokens;
+}
+
+std::int64_t feature_rows(const StepSizes& sizes, int module, const WorkItem& item) {
+  return segment_of(sizes.costs, module, item).llm_tokens;
+}
+
+std::vector<std::int64_t> output_shape(const StepSizes& sizes,
+                                       const UnitKey& unit,
+                                       const Group& group) {
+  const bool encoder = unit.module != sizes.program.llm_module();
+  const bool features =
+      encoder && unit.stage + 1 == sizes.program.num_stages.at(at_index(unit.module));
+  std::int64_t rows = 0;
+  for (const WorkItem& item : group.items) {
+    rows += features ? feature_rows(sizes, unit.module, item) : item_rows(sizes, unit.module, item);
+  }
+  const std::int64_t width = encoder && !features
+                                 ? sizes.model.encoders.at(at_index(unit.module)).hidden
+                                 : sizes.model.llm.hidden;
+  return {rows, width};
+}
+
+}  // namespace entrain::engine
