@@ -1,0 +1,155 @@
+#include "entrain/core/spec/profile.h"
+
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/files.h"
+
+namespace entrain {
+namespace {
+
+ModelSpec vision_model() {
+  return model_from_json(parse_toml("name = 'm'\n"
+                                    "[vision]\nnum_layers = 2\nhidden = 64\nnum_heads = 4\n"
+                                    "intermediate = 96\n"
+                                    "[llm]\nnum_layers = 2\nhidden = 64\nnum_heads = 4\n"
+                                    "intermediate = 96\nvocab_size = 264\n",
+                                    "m.toml"),
+                         "m.toml");
+}
+
+Profile vision_profile() {
+  const ModelSpec model = vision_model();
+  Profile profile;
+  profile.device = "cpu";
+  profile.source = "measured";
+  profile.model_digest = shape_digest(model);
+  profile.command = "entrain profile --quick";
+  profile.threads = 2;
+  double value = 0.125;
+  for (int module = 0; module < model.num_modules(); ++module) {
+    for (const int layer : {0, 1, num_layers(model, module) - 1}) {
+      LayerProfile entry;
+      entry.module = module_name(model, module);
+      entry.kind = layer_kind(model, module, layer);
+      for (CostCurve* curve : {&entry.forward, &entry.backward_input, &entry.backward_weight}) {
+        *curve = {value, value + 1, value + 2, value + 3};
+        value *= 1.1;
+      }
+      entry.activation_bytes_per_token = value;
+      entry.output_bytes_per_token = 256;
+      profile.layers.push_back(entry);
+    }
+  }
+  profile.link = {std::chrono::nanoseconds(1500), 4e9};
+  profile.reduce_bytes_per_second = 3e9;
+  profile.optimizer_ns_per_parameter = 0.7;
+  return profile;
+}
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const InvalidInput& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+std::string message_after(const std::string& pointer, const std::string& value) {
+  Json document = to_json(vision_profile());
+  document[Json::json_pointer(pointer)] = parse_json(value, "value");
+  return message_of([&] { profile_from_json(document, "p.json"); });
+}
+
+TEST(ProfileJson, RoundTripsExactly) {
+  const auto path = std::filesystem::temp_directory_path() / "entrain-profile-test.json";
+  const Profile profile = vision_profile();
+  write_file(path, to_json(profile).dump(2));
+  const Profile again = read_profile(path);
+  std::filesystem::remove(path);
+  EXPECT_EQ(to_json(again).dump(), to_json(profile).dump());
+  ASSERT_EQ(again.layers.size(), 6U);
+  EXPECT_EQ(again.layers[4].kind, LayerKind::kDecoder);
+  EXPECT_EQ(again.layers[4].module, "llm");
+  EXPECT_EQ(again.layers[4].backward_input.per_pair_ns,
+            profile.layers[4].backward_input.per_pair_ns);
+  EXPECT_EQ(again.layers[4].backward_weight.fit_error, profile.layers[4].backward_weight.fit_error);
+  EXPECT_EQ(again.link.latency, std::chrono::nanoseconds(1500));
+  EXPECT_EQ(again.optimizer_ns_per_parameter, 0.7);
+  EXPECT_EQ(again.threads, 2);
+}
+
+TEST(ProfileJson, RefusesMistakesWithTheirPlace) {
+  EXPECT_EQ(message_after("/layers/4/kind", "\"decodr\""),
+            "p.json: layers[4].kind: 'decodr' is not a layer kind, did you mean 'decoder'?");
+  EXPECT_EQ(message_after("/layers/1/forward/per_token_ns", "-1"),
+            "p.json: layers[1].forward.per_token_ns: -1 given; a finite number of at least 0 is "
+            "needed");
+  EXPECT_EQ(message_after("/layers/1/forward/per_tokens_ns", "1"),
+            "p.json: layers[1].forward.per_tokens_ns: unknown key, did you mean 'per_token_ns'?");
+  EXPECT_EQ(message_after("/layers/0/backward_input", "null"),
+            "p.json: layers[0].backward_input: missing");
+  EXPECT_EQ(message_after("/source", "\"guessed\""),
+            "p.json: source: 'guessed' given; allowed: measured, analytic");
+  EXPECT_EQ(message_after("/threads", "0"), "p.json: threads: 0 given; at least 1 is needed");
+  EXPECT_EQ(message_after("/link/latency_ns", "-5"),
+            "p.json: link.latency_ns: -5 given; at least 0 is needed");
+  EXPECT_EQ(message_after("/version", "2"), "p.json: version: 2 given; this program reads 1");
+  EXPECT_EQ(message_after("/layers", "null"), "p.json: layers: missing");
+}
+
+TEST(FindLayer, FindsByModuleAndKind) {
+  const Profile profile = vision_profile();
+  EXPECT_EQ(&find_layer(profile, "vision", LayerKind::kProjector), &profile.layers[2]);
+  EXPECT_EQ(&find_layer(profile, "llm", LayerKind::kOutputHead), &profile.layers[5]);
+  EXPECT_EQ(message_of([&] { find_layer(profile, "llm", LayerKind::kProjector); }),
+            "the profile of 'cpu' has no entry for layer kind projector of module 'llm'");
+  EXPECT_THROW(find_layer(profile, "audio", LayerKind::kProjector), InvalidInput);
+}
+
+TEST(ValidateProfile, AcceptsAProfileOfTheModel) {
+  EXPECT_NO_THROW(validate(vision_profile(), vision_model(), "p.json"));
+  ModelSpec frozen = vision_model();
+  frozen.llm.frozen = true;
+  frozen.encoders[0].max_pixels = 100'352;
+  EXPECT_NO_THROW(validate(vision_profile(), frozen, "p.json"))
+      << "freezing and limits leave the layers as they are";
+}
+
+TEST(ValidateProfile, RefusesAProfileOfAnotherModel) {
+  ModelSpec wider = vision_model();
+  wider.llm.intermediate = 128;
+  const std::string message = message_of([&] { validate(vision_profile(), wider, "p.json"); });
+  EXPECT_EQ(
+      message.rfind("p.json: model_digest: the profile was made for layers of other shapes", 0), 0U)
+      << message;
+}
+
+TEST(ValidateProfile, RefusesAMissingLayerKind) {
+  Profile profile = vision_profile();
+  profile.layers.erase(profile.layers.begin() + 1);
+  EXPECT_EQ(message_of([&] { validate(profile, vision_model(), "p.json"); }),
+            "p.json: layers: no entry for layer kind encoder_transformer of module 'vision'");
+}
+
+TEST(ValidateProfile, RefusesImpossibleCosts) {
+  for (const double value :
+       {-1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    Profile profile = vision_profile();
+    profile.layers[3].backward_weight.per_launch_ns = value;
+    const std::string message = message_of([&] { validate(profile, vision_model(), "p.json"); });
+    EXPECT_NE(message.find("token_embedding of 'llm': per_launch_ns"), std::string::npos)
+        << message;
+  }
+  Profile profile = vision_profile();
+  profile.layers[0].tensor_parallel = 0;
+  EXPECT_THROW(validate(profile, vision_model(), "p.json"), InvalidInput);
+}
+
+}  // namespace
+}  // namespace entrain

@@ -1,0 +1,179 @@
+#include "entrain/core/spec/program.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace entrain {
+namespace {
+
+Group group(std::vector<WorkItem> items, std::vector<int> llm_slots, std::vector<int> part_sizes) {
+  Group result;
+  result.items = std::move(items);
+  result.llm_slots = std::move(llm_slots);
+  result.part_sizes = std::move(part_sizes);
+  return result;
+}
+
+// Two stages of vision, one of audio, two of the LLM; three slots. Vision slot 0 has two groups:
+// one serves LLM slot 0, the other slots 1 and 2. Audio slot 1 serves slot 2. Vision slot 1 is
+// empty. LLM slot 1 has two groups, as chunks may make them.
+Program small_program() {
+  Program program;
+  program.schedule = "1f1b";
+  program.num_stages = {2, 1, 2};
+  program.module_names = {"vision", "audio", "llm"};
+  program.lanes = {{{0, 0}}, {{0, 1}, {1, 0}}, {{2, 0}}, {{2, 1}}};
+  ReplicaProgram replica;
+  replica.groups = {
+      {{group({{0, 0}}, {0}, {1}), group({{1, 0}, {2, 0}, {2, 1}}, {1, 2}, {1, 2})},
+       {},
+       {group({{3, 0}}, {2}, {1})}},
+      {{}, {group({{3, 0}}, {2}, {1})}, {}},
+      {{group({{0}}, {0}, {1})},
+       {group({{1, -1, 0, 5}}, {1}, {1}), group({{4}}, {1}, {1})},
+       {group({{2}, {3}}, {2}, {2})}},
+  };
+  replica.channels = {{0, 1, {0, 0}, {0, 1}, false}, {1, 0, {0, 0}, {0, 1}, true}};
+  replica.lanes = {{{OperationKind::kForward, {0, 0, 0, 0}},
+                    {OperationKind::kSend, {0, 0, 0, 0}, 0},
+                    {OperationKind::kClipNorm, {}}}};
+  program.replicas = {replica};
+  return program;
+}
+
+using Keys = std::vector<UnitKey>;
+
+TEST(ForwardInputs, AreTheStageBefore) {
+  const Program program = small_program();
+  EXPECT_EQ(forward_inputs(program, 0, {0, 1, 0, 1}), (Keys{{0, 0, 0, 1}}));
+  EXPECT_EQ(forward_inputs(program, 0, {2, 1, 1, 1}), (Keys{{2, 0, 1, 1}}));
+}
+
+TEST(ForwardInputs, AreNoneForAnEncodersFirstStage) {
+  const Program program = small_program();
+  EXPECT_TRUE(forward_inputs(program, 0, {0, 0, 0, 0}).empty());
+  EXPECT_TRUE(forward_inputs(program, 0, {1, 0, 1, 0}).empty());
+}
+
+TEST(ForwardInputs, AreAllEncoderGroupsThatServeTheLlmSlot) {
+  const Program program = small_program();
+  EXPECT_EQ(forward_inputs(program, 0, {2, 0, 0, 0}), (Keys{{0, 1, 0, 0}}));
+  EXPECT_EQ(forward_inputs(program, 0, {2, 0, 1, 0}), (Keys{{0, 1, 0, 1}}));
+  EXPECT_EQ(forward_inputs(program, 0, {2, 0, 2, 0}),
+            (Keys{{0, 1, 0, 1}, {0, 1, 2, 0}, {1, 0, 1, 0}}));
+}
+
+TEST(BackwardInputs, AreTheStageAfter) {
+  const Program program = small_program();
+  EXPECT_EQ(backward_inputs(program, 0, {0, 0, 0, 1}), (Keys{{0, 1, 0, 1}}));
+  EXPECT_EQ(backward_inputs(program, 0, {2, 0, 1, 0}), (Keys{{2, 1, 1, 0}}));
+  EXPECT_TRUE(backward_inputs(program, 0, {2, 1, 1, 0}).empty());
+}
+
+TEST(BackwardInputs, AreEveryLlmGroupOfEverySlotServed) {
+  const Program program = small_program();
+  EXPECT_EQ(backward_inputs(program, 0, {0, 1, 0, 0}), (Keys{{2, 0, 0, 0}}));
+  EXPECT_EQ(backward_inputs(program, 0, {0, 1, 0, 1}),
+            (Keys{{2, 0, 1, 0}, {2, 0, 1, 1}, {2, 0, 2, 0}}));
+  EXPECT_EQ(backward_inputs(program, 0, {1, 0, 1, 0}), (Keys{{2, 0, 2, 0}}));
+}
+
+// What flows forward along an edge has its gradient flow back along it.
+TEST(BackwardInputs, MirrorForwardInputs) {
+  const Program program = small_program();
+  std::set<std::pair<UnitKey, UnitKey>> forward;
+  std::set<std::pair<UnitKey, UnitKey>> backward;
+  const auto& groups = program.replicas[0].groups;
+  for (int module = 0; module < 3; ++module) {
+    for (int stage = 0; stage < program.num_stages[static_cast<std::size_t>(module)]; ++stage) {
+      for (int slot = 0; slot < 3; ++slot) {
+        const auto& list = groups[static_cast<std::size_t>(module)][static_cast<std::size_t>(slot)];
+        for (int index = 0; index < static_cast<int>(list.size()); ++index) {
+          const UnitKey unit{module, stage, slot, index};
+          for (const UnitKey& input : forward_inputs(program, 0, unit)) {
+            forward.emplace(input, unit);
+          }
+          for (const UnitKey& input : backward_inputs(program, 0, unit)) {
+            backward.emplace(unit, input);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(forward, backward);
+  EXPECT_EQ(forward.size(), 3U + 4U + 6U) << "vision, LLM, and encoder to LLM";
+}
+
+TEST(GroupOf, FindsTheItems) {
+  const Program program = small_program();
+  EXPECT_EQ(group_of(program.replicas[0], {0, 1, 0, 1}).items.size(), 3U);
+  EXPECT_EQ(group_of(program.replicas[0], {2, 0, 1, 0}).items[0].token_end, 5);
+}
+
+TEST(GroupOf, RefusesAGroupThatDoesNotExist) {
+  const Program program = small_program();
+  EXPECT_THROW(group_of(program.replicas[0], {0, 0, 1, 0}), InternalError);
+  EXPECT_THROW(group_of(program.replicas[0], {0, 0, 3, 0}), InternalError);
+  EXPECT_THROW(group_of(program.replicas[0], {3, 0, 0, 0}), InternalError);
+  EXPECT_THROW(group_of(program.replicas[0], {-1, -1, -1, -1}), InternalError);
+}
+
+TEST(OperationText, NamesKindAndUnit) {
+  Program program = small_program();
+  EXPECT_EQ(to_string(program, {OperationKind::kForward, {0, 1, 3, 0}}),
+            "forward vision 1 slot 3 group 0");
+  EXPECT_EQ(to_string(program, {OperationKind::kReceive, {2, 0, 1, 1}, 4}),
+            "receive llm 0 slot 1 group 1 channel 4");
+  EXPECT_EQ(to_string(program, {OperationKind::kReduceGradients, {}}), "reduce_gradients");
+  program.module_names.clear();
+  EXPECT_EQ(to_string(program, {OperationKind::kBackwardInput, {1, 0, 0, 0}}),
+            "backward_input encoder1 0 slot 0 group 0");
+  EXPECT_EQ(to_string(program, {OperationKind::kBackwardWeight, {2, 0, 0, 0}}),
+            "backward_weight llm 0 slot 0 group 0");
+}
+
+TEST(OperationText, SpellsEveryKindOnce) {
+  std::set<std::string> names;
+  for (int kind = 0; kind <= static_cast<int>(OperationKind::kSyncTied); ++kind) {
+    names.emplace(name_of(static_cast<OperationKind>(kind)));
+  }
+  EXPECT_EQ(names,
+            (std::set<std::string>{"forward",
+                                   "backward",
+                                   "backward_input",
+                                   "backward_weight",
+                                   "send",
+                                   "receive",
+                                   "reduce_gradients",
+                                   "clip_norm",
+                                   "optimizer_step",
+                                   "gather_parameters",
+                                   "sync_tied"}));
+}
+
+TEST(ProgramJson, IsReadable) {
+  const Json document = to_json(small_program());
+  EXPECT_EQ(document["version"], 1);
+  EXPECT_EQ(document["schedule"], "1f1b");
+  EXPECT_EQ(document["stages"].dump(), R"({"vision":2,"audio":1,"llm":2})");
+  EXPECT_EQ(document["lanes"][1].dump(), R"([["vision",1],["audio",0]])");
+  const Json& replica = document["replicas"][0];
+  EXPECT_EQ(replica["groups"]["vision"][0][1].dump(),
+            R"({"items":[{"sample":1,"segment":0},{"sample":2,"segment":0},)"
+            R"({"sample":2,"segment":1}],"llm_slots":[1,2],"part_sizes":[1,2],)"
+            R"("takes_backward":[]})");
+  EXPECT_EQ(replica["groups"]["vision"][1].dump(), "[]");
+  EXPECT_EQ(replica["groups"]["llm"][1][0]["items"][0].dump(), R"({"sample":1,"tokens":[0,5]})");
+  EXPECT_EQ(replica["channels"][1].dump(),
+            R"({"source_lane":1,"target_lane":0,"producer":["vision",0],"consumer":["vision",1],)"
+            R"("gradient":true})");
+  EXPECT_EQ(replica["lanes"][0].dump(),
+            R"(["forward vision 0 slot 0 group 0","send vision 0 slot 0 group 0 channel 0",)"
+            R"("clip_norm"])");
+}
+
+}  // namespace
+}  // namespace entrain
