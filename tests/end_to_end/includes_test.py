@@ -1,0 +1,264 @@
+"""Holds the tree to the include table of ARCHITECTURE.md, and the pages to paths that exist.
+
+Called as `includes_test.py --entrain PATH --root DIR`; standard library only. What is checked:
+every `#include "entrain/…"` under entrain/ is an edge of the table; the table has a row for every
+package, a package for every row, and no cycle; core includes nothing of torch, and fmt stays in
+core's .cc files; paths in backticks and relative links of the pages exist.
+"""
+
+import argparse
+import re
+import sys
+import tempfile
+import unittest
+from collections import namedtuple
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TABLE = re.compile(r"<!-- include-table: begin -->\n(.*?)<!-- include-table: end -->", re.DOTALL)
+QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+SYSTEM_INCLUDE = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.MULTILINE)
+TORCH_HEADERS = ("torch/", "ATen/", "c10/")
+# Folders whose paths the pages may name; build/ and runs/ are made, not kept.
+KEPT_FOLDERS = ("entrain", "tests", "tools", "docs", "configs", "benchmarks", "cmake", ".ci")
+
+Report = namedtuple("Report", "edges paths problems")
+
+
+def read_table(root):
+    """Allowed packages per package, as in ARCHITECTURE.md: {"core/spec": {"core/base"}, …}."""
+    match = TABLE.search((root / "ARCHITECTURE.md").read_text(encoding="utf-8"))
+    if match is None:
+        raise ValueError("ARCHITECTURE.md: the markers of the include table are missing")
+    table = {}
+    for line in match.group(1).strip().splitlines()[2:]:
+        package, allowed = (cell.strip() for cell in line.strip().strip("|").split("|", 1))
+        if package in table:
+            raise ValueError(f"ARCHITECTURE.md: two rows for {package}")
+        table[package] = set(allowed.strip(" |").split())
+    return table
+
+
+def package_of(path):
+    """`entrain/core/spec/plan.h` → `core/spec`; `entrain/cli/main.cc` → `cli`."""
+    parts = path.split("/")[1:-1]
+    if parts and parts[0] == "cli":
+        return "cli"
+    return "/".join(parts[:2])
+
+
+def table_problems(table, packages):
+    problems = []
+    for package in sorted(packages - set(table)):
+        problems.append(f"entrain/{package} is missing from the include table")
+    for package in sorted(set(table) - packages):
+        problems.append(f"the include table has a row for {package}, which has no source")
+    for package, allowed in table.items():
+        for unknown in sorted(allowed - set(table)):
+            problems.append(f"the row of {package} allows {unknown}, which has no row")
+
+    finished = set()
+
+    def visit(package, trail):
+        if package in trail:
+            cycle = trail[trail.index(package) :] + [package]
+            problems.append("the include table has a cycle: " + " → ".join(cycle))
+        elif package not in finished:
+            for allowed in sorted(table.get(package, ())):
+                visit(allowed, [*trail, package])
+            finished.add(package)
+
+    for package in table:
+        visit(package, [])
+    return problems
+
+
+def library_problems(name, text):
+    """Core knows nothing of torch; torch ships another fmt, so that one stays in core's units."""
+    problems = []
+    core = name.startswith("entrain/core/")
+    engine = name.startswith("entrain/engine/")
+    for header in SYSTEM_INCLUDE.findall(text):
+        if core and header.startswith(TORCH_HEADERS):
+            problems.append(f"{name}: core must not include <{header}>")
+        if header.startswith(("entrain/", "tests/")):
+            problems.append(f"{name}: <{header}> belongs in quotes")
+        if header.startswith("fmt/") and (engine or name.endswith(".h")):
+            problems.append(f"{name}: <{header}> is for .cc files of core and cli only")
+    return problems
+
+
+def source_report(root, table):
+    """Checks every source under entrain/."""
+    edges = 0
+    packages = set()
+    problems = []
+    for path in sorted((root / "entrain").rglob("*")):
+        if path.suffix not in (".h", ".cc", ".cpp", ".cu", ".cuh"):
+            continue
+        name = path.relative_to(root).as_posix()
+        package = package_of(name)
+        packages.add(package)
+        text = path.read_text(encoding="utf-8")
+        problems += library_problems(name, text)
+        for header in QUOTED_INCLUDE.findall(text):
+            edges += 1
+            if not (root / header).is_file():
+                problems.append(f'{name}: "{header}" is not a path from the root of the project')
+            elif header.startswith("tests/oracle/"):
+                if not path.name.endswith("_test.cc"):
+                    problems.append(f'{name}: only tests may include "{header}"')
+            elif not header.startswith("entrain/"):
+                problems.append(f'{name}: "{header}" is no header of a package')
+            elif package_of(header) not in table.get(package, set()) | {package}:
+                problems.append(f'{name}: {package} may not include "{header}"')
+    return Report(edges, 0, problems + table_problems(table, packages))
+
+
+def page_report(root):
+    """Checks the paths that pages name in backticks and as relative links."""
+    pages = [root / "README.md", root / "ARCHITECTURE.md"]
+    for folder in ("docs", "configs", "benchmarks"):
+        pages += sorted((root / folder).rglob("*.md"))
+    paths = 0
+    problems = []
+    for page in pages:
+        if not page.is_file():
+            problems.append(f"{page.relative_to(root)} is missing")
+            continue
+        text = re.sub(
+            r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+        )
+        named = [(root, path) for path in re.findall(r"`([^`\s]+)[^`]*`", text)]
+        named = [(base, path) for base, path in named if path.split("/")[0] in KEPT_FOLDERS]
+        named = [(base, path) for base, path in named if "/" in path]
+        links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
+        named += [(page.parent, link) for link in links if ":" not in link]
+        for base, path in named:
+            path = re.sub(r":\d+$", "", path)
+            if any(mark in path for mark in "<>{}…") or path.endswith("..."):
+                continue  # a pattern for people
+            paths += 1
+            found = any(base.glob(path)) if "*" in path else (base / path).exists()
+            if not found:
+                problems.append(f"{page.relative_to(root)}: {path} does not exist")
+    return Report(0, paths, problems)
+
+
+class TheProject(unittest.TestCase):
+    def test_includes_follow_the_table(self):
+        report = source_report(ROOT, read_table(ROOT))
+        print(f"{report.edges} include edges checked")
+        self.assertEqual(report.problems, [])
+        self.assertGreater(report.edges, 100)
+
+    def test_pages_name_paths_that_exist(self):
+        report = page_report(ROOT)
+        print(f"{report.paths} paths in pages checked")
+        self.assertEqual(report.problems, [])
+        self.assertGreater(report.paths, 10)
+
+
+class TheChecker(unittest.TestCase):
+    """A small tree that is right, and one mistake at a time."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        self.write("entrain/core/base/a.h", "#include <vector>\n")
+        self.write("entrain/core/base/a.cc", '#include "entrain/core/base/a.h"\n#include <fmt/x>\n')
+        self.write("entrain/core/spec/b.h", '#include "entrain/core/base/a.h"\n')
+        self.write("entrain/cli/main.cc", '#include "entrain/core/spec/b.h"\n')
+        self.write("tests/oracle/slow.h", "")
+        self.write("docs/idea.md", "See `entrain/core/spec/b.h:3` and [home](../README.md).\n")
+        self.write("README.md", "`docs/*.md`, `entrain/<part>/x.h`, `make test`, `core/base`\n")
+        self.write_table("| core/base | |", "| core/spec | core/base |", "| cli | core/spec |")
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def write_table(self, *rows):
+        begin, end = "<!-- include-table: begin -->", "<!-- include-table: end -->"
+        head = ["| package | may include |", "|---|---|"]
+        self.write("ARCHITECTURE.md", "\n".join(["# A", begin, *head, *rows, end, ""]))
+
+    def expect(self, *parts):
+        report = source_report(self.root, read_table(self.root))
+        problems = report.problems + page_report(self.root).problems
+        self.assertEqual(len(problems), len(parts), problems)
+        for problem, part in zip(problems, parts):
+            self.assertIn(part, problem)
+
+    def test_accepts_a_tree_that_is_right(self):
+        self.expect()
+        report = source_report(self.root, read_table(self.root))
+        self.assertEqual(report.edges, 3)
+        self.assertEqual(page_report(self.root).paths, 3)
+
+    def test_sees_an_edge_that_is_not_in_the_table(self):
+        self.write("entrain/core/base/c.cc", '  #  include "entrain/core/spec/b.h"\n')
+        self.expect('c.cc: core/base may not include "entrain/core/spec/b.h"')
+        self.write("entrain/core/base/c.cc", "")
+        self.write("entrain/cli/main.cc", '#include "entrain/core/base/a.h"\n')
+        self.expect('cli may not include "entrain/core/base/a.h"')
+
+    def test_sees_tests_included_outside_tests(self):
+        self.write("entrain/core/base/a_test.cc", '#include "tests/oracle/slow.h"\n')
+        self.expect()
+        self.write("entrain/core/base/c.cc", '#include "tests/oracle/slow.h"\n')
+        self.expect('only tests may include "tests/oracle/slow.h"')
+
+    def test_sees_headers_that_are_not_paths_from_the_root(self):
+        self.write("entrain/core/base/c.cc", '#include "a.h"\n#include "README.md"\n')
+        self.write("entrain/core/base/d.cc", "#include <entrain/core/spec/b.h>\n")
+        self.expect('"a.h" is not a path', '"README.md" is no header of a package', "in quotes")
+
+    def test_sees_packages_and_rows_without_each_other(self):
+        self.write("entrain/engine/comm/d.h", "")
+        self.expect("entrain/engine/comm is missing from the include table")
+        self.write_table(
+            "| core/base | |",
+            "| core/spec | core/base |",
+            "| cli | core/spec |",
+            "| engine/comm | core/bse |",
+            "| engine/models | |",
+        )
+        self.expect("row for engine/models", "allows core/bse, which has no row")
+
+    def test_sees_a_cycle_in_the_table(self):
+        self.write_table(
+            "| core/base | core/spec |", "| core/spec | core/base |", "| cli | core/spec |"
+        )
+        self.expect("cycle: core/base → core/spec → core/base")
+
+    def test_sees_torch_in_core_and_fmt_in_headers(self):
+        self.write("entrain/core/base/c.cc", "#include <torch/torch.h>\n")
+        self.write("entrain/core/base/d.h", "#include <fmt/format.h>\n")
+        self.expect("core must not include <torch/torch.h>", "d.h: <fmt/format.h> is for .cc")
+
+    def test_sees_paths_that_do_not_exist(self):
+        self.write("docs/idea.md", "`entrain/core/spec/x.h` `docs/*.txt` [a](gone.md)\n")
+        self.expect("x.h does not exist", "docs/*.txt does not exist", "gone.md does not exist")
+
+    def test_needs_the_table(self):
+        self.write("ARCHITECTURE.md", "no table\n")
+        with self.assertRaises(ValueError):
+            read_table(self.root)
+
+
+def main():
+    global ROOT
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--entrain", help="the program; not needed here")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the project's root")
+    options, rest = parser.parse_known_args()
+    ROOT = options.root.resolve()
+    unittest.main(argv=[sys.argv[0], *rest], verbosity=2)
+
+
+if __name__ == "__main__":
+    main()
