@@ -1,0 +1,315 @@
+#include "tests/oracle/slow_simulator.h"
+
+#include <algorithm>
+
+namespace entrain::oracle {
+namespace {
+
+using std::chrono::nanoseconds;
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+bool is_gradient(OperationKind kind) {
+  return kind == OperationKind::kBackward || kind == OperationKind::kBackwardInput;
+}
+
+bool is_message(OperationKind kind) {
+  return kind == OperationKind::kSend || kind == OperationKind::kReceive;
+}
+
+int lane_of(const Program& program, const UnitKey& unit) {
+  for (std::size_t lane = 0; lane < program.lanes.size(); ++lane) {
+    for (const StageRef& ref : program.lanes[lane]) {
+      if (ref == StageRef{unit.module, unit.stage}) {
+        return static_cast<int>(lane);
+      }
+    }
+  }
+  return -1;
+}
+
+nanoseconds lane_sum(const Program& program,
+                     const StepCosts& costs,
+                     int lane,
+                     nanoseconds StageCosts::*field) {
+  nanoseconds total{0};
+  for (const StageRef& ref : program.lanes[at(lane)]) {
+    total += costs.modules[at(ref.module)].stages[at(ref.stage)].*field;
+  }
+  return total;
+}
+
+class SlowSimulator {
+ public:
+  SlowSimulator(const Program& program, const StepCosts& costs) : program_(program), costs_(costs) {
+    for (const ReplicaProgram& replica : program.replicas) {
+      auto& lanes = result_.operations.emplace_back();
+      for (const std::vector<Operation>& list : replica.lanes) {
+        lanes.emplace_back(list.size());
+      }
+    }
+  }
+
+  SlowTimeline run() {
+    bool changed = true;
+    while (changed) {
+      changed = false;
+      result_.finished = true;
+      for (int replica = 0; replica < static_cast<int>(program_.replicas.size()); ++replica) {
+        for (int lane = 0; lane < program_.num_lanes(); ++lane) {
+          for (int i = 0; i < static_cast<int>(list(replica, lane).size()); ++i) {
+            if (list(replica, lane)[at(i)].kind == OperationKind::kReceive ||
+                done(replica, lane, i)) {
+              continue;
+            }
+            done(replica, lane, i) = try_to_run(replica, lane, i);
+            changed = changed || done(replica, lane, i).has_value();
+            result_.finished = result_.finished && done(replica, lane, i).has_value();
+          }
+        }
+      }
+    }
+    for (const auto& replica : result_.operations) {
+      for (const auto& lane : replica) {
+        for (const auto& operation : lane) {
+          result_.makespan = std::max(result_.makespan, operation.value_or(SlowOperation{}).finish);
+        }
+      }
+    }
+    return std::move(result_);
+  }
+
+ private:
+  using Time = std::optional<nanoseconds>;
+
+  [[nodiscard]] const std::vector<Operation>& list(int replica, int lane) const {
+    return program_.replicas[at(replica)].lanes[at(lane)];
+  }
+  std::optional<SlowOperation>& done(int replica, int lane, int position) {
+    return result_.operations[at(replica)][at(lane)][at(position)];
+  }
+  Time finish_of(int replica, int lane, int position) {
+    const auto& operation = done(replica, lane, position);
+    return operation ? Time(operation->finish) : std::nullopt;
+  }
+
+  // When everything that holds the lane before a position has finished.
+  Time lane_free(int replica, int lane, int position) {
+    for (int i = position - 1; i >= 0; --i) {
+      if (!is_message(list(replica, lane)[at(i)].kind)) {
+        return finish_of(replica, lane, i);
+      }
+    }
+    return nanoseconds{0};
+  }
+
+  // Finish of the first operation of a lane before `end` that `matches`.
+  template <class Matches>
+  Time find(int replica, int lane, int end, const Matches& matches) {
+    for (int i = 0; i < std::min(end, static_cast<int>(list(replica, lane).size())); ++i) {
+      if (matches(list(replica, lane)[at(i)])) {
+        return finish_of(replica, lane, i);
+      }
+    }
+    return std::nullopt;
+  }
+  Time find_compute(int replica, int lane, int end, const UnitKey& unit, bool gradient) {
+    return find(replica, lane, end, [&](const Operation& operation) {
+      return operation.unit == unit &&
+             (gradient ? is_gradient(operation.kind) : operation.kind == OperationKind::kForward);
+    });
+  }
+  Time find_message(int replica, int lane, const UnitKey& unit, bool gradient) {
+    return find(
+        replica, lane, static_cast<int>(list(replica, lane).size()), [&](const Operation& op) {
+          return op.kind == OperationKind::kSend && op.unit == unit &&
+                 program_.replicas[at(replica)].channels[at(op.channel)].gradient == gradient;
+        });
+  }
+
+  // The latest arrival of what an operation takes in; empty while something is missing.
+  Time inputs(int replica, int lane, int position) {
+    const Operation& operation = list(replica, lane)[at(position)];
+    const UnitKey& unit = operation.unit;
+    if (operation.kind == OperationKind::kBackwardWeight) {
+      return find_compute(replica, lane, position, unit, true);
+    }
+    const bool gradient = is_gradient(operation.kind);
+    Time latest = nanoseconds{0};
+    if (gradient) {
+      latest = find_compute(replica, lane, position, unit, false);
+    }
+    for (const UnitKey& input : gradient ? backward_inputs(program_, replica, unit)
+                                         : forward_inputs(program_, replica, unit)) {
+      const int source = lane_of(program_, input);
+      const Time time = source == lane
+                            ? find_compute(replica, lane, position, input, gradient)
+                            : find_message(replica, source, gradient ? unit : input, gradient);
+      if (!latest || !time) {
+        return std::nullopt;
+      }
+      latest = std::max(*latest, *time);
+    }
+    return latest;
+  }
+
+  std::optional<SlowOperation> try_to_run(int replica, int lane, int position) {
+    const Operation& operation = list(replica, lane)[at(position)];
+    const Time free = lane_free(replica, lane, position);
+    if (!free) {
+      return std::nullopt;
+    }
+    switch (operation.kind) {
+      case OperationKind::kSend:
+        return send(replica, lane, position, *free);
+      case OperationKind::kReduceGradients: {
+        const Time all = barrier(operation.kind, lane, lane + 1);
+        return all ? ran(*all, lane_sum(program_, costs_, lane, &StageCosts::reduce))
+                   : std::nullopt;
+      }
+      case OperationKind::kClipNorm: {
+        const Time all = barrier(operation.kind, 0, program_.num_lanes());
+        return all ? ran(*all, nanoseconds{0}) : std::nullopt;
+      }
+      case OperationKind::kOptimizerStep:
+        return ran(*free, lane_sum(program_, costs_, lane, &StageCosts::optimizer));
+      default: {
+        const Time ready = inputs(replica, lane, position);
+        if (!ready) {
+          return std::nullopt;
+        }
+        const Group& group = group_of(program_.replicas[at(replica)], operation.unit);
+        return ran(std::max(*free, *ready),
+                   operation_time(costs_, operation.kind, operation.unit, group));
+      }
+    }
+  }
+
+  static std::optional<SlowOperation> ran(nanoseconds start, nanoseconds duration) {
+    return SlowOperation{start, start + duration};
+  }
+
+  std::optional<SlowOperation> send(int replica, int lane, int position, nanoseconds free) {
+    const Operation& operation = list(replica, lane)[at(position)];
+    const bool gradient = program_.replicas[at(replica)].channels[at(operation.channel)].gradient;
+    std::vector<UnitKey> producers = {operation.unit};
+    if (gradient) {
+      producers = backward_inputs(program_, replica, operation.unit);
+    }
+    for (const UnitKey& producer : producers) {
+      if (!find_compute(replica, lane, position, producer, gradient)) {
+        return std::nullopt;
+      }
+    }
+    for (int i = position - 1; i >= 0; --i) {
+      const Operation& earlier = list(replica, lane)[at(i)];
+      if (earlier.kind == OperationKind::kSend && earlier.channel == operation.channel) {
+        const Time channel_free = finish_of(replica, lane, i);
+        if (!channel_free) {
+          return std::nullopt;
+        }
+        free = std::max(free, *channel_free);
+        break;
+      }
+    }
+    const Group& group = group_of(program_.replicas[at(replica)], operation.unit);
+    return ran(free, transfer_time(costs_.link, output_bytes(costs_, operation.unit, group)));
+  }
+
+  // When the lanes [begin, end) of all replicas have come to their operation of a kind.
+  Time barrier(OperationKind kind, int begin, int end) {
+    nanoseconds latest{0};
+    for (int replica = 0; replica < static_cast<int>(program_.replicas.size()); ++replica) {
+      for (int lane = begin; lane < end; ++lane) {
+        const std::vector<Operation>& operations = list(replica, lane);
+        const auto found = std::find_if(operations.begin(),
+                                        operations.end(),
+                                        [&](const Operation& op) { return op.kind == kind; });
+        if (found == operations.end()) {
+          return std::nullopt;
+        }
+        const Time free = lane_free(replica, lane, static_cast<int>(found - operations.begin()));
+        if (!free) {
+          return std::nullopt;
+        }
+        latest = std::max(latest, *free);
+      }
+    }
+    return latest;
+  }
+
+  const Program& program_;
+  const StepCosts& costs_;
+  SlowTimeline result_;
+};
+
+// First position on a lane that `matches`; the list's size when there is none.
+template <class Matches>
+int position_of(const std::vector<Operation>& list, const Matches& matches) {
+  return static_cast<int>(std::find_if(list.begin(), list.end(), matches) - list.begin());
+}
+
+}  // namespace
+
+SlowTimeline slow_simulate(const Program& program, const StepCosts& costs) {
+  return SlowSimulator(program, costs).run();
+}
+
+std::vector<std::int64_t> slow_memory(const Program& program,
+                                      const StepCosts& costs,
+                                      int replica,
+                                      int lane) {
+  const ReplicaProgram& part = program.replicas[at(replica)];
+  const std::vector<Operation>& list = part.lanes[at(lane)];
+  std::vector<std::int64_t> bytes(list.size(), 0);
+  const auto add = [&](std::int64_t amount, int from, int to) {
+    for (int i = from; i <= to && i < static_cast<int>(bytes.size()); ++i) {
+      bytes[at(i)] += amount;
+    }
+  };
+  const auto position = [&](const UnitKey& unit, auto... kinds) {
+    return position_of(list, [&](const Operation& operation) {
+      return operation.unit == unit && ((operation.kind == kinds) || ...);
+    });
+  };
+  const int llm = program.llm_module();
+  for (std::size_t module = 0; module < part.groups.size(); ++module) {
+    for (std::size_t slot = 0; slot < part.groups[module].size(); ++slot) {
+      for (std::size_t g = 0; g < part.groups[module][slot].size(); ++g) {
+        const Group& group = part.groups[module][slot][g];
+        for (int stage = 0; stage < program.num_stages[module]; ++stage) {
+          const UnitKey unit{
+              static_cast<int>(module), stage, static_cast<int>(slot), static_cast<int>(g)};
+          if (lane_of(program, unit) == lane) {
+            const int from = position(unit, OperationKind::kForward);
+            const int to =
+                group.takes_backward[at(stage)] != 0
+                    ? position(unit, OperationKind::kBackward, OperationKind::kBackwardWeight)
+                    : from;
+            add(activation_bytes(costs, unit, group), from, to);
+          }
+          const bool to_llm = unit.module != llm && stage + 1 == program.num_stages[module];
+          if (!to_llm || lane_of(program, {llm, 0, 0, 0}) != lane) {
+            continue;
+          }
+          const int from = lane_of(program, unit) == lane ? position(unit, OperationKind::kForward)
+                                                          : position(unit, OperationKind::kReceive);
+          int to = from;
+          for (const UnitKey& taker : backward_inputs(program, replica, unit)) {
+            const bool backward = group_of(part, taker).takes_backward[0] != 0;
+            to = std::max(
+                to,
+                backward ? position(taker, OperationKind::kBackward, OperationKind::kBackwardInput)
+                         : position(taker, OperationKind::kForward));
+          }
+          add(output_bytes(costs, unit, group), from, to);
+        }
+      }
+    }
+  }
+  return bytes;
+}
+
+}  // namespace entrain::oracle

@@ -1,0 +1,34 @@
+// The rules of simulator.h taken word for word: passes over all operations until nothing changes.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "entrain/core/cost/step_costs.h"
+#include "entrain/core/spec/program.h"
+
+namespace entrain::oracle {
+
+struct SlowOperation {
+  std::chrono::nanoseconds start{0};
+  std::chrono::nanoseconds finish{0};
+};
+
+struct SlowTimeline {
+  // [replica][lane][position]; receives have none; others stay empty where nothing lets them run.
+  std::vector<std::vector<std::vector<std::optional<SlowOperation>>>> operations;
+  bool finished = false;  // every operation ran
+  std::chrono::nanoseconds makespan{0};
+};
+
+SlowTimeline slow_simulate(const Program& program, const StepCosts& costs);
+
+// Bytes held by a lane while each operation of its list runs, summed over what is alive there.
+std::vector<std::int64_t> slow_memory(const Program& program,
+                                      const StepCosts& costs,
+                                      int replica,
+                                      int lane);
+
+}  // namespace entrain::oracle
