@@ -1,0 +1,212 @@
+#include "tests/oracle/engine/reference_model.h"
+
+#include <cmath>
+#include <limits>
+
+#include "entrain/core/base/text.h"
+
+#include "entrain/engine/models/stages.h"
+
+namespace entrain::oracle {
+namespace {
+
+// The weights of one step as leaves, looked up by name.
+class Model {
+ public:
+  Model(const ModelSpec& spec, const NamedWeights& weights) : spec_(spec) {
+    for (const auto& [name, tensor] : weights) {
+      leaves_[name] = tensor.detach().clone().set_requires_grad(true);
+    }
+  }
+
+  // Sum of the cross-entropy of one sample's targets.
+  [[nodiscard]] at::Tensor loss_sum(const ReferenceSample& sample) const;
+  [[nodiscard]] const NamedWeights& leaves() const { return leaves_; }
+
+ private:
+  [[nodiscard]] const at::Tensor& weight(const std::string& name) const { return leaves_.at(name); }
+  [[nodiscard]] at::Tensor features_of(const ReferenceImage& image) const;
+  [[nodiscard]] at::Tensor decode(at::Tensor hidden) const;
+  [[nodiscard]] at::Tensor norm(const at::Tensor& x, const std::string& name) const;
+  [[nodiscard]] at::Tensor gated_mlp(const at::Tensor& x, const std::string& prefix) const;
+
+  const ModelSpec& spec_;
+  NamedWeights leaves_;
+};
+
+at::Tensor times(const at::Tensor& x, const at::Tensor& weight) {
+  return at::matmul(x, weight.transpose(0, 1));
+}
+
+at::Tensor Model::norm(const at::Tensor& x, const std::string& name) const {
+  return x / at::sqrt(at::mean(x * x, {1}, true) + 1e-6) * weight(name);
+}
+
+at::Tensor Model::gated_mlp(const at::Tensor& x, const std::string& prefix) const {
+  const at::Tensor gate = times(x, weight(prefix + "gate_proj.weight"));
+  const at::Tensor up = times(x, weight(prefix + "up_proj.weight"));
+  return times(gate * at::sigmoid(gate) * up, weight(prefix + "down_proj.weight"));
+}
+
+// x: [n, heads, width]; positions: [n] float64. Hugging Face's form: x·cos + rotate_half(x)·sin.
+at::Tensor rotary(const at::Tensor& x, const at::Tensor& positions, double theta) {
+  const std::int64_t width = x.size(2);
+  const at::Tensor exponent = at::arange(0, width, 2, at::kDouble) / static_cast<double>(width);
+  const at::Tensor frequency = 1.0 / at::pow(at::Scalar(theta), exponent);
+  const at::Tensor half = positions.unsqueeze(1) * frequency.unsqueeze(0);
+  const at::Tensor angle = at::cat({half, half}, 1).unsqueeze(1);
+  const at::Tensor turned =
+      at::cat({-x.narrow(2, width / 2, width / 2), x.narrow(2, 0, width / 2)}, 2);
+  return x * angle.cos().to(x.dtype()) + turned * angle.sin().to(x.dtype());
+}
+
+// query: [n, heads, width]; key, value: [n, kv heads, width]; mask: [n, n] true where allowed.
+at::Tensor attend(const at::Tensor& query,
+                  const at::Tensor& key,
+                  const at::Tensor& value,
+                  const at::Tensor& mask) {
+  const std::int64_t shared = query.size(1) / key.size(1);
+  std::vector<at::Tensor> heads;
+  for (std::int64_t head = 0; head < query.size(1); ++head) {
+    const at::Tensor q = query.select(1, head);
+    const at::Tensor k = key.select(1, head / shared);
+    const at::Tensor v = value.select(1, head / shared);
+    const at::Tensor scores =
+        at::matmul(q, k.transpose(0, 1)) / std::sqrt(static_cast<double>(query.size(2)));
+    const at::Tensor masked =
+        scores.masked_fill(mask.logical_not(), -std::numeric_limits<double>::infinity());
+    heads.push_back(at::matmul(at::softmax(masked, 1), v));
+  }
+  return at::cat(heads, 1);
+}
+
+at::Tensor Model::features_of(const ReferenceImage& image) const {
+  const EncoderSpec& encoder = spec_.encoders.at(static_cast<std::size_t>(image.module));
+  const std::string root = encoder.name == "vision" ? "visual" : encoder.name;
+  const std::int64_t tokens = image.rows * image.columns;
+  const std::int64_t merge = encoder.merge_size;
+  const std::int64_t head_dim = encoder.hidden / encoder.num_heads;
+  // Coordinates of a plain image, brought into merge-block order by a permutation of axes.
+  const auto blocked = [&](const at::Tensor& plane) {
+    return plane.reshape({image.rows / merge, merge, image.columns / merge, merge})
+        .permute({0, 2, 1, 3})
+        .reshape({tokens});
+  };
+  const at::Tensor rows =
+      blocked(at::arange(image.rows, at::kDouble).unsqueeze(1).expand({image.rows, image.columns}));
+  const at::Tensor columns = blocked(
+      at::arange(image.columns, at::kDouble).unsqueeze(0).expand({image.rows, image.columns}));
+  const auto positioned = [&](const at::Tensor& heads) {
+    return at::cat({rotary(heads.narrow(2, 0, head_dim / 2), rows, 10000.0),
+                    rotary(heads.narrow(2, head_dim / 2, head_dim / 2), columns, 10000.0)},
+                   2);
+  };
+  const at::Tensor everything = at::ones({tokens, tokens}, at::kBool);
+  const at::Tensor& embedding = weight(root + ".patch_embed.proj.weight");
+  at::Tensor x = times(image.patches.to(embedding.dtype()), embedding);
+  for (int layer = 0; layer < encoder.num_layers; ++layer) {
+    const std::string prefix = concat(root, ".blocks.", layer, ".");
+    const at::Tensor qkv =
+        times(norm(x, prefix + "norm1.weight"), weight(prefix + "attn.qkv.weight"));
+    const auto heads = [&](std::int64_t which) {
+      return qkv.narrow(1, which * encoder.hidden, encoder.hidden)
+          .reshape({tokens, encoder.num_heads, head_dim});
+    };
+    const at::Tensor attended =
+        attend(positioned(heads(0)), positioned(heads(1)), heads(2), everything);
+    x = x + times(attended, weight(prefix + "attn.proj.weight"));
+    x = x + gated_mlp(norm(x, prefix + "norm2.weight"), prefix + "mlp.");
+  }
+  const std::string merger = root + ".merger.";
+  const at::Tensor merged =
+      norm(x, merger + "ln_q.weight")
+          .reshape({tokens / (merge * merge), merge * merge * encoder.hidden});
+  const at::Tensor middle =
+      times(merged, weight(merger + "mlp.0.weight")) + weight(merger + "mlp.0.bias");
+  const at::Tensor bent = middle * 0.5 * (1 + at::erf(middle / std::sqrt(2.0)));
+  return times(bent, weight(merger + "mlp.2.weight")) + weight(merger + "mlp.2.bias");
+}
+
+at::Tensor Model::decode(at::Tensor x) const {
+  const LlmSpec& llm = spec_.llm;
+  const std::int64_t tokens = x.size(0);
+  const std::int64_t head_dim = llm.head_dim > 0 ? llm.head_dim : llm.hidden / llm.num_heads;
+  const at::Tensor positions = at::arange(tokens, at::kDouble);
+  const at::Tensor index = at::arange(tokens, at::kLong);
+  const at::Tensor causal = index.unsqueeze(0) <= index.unsqueeze(1);
+  for (int layer = 0; layer < llm.num_layers; ++layer) {
+    const std::string prefix = concat("model.layers.", layer, ".");
+    const at::Tensor normed = norm(x, prefix + "input_layernorm.weight");
+    const auto heads = [&](const char* which, int count) {
+      return times(normed, weight(concat(prefix, "self_attn.", which, "_proj.weight")))
+          .reshape({tokens, count, head_dim});
+    };
+    const at::Tensor attended =
+        attend(rotary(heads("q", llm.num_heads), positions, llm.rope_theta),
+               rotary(heads("k", llm.num_kv_heads), positions, llm.rope_theta),
+               heads("v", llm.num_kv_heads),
+               causal);
+    x = x + times(attended, weight(prefix + "self_attn.o_proj.weight"));
+    x = x + gated_mlp(norm(x, prefix + "post_attention_layernorm.weight"), prefix + "mlp.");
+  }
+  return norm(x, "model.norm.weight");
+}
+
+at::Tensor Model::loss_sum(const ReferenceSample& sample) const {
+  const at::Tensor ids = at::tensor(sample.ids, at::kLong);
+  const at::Tensor embedded = weight("model.embed_tokens.weight").index_select(0, ids);
+  std::vector<at::Tensor> pieces;
+  std::int64_t position = 0;
+  for (const ReferenceImage& image : sample.images) {
+    const at::Tensor features = features_of(image);
+    pieces.push_back(embedded.narrow(0, position, image.feature_begin - position));
+    pieces.push_back(features);
+    position = image.feature_begin + features.size(0);
+  }
+  const auto tokens = static_cast<std::int64_t>(sample.ids.size());
+  pieces.push_back(embedded.narrow(0, position, tokens - position));
+  const at::Tensor logits = times(decode(at::cat(pieces)), weight("lm_head.weight"));
+  const std::int64_t targets = tokens - sample.target_begin;
+  const at::Tensor log_probability =
+      at::log_softmax(logits.narrow(0, sample.target_begin - 1, targets), 1);
+  return -log_probability.gather(1, ids.narrow(0, sample.target_begin, targets).unsqueeze(1)).sum();
+}
+
+}  // namespace
+
+ReferenceResult reference_step(const ModelSpec& model,
+                               const NamedWeights& weights,
+                               std::span<const ReferenceSample> samples) {
+  const Model reference(model, weights);
+  ReferenceResult result;
+  std::vector<at::Tensor> losses;
+  for (const ReferenceSample& sample : samples) {
+    losses.push_back(reference.loss_sum(sample));
+    result.target_tokens += static_cast<std::int64_t>(sample.ids.size()) - sample.target_begin;
+  }
+  const at::Tensor loss = at::stack(losses).sum() / static_cast<double>(result.target_tokens);
+  loss.backward();
+  result.loss = loss.item<double>();
+  for (const auto& [name, leaf] : reference.leaves()) {
+    result.gradients[name] = leaf.grad().defined() ? leaf.grad() : at::zeros_like(leaf);
+  }
+  return result;
+}
+
+NamedWeights initial_weights(const ModelSpec& model, std::uint64_t seed) {
+  const engine::StageOptions options = {.seed = seed};
+  NamedWeights weights;
+  const auto keep = [&](const std::vector<engine::NamedParameter>& parameters) {
+    for (const engine::NamedParameter& parameter : parameters) {
+      weights[parameter.name] = parameter.tensor.detach().clone();
+    }
+  };
+  for (const EncoderSpec& encoder : model.encoders) {
+    keep(engine::EncoderStage(encoder, model.llm.hidden, {0, encoder.num_layers + 2}, options)
+             .parameters());
+  }
+  keep(engine::LlmStage(model.llm, {0, model.llm.num_layers + 2}, options).parameters());
+  return weights;
+}
+
+}  // namespace entrain::oracle
