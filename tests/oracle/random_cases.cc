@@ -200,7 +200,8 @@ StageCosts random_stage_costs(Rng& rng, Flow flow, std::size_t num_units, bool l
     result.backward_weight = flow.trainable ? random_time(rng, high) : nanoseconds{0};
     return result;
   };
-  stage.launch = launch_costs ? times(30) : OperationTimes{};
+  // Launches of the size of several units make groups of several parts.
+  stage.launch = launch_costs ? times(chance(rng, 2) ? 30 : 400) : OperationTimes{};
   stage.trainable = flow.trainable;
   stage.parameter_bytes = between(rng, 1, 1000);
   stage.trainable_parameters = flow.trainable ? stage.parameter_bytes / 4 + 1 : 0;

@@ -43,6 +43,11 @@ class Communication {
   LaneOrders run() {
     find_positions();
     find_gradients_of_slots();
+    for (std::size_t channel = 0; channel < messages_.size(); ++channel) {
+      const int module = channels_.channels[channel].producer.module;
+      messages_[channel].reserve(
+          at(table_.first_group(module, table_.num_slots()) - table_.first_group(module, 0)));
+    }
     for (std::size_t lane = 0; lane < compute_.size(); ++lane) {
       sends_[lane].reserve(2 * compute_[lane].size());
       sends_end_[lane].reserve(compute_[lane].size());

@@ -1,4 +1,6 @@
+#include <chrono>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -125,6 +127,30 @@ TEST(OneFOneB, RunsASingleLaneSlotBySlot) {
   EXPECT_EQ(compute_text(build(hand_case), 0, 0),
             "vision0:F0.0 llm0:F0 llm1:F0 llm1:B0 llm0:B0 vision0:B0.0 "
             "vision0:F0.1 vision0:F1 llm0:F1 llm1:F1 llm1:B1 llm0:B1 vision0:B0.1 vision0:B1");
+}
+
+// A launch that outweighs the parts 0→0 and 0→1 fuses them: forward for slot 0, backward after slot
+// 1's.
+HandCase fused_parts() {
+  HandCase hand_case = make_hand_case({1, 1}, 3, {{0, {{0}}}, {1, {{0}}}, {2, {{2}}}});
+  hand_case.costs.modules[0].stages[0].launch.forward = std::chrono::nanoseconds{1000};
+  return hand_case;
+}
+
+TEST(OneFOneB, RunsAFusedGroupsBackwardAfterItsLastLlmSlot) {
+  EXPECT_EQ(compute_text(build(fused_parts()), 0, 0), "F0 F2 B0 B2");
+  // Turn 0 runs forward 1, turn 1 forward 2 and then the backwards that LLM slot 1 releases.
+  HandCase full = make_hand_case({1, 1}, 3, {{0, {{0}}}, {1, {{0}}}, {1, {{1}}}, {2, {{2}}}});
+  full.costs.modules[0].stages[0].launch.forward = std::chrono::nanoseconds{1000};
+  EXPECT_EQ(compute_text(build(full), 0, 0), "F0 F1 F2 B0 B1 B2");
+}
+
+TEST(OneFOneB, OpensAFusedGroupForItsFirstLlmSlotOnASingleLane) {
+  HandCase hand_case = fused_parts();
+  hand_case.plan.lanes = {{{0, 0}, {1, 0}}};
+  EXPECT_EQ(compute_text(build(hand_case), 0, 0),
+            "vision0:F0 llm0:F0 llm0:B0 llm0:F1 llm0:B1 vision0:B0 "
+            "vision0:F2 llm0:F2 llm0:B2 vision0:B2");
 }
 
 TEST(OneFOneB, TrainsATextOnlyModel) {

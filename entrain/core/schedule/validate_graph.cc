@@ -82,19 +82,12 @@ class WaitGraph {
   }
   void add(Place before, Place after) { add(node_of(before), node_of(after)); }
 
-  // A send follows what stands before it but holds nothing behind it.
+  // Sends stand in this order too; what they wait for is their message's arrival.
   void add_lane_orders() {
     for (int lane = 0; lane < subject_.program.num_lanes(); ++lane) {
-      int holder = -1;
-      const std::vector<Operation>& operations = program_.lanes[at(lane)];
-      for (int i = 0; i < static_cast<int>(operations.size()); ++i) {
-        const int node = node_of({lane, i});
-        if (holder >= 0) {
-          add(holder, node);
-        }
-        if (operations[at(i)].kind != OperationKind::kSend) {
-          holder = node;
-        }
+      const auto size = static_cast<int>(program_.lanes[at(lane)].size());
+      for (int i = 1; i < size; ++i) {
+        add(Place{lane, i - 1}, Place{lane, i});
       }
     }
   }
@@ -146,12 +139,6 @@ class WaitGraph {
       if (gradient.exists()) {
         add_input(gradient_arrival_, unit, of_next.gradient(), gradient);
       }
-    }
-    if (gradient.exists()) {
-      add(of_unit.forward, gradient);
-    }
-    if (of_unit.backward_weight.exists()) {
-      add(of_unit.backward_input, of_unit.backward_weight);
     }
   }
 

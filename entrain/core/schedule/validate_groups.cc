@@ -117,17 +117,11 @@ class SlotChecker {
         fail(index, fmt::format("unknown sample {}", item.sample));
       }
       const int llm_slot = samples_.llm_slot[at(item.sample)];
-      if (llm_slot < slot_) {
-        fail(index, fmt::format("sample {} runs in LLM slot {}", item.sample, llm_slot));
-      }
       if (llm_slots.empty() || llm_slots.back() != llm_slot) {
         llm_slots.push_back(llm_slot);
         part_sizes.push_back(0);
       }
       ++part_sizes.back();
-    }
-    if (!std::is_sorted(llm_slots.begin(), llm_slots.end())) {
-      fail(index, "its items are not in rising order of LLM slot");
     }
     if (group.llm_slots != llm_slots || group.part_sizes != part_sizes) {
       fail(index, "llm_slots or part_sizes do not describe its items");
