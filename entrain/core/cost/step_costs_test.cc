@@ -1,0 +1,321 @@
+#include "entrain/core/cost/step_costs.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+
+namespace entrain {
+namespace {
+
+using std::chrono::nanoseconds;
+
+ModelSpec small_model() {
+  ModelSpec model;
+  model.name = "small";
+  EncoderSpec vision;
+  vision.name = "vision";
+  vision.num_layers = 1;
+  vision.hidden = 8;
+  vision.num_heads = 2;
+  vision.intermediate = 16;
+  model.encoders.push_back(vision);
+  model.llm.num_layers = 1;
+  model.llm.hidden = 16;
+  model.llm.num_heads = 2;
+  model.llm.num_kv_heads = 1;
+  model.llm.head_dim = 8;
+  model.llm.intermediate = 32;
+  model.llm.vocab_size = 64;
+  return model;
+}
+
+LayerProfile layer(const std::string& module,
+                   LayerKind kind,
+                   CostCurve forward,
+                   CostCurve backward_input,
+                   CostCurve backward_weight,
+                   double activation_bytes) {
+  LayerProfile result;
+  result.module = module;
+  result.kind = kind;
+  result.forward = forward;
+  result.backward_input = backward_input;
+  result.backward_weight = backward_weight;
+  result.activation_bytes_per_token = activation_bytes;
+  return result;
+}
+
+// Curves as {per pair, per token, per launch}.
+Profile small_profile() {
+  Profile profile;
+  profile.device = "paper";
+  profile.source = "analytic";
+  profile.layers = {
+      layer("vision", LayerKind::kPatchEmbedding, {0, 1, 10}, {0, 2, 20}, {0, 4, 40}, 3),
+      layer("vision", LayerKind::kEncoderTransformer, {0.5, 3, 11}, {1, 5, 21}, {0, 7, 41}, 10),
+      layer("vision", LayerKind::kProjector, {0, 9, 12}, {0, 6, 22}, {0, 8, 42}, 5),
+      layer("llm", LayerKind::kTokenEmbedding, {0, 2, 13}, {0, 1, 23}, {0, 3, 43}, 1),
+      layer("llm", LayerKind::kDecoder, {0.25, 10, 14}, {0.5, 12, 24}, {0, 11, 44}, 20),
+      layer("llm", LayerKind::kOutputHead, {0, 100, 15}, {0, 110, 25}, {0, 120, 45}, 1000),
+  };
+  return profile;
+}
+
+// vision: patches and transformer, projector; llm: embedding, decoder and head.
+Plan small_plan() {
+  Plan plan;
+  plan.modules = {{"vision", 1, 1, {{0, 2}, {2, 3}}}, {"llm", 1, 1, {{0, 1}, {1, 3}}}};
+  plan.lanes = default_lanes(plan.modules);
+  return plan;
+}
+
+// One sample of two images, one of text alone.
+std::vector<SampleWork> small_batch() {
+  SampleWork images;
+  images.segments = {{{.tokens = 4, .attention_pairs = 16, .llm_tokens = 1},
+                      {.tokens = 8, .attention_pairs = 64, .llm_tokens = 2}}};
+  images.llm_tokens = 10;
+  images.llm_attention_pairs = 50;
+  images.target_tokens = 3;
+  SampleWork text;
+  text.segments = {{}};
+  text.llm_tokens = 6;
+  text.llm_attention_pairs = 18;
+  text.target_tokens = 2;
+  return {images, text};
+}
+
+struct Expected {
+  std::int64_t forward;
+  std::int64_t backward_input;
+  std::int64_t backward_weight;
+  std::int64_t activation_bytes;
+};
+
+void expect_unit(
+    const StepCosts& costs, int module, int stage, int unit, const Expected& expected) {
+  const UnitCost& actual = costs.modules[static_cast<std::size_t>(module)]
+                               .stages[static_cast<std::size_t>(stage)]
+                               .units[static_cast<std::size_t>(unit)];
+  const std::string where = "module " + std::to_string(module) + " stage " + std::to_string(stage) +
+                            " unit " + std::to_string(unit);
+  EXPECT_EQ(actual.time.forward.count(), expected.forward) << where;
+  EXPECT_EQ(actual.time.backward_input.count(), expected.backward_input) << where;
+  EXPECT_EQ(actual.time.backward_weight.count(), expected.backward_weight) << where;
+  EXPECT_EQ(actual.activation_bytes, expected.activation_bytes) << where;
+}
+
+void expect_launch(
+    const StepCosts& costs, int module, int stage, std::int64_t f, std::int64_t i, std::int64_t w) {
+  const OperationTimes& launch = costs.modules[static_cast<std::size_t>(module)]
+                                     .stages[static_cast<std::size_t>(stage)]
+                                     .launch;
+  EXPECT_EQ(launch.forward.count(), f);
+  EXPECT_EQ(launch.backward_input.count(), i);
+  EXPECT_EQ(launch.backward_weight.count(), w);
+}
+
+TEST(StepCosts, CountWhatEveryLayerPaysWhenAllIsTrainable) {
+  const StepCosts costs = step_costs(small_model(), small_plan(), small_profile(), small_batch());
+  // First image of 4 tokens and 16 pairs; nothing lies nearer the input than the patches.
+  expect_unit(costs, 0, 0, 0, {4 + 8 + 12, 16 + 20, 16 + 28, 12 + 40});
+  expect_unit(costs, 0, 0, 1, {8 + 32 + 24, 64 + 40, 32 + 56, 24 + 80});
+  expect_unit(costs, 0, 1, 0, {36, 24, 32, 20});
+  expect_unit(costs, 1, 0, 0, {20, 10, 30, 10});
+  // Decoder 0.25 · 50 + 10 · 10, head 100 · 3 target tokens: 412.5, once rounded to even.
+  expect_unit(costs, 1, 1, 0, {412, 25 + 120 + 330, 110 + 360, 200 + 3000});
+  // Text alone: 4.5 + 60 + 200, 9 + 72 + 220, 66 + 240.
+  expect_unit(costs, 1, 1, 1, {264, 301, 306, 120 + 2000});
+  expect_launch(costs, 0, 0, 21, 21, 81);
+  expect_launch(costs, 0, 1, 12, 22, 42);
+  expect_launch(costs, 1, 0, 13, 23, 43);
+  expect_launch(costs, 1, 1, 29, 49, 89);
+}
+
+TEST(StepCosts, LeaveBackwardOutOfAFrozenEncoder) {
+  ModelSpec model = small_model();
+  model.encoders[0].frozen = true;
+  model.encoders[0].projector_frozen = true;
+  const StepCosts costs = step_costs(model, small_plan(), small_profile(), small_batch());
+  expect_unit(costs, 0, 0, 0, {24, 0, 0, 0});
+  expect_unit(costs, 0, 1, 0, {36, 0, 0, 0});
+  // Nothing trainable lies nearer the input than the token embedding.
+  expect_unit(costs, 1, 0, 0, {20, 0, 30, 10});
+  expect_unit(costs, 1, 1, 0, {412, 475, 470, 3200});
+  expect_launch(costs, 0, 0, 21, 0, 0);
+  expect_launch(costs, 1, 0, 13, 0, 43);
+  EXPECT_FALSE(costs.modules[0].stages[0].trainable);
+  EXPECT_TRUE(costs.modules[1].stages[0].trainable);
+}
+
+TEST(StepCosts, CarryGradientsThroughAFrozenLlm) {
+  ModelSpec model = small_model();
+  model.llm.frozen = true;
+  const StepCosts costs = step_costs(model, small_plan(), small_profile(), small_batch());
+  expect_unit(costs, 0, 0, 0, {24, 36, 44, 52});
+  expect_unit(costs, 0, 1, 0, {36, 24, 32, 20});
+  expect_unit(costs, 1, 0, 0, {20, 10, 0, 10});
+  expect_unit(costs, 1, 1, 0, {412, 475, 0, 3200});
+  expect_launch(costs, 1, 1, 29, 49, 0);
+  EXPECT_EQ(costs.modules[1].stages[1].trainable_parameters, 0);
+}
+
+TEST(StepCosts, PayForTheProjectorAndWhatLiesBehindItWhenOnlyItTrains) {
+  ModelSpec model = small_model();
+  model.llm.frozen = true;
+  model.encoders[0].frozen = true;
+  const StepCosts costs = step_costs(model, small_plan(), small_profile(), small_batch());
+  expect_unit(costs, 0, 0, 0, {24, 0, 0, 0});
+  expect_unit(costs, 0, 1, 0, {36, 0, 32, 20});
+  expect_unit(costs, 1, 0, 0, {20, 10, 0, 10});
+  expect_unit(costs, 1, 1, 0, {412, 475, 0, 3200});
+}
+
+TEST(StepCosts, KnowMessagesFromTheModelAlone) {
+  Profile profile = small_profile();
+  StepCosts costs = step_costs(small_model(), small_plan(), profile, small_batch());
+  EXPECT_EQ(costs.modules[0].stages[0].units[1].output_bytes, 8 * 8 * 4);
+  EXPECT_EQ(costs.modules[0].stages[1].units[1].output_bytes, 2 * 16 * 4);
+  EXPECT_EQ(costs.modules[1].stages[0].units[0].output_bytes, 10 * 16 * 4);
+  EXPECT_EQ(costs.modules[1].stages[1].units[0].output_bytes, 0);
+  profile.dtype = "bfloat16";
+  costs = step_costs(small_model(), small_plan(), profile, small_batch());
+  EXPECT_EQ(costs.modules[0].stages[1].units[1].output_bytes, 2 * 16 * 2);
+}
+
+TEST(StepCosts, ChargeParametersOnceAStep) {
+  const ModelSpec model = small_model();
+  Plan plan = small_plan();
+  Profile profile = small_profile();
+  profile.reduce_bytes_per_second = 2e9;
+  profile.optimizer_ns_per_parameter = 0.5;
+  StepCosts costs = step_costs(model, plan, profile, small_batch());
+  const std::int64_t parameters = layer_parameters(model, 1, 1) + layer_parameters(model, 1, 2);
+  const StageCosts& last = costs.modules[1].stages[1];
+  EXPECT_EQ(last.parameter_bytes, 4 * parameters);
+  EXPECT_EQ(last.trainable_parameters, parameters);
+  EXPECT_EQ(last.optimizer.count(), parameters / 2);
+  EXPECT_EQ(last.reduce.count(), 0);
+  plan.replicas = 2;
+  costs = step_costs(model, plan, profile, small_batch());
+  EXPECT_EQ(costs.modules[1].stages[1].reduce.count(), 2 * parameters);
+}
+
+TEST(StepCosts, NumberUnitsBySampleAndSegment) {
+  const StepCosts costs = step_costs(small_model(), small_plan(), small_profile(), small_batch());
+  EXPECT_EQ(costs.num_samples, 2);
+  EXPECT_EQ(costs.num_units(0), 2);
+  EXPECT_EQ(costs.num_units(1), 2);
+  EXPECT_EQ(costs.unit_of(0, {.sample = 0, .segment = 1}), 1);
+  EXPECT_EQ(costs.unit_of(1, {.sample = 1}), 1);
+  EXPECT_EQ(costs.modules[0].tokens, (std::vector<std::int64_t>{4, 8}));
+  EXPECT_EQ(costs.modules[1].tokens, (std::vector<std::int64_t>{10, 6}));
+}
+
+TEST(StepCosts, RefuseWhatTheProfileLacks) {
+  const ModelSpec model = small_model();
+  Profile profile = small_profile();
+  profile.layers.pop_back();
+  try {
+    step_costs(model, small_plan(), profile, small_batch());
+    FAIL();
+  } catch (const InvalidInput& error) {
+    EXPECT_NE(std::string(error.what()).find("output_head"), std::string::npos) << error.what();
+  }
+  Plan plan = small_plan();
+  plan.modules[0].tensor_parallel = 2;
+  EXPECT_THROW(step_costs(model, plan, small_profile(), small_batch()), InvalidInput);
+  plan = small_plan();
+  plan.modules[1].context_parallel = 2;
+  EXPECT_THROW(step_costs(model, plan, small_profile(), small_batch()), InvalidInput);
+  profile = small_profile();
+  profile.dtype = "int3";
+  EXPECT_THROW(step_costs(model, small_plan(), profile, small_batch()), InvalidInput);
+}
+
+TEST(StepCosts, TakeTheEntryOfThePlansTensorParallelism) {
+  Profile profile = small_profile();
+  LayerProfile half = profile.layers[2];
+  half.tensor_parallel = 2;
+  half.forward.per_token_ns = 4;
+  profile.layers.push_back(half);
+  Plan plan = small_plan();
+  EXPECT_EQ(step_costs(small_model(), plan, profile, small_batch())
+                .modules[0]
+                .stages[1]
+                .units[0]
+                .time.forward.count(),
+            36);
+  for (int i = 0; i < 2; ++i) {
+    LayerProfile other = profile.layers[static_cast<std::size_t>(i)];
+    other.tensor_parallel = 2;
+    profile.layers.push_back(other);
+  }
+  plan.modules[0].tensor_parallel = 2;
+  EXPECT_EQ(step_costs(small_model(), plan, profile, small_batch())
+                .modules[0]
+                .stages[1]
+                .units[0]
+                .time.forward.count(),
+            16);
+}
+
+TEST(StepCosts, RefuseABatchBeyondTwoToThe62Nanoseconds) {
+  // 2^60 ns per target token and 5 of them: each unit fits, the batch does not.
+  Profile profile = small_profile();
+  profile.layers.back().forward.per_token_ns = 1152921504606846976.0;
+  EXPECT_THROW(step_costs(small_model(), small_plan(), profile, small_batch()), InvalidInput);
+  profile.layers.back().forward.per_token_ns = 1152921504606846976.0 / 2;
+  EXPECT_NO_THROW(step_costs(small_model(), small_plan(), profile, small_batch()));
+  profile.layers.back().forward.per_token_ns = 1e30;
+  EXPECT_THROW(step_costs(small_model(), small_plan(), profile, small_batch()), InvalidInput);
+}
+
+TEST(OperationTime, IsLaunchPlusItems) {
+  const StepCosts costs = step_costs(small_model(), small_plan(), small_profile(), small_batch());
+  const UnitKey unit{0, 0, 0, 0};
+  Group group;
+  group.items = {{.sample = 0, .segment = 0}, {.sample = 0, .segment = 1}};
+  EXPECT_EQ(operation_time(costs, OperationKind::kForward, unit, group).count(), 21 + 24 + 64);
+  EXPECT_EQ(operation_time(costs, OperationKind::kBackwardInput, unit, group).count(),
+            21 + 36 + 104);
+  EXPECT_EQ(operation_time(costs, OperationKind::kBackwardWeight, unit, group).count(),
+            81 + 44 + 88);
+  EXPECT_EQ(operation_time(costs, OperationKind::kBackward, unit, group).count(),
+            21 + 36 + 104 + 81 + 44 + 88);
+  EXPECT_EQ(activation_bytes(costs, unit, group), 52 + 104);
+  EXPECT_EQ(output_bytes(costs, unit, group), 12 * 8 * 4);
+  EXPECT_THROW(operation_time(costs, OperationKind::kSend, unit, group), InternalError);
+}
+
+TEST(LaneTime, SumsTheStagesOfAModuleOnTheLane) {
+  const StepCosts costs = step_costs(small_model(), small_plan(), small_profile(), small_batch());
+  EXPECT_EQ(lane_time(costs, {{0, 0}, {0, 1}, {1, 0}}, 0, 0).count(), 24 + 36 + 44 + 36 + 24 + 32);
+  EXPECT_EQ(lane_time(costs, {{0, 0}}, 1, 0).count(), 0);
+}
+
+TEST(TransferTime, IsLatencyPlusBytesRoundedUp) {
+  EXPECT_EQ(transfer_time({}, 1 << 30).count(), 0);
+  EXPECT_EQ(transfer_time({nanoseconds{7}, 0}, 100).count(), 7);
+  EXPECT_EQ(transfer_time({nanoseconds{7}, 3e9}, 10).count(), 7 + 4);
+  EXPECT_EQ(transfer_time({nanoseconds{7}, 3e9}, 0).count(), 7);
+  EXPECT_THROW(transfer_time({nanoseconds{7}, 1e-9}, 1 << 30), InvalidInput);
+}
+
+TEST(BatchWork, IsTheWorkOfEverySample) {
+  SampleSizes sizes;
+  sizes.id = "a";
+  sizes.images = {{56, 56}};
+  sizes.prompt_tokens = 5;
+  sizes.response_tokens = 2;
+  const std::vector<SampleSizes> batch = {sizes, sizes};
+  const std::vector<SampleWork> work = batch_work(small_model(), batch);
+  ASSERT_EQ(work.size(), 2U);
+  EXPECT_EQ(work[1], sample_work(small_model(), sizes));
+}
+
+}  // namespace
+}  // namespace entrain
