@@ -123,7 +123,7 @@ TokenizedSample tokenize(const SampleText& text,
   TokenizedSample sample;
   std::int64_t length = prompt_tokens(text, num_images) + response_tokens(text);
   for (const std::int64_t features : features_per_image) {
-    ENTRAIN_INVARIANT(features >= 1, "an image without features");
+    ENTRAIN_INVARIANT(features >= 0, "a negative number of features");
     length += features;
   }
   sample.ids.reserve(static_cast<std::size_t>(length));

@@ -65,7 +65,7 @@ SampleText cut_prompt(SampleText text,
                       std::int64_t tokens,
                       const std::string& where);
 
-// Requires  every feature count >= 1.
+// Requires  every feature count >= 0 (0: an image that no encoder sees; its marks stay).
 TokenizedSample tokenize(const SampleText& text,
                          const std::vector<std::int64_t>& features_per_image);
 

@@ -1,7 +1,8 @@
 // Decodes what a rank will need, ahead of the executor, on a thread of its own.
 //
 // Read first: ReadAhead::queue(). Steps are queued in the order in which they will run; the next
-// step's images are decoded while the current step computes.
+// step's images are decoded while the current step computes. What a consumer already waits for goes
+// first and past the memory limit, so that no order of use can lock up.
 #pragma once
 
 #include <cstdint>
@@ -38,23 +39,29 @@ struct StepNeeds {
 
 // Segments for a lane that hosts an encoder's first stage, in the order of its forward operations;
 // texts for a lane that hosts the LLM's first or last stage.
+//
+// Requires  a program without chunks.
 StepNeeds needs_of(const Program& program, int replica, int lane, std::vector<int> batch);
 
 class ReadAhead {
  public:
-  // Requires  `index` and `model` outlive the reader and every StepData it gave.
+  // Requires  `index` and `model` outlive the reader.
+  // Throws    InvalidInput when memory_bytes < 1, or the index's lengths were made by another
+  //           tokenizer or chat layout.
   ReadAhead(const Index& index, const ModelSpec& model, const ReadAheadOptions& options);
-  ~ReadAhead();  // stops decoding at once
+  // Stops after the piece that is being decoded; who still waits for data gets SystemFailure.
+  ~ReadAhead();
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
   // Starts (or lines up) the decoding of a step. A decoding error is thrown by the StepData call
-  // that needs the sample, naming sample, shard and offset.
+  // that needs the sample, naming sample, shard and offset. Each segment may be taken once; asking
+  // for what `needs` does not name is an InternalError. Dropping the StepData cancels what is left.
   std::shared_ptr<StepData> queue(StepNeeds needs);
 
  private:
   struct State;
-  std::shared_ptr<State> state_;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace entrain::engine

@@ -1,0 +1,29 @@
+// From a decoded image to the vision encoder's input.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include "entrain/core/dataset/image.h"
+#include "entrain/core/spec/model.h"
+
+#include "entrain/engine/data/step_data.h"
+
+namespace entrain::engine {
+
+// Resizes to smart_resize()'s target (bicubic with antialiasing, clamped to the range of pixels;
+// images of the target's size are left as they are), normalises channels to (x / 255 - 0.5) / 0.5
+// and cuts into patches.
+//
+// Shapes    result: [rows · columns, 3 · patch_size²] float32; a patch is [3, patch_size,
+//           patch_size] flattened, patches are in merge blocks (see SegmentGrid in stages.h).
+// Throws    InvalidInput when smart_resize() refuses the size.
+SegmentData patches_of(const DecodedImage& image, const EncoderSpec& encoder);
+
+// What patches_of() gives for a white image of this size.
+SegmentData white_patches(ImageSize size, const EncoderSpec& encoder);
+
+// Shapes    pixels: [3, rows · patch_size, columns · patch_size] float32; rows and columns are
+//           divisible by merge_size.
+at::Tensor cut_patches(const at::Tensor& pixels, int patch_size, int merge_size);
+
+}  // namespace entrain::engine

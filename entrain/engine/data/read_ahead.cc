@@ -1,0 +1,324 @@
+#include "entrain/engine/data/read_ahead.h"
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+#include "entrain/engine/data/sample_reader.h"
+
+namespace entrain::engine {
+namespace {
+
+enum class Status : std::uint8_t { kWaiting, kDecoding, kReady, kTaken };
+
+// One thing to decode: a segment, or a sample's text.
+struct Piece {
+  SegmentNeed need;      // text: module and segment are -1
+  int index_sample = 0;  // into Index::samples
+  bool wanted = false;   // a consumer waits for it
+  Status status = Status::kWaiting;
+  std::int64_t bytes = 0;  // of the patches; counted from the start of decoding until taken
+  std::exception_ptr error;
+  SegmentData segment;
+  SampleTokens text;
+
+  [[nodiscard]] bool is_text() const { return need.segment < 0; }
+};
+
+// Shared by the reader, its thread and every StepData.
+struct Shared {
+  std::mutex mutex;
+  std::condition_variable work_changed;   // wakes the thread
+  std::condition_variable piece_changed;  // wakes consumers
+  bool stopped = false;
+  std::int64_t held_bytes = 0;
+};
+
+// Pieces of one step, in the order of need; texts first, they are small and all are kept.
+struct StepPieces {
+  std::vector<Piece> pieces;
+  std::map<std::tuple<int, int, int>, std::size_t> positions;  // (module, sample, segment)
+  std::size_t next = 0;                                        // first piece not yet begun
+  std::deque<std::size_t> wanted;  // waited for and not yet begun, first come first
+  bool dropped = false;            // nobody holds the StepData any more
+};
+
+class QueuedStep : public StepData {
+ public:
+  QueuedStep(std::shared_ptr<Shared> shared, std::shared_ptr<StepPieces> step)
+      : shared_(std::move(shared)), step_(std::move(step)) {}
+
+  ~QueuedStep() override {
+    const std::lock_guard lock(shared_->mutex);
+    step_->dropped = true;
+    step_->next = step_->pieces.size();
+    step_->wanted.clear();
+    for (Piece& piece : step_->pieces) {
+      if (piece.status == Status::kReady) {
+        shared_->held_bytes -= piece.bytes;
+      }
+    }
+    shared_->work_changed.notify_all();
+  }
+  QueuedStep(const QueuedStep&) = delete;
+  QueuedStep& operator=(const QueuedStep&) = delete;
+
+  SegmentData segment(int module, int sample, int segment) override {
+    std::unique_lock lock(shared_->mutex);
+    Piece& piece = wait_for(lock, module, sample, segment);
+    piece.status = Status::kTaken;
+    shared_->held_bytes -= piece.bytes;
+    shared_->work_changed.notify_all();
+    return std::exchange(piece.segment, {});
+  }
+
+  const TokenizedSample& text(int sample) override {
+    std::unique_lock lock(shared_->mutex);
+    return wait_for(lock, -1, sample, -1).text.tokens;
+  }
+
+  std::string kind(int sample) override {
+    std::unique_lock lock(shared_->mutex);
+    return wait_for(lock, -1, sample, -1).text.kind;
+  }
+
+ private:
+  // Returns a piece that is ready, or throws its error.
+  Piece& wait_for(std::unique_lock<std::mutex>& lock, int module, int sample, int segment) {
+    const auto found = step_->positions.find({module, sample, segment});
+    const auto name = [&] {
+      return segment < 0 ? concat("text of sample ", sample)
+                         : concat("segment ", segment, " of sample ", sample, ", module ", module);
+    };
+    ENTRAIN_INVARIANT(found != step_->positions.end(),
+                      concat(name(), " is not among the needs of this step"));
+    Piece& piece = step_->pieces[found->second];
+    ENTRAIN_INVARIANT(piece.status != Status::kTaken, concat(name(), " was taken before"));
+    if (piece.status == Status::kWaiting && !piece.wanted) {
+      piece.wanted = true;
+      step_->wanted.push_back(found->second);
+      shared_->work_changed.notify_all();
+    }
+    shared_->piece_changed.wait(lock,
+                                [&] { return piece.status == Status::kReady || shared_->stopped; });
+    if (piece.status != Status::kReady) {
+      throw SystemFailure(concat("reading of data was stopped while ", name(), " was awaited"));
+    }
+    if (piece.error) {
+      std::rethrow_exception(piece.error);
+    }
+    return piece;
+  }
+
+  std::shared_ptr<Shared> shared_;
+  std::shared_ptr<StepPieces> step_;
+};
+
+std::shared_ptr<StepPieces> pieces_of(const StepNeeds& needs,
+                                      const Index& index,
+                                      const ModelSpec& model) {
+  auto step = std::make_shared<StepPieces>();
+  std::map<int, SampleWork> works;  // by index sample
+  const auto add = [&](SegmentNeed need) {
+    ENTRAIN_INVARIANT(
+        need.sample >= 0 && need.sample < std::ssize(needs.batch),
+        concat("a need for sample ", need.sample, " of a global batch of ", needs.batch.size()));
+    Piece& piece = step->pieces.emplace_back();
+    piece.need = need;
+    piece.index_sample = needs.batch[static_cast<std::size_t>(need.sample)];
+    const bool fresh =
+        step->positions
+            .emplace(std::tuple(need.module, need.sample, need.segment), step->pieces.size() - 1)
+            .second;
+    ENTRAIN_INVARIANT(fresh, concat("sample ", need.sample, " is needed twice"));
+    return &piece;
+  };
+  for (const int sample : needs.texts) {
+    add({-1, sample, -1});
+  }
+  for (const SegmentNeed& need : needs.segments) {
+    Piece* piece = add(need);
+    const auto [work, fresh] = works.try_emplace(piece->index_sample);
+    if (fresh) {
+      work->second =
+          sample_work(model, index.samples.at(static_cast<std::size_t>(piece->index_sample)));
+    }
+    const std::int64_t side = model.encoders.at(static_cast<std::size_t>(need.module)).patch_size;
+    const std::int64_t tokens = work->second.segments[static_cast<std::size_t>(need.module)]
+                                    .at(static_cast<std::size_t>(need.segment))
+                                    .tokens;
+    piece->bytes = tokens * 3 * side * side * static_cast<std::int64_t>(sizeof(float));
+  }
+  return step;
+}
+
+}  // namespace
+
+struct ReadAhead::State {
+  State(const Index& given_index, const ModelSpec& given_model, const ReadAheadOptions& given)
+      : index(given_index),
+        model(given_model),
+        options(given),
+        reader(index, model, given.blank_images) {}
+
+  const Index& index;
+  const ModelSpec& model;
+  ReadAheadOptions options;
+  SampleReader reader;  // used by the thread alone
+  std::shared_ptr<Shared> shared = std::make_shared<Shared>();
+  std::deque<std::shared_ptr<StepPieces>> steps;  // with pieces not yet begun; under the mutex
+  std::thread thread;
+
+  // The next piece to decode, nullptr when there is none or no memory for it.
+  Piece* choose(std::shared_ptr<StepPieces>& owner) {
+    for (const auto& step : steps) {
+      while (!step->wanted.empty()) {
+        Piece& piece = step->pieces[step->wanted.front()];
+        step->wanted.pop_front();
+        if (piece.status == Status::kWaiting) {
+          owner = step;
+          return &piece;
+        }
+      }
+    }
+    while (!steps.empty()) {
+      StepPieces& step = *steps.front();
+      while (step.next < step.pieces.size() && step.pieces[step.next].status != Status::kWaiting) {
+        ++step.next;
+      }
+      if (step.next < step.pieces.size()) {
+        Piece& piece = step.pieces[step.next];
+        const bool fits =
+            shared->held_bytes == 0 || shared->held_bytes + piece.bytes <= options.memory_bytes;
+        owner = steps.front();
+        return fits ? &piece : nullptr;
+      }
+      steps.pop_front();
+    }
+    return nullptr;
+  }
+
+  // Decodes without the lock: a piece that is being decoded is touched by this thread alone.
+  void decode(Piece& piece) {
+    try {
+      if (piece.is_text()) {
+        piece.text = reader.text(piece.index_sample);
+      } else {
+        piece.segment = reader.segment(piece.index_sample, piece.need.module, piece.need.segment);
+      }
+    } catch (const c10::Error& error) {
+      piece.error = std::make_exception_ptr(SystemFailure(
+          concat("decoding sample ", piece.index_sample, ": ", error.what_without_backtrace())));
+    } catch (...) {
+      piece.error = std::current_exception();
+    }
+  }
+
+  void run() {
+    // The computing threads need the cores; this one works ahead.
+    at::set_num_threads(1);
+    const at::NoGradGuard no_grad;
+    std::unique_lock lock(shared->mutex);
+    while (true) {
+      std::shared_ptr<StepPieces> owner;
+      Piece* piece = nullptr;
+      shared->work_changed.wait(
+          lock, [&] { return shared->stopped || (piece = choose(owner)) != nullptr; });
+      if (shared->stopped) {
+        return;
+      }
+      piece->status = Status::kDecoding;
+      shared->held_bytes += piece->bytes;
+      lock.unlock();
+      decode(*piece);
+      lock.lock();
+      piece->status = Status::kReady;
+      if (owner->dropped) {
+        shared->held_bytes -= piece->bytes;
+      }
+      shared->piece_changed.notify_all();
+    }
+  }
+};
+
+ReadAhead::ReadAhead(const Index& index, const ModelSpec& model, const ReadAheadOptions& options) {
+  if (options.memory_bytes < 1) {
+    throw InvalidInput(
+        concat("read-ahead memory of ", options.memory_bytes, " bytes; it must be at least 1"));
+  }
+  if (!index.text_digest.empty() && index.text_digest != text_digest()) {
+    throw InvalidInput(concat("index '",
+                              index.path.string(),
+                              "' has lengths by another tokenizer or chat layout (digest ",
+                              index.text_digest,
+                              ", here ",
+                              text_digest(),
+                              "); make it anew"));
+  }
+  state_ = std::make_unique<State>(index, model, options);
+  state_->thread = std::thread([state = state_.get()] { state->run(); });
+}
+
+ReadAhead::~ReadAhead() {
+  {
+    const std::lock_guard lock(state_->shared->mutex);
+    state_->shared->stopped = true;
+  }
+  state_->shared->work_changed.notify_all();
+  state_->shared->piece_changed.notify_all();
+  state_->thread.join();
+}
+
+std::shared_ptr<StepData> ReadAhead::queue(StepNeeds needs) {
+  std::shared_ptr<StepPieces> step = pieces_of(needs, state_->index, state_->model);
+  auto data = std::make_shared<QueuedStep>(state_->shared, step);
+  {
+    const std::lock_guard lock(state_->shared->mutex);
+    state_->steps.push_back(std::move(step));
+  }
+  state_->shared->work_changed.notify_all();
+  return data;
+}
+
+StepNeeds needs_of(const Program& program, int replica, int lane, std::vector<int> batch) {
+  StepNeeds needs;
+  needs.batch = std::move(batch);
+  const ReplicaProgram& part = program.replicas.at(static_cast<std::size_t>(replica));
+  const int llm = program.llm_module();
+  const int last_llm_stage = program.num_stages.at(static_cast<std::size_t>(llm)) - 1;
+  std::set<int> seen;  // samples of texts
+  for (const Operation& operation : part.lanes.at(static_cast<std::size_t>(lane))) {
+    const UnitKey& unit = operation.unit;
+    if (operation.kind != OperationKind::kForward) {
+      continue;
+    }
+    if (unit.module != llm && unit.stage == 0) {
+      for (const WorkItem& item : group_of(part, unit).items) {
+        needs.segments.push_back({unit.module, item.sample, item.segment});
+      }
+    }
+    if (unit.module == llm && (unit.stage == 0 || unit.stage == last_llm_stage)) {
+      for (const WorkItem& item : group_of(part, unit).items) {
+        if (seen.insert(item.sample).second) {
+          needs.texts.push_back(item.sample);
+        }
+      }
+    }
+  }
+  return needs;
+}
+
+}  // namespace entrain::engine

@@ -1,0 +1,50 @@
+// Reads one sample of an index and turns it into what the model takes, checked against the lengths
+// that everything was planned with.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "entrain/core/dataset/index.h"
+#include "entrain/core/dataset/shard.h"
+#include "entrain/core/spec/model.h"
+#include "entrain/core/spec/workload.h"
+
+#include "entrain/engine/data/step_data.h"
+
+namespace entrain::engine {
+
+struct SampleTokens {
+  TokenizedSample tokens;
+  std::string kind;  // see StepData::kind()
+};
+
+// Not for several threads at once.
+class SampleReader {
+ public:
+  // Requires  `index` and `model` outlive the reader.
+  SampleReader(const Index& index, const ModelSpec& model, bool blank_images);
+
+  // Throws  InvalidInput naming sample, shard and offset: whatever cannot be read or decoded, a
+  //         shard that is not the indexed one, a sample with video or audio for an encoder;
+  //         SystemFailure when reading fails; InternalError when the lengths differ from
+  //         sample_work()'s.
+  SegmentData segment(int sample, int module, int segment);
+  SampleTokens text(int sample);
+
+ private:
+  const RawSample& raw(int sample);
+  [[nodiscard]] const SampleSizes& sizes(int sample) const;
+  void refuse_audio_and_video(int sample, const SampleWork& work) const;
+  [[nodiscard]] std::string where(int sample) const;
+
+  const Index& index_;
+  const ModelSpec& model_;
+  bool blank_images_;
+  int held_ = -1;  // sample of raw_
+  RawSample raw_;
+};
+
+}  // namespace entrain::engine
