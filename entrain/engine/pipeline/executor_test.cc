@@ -1,0 +1,545 @@
+#include "entrain/engine/pipeline/executor.h"
+
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <set>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/random.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/cost/analytic.h"
+#include "entrain/core/schedule/schedule.h"
+
+#include "entrain/engine/pipeline/ranks.h"
+
+#include "tests/oracle/expect_error.h"
+#include "tests/oracle/random_cases.h"
+
+namespace entrain::engine {
+namespace {
+
+using oracle::FrozenPattern;
+using std::chrono::seconds;
+
+constexpr int kPatchSize = 4;
+
+ModelSpec tiny_model(FrozenPattern frozen = FrozenPattern::kNone) {
+  ModelSpec model;
+  model.name = "tiny";
+  EncoderSpec vision;
+  vision.name = "vision";
+  vision.num_layers = 2;
+  vision.hidden = 16;
+  vision.num_heads = 2;
+  vision.intermediate = 24;
+  vision.patch_size = kPatchSize;
+  model.encoders = {vision};
+  model.llm.num_layers = 3;
+  model.llm.hidden = 24;
+  model.llm.num_heads = 2;
+  model.llm.num_kv_heads = 1;
+  model.llm.head_dim = 12;
+  model.llm.intermediate = 32;
+  model.llm.vocab_size = 40;
+  oracle::freeze(frozen, model);
+  return model;
+}
+
+// A sample of some images (rows × columns in merge blocks) and text around them.
+SampleWork sample_of(const std::vector<std::pair<int, int>>& images, int text, int targets) {
+  SampleWork work;
+  work.segments.resize(1);
+  work.llm_tokens = text;
+  work.target_tokens = targets;
+  for (const auto& [rows, columns] : images) {
+    SegmentWork segment;
+    segment.rows = 2 * rows;
+    segment.columns = 2 * columns;
+    segment.tokens = segment.rows * segment.columns;
+    segment.attention_pairs = segment.tokens * segment.tokens;
+    segment.llm_tokens = segment.tokens / 4;
+    work.llm_tokens += segment.llm_tokens;
+    work.segments[0].push_back(segment);
+  }
+  work.llm_attention_pairs = work.llm_tokens * work.llm_tokens / 2;
+  return work;
+}
+
+std::vector<SampleWork> tiny_batch() {
+  return {sample_of({{1, 2}}, 9, 4),
+          sample_of({}, 12, 5),
+          sample_of({{2, 2}, {1, 1}, {1, 3}}, 8, 3),
+          sample_of({{1, 1}}, 7, 2),
+          sample_of({{2, 1}, {1, 2}}, 10, 6),
+          sample_of({}, 6, 1),
+          sample_of({{3, 1}}, 8, 4)};
+}
+
+// Content drawn from the sample's index alone; images stand at the front of the text, one token
+// apart.
+class SyntheticData : public StepData {
+ public:
+  explicit SyntheticData(const std::vector<SampleWork>& work) : work_(work) {
+    for (std::size_t s = 0; s < work.size(); ++s) {
+      Rng rng(99, s);
+      TokenizedSample text;
+      for (std::int64_t i = 0; i < work[s].llm_tokens; ++i) {
+        text.ids.push_back(static_cast<std::int64_t>(rng.below(40)));
+      }
+      std::int64_t position = 1;
+      for (const SegmentWork& segment : work[s].segments[0]) {
+        text.feature_begin.push_back(position);
+        position += segment.llm_tokens + 1;
+      }
+      text.target_begin = work[s].llm_tokens - work[s].target_tokens;
+      texts_.push_back(std::move(text));
+    }
+  }
+
+  SegmentData segment(int module, int sample, int segment) override {
+    const SegmentWork& work = work_.at(static_cast<std::size_t>(sample))
+                                  .segments.at(static_cast<std::size_t>(module))
+                                  .at(static_cast<std::size_t>(segment));
+    Rng rng(7, static_cast<std::uint64_t>(100 * sample + segment));
+    at::Tensor patches = at::empty({work.tokens, 3 * kPatchSize * kPatchSize});
+    for (std::int64_t i = 0; i < patches.numel(); ++i) {
+      patches.data_ptr<float>()[i] = static_cast<float>(rng.normal());
+    }
+    return {patches, work.rows, work.columns};
+  }
+  const TokenizedSample& text(int sample) override {
+    return texts_.at(static_cast<std::size_t>(sample));
+  }
+
+ protected:
+  std::vector<SampleWork> work_;
+  std::vector<TokenizedSample> texts_;
+};
+
+struct Step {
+  ModelSpec model;
+  Plan plan;
+  StepCosts costs;
+  Program program;
+  std::vector<std::string> ids;
+  std::int64_t target_tokens = 0;
+};
+
+struct Layout {
+  std::vector<int> stages = {1, 1};  // of vision and LLM
+  int replicas = 1;
+  bool single_lane = false;
+  std::string schedule = "gpipe";
+  FrozenPattern frozen = FrozenPattern::kNone;
+};
+
+Step make_step(const Layout& layout, std::uint64_t seed = 1) {
+  Step step;
+  step.model = tiny_model(layout.frozen);
+  step.plan = even_plan(step.model, layout.stages, layout.replicas, 3);
+  if (layout.single_lane) {
+    std::vector<StageRef> all;
+    for (const auto& lane : step.plan.lanes) {
+      all.insert(all.end(), lane.begin(), lane.end());
+    }
+    step.plan.lanes = {all};
+  }
+  const std::vector<SampleWork> work = tiny_batch();
+  step.costs = step_costs(
+      step.model, step.plan, analytic_profile(step.model, device_model("cpu-2core")), work);
+  Rng rng(seed);
+  step.program = build_program(step.plan,
+                               oracle::random_assignment(rng, step.costs, step.plan, 1, 5),
+                               step.costs,
+                               layout.schedule);
+  for (std::size_t s = 0; s < work.size(); ++s) {
+    step.ids.push_back(concat("sample-", s));
+    step.target_tokens += work[s].target_tokens;
+  }
+  return step;
+}
+
+StepInputs inputs_of(const Step& step, StepData* data) {
+  StepInputs inputs;
+  inputs.program = &step.program;
+  inputs.costs = &step.costs;
+  inputs.sample_ids = &step.ids;
+  inputs.step = 5;
+  inputs.target_tokens = step.target_tokens;
+  inputs.data = data;
+  inputs.start = std::chrono::steady_clock::now();
+  return inputs;
+}
+
+struct Result {
+  double loss_sum = 0;
+  double gradient_norm = 0;
+  std::vector<std::map<std::string, at::Tensor>> gradients;  // [replica], by name
+  std::vector<StepOutcome> outcomes;                         // [rank]
+  int optimizer_steps = 0;
+};
+
+ExecutorOptions seeded_options() {
+  ExecutorOptions options;
+  options.stage.seed = 3;
+  return options;
+}
+
+using MakeData = std::function<std::unique_ptr<StepData>(int rank)>;
+
+Result run_step(const Step& step,
+                const ExecutorOptions& options = seeded_options(),
+                const MakeData& make_data = {},
+                seconds deadline = seconds(20)) {
+  ThreadCommGroup group(step.plan.replicas * step.plan.num_lanes(), deadline);
+  Result result;
+  result.gradients.resize(static_cast<std::size_t>(step.plan.replicas));
+  result.outcomes.resize(static_cast<std::size_t>(group.size()));
+  std::mutex mutex;
+  run_ranks(group, [&](int rank) {
+    const int replica = rank / step.plan.num_lanes();
+    Executor executor(
+        step.model, step.plan, replica, rank % step.plan.num_lanes(), group.comm(rank), options);
+    const std::unique_ptr<StepData> data =
+        make_data ? make_data(rank) : std::make_unique<SyntheticData>(step.costs.work);
+    const StepOutcome outcome = executor.run(inputs_of(step, data.get()), [&] {
+      const std::lock_guard lock(mutex);
+      ++result.optimizer_steps;
+    });
+    const std::lock_guard lock(mutex);
+    result.loss_sum += outcome.loss_sum;
+    result.gradient_norm = outcome.gradient_norm;
+    for (const NamedParameter& parameter : executor.parameters()) {
+      if (parameter.tensor.requires_grad()) {
+        ASSERT_TRUE(parameter.tensor.grad().defined()) << parameter.name;
+        result.gradients[static_cast<std::size_t>(replica)][parameter.name] =
+            parameter.tensor.grad();
+      }
+    }
+    result.outcomes[static_cast<std::size_t>(rank)] = outcome;
+  });
+  return result;
+}
+
+// The same stages in one piece, sample by sample, one backward.
+Result reference(const Step& step) {
+  const ModelSpec& model = step.model;
+  const StageOptions options = seeded_options().stage;
+  const EncoderStage encoder(
+      model.encoders[0], model.llm.hidden, {0, num_layers(model, 0)}, options);
+  const LlmStage llm(model.llm, {0, num_layers(model, 1)}, options);
+  SyntheticData data(step.costs.work);
+  at::Tensor loss = at::zeros({});
+  for (int s = 0; s < step.costs.num_samples; ++s) {
+    const SampleWork& work = step.costs.work[static_cast<std::size_t>(s)];
+    const TokenizedSample& text = data.text(s);
+    std::vector<at::Tensor> features;
+    std::vector<std::int64_t> positions;
+    for (std::size_t k = 0; k < work.segments[0].size(); ++k) {
+      const SegmentData segment = data.segment(0, s, static_cast<int>(k));
+      const SegmentGrid grid{segment.rows, segment.columns};
+      features.push_back(encoder.forward(segment.patches, std::span(&grid, 1)));
+      for (std::int64_t row = 0; row < features.back().size(0); ++row) {
+        positions.push_back(text.feature_begin[k] + row);
+      }
+    }
+    const std::int64_t length = work.llm_tokens;
+    const at::Tensor hidden =
+        llm.decode(llm.embed(at::tensor(text.ids, at::kLong),
+                             features.empty() ? at::Tensor() : at::cat(features),
+                             at::tensor(positions, at::kLong)),
+                   std::span(&length, 1));
+    const at::Tensor ids = at::tensor(text.ids, at::kLong);
+    loss = loss + llm.loss_sum(hidden,
+                               at::arange(text.target_begin - 1, length - 1, at::kLong),
+                               ids.narrow(0, text.target_begin, length - text.target_begin));
+  }
+  (loss / static_cast<double>(step.target_tokens)).backward();
+  Result result;
+  result.loss_sum = loss.item<double>();
+  result.gradients.resize(1);
+  double squares = 0;
+  for (const auto* parameters : {&encoder.parameters(), &llm.parameters()}) {
+    for (const NamedParameter& parameter : *parameters) {
+      if (parameter.tensor.requires_grad()) {
+        result.gradients[0][parameter.name] = parameter.tensor.grad();
+        squares += std::pow(parameter.tensor.grad().norm().item<double>(), 2);
+      }
+    }
+  }
+  result.gradient_norm = std::sqrt(squares);
+  return result;
+}
+
+void expect_close(const Result& result, const Result& expected, int replicas) {
+  EXPECT_NEAR(result.loss_sum, expected.loss_sum, 1e-5 * expected.loss_sum);
+  EXPECT_NEAR(result.gradient_norm, expected.gradient_norm, 1e-5 * expected.gradient_norm);
+  for (int replica = 0; replica < replicas; ++replica) {
+    const auto& gradients = result.gradients[static_cast<std::size_t>(replica)];
+    EXPECT_EQ(gradients.size(), expected.gradients[0].size());
+    for (const auto& [name, gradient] : expected.gradients[0]) {
+      ASSERT_EQ(gradients.count(name), 1U) << name;
+      const double error = (gradients.at(name) - gradient).norm().item<double>();
+      EXPECT_LE(error,
+                1e-5 * std::max(gradient.norm().item<double>(), 1e-3 * expected.gradient_norm))
+          << name;
+    }
+  }
+}
+
+TEST(Executor, TwoLanesUnderGpipeGiveTheGradientsOfOneProcess) {
+  const Step step = make_step({});
+  const Result result = run_step(step);
+  expect_close(result, reference(step), 1);
+  EXPECT_EQ(result.optimizer_steps, 2);
+}
+
+TEST(Executor, EveryLayoutGivesTheGradientsOfOneProcess) {
+  std::uint64_t seed = 10;
+  for (const char* schedule : {"gpipe", "1f1b"}) {
+    for (const auto& stages : std::vector<std::vector<int>>{{1, 1}, {2, 3}, {1, 2}}) {
+      for (const int replicas : {1, 2}) {
+        for (const bool single_lane : {false, true}) {
+          const Layout layout{stages, replicas, single_lane, schedule, FrozenPattern::kNone};
+          SCOPED_TRACE(concat(schedule,
+                              " stages ",
+                              stages[0],
+                              "+",
+                              stages[1],
+                              " replicas ",
+                              replicas,
+                              " single lane ",
+                              single_lane,
+                              " seed ",
+                              seed));
+          const Step step = make_step(layout, ++seed);
+          expect_close(run_step(step), reference(step), replicas);
+        }
+      }
+    }
+  }
+}
+
+TEST(Executor, HonoursFrozenParts) {
+  std::uint64_t seed = 50;
+  for (const FrozenPattern frozen : {FrozenPattern::kEncoders,
+                                     FrozenPattern::kLlm,
+                                     FrozenPattern::kOnlyProjector,
+                                     FrozenPattern::kEncoderBodies}) {
+    for (const char* schedule : {"gpipe", "1f1b"}) {
+      SCOPED_TRACE(concat("pattern ", static_cast<int>(frozen), " ", schedule, " seed ", seed));
+      const Step step = make_step({{2, 2}, 2, false, schedule, frozen}, ++seed);
+      expect_close(run_step(step), reference(step), 2);
+    }
+  }
+}
+
+TEST(Executor, RepeatsItselfBitwise) {
+  const Step step = make_step({{2, 2}, 2, false, "1f1b", FrozenPattern::kNone});
+  const Result first = run_step(step);
+  const Result second = run_step(step);
+  EXPECT_EQ(first.loss_sum, second.loss_sum);
+  EXPECT_EQ(first.gradient_norm, second.gradient_norm);
+  for (const auto& [name, gradient] : first.gradients[0]) {
+    EXPECT_TRUE(at::equal(gradient, second.gradients[0].at(name))) << name;
+    EXPECT_TRUE(at::equal(gradient, first.gradients[1].at(name))) << "replicas differ in " << name;
+  }
+}
+
+TEST(Executor, ClipsToTheGlobalNorm) {
+  const Step step = make_step({{1, 2}, 2, false, "1f1b", FrozenPattern::kNone});
+  const Result free = run_step(step);
+  ExecutorOptions options = seeded_options();
+  options.clip_norm = 0.5 * free.gradient_norm;
+  const Result clipped = run_step(step, options);
+  EXPECT_EQ(clipped.gradient_norm, free.gradient_norm);
+  double squares = 0;
+  for (const auto& [name, gradient] : clipped.gradients[1]) {
+    squares += std::pow(gradient.norm().item<double>(), 2);
+  }
+  EXPECT_NEAR(std::sqrt(squares), options.clip_norm, 1e-5 * options.clip_norm);
+  options.clip_norm = 2 * free.gradient_norm;
+  EXPECT_TRUE(at::equal(run_step(step, options).gradients[0].begin()->second,
+                        free.gradients[0].begin()->second));
+}
+
+TEST(Executor, EvaluatesTheSameLossWithoutGradients) {
+  const Step step = make_step({{1, 2}, 1, false, "1f1b", FrozenPattern::kNone});
+  ThreadCommGroup group(step.plan.num_lanes(), seconds(20));
+  double loss_sum = 0;
+  std::mutex mutex;
+  run_ranks(group, [&](int rank) {
+    Executor executor(step.model, step.plan, 0, rank, group.comm(rank), seeded_options());
+    SyntheticData data(step.costs.work);
+    const double first = executor.evaluate(inputs_of(step, &data));
+    const StepOutcome outcome = executor.run(inputs_of(step, &data), {});
+    const double again = executor.evaluate(inputs_of(step, &data));
+    EXPECT_EQ(first, outcome.loss_sum);
+    EXPECT_EQ(first, again);
+    const std::lock_guard lock(mutex);
+    loss_sum += first;
+  });
+  EXPECT_NEAR(loss_sum, reference(step).loss_sum, 1e-4);
+}
+
+TEST(Executor, StartsEveryStepWithoutGradients) {
+  const Step step = make_step({});
+  ThreadCommGroup group(2, seconds(20));
+  run_ranks(group, [&](int rank) {
+    Executor executor(step.model, step.plan, 0, rank, group.comm(rank), seeded_options());
+    SyntheticData data(step.costs.work);
+    const double norm = executor.run(inputs_of(step, &data), {}).gradient_norm;
+    EXPECT_EQ(executor.run(inputs_of(step, &data), {}).gradient_norm, norm);
+  });
+}
+
+TEST(Executor, RecordsWhatTheLaneDid) {
+  const Step step = make_step({{1, 2}, 1, false, "1f1b", FrozenPattern::kNone});
+  ExecutorOptions options = seeded_options();
+  options.record_events = true;
+  const Result result = run_step(step, options);
+  for (int lane = 0; lane < step.plan.num_lanes(); ++lane) {
+    const auto& operations = step.program.replicas[0].lanes[static_cast<std::size_t>(lane)];
+    const StepOutcome& outcome = result.outcomes[static_cast<std::size_t>(lane)];
+    std::multiset<int> computed;
+    std::multiset<int> moved;
+    std::chrono::nanoseconds busy{0};
+    for (const TimelineEvent& event : outcome.events) {
+      EXPECT_EQ(event.lane, lane);
+      EXPECT_LE(event.start, event.finish);
+      if (event.category == EventCategory::kCompute) {
+        computed.insert(event.operation);
+        busy += event.finish - event.start;
+      } else if (event.category != EventCategory::kWait) {
+        moved.insert(event.operation);
+      }
+    }
+    for (int i = 0; i < static_cast<int>(operations.size()); ++i) {
+      const OperationKind kind = operations[static_cast<std::size_t>(i)].kind;
+      const bool message = kind == OperationKind::kSend || kind == OperationKind::kReceive;
+      EXPECT_EQ(moved.count(i), message ? 1U : 0U);
+      EXPECT_EQ(computed.count(i), message || kind == OperationKind::kClipNorm ? 0U : 1U);
+    }
+    EXPECT_GT(outcome.usage.busy.count(), 0);
+    EXPECT_GE(busy, outcome.usage.busy);
+    EXPECT_GE(outcome.usage.finish, outcome.usage.busy);
+  }
+}
+
+// Throws when the LLM side asks for sample 4, or the encoder side for its second image.
+template <class Error>
+class FailingData : public SyntheticData {
+ public:
+  FailingData(const std::vector<SampleWork>& work, bool texts)
+      : SyntheticData(work), texts_fail_(texts) {}
+  SegmentData segment(int module, int sample, int segment) override {
+    if (!texts_fail_ && sample == 4 && segment == 1) {
+      throw Error("image 1 of sample-4 is damaged");
+    }
+    return SyntheticData::segment(module, sample, segment);
+  }
+  const TokenizedSample& text(int sample) override {
+    if (texts_fail_ && sample == 4) {
+      throw Error("text of sample-4 is damaged");
+    }
+    return SyntheticData::text(sample);
+  }
+
+ private:
+  bool texts_fail_;
+};
+
+// Message of the failure, which must come within seconds and not at the deadline of a minute.
+template <class Thrown, class Expected>
+std::string failure_of(bool texts) {
+  const Step step = make_step({{2, 2}, 2, false, "1f1b", FrozenPattern::kNone});
+  const auto start = std::chrono::steady_clock::now();
+  const std::string message = oracle::error_of<Expected>([&] {
+    run_step(
+        step,
+        seeded_options(),
+        [&](int) { return std::make_unique<FailingData<Thrown>>(step.costs.work, texts); },
+        seconds(60));
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(10));
+  return message;
+}
+
+TEST(Executor, FailingRankStopsAllAndSaysWhatItWasDoing) {
+  const std::string encoder = failure_of<InvalidInput, InvalidInput>(false);
+  EXPECT_NE(encoder.find("rank "), std::string::npos) << encoder;
+  EXPECT_NE(encoder.find("step 5, forward vision 0 slot"), std::string::npos) << encoder;
+  EXPECT_NE(encoder.find("sample-4"), std::string::npos) << encoder;
+  EXPECT_NE(encoder.find("image 1 of sample-4 is damaged"), std::string::npos) << encoder;
+  EXPECT_EQ(encoder.find("another rank"), std::string::npos) << encoder;
+
+  const std::string llm = failure_of<SystemFailure, SystemFailure>(true);
+  EXPECT_NE(llm.find("forward llm 0 slot"), std::string::npos) << llm;
+  EXPECT_NE(llm.find("last operations: receive vision 1"), std::string::npos) << llm;
+
+  failure_of<InternalError, InternalError>(true);
+  failure_of<std::runtime_error, InternalError>(false);
+}
+
+TEST(Executor, NamesTheSampleWhoseLengthIsNotAsPlanned) {
+  const Step step = make_step({});
+  std::vector<SampleWork> other = step.costs.work;
+  ++other[1].llm_tokens;
+  const std::string message = oracle::error_of<InternalError>([&] {
+    run_step(step, seeded_options(), [&](int) { return std::make_unique<SyntheticData>(other); });
+  });
+  EXPECT_NE(message.find("sample 'sample-1': 13 tokens, planned with 12"), std::string::npos)
+      << message;
+}
+
+TEST(Executor, RefusesOperationsItCannotRun) {
+  for (const OperationKind kind : {OperationKind::kBackwardInput,
+                                   OperationKind::kBackwardWeight,
+                                   OperationKind::kGatherParameters,
+                                   OperationKind::kSyncTied}) {
+    Step step = make_step({});
+    step.program.schedule = "zb-h1";
+    step.program.replicas[0].lanes[1].back().kind = kind;
+    const std::string message = oracle::error_of<InvalidInput>([&] { run_step(step); });
+    EXPECT_NE(message.find(concat("schedule 'zb-h1' needs ", name_of(kind))), std::string::npos)
+        << message;
+    EXPECT_NE(message.find("gpipe and 1f1b"), std::string::npos) << message;
+  }
+}
+
+TEST(Executor, RefusesParallelismInsideALane) {
+  Step step = make_step({});
+  step.plan.modules[1].tensor_parallel = 2;
+  EXPECT_THROW(run_step(step), InvalidInput);
+}
+
+TEST(Executor, PacedRunNeedsNoDataAndNoParameters) {
+  const Step step = make_step({{2, 2}, 2, false, "1f1b", FrozenPattern::kNone});
+  ExecutorOptions options = seeded_options();
+  options.paced = true;
+  const Result result = run_step(step, options, [](int) { return nullptr; });
+  EXPECT_EQ(result.loss_sum, 0);
+  EXPECT_EQ(result.optimizer_steps, 8);
+  EXPECT_TRUE(result.gradients[0].empty());
+  for (int lane = 0; lane < step.plan.num_lanes(); ++lane) {
+    std::chrono::nanoseconds predicted{0};
+    for (const Operation& operation :
+         step.program.replicas[0].lanes[static_cast<std::size_t>(lane)]) {
+      if (operation.kind == OperationKind::kForward || operation.kind == OperationKind::kBackward) {
+        predicted += operation_time(step.costs,
+                                    operation.kind,
+                                    operation.unit,
+                                    group_of(step.program.replicas[0], operation.unit));
+      }
+    }
+    EXPECT_GE(result.outcomes[static_cast<std::size_t>(lane)].usage.busy, predicted);
+  }
+}
+
+}  // namespace
+}  // namespace entrain::engine
