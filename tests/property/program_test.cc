@@ -2,6 +2,7 @@
 // is then broken at random is refused.
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <string>
 
 #include <gtest/gtest.h>

@@ -34,16 +34,20 @@ Program build_program(const Plan& plan,
 
 // Proves a program against its plan and assignment, whatever made it:
 // - every item of the assignment lies in exactly one group of its slot, grouped by LLM slot in
-// rising
-//   order; every group runs forward once per stage on the stage's lane; backward (or both halves,
-//   input before weight) exactly once where and only where autograd would run one;
+//   rising order; every group runs forward once per stage on the stage's lane; backward (or both
+//   halves, input before weight) exactly once where and only where autograd would run one;
 // - every input crosses lanes by exactly one send and one receive on the right channel, receives
-// stand
-//   in the sender's order, a receive precedes its consumer;
+//   stand in the sender's order, a send stands behind its producers, a receive before its
+//   consumers;
 // - no cycle, even if every send waits for its receive to be posted;
 // - each lane's activation bytes stay within limits.bytes_per_lane at every point;
-// - reduce_gradients (more than one replica), clip_norm and optimizer_step stand once at every
-// lane's end. Throws  InvalidInput that names replica, lane and operation of the first violation.
+// - reduce_gradients (more than one replica, on lanes with something trainable), clip_norm and
+//   optimizer_step stand once, in this order, at every lane's end, and no step-wide operation
+//   elsewhere.
+//
+// Requires  an assignment that is valid for the plan (validate_assignment).
+// Throws    InvalidInput that names replica, lane and operation of the first violation.
+// Cost      O(operations × log(operations) + parts).
 void validate_program(const Program& program,
                       const Plan& plan,
                       const StepAssignment& assignment,
