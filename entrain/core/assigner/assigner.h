@@ -29,7 +29,7 @@ struct AssignRequest {
   const StepCosts* costs = nullptr;  // of this step's global batch
   std::int64_t step = 0;
   std::uint64_t seed = 0;
-  EntrainOptions options;
+  EntrainOptions options{};
 };
 
 // "sequential", "random", "lpt-2d", "entrain".

@@ -177,7 +177,8 @@ class Validator {
   }
 
   [[nodiscard]] int num_segments(int module, int sample) const {
-    return static_cast<int>(costs_.work[at(sample)].segments[at(module)].size());
+    const std::vector<int>& first = costs_.modules[at(module)].first_unit;
+    return first[at(sample + 1)] - first[at(sample)];
   }
 
   // Features of earlier segments, those of earlier encoders first: no segment's features can stand

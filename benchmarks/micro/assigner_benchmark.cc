@@ -1,0 +1,107 @@
+// Time of the assigner: 512 samples, 4 replicas, 8 lanes, as the evaluation protocol has it.
+//
+// Every benchmark checks its own answer with validate_assignment(); `ratio` is the simulated step
+// time over the lower bound.
+#include "entrain/core/assigner/assigner.h"
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include "entrain/core/assigner/lower_bound.h"
+#include "entrain/core/base/random.h"
+
+namespace entrain {
+namespace {
+
+using std::chrono::nanoseconds;
+
+struct Instance {
+  Plan plan;
+  StepCosts costs;
+};
+
+// Heavy-tailed sizes: most samples small, one in a hundred or so fifty times as large; a fifth has
+// no image, a tenth has several. Five encoder and three LLM lanes of equal work.
+Instance heavy_tailed(int num_samples, int replicas) {
+  constexpr int kStages[] = {5, 3};
+  Rng rng(17);
+  Instance result;
+  result.plan.replicas = replicas;
+  result.plan.num_slots = 32;
+  result.costs.num_samples = num_samples;
+  result.costs.modules.resize(2);
+  std::vector<std::vector<std::int64_t>> sizes(2);
+  const auto draw = [&rng] {
+    const double uniform = 1 - rng.uniform();
+    return static_cast<std::int64_t>(100'000 / (0.02 + uniform));
+  };
+  for (ModuleCosts& module : result.costs.modules) {
+    module.first_unit.push_back(0);
+  }
+  for (int sample = 0; sample < num_samples; ++sample) {
+    const std::uint64_t kind = rng.below(10);
+    const std::uint64_t images = kind < 2 ? 0 : kind == 2 ? 2 + rng.below(8) : 1;
+    for (std::uint64_t i = 0; i < images; ++i) {
+      sizes[0].push_back(draw());
+    }
+    sizes[1].push_back(draw());
+    for (std::size_t m = 0; m < 2; ++m) {
+      result.costs.modules[m].first_unit.push_back(static_cast<int>(sizes[m].size()));
+    }
+  }
+  for (std::size_t m = 0; m < 2; ++m) {
+    ModulePlan& part = result.plan.modules.emplace_back();
+    part.name = m == 0 ? "vision" : "llm";
+    for (int s = 0; s < kStages[m]; ++s) {
+      part.stages.push_back({s, s + 1});
+      StageCosts& stage = result.costs.modules[m].stages.emplace_back();
+      stage.trainable = true;
+      stage.launch = {nanoseconds{20'000}, nanoseconds{20'000}, nanoseconds{20'000}};
+      for (const std::int64_t size : sizes[m]) {
+        stage.units.push_back({{nanoseconds{size}, nanoseconds{size}, nanoseconds{size}}, size, 1});
+      }
+    }
+  }
+  result.plan.lanes = default_lanes(result.plan.modules);
+  return result;
+}
+
+void run_policy(benchmark::State& state, const char* policy, int evaluations) {
+  Instance instance = heavy_tailed(512, 4);
+  instance.plan.limits.evaluations = evaluations;
+  AssignRequest request;
+  request.plan = &instance.plan;
+  request.costs = &instance.costs;
+  StepAssignment result;
+  for (auto _ : state) {
+    result = assign(policy, request);
+    benchmark::DoNotOptimize(result);
+  }
+  validate_assignment(result, instance.plan, instance.costs);
+  state.counters["ratio"] = result.stats.makespan_s / result.stats.lower_bound_s;
+}
+
+BENCHMARK_CAPTURE(run_policy, sequential, "sequential", 0)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(run_policy, lpt_2d, "lpt-2d", 0)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(run_policy, entrain_first, "entrain", 0)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(run_policy, entrain, "entrain", 400)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(run_policy, entrain_4000, "entrain", 4000)->Unit(benchmark::kMillisecond);
+
+void bound(benchmark::State& state) {
+  const Instance instance = heavy_tailed(512, 4);
+  nanoseconds result{0};
+  for (auto _ : state) {
+    result = step_lower_bound(instance.plan, instance.costs, "1f1b");
+    benchmark::DoNotOptimize(result);
+  }
+  if (result <= nanoseconds{0}) {
+    state.SkipWithError("the bound is not positive");
+  }
+}
+BENCHMARK(bound)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace entrain

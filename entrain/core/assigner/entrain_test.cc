@@ -1,0 +1,120 @@
+// tests/property/assignment_test.cc compares with other policies and with exhaustion.
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/assigner/assigner.h"
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/random.h"
+
+#include "tests/oracle/hand_cases.h"
+
+namespace entrain {
+namespace {
+
+using std::chrono::nanoseconds;
+
+// 48 samples of uneven size, every fourth text-only, every fifth with four images.
+oracle::HandCase uneven_case(int replicas) {
+  std::vector<oracle::HandSample> samples;
+  for (int i = 0; i < 48; ++i) {
+    const std::size_t images = i % 4 == 0 ? 0 : i % 5 == 0 ? 4 : 1;
+    samples.push_back({0, {std::vector<int>(images, 0)}});
+  }
+  oracle::HandCase hand = oracle::make_hand_case({2, 2}, 1, samples);
+  hand.plan.replicas = replicas;
+  hand.plan.num_slots = 6;
+  Rng rng(5);
+  for (ModuleCosts& module : hand.costs.modules) {
+    for (std::size_t unit = 0; unit < module.stages[0].units.size(); ++unit) {
+      const auto size = static_cast<std::int64_t>(100 + rng.below(900) * rng.below(4));
+      for (StageCosts& stage : module.stages) {
+        stage.units[unit].time = {nanoseconds{size}, nanoseconds{size}, nanoseconds{size}};
+      }
+    }
+  }
+  return hand;
+}
+
+double step_time(const oracle::HandCase& hand, const EntrainOptions& options) {
+  AssignRequest request{.plan = &hand.plan, .costs = &hand.costs, .options = options};
+  const StepAssignment result = assign("entrain", request);
+  validate_assignment(result, hand.plan, hand.costs);
+  return result.stats.makespan_s;
+}
+
+TEST(EntrainPolicy, ComesNearTheBoundOnAnUnevenBatch) {
+  const oracle::HandCase hand = uneven_case(2);
+  AssignRequest request{.plan = &hand.plan, .costs = &hand.costs};
+  const double ours = assign("entrain", request).stats.makespan_s;
+  const StepAssignment lpt = assign("lpt-2d", request);
+  EXPECT_LT(ours, 0.95 * lpt.stats.makespan_s);
+  EXPECT_LT(ours, 1.2 * lpt.stats.lower_bound_s);
+}
+
+TEST(EntrainPolicy, GainsFromEveryPartOnAnUnevenBatch) {
+  oracle::HandCase hand = uneven_case(2);
+  hand.plan.limits.evaluations = 1000;
+  const double full = step_time(hand, {});
+  EXPECT_LT(full, step_time(hand, {.shape = false, .choose_slots = false, .defer = false}));
+  EXPECT_LT(full, step_time(hand, {.choose_slots = false}));
+}
+
+TEST(EntrainPolicy, KeepsThePlansSlotsWhereItMayNotChooseThem) {
+  const oracle::HandCase hand = uneven_case(2);
+  AssignRequest request{.plan = &hand.plan, .costs = &hand.costs};
+  request.options.choose_slots = false;
+  for (const ReplicaAssignment& replica : assign("entrain", request).replicas) {
+    EXPECT_EQ(replica.num_slots, 6);
+  }
+}
+
+TEST(EntrainPolicy, DefersNothingWhereItMayNot) {
+  const oracle::HandCase hand = uneven_case(2);
+  AssignRequest request{.plan = &hand.plan, .costs = &hand.costs};
+  request.options.defer = false;
+  for (const ReplicaAssignment& replica : assign("entrain", request).replicas) {
+    EXPECT_TRUE(deferrals(replica).empty());
+  }
+}
+
+TEST(EntrainPolicy, RefusesWhatFitsNoLane) {
+  oracle::HandCase hand = uneven_case(1);
+  hand.plan.limits.bytes_per_lane = 1;
+  AssignRequest request{.plan = &hand.plan, .costs = &hand.costs};
+  try {
+    assign("entrain", request);
+    FAIL();
+  } catch (const InvalidInput& error) {
+    EXPECT_NE(std::string(error.what()).find("limits.bytes_per_lane = 1"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(EntrainPolicy, IsValidWithoutAnyBudget) {
+  oracle::HandCase hand = uneven_case(4);
+  hand.plan.limits.evaluations = 0;
+  EXPECT_GT(step_time(hand, {}), 0.0);
+}
+
+TEST(EntrainPolicy, HandlesAGiant) {
+  oracle::HandCase hand = uneven_case(2);
+  for (StageCosts& stage : hand.costs.modules[1].stages) {
+    stage.units[7].time = {nanoseconds{100'000}, nanoseconds{100'000}, nanoseconds{100'000}};
+  }
+  AssignRequest request{.plan = &hand.plan, .costs = &hand.costs};
+  EXPECT_LT(assign("entrain", request).stats.gap, 0.05);
+}
+
+TEST(EntrainPolicy, HandlesATextOnlyModelOnOneLane) {
+  oracle::HandCase hand = oracle::make_plain_case({2}, 9);
+  hand.plan.lanes = {{{0, 0}, {0, 1}}};
+  hand.plan.replicas = 2;
+  AssignRequest request{.plan = &hand.plan, .costs = &hand.costs};
+  const StepAssignment result = assign("entrain", request);
+  EXPECT_NO_THROW(validate_assignment(result, hand.plan, hand.costs));
+  EXPECT_DOUBLE_EQ(result.stats.gap, 0.0);
+}
+
+}  // namespace
+}  // namespace entrain

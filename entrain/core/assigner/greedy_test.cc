@@ -1,0 +1,101 @@
+#include "entrain/core/assigner/greedy.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "tests/oracle/hand_cases.h"
+
+namespace entrain {
+namespace {
+
+using std::chrono::nanoseconds;
+
+Placement placed(const oracle::HandCase& hand, const SlotRule& rule, int max_deferral = -1) {
+  const BatchLoads loads = batch_loads(hand.plan, hand.costs);
+  Placement placement = empty_placement(hand.costs, 1, 1);
+  placement.samples = deal_to_replicas(loads, 1);
+  place_in_slots(loads, hand.costs, 0, rule, max_deferral, placement);
+  return placement;
+}
+
+TEST(DealToReplicas, BalancesBothModules) {
+  oracle::HandCase hand = oracle::make_plain_case({1, 1}, 40);
+  for (std::size_t i = 0; i < 40; ++i) {
+    hand.costs.modules[0].stages[0].units[i].time.forward = nanoseconds{(i * 37) % 41 * 100};
+    hand.costs.modules[1].stages[0].units[i].time.forward = nanoseconds{(i * 23) % 37 * 100};
+  }
+  const BatchLoads loads = batch_loads(hand.plan, hand.costs);
+  const auto replicas = deal_to_replicas(loads, 4);
+  for (const std::vector<int>& samples : replicas) {
+    Load sum{};
+    for (const int sample : samples) {
+      for (std::size_t d = 0; d < sum.size(); ++d) {
+        sum[d] += loads.sample[static_cast<std::size_t>(sample)][d];
+      }
+    }
+    EXPECT_NEAR(sum[0], loads.total[0] / 4, loads.total[0] / 40);
+    EXPECT_NEAR(sum[1], loads.total[1] / 4, loads.total[1] / 40);
+  }
+}
+
+TEST(DealToReplicas, LeavesNoReplicaEmpty) {
+  oracle::HandCase hand = oracle::make_plain_case({1}, 4);
+  for (UnitCost& unit : hand.costs.modules[0].stages[0].units) {
+    unit.time = {};
+  }
+  for (const std::vector<int>& samples : deal_to_replicas(batch_loads(hand.plan, hand.costs), 4)) {
+    EXPECT_EQ(samples.size(), 1U);
+  }
+}
+
+TEST(PlaceInSlots, FillsInProportionToTheTargets) {
+  const oracle::HandCase hand = oracle::make_plain_case({1, 1}, 60);
+  const Placement placement = placed(hand, {.num_slots = 7, .shape = SlotShape::kTriangle});
+  std::vector<int> counts(7, 0);
+  for (const int slot : placement.llm_slot) {
+    ++counts[static_cast<std::size_t>(slot)];
+  }
+  EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), 0), 60);
+  EXPECT_TRUE(std::is_sorted(counts.begin(), counts.begin() + 4));
+  EXPECT_TRUE(std::is_sorted(counts.rbegin(), counts.rbegin() + 4));
+  EXPECT_GE(counts[3], 3 * counts[0]);
+}
+
+TEST(PlaceInSlots, PutsAGiantInTheMiddle) {
+  oracle::HandCase hand = oracle::make_plain_case({1, 1}, 20);
+  hand.costs.modules[0].stages[0].units[5].time.forward = nanoseconds{10'000};
+  const Placement placement = placed(hand, {.num_slots = 5, .shape = SlotShape::kTriangle});
+  EXPECT_EQ(placement.llm_slot[5], 2);
+}
+
+TEST(PlaceInSlots, KeepsSlotsForTextOnlySamples) {
+  std::vector<oracle::HandSample> samples(12, {0, {{0}}});
+  samples.resize(24, {0, {{}}});
+  const oracle::HandCase hand = oracle::make_hand_case({1, 1}, 1, samples);
+  const Placement placement = placed(
+      hand, {.num_slots = 6, .shape = SlotShape::kTriangle, .text_front = 2, .text_back = 1});
+  for (std::size_t i = 0; i < 12; ++i) {
+    EXPECT_GE(placement.llm_slot[i], 2);
+    EXPECT_LE(placement.llm_slot[i], 4);
+  }
+  EXPECT_NE(std::count(placement.llm_slot.begin() + 12, placement.llm_slot.end(), 0), 0);
+}
+
+TEST(PlaceInSlots, SpreadsSegmentsOverEarlierSlotsWithinTheLimit) {
+  const oracle::HandCase hand =
+      oracle::make_hand_case({1, 1}, 1, {{0, {{0, 0, 0, 0, 0, 0}}}, {0, {{}}}, {0, {{}}}});
+  Placement placement = placed(hand, {.num_slots = 5, .spread_segments = true});
+  const int llm_slot = placement.llm_slot[0];
+  ASSERT_EQ(llm_slot, 2);
+  const std::vector<int>& slots = placement.encoder_slot[0];
+  EXPECT_LT(*std::min_element(slots.begin(), slots.end()), llm_slot);
+  EXPECT_LE(*std::max_element(slots.begin(), slots.end()), llm_slot);
+  placement = placed(hand, {.num_slots = 5, .spread_segments = true}, 1);
+  EXPECT_EQ(*std::min_element(placement.encoder_slot[0].begin(), placement.encoder_slot[0].end()),
+            llm_slot - 1);
+}
+
+}  // namespace
+}  // namespace entrain

@@ -1,0 +1,62 @@
+// tests/property/assignment_test.cc holds the proof by exhaustion; here are values by hand.
+#include "entrain/core/assigner/lower_bound.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/oracle/hand_cases.h"
+
+namespace entrain {
+namespace {
+
+using std::chrono::nanoseconds;
+
+// Every unit takes 10 ns forward and 20 ns backward on a stage.
+TEST(StepLowerBound, AddsHeadWorkAndTailOfALane) {
+  const oracle::HandCase hand = oracle::make_plain_case({1, 2}, 5);
+  // Lane 2, LLM stage 1: 20 ns to get there, 5 × 30 ns, 40 ns back.
+  EXPECT_EQ(step_lower_bound(hand.plan, hand.costs, "1f1b"), nanoseconds{20 + 150 + 40});
+}
+
+TEST(StepLowerBound, HasNoTailWhereWeightGradientsMayComeLater) {
+  const oracle::HandCase hand = oracle::make_plain_case({1, 2}, 5);
+  EXPECT_EQ(step_lower_bound(hand.plan, hand.costs, "zb-h1"), nanoseconds{20 + 150});
+}
+
+TEST(StepLowerBound, TakesTheReplicaThatMustHoldMost) {
+  oracle::HandCase hand = oracle::make_plain_case({1}, 4);
+  hand.plan.replicas = 3;  // four equal samples: one replica has two
+  EXPECT_EQ(step_lower_bound(hand.plan, hand.costs, "1f1b"), nanoseconds{60});
+  hand.costs.modules[0].stages[0].units[2].time.forward = nanoseconds{500};
+  EXPECT_EQ(step_lower_bound(hand.plan, hand.costs, "1f1b"), nanoseconds{520});
+}
+
+TEST(StepLowerBound, FollowsALongSampleThroughAllStages) {
+  oracle::HandCase hand = oracle::make_plain_case({1, 1}, 3);
+  for (int module = 0; module < 2; ++module) {
+    hand.costs.modules[static_cast<std::size_t>(module)].stages[0].units[1].time.forward =
+        nanoseconds{1000};
+  }
+  EXPECT_EQ(step_lower_bound(hand.plan, hand.costs, "1f1b"), nanoseconds{1000 + 1000 + 20 + 20});
+}
+
+TEST(StepLowerBound, WaitsForTheLlmBehindAFrozenEncoder) {
+  oracle::HandCase hand = oracle::make_plain_case({1, 1}, 6);
+  oracle::set_trainable(hand, 0, false);
+  for (UnitCost& unit : hand.costs.modules[0].stages[0].units) {
+    unit.time = {.forward = nanoseconds{100}};
+  }
+  // 600 ns of encoder work, then the last sample's way through the LLM.
+  EXPECT_EQ(step_lower_bound(hand.plan, hand.costs, "1f1b"), nanoseconds{600 + 10 + 20});
+}
+
+TEST(StepLowerBound, CountsReductionAndOptimizer) {
+  oracle::HandCase hand = oracle::make_plain_case({1}, 4);
+  hand.costs.modules[0].stages[0].reduce = nanoseconds{7};
+  hand.costs.modules[0].stages[0].optimizer = nanoseconds{5};
+  EXPECT_EQ(step_lower_bound(hand.plan, hand.costs, "1f1b"), nanoseconds{120 + 5});
+  hand.plan.replicas = 2;
+  EXPECT_EQ(step_lower_bound(hand.plan, hand.costs, "1f1b"), nanoseconds{60 + 7 + 5});
+}
+
+}  // namespace
+}  // namespace entrain
