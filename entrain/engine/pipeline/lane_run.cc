@@ -204,7 +204,7 @@ void LaneRun::reduce_gradients() {
   } else {
     lane_.gradients.reduce(lane_.comm, ranks_of_lane());
   }
-  record_compute(start);
+  record(EventCategory::kCompute, position_, start);
 }
 
 void LaneRun::clip_norm() {
@@ -225,7 +225,7 @@ void LaneRun::step_optimizer(const std::function<void()>& optimizer_step) {
   if (optimizer_step) {
     optimizer_step();
   }
-  record_compute(start);
+  record(EventCategory::kCompute, position_, start);
 }
 
 std::chrono::nanoseconds LaneRun::sum_over_stages(
@@ -333,6 +333,7 @@ void LaneRun::record_wait(Clock::time_point start) {
   }
 }
 
+// Forward and backward; as in the simulator, step-wide operations do not count as busy.
 void LaneRun::record_compute(Clock::time_point start) {
   const Clock::time_point finish = Clock::now();
   outcome_.usage.busy += finish - start;

@@ -1,0 +1,37 @@
+#include "entrain/engine/pipeline/shapes.h"
+
+#include <gtest/gtest.h>
+
+namespace entrain::engine {
+namespace {
+
+TEST(OutputShape, FollowsFromSizesAlone) {
+  ModelSpec model;
+  model.encoders.resize(1);
+  model.encoders[0].hidden = 16;
+  model.llm.hidden = 24;
+  Program program;
+  program.num_stages = {2, 2};
+  StepCosts costs;
+  costs.work.resize(2);
+  SegmentWork segment;
+  segment.tokens = 8;
+  segment.llm_tokens = 2;
+  costs.work[0].segments = {{segment, segment}};
+  costs.work[0].llm_tokens = 11;
+  costs.work[1].segments = {{}};
+  costs.work[1].llm_tokens = 5;
+  const StepSizes sizes{model, program, costs};
+  Group images;
+  images.items = {{0, 0}, {0, 1}};
+  Group samples;
+  samples.items = {{0}, {1}};
+  using Shape = std::vector<std::int64_t>;
+  EXPECT_EQ(output_shape(sizes, {0, 0, 0, 0}, images), (Shape{16, 16}));
+  EXPECT_EQ(output_shape(sizes, {0, 1, 0, 0}, images), (Shape{4, 24}));
+  EXPECT_EQ(output_shape(sizes, {1, 0, 0, 0}, samples), (Shape{16, 24}));
+  EXPECT_EQ(output_shape(sizes, {1, 1, 0, 0}, samples), (Shape{16, 24}));
+}
+
+}  // namespace
+}  // namespace entrain::engine
