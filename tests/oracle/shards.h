@@ -65,8 +65,7 @@ class TemporaryFolder {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   // Writes a file inside and returns its path.
-  [[nodiscard]] std::filesystem::path write(const std::string& name,
-                                            std::string_view content) const;
+  std::filesystem::path write(const std::string& name, std::string_view content) const;
 
  private:
   std::filesystem::path path_;

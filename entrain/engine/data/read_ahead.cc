@@ -44,7 +44,8 @@ struct Shared {
   std::condition_variable work_changed;   // wakes the thread
   std::condition_variable piece_changed;  // wakes consumers
   bool stopped = false;
-  std::int64_t held_bytes = 0;
+  std::int64_t held_bytes = 0;   // patches being decoded or ready
+  std::int64_t ready_bytes = 0;  // patches ready
 };
 
 // Pieces of one step, in the order of need; texts first, they are small and all are kept.
@@ -69,6 +70,7 @@ class QueuedStep : public StepData {
     for (Piece& piece : step_->pieces) {
       if (piece.status == Status::kReady) {
         shared_->held_bytes -= piece.bytes;
+        shared_->ready_bytes -= piece.bytes;
       }
     }
     shared_->work_changed.notify_all();
@@ -81,6 +83,7 @@ class QueuedStep : public StepData {
     Piece& piece = wait_for(lock, module, sample, segment);
     piece.status = Status::kTaken;
     shared_->held_bytes -= piece.bytes;
+    shared_->ready_bytes -= piece.bytes;
     shared_->work_changed.notify_all();
     return std::exchange(piece.segment, {});
   }
@@ -248,6 +251,8 @@ struct ReadAhead::State {
       piece->status = Status::kReady;
       if (owner->dropped) {
         shared->held_bytes -= piece->bytes;
+      } else {
+        shared->ready_bytes += piece->bytes;
       }
       shared->piece_changed.notify_all();
     }
@@ -291,6 +296,11 @@ std::shared_ptr<StepData> ReadAhead::queue(StepNeeds needs) {
   }
   state_->shared->work_changed.notify_all();
   return data;
+}
+
+std::int64_t ReadAhead::ready_bytes() const {
+  const std::lock_guard lock(state_->shared->mutex);
+  return state_->shared->ready_bytes;
 }
 
 StepNeeds needs_of(const Program& program, int replica, int lane, std::vector<int> batch) {

@@ -59,6 +59,9 @@ class ReadAhead {
   // for what `needs` does not name is an InternalError. Dropping the StepData cancels what is left.
   std::shared_ptr<StepData> queue(StepNeeds needs);
 
+  // Patches decoded and not yet taken.
+  [[nodiscard]] std::int64_t ready_bytes() const;
+
  private:
   struct State;
   std::unique_ptr<State> state_;

@@ -1,0 +1,173 @@
+#include "entrain/engine/data/patches.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/random.h"
+#include "entrain/core/spec/workload.h"
+
+#include "tests/oracle/expect_error.h"
+
+namespace entrain::engine {
+namespace {
+
+EncoderSpec small_encoder() {
+  EncoderSpec encoder;
+  encoder.name = "vision";
+  encoder.patch_size = 4;
+  encoder.merge_size = 2;
+  encoder.min_pixels = 64;
+  encoder.max_pixels = 64 * 64;
+  return encoder;
+}
+
+DecodedImage random_image(int width, int height, std::uint64_t seed) {
+  Rng rng(seed);
+  DecodedImage image{{width, height}, {}};
+  for (int i = 0; i < width * height * 3; ++i) {
+    image.rgb.push_back(static_cast<std::uint8_t>(rng.below(256)));
+  }
+  return image;
+}
+
+// Patches by plain loops; `pixel(channel, y, x)` in [-1, 1].
+template <class Pixel>
+std::vector<float> plain_patches(int rows, int columns, int patch, int merge, const Pixel& pixel) {
+  std::vector<float> values;
+  for (int block_row = 0; block_row < rows / merge; ++block_row) {
+    for (int block_column = 0; block_column < columns / merge; ++block_column) {
+      for (int row = block_row * merge; row < (block_row + 1) * merge; ++row) {
+        for (int column = block_column * merge; column < (block_column + 1) * merge; ++column) {
+          for (int channel = 0; channel < 3; ++channel) {
+            for (int y = row * patch; y < (row + 1) * patch; ++y) {
+              for (int x = column * patch; x < (column + 1) * patch; ++x) {
+                values.push_back(pixel(channel, y, x));
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  return values;
+}
+
+// The cubic kernel of PIL (a = -1/2), stretched when shrinking; weights of one output position.
+std::vector<double> filter_weights(int in, int out, int position, int& first) {
+  const auto cubic = [](double x) {
+    x = std::abs(x);
+    if (x < 1) {
+      return (1.5 * x - 2.5) * x * x + 1;
+    }
+    return x < 2 ? ((-0.5 * x + 2.5) * x - 4) * x + 2 : 0.0;
+  };
+  const double scale = static_cast<double>(in) / out;
+  const double stretch = std::max(1.0, scale);
+  const double centre = (position + 0.5) * scale;
+  first = std::max(0, static_cast<int>(centre - 2 * stretch + 0.5));
+  const int last = std::min(in, static_cast<int>(centre + 2 * stretch + 0.5));
+  std::vector<double> weights;
+  double sum = 0;
+  for (int x = first; x < last; ++x) {
+    weights.push_back(cubic((x + 0.5 - centre) / stretch));
+    sum += weights.back();
+  }
+  for (double& weight : weights) {
+    weight /= sum;
+  }
+  return weights;
+}
+
+double resized_pixel(const DecodedImage& image, ImageSize target, int channel, int y, int x) {
+  int first_row = 0;
+  int first_column = 0;
+  const auto rows = filter_weights(image.size.height, target.height, y, first_row);
+  const auto columns = filter_weights(image.size.width, target.width, x, first_column);
+  double value = 0;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      const std::size_t pixel =
+          (static_cast<std::size_t>(first_row) + r) * static_cast<std::size_t>(image.size.width) +
+          static_cast<std::size_t>(first_column) + c;
+      value += rows[r] * columns[c] * image.rgb[pixel * 3 + static_cast<std::size_t>(channel)];
+    }
+  }
+  return std::clamp(value, 0.0, 255.0);
+}
+
+void expect_equal(const SegmentData& data, const std::vector<float>& expected, float tolerance) {
+  ASSERT_EQ(data.patches.scalar_type(), at::kFloat);
+  ASSERT_TRUE(data.patches.is_contiguous());
+  ASSERT_EQ(data.patches.numel(), static_cast<std::int64_t>(expected.size()));
+  const float* values = data.patches.const_data_ptr<float>();
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_NEAR(values[i], expected[i], tolerance) << "value " << i;
+  }
+}
+
+TEST(PatchesOf, CutsMergeBlocksOfAnImageThatNeedsNoResizing) {
+  const EncoderSpec encoder = small_encoder();
+  const DecodedImage image = random_image(24, 16, 1);
+  const SegmentData data = patches_of(image, encoder);
+  ASSERT_EQ(data.rows, 4);
+  ASSERT_EQ(data.columns, 6);
+  ASSERT_EQ(data.patches.sizes(), (std::vector<std::int64_t>{24, 48}));
+  expect_equal(data,
+               plain_patches(4,
+                             6,
+                             4,
+                             2,
+                             [&](int channel, int y, int x) {
+                               const auto value = static_cast<float>(
+                                   image.rgb[static_cast<std::size_t>((y * 24 + x) * 3 + channel)]);
+                               return (value / 255.0F - 0.5F) / 0.5F;
+                             }),
+               1e-6F);
+}
+
+TEST(PatchesOf, ResizesAsAPlainAntialiasedCubicFilter) {
+  const EncoderSpec encoder = small_encoder();
+  for (const ImageSize size :
+       {ImageSize{21, 13}, ImageSize{5, 3}, ImageSize{150, 90}, ImageSize{7, 70}}) {
+    const DecodedImage image =
+        random_image(size.width, size.height, static_cast<std::uint64_t>(size.width));
+    const SegmentData data = patches_of(image, encoder);
+    const ImageSize target = smart_resize(size, 8, encoder.min_pixels, encoder.max_pixels);
+    ASSERT_EQ(data.rows * 4, target.height);
+    ASSERT_EQ(data.columns * 4, target.width);
+    expect_equal(
+        data,
+        plain_patches(static_cast<int>(data.rows),
+                      static_cast<int>(data.columns),
+                      4,
+                      2,
+                      [&](int channel, int y, int x) {
+                        return static_cast<float>(
+                            (resized_pixel(image, target, channel, y, x) / 255 - 0.5) / 0.5);
+                      }),
+        1e-4F);
+  }
+}
+
+TEST(WhitePatches, EqualThoseOfAWhiteImage) {
+  const EncoderSpec encoder = small_encoder();
+  for (const ImageSize size : {ImageSize{24, 16}, ImageSize{21, 13}}) {
+    DecodedImage white{
+        size,
+        std::vector<std::uint8_t>(static_cast<std::size_t>(size.width * size.height * 3), 255)};
+    const SegmentData expected = patches_of(white, encoder);
+    const SegmentData given = white_patches(size, encoder);
+    EXPECT_EQ(given.rows, expected.rows);
+    EXPECT_EQ(given.columns, expected.columns);
+    EXPECT_TRUE(at::allclose(given.patches, expected.patches, 0, 1e-5));
+  }
+}
+
+TEST(PatchesOf, RefusesImpossibleAspectRatios) {
+  oracle::error_of<InvalidInput>([] { patches_of(random_image(900, 4, 1), small_encoder()); });
+}
+
+}  // namespace
+}  // namespace entrain::engine
