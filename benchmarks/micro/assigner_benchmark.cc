@@ -6,12 +6,20 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
+#include <string>
 #include <vector>
 
 #include <benchmark/benchmark.h>
 
 #include "entrain/core/assigner/lower_bound.h"
 #include "entrain/core/base/random.h"
+#include "entrain/core/cost/analytic.h"
+#include "entrain/core/dataset/global_batch.h"
+#include "entrain/core/dataset/index.h"
+#include "entrain/core/planner/lane_split.h"
+
+#include "tests/oracle/shards.h"
 
 namespace entrain {
 namespace {
@@ -89,6 +97,53 @@ BENCHMARK_CAPTURE(run_policy, lpt_2d, "lpt-2d", 0)->Unit(benchmark::kMillisecond
 BENCHMARK_CAPTURE(run_policy, entrain_first, "entrain", 0)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(run_policy, entrain, "entrain", 400)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(run_policy, entrain_4000, "entrain", 4000)->Unit(benchmark::kMillisecond);
+
+// A batch of a real manifest under Qwen2.5-VL's vision encoder and Llama-3 1B.
+void run_manifest(benchmark::State& state, const char* name) {
+  const std::filesystem::path shared = oracle::shared_folder();
+  if (shared.empty()) {
+    state.SkipWithError("no shared data; set ENTRAIN_SHARED to its folder");
+    return;
+  }
+  // Sources are compiled under their full path: <root>/benchmarks/micro/assigner_benchmark.cc.
+  const std::filesystem::path root =
+      std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
+  const ModelSpec model = read_model(root / "configs/qwen2.5-vl-llama-1b.toml");
+  const Profile profile = analytic_profile(model, device_model("a40"));
+  const Index index = read_index(shared / "data/manifests" / (std::string(name) + ".csv"));
+  LaneSplitRequest split;
+  split.model = &model;
+  split.profile = &profile;
+  split.batches = {batch_work(model, draw_with_replacement(index.samples, 512, 7, 0))};
+  split.lanes = 8;
+  split.replicas = 4;
+  split.num_slots = 32;
+  split.policy = "lpt-2d";
+  const Plan plan = plan_lane_split(split).best();
+  const StepCosts costs = step_costs(model, plan, profile, split.batches.front());
+  AssignRequest request;
+  request.plan = &plan;
+  request.costs = &costs;
+  StepAssignment result;
+  for (auto _ : state) {
+    result = assign("entrain", request);
+    benchmark::DoNotOptimize(result);
+  }
+  validate_assignment(result, plan, costs);
+  const auto over_ours = [&](const char* policy) {
+    return assign(policy, request).stats.makespan_s / result.stats.makespan_s;
+  };
+  state.counters["ratio"] = result.stats.makespan_s / result.stats.lower_bound_s;
+  state.counters["lpt_2d"] = over_ours("lpt-2d");
+  state.counters["sequential"] = over_ours("sequential");
+  state.counters["random"] = over_ours("random");
+}
+
+BENCHMARK_CAPTURE(run_manifest, opencqa, "opencqa_charts")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(run_manifest, mathvision, "mathvision_qa")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(run_manifest, chem_sections, "openstax_chem_sections")
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(run_manifest, coco, "coco_val2017_captions")->Unit(benchmark::kMillisecond);
 
 void bound(benchmark::State& state) {
   const Instance instance = heavy_tailed(512, 4);

@@ -42,9 +42,7 @@ Evaluated local_search(const AssignRequest& request,
                        std::int64_t bound_ns,
                        StepEvaluator& evaluator,
                        Evaluated start) {
-  constexpr double kTolerance = 24 * 3e-4;  // of the norm: 3e-4 of the step time
   const int budget = request.plan->limits.evaluations;
-  const int first = evaluator.evaluations();
   const int replicas = request.plan->replicas;
   Rng rng(request.seed, hash_of("assigner/entrain") + static_cast<std::uint64_t>(request.step));
   Mover mover(request, loads, rng);
@@ -73,10 +71,8 @@ Evaluated local_search(const AssignRequest& request,
     if (!fits) {
       continue;
     }
-    const double left =
-        static_cast<double>(budget - evaluator.evaluations()) / static_cast<double>(budget - first);
     const double candidate_norm = spread_of(candidate.times, reference);
-    if (candidate_norm <= norm * (1 + kTolerance * left)) {
+    if (candidate_norm <= norm) {
       current = std::move(candidate);
       norm = candidate_norm;
       const std::int64_t step_ns = evaluator.step_ns(current.times);

@@ -21,9 +21,9 @@ struct Evaluated {
 // - a sample to another slot, or two of like size swapped, within a replica or between two;
 // - a sample's LLM work to a later slot than its segments, segments to earlier slots and back;
 // - two slots swapped; two merged or one split where the number of slots is free.
-// Three of five moves are on the slowest replica. A move is kept where Σ time²⁴ over replicas rises
-// by no more than a tolerance that falls to 0, so that replicas which are not the slowest improve
-// too; the best step time seen is returned.
+// Three of five moves are on the slowest replica. A move is kept where Σ time²⁴ over replicas does
+// not rise, so that replicas which are not the slowest improve too; the best step time seen is
+// returned. With a budget of hundreds of evaluations plain descent beats annealing.
 //
 // Requires  every replica of `start` keeps limits.bytes_per_lane.
 // Ensures   so does the result, and its step time is at most that of `start`; equal arguments give
