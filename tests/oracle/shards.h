@@ -33,8 +33,8 @@ struct PngOptions {
   int depth = 8;   // bits a channel
   int colour = 2;  // 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6 RGBA
   bool interlaced = false;
-  std::string palette;       // PLTE content
-  std::string transparency;  // tRNS content
+  std::string palette = {};       // PLTE content
+  std::string transparency = {};  // tRNS content
 };
 
 // Rows of a PNG without filter bytes: `rows` is [height, bytes of a row]; interlaced images need

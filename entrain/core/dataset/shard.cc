@@ -207,10 +207,10 @@ RawSample read_sample(const std::filesystem::path& shard,
     }
     return raw;
   } catch (const InvalidInput& error) {
-    throw InvalidInput(
-        fmt::format("{}: {}; the shard is not the one that was indexed, make the index anew",
-                    where,
-                    error.what()));
+    throw InvalidInput(fmt::format(
+        "{}: {}; if the shard changed or moved since it was indexed, make the index anew",
+        where,
+        error.what()));
   } catch (const SystemFailure& error) {
     throw SystemFailure(fmt::format("{}: {}", where, error.what()));
   }

@@ -17,6 +17,7 @@ namespace entrain {
 namespace {
 
 constexpr std::int64_t kBlock = 512;
+constexpr std::size_t kTypeOffset = 156;
 constexpr std::int64_t kMaxExtension = 1 << 20;  // bytes of a pax header or a long name
 
 // A file open for reading, closed with the object.
@@ -110,6 +111,10 @@ std::optional<std::int64_t> number_field(std::string_view field) {
   return static_cast<std::int64_t>(value);
 }
 
+std::optional<std::int64_t> size_of(std::string_view header) {
+  return number_field(header.substr(124, 12));
+}
+
 // The sum of all bytes with the checksum field read as blanks; some old writers summed signed
 // bytes.
 bool checksum_holds(std::string_view header) {
@@ -187,73 +192,88 @@ std::optional<TarMember> TarReader::next() {
       check_end(offset);
       return std::nullopt;
     }
-    if (!checksum_holds(header)) {
-      const bool gzip = offset == 0 && !fragment_ && header.starts_with("\x1F\x8B");
-      fail(offset,
-           gzip ? "the archive is compressed; samples are read at offsets, so unpack it first"
-                : "the checksum of the tar header is wrong: the archive is damaged");
-    }
-    TarMember member;
-    const std::optional<std::int64_t> size = number_field(std::string_view(header).substr(124, 12));
-    const char type = header[156];
+    const char type = header[kTypeOffset];
     const bool describes_next = type == 'x' || type == 'g' || type == 'L' || type == 'K';
-    if (!size) {
-      fail(offset, "the size in the tar header is no number");
-    }
-    member.header_offset = extension.begin.value_or(offset);
-    member.data_offset = offset + kBlock;
-    member.size = describes_next ? *size : extension.size.value_or(*size);
-    if (member.size > source_->size() - member.data_offset) {
-      fail(offset,
-           fmt::format("truncated: a member of {} bytes begins here, {} are left",
-                       member.size,
-                       source_->size() - member.data_offset));
-    }
-    member.end_offset = member.data_offset + (member.size + kBlock - 1) / kBlock * kBlock;
-    if (member.end_offset > source_->size()) {
-      fail(offset, "truncated: the padding of the last member is missing");
-    }
+    TarMember member = locate(header, offset, describes_next ? Extension() : extension);
     position_ = member.end_offset;
     if (describes_next) {
-      extension.begin = member.header_offset;
+      extension.begin = extension.begin.value_or(offset);
       read_extension(header, offset, extension);
       continue;
     }
-    const bool ustar = std::string_view(header).substr(257, 6) == std::string_view("ustar\0", 6);
-    const std::string_view prefix = ustar ? text_field(header, 345, 155) : std::string_view();
-    member.name = extension.path.value_or(
-        fmt::format("{}{}{}", prefix, prefix.empty() ? "" : "/", text_field(header, 0, 100)));
     if (type == '5') {
       extension = {};
       continue;
     }
-    if (type != '0' && type != '\0' && type != '7') {
-      fail(offset,
-           fmt::format("member '{}' is of type '{}' (link, device or sparse file); only regular "
-                       "files and folders are allowed",
-                       member.name,
-                       type));
-    }
-    while (member.name.starts_with("./")) {
-      member.name.erase(0, 2);
-    }
-    if (member.name.empty() || member.name.find('\0') != std::string::npos) {
-      fail(offset, "a member without a usable name");
-    }
+    name_member(header, extension, member);
     return member;
+  }
+}
+
+// Checks the header's checksum and that its content lies inside the archive.
+TarMember TarReader::locate(std::string_view header,
+                            std::int64_t offset,
+                            const Extension& extension) const {
+  if (!checksum_holds(header)) {
+    const bool gzip = offset == 0 && !fragment_ && header.starts_with("\x1F\x8B");
+    fail(offset,
+         gzip ? "the archive is compressed; samples are read at offsets, so unpack it first"
+              : "the checksum of the tar header is wrong: the archive is damaged");
+  }
+  const std::optional<std::int64_t> size = size_of(header);
+  if (!size) {
+    fail(offset, "the size in the tar header is no number");
+  }
+  TarMember member;
+  member.header_offset = extension.begin.value_or(offset);
+  member.data_offset = offset + kBlock;
+  member.size = extension.size.value_or(*size);
+  const std::int64_t left = source_->size() - member.data_offset;
+  if (member.size > left) {
+    fail(
+        offset,
+        fmt::format("truncated: a member of {} bytes begins here, {} are left", member.size, left));
+  }
+  member.end_offset = member.data_offset + (member.size + kBlock - 1) / kBlock * kBlock;
+  if (member.end_offset > source_->size()) {
+    fail(offset, "truncated: the padding of the last member is missing");
+  }
+  return member;
+}
+
+void TarReader::name_member(std::string_view header,
+                            const Extension& extension,
+                            TarMember& member) const {
+  const bool ustar = header.substr(257, 6) == std::string_view("ustar\0", 6);
+  const std::string_view prefix = ustar ? text_field(header, 345, 155) : std::string_view();
+  member.name = extension.path.value_or(
+      fmt::format("{}{}{}", prefix, prefix.empty() ? "" : "/", text_field(header, 0, 100)));
+  const char type = header[kTypeOffset];
+  if (type != '0' && type != '\0' && type != '7') {
+    fail(member.header_offset,
+         fmt::format("member '{}' is of type '{}' (link, device or sparse file); only regular "
+                     "files and folders are allowed",
+                     member.name,
+                     type));
+  }
+  while (member.name.starts_with("./")) {
+    member.name.erase(0, 2);
+  }
+  if (member.name.empty() || member.name.find('\0') != std::string::npos) {
+    fail(member.header_offset, "a member without a usable name");
   }
 }
 
 // Requires  position_ stands behind the extension's content.
 void TarReader::read_extension(std::string_view header, std::int64_t offset, Extension& extension) {
-  const std::int64_t size = number_field(header.substr(124, 12)).value_or(0);
+  const std::int64_t size = size_of(header).value_or(0);
   if (size > kMaxExtension) {
     fail(offset,
          fmt::format(
              "an extension header of {} bytes; at most {} are allowed", size, kMaxExtension));
   }
   std::string_view content = source_->at(offset + kBlock, size);
-  const char type = header[156];
+  const char type = header[kTypeOffset];
   if (type == 'L') {
     extension.path = std::string(content.substr(0, content.find('\0')));
   }
@@ -275,27 +295,37 @@ void TarReader::read_extension(std::string_view header, std::int64_t offset, Ext
     if (equals == std::string_view::npos) {
       fail(offset, "a damaged pax header");
     }
-    const std::string_view key = record.substr(0, equals);
-    const std::string_view value = record.substr(equals + 1);
-    if (type == 'g' && (key == "path" || key == "size")) {
-      fail(offset, fmt::format("a global pax header sets '{}'", key));
-    }
-    if (key.starts_with("GNU.sparse.")) {
-      fail(offset, "a sparse file; only regular files are allowed");
-    }
-    if (key == "path") {
-      extension.path = std::string(value);
-    } else if (key == "size") {
-      std::int64_t number = -1;
-      const auto [stop, bad] = std::from_chars(value.data(), value.data() + value.size(), number);
-      if (bad != std::errc() || stop != value.data() + value.size() || number < 0 ||
-          number >> 62 != 0) {
-        fail(offset, fmt::format("a pax header with the impossible size '{}'", value));
-      }
-      extension.size = number;
-    }
+    take_record(
+        record.substr(0, equals), record.substr(equals + 1), type == 'g', offset, extension);
     content.remove_prefix(length);
   }
+}
+
+void TarReader::take_record(std::string_view key,
+                            std::string_view value,
+                            bool global,
+                            std::int64_t offset,
+                            Extension& extension) const {
+  if (key.starts_with("GNU.sparse.")) {
+    fail(offset, "a sparse file; only regular files are allowed");
+  }
+  if (key != "path" && key != "size") {
+    return;
+  }
+  if (global) {
+    fail(offset, fmt::format("a global pax header sets '{}'", key));
+  }
+  if (key == "path") {
+    extension.path = std::string(value);
+    return;
+  }
+  std::int64_t number = -1;
+  const auto [stop, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc() || stop != value.data() + value.size() || number < 0 ||
+      number >> 62 != 0) {
+    fail(offset, fmt::format("a pax header with the impossible size '{}'", value));
+  }
+  extension.size = number;
 }
 
 std::string_view TarReader::block(std::int64_t offset) {

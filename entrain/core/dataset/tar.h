@@ -52,7 +52,16 @@ class TarReader {
  private:
   struct Extension;
   std::string_view block(std::int64_t offset);
+  [[nodiscard]] TarMember locate(std::string_view header,
+                                 std::int64_t offset,
+                                 const Extension& extension) const;
+  void name_member(std::string_view header, const Extension& extension, TarMember& member) const;
   void read_extension(std::string_view header, std::int64_t offset, Extension& extension);
+  void take_record(std::string_view key,
+                   std::string_view value,
+                   bool global,
+                   std::int64_t offset,
+                   Extension& extension) const;
   void check_end(std::int64_t offset);
   [[noreturn]] void fail(std::int64_t offset, const std::string& message) const;
 

@@ -1,0 +1,275 @@
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/dataset/index.h"
+#include "entrain/core/dataset/shard.h"
+#include "entrain/core/dataset/text.h"
+#include "entrain/core/spec/workload.h"
+
+#include "tests/oracle/expect_error.h"
+#include "tests/oracle/shards.h"
+
+namespace entrain {
+namespace {
+
+using oracle::error_of;
+using oracle::flat_png;
+using oracle::TarWriter;
+using oracle::TemporaryFolder;
+
+std::string question(const std::string& prompt, const std::string& response) {
+  return R"({"question": ")" + prompt + R"(", "answer": ")" + response + R"("})";
+}
+
+ModelSpec small_model() {
+  ModelSpec model;
+  EncoderSpec vision;
+  vision.name = "vision";
+  vision.patch_size = 4;
+  vision.min_pixels = 64;
+  vision.max_pixels = 4096;
+  model.encoders = {vision};
+  model.llm.max_tokens = 40;
+  return model;
+}
+
+class BuildIndex : public ::testing::Test {
+ protected:
+  std::filesystem::path shard(const std::string& name, const TarWriter& writer) {
+    return folder_.write("shards/" + name, writer.archive());
+  }
+  IndexResult build(const std::vector<std::filesystem::path>& data,
+                    const IndexOptions& options = {}) {
+    return build_index(data, output_, options);
+  }
+  std::string refused(const std::vector<std::filesystem::path>& data,
+                      const IndexOptions& options = {}) {
+    const std::string message = error_of<InvalidInput>([&] { build(data, options); });
+    EXPECT_FALSE(std::filesystem::exists(output_));
+    return message;
+  }
+
+  TemporaryFolder folder_;
+  std::filesystem::path output_ = folder_.path() / "out" / "index.csv";
+};
+
+TEST_F(BuildIndex, MeasuresSamplesOfAFolderOfShards) {
+  shard("train-000001.tar",
+        TarWriter().add("b.json", R"({"caption": "d\u00e9j\u00e0"})").add("b.cls", "7"));
+  shard("train-000000.tar",
+        TarWriter()
+            .add("a.json", question("what?", "no"))
+            .add("a.1.png", flat_png(5, 6, 0, 0, 0))
+            .add("a.0.png", flat_png(20, 30, 0, 0, 0)));
+  const IndexResult result = build({folder_.path() / "shards"});
+  const Index index = read_index(output_);
+  EXPECT_EQ(index.samples, result.index.samples);
+  EXPECT_EQ(index.text_digest, text_digest());
+  ASSERT_EQ(index.samples.size(), 2U);
+  const SampleSizes& first = index.samples[0];
+  EXPECT_EQ(first.id, "train/a");
+  EXPECT_EQ(first.images, (std::vector<ImageSize>{{20, 30}, {5, 6}}));
+  EXPECT_EQ(first.prompt_chars, 5);
+  EXPECT_EQ(first.prompt_tokens, prompt_tokens({"what?", ""}, 2));
+  EXPECT_EQ(first.response_tokens, 3);
+  EXPECT_EQ(first.location->shard, "../shards/train-000000.tar");
+  const SampleSizes& second = index.samples[1];
+  EXPECT_EQ(second.response_chars, 4);
+  EXPECT_EQ(second.response_tokens, 7);
+  const RawSample raw = read_sample(shard_path(index, *first.location), *first.location, first.id);
+  EXPECT_EQ(raw.images[1], flat_png(5, 6, 0, 0, 0));
+  EXPECT_EQ(result.summary.rows, 2);
+  EXPECT_EQ(result.summary.images.total, 2);
+  EXPECT_EQ(result.summary.pixels.max, 600);
+  EXPECT_EQ(result.summary.ignored_members.at(".cls"), 1);
+  EXPECT_NE(to_string(result.summary).find("2 samples"), std::string::npos);
+}
+
+TEST_F(BuildIndex, RefusesDuplicatesWithinAndAcrossShards) {
+  const auto first = shard("train-000000.tar", TarWriter().add("a.json", question("q", "r")));
+  const auto second = shard("train-000001.tar", TarWriter().add("a.json", question("q", "r")));
+  const auto other = shard("val-000000.tar", TarWriter().add("a.json", question("q", "r")));
+  const auto apart = shard("x-0.tar",
+                           TarWriter()
+                               .add("a.json", question("q", "r"))
+                               .add("b.json", question("q", "r"))
+                               .add("a.png", "x"));
+  const std::string message = refused({first, second});
+  EXPECT_NE(message.find("'train/a' stands twice"), std::string::npos) << message;
+  EXPECT_NE(message.find("train-000001.tar, offset 0"), std::string::npos) << message;
+  refused({first, first});
+  refused({apart});
+  EXPECT_EQ(build({first, other}).summary.rows, 2);
+}
+
+TEST_F(BuildIndex, FollowsTheRuleForEmptyResponses) {
+  const auto path = shard(
+      "t-0.tar", TarWriter().add("a.json", question("q", "")).add("b.json", question("q", "r")));
+  const std::string message = refused({path});
+  EXPECT_NE(message.find("response is empty (1): 't/a'"), std::string::npos) << message;
+  IndexOptions options;
+  options.empty_response = BadSampleRule::kTruncate;
+  refused({path}, options);
+  options.empty_response = BadSampleRule::kLeaveOut;
+  const IndexResult result = build({path}, options);
+  EXPECT_EQ(result.summary.rows, 1);
+  EXPECT_EQ(result.summary.left_out, 1);
+  EXPECT_EQ(result.summary.reasons.at("left out: response is empty"), 1);
+  const auto all_empty = shard("u-0.tar", TarWriter().add("a.json", question("q", "")));
+  EXPECT_NE(error_of<InvalidInput>([&] { build({all_empty}, options); }).find("no samples"),
+            std::string::npos);
+}
+
+TEST_F(BuildIndex, FollowsTheRuleForTooLongSamples) {
+  // 16x16 pixels are 16 patches and 4 features; marks and template take 5 tokens.
+  const auto path =
+      shard("t-0.tar",
+            TarWriter()
+                .add("fits.json", question("short", "r"))
+                .add("long.json",
+                     question(std::string(50, 'x') + "\xC3\xA9" + std::string(20, 'y'), "rr"))
+                .add("long.png", flat_png(16, 16, 1, 1, 1))
+                .add("never.json", question("q", std::string(60, 'r'))));
+  IndexOptions options;
+  options.model = small_model();
+  const std::string message = refused({path}, options);
+  EXPECT_NE(message.find("limit 40 tokens"), std::string::npos) << message;
+  EXPECT_NE(message.find("(2): 't/long', 't/never'"), std::string::npos) << message;
+
+  options.too_long = BadSampleRule::kLeaveOut;
+  EXPECT_EQ(build({path}, options).summary.left_out, 2);
+
+  options.too_long = BadSampleRule::kTruncate;
+  options.max_tokens = 33;  // 4 features, 5 marks, 3 of the response: 21 bytes of prompt, which
+                            // would begin inside a character
+  const IndexResult result = build({path}, options);
+  EXPECT_EQ(result.summary.truncated, 1);
+  EXPECT_EQ(result.summary.left_out, 1);
+  ASSERT_EQ(result.summary.rows, 2);
+  const SampleSizes& cut = result.index.samples[1];
+  EXPECT_EQ(cut.id, "t/long");
+  EXPECT_EQ(cut.prompt_chars, 20);
+  EXPECT_EQ(cut.prompt_tokens, 25);
+  EXPECT_EQ(sample_work(*options.model, cut).llm_tokens, 32);
+  EXPECT_EQ(result.summary.llm_tokens->max, 32);
+
+  // An index of the truncated samples, cut once more from the same shard.
+  options.max_tokens = 22;
+  const auto first = output_.parent_path() / "first.csv";
+  std::filesystem::rename(output_, first);
+  const IndexResult again = build({first}, options);
+  EXPECT_EQ(again.index.samples[1].prompt_tokens, 15);
+  EXPECT_EQ(again.index.samples[1].prompt_chars, 10);
+}
+
+TEST_F(BuildIndex, NeedsAModelForALimit) {
+  const auto path = shard("t-0.tar", TarWriter().add("a.json", question("q", "r")));
+  IndexOptions options;
+  options.max_tokens = 10;
+  EXPECT_NE(refused({path}, options).find("needs a model"), std::string::npos);
+}
+
+TEST_F(BuildIndex, VerifyFindsDamageBehindAGoodHeader) {
+  std::string damaged = flat_png(16, 16, 1, 2, 3);
+  damaged[45] = static_cast<char>(damaged[45] ^ 1);
+  const auto path = shard("t-0.tar",
+                          TarWriter()
+                              .add("a.json", question("q", "r"))
+                              .add("b.json", question("q", "r"))
+                              .add("b.png", damaged));
+  EXPECT_EQ(build({path}).summary.rows, 2);
+  const auto index = output_.parent_path() / "copy.csv";
+  std::filesystem::rename(output_, index);
+  IndexOptions options;
+  options.verify = true;
+  for (const auto& data : {path, index}) {
+    const std::string message = refused({data}, options);
+    EXPECT_NE(message.find("t-0.tar"), std::string::npos) << message;
+    EXPECT_NE(message.find("damaged PNG"), std::string::npos) << message;
+  }
+}
+
+TEST_F(BuildIndex, NamesShardMemberAndOffsetOfDamage) {
+  const auto image =
+      shard("t-0.tar", TarWriter().add("a.json", question("q", "r")).add("a.png", "\x89PNG"));
+  const std::string message = refused({image});
+  EXPECT_NE(message.find("t-0.tar, offset 1024, member 'a.png'"), std::string::npos) << message;
+  const auto text = shard("u-0.tar", TarWriter().add("a.json", "{\"question\": 1}"));
+  EXPECT_NE(refused({text}).find("u-0.tar, offset 0, member 'a.json'"), std::string::npos);
+  const std::string whole = TarWriter().add("a.json", question("q", "r")).archive();
+  const auto cut = folder_.write("v-0.tar", whole.substr(0, whole.size() - 700));
+  EXPECT_NE(refused({cut}).find("truncated"), std::string::npos);
+}
+
+TEST_F(BuildIndex, ReadsImagesWithLongMetadata) {
+  std::string jpeg = oracle::make_jpeg(33, 9, std::string(297, 'x'), {.components = 1});
+  std::string segment("\xFF\xE1\xFF\xFF", 4);
+  segment += std::string(65'533, 'm');
+  jpeg.insert(2, segment + segment);
+  const auto path =
+      shard("t-0.tar", TarWriter().add("a.json", question("q", "r")).add("a.jpg", jpeg));
+  EXPECT_EQ(build({path}).index.samples[0].images[0], (ImageSize{33, 9}));
+}
+
+TEST_F(BuildIndex, MergesIndexFilesAndShards) {
+  const auto first =
+      folder_.write("first.csv",
+                    "sample_id,n_images,image_sizes,prompt_chars,response_chars,"
+                    "prompt_tokens_estimate,response_tokens_estimate,source,licence\n"
+                    "a,1,3x4,1,2,3,4,web,free\n");
+  const auto second = folder_.write("second.csv",
+                                    "sample_id,n_images,image_sizes,prompt_chars,response_chars,"
+                                    "prompt_tokens_estimate,response_tokens_estimate,note,source\n"
+                                    "b,0,,1,2,3,4,\"x,y\",book\n");
+  const auto third = shard("t-0.tar", TarWriter().add("c.json", question("q", "r")));
+  const Index index = build({first, second, third}).index;
+  EXPECT_EQ(index.extra_columns, (std::vector<std::string>{"source", "licence", "note"}));
+  EXPECT_EQ(index.extra_values,
+            (std::vector<std::vector<std::string>>{
+                {"web", "free", ""}, {"book", "", "x,y"}, {"", "", ""}}));
+  EXPECT_EQ(read_index(output_).samples, index.samples);
+  EXPECT_FALSE(index.samples[0].prompt_tokens.has_value());
+  EXPECT_TRUE(index.samples[2].prompt_tokens.has_value());
+  std::filesystem::remove(output_);
+  EXPECT_NE(refused({first, first}).find("'a' stands twice"), std::string::npos);
+}
+
+TEST_F(BuildIndex, RefusesLengthsOfAnotherTokenizer) {
+  const auto other =
+      folder_.write("other.csv",
+                    "sample_id,n_images,image_sizes,prompt_chars,response_chars,"
+                    "prompt_tokens,response_tokens,text_digest\na,0,,1,2,3,4,another\n");
+  const auto path = shard("t-0.tar", TarWriter().add("c.json", question("q", "r")));
+  EXPECT_NE(refused({other, path}).find("another tokenizer"), std::string::npos);
+}
+
+TEST_F(BuildIndex, RefusesWhatIsNoData) {
+  refused({});
+  EXPECT_NE(refused({folder_.path() / "none"}).find("does not exist"), std::string::npos);
+  std::filesystem::create_directory(folder_.path() / "empty");
+  EXPECT_NE(refused({folder_.path() / "empty"}).find("holds no shards"), std::string::npos);
+  EXPECT_NE(refused({folder_.write("x.zip", "")}).find("neither a shard"), std::string::npos);
+}
+
+TEST_F(BuildIndex, ReproducesTheSharedManifest) {
+  if (oracle::shared_folder().empty()) {
+    GTEST_SKIP() << "the shared data folder is absent";
+  }
+  const std::filesystem::path data = oracle::shared_folder() / "data";
+  const Index manifest = read_index(data / "manifests" / "vlm_small.csv");
+  std::map<std::string, SampleSizes> expected;
+  for (const SampleSizes& sample : manifest.samples) {
+    expected[sample.id] = sample;
+  }
+  const Index index = build({data / "vlm-small"}).index;
+  ASSERT_EQ(index.samples.size(), 3'667U);
+  for (const SampleSizes& sample : index.samples) {
+    const SampleSizes& given = expected.at(sample.id);
+    EXPECT_EQ(sample.images, given.images) << sample.id;
+    EXPECT_EQ(sample.prompt_chars, given.prompt_chars) << sample.id;
+    EXPECT_EQ(sample.response_chars, given.response_chars) << sample.id;
+  }
+}
+
+}  // namespace
+}  // namespace entrain

@@ -1,0 +1,103 @@
+#include "entrain/core/dataset/image.h"
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+
+#include "tests/oracle/expect_error.h"
+#include "tests/oracle/shards.h"
+
+namespace entrain {
+namespace {
+
+using oracle::error_of;
+
+std::string grey_jpeg(int width, int height, bool progressive) {
+  return oracle::make_jpeg(width,
+                           height,
+                           std::string(static_cast<std::size_t>(width * height), 'x'),
+                           {.progressive = progressive, .components = 1});
+}
+
+std::string refused(const std::string& bytes) {
+  const std::string message = error_of<InvalidInput>([&] { image_size(bytes, "member 'a'"); });
+  EXPECT_TRUE(message.starts_with("member 'a': ")) << message;
+  return message;
+}
+
+// A PNG header whose checksum holds.
+std::string png_with_size(std::uint32_t width, std::uint32_t height) {
+  return oracle::make_png(
+      static_cast<int>(width), static_cast<int>(height), std::string(height == 0 ? 0 : 1, 'x'));
+}
+
+TEST(ImageSize, IsReadFromHeaders) {
+  EXPECT_EQ(image_size(oracle::flat_png(31, 17, 1, 2, 3), "x"), (ImageSize{31, 17}));
+  EXPECT_EQ(image_size(grey_jpeg(33, 9, false), "x"), (ImageSize{33, 9}));
+  EXPECT_EQ(image_size(grey_jpeg(33, 9, true), "x"), (ImageSize{33, 9}));
+}
+
+TEST(ImageSize, NeedsOnlyAPrefix) {
+  EXPECT_EQ(image_size(oracle::flat_png(31, 17, 1, 2, 3).substr(0, 33), "x"), (ImageSize{31, 17}));
+}
+
+TEST(ImageSize, SkipsMetadataInFrontOfTheFrame) {
+  std::string jpeg = grey_jpeg(33, 9, false);
+  std::string segment("\xFF\xE1\xFF\xFF", 4);
+  segment += std::string(65'533, '\xC0');
+  jpeg.insert(2, segment + "\xFF\xFF" + segment);
+  EXPECT_EQ(image_size(jpeg, "x"), (ImageSize{33, 9}));
+}
+
+TEST(ImageSize, RefusesTruncatedHeaders) {
+  const std::string png = oracle::flat_png(31, 17, 1, 2, 3);
+  for (std::size_t size = 0; size < 33; ++size) {
+    refused(png.substr(0, size));
+  }
+  const std::string jpeg = grey_jpeg(33, 9, false);
+  const std::size_t frame = jpeg.find("\xFF\xC0");
+  for (std::size_t size = 0; size < frame + 13; ++size) {
+    refused(jpeg.substr(0, size));
+  }
+}
+
+TEST(ImageSize, NoticesEveryFlippedBitOfAPngHeader) {
+  const std::string png = oracle::flat_png(31, 17, 1, 2, 3);
+  for (std::size_t bit = 0; bit < std::size_t{33} * 8; ++bit) {
+    std::string damaged = png;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ static_cast<char>(1U << bit % 8));
+    refused(damaged);
+  }
+}
+
+TEST(ImageSize, RefusesOtherFormatsAndKinds) {
+  EXPECT_NE(refused("").find("empty"), std::string::npos);
+  EXPECT_NE(refused("GIF89a........").find("neither"), std::string::npos);
+  const std::string cmyk = oracle::make_jpeg(8, 8, std::string(256, 'x'), {.components = 4});
+  EXPECT_NE(refused(cmyk).find("CMYK"), std::string::npos);
+  std::string lossless = grey_jpeg(8, 8, false);
+  lossless[lossless.find("\xFF\xC0") + 1] = '\xC3';
+  EXPECT_NE(refused(lossless).find("SOF3"), std::string::npos);
+  std::string deep = grey_jpeg(8, 8, false);
+  deep[deep.find("\xFF\xC0") + 4] = 12;
+  EXPECT_NE(refused(deep).find("12 bits"), std::string::npos);
+}
+
+TEST(ImageSize, RefusesImagesThatWouldFillTheMemory) {
+  EXPECT_NE(refused(png_with_size(100'000, 100'000)).find("100000x100000"), std::string::npos);
+  refused(png_with_size(2'000'000'000, 1));
+  refused(png_with_size(0, 7));
+  std::string jpeg = grey_jpeg(8, 8, false);
+  jpeg.replace(jpeg.find("\xFF\xC0") + 5, 4, "\xFF\xDC\xFF\xDC");
+  EXPECT_NE(refused(jpeg).find("65500x65500"), std::string::npos);
+  jpeg.replace(jpeg.find("\xFF\xC0") + 5, 4, std::string("\0\0\0\x08", 4));
+  refused(jpeg);
+}
+
+TEST(ImageSize, RefusesImpossibleDepths) {
+  refused(oracle::make_png(1, 1, "xxx", {.depth = 4, .colour = 2}));
+  refused(oracle::make_png(1, 1, "xxx", {.depth = 8, .colour = 5}));
+}
+
+}  // namespace
+}  // namespace entrain
