@@ -1,7 +1,9 @@
 // Random tiny instances: every policy's result is valid, deterministic and bounded from below, and
 // `entrain` is what it says it is.
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -142,9 +144,19 @@ TEST(StepEvaluator, AgreesWithTheSimulationOfAllReplicas) {
   for (int i = 0; i < kCases; ++i) {
     const oracle::RandomCase random_case = small_case(i);
     StepEvaluator evaluator(random_case.plan, random_case.costs);
+    const Program program = build_program(
+        random_case.plan, random_case.assignment, random_case.costs, random_case.plan.schedule);
     std::vector<ReplicaTimes> times;
-    for (const ReplicaAssignment& replica : random_case.assignment.replicas) {
-      times.push_back(evaluator.evaluate(replica));
+    for (int r = 0; r < random_case.plan.replicas; ++r) {
+      times.push_back(
+          evaluator.evaluate(random_case.assignment.replicas[static_cast<std::size_t>(r)]));
+      std::int64_t peak = 0;
+      for (int lane = 0; lane < random_case.plan.num_lanes(); ++lane) {
+        for (const std::int64_t bytes : memory_over_time(program, random_case.costs, r, lane)) {
+          peak = std::max(peak, bytes);
+        }
+      }
+      ASSERT_EQ(times.back().peak_bytes, peak) << instance(random_case, i);
     }
     ASSERT_EQ(evaluator.step_ns(times),
               step_ns(random_case.assignment, random_case.plan, random_case.costs))

@@ -47,12 +47,7 @@ ReplicaTimes StepEvaluator::evaluate(const ReplicaAssignment& replica) {
   for (std::size_t lane = 0; lane < reduce_ns_.size(); ++lane) {
     result.finish_ns.push_back(timeline.lanes[0][lane].finish.count());
     result.total_ns = std::max(result.total_ns, result.finish_ns.back() + reduce_ns_[lane]);
-    if (plan_.limits.bytes_per_lane > 0) {
-      for (const std::int64_t bytes :
-           memory_over_time(program, costs_, 0, static_cast<int>(lane))) {
-        result.peak_bytes = std::max(result.peak_bytes, bytes);
-      }
-    }
+    result.peak_bytes = std::max(result.peak_bytes, timeline.lanes[0][lane].peak_bytes);
   }
   return result;
 }

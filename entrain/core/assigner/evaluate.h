@@ -14,7 +14,7 @@ namespace entrain {
 struct ReplicaTimes {
   std::vector<std::int64_t> finish_ns;  // [lane] end of its last compute operation
   std::int64_t total_ns = 0;            // latest finish with the lane's reduction behind it
-  std::int64_t peak_bytes = 0;          // largest of any lane; 0 unless the plan has a limit
+  std::int64_t peak_bytes = 0;          // largest activation bytes of any lane
 };
 
 // Builds the replica's program under the plan's schedule and replays it. Replicas meet only at the

@@ -22,7 +22,7 @@ TEST(StepEvaluator, TimesOneReplica) {
   const ReplicaTimes times = evaluator.evaluate(hand.assignment.replicas[0]);
   EXPECT_EQ(times.finish_ns, (std::vector<std::int64_t>{60, 40}));
   EXPECT_EQ(times.total_ns, 140);
-  EXPECT_EQ(times.peak_bytes, 0);
+  EXPECT_GE(times.peak_bytes, 100);
   EXPECT_EQ(evaluator.step_ns({times, times, times}), 147);
   EXPECT_EQ(evaluator.evaluations(), 1);
 }
