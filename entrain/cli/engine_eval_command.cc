@@ -47,8 +47,9 @@ int run(const Options& options) {
   if (index.empty()) {
     throw InvalidInput("the run has no validation index; give one with --index");
   }
-  const std::filesystem::path weights =
-      options.weights.empty() ? folder / "weights.safetensors" : options.weights;
+  const std::filesystem::path weights = options.weights.empty()
+                                            ? folder / "weights.safetensors"
+                                            : std::filesystem::path(options.weights);
   const engine::DataSet data = engine::load_data_set(index, model);
   const engine::EvaluateResult result = engine::evaluate(model, weights, data, options.evaluate);
   if (!options.answers.empty()) {
