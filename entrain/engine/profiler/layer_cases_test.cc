@@ -1,0 +1,110 @@
+#include "entrain/engine/profiler/layer_cases.h"
+
+#include <set>
+
+#include <gtest/gtest.h>
+
+namespace entrain::engine {
+namespace {
+
+ModelSpec small_model() {
+  ModelSpec model;
+  model.name = "small";
+  EncoderSpec encoder;
+  encoder.name = "vision";
+  encoder.num_layers = 2;
+  encoder.hidden = 16;
+  encoder.num_heads = 2;
+  encoder.intermediate = 24;
+  encoder.patch_size = 4;
+  encoder.merge_size = 2;
+  model.encoders.push_back(encoder);
+  model.llm.num_layers = 2;
+  model.llm.hidden = 24;
+  model.llm.num_heads = 4;
+  model.llm.num_kv_heads = 2;
+  model.llm.head_dim = 6;
+  model.llm.intermediate = 32;
+  model.llm.vocab_size = 40;
+  return model;
+}
+
+TEST(NearSquareGrid, HoldsAboutTheTokensAskedFor) {
+  for (const std::int64_t merge : {1, 2, 3}) {
+    for (std::int64_t tokens = 1; tokens < 400; ++tokens) {
+      const SegmentGrid grid = near_square_grid(tokens, merge);
+      EXPECT_EQ(grid.rows % merge, 0);
+      EXPECT_EQ(grid.columns % merge, 0);
+      EXPECT_LE(grid.tokens(), std::max(tokens, merge * merge));
+      EXPECT_GE(3 * grid.tokens(), std::min(tokens, 3 * merge * merge));
+      EXPECT_LE(grid.rows, grid.columns);
+    }
+  }
+}
+
+TEST(LayerCases, CoverEveryLayerKindAtThreeSizes) {
+  const std::vector<LayerCases> layers = layer_cases(small_model(), 256);
+  std::set<LayerKind> kinds;
+  for (const LayerCases& layer : layers) {
+    kinds.insert(layer.kind);
+    std::set<double> sizes;
+    for (const LayerCase& layer_case : layer.cases) {
+      sizes.insert(layer_case.tokens);
+    }
+    EXPECT_GE(sizes.size(), 3U) << name_of(layer.kind);
+    EXPECT_FALSE(layer.parameters.empty());
+  }
+  EXPECT_EQ(kinds.size(), 6U);
+  EXPECT_EQ(layers.size(), 6U);
+}
+
+TEST(LayerCases, RunForwardAndBackward) {
+  for (const std::int64_t max_tokens : {1, 64, 200}) {
+    for (const LayerCases& layer : layer_cases(small_model(), max_tokens)) {
+      for (const LayerCase& layer_case : layer.cases) {
+        at::Tensor input = layer_case.input;
+        input.set_requires_grad(true);
+        const at::Tensor output = layer_case.forward();
+        output.sum().backward();
+        EXPECT_TRUE(input.grad().defined()) << name_of(layer.kind);
+        for (const NamedParameter& parameter : layer.parameters) {
+          EXPECT_TRUE(parameter.tensor.grad().defined()) << parameter.name;
+        }
+        if (layer.kind != LayerKind::kOutputHead) {
+          EXPECT_DOUBLE_EQ(static_cast<double>(output.nbytes()),
+                           layer.output_bytes_per_token * layer_case.tokens)
+              << name_of(layer.kind);
+        }
+      }
+    }
+  }
+}
+
+// Σn² and Σn can only be told apart when points of equal tokens differ in pairs.
+TEST(LayerCases, SegmentationsDifferInPairsAlone) {
+  for (const LayerCases& layer : layer_cases(small_model(), 1024)) {
+    if (layer.terms != CurveTerms::kAttention) {
+      continue;
+    }
+    ASSERT_EQ(layer.cases.size(), 6U);
+    for (std::size_t i = 0; i < 6; i += 2) {
+      EXPECT_NEAR(layer.cases[i].tokens / layer.cases[i + 1].tokens, 1, 0.3);
+      EXPECT_GT(layer.cases[i].attention_pairs, 1.5 * layer.cases[i + 1].attention_pairs);
+    }
+  }
+}
+
+TEST(LayerCases, CountPairsAsTheWorkloadDoes) {
+  for (const LayerCases& layer : layer_cases(small_model(), 1024)) {
+    const LayerCase& one_segment = layer.cases.front();
+    const double tokens = one_segment.tokens;
+    if (layer.kind == LayerKind::kEncoderTransformer) {
+      EXPECT_EQ(one_segment.attention_pairs, tokens * tokens);
+    } else if (layer.kind == LayerKind::kDecoder) {
+      EXPECT_EQ(one_segment.attention_pairs, tokens * tokens / 2);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace entrain::engine
