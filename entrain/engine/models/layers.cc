@@ -12,15 +12,16 @@
 namespace entrain::engine {
 namespace {
 
-// [positions, width / 2] angles in float64, so that their cosines are right to float32's last bit.
-at::Tensor axis_angles(std::int64_t num_positions, std::int64_t width, double theta) {
-  const auto options = at::TensorOptions(at::kDouble);
-  const at::Tensor exponents = at::arange(width / 2, options) * (-2.0 / static_cast<double>(width));
+// Cosines and sines of an axis's first positions, each [positions, width / 2]. Angles are float64,
+// so that the result is right to float32's last bit.
+RotaryTable axis_table(std::int64_t num_positions,
+                       std::int64_t width,
+                       double theta,
+                       const at::TensorOptions& options) {
+  const auto wide = at::TensorOptions(at::kDouble);
+  const at::Tensor exponents = at::arange(width / 2, wide) * (-2.0 / static_cast<double>(width));
   const at::Tensor frequencies = at::pow(at::Scalar(theta), exponents);
-  return at::outer(at::arange(num_positions, options), frequencies);
-}
-
-RotaryTable table_of(const at::Tensor& angles, const at::TensorOptions& options) {
+  const at::Tensor angles = at::outer(at::arange(num_positions, wide), frequencies);
   return {angles.cos().to(options), angles.sin().to(options)};
 }
 
@@ -110,14 +111,17 @@ RotaryTable rotary_table(std::span<const std::int64_t> lengths,
   for (const std::int64_t length : lengths) {
     longest = std::max(longest, length);
   }
-  const at::Tensor angles = axis_angles(longest, head_dim, theta);
-  std::vector<at::Tensor> runs;
-  runs.reserve(lengths.size());
-  for (const std::int64_t length : lengths) {
-    runs.push_back(angles.narrow(0, 0, length));
-  }
-  const at::Tensor all = runs.empty() ? angles : at::cat(runs);
-  return table_of(all.view({all.size(0), 1, 1, head_dim / 2}), options);
+  const RotaryTable axis = axis_table(longest, head_dim, theta, options);
+  const auto repeated = [&](const at::Tensor& values) {
+    std::vector<at::Tensor> runs;
+    runs.reserve(lengths.size());
+    for (const std::int64_t length : lengths) {
+      runs.push_back(values.narrow(0, 0, length));
+    }
+    const at::Tensor all = runs.empty() ? values : at::cat(runs);
+    return all.view({all.size(0), 1, 1, head_dim / 2});
+  };
+  return {repeated(axis.cosine), repeated(axis.sine)};
 }
 
 RotaryTable rotary_table(std::span<const SegmentGrid> segments,
@@ -145,9 +149,12 @@ RotaryTable rotary_table(std::span<const SegmentGrid> segments,
     }
   }
   const auto tokens = static_cast<std::int64_t>(positions.size()) / 2;
-  const at::Tensor angles = axis_angles(longest, head_dim / 2, theta);
-  const at::Tensor all = angles.index_select(0, index_tensor(positions));
-  return table_of(all.view({tokens, 1, 2, head_dim / 4}), options);
+  const RotaryTable axis = axis_table(longest, head_dim / 2, theta, options);
+  const at::Tensor index = index_tensor(positions).to(options.device());
+  const auto gathered = [&](const at::Tensor& values) {
+    return values.index_select(0, index).view({tokens, 1, 2, head_dim / 4});
+  };
+  return {gathered(axis.cosine), gathered(axis.sine)};
 }
 
 at::Tensor rotate(const at::Tensor& heads, const RotaryTable& table) {
