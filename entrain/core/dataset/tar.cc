@@ -371,11 +371,11 @@ void TarReader::fail(std::int64_t offset, const std::string& message) const {
 std::string read_range(const std::filesystem::path& path, std::int64_t offset, std::int64_t size) {
   const InputFile file(path);
   if (offset < 0 || size < 0 || size > file.size() || offset > file.size() - size) {
-    throw InvalidInput(fmt::format("'{}' has {} bytes; bytes {} to {} are needed",
+    throw InvalidInput(fmt::format("'{}' has {} bytes; {} bytes from offset {} are needed",
                                    path.string(),
                                    file.size(),
-                                   offset,
-                                   offset + size));
+                                   size,
+                                   offset));
   }
   return file.read(offset, size);
 }
