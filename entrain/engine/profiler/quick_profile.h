@@ -19,10 +19,10 @@ struct QuickProfileOptions {
   std::string command;             // how it was made, kept in the profile
 };
 
-// Every layer kind on one CPU thread in float32. Backward is measured with and without trainable
-// weights; the difference is backward_weight, whose fit_error is relative to the whole backward.
-// Rounds visit all points in turn, so that a busy moment of the machine disturbs many points once
-// instead of one point often.
+// Every layer kind on one CPU thread in float32, in processor time, which other programs disturb
+// little. Backward is measured with and without trainable weights; the difference is
+// backward_weight, whose fit_error is relative to the whole backward. Rounds visit all points in
+// turn, so that a busy moment of the machine disturbs many points once instead of one point often.
 //
 // activation_bytes_per_token: bytes that the layer's forward leaves allocated, without its output
 // (which the layer after counts as its input) and with its input, at the largest size.
