@@ -189,6 +189,20 @@ TEST_F(BuildIndex, VerifyFindsDamageBehindAGoodHeader) {
   }
 }
 
+TEST_F(BuildIndex, VerifyComparesTheImagesWithTheirIndex) {
+  const auto path =
+      shard("t-0.tar",
+            TarWriter().add("a.json", question("q", "r")).add("a.png", flat_png(16, 16, 1, 2, 3)));
+  Index index = build({path}).index;
+  index.samples[0].images[0] = {16, 17};
+  const auto changed = output_.parent_path() / "changed.csv";
+  write_index(index, changed);
+  std::filesystem::remove(output_);
+  IndexOptions options;
+  options.verify = true;
+  EXPECT_NE(refused({changed}, options).find("not of the sizes"), std::string::npos);
+}
+
 TEST_F(BuildIndex, NamesShardMemberAndOffsetOfDamage) {
   const auto image =
       shard("t-0.tar", TarWriter().add("a.json", question("q", "r")).add("a.png", "\x89PNG"));

@@ -59,6 +59,7 @@ TEST(DecodeImage, BlendsAlphaOverWhite) {
       12);
   EXPECT_EQ(decoded(make_png(3, 1, rows, {.colour = 6})),
             (Bytes{10, 20, 30, 255, 255, 255, 132, 137, 142}));
+  EXPECT_EQ(decoded(make_png(1, 1, "\x0D\x0E\xF0\x80", {.colour = 6})), (Bytes{134, 134, 247}));
   const std::string grey("\x64\xFF\x64\x00", 4);
   EXPECT_EQ(decoded(make_png(2, 1, grey, {.colour = 4})), (Bytes{100, 100, 100, 255, 255, 255}));
 }
@@ -122,6 +123,13 @@ TEST(DecodeImage, RefusesTruncatedImagesAtEveryLength) {
       error_of<InvalidInput>([&] { decode_image(jpeg.substr(0, size), "x"); });
     }
   }
+}
+
+TEST(DecodeImage, RefusesJpegsWhoseDataEndBeforeTheImage) {
+  const std::string jpeg = oracle::make_jpeg(40, 40, random_bytes(4800, 4));
+  const std::string message = error_of<InvalidInput>(
+      [&] { decode_image(jpeg.substr(0, jpeg.size() - 500) + "\xFF\xD9", "x"); });
+  EXPECT_NE(message.find("damaged JPEG"), std::string::npos) << message;
 }
 
 TEST(DecodeImage, NoticesEveryFlippedByteOfAPng) {
