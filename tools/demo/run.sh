@@ -2,7 +2,7 @@
 # The demo: draw charts, index them, profile this machine, compare policies, train on 4 ranks, evaluate.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-entrain=build/release/entrain/cli/entrain
+entrain=${ENTRAIN:-build/release/entrain/cli/entrain}
 data=data/demo
 run=runs/demo
 mkdir -p "$data" runs

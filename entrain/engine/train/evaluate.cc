@@ -210,6 +210,8 @@ EvaluateResult evaluate(const ModelSpec& model,
     throw InvalidInput("evaluation reads models with one encoder at most");
   }
   const at::NoGradGuard no_grad;
+  // The matrices of a packed batch are small: more threads would spend their time waiting.
+  at::set_num_threads(1);
   const WholeModel whole(model, weights);
   ReadAheadOptions reader_options;
   reader_options.blank_images = options.blank_images;
