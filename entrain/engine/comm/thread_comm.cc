@@ -8,6 +8,8 @@
 #include <mutex>
 #include <utility>
 
+#include <ATen/core/grad_mode.h>
+
 #include "entrain/core/base/text.h"
 
 namespace entrain::engine {

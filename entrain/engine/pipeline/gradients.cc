@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include <ATen/core/grad_mode.h>
+
 namespace entrain::engine {
 
 LaneGradients::LaneGradients(const std::vector<NamedParameter>& parameters) {

@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include <c10/core/GradMode.h>
+
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
