@@ -1,6 +1,4 @@
 // Twenty training steps on real images under a pipeline, against plain training in one process.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -10,14 +8,18 @@
 #include <string>
 #include <vector>
 
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
 #include "entrain/core/dataset/global_batch.h"
-#include "tests/oracle/engine/reference_model.h"
-#include "tests/oracle/shards.h"
 
 #include "entrain/engine/data/read_ahead.h"
 #include "entrain/engine/train/optimizer.h"
 #include "entrain/engine/train/run_setup.h"
 #include "entrain/engine/train/trainer.h"
+
+#include "tests/oracle/engine/reference_model.h"
+#include "tests/oracle/shards.h"
 
 namespace entrain::engine {
 namespace {
@@ -163,8 +165,7 @@ TEST(VlmSmall, TwentyStepsUnderAPipelineEqualPlainTraining) {
     GTEST_SKIP() << "the vlm-small data set is not beside the repository";
   }
   at::set_num_threads(1);
-  const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) / "vlm_small_test";
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "vlm_small_test";
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "model.toml") << kModel;
   std::vector<std::filesystem::path> data;

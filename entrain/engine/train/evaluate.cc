@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include <ATen/Parallel.h>
+
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
