@@ -29,7 +29,7 @@ demo: $(ENGINE_READY) ## draw charts, train a small VLM on 4 ranks, evaluate it 
 	@tools/demo/run.sh
 
 test: build ## build and run every test
-	@ctest --preset release -j 1
+	@ctest --preset release -j $(JOBS)
 
 core-test: $(CORE_READY) ## the torch-free core: build and tests
 	@cmake --preset core >/dev/null

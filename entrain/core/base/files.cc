@@ -81,8 +81,10 @@ void write_file(const fs::path& path, const std::function<void(std::ostream&)>& 
   if (path.has_parent_path()) {
     fs::create_directories(path.parent_path(), error);
     if (error) {
-      throw SystemFailure(fmt::format(
-          "cannot create folder '{}': {}", path.parent_path().string(), error.message()));
+      throw SystemFailure(fmt::format("cannot write '{}': cannot create folder '{}': {}",
+                                      path.string(),
+                                      path.parent_path().string(),
+                                      error.message()));
     }
   }
   const fs::path temporary = path.string() + fmt::format(".partial-{}", ::getpid());
