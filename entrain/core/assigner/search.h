@@ -23,7 +23,8 @@ struct Evaluated {
 // - two slots swapped; two merged or one split where the number of slots is free.
 // Three of five moves are on the slowest replica. A move is kept where Σ time²⁴ over replicas does
 // not rise, so that replicas which are not the slowest improve too; the best step time seen is
-// returned. With a budget of hundreds of evaluations plain descent beats annealing.
+// returned. Plain descent was chosen over annealing on one run per setting, a difference within the
+// noise: no claim that it is the better of the two.
 //
 // Requires  every replica of `start` keeps limits.bytes_per_lane.
 // Ensures   so does the result, and its step time is at most that of `start`; equal arguments give
