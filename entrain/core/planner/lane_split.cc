@@ -219,9 +219,9 @@ class Scorer {
                     const StepCosts& costs,
                     std::int64_t step,
                     LaneSplit& split) const {
-    const std::int64_t limit = request_.limits.bytes_per_lane;
     for (int replica = 0; replica < request_.replicas; ++replica) {
       for (int lane = 0; lane < request_.lanes; ++lane) {
+        const std::int64_t limit = request_.limits.bytes_of(lane);
         std::int64_t peak = 0;
         for (const std::int64_t bytes : memory_over_time(program, costs, replica, lane)) {
           peak = std::max(peak, bytes);

@@ -24,7 +24,7 @@ std::vector<std::string> schedule_names();
 //
 // Requires  a valid assignment for this plan (validate_assignment).
 // Ensures   validate_program() holds for the result, except that these fixed orders do not watch
-//           limits.bytes_per_lane; pure function of its inputs.
+//           limits.bytes_of(lane); pure function of its inputs.
 // Throws    InvalidInput for an unknown schedule (with a suggestion) or chunks.
 // Cost      O(operations + parts); lanes that host some but not all stages O(operations × stages).
 Program build_program(const Plan& plan,
@@ -40,7 +40,7 @@ Program build_program(const Plan& plan,
 //   stand in the sender's order, a send stands behind its producers, a receive before its
 //   consumers;
 // - no cycle, even if every send waits for its receive to be posted;
-// - each lane's activation bytes stay within limits.bytes_per_lane at every point;
+// - each lane's activation bytes stay within limits.bytes_of(lane) at every point;
 // - reduce_gradients (more than one replica, on lanes with something trainable), clip_norm and
 //   optimizer_step stand once, in this order, at every lane's end, and no step-wide operation
 //   elsewhere.

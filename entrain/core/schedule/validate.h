@@ -70,7 +70,7 @@ void check_acyclic(const Subject& subject,
                    const PlacesOfUnits& places,
                    const PassagesOfChannels& passages);
 
-// Activation bytes stay within plan.limits.bytes_per_lane.
+// Activation bytes stay within plan.limits.bytes_of(lane).
 void check_memory(const Subject& subject, int replica);
 
 }  // namespace entrain::validation

@@ -164,18 +164,18 @@ void check_acyclic(const Subject& subject,
 }
 
 void check_memory(const Subject& subject, int replica) {
-  const std::int64_t limit = subject.plan.limits.bytes_per_lane;
-  if (limit == 0) {
-    return;
-  }
   for (int lane = 0; lane < subject.program.num_lanes(); ++lane) {
+    const std::int64_t limit = subject.plan.limits.bytes_of(lane);
+    if (limit == 0) {
+      continue;
+    }
     const std::vector<std::int64_t> bytes =
         memory_over_time(subject.program, subject.costs, replica, lane);
     const auto over = std::find_if(
         bytes.begin(), bytes.end(), [limit](std::int64_t held) { return held > limit; });
     if (over != bytes.end()) {
       const Place place{lane, static_cast<int>(over - bytes.begin())};
-      throw InvalidInput(fmt::format("{}: holds {} of activations, limits.bytes_per_lane allows {}",
+      throw InvalidInput(fmt::format("{}: holds {} of activations, its limit is {}",
                                      where(subject, replica, place),
                                      format_bytes(*over),
                                      format_bytes(limit)));

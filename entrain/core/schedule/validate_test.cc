@@ -275,7 +275,7 @@ TEST_F(ValidateProgram, RefusesMoreMemoryThanTheLimit) {
   hand_case_.plan.limits.bytes_per_lane = 500;
   EXPECT_NO_THROW(validate());
   hand_case_.plan.limits.bytes_per_lane = 150;
-  expect_refused("limits.bytes_per_lane allows 150");
+  expect_refused("its limit is 150");
 }
 
 TEST_F(ValidateProgram, RefusesMissingStepWideOperations) {

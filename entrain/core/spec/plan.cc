@@ -81,6 +81,9 @@ std::vector<std::vector<StageRef>> read_lanes(ObjectReader& reader, const ModelS
 PlanLimits read_limits(ObjectReader reader) {
   PlanLimits limits;
   limits.bytes_per_lane = reader.optional("bytes_per_lane", limits.bytes_per_lane);
+  for (const auto& [bytes, where] : reader.array("lane_bytes")) {
+    limits.lane_bytes.push_back(value_as<std::int64_t>(*bytes, where));
+  }
   limits.max_deferral = reader.optional("max_deferral", limits.max_deferral);
   limits.chunks = reader.optional("chunks", limits.chunks);
   limits.evaluations = reader.optional("evaluations", limits.evaluations);
@@ -296,6 +299,13 @@ Json to_json(const Plan& plan) {
     }
     lanes.push_back(std::move(refs));
   }
+  Json limits = {{"bytes_per_lane", plan.limits.bytes_per_lane},
+                 {"max_deferral", plan.limits.max_deferral},
+                 {"chunks", plan.limits.chunks},
+                 {"evaluations", plan.limits.evaluations}};
+  if (!plan.limits.lane_bytes.empty()) {
+    limits["lane_bytes"] = plan.limits.lane_bytes;
+  }
   return {{"version", kVersion},
           {"replicas", plan.replicas},
           {"num_slots", plan.num_slots},
@@ -303,11 +313,7 @@ Json to_json(const Plan& plan) {
           {"lanes", lanes},
           {"policy", plan.policy},
           {"schedule", plan.schedule},
-          {"limits",
-           {{"bytes_per_lane", plan.limits.bytes_per_lane},
-            {"max_deferral", plan.limits.max_deferral},
-            {"chunks", plan.limits.chunks},
-            {"evaluations", plan.limits.evaluations}}},
+          {"limits", limits},
           {"certificate",
            {{"lower_bound_s", plan.certificate.lower_bound_s},
             {"simulated_s", plan.certificate.simulated_s},
@@ -320,6 +326,15 @@ void validate(const Plan& plan, const ModelSpec& model, const std::string& where
   check_least(where, "replicas", plan.replicas, 1);
   check_least(where, "num_slots", plan.num_slots, 1);
   check_least(where, "limits.bytes_per_lane", plan.limits.bytes_per_lane, 0);
+  for (const std::int64_t bytes : plan.limits.lane_bytes) {
+    check_least(where, "limits.lane_bytes", bytes, 0);
+  }
+  if (!plan.limits.lane_bytes.empty() && std::ssize(plan.limits.lane_bytes) != plan.num_lanes()) {
+    fail(key_path(where, "limits.lane_bytes"),
+         fmt::format("{} limits given; the plan has {} lanes",
+                     plan.limits.lane_bytes.size(),
+                     plan.num_lanes()));
+  }
   check_least(where, "limits.max_deferral", plan.limits.max_deferral, -1);
   check_least(where, "limits.evaluations", plan.limits.evaluations, 0);
   std::vector<std::string> given;

@@ -151,6 +151,9 @@ TEST(ValidatePlan, RefusesCountsOutOfRange) {
             "plan.json: modules.vision.tensor_parallel: 0 given; at least 1 is needed");
   EXPECT_EQ(message_after("/modules/llm/context_parallel", "-1"),
             "plan.json: modules.llm.context_parallel: -1 given; at least 1 is needed");
+  EXPECT_EQ(message_after("/limits/lane_bytes", "[7]").find("plan.json: limits.lane_bytes: 1 "), 0);
+  EXPECT_EQ(message_after("/limits/lane_bytes", "[-1]"),
+            "plan.json: limits.lane_bytes: -1 given; at least 0 is needed");
   EXPECT_EQ(message_after("/limits/bytes_per_lane", "-1"),
             "plan.json: limits.bytes_per_lane: -1 given; at least 0 is needed");
   EXPECT_EQ(message_after("/limits/max_deferral", "-2"),
