@@ -36,4 +36,12 @@ LaneOrders gpipe_order(const OrderInputs& inputs);
 // releases. A single lane runs slot by slot.
 LaneOrders one_f_one_b_order(const OrderInputs& inputs);
 
+// Found, not fixed (list_schedule.h): backwards first, forwards as early as the plan's byte limits
+// allow; the widest window of eager_rules() that gets stuck nowhere. Strict 1F1B where none does.
+LaneOrders one_f_one_b_eager_order(const OrderInputs& inputs);
+
+// Found: the fastest of entrain_rules() by simulated time, the lanes' reductions included, that
+// keeps the plan's byte limits. Strict 1F1B, whatever it holds, where none does.
+LaneOrders entrain_order(const OrderInputs& inputs);
+
 }  // namespace entrain

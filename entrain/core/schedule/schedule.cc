@@ -23,6 +23,8 @@ struct RegisteredSchedule {
 constexpr std::array kSchedules = {
     RegisteredSchedule{"gpipe", gpipe_order},
     RegisteredSchedule{"1f1b", one_f_one_b_order},
+    RegisteredSchedule{"1f1b-eager", one_f_one_b_eager_order},
+    RegisteredSchedule{"entrain", entrain_order},
 };
 
 OrderRule find_rule(std::string_view name) {

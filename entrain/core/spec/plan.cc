@@ -329,12 +329,6 @@ void validate(const Plan& plan, const ModelSpec& model, const std::string& where
   for (const std::int64_t bytes : plan.limits.lane_bytes) {
     check_least(where, "limits.lane_bytes", bytes, 0);
   }
-  if (!plan.limits.lane_bytes.empty() && std::ssize(plan.limits.lane_bytes) != plan.num_lanes()) {
-    fail(key_path(where, "limits.lane_bytes"),
-         fmt::format("{} limits given; the plan has {} lanes",
-                     plan.limits.lane_bytes.size(),
-                     plan.num_lanes()));
-  }
   check_least(where, "limits.max_deferral", plan.limits.max_deferral, -1);
   check_least(where, "limits.evaluations", plan.limits.evaluations, 0);
   std::vector<std::string> given;
@@ -366,6 +360,12 @@ void validate(const Plan& plan, const ModelSpec& model, const std::string& where
                        missing - hosts[module].begin(),
                        names[module]));
     }
+  }
+  if (!plan.limits.lane_bytes.empty() && std::ssize(plan.limits.lane_bytes) != plan.num_lanes()) {
+    fail(key_path(where, "limits.lane_bytes"),
+         fmt::format("{} limits given; the plan has {} lanes",
+                     plan.limits.lane_bytes.size(),
+                     plan.num_lanes()));
   }
 }
 

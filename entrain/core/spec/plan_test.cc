@@ -41,7 +41,8 @@ Json plan_json() {
       "llm": {"tensor_parallel": 1, "context_parallel": 1, "stages": [[0, 3], [3, 5]]}},
     "lanes": [[["vision", 0]], [["vision", 1], ["llm", 0]], [["llm", 1]]],
     "policy": "lpt-2d", "schedule": "gpipe",
-    "limits": {"bytes_per_lane": 1000, "max_deferral": 3, "chunks": false, "evaluations": 7},
+    "limits": {"bytes_per_lane": 1000, "max_deferral": 3, "chunks": false, "evaluations": 7,
+               "lane_bytes": [10, 20, 30]},
     "certificate": {"lower_bound_s": 1.5, "simulated_s": 3.0, "ratio": 2.0,
                     "dynamic_regret": 0.25, "b_min": 64}})",
                     "plan.json");
@@ -74,7 +75,7 @@ TEST(PlanFromJson, ReadsEveryField) {
   EXPECT_EQ(plan.lanes, (std::vector<std::vector<StageRef>>{{{0, 0}}, {{0, 1}, {1, 0}}, {{1, 1}}}));
   EXPECT_EQ(plan.policy, "lpt-2d");
   EXPECT_EQ(plan.schedule, "gpipe");
-  EXPECT_EQ(plan.limits, (PlanLimits{1000, 3, false, 7}));
+  EXPECT_EQ(plan.limits, (PlanLimits{1000, {10, 20, 30}, 3, false, 7}));
   EXPECT_EQ(plan.certificate, (PlanCertificate{1.5, 3.0, 2.0, 0.25, 64}));
 }
 

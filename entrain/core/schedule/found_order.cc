@@ -1,0 +1,107 @@
+// Orders found on simulated time: `1f1b-eager` and `entrain`.
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "entrain/core/schedule/list_schedule.h"
+#include "entrain/core/schedule/order.h"
+#include "entrain/core/schedule/replica_graph.h"
+
+namespace entrain {
+namespace {
+
+std::vector<std::int64_t> lane_limits(const Plan& plan) {
+  std::vector<std::int64_t> limits;
+  for (int lane = 0; lane < plan.num_lanes(); ++lane) {
+    limits.push_back(plan.limits.bytes_of(lane));
+  }
+  return limits;
+}
+
+std::int64_t step_time(const ListResult& result, const std::vector<std::int64_t>& lane_end) {
+  std::int64_t latest = 0;
+  for (std::size_t lane = 0; lane < lane_end.size(); ++lane) {
+    latest = std::max(latest, result.finish_ns[lane] + lane_end[lane]);
+  }
+  return latest;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> lane_end_times(const Plan& plan, const StepCosts& costs) {
+  std::vector<std::int64_t> result;
+  for (const std::vector<StageRef>& lane : plan.lanes) {
+    std::int64_t reduce = 0;
+    for (const StageRef& ref : lane) {
+      reduce += costs.modules[static_cast<std::size_t>(ref.module)]
+                    .stages[static_cast<std::size_t>(ref.stage)]
+                    .reduce.count();
+    }
+    result.push_back(plan.replicas > 1 ? reduce : 0);
+  }
+  return result;
+}
+
+std::vector<ListRule> eager_rules() {
+  std::vector<ListRule> rules;
+  for (const int window : {0, 400, 200, 150, 100}) {
+    rules.push_back({false, false, false, window, true});
+  }
+  return rules;
+}
+
+std::vector<ListRule> entrain_rules() {
+  std::vector<ListRule> rules;
+  for (const bool split : {true, false}) {
+    for (const int window : {100, 150, 200, 0}) {
+      for (const bool encoder_first : {false, true}) {
+        rules.push_back({false, split, encoder_first, window, true});
+      }
+    }
+  }
+  rules.push_back(kStrictRule);
+  return rules;
+}
+
+LaneOrders one_f_one_b_eager_order(const OrderInputs& inputs) {
+  const StageGraph stages = stage_graph(inputs.plan, inputs.costs.link);
+  const ReplicaGraph graph = replica_graph(stages, inputs.costs, inputs.groups, inputs.table);
+  ListScheduler scheduler(stages, lane_limits(inputs.plan));
+  LaneOrders orders;
+  for (const ListRule& rule : eager_rules()) {
+    if (scheduler.run(graph, rule, &orders).done) {
+      return orders;
+    }
+  }
+  return one_f_one_b_order(inputs);
+}
+
+LaneOrders entrain_order(const OrderInputs& inputs) {
+  const StageGraph stages = stage_graph(inputs.plan, inputs.costs.link);
+  const ReplicaGraph graph = replica_graph(stages, inputs.costs, inputs.groups, inputs.table);
+  const std::vector<std::int64_t> limits = lane_limits(inputs.plan);
+  const std::vector<std::int64_t> lane_end = lane_end_times(inputs.plan, inputs.costs);
+  ListScheduler scheduler(stages, limits);
+  scheduler.set_lane_end(lane_end);
+  std::int64_t best_ns = std::numeric_limits<std::int64_t>::max();
+  ListRule best;
+  for (const ListRule& rule : entrain_rules()) {
+    const ListResult& result = scheduler.run(graph, rule, nullptr, best_ns);
+    bool fits = result.done;
+    for (std::size_t lane = 0; fits && lane < limits.size(); ++lane) {
+      fits = limits[lane] == 0 || result.peak_bytes[lane] <= limits[lane];
+    }
+    if (fits && step_time(result, lane_end) < best_ns) {
+      best_ns = step_time(result, lane_end);
+      best = rule;
+    }
+  }
+  if (best_ns == std::numeric_limits<std::int64_t>::max()) {
+    return one_f_one_b_order(inputs);
+  }
+  LaneOrders orders;
+  scheduler.run(graph, best, &orders);
+  return orders;
+}
+
+}  // namespace entrain

@@ -1,0 +1,489 @@
+#include "entrain/core/schedule/list_schedule.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace entrain {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+}  // namespace
+
+ListScheduler::ListScheduler(const StageGraph& stages, std::vector<std::int64_t> lane_limits)
+    : stages_(stages),
+      limits_(std::move(lane_limits)),
+      lane_end_(stages.lanes.size(), 0),
+      stage_(stages.stages.size()),
+      lane_(stages.lanes.size()),
+      link_free_(2 * stages.stages.size()),
+      received_(at(stages.llm)) {
+  limits_.resize(stages.lanes.size(), 0);
+}
+
+const ListResult& ListScheduler::run(const ReplicaGraph& graph,
+                                     const ListRule& rule,
+                                     std::vector<std::vector<Operation>>* orders,
+                                     std::int64_t stop_after) {
+  graph_ = &graph;
+  rule_ = rule;
+  orders_ = orders;
+  start();
+  result_.done = false;
+  result_.stuck = false;
+  const int num_lanes = static_cast<int>(lane_.size());
+  for (int lane = 0; lane < num_lanes; ++lane) {
+    decide(lane);
+  }
+  bool late = false;
+  while (!late) {
+    int first = -1;
+    std::int64_t time = kNever;
+    for (int lane = 0; lane < num_lanes; ++lane) {
+      const Decision& decision = lane_[at(lane)].decision;
+      if (decision.choice != Choice::kNone && decision.time < time) {
+        first = lane;
+        time = decision.time;
+      }
+    }
+    if (first < 0) {
+      break;
+    }
+    late = time + lane_[at(first)].left + lane_end_[at(first)] > stop_after;
+    execute(first);
+  }
+  result_.finish_ns.resize(lane_.size());
+  result_.peak_bytes.resize(lane_.size());
+  bool left = false;
+  for (std::size_t lane = 0; lane < lane_.size(); ++lane) {
+    result_.finish_ns[lane] = lane_[lane].free;
+    result_.peak_bytes[lane] = lane_[lane].peak;
+    left = left || lane_[lane].left > 0;
+  }
+  for (const StageState& state : stage_) {
+    left = left || state.next_forward < state.end || state.next_backward < state.end;
+  }
+  result_.done = !late && !left;
+  result_.stuck = !late && left;
+  return result_;
+}
+
+void ListScheduler::start() {
+  unit_.assign(graph_->units.size(), {});
+  group_.assign(graph_->groups.size(), {});
+  std::fill(link_free_.begin(), link_free_.end(), 0);
+  for (std::size_t module = 0; module < received_.size(); ++module) {
+    received_[module] = graph_->first_group[module];
+  }
+  for (LaneState& lane : lane_) {
+    lane = {};
+  }
+  if (orders_ != nullptr) {
+    orders_->assign(lane_.size(), {});
+  }
+  for (std::size_t i = 0; i < stage_.size(); ++i) {
+    const StageGraph::Stage& stage = stages_.stages[i];
+    StageState& state = stage_[i];
+    state.next_forward = graph_->first_group[at(stage.module)];
+    state.next_backward = state.next_forward;
+    state.end = graph_->first_group[at(stage.module) + 1];
+    state.next_weight = 0;
+    state.weights.clear();
+    state.window =
+        rule_.window_percent == 0 ? -1 : (stage.warm_up * rule_.window_percent + 99) / 100;
+  }
+  link_groups();
+  count_work();
+  for (std::size_t i = 0; i < stage_.size(); ++i) {
+    skip_without_backward(static_cast<int>(i));
+  }
+}
+
+// Which encoder groups every LLM group takes, and what is ready from the start.
+void ListScheduler::link_groups() {
+  const int first_llm = graph_->first_group[at(stages_.llm)];
+  const int end = graph_->first_group[at(stages_.llm) + 1];
+  first_source_.assign(at(end - first_llm + 1), 0);
+  for (const int served : graph_->served) {
+    ++first_source_[at(served - first_llm + 1)];
+  }
+  for (std::size_t i = 1; i < first_source_.size(); ++i) {
+    first_source_[i] += first_source_[i - 1];
+  }
+  sources_.resize(graph_->served.size());
+  next_source_.assign(first_source_.begin(), first_source_.end() - 1);
+  for (int group = 0; group < first_llm; ++group) {
+    const GraphGroup& of = graph_->groups[at(group)];
+    unit_[at(of.first_unit)].forward_ready = 0;
+    group_[at(group)].missing = of.served_end - of.served_begin;
+    group_[at(group)].takers_left = of.served_end - of.served_begin;
+    for (int i = of.served_begin; i < of.served_end; ++i) {
+      const int served = graph_->served[at(i)];
+      sources_[at(next_source_[at(served - first_llm)]++)] = group;
+      ++group_[at(served)].missing;
+    }
+  }
+  for (int group = first_llm; group < end; ++group) {
+    if (group_[at(group)].missing == 0) {
+      unit_[at(graph_->groups[at(group)].first_unit)].forward_ready = 0;
+    }
+  }
+}
+
+void ListScheduler::count_work() {
+  for (const GraphGroup& group : graph_->groups) {
+    const int first_stage = stages_.first_stage[at(group.module)];
+    const int num_stages = stages_.num_stages(group.module);
+    for (int stage = 0; stage < num_stages; ++stage) {
+      const GraphUnit& unit = graph_->units[at(group.first_unit + stage)];
+      lane_[at(stages_.stages[at(first_stage + stage)].lane)].left +=
+          unit.forward +
+          (stage >= group.first_backward ? unit.backward_input + unit.backward_weight : 0);
+    }
+  }
+}
+
+// Moves a stage's backward pointer over groups that take none at it.
+void ListScheduler::skip_without_backward(int stage) {
+  StageState& state = stage_[at(stage)];
+  const int index = stages_.stages[at(stage)].stage;
+  while (state.next_backward < state.end &&
+         graph_->groups[at(graph_->backward_order[at(state.next_backward)])].first_backward >
+             index) {
+    ++state.next_backward;
+  }
+}
+
+bool ListScheduler::window_open(const StageState& state, int slot) const {
+  if (state.window < 0) {
+    return true;
+  }
+  int turn = std::numeric_limits<int>::max() / 2;
+  if (at(state.next_weight) < state.weights.size()) {
+    turn = graph_->groups[at(state.weights[at(state.next_weight)])].turn;
+  }
+  if (state.next_backward < state.end) {
+    const int group = graph_->backward_order[at(state.next_backward)];
+    turn = std::min(turn, graph_->groups[at(group)].turn);
+  }
+  return slot <= turn + state.window;
+}
+
+// Features that receiving up to `group`'s sources adds on the LLM's first lane.
+std::int64_t ListScheduler::features_of(int group) const {
+  const int first_llm = graph_->first_group[at(stages_.llm)];
+  std::int64_t bytes = 0;
+  int module = -1;
+  int from = 0;
+  for (int i = first_source_[at(group - first_llm + 1)]; i > first_source_[at(group - first_llm)];
+       --i) {
+    const int source = sources_[at(i - 1)];
+    const GraphGroup& of = graph_->groups[at(source)];
+    if (of.module == module) {
+      continue;  // an earlier one of the same encoder: its message comes before
+    }
+    module = of.module;
+    const int last_stage = stages_.num_stages(module) - 1;
+    if (!stages_.stages[at(stages_.first_stage[at(module)] + last_stage)].crosses) {
+      continue;
+    }
+    from = received_[at(module)];
+    for (int g = from; g <= source; ++g) {
+      bytes += graph_->units[at(graph_->groups[at(g)].first_unit + last_stage)].output_bytes;
+    }
+  }
+  return bytes;
+}
+
+bool ListScheduler::bytes_open(int stage, int group) const {
+  const StageGraph::Stage& of = stages_.stages[at(stage)];
+  const std::int64_t limit = limits_[at(of.lane)];
+  if (!rule_.obey_bytes || limit == 0) {
+    return true;
+  }
+  const LaneState& lane = lane_[at(of.lane)];
+  const GraphUnit& unit = graph_->units[at(graph_->groups[at(group)].first_unit + of.stage)];
+  std::int64_t bytes = unit.activation_bytes;
+  std::int64_t early = 0;  // received one operation ahead
+  if (of.module == stages_.llm && of.stage == 0) {
+    early = features_of(group);
+  } else if (of.last && of.module != stages_.llm && of.lane == stages_.llm_first_lane) {
+    bytes += unit.output_bytes;
+  }
+  return lane.held + bytes + early <= limit && lane.during + early <= limit;
+}
+
+void ListScheduler::weigh(int stage, std::int64_t free, Decision& best, Decision& spare) {
+  const StageState& state = stage_[at(stage)];
+  const StageGraph::Stage& of = stages_.stages[at(stage)];
+  const auto consider = [&](Decision& into, std::int64_t ready, Choice choice, bool wins_tie) {
+    const std::int64_t time = std::max(free, ready);
+    if (into.choice == Choice::kNone || time < into.time || (time == into.time && wins_tie)) {
+      into = {time, stage, choice};
+    }
+  };
+  bool forward_open = state.next_forward < state.end;
+  if (forward_open) {
+    const int slot = graph_->groups[at(state.next_forward)].slot;
+    forward_open = window_open(state, slot) && bytes_open(stage, state.next_forward);
+  }
+  const bool forward_first =
+      rule_.in_order || (rule_.encoder_forward_first && of.module != stages_.llm);
+  bool forward_ranks = forward_first;
+  if (forward_open) {
+    const GraphGroup& group = graph_->groups[at(state.next_forward)];
+    const std::int64_t ready = unit_[at(group.first_unit + of.stage)].forward_ready;
+    if (ready >= 0) {
+      consider(best, ready, Choice::kForward, forward_ranks);
+    }
+  }
+  if (state.next_backward < state.end && !(rule_.in_order && forward_open)) {
+    const GraphGroup& group = graph_->groups[at(graph_->backward_order[at(state.next_backward)])];
+    const std::int64_t ready = unit_[at(group.first_unit + of.stage)].backward_ready;
+    if (ready >= 0) {
+      const GraphUnit& unit = graph_->units[at(group.first_unit + of.stage)];
+      const bool urgent = !rule_.split_weight || unit.backward_input > 0;
+      consider(urgent ? best : spare, ready, Choice::kBackward, !forward_first);
+    }
+  }
+  if (at(state.next_weight) < state.weights.size()) {
+    consider(spare, free, Choice::kWeight, true);
+  }
+}
+
+void ListScheduler::decide(int lane) {
+  LaneState& state = lane_[at(lane)];
+  Decision best;
+  Decision spare;
+  for (const int stage : stages_.lanes[at(lane)]) {
+    weigh(stage, state.free, best, spare);
+  }
+  if (spare.choice != Choice::kNone) {
+    bool take = best.choice == Choice::kNone;
+    if (!take && best.time > spare.time) {
+      const StageState& of = stage_[at(spare.stage)];
+      const int group = spare.choice == Choice::kWeight
+                            ? of.weights[at(of.next_weight)]
+                            : graph_->backward_order[at(of.next_backward)];
+      const GraphUnit& unit = graph_->units[at(graph_->groups[at(group)].first_unit +
+                                               stages_.stages[at(spare.stage)].stage)];
+      take = 2 * (best.time - spare.time) >= unit.backward_weight;
+    }
+    if (take) {
+      best = spare;
+    }
+  }
+  state.decision = best;
+}
+
+void ListScheduler::execute(int lane) {
+  const Decision decision = lane_[at(lane)].decision;
+  switch (decision.choice) {
+    case Choice::kForward:
+      run_forward(lane, decision.stage);
+      break;
+    case Choice::kBackward:
+      run_backward(lane, decision.stage);
+      break;
+    case Choice::kWeight:
+      run_weight(lane, decision.stage);
+      break;
+    case Choice::kNone:
+      break;
+  }
+  decide(lane);
+}
+
+void ListScheduler::emit(int lane, OperationKind kind, int stage, int group) {
+  if (orders_ != nullptr) {
+    const GraphGroup& of = graph_->groups[at(group)];
+    (*orders_)[at(lane)].push_back(
+        {kind, {of.module, stages_.stages[at(stage)].stage, of.slot, of.group}, -1});
+  }
+}
+
+// Receives stand one operation ahead of need, in the sender's order.
+void ListScheduler::receive_features(int lane, int group) {
+  LaneState& state = lane_[at(lane)];
+  const std::int64_t bytes = features_of(group);
+  state.peak = std::max(state.peak, state.during + bytes);
+  state.held += bytes;
+  const int first_llm = graph_->first_group[at(stages_.llm)];
+  for (int i = first_source_[at(group - first_llm)]; i < first_source_[at(group - first_llm + 1)];
+       ++i) {
+    const int source = sources_[at(i)];
+    int& received = received_[at(graph_->groups[at(source)].module)];
+    received = std::max(received, source + 1);
+  }
+}
+
+void ListScheduler::release_features(int group) {
+  const int first_llm = graph_->first_group[at(stages_.llm)];
+  for (int i = first_source_[at(group - first_llm)]; i < first_source_[at(group - first_llm + 1)];
+       ++i) {
+    const int source = sources_[at(i)];
+    if (--group_[at(source)].takers_left == 0) {
+      const GraphGroup& of = graph_->groups[at(source)];
+      const int last = stages_.num_stages(of.module) - 1;
+      lane_[at(stages_.llm_first_lane)].held -=
+          graph_->units[at(of.first_unit + last)].output_bytes;
+    }
+  }
+}
+
+void ListScheduler::run_forward(int lane, int stage) {
+  LaneState& state = lane_[at(lane)];
+  StageState& of = stage_[at(stage)];
+  const StageGraph::Stage& place = stages_.stages[at(stage)];
+  const int number = of.next_forward++;
+  const GraphGroup& group = graph_->groups[at(number)];
+  const GraphUnit& unit = graph_->units[at(group.first_unit + place.stage)];
+  const bool takes_features = place.module == stages_.llm && place.stage == 0;
+  if (takes_features) {
+    receive_features(lane, number);
+  }
+  const bool leaves_features =
+      place.last && place.module != stages_.llm && lane == stages_.llm_first_lane;
+  state.free = state.decision.time + unit.forward;
+  state.left -= unit.forward;
+  state.held += unit.activation_bytes + (leaves_features ? unit.output_bytes : 0);
+  state.during = state.held;
+  state.peak = std::max(state.peak, state.held);
+  if (place.stage < group.first_backward) {
+    state.held -= unit.activation_bytes;
+    if (takes_features) {
+      release_features(number);
+    }
+  }
+  emit(lane, OperationKind::kForward, stage, number);
+  send_forward(stage, number, state.free);
+}
+
+void ListScheduler::run_backward(int lane, int stage) {
+  LaneState& state = lane_[at(lane)];
+  StageState& of = stage_[at(stage)];
+  const StageGraph::Stage& place = stages_.stages[at(stage)];
+  const int number = graph_->backward_order[at(of.next_backward++)];
+  skip_without_backward(stage);
+  const GraphGroup& group = graph_->groups[at(number)];
+  const GraphUnit& unit = graph_->units[at(group.first_unit + place.stage)];
+  const bool split = splits(unit);
+  const std::int64_t duration = unit.backward_input + (split ? 0 : unit.backward_weight);
+  state.free = state.decision.time + duration;
+  state.left -= duration;
+  state.during = state.held;
+  if (split) {
+    of.weights.push_back(number);
+  } else {
+    state.held -= unit.activation_bytes;
+  }
+  if (place.module == stages_.llm && place.stage == 0) {
+    release_features(number);
+  }
+  emit(lane, split ? OperationKind::kBackwardInput : OperationKind::kBackward, stage, number);
+  send_backward(stage, number, state.free);
+}
+
+void ListScheduler::run_weight(int lane, int stage) {
+  LaneState& state = lane_[at(lane)];
+  StageState& of = stage_[at(stage)];
+  const int number = of.weights[at(of.next_weight++)];
+  const GraphUnit& unit =
+      graph_->units[at(graph_->groups[at(number)].first_unit + stages_.stages[at(stage)].stage)];
+  state.free = state.decision.time + unit.backward_weight;
+  state.left -= unit.backward_weight;
+  state.during = state.held;
+  state.held -= unit.activation_bytes;
+  emit(lane, OperationKind::kBackwardWeight, stage, number);
+}
+
+// Arrival of a message over the edge behind a stage.
+std::int64_t ListScheduler::transfer(int stage,
+                                     bool gradient,
+                                     std::int64_t start,
+                                     std::int64_t bytes) {
+  if (!stages_.stages[at(stage)].crosses) {
+    return start;
+  }
+  std::int64_t& free = link_free_[2 * at(stage) + (gradient ? 1 : 0)];
+  free = std::max(start, free) + transfer_time(stages_.link, bytes).count();
+  return free;
+}
+
+void ListScheduler::send_forward(int stage, int group, std::int64_t finish) {
+  const StageGraph::Stage& place = stages_.stages[at(stage)];
+  const GraphGroup& of = graph_->groups[at(group)];
+  const int unit = of.first_unit + place.stage;
+  if (place.last && place.module == stages_.llm) {
+    if (place.stage >= of.first_backward) {
+      unit_[at(unit)].backward_ready = finish;
+    }
+    return;
+  }
+  const std::int64_t arrival = transfer(stage, false, finish, graph_->units[at(unit)].output_bytes);
+  if (!place.last) {
+    unit_[at(unit + 1)].forward_ready = arrival;
+    const int next = stages_.stages[at(stage + 1)].lane;
+    if (next != place.lane) {
+      decide(next);
+    }
+    return;
+  }
+  bool opens = false;
+  for (int i = of.served_begin; i < of.served_end; ++i) {
+    GroupState& taker = group_[at(graph_->served[at(i)])];
+    taker.latest = std::max(taker.latest, arrival);
+    if (--taker.missing == 0) {
+      unit_[at(graph_->groups[at(graph_->served[at(i)])].first_unit)].forward_ready = taker.latest;
+      opens = true;
+    }
+  }
+  if (opens && stages_.llm_first_lane != place.lane) {
+    decide(stages_.llm_first_lane);
+  }
+}
+
+void ListScheduler::send_backward(int stage, int group, std::int64_t finish) {
+  const StageGraph::Stage& place = stages_.stages[at(stage)];
+  const GraphGroup& of = graph_->groups[at(group)];
+  if (place.stage > 0) {
+    if (place.stage - 1 < of.first_backward) {
+      return;
+    }
+    const int unit = of.first_unit + place.stage - 1;
+    unit_[at(unit)].backward_ready =
+        transfer(stage - 1, true, finish, graph_->units[at(unit)].output_bytes);
+    const int lane = stages_.stages[at(stage - 1)].lane;
+    if (lane != place.lane) {
+      decide(lane);
+    }
+    return;
+  }
+  if (place.module != stages_.llm) {
+    return;
+  }
+  const int first_llm = graph_->first_group[at(stages_.llm)];
+  for (int i = first_source_[at(group - first_llm)]; i < first_source_[at(group - first_llm + 1)];
+       ++i) {
+    const int source = sources_[at(i)];
+    const GraphGroup& encoder = graph_->groups[at(source)];
+    const int last = stages_.num_stages(encoder.module) - 1;
+    if (encoder.first_backward > last || --group_[at(source)].missing > 0) {
+      continue;
+    }
+    const int unit = encoder.first_unit + last;
+    const int number = stages_.first_stage[at(encoder.module)] + last;
+    unit_[at(unit)].backward_ready =
+        transfer(number, true, finish, graph_->units[at(unit)].output_bytes);
+    const int lane = stages_.stages[at(number)].lane;
+    if (lane != place.lane) {
+      decide(lane);
+    }
+  }
+}
+
+}  // namespace entrain

@@ -1,0 +1,151 @@
+// List scheduling: which operation a lane runs next, decided at the time when it is free.
+//
+// Read first: ListScheduler::run(). One engine for every order that is found rather than fixed
+// (`1f1b-eager`, `entrain`), and, on plain arrays, the clock of the assigner's search: it replays
+// `gpipe` and `1f1b` as well, to the nanosecond of the simulator.
+//
+// Lanes decide in order of time. A lane's candidates are the first forward and the first backward
+// that each of its stages has left. It takes, of those whose inputs have arrived,
+// - a backward (or, on encoder stages with `encoder_forward_first`, a forward) before the other;
+// - a weight gradient that was split off when it would otherwise wait: for something not yet known,
+//   or for at least half of the weight gradient's time;
+// - of several stages' equals the one nearest to the loss.
+// A split backward is fused again where one of its halves costs nothing. A backward that nothing
+// waits for (no input gradient) ranks like a weight gradient.
+//
+// A forward of slot k is open when k <= t + window, t the turn of the stage's oldest backward that
+// is not done (its weight half included), and when its bytes fit the lane's limit. The window alone
+// cannot deadlock: with window >= warm-up, 1F1B's own order stays possible. The limit can: then
+// nothing is left to decide, and the result says so.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "entrain/core/schedule/replica_graph.h"
+#include "entrain/core/spec/program.h"
+
+namespace entrain {
+
+struct ListRule {
+  bool in_order = false;      // forwards within the window first, then the turn's backwards: 1F1B
+  bool split_weight = false;  // weight gradients apart
+  bool encoder_forward_first = false;
+  int window_percent = 100;  // of the stage's warm-up; 0: any number of slots ahead
+  bool obey_bytes = true;    // forwards wait where they would break the lane's limit
+  bool operator==(const ListRule&) const = default;
+};
+
+inline constexpr ListRule kStrictRule{true, false, false, 100, false};
+inline constexpr ListRule kGpipeRule{true, false, false, 0, false};
+
+// What `1f1b-eager` and `entrain` choose from, in this order.
+std::vector<ListRule> eager_rules();
+std::vector<ListRule> entrain_rules();
+
+// Time that follows each lane's last operation: its gradients' reduction. [lane]
+std::vector<std::int64_t> lane_end_times(const Plan& plan, const StepCosts& costs);
+
+struct ListResult {
+  bool done = false;                     // every operation ran, within `stop_after`
+  bool stuck = false;                    // nothing could run: the byte limit is too small
+  std::vector<std::int64_t> finish_ns;   // [lane] end of its last operation
+  std::vector<std::int64_t> peak_bytes;  // [lane] as LaneUsage::peak_bytes
+};
+
+class ListScheduler {
+ public:
+  // `stages` must outlive the scheduler. lane_limits: [lane] bytes, 0 = no limit.
+  ListScheduler(const StageGraph& stages, std::vector<std::int64_t> lane_limits);
+
+  // Ensures  a pure function of its arguments; integers only; with `orders` (one list per lane) the
+  //          operations in the order in which they run.
+  // Returns  early, with done = false, once some lane cannot finish, reduction of `lane_end`
+  //          included, by `stop_after`.
+  // Cost     O(operations × lanes), a few tens of nanoseconds an operation; no allocation after
+  //          the first calls of a size unless `orders` are asked for.
+  const ListResult& run(const ReplicaGraph& graph,
+                        const ListRule& rule,
+                        std::vector<std::vector<Operation>>* orders = nullptr,
+                        std::int64_t stop_after = std::numeric_limits<std::int64_t>::max());
+
+  // Time that follows the last operation of a lane (its reduction). [lane], zeros at first.
+  void set_lane_end(std::vector<std::int64_t> lane_end) { lane_end_ = std::move(lane_end); }
+
+ private:
+  enum class Choice : std::uint8_t { kNone, kForward, kBackward, kWeight };
+  struct Decision {
+    std::int64_t time = 0;
+    int stage = -1;  // number
+    Choice choice = Choice::kNone;
+  };
+  struct StageState {
+    int next_forward = 0;      // group
+    int end = 0;               // groups of the module
+    int next_backward = 0;     // position in backward_order
+    int next_weight = 0;       // into `weights`
+    std::vector<int> weights;  // groups whose backward has run and whose weight half has not
+    int window = 0;            // slots; -1: any
+  };
+  struct LaneState {
+    std::int64_t free = 0;
+    std::int64_t left = 0;  // work of its operations that have not run
+    std::int64_t held = 0;
+    std::int64_t during = 0;  // held while the last operation ran
+    std::int64_t peak = 0;
+    Decision decision;
+  };
+  struct UnitState {
+    std::int64_t forward_ready = -1;
+    std::int64_t backward_ready = -1;
+  };
+  // LLM groups: encoder groups still to arrive; encoder groups: LLM groups still to run backward.
+  struct GroupState {
+    int missing = 0;
+    int takers_left = 0;  // LLM groups that still need its features
+    std::int64_t latest = 0;
+  };
+
+  void start();
+  void link_groups();
+  void count_work();
+  void decide(int lane);
+  void weigh(int stage, std::int64_t free, Decision& best, Decision& spare);
+  [[nodiscard]] bool window_open(const StageState& state, int slot) const;
+  [[nodiscard]] bool bytes_open(int stage, int group) const;
+  [[nodiscard]] std::int64_t features_of(int group) const;
+  [[nodiscard]] bool splits(const GraphUnit& unit) const {
+    return rule_.split_weight && unit.backward_input > 0 && unit.backward_weight > 0;
+  }
+  void execute(int lane);
+  void run_forward(int lane, int stage);
+  void run_backward(int lane, int stage);
+  void run_weight(int lane, int stage);
+  void receive_features(int lane, int group);
+  void release_features(int group);
+  void send_forward(int stage, int group, std::int64_t finish);
+  void send_backward(int stage, int group, std::int64_t finish);
+  void skip_without_backward(int stage);
+  std::int64_t transfer(int stage, bool gradient, std::int64_t start, std::int64_t bytes);
+  void emit(int lane, OperationKind kind, int stage, int group);
+
+  const StageGraph& stages_;
+  std::vector<std::int64_t> limits_;
+  std::vector<std::int64_t> lane_end_;
+  const ReplicaGraph* graph_ = nullptr;
+  ListRule rule_;
+  std::vector<std::vector<Operation>>* orders_ = nullptr;
+  ListResult result_;
+  std::vector<StageState> stage_;
+  std::vector<LaneState> lane_;
+  std::vector<UnitState> unit_;
+  std::vector<GroupState> group_;
+  std::vector<int> first_source_;        // [LLM group + 1 - first LLM group] into sources_
+  std::vector<int> sources_;             // encoder groups whose output an LLM group takes
+  std::vector<std::int64_t> link_free_;  // [2 × stage number + gradient]
+  std::vector<int> received_;            // [module] encoder groups received on the LLM's first lane
+  std::vector<int> next_source_;         // scratch
+};
+
+}  // namespace entrain

@@ -1,0 +1,165 @@
+#include "entrain/core/schedule/list_schedule.h"
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/schedule/order.h"
+#include "entrain/core/schedule/schedule.h"
+#include "entrain/core/simulator/simulator.h"
+
+#include "tests/oracle/hand_cases.h"
+#include "tests/oracle/random_cases.h"
+
+namespace entrain {
+namespace {
+
+using oracle::make_random_case;
+using oracle::RandomCase;
+
+// One replica of a case, ready for the scheduler and, as a program, for the simulator.
+class Replica {
+ public:
+  Replica(const RandomCase& of, int index) : plan_(of.plan), costs_(of.costs) {
+    plan_.replicas = 1;
+    assignment_ = of.assignment;
+    assignment_.replicas = {of.assignment.replicas[static_cast<std::size_t>(index)]};
+    groups_ = build_groups(assignment_.replicas[0], costs_);
+    for (const ModulePlan& module : plan_.modules) {
+      num_stages_.push_back(static_cast<int>(module.stages.size()));
+    }
+    stages_ = stage_graph(plan_, costs_.link);
+    table_.emplace(groups_, num_stages_);
+    graph_ = replica_graph(stages_, costs_, groups_, *table_);
+  }
+
+  [[nodiscard]] const StageGraph& stages() const { return stages_; }
+  [[nodiscard]] const ReplicaGraph& graph() const { return graph_; }
+  Plan& plan() { return plan_; }
+  [[nodiscard]] std::vector<std::int64_t> limits() const {
+    std::vector<std::int64_t> limits;
+    for (int lane = 0; lane < plan_.num_lanes(); ++lane) {
+      limits.push_back(plan_.limits.bytes_of(lane));
+    }
+    return limits;
+  }
+  [[nodiscard]] Timeline simulated(std::string_view schedule) const {
+    const Program program = build_program(plan_, assignment_, costs_, schedule);
+    validate_program(program, plan_, assignment_, costs_);
+    return simulate(program, costs_);
+  }
+
+ private:
+  Plan plan_;
+  StepCosts costs_;
+  StepAssignment assignment_;
+  std::vector<ModuleGroups> groups_;
+  std::vector<int> num_stages_;
+  std::optional<UnitTable> table_;
+  StageGraph stages_;
+  ReplicaGraph graph_;
+};
+
+void expect_same(const Timeline& timeline, const ListResult& result, const std::string& what) {
+  for (std::size_t lane = 0; lane < result.finish_ns.size(); ++lane) {
+    ASSERT_EQ(timeline.lanes[0][lane].finish.count(), result.finish_ns[lane])
+        << "lane " << lane << "\n"
+        << what;
+    ASSERT_EQ(timeline.lanes[0][lane].peak_bytes, result.peak_bytes[lane])
+        << "lane " << lane << "\n"
+        << what;
+  }
+}
+
+TEST(ListScheduler, ReplaysFixedOrdersToTheNanosecond) {
+  Rng rng(20261121, 1);
+  for (int i = 0; i < 1000; ++i) {
+    oracle::RandomCaseOptions options;
+    options.layout = oracle::LaneLayout::kLanePerStage;
+    const RandomCase of = make_random_case(rng, options);
+    Replica replica(of, 0);
+    ListScheduler scheduler(replica.stages(), {});
+    const ListResult strict = scheduler.run(replica.graph(), kStrictRule);
+    ASSERT_TRUE(strict.done) << describe(of);
+    expect_same(replica.simulated("1f1b"), strict, describe(of));
+    const ListResult all = scheduler.run(replica.graph(), kGpipeRule);
+    ASSERT_TRUE(all.done) << describe(of);
+    expect_same(replica.simulated("gpipe"), all, describe(of));
+  }
+}
+
+// The order that it finds is valid, and the simulator agrees on its times and bytes.
+TEST(ListScheduler, KnowsTheTimesAndBytesOfTheOrdersItFinds) {
+  Rng rng(20261121, 2);
+  for (int i = 0; i < 1500; ++i) {
+    const RandomCase of = make_random_case(rng);
+    Replica replica(of, 0);
+    ListScheduler scheduler(replica.stages(), replica.limits());
+    std::int64_t best = std::numeric_limits<std::int64_t>::max();
+    ListResult found;
+    for (const ListRule& rule : entrain_rules()) {
+      const ListResult& result = scheduler.run(replica.graph(), rule);
+      ASSERT_TRUE(result.done) << describe(of);
+      const std::int64_t makespan =
+          *std::max_element(result.finish_ns.begin(), result.finish_ns.end());
+      if (makespan < best) {
+        best = makespan;
+        found = result;
+      }
+    }
+    expect_same(replica.simulated("entrain"), found, describe(of));
+    const ListResult eager = scheduler.run(replica.graph(), eager_rules().front());
+    expect_same(replica.simulated("1f1b-eager"), eager, describe(of));
+  }
+}
+
+// Under a byte limit an order is found that keeps it, or strict 1F1B is what is left.
+TEST(ListScheduler, KeepsByteLimits) {
+  Rng rng(20261121, 3);
+  int kept = 0;
+  for (int i = 0; i < 1000; ++i) {
+    RandomCase of = make_random_case(rng);
+    Replica free(of, 0);
+    ListScheduler unlimited(free.stages(), {});
+    const std::vector<std::int64_t> strict = unlimited.run(free.graph(), kStrictRule).peak_bytes;
+    const std::vector<std::int64_t> eager =
+        unlimited.run(free.graph(), eager_rules().front()).peak_bytes;
+    std::vector<std::int64_t> limits;
+    for (std::size_t lane = 0; lane < strict.size(); ++lane) {
+      limits.push_back(std::max<std::int64_t>(1, (strict[lane] + eager[lane]) / 2));
+    }
+    ListScheduler scheduler(free.stages(), limits);
+    for (const ListRule& rule : entrain_rules()) {
+      const ListResult& result = scheduler.run(free.graph(), rule);
+      ASSERT_NE(result.done, result.stuck);
+      for (std::size_t lane = 0; rule.obey_bytes && lane < limits.size(); ++lane) {
+        ASSERT_LE(result.peak_bytes[lane], limits[lane]) << "lane " << lane << "\n" << describe(of);
+      }
+      kept += result.done ? 1 : 0;
+    }
+  }
+  EXPECT_GT(kept, 5000);
+}
+
+TEST(ListScheduler, StopsEarlyOnlyWhereTheTimeIsExceeded) {
+  Rng rng(20261121, 4);
+  int stopped = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const RandomCase of = make_random_case(rng);
+    Replica replica(of, 0);
+    ListScheduler scheduler(replica.stages(), {});
+    for (const ListRule& rule : {kStrictRule, entrain_rules().front()}) {
+      const ListResult whole = scheduler.run(replica.graph(), rule);
+      const std::int64_t makespan =
+          *std::max_element(whole.finish_ns.begin(), whole.finish_ns.end());
+      ASSERT_TRUE(scheduler.run(replica.graph(), rule, nullptr, makespan).done) << describe(of);
+      if (makespan > 0) {
+        const bool done = scheduler.run(replica.graph(), rule, nullptr, makespan - 1).done;
+        ASSERT_FALSE(done) << describe(of);
+        stopped += scheduler.run(replica.graph(), rule, nullptr, makespan * 9 / 10).done ? 0 : 1;
+      }
+    }
+  }
+  EXPECT_GT(stopped, 1000);
+}
+
+}  // namespace
+}  // namespace entrain

@@ -1,0 +1,109 @@
+#include "entrain/core/schedule/replica_graph.h"
+
+#include <algorithm>
+
+namespace entrain {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+GraphUnit unit_of(const StepCosts& costs, const UnitKey& key, const Group& group) {
+  GraphUnit unit;
+  unit.forward = operation_time(costs, OperationKind::kForward, key, group).count();
+  unit.backward_input = operation_time(costs, OperationKind::kBackwardInput, key, group).count();
+  unit.backward_weight = operation_time(costs, OperationKind::kBackwardWeight, key, group).count();
+  unit.activation_bytes = activation_bytes(costs, key, group);
+  unit.output_bytes = output_bytes(costs, key, group);
+  return unit;
+}
+
+}  // namespace
+
+StageGraph stage_graph(const Plan& plan, const LinkSpec& link) {
+  StageGraph graph;
+  graph.llm = static_cast<int>(plan.modules.size()) - 1;
+  graph.link = link;
+  graph.lanes.resize(plan.lanes.size());
+  const int llm_stages = static_cast<int>(plan.modules.back().stages.size());
+  for (int module = 0; module <= graph.llm; ++module) {
+    graph.first_stage.push_back(static_cast<int>(graph.stages.size()));
+    const int stages = static_cast<int>(plan.modules[at(module)].stages.size());
+    for (int index = 0; index < stages; ++index) {
+      StageGraph::Stage stage;
+      stage.module = module;
+      stage.stage = index;
+      stage.lane = plan.lane_of(module, index);
+      stage.last = index + 1 == stages;
+      if (!(stage.last && module == graph.llm)) {
+        const int next = stage.last ? plan.lane_of(graph.llm, 0) : plan.lane_of(module, index + 1);
+        stage.crosses = next != stage.lane;
+      }
+      stage.warm_up = stages - index - 1 + (module == graph.llm ? 0 : llm_stages);
+      graph.lanes[at(stage.lane)].push_back(static_cast<int>(graph.stages.size()));
+      graph.stages.push_back(stage);
+    }
+  }
+  graph.first_stage.push_back(static_cast<int>(graph.stages.size()));
+  graph.llm_first_lane = plan.lane_of(graph.llm, 0);
+  return graph;
+}
+
+void ReplicaGraph::sort_backwards() {
+  backward_order.resize(groups.size());
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    backward_order[i] = static_cast<int>(i);
+  }
+  for (std::size_t module = 0; module + 1 < first_group.size(); ++module) {
+    const auto before = [this](int a, int b) {
+      const int turn_a = groups[at(a)].turn;
+      const int turn_b = groups[at(b)].turn;
+      return turn_a != turn_b ? turn_a < turn_b : a < b;
+    };
+    const auto begin = backward_order.begin() + first_group[module];
+    const auto end = backward_order.begin() + first_group[module + 1];
+    if (!std::is_sorted(begin, end, before)) {
+      std::sort(begin, end, before);
+    }
+  }
+}
+
+ReplicaGraph replica_graph(const StageGraph& stages,
+                           const StepCosts& costs,
+                           const std::vector<ModuleGroups>& groups,
+                           const UnitTable& table) {
+  ReplicaGraph graph;
+  graph.num_slots = table.num_slots();
+  for (int module = 0; module <= stages.llm; ++module) {
+    graph.first_group.push_back(static_cast<int>(graph.groups.size()));
+    for (int slot = 0; slot < table.num_slots(); ++slot) {
+      for (const Group& group : groups[at(module)][at(slot)]) {
+        const GroupEntry& entry = table.entry(static_cast<int>(graph.groups.size()));
+        GraphGroup flat;
+        flat.module = module;
+        flat.slot = slot;
+        flat.group = entry.group;
+        flat.first_unit = static_cast<int>(graph.units.size());
+        flat.first_backward = entry.first_backward_stage;
+        flat.turn = entry.last_llm_slot;
+        flat.served_begin = static_cast<int>(graph.served.size());
+        if (module != stages.llm) {
+          for (const int served : group.llm_slots) {
+            graph.served.push_back(table.first_group(stages.llm, served));
+          }
+        }
+        flat.served_end = static_cast<int>(graph.served.size());
+        for (int stage = 0; stage < stages.num_stages(module); ++stage) {
+          graph.units.push_back(unit_of(costs, {module, stage, slot, entry.group}, group));
+        }
+        graph.groups.push_back(flat);
+      }
+    }
+  }
+  graph.first_group.push_back(static_cast<int>(graph.groups.size()));
+  graph.sort_backwards();
+  return graph;
+}
+
+}  // namespace entrain

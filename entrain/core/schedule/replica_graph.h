@@ -1,0 +1,82 @@
+// One replica's operations and their dependencies as flat arrays: what a list scheduler reads.
+//
+// Read first: ReplicaGraph. Groups stand by module, slot, group; a group's units (one per stage of
+// its module) are neighbours in order of stage. Every stage runs its forwards in order of groups
+// and its backwards in `backward_order`, so that only what lies between stages is a dependency.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "entrain/core/cost/step_costs.h"
+#include "entrain/core/schedule/groups.h"
+#include "entrain/core/schedule/unit_table.h"
+#include "entrain/core/spec/plan.h"
+
+namespace entrain {
+
+// What the plan fixes, equal for all replicas and steps.
+struct StageGraph {
+  struct Stage {
+    int module = 0;
+    int stage = 0;
+    int lane = 0;
+    bool last = false;     // of its module
+    bool crosses = false;  // its output goes to another lane; false on the LLM's last stage
+    int warm_up = 0;       // stages that follow on the way to the loss
+  };
+  std::vector<Stage> stages;            // by module, stage: the *stage number*
+  std::vector<int> first_stage;         // [module + 1] into `stages`
+  std::vector<std::vector<int>> lanes;  // [lane] numbers of its stages
+  int llm = 0;                          // module
+  int llm_first_lane = 0;
+  LinkSpec link;
+
+  [[nodiscard]] int num_stages(int module) const {
+    return first_stage[static_cast<std::size_t>(module) + 1] -
+           first_stage[static_cast<std::size_t>(module)];
+  }
+};
+
+// Requires  a plan that is valid for its model.
+StageGraph stage_graph(const Plan& plan, const LinkSpec& link);
+
+// Nanoseconds with launch constants, and bytes, of one group on one stage.
+struct GraphUnit {
+  std::int64_t forward = 0;
+  std::int64_t backward_input = 0;
+  std::int64_t backward_weight = 0;
+  std::int64_t activation_bytes = 0;
+  std::int64_t output_bytes = 0;
+};
+
+struct GraphGroup {
+  int module = 0;
+  int slot = 0;
+  int group = 0;           // within its slot
+  int first_unit = 0;      // of stage 0
+  int first_backward = 0;  // lowest stage with a backward; the module's num_stages if none
+  int turn = 0;            // LLM slot whose backward releases its own; an LLM group's slot
+  int served_begin = 0;    // encoders: into `served`
+  int served_end = 0;
+};
+
+struct ReplicaGraph {
+  int num_slots = 0;
+  std::vector<GraphUnit> units;
+  std::vector<GraphGroup> groups;
+  std::vector<int> first_group;     // [module + 1] into `groups`
+  std::vector<int> served;          // LLM groups that take an encoder group's output
+  std::vector<int> backward_order;  // a module's groups by (turn, slot, group), at first_group
+
+  // Fills backward_order from the groups' turns.
+  void sort_backwards();
+};
+
+// Shapes  groups and table of one replica.
+ReplicaGraph replica_graph(const StageGraph& stages,
+                           const StepCosts& costs,
+                           const std::vector<ModuleGroups>& groups,
+                           const UnitTable& table);
+
+}  // namespace entrain
