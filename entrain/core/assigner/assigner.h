@@ -18,10 +18,14 @@ namespace entrain {
 // What the `entrain` policy may use, so that its gain can be split into parts. Other policies
 // ignore it.
 struct EntrainOptions {
-  bool shape = true;           // slots of unequal target size, small at both ends; false: equal
-  bool choose_slots = true;    // number of slots by simulated time; false: the plan's num_slots
-  bool defer = true;           // encoder work in earlier slots than its sample's LLM work
-  bool split_segments = true;  // a sample's segments in different slots (needs defer)
+  bool joint = true;            // both costs from the start; false: slots by encoder work alone
+  bool replica_balance = true;  // samples to replicas by work; false: in drawn order, for good
+  bool slot_order = true;       // the shape's order of slots; false: a random one
+  bool search = true;           // local search behind the construction
+  bool shape = true;            // slots of unequal target size, small at both ends; false: equal
+  bool choose_slots = true;     // number of slots by simulated time; false: the plan's num_slots
+  bool defer = true;            // encoder work in earlier slots than its sample's LLM work
+  bool split_segments = true;   // a sample's segments in different slots (needs defer)
 };
 
 struct AssignRequest {

@@ -16,26 +16,126 @@ bool is_step_wide(const Operation& operation) {
   return operation.unit.module < 0;
 }
 
+bool one_stage_a_lane(const Plan& plan) {
+  return std::all_of(plan.lanes.begin(), plan.lanes.end(), [](const std::vector<StageRef>& lane) {
+    return lane.size() == 1;
+  });
+}
+
+// Rules by which the list scheduler stands for the plan's schedule; none: it cannot.
+std::vector<ListRule> rules_of(const Plan& plan) {
+  if (plan.schedule == "entrain") {
+    return entrain_rules();
+  }
+  if (plan.schedule == "entrain-fused") {
+    return entrain_fused_rules();
+  }
+  if (plan.schedule == "1f1b-eager") {
+    std::vector<ListRule> rules = eager_rules();
+    if (one_stage_a_lane(plan)) {
+      rules.push_back(kStrictRule);
+      return rules;
+    }
+  }
+  if (plan.schedule == "1f1b" && one_stage_a_lane(plan)) {
+    return {kStrictRule};
+  }
+  if (plan.schedule == "gpipe" && one_stage_a_lane(plan)) {
+    return {kGpipeRule};
+  }
+  return {};
+}
+
 }  // namespace
 
 StepEvaluator::StepEvaluator(const Plan& plan, const StepCosts& costs)
-    : plan_(plan), costs_(costs), reduce_ns_(plan.lanes.size(), 0) {
-  for (std::size_t lane = 0; lane < plan.lanes.size(); ++lane) {
+    : plan_(plan),
+      costs_(costs),
+      lane_end_(lane_end_times(plan, costs)),
+      graph_(plan, costs),
+      rules_(rules_of(plan)),
+      first_that_works_(plan.schedule == "1f1b-eager"),
+      rule_of_(at(plan.replicas), 0) {
+  std::vector<std::int64_t> limits;
+  for (int lane = 0; lane < plan.num_lanes(); ++lane) {
     std::int64_t optimizer = 0;
-    for (const StageRef& ref : plan.lanes[lane]) {
-      const StageCosts& stage = costs.modules[at(ref.module)].stages[at(ref.stage)];
-      optimizer += stage.optimizer.count();
-      reduce_ns_[lane] += plan.replicas > 1 ? stage.reduce.count() : 0;
+    for (const StageRef& ref : plan.lanes[at(lane)]) {
+      optimizer += costs.modules[at(ref.module)].stages[at(ref.stage)].optimizer.count();
     }
     optimizer_ns_ = std::max(optimizer_ns_, optimizer);
+    limits.push_back(plan.limits.bytes_of(lane));
+  }
+  if (!rules_.empty()) {
+    scheduler_ = std::make_unique<ListScheduler>(graph_.stages(), limits);
+    scheduler_->set_lane_end(lane_end_);
   }
   plan_.replicas = 1;
   assignment_.replicas.resize(1);
 }
 
-ReplicaTimes StepEvaluator::evaluate(const ReplicaAssignment& replica) {
+void StepEvaluator::add_memory(std::size_t lane, std::int64_t bytes, ReplicaTimes& times) const {
+  times.peak_bytes = std::max(times.peak_bytes, bytes);
+  const std::int64_t limit = plan_.limits.bytes_of(static_cast<int>(lane));
+  if (limit > 0 && bytes > limit) {
+    times.over =
+        std::max(times.over, static_cast<double>(bytes - limit) / static_cast<double>(limit));
+  }
+}
+
+ReplicaTimes StepEvaluator::run_rule(const ReplicaGraph& graph,
+                                     const ListRule& rule,
+                                     std::int64_t stop_after) {
+  ReplicaTimes times;
+  const ListResult* result = &scheduler_->run(graph, rule, nullptr, stop_after);
+  if (result->stuck) {
+    result = &scheduler_->run(graph, kStrictRule, nullptr, stop_after);
+  }
+  times.done = result->done;
+  for (std::size_t lane = 0; times.done && lane < lane_end_.size(); ++lane) {
+    times.total_ns = std::max(times.total_ns, result->finish_ns[lane] + lane_end_[lane]);
+    add_memory(lane, result->peak_bytes[lane], times);
+  }
+  return times;
+}
+
+ReplicaTimes StepEvaluator::evaluate(const Placement& placement,
+                                     int replica,
+                                     std::int64_t stop_after) {
   ++evaluations_;
-  assignment_.replicas[0] = replica;
+  if (scheduler_ == nullptr) {
+    return simulate_program(placement, replica);
+  }
+  const ReplicaGraph& graph = graph_.build(placement, replica);
+  if (!first_that_works_) {
+    return run_rule(graph, rules_[at(rule_of_[at(replica)])], stop_after);
+  }
+  for (const ListRule& rule : rules_) {
+    if (rule == rules_.back() || !scheduler_->run(graph, rule, nullptr, stop_after).stuck) {
+      return run_rule(graph, rule, stop_after);
+    }
+  }
+  return {};
+}
+
+ReplicaTimes StepEvaluator::choose_rule(const Placement& placement, int replica) {
+  if (rules_.size() < 2 || first_that_works_) {
+    return evaluate(placement, replica);
+  }
+  const ReplicaGraph& graph = graph_.build(placement, replica);
+  ReplicaTimes best;
+  for (std::size_t i = 0; i < rules_.size(); ++i) {
+    ++evaluations_;
+    const ReplicaTimes times = run_rule(graph, rules_[i], std::numeric_limits<std::int64_t>::max());
+    if (!best.done || times.score() < best.score()) {
+      best = times;
+      rule_of_[at(replica)] = static_cast<int>(i);
+    }
+  }
+  return best;
+}
+
+ReplicaTimes StepEvaluator::simulate_program(const Placement& placement, int replica) {
+  assignment_.replicas[0] = to_assignment(costs_, placement, replica);
   Program program = build_program(plan_, assignment_, costs_, plan_.schedule);
   for (std::vector<Operation>& lane : program.replicas[0].lanes) {
     while (!lane.empty() && is_step_wide(lane.back())) {
@@ -44,10 +144,11 @@ ReplicaTimes StepEvaluator::evaluate(const ReplicaAssignment& replica) {
   }
   const Timeline timeline = simulate(program, costs_);
   ReplicaTimes result;
-  for (std::size_t lane = 0; lane < reduce_ns_.size(); ++lane) {
-    result.finish_ns.push_back(timeline.lanes[0][lane].finish.count());
-    result.total_ns = std::max(result.total_ns, result.finish_ns.back() + reduce_ns_[lane]);
-    result.peak_bytes = std::max(result.peak_bytes, timeline.lanes[0][lane].peak_bytes);
+  result.done = true;
+  for (std::size_t lane = 0; lane < lane_end_.size(); ++lane) {
+    const LaneUsage& usage = timeline.lanes[0][lane];
+    result.total_ns = std::max(result.total_ns, usage.finish.count() + lane_end_[lane]);
+    add_memory(lane, usage.peak_bytes, result);
   }
   return result;
 }

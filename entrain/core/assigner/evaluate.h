@@ -1,10 +1,15 @@
-// Simulated step time of assignments, one replica at a time.
+// Simulated step time of placements, one replica at a time.
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <vector>
 
+#include "entrain/core/assigner/placement.h"
+#include "entrain/core/assigner/placement_graph.h"
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/schedule/list_schedule.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/spec/plan.h"
 
@@ -12,35 +17,56 @@ namespace entrain {
 
 // What one replica does with its share of a step, before it meets the other replicas.
 struct ReplicaTimes {
-  std::vector<std::int64_t> finish_ns;  // [lane] end of its last compute operation
-  std::int64_t total_ns = 0;            // latest finish with the lane's reduction behind it
-  std::int64_t peak_bytes = 0;          // largest activation bytes of any lane
+  bool done = false;            // false: later than `stop_after`; nothing else is known then
+  std::int64_t total_ns = 0;    // latest finish of a lane with its reduction behind it
+  std::int64_t peak_bytes = 0;  // largest activation bytes of any lane
+  double over = 0;              // by how much the worst lane exceeds its limit, as a share of it
+
+  [[nodiscard]] bool fits() const { return over == 0; }
+  // Time with a fine for bytes over the limit, so that a search has a slope to go down.
+  [[nodiscard]] double score() const { return static_cast<double>(total_ns) * (1 + 4 * over); }
 };
 
-// Builds the replica's program under the plan's schedule and replays it. Replicas meet only at the
-// end of a step (reduction, clipping), so that a change in one replica leaves the times of the
-// others as they are.
+// Replicas meet only at the end of a step (reduction, clipping), so that a change in one replica
+// leaves the times of the others as they are.
+//
+// Schedules that the list scheduler knows (`gpipe` and `1f1b` with one stage a lane, `1f1b-eager`,
+// `entrain`, `entrain-fused`) are replayed on plain arrays; others through build_program() and
+// simulate(). For `entrain` a replica is timed under one rule, that of the last choose_rule(); the
+// program that is built in the end takes the fastest rule and is never slower.
 class StepEvaluator {
  public:
   // `plan` and `costs` must outlive the evaluator.
   StepEvaluator(const Plan& plan, const StepCosts& costs);
 
-  // Cost  O(operations of one replica); counts as one evaluation.
-  ReplicaTimes evaluate(const ReplicaAssignment& replica);
+  // Counts as one evaluation.
+  // Cost  O(units × stages + operations) of the replica; ~30 ns an operation.
+  ReplicaTimes evaluate(const Placement& placement,
+                        int replica,
+                        std::int64_t stop_after = std::numeric_limits<std::int64_t>::max());
+
+  // Finds the fastest rule for this replica; one evaluation each. Returns its times.
+  ReplicaTimes choose_rule(const Placement& placement, int replica);
 
   // The step time that simulate() gives for the program of all replicas.
   [[nodiscard]] std::int64_t step_ns(const std::vector<ReplicaTimes>& replicas) const;
-  [[nodiscard]] bool fits(const ReplicaTimes& replica) const {
-    return plan_.limits.bytes_per_lane == 0 || replica.peak_bytes <= plan_.limits.bytes_per_lane;
-  }
   [[nodiscard]] int evaluations() const { return evaluations_; }
 
  private:
+  ReplicaTimes run_rule(const ReplicaGraph& graph, const ListRule& rule, std::int64_t stop_after);
+  ReplicaTimes simulate_program(const Placement& placement, int replica);
+  void add_memory(std::size_t lane, std::int64_t bytes, ReplicaTimes& times) const;
+
   Plan plan_;  // of one replica
   const StepCosts& costs_;
-  std::vector<std::int64_t> reduce_ns_;  // [lane]
-  std::int64_t optimizer_ns_ = 0;        // of the slowest lane
-  StepAssignment assignment_;            // of one replica
+  std::vector<std::int64_t> lane_end_;  // [lane] reduction
+  std::int64_t optimizer_ns_ = 0;       // of the slowest lane
+  PlacementGraph graph_;
+  std::unique_ptr<ListScheduler> scheduler_;  // null: through the program
+  std::vector<ListRule> rules_;               // to choose from; the first that works where eager
+  bool first_that_works_ = false;
+  std::vector<int> rule_of_;   // [replica] into rules_
+  StepAssignment assignment_;  // of one replica
   int evaluations_ = 0;
 };
 

@@ -5,50 +5,60 @@
 
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/assigner/loads.h"
-#include "entrain/core/assigner/placement.h"
+#include "entrain/core/assigner/placement_edit.h"
 #include "entrain/core/base/random.h"
 
 namespace entrain {
 
+// Replicas that a move changed; none when the drawn move is not possible here.
+struct Changed {
+  int count = 0;
+  int replica[2] = {-1, -1};
+};
+
 class Mover {
  public:
   // All arguments must outlive the mover.
-  Mover(const AssignRequest& request, const BatchLoads& loads, Rng& rng);
+  Mover(const AssignRequest& request, const BatchLoads& loads, Rng& rng, PlacementEdit& edit);
 
-  // Changes `placement` by one move that starts at `replica`.
+  // Changes the placement by one move that starts at `replica`.
   //
   // Ensures  a valid placement stays valid; every replica keeps a sample.
-  // Returns  the replicas that changed; empty when the drawn move is not possible here.
-  std::vector<int> move(int replica, Placement& placement);
+  Changed move(int replica);
 
  private:
+  [[nodiscard]] const Placement& placement() const { return edit_.placement(); }
   int below(int bound);
-  int random_sample(int replica, const Placement& placement);
-  int similar_sample(int sample, int replica, const Placement& placement);
+  int random_sample(int replica);
+  int other_replica(int replica);
+  int similar_sample(int sample, int replica);
   // The sample and its segments go to `slot`; segments that were in other slots than their LLM work
   // stay there, as far as they may.
-  void relocate(int sample, int slot, Placement& placement) const;
+  void relocate(int sample, int slot);
+  void place_whole(int sample, int slot);
   // Segments into [LLM slot - max_deferral, LLM slot]; all into one slot unless they may be split.
-  void repair(int sample, Placement& placement) const;
+  void repair(int sample);
 
-  std::vector<int> move_within(int replica, Placement& placement);
-  std::vector<int> swap_within(int replica, Placement& placement);
-  std::vector<int> move_across(int replica, Placement& placement);
-  std::vector<int> swap_across(int replica, Placement& placement);
-  std::vector<int> defer_sample(int replica, Placement& placement);
-  std::vector<int> advance_segments(int replica, Placement& placement);
-  std::vector<int> swap_slots(int replica, Placement& placement);
-  std::vector<int> merge_slots(int replica, Placement& placement);
-  std::vector<int> split_slot(int replica, Placement& placement);
+  Changed move_within(int replica);
+  Changed swap_within(int replica);
+  Changed move_across(int replica);
+  Changed swap_across(int replica);
+  Changed defer_sample(int replica);
+  Changed advance_segments(int replica);
+  Changed swap_slots(int replica);
+  Changed exchange_slots(int replica);
+  Changed merge_slots(int replica);
+  Changed split_slot(int replica);
 
   // Renames every slot of a replica.
   template <class Rename>
-  void rename_slots(int replica, Rename rename, Placement& placement) const;
+  void rename_slots(int replica, Rename rename);
 
   const AssignRequest& request_;
   const StepCosts& costs_;
   const BatchLoads& loads_;
   Rng& rng_;
+  PlacementEdit& edit_;
 };
 
 }  // namespace entrain

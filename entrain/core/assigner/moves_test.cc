@@ -19,17 +19,19 @@ TEST(Mover, KeepsPlacementsValidAndNamesWhatChanged) {
     const BatchLoads loads = batch_loads(random_case.plan, random_case.costs);
     const int replicas = random_case.plan.replicas;
     Placement placement = deal_in_order(random_case.costs, loads.descending, replicas, 4);
-    Mover mover(request, loads, rng);
+    PlacementEdit edit(placement);
+    Mover mover(request, loads, rng, edit);
     for (int move = 0; move < 60; ++move) {
       const Placement before = placement;
-      const std::vector<int> changed = mover.move(move % replicas, placement);
-      changes += changed.empty() ? 0 : 1;
+      const Changed changed = mover.move(move % replicas);
+      edit.keep();
+      changes += changed.count;
       ASSERT_NO_THROW(validate_assignment(
           to_assignment(random_case.costs, placement), random_case.plan, random_case.costs))
           << "seed " << kSeed << ", case " << i << ", move " << move;
       for (int r = 0; r < replicas; ++r) {
         ASSERT_FALSE(placement.samples[static_cast<std::size_t>(r)].empty());
-        if (std::find(changed.begin(), changed.end(), r) == changed.end()) {
+        if (changed.replica[0] != r && changed.replica[1] != r) {
           ASSERT_EQ(to_assignment(random_case.costs, before, r),
                     to_assignment(random_case.costs, placement, r));
         }
@@ -54,9 +56,11 @@ TEST(Mover, KeepsToWhatTheOptionsAllow) {
     const int replicas = random_case.plan.replicas;
     Placement placement = deal_in_order(random_case.costs, loads.descending, replicas, 4);
     const std::vector<int> num_slots = placement.num_slots;
-    Mover mover(request, loads, rng);
+    PlacementEdit edit(placement);
+    Mover mover(request, loads, rng, edit);
     for (int move = 0; move < 60; ++move) {
-      mover.move(move % replicas, placement);
+      mover.move(move % replicas);
+      edit.keep();
     }
     ASSERT_EQ(placement.num_slots, num_slots);
     for (int module = 0; module < random_case.costs.llm_module(); ++module) {

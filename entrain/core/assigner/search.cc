@@ -1,6 +1,7 @@
 #include "entrain/core/assigner/search.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "entrain/core/assigner/moves.h"
@@ -10,79 +11,149 @@
 namespace entrain {
 namespace {
 
+constexpr double kFirstThreshold = 1e-4;  // of the step time
+
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-// Σ (time / reference)²⁴ over the replicas.
-double spread_of(const std::vector<ReplicaTimes>& times, double reference) {
-  double sum = 0;
-  for (const ReplicaTimes& replica : times) {
-    const double ratio = static_cast<double>(replica.total_ns) / reference;
-    const double cube = ratio * ratio * ratio;
-    const double sixth = cube * cube;
-    const double twelfth = sixth * sixth;
-    sum += twelfth * twelfth;
+double sixteenth_power(double value) {
+  for (int i = 0; i < 4; ++i) {
+    value *= value;
   }
-  return sum;
+  return value;
+}
+
+double sixteenth_root(double value) {
+  for (int i = 0; i < 4; ++i) {
+    value = std::sqrt(value);
+  }
+  return value;
 }
 
 int slowest(const std::vector<ReplicaTimes>& times) {
   const auto latest = std::max_element(
       times.begin(), times.end(), [](const ReplicaTimes& a, const ReplicaTimes& b) {
-        return a.total_ns < b.total_ns;
+        return a.score() < b.score();
       });
   return static_cast<int>(latest - times.begin());
 }
 
+class Search {
+ public:
+  Search(const AssignRequest& request,
+         const BatchLoads& loads,
+         StepEvaluator& evaluator,
+         Evaluated start)
+      : evaluator_(evaluator),
+        budget_(request.plan->limits.evaluations),
+        first_(evaluator.evaluations()),
+        best_(start),
+        current_(std::move(start)),
+        edit_(current_.placement),
+        rng_(request.seed, hash_of("assigner/entrain") + static_cast<std::uint64_t>(request.step)),
+        mover_(request, loads, rng_, edit_) {
+    reference_ = std::max(1.0, current_.times[at(slowest(current_.times))].score());
+    for (const ReplicaTimes& times : current_.times) {
+      powers_.push_back(sixteenth_power(times.score() / reference_));
+      norm_ += powers_.back();
+    }
+    best_ns_ =
+        best_.fits() ? evaluator.step_ns(best_.times) : std::numeric_limits<std::int64_t>::max();
+  }
+
+  Evaluated run(std::int64_t bound_ns) {
+    const int replicas = static_cast<int>(current_.times.size());
+    // Draws that change nothing cost no evaluation; their number is bounded as well.
+    for (std::int64_t draw = 0; draw < 20LL * budget_ && best_ns_ > bound_ns; ++draw) {
+      if (evaluator_.evaluations() + 2 > budget_) {
+        break;
+      }
+      const int replica = rng_.below(5) < 3
+                              ? slowest(current_.times)
+                              : static_cast<int>(rng_.below(static_cast<std::uint64_t>(replicas)));
+      const Changed changed = mover_.move(replica);
+      if (changed.count > 0 && accept(changed)) {
+        edit_.keep();
+      } else {
+        edit_.undo();
+      }
+    }
+    return std::move(best_);
+  }
+
+ private:
+  [[nodiscard]] double threshold() const {
+    const double spent =
+        static_cast<double>(evaluator_.evaluations() - first_) / std::max(1, budget_ - first_);
+    return kFirstThreshold * std::max(0.0, 1.0 - spent);
+  }
+
+  bool accept(const Changed& changed) {
+    double rest = norm_;
+    for (int i = 0; i < changed.count; ++i) {
+      rest -= powers_[at(changed.replica[i])];
+    }
+    const double allowed = norm_ * (1 + 16 * threshold());
+    ReplicaTimes times[2];
+    double powers[2] = {0, 0};
+    double left = allowed - std::max(0.0, rest);
+    for (int i = 0; i < changed.count; ++i) {
+      const double most = reference_ * sixteenth_root(std::max(0.0, left));
+      times[i] = evaluator_.evaluate(
+          current_.placement, changed.replica[i], static_cast<std::int64_t>(most) + 1);
+      if (!times[i].done) {
+        return false;
+      }
+      powers[i] = sixteenth_power(times[i].score() / reference_);
+      left -= powers[i];
+      if (left < 0) {
+        return false;
+      }
+    }
+    for (int i = 0; i < changed.count; ++i) {
+      current_.times[at(changed.replica[i])] = times[i];
+      powers_[at(changed.replica[i])] = powers[i];
+    }
+    norm_ = 0;
+    for (const double power : powers_) {
+      norm_ += power;
+    }
+    const std::int64_t step_ns = evaluator_.step_ns(current_.times);
+    if (step_ns < best_ns_ && current_.fits()) {
+      best_ = current_;
+      best_ns_ = step_ns;
+    }
+    return true;
+  }
+
+  StepEvaluator& evaluator_;
+  int budget_;
+  int first_;  // evaluations before the search
+  Evaluated best_;
+  Evaluated current_;
+  PlacementEdit edit_;
+  Rng rng_;
+  Mover mover_;
+  double reference_ = 1;
+  std::vector<double> powers_;  // [replica] (score / reference)^16
+  double norm_ = 0;
+  std::int64_t best_ns_ = 0;
+};
+
 }  // namespace
+
+bool Evaluated::fits() const {
+  return std::all_of(
+      times.begin(), times.end(), [](const ReplicaTimes& replica) { return replica.fits(); });
+}
 
 Evaluated local_search(const AssignRequest& request,
                        const BatchLoads& loads,
                        std::int64_t bound_ns,
                        StepEvaluator& evaluator,
                        Evaluated start) {
-  const int budget = request.plan->limits.evaluations;
-  const int replicas = request.plan->replicas;
-  Rng rng(request.seed, hash_of("assigner/entrain") + static_cast<std::uint64_t>(request.step));
-  Mover mover(request, loads, rng);
-  Evaluated best = start;
-  Evaluated current = std::move(start);
-  const auto reference = static_cast<double>(
-      std::max<std::int64_t>(1, current.times[at(slowest(current.times))].total_ns));
-  double norm = spread_of(current.times, reference);
-  std::int64_t best_ns = evaluator.step_ns(best.times);
-  // Draws that change nothing cost no evaluation; their number is bounded as well.
-  for (int draw = 0; draw < 20 * budget && best_ns > bound_ns; ++draw) {
-    if (evaluator.evaluations() + 2 > budget) {
-      break;
-    }
-    const int replica = rng.below(5) < 3
-                            ? slowest(current.times)
-                            : static_cast<int>(rng.below(static_cast<std::uint64_t>(replicas)));
-    Evaluated candidate = current;
-    const std::vector<int> changed = mover.move(replica, candidate.placement);
-    bool fits = !changed.empty();
-    for (const int r : changed) {
-      candidate.times[at(r)] =
-          evaluator.evaluate(to_assignment(*request.costs, candidate.placement, r));
-      fits = fits && evaluator.fits(candidate.times[at(r)]);
-    }
-    if (!fits) {
-      continue;
-    }
-    const double candidate_norm = spread_of(candidate.times, reference);
-    if (candidate_norm <= norm) {
-      current = std::move(candidate);
-      norm = candidate_norm;
-      const std::int64_t step_ns = evaluator.step_ns(current.times);
-      if (step_ns < best_ns) {
-        best = current;
-        best_ns = step_ns;
-      }
-    }
-  }
-  return best;
+  return Search(request, loads, evaluator, std::move(start)).run(bound_ns);
 }
 
 }  // namespace entrain

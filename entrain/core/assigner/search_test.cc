@@ -26,7 +26,7 @@ TEST(LocalSearch, NeverGetsSlowerAndKeepsItsBudgetAndMemory) {
     const auto evaluate_all = [&](StepEvaluator& evaluator, Evaluated& evaluated) {
       evaluated.times.clear();
       for (int r = 0; r < plan.replicas; ++r) {
-        evaluated.times.push_back(evaluator.evaluate(to_assignment(costs, evaluated.placement, r)));
+        evaluated.times.push_back(evaluator.evaluate(evaluated.placement, r));
       }
     };
     StepEvaluator probe(plan, costs);
@@ -39,6 +39,7 @@ TEST(LocalSearch, NeverGetsSlowerAndKeepsItsBudgetAndMemory) {
       }
     }
     StepEvaluator evaluator(plan, costs);
+    evaluate_all(evaluator, start);
     const AssignRequest request{.plan = &plan, .costs = &costs};
     const std::int64_t bound = step_lower_bound(plan, costs, plan.schedule).count();
     Evaluated result = local_search(request, loads, bound, evaluator, start);
@@ -49,7 +50,7 @@ TEST(LocalSearch, NeverGetsSlowerAndKeepsItsBudgetAndMemory) {
     evaluate_all(evaluator, result);
     ASSERT_EQ(evaluator.step_ns(result.times), after) << "seed " << kSeed << ", case " << i;
     for (const ReplicaTimes& times : result.times) {
-      ASSERT_TRUE(evaluator.fits(times)) << "seed " << kSeed << ", case " << i;
+      ASSERT_TRUE(times.fits()) << "seed " << kSeed << ", case " << i;
     }
     faster += after < before ? 1 : 0;
   }
@@ -64,7 +65,7 @@ TEST(LocalSearch, StopsAtTheBound) {
                   {}};
   StepEvaluator evaluator(random_case.plan, random_case.costs);
   for (int r = 0; r < random_case.plan.replicas; ++r) {
-    start.times.push_back(evaluator.evaluate(to_assignment(random_case.costs, start.placement, r)));
+    start.times.push_back(evaluator.evaluate(start.placement, r));
   }
   const int spent = evaluator.evaluations();
   const AssignRequest request{.plan = &random_case.plan, .costs = &random_case.costs};

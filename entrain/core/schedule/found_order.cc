@@ -26,6 +26,34 @@ std::int64_t step_time(const ListResult& result, const std::vector<std::int64_t>
   return latest;
 }
 
+LaneOrders fastest_order(const OrderInputs& inputs, const std::vector<ListRule>& rules) {
+  const StageGraph stages = stage_graph(inputs.plan, inputs.costs.link);
+  const ReplicaGraph graph = replica_graph(stages, inputs.costs, inputs.groups, inputs.table);
+  const std::vector<std::int64_t> limits = lane_limits(inputs.plan);
+  const std::vector<std::int64_t> lane_end = lane_end_times(inputs.plan, inputs.costs);
+  ListScheduler scheduler(stages, limits);
+  scheduler.set_lane_end(lane_end);
+  std::int64_t best_ns = std::numeric_limits<std::int64_t>::max();
+  ListRule best;
+  for (const ListRule& rule : rules) {
+    const ListResult& result = scheduler.run(graph, rule, nullptr, best_ns);
+    bool fits = result.done;
+    for (std::size_t lane = 0; fits && lane < limits.size(); ++lane) {
+      fits = limits[lane] == 0 || result.peak_bytes[lane] <= limits[lane];
+    }
+    if (fits && step_time(result, lane_end) < best_ns) {
+      best_ns = step_time(result, lane_end);
+      best = rule;
+    }
+  }
+  if (best_ns == std::numeric_limits<std::int64_t>::max()) {
+    return one_f_one_b_order(inputs);
+  }
+  LaneOrders orders;
+  scheduler.run(graph, best, &orders);
+  return orders;
+}
+
 }  // namespace
 
 std::vector<std::int64_t> lane_end_times(const Plan& plan, const StepCosts& costs) {
@@ -50,16 +78,27 @@ std::vector<ListRule> eager_rules() {
   return rules;
 }
 
-std::vector<ListRule> entrain_rules() {
+std::vector<ListRule> entrain_fused_rules() {
   std::vector<ListRule> rules;
-  for (const bool split : {true, false}) {
-    for (const int window : {100, 150, 200, 0}) {
-      for (const bool encoder_first : {false, true}) {
-        rules.push_back({false, split, encoder_first, window, true});
-      }
+  for (const int window : {100, 150, 200, 0}) {
+    for (const bool encoder_first : {false, true}) {
+      rules.push_back({false, false, encoder_first, window, true});
     }
   }
   rules.push_back(kStrictRule);
+  return rules;
+}
+
+std::vector<ListRule> entrain_rules() {
+  const std::vector<ListRule> fused = entrain_fused_rules();
+  std::vector<ListRule> rules;
+  for (ListRule rule : fused) {
+    if (!rule.in_order) {
+      rule.split_weight = true;
+      rules.push_back(rule);
+    }
+  }
+  rules.insert(rules.end(), fused.begin(), fused.end());
   return rules;
 }
 
@@ -77,31 +116,11 @@ LaneOrders one_f_one_b_eager_order(const OrderInputs& inputs) {
 }
 
 LaneOrders entrain_order(const OrderInputs& inputs) {
-  const StageGraph stages = stage_graph(inputs.plan, inputs.costs.link);
-  const ReplicaGraph graph = replica_graph(stages, inputs.costs, inputs.groups, inputs.table);
-  const std::vector<std::int64_t> limits = lane_limits(inputs.plan);
-  const std::vector<std::int64_t> lane_end = lane_end_times(inputs.plan, inputs.costs);
-  ListScheduler scheduler(stages, limits);
-  scheduler.set_lane_end(lane_end);
-  std::int64_t best_ns = std::numeric_limits<std::int64_t>::max();
-  ListRule best;
-  for (const ListRule& rule : entrain_rules()) {
-    const ListResult& result = scheduler.run(graph, rule, nullptr, best_ns);
-    bool fits = result.done;
-    for (std::size_t lane = 0; fits && lane < limits.size(); ++lane) {
-      fits = limits[lane] == 0 || result.peak_bytes[lane] <= limits[lane];
-    }
-    if (fits && step_time(result, lane_end) < best_ns) {
-      best_ns = step_time(result, lane_end);
-      best = rule;
-    }
-  }
-  if (best_ns == std::numeric_limits<std::int64_t>::max()) {
-    return one_f_one_b_order(inputs);
-  }
-  LaneOrders orders;
-  scheduler.run(graph, best, &orders);
-  return orders;
+  return fastest_order(inputs, entrain_rules());
+}
+
+LaneOrders entrain_fused_order(const OrderInputs& inputs) {
+  return fastest_order(inputs, entrain_fused_rules());
 }
 
 }  // namespace entrain

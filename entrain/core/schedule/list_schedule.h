@@ -40,9 +40,10 @@ struct ListRule {
 inline constexpr ListRule kStrictRule{true, false, false, 100, false};
 inline constexpr ListRule kGpipeRule{true, false, false, 0, false};
 
-// What `1f1b-eager` and `entrain` choose from, in this order.
+// What `1f1b-eager`, `entrain` and `entrain-fused` choose from, in this order.
 std::vector<ListRule> eager_rules();
 std::vector<ListRule> entrain_rules();
+std::vector<ListRule> entrain_fused_rules();
 
 // Time that follows each lane's last operation: its gradients' reduction. [lane]
 std::vector<std::int64_t> lane_end_times(const Plan& plan, const StepCosts& costs);

@@ -43,5 +43,7 @@ LaneOrders one_f_one_b_eager_order(const OrderInputs& inputs);
 // Found: the fastest of entrain_rules() by simulated time, the lanes' reductions included, that
 // keeps the plan's byte limits. Strict 1F1B, whatever it holds, where none does.
 LaneOrders entrain_order(const OrderInputs& inputs);
+// The same without split weight gradients.
+LaneOrders entrain_fused_order(const OrderInputs& inputs);
 
 }  // namespace entrain

@@ -25,6 +25,7 @@ constexpr std::array kSchedules = {
     RegisteredSchedule{"1f1b", one_f_one_b_order},
     RegisteredSchedule{"1f1b-eager", one_f_one_b_eager_order},
     RegisteredSchedule{"entrain", entrain_order},
+    RegisteredSchedule{"entrain-fused", entrain_fused_order},
 };
 
 OrderRule find_rule(std::string_view name) {

@@ -15,7 +15,7 @@
 
 namespace entrain {
 
-// "gpipe", "1f1b", "1f1b-eager", "entrain".
+// "gpipe", "1f1b", "1f1b-eager", "entrain", "entrain-fused" (no split backward).
 std::vector<std::string> schedule_names();
 
 // Builds groups, the compute order of every lane by the named schedule's rule, then sends directly

@@ -1,0 +1,88 @@
+#include "entrain/core/assigner/placement_edit.h"
+
+#include <utility>
+
+namespace entrain {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+}  // namespace
+
+PlacementEdit::PlacementEdit(Placement& placement)
+    : placement_(placement), position_(placement.llm_slot.size(), 0) {
+  for (const std::vector<int>& samples : placement.samples) {
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      position_[at(samples[i])] = static_cast<int>(i);
+    }
+  }
+}
+
+void PlacementEdit::set_llm_slot(int sample, int slot) {
+  int& value = placement_.llm_slot[at(sample)];
+  if (value != slot) {
+    journal_.push_back({Field::kLlmSlot, 0, sample, value});
+    value = slot;
+  }
+}
+
+void PlacementEdit::set_encoder_slot(int module, int unit, int slot) {
+  int& value = placement_.encoder_slot[at(module)][at(unit)];
+  if (value != slot) {
+    journal_.push_back({Field::kEncoderSlot, module, unit, value});
+    value = slot;
+  }
+}
+
+void PlacementEdit::set_num_slots(int replica, int num_slots) {
+  journal_.push_back({Field::kNumSlots, 0, replica, placement_.num_slots[at(replica)]});
+  placement_.num_slots[at(replica)] = num_slots;
+}
+
+void PlacementEdit::move_sample(int sample, int from, int to) {
+  std::vector<int>& source = placement_.samples[at(from)];
+  const int position = position_[at(sample)];
+  journal_.push_back({Field::kReplica, from, sample, position});
+  source[at(position)] = source.back();
+  position_[at(source.back())] = position;
+  source.pop_back();
+  position_[at(sample)] = static_cast<int>(placement_.samples[at(to)].size());
+  placement_.samples[at(to)].push_back(sample);
+}
+
+void PlacementEdit::undo() {
+  for (auto change = journal_.rbegin(); change != journal_.rend(); ++change) {
+    switch (change->field) {
+      case Field::kLlmSlot:
+        placement_.llm_slot[at(change->index)] = change->old;
+        break;
+      case Field::kEncoderSlot:
+        placement_.encoder_slot[at(change->module)][at(change->index)] = change->old;
+        break;
+      case Field::kNumSlots:
+        placement_.num_slots[at(change->index)] = change->old;
+        break;
+      case Field::kReplica: {
+        // It is the last of some replica's samples: changes come back in reverse order.
+        for (std::vector<int>& samples : placement_.samples) {
+          if (!samples.empty() && samples.back() == change->index &&
+              &samples != &placement_.samples[at(change->module)]) {
+            samples.pop_back();
+            break;
+          }
+        }
+        std::vector<int>& source = placement_.samples[at(change->module)];
+        source.push_back(change->index);
+        std::swap(source[at(change->old)], source.back());
+        position_[at(source[at(change->old)])] = change->old;
+        position_[at(source.back())] = static_cast<int>(source.size()) - 1;
+        break;
+      }
+    }
+  }
+  journal_.clear();
+}
+
+}  // namespace entrain

@@ -1,0 +1,80 @@
+#include "entrain/core/assigner/placement_edit.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/random.h"
+
+namespace entrain {
+namespace {
+
+Placement small_placement() {
+  Placement placement;
+  placement.num_slots = {3, 4};
+  placement.samples = {{0, 1, 2, 3}, {4, 5}};
+  placement.llm_slot = {0, 1, 2, 1, 0, 3};
+  placement.encoder_slot = {{0, 1, 2, 0, 0, 2}};
+  return placement;
+}
+
+bool equal(const Placement& a, const Placement& b) {
+  return a.num_slots == b.num_slots && a.samples == b.samples && a.llm_slot == b.llm_slot &&
+         a.encoder_slot == b.encoder_slot;
+}
+
+TEST(PlacementEdit, TakesBackEverySequenceOfChanges) {
+  Rng rng(5, 1);
+  for (int i = 0; i < 2000; ++i) {
+    Placement placement = small_placement();
+    PlacementEdit edit(placement);
+    const auto change = [&] {
+      const int sample = static_cast<int>(rng.below(6));
+      switch (rng.below(4)) {
+        case 0:
+          edit.set_llm_slot(sample, static_cast<int>(rng.below(5)));
+          break;
+        case 1:
+          edit.set_encoder_slot(0, sample, static_cast<int>(rng.below(5)));
+          break;
+        case 2:
+          edit.set_num_slots(static_cast<int>(rng.below(2)), 7);
+          break;
+        default: {
+          const auto& first = placement.samples[0];
+          const int from = std::find(first.begin(), first.end(), sample) == first.end() ? 1 : 0;
+          edit.move_sample(sample, from, 1 - from);
+        }
+      }
+    };
+    for (std::uint64_t n = rng.below(4); n > 0; --n) {
+      change();
+    }
+    edit.keep();
+    const Placement kept = placement;
+    for (std::uint64_t n = 1 + rng.below(6); n > 0; --n) {
+      change();
+    }
+    edit.undo();
+    ASSERT_TRUE(equal(placement, kept)) << "case " << i;
+    ASSERT_TRUE(edit.empty());
+  }
+}
+
+TEST(PlacementEdit, SetsWhatItIsAskedTo) {
+  Placement placement = small_placement();
+  PlacementEdit edit(placement);
+  edit.set_llm_slot(5, 1);
+  edit.set_encoder_slot(0, 2, 1);
+  edit.set_num_slots(1, 5);
+  edit.move_sample(1, 0, 1);
+  edit.keep();
+  EXPECT_EQ(placement.llm_slot[5], 1);
+  EXPECT_EQ(placement.encoder_slot[0][2], 1);
+  EXPECT_EQ(placement.num_slots[1], 5);
+  EXPECT_EQ(placement.samples[0], (std::vector<int>{0, 3, 2}));
+  EXPECT_EQ(placement.samples[1], (std::vector<int>{4, 5, 1}));
+}
+
+}  // namespace
+}  // namespace entrain
