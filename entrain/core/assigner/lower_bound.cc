@@ -6,6 +6,8 @@
 #include <limits>
 #include <vector>
 
+#include "entrain/core/schedule/schedule.h"
+
 namespace entrain {
 namespace {
 
@@ -25,6 +27,13 @@ struct Module {
   std::vector<const StageCosts*> stages;
 };
 
+// Which operations the bound counts.
+enum class Mode : std::uint8_t {
+  kFused,        // backward is one operation
+  kSplitWork,    // all work, nothing behind a lane's last operation: it may be a weight half
+  kSplitInputs,  // forwards and input gradients alone, with what must follow the last of them
+};
+
 // What one sample needs of one lane.
 struct Demand {
   int64_t work = 0;
@@ -34,8 +43,8 @@ struct Demand {
 
 class Bound {
  public:
-  Bound(const Plan& plan, const StepCosts& costs, bool fused)
-      : plan_(plan), costs_(costs), fused_(fused), llm_(costs.llm_module()) {
+  Bound(const Plan& plan, const StepCosts& costs, Mode mode)
+      : plan_(plan), costs_(costs), mode_(mode), llm_(costs.llm_module()) {
     for (int m = 0; m <= llm_; ++m) {
       Module& module = modules_.emplace_back();
       module.first_backward = static_cast<int>(costs.modules[at(m)].stages.size());
@@ -53,7 +62,7 @@ class Bound {
   }
 
   [[nodiscard]] int64_t run() const {
-    int64_t bound = longest_chain();
+    int64_t bound = mode_ == Mode::kSplitWork ? 0 : longest_chain();
     for (int lane = 0; lane < plan_.num_lanes(); ++lane) {
       bound = std::max(bound, lane_bound_of(lane));
     }
@@ -84,9 +93,22 @@ class Bound {
     const StageCosts& stage = *modules_[at(m)].stages[at(s)];
     return (stage.units[at(unit)].time.forward + stage.launch.forward).count();
   }
+  // On the way back from the loss.
   [[nodiscard]] int64_t backward(int m, int s, int unit) const {
     const StageCosts& stage = *modules_[at(m)].stages[at(s)];
-    return (stage.units[at(unit)].time.backward() + stage.launch.backward()).count();
+    const OperationTimes& time = stage.units[at(unit)].time;
+    if (mode_ == Mode::kFused) {
+      return (time.backward() + stage.launch.backward()).count();
+    }
+    // Without an input gradient the operation is all weight gradient.
+    return time.backward_input.count() > 0
+               ? (time.backward_input + stage.launch.backward_input).count()
+               : 0;
+  }
+  // What follows the input gradient of the last stage of a way back: that stage's weight half.
+  [[nodiscard]] int64_t last_weight(int m, int s, int unit) const {
+    const StageCosts& stage = *modules_[at(m)].stages[at(s)];
+    return mode_ == Mode::kSplitInputs ? stage.units[at(unit)].time.backward_weight.count() : 0;
   }
   // From the end of a forward at this stage to its arrival at the next one.
   [[nodiscard]] int64_t transfer(int m, int s, int unit) const {
@@ -116,9 +138,10 @@ class Bound {
     }
     return sum;
   }
-  // Backward through the stages in [first, end) that certainly take it.
-  [[nodiscard]] int64_t backward_within(int m, int first, int end, int unit) const {
-    int64_t sum = 0;
+  // Backward through the stages in [first, end) that certainly take it; `last`: nothing nearer the
+  // input takes any.
+  [[nodiscard]] int64_t backward_within(int m, int first, int end, int unit, bool last) const {
+    int64_t sum = last && first < end ? last_weight(m, first, unit) : 0;
     for (int s = first; s < end; ++s) {
       sum += backward(m, s, unit);
     }
@@ -147,9 +170,9 @@ class Bound {
         for_each_unit(m, sample, [&](int unit) {
           of.llm_backward = of.llm_backward || modules_[at(m)].trainable;
           of.encoder_forward = std::max(of.encoder_forward, forward_until(m, num_stages(m), unit));
-          of.encoder_backward =
-              std::max(of.encoder_backward,
-                       backward_within(m, modules_[at(m)].first_backward, num_stages(m), unit));
+          of.encoder_backward = std::max(
+              of.encoder_backward,
+              backward_within(m, modules_[at(m)].first_backward, num_stages(m), unit, true));
         });
       }
     }
@@ -157,18 +180,20 @@ class Bound {
 
   // LLM forward and backward of a sample over all stages, and its encoders' backward.
   [[nodiscard]] int64_t llm_round_trip(int sample) const {
-    const int64_t back =
-        backward_within(llm_, first_llm_backward(sample), num_stages(llm_), sample);
-    return forward_until(llm_, num_stages(llm_), sample) + (fused_ ? back : 0);
+    const int64_t back = backward_within(llm_,
+                                         first_llm_backward(sample),
+                                         num_stages(llm_),
+                                         sample,
+                                         !samples_[at(sample)].llm_backward);
+    return forward_until(llm_, num_stages(llm_), sample) + back;
   }
 
   [[nodiscard]] int64_t longest_chain() const {
     int64_t longest = 0;
     for (int sample = 0; sample < costs_.num_samples; ++sample) {
       const Sample& of = samples_[at(sample)];
-      longest = std::max(
-          longest,
-          of.encoder_forward + llm_round_trip(sample) + (fused_ ? of.encoder_backward : 0));
+      longest =
+          std::max(longest, of.encoder_forward + llm_round_trip(sample) + of.encoder_backward);
     }
     return longest;
   }
@@ -199,14 +224,15 @@ class Bound {
     for_each_unit(m, sample, [&](int unit) {
       demand.head = std::min(demand.head, forward_until(m, span.low, unit));
       if (span.low_backward >= 0) {
-        demand.tail = std::min(demand.tail,
-                               backward_within(m, module.first_backward, span.low_backward, unit));
+        demand.tail = std::min(
+            demand.tail, backward_within(m, module.first_backward, span.low_backward, unit, true));
       } else if (!llm_here) {
         // Its forward is the last that this lane sees of it.
-        demand.tail = std::min(demand.tail,
-                               transfer(m, span.high, unit) + forward_from(m, span.high + 1, unit) +
-                                   llm_round_trip(sample) +
-                                   backward_within(m, module.first_backward, num_stages(m), unit));
+        demand.tail =
+            std::min(demand.tail,
+                     transfer(m, span.high, unit) + forward_from(m, span.high + 1, unit) +
+                         llm_round_trip(sample) +
+                         backward_within(m, module.first_backward, num_stages(m), unit, true));
       }
     });
   }
@@ -231,9 +257,10 @@ class Bound {
       demand.tail = 0;  // whether a backward follows hangs on the slot's other samples
       return;
     }
-    demand.tail = std::min(
-        demand.tail,
-        backward_within(llm_, first_llm_backward(sample), low, sample) + of.encoder_backward);
+    demand.tail =
+        std::min(demand.tail,
+                 backward_within(llm_, first_llm_backward(sample), low, sample, !of.llm_backward) +
+                     of.encoder_backward);
   }
 
   [[nodiscard]] int64_t work_on(int m, int lane, int unit, int first_backward) const {
@@ -242,7 +269,10 @@ class Bound {
     for (int s = 0; s < num_stages(m); ++s) {
       if (module.lane[at(s)] == lane) {
         const OperationTimes& time = module.stages[at(s)]->units[at(unit)].time;
-        work += (s >= first_backward ? time.forward + time.backward() : time.forward).count();
+        work += time.forward.count();
+        if (s >= first_backward) {
+          work += (mode_ == Mode::kSplitInputs ? time.backward_input : time.backward()).count();
+        }
       }
     }
     return work;
@@ -273,7 +303,7 @@ class Bound {
       }
       demand.work += work_on(llm_, lane, sample, first_llm_backward(sample));
     }
-    if (!fused_) {
+    if (mode_ == Mode::kSplitWork) {
       demand.tail = 0;
     }
     return demand;
@@ -294,7 +324,9 @@ class Bound {
     std::stable_sort(demands.begin(), demands.end(), [](const Demand& a, const Demand& b) {
       return a.work > b.work;
     });
-    const int64_t reduce = plan_.replicas > 1 ? sum_on_lane(lane, &StageCosts::reduce) : 0;
+    const int64_t reduce = plan_.replicas > 1 && mode_ != Mode::kSplitInputs
+                               ? sum_on_lane(lane, &StageCosts::reduce)
+                               : 0;
     return best_threshold(demands, reduce);
   }
 
@@ -322,7 +354,7 @@ class Bound {
 
   const Plan& plan_;
   const StepCosts& costs_;
-  bool fused_;
+  Mode mode_;
   int llm_;
   std::vector<Module> modules_;
   std::vector<Sample> samples_;
@@ -333,8 +365,11 @@ class Bound {
 std::chrono::nanoseconds step_lower_bound(const Plan& plan,
                                           const StepCosts& costs,
                                           std::string_view schedule) {
-  const bool fused = schedule == "gpipe" || schedule == "1f1b";
-  return std::chrono::nanoseconds{Bound(plan, costs, fused).run()};
+  if (!splits_backward(schedule)) {
+    return std::chrono::nanoseconds{Bound(plan, costs, Mode::kFused).run()};
+  }
+  return std::chrono::nanoseconds{std::max(Bound(plan, costs, Mode::kSplitWork).run(),
+                                           Bound(plan, costs, Mode::kSplitInputs).run())};
 }
 
 }  // namespace entrain

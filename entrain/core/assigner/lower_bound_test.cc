@@ -19,7 +19,21 @@ TEST(StepLowerBound, AddsHeadWorkAndTailOfALane) {
 
 TEST(StepLowerBound, HasNoTailWhereWeightGradientsMayComeLater) {
   const oracle::HandCase hand = oracle::make_plain_case({1, 2}, 5);
-  EXPECT_EQ(step_lower_bound(hand.plan, hand.costs, "zb-h1"), nanoseconds{20 + 150});
+  EXPECT_EQ(step_lower_bound(hand.plan, hand.costs, "entrain"), nanoseconds{20 + 150});
+}
+
+// A long sample's input gradients still run one behind the other, then its last weight half.
+TEST(StepLowerBound, FollowsInputGradientsWhereBackwardIsSplit) {
+  oracle::HandCase hand = oracle::make_plain_case({1, 2}, 2);
+  std::int64_t chain = 0;
+  for (int module = 0; module < 2; ++module) {
+    for (StageCosts& stage : hand.costs.modules[static_cast<std::size_t>(module)].stages) {
+      OperationTimes& time = stage.units[0].time;
+      time = {nanoseconds{1000}, nanoseconds{module == 0 ? 0 : 700}, nanoseconds{300}};
+      chain += 1000 + (module == 0 ? 300 : 700);
+    }
+  }
+  EXPECT_EQ(step_lower_bound(hand.plan, hand.costs, "entrain").count(), chain);
 }
 
 TEST(StepLowerBound, TakesTheReplicaThatMustHoldMost) {

@@ -18,13 +18,14 @@ namespace {
 struct RegisteredSchedule {
   std::string_view name;
   OrderRule rule;
+  bool splits_backward = false;
 };
 
 constexpr std::array kSchedules = {
     RegisteredSchedule{"gpipe", gpipe_order},
     RegisteredSchedule{"1f1b", one_f_one_b_order},
     RegisteredSchedule{"1f1b-eager", one_f_one_b_eager_order},
-    RegisteredSchedule{"entrain", entrain_order},
+    RegisteredSchedule{"entrain", entrain_order, true},
     RegisteredSchedule{"entrain-fused", entrain_fused_order},
 };
 
@@ -92,6 +93,15 @@ std::vector<std::string> schedule_names() {
     names.emplace_back(schedule.name);
   }
   return names;
+}
+
+bool splits_backward(std::string_view schedule) {
+  for (const RegisteredSchedule& entry : kSchedules) {
+    if (entry.name == schedule) {
+      return entry.splits_backward;
+    }
+  }
+  return false;
 }
 
 Program build_program(const Plan& plan,

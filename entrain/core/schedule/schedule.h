@@ -18,6 +18,9 @@ namespace entrain {
 // "gpipe", "1f1b", "1f1b-eager", "entrain", "entrain-fused" (no split backward).
 std::vector<std::string> schedule_names();
 
+// Whether the schedule may run a backward in halves. False for an unknown name.
+bool splits_backward(std::string_view schedule);
+
 // Builds groups, the compute order of every lane by the named schedule's rule, then sends directly
 // after their producers, receives in the sender's order one compute operation ahead of need, and
 // the step-wide operations at the end.
