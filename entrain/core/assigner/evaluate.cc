@@ -85,15 +85,19 @@ void StepEvaluator::add_memory(std::size_t lane, std::int64_t bytes, ReplicaTime
 ReplicaTimes StepEvaluator::run_rule(const ReplicaGraph& graph,
                                      const ListRule& rule,
                                      std::int64_t stop_after) {
-  ReplicaTimes times;
   const ListResult* result = &scheduler_->run(graph, rule, nullptr, stop_after);
   if (result->stuck) {
     result = &scheduler_->run(graph, kStrictRule, nullptr, stop_after);
   }
-  times.done = result->done;
+  return times_of(*result);
+}
+
+ReplicaTimes StepEvaluator::times_of(const ListResult& result) const {
+  ReplicaTimes times;
+  times.done = result.done;
   for (std::size_t lane = 0; times.done && lane < lane_end_.size(); ++lane) {
-    times.total_ns = std::max(times.total_ns, result->finish_ns[lane] + lane_end_[lane]);
-    add_memory(lane, result->peak_bytes[lane], times);
+    times.total_ns = std::max(times.total_ns, result.finish_ns[lane] + lane_end_[lane]);
+    add_memory(lane, result.peak_bytes[lane], times);
   }
   return times;
 }
@@ -110,8 +114,9 @@ ReplicaTimes StepEvaluator::evaluate(const Placement& placement,
     return run_rule(graph, rules_[at(rule_of_[at(replica)])], stop_after);
   }
   for (const ListRule& rule : rules_) {
-    if (rule == rules_.back() || !scheduler_->run(graph, rule, nullptr, stop_after).stuck) {
-      return run_rule(graph, rule, stop_after);
+    const ListResult& result = scheduler_->run(graph, rule, nullptr, stop_after);
+    if (!result.stuck) {
+      return times_of(result);
     }
   }
   return {};

@@ -54,6 +54,7 @@ class StepEvaluator {
 
  private:
   ReplicaTimes run_rule(const ReplicaGraph& graph, const ListRule& rule, std::int64_t stop_after);
+  [[nodiscard]] ReplicaTimes times_of(const ListResult& result) const;
   ReplicaTimes simulate_program(const Placement& placement, int replica);
   void add_memory(std::size_t lane, std::int64_t bytes, ReplicaTimes& times) const;
 

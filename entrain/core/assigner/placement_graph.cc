@@ -46,13 +46,14 @@ GraphUnit flat(const UnitCost& cost) {
 PlacementGraph::PlacementGraph(const Plan& plan, const StepCosts& costs)
     : stages_(stage_graph(plan, costs.link)) {
   for (const ModuleCosts& from : costs.modules) {
-    ENTRAIN_INVARIANT(at(from.first_unit.back()) <= kUnitMask, "too many units in a batch");
+    const std::size_t num_units = at(from.first_unit.back());
+    ENTRAIN_INVARIANT(num_units + from.first_unit.size() <= kUnitMask, "too many units in a batch");
     Module& module = modules_.emplace_back();
     module.num_stages = static_cast<int>(from.stages.size());
     module.first_backward = module.num_stages;
     module.first_unit = &from.first_unit;
-    module.units.resize(at(from.first_unit.back()) * from.stages.size());
-    module.work.assign(at(from.first_unit.back()), 0);
+    module.units.resize((num_units + from.first_unit.size()) * from.stages.size());
+    module.work.assign(num_units + from.first_unit.size(), 0);
     for (std::size_t s = 0; s < from.stages.size(); ++s) {
       const StageCosts& stage = from.stages[s];
       if (stage.trainable) {
@@ -69,6 +70,22 @@ PlacementGraph::PlacementGraph(const Plan& plan, const StepCosts& costs)
         const OperationTimes& time = stage.units[unit].time;
         module.work[unit] += (time.forward + time.backward()).count();
       }
+    }
+    add_samples(module);
+  }
+}
+
+// Behind the units, the sums over each sample's: most samples lie in one slot.
+void PlacementGraph::add_samples(Module& module) {
+  const std::vector<int>& first = *module.first_unit;
+  const std::size_t stages = at(module.num_stages);
+  for (std::size_t sample = 0; sample + 1 < first.size(); ++sample) {
+    const std::size_t sum = at(first.back()) + sample;
+    for (std::size_t unit = at(first[sample]); unit < at(first[sample + 1]); ++unit) {
+      for (std::size_t stage = 0; stage < stages; ++stage) {
+        add(module.units[sum * stages + stage], module.units[unit * stages + stage]);
+      }
+      module.work[sum] += module.work[unit];
     }
   }
 }
@@ -113,9 +130,23 @@ void PlacementGraph::add_encoder(int module, const Placement& placement, int rep
   entries_.clear();
   for (const int sample : placement.samples[at(replica)]) {
     const auto llm_slot = static_cast<std::uint64_t>(placement.llm_slot[at(sample)]);
-    for (int unit = first[at(sample)]; unit < first[at(sample + 1)]; ++unit) {
-      entries_.push_back(static_cast<std::uint64_t>(slots[at(unit)]) << kSlotShift |
-                         llm_slot << kLlmShift | static_cast<std::uint64_t>(unit));
+    const int begin = first[at(sample)];
+    const int end = first[at(sample + 1)];
+    if (begin == end) {
+      continue;
+    }
+    const auto entry = [&](int slot, int unit) {
+      return static_cast<std::uint64_t>(slot) << kSlotShift | llm_slot << kLlmShift |
+             static_cast<std::uint64_t>(unit);
+    };
+    const int slot = slots[at(begin)];
+    if (std::all_of(
+            slots.begin() + begin, slots.begin() + end, [slot](int of) { return of == slot; })) {
+      entries_.push_back(entry(slot, first.back() + sample));
+      continue;
+    }
+    for (int unit = begin; unit < end; ++unit) {
+      entries_.push_back(entry(slots[at(unit)], unit));
     }
   }
   std::sort(entries_.begin(), entries_.end());

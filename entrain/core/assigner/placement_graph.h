@@ -27,11 +27,12 @@ class PlacementGraph {
   // A module's costs without launch constants, unit by unit.
   struct Module {
     int num_stages = 0;
-    int first_backward = 0;          // by its own trainable stages; num_stages if none
-    std::vector<GraphUnit> units;    // [unit × num_stages + stage]
-    std::vector<GraphUnit> launch;   // [stage]
-    std::vector<std::int64_t> work;  // [unit] forward and backward over all stages
-    std::int64_t launch_work = 0;    // of one forward and backward on every stage
+    int first_backward = 0;  // by its own trainable stages; num_stages if none
+    // [unit × num_stages + stage]; behind the units the sums over each sample's
+    std::vector<GraphUnit> units;
+    std::vector<GraphUnit> launch;                 // [stage]
+    std::vector<std::int64_t> work;                // likewise: forward and backward over all stages
+    std::int64_t launch_work = 0;                  // of one forward and backward on every stage
     const std::vector<int>* first_unit = nullptr;  // [sample + 1]
   };
   // Neighbouring parts that run as one.
@@ -40,6 +41,7 @@ class PlacementGraph {
     std::size_t end = 0;
   };
 
+  static void add_samples(Module& module);
   void add_encoder(int module, const Placement& placement, int replica);
   void add_slot(int module, std::size_t begin, std::size_t end);
   void add_group(int module, const Run& run, int group);

@@ -20,6 +20,7 @@ ListScheduler::ListScheduler(const StageGraph& stages, std::vector<std::int64_t>
       lane_end_(stages.lanes.size(), 0),
       stage_(stages.stages.size()),
       lane_(stages.lanes.size()),
+      next_(stages.lanes.size(), kNever),
       link_free_(2 * stages.stages.size()),
       received_(at(stages.llm)) {
   limits_.resize(stages.lanes.size(), 0);
@@ -41,16 +42,10 @@ const ListResult& ListScheduler::run(const ReplicaGraph& graph,
   }
   bool late = false;
   while (!late) {
-    int first = -1;
-    std::int64_t time = kNever;
-    for (int lane = 0; lane < num_lanes; ++lane) {
-      const Decision& decision = lane_[at(lane)].decision;
-      if (decision.choice != Choice::kNone && decision.time < time) {
-        first = lane;
-        time = decision.time;
-      }
-    }
-    if (first < 0) {
+    const auto first =
+        static_cast<int>(std::min_element(next_.begin(), next_.end()) - next_.begin());
+    const std::int64_t time = next_[at(first)];
+    if (time == kNever) {
       break;
     }
     late = time + lane_[at(first)].left + lane_end_[at(first)] > stop_after;
@@ -156,6 +151,12 @@ void ListScheduler::skip_without_backward(int stage) {
              index) {
     ++state.next_backward;
   }
+}
+
+bool ListScheduler::next_backward_is(int stage, int group) const {
+  const StageState& state = stage_[at(stage)];
+  return state.next_backward < state.end &&
+         graph_->backward_order[at(state.next_backward)] == group;
 }
 
 bool ListScheduler::window_open(const StageState& state, int slot) const {
@@ -278,6 +279,7 @@ void ListScheduler::decide(int lane) {
     }
   }
   state.decision = best;
+  next_[at(lane)] = best.choice == Choice::kNone ? kNever : best.time;
 }
 
 void ListScheduler::execute(int lane) {
@@ -428,7 +430,7 @@ void ListScheduler::send_forward(int stage, int group, std::int64_t finish) {
   if (!place.last) {
     unit_[at(unit + 1)].forward_ready = arrival;
     const int next = stages_.stages[at(stage + 1)].lane;
-    if (next != place.lane) {
+    if (next != place.lane && stage_[at(stage + 1)].next_forward == group) {
       decide(next);
     }
     return;
@@ -438,8 +440,9 @@ void ListScheduler::send_forward(int stage, int group, std::int64_t finish) {
     GroupState& taker = group_[at(graph_->served[at(i)])];
     taker.latest = std::max(taker.latest, arrival);
     if (--taker.missing == 0) {
-      unit_[at(graph_->groups[at(graph_->served[at(i)])].first_unit)].forward_ready = taker.latest;
-      opens = true;
+      const int served = graph_->served[at(i)];
+      unit_[at(graph_->groups[at(served)].first_unit)].forward_ready = taker.latest;
+      opens = opens || stage_[at(stages_.first_stage[at(stages_.llm)])].next_forward == served;
     }
   }
   if (opens && stages_.llm_first_lane != place.lane) {
@@ -458,7 +461,7 @@ void ListScheduler::send_backward(int stage, int group, std::int64_t finish) {
     unit_[at(unit)].backward_ready =
         transfer(stage - 1, true, finish, graph_->units[at(unit)].output_bytes);
     const int lane = stages_.stages[at(stage - 1)].lane;
-    if (lane != place.lane) {
+    if (lane != place.lane && next_backward_is(stage - 1, group)) {
       decide(lane);
     }
     return;
@@ -480,7 +483,7 @@ void ListScheduler::send_backward(int stage, int group, std::int64_t finish) {
     unit_[at(unit)].backward_ready =
         transfer(number, true, finish, graph_->units[at(unit)].output_bytes);
     const int lane = stages_.stages[at(number)].lane;
-    if (lane != place.lane) {
+    if (lane != place.lane && next_backward_is(number, source)) {
       decide(lane);
     }
   }

@@ -113,6 +113,7 @@ class ListScheduler {
   void count_work();
   void decide(int lane);
   void weigh(int stage, std::int64_t free, Decision& best, Decision& spare);
+  [[nodiscard]] bool next_backward_is(int stage, int group) const;
   [[nodiscard]] bool window_open(const StageState& state, int slot) const;
   [[nodiscard]] bool bytes_open(int stage, int group) const;
   [[nodiscard]] std::int64_t features_of(int group) const;
@@ -140,6 +141,7 @@ class ListScheduler {
   ListResult result_;
   std::vector<StageState> stage_;
   std::vector<LaneState> lane_;
+  std::vector<std::int64_t> next_;  // [lane] time of its decision; the largest value: none
   std::vector<UnitState> unit_;
   std::vector<GroupState> group_;
   std::vector<int> first_source_;        // [LLM group + 1 - first LLM group] into sources_

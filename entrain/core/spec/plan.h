@@ -40,7 +40,7 @@ struct PlanLimits {
   std::vector<std::int64_t> lane_bytes;  // [lane] instead of bytes_per_lane; empty: use that
   int max_deferral = -1;  // slots between a segment's encoder slot and its LLM slot; -1 = any
   bool chunks = false;    // whether LLM work may be cut into token ranges
-  int evaluations = 400;  // simulated assignments the `entrain` policy may spend on a step
+  int evaluations = 1000;  // simulated assignments the `entrain` policy may spend on a step
   // Activation bytes that a lane may hold; 0 = no limit.
   [[nodiscard]] std::int64_t bytes_of(int lane) const {
     return lane_bytes.empty() ? bytes_per_lane : lane_bytes[static_cast<std::size_t>(lane)];
