@@ -28,6 +28,12 @@ struct EntrainOptions {
   bool split_segments = true;   // a sample's segments in different slots (needs defer)
 };
 
+// All of it but the named parts: "joint", "replicas", "shape", "order", "slots", "deferral",
+// "segments", "search" (in the order of EntrainOptions' comments).
+// Throws  InvalidInput for another name (with a suggestion), after `where` ("plan.without").
+EntrainOptions entrain_options_without(const std::vector<std::string>& parts,
+                                       const std::string& where);
+
 struct AssignRequest {
   const Plan* plan = nullptr;        // replicas, default num_slots, lanes, limits, schedule
   const StepCosts* costs = nullptr;  // of this step's global batch

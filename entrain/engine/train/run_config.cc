@@ -224,26 +224,6 @@ ModelSpec run_model(const RunConfig& config) {
   return model;
 }
 
-EntrainOptions entrain_options(const PlanConfig& config) {
-  EntrainOptions options;
-  for (const std::string& part : config.without) {
-    if (part == "shape") {
-      options.shape = false;
-    } else if (part == "slots") {
-      options.choose_slots = false;
-    } else if (part == "deferral") {
-      options.defer = false;
-    } else if (part == "segments") {
-      options.split_segments = false;
-    } else {
-      const std::vector<std::string> allowed = {"shape", "slots", "deferral", "segments"};
-      throw InvalidInput(
-          concat("plan.without: unknown part '", part, "'", suggestion(part, allowed)));
-    }
-  }
-  return options;
-}
-
 double learning_rate_at(const OptimizerConfig& config, std::int64_t step, std::int64_t steps) {
   if (step < config.warmup_steps) {
     return config.learning_rate * static_cast<double>(step + 1) / config.warmup_steps;

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/json.h"
 #include "entrain/core/spec/model.h"
 
@@ -33,7 +32,7 @@ struct PlanConfig {   // [plan]
   std::string schedule = "1f1b";
   std::string profile;               // profile JSON; empty: analytic "cpu-2core"
   int max_deferral = -1;             // slots; -1 = any
-  int evaluations = 400;             // of the `entrain` policy per step, >= 0
+  int evaluations = 1000;            // of the `entrain` policy per step, >= 0
   std::vector<std::string> without;  // parts the `entrain` policy must do without, for ablations:
                                      // "shape", "slots", "deferral", "segments"
   std::int64_t bytes_per_lane_mib = 0;  // activation memory; 0 = no limit
@@ -83,9 +82,6 @@ Json to_json(const RunConfig& config);
 
 // The model file with `freeze` applied: a module named there takes no weight gradients.
 ModelSpec run_model(const RunConfig& config);
-
-// plan.without as the policy's options.
-EntrainOptions entrain_options(const PlanConfig& config);
 
 // Linear warm-up, then cosine to final_fraction; step counts from 0.
 double learning_rate_at(const OptimizerConfig& config, std::int64_t step, std::int64_t steps);

@@ -95,7 +95,7 @@ void fill_step(const RunSetup& setup,
   request.costs = &prepared.costs;
   request.step = prepared.step;
   request.seed = setup.config.seed;
-  request.options = entrain_options(setup.config.plan);
+  request.options = entrain_options_without(setup.config.plan.without, "plan.without");
   prepared.assignment = assign(policy, request);
   validate_assignment(prepared.assignment, plan, prepared.costs);
   prepared.program = build_program(plan, prepared.assignment, prepared.costs, plan.schedule);
