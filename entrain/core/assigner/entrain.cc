@@ -64,11 +64,14 @@ class RuleChooser {
     if (request_.options.shape) {
       choose_shape();
     }
+    if (request_.options.slot_order && !loads_.unit.empty()) {
+      choose_ratio_order();
+    }
     choose_order();
-    if (request_.options.shape) {
+    if (request_.options.shape && !best_.by_ratio) {
       choose_text_slots();
     }
-    if (request_.options.defer && request_.options.split_segments) {
+    if (request_.options.defer && request_.options.split_segments && !best_.by_ratio) {
       SlotRule rule = best_;
       rule.spread_segments = true;
       consider(rule);
@@ -134,10 +137,10 @@ class RuleChooser {
     }
   }
 
-  // From as many slots as lanes up to one sample a slot.
+  // From a few, which giants like, up to one sample a slot.
   [[nodiscard]] std::vector<int> slot_counts() const {
     const int lanes = request_.plan->num_lanes();
-    std::vector<int> counts;
+    std::vector<int> counts = {std::min(num_samples_, 3), std::min(num_samples_, 5)};
     for (const int halves : {2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32}) {
       counts.push_back(std::min(num_samples_, std::max(1, lanes * halves / 2)));
     }
@@ -173,6 +176,24 @@ class RuleChooser {
     SlotRule rule = best_;
     rule.shape = SlotShape::kFlat;
     consider(rule);
+  }
+
+  void choose_ratio_order() {
+    const int num_slots = best_.num_slots;
+    const SlotShape shape = best_.shape;
+    for (const SlotShape tried : {shape, SlotShape::kRootTriangle, SlotShape::kFlat}) {
+      SlotRule rule;
+      rule.by_ratio = true;
+      rule.shape = request_.options.shape ? tried : SlotShape::kFlat;
+      rule.num_slots = num_slots;
+      consider(rule);
+      if (request_.options.choose_slots) {
+        rule.num_slots = std::min(num_samples_, num_slots + (num_slots + 1) / 2);
+        consider(rule);
+        rule.num_slots = std::max(1, num_slots - (num_slots + 2) / 3);
+        consider(rule);
+      }
+    }
   }
 
   void choose_text_slots() {

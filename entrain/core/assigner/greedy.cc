@@ -93,6 +93,43 @@ void spread(const BatchLoads& loads,
   }
 }
 
+void cut_by_ratio(const BatchLoads& loads,
+                  const StepCosts& costs,
+                  std::vector<int> samples,
+                  const std::vector<double>& targets,
+                  Placement& placement) {
+  std::vector<double> encoder_share(at(costs.num_samples), 0);
+  double total = 0;
+  for (const int sample : samples) {
+    double all = 0;
+    double llm = 0;
+    for (std::size_t d = 0; d < loads.sample[at(sample)].size(); ++d) {
+      all += loads.sample[at(sample)][d];
+      llm += loads.llm[at(sample)][d];
+    }
+    encoder_share[at(sample)] = all > 0 ? 1.0 - llm / all : 0;
+    total += static_cast<double>(loads.normalised[at(sample)]);
+  }
+  std::stable_sort(samples.begin(), samples.end(), [&](int a, int b) {
+    return encoder_share[at(a)] < encoder_share[at(b)];
+  });
+  double sum_of_targets = 0;
+  for (const double target : targets) {
+    sum_of_targets += target;
+  }
+  std::size_t slot = 0;
+  double end = total * targets[0] / sum_of_targets;  // of the slot, on the axis of work
+  double begun = 0;
+  for (const int sample : samples) {
+    const auto size = static_cast<double>(loads.normalised[at(sample)]);
+    while (slot + 1 < targets.size() && begun + size / 2 > end) {
+      end += total * targets[++slot] / sum_of_targets;
+    }
+    place_sample(costs, sample, static_cast<int>(slot), placement);
+    begun += size;
+  }
+}
+
 }  // namespace
 
 std::vector<std::vector<int>> deal_to_replicas(const BatchLoads& loads, int replicas) {
@@ -125,7 +162,12 @@ void place_in_slots(const BatchLoads& loads,
                     Placement& placement) {
   placement.num_slots[at(replica)] = rule.num_slots;
   const std::vector<int>& samples = placement.samples[at(replica)];
-  Bins bins(slot_targets(rule.shape, rule.num_slots));
+  const std::vector<double> targets = slot_targets(rule.shape, rule.num_slots);
+  if (rule.by_ratio) {
+    cut_by_ratio(loads, costs, samples, targets, placement);
+    return;
+  }
+  Bins bins(targets);
   for (const int sample : samples) {
     const bool text_only = loads.text_only[at(sample)] != 0;
     const int begin = text_only ? 0 : rule.text_front;

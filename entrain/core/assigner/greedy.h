@@ -20,6 +20,7 @@ struct SlotRule {
                        // work while the encoders' fill
   int text_back = 0;   // last slots likewise
   bool spread_segments = false;  // segments of samples with several in slots of their own
+  bool by_ratio = false;         // samples in rising order of encoder over LLM work, cut into slots
   bool operator==(const SlotRule&) const = default;
 };
 
@@ -27,6 +28,10 @@ struct SlotRule {
 // and lanes grows least, in true lane time; ties to the earlier slot. With `spread_segments`,
 // segments of samples that have several then move to earlier slots, at most max_deferral before
 // their sample's (-1: any), where that sum falls by more than a tenth of the segment's share.
+//
+// With `by_ratio` instead: in rising order of the encoders' share of their work, cut into slots of
+// the targets' shares, so that the LLM's lanes start early and never run out: the order of a
+// two-machine flow shop (Johnson 1954), apt where encoders take no backward.
 //
 // Requires  samples in falling order; 0 <= text_front + text_back < num_slots, and these slots are
 //           closed to samples that have segments.
