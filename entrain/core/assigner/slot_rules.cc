@@ -1,0 +1,240 @@
+#include "entrain/core/assigner/slot_rules.h"
+
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "entrain/core/base/digest.h"
+#include "entrain/core/base/random.h"
+
+namespace entrain {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+// For the ablation of the order of slots.
+void shuffle_slots(const AssignRequest& request, int replica, Placement& placement) {
+  std::vector<int> to(at(placement.num_slots[at(replica)]));
+  for (std::size_t slot = 0; slot < to.size(); ++slot) {
+    to[slot] = static_cast<int>(slot);
+  }
+  Rng rng(request.seed, hash_of("assigner/slot-order"));
+  rng.shuffle(std::span<int>(to));
+  for (const int sample : placement.samples[at(replica)]) {
+    place_sample(*request.costs, sample, to[at(placement.llm_slot[at(sample)])], placement);
+  }
+}
+
+// Finds the rule for one replica; the placement keeps the best one's slots.
+class RuleChooser {
+ public:
+  RuleChooser(const AssignRequest& request,
+              const BatchLoads& loads,
+              StepEvaluator& evaluator,
+              int replica,
+              Placement& placement)
+      : request_(request),
+        loads_(loads),
+        evaluator_(evaluator),
+        replica_(replica),
+        placement_(placement),
+        num_samples_(static_cast<int>(placement.samples[at(replica)].size())) {
+    for (const int sample : placement.samples[at(replica)]) {
+      num_text_ += loads.text_only[at(sample)];
+    }
+  }
+
+  RuleResult run(int budget) {
+    budget_ = budget;
+    best_.num_slots = std::min(request_.plan->num_slots, num_samples_);
+    best_.shape = request_.options.shape ? SlotShape::kTriangle : SlotShape::kFlat;
+    place(best_);
+    times_ = evaluator_.evaluate(placement_, replica_);
+    choose_order();
+    if (request_.options.choose_slots) {
+      choose_slots();
+    }
+    if (request_.options.shape) {
+      choose_shape();
+    }
+    if (request_.options.slot_order && !loads_.unit.empty()) {
+      choose_ratio_order();
+    }
+    choose_order();
+    if (request_.options.shape && !best_.by_ratio) {
+      choose_text_slots();
+    }
+    if (request_.options.defer && request_.options.split_segments && !best_.by_ratio) {
+      SlotRule rule = best_;
+      rule.spread_segments = true;
+      consider(rule);
+    }
+    if (!times_.fits()) {
+      least_memory();
+    }
+    place(best_);
+    return {best_, times_};
+  }
+
+ private:
+  void place(const SlotRule& rule) { place_by_rule(request_, loads_, replica_, rule, placement_); }
+
+  // Bytes over the limit first, then time.
+  [[nodiscard]] static bool better(const ReplicaTimes& a, const ReplicaTimes& b) {
+    if (!a.fits() || !b.fits()) {
+      return a.fits() || (!b.fits() && a.over < b.over);
+    }
+    return a.total_ns < b.total_ns;
+  }
+
+  // Where the schedule leaves a choice: the rule by which lanes are ordered.
+  void choose_order() {
+    if (evaluator_.evaluations() < budget_) {
+      place(best_);
+      times_ = evaluator_.choose_rule(placement_, replica_);
+    }
+  }
+
+  void consider(const SlotRule& rule) {
+    if (evaluator_.evaluations() >= budget_ || rule == best_ ||
+        rule.text_front + rule.text_back >= rule.num_slots) {
+      return;
+    }
+    place(rule);
+    // What is over the limit may be slower and still better.
+    const std::int64_t stop_after =
+        times_.fits() ? times_.total_ns : std::numeric_limits<std::int64_t>::max();
+    const ReplicaTimes times = evaluator_.evaluate(placement_, replica_, stop_after);
+    if (times.done && better(times, times_)) {
+      best_ = rule;
+      times_ = times;
+    }
+  }
+
+  // From a few, which giants like, up to one sample a slot.
+  [[nodiscard]] std::vector<int> slot_counts() const {
+    const int lanes = request_.plan->num_lanes();
+    std::vector<int> counts = {std::min(num_samples_, 3), std::min(num_samples_, 5)};
+    for (const int halves : {2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32}) {
+      counts.push_back(std::min(num_samples_, std::max(1, lanes * halves / 2)));
+    }
+    std::sort(counts.begin(), counts.end());
+    counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
+    return counts;
+  }
+
+  void choose_slots() {
+    SlotRule rule = best_;
+    for (const int count : slot_counts()) {
+      rule.num_slots = count;
+      if (rule.num_slots != request_.plan->num_slots) {
+        consider(rule);
+      }
+    }
+  }
+
+  void choose_shape() {
+    const int num_slots = best_.num_slots;
+    for (const SlotShape shape : kSlopedShapes) {
+      SlotRule rule = best_;
+      rule.shape = shape;
+      rule.num_slots = num_slots;
+      consider(rule);
+      if (request_.options.choose_slots) {
+        rule.num_slots = std::min(num_samples_, num_slots + (num_slots + 2) / 4);
+        consider(rule);
+        rule.num_slots = std::max(1, num_slots - (num_slots + 2) / 4);
+        consider(rule);
+      }
+    }
+    SlotRule rule = best_;
+    rule.shape = SlotShape::kFlat;
+    consider(rule);
+  }
+
+  void choose_ratio_order() {
+    const int num_slots = best_.num_slots;
+    const SlotShape shape = best_.shape;
+    for (const SlotShape tried : {shape, SlotShape::kRootTriangle, SlotShape::kFlat}) {
+      SlotRule rule;
+      rule.by_ratio = true;
+      rule.shape = request_.options.shape ? tried : SlotShape::kFlat;
+      rule.num_slots = num_slots;
+      consider(rule);
+      if (request_.options.choose_slots) {
+        rule.num_slots = std::min(num_samples_, num_slots + (num_slots + 1) / 2);
+        consider(rule);
+        rule.num_slots = std::max(1, num_slots - (num_slots + 2) / 3);
+        consider(rule);
+      }
+    }
+  }
+
+  void choose_text_slots() {
+    if (num_text_ == 0 || num_text_ == num_samples_) {
+      return;
+    }
+    const int encoder_stages =
+        request_.plan->num_lanes() - static_cast<int>(request_.plan->modules.back().stages.size());
+    for (const int front : {1, encoder_stages / 2, encoder_stages}) {
+      SlotRule rule = best_;
+      rule.text_front = std::max(1, front);
+      rule.text_back = 0;
+      consider(rule);
+      rule.text_back = rule.text_front;
+      consider(rule);
+    }
+  }
+
+  // One sample a slot keeps the fewest bytes in flight.
+  void least_memory() {
+    budget_ += static_cast<int>(kSlopedShapes.size()) + 1;
+    SlotRule rule;
+    rule.num_slots = request_.options.choose_slots ? num_samples_ : best_.num_slots;
+    for (const SlotShape shape : kSlopedShapes) {
+      rule.shape = shape;
+      consider(rule);
+    }
+    rule.shape = SlotShape::kFlat;
+    consider(rule);
+  }
+
+  const AssignRequest& request_;
+  const BatchLoads& loads_;
+  StepEvaluator& evaluator_;
+  int replica_;
+  Placement& placement_;
+  int num_samples_;
+  int num_text_ = 0;
+  int budget_ = 0;
+  SlotRule best_;
+  ReplicaTimes times_;  // of best_
+};
+
+}  // namespace
+
+RuleResult choose_slot_rule(const AssignRequest& request,
+                            const BatchLoads& loads,
+                            StepEvaluator& evaluator,
+                            int replica,
+                            int budget,
+                            Placement& placement) {
+  return RuleChooser(request, loads, evaluator, replica, placement).run(budget);
+}
+
+void place_by_rule(const AssignRequest& request,
+                   const BatchLoads& loads,
+                   int replica,
+                   const SlotRule& rule,
+                   Placement& placement) {
+  place_in_slots(
+      loads, *request.costs, replica, rule, request.plan->limits.max_deferral, placement);
+  if (!request.options.slot_order) {
+    shuffle_slots(request, replica, placement);
+  }
+}
+
+}  // namespace entrain

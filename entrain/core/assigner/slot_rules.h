@@ -1,0 +1,39 @@
+// The best construction for one replica: number of slots, shape, order and spread, by simulated
+// time.
+#pragma once
+
+#include "entrain/core/assigner/assigner.h"
+#include "entrain/core/assigner/evaluate.h"
+#include "entrain/core/assigner/greedy.h"
+#include "entrain/core/assigner/loads.h"
+#include "entrain/core/assigner/placement.h"
+
+namespace entrain {
+
+// What one replica takes under a rule.
+struct RuleResult {
+  SlotRule rule;
+  ReplicaTimes times;
+};
+
+// Tries a few dozen rules, one choice after the other (number of slots, shape, order by ratio,
+// text-only slots, spread segments), until evaluator.evaluations() reaches `budget`; the first one
+// always. Where the schedule is found rather than fixed, its own rule is chosen along the way.
+//
+// Ensures  the placement holds the replica's samples by the result's rule. Rules that keep the byte
+//          limits come before those that do not.
+RuleResult choose_slot_rule(const AssignRequest& request,
+                            const BatchLoads& loads,
+                            StepEvaluator& evaluator,
+                            int replica,
+                            int budget,
+                            Placement& placement);
+
+// Places a replica's samples by a rule, as choose_slot_rule() does for the request's options.
+void place_by_rule(const AssignRequest& request,
+                   const BatchLoads& loads,
+                   int replica,
+                   const SlotRule& rule,
+                   Placement& placement);
+
+}  // namespace entrain
