@@ -106,7 +106,9 @@ void add_train_command(CLI::App& app, Action& action) {
       add_command(app,
                   "train",
                   "Trains a model on in-process ranks; Ctrl-C finishes the step and saves.",
-                  "entrain train configs/demo.toml --set steps=100 --set plan.policy=sequential");
+                  "entrain train configs/demo.toml --set steps=100 --set plan.policy=sequential\n"
+                  "Fault drill (replica 1, lane 0 fails in step 5, as a bug would make it):\n"
+                  "  entrain train configs/demo.toml --set 'execution.fault_drill=[1, 0, 5]'");
   command->add_option("config", options->config, "run file (TOML)")->required();
   command->add_option("--set", options->overrides, "path.to.key=value, overrides the file")
       ->allow_extra_args(false);

@@ -1,5 +1,6 @@
 """Bad input through the command line: exit code, a message that helps, nothing half-written."""
 
+import json
 import time
 
 import cli_fixture
@@ -165,6 +166,41 @@ class BadRun(CliTest):
         result = self.expect_failure(2, ["rank", "forward vision", "s005"], "train", "run.toml")
         self.assertLess(time.monotonic() - started, 15, result.stderr)
         self.assertFalse((self.folder / "run" / "weights.safetensors").exists())
+
+    def test_bug_in_one_rank_stops_all_ranks(self):
+        """The fault drill: one rank of eight throws in mid-step while the others wait for it."""
+        self.write_run(steps=3, vision=2, llm=2, replicas=2, global_batch=12)
+        started = time.monotonic()
+        result = self.expect_failure(
+            1,
+            ["fault drill", "last operations: ", "This is a bug in Entrain"],
+            *["train", "run.toml", "--set", "execution.fault_drill=[1, 2, 1]"],
+        )
+        self.assertLess(time.monotonic() - started, 10, result.stderr)
+        self.assertRegex(
+            result.stderr,
+            r"^entrain: rank 6 \(replica 1 lane 2\), step 1, (forward|backward|send|receive) "
+            r"\w+ \d slot \d+ group \d+( channel \d+)?, samples train/s\d{3}",
+        )
+        self.assertNotIn("another rank", result.stderr)
+        run = self.folder / "run"
+        names = sorted(path.name for path in run.iterdir())
+        self.assertEqual(names, ["config.json", "metrics.jsonl", "model.json", "plan.json"])
+        for name in ("config.json", "model.json", "plan.json"):
+            json.loads((run / name).read_text())
+        lines = (run / "metrics.jsonl").read_text().splitlines()
+        self.assertEqual([json.loads(line)["step"] for line in lines], [0])
+
+    def test_drill_of_a_rank_that_does_not_exist(self):
+        for drill, words in (
+            ("[1, 0, 0]", ["replica 1", "1 replicas"]),
+            ("[0, 2, 0]", ["lane 2", "2 lanes"]),
+            ("[0, 0, 2]", ["step 2", "2 steps"]),
+            ("[0, 0]", ["[replica, lane, step]"]),
+        ):
+            arguments = ["train", "run.toml", "--set", f"execution.fault_drill={drill}"]
+            self.expect_failure(2, ["execution.fault_drill", *words], *arguments)
+        self.assertFalse((self.folder / "run").exists())
 
     def test_shard_truncated_after_indexing(self):
         shard = self.folder / "train-000000.tar"

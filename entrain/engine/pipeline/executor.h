@@ -24,11 +24,12 @@
 namespace entrain::engine {
 
 struct ExecutorOptions {
-  StageOptions stage;          // seed, device, dtype
-  double clip_norm = 0;        // largest global gradient norm; 0 = no clipping
-  bool record_events = false;  // fill StepOutcome::events
-  bool paced = false;          // wait for each operation's predicted time instead of computing
-  int history = 16;            // operations kept for error messages, >= 1
+  StageOptions stage;            // seed, device, dtype
+  double clip_norm = 0;          // largest global gradient norm; 0 = no clipping
+  bool record_events = false;    // fill StepOutcome::events
+  bool paced = false;            // wait for each operation's predicted time instead of computing
+  int history = 16;              // operations kept for error messages, >= 1
+  std::int64_t fault_step = -1;  // drill: this rank throws in the middle of that step; -1 = none
 };
 
 // Everything about one step that all ranks agree on.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <stdexcept>
 #include <utility>
 
 #include <c10/core/GradMode.h>
@@ -36,8 +37,13 @@ LaneRun::LaneRun(const LaneContext& lane, const StepInputs& inputs, RunMode mode
       features_(sizes_, lane.replica) {}
 
 StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
+  const bool drill = mode_ == RunMode::kTrain && inputs_.step == lane_.options.fault_step;
+  const int fault = drill ? static_cast<int>(operations_.size()) / 2 : -1;
   for (position_ = 0; position_ < static_cast<int>(operations_.size()); ++position_) {
     const Operation& operation = operations_[at_index(position_)];
+    if (position_ == fault) {
+      throw std::runtime_error("fault drill: this rank was told to fail here");
+    }
     if (!is_skipped(operation)) {
       run_operation(operation, optimizer_step);
       history_.add(position_);

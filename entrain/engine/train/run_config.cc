@@ -102,6 +102,13 @@ ExecutionConfig read_execution(ObjectReader reader) {
   require(config.deadline_seconds > 0, reader, "deadline_seconds", "> 0");
   config.trace_step = reader.optional("trace_step", config.trace_step);
   require(config.trace_step >= -1, reader, "trace_step", ">= -1 (-1: none)");
+  for (const auto& [value, where] : reader.array("fault_drill")) {
+    config.fault_drill.push_back(value_as<int>(*value, where));
+  }
+  require(config.fault_drill.empty() || config.fault_drill.size() == 3,
+          reader,
+          "fault_drill",
+          "[replica, lane, step], or [] for none");
   reader.finish();
   return config;
 }
@@ -184,7 +191,8 @@ Json to_json(const RunConfig& config) {
       {"execution",
        {{"paced", config.execution.paced},
         {"deadline_seconds", config.execution.deadline_seconds},
-        {"trace_step", config.execution.trace_step}}},
+        {"trace_step", config.execution.trace_step},
+        {"fault_drill", config.execution.fault_drill}}},
   };
 }
 

@@ -58,6 +58,9 @@ struct ExecutionConfig {          // [execution]
   bool paced = false;             // wait for predicted times instead of computing
   double deadline_seconds = 120;  // of every blocking call between ranks, > 0
   int trace_step = 3;  // step whose predicted and measured timelines are written; -1 = none
+  // [replica, lane, step]: that rank throws in the middle of that step, so that one can see how a
+  // failing rank stops the others and is reported; empty = no drill.
+  std::vector<int> fault_drill;
 };
 
 struct RunConfig {

@@ -72,6 +72,31 @@ Plan make_plan(const RunConfig& config, const ModelSpec& model) {
   return plan;
 }
 
+// A drill names a rank of the plan and a step of the run.
+void check_drill(const RunConfig& config, const Plan& plan) {
+  const std::vector<int>& drill = config.execution.fault_drill;
+  if (drill.empty()) {
+    return;
+  }
+  const auto within = [](int value, std::int64_t end) { return value >= 0 && value < end; };
+  if (!within(drill[0], plan.replicas) || !within(drill[1], plan.num_lanes()) ||
+      !within(drill[2], config.steps)) {
+    throw InvalidInput(concat("execution.fault_drill: replica ",
+                              drill[0],
+                              ", lane ",
+                              drill[1],
+                              ", step ",
+                              drill[2],
+                              "; the run has ",
+                              plan.replicas,
+                              " replicas, ",
+                              plan.num_lanes(),
+                              " lanes and ",
+                              config.steps,
+                              " steps, each counted from 0"));
+  }
+}
+
 void fill_step(const RunSetup& setup,
                const DataSet& data,
                const Plan& plan,
@@ -164,6 +189,7 @@ RunSetup prepare_run(const RunConfig& config) {
                               kVocabSize));
   }
   setup.plan = make_plan(config, setup.model);
+  check_drill(config, setup.plan);
   setup.profile = config.plan.profile.empty()
                       ? analytic_profile(setup.model, device_model("cpu-2core"))
                       : read_profile(config.plan.profile);

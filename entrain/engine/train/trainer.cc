@@ -180,7 +180,7 @@ class RankLoop {
         replica_(rank / run.setup.plan.num_lanes()),
         lane_(rank % run.setup.plan.num_lanes()),
         comm_(run.comm.comm(rank)),
-        executor_(run.setup.model, run.setup.plan, replica_, lane_, comm_, executor_options(run)),
+        executor_(run.setup.model, run.setup.plan, replica_, lane_, comm_, executor_options()),
         optimizer_(executor_.parameters(), run.setup.config.optimizer),
         reader_(run.setup.train.index, run.setup.model, reader_options(run)),
         validation_reader_(run.setup.validation.index, run.setup.model, reader_options(run)) {}
@@ -202,12 +202,17 @@ class RankLoop {
   }
 
  private:
-  static ExecutorOptions executor_options(const Run& run) {
+  [[nodiscard]] ExecutorOptions executor_options() const {
+    const RunConfig& config = run_.setup.config;
     ExecutorOptions options;
-    options.stage.seed = run.setup.config.seed;
-    options.clip_norm = run.setup.config.optimizer.clip_norm;
-    options.paced = run.setup.config.execution.paced;
-    options.record_events = run.setup.config.execution.trace_step >= 0;
+    options.stage.seed = config.seed;
+    options.clip_norm = config.optimizer.clip_norm;
+    options.paced = config.execution.paced;
+    options.record_events = config.execution.trace_step >= 0;
+    const std::vector<int>& drill = config.execution.fault_drill;
+    if (!drill.empty() && drill[0] == replica_ && drill[1] == lane_) {
+      options.fault_step = drill[2];
+    }
     return options;
   }
 
