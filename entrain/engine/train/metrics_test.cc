@@ -1,0 +1,146 @@
+#include "entrain/engine/train/metrics.h"
+
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+
+#include "tests/oracle/engine/tiny_run.h"
+#include "tests/oracle/expect_error.h"
+
+namespace entrain::engine {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::internal::CaptureStdout;
+using testing::internal::GetCapturedStdout;
+
+// Two replicas of one lane; sample 1's image is encoded in slot 0 and decoded in slot 1.
+PreparedStep prepared_step() {
+  PreparedStep prepared;
+  prepared.batch = {4, 7, 9};
+  prepared.llm_tokens = 1000;
+  prepared.encoder_tokens = 640;
+  prepared.target_tokens = 50;
+  prepared.predicted.makespan = milliseconds(80);
+  prepared.predicted.lanes = {{{milliseconds(60), milliseconds(80), 0}},
+                              {{milliseconds(80), milliseconds(80), 0}}};
+  prepared.assignment.stats.lower_bound_s = 0.07;
+  prepared.assignment.stats.assign_ms = 1.5;
+  ReplicaAssignment first;
+  first.num_slots = 2;
+  first.modules = {{{{0, 0}, {1, 0}}, {}}, {{{0, -1}}, {{1, -1}}}};
+  ReplicaAssignment second;
+  second.num_slots = 1;
+  second.modules = {{{}}, {{{2, -1}}}};
+  prepared.assignment.replicas = {first, second};
+  return prepared;
+}
+
+StepRecord step_record(std::int64_t step) {
+  StepRecord record;
+  record.step = step;
+  record.loss = 2.5;
+  record.gradient_norm = 0.75;
+  record.learning_rate = 1e-3;
+  record.step_s = 0.1;
+  record.measured.makespan = milliseconds(100);
+  record.measured.lanes = {{{milliseconds(90), milliseconds(95), 0}},
+                           {{milliseconds(40), milliseconds(100), 0}}};
+  return record;
+}
+
+TEST(MetricsLog, WritesEveryFigureOfAStep) {
+  const oracle::TemporaryFolder folder;
+  MetricsLog log(folder.path(), 10, 1);
+  CaptureStdout();
+  log.step(prepared_step(), step_record(3));
+  GetCapturedStdout();
+  const std::vector<Json> lines = tiny::metrics_of(folder.path() / "metrics.jsonl");
+  ASSERT_EQ(lines.size(), 1U);
+  const Json& line = lines[0];
+  const std::map<std::string, double> expected = {{"step", 3},
+                                                  {"loss", 2.5},
+                                                  {"grad_norm", 0.75},
+                                                  {"learning_rate", 1e-3},
+                                                  {"samples", 3},
+                                                  {"llm_tokens", 1000},
+                                                  {"encoder_tokens", 640},
+                                                  {"target_tokens", 50},
+                                                  {"step_s", 0.1},
+                                                  {"predicted_step_s", 0.08},
+                                                  {"lower_bound_s", 0.07},
+                                                  {"bubble", 1 - (90.0 + 40.0) / 200},
+                                                  {"predicted_bubble", 1 - (60.0 + 80.0) / 160},
+                                                  {"assign_ms", 1.5},
+                                                  {"deferred", 1}};
+  for (const auto& [key, value] : expected) {
+    ASSERT_TRUE(line.contains(key)) << key;
+    EXPECT_NEAR(line[key].get<double>(), value, 1e-12) << key;
+  }
+  EXPECT_EQ(line["num_slots"], Json::parse("[2, 1]"));
+  ASSERT_EQ(line["lanes"].size(), 2U);
+  for (int replica = 0; replica < 2; ++replica) {
+    const Json& lane = line["lanes"][static_cast<std::size_t>(replica)];
+    EXPECT_EQ(lane["replica"], replica);
+    EXPECT_EQ(lane["lane"], 0);
+    EXPECT_NEAR(lane["busy_s"].get<double>(), replica == 0 ? 0.09 : 0.04, 1e-12);
+    EXPECT_NEAR(lane["bubble"].get<double>(), replica == 0 ? 0.1 : 0.6, 1e-12);
+  }
+  EXPECT_EQ(line.size(), expected.size() + 2) << line.dump();
+}
+
+TEST(MetricsLog, KeepsLinesWhileTheRunGoesOn) {
+  const oracle::TemporaryFolder folder;
+  folder.write("metrics.jsonl", "of an earlier run\n");
+  MetricsLog log(folder.path(), 10, 1);
+  CaptureStdout();
+  log.step(prepared_step(), step_record(0));
+  log.validation(1, 1.25);
+  const std::string shown = GetCapturedStdout();
+  const std::vector<Json> lines = tiny::metrics_of(folder.path() / "metrics.jsonl");
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[1], Json::parse(R"({"step": 1, "validation_loss": 1.25})"));
+  EXPECT_NE(shown.find("step: 1  validation loss: 1.25"), std::string::npos) << shown;
+}
+
+TEST(MetricsLog, ShowsEveryFewStepsAndTheLast) {
+  const oracle::TemporaryFolder folder;
+  MetricsLog log(folder.path(), 9, 4);
+  const PreparedStep prepared = prepared_step();
+  std::vector<std::int64_t> shown;
+  for (std::int64_t step = 0; step < 9; ++step) {
+    CaptureStdout();
+    log.step(prepared, step_record(step));
+    if (!GetCapturedStdout().empty()) {
+      shown.push_back(step);
+    }
+  }
+  EXPECT_EQ(shown, (std::vector<std::int64_t>{0, 4, 8}));
+  EXPECT_EQ(tiny::metrics_of(folder.path() / "metrics.jsonl").size(), 9U);
+  CaptureStdout();
+  MetricsLog(folder.path(), 10, 4).step(prepared, step_record(9));
+  const std::string line = GetCapturedStdout();
+  for (const char* part : {"step:    9/10",
+                           "loss:  2.5000",
+                           "grad_norm:  0.750",
+                           "tps: 10",
+                           "step: 100 ms (predicted 80)",
+                           "bubble: 0.35",
+                           "deferred: 1"}) {
+    EXPECT_NE(line.find(part), std::string::npos) << part << " is not in " << line;
+  }
+}
+
+TEST(MetricsLog, NamesTheFileItCannotWrite) {
+  const oracle::TemporaryFolder folder;
+  const std::string message =
+      oracle::error_of<SystemFailure>([&] { MetricsLog(folder.path() / "absent", 1, 1); });
+  EXPECT_NE(message.find((folder.path() / "absent" / "metrics.jsonl").string()), std::string::npos)
+      << message;
+  EXPECT_NE(message.find("No such file"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace entrain::engine

@@ -1,0 +1,236 @@
+#include "entrain/engine/train/run_setup.h"
+
+#include <functional>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/cost/analytic.h"
+#include "entrain/core/dataset/global_batch.h"
+#include "entrain/core/dataset/text.h"
+
+#include "tests/oracle/engine/tiny_run.h"
+#include "tests/oracle/expect_error.h"
+
+namespace entrain::engine {
+namespace {
+
+using oracle::error_of;
+using tiny::RunFolder;
+
+class RunSetupTest : public testing::Test {
+ protected:
+  // prepare_run() must refuse, and say all of `parts`.
+  void expect_refused(const std::vector<std::string>& parts) const {
+    const std::string message = error_of<InvalidInput>([&] { prepare_run(run_.config); });
+    for (const std::string& part : parts) {
+      EXPECT_NE(message.find(part), std::string::npos) << part << " is not in: " << message;
+    }
+  }
+
+  // Writes the model file with `from` replaced.
+  void change_model(const std::string& from, const std::string& to) const {
+    std::string text = tiny::kRunModel;
+    ASSERT_NE(text.find(from), std::string::npos);
+    run_.write("model.toml", text.replace(text.find(from), from.size(), to));
+  }
+
+  // Writes the training index with something changed.
+  void change_index(const std::function<void(Index&)>& change) const {
+    Index index = read_index(run_.config.data.train);
+    change(index);
+    write_index(index, run_.config.data.train);
+  }
+
+  RunFolder run_;
+};
+
+TEST_F(RunSetupTest, HoldsModelPlanProfileAndData) {
+  run_.config.freeze = {"vision"};
+  run_.config.plan.replicas = 2;
+  run_.config.plan.stages = {{"llm", 2}};
+  run_.config.plan.schedule = "gpipe";
+  run_.config.plan.policy = "lpt-2d";
+  run_.config.plan.max_deferral = 1;
+  run_.config.plan.bytes_per_lane_mib = 5;
+  const RunSetup setup = prepare_run(run_.config);
+  EXPECT_TRUE(setup.model.encoders[0].frozen);
+  EXPECT_EQ(setup.plan.replicas, 2);
+  EXPECT_EQ(setup.plan.num_slots, 3);
+  EXPECT_EQ(setup.plan.num_lanes(), 3);
+  EXPECT_EQ(setup.plan.policy, "lpt-2d");
+  EXPECT_EQ(setup.plan.schedule, "gpipe");
+  EXPECT_EQ(setup.plan.limits.max_deferral, 1);
+  EXPECT_EQ(setup.plan.limits.evaluations, 20);
+  EXPECT_EQ(setup.plan.limits.bytes_per_lane, 5 << 20);
+  EXPECT_EQ(setup.profile.source, "analytic");
+  ASSERT_EQ(setup.train.work.size(), 12U);
+  EXPECT_EQ(setup.train.work[3], sample_work(setup.model, setup.train.index.samples[3]));
+  EXPECT_EQ(setup.validation.work.size(), 5U);
+}
+
+TEST_F(RunSetupTest, PutsAllStagesOnASingleLane) {
+  run_.config.plan.stages = {{"vision", 2}, {"llm", 2}};
+  run_.config.plan.single_lane = true;
+  const RunSetup setup = prepare_run(run_.config);
+  ASSERT_EQ(setup.plan.num_lanes(), 1);
+  EXPECT_EQ(setup.plan.lanes[0].size(), 4U);
+}
+
+TEST_F(RunSetupTest, TakesThePlanOfAFileButItsPolicyAndSchedule) {
+  const ModelSpec model = run_model(run_.config);
+  Plan plan = even_plan(model, {2, 1}, 2, 5);
+  plan.policy = "sequential";
+  plan.limits.max_deferral = 2;
+  run_.config.plan.file = run_.write("plan.json", to_json(plan).dump()).string();
+  run_.config.plan.replicas = 1;
+  run_.config.plan.schedule = "gpipe";
+  const RunSetup setup = prepare_run(run_.config);
+  EXPECT_EQ(setup.plan.replicas, 2);
+  EXPECT_EQ(setup.plan.num_slots, 5);
+  EXPECT_EQ(setup.plan.lanes, plan.lanes);
+  EXPECT_EQ(setup.plan.limits.max_deferral, 2);
+  EXPECT_EQ(setup.plan.policy, "entrain");
+  EXPECT_EQ(setup.plan.schedule, "gpipe");
+}
+
+TEST_F(RunSetupTest, RefusesPlansItCannotRun) {
+  run_.config.plan.stages = {{"vison", 1}};
+  expect_refused({"plan.stages", "no module 'vison'", "did you mean 'vision'"});
+  run_.config.plan.stages = {{"vision", 7}};
+  expect_refused({"vision", "7"});
+  run_.config.plan.stages = {};
+  run_.config.plan.policy = "entrian";
+  expect_refused({"unknown policy 'entrian'", "did you mean 'entrain'"});
+  run_.config.plan.policy = "entrain";
+  run_.config.plan.schedule = "1f2b";
+  expect_refused({"unknown schedule '1f2b'", "1f1b"});
+  run_.config.plan.schedule = "1f1b";
+  Plan plan = even_plan(run_model(run_.config), {1, 1}, 1, 3);
+  plan.modules[1].tensor_parallel = 2;
+  run_.config.plan.file = run_.write("plan.json", to_json(plan).dump()).string();
+  expect_refused({"module 'llm' asks for tensor_parallel 2", "this engine runs 1 and 1"});
+}
+
+TEST_F(RunSetupTest, RefusesAPlanOfAnotherModel) {
+  const Plan plan = even_plan(run_model(run_.config), {1, 1}, 1, 3);
+  run_.config.plan.file = run_.write("plan.json", to_json(plan).dump()).string();
+  change_model("[llm]\nnum_layers = 2", "[llm]\nnum_layers = 3");
+  expect_refused({"plan.json", "llm"});
+}
+
+TEST_F(RunSetupTest, TakesAProfileOfItsModelAlone) {
+  Profile profile = analytic_profile(run_model(run_.config), device_model("cpu-2core"));
+  profile.device = "the test's own";
+  run_.config.plan.profile = run_.write("profile.json", to_json(profile).dump()).string();
+  EXPECT_EQ(prepare_run(run_.config).profile.device, "the test's own");
+  change_model("intermediate = 24", "intermediate = 28");
+  expect_refused({"profile.json"});
+}
+
+TEST_F(RunSetupTest, RefusesAVocabularyWithoutRoomForTheTokenizer) {
+  change_model("vocab_size = 264", "vocab_size = 256");
+  expect_refused({"llm.vocab_size 256", "needs 264"});
+}
+
+TEST_F(RunSetupTest, RefusesBatchesThatDoNotFitTheData) {
+  run_.config.data.global_batch = 13;
+  expect_refused({"train.csv", "12 samples", "data.global_batch is 13"});
+  run_.config.data.global_batch = 2;
+  run_.config.plan.replicas = 3;
+  expect_refused({"data.global_batch is 2", "3 replicas", "samples >= global_batch >= replicas"});
+}
+
+TEST_F(RunSetupTest, RefusesEstimatedLengths) {
+  change_index([](Index& index) {
+    index.text_digest.clear();
+    for (SampleSizes& sample : index.samples) {
+      sample.prompt_tokens.reset();
+      sample.response_tokens.reset();
+    }
+  });
+  expect_refused({"train.csv", "estimated lengths", "entrain index"});
+}
+
+TEST_F(RunSetupTest, RefusesAnIndexOfAnotherTokenizer) {
+  change_index([](Index& index) { index.text_digest = "abc"; });
+  expect_refused({"train.csv", "another tokenizer or template", "abc", text_digest()});
+}
+
+TEST_F(RunSetupTest, RefusesSamplesItCannotRead) {
+  change_index([](Index& index) { index.samples[5].audio_seconds = {1.5}; });
+  expect_refused({"train.csv", "sample 'train/s5' has audio or video"});
+  change_index([](Index& index) {
+    index.samples[5].audio_seconds.clear();
+    index.samples[7].location.reset();
+  });
+  expect_refused({"sample 'train/s7' has no shard"});
+}
+
+TEST_F(RunSetupTest, RefusesSamplesLongerThanTheModelTakes) {
+  // s3 is the longest: two images of 16 features at most.
+  change_model("max_tokens = 256", "max_tokens = 20");
+  expect_refused({"sample 'train/s", "max_tokens = 20", "--too-long"});
+}
+
+TEST_F(RunSetupTest, PreparesAStepFromSeedAndStepAlone) {
+  run_.config.plan.replicas = 2;
+  const RunSetup setup = prepare_run(run_.config);
+  const PreparedStep step = prepare_step(setup, 5);
+  const PreparedStep again = prepare_step(prepare_run(run_.config), 5);
+  EXPECT_EQ(step.batch, GlobalBatchSampler(12, 6, 3).batch(5));
+  EXPECT_EQ(step.batch, again.batch);
+  EXPECT_EQ(digest(step.assignment), digest(again.assignment));
+  EXPECT_EQ(to_json(step.program), to_json(again.program));
+  EXPECT_NE(step.batch, prepare_step(setup, 6).batch);
+}
+
+TEST_F(RunSetupTest, StepsCountTheirTokensAndNameTheirSamples) {
+  const RunSetup setup = prepare_run(run_.config);
+  const PreparedStep step = prepare_step(setup, 2);
+  ASSERT_EQ(step.batch.size(), 6U);
+  std::int64_t targets = 0;
+  std::int64_t llm_tokens = 0;
+  std::int64_t encoder_tokens = 0;
+  for (std::size_t i = 0; i < step.batch.size(); ++i) {
+    const auto sample = static_cast<std::size_t>(step.batch[i]);
+    EXPECT_EQ(step.sample_ids[i], setup.train.index.samples[sample].id);
+    EXPECT_EQ(step.costs.work[i], setup.train.work[sample]);
+    targets += setup.train.work[sample].target_tokens;
+    llm_tokens += setup.train.work[sample].llm_tokens;
+    for (const SegmentWork& segment : setup.train.work[sample].segments[0]) {
+      encoder_tokens += segment.tokens;
+    }
+  }
+  EXPECT_EQ(step.target_tokens, targets);
+  EXPECT_EQ(step.llm_tokens, llm_tokens);
+  EXPECT_EQ(step.encoder_tokens, encoder_tokens);
+  EXPECT_GT(step.predicted.makespan.count(), 0);
+  EXPECT_TRUE(step.predicted.events.empty());
+  EXPECT_NO_THROW(validate_assignment(step.assignment, setup.plan, step.costs));
+}
+
+TEST_F(RunSetupTest, ValidationWalksTheIndexFromItsHead) {
+  run_.config.data.global_batch = 3;
+  const auto batches_of = [](const RunConfig& config) {
+    std::vector<std::vector<int>> batches;
+    for (const PreparedStep& step : prepare_validation(prepare_run(config))) {
+      batches.push_back(step.batch);
+      EXPECT_EQ(step.assignment.policy, "sequential");
+    }
+    return batches;
+  };
+  using Batches = std::vector<std::vector<int>>;
+  EXPECT_EQ(batches_of(run_.config), (Batches{{0, 1, 2}, {3, 4}}));
+  run_.config.validation.samples = 2;
+  EXPECT_EQ(batches_of(run_.config), (Batches{{0, 1}}));
+  // Two replicas cannot share the one sample that is left of four.
+  run_.config.validation.samples = 4;
+  run_.config.plan.replicas = 2;
+  EXPECT_EQ(batches_of(run_.config), (Batches{{0, 1, 2}}));
+  run_.config.data.validation.clear();
+  EXPECT_TRUE(batches_of(run_.config).empty());
+}
+
+}  // namespace
+}  // namespace entrain::engine

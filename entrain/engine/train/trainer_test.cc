@@ -1,0 +1,261 @@
+#include "entrain/engine/train/trainer.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
+
+#include "entrain/engine/models/weights.h"
+#include "entrain/engine/train/evaluate.h"
+
+#include "tests/oracle/engine/tiny_run.h"
+#include "tests/oracle/expect_error.h"
+
+namespace entrain::engine {
+namespace {
+
+using oracle::error_of;
+using tiny::RunFolder;
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+TrainResult train_now(const RunConfig& config, bool interrupt = false) {
+  const std::atomic<bool> interrupted{interrupt};
+  return train(prepare_run(config), interrupted);
+}
+
+Tensors weights_of(const RunFolder& run) {
+  Tensors tensors;
+  for (const NamedParameter& parameter : read_weights(run.output("weights.safetensors")).tensors) {
+    tensors[parameter.name] = parameter.tensor;
+  }
+  return tensors;
+}
+
+// What the run starts from: the stages draw their weights from (seed, name).
+Tensors initial_weights_of(const RunConfig& config) {
+  const ModelSpec model = run_model(config);
+  const StageOptions options = {.seed = config.seed};
+  Tensors tensors;
+  const auto keep = [&](const std::vector<NamedParameter>& parameters) {
+    for (const NamedParameter& parameter : parameters) {
+      tensors[parameter.name] = parameter.tensor.detach();
+    }
+  };
+  keep(EncoderStage(model.encoders[0], model.llm.hidden, {0, num_layers(model, 0)}, options)
+           .parameters());
+  keep(LlmStage(model.llm, {0, num_layers(model, 1)}, options).parameters());
+  return tensors;
+}
+
+std::vector<double> losses_of(const RunFolder& run) {
+  std::vector<double> losses;
+  for (const Json& line : tiny::metrics_of(run.output("metrics.jsonl"))) {
+    if (line.contains("loss")) {
+      losses.push_back(line["loss"].get<double>());
+    }
+  }
+  return losses;
+}
+
+TEST(Train, LearnsATinyTaskAndReportsIt) {
+  RunFolder run;
+  run.config.steps = 40;
+  run.config.plan.replicas = 2;
+  run.config.plan.stages = {{"vision", 1}, {"llm", 2}};
+  const TrainResult result = train_now(run.config);
+  EXPECT_EQ(result.steps, 40);
+  EXPECT_FALSE(result.interrupted);
+  EXPECT_GT(result.first_loss, 4.0);  // a guess among 264 tokens costs 5.6
+  EXPECT_LT(result.last_loss, 1.0);
+  const std::vector<double> losses = losses_of(run);
+  ASSERT_EQ(losses.size(), 40U);
+  EXPECT_DOUBLE_EQ(losses.front(), result.first_loss);
+  double tail = 0;
+  for (std::size_t i = 30; i < 40; ++i) {
+    tail += losses[i] / 10;
+  }
+  EXPECT_NEAR(result.last_loss, tail, 1e-12);
+  EXPECT_GT(result.median_step_s, 0);
+  EXPECT_GT(result.median_predicted_s, 0);
+}
+
+TEST(Train, WritesEveryParameterOfTheModelOnce) {
+  RunFolder run;
+  run.config.plan.replicas = 2;
+  run.config.plan.stages = {{"vision", 2}, {"llm", 2}};
+  const TrainResult result = train_now(run.config);
+  EXPECT_EQ(result.weights, run.output("weights.safetensors"));
+  const Tensors initial = initial_weights_of(run.config);
+  const Tensors trained = weights_of(run);
+  ASSERT_EQ(trained.size(), initial.size());
+  for (const auto& [name, tensor] : initial) {
+    ASSERT_TRUE(trained.contains(name)) << name;
+    EXPECT_FALSE(at::equal(trained.at(name), tensor)) << name << " has not moved";
+  }
+}
+
+TEST(Train, LeavesFrozenModulesAsTheyWere) {
+  const std::vector<std::vector<std::string>> cases = {
+      {"vision", "llm"}, {"llm", "projector"}, {"vision"}};
+  for (const std::vector<std::string>& freeze : cases) {
+    RunFolder run;
+    run.config.steps = 2;
+    run.config.freeze = freeze;
+    train_now(run.config);
+    const Tensors trained = weights_of(run);
+    const auto frozen = [&](const std::string& module) {
+      return std::find(freeze.begin(), freeze.end(), module) != freeze.end();
+    };
+    for (const auto& [name, tensor] : initial_weights_of(run.config)) {
+      const bool still = name.starts_with("visual.merger.") ? frozen("projector")
+                         : name.starts_with("visual.")      ? frozen("vision")
+                                                            : frozen("llm");
+      EXPECT_EQ(at::equal(trained.at(name), tensor), still) << name << " with " << join(freeze);
+    }
+  }
+}
+
+TEST(Train, RepeatsItselfBitwise) {
+  RunFolder run;
+  run.config.plan.replicas = 2;
+  train_now(run.config);
+  const Tensors first = weights_of(run);
+  const std::vector<double> losses = losses_of(run);
+  train_now(run.config);
+  EXPECT_EQ(losses_of(run), losses);
+  for (const auto& [name, tensor] : weights_of(run)) {
+    EXPECT_TRUE(at::equal(tensor, first.at(name))) << name;
+  }
+}
+
+TEST(Train, FinishesTheStepWhenInterruptedAndKeepsItsWeights) {
+  RunFolder run;
+  run.config.steps = 50;
+  const TrainResult result = train_now(run.config, /*interrupt=*/true);
+  EXPECT_TRUE(result.interrupted);
+  // Two ranks: while the last one reports a step, the other may have begun the next.
+  ASSERT_GE(result.steps, 1);
+  ASSERT_LE(result.steps, 2);
+  EXPECT_EQ(std::ssize(losses_of(run)), result.steps);
+  EXPECT_TRUE(result.validation_loss.has_value());
+  const Tensors stopped = weights_of(run);
+  // The warm-up is the same in a run that ends there by itself, so its weights are too.
+  run.config.steps = result.steps;
+  const TrainResult whole = train_now(run.config);
+  EXPECT_FALSE(whole.interrupted);
+  for (const auto& [name, tensor] : weights_of(run)) {
+    EXPECT_TRUE(at::equal(tensor, stopped.at(name))) << name;
+  }
+  EXPECT_EQ(whole.validation_loss, result.validation_loss);
+}
+
+TEST(Train, StopsAfterExactlyOneStepOnASingleRank) {
+  RunFolder run;
+  run.config.steps = 50;
+  run.config.plan.single_lane = true;
+  EXPECT_EQ(train_now(run.config, /*interrupt=*/true).steps, 1);
+}
+
+TEST(Train, ValidatesWhenAskedAndAtTheEnd) {
+  RunFolder run;
+  run.config.steps = 5;
+  run.config.plan.replicas = 2;
+  const TrainResult plain = train_now(run.config);
+  const std::vector<double> losses = losses_of(run);
+  run.config.validation.every = 2;
+  const TrainResult result = train_now(run.config);
+  EXPECT_EQ(losses_of(run), losses) << "validation changed the training";
+  std::vector<std::int64_t> steps;
+  double last = 0;
+  for (const Json& line : tiny::metrics_of(run.output("metrics.jsonl"))) {
+    if (line.contains("validation_loss")) {
+      steps.push_back(line["step"].get<std::int64_t>());
+      last = line["validation_loss"].get<double>();
+    }
+  }
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{2, 4, 5}));
+  ASSERT_TRUE(result.validation_loss.has_value());
+  EXPECT_EQ(*result.validation_loss, last);
+  EXPECT_EQ(result.validation_loss, plain.validation_loss);
+}
+
+// The pipeline's forward against the model in one piece, on the same weights.
+TEST(Train, ValidationLossIsThatOfTheWrittenWeights) {
+  RunFolder run;
+  run.config.plan.stages = {{"vision", 2}, {"llm", 2}};
+  const TrainResult result = train_now(run.config);
+  const ModelSpec model = run_model(run.config);
+  const EvaluateResult judged = evaluate(
+      model, result.weights, load_data_set(run.config.data.validation, model), EvaluateOptions{});
+  ASSERT_EQ(judged.answers.size(), 5U);
+  EXPECT_NEAR(*result.validation_loss, judged.loss, 1e-5 * judged.loss);
+}
+
+TEST(Train, RunsWithoutValidationData) {
+  RunFolder run;
+  run.config.data.validation.clear();
+  run.config.steps = 2;
+  run.config.validation.every = 1;
+  EXPECT_FALSE(train_now(run.config).validation_loss.has_value());
+  EXPECT_EQ(tiny::metrics_of(run.output("metrics.jsonl")).size(), 2U);
+}
+
+TEST(Train, WritesWhatTheRunWasMadeOf) {
+  RunFolder run;
+  run.config.steps = 3;
+  run.config.execution.trace_step = 1;
+  train_now(run.config);
+  const RunSetup setup = prepare_run(run.config);
+  EXPECT_EQ(to_json(read_run_config(run.output("config.json"), {})), to_json(run.config));
+  EXPECT_EQ(digest(read_plan(run.output("plan.json"), setup.model)), digest(setup.plan));
+  EXPECT_EQ(digest(model_from_json(read_json_file(run.output("model.json")), "model.json")),
+            digest(setup.model));
+  for (const char* name : {"trace_predicted.json", "trace_measured.json"}) {
+    const std::string trace = read_file(run.output(name));
+    EXPECT_TRUE(parse_json(trace, name).contains("traceEvents")) << name;
+    EXPECT_NE(trace.find("train/s"), std::string::npos) << name << " names no sample";
+  }
+}
+
+TEST(Train, PacedRunsTakeTheTimeAndWriteNoWeights) {
+  RunFolder run;
+  run.config.execution.paced = true;
+  const TrainResult result = train_now(run.config);
+  EXPECT_EQ(result.steps, 4);
+  EXPECT_GE(result.median_step_s, result.median_predicted_s);
+  EXPECT_TRUE(result.weights.empty());
+  EXPECT_FALSE(std::filesystem::exists(run.output("weights.safetensors")));
+  EXPECT_FALSE(result.validation_loss.has_value());
+}
+
+TEST(Train, StopsWhenTheLossIsNoNumber) {
+  RunFolder run;
+  run.config.plan.replicas = 2;
+  run.config.optimizer.learning_rate = std::numeric_limits<float>::max();
+  run.config.optimizer.warmup_steps = 0;
+  const std::string message = error_of<SystemFailure>([&] { train_now(run.config); });
+  EXPECT_NE(message.find("step 1: loss"), std::string::npos) << message;
+  EXPECT_NE(message.find("lower optimizer.learning_rate"), std::string::npos) << message;
+  EXPECT_FALSE(std::filesystem::exists(run.output("weights.safetensors")));
+}
+
+TEST(Train, LeavesEarlierWeightsAloneWhenItFails) {
+  RunFolder run;
+  train_now(run.config);
+  const std::string before = read_file(run.output("weights.safetensors"));
+  // The shard is cut behind the first samples, after the index was made.
+  const std::filesystem::path shard = run.path("train-000000.tar");
+  std::filesystem::resize_file(shard, 4096);
+  const std::string message = error_of<InvalidInput>([&] { train_now(run.config); });
+  EXPECT_NE(message.find("rank "), std::string::npos) << message;
+  EXPECT_NE(message.find("train-000000.tar"), std::string::npos) << message;
+  EXPECT_EQ(read_file(run.output("weights.safetensors")), before);
+}
+
+}  // namespace
+}  // namespace entrain::engine
