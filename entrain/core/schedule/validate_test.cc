@@ -332,6 +332,18 @@ TEST_F(ValidateProgram, RefusesAnotherNumberOfReplicas) {
   expect_refused("a program of 1 replicas");
 }
 
+TEST_F(ValidateProgram, RefusesOtherModulesStagesOrLanesThanThePlans) {
+  const Program whole = program_;
+  program_.num_stages.pop_back();
+  expect_refused("a program of 1 modules, a plan of 2, costs of 2");
+  program_ = whole;
+  program_.num_stages[1] = 3;
+  expect_refused("the program has 3 stages of llm, the plan 2");
+  program_ = whole;
+  program_.replicas[1].lanes.pop_back();
+  expect_refused("replica 1: operations for 2 lanes, the plan has 3");
+}
+
 TEST_F(ValidateProgram, RefusesReplicasWithDifferentChannels) {
   program_.replicas[1].channels.pop_back();
   expect_refused("replica 1: its channels differ");
