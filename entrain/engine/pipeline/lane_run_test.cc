@@ -1,0 +1,156 @@
+#include "entrain/engine/pipeline/lane_run.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+
+#include "entrain/engine/comm/thread_comm.h"
+
+#include "tests/oracle/engine/tiny_step.h"
+#include "tests/oracle/expect_error.h"
+
+namespace entrain::engine {
+namespace {
+
+using oracle::error_of;
+using tiny::Step;
+
+// All stages on one lane of one rank, so that a lane run needs nobody else.
+Step one_lane_step() {
+  return tiny::make_step({{1, 2}, 1, true, "1f1b", tiny::FrozenPattern::kNone});
+}
+
+struct Lane {
+  explicit Lane(const Step& given, const ExecutorOptions& given_options = tiny::seeded_options())
+      : step(given),
+        options(given_options),
+        stages(step.model, step.plan, 0, options.stage),
+        gradients(stages.parameters()),
+        data(step.costs.work),
+        inputs(tiny::inputs_of(step, &data)) {}
+
+  const Step& step;
+  ExecutorOptions options;
+  ThreadCommGroup group{1, std::chrono::seconds(5)};
+  LaneStages stages;
+  LaneGradients gradients;
+  tiny::SyntheticData data;
+  StepInputs inputs;
+  LaneContext context{step.model, step.plan, 0, 0, group.comm(0), options, stages, gradients};
+};
+
+std::vector<Operation>& operations_of(Step& step) {
+  return step.program.replicas[0].lanes[0];
+}
+
+TEST(LaneRun, SaysWhatItIsDoing) {
+  const Step step = one_lane_step();
+  Lane lane(step);
+  LaneRun run(lane.context, lane.inputs, RunMode::kTrain);
+  const Operation& first = step.program.replicas[0].lanes[0][0];
+  const int sample = group_of(step.program.replicas[0], first.unit).items[0].sample;
+  EXPECT_TRUE(run.where().starts_with(concat("rank 0 (replica 0 lane 0), step 5, ",
+                                             to_string(step.program, first),
+                                             ", samples sample-",
+                                             sample)))
+      << run.where();
+  EXPECT_EQ(run.history(), "");
+  std::string place;
+  std::string history;
+  run.run([&] {
+    place = run.where();
+    history = run.history();
+  });
+  EXPECT_EQ(place, "rank 0 (replica 0 lane 0), step 5, optimizer_step");
+  EXPECT_TRUE(history.ends_with("clip_norm")) << history;
+  EXPECT_EQ(run.where(), "rank 0 (replica 0 lane 0), step 5, end of the step");
+}
+
+TEST(LaneRun, NamesSixteenSamplesAndCountsTheRest) {
+  Step step = one_lane_step();
+  const std::vector<SampleWork> work(20, tiny::sample_of({}, 4, 1));
+  step.costs = step_costs(
+      step.model, step.plan, analytic_profile(step.model, device_model("cpu-2core")), work);
+  StepAssignment assignment;
+  ReplicaAssignment& replica = assignment.replicas.emplace_back();
+  replica.num_slots = 1;
+  replica.modules = {{{}}, {{}}};
+  step.ids.clear();
+  for (int sample = 0; sample < 20; ++sample) {
+    replica.modules[1][0].push_back({.sample = sample});
+    step.ids.push_back(concat("sample-", sample));
+  }
+  step.program = build_program(step.plan, assignment, step.costs, "1f1b");
+  Lane lane(step);
+  const std::string where = LaneRun(lane.context, lane.inputs, RunMode::kTrain).where();
+  EXPECT_NE(where.find("samples sample-0, sample-1, "), std::string::npos) << where;
+  EXPECT_TRUE(where.ends_with("sample-15 and 4 more")) << where;
+}
+
+TEST(LaneRun, EvaluationLeavesOutAllThatBelongsToGradients) {
+  const Step step = one_lane_step();
+  Lane lane(step);
+  const auto never = [] { FAIL() << "an optimizer step in an evaluation"; };
+  const StepOutcome judged = LaneRun(lane.context, lane.inputs, RunMode::kEvaluate).run(never);
+  for (const NamedParameter& parameter : lane.stages.parameters()) {
+    EXPECT_FALSE(parameter.tensor.grad().defined()) << parameter.name;
+  }
+  const StepOutcome trained = LaneRun(lane.context, lane.inputs, RunMode::kTrain).run({});
+  EXPECT_EQ(judged.loss_sum, trained.loss_sum);
+  EXPECT_EQ(judged.gradient_norm, 0);
+  EXPECT_GT(trained.gradient_norm, 0);
+}
+
+TEST(LaneRun, NoticesABackwardBeforeItsForward) {
+  Step step = one_lane_step();
+  auto& operations = operations_of(step);
+  const auto backward =
+      std::find_if(operations.begin(), operations.end(), [](const Operation& operation) {
+        return operation.kind == OperationKind::kBackward;
+      });
+  std::rotate(operations.begin(), backward, backward + 1);
+  Lane lane(step);
+  const std::string message =
+      error_of<InternalError>([&] { LaneRun(lane.context, lane.inputs, RunMode::kTrain).run({}); });
+  EXPECT_NE(message.find("backward without a forward"), std::string::npos) << message;
+}
+
+TEST(LaneRun, NoticesWhatIsLeftOverAtTheEnd) {
+  Step step = one_lane_step();
+  auto& operations = operations_of(step);
+  // The last backward of the encoder: nothing waits for it.
+  const auto last =
+      std::find_if(operations.rbegin(), operations.rend(), [](const Operation& operation) {
+        return operation.kind == OperationKind::kBackward && operation.unit.module == 0;
+      });
+  ASSERT_NE(last, operations.rend());
+  operations.erase(std::next(last).base());
+  Lane lane(step);
+  const std::string message =
+      error_of<InternalError>([&] { LaneRun(lane.context, lane.inputs, RunMode::kTrain).run({}); });
+  EXPECT_NE(message.find("left over"), std::string::npos) << message;
+}
+
+TEST(LaneRun, FaultDrillFailsInTheMiddleOfItsStepAlone) {
+  const Step step = one_lane_step();
+  ExecutorOptions options = tiny::seeded_options();
+  options.fault_step = 5;
+  Lane lane(step, options);
+  LaneRun run(lane.context, lane.inputs, RunMode::kTrain);
+  const std::string message = error_of<std::runtime_error>([&] { run.run({}); });
+  EXPECT_NE(message.find("fault drill"), std::string::npos) << message;
+  const auto& operations = step.program.replicas[0].lanes[0];
+  EXPECT_NE(run.where().find(to_string(step.program, operations[operations.size() / 2])),
+            std::string::npos)
+      << run.where();
+  EXPECT_FALSE(run.history().empty());
+  EXPECT_NO_THROW(LaneRun(lane.context, lane.inputs, RunMode::kEvaluate).run({}));
+  lane.inputs.step = 6;
+  lane.gradients.clear();
+  EXPECT_NO_THROW(LaneRun(lane.context, lane.inputs, RunMode::kTrain).run({}));
+}
+
+}  // namespace
+}  // namespace entrain::engine

@@ -1,0 +1,182 @@
+#include "entrain/engine/pipeline/unit_compute.h"
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+
+#include "tests/oracle/engine/tiny_step.h"
+#include "tests/oracle/expect_error.h"
+
+namespace entrain::engine {
+namespace {
+
+using oracle::error_of;
+using tiny::SyntheticData;
+
+// Sample 0 has two images, sample 1 none, sample 2 one. The encoder runs sample 2's image and the
+// second of sample 0 in slot 0, the first of sample 0 in slot 1; the LLM runs 2, 0, 1 in slot 1.
+class UnitComputeTest : public testing::Test {
+ protected:
+  UnitComputeTest() {
+    work_ = {tiny::sample_of({{1, 2}, {1, 1}}, 9, 4),
+             tiny::sample_of({}, 6, 2),
+             tiny::sample_of({{2, 1}}, 7, 3)};
+    plan_ = even_plan(model_, {1, 3}, 1, 2);
+    costs_ = step_costs(model_, plan_, analytic_profile(model_, device_model("cpu-2core")), work_);
+    ReplicaAssignment& replica = assignment_.replicas.emplace_back();
+    replica.num_slots = 2;
+    replica.modules = {{{{2, 0}, {0, 1}}, {{0, 0}}}, {{}, {{2}, {0}, {1}}}};
+    program_ = build_program(plan_, assignment_, costs_, "gpipe");
+    const std::vector<StageRef> all = {{0, 0}, {1, 0}, {1, 1}, {1, 2}};
+    Plan one_lane = plan_;
+    one_lane.lanes = {all};
+    stages_ = LaneStages(model_, one_lane, 0, options_);
+  }
+
+  [[nodiscard]] StepSizes sizes() const { return {model_, program_, costs_}; }
+  [[nodiscard]] const Group& group(const UnitKey& unit) const {
+    return group_of(program_.replicas[0], unit);
+  }
+
+  UnitInput read(const UnitKey& unit, StepData& data) {
+    UnitInput input;
+    read_data(sizes(), ids_, unit, group(unit), data, input);
+    return input;
+  }
+
+  UnitOutput forward(const UnitKey& unit, UnitInput& input) {
+    return run_forward(sizes(), stages_, options_, unit, group(unit), input, kTargets);
+  }
+
+  // Features of one image, by the encoder alone.
+  at::Tensor features_of(int sample, int image) {
+    const SegmentData segment = data_.segment(0, sample, image);
+    const SegmentGrid grid{segment.rows, segment.columns};
+    return stages_.encoder(0, 0).forward(segment.patches, std::span(&grid, 1));
+  }
+
+  // The features the LLM's slot gets: each encoder group as one part, rows in its own order.
+  std::vector<FeaturePart> feature_parts() {
+    std::vector<FeaturePart> parts;
+    for (int slot = 0; slot < 2; ++slot) {
+      const UnitKey unit{0, 0, slot, 0};
+      FeaturePart part;
+      part.unit = unit;
+      part.items = group(unit).items;
+      std::vector<at::Tensor> rows;
+      for (const WorkItem& item : part.items) {
+        rows.push_back(features_of(item.sample, item.segment));
+      }
+      part.leaf = at::cat(rows);
+      parts.push_back(part);
+    }
+    return parts;
+  }
+
+  // What the LLM should see at its first stage: sample by sample, without packing.
+  at::Tensor expected_hidden(int sample) {
+    const TokenizedSample& text = data_.text(sample);
+    at::Tensor hidden =
+        stages_.llm(0).embed(at::tensor(text.ids, at::kLong), at::Tensor(), at::Tensor()).clone();
+    for (std::size_t image = 0; image < text.feature_begin.size(); ++image) {
+      const at::Tensor features = features_of(sample, static_cast<int>(image));
+      hidden.narrow(0, text.feature_begin[image], features.size(0)).copy_(features);
+    }
+    const std::int64_t length = std::ssize(text.ids);
+    return stages_.llm(0).decode(hidden, std::span(&length, 1));
+  }
+
+  static constexpr std::int64_t kTargets = 9;
+  const at::NoGradGuard no_grad_;
+  StageOptions options_{.seed = 3};
+  ModelSpec model_ = tiny::tiny_model();
+  std::vector<SampleWork> work_;
+  Plan plan_;
+  StepCosts costs_;
+  StepAssignment assignment_;
+  Program program_;
+  LaneStages stages_;
+  std::vector<std::string> ids_ = {"zero", "one", "two"};
+  SyntheticData data_{{tiny::sample_of({{1, 2}, {1, 1}}, 9, 4),
+                       tiny::sample_of({}, 6, 2),
+                       tiny::sample_of({{2, 1}}, 7, 3)}};
+};
+
+TEST_F(UnitComputeTest, StagesReadWhatTheyUse) {
+  const UnitInput encoder = read({0, 0, 0, 0}, data_);
+  ASSERT_EQ(encoder.segments.size(), 2U);
+  EXPECT_TRUE(at::equal(encoder.segments[0].patches, data_.segment(0, 2, 0).patches));
+  EXPECT_TRUE(at::equal(encoder.segments[1].patches, data_.segment(0, 0, 1).patches));
+  EXPECT_TRUE(encoder.texts.empty());
+  for (const int stage : {0, 2}) {
+    const UnitInput llm = read({1, stage, 1, 0}, data_);
+    EXPECT_TRUE(llm.segments.empty());
+    EXPECT_EQ(
+        llm.texts,
+        (std::vector<const TokenizedSample*>{&data_.text(2), &data_.text(0), &data_.text(1)}));
+  }
+  EXPECT_TRUE(read({1, 1, 1, 0}, data_).texts.empty());
+}
+
+TEST_F(UnitComputeTest, RefusesSegmentsThatAreNotAsPlanned) {
+  std::vector<SampleWork> other = work_;
+  other[0] = tiny::sample_of({{1, 2}, {1, 2}}, 9, 4);
+  SyntheticData data(other);
+  const std::string message = error_of<InternalError>([&] { read({0, 0, 0, 0}, data); });
+  EXPECT_NE(message.find("sample 'zero' segment 1: 2 x 4 patches, planned with 2 x 2"),
+            std::string::npos)
+      << message;
+}
+
+TEST_F(UnitComputeTest, EncoderSlotsArePackedInGroupOrder) {
+  UnitInput input = read({0, 0, 0, 0}, data_);
+  const UnitOutput output = forward({0, 0, 0, 0}, input);
+  EXPECT_TRUE(
+      at::allclose(output.tensor, at::cat({features_of(2, 0), features_of(0, 1)}), 1e-5, 1e-6));
+  EXPECT_EQ(output.loss_sum, 0);
+  EXPECT_TRUE(input.segments.empty()) << "pixels are kept after use";
+}
+
+TEST_F(UnitComputeTest, FeaturesReachTheirPlacesWhereverTheyWereEncoded) {
+  const UnitKey unit{1, 0, 1, 0};
+  UnitInput input = read(unit, data_);
+  input.features = feature_parts();
+  const at::Tensor expected = at::cat({expected_hidden(2), expected_hidden(0), expected_hidden(1)});
+  EXPECT_TRUE(at::allclose(forward(unit, input).tensor, expected, 1e-5, 1e-6));
+}
+
+TEST_F(UnitComputeTest, NoticesFeaturesThatAreMissing) {
+  const UnitKey unit{1, 0, 1, 0};
+  UnitInput input = read(unit, data_);
+  input.features = feature_parts();
+  input.features.pop_back();
+  const std::string message = error_of<InternalError>([&] { forward(unit, input); });
+  EXPECT_NE(message.find("got 3 feature rows, its samples have 5"), std::string::npos) << message;
+}
+
+TEST_F(UnitComputeTest, LossIsSummedOverTargetsAndDividedByTheStepsTokens) {
+  const UnitKey unit{1, 2, 1, 0};
+  UnitInput input = read(unit, data_);
+  const std::vector<int> order = {2, 0, 1};
+  std::vector<at::Tensor> hidden;
+  double expected = 0;
+  for (const int sample : order) {
+    const TokenizedSample& text = data_.text(sample);
+    const std::int64_t length = std::ssize(text.ids);
+    const std::int64_t targets = length - text.target_begin;
+    hidden.push_back(at::randn({length, model_.llm.hidden}));
+    const at::Tensor decoded = stages_.llm(2).decode(hidden.back(), std::span(&length, 1));
+    expected += stages_.llm(2)
+                    .loss_sum(decoded,
+                              at::arange(text.target_begin - 1, length - 1, at::kLong),
+                              at::tensor(text.ids, at::kLong).narrow(0, text.target_begin, targets))
+                    .item<double>();
+  }
+  input.hidden = at::cat(hidden);
+  const UnitOutput output = forward(unit, input);
+  EXPECT_NEAR(output.loss_sum, expected, 1e-4);
+  EXPECT_NEAR(output.tensor.item<double>(), expected / kTargets, 1e-5);
+}
+
+}  // namespace
+}  // namespace entrain::engine
