@@ -8,94 +8,14 @@
 
 #include "entrain/core/base/errors.h"
 
+#include "tests/oracle/engine/tensors.h"
+
 namespace entrain::engine {
 namespace {
 
-at::Tensor random_tensor(std::vector<std::int64_t> shape,
-                         const std::string& name,
-                         at::ScalarType dtype = at::kDouble) {
-  return initial_weight(name, std::move(shape), 1.0, {.seed = 5, .dtype = dtype});
-}
-
-double largest_difference(const at::Tensor& a, const at::Tensor& b) {
-  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
-}
-
-// Largest difference between autograd's gradient of Σ f(x)·weights and central differences.
-double gradient_error(const std::function<at::Tensor(const at::Tensor&)>& function,
-                      const at::Tensor& point) {
-  const at::Tensor weights = random_tensor(function(point).sizes().vec(), "difference weights");
-  const at::Tensor leaf = point.clone().set_requires_grad(true);
-  (function(leaf) * weights).sum().backward();
-  constexpr double kStep = 1e-6;
-  at::Tensor numeric = at::empty_like(point);
-  for (std::int64_t i = 0; i < point.numel(); ++i) {
-    at::Tensor high = point.clone();
-    at::Tensor low = point.clone();
-    high.view(-1)[i] += kStep;
-    low.view(-1)[i] -= kStep;
-    numeric.view(-1)[i] = ((function(high) - function(low)) * weights).sum() / (2 * kStep);
-  }
-  return largest_difference(leaf.grad(), numeric);
-}
-
-TEST(RmsNorm, EqualsTheCompositeForwardAndBackward) {
-  for (const std::int64_t width : {1, 7, 16, 40, 129}) {
-    const at::Tensor input = random_tensor({5, width}, "input", at::kFloat);
-    const at::Tensor weight = random_tensor({width}, "weight", at::kFloat);
-    const at::Tensor gradient = random_tensor({5, width}, "gradient", at::kFloat);
-    const at::Tensor x = input.clone().set_requires_grad(true);
-    const at::Tensor w = weight.clone().set_requires_grad(true);
-    const at::Tensor y = rms_norm(x, w, 1e-6);
-    y.backward(gradient);
-    const at::Tensor exact_x = input.to(at::kDouble).set_requires_grad(true);
-    const at::Tensor exact_w = weight.to(at::kDouble).set_requires_grad(true);
-    const at::Tensor exact_y = rms_norm_composite(exact_x, exact_w, 1e-6);
-    exact_y.backward(gradient.to(at::kDouble));
-    EXPECT_LT(largest_difference(y, exact_y), 1e-5) << "width " << width;
-    // Width 1 normalises to a sign, whose gradient is a difference of nearly equal numbers.
-    EXPECT_LT(largest_difference(x.grad(), exact_x.grad()), 2e-5) << "width " << width;
-    EXPECT_LT(largest_difference(w.grad(), exact_w.grad()), 1e-5) << "width " << width;
-  }
-}
-
-TEST(RmsNorm, FusedGradientsEqualFiniteDifferences) {
-  const at::Tensor input = random_tensor({3, 19}, "input");
-  const at::Tensor weight = random_tensor({19}, "weight");
-  EXPECT_LT(gradient_error([&](const at::Tensor& x) { return rms_norm(x, weight, 1e-6); }, input),
-            1e-7);
-  EXPECT_LT(gradient_error([&](const at::Tensor& w) { return rms_norm(input, w, 1e-6); }, weight),
-            1e-7);
-}
-
-TEST(RmsNorm, LeavesFrozenInputsWithoutGradient) {
-  const at::Tensor input = random_tensor({3, 8}, "input").set_requires_grad(true);
-  const at::Tensor weight = random_tensor({8}, "weight");
-  rms_norm(input, weight, 1e-6).sum().backward();
-  EXPECT_TRUE(input.grad().defined());
-  EXPECT_FALSE(weight.grad().defined());
-  const at::Tensor gain = weight.clone().set_requires_grad(true);
-  const at::Tensor frozen = input.detach();
-  rms_norm(frozen, gain, 1e-6).sum().backward();
-  EXPECT_FALSE(frozen.grad().defined());
-  EXPECT_TRUE(gain.grad().defined());
-}
-
-TEST(RmsNorm, ReadsRowsThatAreNotContiguous) {
-  const at::Tensor wide = random_tensor({4, 20}, "wide");
-  const at::Tensor weight = random_tensor({10}, "weight");
-  const at::Tensor view = wide.narrow(1, 5, 10);
-  EXPECT_LT(
-      largest_difference(rms_norm(view, weight, 1e-6), rms_norm_composite(view, weight, 1e-6)),
-      1e-12);
-}
-
-TEST(RmsNorm, WorksInBfloat16) {
-  const at::Tensor input = random_tensor({4, 32}, "input", at::kBFloat16);
-  const at::Tensor weight = at::ones({32}, at::kBFloat16);
-  const at::Tensor exact = rms_norm(input.to(at::kDouble), weight.to(at::kDouble), 1e-6);
-  EXPECT_LT(largest_difference(rms_norm(input, weight, 1e-6), exact), 2e-2);
-}
+using oracle::gradient_error;
+using oracle::largest_difference;
+using oracle::random_tensor;
 
 // One head's rotation written out: dimension i of a span turns with i + width / 2.
 void turn_span(double* span, std::int64_t width, double position, double theta) {

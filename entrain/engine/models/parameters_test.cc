@@ -1,0 +1,72 @@
+#include "entrain/engine/models/parameters.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+#include "tests/oracle/expect_error.h"
+
+namespace entrain::engine {
+namespace {
+
+TEST(InitialWeight, DependsOnSeedAndNameAlone) {
+  const StageOptions options = {.seed = 3};
+  const at::Tensor values = initial_weight("a", {40, 50}, 0.5, options);
+  EXPECT_TRUE(at::equal(values, initial_weight("a", {40, 50}, 0.5, options)));
+  EXPECT_FALSE(at::equal(values, initial_weight("b", {40, 50}, 0.5, options)));
+  EXPECT_FALSE(at::equal(values, initial_weight("a", {40, 50}, 0.5, {.seed = 4})));
+  EXPECT_NEAR(values.std().item<double>(), 0.5, 0.03);
+  EXPECT_NEAR(values.mean().item<double>(), 0.0, 0.04);
+}
+
+TEST(InitialDeviation, ScalesByFanInAndDepth) {
+  EXPECT_DOUBLE_EQ(initial_deviation(ParameterRole::kLinear, 64, 8), 0.125);
+  EXPECT_DOUBLE_EQ(initial_deviation(ParameterRole::kResidualLinear, 64, 8), 0.125 / 4);
+  EXPECT_DOUBLE_EQ(initial_deviation(ParameterRole::kEmbedding, 64, 8), 0.02);
+}
+
+TEST(ParameterBuilder, KeepsOrderShapeRoleAndTrainability) {
+  ParameterBuilder builder({.seed = 3, .dtype = at::kDouble}, 8);
+  builder.add_matrix("a.weight", 40, 64);
+  builder.add_vector("a.bias", 5, 0.0);
+  builder.set_trainable(false);
+  builder.add_matrix("b.weight", 64, 40, ParameterRole::kResidualLinear);
+  builder.add_vector("norm.weight", 3, 1.0);
+  const std::vector<NamedParameter> parameters = builder.take();
+  ASSERT_EQ(parameters.size(), 4U);
+  const std::vector<std::string> names = {"a.weight", "a.bias", "b.weight", "norm.weight"};
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(parameters[i].name, names[i]);
+    EXPECT_EQ(parameters[i].tensor.requires_grad(), i < 2) << names[i];
+    EXPECT_TRUE(parameters[i].tensor.is_leaf());
+    EXPECT_EQ(parameters[i].tensor.scalar_type(), at::kDouble);
+  }
+  const StageOptions options = {.seed = 3, .dtype = at::kDouble};
+  EXPECT_TRUE(
+      at::equal(parameters[0].tensor, initial_weight("a.weight", {40, 64}, 0.125, options)));
+  const double residual = initial_deviation(ParameterRole::kResidualLinear, 40, 8);
+  EXPECT_TRUE(
+      at::equal(parameters[2].tensor, initial_weight("b.weight", {64, 40}, residual, options)));
+  EXPECT_TRUE(at::equal(parameters[1].tensor, at::zeros({5}, at::kDouble)));
+  EXPECT_TRUE(at::equal(parameters[3].tensor, at::ones({3}, at::kDouble)));
+}
+
+TEST(CheckLayers, TakesNonEmptyRangesWithinTheModule) {
+  EXPECT_NO_THROW(check_layers("vision", {0, 1}, 5));
+  EXPECT_NO_THROW(check_layers("vision", {4, 5}, 5));
+  for (const LayerRange range : std::vector<LayerRange>{{-1, 2}, {2, 2}, {3, 2}, {4, 6}}) {
+    const std::string message =
+        oracle::error_of<InvalidInput>([&] { check_layers("vision", range, 5); });
+    EXPECT_NE(message.find(concat("stage of vision: layers [", range.begin, ", ", range.end, ")")),
+              std::string::npos)
+        << message;
+    EXPECT_NE(message.find("within [0, 5)"), std::string::npos) << message;
+  }
+}
+
+}  // namespace
+}  // namespace entrain::engine
