@@ -150,26 +150,44 @@ PacedStep large_step(const std::string& schedule, double factor) {
   return step;
 }
 
+// How far the median of so many steps may lie above the prediction. Long operations and the median
+// keep the machine's own noise below that; the test runs alone (see tests/CMakeLists.txt).
+constexpr int kSteps = 5;
+constexpr double kTolerance = 1.05;
+constexpr double kMedianOperationNs = 40e6;
+
+nanoseconds median_of(std::vector<nanoseconds> times) {
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+// A round of steps: prints what it measured and returns median over prediction.
+double paced_ratio(const PacedStep& step, nanoseconds predicted) {
+  const std::vector<nanoseconds> times = run_paced(step, kSteps, std::chrono::seconds(60));
+  const nanoseconds best = *std::min_element(times.begin(), times.end());
+  const nanoseconds worst = *std::max_element(times.begin(), times.end());
+  std::cout << step.program.schedule << ": predicted " << format_duration(predicted) << ", "
+            << kSteps << " steps: best " << format_duration(best) << ", median "
+            << format_duration(median_of(times)) << ", worst " << format_duration(worst) << "\n";
+  EXPECT_GE(best, predicted);
+  return static_cast<double>(median_of(times).count()) / static_cast<double>(predicted.count());
+}
+
 TEST(PacedCompute, SixteenRanksTakeWhatTheSimulatorPredicts) {
   for (const char* schedule : {"gpipe", "1f1b"}) {
-    const std::vector<nanoseconds> unscaled = compute_times(large_step(schedule, 1));
-    constexpr double kMedianNs = 20e6;
-    const PacedStep step = large_step(
-        schedule, kMedianNs / static_cast<double>(unscaled[unscaled.size() / 2].count()));
-    const std::vector<nanoseconds> operations = compute_times(step);
-    ASSERT_GE(operations[operations.size() / 2], milliseconds(10));
+    const nanoseconds unscaled = median_of(compute_times(large_step(schedule, 1)));
+    const PacedStep step =
+        large_step(schedule, kMedianOperationNs / static_cast<double>(unscaled.count()));
+    ASSERT_GE(median_of(compute_times(step)), milliseconds(20));
     const nanoseconds predicted = simulate(step.program, step.costs).makespan;
-    std::vector<nanoseconds> times = run_paced(step, 5, std::chrono::seconds(60));
-    std::sort(times.begin(), times.end());
-    std::cout << schedule << ": predicted " << format_duration(predicted) << ", best of 5 "
-              << format_duration(times.front()) << ", median " << format_duration(times[2])
-              << ", worst " << format_duration(times.back()) << "; " << operations.size()
-              << " operations, median " << format_duration(operations[operations.size() / 2])
-              << "\n";
-    EXPECT_GE(times.front(), predicted);
-    // Other programs on the machine only ever add time, so the best step shows the executor.
-    EXPECT_LE(static_cast<double>(times.front().count()),
-              1.05 * static_cast<double>(predicted.count()));
+    double ratio = paced_ratio(step, predicted);
+    if (ratio > kTolerance) {
+      // One more round: another program may have taken the cores for seconds. An executor that is
+      // slow itself is slow twice.
+      std::cout << "again, " << ratio << " x the prediction\n";
+      ratio = paced_ratio(step, predicted);
+    }
+    EXPECT_LE(ratio, kTolerance) << schedule;
   }
 }
 
