@@ -43,8 +43,13 @@ struct Demand {
 
 class Bound {
  public:
-  Bound(const Plan& plan, const StepCosts& costs, Mode mode)
-      : plan_(plan), costs_(costs), mode_(mode), llm_(costs.llm_module()) {
+  // `forwards_only`: of encoders' lanes alone, counting forwards and what follows the last one.
+  Bound(const Plan& plan, const StepCosts& costs, Mode mode, bool forwards_only)
+      : plan_(plan),
+        costs_(costs),
+        mode_(mode),
+        forwards_only_(forwards_only),
+        llm_(costs.llm_module()) {
     for (int m = 0; m <= llm_; ++m) {
       Module& module = modules_.emplace_back();
       module.first_backward = static_cast<int>(costs.modules[at(m)].stages.size());
@@ -57,6 +62,9 @@ class Bound {
           module.trainable = true;
         }
       }
+    }
+    for (int lane = 0; lane < plan.num_lanes(); ++lane) {
+      reduce_.push_back(plan.replicas > 1 ? sum_on_lane(lane, &StageCosts::reduce) : 0);
     }
     collect_samples();
   }
@@ -105,10 +113,13 @@ class Bound {
                ? (time.backward_input + stage.launch.backward_input).count()
                : 0;
   }
-  // What follows the input gradient of the last stage of a way back: that stage's weight half.
-  [[nodiscard]] int64_t last_weight(int m, int s, int unit) const {
+  // What follows the input gradient of the last stage of a way back: that stage's weight half and
+  // its lane's reduction.
+  [[nodiscard]] int64_t behind_last(int m, int s, int unit) const {
     const StageCosts& stage = *modules_[at(m)].stages[at(s)];
-    return mode_ == Mode::kSplitInputs ? stage.units[at(unit)].time.backward_weight.count() : 0;
+    const int64_t weight =
+        mode_ == Mode::kSplitInputs ? stage.units[at(unit)].time.backward_weight.count() : 0;
+    return weight + reduce_[at(modules_[at(m)].lane[at(s)])];
   }
   // From the end of a forward at this stage to its arrival at the next one.
   [[nodiscard]] int64_t transfer(int m, int s, int unit) const {
@@ -141,7 +152,7 @@ class Bound {
   // Backward through the stages in [first, end) that certainly take it; `last`: nothing nearer the
   // input takes any.
   [[nodiscard]] int64_t backward_within(int m, int first, int end, int unit, bool last) const {
-    int64_t sum = last && first < end ? last_weight(m, first, unit) : 0;
+    int64_t sum = last && first < end ? behind_last(m, first, unit) : 0;
     for (int s = first; s < end; ++s) {
       sum += backward(m, s, unit);
     }
@@ -223,7 +234,7 @@ class Bound {
     const Module& module = modules_[at(m)];
     for_each_unit(m, sample, [&](int unit) {
       demand.head = std::min(demand.head, forward_until(m, span.low, unit));
-      if (span.low_backward >= 0) {
+      if (span.low_backward >= 0 && !forwards_only_) {
         demand.tail = std::min(
             demand.tail, backward_within(m, module.first_backward, span.low_backward, unit, true));
       } else if (!llm_here) {
@@ -270,7 +281,7 @@ class Bound {
       if (module.lane[at(s)] == lane) {
         const OperationTimes& time = module.stages[at(s)]->units[at(unit)].time;
         work += time.forward.count();
-        if (s >= first_backward) {
+        if (s >= first_backward && !forwards_only_) {
           work += (mode_ == Mode::kSplitInputs ? time.backward_input : time.backward()).count();
         }
       }
@@ -314,6 +325,9 @@ class Bound {
     for (int m = 0; m <= llm_; ++m) {
       spans.push_back(span_on(m, lane));
     }
+    if (forwards_only_ && spans[at(llm_)].low >= 0) {
+      return 0;
+    }
     std::vector<Demand> demands;
     for (int sample = 0; sample < costs_.num_samples; ++sample) {
       const Demand demand = demand_of(sample, lane, spans);
@@ -324,10 +338,7 @@ class Bound {
     std::stable_sort(demands.begin(), demands.end(), [](const Demand& a, const Demand& b) {
       return a.work > b.work;
     });
-    const int64_t reduce = plan_.replicas > 1 && mode_ != Mode::kSplitInputs
-                               ? sum_on_lane(lane, &StageCosts::reduce)
-                               : 0;
-    return best_threshold(demands, reduce);
+    return best_threshold(demands, reduce_[at(lane)]);
   }
 
   // demands: by falling work; T runs over its prefixes.
@@ -355,9 +366,11 @@ class Bound {
   const Plan& plan_;
   const StepCosts& costs_;
   Mode mode_;
+  bool forwards_only_;
   int llm_;
   std::vector<Module> modules_;
   std::vector<Sample> samples_;
+  std::vector<int64_t> reduce_;  // [lane]
 };
 
 }  // namespace
@@ -365,11 +378,15 @@ class Bound {
 std::chrono::nanoseconds step_lower_bound(const Plan& plan,
                                           const StepCosts& costs,
                                           std::string_view schedule) {
+  const auto bound = [&](Mode mode, bool forwards_only) {
+    return std::chrono::nanoseconds{Bound(plan, costs, mode, forwards_only).run()};
+  };
   if (!splits_backward(schedule)) {
-    return std::chrono::nanoseconds{Bound(plan, costs, Mode::kFused).run()};
+    return std::max(bound(Mode::kFused, false), bound(Mode::kFused, true));
   }
-  return std::chrono::nanoseconds{std::max(Bound(plan, costs, Mode::kSplitWork).run(),
-                                           Bound(plan, costs, Mode::kSplitInputs).run())};
+  return std::max({bound(Mode::kSplitWork, false),
+                   bound(Mode::kSplitInputs, false),
+                   bound(Mode::kSplitInputs, true)});
 }
 
 }  // namespace entrain

@@ -23,9 +23,12 @@ namespace entrain {
 //              that follow, for a frozen encoder's lane the rest of forward and the LLM's backward.
 //              Hence head + R(T) + tail, with the least head and tail of T. T runs over the samples
 //              with the largest work on the lane, so that a giant counts with its own way.
+//              An encoder's lane is bounded by its forwards alone as well, the last of which all of
+//              the LLM's work on its sample follows.
 // Chain bound  a sample's longest way through all stages and back.
 //
-// To both come the gradients' reduction on the lane and the slowest optimizer step. Launch
+// To both come the gradients' reduction (on the lane, or where a way back ends, whichever is later)
+// and the slowest optimizer step. Launch
 // constants count along heads, tails and chains, and not in R(T); transfers on the way forward.
 //
 // Requires  costs of this plan.
