@@ -1,8 +1,8 @@
 #include "entrain/core/spec/program.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include "entrain/core/base/errors.h"
 
 namespace entrain {
 namespace {
@@ -42,10 +42,20 @@ Json group_json(const Group& group) {
   for (const char takes : group.takes_backward) {
     takes_backward.push_back(takes != 0);
   }
-  return {{"items", items},
-          {"llm_slots", group.llm_slots},
-          {"part_sizes", group.part_sizes},
-          {"takes_backward", takes_backward}};
+  Json document = {{"items", items},
+                   {"llm_slots", group.llm_slots},
+                   {"part_sizes", group.part_sizes},
+                   {"takes_backward", takes_backward}};
+  if (!group.llm_groups.empty()) {
+    document["llm_groups"] = group.llm_groups;
+  }
+  for (const LlmGroupRef& ref : group.earlier) {
+    document["earlier"].push_back({ref.slot, ref.group});
+  }
+  for (const LlmGroupRef& ref : group.later) {
+    document["later"].push_back({ref.slot, ref.group});
+  }
+  return document;
 }
 
 Json replica_json(const Program& program, const ReplicaProgram& replica) {
@@ -78,6 +88,29 @@ Json replica_json(const Program& program, const ReplicaProgram& replica) {
     lanes.push_back(std::move(operations));
   }
   return {{"groups", modules}, {"channels", channels}, {"lanes", lanes}};
+}
+
+// Last-stage units of the encoder groups that serve an LLM group.
+void add_serving(const Program& program,
+                 const ReplicaProgram& replica,
+                 const LlmGroupRef& llm_group,
+                 std::vector<UnitKey>& units) {
+  for (int module = 0; module < program.llm_module(); ++module) {
+    const auto& slots = replica.groups[at(module)];
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+      for (std::size_t g = 0; g < slots[slot].size(); ++g) {
+        const Group& group = slots[slot][g];
+        for (std::size_t part = 0; part < group.llm_slots.size(); ++part) {
+          if (group.served(part) == llm_group) {
+            units.push_back({module,
+                             program.num_stages[at(module)] - 1,
+                             static_cast<int>(slot),
+                             static_cast<int>(g)});
+          }
+        }
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -122,46 +155,33 @@ const Group& group_of(const ReplicaProgram& replica, const UnitKey& unit) {
 }
 
 std::vector<UnitKey> forward_inputs(const Program& program, int replica, const UnitKey& unit) {
-  if (unit.stage > 0) {
-    return {{unit.module, unit.stage - 1, unit.slot, unit.group}};
-  }
   std::vector<UnitKey> inputs;
-  if (unit.module != program.llm_module()) {
-    return inputs;
-  }
   const ReplicaProgram& groups = program.replicas[at(replica)];
-  for (int module = 0; module < program.llm_module(); ++module) {
-    const auto& slots = groups.groups[at(module)];
-    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
-      for (std::size_t group = 0; group < slots[slot].size(); ++group) {
-        const std::vector<int>& served = slots[slot][group].llm_slots;
-        if (std::find(served.begin(), served.end(), unit.slot) != served.end()) {
-          inputs.push_back({module,
-                            program.num_stages[at(module)] - 1,
-                            static_cast<int>(slot),
-                            static_cast<int>(group)});
-        }
-      }
-    }
+  if (unit.stage > 0) {
+    inputs.push_back({unit.module, unit.stage - 1, unit.slot, unit.group});
+  } else if (unit.module == program.llm_module()) {
+    add_serving(program, groups, {unit.slot, unit.group}, inputs);
+  }
+  for (const LlmGroupRef& ref : group_of(groups, unit).earlier) {
+    inputs.push_back({unit.module, unit.stage, ref.slot, ref.group});
   }
   return inputs;
 }
 
 std::vector<UnitKey> backward_inputs(const Program& program, int replica, const UnitKey& unit) {
-  if (unit.stage + 1 < program.num_stages[at(unit.module)]) {
-    return {{unit.module, unit.stage + 1, unit.slot, unit.group}};
-  }
   std::vector<UnitKey> inputs;
   const int llm = program.llm_module();
-  if (unit.module == llm) {
-    return inputs;
-  }
-  const ReplicaProgram& groups = program.replicas[at(replica)];
-  for (const int slot : group_of(groups, unit).llm_slots) {
-    const auto num_groups = static_cast<int>(groups.groups[at(llm)][at(slot)].size());
-    for (int group = 0; group < num_groups; ++group) {
-      inputs.push_back({llm, 0, slot, group});
+  const Group& group = group_of(program.replicas[at(replica)], unit);
+  if (unit.stage + 1 < program.num_stages[at(unit.module)]) {
+    inputs.push_back({unit.module, unit.stage + 1, unit.slot, unit.group});
+  } else if (unit.module != llm) {
+    for (std::size_t part = 0; part < group.llm_slots.size(); ++part) {
+      const LlmGroupRef served = group.served(part);
+      inputs.push_back({llm, 0, served.slot, served.group});
     }
+  }
+  for (const LlmGroupRef& ref : group.later) {
+    inputs.push_back({unit.module, unit.stage, ref.slot, ref.group});
   }
   return inputs;
 }

@@ -60,14 +60,35 @@ struct Channel {
   bool operator==(const Channel&) const = default;
 };
 
-// What runs as one autograd graph: neighbouring parts of an encoder slot, or an LLM slot.
+// A group of an LLM slot.
+struct LlmGroupRef {
+  int slot = 0;
+  int group = 0;
+  auto operator<=>(const LlmGroupRef&) const = default;
+};
+
+// What runs as one autograd graph: neighbouring parts of an encoder slot, or those items of an LLM
+// slot whose samples end in the same slot. Without chunks an LLM slot is one group.
 struct Group {
   std::vector<WorkItem> items;  // packing order; encoder groups: by LLM slot, then assignment order
-  std::vector<int> llm_slots;   // slots served, rising; an LLM group's own slot
+  // Slots served, an LLM group's own slot. Rising; a slot stands again for each of its groups that
+  // is served.
+  std::vector<int> llm_slots;
   std::vector<int> part_sizes;  // items per entry of llm_slots
   // Whether the group takes part in backward at each stage of its module: something trainable lies
   // at this stage or nearer the input. [stage]
   std::vector<char> takes_backward;
+  // The group within each of llm_slots; empty where it is group 0 of all.
+  std::vector<int> llm_groups;
+  // LLM groups, on every stage: those that hold the chunk just before one of this group's (whose
+  // keys and values it reads) and just after one (which makes their gradients). Rising.
+  std::vector<LlmGroupRef> earlier;
+  std::vector<LlmGroupRef> later;
+
+  // What an encoder group's part serves; parts are numbered as llm_slots.
+  [[nodiscard]] LlmGroupRef served(std::size_t part) const {
+    return {llm_slots[part], llm_groups.empty() ? 0 : llm_groups[part]};
+  }
   bool operator==(const Group&) const = default;
 };
 
@@ -91,13 +112,14 @@ struct Program {
 
 const Group& group_of(const ReplicaProgram& replica, const UnitKey& unit);
 
-// Units whose forward output `unit`'s forward consumes: the stage before, or for the LLM's first
-// stage every encoder group (last stage) that serves its slot, by module, slot, group.
+// Units whose forward `unit`'s forward waits for: the stage before, or for the LLM's first stage
+// every encoder group (last stage) that serves it, by module, slot, group; behind them, on the same
+// stage, the groups with earlier chunks of its samples, by slot.
 std::vector<UnitKey> forward_inputs(const Program& program, int replica, const UnitKey& unit);
 
-// Units whose backward `unit`'s backward waits for: the stage after (same slot and group), or for
-// an encoder's last stage the LLM's first-stage groups of every slot it serves. Empty for the LLM's
-// last stage.
+// Units whose backward `unit`'s backward waits for: the stage after (same slot and group; none for
+// the LLM's last stage), or for an encoder's last stage the LLM's first-stage groups it serves;
+// behind them, on the same stage, the groups with later chunks of its samples, by slot.
 std::vector<UnitKey> backward_inputs(const Program& program, int replica, const UnitKey& unit);
 
 // "forward vision 1 slot 3 group 0"; sends and receives add " channel 2".

@@ -18,8 +18,9 @@ Group group(std::vector<WorkItem> items, std::vector<int> llm_slots, std::vector
 }
 
 // Two stages of vision, one of audio, two of the LLM; three slots. Vision slot 0 has two groups:
-// one serves LLM slot 0, the other slots 1 and 2. Audio slot 1 serves slot 2. Vision slot 1 is
-// empty. LLM slot 1 has two groups, as chunks may make them.
+// one serves LLM slot 0, the other both groups of slot 1 and slot 2. Audio slot 1 serves slot 2.
+// Vision slot 1 is empty. LLM slot 1 has two groups: the second holds a chunk that goes on in
+// slot 2.
 Program small_program() {
   Program program;
   program.schedule = "1f1b";
@@ -28,14 +29,17 @@ Program small_program() {
   program.lanes = {{{0, 0}}, {{0, 1}, {1, 0}}, {{2, 0}}, {{2, 1}}};
   ReplicaProgram replica;
   replica.groups = {
-      {{group({{0, 0}}, {0}, {1}), group({{1, 0}, {2, 0}, {2, 1}}, {1, 2}, {1, 2})},
+      {{group({{0, 0}}, {0}, {1}), group({{4, 0}, {1, 0}, {2, 0}}, {1, 1, 2}, {1, 1, 1})},
        {},
        {group({{3, 0}}, {2}, {1})}},
       {{}, {group({{3, 0}}, {2}, {1})}, {}},
       {{group({{0}}, {0}, {1})},
-       {group({{1, -1, 0, 5}}, {1}, {1}), group({{4}}, {1}, {1})},
-       {group({{2}, {3}}, {2}, {2})}},
+       {group({{4}}, {1}, {1}), group({{1, -1, 0, 5}}, {1}, {1})},
+       {group({{2}, {3}, {1, -1, 5, 9}}, {2}, {3})}},
   };
+  replica.groups[0][0][1].llm_groups = {0, 1, 0};
+  replica.groups[2][1][1].later = {{2, 0}};
+  replica.groups[2][2][0].earlier = {{1, 1}};
   replica.channels = {{0, 1, {0, 0}, {0, 1}, false}, {1, 0, {0, 0}, {0, 1}, true}};
   replica.lanes = {{{OperationKind::kForward, {0, 0, 0, 0}},
                     {OperationKind::kSend, {0, 0, 0, 0}, 0},
@@ -58,12 +62,18 @@ TEST(ForwardInputs, AreNoneForAnEncodersFirstStage) {
   EXPECT_TRUE(forward_inputs(program, 0, {1, 0, 1, 0}).empty());
 }
 
-TEST(ForwardInputs, AreAllEncoderGroupsThatServeTheLlmSlot) {
+TEST(ForwardInputs, HoldTheChunkBeforeOnTheSameStage) {
   const Program program = small_program();
+  EXPECT_EQ(forward_inputs(program, 0, {2, 1, 2, 0}), (Keys{{2, 0, 2, 0}, {2, 1, 1, 1}}));
+}
+
+TEST(ForwardInputs, AreAllEncoderGroupsThatServeTheLlmGroup) {
+  const Program program = small_program();
+  EXPECT_EQ(forward_inputs(program, 0, {2, 0, 1, 1}), (Keys{{0, 1, 0, 1}}));
   EXPECT_EQ(forward_inputs(program, 0, {2, 0, 0, 0}), (Keys{{0, 1, 0, 0}}));
   EXPECT_EQ(forward_inputs(program, 0, {2, 0, 1, 0}), (Keys{{0, 1, 0, 1}}));
   EXPECT_EQ(forward_inputs(program, 0, {2, 0, 2, 0}),
-            (Keys{{0, 1, 0, 1}, {0, 1, 2, 0}, {1, 0, 1, 0}}));
+            (Keys{{0, 1, 0, 1}, {0, 1, 2, 0}, {1, 0, 1, 0}, {2, 0, 1, 1}}));
 }
 
 TEST(BackwardInputs, AreTheStageAfter) {
@@ -71,9 +81,16 @@ TEST(BackwardInputs, AreTheStageAfter) {
   EXPECT_EQ(backward_inputs(program, 0, {0, 0, 0, 1}), (Keys{{0, 1, 0, 1}}));
   EXPECT_EQ(backward_inputs(program, 0, {2, 0, 1, 0}), (Keys{{2, 1, 1, 0}}));
   EXPECT_TRUE(backward_inputs(program, 0, {2, 1, 1, 0}).empty());
+  EXPECT_TRUE(backward_inputs(program, 0, {2, 1, 2, 0}).empty());
 }
 
-TEST(BackwardInputs, AreEveryLlmGroupOfEverySlotServed) {
+TEST(BackwardInputs, HoldTheChunkAfterOnTheSameStage) {
+  const Program program = small_program();
+  EXPECT_EQ(backward_inputs(program, 0, {2, 0, 1, 1}), (Keys{{2, 1, 1, 1}, {2, 0, 2, 0}}));
+  EXPECT_EQ(backward_inputs(program, 0, {2, 1, 1, 1}), (Keys{{2, 1, 2, 0}}));
+}
+
+TEST(BackwardInputs, AreEveryLlmGroupServed) {
   const Program program = small_program();
   EXPECT_EQ(backward_inputs(program, 0, {0, 1, 0, 0}), (Keys{{2, 0, 0, 0}}));
   EXPECT_EQ(backward_inputs(program, 0, {0, 1, 0, 1}),
@@ -104,13 +121,13 @@ TEST(BackwardInputs, MirrorForwardInputs) {
     }
   }
   EXPECT_EQ(forward, backward);
-  EXPECT_EQ(forward.size(), 3U + 4U + 6U) << "vision, LLM, and encoder to LLM";
+  EXPECT_EQ(forward.size(), 3U + 4U + 6U + 2U) << "vision, LLM, encoder to LLM, chunks";
 }
 
 TEST(GroupOf, FindsTheItems) {
   const Program program = small_program();
   EXPECT_EQ(group_of(program.replicas[0], {0, 1, 0, 1}).items.size(), 3U);
-  EXPECT_EQ(group_of(program.replicas[0], {2, 0, 1, 0}).items[0].token_end, 5);
+  EXPECT_EQ(group_of(program.replicas[0], {2, 0, 1, 1}).items[0].token_end, 5);
 }
 
 TEST(GroupOf, RefusesAGroupThatDoesNotExist) {
@@ -162,11 +179,14 @@ TEST(ProgramJson, IsReadable) {
   EXPECT_EQ(document["lanes"][1].dump(), R"([["vision",1],["audio",0]])");
   const Json& replica = document["replicas"][0];
   EXPECT_EQ(replica["groups"]["vision"][0][1].dump(),
-            R"({"items":[{"sample":1,"segment":0},{"sample":2,"segment":0},)"
-            R"({"sample":2,"segment":1}],"llm_slots":[1,2],"part_sizes":[1,2],)"
-            R"("takes_backward":[]})");
+            R"({"items":[{"sample":4,"segment":0},{"sample":1,"segment":0},)"
+            R"({"sample":2,"segment":0}],"llm_slots":[1,1,2],"part_sizes":[1,1,1],)"
+            R"("takes_backward":[],"llm_groups":[0,1,0]})");
   EXPECT_EQ(replica["groups"]["vision"][1].dump(), "[]");
-  EXPECT_EQ(replica["groups"]["llm"][1][0]["items"][0].dump(), R"({"sample":1,"tokens":[0,5]})");
+  EXPECT_EQ(replica["groups"]["llm"][1][1].dump(),
+            R"({"items":[{"sample":1,"tokens":[0,5]}],"llm_slots":[1],"part_sizes":[1],)"
+            R"("takes_backward":[],"later":[[2,0]]})");
+  EXPECT_EQ(replica["groups"]["llm"][2][0]["earlier"].dump(), "[[1,1]]");
   EXPECT_EQ(replica["channels"][1].dump(),
             R"({"source_lane":1,"target_lane":0,"producer":["vision",0],"consumer":["vision",1],)"
             R"("gradient":true})");

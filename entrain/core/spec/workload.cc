@@ -178,4 +178,17 @@ SampleWork sample_work(const ModelSpec& model, const SampleSizes& sizes) {
   return work;
 }
 
+std::int64_t first_feature_token(const SampleWork& work, int encoder, int segment) {
+  std::int64_t result = 0;
+  for (std::size_t e = 0; e <= static_cast<std::size_t>(encoder); ++e) {
+    const std::vector<SegmentWork>& segments = work.segments[e];
+    const std::size_t end =
+        e < static_cast<std::size_t>(encoder) ? segments.size() : static_cast<std::size_t>(segment);
+    for (std::size_t s = 0; s < end; ++s) {
+      result += segments[s].llm_tokens;
+    }
+  }
+  return result;
+}
+
 }  // namespace entrain

@@ -59,4 +59,11 @@ struct SampleWork {
 // Throws  InvalidInput naming the sample when a size is impossible.
 SampleWork sample_work(const ModelSpec& model, const SampleSizes& sizes);
 
+// Token of the LLM's sequence at which a segment's features begin, if all features stand at the
+// sequence's front, earlier encoders' first, segments in order. That is the earliest place they can
+// have; who waits for them there never waits too little.
+//
+// A segment belongs to the chunk that holds this token, even if its features reach into the next.
+std::int64_t first_feature_token(const SampleWork& work, int encoder, int segment);
+
 }  // namespace entrain
