@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <utility>
 
 namespace entrain {
 namespace {
@@ -11,13 +12,11 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-// [unit] forward time over all stages.
-std::vector<std::int64_t> forward_times(const ModuleCosts& module, int num_units) {
-  std::vector<std::int64_t> result(at(num_units), 0);
-  for (const StageCosts& stage : module.stages) {
-    for (std::size_t unit = 0; unit < result.size(); ++unit) {
-      result[unit] += stage.units[unit].time.forward.count();
-    }
+// Forward time over all stages.
+std::int64_t forward_time(const StepCosts& costs, int module, const WorkItem& item) {
+  std::int64_t result = 0;
+  for (std::size_t stage = 0; stage < costs.modules[at(module)].stages.size(); ++stage) {
+    result += unit_cost(costs, module, static_cast<int>(stage), item).time.forward.count();
   }
   return result;
 }
@@ -52,14 +51,14 @@ double floor_cv(std::vector<std::int64_t> units, std::int64_t num_slots) {
 }
 
 ModuleBalance module_balance(const StepAssignment& assignment, const StepCosts& costs, int module) {
-  const ModuleCosts& of_module = costs.modules[at(module)];
-  const std::vector<std::int64_t> units = forward_times(of_module, costs.num_units(module));
-  std::vector<double> seconds;  // of every slot
+  std::vector<std::int64_t> units;  // of all items
+  std::vector<double> seconds;      // of every slot
   for (const ReplicaAssignment& replica : assignment.replicas) {
     for (const Slot& slot : replica.modules[at(module)]) {
       std::int64_t load = 0;
       for (const WorkItem& item : slot) {
-        load += units[at(costs.unit_of(module, item))];
+        units.push_back(forward_time(costs, module, item));
+        load += units.back();
       }
       seconds.push_back(static_cast<double>(load) * 1e-9);
     }
@@ -80,7 +79,7 @@ ModuleBalance module_balance(const StepAssignment& assignment, const StepCosts& 
   result.std_s = std::sqrt(squares / static_cast<double>(seconds.size()));
   result.cv = result.std_s / result.mean_s;
   result.max_over_mean = largest / result.mean_s;
-  result.floor_cv = floor_cv(units, static_cast<std::int64_t>(seconds.size()));
+  result.floor_cv = floor_cv(std::move(units), static_cast<std::int64_t>(seconds.size()));
   return result;
 }
 

@@ -11,7 +11,7 @@ namespace entrain {
 
 // Balance of one module: forward times of all slots of all replicas, summed over the module's
 // stages, launch constants left out. Empty slots count with 0. All fields 0 for a module without
-// work.
+// work. Chunks are units of their own, also for floor_cv.
 ModuleBalance module_balance(const StepAssignment& assignment, const StepCosts& costs, int module);
 
 // A proven lower bound on the coefficient of variation of any placement of indivisible `units` into

@@ -31,18 +31,18 @@ struct Features {
 
 // Costs per feature, summed over the layers of a stage.
 struct Rates {
-  double per_pair = 0;
-  double per_token = 0;
-  double per_target_token = 0;
+  CostWeights weights;
   double per_launch = 0;
 
   void add(const CostCurve& curve, LayerKind kind) {
-    per_pair += curve.per_pair_ns;
-    (kind == LayerKind::kOutputHead ? per_target_token : per_token) += curve.per_token_ns;
+    weights.per_pair += curve.per_pair_ns;
+    (kind == LayerKind::kOutputHead ? weights.per_target_token : weights.per_token) +=
+        curve.per_token_ns;
     per_launch += curve.per_launch_ns;
   }
   [[nodiscard]] double of(const Features& unit) const {
-    return per_pair * unit.pairs + per_token * unit.tokens + per_target_token * unit.target_tokens;
+    return weights.per_pair * unit.pairs + weights.per_token * unit.tokens +
+           weights.per_target_token * unit.target_tokens;
   }
 };
 
@@ -52,6 +52,13 @@ struct StageRates {
   Rates backward_weight;
   double activation_per_token = 0;
   double activation_per_target_token = 0;
+
+  [[nodiscard]] ChunkWeights chunk_weights() const {
+    return {forward.weights,
+            backward_input.weights,
+            backward_weight.weights,
+            {0, activation_per_token, activation_per_target_token}};
+  }
 };
 
 std::int64_t rounded(double value, std::int64_t most, const char* what) {
@@ -181,12 +188,16 @@ class StepCostBuilder {
     for (std::size_t s = 0; s < plan.stages.size(); ++s) {
       StageCosts stage;
       const StageRates rates = stage_rates(module, plan.stages[s], nearer_input, stage);
+      if (llm) {
+        stage.chunk_weights = rates.chunk_weights();
+        stage.key_value_bytes_per_token = key_value_bytes_per_token(plan, plan.stages[s]);
+      }
       const bool last = s + 1 == plan.stages.size();
       const std::int64_t width =
           (llm || last ? model_.llm.hidden : model_.encoders[at(module)].hidden) * dtype_bytes_;
       stage.units.reserve(units.size());
       for (std::size_t u = 0; u < units.size(); ++u) {
-        UnitCost unit = unit_cost(rates, units[u]);
+        UnitCost unit = cost_of_unit(rates, units[u]);
         if (!last) {
           unit.output_bytes = result.tokens[u] * width;
         } else if (!llm) {
@@ -224,6 +235,18 @@ class StepCostBuilder {
       }
       result.first_unit.push_back(static_cast<int>(result.tokens.size()));
     }
+  }
+
+  // Every rank of a lane holds whole heads.
+  [[nodiscard]] std::int64_t key_value_bytes_per_token(const ModulePlan& plan,
+                                                       LayerRange layers) const {
+    const LlmSpec& llm = model_.llm;
+    const std::int64_t heads = (llm.num_kv_heads + plan.tensor_parallel - 1) / plan.tensor_parallel;
+    std::int64_t decoders = 0;
+    for (int layer = layers.begin; layer < layers.end; ++layer) {
+      decoders += layer_kind(model_, model_.llm_module(), layer) == LayerKind::kDecoder ? 1 : 0;
+    }
+    return 2 * heads * llm.head_dim * dtype_bytes_ * decoders;
   }
 
   // Sums over the stage's layers and fills what does not depend on units.
@@ -268,7 +291,7 @@ class StepCostBuilder {
     return rates;
   }
 
-  UnitCost unit_cost(const StageRates& rates, const Features& unit) {
+  UnitCost cost_of_unit(const StageRates& rates, const Features& unit) {
     UnitCost result;
     result.time.forward = to_time(rates.forward.of(unit));
     result.time.backward_input = to_time(rates.backward_input.of(unit));
@@ -293,6 +316,22 @@ class StepCostBuilder {
 
 const StageCosts& stage_of(const StepCosts& costs, const UnitKey& unit) {
   return costs.modules[at(unit.module)].stages[at(unit.stage)];
+}
+
+// Calls visit(cost) for every item of a group.
+template <class Visit>
+void for_each_cost(const StepCosts& costs,
+                   const UnitKey& unit,
+                   const Group& group,
+                   const Visit& visit) {
+  const StageCosts& stage = stage_of(costs, unit);
+  for (const WorkItem& item : group.items) {
+    if (item.is_chunk()) {
+      visit(unit_cost(costs, unit.module, unit.stage, item));
+    } else {
+      visit(stage.units[at(costs.unit_of(unit.module, item))]);
+    }
+  }
 }
 
 nanoseconds time_of(OperationKind kind, const OperationTimes& times) {
@@ -349,29 +388,21 @@ nanoseconds operation_time(const StepCosts& costs,
                            OperationKind kind,
                            const UnitKey& unit,
                            const Group& group) {
-  const StageCosts& stage = stage_of(costs, unit);
-  nanoseconds total = time_of(kind, stage.launch);
-  for (const WorkItem& item : group.items) {
-    total += time_of(kind, stage.units[at(costs.unit_of(unit.module, item))].time);
-  }
+  nanoseconds total = time_of(kind, stage_of(costs, unit).launch);
+  for_each_cost(
+      costs, unit, group, [&](const UnitCost& cost) { total += time_of(kind, cost.time); });
   return total;
 }
 
 std::int64_t activation_bytes(const StepCosts& costs, const UnitKey& unit, const Group& group) {
-  const StageCosts& stage = stage_of(costs, unit);
   std::int64_t total = 0;
-  for (const WorkItem& item : group.items) {
-    total += stage.units[at(costs.unit_of(unit.module, item))].activation_bytes;
-  }
+  for_each_cost(costs, unit, group, [&](const UnitCost& cost) { total += cost.activation_bytes; });
   return total;
 }
 
 std::int64_t output_bytes(const StepCosts& costs, const UnitKey& unit, const Group& group) {
-  const StageCosts& stage = stage_of(costs, unit);
   std::int64_t total = 0;
-  for (const WorkItem& item : group.items) {
-    total += stage.units[at(costs.unit_of(unit.module, item))].output_bytes;
-  }
+  for_each_cost(costs, unit, group, [&](const UnitCost& cost) { total += cost.output_bytes; });
   return total;
 }
 

@@ -34,6 +34,23 @@ struct UnitCost {
   std::int64_t output_bytes = 0;      // of the message to the next stage; 0 on the LLM's last
 };
 
+// What one attention pair, token and target token of a sample add to a cost, all >= 0.
+struct CostWeights {
+  double per_pair = 0;
+  double per_token = 0;
+  double per_target_token = 0;
+};
+
+// How a sample's cost on an LLM stage spreads over its tokens: all that chunks need to know. Only
+// ratios matter, the whole sample's cost stands in StageCosts::units; where a cost has no weights,
+// it spreads evenly over the tokens.
+struct ChunkWeights {
+  CostWeights forward;
+  CostWeights backward_input;
+  CostWeights backward_weight;
+  CostWeights activation;
+};
+
 struct StageCosts {
   OperationTimes launch;             // paid once per operation
   bool trainable = false;            // has parameters that take gradients
@@ -41,7 +58,9 @@ struct StageCosts {
   std::int64_t trainable_parameters = 0;
   std::chrono::nanoseconds reduce{0};  // all-reduce of the stage's gradients; 0 for one replica
   std::chrono::nanoseconds optimizer{0};
-  std::vector<UnitCost> units;  // [unit]
+  std::vector<UnitCost> units;                 // [unit]
+  ChunkWeights chunk_weights;                  // LLM stages
+  std::int64_t key_value_bytes_per_token = 0;  // LLM stages: keys and values of all their layers
 };
 
 struct ModuleCosts {
@@ -57,7 +76,8 @@ struct StepCosts {
   LinkSpec link;
 
   [[nodiscard]] int llm_module() const { return static_cast<int>(modules.size()) - 1; }
-  // Index into StageCosts::units. Chunks have no unit of their own.
+  // Index into StageCosts::units: that of its whole sample for a chunk, whose own cost is
+  // unit_cost().
   [[nodiscard]] int unit_of(int module, const WorkItem& item) const {
     return modules[static_cast<std::size_t>(module)]
                .first_unit[static_cast<std::size_t>(item.sample)] +
@@ -74,8 +94,9 @@ struct StepCosts {
 //
 // A layer costs a·pairs + b·tokens + c: tokens are target tokens in the output head, and everything
 // else counts its module's own; c goes to StageCosts::launch. Activation bytes are the profile's
-// per token. Messages hold [tokens, hidden] in the profile's dtype, the last encoder stage's
-// [llm_tokens, LLM hidden]. An all-reduce takes gradient bytes / reduce_bytes_per_second.
+// per token, a decoder layer's keys and values among them. Messages hold [tokens, hidden] in the
+// profile's dtype, the last encoder stage's [llm_tokens, LLM hidden]. An all-reduce takes gradient
+// bytes / reduce_bytes_per_second.
 //
 // Shapes    result.modules[m].stages[s].units: [units of m]; samples in the order of `work`.
 // Requires  plan and profile are valid for the model; `work` comes from the same model.
@@ -92,12 +113,32 @@ StepCosts step_costs(const ModelSpec& model,
 // Work of a batch of sizes, for step_costs().
 std::vector<SampleWork> batch_work(const ModelSpec& model, std::span<const SampleSizes> batch);
 
+// Cost of one item of a slot on one stage of a module: a unit's own, or a chunk's.
+//
+// A chunk [f, t) costs C(t) - C(f), where C(x) is the share of the sample's first x tokens in the
+// whole sample's cost, by the stage's weights, rounded once: x² / 2 attention pairs (rounded down),
+// x tokens, and the target tokens among them, which are the sequence's last. So a chunk has
+// (t² - f²) / 2 pairs, and the chunks of a sample add up to exactly its cost, each time within 2 ns
+// of its exact share. Output bytes are those of t - f tokens. What slot it is in does not matter.
+//
+// Throws    InvalidInput for a chunk that is no range within its sample's tokens.
+// Cost      O(1), no allocation.
+UnitCost unit_cost(const StepCosts& costs, int module, int stage, const WorkItem& item);
+
+// Whether nothing of the item's sample comes after it: not so for a chunk that another follows.
+bool ends_sample(const StepCosts& costs, const WorkItem& item);
+
+// Bytes of an LLM item's keys and values on a stage that a later chunk of its sample reads; 0 when
+// the item ends its sample. Their gradients take as many bytes again.
+std::int64_t key_value_bytes(const StepCosts& costs, int stage, const WorkItem& item);
+
 // Duration of a compute operation on a group: launch constant plus the sum over its items.
 // Requires  kind is kForward, kBackward, kBackwardInput or kBackwardWeight.
 std::chrono::nanoseconds operation_time(const StepCosts& costs,
                                         OperationKind kind,
                                         const UnitKey& unit,
                                         const Group& group);
+// Sums over a group's items.
 std::int64_t activation_bytes(const StepCosts& costs, const UnitKey& unit, const Group& group);
 std::int64_t output_bytes(const StepCosts& costs, const UnitKey& unit, const Group& group);
 // Time of one message over the link: latency + bytes / bandwidth, rounded up.

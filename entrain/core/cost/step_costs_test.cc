@@ -317,5 +317,22 @@ TEST(BatchWork, IsTheWorkOfEverySample) {
   EXPECT_EQ(work[1], sample_work(small_model(), sizes));
 }
 
+// The LLM's second stage: one decoder of 1 key and value head of 8 numbers, and the output head.
+TEST(StepCosts, KnowHowASampleSpreadsOverItsTokens) {
+  const StepCosts costs = step_costs(small_model(), small_plan(), small_profile(), small_batch());
+  EXPECT_EQ(costs.modules[1].stages[0].key_value_bytes_per_token, 0);
+  EXPECT_EQ(costs.modules[1].stages[1].key_value_bytes_per_token, 2 * 8 * 4);
+  EXPECT_EQ(costs.modules[0].stages[0].key_value_bytes_per_token, 0);
+  // Tokens 4 to 8 of 10 hold one of the 3 target tokens, (64 - 16) / 2 pairs.
+  const UnitCost cost = unit_cost(costs, 1, 1, {.sample = 0, .token_begin = 4, .token_end = 8});
+  EXPECT_EQ(cost.time.forward, nanoseconds{24 / 4 + 4 * 10 + 100});
+  EXPECT_EQ(cost.time.backward_input, nanoseconds{24 / 2 + 4 * 12 + 110});
+  EXPECT_EQ(cost.time.backward_weight, nanoseconds{4 * 11 + 120});
+  EXPECT_EQ(cost.activation_bytes, 4 * 20 + 1000);
+  EXPECT_EQ(cost.output_bytes, 0);
+  EXPECT_EQ(unit_cost(costs, 1, 0, {.sample = 0, .token_begin = 4, .token_end = 8}).output_bytes,
+            4 * 16 * 4);
+}
+
 }  // namespace
 }  // namespace entrain
