@@ -153,12 +153,14 @@ class TraceWriter {
         samples.push_back(item.sample);
       }
     }
+    std::vector<int> llm_slots = group.llm_slots;  // rising; once for each group of the slot
+    llm_slots.erase(std::unique(llm_slots.begin(), llm_slots.end()), llm_slots.end());
     out_ << fmt::format(
         R"(, "module": {}, "stage": {}, "slot": {}, "part": [{}], "samples": [{}], "tokens": {})",
         json_text(module_name(unit.module)),
         unit.stage,
         unit.slot,
-        fmt::join(group.llm_slots, ", "),
+        fmt::join(llm_slots, ", "),
         ids,
         tokens);
   }

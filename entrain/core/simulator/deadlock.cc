@@ -146,7 +146,7 @@ class Diagnosis {
       const LaneRef source{ref.replica, stages_.lane(input.module, input.stage)};
       const bool crosses = source != ref;
       // A gradient travels under the key of the unit that takes it.
-      const UnitKey& message = gradient ? operation(ref).unit : input;
+      const UnitKey& message = gradient && crosses ? operation(ref).unit : input;
       const bool arrived = ran(source, [&](const Operation& operation) {
         if (crosses) {
           return operation.kind == OperationKind::kSend && operation.unit == message &&

@@ -58,5 +58,20 @@ TEST(Deadlock, NamesLanesThatABarrierMisses) {
       << message;
 }
 
+// Slot 1 holds the second half of slot 0's sample.
+TEST(Deadlock, NamesAChunkThatStandsBeforeTheOneItNeeds) {
+  TwoLanes lanes(2);
+  lanes.add_replica("F0 >F0 F1 >F1 <B1 B1 <B0 B0", "<F0 <F1 F1 F0 B1 >B1 B0 >B0");
+  EXPECT_EQ(failure_of(lanes), "finished");
+  auto& groups = lanes.program.replicas[0].groups[1];
+  groups[0][0].later = {{1, 0}};
+  groups[1][0].earlier = {{0, 0}};
+  const std::string message = failure_of(lanes);
+  EXPECT_NE(message.find("operation 2 (forward llm 0 slot 1 group 0) waits for an operation that "
+                         "stands behind it"),
+            std::string::npos)
+      << message;
+}
+
 }  // namespace
 }  // namespace entrain

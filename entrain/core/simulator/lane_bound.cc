@@ -73,16 +73,19 @@ class Chains {
     }
   }
 
-  // Calls visit(key, unit) for a module's units, stage by stage in rising or falling order.
+  // Calls visit(key, unit) for a module's units, stage by stage and there slot by slot, both in
+  // rising or falling order: links between chunks go from lower slots to higher ones.
   template <class Visit>
   void for_each_unit(int module, bool rising, const Visit& visit) {
     const auto& slots = part_.groups[at(module)];
     const int num_stages = stages_.num_stages(module);
+    const auto num_slots = static_cast<int>(slots.size());
     for (int i = 0; i < num_stages; ++i) {
       const int stage = rising ? i : num_stages - 1 - i;
-      for (std::size_t slot = 0; slot < slots.size(); ++slot) {
-        for (std::size_t group = 0; group < slots[slot].size(); ++group) {
-          const UnitKey key{module, stage, static_cast<int>(slot), static_cast<int>(group)};
+      for (int s = 0; s < num_slots; ++s) {
+        const int slot = rising ? s : num_slots - 1 - s;
+        for (std::size_t group = 0; group < slots[at(slot)].size(); ++group) {
+          const UnitKey key{module, stage, slot, static_cast<int>(group)};
           visit(key, tables_.unit_of(key));
         }
       }
@@ -98,12 +101,17 @@ class Chains {
       }
       return;
     }
-    for (const int slot : group_of(part_, key).llm_slots) {
-      int taker = tables_.first_llm_unit(slot);
-      for (int i = 0; i < tables_.num_llm_groups(slot); ++i) {
-        visit(units_[at(taker)]);
-        taker += tables_.llm_unit_step();
-      }
+    const Group& group = group_of(part_, key);
+    for (std::size_t part = 0; part < group.llm_slots.size(); ++part) {
+      visit(units_[at(tables_.llm_unit(group.served(part)))]);
+    }
+  }
+
+  // Calls visit(unit) for the units on the same stage with the chunks after those of a unit.
+  template <class Visit>
+  void for_each_later(int unit, const Visit& visit) {
+    for (const int offset : tables_.later(unit)) {
+      visit(units_[at(unit + offset)]);
     }
   }
 
@@ -119,6 +127,8 @@ class Chains {
         for_each_taker(key, index, [&](Unit& taker) {
           taker.forward_head = std::max(taker.forward_head, finish + unit.transfer);
         });
+        for_each_later(
+            index, [&](Unit& later) { later.forward_head = std::max(later.forward_head, finish); });
       });
     }
   }
@@ -131,6 +141,9 @@ class Chains {
         for_each_taker(key, index, [&](const Unit& taker) {
           unit.gradient_head =
               std::max(unit.gradient_head, taker.gradient_head + taker.gradient + unit.transfer);
+        });
+        for_each_later(index, [&](const Unit& later) {
+          unit.gradient_head = std::max(unit.gradient_head, later.gradient_head + later.gradient);
         });
       });
     }
@@ -146,6 +159,9 @@ class Chains {
             taker.gradient_tail =
                 std::max(taker.gradient_tail, unit.transfer + unit.gradient + unit.gradient_tail);
           });
+          for_each_later(index, [&](Unit& later) {
+            later.gradient_tail = std::max(later.gradient_tail, unit.gradient + unit.gradient_tail);
+          });
         }
       });
     }
@@ -159,12 +175,13 @@ class Chains {
           unit.forward_tail = unit.gradient + unit.gradient_tail;
         }
         // Both loops over encoders run after the LLM's, whose tails are known by now.
-        for_each_taker(key, index, [&](const Unit& taker) {
+        const auto follow = [&](const Unit& next, std::int64_t transfer) {
           const std::int64_t forward =
-              tables_.totals(static_cast<int>(&taker - units_.data())).forward;
-          unit.forward_tail =
-              std::max(unit.forward_tail, unit.transfer + forward + taker.forward_tail);
-        });
+              tables_.totals(static_cast<int>(&next - units_.data())).forward;
+          unit.forward_tail = std::max(unit.forward_tail, transfer + forward + next.forward_tail);
+        };
+        for_each_taker(key, index, [&](const Unit& taker) { follow(taker, unit.transfer); });
+        for_each_later(index, [&](const Unit& later) { follow(later, 0); });
       });
     }
   }

@@ -24,22 +24,24 @@ void LaneMemory::forward(const UnitKey& key, int unit) {
   const UnitTotals& totals = tables_->totals(unit);
   const bool leaves_features =
       takes_features_ && tables_->stages().feeds_llm(key.module, key.stage);
-  hold(totals.activation_bytes + (leaves_features ? totals.output_bytes : 0));
+  hold(totals.activation_bytes + (leaves_features ? totals.output_bytes : 0) +
+       (totals.takes_backward ? 0 : totals.key_value_bytes));
   if (!totals.takes_backward) {
     held_ -= totals.activation_bytes;
-    release_features(key);
+    release_features(key, unit);
   }
+  release_keys_and_values(unit);
 }
 
 void LaneMemory::backward(const UnitKey& key, int unit) {
-  during_ = held_;
+  backward_input(key, unit);
   held_ -= tables_->totals(unit).activation_bytes;
-  release_features(key);
 }
 
-void LaneMemory::backward_input(const UnitKey& key) {
-  during_ = held_;
-  release_features(key);
+void LaneMemory::backward_input(const UnitKey& key, int unit) {
+  hold_gradients_of_keys_and_values(unit);
+  held_ -= tables_->totals(unit).key_value_bytes;  // the gradients of its own
+  release_features(key, unit);
 }
 
 void LaneMemory::backward_weight(int unit) {
@@ -54,17 +56,33 @@ void LaneMemory::receive(const Channel& channel, int unit) {
   hold(features ? tables_->totals(unit).output_bytes : 0);
 }
 
-// Frees the encoder outputs whose last LLM slot has just been done with.
-void LaneMemory::release_features(const UnitKey& key) {
+// Frees the encoder outputs whose last LLM group has just been done with.
+void LaneMemory::release_features(const UnitKey& key, int unit) {
   if (key.stage != 0 || key.module != tables_->stages().llm_module()) {
     return;
   }
-  for (int i = tables_->first_serving(key.slot); i < tables_->first_serving(key.slot + 1); ++i) {
-    const int unit = tables_->serving(i).unit;
-    if (--takers_left_[static_cast<std::size_t>(unit)] == 0) {
-      held_ -= tables_->totals(unit).output_bytes;
+  for (const Serving& serving : tables_->serving(unit)) {
+    if (--takers_left_[static_cast<std::size_t>(serving.unit)] == 0) {
+      held_ -= tables_->totals(serving.unit).output_bytes;
     }
   }
+}
+
+// Those that stand apart from activations: of units that take no part in backward.
+void LaneMemory::release_keys_and_values(int unit) {
+  for (const int offset : tables_->ended(unit)) {
+    const UnitTotals& ended = tables_->totals(unit + offset);
+    held_ -= ended.takes_backward ? 0 : ended.key_value_bytes;
+  }
+}
+
+void LaneMemory::hold_gradients_of_keys_and_values(int unit) {
+  std::int64_t bytes = 0;
+  for (const int offset : tables_->ended(unit)) {
+    const UnitTotals& ended = tables_->totals(unit + offset);
+    bytes += ended.takes_backward ? ended.key_value_bytes : 0;
+  }
+  hold(bytes);
 }
 
 }  // namespace simulation
@@ -90,7 +108,7 @@ std::vector<std::int64_t> memory_over_time(const Program& program,
         memory.backward(operation.unit, unit);
         break;
       case OperationKind::kBackwardInput:
-        memory.backward_input(operation.unit);
+        memory.backward_input(operation.unit, unit);
         break;
       case OperationKind::kBackwardWeight:
         memory.backward_weight(unit);

@@ -16,7 +16,7 @@ class LaneMemory {
   // Operations in list order; `unit` is tables.unit_of(operation.unit), channel that of a receive.
   void forward(const UnitKey& key, int unit);
   void backward(const UnitKey& key, int unit);
-  void backward_input(const UnitKey& key);
+  void backward_input(const UnitKey& key, int unit);
   void backward_weight(int unit);
   void receive(const Channel& channel, int unit);
 
@@ -28,7 +28,9 @@ class LaneMemory {
 
  private:
   void hold(std::int64_t bytes);
-  void release_features(const UnitKey& key);
+  void release_features(const UnitKey& key, int unit);
+  void release_keys_and_values(int unit);
+  void hold_gradients_of_keys_and_values(int unit);
 
   const ReplicaTables* tables_;
   bool takes_features_;           // hosts the LLM's first stage

@@ -7,6 +7,7 @@
 
 #include "entrain/core/simulator/simulator.h"
 
+#include "tests/oracle/hand_cases.h"
 #include "tests/oracle/two_lanes.h"
 
 namespace entrain {
@@ -37,6 +38,66 @@ TEST(MemoryOverTime, FreesWhatTakesNoBackwardWithItsForward) {
             (std::vector<std::int64_t>{100, 0, 100, 0}));
   EXPECT_EQ(memory_over_time(lanes.program, lanes.costs, 0, 1),
             (std::vector<std::int64_t>{10, 110, 10, 110}));
+}
+
+// One LLM lane; a sample in chunks of 6, 3 and 3 tokens in slots 0 to 2, 4 bytes of keys and values
+// a token: 24 and 12 that others read, chunks of 50, 25 and 25 bytes.
+struct ThreeChunks {
+  ThreeChunks() : hand_case(oracle::make_hand_case({1}, 3, {{0, {}}})) {
+    oracle::cut_sample(hand_case, 0, {0, 1, 2}, {0, 6, 9});
+    hand_case.costs.modules[0].stages[0].key_value_bytes_per_token = 4;
+    program.lanes = {{{0, 0}}};
+    program.num_stages = {1};
+    ReplicaProgram& replica = program.replicas.emplace_back();
+    replica.groups.resize(1);
+    for (int slot = 0; slot < 3; ++slot) {
+      const auto& items = hand_case.assignment.replicas[0].modules[0];
+      Group group = oracle::group_of_items(items[static_cast<std::size_t>(slot)], {slot});
+      if (slot > 0) {
+        group.earlier = {{slot - 1, 0}};
+      }
+      if (slot < 2) {
+        group.later = {{slot + 1, 0}};
+      }
+      replica.groups[0].push_back({group});
+    }
+    replica.lanes.resize(1);
+  }
+
+  void add(OperationKind kind, int slot) {
+    program.replicas[0].lanes[0].push_back({kind, {0, 0, slot, 0}, -1});
+  }
+  [[nodiscard]] std::vector<std::int64_t> bytes() const {
+    return memory_over_time(program, hand_case.costs, 0, 0);
+  }
+
+  oracle::HandCase hand_case;
+  Program program;
+};
+
+// The last chunk's backward makes the gradients of all earlier keys and values; each chunk's own
+// takes in its own.
+TEST(MemoryOverTime, HoldsGradientsOfKeysAndValues) {
+  ThreeChunks chunks;
+  for (const int slot : {0, 1, 2}) {
+    chunks.add(OperationKind::kForward, slot);
+  }
+  chunks.add(OperationKind::kBackward, 2);
+  chunks.add(OperationKind::kBackwardInput, 1);
+  chunks.add(OperationKind::kBackwardWeight, 1);
+  chunks.add(OperationKind::kBackward, 0);
+  EXPECT_EQ(chunks.bytes(),
+            (std::vector<std::int64_t>{50, 75, 100, 100 + 36, 75 + 36, 75 + 24, 50 + 24}));
+}
+
+TEST(MemoryOverTime, KeepsKeysAndValuesByThemselvesWithoutBackward) {
+  ThreeChunks chunks;
+  for (const int slot : {0, 1, 2}) {
+    chunks.add(OperationKind::kForward, slot);
+    chunks.program.replicas[0].groups[0][static_cast<std::size_t>(slot)][0].takes_backward = {0};
+  }
+  chunks.program.replicas[0].lanes[0].push_back({OperationKind::kClipNorm, {}, -1});
+  EXPECT_EQ(chunks.bytes(), (std::vector<std::int64_t>{50 + 24, 24 + 25 + 12, 36 + 25, 0}));
 }
 
 }  // namespace

@@ -177,6 +177,12 @@ class Replay {
   bool forward(Lane& lane, const UnitKey& key) {
     Replica& replica = replicas_[at(lane.replica)];
     const int unit = replica.tables.unit_of(key);
+    // Chunks follow each other on one lane: what stands behind can never come first.
+    for (const int offset : replica.tables.earlier(unit)) {
+      if (replica.times[at(unit + offset)].forward_finish == kUnknown) {
+        return false;
+      }
+    }
     if (key.stage > 0) {
       const UnitTimes& before = replica.times[at(unit - 1)];
       if (!take_input(lane,
@@ -185,9 +191,9 @@ class Replay {
         return false;
       }
     } else if (key.module == stages_.llm_module()) {
-      const int end = replica.tables.first_serving(key.slot + 1);
-      for (int i = replica.tables.first_serving(key.slot) + lane.inputs_seen; i < end; ++i) {
-        const simulation::Serving& serving = replica.tables.serving(i);
+      const auto sources = replica.tables.serving(unit);
+      for (std::size_t i = at(lane.inputs_seen); i < sources.size(); ++i) {
+        const simulation::Serving& serving = sources[i];
         const UnitTimes& features = replica.times[at(serving.unit)];
         if (!take_input(lane,
                         serving.crosses ? features.output_arrival : features.forward_finish)) {
@@ -204,7 +210,8 @@ class Replay {
     Replica& replica = replicas_[at(lane.replica)];
     const int unit = replica.tables.unit_of(key);
     UnitTimes& times = replica.times[at(unit)];
-    if (times.forward_finish == kUnknown || !gradient_ready(lane, replica, key, unit)) {
+    if (times.forward_finish == kUnknown || !later_chunks_done(replica, unit) ||
+        !gradient_ready(lane, replica, key, unit)) {
       return false;
     }
     const UnitTotals& totals = replica.tables.totals(unit);
@@ -213,9 +220,16 @@ class Replay {
     if (whole) {
       lane.memory.backward(key, unit);
     } else {
-      lane.memory.backward_input(key);
+      lane.memory.backward_input(key, unit);
     }
     return true;
+  }
+
+  static bool later_chunks_done(const Replica& replica, int unit) {
+    const auto later = replica.tables.later(unit);
+    return std::none_of(later.begin(), later.end(), [&](int offset) {
+      return replica.times[at(unit + offset)].gradient_finish == kUnknown;
+    });
   }
 
   bool gradient_ready(Lane& lane, const Replica& replica, const UnitKey& key, int unit) {
@@ -237,13 +251,10 @@ class Replay {
   bool takers_done(const Lane& lane, const Replica& replica, const UnitKey& key) const {
     const Group& group =
         program_.replicas[at(lane.replica)].groups[at(key.module)][at(key.slot)][at(key.group)];
-    for (const int slot : group.llm_slots) {
-      int unit = replica.tables.first_llm_unit(slot);
-      for (int i = 0; i < replica.tables.num_llm_groups(slot); ++i) {
-        if (replica.times[at(unit)].gradient_finish == kUnknown) {
-          return false;
-        }
-        unit += replica.tables.llm_unit_step();
+    for (std::size_t part = 0; part < group.llm_slots.size(); ++part) {
+      if (replica.times[at(replica.tables.llm_unit(group.served(part)))].gradient_finish ==
+          kUnknown) {
+        return false;
       }
     }
     return true;

@@ -32,12 +32,18 @@ struct SimulateOptions {
 // Memory   per lane: activation bytes from a group's forward to its backward, of a split one to the
 //          weight half (to the end of the forward where it takes no part in backward); encoder
 //          outputs on the LLM's first lane from receive (or forward, on the same lane) until the
-//          last backward of the slots they serve (forward, for slots that take no part in it).
+//          last backward of the groups they serve (forward, for groups that take no part in it).
+//          A chunk's keys and values are among its activation bytes; where it takes no part in
+//          backward they stay, by themselves, until the forward of its sample's last chunk. Their
+//          gradients, as many bytes again, are there from that chunk's backward, which makes them,
+//          to the chunk's own (input half), which takes them in. Later chunks read where earlier
+//          ones wrote: no copies.
 //          peak_bytes is the largest of memory_over_time().
 // Events   by replica, lane and operation. A receive has its send's times; a wait is the time for
 //          which the lane stood still before an operation; clip_norm has its wait only.
 // Throws   InvalidInput when the program cannot finish, naming the operations that wait for each
-//          other; for chunks and operations that have no cost yet (gather_parameters, sync_tied).
+//          other; for a chunk that is no range within its sample's tokens; for operations that
+//          have no cost yet (gather_parameters, sync_tied).
 // Cost     O(operations + parts + items × stages).
 Timeline simulate(const Program& program,
                   const StepCosts& costs,

@@ -170,8 +170,8 @@ TEST(Simulate, RefusesWhatHasNoCostYet) {
   EXPECT_NE(failure_of(lanes).find("gather_parameters"), std::string::npos);
   lanes.program.replicas[0].lanes[0].pop_back();
   EXPECT_EQ(failure_of(lanes), "finished");
-  lanes.program.replicas[0].groups[1][0][0].items[0].token_end = 2;
-  EXPECT_NE(failure_of(lanes).find("chunks"), std::string::npos);
+  lanes.program.replicas[0].groups[1][0][0].items[0].token_end = 99;
+  EXPECT_NE(failure_of(lanes).find("no chunk of [0, 99)"), std::string::npos);
 }
 
 }  // namespace

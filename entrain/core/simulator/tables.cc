@@ -1,5 +1,7 @@
 #include "entrain/core/simulator/tables.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "entrain/core/base/errors.h"
@@ -73,6 +75,7 @@ ReplicaTables::ReplicaTables(const Program& program,
   number_units(part);
   add_totals(part, costs);
   add_serving(part);
+  add_links(part);
 }
 
 void ReplicaTables::number_units(const ReplicaProgram& replica) {
@@ -95,34 +98,42 @@ void ReplicaTables::number_units(const ReplicaProgram& replica) {
 }
 
 void ReplicaTables::add_totals(const ReplicaProgram& replica, const StepCosts& costs) {
-  std::vector<std::size_t> items;
+  std::vector<std::size_t> whole;
+  std::vector<const WorkItem*> chunks;
   std::size_t unit = 0;
-  for (std::size_t module = 0; module < replica.groups.size(); ++module) {
-    for (const std::vector<Group>& slot : replica.groups[module]) {
+  for (int module = 0; module < stages_->num_modules(); ++module) {
+    for (const std::vector<Group>& slot : replica.groups[at(module)]) {
       for (const Group& group : slot) {
-        items.clear();
+        whole.clear();
+        chunks.clear();
         for (const WorkItem& item : group.items) {
           if (item.is_chunk()) {
-            throw InvalidInput(
-                fmt::format("sample {} is cut into chunks, which have no costs yet", item.sample));
+            chunks.push_back(&item);
+          } else {
+            whole.push_back(at(costs.unit_of(module, item)));
           }
-          items.push_back(at(costs.unit_of(static_cast<int>(module), item)));
         }
-        for (std::size_t stage = 0; stage < at(modules_[module].num_stages); ++stage, ++unit) {
-          const StageCosts& cost = costs.modules[module].stages[stage];
+        for (int stage = 0; stage < stages_->num_stages(module); ++stage, ++unit) {
+          const StageCosts& cost = costs.modules[at(module)].stages[at(stage)];
           UnitTotals total;
           total.forward = cost.launch.forward.count();
           total.backward_input = cost.launch.backward_input.count();
           total.backward_weight = cost.launch.backward_weight.count();
-          for (const std::size_t item : items) {
-            const UnitCost& part = cost.units[item];
+          const auto add = [&total](const UnitCost& part) {
             total.forward += part.time.forward.count();
             total.backward_input += part.time.backward_input.count();
             total.backward_weight += part.time.backward_weight.count();
             total.activation_bytes += part.activation_bytes;
             total.output_bytes += part.output_bytes;
+          };
+          for (const std::size_t item : whole) {
+            add(cost.units[item]);
           }
-          total.takes_backward = group.takes_backward[stage] != 0;
+          for (const WorkItem* chunk : chunks) {
+            add(unit_cost(costs, module, stage, *chunk));
+            total.key_value_bytes += key_value_bytes(costs, stage, *chunk);
+          }
+          total.takes_backward = group.takes_backward[at(stage)] != 0;
           totals_[unit] = total;
         }
       }
@@ -130,11 +141,20 @@ void ReplicaTables::add_totals(const ReplicaProgram& replica, const StepCosts& c
   }
 }
 
-void ReplicaTables::add_serving(const ReplicaProgram& replica) {
+void ReplicaTables::check_llm_group(const LlmGroupRef& ref) const {
   const ModuleEntry& llm = modules_.back();
-  first_serving_.assign(at(llm.num_slots + 1), 0);
+  const bool slot_exists = ref.slot >= 0 && ref.slot < llm.num_slots;
+  const std::size_t entry = at(llm.first_slot + (slot_exists ? ref.slot : 0));
+  ENTRAIN_INVARIANT(
+      slot_exists && ref.group >= 0 && ref.group < first_group_[entry + 1] - first_group_[entry],
+      fmt::format("no group {} in LLM slot {}", ref.group, ref.slot));
+}
+
+void ReplicaTables::add_serving(const ReplicaProgram& replica) {
+  const int num_llm_groups = first_group_.back();
+  serving_.begin.assign(at(num_llm_groups + 1), 0);
   num_takers_.assign(totals_.size(), 0);
-  // Calls visit(last-stage unit, LLM slot, crosses) for every part.
+  // Calls visit(last-stage unit, LLM group served, crosses) for every part.
   const auto for_each_part = [&](const auto& visit) {
     for (int module = 0; module < stages_->llm_module(); ++module) {
       const ModuleEntry& entry = modules_[at(module)];
@@ -142,28 +162,74 @@ void ReplicaTables::add_serving(const ReplicaProgram& replica) {
       int unit = entry.first_unit + entry.num_stages - 1;
       for (const std::vector<Group>& slot : replica.groups[at(module)]) {
         for (const Group& group : slot) {
-          for (const int served : group.llm_slots) {
-            visit(unit, served, crosses);
+          for (std::size_t part = 0; part < group.llm_slots.size(); ++part) {
+            const LlmGroupRef served = group.served(part);
+            check_llm_group(served);
+            visit(unit, llm_group(llm_unit(served)), crosses);
           }
           unit += entry.num_stages;
         }
       }
     }
   };
-  for_each_part([&](int unit, int slot, bool /*crosses*/) {
-    ENTRAIN_INVARIANT(slot >= 0 && slot < llm.num_slots,
-                      fmt::format("a group serves LLM slot {} of {}", slot, llm.num_slots));
-    ++first_serving_[at(slot + 1)];
-    num_takers_[at(unit)] += num_llm_groups(slot);
+  for_each_part([&](int unit, int served, bool /*crosses*/) {
+    ++serving_.begin[at(served + 1)];
+    ++num_takers_[at(unit)];
   });
-  for (int slot = 0; slot < llm.num_slots; ++slot) {
-    first_serving_[at(slot + 1)] += first_serving_[at(slot)];
+  for (int group = 0; group < num_llm_groups; ++group) {
+    serving_.begin[at(group + 1)] += serving_.begin[at(group)];
   }
-  serving_.resize(at(first_serving_.back()));
-  std::vector<int> next(first_serving_.begin(), first_serving_.end() - 1);
-  for_each_part([&](int unit, int slot, bool crosses) {
-    serving_[at(next[at(slot)]++)] = {unit, crosses};
+  serving_.values.resize(at(serving_.begin.back()));
+  std::vector<int> next(serving_.begin.begin(), serving_.begin.end() - 1);
+  for_each_part([&](int unit, int served, bool crosses) {
+    serving_.values[at(next[at(served)]++)] = {unit, crosses};
   });
+}
+
+void ReplicaTables::add_links(const ReplicaProgram& replica) {
+  const auto& slots = replica.groups.back();
+  std::vector<const Group*> groups;  // of the LLM, by number
+  for (const std::vector<Group>& slot : slots) {
+    for (const Group& group : slot) {
+      groups.push_back(&group);
+      has_links_ = has_links_ || !group.earlier.empty() || !group.later.empty();
+    }
+  }
+  if (!has_links_) {
+    return;
+  }
+  const int step = modules_.back().num_stages;
+  const auto number = [&](const LlmGroupRef& ref) { return llm_group(llm_unit(ref)); };
+  // Where the samples of a group's chunks end: links go to higher numbers.
+  std::vector<int> end(groups.size());
+  for (std::size_t g = groups.size(); g > 0; --g) {
+    end[g - 1] = static_cast<int>(g) - 1;
+    for (const LlmGroupRef& ref : groups[g - 1]->later) {
+      check_llm_group(ref);
+      ENTRAIN_INVARIANT(number(ref) >= static_cast<int>(g), "a later chunk in an earlier group");
+      end[g - 1] = std::max(end[g - 1], end[at(number(ref))]);
+    }
+  }
+  for (Lists<int>* lists : {&earlier_, &later_, &ended_}) {
+    lists->begin.push_back(0);
+  }
+  for (int group = 0; group < static_cast<int>(groups.size()); ++group) {
+    for (const LlmGroupRef& ref : groups[at(group)]->earlier) {
+      check_llm_group(ref);
+      earlier_.values.push_back((number(ref) - group) * step);
+    }
+    for (const LlmGroupRef& ref : groups[at(group)]->later) {
+      later_.values.push_back((number(ref) - group) * step);
+    }
+    for (int other = 0; other < group; ++other) {
+      if (end[at(other)] == group) {
+        ended_.values.push_back((other - group) * step);
+      }
+    }
+    for (Lists<int>* lists : {&earlier_, &later_, &ended_}) {
+      lists->begin.push_back(static_cast<int>(lists->values.size()));
+    }
+  }
 }
 
 int ReplicaTables::unit_of(const UnitKey& key) const {
@@ -184,14 +250,10 @@ int ReplicaTables::unit_of(const UnitKey& key) const {
                   key.group));
 }
 
-int ReplicaTables::first_llm_unit(int slot) const {
+int ReplicaTables::llm_unit(const LlmGroupRef& ref) const {
   const ModuleEntry& llm = modules_.back();
-  return llm.first_unit + first_group_[at(llm.first_slot + slot)] * llm.num_stages;
-}
-
-int ReplicaTables::num_llm_groups(int slot) const {
-  const std::size_t entry = at(modules_.back().first_slot + slot);
-  return first_group_[entry + 1] - first_group_[entry];
+  return llm.first_unit +
+         (first_group_[at(llm.first_slot + ref.slot)] + ref.group) * llm.num_stages;
 }
 
 }  // namespace entrain::simulation

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "entrain/core/cost/step_costs.h"
@@ -52,10 +53,11 @@ struct UnitTotals {
   std::int64_t backward_weight = 0;
   std::int64_t activation_bytes = 0;
   std::int64_t output_bytes = 0;
+  std::int64_t key_value_bytes = 0;  // of its chunks that others follow
   bool takes_backward = false;
 };
 
-// A last-stage encoder unit whose output an LLM slot takes.
+// A last-stage encoder unit whose output an LLM group takes.
 struct Serving {
   int unit = 0;
   bool crosses = false;  // to another lane
@@ -63,7 +65,8 @@ struct Serving {
 
 class ReplicaTables {
  public:
-  // Throws  InvalidInput for chunks and for a channel whose lanes are not those of its stages.
+  // Throws  InvalidInput for a chunk that is no range within its sample's tokens and for a channel
+  //         whose lanes are not those of its stages.
   // Cost    O(items × stages + parts).
   ReplicaTables(const Program& program,
                 const StageTable& stages,
@@ -78,19 +81,21 @@ class ReplicaTables {
   // Throws  InvalidInput when the program has no such unit.
   [[nodiscard]] int unit_of(const UnitKey& key) const;
 
-  // Last-stage encoder units that serve an LLM slot, by module, slot, group:
-  // serving()[first_serving(slot) … first_serving(slot + 1)).
-  [[nodiscard]] int first_serving(int slot) const {
-    return first_serving_[static_cast<std::size_t>(slot)];
+  // First-stage unit of an LLM group.
+  [[nodiscard]] int llm_unit(const LlmGroupRef& ref) const;
+
+  // Of an LLM unit's group: last-stage encoder units that serve it, by module, slot, group.
+  [[nodiscard]] std::span<const Serving> serving(int llm_unit) const {
+    return serving_.of(llm_group(llm_unit));
   }
-  [[nodiscard]] const Serving& serving(int index) const {
-    return serving_[static_cast<std::size_t>(index)];
-  }
-  // First-stage LLM units of a slot: num_llm_groups(slot) of them, llm_unit_step() apart.
-  [[nodiscard]] int first_llm_unit(int slot) const;
-  [[nodiscard]] int llm_unit_step() const { return stages_->num_stages(stages_->llm_module()); }
-  [[nodiscard]] int num_llm_groups(int slot) const;
-  // Of a last-stage encoder unit: first-stage LLM units that take its output. [unit]
+  // Of any unit: how far from it, on the same stage, stand the units that hold the chunks just
+  // before (`earlier`) and just after (`later`) those of its group.
+  [[nodiscard]] std::span<const int> earlier(int unit) const { return linked(earlier_, unit); }
+  [[nodiscard]] std::span<const int> later(int unit) const { return linked(later_, unit); }
+  // Likewise the units with chunks whose samples end with this unit: it is the last to read their
+  // keys and values and the first to make gradients of these.
+  [[nodiscard]] std::span<const int> ended(int unit) const { return linked(ended_, unit); }
+  // Of a last-stage encoder unit: how many LLM groups take its output. [unit]
   [[nodiscard]] const std::vector<int>& num_takers() const { return num_takers_; }
 
  private:
@@ -101,16 +106,41 @@ class ReplicaTables {
     int first_unit = 0;
   };
 
+  // Lists by LLM group.
+  template <class Value>
+  struct Lists {
+    std::vector<int> begin;  // [group + 1]
+    std::vector<Value> values;
+
+    [[nodiscard]] std::span<const Value> of(int group) const {
+      const auto first = static_cast<std::size_t>(group);
+      return {values.data() + begin[first], values.data() + begin[first + 1]};
+    }
+  };
+
+  [[nodiscard]] int llm_group(int unit) const {
+    return (unit - modules_.back().first_unit) / modules_.back().num_stages;
+  }
+  [[nodiscard]] std::span<const int> linked(const Lists<int>& lists, int unit) const {
+    return has_links_ && unit >= modules_.back().first_unit ? lists.of(llm_group(unit))
+                                                            : std::span<const int>();
+  }
+
   void number_units(const ReplicaProgram& replica);
   void add_totals(const ReplicaProgram& replica, const StepCosts& costs);
+  void check_llm_group(const LlmGroupRef& ref) const;
   void add_serving(const ReplicaProgram& replica);
+  void add_links(const ReplicaProgram& replica);
 
   const StageTable* stages_;
   std::vector<ModuleEntry> modules_;
   std::vector<int> first_group_;  // [module's slots + 1]: groups of the module before the slot
   std::vector<UnitTotals> totals_;
-  std::vector<int> first_serving_;  // [LLM slot + 1]
-  std::vector<Serving> serving_;
+  Lists<Serving> serving_;
+  bool has_links_ = false;  // lists below are filled
+  Lists<int> earlier_;
+  Lists<int> later_;
+  Lists<int> ended_;
   std::vector<int> num_takers_;
 };
 
