@@ -42,7 +42,7 @@ class Communication {
 
   LaneOrders run() {
     find_positions();
-    find_gradients_of_slots();
+    find_gradients();
     for (std::size_t channel = 0; channel < messages_.size(); ++channel) {
       const int module = channels_.channels[channel].producer.module;
       messages_[channel].reserve(
@@ -81,50 +81,56 @@ class Communication {
     }
   }
 
-  // Unit of the LLM's first stage that runs a slot.
-  [[nodiscard]] int llm_unit(int slot) const {
-    return table_.unit_number(table_.first_group(table_.llm_module(), slot), 0);
+  // LLM group of an encoder group's part, counted from the LLM's first, and its first-stage unit.
+  [[nodiscard]] int taker_of(const Group& group, std::size_t part) const {
+    return table_.llm_group(group.served(part)) - table_.first_group(table_.llm_module(), 0);
+  }
+  [[nodiscard]] int llm_unit(int taker) const {
+    return table_.unit_number(table_.first_group(table_.llm_module(), 0) + taker, 0);
+  }
+  [[nodiscard]] const Group& group_of(const GroupEntry& entry) const {
+    return groups_[at(entry.module)][at(entry.slot)][at(entry.group)];
   }
 
-  // Encoder groups with a backward, by the LLM slot whose backward completes their gradient.
-  void find_gradients_of_slots() {
-    gradients_.begin.assign(at(table_.num_slots() + 1), 0);
+  // Encoder groups with a backward, by the LLM group whose backward completes their gradient.
+  void find_gradients() {
     const int end = table_.first_group(table_.llm_module(), 0);
-    std::vector<int> last_slot(at(end), -1);
+    gradients_.begin.assign(table_.groups().size() - at(end) + 1, 0);
+    std::vector<int> last_taker(at(end), -1);
     for (int number = 0; number < end; ++number) {
       const GroupEntry& entry = table_.entry(number);
       if (entry.first_backward_stage == table_.num_stages(entry.module)) {
         continue;
       }
-      int last = entry.first_llm_slot;
-      if (entry.last_llm_slot != last) {
-        for (const int slot :
-             groups_[at(entry.module)][at(entry.slot)][at(entry.group)].llm_slots) {
-          if (backward_position_[at(llm_unit(slot))] > backward_position_[at(llm_unit(last))]) {
-            last = slot;
-          }
+      const Group& group = group_of(entry);
+      int last = taker_of(group, 0);
+      for (std::size_t part = 1; part < group.llm_slots.size(); ++part) {
+        const int taker = taker_of(group, part);
+        if (backward_position_[at(llm_unit(taker))] > backward_position_[at(llm_unit(last))]) {
+          last = taker;
         }
       }
-      last_slot[at(number)] = last;
+      last_taker[at(number)] = last;
       ++gradients_.begin[at(last + 1)];
     }
-    for (int slot = 0; slot < table_.num_slots(); ++slot) {
-      gradients_.begin[at(slot + 1)] += gradients_.begin[at(slot)];
+    for (std::size_t taker = 1; taker < gradients_.begin.size(); ++taker) {
+      gradients_.begin[taker] += gradients_.begin[taker - 1];
     }
     gradients_.groups.resize(at(gradients_.begin.back()));
     std::vector<int> next(gradients_.begin.begin(), gradients_.begin.end() - 1);
     for (int number = 0; number < end; ++number) {
-      if (last_slot[at(number)] >= 0) {
-        gradients_.groups[at(next[at(last_slot[at(number)])]++)] = number;
+      if (last_taker[at(number)] >= 0) {
+        gradients_.groups[at(next[at(last_taker[at(number)])]++)] = number;
       }
     }
   }
 
   // First compute position on the LLM's first lane that needs an encoder group's output.
   [[nodiscard]] int first_need(const GroupEntry& entry) const {
+    const Group& group = group_of(entry);
     int first = std::numeric_limits<int>::max();
-    for (const int slot : groups_[at(entry.module)][at(entry.slot)][at(entry.group)].llm_slots) {
-      first = std::min(first, forward_position_[at(llm_unit(slot))]);
+    for (std::size_t part = 0; part < group.llm_slots.size(); ++part) {
+      first = std::min(first, forward_position_[at(llm_unit(taker_of(group, part)))]);
     }
     return first;
   }
@@ -151,8 +157,8 @@ class Communication {
       if (unit.stage > 0) {
         send_gradient(group, unit.stage - 1, sends);
       } else if (unit.module == table_.llm_module()) {
-        for (int i = gradients_.begin[at(unit.slot)]; i < gradients_.begin[at(unit.slot + 1)];
-             ++i) {
+        const int taker = group - table_.first_group(table_.llm_module(), 0);
+        for (int i = gradients_.begin[at(taker)]; i < gradients_.begin[at(taker + 1)]; ++i) {
           const int encoder_group = gradients_.groups[at(i)];
           const int module = table_.entry(encoder_group).module;
           send_gradient(encoder_group, table_.num_stages(module) - 1, sends);
@@ -210,9 +216,9 @@ class Communication {
   const std::vector<ModuleGroups>& groups_;
   const ChannelTable& channels_;
   const LaneOrders& compute_;
-  std::vector<int> forward_position_;                // [unit]: on its lane
-  std::vector<int> backward_position_;               // [unit]: of the input gradient
-  GroupsBySlot gradients_;                           // encoder groups by completing LLM slot
+  std::vector<int> forward_position_;   // [unit]: on its lane
+  std::vector<int> backward_position_;  // [unit]: of the input gradient
+  GroupsBySlot gradients_;  // encoder groups by completing LLM group, counted from the first
   std::vector<std::vector<Message>> messages_;       // [channel]
   LaneOrders sends_;                                 // [lane]: in order
   std::vector<std::vector<std::size_t>> sends_end_;  // [lane][position]: sends up to here

@@ -4,8 +4,9 @@
 // - a stage's output travels once per group to the stage after it, if that is on another lane, and
 //   its gradient comes back once where the producing stage takes part in backward;
 // - a send stands directly behind the operation that makes the message: a forward, or the backward
-//   (input half) that completes the gradient. An encoder group that serves several LLM slots gets
-//   its gradient after the last of their backwards on the LLM's first stage;
+//   (input half) that completes the gradient. An encoder group that serves several LLM groups gets
+//   its gradient after the last of their backwards on the LLM's first stage. Keys and values of
+//   chunks and their gradients stay on their stage's lane and need no message;
 // - a receive stands one compute operation ahead of the first operation that needs it (so that the
 //   message can arrive while the lane works), or earlier if a later message of the same channel is
 //   needed earlier: receives keep the sender's order.

@@ -79,5 +79,15 @@ TEST(ChannelTable, HasAPairOfChannelsForEveryEdgeThatCrossesLanes) {
   EXPECT_EQ(table.channels[5], (Channel{3, 2, {1, 0}, {2, 0}, true}));
 }
 
+// Sample 0 cut into slots 0 and 1 with an image in each half: gradients come back in falling slot
+// order, no message carries keys and values.
+TEST(Communication, ReturnsGradientsOfChunksAsTheirBackwardsRun) {
+  HandCase hand_case = make_hand_case({1, 1}, 2, {{0, {{0, 0}}}});
+  cut_sample(hand_case, 0, {0, 1}, {0, 2});
+  const Program program = build(hand_case, "gpipe");
+  EXPECT_EQ(lane_text(program, 0, 0), "F0.0 >F0.0 <B0.1 F0.1 >F0.1 <B0.0 B0.1 B0.0 clip step");
+  EXPECT_EQ(lane_text(program, 0, 1), "<F0.0 <F0.1 F0 F1 B1 >B0.1 B0 >B0.0 clip step");
+}
+
 }  // namespace
 }  // namespace entrain

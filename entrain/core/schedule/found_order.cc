@@ -26,6 +26,15 @@ std::int64_t step_time(const ListResult& result, const std::vector<std::int64_t>
   return latest;
 }
 
+// Backwards wait for no bytes, yet gradients of keys and values take some.
+bool fits(const ListResult& result, const std::vector<std::int64_t>& limits) {
+  bool within = result.done;
+  for (std::size_t lane = 0; within && lane < limits.size(); ++lane) {
+    within = limits[lane] == 0 || result.peak_bytes[lane] <= limits[lane];
+  }
+  return within;
+}
+
 LaneOrders fastest_order(const OrderInputs& inputs, const std::vector<ListRule>& rules) {
   const StageGraph stages = stage_graph(inputs.plan, inputs.costs.link);
   const ReplicaGraph graph = replica_graph(stages, inputs.costs, inputs.groups, inputs.table);
@@ -37,11 +46,7 @@ LaneOrders fastest_order(const OrderInputs& inputs, const std::vector<ListRule>&
   ListRule best;
   for (const ListRule& rule : rules) {
     const ListResult& result = scheduler.run(graph, rule, nullptr, best_ns);
-    bool fits = result.done;
-    for (std::size_t lane = 0; fits && lane < limits.size(); ++lane) {
-      fits = limits[lane] == 0 || result.peak_bytes[lane] <= limits[lane];
-    }
-    if (fits && step_time(result, lane_end) < best_ns) {
+    if (fits(result, limits) && step_time(result, lane_end) < best_ns) {
       best_ns = step_time(result, lane_end);
       best = rule;
     }
@@ -105,10 +110,11 @@ std::vector<ListRule> entrain_rules() {
 LaneOrders one_f_one_b_eager_order(const OrderInputs& inputs) {
   const StageGraph stages = stage_graph(inputs.plan, inputs.costs.link);
   const ReplicaGraph graph = replica_graph(stages, inputs.costs, inputs.groups, inputs.table);
-  ListScheduler scheduler(stages, lane_limits(inputs.plan));
+  const std::vector<std::int64_t> limits = lane_limits(inputs.plan);
+  ListScheduler scheduler(stages, limits);
   LaneOrders orders;
   for (const ListRule& rule : eager_rules()) {
-    if (scheduler.run(graph, rule, &orders).done) {
+    if (fits(scheduler.run(graph, rule, &orders), limits)) {
       return orders;
     }
   }

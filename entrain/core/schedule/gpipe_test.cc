@@ -38,5 +38,13 @@ TEST(Gpipe, RunsAllForwardsFirstOnASingleLane) {
             "vision0:F0 llm0:F0 vision0:F1 llm0:F1 llm0:B0 vision0:B0 llm0:B1 vision0:B1");
 }
 
+// Sample 0 in all three slots, sample 1 in slot 1, sample 2 in slots 1 and 2.
+TEST(Gpipe, RunsBackwardsOfChunksInFallingSlotOrder) {
+  HandCase hand_case = make_hand_case({1}, 3, {{0, {}}, {1, {}}, {1, {}}});
+  cut_sample(hand_case, 0, {0, 1, 2}, {0, 4, 8});
+  cut_sample(hand_case, 2, {1, 2}, {0, 6});
+  EXPECT_EQ(compute_text(build(hand_case), 0, 0), "F0 F1.0 F1.1 F2 B1.0 B2 B1.1 B0");
+}
+
 }  // namespace
 }  // namespace entrain

@@ -41,10 +41,10 @@ nanoseconds unit_time(const ModuleCosts& module, int unit) {
 
 class EncoderGrouper {
  public:
-  EncoderGrouper(const StepCosts& costs, int module, const std::vector<int>& llm_slot_of_sample)
+  EncoderGrouper(const StepCosts& costs, int module, const LlmGroups& llm_groups)
       : costs_(costs),
         module_(module),
-        llm_slot_of_sample_(llm_slot_of_sample),
+        llm_groups_(llm_groups),
         takes_backward_(backward_stages(costs.modules[at(module)])),
         one_graph_(takes_backward_.back() == 0) {
     for (const StageCosts& stage : costs.modules[at(module)].stages) {
@@ -52,45 +52,57 @@ class EncoderGrouper {
     }
   }
 
-  [[nodiscard]] bool trainable() const { return !one_graph_; }
-
-  std::vector<Group> groups_of(const Slot& slot, int slot_index) {
+  // Marks the LLM groups that take features to be trained in trained_features [number].
+  std::vector<Group> groups_of(const Slot& slot,
+                               int slot_index,
+                               std::vector<char>& trained_features) {
     std::vector<Group> groups;
     if (slot.empty()) {
       return groups;
     }
-    sort_by_llm_slot(slot, slot_index);
+    sort_by_taker(slot, slot_index);
     nanoseconds work{0};  // of the group being filled
+    int released = 0;     // its last part
+    int released_before = 0;
     for (std::size_t begin = 0; begin < order_.size();) {
       const std::size_t end = end_of_part(begin);
-      if (groups.empty() || !(one_graph_ || work < launch_)) {
+      const int release = llm_groups_.release_slot(taker_of(order_[begin]));
+      const bool join = one_graph_ || (work < launch_ && release >= released);
+      if (groups.empty() || !join) {
         groups.emplace_back();
         groups.back().items.reserve(order_.size() - begin);
         groups.back().takes_backward = takes_backward_;
         work = nanoseconds{0};
+        released_before = released;
+        released = release;
       }
       append_part(slot, begin, end, groups.back(), work);
+      if (!one_graph_) {
+        trained_features[at(taker_of(order_[begin]))] = 1;
+      }
+      released = std::max(released, release);
       begin = end;
     }
-    if (work < launch_) {
+    if (work < launch_ && released <= released_before + 1) {
       join_last(groups);
     }
     return groups;
   }
 
  private:
-  static int llm_slot_of(std::uint64_t entry) { return static_cast<int>(entry >> 32U); }
+  static int taker_of(std::uint64_t entry) { return static_cast<int>(entry >> 32U); }
 
-  void sort_by_llm_slot(const Slot& slot, int slot_index) {
+  void sort_by_taker(const Slot& slot, int slot_index) {
     order_.clear();
     for (std::size_t i = 0; i < slot.size(); ++i) {
-      const int llm_slot = llm_slot_of_sample_[at(slot[i].sample)];
+      const int taker = llm_groups_.taker(module_, slot[i]);
+      const int llm_slot = taker < 0 ? -1 : llm_groups_.ref(taker).slot;
       ENTRAIN_INVARIANT(llm_slot >= slot_index,
                         fmt::format("sample {} has encoder work in slot {} but LLM slot {}",
                                     slot[i].sample,
                                     slot_index,
                                     llm_slot));
-      order_.push_back(static_cast<std::uint64_t>(llm_slot) << 32U | i);
+      order_.push_back(static_cast<std::uint64_t>(taker) << 32U | i);
     }
     if (!std::is_sorted(order_.begin(), order_.end())) {
       std::sort(order_.begin(), order_.end());
@@ -99,7 +111,7 @@ class EncoderGrouper {
 
   [[nodiscard]] std::size_t end_of_part(std::size_t begin) const {
     std::size_t end = begin + 1;
-    while (end < order_.size() && llm_slot_of(order_[end]) == llm_slot_of(order_[begin])) {
+    while (end < order_.size() && taker_of(order_[end]) == taker_of(order_[begin])) {
       ++end;
     }
     return end;
@@ -115,89 +127,78 @@ class EncoderGrouper {
         work += unit_time(costs_.modules[at(module_)], costs_.unit_of(module_, item));
       }
     }
-    group.llm_slots.push_back(llm_slot_of(order_[begin]));
-    group.part_sizes.push_back(static_cast<int>(end - begin));
+    add_part(llm_groups_.ref(taker_of(order_[begin])), static_cast<int>(end - begin), group);
   }
 
-  // Merges a tiny last group into the one before it if that does not delay it by more than a slot.
+  static void add_part(const LlmGroupRef& served, int num_items, Group& group) {
+    if (served.group != 0 && group.llm_groups.empty()) {
+      group.llm_groups.assign(group.llm_slots.size(), 0);
+    }
+    if (served.group != 0 || !group.llm_groups.empty()) {
+      group.llm_groups.push_back(served.group);
+    }
+    group.llm_slots.push_back(served.slot);
+    group.part_sizes.push_back(num_items);
+  }
+
   static void join_last(std::vector<Group>& groups) {
     if (groups.size() < 2) {
       return;
     }
-    Group& last = groups.back();
+    const Group& last = groups.back();
     Group& before = groups[groups.size() - 2];
-    if (last.llm_slots.back() != before.llm_slots.back() + 1) {
-      return;
-    }
     before.items.insert(before.items.end(), last.items.begin(), last.items.end());
-    before.llm_slots.push_back(last.llm_slots.back());
-    before.part_sizes.push_back(last.part_sizes.back());
+    for (std::size_t part = 0; part < last.llm_slots.size(); ++part) {
+      add_part(last.served(part), last.part_sizes[part], before);
+    }
     groups.pop_back();
   }
 
   const StepCosts& costs_;
   int module_;
-  const std::vector<int>& llm_slot_of_sample_;
+  const LlmGroups& llm_groups_;
   std::vector<char> takes_backward_;  // [stage]
   bool one_graph_;                    // nothing trainable: one group a slot
   nanoseconds launch_{0};             // forward and backward, all stages
-  std::vector<std::uint64_t> order_;  // scratch: LLM slot << 32 | position in the slot
+  std::vector<std::uint64_t> order_;  // scratch: number of the taker << 32 | position in the slot
 };
 
-std::vector<int> llm_slots_of_samples(const ModuleSlots& llm_slots, int num_samples) {
-  std::vector<int> result(at(num_samples), -1);
-  for (std::size_t slot = 0; slot < llm_slots.size(); ++slot) {
-    for (const WorkItem& item : llm_slots[slot]) {
-      if (item.is_chunk()) {
-        throw InvalidInput(fmt::format(
-            "slot {} holds tokens [{}, {}) of sample {}; this schedule takes whole samples only",
-            slot,
-            item.token_begin,
-            item.token_end,
-            item.sample));
-      }
-      result[at(item.sample)] = static_cast<int>(slot);
+// Fills takes_backward of the LLM's groups, which are listed by slot: earlier chunks come first.
+void find_llm_backwards(const ModuleCosts& llm,
+                        const LlmGroups& llm_groups,
+                        const std::vector<char>& trained_features,
+                        ModuleGroups& groups) {
+  const std::vector<char> text_backward = backward_stages(llm);
+  for (int number = 0; number < llm_groups.num_groups(); ++number) {
+    const LlmGroupRef ref = llm_groups.ref(number);
+    Group& group = groups[at(ref.slot)][at(ref.group)];
+    bool reached = trained_features[at(number)] != 0;
+    for (const LlmGroupRef& earlier : group.earlier) {
+      // Only features can make a first stage take part that has nothing trainable.
+      reached = reached || groups[at(earlier.slot)][at(earlier.group)].takes_backward[0] != 0;
     }
+    group.takes_backward = reached ? std::vector<char>(text_backward.size(), 1) : text_backward;
   }
-  return result;
 }
 
 }  // namespace
 
 std::vector<ModuleGroups> build_groups(const ReplicaAssignment& replica, const StepCosts& costs) {
   const int llm = costs.llm_module();
-  const ModuleSlots& llm_slots = replica.modules[at(llm)];
-  const std::vector<int> llm_slot_of_sample = llm_slots_of_samples(llm_slots, costs.num_samples);
+  LlmGroups llm_groups(replica.modules[at(llm)], costs);
   std::vector<ModuleGroups> result(at(llm + 1));
-  std::vector<char> trainable_features(llm_slots.size(), 0);
+  result[at(llm)] = llm_groups.take_groups();
+  std::vector<char> trained_features(at(llm_groups.num_groups()), 0);
   for (int module = 0; module < llm; ++module) {
-    EncoderGrouper grouper(costs, module, llm_slot_of_sample);
+    EncoderGrouper grouper(costs, module, llm_groups);
     const ModuleSlots& slots = replica.modules[at(module)];
     result[at(module)].reserve(slots.size());
     for (std::size_t slot = 0; slot < slots.size(); ++slot) {
-      result[at(module)].push_back(grouper.groups_of(slots[slot], static_cast<int>(slot)));
-      if (grouper.trainable()) {
-        for (const Group& group : result[at(module)].back()) {
-          for (const int llm_slot : group.llm_slots) {
-            trainable_features[at(llm_slot)] = 1;
-          }
-        }
-      }
+      result[at(module)].push_back(
+          grouper.groups_of(slots[slot], static_cast<int>(slot), trained_features));
     }
   }
-  const std::vector<char> text_backward = backward_stages(costs.modules[at(llm)]);
-  const std::vector<char> every_stage(text_backward.size(), 1);
-  result[at(llm)].resize(llm_slots.size());
-  for (std::size_t slot = 0; slot < llm_slots.size(); ++slot) {
-    if (llm_slots[slot].empty()) {
-      continue;
-    }
-    Group& group = result[at(llm)][slot].emplace_back();
-    group.items = llm_slots[slot];
-    group.llm_slots = {static_cast<int>(slot)};
-    group.part_sizes = {static_cast<int>(group.items.size())};
-    group.takes_backward = trainable_features[slot] != 0 ? every_stage : text_backward;
-  }
+  find_llm_backwards(costs.modules[at(llm)], llm_groups, trained_features, result[at(llm)]);
   return result;
 }
 

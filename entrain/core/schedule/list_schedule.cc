@@ -208,7 +208,7 @@ bool ListScheduler::bytes_open(int stage, int group) const {
   }
   const LaneState& lane = lane_[at(of.lane)];
   const GraphUnit& unit = graph_->units[at(graph_->groups[at(group)].first_unit + of.stage)];
-  std::int64_t bytes = unit.activation_bytes;
+  std::int64_t bytes = unit.activation_bytes + unit.key_value_bytes;
   std::int64_t early = 0;  // received one operation ahead
   if (of.module == stages_.llm && of.stage == 0) {
     early = features_of(group);
@@ -308,6 +308,18 @@ void ListScheduler::emit(int lane, OperationKind kind, int stage, int group) {
   }
 }
 
+std::int64_t ListScheduler::ended_bytes(int group, int stage, bool backward) const {
+  const GraphGroup& of = graph_->groups[at(group)];
+  std::int64_t bytes = 0;
+  for (int i = of.ended_begin; i < of.ended_end; ++i) {
+    const GraphGroup& ended = graph_->groups[at(graph_->ended[at(i)])];
+    if ((stage >= ended.first_backward) == backward) {
+      bytes += graph_->units[at(ended.first_unit + stage)].key_value_bytes;
+    }
+  }
+  return bytes;
+}
+
 // Receives stand one operation ahead of need, in the sender's order.
 void ListScheduler::receive_features(int lane, int group) {
   LaneState& state = lane_[at(lane)];
@@ -352,10 +364,13 @@ void ListScheduler::run_forward(int lane, int stage) {
       place.last && place.module != stages_.llm && lane == stages_.llm_first_lane;
   state.free = state.decision.time + unit.forward;
   state.left -= unit.forward;
-  state.held += unit.activation_bytes + (leaves_features ? unit.output_bytes : 0);
+  const bool takes_backward = place.stage >= group.first_backward;
+  state.held += unit.activation_bytes + (leaves_features ? unit.output_bytes : 0) +
+                (takes_backward ? 0 : unit.key_value_bytes);
   state.during = state.held;
   state.peak = std::max(state.peak, state.held);
-  if (place.stage < group.first_backward) {
+  state.held -= ended_bytes(number, place.stage, false);
+  if (!takes_backward) {
     state.held -= unit.activation_bytes;
     if (takes_features) {
       release_features(number);
@@ -377,7 +392,10 @@ void ListScheduler::run_backward(int lane, int stage) {
   const std::int64_t duration = unit.backward_input + (split ? 0 : unit.backward_weight);
   state.free = state.decision.time + duration;
   state.left -= duration;
+  state.held += ended_bytes(number, place.stage, true);
   state.during = state.held;
+  state.peak = std::max(state.peak, state.held);
+  state.held -= unit.key_value_bytes;
   if (split) {
     of.weights.push_back(number);
   } else {

@@ -124,6 +124,9 @@ class ListScheduler {
   void run_forward(int lane, int stage);
   void run_backward(int lane, int stage);
   void run_weight(int lane, int stage);
+  // Bytes of keys and values, at a stage, of groups whose samples end with `group` and that take
+  // part in backward there, or do not.
+  [[nodiscard]] std::int64_t ended_bytes(int group, int stage, bool backward) const;
   void receive_features(int lane, int group);
   void release_features(int group);
   void send_forward(int stage, int group, std::int64_t finish);

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/schedule/dependencies.h"
 
 namespace entrain {
 namespace {
@@ -26,22 +27,18 @@ class Replay {
   explicit Replay(const OrderInputs& inputs)
       : inputs_(inputs),
         table_(inputs.table),
+        dependencies_(inputs.groups, inputs.table),
         forward_finish_(at(table_.num_units()), kNotRun),
-        backward_finish_(at(table_.num_units()), kNotRun),
-        encoder_groups_(at(table_.num_slots())) {
-    for (const GroupEntry& entry : table_.groups()) {
-      if (entry.module != table_.llm_module()) {
-        const int number = table_.first_group(entry.module, entry.slot) + entry.group;
-        for (const int slot : group(number).llm_slots) {
-          encoder_groups_[at(slot)].push_back(number);
-        }
-      }
-    }
-  }
+        backward_finish_(at(table_.num_units()), kNotRun) {}
 
   // When the operation's inputs are there; kNotRun when one of them has not run.
   [[nodiscard]] nanoseconds ready(const Operation& operation) const {
-    return is_forward(operation) ? forward_ready(operation.unit) : backward_ready(operation.unit);
+    const UnitKey& key = operation.unit;
+    const int unit = table_.unit_number(table_.group_number(key), key.stage);
+    if (is_forward(operation)) {
+      return latest(dependencies_.before_forward(unit), forward_finish_, nanoseconds{0});
+    }
+    return latest(dependencies_.before_backward(unit), backward_finish_, forward_finish_[at(unit)]);
   }
 
   nanoseconds finish(const Operation& operation, nanoseconds start) {
@@ -59,49 +56,23 @@ class Replay {
     return inputs_.groups[at(entry.module)][at(entry.slot)][at(entry.group)];
   }
 
-  [[nodiscard]] nanoseconds forward_ready(const UnitKey& unit) const {
-    if (unit.stage > 0) {
-      return forward_finish_[at(table_.unit_number(table_.group_number(unit), unit.stage - 1))];
-    }
-    nanoseconds latest{0};
-    if (unit.module == table_.llm_module()) {
-      for (const int number : encoder_groups_[at(unit.slot)]) {
-        const int last_stage = table_.num_stages(table_.entry(number).module) - 1;
-        const nanoseconds arrival = forward_finish_[at(table_.unit_number(number, last_stage))];
-        if (arrival == kNotRun) {
-          return kNotRun;
-        }
-        latest = std::max(latest, arrival);
-      }
-    }
-    return latest;
-  }
-
-  [[nodiscard]] nanoseconds backward_ready(const UnitKey& unit) const {
-    const int number = table_.group_number(unit);
-    if (unit.stage + 1 < table_.num_stages(unit.module)) {
-      return backward_finish_[at(table_.unit_number(number, unit.stage + 1))];
-    }
-    if (unit.module == table_.llm_module()) {
-      return forward_finish_[at(table_.unit_number(number, unit.stage))];
-    }
-    nanoseconds latest{0};
-    for (const int slot : group(number).llm_slots) {
-      const int llm_group = table_.first_group(table_.llm_module(), slot);
-      const nanoseconds arrival = backward_finish_[at(table_.unit_number(llm_group, 0))];
-      if (arrival == kNotRun) {
+  static nanoseconds latest(std::span<const int> units,
+                            const std::vector<nanoseconds>& finishes,
+                            nanoseconds result) {
+    for (const int unit : units) {
+      if (result == kNotRun || finishes[at(unit)] == kNotRun) {
         return kNotRun;
       }
-      latest = std::max(latest, arrival);
+      result = std::max(result, finishes[at(unit)]);
     }
-    return latest;
+    return result;
   }
 
   const OrderInputs& inputs_;
   const UnitTable& table_;
-  std::vector<nanoseconds> forward_finish_;       // [unit]
-  std::vector<nanoseconds> backward_finish_;      // [unit]
-  std::vector<std::vector<int>> encoder_groups_;  // [LLM slot]: groups that serve it
+  UnitDependencies dependencies_;
+  std::vector<nanoseconds> forward_finish_;   // [unit]
+  std::vector<nanoseconds> backward_finish_;  // [unit]
 };
 
 }  // namespace

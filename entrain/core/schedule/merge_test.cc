@@ -67,5 +67,20 @@ TEST(MergeStageOrders, NoticesOrdersThatWaitForEachOther) {
   EXPECT_THROW(merge_stage_orders(inputs, {{backward, forward}, {}, {}}), InternalError);
 }
 
+// Lane 0 hosts the encoder and the LLM's first stage; sample 0 is cut into slots 0 and 1.
+TEST(MergeStageOrders, KeepsChunksInOrder) {
+  HandCase hand_case = shared_lane(2);
+  cut_sample(hand_case, 0, {0, 1}, {0, 6});
+  for (const char* schedule : {"gpipe", "1f1b"}) {
+    const Program program =
+        build_program(hand_case.plan, hand_case.assignment, hand_case.costs, schedule);
+    EXPECT_NO_THROW(
+        validate_program(program, hand_case.plan, hand_case.assignment, hand_case.costs));
+    const std::string text = compute_text(program, 0, 0);
+    EXPECT_LT(text.find("llm0:F0"), text.find("llm0:F1")) << text;
+    EXPECT_LT(text.find("llm0:B1"), text.find("llm0:B0")) << text;
+  }
+}
+
 }  // namespace
 }  // namespace entrain

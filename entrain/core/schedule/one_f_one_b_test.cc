@@ -1,10 +1,12 @@
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "entrain/core/schedule/schedule.h"
+#include "entrain/core/simulator/simulator.h"
 
 #include "tests/oracle/hand_cases.h"
 
@@ -157,6 +159,52 @@ TEST(OneFOneB, TrainsATextOnlyModel) {
   const Program program = build(make_hand_case({2}, 2, {{0, {}}, {1, {}}}));
   EXPECT_EQ(compute_text(program, 0, 0), "F0 F1 B0 B1");
   EXPECT_EQ(compute_text(program, 0, 1), "F0 B0 F1 B1");
+}
+
+// Samples 0 to 2 in slots 0 to 2; sample 1 is cut into halves, the first beside sample 0.
+HandCase two_chunks(const std::vector<int>& num_stages) {
+  const bool encoder = num_stages.size() > 1;
+  const std::vector<std::vector<int>> image =
+      encoder ? std::vector<std::vector<int>>{{0}} : std::vector<std::vector<int>>{};
+  HandCase hand_case = make_hand_case(num_stages, 3, {{0, image}, {1, image}, {2, image}});
+  cut_sample(hand_case, 1, {0, 1}, {0, 6});
+  return hand_case;
+}
+
+// Worked by hand: halves take 5 ns forward and 10 ns backward a stage. The first half's backward
+// follows the second's in turn 1; sample 0's does not wait for it.
+TEST(OneFOneB, RunsAChunksBackwardInTheTurnThatEndsItsSample) {
+  const HandCase hand_case = two_chunks({2});
+  const Program program = build(hand_case);
+  EXPECT_EQ(compute_text(program, 0, 0), "F0.0 F0.1 F1 B0.0 F2 B1 B0.1 B2");
+  EXPECT_EQ(compute_text(program, 0, 1), "F0.0 F0.1 B0.0 F1 B1 B0.1 F2 B2");
+  const Timeline timeline = simulate(program, hand_case.costs, {.events = true});
+  std::vector<std::vector<std::int64_t>> starts(2);
+  for (const TimelineEvent& event : timeline.events) {
+    if (event.category == EventCategory::kCompute) {
+      starts[static_cast<std::size_t>(event.lane)].push_back(event.start.count());
+    }
+  }
+  // The last entry is the optimizer's.
+  EXPECT_EQ(starts[0], (std::vector<std::int64_t>{0, 10, 15, 45, 65, 75, 85, 105, 125}));
+  EXPECT_EQ(starts[1], (std::vector<std::int64_t>{10, 20, 25, 45, 50, 60, 75, 85, 125}));
+  EXPECT_EQ(timeline.makespan.count(), 125);
+}
+
+// The encoder sees the same turns: the part of the first half goes with turn 1.
+TEST(OneFOneB, ReleasesAnEncodersPartsWithTheirChunks) {
+  const Program program = build(two_chunks({1, 1}));
+  EXPECT_EQ(compute_text(program, 0, 0), "F0.0 F0.1 F0.2 B0.0 B0.1 B0.2");
+  EXPECT_EQ(compute_text(program, 0, 1), "F0.0 F0.1 B0.0 F1 B1 B0.1 F2 B2");
+}
+
+TEST(OneFOneB, RunsChunksSlotBySlotOnASingleLane) {
+  HandCase hand_case = two_chunks({1, 1});
+  hand_case.plan.lanes = {{{0, 0}, {1, 0}}};
+  EXPECT_EQ(compute_text(build(hand_case), 0, 0),
+            "vision0:F0.0 vision0:F0.1 llm0:F0.0 llm0:F0.1 llm0:B0.0 vision0:B0.0 "
+            "llm0:F1 llm0:B1 llm0:B0.1 vision0:B0.1 "
+            "vision0:F0.2 llm0:F2 llm0:B2 vision0:B0.2");
 }
 
 }  // namespace

@@ -24,8 +24,8 @@ struct OrderInputs {
 using LaneOrders = std::vector<std::vector<Operation>>;  // [lane][position], compute only
 
 // Ensures  every group runs forward once on every stage and backward once where it takes part in
-//          backward, on the stage's lane; the lanes' orders together with the dependencies between
-//          stages have no cycle; pure function of its inputs.
+//          backward, on the stage's lane, linked chunks in order; the lanes' orders together with
+//          the dependencies between stages have no cycle; pure function of its inputs.
 using OrderRule = LaneOrders (*)(const OrderInputs& inputs);
 
 // All forwards by slot, then all backwards by the LLM slot that releases them.

@@ -16,6 +16,11 @@ GraphUnit unit_of(const StepCosts& costs, const UnitKey& key, const Group& group
   unit.backward_weight = operation_time(costs, OperationKind::kBackwardWeight, key, group).count();
   unit.activation_bytes = activation_bytes(costs, key, group);
   unit.output_bytes = output_bytes(costs, key, group);
+  if (!group.later.empty()) {
+    for (const WorkItem& item : group.items) {
+      unit.key_value_bytes += key_value_bytes(costs, key.stage, item);
+    }
+  }
   return unit;
 }
 
@@ -57,9 +62,12 @@ void ReplicaGraph::sort_backwards() {
   }
   for (std::size_t module = 0; module + 1 < first_group.size(); ++module) {
     const auto before = [this](int a, int b) {
-      const int turn_a = groups[at(a)].turn;
-      const int turn_b = groups[at(b)].turn;
-      return turn_a != turn_b ? turn_a < turn_b : a < b;
+      const GraphGroup& of_a = groups[at(a)];
+      const GraphGroup& of_b = groups[at(b)];
+      if (of_a.turn != of_b.turn) {
+        return of_a.turn < of_b.turn;
+      }
+      return of_a.completing != of_b.completing ? of_a.completing > of_b.completing : a < b;
     };
     const auto begin = backward_order.begin() + first_group[module];
     const auto end = backward_order.begin() + first_group[module + 1];
@@ -86,14 +94,24 @@ ReplicaGraph replica_graph(const StageGraph& stages,
         flat.group = entry.group;
         flat.first_unit = static_cast<int>(graph.units.size());
         flat.first_backward = entry.first_backward_stage;
-        flat.turn = entry.last_llm_slot;
+        flat.turn = entry.release_slot;
+        flat.completing = entry.completing_slot;
         flat.served_begin = static_cast<int>(graph.served.size());
-        if (module != stages.llm) {
-          for (const int served : group.llm_slots) {
-            graph.served.push_back(table.first_group(stages.llm, served));
-          }
+        for (std::size_t part = 0; module != stages.llm && part < group.llm_slots.size(); ++part) {
+          graph.served.push_back(table.llm_group(group.served(part)));
         }
         flat.served_end = static_cast<int>(graph.served.size());
+        flat.ended_begin = static_cast<int>(graph.ended.size());
+        // The group in which chunks end is its slot's first; others are released there.
+        if (module == stages.llm && !group.earlier.empty() && entry.release_slot == slot) {
+          const GroupsBySlot& released = table.llm_released_by();
+          for (int i = released.begin[at(slot)]; i < released.begin[at(slot + 1)]; ++i) {
+            if (table.entry(released.groups[at(i)]).slot != slot) {
+              graph.ended.push_back(released.groups[at(i)]);
+            }
+          }
+        }
+        flat.ended_end = static_cast<int>(graph.ended.size());
         for (int stage = 0; stage < stages.num_stages(module); ++stage) {
           graph.units.push_back(unit_of(costs, {module, stage, slot, entry.group}, group));
         }

@@ -48,6 +48,7 @@ struct GraphUnit {
   std::int64_t backward_weight = 0;
   std::int64_t activation_bytes = 0;
   std::int64_t output_bytes = 0;
+  std::int64_t key_value_bytes = 0;  // of its chunks that others follow
 };
 
 struct GraphGroup {
@@ -56,18 +57,24 @@ struct GraphGroup {
   int group = 0;           // within its slot
   int first_unit = 0;      // of stage 0
   int first_backward = 0;  // lowest stage with a backward; the module's num_stages if none
-  int turn = 0;            // LLM slot whose backward releases its own; an LLM group's slot
+  int turn = 0;            // GroupEntry::release_slot
+  int completing = 0;      // GroupEntry::completing_slot
   int served_begin = 0;    // encoders: into `served`
   int served_end = 0;
+  int ended_begin = 0;  // LLM: into `ended`
+  int ended_end = 0;
 };
 
 struct ReplicaGraph {
   int num_slots = 0;
   std::vector<GraphUnit> units;
   std::vector<GraphGroup> groups;
-  std::vector<int> first_group;     // [module + 1] into `groups`
-  std::vector<int> served;          // LLM groups that take an encoder group's output
-  std::vector<int> backward_order;  // a module's groups by (turn, slot, group), at first_group
+  std::vector<int> first_group;  // [module + 1] into `groups`
+  std::vector<int> served;       // LLM groups that take an encoder group's output
+  std::vector<int> ended;        // LLM groups with earlier chunks of samples that end in a group
+  // A module's groups by (turn, falling completing slot, slot, group), at first_group: an order in
+  // which no chunk's backward comes before that of a later one.
+  std::vector<int> backward_order;
 
   // Fills backward_order from the groups' turns.
   void sort_backwards();

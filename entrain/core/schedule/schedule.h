@@ -28,7 +28,7 @@ bool splits_backward(std::string_view schedule);
 // Requires  a valid assignment for this plan (validate_assignment).
 // Ensures   validate_program() holds for the result, except that these fixed orders do not watch
 //           limits.bytes_of(lane); pure function of its inputs.
-// Throws    InvalidInput for an unknown schedule (with a suggestion) or chunks.
+// Throws    InvalidInput for an unknown schedule (with a suggestion).
 // Cost      O(operations + parts); lanes that host some but not all stages O(operations × stages).
 Program build_program(const Plan& plan,
                       const StepAssignment& assignment,
@@ -36,9 +36,12 @@ Program build_program(const Plan& plan,
                       std::string_view schedule);
 
 // Proves a program against its plan and assignment, whatever made it:
-// - every item of the assignment lies in exactly one group of its slot, grouped by LLM slot in
-//   rising order; every group runs forward once per stage on the stage's lane; backward (or both
-//   halves, input before weight) exactly once where and only where autograd would run one;
+// - every item of the assignment lies in exactly one group of its slot, an encoder's grouped by
+//   the LLM group that takes its features in rising order, an LLM slot's by the slot in which its
+//   sample ends; groups that hold neighbouring chunks of a sample are linked;
+// - every group runs forward once per stage on the stage's lane; backward (or both halves, input
+//   before weight) exactly once where and only where autograd would run one; a chunk's forward
+//   stands behind that of the chunk before it, its backward behind that of the chunk after it;
 // - every input crosses lanes by exactly one send and one receive on the right channel, receives
 //   stand in the sender's order, a send stands behind its producers, a receive before its
 //   consumers;

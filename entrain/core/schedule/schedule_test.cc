@@ -34,10 +34,16 @@ TEST(BuildProgram, SuggestsAScheduleForAMistypedName) {
   }
 }
 
-TEST(BuildProgram, RefusesChunks) {
-  HandCase hand_case = make_plain_case({1, 1}, 1);
-  hand_case.assignment.replicas[0].modules[1][0][0].token_end = 3;
-  EXPECT_THROW(build(hand_case, "1f1b"), InvalidInput);
+TEST(BuildProgram, TakesChunksUnderEverySchedule) {
+  HandCase hand_case = make_plain_case({1, 2}, 3);
+  cut_sample(hand_case, 0, {0, 1, 2}, {0, 4, 8});
+  cut_sample(hand_case, 1, {1, 2}, {0, 6});
+  for (const std::string& schedule : schedule_names()) {
+    const Program program = build(hand_case, schedule.c_str());
+    EXPECT_NO_THROW(
+        validate_program(program, hand_case.plan, hand_case.assignment, hand_case.costs))
+        << schedule;
+  }
 }
 
 TEST(BuildProgram, NoticesAnAssignmentOfAnotherPlan) {

@@ -66,9 +66,9 @@ void append_stage(const UnitTable& table, StageRef ref, int warm_up, std::vector
     }
   };
   const auto backward_llm = [&](int slot) {
-    const int end = table.first_group(ref.module, slot + 1);
-    for (int group = table.first_group(ref.module, slot); group < end; ++group) {
-      append.backward(group, ref.stage);
+    const GroupsBySlot& released = table.llm_released_by();
+    for (int i = released.begin[at(slot)]; i < released.begin[at(slot + 1)]; ++i) {
+      append.backward(released.groups[at(i)], ref.stage);
     }
   };
   const auto backward_released = [&](int slot) {
@@ -100,12 +100,10 @@ void append_single_lane(const UnitTable& table, int warm_up, std::vector<Operati
     }
   };
   const auto backward = [&](int slot) {
-    for (int g = table.first_group(llm, slot); g < table.first_group(llm, slot + 1); ++g) {
-      append.backward_all_stages(g);
-    }
-    const GroupsBySlot& released = table.released_by();
-    for (int i = released.begin[at(slot)]; i < released.begin[at(slot + 1)]; ++i) {
-      append.backward_all_stages(released.groups[at(i)]);
+    for (const GroupsBySlot* released : {&table.llm_released_by(), &table.released_by()}) {
+      for (int i = released->begin[at(slot)]; i < released->begin[at(slot + 1)]; ++i) {
+        append.backward_all_stages(released->groups[at(i)]);
+      }
     }
   };
   run_turns(table.num_slots(), warm_up, forward, backward);

@@ -18,12 +18,18 @@ struct GroupEntry {
   int first_llm_slot = 0;        // served; an LLM group's own slot
   int last_llm_slot = 0;         // served
   int first_backward_stage = 0;  // lowest stage with a backward; the module's num_stages if none
+  // The LLM slot whose turn releases the group's backward. An LLM group's: its own, or the one in
+  // which its chunks' samples end; an encoder group's: the latest of the LLM groups it serves.
+  int release_slot = 0;
+  // The lowest slot among the LLM groups with that release that it serves: as backward runs in
+  // falling slot order, it completes the gradient. An LLM group's own slot.
+  int completing_slot = 0;
 };
 
 // Lists of group numbers by LLM slot, in one array.
 struct GroupsBySlot {
   std::vector<int> begin;   // [num_slots + 1]
-  std::vector<int> groups;  // numbers of groups, rising within a slot
+  std::vector<int> groups;  // numbers of groups
 };
 
 class UnitTable {
@@ -55,6 +61,9 @@ class UnitTable {
   [[nodiscard]] int group_number(const UnitKey& unit) const {
     return first_group(unit.module, unit.slot) + unit.group;
   }
+  [[nodiscard]] int llm_group(const LlmGroupRef& ref) const {
+    return first_group(llm_module(), ref.slot) + ref.group;
+  }
   [[nodiscard]] int unit_number(int group, int stage) const {
     return first_unit_[static_cast<std::size_t>(group)] + stage;
   }
@@ -63,11 +72,20 @@ class UnitTable {
     return {of.module, stage, of.slot, of.group};
   }
 
-  // Encoder groups by the first (`opened_by`) or the last (`released_by`) LLM slot they serve.
+  // Encoder groups by the first LLM slot they serve, rising within a slot.
   [[nodiscard]] const GroupsBySlot& opened_by() const { return opened_by_; }
+  // Encoder groups by release_slot, within a slot in the order in which their gradients are
+  // completed: falling completing_slot, then rising number.
   [[nodiscard]] const GroupsBySlot& released_by() const { return released_by_; }
+  // LLM groups by release_slot, within a slot by falling slot: the order that chunks need. Without
+  // chunks every slot has its own group.
+  [[nodiscard]] const GroupsBySlot& llm_released_by() const { return llm_released_by_; }
 
  private:
+  void add_groups(const std::vector<ModuleGroups>& groups);
+  void find_releases(const std::vector<ModuleGroups>& groups);
+  void sort_by_release();
+
   std::vector<int> num_stages_;   // [module]
   std::vector<int> first_stage_;  // [module + 1]
   int num_slots_ = 0;
@@ -77,6 +95,7 @@ class UnitTable {
   std::vector<int> first_group_;    // [module × (num_slots + 1)]
   GroupsBySlot opened_by_;
   GroupsBySlot released_by_;
+  GroupsBySlot llm_released_by_;
 };
 
 }  // namespace entrain

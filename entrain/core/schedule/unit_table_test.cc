@@ -57,5 +57,23 @@ TEST(UnitTable, KnowsTheFirstStageWithABackward) {
   EXPECT_EQ(frozen.entry(0).first_backward_stage, 2);
 }
 
+// Sample 0 in LLM slots 0 and 2, sample 1 in slots 1 and 2, their images in encoder slot 0.
+TEST(UnitTable, ReleasesChunksWithTheSlotInWhichTheirSampleEnds) {
+  oracle::HandCase hand_case =
+      oracle::make_hand_case({1, 1}, 3, {{0, {{0}}}, {1, {{0}}}, {0, {{0}}}, {1, {{}}}});
+  cut_sample(hand_case, 0, {0, 2}, {0, 6});
+  cut_sample(hand_case, 1, {1, 2}, {0, 6});
+  const UnitTable table(build_groups(hand_case.assignment.replicas[0], hand_case.costs), {1, 1});
+  // Encoder groups: 0 for sample 2, 1 for sample 0, 2 for sample 1. LLM groups: 3 and 4 in slot 0,
+  // 5 and 6 in slot 1, 7 in slot 2.
+  EXPECT_EQ(table.llm_released_by().begin, (std::vector<int>{0, 1, 2, 5}));
+  EXPECT_EQ(table.llm_released_by().groups, (std::vector<int>{3, 5, 7, 6, 4}));
+  EXPECT_EQ(table.released_by().begin, (std::vector<int>{0, 1, 1, 3}));
+  EXPECT_EQ(table.released_by().groups, (std::vector<int>{0, 2, 1}));
+  EXPECT_EQ(table.opened_by().groups, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(table.entry(4).release_slot, 2);
+  EXPECT_EQ(table.entry(1).completing_slot, 0);
+}
+
 }  // namespace
 }  // namespace entrain

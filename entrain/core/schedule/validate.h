@@ -51,12 +51,13 @@ using PassagesOfChannels = std::vector<std::vector<Passage>>;
 // "replica 0 lane 1 operation 7 (forward llm 0 slot 2 group 0)"
 std::string where(const Subject& subject, int replica, Place place);
 
-// Every item lies in exactly one group, grouped by LLM slot in rising order; takes_backward is what
-// autograd does.
+// Every item lies in exactly one group, grouped by the LLM group it is for in rising order, an LLM
+// slot's by the slots in which samples end; takes_backward is what autograd does, links are those
+// of the chunks.
 void check_groups(const Subject& subject, int replica);
 
-// Every operation is of a known unit on its stage's lane, exactly once, where it should be; the
-// step-wide ones end the lane.
+// Every operation is of a known unit on its stage's lane, exactly once, where it should be, behind
+// those of linked chunks that it needs; the step-wide ones end the lane.
 PlacesOfUnits check_operations(const Subject& subject, int replica);
 
 // Every input that crosses lanes is sent once, behind its producers, and received once, before its

@@ -126,8 +126,10 @@ class WaitGraph {
                         unit.stage + 1 == subject_.program.num_stages[at(unit.module)];
     std::vector<UnitKey> next;  // units that take this one's output
     if (to_llm) {
-      for (const int slot : group_of(program_, unit).llm_slots) {
-        next.push_back({subject_.program.llm_module(), 0, slot, 0});
+      const Group& group = group_of(program_, unit);
+      for (std::size_t part = 0; part < group.llm_slots.size(); ++part) {
+        const LlmGroupRef served = group.served(part);
+        next.push_back({subject_.program.llm_module(), 0, served.slot, served.group});
       }
     } else if (unit.stage + 1 < subject_.program.num_stages[at(unit.module)]) {
       next.push_back({unit.module, unit.stage + 1, unit.slot, unit.group});

@@ -34,9 +34,21 @@ class CheckGroups : public testing::Test {
   Program program_;
 };
 
-TEST_F(CheckGroups, RefusesChunks) {
+TEST_F(CheckGroups, RefusesAWholeSampleInPlaceOfAChunk) {
   assigned().modules[1][2][0].token_end = 3;
-  expect_refused("sample 2 is cut into chunks, which programs cannot hold");
+  expect_refused("llm slot 2: the groups do not hold the 1 assigned items");
+}
+
+TEST_F(CheckGroups, RefusesItemsOfUnknownSegments) {
+  for (const int segment : {-1, 1}) {
+    groups()[0][1][0].items[0].segment = segment;
+    expect_refused("vision slot 1 group 0: unknown segment " + std::to_string(segment));
+  }
+}
+
+TEST_F(CheckGroups, RefusesMoreGroupsThanSlotsInWhichSamplesEnd) {
+  groups()[1][0].push_back(groups()[1][0][0]);
+  expect_refused("llm slot 0: 2 groups, but its samples end in 1 slots");
 }
 
 TEST_F(CheckGroups, RefusesEncoderWorkOfASampleWithoutAnLlmSlot) {

@@ -188,8 +188,10 @@ class MessageChecker {
       units.push_back({unit.module, channel.consumer.stage, unit.slot, unit.group});
     } else {
       const Group& group = group_of(program_, unit);
-      for (const int slot : group.llm_slots) {
-        units.push_back({channel.consumer.module, channel.consumer.stage, slot, 0});
+      for (std::size_t part = 0; part < group.llm_slots.size(); ++part) {
+        const LlmGroupRef served = group.served(part);
+        units.push_back(
+            {channel.consumer.module, channel.consumer.stage, served.slot, served.group});
       }
     }
     std::vector<Place> places;

@@ -192,6 +192,48 @@ void check_unit_places(const Subject& subject,
   }
 }
 
+// Linked groups stand on one lane, so that positions decide.
+void check_links(const Subject& subject,
+                 int replica,
+                 const UnitKey& unit,
+                 const Group& group,
+                 const PlacesOfUnits& places) {
+  const UnitPlaces& own = places.at(unit);
+  for (const LlmGroupRef& ref : group.later) {
+    const UnitPlaces& later = places.at({unit.module, unit.stage, ref.slot, ref.group});
+    if (later.forward.position < own.forward.position) {
+      throw InvalidInput(
+          fmt::format("{}: stands before the forward of the chunks before its own, {}",
+                      where(subject, replica, later.forward),
+                      where(subject, replica, own.forward)));
+    }
+    if (own.gradient().exists() && own.gradient().position < later.gradient().position) {
+      throw InvalidInput(
+          fmt::format("{}: stands before the backward of the chunks after its own, {}",
+                      where(subject, replica, own.gradient()),
+                      where(subject, replica, later.gradient())));
+    }
+  }
+}
+
+// Calls visit(unit, group) for every unit of a replica.
+template <class Visit>
+void for_each_unit(const Subject& subject, int replica, const Visit& visit) {
+  const auto& modules = subject.program.replicas[at(replica)].groups;
+  for (std::size_t module = 0; module < modules.size(); ++module) {
+    for (std::size_t slot = 0; slot < modules[module].size(); ++slot) {
+      for (std::size_t group = 0; group < modules[module][slot].size(); ++group) {
+        for (int stage = 0; stage < subject.program.num_stages[module]; ++stage) {
+          visit(
+              UnitKey{
+                  static_cast<int>(module), stage, static_cast<int>(slot), static_cast<int>(group)},
+              modules[module][slot][group]);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::string where(const Subject& subject, int replica, Place place) {
@@ -209,19 +251,13 @@ PlacesOfUnits check_operations(const Subject& subject, int replica) {
     check_end(subject, replica, lane);
   }
   PlacesOfUnits places = find_places(subject, replica);
-  const auto& modules = subject.program.replicas[at(replica)].groups;
-  for (std::size_t module = 0; module < modules.size(); ++module) {
-    for (std::size_t slot = 0; slot < modules[module].size(); ++slot) {
-      for (std::size_t group = 0; group < modules[module][slot].size(); ++group) {
-        for (int stage = 0; stage < subject.program.num_stages[module]; ++stage) {
-          const UnitKey unit{
-              static_cast<int>(module), stage, static_cast<int>(slot), static_cast<int>(group)};
-          const bool backward = modules[module][slot][group].takes_backward[at(stage)] != 0;
-          check_unit_places(subject, replica, unit, backward, places[unit]);
-        }
-      }
-    }
-  }
+  for_each_unit(subject, replica, [&](const UnitKey& unit, const Group& group) {
+    check_unit_places(
+        subject, replica, unit, group.takes_backward[at(unit.stage)] != 0, places[unit]);
+  });
+  for_each_unit(subject, replica, [&](const UnitKey& unit, const Group& group) {
+    check_links(subject, replica, unit, group, places);
+  });
   return places;
 }
 

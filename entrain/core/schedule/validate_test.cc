@@ -303,7 +303,7 @@ TEST_F(ValidateProgram, RefusesGroupsThatLoseAnItem) {
 TEST_F(ValidateProgram, RefusesGroupsOutOfLlmSlotOrder) {
   std::vector<Group>& groups = program_.replicas[0].groups[0][0];
   std::swap(groups[0], groups[1]);
-  expect_refused("serves LLM slot 0 after the group before it served 1");
+  expect_refused("serves LLM slot 0 group 0 after the group before it served slot 1 group 0");
 }
 
 TEST_F(ValidateProgram, RefusesAnEmptyGroup) {
@@ -314,7 +314,7 @@ TEST_F(ValidateProgram, RefusesAnEmptyGroup) {
 
 TEST_F(ValidateProgram, RefusesPartsThatDoNotDescribeTheirItems) {
   program_.replicas[0].groups[0][2][0].llm_slots = {1};
-  expect_refused("llm_slots or part_sizes");
+  expect_refused("llm_slots, part_sizes or llm_groups");
 }
 
 TEST_F(ValidateProgram, RefusesTheWrongStagesInBackward) {
@@ -364,6 +364,77 @@ TEST(ValidateOrders, RefusesAMissingChannel) {
               std::string::npos)
         << error.what();
   }
+}
+
+// Sample 1 is cut into slots 0 and 2 of the LLM, its two images in encoder slot 0: one of the first
+// chunk, one of the second.
+class ValidateChunks : public ValidateProgram {
+ protected:
+  ValidateChunks() {
+    hand_case_ = make_hand_case({1, 2}, 3, {{0, {{0}}}, {0, {{0, 0}}}, {1, {{1}}}, {2, {{2}}}});
+    cut_sample(hand_case_, 1, {0, 2}, {0, 2});
+    program_ = build("gpipe");
+  }
+  Group& llm_group(std::size_t slot, std::size_t group) {
+    return program_.replicas[0].groups[1][slot][group];
+  }
+};
+
+TEST_F(ValidateChunks, AcceptsWhatWasBuilt) {
+  for (const std::string& schedule : schedule_names()) {
+    program_ = build(schedule.c_str());
+    EXPECT_NO_THROW(validate()) << schedule;
+  }
+}
+
+TEST_F(ValidateChunks, RefusesAForwardBeforeThatOfTheChunkBefore) {
+  const std::size_t first = find(2, OperationKind::kForward, 0, 1);
+  const std::size_t second = find(2, OperationKind::kForward, 2);
+  ASSERT_LT(first, second);
+  std::swap(lane(2)[first], lane(2)[second]);
+  expect_refused("stands before the forward of the chunks before its own");
+}
+
+TEST_F(ValidateChunks, RefusesABackwardBeforeThatOfTheChunkAfter) {
+  const std::size_t second = find(2, OperationKind::kBackward, 2);
+  const std::size_t first = find(2, OperationKind::kBackward, 0, 1);
+  ASSERT_LT(second, first);
+  std::swap(lane(2)[first], lane(2)[second]);
+  expect_refused("stands before the backward of the chunks after its own");
+}
+
+TEST_F(ValidateChunks, RefusesAWrongLink) {
+  llm_group(0, 1).later.clear();
+  expect_refused("its links are not those of its samples' chunks");
+}
+
+TEST_F(ValidateChunks, RefusesALlmSlotInOneGroupThatEndsInTwoSlots) {
+  Group& whole = llm_group(0, 0);
+  whole.items.push_back(llm_group(0, 1).items[0]);
+  whole.part_sizes = {2};
+  program_.replicas[0].groups[1][0].pop_back();
+  expect_refused("1 groups, but its samples end in 2 slots");
+}
+
+TEST_F(ValidateChunks, RefusesAnotherTokenRange) {
+  llm_group(0, 1).items[0].token_end = 4;
+  expect_refused("the groups do not hold the 2 assigned items");
+}
+
+TEST_F(ValidateChunks, RefusesAPartOfAnotherGroup) {
+  program_.replicas[0].groups[0][0][1].llm_groups.clear();
+  expect_refused("llm_groups do not describe its items");
+}
+
+TEST_F(ValidateChunks, RefusesALossThatDoesNotReachEarlierChunks) {
+  // A frozen LLM: text in slot 2 takes backward for the image in slot 0 alone.
+  hand_case_ = make_hand_case({1, 2}, 3, {{0, {{0}}}, {0, {{0}}}, {1, {{1}}}});
+  set_trainable(hand_case_, 1, false);
+  cut_sample(hand_case_, 1, {0, 2}, {0, 6});
+  program_ = build("gpipe");
+  EXPECT_NO_THROW(validate());
+  llm_group(2, 0).takes_backward = {0, 0};
+  expect_refused("takes_backward says otherwise");
 }
 
 }  // namespace
