@@ -31,6 +31,20 @@ ModuleCosts module_costs(const std::vector<int>& units_of_samples, int num_stage
   return result;
 }
 
+constexpr std::int64_t kTokens = 12;
+
+SampleWork work_of(const HandSample& sample, int encoders) {
+  SampleWork result;
+  result.llm_tokens = kTokens;
+  result.llm_attention_pairs = kTokens * kTokens / 2;
+  result.target_tokens = 4;
+  for (int encoder = 0; encoder < encoders; ++encoder) {
+    result.segments.emplace_back(sample.encoder_slots[at(encoder)].size(),
+                                 SegmentWork{.tokens = 8, .attention_pairs = 64, .llm_tokens = 2});
+  }
+  return result;
+}
+
 std::string unit_text(const Program& program, int replica, int lane, const Operation& operation) {
   const UnitKey& unit = operation.unit;
   std::string text;
@@ -98,6 +112,9 @@ HandCase make_hand_case(const std::vector<int>& num_stages,
   ENTRAIN_INVARIANT(llm <= static_cast<int>(names.size()), "at most two encoders");
   HandCase result;
   result.costs.num_samples = static_cast<int>(samples.size());
+  for (const HandSample& sample : samples) {
+    result.costs.work.push_back(work_of(sample, llm));
+  }
   result.plan.num_slots = num_slots;
   ReplicaAssignment& replica = result.assignment.replicas.emplace_back();
   replica.num_slots = num_slots;
@@ -135,6 +152,21 @@ HandCase make_plain_case(const std::vector<int>& num_stages, int num_slots) {
     samples.push_back({slot, std::vector<std::vector<int>>(num_stages.size() - 1, {slot})});
   }
   return make_hand_case(num_stages, num_slots, samples);
+}
+
+void cut_sample(HandCase& hand_case,
+                int sample,
+                const std::vector<int>& slots,
+                const std::vector<std::int64_t>& begins) {
+  hand_case.plan.limits.chunks = true;
+  ModuleSlots& llm = hand_case.assignment.replicas[0].modules.back();
+  for (Slot& slot : llm) {
+    std::erase(slot, WorkItem{.sample = sample});
+  }
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const std::int64_t end = i + 1 < begins.size() ? begins[i + 1] : kTokens;
+    llm[at(slots[i])].push_back({.sample = sample, .token_begin = begins[i], .token_end = end});
+  }
 }
 
 void set_trainable(HandCase& hand_case, int module, bool trainable) {

@@ -3,6 +3,7 @@
 // Read first: make_hand_case(), compute_text().
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,8 @@ struct HandSample {
 
 // One replica, one lane a stage, everything trainable; modules "vision", "audio", "llm". Every unit
 // takes 10 ns forward and 20 ns backward a stage, keeps 100 bytes and sends 10; no launch constant,
-// a free link. Change what a test is about.
+// a free link. A sample has 12 tokens in the LLM, 2 of each segment among them, at the front.
+// Change what a test is about.
 //
 // Shapes  num_stages: [module], the LLM's last.
 HandCase make_hand_case(const std::vector<int>& num_stages,
@@ -35,6 +37,14 @@ HandCase make_hand_case(const std::vector<int>& num_stages,
 
 // One sample a slot with one segment in every encoder, nothing deferred.
 HandCase make_plain_case(const std::vector<int>& num_stages, int num_slots);
+
+// Cuts a sample's LLM work into chunks: chunk i stands in slots[i] and begins at begins[i]; the
+// sample's cost spreads evenly over its tokens.
+// Requires  begins[0] == 0; the sample is whole.
+void cut_sample(HandCase& hand_case,
+                int sample,
+                const std::vector<int>& slots,
+                const std::vector<std::int64_t>& begins);
 
 // Marks stages of a module as trainable or frozen; a frozen stage has no weight gradient.
 void set_trainable(HandCase& hand_case, int module, bool trainable);

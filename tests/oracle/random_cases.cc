@@ -135,6 +135,7 @@ Plan random_plan(Rng& rng, const ModelSpec& model, const RandomCaseOptions& opti
   plan.lanes = random_lanes(
       rng, plan, options.layout ? *options.layout : kLayouts[rng.below(std::size(kLayouts))]);
   plan.limits.max_deferral = chance(rng, 4) ? between(rng, 0, 3) : -1;
+  plan.limits.chunks = options.chunks;
   return plan;
 }
 
@@ -244,14 +245,84 @@ StepCosts random_costs(Rng& rng,
   return costs;
 }
 
+// Weights and key and value bytes of the LLM's stages; some weigh nothing.
+void add_chunk_costs(Rng& rng, StepCosts& costs) {
+  const auto weights = [&rng] {
+    CostWeights result;
+    if (!chance(rng, 4)) {
+      result.per_pair = between(rng, 0, 3);
+      result.per_token = between(rng, 0, 10);
+      result.per_target_token = between(rng, 0, 50);
+    }
+    return result;
+  };
+  for (StageCosts& stage : costs.modules.back().stages) {
+    stage.chunk_weights = {weights(), weights(), weights(), weights()};
+    stage.key_value_bytes_per_token = between(rng, 0, 8);
+  }
+}
+
 int num_segments(const StepCosts& costs, int module, int sample) {
   const std::vector<int>& first = costs.modules[static_cast<std::size_t>(module)].first_unit;
   return first[static_cast<std::size_t>(sample) + 1] - first[static_cast<std::size_t>(sample)];
 }
 
-// Places one sample: the LLM slot first, then every segment in a slot up to it.
-void place_sample(
+// `count` different numbers of [low, high], rising.
+std::vector<int> distinct(Rng& rng, int low, int high, int count) {
+  std::vector<int> numbers;
+  for (int number = low; number <= high; ++number) {
+    numbers.push_back(number);
+  }
+  rng.shuffle(std::span<int>(numbers));
+  numbers.resize(static_cast<std::size_t>(count));
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+// Places one sample cut into chunks, every segment in a slot up to that of its chunk.
+void place_cut_sample(
     Rng& rng, const StepCosts& costs, int max_deferral, int sample, ReplicaAssignment& replica) {
+  const SampleWork& work = costs.work[static_cast<std::size_t>(sample)];
+  const auto tokens = static_cast<int>(work.llm_tokens);
+  const int count = between(rng, 2, std::min({4, replica.num_slots, tokens}));
+  const std::vector<int> slots = distinct(rng, 0, replica.num_slots - 1, count);
+  std::vector<int> cuts = distinct(rng, 1, tokens - 1, count - 1);
+  cuts.insert(cuts.begin(), 0);
+  cuts.push_back(tokens);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    replica.modules.back()[static_cast<std::size_t>(slots[i])].push_back(
+        {.sample = sample, .token_begin = cuts[i], .token_end = cuts[i + 1]});
+  }
+  std::int64_t token = 0;  // at which a segment's features begin
+  for (int m = 0; m < costs.llm_module(); ++m) {
+    const auto& segments = work.segments[static_cast<std::size_t>(m)];
+    for (std::size_t segment = 0; segment < segments.size(); ++segment) {
+      std::size_t chunk = 0;
+      while (chunk + 1 < slots.size() && cuts[chunk + 1] <= token) {
+        ++chunk;
+      }
+      const int last = slots[chunk];
+      const int earliest = max_deferral < 0 ? 0 : std::max(0, last - max_deferral);
+      const int slot = chance(rng, 2) ? last : between(rng, earliest, last);
+      replica.modules[static_cast<std::size_t>(m)][static_cast<std::size_t>(slot)].push_back(
+          {.sample = sample, .segment = static_cast<int>(segment)});
+      token += segments[segment].llm_tokens;
+    }
+  }
+}
+
+// Places one sample: the LLM slot first, then every segment in a slot up to it.
+void place_sample(Rng& rng,
+                  const StepCosts& costs,
+                  const PlanLimits& limits,
+                  int sample,
+                  ReplicaAssignment& replica) {
+  const int max_deferral = limits.max_deferral;
+  if (limits.chunks && replica.num_slots > 1 &&
+      costs.work[static_cast<std::size_t>(sample)].llm_tokens > 1 && chance(rng, 2)) {
+    place_cut_sample(rng, costs, max_deferral, sample, replica);
+    return;
+  }
   const int llm = costs.llm_module();
   const int llm_slot = between(rng, 0, replica.num_slots - 1);
   const int earliest = max_deferral < 0 ? 0 : std::max(0, llm_slot - max_deferral);
@@ -300,6 +371,9 @@ RandomCase make_random_case(Rng& rng, const RandomCaseOptions& options) {
   }
   const bool launch_costs = options.launch_costs ? *options.launch_costs : chance(rng, 2);
   result.costs = random_costs(rng, result.model, result.plan, std::move(work), launch_costs);
+  if (options.chunks) {
+    add_chunk_costs(rng, result.costs);
+  }
   result.assignment =
       random_assignment(rng, result.costs, result.plan, options.min_slots, options.max_slots);
   return result;
@@ -327,7 +401,7 @@ StepAssignment random_assignment(
     const int replica = i < plan.replicas ? i : between(rng, 0, plan.replicas - 1);
     place_sample(rng,
                  costs,
-                 plan.limits.max_deferral,
+                 plan.limits,
                  order[static_cast<std::size_t>(i)],
                  result.replicas[static_cast<std::size_t>(replica)]);
   }
@@ -368,6 +442,9 @@ std::string describe(const RandomCase& random_case) {
           out << " " << item.sample;
           if (item.segment >= 0) {
             out << "." << item.segment;
+          }
+          if (item.is_chunk()) {
+            out << "[" << item.token_begin << "," << item.token_end << ")";
           }
         }
         out << " ]";

@@ -45,6 +45,7 @@ struct RandomCaseOptions {
   int min_slots = 1;                 // per replica; every replica draws its own
   int max_slots = 6;
   int max_samples = 12;  // of the global batch, at least one per replica
+  bool chunks = false;   // allow chunks and cut about half of the samples' LLM work
 };
 
 struct RandomCase {
@@ -60,7 +61,8 @@ RandomCase make_random_case(Rng& rng, const RandomCaseOptions& options = {});
 
 // A random valid assignment of the batch behind `costs`: samples dealt to replicas, deferral over
 // any distance that plan.limits allows, a sample's segments spread over encoder slots, empty slots,
-// another num_slots in [min_slots, max_slots] for every replica, shuffled packing orders.
+// another num_slots in [min_slots, max_slots] for every replica, shuffled packing orders; where
+// plan.limits.chunks allows it, about half of the samples that can be are cut into 2 to 4 chunks.
 //
 // Requires  costs.num_samples >= plan.replicas; 1 <= min_slots <= max_slots.
 StepAssignment random_assignment(

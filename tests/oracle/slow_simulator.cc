@@ -1,6 +1,7 @@
 #include "tests/oracle/slow_simulator.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace entrain::oracle {
 namespace {
@@ -197,6 +198,10 @@ class SlowSimulator {
     std::vector<UnitKey> producers = {operation.unit};
     if (gradient) {
       producers = backward_inputs(program_, replica, operation.unit);
+      // Later chunks on the same stage make other gradients.
+      std::erase_if(producers, [&](const UnitKey& producer) {
+        return producer.module == operation.unit.module && producer.stage == operation.unit.stage;
+      });
     }
     for (const UnitKey& producer : producers) {
       if (!find_compute(replica, lane, position, producer, gradient)) {
@@ -251,6 +256,41 @@ int position_of(const std::vector<Operation>& list, const Matches& matches) {
   return static_cast<int>(std::find_if(list.begin(), list.end(), matches) - list.begin());
 }
 
+// The LLM slot that holds a sample's last chunk.
+int last_slot(const ReplicaProgram& replica, int sample) {
+  int result = -1;
+  for (std::size_t slot = 0; slot < replica.groups.back().size(); ++slot) {
+    for (const Group& group : replica.groups.back()[slot]) {
+      for (const WorkItem& item : group.items) {
+        result = item.sample == sample ? static_cast<int>(slot) : result;
+      }
+    }
+  }
+  return result;
+}
+
+// Positions between which a chunk's keys and values by themselves, or their gradients, are held.
+std::pair<int, int> key_value_span(const ReplicaProgram& replica,
+                                   const std::vector<Operation>& list,
+                                   const UnitKey& unit,
+                                   int sample) {
+  const UnitKey last{unit.module, unit.stage, last_slot(replica, sample), 0};
+  const auto forward = [&](const UnitKey& key) {
+    return position_of(list, [&](const Operation& operation) {
+      return operation.unit == key && operation.kind == OperationKind::kForward;
+    });
+  };
+  const auto backward = [&](const UnitKey& key) {
+    return position_of(list, [&](const Operation& operation) {
+      return operation.unit == key && is_gradient(operation.kind);
+    });
+  };
+  if (group_of(replica, unit).takes_backward[at(unit.stage)] != 0) {
+    return {backward(last), backward(unit)};
+  }
+  return {forward(unit), forward(last)};
+}
+
 }  // namespace
 
 SlowTimeline slow_simulate(const Program& program, const StepCosts& costs) {
@@ -289,6 +329,12 @@ std::vector<std::int64_t> slow_memory(const Program& program,
                     ? position(unit, OperationKind::kBackward, OperationKind::kBackwardWeight)
                     : from;
             add(activation_bytes(costs, unit, group), from, to);
+            for (const WorkItem& item : group.items) {
+              if (item.is_chunk()) {
+                const auto [begin, end] = key_value_span(part, list, unit, item.sample);
+                add(key_value_bytes(costs, stage, item), begin, end);
+              }
+            }
           }
           const bool to_llm = unit.module != llm && stage + 1 == program.num_stages[module];
           if (!to_llm || lane_of(program, {llm, 0, 0, 0}) != lane) {
