@@ -1,0 +1,34 @@
+#include "entrain/core/simulator/barriers.h"
+
+#include <algorithm>
+
+namespace entrain::simulation {
+
+const std::int64_t* Barriers::arrive(LaneState& lane,
+                                     int lane_index,
+                                     int ordinal,
+                                     std::vector<int>& runnable) {
+  const auto index = static_cast<std::size_t>(ordinal);
+  if (meetings_.size() <= index) {
+    meetings_.resize(index + 1);
+  }
+  Meeting& meeting = meetings_[index];
+  if (!lane.at_barrier) {
+    lane.at_barrier = true;
+    meeting.latest = std::max(meeting.latest, lane.time);
+    if (++meeting.arrived == needed_) {
+      for (int i = 0, other = lanes_.first; i < needed_; ++i, other += lanes_.step) {
+        if (other != lane_index) {
+          runnable.push_back(other);
+        }
+      }
+    }
+  }
+  if (meeting.arrived < needed_) {
+    return nullptr;
+  }
+  lane.at_barrier = false;
+  return &meeting.latest;
+}
+
+}  // namespace entrain::simulation

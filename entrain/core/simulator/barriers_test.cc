@@ -1,0 +1,72 @@
+#include "entrain/core/simulator/barriers.h"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/oracle/two_lanes.h"
+
+namespace entrain::simulation {
+namespace {
+
+// Two replicas of two lanes.
+struct Fixture {
+  Fixture() : two_lanes(1) {
+    two_lanes.add_replica("", "");
+    two_lanes.add_replica("", "");
+    const StageTable stages(two_lanes.program);
+    for (int replica = 0; replica < 2; ++replica) {
+      tables.emplace_back(two_lanes.program, stages, two_lanes.costs, replica);
+    }
+    for (int i = 0; i < 4; ++i) {
+      lanes.emplace_back(tables[static_cast<std::size_t>(i / 2)], i / 2, i % 2);
+      lanes.back().time = 10 * i;
+    }
+  }
+  const std::int64_t* arrive(Barriers& barriers, int lane, int ordinal) {
+    return barriers.arrive(lanes[static_cast<std::size_t>(lane)], lane, ordinal, runnable);
+  }
+
+  oracle::TwoLanes two_lanes;
+  std::vector<ReplicaTables> tables;
+  std::vector<LaneState> lanes;
+  std::vector<int> runnable;
+};
+
+TEST(Barriers, LetALaneOfAllReplicasGoOnAtTheLatestTime) {
+  Fixture fixture;
+  Barriers barriers({1, 2}, 4);
+  EXPECT_EQ(fixture.arrive(barriers, 3, 0), nullptr);
+  EXPECT_EQ(fixture.arrive(barriers, 3, 0), nullptr);  // asking again is not coming again
+  EXPECT_TRUE(fixture.lanes[3].at_barrier);
+  const std::int64_t* latest = fixture.arrive(barriers, 1, 0);
+  ASSERT_NE(latest, nullptr);
+  EXPECT_EQ(*latest, 30);
+  EXPECT_EQ(fixture.runnable, (std::vector<int>{3}));
+  EXPECT_FALSE(fixture.lanes[1].at_barrier);
+  latest = fixture.arrive(barriers, 3, 0);
+  ASSERT_NE(latest, nullptr);
+  EXPECT_EQ(*latest, 30);
+}
+
+TEST(Barriers, KeepTheirMeetingsApart) {
+  Fixture fixture;
+  Barriers barriers({0, 1}, 4);
+  for (const int ordinal : {0, 1}) {
+    fixture.runnable.clear();
+    for (const int lane : {2, 0, 1}) {
+      EXPECT_EQ(fixture.arrive(barriers, lane, ordinal), nullptr);
+    }
+    const std::int64_t* latest = fixture.arrive(barriers, 3, ordinal);
+    ASSERT_NE(latest, nullptr);
+    EXPECT_EQ(*latest, 30 + 5 * ordinal);
+    EXPECT_EQ(fixture.runnable, (std::vector<int>{0, 1, 2}));
+    for (LaneState& lane : fixture.lanes) {
+      lane.at_barrier = false;
+      lane.time += 5;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace entrain::simulation

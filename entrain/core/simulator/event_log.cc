@@ -1,0 +1,60 @@
+#include "entrain/core/simulator/event_log.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/errors.h"
+
+namespace entrain::simulation {
+
+using std::chrono::nanoseconds;
+
+void EventLog::add_receives(const Program& program,
+                            const StepCosts& costs,
+                            const std::vector<ReplicaState>& replicas) {
+  for (std::size_t replica = 0; replica < replicas.size(); ++replica) {
+    const ReplicaProgram& part = program.replicas[replica];
+    for (std::size_t lane = 0; lane < part.lanes.size(); ++lane) {
+      const std::vector<Operation>& list = part.lanes[lane];
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        if (list[i].kind != OperationKind::kReceive) {
+          continue;
+        }
+        const ReplicaState& state = replicas[replica];
+        const int unit = state.tables.unit_of(list[i].unit);
+        const UnitTimes& times = state.times[static_cast<std::size_t>(unit)];
+        const Channel& channel = part.channels[static_cast<std::size_t>(list[i].channel)];
+        const std::int64_t arrival =
+            channel.gradient ? times.gradient_arrival : times.output_arrival;
+        if (arrival == kUnknown) {
+          throw InvalidInput(fmt::format("replica {} lane {} operation {} ({}): nothing sends it",
+                                         replica,
+                                         lane,
+                                         i,
+                                         to_string(program, list[i])));
+        }
+        const nanoseconds transfer =
+            transfer_time(costs.link, state.tables.totals(unit).output_bytes);
+        events_.push_back({static_cast<int>(replica),
+                           static_cast<int>(lane),
+                           static_cast<int>(i),
+                           EventCategory::kReceive,
+                           nanoseconds{arrival} - transfer,
+                           nanoseconds{arrival}});
+      }
+    }
+  }
+}
+
+std::vector<TimelineEvent> EventLog::take() {
+  std::sort(events_.begin(), events_.end(), [](const TimelineEvent& a, const TimelineEvent& b) {
+    return std::tie(a.replica, a.lane, a.operation, a.start, a.finish) <
+           std::tie(b.replica, b.lane, b.operation, b.start, b.finish);
+  });
+  return std::exchange(events_, {});
+}
+
+}  // namespace entrain::simulation

@@ -1,0 +1,58 @@
+// What the replay knows of replicas, lanes and units while a step runs.
+//
+// Times are nanoseconds since the step's start.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "entrain/core/simulator/memory.h"
+#include "entrain/core/simulator/tables.h"
+
+namespace entrain::simulation {
+
+// A time that is not known yet.
+constexpr std::int64_t kUnknown = -1;
+
+struct UnitTimes {
+  std::int64_t forward_finish = kUnknown;
+  std::int64_t gradient_finish = kUnknown;   // of the backward, or of its input half
+  std::int64_t output_arrival = kUnknown;    // of the unit's output on the next stage's lane
+  std::int64_t gradient_arrival = kUnknown;  // of its output's gradient on the unit's lane
+};
+
+struct LaneState {
+  LaneState(const ReplicaTables& tables, int replica_index, int lane_index)
+      : replica(replica_index), lane(lane_index), memory(tables, lane_index) {}
+
+  int replica;
+  int lane;
+  LaneMemory memory;
+  int position = 0;       // in the lane's list
+  std::int64_t time = 0;  // the last operation's finish
+  std::int64_t busy = 0;
+  std::int64_t finish = 0;
+  // Inputs of the operation at `position` that have been looked at, and the latest of them.
+  int inputs_seen = 0;
+  std::int64_t inputs_ready = 0;
+  const std::int64_t* waiting_for = nullptr;  // what the lane lacks
+  bool at_barrier = false;
+  int num_reduced = 0;
+  int num_clipped = 0;
+  std::int64_t reduce = 0;  // sums over the lane's stages
+  std::int64_t optimizer = 0;
+};
+
+struct ReplicaState {
+  ReplicaState(const Program& program, const StageTable& stages, const StepCosts& costs, int index)
+      : tables(program, stages, costs, index),
+        times(static_cast<std::size_t>(tables.num_units())),
+        channel_free(program.replicas[static_cast<std::size_t>(index)].channels.size(), 0) {}
+
+  ReplicaTables tables;
+  std::vector<UnitTimes> times;            // [unit]
+  std::vector<std::int64_t> channel_free;  // [channel]
+};
+
+}  // namespace entrain::simulation
