@@ -1,6 +1,8 @@
 #include "tests/oracle/slow_simulator.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 #include <utility>
 
 namespace entrain::oracle {
@@ -44,7 +46,9 @@ nanoseconds lane_sum(const Program& program,
 
 class SlowSimulator {
  public:
-  SlowSimulator(const Program& program, const StepCosts& costs) : program_(program), costs_(costs) {
+  SlowSimulator(const Program& program, const StepCosts& costs, const SimulateOptions& options)
+      : program_(program), costs_(costs), options_(options) {
+    result_.buckets.resize(program.lanes.size());
     for (const ReplicaProgram& replica : program.replicas) {
       auto& lanes = result_.operations.emplace_back();
       for (const std::vector<Operation>& list : replica.lanes) {
@@ -54,6 +58,24 @@ class SlowSimulator {
   }
 
   SlowTimeline run() {
+    do {
+      run_what_can();
+    } while (grant_earliest());
+    for (const auto& replica : result_.operations) {
+      for (const auto& lane : replica) {
+        for (const auto& operation : lane) {
+          result_.makespan = std::max(result_.makespan, operation.value_or(SlowOperation{}).finish);
+        }
+      }
+    }
+    return std::move(result_);
+  }
+
+ private:
+  using Time = std::optional<nanoseconds>;
+
+  // Everything but sends that wait for a link which they share with other lanes.
+  void run_what_can() {
     bool changed = true;
     while (changed) {
       changed = false;
@@ -72,18 +94,58 @@ class SlowSimulator {
         }
       }
     }
-    for (const auto& replica : result_.operations) {
-      for (const auto& lane : replica) {
-        for (const auto& operation : lane) {
-          result_.makespan = std::max(result_.makespan, operation.value_or(SlowOperation{}).finish);
+  }
+
+  // Gives a link between nodes to the send that asked first; false when none asks.
+  bool grant_earliest() {
+    using Request = std::tuple<nanoseconds, int, int, int>;
+    std::optional<Request> earliest;
+    for (int replica = 0; replica < static_cast<int>(program_.replicas.size()); ++replica) {
+      for (int lane = 0; lane < program_.num_lanes(); ++lane) {
+        for (int i = 0; i < static_cast<int>(list(replica, lane).size()); ++i) {
+          if (!waits_for_node(replica, lane, i) || done(replica, lane, i)) {
+            continue;
+          }
+          const Time asked = lane_free(replica, lane, i);
+          if (asked && produced(replica, lane, i)) {
+            const Request request{*asked, replica, lane, i};
+            earliest = earliest ? std::min(*earliest, request) : request;
+          }
         }
       }
     }
-    return std::move(result_);
+    if (earliest) {
+      const auto [asked, replica, lane, position] = *earliest;
+      nanoseconds& free = node_free_[options_.network.nodes[at(replica)][at(lane)]];
+      done(replica, lane, position) = passed(replica, lane, position, std::max(asked, free));
+      free = done(replica, lane, position)->finish;
+    }
+    return earliest.has_value();
   }
 
- private:
-  using Time = std::optional<nanoseconds>;
+  [[nodiscard]] int node_of(int replica, int lane) const {
+    return options_.network.nodes.empty() ? 0 : options_.network.nodes[at(replica)][at(lane)];
+  }
+  [[nodiscard]] bool between_nodes(int replica, const Channel& channel) const {
+    return node_of(replica, channel.source_lane) != node_of(replica, channel.target_lane);
+  }
+  [[nodiscard]] const Channel& channel_of(int replica, const Operation& operation) const {
+    return program_.replicas[at(replica)].channels[at(operation.channel)];
+  }
+  [[nodiscard]] bool waits_for_node(int replica, int lane, int position) const {
+    const Operation& operation = list(replica, lane)[at(position)];
+    return operation.kind == OperationKind::kSend && options_.sharing == LinkSharing::kNode &&
+           between_nodes(replica, channel_of(replica, operation));
+  }
+  // Whether two sends of one lane share a link that no other lane uses.
+  [[nodiscard]] bool same_link(int replica, const Operation& a, const Operation& b) const {
+    if (options_.sharing == LinkSharing::kChannel) {
+      return a.channel == b.channel;
+    }
+    return options_.sharing == LinkSharing::kLane ||
+           !(between_nodes(replica, channel_of(replica, a)) ||
+             between_nodes(replica, channel_of(replica, b)));
+  }
 
   [[nodiscard]] const std::vector<Operation>& list(int replica, int lane) const {
     return program_.replicas[at(replica)].lanes[at(lane)];
@@ -99,7 +161,8 @@ class SlowSimulator {
   // When everything that holds the lane before a position has finished.
   Time lane_free(int replica, int lane, int position) {
     for (int i = position - 1; i >= 0; --i) {
-      if (!is_message(list(replica, lane)[at(i)].kind)) {
+      const OperationKind kind = list(replica, lane)[at(i)].kind;
+      if (!is_message(kind) || (options_.blocking_sends && kind == OperationKind::kSend)) {
         return finish_of(replica, lane, i);
       }
     }
@@ -164,9 +227,13 @@ class SlowSimulator {
     }
     switch (operation.kind) {
       case OperationKind::kSend:
-        return send(replica, lane, position, *free);
+        return waits_for_node(replica, lane, position) ? std::nullopt
+                                                       : send(replica, lane, position, *free);
       case OperationKind::kReduceGradients: {
         const Time all = barrier(operation.kind, lane, lane + 1);
+        if (all && options_.reduce_buckets > 0) {
+          return ran(std::max(*free, reduced(lane)), nanoseconds{0});
+        }
         return all ? ran(*all, lane_sum(program_, costs_, lane, &StageCosts::reduce))
                    : std::nullopt;
       }
@@ -193,8 +260,28 @@ class SlowSimulator {
   }
 
   std::optional<SlowOperation> send(int replica, int lane, int position, nanoseconds free) {
+    if (!produced(replica, lane, position)) {
+      return std::nullopt;
+    }
     const Operation& operation = list(replica, lane)[at(position)];
-    const bool gradient = program_.replicas[at(replica)].channels[at(operation.channel)].gradient;
+    for (int i = position - 1; i >= 0; --i) {
+      const Operation& earlier = list(replica, lane)[at(i)];
+      if (earlier.kind == OperationKind::kSend && same_link(replica, earlier, operation)) {
+        const Time link_free = finish_of(replica, lane, i);
+        if (!link_free) {
+          return std::nullopt;
+        }
+        free = std::max(free, *link_free);
+        break;
+      }
+    }
+    return passed(replica, lane, position, free);
+  }
+
+  // Whether what a send sends has been made on its lane.
+  bool produced(int replica, int lane, int position) {
+    const Operation& operation = list(replica, lane)[at(position)];
+    const bool gradient = channel_of(replica, operation).gradient;
     std::vector<UnitKey> producers = {operation.unit};
     if (gradient) {
       producers = backward_inputs(program_, replica, operation.unit);
@@ -205,22 +292,62 @@ class SlowSimulator {
     }
     for (const UnitKey& producer : producers) {
       if (!find_compute(replica, lane, position, producer, gradient)) {
-        return std::nullopt;
+        return false;
       }
     }
-    for (int i = position - 1; i >= 0; --i) {
-      const Operation& earlier = list(replica, lane)[at(i)];
-      if (earlier.kind == OperationKind::kSend && earlier.channel == operation.channel) {
-        const Time channel_free = finish_of(replica, lane, i);
-        if (!channel_free) {
-          return std::nullopt;
+    return true;
+  }
+
+  std::optional<SlowOperation> passed(int replica, int lane, int position, nanoseconds start) {
+    const Operation& operation = list(replica, lane)[at(position)];
+    const Network& network = options_.network;
+    const bool between = between_nodes(replica, channel_of(replica, operation));
+    const LinkSpec& link = network.nodes.empty() ? costs_.link
+                           : between             ? network.inter_node
+                                                 : network.intra_node;
+    const Group& group = group_of(program_.replicas[at(replica)], operation.unit);
+    return ran(start, transfer_time(link, output_bytes(costs_, operation.unit, group)));
+  }
+
+  // Runs a lane's buckets; when the last is done.
+  nanoseconds reduced(int lane) {
+    std::vector<SlowOperation>& buckets = result_.buckets[at(lane)];
+    buckets.clear();
+    nanoseconds now{0};
+    const std::vector<StageRef>& stages = program_.lanes[at(lane)];
+    for (auto ref = stages.rbegin(); ref != stages.rend(); ++ref) {
+      const StageCosts& stage = costs_.modules[at(ref->module)].stages[at(ref->stage)];
+      const int n = stage.trainable ? options_.reduce_buckets : 0;
+      for (int i = 0; i < n; ++i) {
+        nanoseconds ready{0};
+        for (int replica = 0; replica < static_cast<int>(program_.replicas.size()); ++replica) {
+          const SlowOperation last = last_weight_gradient(replica, lane, *ref);
+          ready = std::max(ready, last.start + (last.finish - last.start) * (i + 1) / n);
         }
-        free = std::max(free, *channel_free);
+        const nanoseconds start = std::max(now, ready);
+        now = start + (stage.reduce * (i + 1) / n - stage.reduce * i / n);
+        buckets.push_back({start, now});
+      }
+    }
+    return now;
+  }
+
+  // Of a stage before the lane's reduce_gradients, where all has run; zero times where there is
+  // none.
+  SlowOperation last_weight_gradient(int replica, int lane, const StageRef& stage) {
+    SlowOperation last;
+    for (std::size_t i = 0; i < list(replica, lane).size(); ++i) {
+      const Operation& operation = list(replica, lane)[i];
+      if (operation.kind == OperationKind::kReduceGradients) {
         break;
       }
+      const bool makes = operation.kind == OperationKind::kBackward ||
+                         operation.kind == OperationKind::kBackwardWeight;
+      if (makes && StageRef{operation.unit.module, operation.unit.stage} == stage) {
+        last = *done(replica, lane, static_cast<int>(i));
+      }
     }
-    const Group& group = group_of(program_.replicas[at(replica)], operation.unit);
-    return ran(free, transfer_time(costs_.link, output_bytes(costs_, operation.unit, group)));
+    return last;
   }
 
   // When the lanes [begin, end) of all replicas have come to their operation of a kind.
@@ -247,6 +374,8 @@ class SlowSimulator {
 
   const Program& program_;
   const StepCosts& costs_;
+  const SimulateOptions& options_;
+  std::map<int, nanoseconds> node_free_;
   SlowTimeline result_;
 };
 
@@ -293,8 +422,10 @@ std::pair<int, int> key_value_span(const ReplicaProgram& replica,
 
 }  // namespace
 
-SlowTimeline slow_simulate(const Program& program, const StepCosts& costs) {
-  return SlowSimulator(program, costs).run();
+SlowTimeline slow_simulate(const Program& program,
+                           const StepCosts& costs,
+                           const SimulateOptions& options) {
+  return SlowSimulator(program, costs, options).run();
 }
 
 std::vector<std::int64_t> slow_memory(const Program& program,

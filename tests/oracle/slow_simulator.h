@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/simulator/simulator.h"
 #include "entrain/core/spec/program.h"
 
 namespace entrain::oracle {
@@ -19,11 +20,15 @@ struct SlowOperation {
 struct SlowTimeline {
   // [replica][lane][position]; receives have none; others stay empty where nothing lets them run.
   std::vector<std::vector<std::vector<std::optional<SlowOperation>>>> operations;
-  bool finished = false;  // every operation ran
+  std::vector<std::vector<SlowOperation>> buckets;  // [lane]; with reduce_buckets, as they run
+  bool finished = false;                            // every operation ran
   std::chrono::nanoseconds makespan{0};
 };
 
-SlowTimeline slow_simulate(const Program& program, const StepCosts& costs);
+// Ignores options.events and options.stop_after.
+SlowTimeline slow_simulate(const Program& program,
+                           const StepCosts& costs,
+                           const SimulateOptions& options = {});
 
 // Bytes held by a lane while each operation of its list runs, summed over what is alive there.
 std::vector<std::int64_t> slow_memory(const Program& program,

@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include "entrain/core/base/errors.h"
+#include "entrain/core/simulator/simulator.h"
+
+#include "tests/oracle/hand_cases.h"
 #include "tests/oracle/two_lanes.h"
 
 namespace entrain {
@@ -23,6 +27,47 @@ TEST(Deadlock, NamesTheOperationsThatWaitForEachOther) {
   EXPECT_NE(message.find("replica 0 lane 1 operation 2 (forward llm 0 slot 1 group 0)"),
             std::string::npos)
       << message;
+}
+
+TEST(Deadlock, NamesACycleOfThreeLanes) {
+  // Lane 0 hosts the first and the last of four stages and would run the last one first.
+  const StepCosts costs = oracle::make_plain_case({4}, 1).costs;
+  Program program;
+  program.lanes = {{{0, 0}, {0, 3}}, {{0, 1}}, {{0, 2}}};
+  program.num_stages = {4};
+  program.module_names = {"llm"};
+  ReplicaProgram& replica = program.replicas.emplace_back();
+  replica.groups = {{{oracle::group_of_items({{.sample = 0}}, {0})}}};
+  replica.groups[0][0][0].takes_backward = {1, 1, 1, 1};
+  for (int stage = 0; stage < 3; ++stage) {
+    replica.channels.push_back({stage, (stage + 1) % 3, {0, stage}, {0, stage + 1}, false});
+  }
+  const auto forward = [](int stage) {
+    return Operation{OperationKind::kForward, {0, stage, 0, 0}, -1};
+  };
+  const auto send = [](int stage) {
+    return Operation{OperationKind::kSend, {0, stage, 0, 0}, stage};
+  };
+  const auto receive = [](int stage) {
+    return Operation{OperationKind::kReceive, {0, stage, 0, 0}, stage};
+  };
+  replica.lanes = {{receive(2), forward(3), forward(0), send(0)},
+                   {receive(0), forward(1), send(1)},
+                   {receive(1), forward(2), send(2)}};
+  try {
+    simulate(program, costs);
+    FAIL() << "nothing was thrown";
+  } catch (const InvalidInput& error) {
+    EXPECT_STREQ(error.what(),
+                 "the program cannot finish, these operations wait for each other: "
+                 "replica 0 lane 0 operation 1 (forward llm 3 slot 0 group 0) waits for "
+                 "replica 0 lane 2 operation 1 (forward llm 2 slot 0 group 0) waits for "
+                 "replica 0 lane 1 operation 1 (forward llm 1 slot 0 group 0) waits for "
+                 "the first (lane 0)");
+  }
+  // In order all goes well.
+  replica.lanes[0] = {forward(0), send(0), receive(2), forward(3)};
+  EXPECT_EQ(simulate(program, costs).makespan.count(), 40);
 }
 
 TEST(Deadlock, NamesAnOperationWhoseInputNobodyMakes) {

@@ -13,7 +13,7 @@ namespace entrain::simulation {
 using std::chrono::nanoseconds;
 
 void EventLog::add_receives(const Program& program,
-                            const StepCosts& costs,
+                            const Links& links,
                             const std::vector<ReplicaState>& replicas) {
   for (std::size_t replica = 0; replica < replicas.size(); ++replica) {
     const ReplicaProgram& part = program.replicas[replica];
@@ -36,8 +36,8 @@ void EventLog::add_receives(const Program& program,
                                          i,
                                          to_string(program, list[i])));
         }
-        const nanoseconds transfer =
-            transfer_time(costs.link, state.tables.totals(unit).output_bytes);
+        const LinkSpec& link = links.of(static_cast<int>(replica), list[i].channel).spec;
+        const nanoseconds transfer = transfer_time(link, state.tables.totals(unit).output_bytes);
         events_.push_back({static_cast<int>(replica),
                            static_cast<int>(lane),
                            static_cast<int>(i),
@@ -51,8 +51,8 @@ void EventLog::add_receives(const Program& program,
 
 std::vector<TimelineEvent> EventLog::take() {
   std::sort(events_.begin(), events_.end(), [](const TimelineEvent& a, const TimelineEvent& b) {
-    return std::tie(a.replica, a.lane, a.operation, a.start, a.finish) <
-           std::tie(b.replica, b.lane, b.operation, b.start, b.finish);
+    return std::tie(a.replica, a.lane, a.operation, a.start, a.finish, a.category) <
+           std::tie(b.replica, b.lane, b.operation, b.start, b.finish, b.category);
   });
   return std::exchange(events_, {});
 }

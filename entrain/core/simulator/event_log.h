@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "entrain/core/cost/step_costs.h"
+#include "entrain/core/simulator/network.h"
 #include "entrain/core/simulator/state.h"
 #include "entrain/core/spec/program.h"
 #include "entrain/core/spec/timeline.h"
@@ -35,7 +35,7 @@ class EventLog {
   // Every receive gets its send's times.
   // Throws  InvalidInput when nothing sends what a lane receives.
   void add_receives(const Program& program,
-                    const StepCosts& costs,
+                    const Links& links,
                     const std::vector<ReplicaState>& replicas);
 
   // All events by replica, lane, operation and time; the log is empty then.

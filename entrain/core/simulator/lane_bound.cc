@@ -19,11 +19,17 @@ std::size_t at(int index) {
 // Forward and backward are one chain each; a split weight half hangs behind its input half.
 class Chains {
  public:
-  Chains(const Program& program, const StageTable& stages, const StepCosts& costs, int replica)
-      : part_(program.replicas[at(replica)]),
+  Chains(const Program& program,
+         const StageTable& stages,
+         const StepCosts& costs,
+         const Network& network,
+         int replica)
+      : costs_(costs),
+        network_(network),
+        replica_(replica),
+        part_(program.replicas[at(replica)]),
         stages_(stages),
         tables_(program, stages, costs, replica),
-        link_(costs.link),
         units_(at(tables_.num_units())) {
     find_backwards();
   }
@@ -115,13 +121,22 @@ class Chains {
     }
   }
 
+  // The link that a unit's output takes.
+  [[nodiscard]] const LinkSpec& link_behind(const UnitKey& key) const {
+    const int target = stages_.feeds_llm(key.module, key.stage)
+                           ? stages_.llm_first_lane()
+                           : stages_.lane(key.module, key.stage + 1);
+    return link_between(network_, costs_, replica_, stages_.lane(key.module, key.stage), target);
+  }
+
   // Encoders come before the LLM, so module order is the order of dependencies.
   void forwards_before() {
     for (int module = 0; module < stages_.num_modules(); ++module) {
       for_each_unit(module, true, [&](const UnitKey& key, int index) {
         Unit& unit = units_[at(index)];
         if (stages_.output_crosses(key.module, key.stage)) {
-          unit.transfer = transfer_time(link_, tables_.totals(index).output_bytes).count();
+          unit.transfer =
+              transfer_time(link_behind(key), tables_.totals(index).output_bytes).count();
         }
         const std::int64_t finish = unit.forward_head + tables_.totals(index).forward;
         for_each_taker(key, index, [&](Unit& taker) {
@@ -216,20 +231,25 @@ class Chains {
     return head == kNone ? 0 : head + work + tail;
   }
 
+  const StepCosts& costs_;
+  const Network& network_;
+  int replica_;
   const ReplicaProgram& part_;
   const StageTable& stages_;
   ReplicaTables tables_;
-  LinkSpec link_;
   std::vector<Unit> units_;  // [unit]
 };
 
 }  // namespace
 
-std::chrono::nanoseconds lane_bound(const Program& program, const StepCosts& costs) {
+std::chrono::nanoseconds lane_bound(const Program& program,
+                                    const StepCosts& costs,
+                                    const Network& network) {
+  check_network(network, program);
   const StageTable stages(program);
   std::int64_t result = 0;
   for (int replica = 0; replica < static_cast<int>(program.replicas.size()); ++replica) {
-    result = std::max(result, Chains(program, stages, costs, replica).bound());
+    result = std::max(result, Chains(program, stages, costs, network, replica).bound());
   }
   return std::chrono::nanoseconds{result};
 }

@@ -87,6 +87,89 @@ void LaneMemory::hold_gradients_of_keys_and_values(int unit) {
 
 }  // namespace simulation
 
+namespace {
+
+// Lets a lane's memory run its operation; false where that changes nothing.
+bool apply(simulation::LaneMemory& memory,
+           const simulation::ReplicaTables& tables,
+           const ReplicaProgram& part,
+           const Operation& operation) {
+  const bool has_unit = operation.unit.module >= 0;
+  const int unit = has_unit ? tables.unit_of(operation.unit) : -1;
+  switch (operation.kind) {
+    case OperationKind::kForward:
+      memory.forward(operation.unit, unit);
+      return true;
+    case OperationKind::kBackward:
+      memory.backward(operation.unit, unit);
+      return true;
+    case OperationKind::kBackwardInput:
+      memory.backward_input(operation.unit, unit);
+      return true;
+    case OperationKind::kBackwardWeight:
+      memory.backward_weight(unit);
+      return true;
+    case OperationKind::kReceive:
+      memory.receive(part.channels[static_cast<std::size_t>(operation.channel)], unit);
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Compute events of every lane: [replica][lane][position]; nullptr where there is none.
+using ComputeEvents = std::vector<std::vector<std::vector<const TimelineEvent*>>>;
+
+ComputeEvents compute_events(const Program& program, const Timeline& timeline) {
+  ComputeEvents result;
+  for (const ReplicaProgram& replica : program.replicas) {
+    auto& lanes = result.emplace_back();
+    for (const std::vector<Operation>& list : replica.lanes) {
+      lanes.emplace_back(list.size(), nullptr);
+    }
+  }
+  for (const TimelineEvent& event : timeline.events) {
+    if (event.category == EventCategory::kCompute) {
+      result[static_cast<std::size_t>(event.replica)][static_cast<std::size_t>(event.lane)]
+            [static_cast<std::size_t>(event.operation)] = &event;
+    }
+  }
+  return result;
+}
+
+std::vector<MemoryStep> lane_steps(const ReplicaProgram& part,
+                                   const simulation::ReplicaTables& tables,
+                                   int lane,
+                                   const std::vector<const TimelineEvent*>& events) {
+  const std::vector<Operation>& list = part.lanes[static_cast<std::size_t>(lane)];
+  simulation::LaneMemory memory(tables, lane);
+  std::vector<MemoryStep> steps;
+  const auto add = [&](std::chrono::nanoseconds time, std::int64_t bytes) {
+    if (steps.empty() ? bytes != 0 : steps.back().bytes != bytes) {
+      steps.push_back({time, bytes});
+    }
+  };
+  std::chrono::nanoseconds now{0};
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (!apply(memory, tables, part, list[i])) {
+      continue;
+    }
+    if (list[i].kind == OperationKind::kReceive) {
+      add(now, memory.during());
+      continue;
+    }
+    if (events[i] == nullptr) {
+      return {};
+    }
+    add(events[i]->start, memory.during());
+    now = events[i]->finish;
+    add(now, memory.held());
+  }
+  return steps;
+}
+
+}  // namespace
+
 std::vector<std::int64_t> memory_over_time(const Program& program,
                                            const StepCosts& costs,
                                            int replica,
@@ -97,29 +180,25 @@ std::vector<std::int64_t> memory_over_time(const Program& program,
   simulation::LaneMemory memory(tables, lane);
   std::vector<std::int64_t> result;
   for (const Operation& operation : part.lanes[static_cast<std::size_t>(lane)]) {
-    const bool has_unit = operation.unit.module >= 0;
-    const int unit = has_unit ? tables.unit_of(operation.unit) : -1;
-    bool changes = true;
-    switch (operation.kind) {
-      case OperationKind::kForward:
-        memory.forward(operation.unit, unit);
-        break;
-      case OperationKind::kBackward:
-        memory.backward(operation.unit, unit);
-        break;
-      case OperationKind::kBackwardInput:
-        memory.backward_input(operation.unit, unit);
-        break;
-      case OperationKind::kBackwardWeight:
-        memory.backward_weight(unit);
-        break;
-      case OperationKind::kReceive:
-        memory.receive(part.channels[static_cast<std::size_t>(operation.channel)], unit);
-        break;
-      default:
-        changes = false;
-    }
+    const bool changes = apply(memory, tables, part, operation);
     result.push_back(changes ? memory.during() : memory.held());
+  }
+  return result;
+}
+
+std::vector<std::vector<std::vector<MemoryStep>>> memory_timeline(const Program& program,
+                                                                  const StepCosts& costs,
+                                                                  const Timeline& timeline) {
+  const simulation::StageTable stages(program);
+  const ComputeEvents events = compute_events(program, timeline);
+  std::vector<std::vector<std::vector<MemoryStep>>> result;
+  for (std::size_t replica = 0; replica < program.replicas.size(); ++replica) {
+    const ReplicaProgram& part = program.replicas[replica];
+    const simulation::ReplicaTables tables(program, stages, costs, static_cast<int>(replica));
+    auto& lanes = result.emplace_back();
+    for (std::size_t lane = 0; lane < part.lanes.size(); ++lane) {
+      lanes.push_back(lane_steps(part, tables, static_cast<int>(lane), events[replica][lane]));
+    }
   }
   return result;
 }

@@ -1,6 +1,8 @@
 #include "entrain/core/simulator/memory.h"
 
+#include <chrono>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -24,6 +26,33 @@ TEST(MemoryOverTime, KeepsASplitBackwardsActivationsUntilTheWeightHalf) {
   EXPECT_EQ(memory_over_time(lanes.program, lanes.costs, 0, 1),
             (std::vector<std::int64_t>{10, 20, 120, 120, 110, 210, 210, 100, 100}));
   EXPECT_EQ(simulate(lanes.program, lanes.costs).lanes[0][1].peak_bytes, 210);
+}
+
+TEST(MemoryTimeline, StepsWhereOperationsStartAndEnd) {
+  const TwoLanes lanes = oracle::two_slots_with_link();
+  const Timeline timeline = simulate(lanes.program, lanes.costs, {.events = true});
+  const auto steps = [](std::vector<std::pair<int, std::int64_t>> pairs) {
+    std::vector<MemoryStep> result;
+    for (const auto& [time, bytes] : pairs) {
+      result.push_back({std::chrono::nanoseconds{time}, bytes});
+    }
+    return result;
+  };
+  const auto memory = memory_timeline(lanes.program, lanes.costs, timeline);
+  ASSERT_EQ(memory.size(), 1U);
+  ASSERT_EQ(memory[0].size(), 2U);
+  // Forwards 0-10 and 10-20, backwards 66-86 and 96-116.
+  EXPECT_EQ(memory[0][0], steps({{0, 100}, {10, 200}, {86, 100}, {116, 0}}));
+  // Features of 10 bytes are there from the receive: at the start and behind the backward at 53.
+  EXPECT_EQ(memory[0][1], steps({{0, 10}, {23, 110}, {53, 0}, {53, 10}, {53, 110}, {83, 0}}));
+}
+
+TEST(MemoryTimeline, HasNoStepsWhereTheTimelineHasNoEvents) {
+  const TwoLanes lanes = oracle::two_slots_with_link();
+  const auto memory =
+      memory_timeline(lanes.program, lanes.costs, simulate(lanes.program, lanes.costs));
+  EXPECT_TRUE(memory[0][0].empty());
+  EXPECT_TRUE(memory[0][1].empty());
 }
 
 TEST(MemoryOverTime, FreesWhatTakesNoBackwardWithItsForward) {

@@ -1,11 +1,15 @@
 #include "entrain/core/simulator/simulator.h"
 
 #include <algorithm>
+#include <limits>
+#include <queue>
+#include <tuple>
 
 #include <fmt/format.h>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/simulator/barriers.h"
+#include "entrain/core/simulator/buckets.h"
 #include "entrain/core/simulator/deadlock.h"
 #include "entrain/core/simulator/event_log.h"
 #include "entrain/core/simulator/inputs.h"
@@ -16,12 +20,16 @@ namespace entrain {
 namespace {
 
 using simulation::Barriers;
+using simulation::Bucket;
+using simulation::Buckets;
 using simulation::EventLog;
 using simulation::Inputs;
 using simulation::kUnknown;
 using simulation::LaneSet;
 using simulation::LaneState;
+using simulation::Links;
 using simulation::ReplicaState;
+using simulation::ReplicaTables;
 using simulation::StageTable;
 using simulation::StuckLane;
 using simulation::UnitTimes;
@@ -32,15 +40,34 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
+// A send that waits for a link which it shares with other lanes.
+struct Request {
+  std::int64_t asked = 0;
+  int lane = 0;      // index of all replicas' lanes
+  int position = 0;  // in the lane's list
+  int unit = 0;      // of the message
+};
+
+struct LaterRequest {
+  bool operator()(const Request& a, const Request& b) const {
+    return std::tie(a.asked, a.lane, a.position) > std::tie(b.asked, b.lane, b.position);
+  }
+};
+
 // Runs every lane as far as it goes, again and again from where a message or a barrier lets it on.
+// When none can go on, the earliest request for a shared link gets it: no later one can be earlier,
+// since all that is still unknown happens after an answer to a request.
 class Replay {
  public:
-  Replay(const Program& program, const StepCosts& costs, bool events)
+  Replay(const Program& program, const StepCosts& costs, const SimulateOptions& options)
       : program_(program),
         costs_(costs),
-        log_(events),
+        blocking_sends_(options.blocking_sends),
+        stop_after_(options.stop_after.count() > 0 ? options.stop_after.count() : kNever),
+        log_(options.events),
         stages_(program),
         inputs_(program, stages_),
+        buckets_(program, stages_, costs, options.reduce_buckets),
         clips_({0, 1}, static_cast<int>(program.replicas.size()) * program.num_lanes()) {
     const int num_replicas = static_cast<int>(program.replicas.size());
     replicas_.reserve(at(num_replicas));
@@ -51,13 +78,20 @@ class Replay {
         LaneState& state = lanes_.emplace_back(replicas_.back().tables, replica, lane);
         for (const StageRef& ref : program.lanes[at(lane)]) {
           const StageCosts& stage = costs.modules[at(ref.module)].stages[at(ref.stage)];
-          state.reduce += stage.reduce.count();
+          state.reduce += buckets_.enabled() ? 0 : stage.reduce.count();
           state.optimizer += stage.optimizer.count();
         }
       }
     }
+    links_ = Links(program, costs, options.network, options.sharing);
     for (int lane = 0; lane < program.num_lanes(); ++lane) {
       reduces_.emplace_back(LaneSet{lane, program.num_lanes()}, static_cast<int>(lanes_.size()));
+    }
+    if (stop_after_ != kNever) {
+      for (LaneState& lane : lanes_) {
+        lane.left = work_of(lane);
+        check_time(lane);
+      }
     }
   }
 
@@ -66,21 +100,82 @@ class Replay {
     for (std::size_t i = lanes_.size(); i > 0; --i) {
       runnable_.push_back(static_cast<int>(i) - 1);
     }
-    while (!runnable_.empty()) {
-      LaneState& lane = lanes_[at(runnable_.back())];
-      runnable_.pop_back();
-      run_lane(lane);
+    while (!stopped_) {
+      while (!runnable_.empty()) {
+        LaneState& lane = lanes_[at(runnable_.back())];
+        runnable_.pop_back();
+        run_lane(lane);
+      }
+      if (requests_.empty()) {
+        break;
+      }
+      grant_earliest();
+    }
+    if (stopped_) {
+      return {.makespan = nanoseconds{last_finish_}, .lanes = {}, .events = {}, .stopped = true};
     }
     check_done();
     return timeline();
   }
 
  private:
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
   void run_lane(LaneState& lane) {
     const std::vector<Operation>& list = program_.replicas[at(lane.replica)].lanes[at(lane.lane)];
     lane.waiting_for = nullptr;
-    while (at(lane.position) < list.size() && step(lane, list[at(lane.position)])) {
+    while (!stopped_ && at(lane.position) < list.size() && step(lane, list[at(lane.position)])) {
       ++lane.position;
+    }
+  }
+
+  // What a lane's whole list keeps it busy with; sends are left out.
+  [[nodiscard]] std::int64_t work_of(const LaneState& lane) const {
+    const ReplicaTables& tables = replicas_[at(lane.replica)].tables;
+    std::int64_t work = 0;
+    for (const Operation& operation : program_.replicas[at(lane.replica)].lanes[at(lane.lane)]) {
+      switch (operation.kind) {
+        case OperationKind::kForward:
+          work += tables.totals(tables.unit_of(operation.unit)).forward;
+          break;
+        case OperationKind::kBackward:
+          work += tables.totals(tables.unit_of(operation.unit)).backward();
+          break;
+        case OperationKind::kBackwardInput:
+          work += tables.totals(tables.unit_of(operation.unit)).backward_input;
+          break;
+        case OperationKind::kBackwardWeight:
+          work += tables.totals(tables.unit_of(operation.unit)).backward_weight;
+          break;
+        case OperationKind::kReduceGradients:
+          work += lane.reduce;
+          break;
+        case OperationKind::kOptimizerStep:
+          work += lane.optimizer;
+          break;
+        default:
+          break;
+      }
+    }
+    return work;
+  }
+
+  // Lets a lane's time pass without work.
+  void advance(LaneState& lane, std::int64_t time) {
+    lane.time = time;
+    check_time(lane);
+  }
+  void work(LaneState& lane, std::int64_t start, std::int64_t duration) {
+    lane.time = start + duration;
+    lane.left -= duration;
+    check_time(lane);
+  }
+  // Stops once the lane cannot end in time. Without a limit `left` is never above zero.
+  void check_time(const LaneState& lane) { check_time(lane.time + lane.left); }
+  void check_time(std::int64_t earliest_end) {
+    if (earliest_end > stop_after_) {
+      stopped_ = true;
+      last_finish_ = std::max(last_finish_, earliest_end);
     }
   }
 
@@ -95,8 +190,7 @@ class Replay {
       case OperationKind::kBackwardWeight:
         return backward_weight(lane, operation.unit);
       case OperationKind::kSend:
-        send(lane, operation);
-        return true;
+        return send(lane, operation);
       case OperationKind::kReceive:
         lane.memory.receive(channel_of(lane, operation),
                             replicas_[at(lane.replica)].tables.unit_of(operation.unit));
@@ -108,7 +202,7 @@ class Replay {
       case OperationKind::kOptimizerStep:
         log_.add(
             lane, lane.position, EventCategory::kCompute, lane.time, lane.time + lane.optimizer);
-        lane.time += lane.optimizer;
+        work(lane, lane.time, lane.optimizer);
         return true;
       default:
         throw InvalidInput(fmt::format(
@@ -123,7 +217,7 @@ class Replay {
       log_.add(lane, lane.position, EventCategory::kWait, lane.time, start);
     }
     log_.add(lane, lane.position, EventCategory::kCompute, start, start + duration);
-    lane.time = start + duration;
+    work(lane, start, duration);
     lane.finish = lane.time;
     lane.busy += duration;
     lane.inputs_seen = 0;
@@ -149,9 +243,10 @@ class Replay {
       return false;
     }
     const UnitTotals& totals = replica.tables.totals(unit);
-    replica.times[at(unit)].gradient_finish =
-        compute(lane, totals.backward_input + (whole ? totals.backward_weight : 0));
+    const std::int64_t duration = whole ? totals.backward() : totals.backward_input;
+    replica.times[at(unit)].gradient_finish = compute(lane, duration);
     if (whole) {
+      made_weight_gradients(lane, key, duration);
       lane.memory.backward(key, unit);
     } else {
       lane.memory.backward_input(key, unit);
@@ -165,9 +260,18 @@ class Replay {
     if (replica.times[at(unit)].gradient_finish == kUnknown) {
       return false;
     }
-    compute(lane, replica.tables.totals(unit).backward_weight);
+    const std::int64_t duration = replica.tables.totals(unit).backward_weight;
+    compute(lane, duration);
+    made_weight_gradients(lane, key, duration);
     lane.memory.backward_weight(unit);
     return true;
+  }
+
+  // By the operation that has just run.
+  void made_weight_gradients(const LaneState& lane, const UnitKey& key, std::int64_t duration) {
+    if (buckets_.enabled()) {
+      buckets_.made(lane.replica, key.module, key.stage, lane.time - duration, lane.time);
+    }
   }
 
   [[nodiscard]] const Channel& channel_of(const LaneState& lane, const Operation& operation) const {
@@ -178,26 +282,56 @@ class Replay {
     return channels[at(operation.channel)];
   }
 
-  void send(LaneState& lane, const Operation& operation) {
-    ReplicaState& replica = replicas_[at(lane.replica)];
+  // Whether the lane may go on.
+  bool send(LaneState& lane, const Operation& operation) {
+    const ReplicaState& replica = replicas_[at(lane.replica)];
     const Channel& channel = channel_of(lane, operation);
     const UnitKey& key = operation.unit;
     const int unit = replica.tables.unit_of(key);
     if (channel.source_lane != lane.lane || channel.producer != StageRef{key.module, key.stage}) {
       throw InvalidInput(where(lane, operation) + ": the channel belongs to another edge");
     }
-    UnitTimes& times = replica.times[at(unit)];
     if (!inputs_.produced(lane, replica, channel, key, unit)) {
       throw InvalidInput(where(lane, operation) + ": stands before what makes its message");
     }
-    const std::int64_t start = std::max(lane.time, replica.channel_free[at(operation.channel)]);
-    const std::int64_t arrival =
-        start + transfer_time(costs_.link, replica.tables.totals(unit).output_bytes).count();
-    replica.channel_free[at(operation.channel)] = arrival;
-    log_.add(lane, lane.position, EventCategory::kSend, start, arrival);
+    if (links_.of(lane.replica, operation.channel).shared) {
+      requests_.push({lane.time, lane_index(lane.replica, lane.lane), lane.position, unit});
+      return !blocking_sends_;
+    }
+    transmit(lane, lane.position, unit, lane.time);
+    return true;
+  }
+
+  void grant_earliest() {
+    const Request request = requests_.top();
+    requests_.pop();
+    LaneState& lane = lanes_[at(request.lane)];
+    transmit(lane, request.position, request.unit, request.asked);
+    if (blocking_sends_) {
+      ++lane.position;
+      runnable_.push_back(request.lane);
+    }
+  }
+
+  // The send at a position of a lane takes its link.
+  void transmit(LaneState& lane, int position, int unit, std::int64_t asked) {
+    ReplicaState& replica = replicas_[at(lane.replica)];
+    const ReplicaProgram& part = program_.replicas[at(lane.replica)];
+    const Operation& operation = part.lanes[at(lane.lane)][at(position)];
+    const Channel& channel = part.channels[at(operation.channel)];
+    const Links::Passage passage = links_.pass(links_.of(lane.replica, operation.channel),
+                                               asked,
+                                               replica.tables.totals(unit).output_bytes);
+    log_.add(lane, position, EventCategory::kSend, passage.start, passage.arrival);
+    UnitTimes& times = replica.times[at(unit)];
     std::int64_t& slot = channel.gradient ? times.gradient_arrival : times.output_arrival;
-    slot = arrival;
-    last_finish_ = std::max(last_finish_, arrival);
+    slot = passage.arrival;
+    last_finish_ = std::max(last_finish_, passage.arrival);
+    check_time(passage.arrival);
+    if (blocking_sends_) {
+      wait_until(lane, passage.start);
+      advance(lane, passage.arrival);
+    }
     const int target = lane_index(lane.replica, channel.target_lane);
     if (lanes_[at(target)].waiting_for == &slot) {
       lanes_[at(target)].waiting_for = nullptr;
@@ -211,9 +345,17 @@ class Replay {
     if (latest == nullptr) {
       return false;
     }
-    wait_until(lane, *latest);
-    log_.add(lane, lane.position, EventCategory::kCompute, lane.time, lane.time + lane.reduce);
-    lane.time += lane.reduce;
+    if (buckets_.enabled()) {
+      const std::vector<Bucket>& buckets = buckets_.run(lane.lane, lane.num_reduced);
+      for (const Bucket& bucket : buckets) {
+        log_.add(lane, lane.position, EventCategory::kSend, bucket.start, bucket.finish);
+      }
+      wait_until(lane, buckets.empty() ? 0 : buckets.back().finish);
+    } else {
+      wait_until(lane, *latest);
+      log_.add(lane, lane.position, EventCategory::kCompute, lane.time, lane.time + lane.reduce);
+      work(lane, lane.time, lane.reduce);
+    }
     ++lane.num_reduced;
     return true;
   }
@@ -232,7 +374,7 @@ class Replay {
   void wait_until(LaneState& lane, std::int64_t time) {
     if (time > lane.time) {
       log_.add(lane, lane.position, EventCategory::kWait, lane.time, time);
-      lane.time = time;
+      advance(lane, time);
     }
   }
 
@@ -271,7 +413,7 @@ class Replay {
     }
     result.makespan = nanoseconds{last_finish_};
     if (log_.enabled()) {
-      log_.add_receives(program_, costs_, replicas_);
+      log_.add_receives(program_, links_, replicas_);
       result.events = log_.take();
     }
     return result;
@@ -279,21 +421,39 @@ class Replay {
 
   const Program& program_;
   const StepCosts& costs_;
+  bool blocking_sends_;
+  std::int64_t stop_after_;
   EventLog log_;
   StageTable stages_;
   Inputs inputs_;
+  Buckets buckets_;
+  Links links_;
   std::vector<ReplicaState> replicas_;
   std::vector<LaneState> lanes_;  // [replica × lanes + lane]
   std::vector<int> runnable_;
+  std::priority_queue<Request, std::vector<Request>, LaterRequest> requests_;
   std::vector<Barriers> reduces_;  // [lane]: of all replicas' lane
   Barriers clips_;                 // of all lanes
-  std::int64_t last_finish_ = 0;
+  std::int64_t last_finish_ = 0;   // of a message; a proven bound where stopped
+  bool stopped_ = false;
 };
+
+void check_options(const SimulateOptions& options) {
+  if (options.reduce_buckets < 0) {
+    throw InvalidInput(
+        fmt::format("reduce_buckets: {} given; at least 0 is needed", options.reduce_buckets));
+  }
+  if (options.stop_after.count() < 0) {
+    throw InvalidInput(
+        fmt::format("stop_after: {} ns given; at least 0 is needed", options.stop_after.count()));
+  }
+}
 
 }  // namespace
 
 Timeline simulate(const Program& program, const StepCosts& costs, const SimulateOptions& options) {
-  return Replay(program, costs, options.events).run();
+  check_options(options);
+  return Replay(program, costs, options).run();
 }
 
 }  // namespace entrain

@@ -3,13 +3,29 @@
 // Read first: simulate(). The rules of time:
 // - a lane runs its compute operations one after another in list order; a compute operation starts
 //   when the one before it on its lane has finished and all its inputs have arrived;
-// - a send starts when what stands before it on its lane has finished (its producer stands directly
-//   before it, or behind its producer's other sends) and the channel is free; channels are first
-//   in, first out and do not share links; a send does not hold its lane; it takes transfer_time();
+// - a lane asks for a send when what stands before it on its lane has finished (its producer stands
+//   directly before it, or behind its producer's other sends); the send starts when its link is
+//   free and takes transfer_time() of that link, latency included. SimulateOptions::sharing says
+//   which messages share a link; a link carries one at a time, first in, first out: who asks first
+//   goes first. Of several that ask at one time the first by replica and lane goes, among those
+//   that are known to ask once everything that needs none of them has run;
+// - a send does not hold its lane, unless SimulateOptions::blocking_sends: then what stands behind
+//   it on its lane starts after its arrival;
 // - a receive costs no compute time; what waits for it is the operation that needs its message;
 // - reduce_gradients waits for all replicas' lane to arrive and then takes the reduce time of the
-//   lane's stages; clip_norm waits for all lanes of all replicas and takes no time; optimizer_step
-//   takes the optimizer time of the lane's stages.
+//   lane's stages (SimulateOptions::reduce_buckets changes this); clip_norm waits for all lanes of
+//   all replicas and takes no time; optimizer_step takes the optimizer time of the lane's stages.
+//
+// With reduce_buckets = n, reductions run beside compute, as engines do that reduce layer by layer:
+// - the gradients of a stage are reduced in n equal buckets. The stage's last operation with weight
+//   gradients on its lane (backward or its weight half) makes them one after another, at equal
+//   distances of its time; a bucket is ready when all replicas have made theirs (at the step's
+//   start where a replica has no such operation);
+// - a lane's buckets run one after another on a line of their own: its last stage first, the other
+//   stages in falling order, stages without trainable parameters left out; a bucket starts when it
+//   is ready and the one before it has finished, and takes its n-th part of the stage's reduce
+//   time;
+// - reduce_gradients then takes no time of its own: it waits until the lane's last bucket is done.
 #pragma once
 
 #include <chrono>
@@ -17,18 +33,31 @@
 #include <vector>
 
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/simulator/network.h"
 #include "entrain/core/spec/program.h"
 #include "entrain/core/spec/timeline.h"
 
 namespace entrain {
 
+// The defaults are what the engine does.
 struct SimulateOptions {
-  bool events = false;  // fill Timeline::events
+  bool events = false;          // fill Timeline::events
+  bool blocking_sends = false;  // a send holds its lane
+  LinkSharing sharing = LinkSharing::kChannel;
+  Network network{};       // empty: StepCosts::link everywhere
+  int reduce_buckets = 0;  // per stage, beside compute; 0: at the end of the step
+  // > 0: return as soon as the makespan is proven to exceed this; 0: never.
+  std::chrono::nanoseconds stop_after{0};
 };
 
 // Shapes   result.lanes: [replica][lane]; busy and finish are those of operations with a unit
 //          (forward, backward and its halves); makespan is the last finish of any operation.
-// Ensures  every operation runs once; deterministic; integer arithmetic only.
+// Ensures  every operation runs once; deterministic; integer arithmetic only. With stop_after:
+//          result.makespan > stop_after exactly if the full one is; where result.stopped, makespan
+//          is a lower bound of the full one, and lanes and events are empty.
+// Stops    when, on some lane, the time that has passed (idle time included) and the work that is
+//          left (reductions at the end and optimizer included) exceed stop_after, or a message
+//          arrives later. A program that cannot finish may be stopped before that is known.
 // Memory   per lane: activation bytes from a group's forward to its backward, of a split one to the
 //          weight half (to the end of the forward where it takes no part in backward); encoder
 //          outputs on the LLM's first lane from receive (or forward, on the same lane) until the
@@ -40,11 +69,14 @@ struct SimulateOptions {
 //          ones wrote: no copies.
 //          peak_bytes is the largest of memory_over_time().
 // Events   by replica, lane and operation. A receive has its send's times; a wait is the time for
-//          which the lane stood still before an operation; clip_norm has its wait only.
+//          which the lane stood still before an operation (a blocking send too); clip_norm has its
+//          wait only; buckets are sends of their lane's reduce_gradients, by start.
 // Throws   InvalidInput when the program cannot finish, naming the operations that wait for each
 //          other; for a chunk that is no range within its sample's tokens; for operations that
-//          have no cost yet (gather_parameters, sync_tied).
-// Cost     O(operations + parts + items × stages).
+//          have no cost yet (gather_parameters, sync_tied); for a network that lacks lanes and
+//          options below zero.
+// Cost     O(operations + parts + items × stages); kNode: log(messages) more for each message
+//          between nodes.
 Timeline simulate(const Program& program,
                   const StepCosts& costs,
                   const SimulateOptions& options = {});
@@ -54,9 +86,11 @@ Timeline simulate(const Program& program,
 // operation. (The plain lane bound; step-wide operations left out.)
 //
 // The time before an operation is that of the longest chain of operations and transfers it depends
-// on, every lane free for it.
+// on, every lane and link free for it. Holds for every option; of `network` it reads the links.
 // Cost     O(operations + parts + items × stages).
-std::chrono::nanoseconds lane_bound(const Program& program, const StepCosts& costs);
+std::chrono::nanoseconds lane_bound(const Program& program,
+                                    const StepCosts& costs,
+                                    const Network& network = {});
 
 // Activation bytes of one lane while each operation of its list runs, in list order: what an
 // operation frees is still counted.
@@ -65,5 +99,25 @@ std::vector<std::int64_t> memory_over_time(const Program& program,
                                            const StepCosts& costs,
                                            int replica,
                                            int lane);
+
+// From `time` on a lane holds `bytes`.
+struct MemoryStep {
+  std::chrono::nanoseconds time{0};
+  std::int64_t bytes = 0;
+  bool operator==(const MemoryStep&) const = default;
+};
+
+// Activation bytes of every lane over a timeline's times: what memory_over_time() counts, from the
+// start of the operation that adds it (a receive: the finish of the compute operation before it) to
+// the finish of the one that frees it.
+//
+// Shapes    result: [replica][lane][step], times rising, several steps of one time in the order of
+//           the list; the largest is memory_over_time()'s. A lane on which the timeline lacks a
+//           compute operation (measured elsewhere) has no steps.
+// Requires  `timeline` has events of `program`, predicted or measured.
+// Cost      O(operations + events + parts + items × stages).
+std::vector<std::vector<std::vector<MemoryStep>>> memory_timeline(const Program& program,
+                                                                  const StepCosts& costs,
+                                                                  const Timeline& timeline);
 
 }  // namespace entrain

@@ -1,9 +1,12 @@
 #include "entrain/core/simulator/simulator.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
 
 #include "tests/oracle/two_lanes.h"
 
@@ -126,6 +129,99 @@ TEST(Simulate, ReducesBarriersAndOptimizersAsTheRulesSay) {
     }
   }
   EXPECT_EQ(waits, 1);
+}
+
+TEST(Simulate, HoldsTheLaneWhileItSendsIfAsked) {
+  const TwoLanes lanes = two_slots_with_link();
+  const Timeline timeline =
+      simulate(lanes.program, lanes.costs, {.events = true, .blocking_sends = true});
+  EXPECT_EQ(timeline.makespan.count(), 129);
+  EXPECT_EQ(words_of(timeline, 0),
+            (std::vector<std::string>{"run 0: 0-10",
+                                      "send 1: 10-23",
+                                      "run 2: 23-33",
+                                      "send 3: 33-46",
+                                      "receive 4: 53-66",
+                                      "wait 5: 46-66",
+                                      "run 5: 66-86",
+                                      "receive 6: 96-109",
+                                      "wait 7: 86-109",
+                                      "run 7: 109-129"}));
+  EXPECT_EQ(timeline.lanes[0][0].busy.count(), 60);
+}
+
+TEST(Simulate, SharesTheLinkBetweenNodes) {
+  // Both replicas' encoders on one node, both LLMs on another; 13 ns a message.
+  TwoLanes lanes(1);
+  lanes.add_replica("F0 >F0 <B0 B0", "<F0 F0 B0 >B0");
+  lanes.add_replica("F0 >F0 <B0 B0", "<F0 F0 B0 >B0");
+  SimulateOptions options;
+  options.events = true;
+  options.network = {{{0, 1}, {0, 1}}, {}, {nanoseconds{3}, 1e9}};
+  EXPECT_EQ(simulate(lanes.program, lanes.costs, options).makespan.count(), 10 + 13 + 30 + 13 + 20);
+  options.sharing = LinkSharing::kNode;
+  for (const bool blocking : {false, true}) {
+    options.blocking_sends = blocking;
+    const Timeline timeline = simulate(lanes.program, lanes.costs, options);
+    // Replica 1 sends 23-36, replica 0 its gradient 53-66: replica 1's goes 66-79.
+    EXPECT_EQ(timeline.makespan.count(), 36 + 30 + 13 + 20);
+    EXPECT_EQ(timeline.lanes[0][0].finish.count(), 66 + 20);
+    EXPECT_EQ(timeline.lanes[1][1].finish.count(), 66);
+    const auto waits = [&](int lane) {
+      return std::count_if(
+          timeline.events.begin(), timeline.events.end(), [&](const TimelineEvent& event) {
+            return event.replica == 1 && event.lane == lane && event.operation == 1 &&
+                   event.category == EventCategory::kWait;
+          });
+    };
+    EXPECT_EQ(waits(0), blocking ? 1 : 0);  // for the link, 10-23
+  }
+}
+
+TEST(Simulate, ReducesInBucketsBesideComputeIfAsked) {
+  TwoLanes lanes(2);
+  lanes.add_replica("F0 >F0 F1 >F1 <B0 B0 <B1 B1 reduce clip step",
+                    "<F0 F0 B0 >B0 <F1 F1 B1 >B1 reduce clip step");
+  lanes.add_replica("F0 >F0 <B0 B0 reduce clip step", "<F0 F0 B0 >B0 reduce clip step");
+  lanes.costs.modules[0].stages[0].reduce = nanoseconds{5};
+  lanes.costs.modules[1].stages[0].reduce = nanoseconds{100};
+  lanes.costs.modules[0].stages[0].optimizer = nanoseconds{30};
+  const Timeline timeline =
+      simulate(lanes.program, lanes.costs, {.events = true, .reduce_buckets = 2});
+  // Last backwards: the LLM's 50-70 and 20-40, the encoder's 70-90 and 40-60.
+  const std::vector<std::string> vision = words_of(timeline, 0);
+  EXPECT_EQ(
+      std::vector<std::string>(vision.end() - 5, vision.end()),
+      (std::vector<std::string>{
+          "send 8: 80-82", "send 8: 90-93", "wait 8: 90-93", "wait 9: 93-160", "run 10: 160-190"}));
+  const std::vector<std::string> llm = words_of(timeline, 1);
+  EXPECT_EQ(std::vector<std::string>(llm.end() - 4, llm.end()),
+            (std::vector<std::string>{
+                "send 8: 60-110", "wait 8: 70-160", "send 8: 110-160", "run 10: 160-160"}));
+  EXPECT_EQ(timeline.makespan.count(), 190);
+}
+
+TEST(Simulate, StopsWhenTheStepTakesTooLong) {
+  const TwoLanes lanes = two_slots_with_link();
+  const auto stop_after = [&](std::int64_t limit) {
+    return simulate(lanes.program, lanes.costs, {.stop_after = nanoseconds{limit}});
+  };
+  EXPECT_FALSE(stop_after(116).stopped);
+  EXPECT_EQ(stop_after(116).makespan.count(), 116);
+  EXPECT_EQ(stop_after(116).lanes.size(), 1U);
+  // 60 ns of work on each lane are known before anything runs.
+  EXPECT_TRUE(stop_after(59).stopped);
+  EXPECT_EQ(stop_after(59).makespan.count(), 60);
+  EXPECT_TRUE(stop_after(59).lanes.empty());
+  // The encoder stands still until 66 and has 40 ns to go.
+  EXPECT_TRUE(stop_after(105).stopped);
+  EXPECT_EQ(stop_after(105).makespan.count(), 106);
+}
+
+TEST(Simulate, RefusesOptionsBelowZero) {
+  const TwoLanes lanes = two_slots_with_link();
+  EXPECT_THROW(simulate(lanes.program, lanes.costs, {.reduce_buckets = -1}), InvalidInput);
+  EXPECT_THROW(simulate(lanes.program, lanes.costs, {.stop_after = nanoseconds{-1}}), InvalidInput);
 }
 
 TEST(Simulate, RunsStagesOfOneLaneWithoutMessages) {

@@ -42,17 +42,16 @@ struct LaneState {
   int num_clipped = 0;
   std::int64_t reduce = 0;  // sums over the lane's stages
   std::int64_t optimizer = 0;
+  std::int64_t left = 0;  // work to come, where the replay has a limit
 };
 
 struct ReplicaState {
   ReplicaState(const Program& program, const StageTable& stages, const StepCosts& costs, int index)
       : tables(program, stages, costs, index),
-        times(static_cast<std::size_t>(tables.num_units())),
-        channel_free(program.replicas[static_cast<std::size_t>(index)].channels.size(), 0) {}
+        times(static_cast<std::size_t>(tables.num_units())) {}
 
   ReplicaTables tables;
-  std::vector<UnitTimes> times;            // [unit]
-  std::vector<std::int64_t> channel_free;  // [channel]
+  std::vector<UnitTimes> times;  // [unit]
 };
 
 }  // namespace entrain::simulation

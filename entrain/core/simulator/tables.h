@@ -34,12 +34,13 @@ class StageTable {
   [[nodiscard]] bool feeds_llm(int module, int stage) const {
     return module != llm_module() && stage + 1 == num_stages(module);
   }
-
- private:
+  // Stages of all modules are numbered module by module.
+  [[nodiscard]] std::size_t num_all_stages() const { return lane_.size(); }
   [[nodiscard]] std::size_t number(int module, int stage) const {
     return static_cast<std::size_t>(first_stage_[static_cast<std::size_t>(module)] + stage);
   }
 
+ private:
   std::vector<int> num_stages_;   // [module]
   std::vector<int> first_stage_;  // [module]
   std::vector<int> lane_;         // [stage of all modules]
@@ -55,6 +56,7 @@ struct UnitTotals {
   std::int64_t output_bytes = 0;
   std::int64_t key_value_bytes = 0;  // of its chunks that others follow
   bool takes_backward = false;
+  [[nodiscard]] std::int64_t backward() const { return backward_input + backward_weight; }
 };
 
 // A last-stage encoder unit whose output an LLM group takes.

@@ -28,6 +28,7 @@ struct Timeline {
   std::chrono::nanoseconds makespan{0};
   std::vector<std::vector<LaneUsage>> lanes;  // [replica][lane]
   std::vector<TimelineEvent> events;          // empty unless asked for
+  bool stopped = false;  // simulate() stopped early: makespan is a bound, lanes are empty
 };
 
 // Idle share of all lanes within the makespan, in [0, 1]; 0 for an empty timeline.

@@ -1,0 +1,86 @@
+// Which links a program's messages go over: lanes on the nodes of a cluster.
+//
+// Read first: Network. Links is what the replay makes of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "entrain/core/cost/step_costs.h"
+#include "entrain/core/spec/cluster.h"
+#include "entrain/core/spec/plan.h"
+#include "entrain/core/spec/program.h"
+
+namespace entrain {
+
+// A link carries one message at a time, at its full bandwidth; the next starts when it is free.
+enum class LinkSharing : std::uint8_t {
+  kChannel,  // every channel has a link of its own
+  kLane,     // all channels that leave a lane share one link
+  kNode,     // as kLane within a node; all channels that leave a node share one link
+};
+
+struct Network {
+  // Node of every lane, >= 0; replicas may share nodes. Empty: all lanes stand on one node, and its
+  // link is StepCosts::link.
+  std::vector<std::vector<int>> nodes;  // [replica][lane]
+  LinkSpec intra_node;                  // between lanes of one node; read where nodes are given
+  LinkSpec inter_node;                  // between lanes of two nodes
+};
+
+// Lanes dealt to the devices of a cluster in the order of ranks: replica by replica, lane by lane,
+// each on as many neighbouring devices as the largest tensor × context parallelism of its stages. A
+// lane stands on the node of its first device. A link of the cluster that has neither latency nor
+// bandwidth counts as unknown: within nodes it is `link`, between nodes that within nodes.
+//
+// Throws  InvalidInput when the plan needs more devices than the cluster has.
+Network cluster_network(const ClusterSpec& cluster, const Plan& plan, const LinkSpec& link);
+
+// Throws  InvalidInput when a network with nodes lacks lanes of the program, or has a node below 0
+// or
+//         above 999999.
+void check_network(const Network& network, const Program& program);
+
+// What lies between two lanes of a replica.
+// Requires  check_network().
+const LinkSpec& link_between(
+    const Network& network, const StepCosts& costs, int replica, int lane_a, int lane_b);
+
+namespace simulation {
+
+// The link of every channel, and when it is free.
+class Links {
+ public:
+  Links() = default;
+  // Throws  InvalidInput as check_network() does.
+  // Cost    O(channels).
+  Links(const Program& program,
+        const StepCosts& costs,
+        const Network& network,
+        LinkSharing sharing);
+
+  struct Link {
+    LinkSpec spec;
+    int line = 0;         // channels with equal lines share their bandwidth
+    bool shared = false;  // with other lanes: who asks first goes first
+  };
+  [[nodiscard]] const Link& of(int replica, int channel) const {
+    return links_[static_cast<std::size_t>(first_[static_cast<std::size_t>(replica)] + channel)];
+  }
+
+  struct Passage {
+    std::int64_t start = 0;
+    std::int64_t arrival = 0;
+  };
+  // Takes the link for a message that could start at `asked`.
+  Passage pass(const Link& link, std::int64_t asked, std::int64_t bytes);
+
+ private:
+  std::vector<int> first_;          // [replica] into links_
+  std::vector<Link> links_;         // of all channels of all replicas
+  std::vector<std::int64_t> free_;  // [line]
+};
+
+}  // namespace simulation
+}  // namespace entrain
