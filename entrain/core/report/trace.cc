@@ -9,6 +9,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/json.h"
+#include "entrain/core/simulator/simulator.h"
 
 namespace entrain {
 namespace {
@@ -61,6 +62,12 @@ class TraceWriter {
     }
     for (const TimelineEvent& event : timeline.events) {
       write_event(event);
+    }
+    const auto memory = memory_timeline(program_, costs_, timeline);
+    for (int replica = 0; replica < static_cast<int>(program_.replicas.size()); ++replica) {
+      for (int lane = 0; lane < program_.num_lanes(); ++lane) {
+        write_memory(process(replica, lane), memory[at(replica)][at(lane)]);
+      }
     }
     out_ << "\n]}\n";
   }
@@ -137,6 +144,17 @@ class TraceWriter {
       write_unit(operation.unit, group_of(replica, operation.unit));
     }
     out_ << "}}";
+  }
+
+  void write_memory(int process, const std::vector<MemoryStep>& steps) {
+    for (const MemoryStep& step : steps) {
+      next();
+      out_ << fmt::format(
+          R"({{"name": "activation bytes", "ph": "C", "pid": {}, "ts": {}, "args": {{"bytes": {}}}}})",
+          process,
+          microseconds(step.time),
+          step.bytes);
+    }
   }
 
   // Ids in packing order, each once.

@@ -17,7 +17,8 @@ namespace entrain {
 
 // Writes Timeline::events event by event. Times are microseconds with three decimals, so that no
 // nanosecond is lost. A wait stands on the thread for compute and has the args of the operation
-// that waited; step-wide operations have `replica` and `lane` alone.
+// that waited; step-wide operations have `replica` and `lane` alone. Every lane of which all
+// compute operations are there has a counter `activation bytes`: memory_timeline().
 //
 // Shapes    sample_ids: [samples of the global batch].
 // Requires  `timeline` has events and belongs to `program`; `label` says whose it is ("predicted").

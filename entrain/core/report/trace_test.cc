@@ -155,6 +155,39 @@ TEST(WriteTrace, NamesProcessesAndThreads) {
   EXPECT_EQ((threads[{1, 2}]), "receive");
 }
 
+TEST(WriteTrace, CountsTheBytesThatLanesHold) {
+  const Traced traced = make_traced("1f1b");
+  const auto expected = memory_timeline(traced.program, traced.hand_case.costs, traced.timeline);
+  const Json trace = traced.trace();
+  std::map<int, std::vector<MemoryStep>> actual;
+  for (const Json& event : trace.at("traceEvents")) {
+    if (event.at("ph") == "C") {
+      EXPECT_EQ(event.at("name"), "activation bytes");
+      actual[event.at("pid")].push_back(
+          {std::chrono::nanoseconds{nanoseconds_of(event.at("ts"))}, event.at("args").at("bytes")});
+    }
+  }
+  ASSERT_EQ(actual.size(), 3U);
+  for (int lane = 0; lane < 3; ++lane) {
+    EXPECT_EQ(actual[lane], expected[0][static_cast<std::size_t>(lane)]);
+    EXPECT_GT(actual[lane].size(), 4U);
+    EXPECT_EQ(actual[lane].back().bytes, 0);
+  }
+}
+
+TEST(WriteTrace, LeavesOutTheBytesOfLanesMeasuredElsewhere) {
+  Traced traced = make_traced("1f1b");
+  std::erase_if(traced.timeline.events, [](const TimelineEvent& event) { return event.lane == 1; });
+  std::set<int> counted;
+  const Json trace = traced.trace();
+  for (const Json& event : trace.at("traceEvents")) {
+    if (event.at("ph") == "C") {
+      counted.insert(event.at("pid").get<int>());
+    }
+  }
+  EXPECT_EQ(counted, (std::set<int>{0, 2}));
+}
+
 TEST(WriteTrace, NamesAllStagesOfALane) {
   Traced traced;
   traced.hand_case = oracle::make_plain_case({1, 1}, 1);
