@@ -1,4 +1,5 @@
-// Replay of one step's program: simulate(), with and without events, lane_bound().
+// Replay of one step's program: simulate(), with and without events, on shared links and with early
+// stops; lane_bound().
 //
 // A checked answer per program: the slow simulator of the tests has to agree before anything is
 // timed.
@@ -79,6 +80,48 @@ void simulate_step(benchmark::State& state) {
   report(state);
 }
 BENCHMARK(simulate_step)->ArgName("events")->Arg(0)->Arg(1);
+
+// Two lanes a node, messages between nodes slow enough to queue.
+SimulateOptions shared_links(LinkSharing sharing) {
+  SimulateOptions options;
+  options.sharing = sharing;
+  options.network.nodes = {{0, 0, 1, 1, 2, 2, 3, 3}};
+  options.network.intra_node = {std::chrono::nanoseconds{50}, 1e9};
+  options.network.inter_node = {std::chrono::nanoseconds{500}, 1e8};
+  return options;
+}
+
+void simulate_shared_links(benchmark::State& state) {
+  const Step& step = the_step();
+  const SimulateOptions options = shared_links(static_cast<LinkSharing>(state.range(0)));
+  const auto expected = oracle::slow_simulate(step.program, step.costs, options).makespan;
+  ENTRAIN_INVARIANT(simulate(step.program, step.costs, options).makespan == expected,
+                    "simulate() and the slow simulator disagree");
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(simulate(step.program, step.costs, options).makespan);
+  }
+  report(state);
+}
+BENCHMARK(simulate_shared_links)
+    ->ArgName("sharing")
+    ->Arg(static_cast<int>(LinkSharing::kChannel))
+    ->Arg(static_cast<int>(LinkSharing::kLane))
+    ->Arg(static_cast<int>(LinkSharing::kNode));
+
+// A limit of so many percent of the step time; at 100 the step is within it.
+void simulate_stop_after(benchmark::State& state) {
+  const Step& step = the_step();
+  const auto full = simulate(step.program, step.costs).makespan;
+  SimulateOptions options;
+  options.stop_after = full * state.range(0) / 100;
+  ENTRAIN_INVARIANT(simulate(step.program, step.costs, options).stopped == (state.range(0) < 100),
+                    "simulate() stopped wrongly");
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(simulate(step.program, step.costs, options).makespan);
+  }
+  report(state);
+}
+BENCHMARK(simulate_stop_after)->ArgName("percent")->Arg(100)->Arg(99)->Arg(95)->Arg(90);
 
 void bound_step(benchmark::State& state) {
   const Step& step = the_step();
