@@ -1,4 +1,4 @@
-// From an assignment of whole samples back to the arrays that the assigner works on.
+// From an assignment back to the arrays that the assigner works on.
 #pragma once
 
 #include "entrain/core/assigner/placement.h"
@@ -7,7 +7,7 @@
 
 namespace entrain::oracle {
 
-// Requires  a valid assignment without chunks.
+// Requires  a valid assignment.
 inline Placement placement_of(const StepAssignment& assignment, const StepCosts& costs) {
   const auto replicas = static_cast<int>(assignment.replicas.size());
   Placement placement = empty_placement(costs, replicas, 1);
@@ -19,8 +19,14 @@ inline Placement placement_of(const StepAssignment& assignment, const StepCosts&
       for (int slot = 0; slot < part.num_slots; ++slot) {
         for (const WorkItem& item : slots[static_cast<std::size_t>(slot)]) {
           if (module == costs.llm_module()) {
-            placement.samples[static_cast<std::size_t>(replica)].push_back(item.sample);
-            placement.llm_slot[static_cast<std::size_t>(item.sample)] = slot;
+            if (item.token_begin == 0) {
+              placement.samples[static_cast<std::size_t>(replica)].push_back(item.sample);
+            }
+            const auto sample = static_cast<std::size_t>(item.sample);
+            placement.llm_slot[sample] = slot;
+            if (item.is_chunk()) {
+              placement.chunks[sample].push_back({slot, item.token_end});
+            }
           } else {
             const int unit = costs.unit_of(module, item);
             placement

@@ -25,11 +25,12 @@ struct EntrainOptions {
   bool shape = true;            // slots of unequal target size, small at both ends; false: equal
   bool choose_slots = true;     // number of slots by simulated time; false: the plan's num_slots
   bool defer = true;            // encoder work in earlier slots than its sample's LLM work
+  bool chunks = true;           // LLM work in token ranges, where the plan's limits allow them
   bool split_segments = true;   // a sample's segments in different slots (needs defer)
 };
 
 // All of it but the named parts: "joint", "replicas", "shape", "order", "slots", "deferral",
-// "segments", "search" (in the order of EntrainOptions' comments).
+// "segments", "chunks", "search" (in the order of EntrainOptions' comments).
 // Throws  InvalidInput for another name (with a suggestion), after `where` ("plan.without").
 EntrainOptions entrain_options_without(const std::vector<std::string>& parts,
                                        const std::string& where);

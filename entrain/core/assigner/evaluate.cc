@@ -102,6 +102,24 @@ ReplicaTimes StepEvaluator::times_of(const ListResult& result) const {
   return times;
 }
 
+// Chunks go the long way round, through groups: few replicas have them.
+const ReplicaGraph& StepEvaluator::graph_of(const Placement& placement, int replica) {
+  const std::vector<int>& samples = placement.samples[at(replica)];
+  if (std::none_of(samples.begin(), samples.end(), [&](int sample) {
+        return !placement.chunks[at(sample)].empty();
+      })) {
+    return graph_.build(placement, replica);
+  }
+  const std::vector<ModuleGroups> groups =
+      build_groups(to_assignment(costs_, placement, replica), costs_);
+  std::vector<int> num_stages;
+  for (const ModulePlan& module : plan_.modules) {
+    num_stages.push_back(static_cast<int>(module.stages.size()));
+  }
+  chunked_ = replica_graph(graph_.stages(), costs_, groups, UnitTable(groups, num_stages));
+  return chunked_;
+}
+
 ReplicaTimes StepEvaluator::evaluate(const Placement& placement,
                                      int replica,
                                      std::int64_t stop_after) {
@@ -109,7 +127,7 @@ ReplicaTimes StepEvaluator::evaluate(const Placement& placement,
   if (scheduler_ == nullptr) {
     return simulate_program(placement, replica);
   }
-  const ReplicaGraph& graph = graph_.build(placement, replica);
+  const ReplicaGraph& graph = graph_of(placement, replica);
   if (!first_that_works_) {
     return run_rule(graph, rules_[at(rule_of_[at(replica)])], stop_after);
   }
@@ -126,7 +144,7 @@ ReplicaTimes StepEvaluator::choose_rule(const Placement& placement, int replica)
   if (rules_.size() < 2 || first_that_works_) {
     return evaluate(placement, replica);
   }
-  const ReplicaGraph& graph = graph_.build(placement, replica);
+  const ReplicaGraph& graph = graph_of(placement, replica);
   ReplicaTimes best;
   for (std::size_t i = 0; i < rules_.size(); ++i) {
     ++evaluations_;

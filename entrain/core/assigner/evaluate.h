@@ -53,6 +53,7 @@ class StepEvaluator {
   [[nodiscard]] int evaluations() const { return evaluations_; }
 
  private:
+  const ReplicaGraph& graph_of(const Placement& placement, int replica);
   ReplicaTimes run_rule(const ReplicaGraph& graph, const ListRule& rule, std::int64_t stop_after);
   [[nodiscard]] ReplicaTimes times_of(const ListResult& result) const;
   ReplicaTimes simulate_program(const Placement& placement, int replica);
@@ -63,6 +64,7 @@ class StepEvaluator {
   std::vector<std::int64_t> lane_end_;  // [lane] reduction
   std::int64_t optimizer_ns_ = 0;       // of the slowest lane
   PlacementGraph graph_;
+  ReplicaGraph chunked_;
   std::unique_ptr<ListScheduler> scheduler_;  // null: through the program
   std::vector<ListRule> rules_;               // to choose from; the first that works where eager
   bool first_that_works_ = false;

@@ -51,7 +51,9 @@ TEST(StepEvaluator, AgreesWithTheSimulatorOnEverySchedule) {
   constexpr std::uint64_t kSeed = 20261121;
   for (int i = 0; i < 1500; ++i) {
     Rng rng(kSeed, static_cast<std::uint64_t>(i));
-    oracle::RandomCase of = oracle::make_random_case(rng);
+    oracle::RandomCaseOptions options;
+    options.chunks = i % 3 == 0;
+    oracle::RandomCase of = oracle::make_random_case(rng, options);
     const Placement placement = oracle::placement_of(of.assignment, of.costs);
     for (const std::string& schedule : schedule_names()) {
       of.plan.schedule = schedule;

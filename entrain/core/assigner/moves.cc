@@ -53,17 +53,17 @@ int Mover::similar_sample(int sample, int replica) {
 }
 
 void Mover::repair(int sample) {
-  const int llm_slot = placement().llm_slot[at(sample)];
   const int max_deferral = request_.plan->limits.max_deferral;
-  int first_allowed = max_deferral < 0 ? 0 : std::max(0, llm_slot - max_deferral);
-  if (!request_.options.defer) {
-    first_allowed = llm_slot;
-  }
   for (int module = 0; module < costs_.llm_module(); ++module) {
     const std::vector<int>& first = costs_.modules[at(module)].first_unit;
     const std::vector<int>& slots = placement().encoder_slot[at(module)];
-    int common = llm_slot;
+    int common = placement().llm_slot[at(sample)];
     for (int unit = first[at(sample)]; unit < first[at(sample + 1)]; ++unit) {
+      const int llm_slot = last_slot(sample, module, unit);
+      int first_allowed = max_deferral < 0 ? 0 : std::max(0, llm_slot - max_deferral);
+      if (!request_.options.defer) {
+        first_allowed = llm_slot;
+      }
       edit_.set_encoder_slot(module, unit, std::clamp(slots[at(unit)], first_allowed, llm_slot));
       common = std::min(common, slots[at(unit)]);
     }
@@ -78,6 +78,7 @@ void Mover::repair(int sample) {
 void Mover::relocate(int sample, int slot) {
   const int old_slot = placement().llm_slot[at(sample)];
   edit_.set_llm_slot(sample, slot);
+  rename_chunks(sample, [&](int of) { return of + slot - old_slot; });
   for (int module = 0; module < costs_.llm_module(); ++module) {
     const std::vector<int>& first = costs_.modules[at(module)].first_unit;
     for (int unit = first[at(sample)]; unit < first[at(sample + 1)]; ++unit) {
@@ -89,8 +90,44 @@ void Mover::relocate(int sample, int slot) {
   repair(sample);
 }
 
+int Mover::last_slot(int sample, int module, int unit) const {
+  const std::vector<ChunkPlace>& chunks = placement().chunks[at(sample)];
+  if (chunks.empty()) {
+    return placement().llm_slot[at(sample)];
+  }
+  const int segment = unit - costs_.modules[at(module)].first_unit[at(sample)];
+  const std::int64_t token = first_feature_token(costs_.work[at(sample)], module, segment);
+  std::size_t chunk = 0;
+  while (chunk + 1 < chunks.size() && chunks[chunk].token_end <= token) {
+    ++chunk;
+  }
+  return chunks[chunk].slot;
+}
+
+template <class Rename>
+void Mover::rename_chunks(int sample, Rename rename) {
+  if (placement().chunks[at(sample)].empty()) {
+    return;
+  }
+  std::vector<ChunkPlace> chunks = placement().chunks[at(sample)];
+  int before = -1;
+  for (ChunkPlace& chunk : chunks) {
+    chunk.slot = rename(chunk.slot);
+    if (chunk.slot <= before) {
+      chunks.clear();
+      break;
+    }
+    before = chunk.slot;
+  }
+  if (before != placement().llm_slot[at(sample)]) {
+    chunks.clear();
+  }
+  edit_.set_chunks(sample, std::move(chunks));
+}
+
 void Mover::place_whole(int sample, int slot) {
   edit_.set_llm_slot(sample, slot);
+  edit_.set_chunks(sample, {});
   for (int module = 0; module < costs_.llm_module(); ++module) {
     const std::vector<int>& first = costs_.modules[at(module)].first_unit;
     for (int unit = first[at(sample)]; unit < first[at(sample + 1)]; ++unit) {
@@ -103,6 +140,7 @@ template <class Rename>
 void Mover::rename_slots(int replica, Rename rename) {
   for (const int sample : placement().samples[at(replica)]) {
     edit_.set_llm_slot(sample, rename(sample, placement().llm_slot[at(sample)]));
+    rename_chunks(sample, [&](int slot) { return rename(sample, slot); });
     for (int module = 0; module < costs_.llm_module(); ++module) {
       const std::vector<int>& first = costs_.modules[at(module)].first_unit;
       for (int unit = first[at(sample)]; unit < first[at(sample + 1)]; ++unit) {
@@ -176,7 +214,8 @@ Changed Mover::defer_sample(int replica) {
   const int sample = random_sample(replica);
   const int old_slot = placement().llm_slot[at(sample)];
   const int slot = std::min(placement().num_slots[at(replica)] - 1, old_slot + 1 + below(kReach));
-  if (slot == old_slot || loads_.text_only[at(sample)] != 0) {
+  if (slot == old_slot || loads_.text_only[at(sample)] != 0 ||
+      !placement().chunks[at(sample)].empty()) {
     return {};
   }
   edit_.set_llm_slot(sample, slot);
@@ -296,8 +335,49 @@ Changed Mover::split_slot(int replica) {
   return {1, {replica, -1}};
 }
 
+// A heavy sample into chunks of equal cost in neighbouring slots, or back into one.
+Changed Mover::cut_sample(int replica) {
+  constexpr int kTries = 8;
+  constexpr int kMostChunks = 8;
+  int sample = random_sample(replica);
+  for (int i = 1; i < kTries; ++i) {
+    const int other = random_sample(replica);
+    if (llm_work(other) > llm_work(sample)) {
+      sample = other;
+    }
+  }
+  if (!placement().chunks[at(sample)].empty() && below(2) == 0) {
+    edit_.set_chunks(sample, {});
+    repair(sample);
+    return {1, {replica, -1}};
+  }
+  const int num_slots = placement().num_slots[at(replica)];
+  const int count = std::min(num_slots, 2 + below(kMostChunks - 1));
+  const std::int64_t tokens = costs_.work[at(sample)].llm_tokens;
+  if (count < 2 || tokens < count) {
+    return {};
+  }
+  const int first =
+      std::clamp(placement().llm_slot[at(sample)] - below(count), 0, num_slots - count);
+  edit_.set_llm_slot(sample, first + count - 1);
+  edit_.set_chunks(sample, equal_chunks(costs_, sample, first, count));
+  repair(sample);
+  return {1, {replica, -1}};
+}
+
+double Mover::llm_work(int sample) const {
+  double work = 0;
+  for (const double of_lane : loads_.llm[at(sample)]) {
+    work += of_lane;
+  }
+  return work;
+}
+
 Changed Mover::move(int replica) {
   const bool across = request_.options.replica_balance;
+  if (request_.plan->limits.chunks && request_.options.chunks && below(12) == 0) {
+    return cut_sample(replica);
+  }
   const int draw = below(100);
   if (draw < 30) {
     return move_within(replica);

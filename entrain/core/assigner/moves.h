@@ -29,6 +29,7 @@ class Mover {
  private:
   [[nodiscard]] const Placement& placement() const { return edit_.placement(); }
   int below(int bound);
+  [[nodiscard]] double llm_work(int sample) const;
   int random_sample(int replica);
   int other_replica(int replica);
   int similar_sample(int sample, int replica);
@@ -38,6 +39,12 @@ class Mover {
   void place_whole(int sample, int slot);
   // Segments into [LLM slot - max_deferral, LLM slot]; all into one slot unless they may be split.
   void repair(int sample);
+
+  // Last slot that a unit of a sample may have: where the LLM takes its features.
+  [[nodiscard]] int last_slot(int sample, int module, int unit) const;
+  // Chunks moved along with the sample; whole where they would not rise any more.
+  template <class Rename>
+  void rename_chunks(int sample, Rename rename);
 
   Changed move_within(int replica);
   Changed swap_within(int replica);
@@ -49,6 +56,7 @@ class Mover {
   Changed exchange_slots(int replica);
   Changed merge_slots(int replica);
   Changed split_slot(int replica);
+  Changed cut_sample(int replica);
 
   // Renames every slot of a replica.
   template <class Rename>

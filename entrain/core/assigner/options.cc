@@ -22,6 +22,7 @@ constexpr std::array kParts = {
     Part{"slots", &EntrainOptions::choose_slots},
     Part{"deferral", &EntrainOptions::defer},
     Part{"segments", &EntrainOptions::split_segments},
+    Part{"chunks", &EntrainOptions::chunks},
     Part{"search", &EntrainOptions::search},
 };
 

@@ -10,8 +10,8 @@ namespace {
 
 TEST(EntrainOptionsWithout, LeavesOutWhatIsNamed) {
   const EntrainOptions all = entrain_options_without({}, "here");
-  EXPECT_TRUE(all.joint && all.replica_balance && all.shape && all.slot_order && all.choose_slots &&
-              all.defer && all.split_segments && all.search);
+  EXPECT_TRUE(all.joint && all.chunks && all.replica_balance && all.shape && all.slot_order &&
+              all.choose_slots && all.defer && all.split_segments && all.search);
   const EntrainOptions some = entrain_options_without({"shape", "search"}, "here");
   EXPECT_FALSE(some.shape);
   EXPECT_FALSE(some.search);

@@ -1,6 +1,7 @@
 // Where every sample and segment goes, as arrays that a search can change in place.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "entrain/core/cost/step_costs.h"
@@ -8,11 +9,20 @@
 
 namespace entrain {
 
+// A range of a cut sample's tokens, from where the one before it ends.
+struct ChunkPlace {
+  int slot = 0;
+  std::int64_t token_end = 0;
+  bool operator==(const ChunkPlace&) const = default;
+};
+
 struct Placement {
   std::vector<int> num_slots;                  // [replica]
   std::vector<std::vector<int>> samples;       // [replica] its samples, in packing order
   std::vector<int> llm_slot;                   // [sample]
   std::vector<std::vector<int>> encoder_slot;  // [encoder][unit]
+  // [sample] chunks of its LLM work in slots of rising index, the last in llm_slot; empty: whole
+  std::vector<std::vector<ChunkPlace>> chunks;
 };
 
 // Nothing placed yet: no samples in any replica, all slots 0.
@@ -20,6 +30,13 @@ Placement empty_placement(const StepCosts& costs, int replicas, int num_slots);
 
 // Sets the LLM slot of a sample and the encoder slot of all its segments.
 void place_sample(const StepCosts& costs, int sample, int slot, Placement& placement);
+
+// `count` chunks of a sample in the slots from `first_slot` on, of nearly equal forward time on the
+// LLM's first stage, each of at least one token.
+//
+// Requires  2 <= count <= the sample's LLM tokens.
+// Cost      O(count × log tokens).
+std::vector<ChunkPlace> equal_chunks(const StepCosts& costs, int sample, int first_slot, int count);
 
 // Whole samples of every slot in packing order, segments in reading order.
 ReplicaAssignment to_assignment(const StepCosts& costs, const Placement& placement, int replica);

@@ -36,6 +36,15 @@ void PlacementEdit::set_encoder_slot(int module, int unit, int slot) {
   }
 }
 
+void PlacementEdit::set_chunks(int sample, std::vector<ChunkPlace> chunks) {
+  std::vector<ChunkPlace>& value = placement_.chunks[at(sample)];
+  if (value != chunks) {
+    journal_.push_back({Field::kChunks, 0, sample, 0});
+    old_chunks_.push_back(std::move(value));
+    value = std::move(chunks);
+  }
+}
+
 void PlacementEdit::set_num_slots(int replica, int num_slots) {
   journal_.push_back({Field::kNumSlots, 0, replica, placement_.num_slots[at(replica)]});
   placement_.num_slots[at(replica)] = num_slots;
@@ -60,6 +69,10 @@ void PlacementEdit::undo() {
         break;
       case Field::kEncoderSlot:
         placement_.encoder_slot[at(change->module)][at(change->index)] = change->old;
+        break;
+      case Field::kChunks:
+        placement_.chunks[at(change->index)] = std::move(old_chunks_.back());
+        old_chunks_.pop_back();
         break;
       case Field::kNumSlots:
         placement_.num_slots[at(change->index)] = change->old;

@@ -15,12 +15,13 @@ Placement small_placement() {
   placement.samples = {{0, 1, 2, 3}, {4, 5}};
   placement.llm_slot = {0, 1, 2, 1, 0, 3};
   placement.encoder_slot = {{0, 1, 2, 0, 0, 2}};
+  placement.chunks.resize(6);
   return placement;
 }
 
 bool equal(const Placement& a, const Placement& b) {
   return a.num_slots == b.num_slots && a.samples == b.samples && a.llm_slot == b.llm_slot &&
-         a.encoder_slot == b.encoder_slot;
+         a.encoder_slot == b.encoder_slot && a.chunks == b.chunks;
 }
 
 TEST(PlacementEdit, TakesBackEverySequenceOfChanges) {
@@ -30,12 +31,17 @@ TEST(PlacementEdit, TakesBackEverySequenceOfChanges) {
     PlacementEdit edit(placement);
     const auto change = [&] {
       const int sample = static_cast<int>(rng.below(6));
-      switch (rng.below(4)) {
+      switch (rng.below(5)) {
         case 0:
           edit.set_llm_slot(sample, static_cast<int>(rng.below(5)));
           break;
         case 1:
           edit.set_encoder_slot(0, sample, static_cast<int>(rng.below(5)));
+          break;
+        case 3:
+          edit.set_chunks(
+              sample,
+              std::vector<ChunkPlace>(rng.below(3), {1, 2 + static_cast<int>(rng.below(2))}));
           break;
         case 2:
           edit.set_num_slots(static_cast<int>(rng.below(2)), 7);
