@@ -30,7 +30,9 @@ std::int64_t step_ns(const StepAssignment& assignment, const Plan& plan, const S
 
 oracle::RandomCase small_case(int index) {
   Rng rng(kSeed, static_cast<std::uint64_t>(index) + 1);
-  oracle::RandomCase result = oracle::make_random_case(rng);
+  oracle::RandomCaseOptions options;
+  options.chunks = index % 4 == 0;
+  oracle::RandomCase result = oracle::make_random_case(rng, options);
   result.plan.schedule = rng.below(4) == 0 ? "gpipe" : "1f1b";
   result.plan.limits.evaluations = static_cast<int>(rng.below(60));
   return result;

@@ -196,6 +196,61 @@ class Construction {
   Evaluated result_;
 };
 
+// The best of a few cuts of one sample, at several places; false when none is faster.
+bool cut_sample(const AssignRequest& request,
+                StepEvaluator& evaluator,
+                int replica,
+                int sample,
+                Evaluated& best) {
+  const int slot = best.placement.llm_slot[at(sample)];
+  const int max_deferral = request.plan->limits.max_deferral;
+  const ReplicaTimes before = best.times[at(replica)];
+  const Placement base = best.placement;
+  for (const int count : {2, 3, 4, 6, 8}) {
+    for (const int back : {0, count / 2, count - 1}) {
+      if (max_deferral >= 0 && count - 1 > max_deferral) {
+        continue;  // the segments stand in the first chunk's slot
+      }
+      Placement tried = base;
+      int& num_slots = tried.num_slots[at(replica)];
+      const int first = std::max(0, slot - back);
+      num_slots = std::max(num_slots, first + count);
+      place_sample(*request.costs, sample, first, tried);
+      tried.llm_slot[at(sample)] = first + count - 1;
+      tried.chunks[at(sample)] = equal_chunks(*request.costs, sample, first, count);
+      const ReplicaTimes times = evaluator.evaluate(tried, replica);
+      if (times.done && slower_last(times, best.times[at(replica)])) {
+        best.placement = std::move(tried);
+        best.times[at(replica)] = times;
+      }
+    }
+  }
+  return slower_last(best.times[at(replica)], before);
+}
+
+// Cuts the heaviest sample of the slowest replica where its step gets faster, again and again.
+void cut_heavy_samples(const AssignRequest& request,
+                       const BatchLoads& loads,
+                       StepEvaluator& evaluator,
+                       Evaluated& best) {
+  constexpr int kMostCuts = 16;
+  const int budget = request.plan->limits.evaluations * 3 / 5;
+  for (int i = 0; i < kMostCuts && evaluator.evaluations() < budget; ++i) {
+    const int replica = slowest_of(best.times);
+    int heaviest = -1;
+    for (const int sample : best.placement.samples[at(replica)]) {
+      if (best.placement.chunks[at(sample)].empty() &&
+          request.costs->work[at(sample)].llm_tokens >= 8 &&
+          (heaviest < 0 || loads.llm[at(sample)] > loads.llm[at(heaviest)])) {
+        heaviest = sample;
+      }
+    }
+    if (heaviest < 0 || !cut_sample(request, evaluator, replica, heaviest, best)) {
+      break;
+    }
+  }
+}
+
 double worst_over(const Evaluated& candidate) {
   double over = 0;
   for (const ReplicaTimes& times : candidate.times) {
@@ -228,6 +283,9 @@ Placement entrain_policy(const AssignRequest& request) {
         better(candidate, best, evaluator)) {
       best = std::move(candidate);
     }
+  }
+  if (request.options.chunks && request.plan->limits.chunks) {
+    cut_heavy_samples(request, start_loads, evaluator, best);
   }
   if (request.options.search) {
     best = local_search(request, loads, bound, evaluator, std::move(best));

@@ -84,9 +84,10 @@ class Bound {
  private:
   // The parts of a sample's way that do not depend on the lane in question.
   struct Sample {
-    bool llm_backward = false;     // certain on every LLM stage: it brings trainable features
-    int64_t encoder_forward = 0;   // longest way of a segment up to the LLM's first stage
-    int64_t encoder_backward = 0;  // longest way back
+    bool llm_backward = false;          // certain on every LLM stage: it brings trainable features
+    int64_t encoder_forward = 0;        // longest way of a segment up to the LLM's first stage
+    int64_t encoder_backward = 0;       // longest way back
+    int64_t least_encoder_forward = 0;  // shortest way of a segment
   };
 
   [[nodiscard]] int64_t sum_on_lane(int lane, std::chrono::nanoseconds StageCosts::*field) const {
@@ -97,14 +98,23 @@ class Bound {
     return sum;
   }
 
+  // Where a sample's LLM work may be cut, what others wait for is a chunk: its launch is certain.
+  [[nodiscard]] bool cut(int m) const { return m == llm_ && plan_.limits.chunks; }
   [[nodiscard]] int64_t forward(int m, int s, int unit) const {
     const StageCosts& stage = *modules_[at(m)].stages[at(s)];
+    if (cut(m)) {
+      return stage.launch.forward.count();
+    }
     return (stage.units[at(unit)].time.forward + stage.launch.forward).count();
   }
   // On the way back from the loss.
   [[nodiscard]] int64_t backward(int m, int s, int unit) const {
     const StageCosts& stage = *modules_[at(m)].stages[at(s)];
     const OperationTimes& time = stage.units[at(unit)].time;
+    if (cut(m)) {
+      return (mode_ == Mode::kFused ? stage.launch.backward() : stage.launch.backward_input)
+          .count();
+    }
     if (mode_ == Mode::kFused) {
       return (time.backward() + stage.launch.backward()).count();
     }
@@ -117,8 +127,9 @@ class Bound {
   // its lane's reduction.
   [[nodiscard]] int64_t behind_last(int m, int s, int unit) const {
     const StageCosts& stage = *modules_[at(m)].stages[at(s)];
-    const int64_t weight =
-        mode_ == Mode::kSplitInputs ? stage.units[at(unit)].time.backward_weight.count() : 0;
+    const int64_t weight = mode_ == Mode::kSplitInputs && !cut(m)
+                               ? stage.units[at(unit)].time.backward_weight.count()
+                               : 0;
     return weight + reduce_[at(modules_[at(m)].lane[at(s)])];
   }
   // From the end of a forward at this stage to its arrival at the next one.
@@ -126,6 +137,9 @@ class Bound {
     const Module& module = modules_[at(m)];
     const bool last = s + 1 == static_cast<int>(module.stages.size());
     if (last && m == llm_) {
+      return 0;
+    }
+    if (cut(m)) {
       return 0;
     }
     const int next = last ? modules_[at(llm_)].lane[0] : module.lane[at(s + 1)];
@@ -180,7 +194,10 @@ class Bound {
       for (int m = 0; m < llm_; ++m) {
         for_each_unit(m, sample, [&](int unit) {
           of.llm_backward = of.llm_backward || modules_[at(m)].trainable;
-          of.encoder_forward = std::max(of.encoder_forward, forward_until(m, num_stages(m), unit));
+          const int64_t way = forward_until(m, num_stages(m), unit);
+          of.encoder_forward = std::max(of.encoder_forward, way);
+          of.least_encoder_forward =
+              of.least_encoder_forward == 0 ? way : std::min(of.least_encoder_forward, way);
           of.encoder_backward = std::max(
               of.encoder_backward,
               backward_within(m, modules_[at(m)].first_backward, num_stages(m), unit, true));
@@ -260,8 +277,8 @@ class Bound {
   void add_llm(int sample, int lane, const Span& span, bool encoder_here, Demand& demand) const {
     const Sample& of = samples_[at(sample)];
     if (!encoder_here) {
-      demand.head =
-          std::min(demand.head, of.encoder_forward + forward_until(llm_, span.low, sample));
+      const int64_t features = cut(llm_) ? of.least_encoder_forward : of.encoder_forward;
+      demand.head = std::min(demand.head, features + forward_until(llm_, span.low, sample));
     }
     const int low = lowest_llm_backward_on(lane, sample);
     if (low < 0) {
@@ -271,7 +288,7 @@ class Bound {
     demand.tail =
         std::min(demand.tail,
                  backward_within(llm_, first_llm_backward(sample), low, sample, !of.llm_backward) +
-                     of.encoder_backward);
+                     (cut(llm_) ? 0 : of.encoder_backward));
   }
 
   [[nodiscard]] int64_t work_on(int m, int lane, int unit, int first_backward) const {

@@ -10,10 +10,12 @@
 namespace entrain {
 
 // Valid for every assignment of this batch (any numbers of slots, segments placed singly, whole
-// samples in the LLM) and every order of the operations on the plan's lanes. Where the schedule may
-// split backward into halves, a lane's last operation may be a weight half, which nothing follows:
-// the bound then is the larger of two, one over all work without tails, one over forwards and input
-// gradients with theirs (ways back are then made of input gradients and one last weight half).
+// samples in the LLM or, where the plan's limits allow chunks, any token ranges of them, of which
+// then no more than a launch counts along heads, tails and chains) and every order of the
+// operations on the plan's lanes. Where the schedule may split backward into halves, a lane's last
+// operation may be a weight half, which nothing follows: the bound then is the larger of two, one
+// over all work without tails, one over forwards and input gradients with theirs (ways back are
+// then made of input gradients and one last weight half).
 //
 // Lane bound   for a lane and any set T of samples: T's work on the lane is dealt to R replicas, so
 //              some replica holds at least R(T) of it: the sum over R, the largest sample, or k + 1
