@@ -21,7 +21,20 @@ bool is_forward(const Operation& operation) {
   return operation.kind == OperationKind::kForward;
 }
 
-// Running state of the replay: when every unit's forward and backward has finished.
+// Ties: what others wait for first, then what makes new work, then what nobody waits for.
+int urgency(const Operation& operation) {
+  switch (operation.kind) {
+    case OperationKind::kForward:
+      return 1;
+    case OperationKind::kBackwardWeight:
+      return 0;
+    default:
+      return 2;
+  }
+}
+
+// Running state of the replay: when every unit's forward and backward (its input half) has
+// finished.
 class Replay {
  public:
   explicit Replay(const OrderInputs& inputs)
@@ -38,6 +51,9 @@ class Replay {
     if (is_forward(operation)) {
       return latest(dependencies_.before_forward(unit), forward_finish_, nanoseconds{0});
     }
+    if (operation.kind == OperationKind::kBackwardWeight) {
+      return backward_finish_[at(unit)];
+    }
     return latest(dependencies_.before_backward(unit), backward_finish_, forward_finish_[at(unit)]);
   }
 
@@ -45,8 +61,10 @@ class Replay {
     const int number = table_.group_number(operation.unit);
     const nanoseconds result =
         start + operation_time(inputs_.costs, operation.kind, operation.unit, group(number));
-    auto& finishes = is_forward(operation) ? forward_finish_ : backward_finish_;
-    finishes[at(table_.unit_number(number, operation.unit.stage))] = result;
+    if (operation.kind != OperationKind::kBackwardWeight) {
+      auto& finishes = is_forward(operation) ? forward_finish_ : backward_finish_;
+      finishes[at(table_.unit_number(number, operation.unit.stage))] = result;
+    }
     return result;
   }
 
@@ -72,54 +90,64 @@ class Replay {
   const UnitTable& table_;
   UnitDependencies dependencies_;
   std::vector<nanoseconds> forward_finish_;   // [unit]
-  std::vector<nanoseconds> backward_finish_;  // [unit]
+  std::vector<nanoseconds> backward_finish_;  // [unit], of the input half where split
 };
 
 }  // namespace
 
 LaneOrders merge_stage_orders(const OrderInputs& inputs,
-                              const std::vector<std::vector<Operation>>& stages) {
+                              const std::vector<std::vector<Operation>>& lists,
+                              MergeRule rule) {
   const auto& lanes = inputs.plan.lanes;
-  std::vector<int> lane_of(stages.size(), -1);
-  for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-    for (const StageRef& ref : lanes[lane]) {
-      lane_of[at(inputs.table.stage_number(ref.module, ref.stage))] = static_cast<int>(lane);
+  std::vector<int> lane_of(lists.size(), -1);
+  for (std::size_t list = 0; list < lists.size(); ++list) {
+    if (!lists[list].empty()) {
+      const UnitKey& unit = lists[list][0].unit;
+      lane_of[list] = inputs.plan.lane_of(unit.module, unit.stage);
     }
   }
   LaneOrders orders(lanes.size());
   std::vector<nanoseconds> lane_free(lanes.size(), nanoseconds{0});
-  std::vector<std::size_t> next(stages.size(), 0);
+  std::vector<char> wants_forward(lanes.size(), 0);  // alternating: the last one was a backward
+  std::vector<std::size_t> next(lists.size(), 0);
   Replay replay(inputs);
+  const auto preference = [&](std::size_t lane, const Operation& operation) {
+    const bool turned = rule == MergeRule::kAlternate && wants_forward[lane] != 0;
+    return turned ? (is_forward(operation) ? 1 : 0) : urgency(operation);
+  };
   while (true) {
     int best = -1;
+    int best_preference = 0;
     nanoseconds best_start{0};
     bool left = false;
-    for (int stage = static_cast<int>(stages.size()) - 1; stage >= 0; --stage) {
-      if (next[at(stage)] == stages[at(stage)].size()) {
+    for (int list = static_cast<int>(lists.size()) - 1; list >= 0; --list) {
+      if (next[at(list)] == lists[at(list)].size()) {
         continue;
       }
       left = true;
-      const Operation& operation = stages[at(stage)][next[at(stage)]];
+      const Operation& operation = lists[at(list)][next[at(list)]];
       const nanoseconds ready = replay.ready(operation);
       if (ready == kNotRun) {
         continue;
       }
-      const nanoseconds start = std::max(ready, lane_free[at(lane_of[at(stage)])]);
-      const bool tie = best >= 0 && start == best_start && !is_forward(operation) &&
-                       is_forward(stages[at(best)][next[at(best)]]);
-      if (best < 0 || start < best_start || tie) {
-        best = stage;
+      const std::size_t lane = at(lane_of[at(list)]);
+      const nanoseconds start = std::max(ready, lane_free[lane]);
+      const int preferred = preference(lane, operation);
+      if (best < 0 || start < best_start || (start == best_start && preferred > best_preference)) {
+        best = list;
         best_start = start;
+        best_preference = preferred;
       }
     }
     if (best < 0) {
       ENTRAIN_INVARIANT(!left, "stage orders wait for each other");
       return orders;
     }
-    const Operation& operation = stages[at(best)][next[at(best)]++];
-    const int lane = lane_of[at(best)];
-    lane_free[at(lane)] = replay.finish(operation, best_start);
-    orders[at(lane)].push_back(operation);
+    const Operation& operation = lists[at(best)][next[at(best)]++];
+    const std::size_t lane = at(lane_of[at(best)]);
+    lane_free[lane] = replay.finish(operation, best_start);
+    wants_forward[lane] = is_forward(operation) ? 0 : 1;
+    orders[lane].push_back(operation);
   }
 }
 

@@ -1,23 +1,32 @@
 // From one order per stage to one order per lane, where lanes host several stages.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "entrain/core/schedule/order.h"
 
 namespace entrain {
 
-// Replays the stages on integer costs: of all stages whose next operation has its inputs, the one
-// that can start first runs (ties: backward first, then the higher stage number, which is nearer to
-// the loss), and its lane is busy until it has finished. Transfers take no time here. The lanes'
-// orders are cuts of one sequence that respects every dependency, hence free of cycles; how good
-// they are beyond that depends on the stages' orders.
+// Which of several operations that can start at the same time on a lane runs.
+enum class MergeRule : std::uint8_t {
+  kUrgent,     // backward (input half) before forward before weight half
+  kAlternate,  // the same after a forward; a forward first after a backward
+};
+
+// Replays the lists on integer costs: of all lists whose next operation has its inputs, the one
+// that can start first runs (ties: by rule, then the later list, which is nearer to the loss), and
+// its lane is busy until it has finished. Transfers take no time here. The lanes' orders are cuts
+// of one sequence that respects every dependency, hence free of cycles; how good they are beyond
+// that depends on the lists.
 //
-// Shapes    stages: [stage number][position], compute operations of that stage only.
-// Requires  stage orders that have no cycle together with the dependencies between stages.
+// Shapes    lists: [list][position], each of compute operations of one stage; by rising stage
+//           number; one list a stage, or several that may overtake each other.
+// Requires  lists that have no cycle together with the dependencies between stages.
 // Throws    InternalError when they have one.
-// Cost      O(operations × stages).
+// Cost      O(operations × lists).
 LaneOrders merge_stage_orders(const OrderInputs& inputs,
-                              const std::vector<std::vector<Operation>>& stages);
+                              const std::vector<std::vector<Operation>>& lists,
+                              MergeRule rule = MergeRule::kUrgent);
 
 }  // namespace entrain

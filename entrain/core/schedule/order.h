@@ -24,8 +24,9 @@ struct OrderInputs {
 using LaneOrders = std::vector<std::vector<Operation>>;  // [lane][position], compute only
 
 // Ensures  every group runs forward once on every stage and backward once where it takes part in
-//          backward, on the stage's lane, linked chunks in order; the lanes' orders together with
-//          the dependencies between stages have no cycle; pure function of its inputs.
+//          backward, whole or both halves (input before weight), on the stage's lane, linked chunks
+//          in order; the lanes' orders together with the dependencies between stages have no cycle;
+//          pure function of its inputs.
 using OrderRule = LaneOrders (*)(const OrderInputs& inputs);
 
 // All forwards by slot, then all backwards by the LLM slot that releases them.
@@ -45,5 +46,36 @@ LaneOrders one_f_one_b_eager_order(const OrderInputs& inputs);
 LaneOrders entrain_order(const OrderInputs& inputs);
 // The same without split weight gradients.
 LaneOrders entrain_fused_order(const OrderInputs& inputs);
+
+// Zero bubble, by fixed rules: turns as in `1f1b`, the weight gradient split off where a stage
+// has_both_halves() and its lane does not host all stages.
+//
+// `zb-h1`: the warm-up of `1f1b`; the weight halves of a turn run d turns later, and all that are
+// left after the last turn. d is such that a stage holds (to the weight half) as many slots as the
+// stage furthest from the loss on a way through it holds under `1f1b`: the pipeline's peak in slots
+// stays, lanes near the loss rise to it. Equal stages that take F, I and W: a bubble of
+// (p - 1)(F + I - W) on p lanes instead of (p - 1)(F + I + W).
+//
+// `zb-h2`: warm-up 2r - 1, r = stages from this one to the loss, itself included; in a turn the
+// weight halves run directly behind the input halves. Up to 2p slots in flight; the bubble of
+// equal stages is (p - 1)(F + I), since gradients no longer wait for weight halves on their way.
+//
+// Source  Qi et al. 2023, schedules H1 and H2. Theirs delays weight halves in H2 too, by hand for
+//         equal stages; turns here are by LLM slot, and so carry deferral and empty slots.
+LaneOrders zb_h1_order(const OrderInputs& inputs);
+LaneOrders zb_h2_order(const OrderInputs& inputs);
+
+// Megatron's virtual stages, for lanes that host stages i, i + n, i + 2n … of one module with n
+// lanes; see interleaved.cc. Other plans run as `1f1b`.
+LaneOrders interleaved_order(const OrderInputs& inputs);
+
+// Encoders on all lanes, a baseline: where every lane hosts one stage of every module, lanes choose
+// greedily on integer costs between a queue of forwards and one of backwards per stage: what can
+// start first; of several a backward after a forward and a forward after a backward, then what is
+// nearer the loss. Activations are not limited: encoders run ahead as far as the lane would
+// otherwise wait. Other plans run as `1f1b`.
+// Source    DIP (arXiv 2504.14145), the dual queue alone: without its search over segment orders
+//           and its choice of what to recompute.
+LaneOrders dip_order(const OrderInputs& inputs);
 
 }  // namespace entrain

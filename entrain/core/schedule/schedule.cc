@@ -25,6 +25,10 @@ constexpr std::array kSchedules = {
     RegisteredSchedule{"gpipe", gpipe_order},
     RegisteredSchedule{"1f1b", one_f_one_b_order},
     RegisteredSchedule{"1f1b-eager", one_f_one_b_eager_order},
+    RegisteredSchedule{"zb-h1", zb_h1_order, true},
+    RegisteredSchedule{"zb-h2", zb_h2_order, true},
+    RegisteredSchedule{"interleaved", interleaved_order},
+    RegisteredSchedule{"dip", dip_order},
     RegisteredSchedule{"entrain", entrain_order, true},
     RegisteredSchedule{"entrain-fused", entrain_fused_order},
 };
@@ -85,6 +89,87 @@ std::vector<Operation> step_end(const std::vector<StageRef>& lane,
   return result;
 }
 
+// Assembles the program; `order` gives the compute order of every lane of a replica.
+template <class Order>
+Program assemble(const Plan& plan,
+                 const StepAssignment& assignment,
+                 const StepCosts& costs,
+                 std::string_view name,
+                 const Order& order) {
+  check_shapes(plan, assignment, costs);
+  Program program;
+  program.schedule = name;
+  program.lanes = plan.lanes;
+  program.num_stages = stages_of(plan);
+  for (const ModulePlan& module : plan.modules) {
+    program.module_names.push_back(module.name);
+  }
+  const ChannelTable channels = channel_table(plan, program.num_stages);
+  std::vector<std::vector<Operation>> ends;
+  for (const std::vector<StageRef>& lane : plan.lanes) {
+    ends.push_back(step_end(lane, plan, costs));
+  }
+  program.replicas.reserve(assignment.replicas.size());
+  for (std::size_t r = 0; r < assignment.replicas.size(); ++r) {
+    ReplicaProgram& replica = program.replicas.emplace_back();
+    replica.groups = build_groups(assignment.replicas[r], costs);
+    replica.channels = channels.channels;
+    const UnitTable table(replica.groups, program.num_stages);
+    const OrderInputs inputs{plan, costs, replica.groups, table};
+    replica.lanes = add_communication(inputs, channels, order(inputs, r));
+    for (std::size_t lane = 0; lane < ends.size(); ++lane) {
+      replica.lanes[lane].insert(replica.lanes[lane].end(), ends[lane].begin(), ends[lane].end());
+    }
+  }
+  return program;
+}
+
+bool is_compute(OperationKind kind) {
+  return kind == OperationKind::kForward || kind == OperationKind::kBackward ||
+         kind == OperationKind::kBackwardInput || kind == OperationKind::kBackwardWeight;
+}
+
+bool is_unit(const OrderInputs& inputs, const UnitKey& unit) {
+  const auto holds = [](int index, std::size_t size) {
+    return index >= 0 && static_cast<std::size_t>(index) < size;
+  };
+  if (!holds(unit.module, inputs.groups.size()) || unit.stage < 0 ||
+      unit.stage >= inputs.table.num_stages(unit.module)) {
+    return false;
+  }
+  const ModuleGroups& slots = inputs.groups[static_cast<std::size_t>(unit.module)];
+  return holds(unit.slot, slots.size()) &&
+         holds(unit.group, slots[static_cast<std::size_t>(unit.slot)].size());
+}
+
+// What placing sends and receives relies on; the rest is for validate_program().
+void check_orders(const OrderInputs& inputs, const LaneOrders& orders, std::size_t replica) {
+  if (orders.size() != inputs.plan.lanes.size()) {
+    throw InvalidInput(fmt::format("replica {}: orders for {} lanes, the plan has {}",
+                                   replica,
+                                   orders.size(),
+                                   inputs.plan.lanes.size()));
+  }
+  for (std::size_t lane = 0; lane < orders.size(); ++lane) {
+    for (std::size_t i = 0; i < orders[lane].size(); ++i) {
+      const auto& [kind, unit, channel] = orders[lane][i];
+      if (!is_compute(kind) || channel != -1 || !is_unit(inputs, unit)) {
+        throw InvalidInput(fmt::format(
+            "replica {} lane {} operation {}: no {} of module {}, stage {}, slot {}, group {} in "
+            "this step",
+            replica,
+            lane,
+            i,
+            name_of(kind),
+            unit.module,
+            unit.stage,
+            unit.slot,
+            unit.group));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> schedule_names() {
@@ -109,31 +194,30 @@ Program build_program(const Plan& plan,
                       const StepCosts& costs,
                       std::string_view schedule) {
   const OrderRule rule = find_rule(schedule);
-  check_shapes(plan, assignment, costs);
-  Program program;
-  program.schedule = schedule;
-  program.lanes = plan.lanes;
-  program.num_stages = stages_of(plan);
-  for (const ModulePlan& module : plan.modules) {
-    program.module_names.push_back(module.name);
+  return assemble(
+      plan,
+      assignment,
+      costs,
+      schedule,
+      [rule](const OrderInputs& inputs, std::size_t /*replica*/) { return rule(inputs); });
+}
+
+Program build_program_from_orders(const Plan& plan,
+                                  const StepAssignment& assignment,
+                                  const StepCosts& costs,
+                                  const std::vector<std::vector<std::vector<Operation>>>& orders,
+                                  std::string_view name) {
+  if (orders.size() != assignment.replicas.size()) {
+    throw InvalidInput(fmt::format("orders for {} replicas; the assignment has {}",
+                                   orders.size(),
+                                   assignment.replicas.size()));
   }
-  const ChannelTable channels = channel_table(plan, program.num_stages);
-  std::vector<std::vector<Operation>> ends;
-  for (const std::vector<StageRef>& lane : plan.lanes) {
-    ends.push_back(step_end(lane, plan, costs));
-  }
-  program.replicas.reserve(assignment.replicas.size());
-  for (const ReplicaAssignment& slots : assignment.replicas) {
-    ReplicaProgram& replica = program.replicas.emplace_back();
-    replica.groups = build_groups(slots, costs);
-    replica.channels = channels.channels;
-    const UnitTable table(replica.groups, program.num_stages);
-    const OrderInputs inputs{plan, costs, replica.groups, table};
-    replica.lanes = add_communication(inputs, channels, rule(inputs));
-    for (std::size_t lane = 0; lane < ends.size(); ++lane) {
-      replica.lanes[lane].insert(replica.lanes[lane].end(), ends[lane].begin(), ends[lane].end());
-    }
-  }
+  Program program = assemble(
+      plan, assignment, costs, name, [&orders](const OrderInputs& inputs, std::size_t replica) {
+        check_orders(inputs, orders[replica], replica);
+        return orders[replica];
+      });
+  validate_program(program, plan, assignment, costs);
   return program;
 }
 

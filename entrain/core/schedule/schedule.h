@@ -15,7 +15,8 @@
 
 namespace entrain {
 
-// "gpipe", "1f1b", "1f1b-eager", "entrain", "entrain-fused" (no split backward).
+// "gpipe", "1f1b", "1f1b-eager", "zb-h1", "zb-h2", "interleaved", "dip", "entrain", "entrain-fused"
+// (no split backward); order.h says what each of them does.
 std::vector<std::string> schedule_names();
 
 // Whether the schedule may run a backward in halves. False for an unknown name.
@@ -34,6 +35,21 @@ Program build_program(const Plan& plan,
                       const StepAssignment& assignment,
                       const StepCosts& costs,
                       std::string_view schedule);
+
+// The same around compute orders from elsewhere, such as a file.
+//
+// Shapes    orders: [replica][lane][position], forward, backward or its halves, units of the groups
+//           that build_groups() makes of the assignment.
+// Requires  a valid assignment for this plan (validate_assignment).
+// Ensures   validate_program() holds for the result, limits.bytes_of(lane) included; its schedule
+//           is `name`.
+// Throws    InvalidInput that names replica, lane and operation where orders are no valid program.
+// Cost      that of validate_program().
+Program build_program_from_orders(const Plan& plan,
+                                  const StepAssignment& assignment,
+                                  const StepCosts& costs,
+                                  const std::vector<std::vector<std::vector<Operation>>>& orders,
+                                  std::string_view name);
 
 // Proves a program against its plan and assignment, whatever made it:
 // - every item of the assignment lies in exactly one group of its slot, an encoder's grouped by

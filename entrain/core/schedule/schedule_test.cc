@@ -19,7 +19,15 @@ Program build(const HandCase& hand_case, std::string_view schedule) {
 
 TEST(BuildProgram, KnowsItsSchedules) {
   EXPECT_EQ(schedule_names(),
-            (std::vector<std::string>{"gpipe", "1f1b", "1f1b-eager", "entrain", "entrain-fused"}));
+            (std::vector<std::string>{"gpipe",
+                                      "1f1b",
+                                      "1f1b-eager",
+                                      "zb-h1",
+                                      "zb-h2",
+                                      "interleaved",
+                                      "dip",
+                                      "entrain",
+                                      "entrain-fused"}));
   for (const std::string& name : schedule_names()) {
     EXPECT_EQ(build(make_plain_case({1, 1}, 2), name).schedule, name);
   }

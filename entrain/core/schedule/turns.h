@@ -1,4 +1,4 @@
-// Orders made of a warm-up and turns: what `gpipe` and `1f1b` share.
+// Orders made of a warm-up and turns: what `gpipe`, `1f1b`, `zb-h1` and `zb-h2` share.
 #pragma once
 
 #include <vector>
@@ -24,7 +24,33 @@ namespace entrain {
 // warm_up(stage) >= warm_up(next stage) + 1, or all equal to num_slots, every stage runs the
 // forward that its follower needs in turn t no later than its own turn t - 1.
 //
-// Shapes  warm_up: [stages of all modules, in UnitTable::stage_number order], >= 0.
-LaneOrders turn_order(const OrderInputs& inputs, const std::vector<int>& warm_up);
+// With weight delays, backwards of stages with has_both_halves() are split on lanes that wait for
+// other lanes (never on a lane of all stages): the backwards of a turn become input halves, and the
+// weight halves of turn t stand at the end of turn t + delay, in the order of their input halves;
+// those whose turn would come after the last turn stand at the end. A stage with warm-up w and
+// delay d thus never holds more than what a stage with warm-up w + d and whole backwards holds.
+//
+// Shapes  warm_up: [stages of all modules, in UnitTable::stage_number order], >= 0;
+//         weight_delay: likewise, in turns; empty: backwards stay whole.
+LaneOrders turn_order(const OrderInputs& inputs,
+                      const std::vector<int>& warm_up,
+                      const std::vector<int>& weight_delay = {});
+
+// The order of every stage on its own, as it would be on a lane of one stage.
+// Shapes  result: [stage number][position].
+std::vector<std::vector<Operation>> stage_turn_orders(const OrderInputs& inputs,
+                                                      const std::vector<int>& warm_up,
+                                                      const std::vector<int>& weight_delay = {});
+
+// How many stages follow each stage on the way to the loss: the warm-up of `1f1b`.
+// Shapes  result: [stage number].
+std::vector<int> stages_that_follow(const UnitTable& table);
+
+// Whether the stage's backward can be split: it has weight gradients to compute, and an input
+// gradient, if only from layer to layer within the stage. Autograd does one half only for a frozen
+// stage and for a stage whose first layer alone is trainable; there a backward stays whole, which
+// is that half.
+// Cost    O(units).
+bool has_both_halves(const StageCosts& stage);
 
 }  // namespace entrain

@@ -1,0 +1,224 @@
+// Virtual stages. A module *wraps* when it has more stages than lanes, its lanes host nothing else
+// and stage i stands on lane i mod n of its n lanes; chunk c of lane r is stage c·n + r. Every
+// module either wraps or has one stage a lane, and at least one wraps; other plans run as `1f1b`.
+//
+// Slots are cut into rounds, max(1, slots / n) of them (rounded down) of near-equal size, longer
+// ones first. A lane's forwards go round by round, in a round chunk by chunk, in a chunk slot by
+// slot; its backwards likewise, chunks falling. Lane r warms up with (v - 1)·q + 2(n - 1 - r)
+// forwards (v chunks, rounds of q slots, the first one's), then each forward is followed by a
+// backward. Modules that do not wrap have v = 1 and one forward more a lane, as in `1f1b`; encoders
+// warm up with as many more forwards as the LLM's first lane wants before the backward that their
+// last stage waits for, plus one. The backward of a slot is that of all groups it releases.
+//
+// No cycle: a forward waits for one that stands a whole round (q >= n - 1, or all of the warm-up)
+// earlier on the lane before, and so do backwards; stages that do not exist and empty slots count
+// as operations of no length.
+#include <algorithm>
+#include <vector>
+
+#include "entrain/core/schedule/turns.h"
+
+namespace entrain {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+// A slot's pass through one chunk.
+struct Pass {
+  int slot = 0;
+  int chunk = 0;
+};
+
+// How a module lies on its lanes and in which order each of them takes slots and chunks.
+struct ModuleTurns {
+  std::vector<int> lanes;
+  int num_chunks = 1;
+  int warm_up = 0;  // forwards of the last lane
+  int hop = 1;      // more of them per lane towards the input
+  std::vector<Pass> forwards;
+  std::vector<Pass> backwards;  // the chunk counts from the last one
+
+  [[nodiscard]] int warm_up_of(int lane_index) const {
+    const int wanted = warm_up + hop * (static_cast<int>(lanes.size()) - 1 - lane_index);
+    return std::min(wanted, static_cast<int>(forwards.size()));
+  }
+};
+
+// The module's lanes in order of stage; empty when it neither wraps nor has one stage a lane.
+std::vector<int> lanes_in_order(const Plan& plan, int module) {
+  std::vector<int> lanes;
+  const int num_stages = static_cast<int>(plan.modules[at(module)].stages.size());
+  for (int stage = 0; stage < num_stages; ++stage) {
+    const int lane = plan.lane_of(module, stage);
+    const auto& hosted = plan.lanes[at(lane)];
+    if (std::any_of(hosted.begin(), hosted.end(), [&](const StageRef& ref) {
+          return ref.module != module;
+        })) {
+      return {};
+    }
+    const bool is_new = std::find(lanes.begin(), lanes.end(), lane) == lanes.end();
+    const bool wrapped = static_cast<int>(lanes.size()) < stage;
+    if (is_new && !wrapped) {
+      lanes.push_back(lane);
+    } else if (is_new || lanes[at(stage) % lanes.size()] != lane) {
+      return {};
+    }
+  }
+  return lanes;
+}
+
+std::vector<int> round_sizes(int num_slots, int num_lanes) {
+  const int rounds = std::max(1, num_slots / num_lanes);
+  std::vector<int> sizes(at(rounds), num_slots / rounds);
+  for (int i = 0; i < num_slots % rounds; ++i) {
+    ++sizes[at(i)];
+  }
+  return sizes;
+}
+
+ModuleTurns module_turns(std::vector<int> lanes, int num_stages, int num_slots) {
+  ModuleTurns turns;
+  const int num_lanes = static_cast<int>(lanes.size());
+  turns.lanes = std::move(lanes);
+  turns.num_chunks = (num_stages + num_lanes - 1) / num_lanes;
+  const std::vector<int> sizes = round_sizes(num_slots, num_lanes);
+  int first = 0;
+  for (const int size : sizes) {
+    for (int chunk = 0; chunk < turns.num_chunks; ++chunk) {
+      for (int slot = first; slot < first + size; ++slot) {
+        turns.forwards.push_back({slot, chunk});
+        turns.backwards.push_back({slot, turns.num_chunks - 1 - chunk});
+      }
+    }
+    first += size;
+  }
+  turns.hop = turns.num_chunks > 1 ? 2 : 1;
+  turns.warm_up = (turns.num_chunks - 1) * sizes[0];
+  return turns;
+}
+
+// Where each slot's pass through a chunk stands. [slot]
+std::vector<int> positions(const std::vector<Pass>& passes, int chunk, int num_slots) {
+  std::vector<int> result(at(num_slots), 0);
+  for (std::size_t i = 0; i < passes.size(); ++i) {
+    if (passes[i].chunk == chunk) {
+      result[at(passes[i].slot)] = static_cast<int>(i);
+    }
+  }
+  return result;
+}
+
+// Raises an encoder's warm-up so that the LLM has its inputs before the backward that the encoder
+// waits for.
+void warm_up_for(const ModuleTurns& llm, int num_slots, ModuleTurns& encoder) {
+  const int last = encoder.num_chunks - 1;
+  const std::vector<int> llm_forwards = positions(llm.forwards, 0, num_slots);
+  const std::vector<int> llm_backwards = positions(llm.backwards, 0, num_slots);
+  const std::vector<int> forwards = positions(encoder.forwards, last, num_slots);
+  const std::vector<int> backwards = positions(encoder.backwards, last, num_slots);
+  int wanted = 0;
+  for (int turn = 0; turn < num_slots; ++turn) {
+    const int done = llm.warm_up_of(0) + llm_backwards[at(turn)];
+    for (int slot = turn; slot < num_slots && llm_forwards[at(slot)] <= done; ++slot) {
+      wanted = std::max(wanted, forwards[at(slot)] - backwards[at(turn)] + 1);
+    }
+  }
+  encoder.warm_up = std::max(encoder.warm_up, wanted);
+}
+
+class LaneBuilder {
+ public:
+  LaneBuilder(const UnitTable& table, int module, const ModuleTurns& turns)
+      : table_(table), module_(module), turns_(turns) {}
+
+  std::vector<Operation> run(int lane_index) {
+    std::vector<Operation> lane;
+    const std::size_t warm_up = at(turns_.warm_up_of(lane_index));
+    for (std::size_t i = 0; i < warm_up; ++i) {
+      forward(turns_.forwards[i], lane_index, lane);
+    }
+    for (std::size_t i = 0; i < turns_.backwards.size(); ++i) {
+      if (warm_up + i < turns_.forwards.size()) {
+        forward(turns_.forwards[warm_up + i], lane_index, lane);
+      }
+      backward(turns_.backwards[i], lane_index, lane);
+    }
+    return lane;
+  }
+
+ private:
+  // -1 where the lane hosts one chunk less.
+  [[nodiscard]] int stage_of(const Pass& pass, int lane_index) const {
+    const int stage = pass.chunk * static_cast<int>(turns_.lanes.size()) + lane_index;
+    return stage < table_.num_stages(module_) ? stage : -1;
+  }
+
+  void forward(const Pass& pass, int lane_index, std::vector<Operation>& lane) const {
+    const int stage = stage_of(pass, lane_index);
+    const int end = table_.first_group(module_, pass.slot + 1);
+    for (int group = table_.first_group(module_, pass.slot); stage >= 0 && group < end; ++group) {
+      lane.push_back({OperationKind::kForward, table_.key(group, stage), -1});
+    }
+  }
+
+  void backward(const Pass& pass, int lane_index, std::vector<Operation>& lane) const {
+    const int stage = stage_of(pass, lane_index);
+    const auto append = [&](int group) {
+      if (stage >= 0 && stage >= table_.entry(group).first_backward_stage) {
+        lane.push_back({OperationKind::kBackward, table_.key(group, stage), -1});
+      }
+    };
+    if (module_ == table_.llm_module()) {
+      const int end = table_.first_group(module_, pass.slot + 1);
+      for (int group = table_.first_group(module_, pass.slot); group < end; ++group) {
+        append(group);
+      }
+      return;
+    }
+    const GroupsBySlot& released = table_.released_by();
+    for (int i = released.begin[at(pass.slot)]; i < released.begin[at(pass.slot + 1)]; ++i) {
+      if (table_.entry(released.groups[at(i)]).module == module_) {
+        append(released.groups[at(i)]);
+      }
+    }
+  }
+
+  const UnitTable& table_;
+  int module_;
+  const ModuleTurns& turns_;
+};
+
+}  // namespace
+
+LaneOrders interleaved_order(const OrderInputs& inputs) {
+  const UnitTable& table = inputs.table;
+  const int llm = table.llm_module();
+  std::vector<ModuleTurns> modules;
+  bool any_wraps = false;
+  for (int module = 0; module <= llm; ++module) {
+    std::vector<int> lanes = lanes_in_order(inputs.plan, module);
+    if (lanes.empty()) {
+      return one_f_one_b_order(inputs);
+    }
+    modules.push_back(module_turns(std::move(lanes), table.num_stages(module), table.num_slots()));
+    any_wraps = any_wraps || modules.back().num_chunks > 1;
+  }
+  if (!any_wraps) {
+    return one_f_one_b_order(inputs);
+  }
+  LaneOrders orders(inputs.plan.lanes.size());
+  for (int module = 0; module <= llm; ++module) {
+    ModuleTurns& turns = modules[at(module)];
+    if (module != llm) {
+      warm_up_for(modules[at(llm)], table.num_slots(), turns);
+    }
+    for (std::size_t i = 0; i < turns.lanes.size(); ++i) {
+      orders[at(turns.lanes[i])] = LaneBuilder(table, module, turns).run(static_cast<int>(i));
+    }
+  }
+  return orders;
+}
+
+}  // namespace entrain
