@@ -1,4 +1,4 @@
-// Random cases through both schedules: what is built validates and simulates to its end, and what
+// Random cases through every schedule: what is built validates and simulates to its end, and what
 // is then broken at random is refused.
 #include <algorithm>
 #include <chrono>
@@ -38,8 +38,15 @@ std::string refusal(const Program& program, const RandomCase& instance) {
   }
 }
 
+// Makes the input gradient: a whole backward or its input half.
+bool makes_gradient(const Operation& operation) {
+  return operation.kind == OperationKind::kBackward ||
+         operation.kind == OperationKind::kBackwardInput;
+}
+
 bool is_compute(const Operation& operation) {
-  return operation.kind == OperationKind::kForward || operation.kind == OperationKind::kBackward;
+  return operation.kind == OperationKind::kForward || makes_gradient(operation) ||
+         operation.kind == OperationKind::kBackwardWeight;
 }
 
 TEST(RandomPrograms, ValidateAndRunToTheirEnd) {
@@ -115,13 +122,17 @@ std::string break_for_sure(Rng& rng, std::vector<Operation>& lane) {
       return "renamed the unit of operation " + std::to_string(position);
     }
     default: {
-      // The forward of a unit stands before its backward, and both on this lane.
+      // The forward of a unit stands before its backward, the input half before the weight half,
+      // and all on this lane.
       for (std::size_t i = 0; i < lane.size(); ++i) {
         for (std::size_t j = i + 1; j < lane.size(); ++j) {
-          if (lane[i].kind == OperationKind::kForward && lane[j].kind == OperationKind::kBackward &&
-              lane[i].unit == lane[j].unit && rng.below(2) == 0) {
+          const bool follows =
+              (lane[i].kind == OperationKind::kForward && makes_gradient(lane[j])) ||
+              (makes_gradient(lane[i]) && lane[j].kind == OperationKind::kBackwardWeight);
+          if (follows && lane[i].unit == lane[j].unit && rng.below(2) == 0) {
             std::swap(lane[i], lane[j]);
-            return "swapped forward " + std::to_string(i) + " and backward " + std::to_string(j);
+            return "swapped operations " + std::to_string(i) + " and " + std::to_string(j) +
+                   " of a unit";
           }
         }
       }
@@ -224,7 +235,9 @@ class ListReplay {
         }
       }
       forwards_.push_back(unit);
-    } else if (operation.kind == OperationKind::kBackward) {
+    } else if (operation.kind == OperationKind::kBackwardWeight) {
+      return holds(backwards_, unit);
+    } else if (makes_gradient(operation)) {
       if (!holds(forwards_, unit)) {
         return false;
       }
@@ -244,7 +257,7 @@ class ListReplay {
   std::vector<Units> sent_;            // [channel]
   std::vector<std::size_t> received_;  // [channel]: receives posted
   Units forwards_;
-  Units backwards_;
+  Units backwards_;  // whole ones and input halves
 };
 
 // Sends in the order of their producers and receives in the order of the sends, anything else moved

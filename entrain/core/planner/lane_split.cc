@@ -13,6 +13,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/planner/layer_times.h"
 #include "entrain/core/planner/partition.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
@@ -78,30 +79,17 @@ Plan base_plan(const LaneSplitRequest& request) {
   return plan;
 }
 
-// [module][layer] forward and backward of all batches, launches of the default slots included.
-std::vector<std::vector<std::int64_t>> layer_times(const LaneSplitRequest& request) {
-  Plan plan = base_plan(request);
-  for (int module = 0; module < request.model->num_modules(); ++module) {
-    ModulePlan& of_module = plan.modules.emplace_back(module_plan(*request.model, module));
-    for (int layer = 0; layer < num_layers(*request.model, module); ++layer) {
-      of_module.stages.push_back({layer, layer + 1});
-    }
-  }
-  plan.lanes = default_lanes(plan.modules);
-  std::vector<std::vector<std::int64_t>> result;
-  for (const ModulePlan& module : plan.modules) {
-    result.emplace_back(module.stages.size(), 0);
-  }
+// Forward and backward of all batches, launches of the default slots included.
+LayerTimes times_of_batches(const LaneSplitRequest& request) {
   const std::int64_t launches = std::int64_t{request.num_slots} * request.replicas;
+  LayerTimes result;
   for (const std::vector<SampleWork>& batch : request.batches) {
-    const StepCosts costs = step_costs(*request.model, plan, *request.profile, batch);
-    for (std::size_t m = 0; m < result.size(); ++m) {
-      for (std::size_t layer = 0; layer < result[m].size(); ++layer) {
-        const StageCosts& stage = costs.modules[m].stages[layer];
-        result[m][layer] += launches * (stage.launch.forward + stage.launch.backward()).count();
-        for (const UnitCost& unit : stage.units) {
-          result[m][layer] += (unit.time.forward + unit.time.backward()).count();
-        }
+    const LayerTimes times = layer_times(*request.model, *request.profile, batch, launches);
+    result.resize(times.size());
+    for (std::size_t module = 0; module < times.size(); ++module) {
+      result[module].resize(times[module].size(), 0);
+      for (std::size_t layer = 0; layer < times[module].size(); ++layer) {
+        result[module][layer] += times[module][layer];
       }
     }
   }
@@ -164,7 +152,7 @@ std::vector<std::vector<StageRef>> lanes_of(const LaneSplit& split, int lanes) {
 class Scorer {
  public:
   explicit Scorer(const LaneSplitRequest& request)
-      : request_(request), layer_ns_(layer_times(request)) {}
+      : request_(request), layer_ns_(times_of_batches(request)) {}
 
   // Fills the plan and what simulation says of it, or the reason why there is none.
   void score(LaneSplit& split) const {
@@ -253,7 +241,7 @@ class Scorer {
   }
 
   const LaneSplitRequest& request_;
-  std::vector<std::vector<std::int64_t>> layer_ns_;
+  LayerTimes layer_ns_;
 };
 
 std::string describe_split(const LaneSplit& split, const ModelSpec& model) {

@@ -81,6 +81,13 @@ TEST(Dip, TakesFrozenModules) {
   EXPECT_NE(compute_text(build(llm), 0, 0).find("llm0:B2"), std::string::npos);
 }
 
+TEST(Dip, TakesTextAndManyStages) {
+  HandCase text = make_hand_case({2, 2}, 2, {{0, {{}}}, {1, {{}}}});
+  text.plan.lanes = {{{0, 0}, {1, 0}}, {{0, 1}, {1, 1}}};
+  EXPECT_EQ(compute_text(build(text), 0, 1), "llm1:F0 llm1:B0 llm1:F1 llm1:B1");
+  EXPECT_GT(makespan(colocated(2, 128, 3), "dip"), 128 * 60);
+}
+
 TEST(Dip, RunsOtherPlansAsOneFOneB) {
   HandCase shared = make_plain_case({1, 2}, 4);
   shared.plan.lanes = {{{0, 0}, {1, 0}}, {{1, 1}}};

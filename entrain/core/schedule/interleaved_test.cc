@@ -93,6 +93,11 @@ TEST(Interleaved, TakesSlotsAndStagesThatDoNotDivide) {
   }
 }
 
+TEST(Interleaved, TakesFiveHundredStages) {
+  const HandCase hand_case = wrapped_case({512}, {64}, 3);
+  EXPECT_GT(makespan(hand_case), 3 * 8 * 30);
+}
+
 TEST(Interleaved, FeedsAWrappedLlmFromItsEncoders) {
   for (const int slots : {1, 2, 4, 7, 12}) {
     for (const std::vector<int>& encoder_lanes : {std::vector<int>{1, 2}, {2, 1}, {2, 2}}) {

@@ -1,0 +1,89 @@
+#include "entrain/core/planner/layer_times.h"
+
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/cost/step_costs.h"
+#include "entrain/core/spec/plan.h"
+
+namespace entrain {
+namespace {
+
+ModelSpec make_model(int encoder_layers, int llm_layers) {
+  ModelSpec model;
+  model.name = "tiny";
+  EncoderSpec encoder;
+  encoder.name = "vision";
+  encoder.num_layers = encoder_layers;
+  encoder.hidden = 16;
+  encoder.num_heads = 2;
+  encoder.intermediate = 16;
+  model.encoders.push_back(encoder);
+  model.llm.num_layers = llm_layers;
+  model.llm.hidden = 16;
+  model.llm.num_heads = 2;
+  model.llm.num_kv_heads = 1;
+  model.llm.head_dim = 8;
+  model.llm.intermediate = 16;
+  model.llm.vocab_size = 32;
+  return model;
+}
+
+// Whole nanoseconds, so that nothing is rounded.
+Profile make_profile(const ModelSpec& model) {
+  Profile profile;
+  profile.device = "test";
+  for (int module = 0; module < model.num_modules(); ++module) {
+    for (int layer = 0; layer < num_layers(model, module); ++layer) {
+      LayerProfile entry;
+      entry.module = module_name(model, module);
+      entry.kind = layer_kind(model, module, layer);
+      entry.forward = {0, 10, 1000, 0};
+      entry.backward_input = {0, 20, 300, 0};
+      entry.backward_weight = {0, 30, 50, 0};
+      profile.layers.push_back(entry);
+    }
+  }
+  return profile;
+}
+
+std::int64_t sum(const std::vector<std::int64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), std::int64_t{0});
+}
+
+std::int64_t time_of(const StageCosts& stage, std::int64_t launches) {
+  std::int64_t total = launches * (stage.launch.forward + stage.launch.backward()).count();
+  for (const UnitCost& unit : stage.units) {
+    total += (unit.time.forward + unit.time.backward()).count();
+  }
+  return total;
+}
+
+TEST(LayerTimes, SumToTheModulesTime) {
+  for (const bool frozen : {false, true}) {
+    ModelSpec model = make_model(3, 4);
+    model.encoders[0].frozen = frozen;
+    const Profile profile = make_profile(model);
+    std::vector<SampleWork> work(2);
+    work[0] = {.segments = {{{8, 64, 2}, {4, 16, 1}}}, .llm_tokens = 9, .target_tokens = 3};
+    work[1] = {.segments = {{}}, .llm_tokens = 5, .target_tokens = 4};
+    const LayerTimes times = layer_times(model, profile, work, 7);
+    const StepCosts whole = step_costs(model, even_plan(model, {1, 1}, 1, 1), profile, work);
+    ASSERT_EQ(times.size(), 2U);
+    for (std::size_t module = 0; module < 2; ++module) {
+      EXPECT_EQ(std::ssize(times[module]), num_layers(model, static_cast<int>(module)));
+      EXPECT_EQ(sum(times[module]), time_of(whole.modules[module].stages[0], 7)) << frozen;
+    }
+  }
+}
+
+TEST(LayerTimes, HoldsNoLaunchThatIsNotAskedFor) {
+  const ModelSpec model = make_model(1, 1);
+  const std::vector<SampleWork> text = {{.segments = {{}}, .llm_tokens = 5, .target_tokens = 4}};
+  EXPECT_EQ(sum(layer_times(model, make_profile(model), text, 0)[0]), 0);
+  EXPECT_GT(sum(layer_times(model, make_profile(model), text, 1)[0]), 0);
+}
+
+}  // namespace
+}  // namespace entrain

@@ -1,0 +1,71 @@
+#include "entrain/core/planner/shared_lanes.h"
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+
+namespace entrain {
+namespace {
+
+// Layers: 4 of vision (embedding and projector included), 6 of the LLM.
+ModelSpec make_model() {
+  ModelSpec model;
+  model.name = "tiny";
+  EncoderSpec encoder;
+  encoder.name = "vision";
+  encoder.num_layers = 2;
+  encoder.hidden = 16;
+  encoder.num_heads = 2;
+  encoder.intermediate = 16;
+  model.encoders.push_back(encoder);
+  model.llm.num_layers = 4;
+  model.llm.hidden = 16;
+  model.llm.num_heads = 2;
+  model.llm.num_kv_heads = 1;
+  model.llm.head_dim = 8;
+  model.llm.intermediate = 16;
+  model.llm.vocab_size = 32;
+  return model;
+}
+
+const LayerTimes kTimes = {{1, 1, 1, 3}, {5, 1, 1, 1, 1, 1}};
+
+TEST(InterleavedPlan, WrapsEveryModuleOnItsOwnLanes) {
+  const Plan plan = interleaved_plan(make_model(), kTimes, {1, 2}, {2, 2}, 3, 8);
+  const std::vector<std::vector<StageRef>> lanes = {
+      {{0, 0}, {0, 1}}, {{1, 0}, {1, 2}}, {{1, 1}, {1, 3}}};
+  EXPECT_EQ(plan.lanes, lanes);
+  EXPECT_EQ(plan.schedule, "interleaved");
+  EXPECT_EQ(plan.replicas, 3);
+  EXPECT_EQ(plan.num_slots, 8);
+  EXPECT_EQ(plan.modules[0].stages, (std::vector<LayerRange>{{0, 3}, {3, 4}}));
+  EXPECT_EQ(plan.modules[1].stages[0], (LayerRange{0, 1}));  // the heavy layer stays alone
+}
+
+TEST(InterleavedPlan, RefusesCountsThatCannotBe) {
+  const ModelSpec model = make_model();
+  EXPECT_THROW(interleaved_plan(model, kTimes, {1, 2}, {2, 4}, 1, 1), InvalidInput);
+  EXPECT_THROW(interleaved_plan(model, kTimes, {0, 2}, {1, 1}, 1, 1), InvalidInput);
+  EXPECT_THROW(interleaved_plan(model, kTimes, {1, 2}, {1, -1}, 1, 1), InvalidInput);
+  EXPECT_THROW(interleaved_plan(model, kTimes, {2}, {1}, 1, 1), InvalidInput);
+  EXPECT_THROW(interleaved_plan(model, kTimes, {1, 2}, {1, 2}, 0, 1), InvalidInput);
+}
+
+TEST(ColocatedPlan, PutsEveryModuleOnEveryLane) {
+  const Plan plan = colocated_plan(make_model(), kTimes, 3, 2, 8);
+  const std::vector<std::vector<StageRef>> lanes = {
+      {{0, 0}, {1, 0}}, {{0, 1}, {1, 1}}, {{0, 2}, {1, 2}}};
+  EXPECT_EQ(plan.lanes, lanes);
+  EXPECT_EQ(plan.schedule, "dip");
+  EXPECT_EQ(plan.modules[0].stages, (std::vector<LayerRange>{{0, 1}, {1, 3}, {3, 4}}));
+  EXPECT_EQ(plan.modules[1].stages[0], (LayerRange{0, 1}));
+}
+
+TEST(ColocatedPlan, RefusesMoreLanesThanLayers) {
+  EXPECT_NO_THROW(colocated_plan(make_model(), kTimes, 4, 1, 1));
+  EXPECT_THROW(colocated_plan(make_model(), kTimes, 5, 1, 1), InvalidInput);
+  EXPECT_THROW(colocated_plan(make_model(), kTimes, 0, 1, 1), InvalidInput);
+}
+
+}  // namespace
+}  // namespace entrain

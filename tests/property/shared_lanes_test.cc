@@ -1,0 +1,197 @@
+// Random cases on the plans that `interleaved` and `dip` are made for, and the slots that `zb-h1`
+// holds: what is built validates and simulates to its end.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/schedule/schedule.h"
+#include "entrain/core/schedule/turns.h"
+#include "entrain/core/simulator/simulator.h"
+
+#include "tests/oracle/random_cases.h"
+
+namespace entrain {
+namespace {
+
+using oracle::describe;
+using oracle::FrozenPattern;
+using oracle::LaneLayout;
+using oracle::make_random_case;
+using oracle::RandomCase;
+using oracle::RandomCaseOptions;
+
+constexpr std::uint64_t kSeed = 20260102;
+constexpr std::uint64_t kCases = 1500;
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+std::string label(std::uint64_t index, std::string_view schedule, const RandomCase& instance) {
+  return "seed " + std::to_string(kSeed) + " case " + std::to_string(index) + " " +
+         std::string(schedule) + "\n" + describe(instance);
+}
+
+// Stage i of each module on lane i mod n of n lanes of its own, n drawn.
+void wrap(Rng& rng, Plan& plan) {
+  plan.lanes.clear();
+  for (int module = 0; module < static_cast<int>(plan.modules.size()); ++module) {
+    const std::size_t stages = plan.modules[at(module)].stages.size();
+    const std::size_t first = plan.lanes.size();
+    const std::size_t lanes = 1 + static_cast<std::size_t>(rng.below(stages));
+    plan.lanes.resize(first + lanes);
+    for (std::size_t stage = 0; stage < stages; ++stage) {
+      plan.lanes[first + stage % lanes].push_back({module, static_cast<int>(stage)});
+    }
+  }
+}
+
+// Lane s hosts stage s of every module.
+void colocate(Plan& plan) {
+  plan.lanes.assign(plan.modules[0].stages.size(), {});
+  for (int module = 0; module < static_cast<int>(plan.modules.size()); ++module) {
+    for (int stage = 0; stage < static_cast<int>(plan.lanes.size()); ++stage) {
+      plan.lanes[at(stage)].push_back({module, stage});
+    }
+  }
+}
+
+void expect_sound(std::string_view schedule, const RandomCase& instance, std::uint64_t index) {
+  const Program program =
+      build_program(instance.plan, instance.assignment, instance.costs, schedule);
+  ASSERT_NO_THROW(validate_program(program, instance.plan, instance.assignment, instance.costs))
+      << label(index, schedule, instance);
+  ASSERT_NO_THROW(simulate(program, instance.costs)) << label(index, schedule, instance);
+}
+
+TEST(WrappedLanes, RunEverySchedule) {
+  std::uint64_t differ = 0;
+  for (std::uint64_t i = 0; i < kCases; ++i) {
+    Rng rng(kSeed, i);
+    RandomCaseOptions options;
+    options.llm_stages = 2 + static_cast<int>(rng.below(2));
+    options.max_slots = 9;
+    options.layout = LaneLayout::kLanePerStage;
+    RandomCase instance = make_random_case(rng, options);
+    wrap(rng, instance.plan);
+    for (const char* schedule : {"interleaved", "zb-h1", "zb-h2"}) {
+      expect_sound(schedule, instance, i);
+    }
+    const auto lanes = [&](const char* schedule) {
+      return build_program(instance.plan, instance.assignment, instance.costs, schedule)
+          .replicas[0]
+          .lanes;
+    };
+    differ += lanes("interleaved") != lanes("1f1b") ? 1U : 0U;
+  }
+  std::printf("%lu cases, %lu differ from 1f1b, seed %lu\n", kCases, differ, kSeed);
+  EXPECT_GE(differ, kCases / 10);
+}
+
+TEST(ColocatedLanes, RunEverySchedule) {
+  std::uint64_t faster = 0;
+  std::uint64_t slower = 0;
+  for (std::uint64_t i = 0; i < kCases; ++i) {
+    Rng rng(kSeed + 1, i);
+    RandomCaseOptions options;
+    options.encoders = 1 + static_cast<int>(rng.below(2));
+    options.llm_stages = 2 + static_cast<int>(rng.below(2));
+    options.encoder_stages = options.llm_stages;
+    options.layout = LaneLayout::kLanePerStage;
+    RandomCase instance = make_random_case(rng, options);
+    colocate(instance.plan);
+    for (const char* schedule : {"dip", "zb-h1", "zb-h2"}) {
+      expect_sound(schedule, instance, i);
+    }
+    const auto time = [&](const char* schedule) {
+      return simulate(build_program(instance.plan, instance.assignment, instance.costs, schedule),
+                      instance.costs)
+          .makespan;
+    };
+    faster += time("dip") < time("1f1b") ? 1U : 0U;
+    slower += time("dip") > time("1f1b") ? 1U : 0U;
+  }
+  std::printf("%lu cases: dip faster than 1f1b in %lu, slower in %lu, seed %lu\n",
+              kCases,
+              faster,
+              slower,
+              kSeed + 1);
+  EXPECT_GT(faster, slower);
+}
+
+// Activation bytes of one stage while its list runs, at most.
+std::int64_t peak_of(const std::vector<Operation>& list,
+                     const StepCosts& costs,
+                     const ReplicaProgram& replica) {
+  std::int64_t held = 0;
+  std::int64_t peak = 0;
+  for (const Operation& operation : list) {
+    const Group& group = group_of(replica, operation.unit);
+    const std::int64_t bytes = activation_bytes(costs, operation.unit, group);
+    if (operation.kind == OperationKind::kForward) {
+      held += group.takes_backward[at(operation.unit.stage)] != 0 ? bytes : 0;
+      peak = std::max(peak, held);
+    } else if (operation.kind != OperationKind::kBackwardInput) {
+      held -= bytes;
+    }
+  }
+  return peak;
+}
+
+// Every stage holds no more than it would at the far end of the longest way through it under 1f1b.
+TEST(ZeroBubbleH1, HoldsTheSlotsOfTheLongestWay) {
+  std::uint64_t stages_checked = 0;
+  for (std::uint64_t i = 0; i < kCases; ++i) {
+    Rng rng(kSeed + 2, i);
+    RandomCaseOptions options;
+    options.frozen = FrozenPattern::kNone;
+    options.replicas = 1;
+    options.layout = LaneLayout::kLanePerStage;
+    options.max_slots = 9;
+    const RandomCase instance = make_random_case(rng, options);
+    const Program program =
+        build_program(instance.plan, instance.assignment, instance.costs, "zb-h1");
+    const ReplicaProgram& replica = program.replicas[0];
+    const UnitTable table(replica.groups, program.num_stages);
+    const int llm = table.llm_module();
+    std::vector<int> longest;  // [module] in stages
+    for (int module = 0; module < llm; ++module) {
+      const bool any = table.first_group(module, 0) != table.first_group(module, table.num_slots());
+      longest.push_back(any ? table.num_stages(module) + table.num_stages(llm) : 0);
+    }
+    longest.push_back(table.num_stages(llm));
+    longest[at(llm)] = *std::max_element(longest.begin(), longest.end());
+    std::vector<int> warm_up;
+    for (int module = 0; module <= llm; ++module) {
+      warm_up.insert(
+          warm_up.end(), at(table.num_stages(module)), std::max(0, longest[at(module)] - 1));
+    }
+    const OrderInputs inputs{instance.plan, instance.costs, replica.groups, table};
+    const auto whole = stage_turn_orders(inputs, warm_up);
+    for (int lane = 0; lane < program.num_lanes(); ++lane) {
+      const StageRef ref = program.lanes[at(lane)][0];
+      std::vector<Operation> list;
+      std::copy_if(replica.lanes[at(lane)].begin(),
+                   replica.lanes[at(lane)].end(),
+                   std::back_inserter(list),
+                   [](const Operation& operation) {
+                     return operation.unit.module >= 0 && operation.channel < 0;
+                   });
+      ASSERT_LE(
+          peak_of(list, instance.costs, replica),
+          peak_of(whole[at(table.stage_number(ref.module, ref.stage))], instance.costs, replica))
+          << label(i, "zb-h1", instance) << "lane " << lane;
+      ++stages_checked;
+    }
+  }
+  std::printf("%lu stages, seed %lu\n", stages_checked, kSeed + 2);
+}
+
+}  // namespace
+}  // namespace entrain
