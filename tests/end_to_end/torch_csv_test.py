@@ -105,9 +105,7 @@ class Export(unittest.TestCase):
                 for rank, line in enumerate(text.splitlines()):
                     self.assertEqual(names(loaded.pipeline_order[rank]), line.split(","))
                     # Lowered to sends and receives, which torch refuses where orders get stuck.
-                    self.assertEqual(
-                        names(loaded.pipeline_order_with_comms[rank]), line.split(",")
-                    )
+                    self.assertEqual(names(loaded.pipeline_order_with_comms[rank]), line.split(","))
                 self.assertEqual(
                     loaded.stage_index_to_group_rank, {s: s % lanes for s in range(stages)}
                 )
@@ -173,7 +171,7 @@ class Import(unittest.TestCase):
         ours = simulated_ns(export("interleaved", slots, stages, lanes), slots, stages, lanes)
         self.assertEqual(times["ScheduleInterleaved1F1B"], ours)
         self.assertLess(times["ScheduleInterleavedZeroBubble"], ours)
-        self.assertGreater(times["ScheduleLoopedBFS"], ours)
+        self.assertGreaterEqual(times["ScheduleLoopedBFS"], ours)
         self.assertGreaterEqual(min(times.values()), slots * chunks * 30)
 
     def test_refusals_name_the_cell(self):
