@@ -33,6 +33,18 @@ TEST(BuildProgram, KnowsItsSchedules) {
   }
 }
 
+// Halves in a plain program exactly where the schedule says so; the bounds rely on it.
+TEST(BuildProgram, SplitsBackwardsWhereItSays) {
+  for (const std::string& name : schedule_names()) {
+    const std::string text = oracle::compute_text(build(make_plain_case({1, 2}, 4), name), 0, 1);
+    if (!splits_backward(name)) {
+      EXPECT_EQ(text.find('W'), std::string::npos) << name << ": " << text;
+    } else if (name.starts_with("zb")) {
+      EXPECT_NE(text.find('W'), std::string::npos) << name << ": " << text;
+    }
+  }
+}
+
 TEST(BuildProgram, SuggestsAScheduleForAMistypedName) {
   try {
     build(make_plain_case({1, 1}, 1), "gpip");
