@@ -14,6 +14,7 @@
 // earlier on the lane before, and so do backwards; stages that do not exist and empty slots count
 // as operations of no length.
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "entrain/core/schedule/turns.h"

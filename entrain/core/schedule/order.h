@@ -66,7 +66,11 @@ LaneOrders zb_h1_order(const OrderInputs& inputs);
 LaneOrders zb_h2_order(const OrderInputs& inputs);
 
 // Megatron's virtual stages, for lanes that host stages i, i + n, i + 2n … of one module with n
-// lanes; see interleaved.cc. Other plans run as `1f1b`.
+// lanes (interleaved_plan() makes such plans): slots in rounds, a round chunk by chunk, so that the
+// bubble of equal stages is a v-th of that of `1f1b` with v stages a lane. Any number of slots and
+// stages. Modules of one stage a lane may stand beside; other plans run as `1f1b`.
+// Source    Narayanan et al. 2021 (arXiv 2104.04473); ours cuts slots that do not divide by lanes
+//           into rounds that differ by one, and feeds the LLM from encoders.
 LaneOrders interleaved_order(const OrderInputs& inputs);
 
 // Encoders on all lanes, a baseline: where every lane hosts one stage of every module, lanes choose

@@ -49,8 +49,9 @@ class Appender {
       lane_.push_back({OperationKind::kBackward, unit, -1});
     }
   }
-  // The weight halves of the backwards appended since the last call are those of the next turn.
-  // Runs those of all turns but the last `delay`.
+
+  // Everything appended since the last call was one turn's. Runs the weight halves of all turns but
+  // the last `delay`.
   void end_turn(int delay) {
     ends_of_turns_.push_back(weights_.size());
     const int due = static_cast<int>(ends_of_turns_.size()) - 1 - delay;
@@ -59,6 +60,7 @@ class Appender {
     }
   }
   void end_step() { run_weights(weights_.size()); }
+
   void forward_all_stages(int group) {
     for (int stage = 0; stage < table_.num_stages(table_.entry(group).module); ++stage) {
       forward(group, stage);
