@@ -77,6 +77,7 @@ TEST(WrappedLanes, RunEverySchedule) {
     RandomCaseOptions options;
     options.llm_stages = 2 + static_cast<int>(rng.below(2));
     options.max_slots = 9;
+    options.chunks = i % 2 == 1;
     options.layout = LaneLayout::kLanePerStage;
     RandomCase instance = make_random_case(rng, options);
     wrap(rng, instance.plan);
@@ -103,6 +104,7 @@ TEST(ColocatedLanes, RunEverySchedule) {
     options.encoders = 1 + static_cast<int>(rng.below(2));
     options.llm_stages = 2 + static_cast<int>(rng.below(2));
     options.encoder_stages = options.llm_stages;
+    options.chunks = i % 2 == 1;
     options.layout = LaneLayout::kLanePerStage;
     RandomCase instance = make_random_case(rng, options);
     colocate(instance.plan);

@@ -171,14 +171,8 @@ class LaneBuilder {
         lane.push_back({OperationKind::kBackward, table_.key(group, stage), -1});
       }
     };
-    if (module_ == table_.llm_module()) {
-      const int end = table_.first_group(module_, pass.slot + 1);
-      for (int group = table_.first_group(module_, pass.slot); group < end; ++group) {
-        append(group);
-      }
-      return;
-    }
-    const GroupsBySlot& released = table_.released_by();
+    const bool llm = module_ == table_.llm_module();
+    const GroupsBySlot& released = llm ? table_.llm_released_by() : table_.released_by();
     for (int i = released.begin[at(pass.slot)]; i < released.begin[at(pass.slot + 1)]; ++i) {
       if (table_.entry(released.groups[at(i)]).module == module_) {
         append(released.groups[at(i)]);

@@ -68,6 +68,9 @@ void check_exportable(const Program& program) {
       if (groups[0].llm_slots != std::vector<int>{static_cast<int>(slot)}) {
         fail_export(fmt::format("{} slot {} serves other LLM slots than its own", name, slot));
       }
+      if (!groups[0].earlier.empty() || !groups[0].later.empty()) {
+        fail_export(fmt::format("{} slot {} holds chunks of a sample", name, slot));
+      }
       const auto& takes = groups[0].takes_backward;
       const auto without = std::find(takes.begin(), takes.end(), 0);
       if (without != takes.end()) {

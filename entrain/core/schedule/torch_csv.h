@@ -18,7 +18,7 @@ namespace entrain {
 // Sends, receives and step-wide operations are left out, which torch adds by itself.
 //
 // Throws  InvalidInput for what torch's format cannot say: several replicas or encoders, slots with
-//         no group or several, deferral, stages without backward.
+//         no group or several, deferral, chunks, stages without backward.
 // Cost    O(operations).
 std::string to_torch_csv(const Program& program);
 
