@@ -4,8 +4,10 @@
 // InvalidInput   the caller can fix it (path, content, value)  ValueError    2
 // SystemFailure  the world failed (file, device, peer)         RuntimeError  3
 // InternalError  our bug (ENTRAIN_INVARIANT)                   RuntimeError  1
+// NothingFits    a legitimate "no" found deep inside a search  RuntimeError  4
 //
-// A legitimate "no" is no error: an empty optional or a result with a reason, exit code 4.
+// Where a "no" is one of the results that a caller asks for, it is no error: an empty optional or a
+// result with a reason.
 #pragma once
 
 #include <stdexcept>
@@ -27,6 +29,13 @@ class SystemFailure : public std::runtime_error {
 class InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
+};
+
+// The input is right, and nothing that was tried meets its limits. The message names the limit,
+// where it binds and by how much the nearest candidate missed it.
+class NothingFits : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
 };
 
 [[noreturn]] void fail_invariant(const char* condition,

@@ -11,6 +11,14 @@ TEST(Errors, AreTheStandardClassesThatBindingsTranslate) {
   EXPECT_THROW(throw InvalidInput("x"), std::invalid_argument);
   EXPECT_THROW(throw SystemFailure("x"), std::runtime_error);
   EXPECT_THROW(throw InternalError("x"), std::logic_error);
+  EXPECT_THROW(throw NothingFits("x"), std::runtime_error);
+}
+
+TEST(Errors, TellANoFromAMistakeAndFromAFailure) {
+  const NothingFits no("x");
+  const std::exception& error = no;
+  EXPECT_EQ(dynamic_cast<const std::invalid_argument*>(&error), nullptr);
+  EXPECT_EQ(dynamic_cast<const SystemFailure*>(&error), nullptr);
 }
 
 TEST(Errors, KeepTheirMessage) {

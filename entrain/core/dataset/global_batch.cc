@@ -1,7 +1,7 @@
 #include "entrain/core/dataset/global_batch.h"
 
+#include <iterator>
 #include <numeric>
-#include <span>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -17,6 +17,29 @@ void check_step(std::int64_t step) {
   if (step < 0) {
     throw InvalidInput(fmt::format("step {} is negative; steps count from 0", step));
   }
+}
+
+BatchDraw draw_rows_with_replacement(std::span<const std::string> ids,
+                                     int global_batch,
+                                     std::uint64_t seed,
+                                     std::int64_t step) {
+  check_step(step);
+  if (ids.empty() || global_batch < 1) {
+    throw InvalidInput(
+        fmt::format("cannot draw a global batch of {} from {} samples; both must be at least 1",
+                    global_batch,
+                    ids.size()));
+  }
+  Rng rng(seed, hash_of("draw with replacement") + static_cast<std::uint64_t>(step));
+  std::unordered_map<std::uint64_t, int> occurrences;
+  BatchDraw draw;
+  for (int i = 0; i < global_batch; ++i) {
+    const std::uint64_t row = rng.below(ids.size());
+    draw.rows.push_back(static_cast<int>(row));
+    const int occurrence = ++occurrences[row];
+    draw.ids.push_back(occurrence > 1 ? fmt::format("{}~{}", ids[row], occurrence) : ids[row]);
+  }
+  return draw;
 }
 
 }  // namespace
@@ -48,28 +71,36 @@ std::vector<int> GlobalBatchSampler::batch(std::int64_t step) {
   return {begin, begin + global_batch_};
 }
 
+BatchDraw draw_study_batch(std::span<const std::string> ids,
+                           int global_batch,
+                           std::uint64_t seed,
+                           std::int64_t step) {
+  if (drawn_with_replacement(std::ssize(ids), global_batch)) {
+    return draw_rows_with_replacement(ids, global_batch, seed, step);
+  }
+  BatchDraw draw;
+  draw.rows = GlobalBatchSampler(static_cast<int>(ids.size()), global_batch, seed).batch(step);
+  for (const int row : draw.rows) {
+    draw.ids.push_back(ids[static_cast<std::size_t>(row)]);
+  }
+  return draw;
+}
+
 std::vector<SampleSizes> draw_with_replacement(const std::vector<SampleSizes>& samples,
                                                int global_batch,
                                                std::uint64_t seed,
                                                std::int64_t step) {
-  check_step(step);
-  if (samples.empty() || global_batch < 1) {
-    throw InvalidInput(
-        fmt::format("cannot draw a global batch of {} from {} samples; both must be at least 1",
-                    global_batch,
-                    samples.size()));
+  std::vector<std::string> ids;
+  ids.reserve(samples.size());
+  for (const SampleSizes& sample : samples) {
+    ids.push_back(sample.id);
   }
-  Rng rng(seed, hash_of("draw with replacement") + static_cast<std::uint64_t>(step));
-  std::unordered_map<std::uint64_t, int> occurrences;
+  const BatchDraw draw = draw_rows_with_replacement(ids, global_batch, seed, step);
   std::vector<SampleSizes> drawn;
-  drawn.reserve(static_cast<std::size_t>(global_batch));
-  for (int i = 0; i < global_batch; ++i) {
-    const std::uint64_t index = rng.below(samples.size());
-    drawn.push_back(samples[index]);
-    const int occurrence = ++occurrences[index];
-    if (occurrence > 1) {
-      drawn.back().id += fmt::format("~{}", occurrence);
-    }
+  drawn.reserve(draw.rows.size());
+  for (std::size_t i = 0; i < draw.rows.size(); ++i) {
+    drawn.push_back(samples[static_cast<std::size_t>(draw.rows[i])]);
+    drawn.back().id = draw.ids[i];
   }
   return drawn;
 }

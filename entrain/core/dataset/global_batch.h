@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "entrain/core/spec/sample.h"
@@ -38,5 +40,23 @@ std::vector<SampleSizes> draw_with_replacement(const std::vector<SampleSizes>& s
                                                int global_batch,
                                                std::uint64_t seed,
                                                std::int64_t step);
+
+// Whether a study of so many samples draws with replacement: fewer than four batches.
+inline bool drawn_with_replacement(std::int64_t num_samples, int global_batch) {
+  return num_samples < std::int64_t{4} * global_batch;
+}
+
+struct BatchDraw {
+  std::vector<int> rows;         // [global_batch] positions in the list drawn from
+  std::vector<std::string> ids;  // [global_batch] unique; repeats marked `id~2`
+};
+
+// The global batch of a study's step: as GlobalBatchSampler draws it, or draw_with_replacement().
+//
+// Throws  InvalidInput when ids is empty, global_batch < 1 or step < 0.
+BatchDraw draw_study_batch(std::span<const std::string> ids,
+                           int global_batch,
+                           std::uint64_t seed,
+                           std::int64_t step);
 
 }  // namespace entrain

@@ -11,11 +11,11 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/csv.h"
 #include "entrain/core/base/digest.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
-#include "entrain/core/dataset/csv.h"
 
 namespace entrain {
 namespace {

@@ -21,26 +21,31 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-// What JSON says about a sample that memory does not hold: its id, and how many segments and tokens
-// the batch's sizes give it.
+// Finds samples by id, and says how many segments and tokens they have.
 class BatchIndex {
  public:
-  BatchIndex(const ModelSpec& model, std::span<const SampleSizes> batch) : batch_(batch) {
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      if (!index_of_.emplace(batch[i].id, static_cast<int>(i)).second) {
+  explicit BatchIndex(const BatchNames& batch) : batch_(batch) {
+    ENTRAIN_INVARIANT(batch.samples.size() == batch.work.size(),
+                      "a batch with other numbers of ids and works");
+    for (std::size_t i = 0; i < batch.samples.size(); ++i) {
+      if (!index_of_.emplace(batch.samples[i], static_cast<int>(i)).second) {
         throw InvalidInput(
-            fmt::format("sample '{}' stands twice in the global batch", batch[i].id));
+            fmt::format("sample '{}' stands twice in the global batch", batch.samples[i]));
       }
-      work_.push_back(sample_work(model, batch[i]));
     }
   }
 
-  [[nodiscard]] int size() const { return static_cast<int>(batch_.size()); }
-  [[nodiscard]] const std::string& id(int sample) const { return batch_[at(sample)].id; }
+  [[nodiscard]] int num_modules() const { return static_cast<int>(batch_.modules.size()); }
+  [[nodiscard]] int llm_module() const { return num_modules() - 1; }
+  [[nodiscard]] const std::string& module(int index) const { return batch_.modules[at(index)]; }
+  [[nodiscard]] int size() const { return static_cast<int>(batch_.samples.size()); }
+  [[nodiscard]] const std::string& id(int sample) const { return batch_.samples[at(sample)]; }
   [[nodiscard]] int num_segments(int sample, int encoder) const {
-    return static_cast<int>(work_[at(sample)].segments[at(encoder)].size());
+    return static_cast<int>(batch_.work[at(sample)].segments[at(encoder)].size());
   }
-  [[nodiscard]] std::int64_t llm_tokens(int sample) const { return work_[at(sample)].llm_tokens; }
+  [[nodiscard]] std::int64_t llm_tokens(int sample) const {
+    return batch_.work[at(sample)].llm_tokens;
+  }
 
   [[nodiscard]] int find(const std::string& id, const std::string& where) const {
     const auto entry = index_of_.find(id);
@@ -52,9 +57,8 @@ class BatchIndex {
   }
 
  private:
-  std::span<const SampleSizes> batch_;
+  const BatchNames& batch_;
   std::unordered_map<std::string, int> index_of_;
-  std::vector<SampleWork> work_;
 };
 
 // One JSON entry a run of neighbouring segments of one sample, so that reading restores the packing
@@ -93,22 +97,20 @@ Json llm_slot_json(const Slot& slot, const BatchIndex& batch) {
   return entries;
 }
 
-Json replica_json(const ReplicaAssignment& replica,
-                  const ModelSpec& model,
-                  const BatchIndex& batch) {
+Json replica_json(const ReplicaAssignment& replica, const BatchIndex& batch) {
   Json modules = Json::object();
-  for (int module = 0; module < model.num_modules(); ++module) {
+  for (int module = 0; module < batch.num_modules(); ++module) {
     Json slots = Json::array();
     for (const Slot& slot : replica.modules[at(module)]) {
-      slots.push_back(module == model.llm_module() ? llm_slot_json(slot, batch)
+      slots.push_back(module == batch.llm_module() ? llm_slot_json(slot, batch)
                                                    : encoder_slot_json(slot, module, batch));
     }
-    modules[module_name(model, module)] = std::move(slots);
+    modules[batch.module(module)] = std::move(slots);
   }
   Json deferred = Json::array();
   for (const Deferral& deferral : deferrals(replica)) {
     deferred.push_back({{"sample", batch.id(deferral.sample)},
-                        {"module", module_name(model, deferral.module)},
+                        {"module", batch.module(deferral.module)},
                         {"from_slot", deferral.from_slot},
                         {"to_slot", deferral.to_slot}});
   }
@@ -131,10 +133,10 @@ Json stats_json(const AssignmentStats& stats) {
   return document;
 }
 
-AssignmentStats read_stats(ObjectReader reader, const ModelSpec& model) {
+AssignmentStats read_stats(ObjectReader reader, const BatchIndex& batch) {
   AssignmentStats stats;
-  for (int module = 0; module < model.num_modules(); ++module) {
-    const std::string name = module_name(model, module);
+  for (int module = 0; module < batch.num_modules(); ++module) {
+    const std::string name = batch.module(module);
     if (!reader.has(name)) {
       continue;
     }
@@ -159,9 +161,8 @@ AssignmentStats read_stats(ObjectReader reader, const ModelSpec& model) {
 // Reads slots and refuses work that is placed twice anywhere in the step.
 class PlacementReader {
  public:
-  PlacementReader(const ModelSpec& model, const BatchIndex& batch)
-      : model_(model), batch_(batch), ranges_(at(batch.size())) {
-    for (int encoder = 0; encoder < model.llm_module(); ++encoder) {
+  explicit PlacementReader(const BatchIndex& batch) : batch_(batch), ranges_(at(batch.size())) {
+    for (int encoder = 0; encoder < batch.llm_module(); ++encoder) {
       placed_.emplace_back(at(batch.size()));
       for (int sample = 0; sample < batch.size(); ++sample) {
         placed_.back()[at(sample)].resize(at(batch.num_segments(sample, encoder)));
@@ -172,7 +173,7 @@ class PlacementReader {
   Slot read_slot(const Json& list, int module, const std::string& where) {
     Slot slot;
     for (const auto& [entry, entry_where] : elements_of(list, where)) {
-      if (module == model_.llm_module()) {
+      if (module == batch_.llm_module()) {
         slot.push_back(read_llm_entry(*entry, entry_where));
       } else {
         read_encoder_entry(*entry, module, entry_where, slot);
@@ -204,7 +205,7 @@ class PlacementReader {
       throw InvalidInput(fmt::format("{}: sample '{}' brings no segment to module '{}' here",
                                      where,
                                      batch_.id(sample),
-                                     module_name(model_, encoder)));
+                                     batch_.module(encoder)));
     }
     for (const auto& [segment, segment_where] : segments) {
       if (segment < 0 || segment >= num_segments) {
@@ -214,7 +215,7 @@ class PlacementReader {
                         segment,
                         batch_.id(sample),
                         num_segments,
-                        module_name(model_, encoder)));
+                        batch_.module(encoder)));
       }
       char& placed = placed_[at(encoder)][at(sample)][at(segment)];
       if (placed != 0) {
@@ -269,7 +270,6 @@ class PlacementReader {
     ranges_[at(item.sample)].emplace_back(item.token_begin, end);
   }
 
-  const ModelSpec& model_;
   const BatchIndex& batch_;
   std::vector<std::vector<std::vector<char>>> placed_;  // [encoder][sample][segment]
   std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> ranges_;  // [sample]
@@ -278,7 +278,6 @@ class PlacementReader {
 // `deferred` repeats what the slots say, so it has to agree with them.
 void check_deferred(ObjectReader& reader,
                     const ReplicaAssignment& replica,
-                    const ModelSpec& model,
                     const BatchIndex& batch) {
   if (!reader.has("deferred")) {
     return;
@@ -290,10 +289,10 @@ void check_deferred(ObjectReader& reader,
     const int sample = batch.find(entry.required<std::string>("sample"), entry.where("sample"));
     const auto name = entry.required<std::string>("module");
     int module = 0;
-    while (module < model.llm_module() && module_name(model, module) != name) {
+    while (module < batch.llm_module() && batch.module(module) != name) {
       ++module;
     }
-    if (module == model.llm_module()) {
+    if (module == batch.llm_module()) {
       entry.fail("module", fmt::format("'{}' is not an encoder of the model", name));
     }
     given.emplace_back(
@@ -317,7 +316,6 @@ void check_deferred(ObjectReader& reader,
 
 ReplicaAssignment read_replica(const Json& document,
                                const std::string& where,
-                               const ModelSpec& model,
                                const BatchIndex& batch,
                                PlacementReader& placement) {
   ObjectReader reader(document, where);
@@ -327,8 +325,8 @@ ReplicaAssignment read_replica(const Json& document,
     reader.fail("num_slots", fmt::format("{} given; at least 1 is needed", replica.num_slots));
   }
   ObjectReader modules = reader.object("modules");
-  for (int module = 0; module < model.num_modules(); ++module) {
-    const std::string name = module_name(model, module);
+  for (int module = 0; module < batch.num_modules(); ++module) {
+    const std::string name = batch.module(module);
     modules.at(name);
     ModuleSlots slots;
     for (const auto& [list, list_where] : modules.array(name)) {
@@ -343,7 +341,7 @@ ReplicaAssignment read_replica(const Json& document,
     replica.modules.push_back(std::move(slots));
   }
   modules.finish();
-  check_deferred(reader, replica, model, batch);
+  check_deferred(reader, replica, batch);
   reader.finish();
   return replica;
 }
@@ -382,15 +380,25 @@ std::vector<Deferral> deferrals(const ReplicaAssignment& replica) {
   return result;
 }
 
-Json to_json(const StepAssignment& assignment,
-             const ModelSpec& model,
-             std::span<const SampleSizes> batch) {
-  const BatchIndex index(model, batch);
+BatchNames batch_names(const ModelSpec& model, std::span<const SampleSizes> batch) {
+  BatchNames names;
+  for (int module = 0; module < model.num_modules(); ++module) {
+    names.modules.push_back(module_name(model, module));
+  }
+  for (const SampleSizes& sample : batch) {
+    names.samples.push_back(sample.id);
+    names.work.push_back(sample_work(model, sample));
+  }
+  return names;
+}
+
+Json to_json(const StepAssignment& assignment, const BatchNames& batch) {
+  const BatchIndex index(batch);
   Json replicas = Json::array();
   for (const ReplicaAssignment& replica : assignment.replicas) {
-    ENTRAIN_INVARIANT(replica.modules.size() == at(model.num_modules()),
-                      "an assignment holds every module of its model");
-    replicas.push_back(replica_json(replica, model, index));
+    ENTRAIN_INVARIANT(replica.modules.size() == batch.modules.size(),
+                      "an assignment holds every module of its batch");
+    replicas.push_back(replica_json(replica, index));
   }
   return {{"version", kVersion},
           {"policy", assignment.policy},
@@ -400,12 +408,17 @@ Json to_json(const StepAssignment& assignment,
           {"stats", stats_json(assignment.stats)}};
 }
 
+Json to_json(const StepAssignment& assignment,
+             const ModelSpec& model,
+             std::span<const SampleSizes> batch) {
+  return to_json(assignment, batch_names(model, batch));
+}
+
 StepAssignment assignment_from_json(const Json& document,
-                                    const ModelSpec& model,
-                                    std::span<const SampleSizes> batch,
+                                    const BatchNames& batch,
                                     const std::string& where) {
-  const BatchIndex index(model, batch);
-  PlacementReader placement(model, index);
+  const BatchIndex index(batch);
+  PlacementReader placement(index);
   ObjectReader reader(document, where);
   const int version = reader.required<int>("version");
   if (version != kVersion) {
@@ -417,16 +430,23 @@ StepAssignment assignment_from_json(const Json& document,
   assignment.seed = reader.required<std::uint64_t>("seed");
   reader.at("replicas");
   for (const auto& [replica, replica_where] : reader.array("replicas")) {
-    assignment.replicas.push_back(read_replica(*replica, replica_where, model, index, placement));
+    assignment.replicas.push_back(read_replica(*replica, replica_where, index, placement));
   }
   if (assignment.replicas.empty()) {
     reader.fail("replicas", "the list is empty; at least one replica is needed");
   }
   if (reader.has("stats")) {
-    assignment.stats = read_stats(reader.object("stats"), model);
+    assignment.stats = read_stats(reader.object("stats"), index);
   }
   reader.finish();
   return assignment;
+}
+
+StepAssignment assignment_from_json(const Json& document,
+                                    const ModelSpec& model,
+                                    std::span<const SampleSizes> batch,
+                                    const std::string& where) {
+  return assignment_from_json(document, batch_names(model, batch), where);
 }
 
 std::string digest(const StepAssignment& assignment) {

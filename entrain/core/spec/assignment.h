@@ -12,6 +12,7 @@
 #include "entrain/core/base/json.h"
 #include "entrain/core/spec/model.h"
 #include "entrain/core/spec/sample.h"
+#include "entrain/core/spec/workload.h"
 
 namespace entrain {
 
@@ -70,14 +71,28 @@ struct Deferral {
 };
 std::vector<Deferral> deferrals(const ReplicaAssignment& replica);
 
+// What JSON says about a batch that memory does not hold.
+struct BatchNames {
+  std::vector<std::string> modules;  // [module] encoders first, LLM last
+  std::vector<std::string> samples;  // [sample] ids
+  std::vector<SampleWork> work;      // [sample] segments per encoder, LLM tokens
+};
+BatchNames batch_names(const ModelSpec& model, std::span<const SampleSizes> batch);
+
 // Format of design: ids, `{"sample", "segments"}` where a slot holds only some of a sample's
-// segments,
-// `{"sample", "tokens": [from, to]}` for chunks, one `deferred` entry per sample, module and slot.
+// segments, `{"sample", "tokens": [from, to]}` for chunks, one `deferred` entry per sample, module
+// and slot.
 //
-// `batch` gives ids and segment counts per encoder through sample_work().
+// Throws  InvalidInput when an id stands twice in the batch.
+Json to_json(const StepAssignment& assignment, const BatchNames& batch);
 Json to_json(const StepAssignment& assignment,
              const ModelSpec& model,
              std::span<const SampleSizes> batch);
+// Throws  InvalidInput naming the place: an unknown sample, a segment or token placed twice, module
+//         or slot counts that do not agree.
+StepAssignment assignment_from_json(const Json& document,
+                                    const BatchNames& batch,
+                                    const std::string& where);
 StepAssignment assignment_from_json(const Json& document,
                                     const ModelSpec& model,
                                     std::span<const SampleSizes> batch,

@@ -1,4 +1,4 @@
-#include "entrain/core/dataset/csv.h"
+#include "entrain/core/base/csv.h"
 
 #include <algorithm>
 #include <utility>
