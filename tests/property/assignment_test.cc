@@ -11,7 +11,9 @@
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/assigner/evaluate.h"
 #include "entrain/core/assigner/lower_bound.h"
+#include "entrain/core/base/errors.h"
 #include "entrain/core/base/random.h"
+#include "entrain/core/base/text.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
 
@@ -132,8 +134,9 @@ TEST(EntrainPolicy, KeepsTheBytesOfALaneOrSaysThatNothingFits) {
       ASSERT_NO_THROW(validate_program(program, random_case.plan, result, random_case.costs))
           << instance(random_case, i);
       ++kept;
-    } catch (const InvalidInput& error) {
-      ASSERT_NE(std::string(error.what()).find("limits.bytes_per_lane"), std::string::npos);
+    } catch (const NothingFits& error) {
+      const std::string limit = concat("(", random_case.plan.limits.bytes_per_lane, " bytes)");
+      ASSERT_NE(std::string(error.what()).find(limit), std::string::npos) << error.what();
       ++refused;
     }
   }

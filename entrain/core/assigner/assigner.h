@@ -54,8 +54,9 @@ std::vector<std::string> policy_names();
 //           simulated replicas, but for the first few per replica that give it a valid result.
 //           It is a heuristic: stats.gap says how far from the bound it stopped.
 // Throws    InvalidInput for an unknown policy (with a suggestion), fewer samples than replicas,
-//           costs of other modules than the plan's; for `entrain` also when no assignment that it
-//           tried keeps limits.bytes_per_lane (with the least bytes found).
+//           costs of other modules than the plan's. NothingFits, for `entrain`, when no assignment
+//           that it tried keeps the plan's memory limits, naming lane, slot and bytes of the one
+//           that missed them by least.
 StepAssignment assign(std::string_view policy, const AssignRequest& request);
 
 // Proves an assignment, whatever made it:

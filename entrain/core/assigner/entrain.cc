@@ -8,6 +8,7 @@
 // 3. `sequential` and `lpt-2d` compete with the result.
 // 4. Local search from the best (search.h) with what is left of the budget of evaluations.
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,8 @@
 #include "entrain/core/assigner/search.h"
 #include "entrain/core/assigner/slot_rules.h"
 #include "entrain/core/base/errors.h"
+#include "entrain/core/schedule/schedule.h"
+#include "entrain/core/simulator/over_limit.h"
 
 namespace entrain {
 namespace {
@@ -266,6 +269,16 @@ bool better(const Evaluated& a, const Evaluated& b, const StepEvaluator& evaluat
   return evaluator.step_ns(a.times) < evaluator.step_ns(b.times);
 }
 
+// Says where the best candidate misses the limits the most.
+std::string nothing_fits(const AssignRequest& request, const Evaluated& nearest) {
+  const StepAssignment assignment = to_assignment(*request.costs, nearest.placement);
+  const Program program =
+      build_program(*request.plan, assignment, *request.costs, request.plan->schedule);
+  const auto excess = worst_excess(program, *request.costs, request.plan->limits);
+  return fmt::format("no assignment found that keeps the plan's memory limits; the nearest: {}",
+                     excess ? to_string(program, *excess) : "too much in the search alone");
+}
+
 }  // namespace
 
 Placement entrain_policy(const AssignRequest& request) {
@@ -291,15 +304,7 @@ Placement entrain_policy(const AssignRequest& request) {
     best = local_search(request, loads, bound, evaluator, std::move(best));
   }
   if (!best.fits()) {
-    std::int64_t least_bytes = 0;
-    for (const ReplicaTimes& times : best.times) {
-      least_bytes = std::max(least_bytes, times.peak_bytes);
-    }
-    throw InvalidInput(
-        fmt::format("no assignment found that keeps limits.bytes_per_lane = {}: the least that the "
-                    "fullest lane needed was {} bytes",
-                    request.plan->limits.bytes_per_lane,
-                    least_bytes));
+    throw NothingFits(nothing_fits(request, best));
   }
   return std::move(best.placement);
 }

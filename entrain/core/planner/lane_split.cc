@@ -37,8 +37,8 @@ void check_name(const char* what,
 }
 
 void check_request(const LaneSplitRequest& request) {
-  ENTRAIN_INVARIANT(request.model != nullptr && request.profile != nullptr,
-                    "a lane split needs a model and a profile");
+  ENTRAIN_INVARIANT(request.model != nullptr && (request.profile != nullptr || request.costs_of),
+                    "a lane split needs a model, and a profile or costs");
   if (request.lanes < 1 || request.lanes > kMostLanes) {
     throw InvalidInput(
         fmt::format("lane split: {} lanes; allowed: 1 to {}", request.lanes, kMostLanes));
@@ -79,12 +79,19 @@ Plan base_plan(const LaneSplitRequest& request) {
   return plan;
 }
 
+StepCosts costs_of(const LaneSplitRequest& request, const Plan& plan, std::size_t batch) {
+  return request.costs_of
+             ? request.costs_of(plan, batch)
+             : step_costs(*request.model, plan, *request.profile, request.batches[batch]);
+}
+
 // Forward and backward of all batches, launches of the default slots included.
 LayerTimes times_of_batches(const LaneSplitRequest& request) {
+  const Plan plan = layer_plan(*request.model);
   const std::int64_t launches = std::int64_t{request.num_slots} * request.replicas;
   LayerTimes result;
-  for (const std::vector<SampleWork>& batch : request.batches) {
-    const LayerTimes times = layer_times(*request.model, *request.profile, batch, launches);
+  for (std::size_t batch = 0; batch < request.batches.size(); ++batch) {
+    const LayerTimes times = layer_times(costs_of(request, plan, batch), launches);
     result.resize(times.size());
     for (std::size_t module = 0; module < times.size(); ++module) {
       result[module].resize(times[module].size(), 0);
@@ -180,10 +187,7 @@ class Scorer {
 
  private:
   void simulate_step(std::int64_t step, LaneSplit& split) const {
-    const StepCosts costs = step_costs(*request_.model,
-                                       split.plan,
-                                       *request_.profile,
-                                       request_.batches[static_cast<std::size_t>(step)]);
+    const StepCosts costs = costs_of(request_, split.plan, static_cast<std::size_t>(step));
     AssignRequest assign_request;
     assign_request.plan = &split.plan;
     assign_request.costs = &costs;
@@ -192,8 +196,7 @@ class Scorer {
     std::optional<StepAssignment> assignment;
     try {
       assignment = assign(request_.policy, assign_request);
-    } catch (const InvalidInput& error) {
-      // What else assign() refuses has been checked: the batch does not fit the memory.
+    } catch (const NothingFits& error) {
       split.reason = fmt::format("batch {}: {}", step, error.what());
       return;
     }

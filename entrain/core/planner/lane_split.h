@@ -7,9 +7,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "entrain/core/cost/step_costs.h"
 #include "entrain/core/spec/model.h"
 #include "entrain/core/spec/plan.h"
 #include "entrain/core/spec/profile.h"
@@ -19,7 +21,7 @@ namespace entrain {
 
 struct LaneSplitRequest {
   const ModelSpec* model = nullptr;
-  const Profile* profile = nullptr;
+  const Profile* profile = nullptr;              // may be null where costs_of is given
   std::vector<std::vector<SampleWork>> batches;  // [batch][sample]: drawn global batches, >= 1
   int lanes = 1;                                 // per replica, in [1, 8]
   int replicas = 1;                              // >= 1
@@ -28,6 +30,8 @@ struct LaneSplitRequest {
   std::string schedule = "1f1b";
   PlanLimits limits;
   std::uint64_t seed = 0;
+  // Costs of batches[batch] under a plan; empty: step_costs() of model and profile.
+  std::function<StepCosts(const Plan& plan, std::size_t batch)> costs_of;
 };
 
 // One way to split, and what simulation says of it.

@@ -1,14 +1,8 @@
 #include "entrain/core/planner/layer_times.h"
 
-#include "entrain/core/cost/step_costs.h"
-#include "entrain/core/spec/plan.h"
-
 namespace entrain {
 
-LayerTimes layer_times(const ModelSpec& model,
-                       const Profile& profile,
-                       std::span<const SampleWork> work,
-                       std::int64_t launches) {
+Plan layer_plan(const ModelSpec& model) {
   Plan plan;
   for (int module = 0; module < model.num_modules(); ++module) {
     ModulePlan& part = plan.modules.emplace_back();
@@ -18,7 +12,10 @@ LayerTimes layer_times(const ModelSpec& model,
     }
   }
   plan.lanes = default_lanes(plan.modules);
-  const StepCosts costs = step_costs(model, plan, profile, work);
+  return plan;
+}
+
+LayerTimes layer_times(const StepCosts& costs, std::int64_t launches) {
   LayerTimes result;
   for (const ModuleCosts& module : costs.modules) {
     std::vector<std::int64_t>& layers = result.emplace_back();
@@ -31,6 +28,13 @@ LayerTimes layer_times(const ModelSpec& model,
     }
   }
   return result;
+}
+
+LayerTimes layer_times(const ModelSpec& model,
+                       const Profile& profile,
+                       std::span<const SampleWork> work,
+                       std::int64_t launches) {
+  return layer_times(step_costs(model, layer_plan(model), profile, work), launches);
 }
 
 }  // namespace entrain
