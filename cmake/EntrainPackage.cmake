@@ -5,13 +5,18 @@
 # share its precompiled header. Core packages format text with fmt, in their .cc files only.
 
 add_library(entrain_options INTERFACE)
-target_include_directories(entrain_options INTERFACE ${CMAKE_SOURCE_DIR})
-target_compile_options(entrain_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion
-                                                 -Wno-restrict -ffp-contract=off)
+target_include_directories(entrain_options INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>
+                                                     $<INSTALL_INTERFACE:include>)
+target_compile_features(entrain_options INTERFACE cxx_std_20)
+# Who links the installed core chooses warnings of its own.
+target_compile_options(
+  entrain_options INTERFACE
+  "$<BUILD_INTERFACE:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wno-restrict;-ffp-contract=off>")
 if(ENTRAIN_WERROR)
   # GCC 12 sees overlaps and bounds in std::string that are not there.
-  target_compile_options(entrain_options INTERFACE -Werror -Wno-error=array-bounds
-                                                   -Wno-error=stringop-overflow)
+  target_compile_options(
+    entrain_options INTERFACE
+    "$<BUILD_INTERFACE:-Werror;-Wno-error=array-bounds;-Wno-error=stringop-overflow>")
 endif()
 if(ENTRAIN_SANITIZER)
   target_compile_options(entrain_options INTERFACE -fsanitize=${ENTRAIN_SANITIZER}

@@ -108,7 +108,7 @@ void run_manifest(benchmark::State& state, const char* name) {
   // Sources are compiled under their full path: <root>/benchmarks/micro/assigner_benchmark.cc.
   const std::filesystem::path root =
       std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
-  const ModelSpec model = read_model(root / "configs/qwen2.5-vl-llama-1b.toml");
+  const ModelSpec model = read_model(root / "configs/models/qwen2.5-vl-llama-1b.toml");
   const Profile profile = analytic_profile(model, device_model("a40"));
   const Index index = read_index(shared / "data/manifests" / (std::string(name) + ".csv"));
   LaneSplitRequest split;

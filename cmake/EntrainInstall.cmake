@@ -1,0 +1,37 @@
+# cmake --install: the `entrain` program, and the torch-free core as entrain::core for find_package.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(core_packages base spec dataset cost simulator schedule assigner planner report study)
+list(TRANSFORM core_packages PREPEND entrain_ OUTPUT_VARIABLE core_targets)
+
+# Packages see the repository's root while they are built, the install folder's include afterwards.
+add_library(entrain_core INTERFACE)
+set_target_properties(entrain_core PROPERTIES EXPORT_NAME core)
+target_link_libraries(entrain_core INTERFACE ${core_targets})
+add_library(entrain::core ALIAS entrain_core)
+
+install(TARGETS entrain_core ${core_targets} entrain_options
+        EXPORT entrainTargets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        COMPONENT core)
+install(TARGETS entrain RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/entrain/core
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/entrain
+        COMPONENT core
+        FILES_MATCHING PATTERN "*.h")
+install(EXPORT entrainTargets
+        NAMESPACE entrain::
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/entrain
+        COMPONENT core)
+
+configure_package_config_file(
+  ${CMAKE_SOURCE_DIR}/cmake/entrainConfig.cmake.in ${CMAKE_BINARY_DIR}/entrainConfig.cmake
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/entrain)
+# Before 1.0 any minor version may change what headers promise.
+write_basic_package_version_file(
+  ${CMAKE_BINARY_DIR}/entrainConfigVersion.cmake VERSION ${PROJECT_VERSION}
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/entrainConfig.cmake ${CMAKE_BINARY_DIR}/entrainConfigVersion.cmake
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/entrain
+        COMPONENT core)

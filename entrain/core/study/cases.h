@@ -1,0 +1,68 @@
+// Policies × schedules × steps under one plan, each assigned, scheduled, proven and simulated.
+//
+// Read first: run_cases().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "entrain/core/spec/assignment.h"
+#include "entrain/core/spec/plan.h"
+#include "entrain/core/study/memory_rule.h"
+#include "entrain/core/study/statistics.h"
+#include "entrain/core/study/study.h"
+
+namespace entrain {
+
+struct CasesRequest {
+  const Study* study = nullptr;
+  Plan plan;  // its policy and schedule are not used
+  std::vector<std::string> policies;
+  std::vector<std::string> schedules;
+  std::int64_t steps = 1;  // steps 0 … steps - 1
+  MemoryRule memory;
+  int threads = 1;
+  std::function<void()> on_case;  // after every case and step, one call at a time; may be empty
+};
+
+// One step of one case.
+struct CaseStep {
+  std::string refused;  // why nothing fits; the other fields are empty then
+  std::int64_t step_ns = 0;
+  std::int64_t bound_ns = 0;  // step_lower_bound()
+  double bubble = 0;
+  std::vector<int> num_slots;   // [replica]
+  std::int64_t deferred = 0;    // samples per encoder and slot
+  std::int64_t peak_bytes = 0;  // of the fullest lane
+  std::int64_t over_bytes = 0;  // by how much the lane that exceeds its limit the most does so
+  std::string over;             // where, in words
+  // [module] forward times over all slots at the plan's num_slots: of a second assignment where the
+  // policy chose another number and can be told not to.
+  std::vector<ModuleBalance> balance;
+  bool equal_slots = true;       // false: `balance` is at the policy's own number of slots
+  std::vector<Spread> replicas;  // [module] forward times per replica
+  double assign_ms = 0;          // wall time; the one figure that other threads disturb
+
+  [[nodiscard]] double gap() const {
+    return bound_ns > 0 ? static_cast<double>(step_ns) / static_cast<double>(bound_ns) - 1 : 0;
+  }
+};
+
+struct CaseResult {
+  std::string policy;
+  std::string schedule;
+  std::vector<CaseStep> steps;
+};
+
+// Cases by schedule, then policy, in the order given.
+//
+// Ensures  every assignment and every program has been proven (validate_assignment,
+//          validate_program), memory limits left aside: a case that exceeds them says by how much.
+//          Results do not depend on `threads`, wall times excepted.
+// Throws   InvalidInput for what assign() and build_program() refuse. NothingFits is kept in
+//          CaseStep::refused.
+std::vector<CaseResult> run_cases(const CasesRequest& request);
+
+}  // namespace entrain

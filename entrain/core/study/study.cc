@@ -1,0 +1,183 @@
+#include "entrain/core/study/study.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/cost/analytic.h"
+#include "entrain/core/dataset/global_batch.h"
+#include "entrain/core/dataset/index.h"
+
+namespace entrain {
+namespace {
+
+// A table says nothing about layers: every module is cut at one of so many places.
+constexpr int kTableLayers = 64;
+constexpr std::string_view kAnalytic = "analytic:";
+constexpr std::string_view kProjector = ".projector";
+
+void check_inputs(const StudyInputs& inputs) {
+  if (inputs.global_batch < 1) {
+    throw InvalidInput(
+        fmt::format("--global-batch: {} given; at least 1 is needed", inputs.global_batch));
+  }
+  if (inputs.costs.empty()) {
+    if (!inputs.segment_costs.empty()) {
+      throw InvalidInput("--segment-costs needs --costs");
+    }
+    if (inputs.index.empty() || inputs.model.empty()) {
+      throw InvalidInput("give --index and --model, or --costs with costs of your own");
+    }
+  } else if (!inputs.index.empty() || !inputs.model.empty()) {
+    throw InvalidInput("--costs replaces --index, --model and --profile; give one or the other");
+  }
+}
+
+void freeze(const std::vector<std::string>& names, ModelSpec& model) {
+  std::vector<std::string> allowed;
+  for (const EncoderSpec& encoder : model.encoders) {
+    allowed.push_back(encoder.name);
+    allowed.push_back(encoder.name + std::string(kProjector));
+  }
+  allowed.emplace_back("llm");
+  for (const std::string& name : names) {
+    if (std::find(allowed.begin(), allowed.end(), name) == allowed.end()) {
+      throw InvalidInput(
+          fmt::format("--frozen: unknown module '{}'{}", name, suggestion(name, allowed)));
+    }
+    if (name == "llm") {
+      model.llm.frozen = true;
+    }
+    for (EncoderSpec& encoder : model.encoders) {
+      encoder.frozen = encoder.frozen || name == encoder.name;
+      encoder.projector_frozen =
+          encoder.projector_frozen || name == encoder.name + std::string(kProjector);
+    }
+  }
+}
+
+void load_table(Study& study) {
+  study.table = read_cost_table(study.inputs.costs, study.inputs.segment_costs);
+  study.ids = study.table->ids;
+  study.frozen.assign(study.table->modules.size(), 0);
+  for (const std::string& name : study.inputs.frozen) {
+    const auto& modules = study.table->modules;
+    const auto module = std::find(modules.begin(), modules.end(), name);
+    if (module == modules.end()) {
+      throw InvalidInput(
+          fmt::format("--frozen: unknown module '{}'{}", name, suggestion(name, modules)));
+    }
+    study.frozen[static_cast<std::size_t>(module - modules.begin())] = 1;
+  }
+  study.model =
+      table_model(*study.table, std::vector<int>(study.table->modules.size(), kTableLayers));
+}
+
+void load_index(Study& study) {
+  const StudyInputs& inputs = study.inputs;
+  study.model = read_model(inputs.model);
+  freeze(inputs.frozen, study.model);
+  study.samples = read_index(inputs.index).samples;
+  study.profile =
+      inputs.profile.starts_with(kAnalytic)
+          ? analytic_profile(study.model, device_model(inputs.profile.substr(kAnalytic.size())))
+          : read_profile(inputs.profile);
+  validate(study.profile, study.model, inputs.profile);
+  if (study.samples.empty()) {
+    throw InvalidInput(fmt::format("index '{}' has no samples", inputs.index));
+  }
+  for (const SampleSizes& sample : study.samples) {
+    study.ids.push_back(sample.id);
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> Study::module_names() const {
+  std::vector<std::string> names;
+  for (int module = 0; module < model.num_modules(); ++module) {
+    names.push_back(module_name(model, module));
+  }
+  return names;
+}
+
+std::string Study::note() const {
+  std::string text = table.has_value()
+                         ? fmt::format("costs: {}", inputs.costs)
+                         : fmt::format("profile: {}, {}", profile.source, profile.device);
+  if (!inputs.frozen.empty()) {
+    text += fmt::format("; frozen: {}", join(inputs.frozen));
+  }
+  if (table.has_value() && !table->has_activation_bytes()) {
+    text += "; memory counts one byte a token and layer, for want of <module>_activation_bytes";
+  }
+  if (with_replacement) {
+    text += "; fewer than four batches of samples: drawn with replacement";
+  }
+  return text;
+}
+
+Study load_study(const StudyInputs& inputs) {
+  check_inputs(inputs);
+  Study study;
+  study.inputs = inputs;
+  if (inputs.costs.empty()) {
+    load_index(study);
+  } else {
+    load_table(study);
+  }
+  study.with_replacement = drawn_with_replacement(std::ssize(study.ids), inputs.global_batch);
+  return study;
+}
+
+StudyBatch draw_batch(const Study& study, std::int64_t step) {
+  BatchDraw draw = draw_study_batch(study.ids, study.inputs.global_batch, study.inputs.seed, step);
+  StudyBatch batch;
+  batch.rows = std::move(draw.rows);
+  batch.ids = std::move(draw.ids);
+  if (study.table.has_value()) {
+    for (const int row : batch.rows) {
+      batch.work.push_back(table_work(*study.table, row));
+    }
+    return batch;
+  }
+  for (const int row : batch.rows) {
+    batch.work.push_back(sample_work(study.model, study.samples[static_cast<std::size_t>(row)]));
+  }
+  return batch;
+}
+
+StepCosts batch_costs(const Study& study, const Plan& plan, const StudyBatch& batch) {
+  return study.table.has_value() ? table_costs(*study.table, plan, batch.rows, study.frozen)
+                                 : step_costs(study.model, plan, study.profile, batch.work);
+}
+
+BatchNames names_of(const Study& study, const StudyBatch& batch) {
+  return {study.module_names(), batch.ids, batch.work};
+}
+
+Plan read_study_plan(const Study& study, const std::filesystem::path& path) {
+  return study.table.has_value() ? table_plan(*study.table, read_json_file(path), path.string())
+                                 : read_plan(path, study.model);
+}
+
+LaneSplitResult search_split(const Study& study, LaneSplitRequest request, int num_batches) {
+  const auto batches = std::make_shared<std::vector<StudyBatch>>();
+  request.model = &study.model;
+  request.batches.clear();
+  for (std::int64_t step = 0; step < num_batches; ++step) {
+    batches->push_back(draw_batch(study, step));
+    request.batches.push_back(batches->back().work);
+  }
+  request.seed = study.inputs.seed;
+  request.costs_of = [&study, batches](const Plan& plan, std::size_t batch) {
+    return batch_costs(study, plan, (*batches)[batch]);
+  };
+  return plan_lane_split(request);
+}
+
+}  // namespace entrain

@@ -1,0 +1,78 @@
+// What a study works on: samples with costs (from an index, a model and a profile, or from a cost
+// table), global batches drawn from them, and a plan.
+//
+// Read first: load_study(), draw_batch(), batch_costs().
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "entrain/core/cost/cost_table.h"
+#include "entrain/core/cost/step_costs.h"
+#include "entrain/core/planner/lane_split.h"
+#include "entrain/core/spec/assignment.h"
+#include "entrain/core/spec/model.h"
+#include "entrain/core/spec/plan.h"
+#include "entrain/core/spec/profile.h"
+#include "entrain/core/spec/sample.h"
+
+namespace entrain {
+
+struct StudyInputs {
+  std::string index;  // with model and profile
+  std::string model;
+  std::string profile = "analytic:a40";  // file, or "analytic:DEVICE"
+  std::string costs;                     // instead of the three above
+  std::string segment_costs;             // beside `costs`
+  // Modules that take no weight gradient, beside those that the model file freezes. `NAME` leaves
+  // an encoder's projector trainable, `NAME.projector` freezes that; a cost table has whole
+  // modules.
+  std::vector<std::string> frozen;
+  int global_batch = 0;  // >= 1
+  std::uint64_t seed = 0;
+};
+
+struct Study {
+  StudyInputs inputs;
+  ModelSpec
+      model;  // under a cost table: modules and equal layers for the search of a plan, no more
+  Profile profile;                   // empty under a cost table
+  std::vector<SampleSizes> samples;  // likewise
+  std::optional<CostTable> table;
+  std::vector<char> frozen;       // [module], of a cost table
+  std::vector<std::string> ids;   // [sample]
+  bool with_replacement = false;  // fewer than four batches of samples
+
+  [[nodiscard]] std::vector<std::string> module_names() const;
+  // "profile: analytic, a40" or "costs: costs.csv", and what else a reader of figures must know.
+  [[nodiscard]] std::string note() const;
+};
+
+// Throws  InvalidInput naming what is missing, superfluous or wrong among the inputs.
+Study load_study(const StudyInputs& inputs);
+
+struct StudyBatch {
+  std::vector<int> rows;         // [sample of the batch] positions among the study's samples
+  std::vector<std::string> ids;  // [sample of the batch] unique
+  std::vector<SampleWork> work;  // [sample of the batch]
+};
+
+// Throws  InvalidInput when step < 0 or a sample's size is impossible.
+StudyBatch draw_batch(const Study& study, std::int64_t step);
+
+// Requires  a plan of this study.
+// Throws    as step_costs() and table_costs() do.
+StepCosts batch_costs(const Study& study, const Plan& plan, const StudyBatch& batch);
+
+BatchNames names_of(const Study& study, const StudyBatch& batch);
+
+Plan read_study_plan(const Study& study, const std::filesystem::path& path);
+
+// The search for the best split of a few lanes under the study's batches 0 … num_batches - 1; the
+// other fields of `request` are the caller's.
+LaneSplitResult search_split(const Study& study, LaneSplitRequest request, int num_batches);
+
+}  // namespace entrain

@@ -1,0 +1,86 @@
+#include "entrain/core/study/study.h"
+
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
+
+#include "tests/oracle/expect_error.h"
+#include "tests/oracle/study_files.h"
+
+namespace entrain {
+namespace {
+
+using oracle::error_of;
+
+TEST(LoadStudy, ReadsACostTable) {
+  const oracle::StudyFiles files;
+  const Study study = load_study(files.table_inputs());
+  EXPECT_EQ(study.module_names(), (std::vector<std::string>{"vision", "llm"}));
+  EXPECT_EQ(study.ids.size(), 40U);
+  EXPECT_FALSE(study.with_replacement);
+  EXPECT_NE(study.note().find("one byte a token and layer"), std::string::npos);
+}
+
+TEST(LoadStudy, ReadsIndexAndModelAndFreezes) {
+  const oracle::StudyFiles files;
+  StudyInputs inputs = files.index_inputs();
+  inputs.frozen = {"vision", "vision.projector"};
+  const Study study = load_study(inputs);
+  EXPECT_TRUE(study.model.encoders[0].frozen);
+  EXPECT_TRUE(study.model.encoders[0].projector_frozen);
+  EXPECT_FALSE(study.model.llm.frozen);
+  EXPECT_NE(study.note().find("frozen: vision, vision.projector"), std::string::npos);
+}
+
+TEST(LoadStudy, RefusesInputsThatContradict) {
+  const oracle::StudyFiles files;
+  const auto message = [](StudyInputs inputs) {
+    return error_of<InvalidInput>([&] { load_study(inputs); });
+  };
+  StudyInputs both = files.table_inputs();
+  both.index = "index.csv";
+  EXPECT_NE(message(both).find("--costs replaces"), std::string::npos);
+  StudyInputs nothing;
+  nothing.global_batch = 4;
+  EXPECT_NE(message(nothing).find("--index and --model"), std::string::npos);
+  StudyInputs segments = files.index_inputs();
+  segments.segment_costs = "s.csv";
+  EXPECT_NE(message(segments).find("--segment-costs needs --costs"), std::string::npos);
+  for (StudyInputs inputs : {files.table_inputs(), files.index_inputs()}) {
+    inputs.frozen = {"visoin"};
+    EXPECT_NE(message(inputs).find("did you mean 'vision'"), std::string::npos);
+    inputs.frozen.clear();
+    inputs.global_batch = 0;
+    EXPECT_NE(message(inputs).find("--global-batch"), std::string::npos);
+  }
+}
+
+TEST(DrawBatch, GivesTheSameSamplesForATableAsForAnIndex) {
+  const oracle::StudyFiles files;
+  const Study table = load_study(files.table_inputs());
+  const Study index = load_study(files.index_inputs());
+  EXPECT_EQ(draw_batch(table, 2).ids, draw_batch(index, 2).ids);
+  EXPECT_NE(draw_batch(table, 2).ids, draw_batch(table, 1).ids);
+  EXPECT_EQ(draw_batch(index, 2).work.size(), 8U);
+}
+
+TEST(SearchSplit, WorksOnACostTable) {
+  const oracle::StudyFiles files;
+  const Study study = load_study(files.table_inputs());
+  LaneSplitRequest request;
+  request.lanes = 3;
+  request.num_slots = 2;
+  request.policy = "lpt-2d";
+  const LaneSplitResult result = search_split(study, request, 2);
+  ASSERT_TRUE(result.fits());
+  EXPECT_EQ(result.splits.size(), 2U);
+  EXPECT_EQ(result.best().num_lanes(), 3);
+  write_file(files.folder() / "plan.json", to_json(result.best()).dump());
+  EXPECT_EQ(read_study_plan(study, files.folder() / "plan.json").lanes, result.best().lanes);
+}
+
+}  // namespace
+}  // namespace entrain

@@ -1,0 +1,357 @@
+#include "entrain/core/study/summary.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/csv.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/report/table.h"
+
+namespace entrain {
+namespace {
+
+double seconds(std::int64_t nanoseconds) {
+  return static_cast<double>(nanoseconds) * 1e-9;
+}
+
+std::string duration(double value_s) {
+  return format_duration(std::chrono::nanoseconds(std::llround(value_s * 1e9)));
+}
+
+// Median of a figure over the steps that were not refused.
+template <class Figure>
+double median_of(const CaseResult& result, const Figure& figure) {
+  std::vector<double> values;
+  for (const CaseStep& step : result.steps) {
+    if (step.refused.empty()) {
+      values.push_back(figure(step));
+    }
+  }
+  return median(std::move(values));
+}
+
+std::vector<ModuleSummary> module_summaries(const CaseResult& result, std::size_t num_modules) {
+  std::vector<ModuleSummary> summaries;
+  for (std::size_t m = 0; m < num_modules; ++m) {
+    ModuleSummary module;
+    module.cv = median_of(result, [m](const CaseStep& step) { return step.balance[m].cv; });
+    module.floor_cv =
+        median_of(result, [m](const CaseStep& step) { return step.balance[m].floor_cv; });
+    module.max_over_mean =
+        median_of(result, [m](const CaseStep& step) { return step.balance[m].max_over_mean; });
+    module.std_s = median_of(result, [m](const CaseStep& step) { return step.balance[m].std_s; });
+    module.replica_cv =
+        median_of(result, [m](const CaseStep& step) { return step.replicas[m].cv; });
+    module.replica_max_over_mean =
+        median_of(result, [m](const CaseStep& step) { return step.replicas[m].max_over_mean; });
+    summaries.push_back(module);
+  }
+  return summaries;
+}
+
+// What is no median: counts, means and extremes.
+void add_totals(const CaseResult& result, CaseSummary& summary) {
+  double replicas = 0;
+  for (const CaseStep& step : result.steps) {
+    ++summary.steps;
+    if (!step.refused.empty()) {
+      summary.reason = summary.refused++ == 0 ? step.refused : summary.reason;
+      continue;
+    }
+    for (const int slots : step.num_slots) {
+      summary.num_slots += slots;
+      replicas += 1;
+    }
+    summary.deferred += static_cast<double>(step.deferred);
+    summary.equal_slots = summary.equal_slots && step.equal_slots;
+    summary.peak_bytes = std::max(summary.peak_bytes, step.peak_bytes);
+    if (step.over_bytes > summary.over_bytes) {
+      summary.over_bytes = step.over_bytes;
+      summary.over = step.over;
+    }
+  }
+  summary.num_slots /= std::max(1.0, replicas);
+  summary.deferred /= std::max(1.0, static_cast<double>(summary.steps - summary.refused));
+}
+
+CaseSummary summary_of(const CaseResult& result) {
+  CaseSummary summary;
+  summary.policy = result.policy;
+  summary.schedule = result.schedule;
+  add_totals(result, summary);
+  std::vector<double> times;
+  std::size_t num_modules = 0;
+  for (const CaseStep& step : result.steps) {
+    if (step.refused.empty()) {
+      times.push_back(seconds(step.step_ns));
+      num_modules = step.balance.size();
+    }
+  }
+  summary.step_s = median(times);
+  summary.step_p95_s = percentile(times, 0.95);
+  summary.lower_bound_s =
+      median_of(result, [](const CaseStep& step) { return seconds(step.bound_ns); });
+  summary.gap = median_of(result, [](const CaseStep& step) { return step.gap(); });
+  summary.bubble = median_of(result, [](const CaseStep& step) { return step.bubble; });
+  summary.assign_ms = median_of(result, [](const CaseStep& step) { return step.assign_ms; });
+  summary.modules = module_summaries(result, num_modules);
+  return summary;
+}
+
+bool has_result(const CaseSummary& summary) {
+  return summary.refused < summary.steps;
+}
+
+double best_time(const std::vector<CaseSummary>& summaries) {
+  double best = 0;
+  for (const bool must_fit : {true, false}) {
+    for (const CaseSummary& summary : summaries) {
+      if (has_result(summary) && (summary.fits() || !must_fit) &&
+          (best == 0 || summary.step_s < best)) {
+        best = summary.step_s;
+      }
+    }
+    if (best > 0) {
+      break;
+    }
+  }
+  return best;
+}
+
+std::string time_table(const std::vector<CaseSummary>& summaries) {
+  const bool limited =
+      std::any_of(summaries.begin(), summaries.end(), [](const CaseSummary& summary) {
+        return summary.over_bytes > 0;
+      });
+  std::vector<std::string> header = {"policy",
+                                     "schedule",
+                                     "step time",
+                                     "p95",
+                                     "vs best",
+                                     "bound",
+                                     "gap",
+                                     "bubble",
+                                     "slots",
+                                     "deferred",
+                                     "peak memory"};
+  if (limited) {
+    header.emplace_back("over limit by");
+  }
+  header.emplace_back("assign");
+  Table table(header);
+  for (const CaseSummary& summary : summaries) {
+    if (!has_result(summary)) {
+      std::vector<std::string> cells(header.size(), "-");
+      cells[0] = summary.policy;
+      cells[1] = summary.schedule;
+      table.add_row(cells);
+      continue;
+    }
+    std::vector<std::string> cells = {summary.policy,
+                                      summary.schedule,
+                                      duration(summary.step_s),
+                                      duration(summary.step_p95_s),
+                                      format_fixed(summary.vs_best, 3) + "x",
+                                      duration(summary.lower_bound_s),
+                                      format_fixed(100 * summary.gap, 1) + " %",
+                                      format_fixed(100 * summary.bubble, 1) + " %",
+                                      format_fixed(summary.num_slots, 1),
+                                      format_fixed(summary.deferred, 1),
+                                      format_bytes(summary.peak_bytes)};
+    if (limited) {
+      cells.push_back(summary.over_bytes > 0 ? format_bytes(summary.over_bytes) : "-");
+    }
+    cells.push_back(format_fixed(summary.assign_ms, 1) + " ms");
+    table.add_row(cells);
+  }
+  return table.to_text();
+}
+
+std::string balance_table(const std::vector<CaseSummary>& summaries,
+                          const std::vector<std::string>& modules) {
+  std::vector<std::string> header = {"policy", "schedule"};
+  for (const std::string& module : modules) {
+    for (const char* figure :
+         {" CV", " floor", " max/mean", " CV of replicas", " max/mean of replicas"}) {
+      header.push_back(module + figure);
+    }
+  }
+  Table table(header);
+  for (const CaseSummary& summary : summaries) {
+    std::vector<std::string> cells = {summary.policy + (summary.equal_slots ? "" : " *"),
+                                      summary.schedule};
+    for (std::size_t m = 0; m < modules.size(); ++m) {
+      if (!has_result(summary)) {
+        cells.insert(cells.end(), 5, "-");
+        continue;
+      }
+      const ModuleSummary& module = summary.modules[m];
+      for (const double value : {module.cv,
+                                 module.floor_cv,
+                                 module.max_over_mean,
+                                 module.replica_cv,
+                                 module.replica_max_over_mean}) {
+        cells.push_back(format_fixed(value, 3));
+      }
+    }
+    table.add_row(cells);
+  }
+  return table.to_text();
+}
+
+std::string number_text(double value) {
+  return fmt::format("{:.9g}", value);
+}
+
+std::vector<std::string> csv_row(const CaseResult& result,
+                                 std::size_t step_index,
+                                 std::size_t num_modules) {
+  const CaseStep& step = result.steps[step_index];
+  std::vector<std::string> row = {result.policy, result.schedule, std::to_string(step_index)};
+  if (!step.refused.empty()) {
+    row.resize(row.size() + 6 + 6 * num_modules + 4);
+    row.push_back(step.refused);
+    return row;
+  }
+  row.insert(row.end(),
+             {fmt::format("{:.9f}", seconds(step.step_ns)),
+              fmt::format("{:.9f}", seconds(step.bound_ns)),
+              number_text(step.gap()),
+              number_text(step.bubble),
+              fmt::format("{}", fmt::join(step.num_slots, ";")),
+              std::to_string(step.deferred)});
+  for (std::size_t m = 0; m < num_modules; ++m) {
+    for (const double value : {step.balance[m].cv,
+                               step.balance[m].floor_cv,
+                               step.balance[m].max_over_mean,
+                               step.balance[m].std_s,
+                               step.replicas[m].cv,
+                               step.replicas[m].max_over_mean}) {
+      row.push_back(number_text(value));
+    }
+  }
+  row.insert(row.end(),
+             {step.equal_slots ? "1" : "0",
+              std::to_string(step.peak_bytes),
+              std::to_string(step.over_bytes),
+              fmt::format("{:.3f}", step.assign_ms),
+              ""});
+  return row;
+}
+
+}  // namespace
+
+std::vector<CaseSummary> summarise(const std::vector<CaseResult>& cases) {
+  std::vector<CaseSummary> summaries;
+  summaries.reserve(cases.size());
+  for (const CaseResult& result : cases) {
+    summaries.push_back(summary_of(result));
+  }
+  const double best = best_time(summaries);
+  for (CaseSummary& summary : summaries) {
+    summary.vs_best = best > 0 ? summary.step_s / best : 0;
+  }
+  return summaries;
+}
+
+std::string to_string(const std::vector<CaseSummary>& summaries,
+                      const std::vector<std::string>& modules) {
+  std::string text = time_table(summaries);
+  text += "\nbalance of forward times, at the plan's number of slots:\n";
+  text += balance_table(summaries, modules);
+  for (const CaseSummary& summary : summaries) {
+    if (!summary.equal_slots) {
+      text += "* at the policy's own number of slots: not to be compared with the others\n";
+      break;
+    }
+  }
+  for (const CaseSummary& summary : summaries) {
+    const std::string name = fmt::format("{} with {}", summary.policy, summary.schedule);
+    if (summary.refused > 0) {
+      text += fmt::format("{}: nothing fits on {} of {} steps: {}\n",
+                          name,
+                          summary.refused,
+                          summary.steps,
+                          summary.reason);
+    }
+    if (summary.over_bytes > 0) {
+      text += fmt::format("{}: over its memory limit: {}\n", name, summary.over);
+    }
+  }
+  return text;
+}
+
+Json to_json(const CaseSummary& summary, const std::vector<std::string>& modules) {
+  Json document = {{"policy", summary.policy},
+                   {"schedule", summary.schedule},
+                   {"steps", summary.steps},
+                   {"refused", summary.refused}};
+  if (summary.refused > 0) {
+    document["reason"] = summary.reason;
+  }
+  if (!has_result(summary)) {
+    return document;
+  }
+  document.update({{"step_s", summary.step_s},
+                   {"step_p95_s", summary.step_p95_s},
+                   {"vs_best", summary.vs_best},
+                   {"lower_bound_s", summary.lower_bound_s},
+                   {"gap", summary.gap},
+                   {"bubble", summary.bubble},
+                   {"num_slots", summary.num_slots},
+                   {"deferred", summary.deferred},
+                   {"peak_bytes", summary.peak_bytes},
+                   {"over_bytes", summary.over_bytes},
+                   {"over", summary.over},
+                   {"assign_ms", summary.assign_ms},
+                   {"equal_slots", summary.equal_slots}});
+  Json balance = Json::object();
+  for (std::size_t m = 0; m < modules.size(); ++m) {
+    const ModuleSummary& module = summary.modules[m];
+    balance[modules[m]] = {{"cv", module.cv},
+                           {"floor_cv", module.floor_cv},
+                           {"max_over_mean", module.max_over_mean},
+                           {"std_s", module.std_s},
+                           {"replica_cv", module.replica_cv},
+                           {"replica_max_over_mean", module.replica_max_over_mean}};
+  }
+  document["modules"] = balance;
+  return document;
+}
+
+std::string cases_csv(const std::vector<CaseResult>& cases,
+                      const std::vector<std::string>& modules) {
+  std::vector<std::string> header = {"policy",
+                                     "schedule",
+                                     "step",
+                                     "step_s",
+                                     "lower_bound_s",
+                                     "gap",
+                                     "bubble",
+                                     "num_slots",
+                                     "deferred"};
+  for (const std::string& module : modules) {
+    for (const char* figure : {"_cv",
+                               "_floor_cv",
+                               "_max_over_mean",
+                               "_std_s",
+                               "_replica_cv",
+                               "_replica_max_over_mean"}) {
+      header.push_back(module + figure);
+    }
+  }
+  header.insert(header.end(), {"equal_slots", "peak_bytes", "over_bytes", "assign_ms", "reason"});
+  std::string text;
+  append_csv_row(text, header);
+  for (const CaseResult& result : cases) {
+    for (std::size_t step = 0; step < result.steps.size(); ++step) {
+      append_csv_row(text, csv_row(result, step, modules.size()));
+    }
+  }
+  return text;
+}
+
+}  // namespace entrain

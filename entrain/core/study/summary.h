@@ -1,0 +1,65 @@
+// The cases of a study summed up over steps: a table for people, JSON, and CSV for further study.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "entrain/core/base/json.h"
+#include "entrain/core/study/cases.h"
+
+namespace entrain {
+
+// Medians over steps.
+struct ModuleSummary {
+  double cv = 0;             // of forward times over slots
+  double floor_cv = 0;       // the least that indivisible units allow
+  double max_over_mean = 0;  // of forward times over slots
+  double std_s = 0;          // likewise
+  double replica_cv = 0;     // of forward times over replicas
+  double replica_max_over_mean = 0;
+};
+
+// Medians over the steps that were not refused, where not said otherwise.
+struct CaseSummary {
+  std::string policy;
+  std::string schedule;
+  std::int64_t steps = 0;
+  std::int64_t refused = 0;  // steps for which nothing fits
+  std::string reason;        // of the first of them
+  double step_s = 0;
+  double step_p95_s = 0;
+  double vs_best = 0;  // step_s over the least one of cases that fit on every step, or of all
+  double lower_bound_s = 0;
+  double gap = 0;  // of each step's own gap
+  double bubble = 0;
+  double num_slots = 0;  // mean over replicas and steps
+  double deferred = 0;   // mean over steps
+  std::vector<ModuleSummary> modules;
+  bool equal_slots = true;      // whether balance is at the plan's number of slots on every step
+  std::int64_t peak_bytes = 0;  // largest
+  std::int64_t over_bytes = 0;  // largest
+  std::string over;             // where, in words
+  double assign_ms = 0;
+
+  [[nodiscard]] bool fits() const { return refused == 0 && over_bytes == 0; }
+};
+
+// Shapes  result: as `cases`.
+std::vector<CaseSummary> summarise(const std::vector<CaseResult>& cases);
+
+// Two tables, time and balance, and what a reader must know about them.
+std::string to_string(const std::vector<CaseSummary>& summaries,
+                      const std::vector<std::string>& modules);
+
+Json to_json(const CaseSummary& summary, const std::vector<std::string>& modules);
+
+// A header, then one line per case and step. A refused step has empty figures and its reason.
+// Columns: policy, schedule, step, step_s, lower_bound_s, gap, bubble, num_slots (`;` between
+// replicas), deferred, per module <m>_cv, <m>_floor_cv, <m>_max_over_mean, <m>_std_s,
+// <m>_replica_cv, <m>_replica_max_over_mean, then equal_slots, peak_bytes, over_bytes, assign_ms,
+// reason.
+std::string cases_csv(const std::vector<CaseResult>& cases,
+                      const std::vector<std::string>& modules);
+
+}  // namespace entrain

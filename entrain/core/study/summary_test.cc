@@ -1,0 +1,123 @@
+#include "entrain/core/study/summary.h"
+
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/csv.h"
+
+namespace entrain {
+namespace {
+
+CaseStep make_step(std::int64_t step_ns, std::int64_t bound_ns) {
+  CaseStep step;
+  step.step_ns = step_ns;
+  step.bound_ns = bound_ns;
+  step.num_slots = {2, 4};
+  step.balance = {{0.1, 0.2, 2.0, 3.0, 0.5}, {0.1, 0.1, 1.0, 2.0, 0.25}};
+  step.replicas = {{1, 0.1, 0.1, 1.1}, {1, 0.2, 0.2, 1.2}};
+  step.peak_bytes = step_ns;
+  step.deferred = 3;
+  return step;
+}
+
+CaseStep refused_step() {
+  CaseStep step;
+  step.refused = "lane 1, slot 2";
+  return step;
+}
+
+const std::vector<std::string> kModules = {"vision", "llm"};
+
+std::vector<CaseResult> make_cases() {
+  CaseResult slow{
+      "sequential", "1f1b", {make_step(400, 200), make_step(200, 200), make_step(900, 300)}};
+  CaseResult fast{
+      "entrain", "1f1b", {make_step(300, 200), make_step(100, 100), make_step(200, 100)}};
+  CaseResult greedy{"lpt-2d", "1f1b", {make_step(100, 100), make_step(50, 50), make_step(50, 50)}};
+  greedy.steps[1].over_bytes = 70;
+  greedy.steps[1].over = "lane 0 needs";
+  CaseResult none{"packed", "1f1b", {refused_step(), refused_step(), refused_step()}};
+  return {slow, fast, greedy, none};
+}
+
+TEST(Summarise, TakesMediansAndRanks) {
+  const std::vector<CaseSummary> summaries = summarise(make_cases());
+  ASSERT_EQ(summaries.size(), 4U);
+  EXPECT_DOUBLE_EQ(summaries[0].step_s, 400e-9);
+  EXPECT_DOUBLE_EQ(summaries[0].step_p95_s, 900e-9);
+  EXPECT_DOUBLE_EQ(summaries[0].gap, 1.0) << "median of 1, 0 and 2";
+  EXPECT_EQ(summaries[0].peak_bytes, 900);
+  EXPECT_DOUBLE_EQ(summaries[0].num_slots, 3);
+  EXPECT_DOUBLE_EQ(summaries[0].modules[1].floor_cv, 0.25);
+  EXPECT_DOUBLE_EQ(summaries[0].modules[1].replica_max_over_mean, 1.2);
+}
+
+TEST(Summarise, ComparesWithTheBestThatFits) {
+  const std::vector<CaseSummary> summaries = summarise(make_cases());
+  EXPECT_DOUBLE_EQ(summaries[0].vs_best, 2.0);
+  EXPECT_DOUBLE_EQ(summaries[1].vs_best, 1.0);
+  EXPECT_DOUBLE_EQ(summaries[2].vs_best, 0.25) << "over the limit: faster, and no measure";
+  EXPECT_FALSE(summaries[2].fits());
+  EXPECT_EQ(summaries[2].over_bytes, 70);
+  EXPECT_EQ(summaries[3].refused, 3);
+}
+
+TEST(Summarise, ComparesAllWhereNothingFits) {
+  std::vector<CaseResult> cases = make_cases();
+  cases.erase(cases.begin(), cases.begin() + 2);
+  EXPECT_DOUBLE_EQ(summarise(cases)[0].vs_best, 1.0);
+}
+
+TEST(SummaryTable, MarksWhatExceedsItsLimitAndWhatIsRefused) {
+  const std::string text = to_string(summarise(make_cases()), kModules);
+  for (const char* words : {"over limit by",
+                            "lpt-2d with 1f1b: over its memory limit: lane 0",
+                            "packed with 1f1b: nothing fits on 3 of 3 steps: lane 1, slot 2",
+                            "vision floor",
+                            "2.000x"}) {
+    EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
+  }
+  EXPECT_EQ(text.find("not to be compared"), std::string::npos);
+}
+
+TEST(SummaryTable, MarksBalanceAtOtherNumbersOfSlots) {
+  std::vector<CaseResult> cases = make_cases();
+  cases[1].steps[2].equal_slots = false;
+  const std::string text = to_string(summarise(cases), kModules);
+  EXPECT_NE(text.find("entrain *"), std::string::npos) << text;
+  EXPECT_EQ(text.find("sequential *"), std::string::npos) << text;
+}
+
+TEST(SummaryJson, HoldsEveryModule) {
+  const std::vector<CaseSummary> summaries = summarise(make_cases());
+  const Json document = to_json(summaries[0], kModules);
+  EXPECT_DOUBLE_EQ(document.at("modules").at("llm").at("replica_cv").get<double>(), 0.2);
+  EXPECT_EQ(to_json(summaries[3], kModules).at("reason"), "lane 1, slot 2");
+  EXPECT_FALSE(to_json(summaries[3], kModules).contains("step_s"));
+}
+
+TEST(CasesCsv, HasOneLinePerCaseAndStep) {
+  const std::string text = cases_csv(make_cases(), kModules);
+  CsvReader reader(text, "csv");
+  int rows = 0;
+  while (reader.next()) {
+    const std::string& policy = reader.field(reader.column("policy"));
+    const std::string& step = reader.field(reader.column("step"));
+    EXPECT_EQ(step, std::to_string(rows % 3));
+    if (policy == "packed") {
+      EXPECT_EQ(reader.field(reader.column("step_s")), "");
+      EXPECT_EQ(reader.field(reader.column("reason")), "lane 1, slot 2");
+    } else if (policy == "lpt-2d" && step == "1") {
+      EXPECT_EQ(reader.field(reader.column("step_s")), "0.000000050");
+      EXPECT_EQ(reader.field(reader.column("over_bytes")), "70");
+      EXPECT_EQ(reader.field(reader.column("num_slots")), "2;4");
+      EXPECT_EQ(reader.field(reader.column("llm_floor_cv")), "0.25");
+    }
+    ++rows;
+  }
+  EXPECT_EQ(rows, 12);
+}
+
+}  // namespace
+}  // namespace entrain
