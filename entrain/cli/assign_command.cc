@@ -1,51 +1,116 @@
 // entrain assign: one step's assignment as JSON.
+#include <chrono>
+#include <cmath>
 #include <iostream>
 
 #include "entrain/core/assigner/assigner.h"
+#include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/report/table.h"
+#include "entrain/core/schedule/schedule.h"
 
 #include "entrain/cli/command.h"
-#include "entrain/cli/study.h"
+#include "entrain/cli/study_options.h"
 
 namespace entrain::cli {
 namespace {
 
 struct Options {
-  StudyOptions study;
-  std::string plan;
-  std::string policy = "entrain";
+  StudyInputs study;
+  PlanOptions plan;
+  std::string policies = "entrain";
+  std::string schedule;
   std::string output;
   std::int64_t step = 0;
   bool json = false;
 };
 
+std::string duration(double seconds) {
+  return format_duration(std::chrono::nanoseconds(std::llround(seconds * 1e9)));
+}
+
+std::vector<std::string> cells_of(const StepAssignment& assignment) {
+  double slots = 0;
+  std::int64_t deferred = 0;
+  for (const ReplicaAssignment& replica : assignment.replicas) {
+    slots += replica.num_slots;
+    deferred += std::ssize(deferrals(replica));
+  }
+  std::vector<std::string> cells = {
+      assignment.policy,
+      duration(assignment.stats.makespan_s),
+      duration(assignment.stats.lower_bound_s),
+      format_fixed(100 * assignment.stats.gap, 1) + " %",
+      format_fixed(slots / static_cast<double>(assignment.replicas.size()), 1),
+      std::to_string(deferred)};
+  for (const auto& [module, balance] : assignment.stats.modules) {
+    cells.push_back(format_fixed(balance.cv, 3));
+  }
+  cells.push_back(format_fixed(assignment.stats.assign_ms, 1) + " ms");
+  return cells;
+}
+
+std::string summary_table(const std::vector<StepAssignment>& assignments) {
+  std::vector<std::string> header = {"policy", "step time", "bound", "gap", "slots", "deferred"};
+  for (const auto& [module, balance] : assignments.front().stats.modules) {
+    header.push_back(module + " CV");
+  }
+  header.emplace_back("assign");
+  Table table(header);
+  for (const StepAssignment& assignment : assignments) {
+    table.add_row(cells_of(assignment));
+  }
+  return table.to_text();
+}
+
+// Assigns by every policy; those for which nothing fits are named on standard error.
+std::vector<StepAssignment> assign_all(const std::vector<std::string>& policies,
+                                       const StudyStep& step,
+                                       const Study& study,
+                                       std::int64_t step_index) {
+  std::vector<StepAssignment> assignments;
+  for (const std::string& policy : policies) {
+    try {
+      assignments.push_back(assign_step(step, study, policy, step_index));
+    } catch (const NothingFits& no) {
+      std::cerr << "entrain: " << policy << ": nothing fits: " << no.what() << "\n";
+    }
+  }
+  return assignments;
+}
+
 int run(const Options& options) {
   const Study study = load_study(options.study);
-  const Plan plan = read_plan(options.plan, study.model);
-  const std::string policy = parse_names(options.policy, policy_names(), "--policy").front();
-  const StudyBatch batch = draw_batch(study, options.step);
-  const StepCosts costs = step_costs(study.model, plan, study.profile, batch.work);
-  AssignRequest request;
-  request.plan = &plan;
-  request.costs = &costs;
-  request.step = options.step;
-  request.seed = options.study.seed;
-  const StepAssignment assignment = assign(policy, request);
-  validate_assignment(assignment, plan, costs);
-  const Json document = to_json(assignment, study.model, batch.samples);
-  if (!options.output.empty()) {
-    write_file(options.output, document.dump(1) + "\n");
+  const auto policies = parse_selection(options.policies, policy_names(), "--policy");
+  if (policies.size() > 1 && !options.output.empty()) {
+    throw InvalidInput("--output takes the assignment of one policy; --policy gives several");
   }
-  if (options.json || options.output.empty()) {
-    print_json(document);
+  Plan plan = make_plan(options.plan, study);
+  if (!options.schedule.empty()) {
+    plan.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
+  }
+  const StudyStep step = make_step(options.plan, study, plan, options.step);
+  const auto assignments = assign_all(policies, step, study, options.step);
+  if (assignments.empty()) {
+    return kExitNo;
+  }
+  const BatchNames names = names_of(study, step.batch);
+  if (!options.output.empty()) {
+    write_file(options.output, to_json(assignments.front(), names).dump(1) + "\n");
+  }
+  if (options.json) {
+    Json documents = Json::array();
+    for (const StepAssignment& assignment : assignments) {
+      documents.push_back(to_json(assignment, names));
+    }
+    print_json(policies.size() == 1 ? documents.front() : documents);
     return 0;
   }
-  std::cout << policy << ": step time " << assignment.stats.makespan_s << " s, lower bound "
-            << assignment.stats.lower_bound_s << " s, assigned in " << assignment.stats.assign_ms
-            << " ms, written to " << options.output << "\n";
-  if (study.with_replacement) {
-    std::cout << "The index holds fewer than four batches: drawn with replacement.\n";
+  std::cout << summary_table(assignments) << "step " << options.step << " under schedule "
+            << step.plan.schedule << "; CV is of forward times per slot; " << study.note() << "\n";
+  if (!options.output.empty()) {
+    std::cout << "written to " << options.output << "\n";
   }
   return 0;
 }
@@ -61,12 +126,23 @@ void add_assign_command(CLI::App& app, Action& action) {
                   "entrain assign --index index.csv --model model.toml --plan plan.json "
                   "--global-batch 512 --policy entrain -o assignment.json");
   add_study_options(*command, options->study);
-  command->add_option("--plan", options->plan, "plan JSON of `entrain plan`")->required();
-  command->add_option("--policy", options->policy, "one of: " + join(policy_names()))
-      ->default_val("entrain");
-  command->add_option("--step", options->step, "which step's batch")->default_val(0);
-  command->add_option("--output,-o", options->output, "assignment JSON to write");
-  command->add_flag("--json", options->json, "print the assignment as one line of JSON");
+  add_plan_options(*command, options->plan);
+  command
+      ->add_option("--policy",
+                   options->policies,
+                   "one or more, or all, to be compared: " + join(policy_names()))
+      ->capture_default_str();
+  command->add_option(
+      "--schedule",
+      options->schedule,
+      "under which step times are simulated (default: the plan's): " + join(schedule_names()));
+  command->add_option("--step", options->step, "which step's batch")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--output,-o", options->output, "assignment JSON to write, of one policy");
+  command->add_flag("--json",
+                    options->json,
+                    "print the assignment as one line of JSON, a list where there are several");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

@@ -24,6 +24,7 @@ void add_index_command(CLI::App& app, Action& action);
 void add_plan_command(CLI::App& app, Action& action);
 void add_assign_command(CLI::App& app, Action& action);
 void add_simulate_command(CLI::App& app, Action& action);
+void add_explain_command(CLI::App& app, Action& action);
 void add_env_command(CLI::App& app, Action& action);
 // Where the program was built with the engine; otherwise the commands say how to get it.
 void add_profile_command(CLI::App& app, Action& action);

@@ -24,6 +24,7 @@ int run(int argc, char** argv) {
   add_plan_command(app, action);
   add_assign_command(app, action);
   add_simulate_command(app, action);
+  add_explain_command(app, action);
   add_train_command(app, action);
   add_eval_command(app, action);
   add_env_command(app, action);
@@ -43,6 +44,9 @@ int main(int argc, char** argv) {
   } catch (const entrain::InvalidInput& error) {
     std::cerr << "entrain: " << error.what() << std::endl;
     return entrain::cli::kExitInvalid;
+  } catch (const entrain::NothingFits& no) {
+    std::cerr << "entrain: nothing fits: " << no.what() << std::endl;
+    return entrain::cli::kExitNo;
   } catch (const entrain::SystemFailure& error) {
     std::cerr << "entrain: " << error.what() << std::endl;
     return entrain::cli::kExitSystem;

@@ -8,13 +8,13 @@
 #include "entrain/core/schedule/schedule.h"
 
 #include "entrain/cli/command.h"
-#include "entrain/cli/study.h"
+#include "entrain/cli/study_options.h"
 
 namespace entrain::cli {
 namespace {
 
 struct Options {
-  StudyOptions study;
+  StudyInputs study;
   std::string output;
   int lanes = 0;
   int replicas = 1;
@@ -29,11 +29,6 @@ struct Options {
 
 LaneSplitResult search(const Options& options, const Study& study) {
   LaneSplitRequest request;
-  request.model = &study.model;
-  request.profile = &study.profile;
-  for (std::int64_t step = 0; step < options.batches; ++step) {
-    request.batches.push_back(draw_batch(study, step).work);
-  }
   request.lanes = options.lanes;
   request.replicas = options.replicas;
   request.num_slots = options.num_slots;
@@ -41,8 +36,7 @@ LaneSplitResult search(const Options& options, const Study& study) {
   request.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
   request.limits.bytes_per_lane = options.memory_mib << 20U;
   request.limits.evaluations = options.evaluations;
-  request.seed = options.study.seed;
-  return plan_lane_split(request);
+  return search_split(study, request, options.batches);
 }
 
 Json splits_json(const LaneSplitResult& result) {

@@ -1,0 +1,118 @@
+// entrain explain: one step in words.
+#include <algorithm>
+#include <iostream>
+
+#include "entrain/core/assigner/assigner.h"
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/report/explain.h"
+#include "entrain/core/schedule/schedule.h"
+
+#include "entrain/cli/command.h"
+#include "entrain/cli/study_options.h"
+
+namespace entrain::cli {
+namespace {
+
+struct Options {
+  StudyInputs study;
+  PlanOptions plan;
+  std::string policy = "entrain";
+  std::string schedule;
+  std::int64_t step = 0;
+  std::string assignment;
+  std::string sample;
+  int replica = -1;
+  int slot = -1;
+  int stories = 3;
+  bool json = false;
+};
+
+int find_sample(const std::string& id, const StudyBatch& batch, std::int64_t step) {
+  const auto found = std::find(batch.ids.begin(), batch.ids.end(), id);
+  if (found == batch.ids.end()) {
+    const std::string hint = suggestion(id, batch.ids);  // of no use where it lists the whole batch
+    throw InvalidInput(concat("--sample: '",
+                              id,
+                              "' is not among the ",
+                              batch.ids.size(),
+                              " samples of step ",
+                              step,
+                              hint.starts_with(", did you mean") ? hint : std::string()));
+  }
+  return static_cast<int>(found - batch.ids.begin());
+}
+
+int run(const Options& options) {
+  const Study study = load_study(options.study);
+  const std::string policy = parse_names(options.policy, policy_names(), "--policy").front();
+  Plan plan = make_plan(options.plan, study);
+  if (!options.schedule.empty()) {
+    plan.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
+  }
+  const StudyStep step = make_step(options.plan, study, plan, options.step);
+  const BatchNames names = names_of(study, step.batch);
+  StepAssignment assignment;
+  if (options.assignment.empty()) {
+    assignment = assign_step(step, study, policy, options.step);
+  } else {
+    assignment =
+        assignment_from_json(read_json_file(options.assignment), names, options.assignment);
+    validate_assignment(assignment, step.plan, step.costs);
+  }
+  ExplainRequest request;
+  request.plan = &step.plan;
+  request.costs = &step.costs;
+  request.assignment = &assignment;
+  request.names = &names;
+  request.replica = options.replica;
+  request.slot = options.slot;
+  request.stories = options.stories;
+  if (!options.sample.empty()) {
+    request.sample = find_sample(options.sample, step.batch, options.step);
+  }
+  const Explanation explanation = explain(request);
+  if (options.json) {
+    print_json(to_json(explanation, request));
+  } else {
+    std::cout << to_string(explanation, request) << "\n" << study.note() << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_explain_command(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = add_command(
+      app,
+      "explain",
+      "Says for one step where every sample went, what waits for what, and what another choice "
+      "would have cost.",
+      "entrain explain --index index.csv --model model.toml --plan plan.json --global-batch 512 "
+      "--step 3 --sample train/000123");
+  add_study_options(*command, options->study);
+  add_plan_options(*command, options->plan);
+  command->add_option("--policy", options->policy, "one of: " + join(policy_names()))
+      ->capture_default_str();
+  command->add_option("--assignment",
+                      options->assignment,
+                      "assignment JSON of `entrain assign` for this step, instead of --policy");
+  command->add_option(
+      "--schedule", options->schedule, "one of (default: the plan's): " + join(schedule_names()));
+  command->add_option("--step", options->step, "which step's batch")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--sample", options->sample, "the story of this sample");
+  command->add_option("--replica", options->replica, "which replica (default: the slowest)")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--slot", options->slot, "show this slot and who is in it")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--stories", options->stories, "how many of the heaviest samples to tell of")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "print it as one line of JSON");
+  command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace entrain::cli

@@ -1,0 +1,138 @@
+#include "entrain/cli/study_options.h"
+
+#include <iostream>
+
+#include "entrain/core/assigner/assigner.h"
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/planner/lane_split.h"
+
+namespace entrain::cli {
+namespace {
+
+constexpr int kSearchBatches = 3;
+
+}  // namespace
+
+void add_study_options(CLI::App& command, StudyInputs& inputs) {
+  command.add_option("--index,-i", inputs.index, "index or manifest (CSV, gzip accepted)");
+  command.add_option("--model,-m", inputs.model, "model file (TOML)");
+  command
+      .add_option("--profile,-p",
+                  inputs.profile,
+                  "profile JSON of `entrain profile`, or analytic:DEVICE (cpu-2core, a40, h100)")
+      ->capture_default_str();
+  command.add_option("--costs",
+                     inputs.costs,
+                     "your own costs per sample (CSV) instead of index, model and profile: "
+                     "sample_id, <module>_tokens, <module>_forward_s, <module>_backward_s, …");
+  command.add_option("--segment-costs",
+                     inputs.segment_costs,
+                     "beside --costs, per image or audio window: sample_id, module, segment, "
+                     "tokens, forward_s, backward_s");
+  command
+      .add_option("--frozen",
+                  inputs.frozen,
+                  "modules to freeze: NAME (leaves an encoder's projector trainable), "
+                  "NAME.projector")
+      ->delimiter(',');
+  command.add_option("--global-batch,-b", inputs.global_batch, "samples per step")
+      ->required()
+      ->check(CLI::PositiveNumber);
+  command.add_option("--seed", inputs.seed, "seed of the drawn batches")->capture_default_str();
+}
+
+void add_plan_options(CLI::App& command, PlanOptions& options) {
+  CLI::Option* file = command.add_option("--plan", options.file, "plan JSON of `entrain plan`");
+  command
+      .add_option("--lanes",
+                  options.lanes,
+                  "instead of --plan: the best split of so many lanes, by simulation")
+      ->check(CLI::Range(1, 8))
+      ->excludes(file);
+  command
+      .add_option("--replicas", options.replicas, "full model copies (default: the plan's, or 1)")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--num-slots",
+                  options.num_slots,
+                  "microbatches per replica of policies that do not choose them (default: the "
+                  "plan's, or 8)")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--evaluations",
+                  options.evaluations,
+                  "simulated replicas the `entrain` policy may spend on a step (default: the "
+                  "plan's)")
+      ->check(CLI::NonNegativeNumber);
+  command
+      .add_option("--memory",
+                  options.memory,
+                  "activation memory per lane: plan, free, equal (the same for every policy: see "
+                  "docs/simulate.md), or bytes such as 2000000 or 1.5GiB")
+      ->capture_default_str();
+}
+
+Plan make_plan(const PlanOptions& options, const Study& study) {
+  const MemoryRule memory = parse_memory_rule(options.memory);
+  if (options.file.empty() && options.lanes == 0) {
+    throw InvalidInput("give --plan plan.json, or --lanes N to search for a plan");
+  }
+  Plan plan;
+  if (!options.file.empty()) {
+    plan = read_study_plan(study, options.file);
+    plan.replicas = options.replicas > 0 ? options.replicas : plan.replicas;
+    plan.num_slots = options.num_slots > 0 ? options.num_slots : plan.num_slots;
+  } else {
+    LaneSplitRequest request;
+    request.lanes = options.lanes;
+    request.replicas = options.replicas > 0 ? options.replicas : request.replicas;
+    request.num_slots = options.num_slots > 0 ? options.num_slots : request.num_slots;
+    request.limits.bytes_per_lane = memory.bytes;
+    if (options.evaluations >= 0) {
+      request.limits.evaluations = options.evaluations;
+    }
+    const LaneSplitResult result = search_split(study, request, kSearchBatches);
+    if (!result.fits()) {
+      throw NothingFits(concat("no plan fits: ", result.reason));
+    }
+    std::cerr << to_string(result, study.model);
+    plan = result.best();
+  }
+  if (options.evaluations >= 0) {
+    plan.limits.evaluations = options.evaluations;
+  }
+  return plan;
+}
+
+StudyStep make_step(const PlanOptions& options, const Study& study, Plan plan, std::int64_t step) {
+  StudyStep result;
+  result.plan = std::move(plan);
+  result.batch = draw_batch(study, step);
+  result.costs = batch_costs(study, result.plan, result.batch);
+  apply_memory_rule(
+      parse_memory_rule(options.memory), result.costs, step, study.inputs.seed, result.plan);
+  return result;
+}
+
+StepAssignment assign_step(const StudyStep& step,
+                           const Study& study,
+                           const std::string& policy,
+                           std::int64_t step_index) {
+  AssignRequest request;
+  request.plan = &step.plan;
+  request.costs = &step.costs;
+  request.step = step_index;
+  request.seed = study.inputs.seed;
+  StepAssignment assignment = assign(policy, request);
+  validate_assignment(assignment, step.plan, step.costs);
+  return assignment;
+}
+
+std::vector<std::string> parse_selection(const std::string& text,
+                                         const std::vector<std::string>& allowed,
+                                         const std::string& option) {
+  return text == "all" ? allowed : parse_names(text, allowed, option);
+}
+
+}  // namespace entrain::cli

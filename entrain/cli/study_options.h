@@ -1,0 +1,58 @@
+// Options shared by the commands that study samples under a plan, without training.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "entrain/core/spec/assignment.h"
+#include "entrain/core/study/memory_rule.h"
+#include "entrain/core/study/study.h"
+
+#include "entrain/cli/command.h"
+
+namespace entrain::cli {
+
+// --index, --model, --profile, --costs, --segment-costs, --frozen, --global-batch, --seed.
+void add_study_options(CLI::App& command, StudyInputs& inputs);
+
+// Where a plan comes from, and what of it the command line overrides.
+struct PlanOptions {
+  std::string file;             // plan JSON, or:
+  int lanes = 0;                // the best split of so many lanes, by simulation
+  int replicas = 0;             // 0: the plan file's, or 1
+  int num_slots = 0;            // 0: the plan file's, or 8
+  int evaluations = -1;         // -1: the plan file's
+  std::string memory = "plan";  // a memory rule
+};
+
+// --plan, --lanes, --replicas, --num-slots, --evaluations, --memory.
+void add_plan_options(CLI::App& command, PlanOptions& options);
+
+// Reads or searches the plan. What searching found is said on standard error.
+// Throws  InvalidInput for options that contradict each other; NothingFits.
+Plan make_plan(const PlanOptions& options, const Study& study);
+
+// One step of a study, ready to be assigned.
+struct StudyStep {
+  Plan plan;  // with limits by the memory rule
+  StudyBatch batch;
+  StepCosts costs;
+};
+StudyStep make_step(const PlanOptions& options, const Study& study, Plan plan, std::int64_t step);
+
+// Assigns a step by a policy and proves the result.
+// Throws  as assign() does.
+StepAssignment assign_step(const StudyStep& step,
+                           const Study& study,
+                           const std::string& policy,
+                           std::int64_t step_index);
+
+// "all" → `allowed`; "a,b" → {"a", "b"}, checked.
+std::vector<std::string> parse_selection(const std::string& text,
+                                         const std::vector<std::string>& allowed,
+                                         const std::string& option);
+
+}  // namespace entrain::cli

@@ -1,0 +1,245 @@
+"""plan, assign, simulate and explain on tiny inputs: results, exit codes, messages that help."""
+
+import csv
+import json
+
+import cli_fixture
+from cli_fixture import CliTest
+
+COSTS_HEADER = (
+    "sample_id,vision_tokens,vision_forward_s,vision_backward_s,"
+    "llm_tokens,llm_forward_s,llm_backward_s"
+)
+
+
+class StudyTest(CliTest):
+    def setUp(self):
+        super().setUp()
+        rows = []
+        for i in range(24):
+            vision = 0 if i % 4 == 3 else 1 + i * 7 % 11
+            llm = 2 + i * 5 % 13
+            rows.append(f"s{i},{vision},{vision}e-3,{2 * vision}e-3,{llm},{llm}e-3,{2 * llm}e-3")
+        self.rows = rows
+        self.write_costs()
+        (self.folder / "plan.json").write_text(
+            '{"version": 1, "replicas": 2, "num_slots": 2, "modules": {'
+            '"vision": {"tensor_parallel": 1, "context_parallel": 1, "stages": [[0, 4]]},'
+            '"llm": {"tensor_parallel": 1, "context_parallel": 1, "stages": [[0, 2], [2, 4]]}}}'
+        )
+
+    def write_costs(self, header=COSTS_HEADER, rows=None):
+        (self.folder / "costs.csv").write_text("\n".join([header, *(rows or self.rows)]) + "\n")
+
+    def study(self, command, *more):
+        return [command, "--costs", "costs.csv", "--global-batch", 6, *more]
+
+    def planned(self, command, *more):
+        return self.study(command, "--plan", "plan.json", "--evaluations", 30, *more)
+
+    def json_of(self, *arguments):
+        return json.loads(self.expect_success(*arguments, "--json").stdout)
+
+
+class Plan(StudyTest):
+    def test_searches_and_writes_a_plan_that_the_others_take(self):
+        report = self.json_of(
+            *self.study("plan", "--lanes", 2, "--policy", "lpt-2d", "-o", "found.json")
+        )
+        self.assertTrue(report["fits"])
+        rows = self.json_of(*self.study("simulate", "--plan", "found.json", "--steps", 1))["rows"]
+        self.assertGreater(rows[0]["step_s"], 0)
+
+    def test_says_that_nothing_fits(self):
+        (self.folder / "train.csv").write_text(
+            "sample_id,n_images,image_sizes,prompt_chars,response_chars,"
+            "prompt_tokens_estimate,response_tokens_estimate\n"
+            + "".join(f"s{i},1,640x640,800,800,200,200\n" for i in range(16))
+        )
+        model = cli_fixture.MODEL.replace("hidden = 16", "hidden = 1024").replace(
+            "max_pixels = 4096", "max_pixels = 409600"
+        )
+        (self.folder / "model.toml").write_text(model)
+        self.expect_failure(
+            4,
+            ["no plan fits", "allowed"],
+            *("plan", "--index", "train.csv", "--model", "model.toml", "--lanes", 2),
+            *("--global-batch", 4, "--memory-mib", 1),
+        )
+
+
+class Simulate(StudyTest):
+    def test_prints_a_table_of_every_policy_and_schedule(self):
+        names = json.loads(self.expect_success("env", "--json").stdout)
+        result = self.expect_success(
+            *self.planned("simulate", "--policy", "all", "--schedule", "all", "--steps", 1)
+        )
+        for policy in names["policies"]:
+            self.assertIn(policy, result.stdout)
+        for schedule in names["schedules"]:
+            self.assertIn(schedule, result.stdout)
+        self.assertIn("vs best", result.stdout)
+        self.assertIn("one byte a token and layer", result.stdout)
+
+    def test_writes_one_csv_line_per_policy_schedule_and_step(self):
+        arguments = self.planned(
+            *("simulate", "--policy", "sequential,lpt-2d", "--schedule", "gpipe,1f1b"),
+            *("--steps", 3, "--csv", "cases.csv"),
+        )
+        report = self.json_of(*arguments)
+        with open(self.folder / "cases.csv", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual(len(rows), 12)
+        times = sorted(float(row["step_s"]) for row in rows[:3])
+        self.assertAlmostEqual(report["rows"][0]["step_s"], times[1], places=8)
+        self.assertEqual(rows[0]["num_slots"], "2;2")
+
+    def test_does_not_depend_on_threads(self):
+        reports = []
+        for threads in (1, 3):
+            report = self.json_of(*self.planned("simulate", "--steps", 2, "--threads", threads))
+            for row in report["rows"]:
+                del row["assign_ms"]
+            reports.append(report)
+        self.assertEqual(*reports)
+
+    def test_freezing_makes_the_step_faster(self):
+        arguments = self.planned("simulate", "--policy", "lpt-2d", "--steps", 1)
+        free = self.json_of(*arguments)["rows"][0]["step_s"]
+        frozen = self.json_of(*arguments, "--frozen", "llm")["rows"][0]["step_s"]
+        self.assertLess(frozen, free)
+        self.expect_failure(2, ["--frozen", "did you mean 'vision'"], *arguments, "--frozen", "visin")
+
+    def test_searches_a_plan_where_none_is_given(self):
+        report = self.json_of(
+            *self.study("simulate", "--lanes", 2, "--policy", "lpt-2d", "--evaluations", 20)
+        )
+        self.assertEqual(len(report["rows"]), 1)
+        self.expect_failure(2, ["--plan", "--lanes"], *self.study("simulate"))
+
+    def test_equal_memory_is_met_by_lpt(self):
+        report = self.json_of(
+            *self.planned("simulate", "--policy", "sequential,lpt-2d", "--memory", "equal")
+        )
+        self.assertEqual(report["rows"][1]["over_bytes"], 0)
+
+    def test_marks_baselines_over_a_limit_and_refuses_when_nothing_fits(self):
+        arguments = self.planned("simulate", "--memory", 1, "--steps", 1)
+        result = self.expect_success(*arguments, "--policy", "sequential,entrain")
+        self.assertIn("over limit by", result.stdout)
+        self.assertIn("entrain with 1f1b: nothing fits on 1 of 1 steps", result.stdout)
+        words = ["nothing fits", "lane ", "slot ", "allowed: 1 B"]
+        self.expect_failure(4, words, *arguments, "--policy", "entrain")
+
+    def test_writes_a_trace(self):
+        self.expect_success(*self.planned("simulate", "--steps", 1, "--trace", "trace.json"))
+        trace = json.loads((self.folder / "trace.json").read_text())
+        self.assertEqual(trace["otherData"]["label"], "entrain with 1f1b")
+
+    def test_suggests_names(self):
+        self.expect_failure(
+            2, ["--policy", "did you mean 'lpt-2d'"], *self.planned("simulate", "--policy", "lpt2d")
+        )
+        self.expect_failure(
+            2, ["--schedule", "1f1b"], *self.planned("simulate", "--schedule", "1f1")
+        )
+        self.expect_failure(2, ["--memory", "equal"], *self.planned("simulate", "--memory", "eqal"))
+
+
+class BadCosts(StudyTest):
+    def test_missing_column(self):
+        self.write_costs(COSTS_HEADER.replace("vision_backward_s", "vision_back"))
+        self.expect_failure(
+            2, ["costs.csv", "'vision_backward_s' is missing"], *self.planned("simulate")
+        )
+
+    def test_negative_number(self):
+        self.write_costs(rows=["a,1,1e-3,2e-3,5,-4e-3,8e-3"])
+        self.expect_failure(
+            2, ["costs.csv:2", "llm_forward_s", "-4e-3"], *self.planned("simulate")
+        )
+
+    def test_missing_file_and_contradiction(self):
+        self.expect_failure(
+            2,
+            ["absent.csv", "does not exist"],
+            *("assign", "--costs", "absent.csv", "--global-batch", 2, "--plan", "plan.json"),
+        )
+        self.expect_failure(
+            2, ["--costs replaces"], *self.planned("assign", "--index", "index.csv")
+        )
+
+    def test_segments_that_do_not_add_up(self):
+        (self.folder / "segments.csv").write_text(
+            "sample_id,module,segment,tokens,forward_s,backward_s\ns0,vision,0,9,1e-3,2e-3\n"
+        )
+        self.expect_failure(
+            2,
+            ["segments.csv", "'s0'", "add up"],
+            *self.planned("simulate", "--segment-costs", "segments.csv"),
+        )
+
+
+class Assign(StudyTest):
+    def test_writes_an_assignment_that_explain_reads(self):
+        result = self.expect_success(*self.planned("assign", "--step", 1, "-o", "a.json"))
+        self.assertIn("written to a.json", result.stdout)
+        document = json.loads((self.folder / "a.json").read_text())
+        placed = [
+            entry
+            for replica in document["replicas"]
+            for slot in replica["modules"]["llm"]
+            for entry in slot
+        ]
+        self.assertEqual(len(placed), 6)
+        told = self.json_of(*self.planned("explain", "--step", 1, "--assignment", "a.json"))
+        self.assertAlmostEqual(told["step_s"], document["stats"]["makespan_s"], places=9)
+        self.expect_failure(
+            2,
+            ["a.json", "is not among"],
+            *self.planned("explain", "--step", 2, "--assignment", "a.json"),
+        )
+
+    def test_compares_all_policies(self):
+        documents = self.json_of(*self.planned("assign", "--policy", "all"))
+        names = json.loads(self.expect_success("env", "--json").stdout)["policies"]
+        self.assertEqual([document["policy"] for document in documents], names)
+        self.expect_failure(
+            2, ["--output"], *self.planned("assign", "--policy", "all", "-o", "a.json")
+        )
+
+    def test_says_that_nothing_fits(self):
+        self.expect_failure(
+            4, ["lane ", "slot ", "allowed: 1 B"], *self.planned("assign", "--memory", 1)
+        )
+
+
+class Explain(StudyTest):
+    def test_tells_about_the_step(self):
+        result = self.expect_success(*self.planned("explain"))
+        for words in ("gap", "The busiest lane", "critical path", "Slots of replica", "heaviest"):
+            self.assertIn(words, result.stdout)
+
+    def test_tells_about_one_sample_and_one_slot(self):
+        told = self.json_of(*self.planned("explain"))
+        sample = told["samples"][0]["sample"]
+        result = self.expect_success(*self.planned("explain", "--sample", sample, "--slot", 0))
+        self.assertIn(f"  {sample} (replica", result.stdout)
+        self.expect_failure(
+            2, ["--sample", "nobody"], *self.planned("explain", "--sample", "nobody")
+        )
+        self.expect_failure(2, ["slot 99"], *self.planned("explain", "--slot", 99))
+
+    def test_parts_sum_to_the_step(self):
+        told = self.json_of(*self.planned("explain"))
+        path = sum(part["time_s"] for part in told["critical_path"])
+        self.assertAlmostEqual(path, told["step_s"], places=9)
+        for lane in told["lanes"]:
+            parts = sum(
+                value for key, value in lane.items() if key.endswith("_s") and key != "transfer_s"
+            )
+            self.assertAlmostEqual(parts, told["step_s"], places=9)
+
+
+if __name__ == "__main__":
+    cli_fixture.main()
