@@ -119,6 +119,24 @@ TEST(EntrainPolicy, IsNeverSlowerThanSequentialAndLpt) {
   }
 }
 
+TEST(EntrainPolicy, IsValidAndDeterministicWhenItBalances) {
+  for (int i = 0; i < kCases; ++i) {
+    const oracle::RandomCase random_case = small_case(i);
+    AssignRequest request = request_of(random_case, i);
+    request.objective = Objective::kBalance;
+    const StepAssignment first = assign("entrain", request);
+    ASSERT_NO_THROW(validate_assignment(first, random_case.plan, random_case.costs))
+        << instance(random_case, i);
+    ASSERT_EQ(digest(first), digest(assign("entrain", request))) << instance(random_case, i);
+    for (const ReplicaAssignment& replica : first.replicas) {
+      ASSERT_EQ(replica.num_slots, random_case.plan.num_slots) << instance(random_case, i);
+    }
+    for (const auto& [module, balance] : first.stats.modules) {
+      ASSERT_GE(balance.cv, balance.floor_cv * (1 - 1e-9)) << instance(random_case, i);
+    }
+  }
+}
+
 TEST(EntrainPolicy, KeepsTheBytesOfALaneOrSaysThatNothingFits) {
   int kept = 0;
   int refused = 0;

@@ -25,7 +25,14 @@ struct RegisteredPolicy {
 constexpr std::array kPolicies = {
     RegisteredPolicy{"sequential", sequential_policy},
     RegisteredPolicy{"random", random_policy},
+    RegisteredPolicy{"packed", packed_policy},
+    RegisteredPolicy{"encoder-lpt", encoder_lpt_policy},
+    RegisteredPolicy{"llm-lpt", llm_lpt_policy},
     RegisteredPolicy{"lpt-2d", lpt_2d_policy},
+    RegisteredPolicy{"disttrain", disttrain_policy},
+    RegisteredPolicy{"dflop", dflop_policy},
+    RegisteredPolicy{"orchmllm", orchmllm_policy},
+    RegisteredPolicy{"entrain-paper", entrain_paper_policy},
     RegisteredPolicy{"entrain", entrain_policy},
 };
 

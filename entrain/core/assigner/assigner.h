@@ -35,15 +35,24 @@ struct EntrainOptions {
 EntrainOptions entrain_options_without(const std::vector<std::string>& parts,
                                        const std::string& where);
 
+// What the `entrain` policy makes small. Other policies ignore it.
+enum class Objective : std::uint8_t {
+  kStepTime,  // the simulated step time
+  kBalance,   // the variation of forward time between slots, in every module, with exactly the
+              // plan's num_slots; see balance_objective.h
+};
+
 struct AssignRequest {
   const Plan* plan = nullptr;        // replicas, default num_slots, lanes, limits, schedule
   const StepCosts* costs = nullptr;  // of this step's global batch
   std::int64_t step = 0;
   std::uint64_t seed = 0;
   EntrainOptions options{};
+  Objective objective = Objective::kStepTime;
 };
 
-// "sequential", "random", "lpt-2d", "entrain".
+// "sequential", "random", "packed", "encoder-lpt", "llm-lpt", "lpt-2d", "disttrain", "dflop",
+// "orchmllm", "entrain-paper", "entrain".
 std::vector<std::string> policy_names();
 
 // Ensures   the result passes validate_assignment(); equal requests give equal results on every
@@ -56,7 +65,8 @@ std::vector<std::string> policy_names();
 // Throws    InvalidInput for an unknown policy (with a suggestion), fewer samples than replicas,
 //           costs of other modules than the plan's. NothingFits, for `entrain`, when no assignment
 //           that it tried keeps the plan's memory limits, naming lane, slot and bytes of the one
-//           that missed them by least.
+//           that missed them by least. Other policies do not look at
+//           bytes.
 StepAssignment assign(std::string_view policy, const AssignRequest& request);
 
 // Proves an assignment, whatever made it:

@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/assigner/balance_objective.h"
 #include "entrain/core/assigner/evaluate.h"
 #include "entrain/core/assigner/greedy.h"
 #include "entrain/core/assigner/loads.h"
@@ -282,6 +283,9 @@ std::string nothing_fits(const AssignRequest& request, const Evaluated& nearest)
 }  // namespace
 
 Placement entrain_policy(const AssignRequest& request) {
+  if (request.objective == Objective::kBalance) {
+    return balance_objective(request);
+  }
   const BatchLoads loads = batch_loads(*request.plan, *request.costs);
   const BatchLoads start_loads =
       request.options.joint ? loads : encoder_only(loads, *request.costs);

@@ -110,6 +110,19 @@ std::vector<int> even_runs(int count, int parts) {
   return begins;
 }
 
+void place_in_even_runs(const StepCosts& costs, int replica, int num_slots, Placement& placement) {
+  const std::vector<int>& samples = placement.samples[at(replica)];
+  const int count = static_cast<int>(samples.size());
+  const int slots = std::max(1, std::min(num_slots, count));
+  placement.num_slots[at(replica)] = slots;
+  const std::vector<int> runs = even_runs(count, slots);
+  for (int slot = 0; slot < slots; ++slot) {
+    for (int i = runs[at(slot)]; i < runs[at(slot + 1)]; ++i) {
+      place_sample(costs, samples[at(i)], slot, placement);
+    }
+  }
+}
+
 Placement deal_in_order(const StepCosts& costs,
                         const std::vector<int>& order,
                         int replicas,
@@ -117,17 +130,9 @@ Placement deal_in_order(const StepCosts& costs,
   Placement result = empty_placement(costs, replicas, num_slots);
   const std::vector<int> runs = even_runs(static_cast<int>(order.size()), replicas);
   for (int replica = 0; replica < replicas; ++replica) {
-    std::vector<int>& samples = result.samples[at(replica)];
-    samples.assign(order.begin() + runs[at(replica)], order.begin() + runs[at(replica + 1)]);
-    const int count = static_cast<int>(samples.size());
-    const int slots = std::max(1, std::min(num_slots, count));
-    result.num_slots[at(replica)] = slots;
-    const std::vector<int> slot_runs = even_runs(count, slots);
-    for (int slot = 0; slot < slots; ++slot) {
-      for (int i = slot_runs[at(slot)]; i < slot_runs[at(slot + 1)]; ++i) {
-        place_sample(costs, samples[at(i)], slot, result);
-      }
-    }
+    result.samples[at(replica)].assign(order.begin() + runs[at(replica)],
+                                       order.begin() + runs[at(replica + 1)]);
+    place_in_even_runs(costs, replica, num_slots, result);
   }
   return result;
 }

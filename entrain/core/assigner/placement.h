@@ -46,8 +46,11 @@ StepAssignment to_assignment(const StepCosts& costs, const Placement& placement)
 // [result[part], result[part + 1]).
 std::vector<int> even_runs(int count, int parts);
 
-// Deals `order` to the replicas in even runs, and each run in even runs to min(num_slots, samples)
-// slots.
+// Places a replica's samples, in their order, in even runs in min(num_slots, samples) slots.
+// Requires  the replica has a sample.
+void place_in_even_runs(const StepCosts& costs, int replica, int num_slots, Placement& placement);
+
+// Deals `order` to the replicas in even runs, and each run to slots as above.
 Placement deal_in_order(const StepCosts& costs,
                         const std::vector<int>& order,
                         int replicas,

@@ -21,6 +21,29 @@ Placement random_policy(const AssignRequest& request);
 // slot, whose larger normalised load stays least. Whole samples, the plan's number of slots.
 Placement lpt_2d_policy(const AssignRequest& request);
 
+// First-fit by LLM tokens under the least capacity at which the plan's slots suffice. See
+// packed.cc.
+Placement packed_policy(const AssignRequest& request);
+
+// Longest first by encoder work alone, replicas then slots. See lpt_placement().
+Placement encoder_lpt_policy(const AssignRequest& request);
+
+// Longest first by LLM work alone, replicas then slots. See lpt_placement().
+Placement llm_lpt_policy(const AssignRequest& request);
+
+// DistTrain: replicas by encoder work, four samples a microbatch, microbatches reordered. See
+// disttrain.cc.
+Placement disttrain_policy(const AssignRequest& request);
+
+// DFLOP: bins whose largest load on any module's heaviest lane is least. See dflop.cc.
+Placement dflop_policy(const AssignRequest& request);
+
+// OrchMLLM without its exchange: replicas balanced on the sum of all phases. See orchmllm.cc.
+Placement orchmllm_policy(const AssignRequest& request);
+
+// Algorithm 3 of the Entrain paper: encoder first, then deferral by one slot. See entrain_paper.cc.
+Placement entrain_paper_policy(const AssignRequest& request);
+
 // Ours: slots of shaped size, their number chosen by simulated step time, then a local search that
 // also defers. See entrain.cc.
 Placement entrain_policy(const AssignRequest& request);

@@ -1,0 +1,27 @@
+// The policy `entrain` under Objective::kBalance: slots of equal forward time in every module, for
+// those who want the paper's measure. Balance is a means and step time the end: see entrain.cc.
+#pragma once
+
+#include "entrain/core/assigner/assigner.h"
+#include "entrain/core/assigner/placement.h"
+
+namespace entrain {
+
+// Makes the variation (standard deviation / mean) of forward time over all slots of all replicas
+// small in every module at once, with exactly the plan's num_slots per replica (some may be empty).
+//
+// 1. Level of a module: the load of all slots but those that one giant unit fills beyond it, were
+//    the rest spread evenly; a unit counts at most the level, since a giant takes one slot of its
+//    replica whatever it weighs.
+// 2. Samples to replicas of equal counted work in every module (balance_replicas.h).
+// 3. In each replica segments and LLM work to slots, each module for itself within what deferral
+//    allows (balance_slots.h).
+//
+// Ensures  segments and LLM work are placed singly: a segment's slot is at most its sample's LLM
+//          slot, within limits.max_deferral; a pure function of the request's plan and costs.
+// Does not look at bytes, at the schedule, at launch constants and at EntrainOptions.
+// It cannot promise the least variation; ModuleBalance::floor_cv says how far it can be.
+// Cost     O(samples² × modules) for the replicas, O(slots² × 1,024) a pass for the slots.
+Placement balance_objective(const AssignRequest& request);
+
+}  // namespace entrain

@@ -1,0 +1,47 @@
+// One replica's segments and LLM work in slots of equal forward time, each module for itself.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "entrain/core/assigner/placement.h"
+#include "entrain/core/cost/step_costs.h"
+
+namespace entrain {
+
+// What is balanced, for all samples of the step.
+struct BalanceTimes {
+  std::vector<std::vector<std::int64_t>> unit;  // [module][unit] forward time in nanoseconds
+  std::vector<std::vector<int>> sample_of;      // [module][unit]
+  std::vector<double> level;                    // [module] what an ordinary slot should hold
+
+  // Forward time of a sample in a module, units above the level counted as the level, in levels; 0
+  // for a module without work.
+  [[nodiscard]] double counted(const StepCosts& costs, int module, int sample) const;
+};
+
+// Places the replica's samples in placement.num_slots[replica] slots.
+//
+// Two starts, of which the better after improvement stays:
+// - whole samples, each to the slot where the sum of squared loads grows least, pairs of slots
+// split
+//   anew as wholes; then slots in the order heavy, light, heavy, light by LLM work, so that work
+//   can be deferred to a lighter neighbour;
+// - where deferral is unlimited: samples by rising encoder share of their work (text-only ones
+//   first), their segments dealt to slots in that order, which lets the encoders run ahead of the
+//   LLM; then LLM work from the last slot to the first into the least loaded slot that is late
+//   enough. So both modules can be balanced nearly freely.
+// Improvement: two slots of one module are split anew, the best split of up to ten units that may
+// lie in either, the others staying; all pairs, module after module, until none improves.
+//
+// Requires  the replica has a sample; num_slots >= 1.
+// Ensures   every segment lies at most max_deferral slots (-1: any number) before its LLM slot, and
+//           none after it.
+// Cost      O(slots² × 1,024) a pass and module.
+void balance_slots(const StepCosts& costs,
+                   const BalanceTimes& times,
+                   int replica,
+                   int max_deferral,
+                   Placement& placement);
+
+}  // namespace entrain

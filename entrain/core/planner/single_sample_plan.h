@@ -1,0 +1,51 @@
+// DistTrain's plan: lanes shared out by the work ratio of one drawn sample.
+//
+// Read first: single_sample_plans(). One sample is a bad guide to a batch, so that a study of
+// DistTrain reports the mean step time over several such plans, one per draw.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "entrain/core/spec/model.h"
+#include "entrain/core/spec/plan.h"
+#include "entrain/core/spec/profile.h"
+#include "entrain/core/spec/workload.h"
+
+namespace entrain {
+
+struct SingleSampleRequest {
+  const ModelSpec* model = nullptr;
+  const Profile* profile = nullptr;
+  int lanes = 1;      // per replica, >= 1
+  int replicas = 1;   // >= 1
+  int num_slots = 1;  // the plan's default, >= 1
+  std::string policy = "disttrain";
+  std::string schedule = "1f1b";
+  PlanLimits limits;
+};
+
+// Each module gets the share of the lanes that its part of the sample's work (forward and backward
+// without launch constants) asks for: one lane each, and the lanes in whole numbers by largest
+// remainder of the exact shares, ties to the earlier module; a module never gets more lanes than it
+// has layers. Its layers are then cut where this sample's slowest stage is fastest. A sample that
+// brings nothing to an encoder gives it one lane. One lane in all hosts every module.
+//
+// Ensures   a valid plan, one lane a stage; no certificate.
+// Throws    InvalidInput when lanes lie between 1 and the number of modules, exceed the number of
+//           layers, or replicas or num_slots are below 1; what step_costs() throws.
+// Cost      O(layers² × lanes).
+Plan single_sample_plan(const SingleSampleRequest& request, const SampleWork& sample);
+
+struct CountedPlan {
+  Plan plan;
+  int count = 0;  // draws that give this plan
+};
+
+// The distinct plans of all draws, in the order of their first draw; the counts add up to
+// draws.size(). Plans of one lane split may differ in their layer cuts.
+std::vector<CountedPlan> single_sample_plans(const SingleSampleRequest& request,
+                                             std::span<const SampleWork> draws);
+
+}  // namespace entrain

@@ -1,0 +1,155 @@
+#include "entrain/core/planner/single_sample_plan.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+
+namespace entrain {
+namespace {
+
+ModelSpec make_model(int encoders, int encoder_layers, int llm_layers) {
+  ModelSpec model;
+  model.name = "tiny";
+  for (int e = 0; e < encoders; ++e) {
+    EncoderSpec encoder;
+    encoder.name = e == 0 ? "vision" : "audio";
+    encoder.modality = e == 0 ? Modality::kVision : Modality::kAudio;
+    encoder.num_layers = encoder_layers;
+    encoder.hidden = 16;
+    encoder.num_heads = 2;
+    encoder.intermediate = 16;
+    model.encoders.push_back(encoder);
+  }
+  model.llm.num_layers = llm_layers;
+  model.llm.hidden = 16;
+  model.llm.num_heads = 2;
+  model.llm.num_kv_heads = 1;
+  model.llm.head_dim = 8;
+  model.llm.intermediate = 16;
+  model.llm.vocab_size = 32;
+  return model;
+}
+
+// 100 ns a token in each direction in transformer layers, nothing in the others.
+Profile make_profile(const ModelSpec& model) {
+  Profile profile;
+  profile.device = "test";
+  for (int module = 0; module < model.num_modules(); ++module) {
+    for (int layer = 0; layer < num_layers(model, module); ++layer) {
+      LayerProfile entry;
+      entry.module = module_name(model, module);
+      entry.kind = layer_kind(model, module, layer);
+      const bool inner = layer > 0 && layer + 1 < num_layers(model, module);
+      const double rate = inner ? 100 : 0;
+      entry.forward = {0, rate, 1000, 0};
+      entry.backward_input = {0, rate, 1000, 0};
+      entry.backward_weight = {0, rate, 1000, 0};
+      profile.layers.push_back(entry);
+    }
+  }
+  return profile;
+}
+
+SampleWork make_sample(std::vector<std::int64_t> encoder_tokens, std::int64_t llm_tokens) {
+  SampleWork work;
+  for (const std::int64_t tokens : encoder_tokens) {
+    work.segments.emplace_back();
+    if (tokens > 0) {
+      work.segments.back().push_back({tokens, 0, 1});
+    }
+  }
+  work.llm_tokens = llm_tokens;
+  work.target_tokens = 1;
+  return work;
+}
+
+struct Instance {
+  Instance(int encoders, int lanes)
+      : model(make_model(encoders, 8, 8)), profile(make_profile(model)) {
+    request.model = &model;
+    request.profile = &profile;
+    request.lanes = lanes;
+    request.replicas = 4;
+    request.num_slots = 32;
+  }
+  [[nodiscard]] std::vector<int> lanes_of(const SampleWork& sample) const {
+    std::vector<int> result;
+    for (const ModulePlan& module : single_sample_plan(request, sample).modules) {
+      result.push_back(static_cast<int>(module.stages.size()));
+    }
+    return result;
+  }
+  ModelSpec model;
+  Profile profile;
+  SingleSampleRequest request;
+};
+
+TEST(SingleSamplePlan, FollowsTheSamplesOwnRatio) {
+  const Instance instance(1, 8);
+  EXPECT_EQ(instance.lanes_of(make_sample({300}, 100)), (std::vector<int>{6, 2}));
+  EXPECT_EQ(instance.lanes_of(make_sample({100}, 100)), (std::vector<int>{4, 4}));
+  // 2.43 of 3.43 parts are 5.67 of 8 lanes.
+  EXPECT_EQ(instance.lanes_of(make_sample({243}, 100)), (std::vector<int>{6, 2}));
+  EXPECT_EQ(instance.lanes_of(make_sample({200}, 100)), (std::vector<int>{5, 3}));
+}
+
+TEST(SingleSamplePlan, GivesEveryModuleALane) {
+  const Instance one(1, 8);
+  EXPECT_EQ(one.lanes_of(make_sample({0}, 100)), (std::vector<int>{1, 7}));
+  EXPECT_EQ(one.lanes_of(make_sample({100'000}, 1)), (std::vector<int>{7, 1}));
+  const Instance two(2, 8);
+  EXPECT_EQ(two.lanes_of(make_sample({300, 0}, 500)), (std::vector<int>{3, 1, 4}));
+  EXPECT_EQ(two.lanes_of(make_sample({0, 0}, 500)), (std::vector<int>{1, 1, 6}));
+}
+
+TEST(SingleSamplePlan, GivesNoModuleMoreLanesThanLayers) {
+  const Instance instance(1, 14);
+  EXPECT_EQ(instance.lanes_of(make_sample({100'000}, 1)), (std::vector<int>{10, 4}));
+}
+
+TEST(SingleSamplePlan, CutsLayersWhereTheSlowestStageIsFastest) {
+  const Instance instance(1, 8);
+  const Plan plan = single_sample_plan(instance.request, make_sample({100}, 100));
+  // Ten layers, the first and the last free: two transformer layers a stage.
+  for (const ModulePlan& module : plan.modules) {
+    for (const LayerRange& stage : module.stages) {
+      const int inner = std::min(stage.end, 9) - std::max(stage.begin, 1);
+      EXPECT_EQ(inner, 2);
+    }
+  }
+  EXPECT_EQ(plan.num_lanes(), 8);
+  EXPECT_EQ(plan.replicas, 4);
+  EXPECT_EQ(plan.num_slots, 32);
+  EXPECT_EQ(plan.policy, "disttrain");
+}
+
+TEST(SingleSamplePlan, PutsEverythingOnASingleLane) {
+  const Instance instance(2, 1);
+  const Plan plan = single_sample_plan(instance.request, make_sample({3, 5}, 7));
+  ASSERT_EQ(plan.num_lanes(), 1);
+  EXPECT_EQ(plan.lanes[0], (std::vector<StageRef>{{0, 0}, {1, 0}, {2, 0}}));
+}
+
+TEST(SingleSamplePlan, RefusesLanesThatCannotBe) {
+  const Instance too_few(2, 2);
+  EXPECT_THROW(single_sample_plan(too_few.request, make_sample({1, 1}, 1)), InvalidInput);
+  const Instance too_many(1, 21);
+  EXPECT_THROW(single_sample_plan(too_many.request, make_sample({1}, 1)), InvalidInput);
+}
+
+TEST(SingleSamplePlans, CountsDrawsOfTheSamePlan) {
+  const Instance instance(1, 8);
+  const std::vector<SampleWork> draws = {
+      make_sample({100}, 100), make_sample({0}, 50), make_sample({7}, 7), make_sample({0}, 3)};
+  const std::vector<CountedPlan> plans = single_sample_plans(instance.request, draws);
+  ASSERT_EQ(plans.size(), 2U);
+  EXPECT_EQ(plans[0].count, 2);
+  EXPECT_EQ(plans[0].plan, single_sample_plan(instance.request, draws[2]));
+  EXPECT_EQ(plans[1].count, 2);
+  EXPECT_EQ(plans[1].plan, single_sample_plan(instance.request, draws[1]));
+}
+
+}  // namespace
+}  // namespace entrain
