@@ -105,8 +105,10 @@ TEST(ManifestBalance, ComesWithinAFewPercentOfTheFloor) {
     for (const ReplicaAssignment& replica : ours.replicas) {
       EXPECT_EQ(replica.num_slots, 32) << manifest.name;
     }
-    // Where no giant sets a floor, indivisible units of four a slot still leave a little.
-    constexpr double kGrain = 0.005;
+    // The floor spreads everything but giants evenly. Whole units of which four fill a slot, many
+    // of one size, and giants that have to wait for their own last segments leave up to this much
+    // more.
+    constexpr double kGrain = 0.025;
     for (const auto& [module, balance] : ours.stats.modules) {
       EXPECT_LE(balance.cv, std::max(1.05 * balance.floor_cv, kGrain))
           << manifest.name << ", " << module;

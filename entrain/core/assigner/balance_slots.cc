@@ -1,28 +1,39 @@
 #include "entrain/core/assigner/balance_slots.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstdlib>
 #include <numeric>
 #include <span>
+#include <utility>
 
+#include "entrain/core/assigner/best_split.h"
+#include "entrain/core/assigner/slot_loads.h"
 #include "entrain/core/base/random.h"
 
 namespace entrain {
 namespace {
 
-constexpr std::size_t kMostFree = 10;  // units that a split tries in both slots
+constexpr int kCombinations = 1024;       // that a split of one module tries
+constexpr int kJointCombinations = 6561;  // that a split of all modules tries: 8 samples, 3 options
 constexpr int kMostRounds = 16;
+// Of all splits of one start.
+constexpr std::int64_t kMostCombinations = 4'000'000;
+// What a split must save of the squared differences, in levels, summed over modules.
+constexpr double kLeastGain = 1e-6;
+constexpr int kWindow = 3;  // slots over which the order of samples may be disturbed
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-// Slots that a unit may lie in.
-struct Range {
-  int begin = 0;
-  int last = 0;
-  [[nodiscard]] bool holds(int slot) const { return begin <= slot && slot <= last; }
+// Something that a split may place anew: a unit, or a sample with all that it has in two slots.
+struct Movable {
+  int module = 0;  // -1: a whole sample
+  int id = 0;      // unit or sample
+  struct Places {
+    int encoder = 0;  // slot of all its segments; of the unit, whatever its module
+    int llm = 0;
+  };
+  std::vector<Places> options;  // the present one first
 };
 
 class SlotBalancer {
@@ -32,129 +43,77 @@ class SlotBalancer {
                int replica,
                int max_deferral,
                Placement& placement)
-      : costs_(costs),
-        times_(times),
-        llm_(costs.llm_module()),
-        num_slots_(placement.num_slots[at(replica)]),
-        max_deferral_(max_deferral < 0 ? num_slots_ : max_deferral),
-        samples_(placement.samples[at(replica)]),
-        placement_(placement),
-        rng_(0, samples_.size()) {
-    clear();
-  }
+      : state_(costs, times, replica, max_deferral, placement), rng_(0, state_.samples().size()) {}
 
   // Whole samples; a start for any limit of deferral.
   void start_with_samples() {
-    clear();
+    state_.clear();
     llm_placed_ = true;
     for (const int sample : falling_samples()) {
       int best = 0;
       double least = growth(0, sample);
-      for (int slot = 1; slot < num_slots_; ++slot) {
+      for (int slot = 1; slot < state_.num_slots(); ++slot) {
         const double candidate = growth(slot, sample);
         if (candidate < least) {
           best = slot;
           least = candidate;
         }
       }
-      put_sample(sample, best);
+      state_.put_sample(sample, best);
     }
-    settle_samples();
-    if (max_deferral_ > 0) {
+    if (state_.max_deferral() > 0) {
       alternate_slots();
     }
   }
 
-  // Encoders ahead of the LLM; needs unlimited deferral.
-  void start_with_encoders_ahead() {
-    clear();
+  // Encoders ahead of the LLM; needs unlimited deferral. The order of samples may be disturbed over
+  // `window` slots to balance the encoders first.
+  void start_with_encoders_ahead(int window) {
+    combinations_left_ = kMostCombinations;
+    state_.clear();
     llm_placed_ = false;
     const std::vector<int> order = by_encoder_share();
-    for (int module = 0; module < llm_; ++module) {
+    for (int module = 0; module < state_.llm(); ++module) {
       deal_in_order(module, order);
-      settle(module, kWindow);
+      settle(module, window);
     }
     llm_placed_ = true;
     std::vector<int> late = falling_llm();
     std::stable_sort(late.begin(), late.end(), [&](int a, int b) {
-      return llm_range(a).begin > llm_range(b).begin;
+      return state_.llm_range(a).begin > state_.llm_range(b).begin;
     });
     for (const int sample : late) {
-      put(llm_, first_unit(llm_, sample), least_loaded(llm_range(sample)));
+      state_.put(state_.llm(),
+                 state_.first_unit(state_.llm(), sample),
+                 least_loaded(state_.llm_range(sample)));
     }
   }
 
   void improve() {
-    bool improved = max_deferral_ > 0;
+    combinations_left_ = kMostCombinations;
+    bool improved = true;
     for (int round = 0; improved && round < kMostRounds; ++round) {
       improved = false;
-      for (int module = llm_; module >= 0; --module) {
-        improved = settle(module, num_slots_) || improved;
+      for (int module = state_.llm(); module >= 0 && state_.max_deferral() > 0; --module) {
+        improved = settle(module, state_.num_slots()) || improved;
       }
+      improved = settle_joint() || improved;
     }
   }
 
   // Sum over modules of squared loads in levels.
-  [[nodiscard]] double score() const {
-    double sum = 0;
-    for (int module = 0; module <= llm_; ++module) {
-      for (const std::int64_t load : load_[at(module)]) {
-        sum += square(module, static_cast<double>(load));
-      }
-    }
-    return sum;
-  }
+  [[nodiscard]] double score() const { return state_.score(); }
+
+  // Takes over a placement that another start has left.
+  void reload() { state_.reload(); }
 
  private:
-  static constexpr int kWindow = 3;  // slots over which a split may disturb the order of samples
-
-  void clear() {
-    load_.assign(at(llm_ + 1), std::vector<std::int64_t>(at(num_slots_), 0));
-    members_.assign(at(llm_ + 1), std::vector<std::vector<int>>(at(num_slots_)));
-    version_.assign(at(llm_ + 1), std::vector<int>(at(num_slots_), 1));
-  }
-
-  [[nodiscard]] double square(int module, double load) const {
-    const double level = times_.level[at(module)];
-    return level > 0 ? load / level * (load / level) : 0;
-  }
-
-  [[nodiscard]] std::int64_t time_of(int module, int unit) const {
-    return times_.unit[at(module)][at(unit)];
-  }
-  [[nodiscard]] int& slot_of(int module, int unit) {
-    return module == llm_ ? placement_.llm_slot[at(times_.sample_of[at(llm_)][at(unit)])]
-                          : placement_.encoder_slot[at(module)][at(unit)];
-  }
-  [[nodiscard]] int first_unit(int module, int sample) const {
-    return costs_.modules[at(module)].first_unit[at(sample)];
-  }
-  [[nodiscard]] std::int64_t time_of_sample(int module, int sample) const {
-    const std::vector<std::int64_t>& unit = times_.unit[at(module)];
-    return std::accumulate(unit.begin() + first_unit(module, sample),
-                           unit.begin() + first_unit(module, sample + 1),
-                           std::int64_t{0});
-  }
-
-  void put(int module, int unit, int slot) {
-    slot_of(module, unit) = slot;
-    load_[at(module)][at(slot)] += time_of(module, unit);
-    members_[at(module)][at(slot)].push_back(unit);
-  }
-  void put_sample(int sample, int slot) {
-    for (int module = 0; module <= llm_; ++module) {
-      for (int unit = first_unit(module, sample); unit < first_unit(module, sample + 1); ++unit) {
-        put(module, unit, slot);
-      }
-    }
-  }
-
   [[nodiscard]] std::vector<int> falling_samples() const {
     std::vector<double> total;
-    for (const int sample : samples_) {
+    for (const int sample : state_.samples()) {
       double sum = 0;
-      for (int module = 0; module <= llm_; ++module) {
-        sum += times_.counted(costs_, module, sample);
+      for (int module = 0; module <= state_.llm(); ++module) {
+        sum += state_.counted(module, sample);
       }
       total.push_back(sum);
     }
@@ -162,20 +121,20 @@ class SlotBalancer {
   }
   [[nodiscard]] std::vector<int> falling_llm() const {
     std::vector<double> total;
-    for (const int sample : samples_) {
-      total.push_back(static_cast<double>(time_of_sample(llm_, sample)));
+    for (const int sample : state_.samples()) {
+      total.push_back(static_cast<double>(state_.time_of_sample(state_.llm(), sample)));
     }
     return sorted(total, [](double a, double b) { return a > b; });
   }
   // Rising share of the encoders in the sample's counted work.
   [[nodiscard]] std::vector<int> by_encoder_share() const {
     std::vector<double> share;
-    for (const int sample : samples_) {
+    for (const int sample : state_.samples()) {
       double encoders = 0;
-      for (int module = 0; module < llm_; ++module) {
-        encoders += times_.counted(costs_, module, sample);
+      for (int module = 0; module < state_.llm(); ++module) {
+        encoders += state_.counted(module, sample);
       }
-      const double all = encoders + times_.counted(costs_, llm_, sample);
+      const double all = encoders + state_.counted(state_.llm(), sample);
       share.push_back(all > 0 ? encoders / all : 0);
     }
     return sorted(share, [](double a, double b) { return a < b; });
@@ -183,22 +142,22 @@ class SlotBalancer {
   // The replica's samples in the order of `key`, which has one entry for each.
   template <class Before>
   [[nodiscard]] std::vector<int> sorted(const std::vector<double>& key, Before before) const {
-    std::vector<int> order(samples_.size());
+    std::vector<int> order(state_.samples().size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(
         order.begin(), order.end(), [&](int a, int b) { return before(key[at(a)], key[at(b)]); });
     for (int& entry : order) {
-      entry = samples_[at(entry)];
+      entry = state_.samples()[at(entry)];
     }
     return order;
   }
 
   [[nodiscard]] double growth(int slot, int sample) const {
     double sum = 0;
-    for (int module = 0; module <= llm_; ++module) {
-      const auto load = static_cast<double>(load_[at(module)][at(slot)]);
-      const auto more = static_cast<double>(time_of_sample(module, sample));
-      sum += square(module, load + more) - square(module, load);
+    for (int module = 0; module <= state_.llm(); ++module) {
+      const double load = state_.in_levels(module, state_.load(module, slot));
+      const double more = state_.in_levels(module, state_.time_of_sample(module, sample));
+      sum += more * (2 * load + more);
     }
     return sum;
   }
@@ -207,67 +166,46 @@ class SlotBalancer {
   void deal_in_order(int module, const std::vector<int>& order) {
     double total = 0;
     for (const int sample : order) {
-      total += times_.counted(costs_, module, sample);
+      total += state_.counted(module, sample);
     }
     double before = 0;
     for (const int sample : order) {
-      for (int unit = first_unit(module, sample); unit < first_unit(module, sample + 1); ++unit) {
-        const double level = times_.level[at(module)];
-        const double share =
-            level > 0 ? std::min(1.0, static_cast<double>(time_of(module, unit)) / level) : 0;
+      for (int unit = state_.first_unit(module, sample);
+           unit < state_.first_unit(module, sample + 1);
+           ++unit) {
+        const double share = std::min(1.0, state_.in_levels(module, state_.time_of(module, unit)));
         const double middle = total > 0 ? (before + share / 2) / total : 0;
-        put(module, unit, std::min(num_slots_ - 1, static_cast<int>(middle * num_slots_)));
+        state_.put(module,
+                   unit,
+                   std::min(state_.num_slots() - 1, static_cast<int>(middle * state_.num_slots())));
         before += share;
       }
     }
   }
 
-  [[nodiscard]] int least_loaded(Range range) const {
+  [[nodiscard]] int least_loaded(SlotRange range) const {
     int best = range.last;
     for (int slot = range.last; slot >= range.begin; --slot) {
-      if (load_[at(llm_)][at(slot)] < load_[at(llm_)][at(best)]) {
+      if (state_.load(state_.llm(), slot) < state_.load(state_.llm(), best)) {
         best = slot;
       }
     }
     return best;
   }
 
-  // Where the LLM work may lie, given the segments.
-  [[nodiscard]] Range llm_range(int sample) const {
-    Range range{0, num_slots_ - 1};
-    for (int module = 0; module < llm_; ++module) {
-      for (int unit = first_unit(module, sample); unit < first_unit(module, sample + 1); ++unit) {
-        const int slot = placement_.encoder_slot[at(module)][at(unit)];
-        range.begin = std::max(range.begin, slot);
-        range.last = std::min(range.last, slot + max_deferral_);
-      }
-    }
-    return range;
-  }
-  [[nodiscard]] Range range_of(int module, int unit) const {
-    const int sample = times_.sample_of[at(module)][at(unit)];
-    if (module == llm_) {
-      return llm_range(sample);
-    }
-    if (!llm_placed_) {
-      return {0, num_slots_ - 1};
-    }
-    const int slot = placement_.llm_slot[at(sample)];
-    return {std::max(0, slot - max_deferral_), slot};
-  }
-
   // Splits all pairs of slots up to `window` apart until none improves.
   bool settle(int module, int window) {
-    std::vector<std::vector<int>> tried(at(num_slots_), std::vector<int>(at(num_slots_), 0));
+    std::vector<std::vector<int>> tried(at(state_.num_slots()),
+                                        std::vector<int>(at(state_.num_slots()), 0));
     bool any = false;
     bool improved = true;
     while (improved) {
       improved = false;
-      for (int a = 0; a < num_slots_; ++a) {
-        for (int b = a + 1; b < num_slots_ && b - a <= window; ++b) {
+      for (int a = 0; a < state_.num_slots(); ++a) {
+        for (int b = a + 1; b < state_.num_slots() && b - a <= window; ++b) {
           // The versions only grow, so that an equal sum means equal slots.
-          const int version = version_[at(module)][at(a)] + version_[at(module)][at(b)];
-          if (tried[at(a)][at(b)] != version) {
+          const int version = state_.version(module, a) + state_.version(module, b);
+          if (tried[at(a)][at(b)] != version && worthwhile(a, b, module, module)) {
             tried[at(a)][at(b)] = version;
             improved = split(module, a, b) || improved;
           }
@@ -278,169 +216,195 @@ class SlotBalancer {
     return any;
   }
 
-  // The best split of two slots' units; true where their loads come closer.
+  // Whether a split of two slots can save enough, and may still be tried.
+  [[nodiscard]] bool worthwhile(int a, int b, int first_module, int last_module) const {
+    double sum = 0;
+    for (int module = first_module; module <= last_module; ++module) {
+      const double difference =
+          state_.in_levels(module, state_.load(module, a) - state_.load(module, b));
+      sum += difference * difference;
+    }
+    return sum > kLeastGain && combinations_left_ > 0;
+  }
+
+  // A unit of one slot that may lie in both.
+  void add_unit(int module, int unit, int a, int b) {
+    const SlotRange range = state_.range_of(module, unit, llm_placed_);
+    if (range.holds(a) && range.holds(b) && state_.time_of(module, unit) > 0) {
+      const int now = state_.slot_of(module, unit);
+      movables_.push_back({module, unit, {{now, now}, {a + b - now, a + b - now}}});
+    }
+  }
+
+  // The best split of two slots of one module; true where their loads come closer.
   bool split(int module, int a, int b) {
-    const std::int64_t difference = load_[at(module)][at(a)] - load_[at(module)][at(b)];
-    free_.clear();
+    movables_.clear();
     for (const int slot : {a, b}) {
-      for (const int unit : members_[at(module)][at(slot)]) {
-        const Range range = range_of(module, unit);
-        if (range.holds(a) && range.holds(b) && time_of(module, unit) > 0) {
-          free_.push_back(unit);
+      for (const int unit : state_.members(module, slot)) {
+        add_unit(module, unit, a, b);
+      }
+    }
+    return apply_best(a, b, module, module, kCombinations);
+  }
+
+  // The best split of two slots of all modules. A sample whose work all lies in the two is placed
+  // as a whole: both in the first, both in the second, or encoders first and LLM second.
+  bool split_joint(int a, int b) {
+    movables_.clear();
+    std::vector<int> with_llm;  // samples whose LLM work lies here: their segments stay or go along
+    for (const int slot : {a, b}) {
+      for (const int unit : state_.members(state_.llm(), slot)) {
+        const int sample = state_.sample_of(state_.llm(), unit);
+        const int encoder = state_.encoder_slot(sample);
+        with_llm.push_back(sample);
+        if (encoder != a && encoder != b) {
+          add_unit(state_.llm(), unit, a, b);
+          continue;
+        }
+        Movable& movable = movables_.emplace_back(Movable{-1, sample, {{encoder, slot}}});
+        for (const Movable::Places places : {Movable::Places{a, a}, {a, b}, {b, b}}) {
+          const bool present = places.encoder == encoder && places.llm == slot;
+          if (!present && (places.encoder == places.llm || b - a <= state_.max_deferral())) {
+            movable.options.push_back(places);
+          }
         }
       }
     }
-    choose_free();
-    // Gray code: one unit changes sides at a time.
-    std::int64_t now = difference;
-    std::int64_t least = std::abs(difference);
-    unsigned best = 0;
-    unsigned moved = 0;
-    for (unsigned code = 1; code < 1U << free_.size(); ++code) {
-      const unsigned bit = 1U << static_cast<unsigned>(std::countr_zero(code));
-      const int unit = free_[static_cast<std::size_t>(std::countr_zero(code))];
-      const bool in_a = (slot_of(module, unit) == a) == ((moved & bit) == 0);
-      now += (in_a ? -2 : 2) * time_of(module, unit);
-      moved ^= bit;
-      if (std::abs(now) < least) {
-        least = std::abs(now);
-        best = moved;
+    std::sort(with_llm.begin(), with_llm.end());
+    for (int module = 0; module < state_.llm() && state_.max_deferral() > 0; ++module) {
+      for (const int slot : {a, b}) {
+        for (const int unit : state_.members(module, slot)) {
+          if (!std::binary_search(
+                  with_llm.begin(), with_llm.end(), state_.sample_of(module, unit))) {
+            add_unit(module, unit, a, b);
+          }
+        }
       }
     }
-    if (best == 0) {
-      return false;
+    return apply_best(a, b, 0, state_.llm(), kJointCombinations);
+  }
+
+  // Places as many movables as can be tried where the modules' differences are least.
+  bool apply_best(int a, int b, int first_module, int last_module, int combinations) {
+    const auto dimensions = at(last_module - first_module + 1);
+    std::vector<double> difference;
+    for (int module = first_module; module <= last_module; ++module) {
+      difference.push_back(
+          state_.in_levels(module, state_.load(module, a) - state_.load(module, b)));
     }
-    for (std::size_t i = 0; i < free_.size(); ++i) {
-      if ((best >> i & 1U) != 0) {
-        move(module, free_[i], slot_of(module, free_[i]) == a ? b : a);
+    rng_.shuffle(std::span<Movable>(movables_));
+    std::vector<SplitItem> items;
+    for (const Movable& movable : movables_) {
+      SplitItem& item = items.emplace_back();
+      item.num_options = static_cast<int>(movable.options.size());
+      item.change.assign(movable.options.size() * dimensions, 0.0);
+      for (std::size_t option = 1; option < movable.options.size(); ++option) {
+        for (int module = first_module; module <= last_module; ++module) {
+          item.change[option * dimensions + at(module - first_module)] =
+              change(movable, option, module, a);
+        }
       }
     }
-    return true;
+    combinations_left_ -= keep_affordable(items, combinations);
+    const std::vector<int> best = best_split(items, difference, kLeastGain);
+    bool any = false;
+    for (std::size_t i = 0; i < best.size(); ++i) {
+      if (best[i] != 0) {
+        place(movables_[i], movables_[i].options[at(best[i])]);
+        any = true;
+      }
+    }
+    return any;
   }
 
-  void choose_free() {
-    if (free_.size() > kMostFree) {
-      rng_.shuffle(std::span<int>(free_));
-      free_.resize(kMostFree);
+  // What an option adds to (load of slot a - load of the other slot) of a module.
+  [[nodiscard]] double change(const Movable& movable, std::size_t option, int module, int a) const {
+    if (movable.module >= 0 && movable.module != module) {
+      return 0;
+    }
+    const Movable::Places& now = movable.options.front();
+    const Movable::Places& then = movable.options[option];
+    const bool of_llm = movable.module < 0 && module == state_.llm();
+    const int from = of_llm ? now.llm : now.encoder;
+    const int to = of_llm ? then.llm : then.encoder;
+    if (from == to) {
+      return 0;
+    }
+    const std::int64_t time = movable.module < 0 ? state_.time_of_sample(module, movable.id)
+                                                 : state_.time_of(module, movable.id);
+    return state_.in_levels(module, from == a ? -2 * time : 2 * time);
+  }
+
+  void place(const Movable& movable, const Movable::Places& places) {
+    if (movable.module >= 0) {
+      state_.move(movable.module, movable.id, places.encoder);
+      return;
+    }
+    for (int module = 0; module <= state_.llm(); ++module) {
+      const int to = module == state_.llm() ? places.llm : places.encoder;
+      for (int unit = state_.first_unit(module, movable.id);
+           unit < state_.first_unit(module, movable.id + 1);
+           ++unit) {
+        if (state_.slot_of(module, unit) != to) {
+          state_.move(module, unit, to);
+        }
+      }
     }
   }
 
-  void move(int module, int unit, int to) {
-    const int from = slot_of(module, unit);
-    std::vector<int>& members = members_[at(module)][at(from)];
-    members.erase(std::find(members.begin(), members.end(), unit));
-    load_[at(module)][at(from)] -= time_of(module, unit);
-    put(module, unit, to);
-    ++version_[at(module)][at(from)];
-    ++version_[at(module)][at(to)];
-  }
-
-  // As settle(), for whole samples and all modules together; all samples undeferred.
-  void settle_samples() {
+  // As settle(), for all modules together.
+  bool settle_joint() {
+    std::vector<std::vector<int>> tried(at(state_.num_slots()),
+                                        std::vector<int>(at(state_.num_slots()), 0));
+    bool any = false;
     bool improved = true;
     for (int round = 0; improved && round < kMostRounds; ++round) {
       improved = false;
-      for (int a = 0; a < num_slots_; ++a) {
-        for (int b = a + 1; b < num_slots_; ++b) {
-          improved = split_samples(a, b) || improved;
+      for (int a = 0; a < state_.num_slots(); ++a) {
+        for (int b = a + 1; b < state_.num_slots(); ++b) {
+          int version = 0;
+          for (int module = 0; module <= state_.llm(); ++module) {
+            version += state_.version(module, a) + state_.version(module, b);
+          }
+          if (tried[at(a)][at(b)] != version && worthwhile(a, b, 0, state_.llm())) {
+            tried[at(a)][at(b)] = version;
+            improved = split_joint(a, b) || improved;
+          }
         }
       }
+      any = any || improved;
     }
-  }
-
-  bool split_samples(int a, int b) {
-    free_.clear();
-    for (const int slot : {a, b}) {
-      for (const int unit : members_[at(llm_)][at(slot)]) {
-        free_.push_back(times_.sample_of[at(llm_)][at(unit)]);
-      }
-    }
-    choose_free();
-    const std::size_t modules = at(llm_ + 1);
-    std::vector<double> now(modules, 0);               // difference of both slots, in levels
-    std::vector<double> step(modules * free_.size());  // change when the sample leaves slot a
-    for (int module = 0; module <= llm_; ++module) {
-      const double level = times_.level[at(module)];
-      if (level <= 0) {
-        continue;
-      }
-      now[at(module)] =
-          static_cast<double>(load_[at(module)][at(a)] - load_[at(module)][at(b)]) / level;
-      for (std::size_t i = 0; i < free_.size(); ++i) {
-        step[i * modules + at(module)] =
-            -2 * static_cast<double>(time_of_sample(module, free_[i])) / level;
-      }
-    }
-    const auto squares = [&] {
-      return std::inner_product(now.begin(), now.end(), now.begin(), 0.0);
-    };
-    double least = squares() * (1 - 1e-9);
-    unsigned best = 0;
-    unsigned moved = 0;
-    for (unsigned code = 1; code < 1U << free_.size(); ++code) {
-      const auto i = static_cast<std::size_t>(std::countr_zero(code));
-      const bool in_a = (placement_.llm_slot[at(free_[i])] == a) == ((moved >> i & 1U) == 0);
-      for (std::size_t module = 0; module < modules; ++module) {
-        now[module] += in_a ? step[i * modules + module] : -step[i * modules + module];
-      }
-      moved ^= 1U << i;
-      const double candidate = squares();
-      if (candidate < least) {
-        least = candidate;
-        best = moved;
-      }
-    }
-    for (std::size_t i = 0; i < free_.size(); ++i) {
-      if ((best >> i & 1U) != 0) {
-        move_sample(free_[i], placement_.llm_slot[at(free_[i])] == a ? b : a);
-      }
-    }
-    return best != 0;
-  }
-
-  void move_sample(int sample, int to) {
-    for (int module = 0; module <= llm_; ++module) {
-      for (int unit = first_unit(module, sample); unit < first_unit(module, sample + 1); ++unit) {
-        move(module, unit, to);
-      }
-    }
+    return any;
   }
 
   // Renames slots: heaviest LLM load, lightest, second heaviest, second lightest, …
   void alternate_slots() {
-    std::vector<int> rank(at(num_slots_));
+    std::vector<int> rank(at(state_.num_slots()));
     std::iota(rank.begin(), rank.end(), 0);
     std::stable_sort(rank.begin(), rank.end(), [&](int a, int b) {
-      return load_[at(llm_)][at(a)] > load_[at(llm_)][at(b)];
+      return state_.load(state_.llm(), a) > state_.load(state_.llm(), b);
     });
-    std::vector<int> slot_to(at(num_slots_));
-    for (int i = 0; i < num_slots_; ++i) {
-      const int from = rank[at(i % 2 == 0 ? i / 2 : num_slots_ - 1 - i / 2)];
+    std::vector<int> slot_to(at(state_.num_slots()));
+    for (int i = 0; i < state_.num_slots(); ++i) {
+      const int from = rank[at(i % 2 == 0 ? i / 2 : state_.num_slots() - 1 - i / 2)];
       slot_to[at(from)] = i;
     }
     std::vector<int> slot_of_sample;
-    for (const int sample : samples_) {
-      slot_of_sample.push_back(slot_to[at(placement_.llm_slot[at(sample)])]);
+    for (const int sample : state_.samples()) {
+      slot_of_sample.push_back(
+          slot_to[at(state_.slot_of(state_.llm(), state_.first_unit(state_.llm(), sample)))]);
     }
-    clear();
-    for (std::size_t i = 0; i < samples_.size(); ++i) {
-      put_sample(samples_[i], slot_of_sample[i]);
+    state_.clear();
+    for (std::size_t i = 0; i < state_.samples().size(); ++i) {
+      state_.put_sample(state_.samples()[i], slot_of_sample[i]);
     }
   }
 
-  const StepCosts& costs_;
-  const BalanceTimes& times_;
-  int llm_;
-  int num_slots_;
-  int max_deferral_;
-  const std::vector<int>& samples_;
-  Placement& placement_;
+  SlotLoads state_;
   Rng rng_;
   bool llm_placed_ = false;
-  std::vector<std::vector<std::int64_t>> load_;         // [module][slot]
-  std::vector<std::vector<std::vector<int>>> members_;  // [module][slot] units
-  std::vector<std::vector<int>> version_;               // [module][slot]
-  std::vector<int> free_;
+  std::int64_t combinations_left_ = 0;
+  std::vector<Movable> movables_;  // of the split that runs
 };
 
 }  // namespace
@@ -466,12 +430,15 @@ void balance_slots(const StepCosts& costs,
   if (max_deferral >= 0 && max_deferral < num_slots - 1) {
     return;
   }
-  const double score = balancer.score();
-  const Placement whole_samples = placement;
-  balancer.start_with_encoders_ahead();
-  balancer.improve();
-  if (score <= balancer.score()) {
-    placement = whole_samples;
+  for (const int window : {0, kWindow}) {
+    const double score = balancer.score();
+    const Placement before = placement;
+    balancer.start_with_encoders_ahead(window);
+    balancer.improve();
+    if (score <= balancer.score()) {
+      placement = before;
+      balancer.reload();
+    }
   }
 }
 

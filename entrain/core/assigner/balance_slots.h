@@ -22,22 +22,23 @@ struct BalanceTimes {
 
 // Places the replica's samples in placement.num_slots[replica] slots.
 //
-// Two starts, of which the better after improvement stays:
-// - whole samples, each to the slot where the sum of squared loads grows least, pairs of slots
-// split
-//   anew as wholes; then slots in the order heavy, light, heavy, light by LLM work, so that work
-//   can be deferred to a lighter neighbour;
+// Starts, of which the best after improvement stays:
+// - whole samples, each to the slot where the sum of squared loads grows least; then slots in the
+//   order heavy, light, heavy, light by LLM work, so that work can be deferred to a lighter
+//   neighbour;
 // - where deferral is unlimited: samples by rising encoder share of their work (text-only ones
 //   first), their segments dealt to slots in that order, which lets the encoders run ahead of the
 //   LLM; then LLM work from the last slot to the first into the least loaded slot that is late
-//   enough. So both modules can be balanced nearly freely.
-// Improvement: two slots of one module are split anew, the best split of up to ten units that may
-// lie in either, the others staying; all pairs, module after module, until none improves.
+//   enough. Once with the segments as dealt, once balanced among near slots before.
+// Improvement: two slots are split anew, by trying what may lie in either (as many units or samples
+// as fit a number of combinations, chosen at random from a fixed seed); one module after the other,
+// then all together, where a sample that lies in both slots alone may also be deferred from one to
+// the other. All pairs, until none improves or a number of combinations is spent.
 //
 // Requires  the replica has a sample; num_slots >= 1.
 // Ensures   every segment lies at most max_deferral slots (-1: any number) before its LLM slot, and
 //           none after it.
-// Cost      O(slots² × 1,024) a pass and module.
+// Cost      at most 4 million combinations a start, about 10 ns each.
 void balance_slots(const StepCosts& costs,
                    const BalanceTimes& times,
                    int replica,
