@@ -22,7 +22,7 @@ namespace entrain {
 // Does not look at bytes, at the schedule, at launch constants and at EntrainOptions.
 // It cannot promise the least variation; ModuleBalance::floor_cv says how far it can be.
 // Cost     up to 20 million swaps for the replicas, 12 million combinations a replica for the slots:
-//          about half a second for 512 samples and 4 replicas.
+//          about a second for 512 samples and 4 replicas.
 Placement balance_objective(const AssignRequest& request);
 
 }  // namespace entrain
