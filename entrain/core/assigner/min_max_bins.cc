@@ -295,16 +295,20 @@ class BranchAndBound {
 
 MinMaxBins min_max_bins(const std::vector<Load>& items, int num_bins, std::int64_t budget) {
   ENTRAIN_INVARIANT(num_bins >= 1 && items.size() >= at(num_bins), "every bin needs an item");
+  // Few items: a short search for a start, then all placements.
   constexpr std::size_t kExhaustive = 16;
+  constexpr std::int64_t kStartExchanges = 10'000;
+  constexpr std::int64_t kNodes = 200'000;
+  const bool exhaustive = items.size() <= kExhaustive;
   MinMaxBins result;
   result.bound = lower_bound_of(items, num_bins);
   ExchangeSearch search(items, num_bins);
-  search.improve(result.bound, budget);
+  search.improve(result.bound, exhaustive ? std::min(budget, kStartExchanges) : budget);
   result.bin_of = search.bin_of();
   result.largest = search.largest();
   result.optimal = result.largest <= result.bound;
-  if (!result.optimal && items.size() <= kExhaustive) {
-    BranchAndBound(items, budget, result).run(num_bins);
+  if (!result.optimal && exhaustive) {
+    BranchAndBound(items, kNodes, result).run(num_bins);
   }
   return result;
 }

@@ -17,16 +17,15 @@ struct MinMaxBins {
 
 // Loads are whole numbers below 2^53, so that sums in doubles are exact.
 //
-// Bound    in each dimension the largest of: the mean load, rounded up; and for k = 1, 2, …, the
-// sum
-//          of the k + 1 smallest among the k·m + 1 largest items, of which some bin of m holds k +
-//          1 (k = 0: the largest item).
+// Bound    in each dimension the largest of the mean load, rounded up, and, for k = 0, 1, 2, …, the
+//          sum of the k + 1 smallest among the k·m + 1 largest items, of which some bin of m holds
+//          k + 1.
 // Search   a greedy start (items by falling largest dimension, each to the bin whose largest stays
 //          least); then the fullest bin gives an item away or swaps one, by the exchange that
 //          leaves the larger of both bins least; where none helps, random exchanges between two
-//          other bins, which stay below the largest, shake the rest. Up to 16 items are then also
-//          searched exhaustively (branch and bound). Stops at the bound, or after `budget`
-//          exchanges looked at and as many nodes visited.
+//          other bins, which stay below the largest, shake the rest. Stops at the bound, or after
+//          `budget` exchanges looked at. Up to 16 items: a short search of that kind, then branch
+//          and bound over all placements, given up after 200,000 nodes.
 //
 // Shapes    result.bin_of: [items], values in [0, num_bins).
 // Requires  1 <= num_bins <= items.
