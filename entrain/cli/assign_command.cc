@@ -19,6 +19,7 @@ namespace {
 struct Options {
   StudyInputs study;
   PlanOptions plan;
+  PolicyOptions policy;
   std::string policies = "entrain";
   std::string schedule;
   std::string output;
@@ -68,11 +69,11 @@ std::string summary_table(const std::vector<StepAssignment>& assignments) {
 std::vector<StepAssignment> assign_all(const std::vector<std::string>& policies,
                                        const StudyStep& step,
                                        const Study& study,
-                                       std::int64_t step_index) {
+                                       const Options& options) {
   std::vector<StepAssignment> assignments;
   for (const std::string& policy : policies) {
     try {
-      assignments.push_back(assign_step(step, study, policy, step_index));
+      assignments.push_back(assign_step(step, study, policy, options.step, options.policy));
     } catch (const NothingFits& no) {
       std::cerr << "entrain: " << policy << ": nothing fits: " << no.what() << "\n";
     }
@@ -91,7 +92,7 @@ int run(const Options& options) {
     plan.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
   }
   const StudyStep step = make_step(options.plan, study, plan, options.step);
-  const auto assignments = assign_all(policies, step, study, options.step);
+  const auto assignments = assign_all(policies, step, study, options);
   if (assignments.empty()) {
     return kExitNo;
   }
@@ -127,6 +128,7 @@ void add_assign_command(CLI::App& app, Action& action) {
                   "--global-batch 512 --policy entrain -o assignment.json");
   add_study_options(*command, options->study);
   add_plan_options(*command, options->plan);
+  add_policy_options(*command, options->policy);
   command
       ->add_option("--policy",
                    options->policies,

@@ -5,10 +5,12 @@
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/progress.h"
+#include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/trace.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
+#include "entrain/core/study/one_sample.h"
 #include "entrain/core/study/summary.h"
 
 #include "entrain/cli/command.h"
@@ -20,6 +22,8 @@ namespace {
 struct Options {
   StudyInputs study;
   PlanOptions plan;
+  PolicyOptions policy;
+  int one_sample = 0;
   std::string policies = "sequential,random,lpt-2d,entrain";
   std::string schedules = "1f1b";
   std::int64_t steps = 3;
@@ -37,7 +41,7 @@ void trace_case(const Options& options,
   Plan traced = plan;
   traced.schedule = result.schedule;
   const StudyStep step = make_step(options.plan, study, traced, 0);
-  const StepAssignment assignment = assign_step(step, study, result.policy, 0);
+  const StepAssignment assignment = assign_step(step, study, result.policy, 0, options.policy);
   const Program program = build_program(step.plan, assignment, step.costs, result.schedule);
   write_trace(options.trace,
               program,
@@ -58,10 +62,15 @@ std::vector<CaseResult> simulate_cases(const Options& options,
   request.steps = options.steps;
   request.memory = parse_memory_rule(options.plan.memory);
   request.threads = options.threads;
+  AssignRequest wanted;
+  apply(options.policy, wanted);
+  request.options = wanted.options;
+  request.objective = wanted.objective;
   Progress progress("simulating",
                     std::ssize(request.policies) * std::ssize(request.schedules) * options.steps);
   request.on_case = [&progress] { progress.advance(); };
-  return run_cases(request);
+  return options.one_sample > 0 ? run_one_sample_cases(request, options.one_sample)
+                                : run_cases(request);
 }
 
 Json report_json(const Options& options,
@@ -79,6 +88,9 @@ Json report_json(const Options& options,
 }
 
 int run(const Options& options) {
+  if (options.one_sample > 0 && !options.trace.empty()) {
+    throw InvalidInput("--trace shows one plan's timeline, --one-sample runs many plans");
+  }
   const Study study = load_study(options.study);
   // Names are checked before anything takes time.
   parse_selection(options.policies, policy_names(), "--policy");
@@ -123,6 +135,13 @@ void add_simulate_command(CLI::App& app, Action& action) {
       "--global-batch 512 --policy all --memory equal --csv cases.csv");
   add_study_options(*command, options->study);
   add_plan_options(*command, options->plan);
+  add_policy_options(*command, options->policy);
+  command
+      ->add_option("--one-sample",
+                   options->one_sample,
+                   "instead of one plan, those that so many single samples ask for (DistTrain's "
+                   "habit): mean step time over the draws")
+      ->check(CLI::PositiveNumber);
   command
       ->add_option(
           "--policy", options->policies, "all, or comma-separated: " + join(policy_names()))

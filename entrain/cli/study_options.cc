@@ -1,5 +1,6 @@
 #include "entrain/cli/study_options.h"
 
+#include <algorithm>
 #include <iostream>
 
 #include "entrain/core/assigner/assigner.h"
@@ -71,6 +72,41 @@ void add_plan_options(CLI::App& command, PlanOptions& options) {
                   "activation memory per lane: plan, free, equal (the same for every policy: see "
                   "docs/simulate.md), or bytes such as 2000000 or 1.5GiB")
       ->capture_default_str();
+  command.add_flag("--chunks",
+                   options.chunks,
+                   "allow LLM work in token ranges (a study: the engine does not run them yet)");
+}
+
+void add_policy_options(CLI::App& command, PolicyOptions& options) {
+  command.add_option(
+      "--without",
+      options.without,
+      "parts that the policy entrain goes without, comma-separated: joint, replicas, "
+      "shape, order, slots, deferral, segments, chunks, search");
+  command
+      .add_option("--objective",
+                  options.objective,
+                  "of the policy entrain: step-time, or balance (even slots, the plan's number)")
+      ->capture_default_str();
+}
+
+void apply(const PolicyOptions& options, AssignRequest& request) {
+  std::vector<std::string> parts;
+  std::size_t begin = 0;
+  while (begin < options.without.size()) {
+    const std::size_t end = std::min(options.without.find(',', begin), options.without.size());
+    parts.push_back(options.without.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  request.options = entrain_options_without(parts, "--without");
+  const std::vector<std::string> objectives = {"step-time", "balance"};
+  if (std::find(objectives.begin(), objectives.end(), options.objective) == objectives.end()) {
+    throw InvalidInput(concat("--objective: '",
+                              options.objective,
+                              "' is neither step-time nor balance",
+                              suggestion(options.objective, objectives)));
+  }
+  request.objective = options.objective == "balance" ? Objective::kBalance : Objective::kStepTime;
 }
 
 Plan make_plan(const PlanOptions& options, const Study& study) {
@@ -102,6 +138,7 @@ Plan make_plan(const PlanOptions& options, const Study& study) {
   if (options.evaluations >= 0) {
     plan.limits.evaluations = options.evaluations;
   }
+  plan.limits.chunks = plan.limits.chunks || options.chunks;
   return plan;
 }
 
@@ -118,12 +155,14 @@ StudyStep make_step(const PlanOptions& options, const Study& study, Plan plan, s
 StepAssignment assign_step(const StudyStep& step,
                            const Study& study,
                            const std::string& policy,
-                           std::int64_t step_index) {
+                           std::int64_t step_index,
+                           const PolicyOptions& options) {
   AssignRequest request;
   request.plan = &step.plan;
   request.costs = &step.costs;
   request.step = step_index;
   request.seed = study.inputs.seed;
+  apply(options, request);
   StepAssignment assignment = assign(policy, request);
   validate_assignment(assignment, step.plan, step.costs);
   return assignment;

@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "entrain/core/assigner/assigner.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/study/memory_rule.h"
 #include "entrain/core/study/study.h"
@@ -26,14 +27,27 @@ struct PlanOptions {
   int num_slots = 0;            // 0: the plan file's, or 8
   int evaluations = -1;         // -1: the plan file's
   std::string memory = "plan";  // a memory rule
+  bool chunks = false;          // allow chunks, whatever the plan says
 };
 
-// --plan, --lanes, --replicas, --num-slots, --evaluations, --memory.
+// --plan, --lanes, --replicas, --num-slots, --evaluations, --memory, --chunks.
 void add_plan_options(CLI::App& command, PlanOptions& options);
 
 // Reads or searches the plan. What searching found is said on standard error.
 // Throws  InvalidInput for options that contradict each other; NothingFits.
 Plan make_plan(const PlanOptions& options, const Study& study);
+
+// What the `entrain` policy is asked for.
+struct PolicyOptions {
+  std::string without;                  // comma-separated parts of EntrainOptions
+  std::string objective = "step-time";  // or "balance"
+};
+
+// --without, --objective.
+void add_policy_options(CLI::App& command, PolicyOptions& options);
+// Sets the request's options and objective.
+// Throws  InvalidInput for an unknown name.
+void apply(const PolicyOptions& options, AssignRequest& request);
 
 // One step of a study, ready to be assigned.
 struct StudyStep {
@@ -48,7 +62,8 @@ StudyStep make_step(const PlanOptions& options, const Study& study, Plan plan, s
 StepAssignment assign_step(const StudyStep& step,
                            const Study& study,
                            const std::string& policy,
-                           std::int64_t step_index);
+                           std::int64_t step_index,
+                           const PolicyOptions& options = {});
 
 // "all" → `allowed`; "a,b" → {"a", "b"}, checked.
 std::vector<std::string> parse_selection(const std::string& text,

@@ -18,7 +18,17 @@ AssignRequest request_of(const oracle::HandCase& hand) {
 
 TEST(Assign, NamesThePolicies) {
   EXPECT_EQ(policy_names(),
-            (std::vector<std::string>{"sequential", "random", "lpt-2d", "entrain"}));
+            (std::vector<std::string>{"sequential",
+                                      "random",
+                                      "packed",
+                                      "encoder-lpt",
+                                      "llm-lpt",
+                                      "lpt-2d",
+                                      "disttrain",
+                                      "dflop",
+                                      "orchmllm",
+                                      "entrain-paper",
+                                      "entrain"}));
 }
 
 TEST(Assign, RefusesAnUnknownPolicyWithASuggestion) {

@@ -68,12 +68,14 @@ bool at_plan_slots(const StepAssignment& assignment, const Plan& plan) {
 
 class CaseRunner {
  public:
-  CaseRunner(const Study& study, const StepInputs& inputs, std::int64_t step)
+  CaseRunner(const CasesRequest& request, const StepInputs& inputs, std::int64_t step)
       : inputs_(inputs), plan_(inputs.plan) {
+    request_.options = request.options;
+    request_.objective = request.objective;
     request_.plan = &plan_;
     request_.costs = &inputs.costs;
     request_.step = step;
-    request_.seed = study.inputs.seed;
+    request_.seed = request.study->inputs.seed;
   }
 
   CaseStep run(const std::string& policy, const std::string& schedule) {
@@ -166,7 +168,7 @@ std::vector<CaseResult> run_cases(const CasesRequest& request) {
     CaseResult& result = results[at(index / request.steps)];
     const std::int64_t step = index % request.steps;
     result.steps[at(step)] =
-        CaseRunner(*request.study, inputs[at(step)], step).run(result.policy, result.schedule);
+        CaseRunner(request, inputs[at(step)], step).run(result.policy, result.schedule);
     if (request.on_case) {
       const std::lock_guard<std::mutex> lock(mutex);
       request.on_case();

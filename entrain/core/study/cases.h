@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "entrain/core/assigner/assigner.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/spec/plan.h"
 #include "entrain/core/study/memory_rule.h"
@@ -23,6 +24,8 @@ struct CasesRequest {
   std::vector<std::string> schedules;
   std::int64_t steps = 1;  // steps 0 … steps - 1
   MemoryRule memory;
+  EntrainOptions options;  // of the policy `entrain`
+  Objective objective = Objective::kStepTime;
   int threads = 1;
   std::function<void()> on_case;  // after every case and step, one call at a time; may be empty
 };
