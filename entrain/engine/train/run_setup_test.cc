@@ -105,6 +105,8 @@ TEST_F(RunSetupTest, RefusesPlansItCannotRun) {
   run_.config.plan.policy = "entrain";
   run_.config.plan.schedule = "1f2b";
   expect_refused({"unknown schedule '1f2b'", "1f1b"});
+  run_.config.plan.schedule = "zb-h1";
+  expect_refused({"schedule 'zb-h1' splits weight gradients off", "entrain-fused"});
   run_.config.plan.schedule = "1f1b";
   Plan plan = even_plan(run_model(run_.config), {1, 1}, 1, 3);
   plan.modules[1].tensor_parallel = 2;
