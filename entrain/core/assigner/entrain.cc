@@ -255,6 +255,14 @@ void cut_heavy_samples(const AssignRequest& request,
   }
 }
 
+// Two fifths of all; with many replicas what a choice among rules needs, unless nothing is allowed.
+int construction_budget(const AssignRequest& request) {
+  constexpr int kEvaluationsPerReplica = 24;
+  const int evaluations = request.plan->limits.evaluations;
+  const int least = evaluations > 0 ? kEvaluationsPerReplica * request.plan->replicas : 0;
+  return std::max({4, evaluations * 2 / 5, least});
+}
+
 double worst_over(const Evaluated& candidate) {
   double over = 0;
   for (const ReplicaTimes& times : candidate.times) {
@@ -292,7 +300,7 @@ Placement entrain_policy(const AssignRequest& request) {
   StepEvaluator evaluator(*request.plan, *request.costs);
   const std::int64_t bound =
       step_lower_bound(*request.plan, *request.costs, request.plan->schedule).count();
-  const int budget = std::max(4, request.plan->limits.evaluations * 2 / 5);
+  const int budget = construction_budget(request);
   Evaluated best = Construction(request, start_loads, evaluator).run(budget);
   for (const Policy rival : {lpt_2d_policy, sequential_policy}) {
     Evaluated candidate = evaluated(request, rival(request), evaluator);

@@ -55,7 +55,8 @@ StepEvaluator::StepEvaluator(const Plan& plan, const StepCosts& costs)
       graph_(plan, costs),
       rules_(rules_of(plan)),
       first_that_works_(plan.schedule == "1f1b-eager"),
-      rule_of_(at(plan.replicas), 0) {
+      rule_of_(at(plan.replicas), 0),
+      has_rule_(at(plan.replicas), 0) {
   std::vector<std::int64_t> limits;
   for (int lane = 0; lane < plan.num_lanes(); ++lane) {
     std::int64_t optimizer = 0;
@@ -152,6 +153,12 @@ ReplicaTimes StepEvaluator::choose_rule(const Placement& placement, int replica)
     if (!best.done || times.score() < best.score()) {
       best = times;
       rule_of_[at(replica)] = static_cast<int>(i);
+    }
+  }
+  has_rule_[at(replica)] = 1;
+  for (std::size_t other = 0; other < rule_of_.size(); ++other) {
+    if (has_rule_[other] == 0) {
+      rule_of_[other] = rule_of_[at(replica)];
     }
   }
   return best;

@@ -45,7 +45,8 @@ class StepEvaluator {
                         int replica,
                         std::int64_t stop_after = std::numeric_limits<std::int64_t>::max());
 
-  // Finds the fastest rule for this replica; one evaluation each. Returns its times.
+  // Finds the fastest rule for this replica; one evaluation each. Returns its times. Replicas that
+  // none has been chosen for go by the last one found.
   ReplicaTimes choose_rule(const Placement& placement, int replica);
 
   // The step time that simulate() gives for the program of all replicas.
@@ -68,8 +69,9 @@ class StepEvaluator {
   std::unique_ptr<ListScheduler> scheduler_;  // null: through the program
   std::vector<ListRule> rules_;               // to choose from; the first that works where eager
   bool first_that_works_ = false;
-  std::vector<int> rule_of_;   // [replica] into rules_
-  StepAssignment assignment_;  // of one replica
+  std::vector<int> rule_of_;    // [replica] into rules_
+  std::vector<char> has_rule_;  // [replica] by choose_rule()
+  StepAssignment assignment_;   // of one replica
   int evaluations_ = 0;
 };
 
