@@ -169,10 +169,18 @@ def wins_and_losses(cases, schedules):
 def study_page(options, studies):
     policies = sorted({policy for cases in studies.values() for policy, _ in cases})
     schedules = options.schedules.split(",")
-    page = ["## `entrain` against the best other policy under the same plan, schedule and limit", ""]
-    page += ["Step time of the best other policy that keeps the limit over `entrain`'s, median over", ""]
+    page = [
+        "## `entrain` against the best other policy under the same plan, schedule and limit",
+        "",
+    ]
+    page += [
+        "Step time of the best other policy that keeps the limit over `entrain`'s, median over",
+        "",
+    ]
     page[-2] += " steps; a win is >= 0.995."
-    rows = [[name_of(setting)] + wins_and_losses(cases, schedules) for setting, cases in studies.items()]
+    rows = [
+        [name_of(setting)] + wins_and_losses(cases, schedules) for setting, cases in studies.items()
+    ]
     page += table(["manifest"] + schedules, rows)
     page += ["", "## Step time over the lower bound, `entrain`", ""]
     rows = []
@@ -187,7 +195,9 @@ def study_page(options, studies):
     for setting, cases in studies.items():
         page += ["", f"## {name_of(setting)}", ""]
         first = next(rows for rows in cases.values() if rows)[0]
-        modules = [k[:-3] for k in first if k.endswith("_cv") and "floor" not in k and "replica" not in k]
+        modules = [
+            k[:-3] for k in first if k.endswith("_cv") and "floor" not in k and "replica" not in k
+        ]
         header = ["policy"] + schedules + [f"CV {m}" for m in modules] + ["assign ms"]
         page += table(header, time_table(cases, policies, schedules))
         fits = cases.get(("entrain", schedules[-1]), [])
@@ -209,8 +219,15 @@ def summary_rows(studies, schedules):
                 if cases.get((rival, schedule)) and cases.get(("entrain", schedule)):
                     values.append(statistics.median(ratios(cases, schedule, "entrain", rival)))
             if rival != "entrain" and values:
-                rows.append([schedule, rival, f"{statistics.median(values):.3f}",
-                             f"{min(values):.3f}", f"{max(values):.3f}"])
+                rows.append(
+                    [
+                        schedule,
+                        rival,
+                        f"{statistics.median(values):.3f}",
+                        f"{min(values):.3f}",
+                        f"{max(values):.3f}",
+                    ]
+                )
     lines += table(["schedule of both", "policy", "median", "least", "largest"], rows)
     own = []
     for rival in ("disttrain", "lpt-2d", "sequential"):
@@ -221,15 +238,29 @@ def summary_rows(studies, schedules):
             if ours and theirs:
                 values.append(statistics.median(theirs[s] / ours[s] for s in ours if s in theirs))
         if values:
-            own.append([rival, f"{statistics.median(values):.3f}", f"{min(values):.3f}", f"{max(values):.3f}"])
-    lines += ["", f"`entrain` with `{schedules[-1]}` against others with `1f1b`, our plan for both:", ""]
+            own.append(
+                [
+                    rival,
+                    f"{statistics.median(values):.3f}",
+                    f"{min(values):.3f}",
+                    f"{max(values):.3f}",
+                ]
+            )
+    lines += [
+        "",
+        f"`entrain` with `{schedules[-1]}` against others with `1f1b`, our plan for both:",
+        "",
+    ]
     return lines + table(["policy", "median", "least", "largest"], own)
 
 
 def ablation_page(options, settings_list):
     """Step time without each part over that of the whole, per manifest."""
     schedules = options.schedules.split(",")
-    page = ["Step time of `entrain` without a part over that with all of them, median over steps.", ""]
+    page = [
+        "Step time of `entrain` without a part over that with all of them, median over steps.",
+        "",
+    ]
     rows = []
     for setting in settings_list:
         for schedule in schedules:
@@ -239,8 +270,11 @@ def ablation_page(options, settings_list):
             for part in PARTS:
                 extra = ["--without", part]
                 cases = by_case(simulate(options, setting, "entrain", schedule, extra))
-                values = [row["step_s"] / base[row["step"]] for row in cases["entrain", schedule]
-                          if row["step"] in base]
+                values = [
+                    row["step_s"] / base[row["step"]]
+                    for row in cases["entrain", schedule]
+                    if row["step"] in base
+                ]
                 cells.append(f"{statistics.median(values):.3f}" if values else "nothing fits")
             rows.append(cells)
             print(" | ".join(cells), file=sys.stderr)
@@ -250,18 +284,26 @@ def ablation_page(options, settings_list):
 def main():
     options = parse_arguments()
     chosen = list(settings(options))
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
-                            check=False).stdout.strip()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
     page = [f"Command: `python {' '.join(['benchmarks/policies.py'] + sys.argv[1:])}`", ""]
-    page += [f"Commit {commit}; {platform.system()} {platform.machine()}; simulated, analytic A40 profile, "
-             f"8 lanes split as `lpt-2d` under `1f1b` likes best unless said otherwise, K = 32 where a policy "
-             f"does not choose, memory: {options.memory}.", ""]
+    page += [
+        (
+            f"Commit {commit}; {platform.system()} {platform.machine()}; simulated, analytic A40 "
+            f"profile; 8 lanes, the best split by simulation (policy entrain, 1f1b, three batches); "
+            f"K = 32 where a policy does not choose; memory: {options.memory}."
+        ),
+        "",
+    ]
     if options.ablation:
         page += ablation_page(options, chosen)
     else:
         studies = {}
         for setting in chosen:
-            studies[setting] = by_case(simulate(options, setting, options.policies, options.schedules))
+            studies[setting] = by_case(
+                simulate(options, setting, options.policies, options.schedules)
+            )
             print(name_of(setting), file=sys.stderr)
         page += study_page(options, studies)
     Path(options.output).write_text("\n".join(page) + "\n")

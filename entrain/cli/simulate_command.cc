@@ -3,9 +3,9 @@
 #include <iostream>
 
 #include "entrain/core/assigner/assigner.h"
+#include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/progress.h"
-#include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/trace.h"
 #include "entrain/core/schedule/schedule.h"

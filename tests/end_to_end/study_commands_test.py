@@ -108,7 +108,9 @@ class Simulate(StudyTest):
         free = self.json_of(*arguments)["rows"][0]["step_s"]
         frozen = self.json_of(*arguments, "--frozen", "llm")["rows"][0]["step_s"]
         self.assertLess(frozen, free)
-        self.expect_failure(2, ["--frozen", "did you mean 'vision'"], *arguments, "--frozen", "visin")
+        self.expect_failure(
+            2, ["--frozen", "did you mean 'vision'"], *arguments, "--frozen", "visin"
+        )
 
     def test_searches_a_plan_where_none_is_given(self):
         report = self.json_of(
@@ -155,9 +157,7 @@ class BadCosts(StudyTest):
 
     def test_negative_number(self):
         self.write_costs(rows=["a,1,1e-3,2e-3,5,-4e-3,8e-3"])
-        self.expect_failure(
-            2, ["costs.csv:2", "llm_forward_s", "-4e-3"], *self.planned("simulate")
-        )
+        self.expect_failure(2, ["costs.csv:2", "llm_forward_s", "-4e-3"], *self.planned("simulate"))
 
     def test_missing_file_and_contradiction(self):
         self.expect_failure(

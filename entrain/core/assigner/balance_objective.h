@@ -21,7 +21,8 @@ namespace entrain {
 //          slot, within limits.max_deferral; a pure function of the request's plan and costs.
 // Does not look at bytes, at the schedule, at launch constants and at EntrainOptions.
 // It cannot promise the least variation; ModuleBalance::floor_cv says how far it can be.
-// Cost     up to 20 million swaps for the replicas, 12 million combinations a replica for the slots:
+// Cost     up to 20 million swaps for the replicas, 12 million combinations a replica for the
+// slots:
 //          about a second for 512 samples and 4 replicas.
 Placement balance_objective(const AssignRequest& request);
 

@@ -38,8 +38,8 @@ struct StageRef {
 struct PlanLimits {
   std::int64_t bytes_per_lane = 0;       // activations, for every lane; 0 = no limit
   std::vector<std::int64_t> lane_bytes;  // [lane] instead of bytes_per_lane; empty: use that
-  int max_deferral = -1;  // slots between a segment's encoder slot and its LLM slot; -1 = any
-  bool chunks = false;    // whether LLM work may be cut into token ranges
+  int max_deferral = -1;   // slots between a segment's encoder slot and its LLM slot; -1 = any
+  bool chunks = false;     // whether LLM work may be cut into token ranges
   int evaluations = 1000;  // simulated assignments the `entrain` policy may spend on a step
   // Activation bytes that a lane may hold; 0 = no limit.
   [[nodiscard]] std::int64_t bytes_of(int lane) const {
