@@ -31,7 +31,7 @@ AUDIO = ("audio_small", "librispeech_utterances", "librispeech_multiclip", "earn
 MODELS = {"1B": "qwen2.5-vl-llama-1b", "3B": "qwen2.5-vl-llama-3b"}
 AUDIO_MODELS = {"1B": "qwen2.5-vl-audio-llama-1b", "3B": "qwen2.5-vl-audio-llama-3b"}
 SCHEDULES = "1f1b,1f1b-eager,zb-h1,entrain"
-PARTS = ("joint", "shape", "replicas", "slots", "order", "segments", "deferral", "search")
+PARTS = ("joint", "shape", "replicas", "slots", "order", "segments", "deferral", "chunks", "search")
 
 
 def parse_arguments():
@@ -49,6 +49,9 @@ def parse_arguments():
     parser.add_argument("--schedules", default=SCHEDULES)
     parser.add_argument("--only", default="", help="comma-separated manifests (default: all)")
     parser.add_argument("--ablation", action="store_true", help="entrain without each part instead")
+    parser.add_argument(
+        "--own-plans", action="store_true", help="disttrain under its own plans instead"
+    )
     parser.add_argument("--chunks", action="store_true", help="allow chunks")
     parser.add_argument("--output", required=True, help="Markdown page to write")
     return parser.parse_args()
@@ -263,22 +266,57 @@ def ablation_page(options, settings_list):
     ]
     rows = []
     for setting in settings_list:
-        for schedule in schedules:
-            whole = by_case(simulate(options, setting, "entrain", schedule))
-            base = {row["step"]: row["step_s"] for row in whole["entrain", schedule]}
-            cells = [name_of(setting), schedule]
-            for part in PARTS:
-                extra = ["--without", part]
-                cases = by_case(simulate(options, setting, "entrain", schedule, extra))
+        whole = by_case(simulate(options, setting, "entrain", options.schedules))
+        cells = {schedule: [name_of(setting), schedule] for schedule in schedules}
+        for part in PARTS:
+            extra = ("--without", part)
+            cases = by_case(simulate(options, setting, "entrain", options.schedules, extra))
+            for schedule in schedules:
+                base = {row["step"]: row["step_s"] for row in whole["entrain", schedule]}
                 values = [
                     row["step_s"] / base[row["step"]]
                     for row in cases["entrain", schedule]
                     if row["step"] in base
                 ]
-                cells.append(f"{statistics.median(values):.3f}" if values else "nothing fits")
-            rows.append(cells)
-            print(" | ".join(cells), file=sys.stderr)
+                cells[schedule].append(
+                    f"{statistics.median(values):.3f}" if values else "nothing fits"
+                )
+        rows += cells.values()
+        print(name_of(setting), file=sys.stderr)
     return page + table(["manifest", "schedule"] + list(PARTS), rows)
+
+
+def own_plans_page(options, chosen):
+    """`disttrain` under the plans of 59 single samples against `entrain` under ours."""
+    schedules = options.schedules.split(",")
+    page = [
+        "Mean step time of `disttrain` with `1f1b` over the plans that 59 single samples ask",
+        "",
+    ]
+    page[-2] += " for, over that of `entrain` under our plan; median, least and largest over steps."
+    rows = []
+    medians = defaultdict(list)
+    for setting in chosen:
+        extra = ("--one-sample", "59")
+        theirs = by_case(simulate(options, setting, "disttrain", "1f1b", extra))
+        own = {row["step"]: row["step_s"] for row in theirs["disttrain (own plans)", "1f1b"]}
+        ours = by_case(simulate(options, setting, "entrain", options.schedules))
+        cells = [name_of(setting)]
+        for schedule in schedules:
+            values = [
+                own[row["step"]] / row["step_s"]
+                for row in ours["entrain", schedule]
+                if row["step"] in own
+            ]
+            medians[schedule].append(statistics.median(values))
+            cells.append(f"{medians[schedule][-1]:.3f} ({min(values):.3f}–{max(values):.3f})")
+        rows.append(cells)
+        print(" | ".join(cells), file=sys.stderr)
+    rows.append(["median of all"] + [f"**{statistics.median(medians[s]):.3f}**" for s in schedules])
+    rows.append(
+        ["best, least"] + [f"{max(medians[s]):.3f}, {min(medians[s]):.3f}" for s in schedules]
+    )
+    return page + table(["manifest"] + [f"entrain, {s}" for s in schedules], rows)
 
 
 def main():
@@ -296,7 +334,9 @@ def main():
         ),
         "",
     ]
-    if options.ablation:
+    if options.own_plans:
+        page += own_plans_page(options, chosen)
+    elif options.ablation:
         page += ablation_page(options, chosen)
     else:
         studies = {}
