@@ -293,16 +293,20 @@ def own_plans_page(options, chosen):
         "Mean step time of `disttrain` with `1f1b` over the plans that 59 single samples ask",
         "",
     ]
-    page[-2] += " for, over that of `entrain` under our plan; median, least and largest over steps."
+    page[-2] += " for, over that of `entrain` under the split that simulation finds best for it and"
+    page[-2] += " the schedule (with chunks for `entrain`); median, least and largest over steps."
     rows = []
     medians = defaultdict(list)
     for setting in chosen:
         extra = ("--one-sample", "59")
         theirs = by_case(simulate(options, setting, "disttrain", "1f1b", extra))
         own = {row["step"]: row["step_s"] for row in theirs["disttrain (own plans)", "1f1b"]}
-        ours = by_case(simulate(options, setting, "entrain", options.schedules))
         cells = [name_of(setting)]
         for schedule in schedules:
+            extra = ("--plan-schedule", schedule)
+            if schedule == "entrain":
+                extra += ("--chunks",)
+            ours = by_case(simulate(options, setting, "entrain", schedule, extra))
             values = [
                 own[row["step"]] / row["step_s"]
                 for row in ours["entrain", schedule]

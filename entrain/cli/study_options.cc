@@ -72,6 +72,11 @@ void add_plan_options(CLI::App& command, PlanOptions& options) {
                   "activation memory per lane: plan, free, equal (the same for every policy: see "
                   "docs/simulate.md), or bytes such as 2000000 or 1.5GiB")
       ->capture_default_str();
+  command
+      .add_option("--plan-schedule",
+                  options.search_schedule,
+                  "schedule that the search of --lanes simulates, with the policy entrain")
+      ->capture_default_str();
   command.add_flag("--chunks",
                    options.chunks,
                    "allow LLM work in token ranges (a study: the engine does not run them yet)");
@@ -125,6 +130,8 @@ Plan make_plan(const PlanOptions& options, const Study& study) {
     request.replicas = options.replicas > 0 ? options.replicas : request.replicas;
     request.num_slots = options.num_slots > 0 ? options.num_slots : request.num_slots;
     request.limits.bytes_per_lane = memory.bytes;
+    request.limits.chunks = options.chunks;
+    request.schedule = options.search_schedule;
     if (options.evaluations >= 0) {
       request.limits.evaluations = options.evaluations;
     }

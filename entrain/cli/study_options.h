@@ -21,16 +21,17 @@ void add_study_options(CLI::App& command, StudyInputs& inputs);
 
 // Where a plan comes from, and what of it the command line overrides.
 struct PlanOptions {
-  std::string file;             // plan JSON, or:
-  int lanes = 0;                // the best split of so many lanes, by simulation
-  int replicas = 0;             // 0: the plan file's, or 1
-  int num_slots = 0;            // 0: the plan file's, or 8
-  int evaluations = -1;         // -1: the plan file's
-  std::string memory = "plan";  // a memory rule
-  bool chunks = false;          // allow chunks, whatever the plan says
+  std::string file;                      // plan JSON, or:
+  int lanes = 0;                         // the best split of so many lanes, by simulation
+  int replicas = 0;                      // 0: the plan file's, or 1
+  int num_slots = 0;                     // 0: the plan file's, or 8
+  int evaluations = -1;                  // -1: the plan file's
+  std::string memory = "plan";           // a memory rule
+  bool chunks = false;                   // allow chunks, whatever the plan says
+  std::string search_schedule = "1f1b";  // that the search for a plan simulates
 };
 
-// --plan, --lanes, --replicas, --num-slots, --evaluations, --memory, --chunks.
+// --plan, --lanes, --replicas, --num-slots, --evaluations, --memory, --chunks, --plan-schedule.
 void add_plan_options(CLI::App& command, PlanOptions& options);
 
 // Reads or searches the plan. What searching found is said on standard error.

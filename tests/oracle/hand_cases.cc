@@ -106,10 +106,10 @@ std::string text_of(const Program& program, int replica, int lane, Shown shown) 
 HandCase make_hand_case(const std::vector<int>& num_stages,
                         int num_slots,
                         const std::vector<HandSample>& samples) {
-  const std::vector<std::string> names = {"vision", "audio"};
+  const std::vector<std::string> names = {"vision", "audio", "video"};
   const auto num_modules = static_cast<int>(num_stages.size());
   const int llm = num_modules - 1;
-  ENTRAIN_INVARIANT(llm <= static_cast<int>(names.size()), "at most two encoders");
+  ENTRAIN_INVARIANT(llm <= static_cast<int>(names.size()), "at most three encoders");
   HandCase result;
   result.costs.num_samples = static_cast<int>(samples.size());
   for (const HandSample& sample : samples) {
