@@ -95,7 +95,7 @@ void run_policy(benchmark::State& state, const char* policy, int evaluations) {
 BENCHMARK_CAPTURE(run_policy, sequential, "sequential", 0)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(run_policy, lpt_2d, "lpt-2d", 0)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(run_policy, entrain_first, "entrain", 0)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(run_policy, entrain, "entrain", 400)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(run_policy, entrain, "entrain", 1000)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(run_policy, entrain_4000, "entrain", 4000)->Unit(benchmark::kMillisecond);
 
 // A batch of a real manifest under Qwen2.5-VL's vision encoder and Llama-3 1B.
@@ -105,10 +105,8 @@ void run_manifest(benchmark::State& state, const char* name) {
     state.SkipWithError("no shared data; set ENTRAIN_SHARED to its folder");
     return;
   }
-  // Sources are compiled under their full path: <root>/benchmarks/micro/assigner_benchmark.cc.
-  const std::filesystem::path root =
-      std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
-  const ModelSpec model = read_model(root / "configs/models/qwen2.5-vl-llama-1b.toml");
+  const ModelSpec model =
+      read_model(oracle::source_root() / "configs/models/qwen2.5-vl-llama-1b.toml");
   const Profile profile = analytic_profile(model, device_model("a40"));
   const Index index = read_index(shared / "data/manifests" / (std::string(name) + ".csv"));
   LaneSplitRequest split;
@@ -144,6 +142,34 @@ BENCHMARK_CAPTURE(run_manifest, mathvision, "mathvision_qa")->Unit(benchmark::kM
 BENCHMARK_CAPTURE(run_manifest, chem_sections, "openstax_chem_sections")
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(run_manifest, coco, "coco_val2017_captions")->Unit(benchmark::kMillisecond);
+
+// Growth with the batch: 128 samples a replica, under a schedule that is found.
+void run_scale(benchmark::State& state) {
+  const auto replicas = static_cast<int>(state.range(0));
+  Instance instance = heavy_tailed(128 * replicas, replicas);
+  instance.plan.schedule = "entrain";
+  instance.plan.limits.evaluations = static_cast<int>(state.range(1));
+  AssignRequest request;
+  request.plan = &instance.plan;
+  request.costs = &instance.costs;
+  double milliseconds = 0;
+  StepAssignment result;
+  for (auto _ : state) {
+    result = assign("entrain", request);
+    milliseconds += result.stats.assign_ms;
+  }
+  validate_assignment(result, instance.plan, instance.costs);
+  state.counters["assign_ms"] = milliseconds / static_cast<double>(state.iterations());
+  state.counters["ratio"] = result.stats.makespan_s / result.stats.lower_bound_s;
+}
+BENCHMARK(run_scale)
+    ->ArgNames({"replicas", "evaluations"})
+    ->ArgsProduct({{4, 16, 64, 128}, {0, 1000}})
+    ->Args({4, 200})
+    ->Args({4, 4000})
+    ->Args({4, 16000})
+    ->Args({4, 100000})
+    ->Unit(benchmark::kMillisecond);
 
 void bound(benchmark::State& state) {
   const Instance instance = heavy_tailed(512, 4);

@@ -223,13 +223,14 @@ std::filesystem::path TemporaryFolder::write(const std::string& name,
   return file;
 }
 
+std::filesystem::path source_root() {
+  return ENTRAIN_SOURCE_ROOT;
+}
+
 std::filesystem::path shared_folder() {
   const char* given = std::getenv("ENTRAIN_SHARED");
-  // Sources are compiled under their full path: <root>/tests/oracle/shards.cc.
-  const std::filesystem::path root =
-      std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
   const std::filesystem::path folder =
-      given != nullptr ? std::filesystem::path(given) : root.parent_path() / "shared";
+      given != nullptr ? std::filesystem::path(given) : source_root().parent_path() / "shared";
   return std::filesystem::is_directory(folder) ? folder : std::filesystem::path();
 }
 

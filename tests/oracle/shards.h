@@ -71,6 +71,9 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
+// The folder of this source tree.
+std::filesystem::path source_root();
+
 // The shared data folder: $ENTRAIN_SHARED, else `shared` beside the source tree. Empty when absent.
 std::filesystem::path shared_folder();
 
