@@ -223,7 +223,8 @@ bool cut_sample(const AssignRequest& request,
       tried.llm_slot[at(sample)] = first + count - 1;
       tried.chunks[at(sample)] = equal_chunks(*request.costs, sample, first, count);
       const ReplicaTimes times = evaluator.evaluate(tried, replica);
-      if (times.done && slower_last(times, best.times[at(replica)])) {
+      const bool allowed = times.fits() || !before.fits();
+      if (times.done && allowed && slower_last(times, best.times[at(replica)])) {
         best.placement = std::move(tried);
         best.times[at(replica)] = times;
       }

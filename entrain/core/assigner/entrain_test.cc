@@ -1,4 +1,5 @@
 // tests/property/assignment_test.cc compares with other policies and with exhaustion.
+#include <algorithm>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -6,8 +7,11 @@
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/random.h"
+#include "entrain/core/schedule/schedule.h"
+#include "entrain/core/simulator/simulator.h"
 
 #include "tests/oracle/hand_cases.h"
+#include "tests/oracle/random_cases.h"
 
 namespace entrain {
 namespace {
@@ -115,6 +119,39 @@ TEST(EntrainPolicy, HandlesATextOnlyModelOnOneLane) {
   const StepAssignment result = assign("entrain", request);
   EXPECT_NO_THROW(validate_assignment(result, hand.plan, hand.costs));
   EXPECT_DOUBLE_EQ(result.stats.gap, 0.0);
+}
+
+// What is cut needs bytes for the gradients of keys and values: no cut leaves the limits that whole
+// samples keep.
+TEST(EntrainPolicy, CutsNothingThatBreaksTheLimitWhichWholeSamplesKeep) {
+  int refused = 0;
+  for (int i = 0; i < 400; ++i) {
+    Rng rng(53, static_cast<std::uint64_t>(i));
+    oracle::RandomCaseOptions options;
+    options.chunks = true;
+    options.layout = oracle::LaneLayout::kLanePerStage;
+    oracle::RandomCase of = oracle::make_random_case(rng, options);
+    of.plan.schedule = i % 2 == 0 ? "entrain" : "1f1b";
+    of.plan.limits.evaluations = 100;
+    const AssignRequest request{.plan = &of.plan, .costs = &of.costs};
+    const StepAssignment whole = assign("lpt-2d", request);
+    const Program program = build_program(of.plan, whole, of.costs, "1f1b");
+    of.plan.limits.lane_bytes.assign(of.plan.lanes.size(), 1);
+    for (int replica = 0; replica < of.plan.replicas; ++replica) {
+      for (int lane = 0; lane < of.plan.num_lanes(); ++lane) {
+        std::int64_t& limit = of.plan.limits.lane_bytes[static_cast<std::size_t>(lane)];
+        for (const std::int64_t bytes : memory_over_time(program, of.costs, replica, lane)) {
+          limit = std::max(limit, bytes);
+        }
+      }
+    }
+    try {
+      assign("entrain", request);
+    } catch (const NothingFits&) {
+      ++refused;
+    }
+  }
+  EXPECT_EQ(refused, 0);
 }
 
 }  // namespace
