@@ -25,10 +25,10 @@ struct HandSample {
   std::vector<std::vector<int>> encoder_slots;  // [encoder][segment]
 };
 
-// One replica, one lane a stage, everything trainable; modules "vision", "audio", "video", "llm". Every unit
-// takes 10 ns forward and 20 ns backward a stage, keeps 100 bytes and sends 10; no launch constant,
-// a free link. A sample has 12 tokens in the LLM, 2 of each segment among them, at the front.
-// Change what a test is about.
+// One replica, one lane a stage, everything trainable; modules "vision", "audio", "video", "llm".
+// Every unit takes 10 ns forward and 20 ns backward a stage, keeps 100 bytes and sends 10; no
+// launch constant, a free link. A sample has 12 tokens in the LLM, 2 of each segment among them, at
+// the front. Change what a test is about.
 //
 // Shapes  num_stages: [module], the LLM's last.
 HandCase make_hand_case(const std::vector<int>& num_stages,
