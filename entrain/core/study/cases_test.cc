@@ -100,7 +100,8 @@ TEST(RunCases, GivesLptTheMemoryItNeedsUnderTheEqualRule) {
   instance.request.memory = {MemoryKind::kEqual, 0};
   instance.request.policies = {"lpt-2d"};
   instance.request.schedules = {"1f1b"};
-  for (const CaseStep& step : run_cases(instance.request)[0].steps) {
+  const std::vector<CaseResult> cases = run_cases(instance.request);
+  for (const CaseStep& step : cases[0].steps) {
     EXPECT_EQ(step.over_bytes, 0);
   }
 }
