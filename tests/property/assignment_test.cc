@@ -107,8 +107,13 @@ TEST(RandomAssignment, IsValidAndAboveTheBound) {
 }
 
 TEST(EntrainPolicy, IsNeverSlowerThanSequentialAndLpt) {
-  for (int i = 0; i < kCases; ++i) {
-    const oracle::RandomCase random_case = small_case(i);
+  const std::vector<std::string> schedules = schedule_names();
+  for (int i = 0; i < 2 * kCases; ++i) {
+    oracle::RandomCase random_case = small_case(i);
+    if (i >= kCases) {
+      random_case.plan.schedule = schedules[static_cast<std::size_t>(i) % schedules.size()];
+      random_case.plan.limits.evaluations += 1;
+    }
     const AssignRequest request = request_of(random_case, i);
     const auto time = [&](const char* policy) {
       return step_ns(assign(policy, request), random_case.plan, random_case.costs);

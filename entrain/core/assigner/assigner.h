@@ -59,14 +59,15 @@ std::vector<std::string> policy_names();
 //           machine; stats are filled: balance per module, the simulated step time under
 //           plan.schedule, and the bound of step_lower_bound().
 // entrain   never slower under plan.schedule than `sequential` and `lpt-2d`, where their result
-//           keeps limits.bytes_per_lane; its own result keeps it. limits.evaluations bounds the
-//           simulated replicas, but for the first few per replica that give it a valid result.
-//           It is a heuristic: stats.gap says how far from the bound it stopped.
+//           keeps limits.bytes_of(lane); its own result keeps it. (Under a found order with
+//           limits.evaluations = 0 the comparison is by one rule, not by the best.)
+//           limits.evaluations bounds the simulated replicas, but for what a valid result, two
+//           dozen constructions a replica and that comparison need. It is a heuristic: stats.gap
+//           says how far from the bound it stopped.
 // Throws    InvalidInput for an unknown policy (with a suggestion), fewer samples than replicas,
 //           costs of other modules than the plan's. NothingFits, for `entrain`, when no assignment
 //           that it tried keeps the plan's memory limits, naming lane, slot and bytes of the one
-//           that missed them by least. Other policies do not look at
-//           bytes.
+//           that missed them by least. Other policies do not look at bytes.
 StepAssignment assign(std::string_view policy, const AssignRequest& request);
 
 // Proves an assignment, whatever made it:

@@ -289,6 +289,25 @@ std::string nothing_fits(const AssignRequest& request, const Evaluated& nearest)
                      excess ? to_string(program, *excess) : "too much in the search alone");
 }
 
+// Under a found order the search timed everything by one rule a replica. The program takes the best
+// rule of all: compares with the rivals once more by what the program will take.
+void settle(const AssignRequest& request, StepEvaluator& evaluator, Evaluated& best) {
+  const auto time_by_best_rules = [&](Evaluated& candidate) {
+    candidate.times.clear();
+    for (int replica = 0; replica < request.plan->replicas; ++replica) {
+      candidate.times.push_back(evaluator.choose_rule(candidate.placement, replica));
+    }
+  };
+  time_by_best_rules(best);
+  for (const Policy rival : {lpt_2d_policy, sequential_policy}) {
+    Evaluated candidate{rival(request), {}};
+    time_by_best_rules(candidate);
+    if (better(candidate, best, evaluator)) {
+      best = std::move(candidate);
+    }
+  }
+}
+
 }  // namespace
 
 Placement entrain_policy(const AssignRequest& request) {
@@ -315,6 +334,9 @@ Placement entrain_policy(const AssignRequest& request) {
   }
   if (request.options.search) {
     best = local_search(request, loads, bound, evaluator, std::move(best));
+  }
+  if (evaluator.has_rules() && request.plan->limits.evaluations > 0) {
+    settle(request, evaluator, best);
   }
   if (!best.fits()) {
     throw NothingFits(nothing_fits(request, best));

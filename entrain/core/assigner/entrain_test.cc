@@ -129,7 +129,6 @@ TEST(EntrainPolicy, CutsNothingThatBreaksTheLimitWhichWholeSamplesKeep) {
     Rng rng(53, static_cast<std::uint64_t>(i));
     oracle::RandomCaseOptions options;
     options.chunks = true;
-    options.layout = oracle::LaneLayout::kLanePerStage;
     oracle::RandomCase of = oracle::make_random_case(rng, options);
     of.plan.schedule = i % 2 == 0 ? "entrain" : "1f1b";
     of.plan.limits.evaluations = 100;

@@ -31,11 +31,7 @@ std::vector<ListRule> rules_of(const Plan& plan) {
     return entrain_fused_rules();
   }
   if (plan.schedule == "1f1b-eager") {
-    std::vector<ListRule> rules = eager_rules();
-    if (one_stage_a_lane(plan)) {
-      rules.push_back(kStrictRule);
-      return rules;
-    }
+    return eager_rules();
   }
   if (plan.schedule == "1f1b" && one_stage_a_lane(plan)) {
     return {kStrictRule};
@@ -48,6 +44,13 @@ std::vector<ListRule> rules_of(const Plan& plan) {
 
 }  // namespace
 
+bool better(const ReplicaTimes& a, const ReplicaTimes& b) {
+  if (!a.fits() || !b.fits()) {
+    return a.fits() || (!b.fits() && a.over < b.over);
+  }
+  return a.total_ns < b.total_ns;
+}
+
 StepEvaluator::StepEvaluator(const Plan& plan, const StepCosts& costs)
     : plan_(plan),
       costs_(costs),
@@ -55,6 +58,7 @@ StepEvaluator::StepEvaluator(const Plan& plan, const StepCosts& costs)
       graph_(plan, costs),
       rules_(rules_of(plan)),
       first_that_works_(plan.schedule == "1f1b-eager"),
+      one_stage_a_lane_(one_stage_a_lane(plan)),
       rule_of_(at(plan.replicas), 0),
       has_rule_(at(plan.replicas), 0) {
   std::vector<std::int64_t> limits;
@@ -134,15 +138,25 @@ ReplicaTimes StepEvaluator::evaluate(const Placement& placement,
   }
   for (const ListRule& rule : rules_) {
     const ListResult& result = scheduler_->run(graph, rule, nullptr, stop_after);
-    if (!result.stuck) {
-      return times_of(result);
+    const ReplicaTimes times = times_of(result);
+    if (!result.stuck && (!times.done || times.fits())) {
+      return times;
     }
   }
-  return {};
+  return in_strict_order(graph, placement, replica, stop_after);
+}
+
+// What the program falls back to: on lanes of several stages 1F1B is not the list scheduler's.
+ReplicaTimes StepEvaluator::in_strict_order(const ReplicaGraph& graph,
+                                            const Placement& placement,
+                                            int replica,
+                                            std::int64_t stop_after) {
+  return one_stage_a_lane_ ? times_of(scheduler_->run(graph, kStrictRule, nullptr, stop_after))
+                           : simulate_program(placement, replica);
 }
 
 ReplicaTimes StepEvaluator::choose_rule(const Placement& placement, int replica) {
-  if (rules_.size() < 2 || first_that_works_) {
+  if (!has_rules()) {
     return evaluate(placement, replica);
   }
   const ReplicaGraph& graph = graph_of(placement, replica);
@@ -150,10 +164,14 @@ ReplicaTimes StepEvaluator::choose_rule(const Placement& placement, int replica)
   for (std::size_t i = 0; i < rules_.size(); ++i) {
     ++evaluations_;
     const ReplicaTimes times = run_rule(graph, rules_[i], std::numeric_limits<std::int64_t>::max());
-    if (!best.done || times.score() < best.score()) {
+    if (!best.done || better(times, best)) {
       best = times;
       rule_of_[at(replica)] = static_cast<int>(i);
     }
+  }
+  if (!best.fits() && !one_stage_a_lane_) {
+    const ReplicaTimes last = simulate_program(placement, replica);
+    best = better(last, best) ? last : best;
   }
   has_rule_[at(replica)] = 1;
   for (std::size_t other = 0; other < rule_of_.size(); ++other) {

@@ -27,6 +27,10 @@ struct ReplicaTimes {
   [[nodiscard]] double score() const { return static_cast<double>(total_ns) * (1 + 4 * over); }
 };
 
+// Whether `a` is to be preferred: within the limits first, then nearer to them, then faster.
+// Requires  both done.
+bool better(const ReplicaTimes& a, const ReplicaTimes& b);
+
 // Replicas meet only at the end of a step (reduction, clipping), so that a change in one replica
 // leaves the times of the others as they are.
 //
@@ -49,6 +53,9 @@ class StepEvaluator {
   // none has been chosen for go by the last one found.
   ReplicaTimes choose_rule(const Placement& placement, int replica);
 
+  // Whether choose_rule() has a choice.
+  [[nodiscard]] bool has_rules() const { return rules_.size() > 1 && !first_that_works_; }
+
   // The step time that simulate() gives for the program of all replicas.
   [[nodiscard]] std::int64_t step_ns(const std::vector<ReplicaTimes>& replicas) const;
   [[nodiscard]] int evaluations() const { return evaluations_; }
@@ -56,6 +63,10 @@ class StepEvaluator {
  private:
   const ReplicaGraph& graph_of(const Placement& placement, int replica);
   ReplicaTimes run_rule(const ReplicaGraph& graph, const ListRule& rule, std::int64_t stop_after);
+  ReplicaTimes in_strict_order(const ReplicaGraph& graph,
+                               const Placement& placement,
+                               int replica,
+                               std::int64_t stop_after);
   [[nodiscard]] ReplicaTimes times_of(const ListResult& result) const;
   ReplicaTimes simulate_program(const Placement& placement, int replica);
   void add_memory(std::size_t lane, std::int64_t bytes, ReplicaTimes& times) const;
@@ -69,6 +80,7 @@ class StepEvaluator {
   std::unique_ptr<ListScheduler> scheduler_;  // null: through the program
   std::vector<ListRule> rules_;               // to choose from; the first that works where eager
   bool first_that_works_ = false;
+  bool one_stage_a_lane_;
   std::vector<int> rule_of_;    // [replica] into rules_
   std::vector<char> has_rule_;  // [replica] by choose_rule()
   StepAssignment assignment_;   // of one replica

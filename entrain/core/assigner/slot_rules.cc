@@ -82,14 +82,6 @@ class RuleChooser {
  private:
   void place(const SlotRule& rule) { place_by_rule(request_, loads_, replica_, rule, placement_); }
 
-  // Bytes over the limit first, then time.
-  [[nodiscard]] static bool better(const ReplicaTimes& a, const ReplicaTimes& b) {
-    if (!a.fits() || !b.fits()) {
-      return a.fits() || (!b.fits() && a.over < b.over);
-    }
-    return a.total_ns < b.total_ns;
-  }
-
   // Where the schedule leaves a choice: the rule by which lanes are ordered.
   void choose_order() {
     if (evaluator_.evaluations() < budget_) {
