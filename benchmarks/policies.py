@@ -30,6 +30,16 @@ VISION = (
 AUDIO = ("audio_small", "librispeech_utterances", "librispeech_multiclip", "earnings22_turns")
 MODELS = {"1B": "qwen2.5-vl-llama-1b", "3B": "qwen2.5-vl-llama-3b"}
 AUDIO_MODELS = {"1B": "qwen2.5-vl-audio-llama-1b", "3B": "qwen2.5-vl-audio-llama-3b"}
+CAUSES = ("fill", "drain", "giants", "uneven", "order", "launches", "links", "in_bound")
+CAUSE_WORDS = {
+    "fill": "fill before the busiest lane's first operation",
+    "drain": "drain behind its last one",
+    "giants": "waits for giants",
+    "uneven": "uneven work of indivisible units",
+    "order": "waits by order and dependencies",
+    "launches": "launch constants",
+    "links": "waits for messages",
+}
 SCHEDULES = "1f1b,1f1b-eager,zb-h1,entrain"
 PARTS = ("joint", "shape", "replicas", "slots", "order", "segments", "deferral", "chunks", "search")
 
@@ -52,7 +62,9 @@ def parse_arguments():
     parser.add_argument(
         "--own-plans", action="store_true", help="disttrain under its own plans instead"
     )
+    parser.add_argument("--gaps", action="store_true", help="the gap to the bound by cause instead")
     parser.add_argument("--chunks", action="store_true", help="allow chunks")
+    parser.add_argument("--plan-batches", type=int, default=3, help="batches the plan is chosen by")
     parser.add_argument("--output", required=True, help="Markdown page to write")
     return parser.parse_args()
 
@@ -68,7 +80,7 @@ def settings(options):
                 yield manifest, label, model, frozen == "yes", audio
 
 
-def simulate(options, setting, policies, schedules, extra=()):
+def simulate(options, setting, policies, schedules, extra=(), memory=None):
     """Rows of `entrain simulate --csv`: one per policy, schedule and step."""
     manifest, _, model, frozen, audio = setting
     with tempfile.TemporaryDirectory() as folder:
@@ -78,7 +90,9 @@ def simulate(options, setting, policies, schedules, extra=()):
         command += ["--model", f"configs/models/{model}.toml", "--profile", "analytic:a40"]
         command += ["--global-batch", str(options.batch), "--replicas", str(options.replicas)]
         command += ["--lanes", "8", "--num-slots", "32", "--steps", str(options.steps)]
-        command += ["--policy", policies, "--schedule", schedules, "--memory", options.memory]
+        command += ["--policy", policies, "--schedule", schedules]
+        command += ["--memory", memory or options.memory]
+        command += ["--plan-batches", str(options.plan_batches)]
         command += ["--threads", str(options.threads), "--csv", str(path), "--json", *extra]
         if frozen:
             command += ["--frozen", "vision,audio" if audio else "vision"]
@@ -260,13 +274,14 @@ def summary_rows(studies, schedules):
 def ablation_page(options, settings_list):
     """Step time without each part over that of the whole, per manifest."""
     schedules = options.schedules.split(",")
-    page = [
-        "Step time of `entrain` without a part over that with all of them, median over steps.",
-        "",
-    ]
-    rows = []
+    yield "Step time of `entrain` without a part over that with all of them, median over steps."
+    yield "`split`: weight gradients, found order without splitting them over that with (the"
+    yield "schedules `entrain-fused` and `entrain`)."
+    yield ""
+    yield from table(["manifest", "schedule"] + list(PARTS) + ["split"], [])
     for setting in settings_list:
-        whole = by_case(simulate(options, setting, "entrain", options.schedules))
+        both = ",".join(dict.fromkeys(schedules + ["entrain-fused", "entrain"]))
+        whole = by_case(simulate(options, setting, "entrain", both))
         cells = {schedule: [name_of(setting), schedule] for schedule in schedules}
         for part in PARTS:
             extra = ("--without", part)
@@ -281,21 +296,79 @@ def ablation_page(options, settings_list):
                 cells[schedule].append(
                     f"{statistics.median(values):.3f}" if values else "nothing fits"
                 )
-        rows += cells.values()
-        print(name_of(setting), file=sys.stderr)
-    return page + table(["manifest", "schedule"] + list(PARTS), rows)
+        fused = {row["step"]: row["step_s"] for row in whole["entrain", "entrain-fused"]}
+        values = [
+            fused[row["step"]] / row["step_s"]
+            for row in whole["entrain", "entrain"]
+            if row["step"] in fused
+        ]
+        for schedule in schedules:
+            found = schedule == "entrain" and values
+            cells[schedule].append(f"{statistics.median(values):.3f}" if found else "–")
+            yield "| " + " | ".join(cells[schedule]) + " |"
+
+
+def cause_cells(rows):
+    """Mean share of the bound that each cause takes, in %, and what the bound counts of them."""
+    cells = [f"{100 * statistics.fmean(r['step_s'] / r['lower_bound_s'] - 1 for r in rows):.1f}"]
+    for cause in CAUSES:
+        share = statistics.fmean(r[f"gap_{cause}_s"] / r["lower_bound_s"] for r in rows)
+        cells.append(f"{-100 * share if cause == 'in_bound' else 100 * share:.1f}")
+    return cells
+
+
+def gaps_page(options, settings_list):
+    """Why `entrain` is slower than its bound, cause by cause, per manifest."""
+    yield "Mean over steps, in % of the lower bound. `fill` to `links` less `in bound` (what of them"
+    yield "the bound counts already) is the gap, on the busiest lane of the slowest replica"
+    yield "(`entrain/core/report/gap_causes.h`). `memory`: how much longer the step is than with"
+    yield "memory free; `order`, where the schedule is `1f1b`: than with the found order."
+    yield ""
+    header = ["manifest", "schedule", "gap"] + [c.replace("_", " ") for c in CAUSES]
+    yield from table(header + ["memory", "order found"], [])
+    sentences = []
+    for setting in settings_list:
+        limited = by_case(simulate(options, setting, "entrain", "1f1b,entrain"))
+        free = by_case(simulate(options, setting, "entrain", "1f1b,entrain", memory="free"))
+        found = {row["step"]: row["step_s"] for row in limited["entrain", "entrain"]}
+        for schedule in ("1f1b", "entrain"):
+            rows = limited["entrain", schedule]
+            base = {row["step"]: row["step_s"] for row in free["entrain", schedule]}
+            of_memory = [r["step_s"] / base[r["step"]] - 1 for r in rows if r["step"] in base]
+            of_order = [r["step_s"] / found[r["step"]] - 1 for r in rows if r["step"] in found]
+            cells = [name_of(setting), schedule] + cause_cells(rows)
+            cells.append(f"{100 * statistics.fmean(of_memory):.1f}")
+            cells.append(f"{100 * statistics.fmean(of_order):.1f}" if schedule == "1f1b" else "–")
+            yield "| " + " | ".join(cells) + " |"
+            sentences.append(gap_sentence(cells))
+    yield ""
+    yield from sentences
+
+
+def gap_sentence(cells):
+    causes = sorted(zip(map(float, cells[3 : 2 + len(CAUSES)]), CAUSES, strict=False), reverse=True)
+    named = ", ".join(
+        f"{CAUSE_WORDS[name]} {share:.1f} %" for share, name in causes if share >= 0.5
+    )
+    text = f"- {cells[0]}, `{cells[1]}`: {cells[2]} % over the bound"
+    text += (
+        f": {named or 'no cause of half a per cent'}; the bound counts {-float(cells[10]):.1f} %"
+    )
+    if abs(float(cells[11])) >= 0.5:
+        text += f"; keeping the memory limit costs {cells[11]} %"
+    if cells[12] != "–" and abs(float(cells[12])) >= 0.5:
+        text += f"; the strict order costs {cells[12]} % against the found one"
+    return text + "."
 
 
 def own_plans_page(options, chosen):
     """`disttrain` under the plans of 59 single samples against `entrain` under ours."""
     schedules = options.schedules.split(",")
-    page = [
-        "Mean step time of `disttrain` with `1f1b` over the plans that 59 single samples ask",
-        "",
-    ]
-    page[-2] += " for, over that of `entrain` under the split that simulation finds best for it and"
-    page[-2] += " the schedule (with chunks for `entrain`); median, least and largest over steps."
-    rows = []
+    yield "Mean step time of `disttrain` with `1f1b` over the plans that 59 single samples ask for,"
+    yield "over that of `entrain` under the split that simulation finds best for it and the schedule"
+    yield "(with chunks for `entrain`); median, least and largest over steps."
+    yield ""
+    yield from table(["manifest"] + [f"entrain, {s}" for s in schedules], [])
     medians = defaultdict(list)
     for setting in chosen:
         extra = ("--one-sample", "59")
@@ -314,13 +387,21 @@ def own_plans_page(options, chosen):
             ]
             medians[schedule].append(statistics.median(values))
             cells.append(f"{medians[schedule][-1]:.3f} ({min(values):.3f}–{max(values):.3f})")
-        rows.append(cells)
-        print(" | ".join(cells), file=sys.stderr)
-    rows.append(["median of all"] + [f"**{statistics.median(medians[s]):.3f}**" for s in schedules])
-    rows.append(
-        ["best, least"] + [f"{max(medians[s]):.3f}, {min(medians[s]):.3f}" for s in schedules]
-    )
-    return page + table(["manifest"] + [f"entrain, {s}" for s in schedules], rows)
+        yield "| " + " | ".join(cells) + " |"
+    yield from table(
+        ["median of all"] + [f"**{statistics.median(medians[s]):.3f}**" for s in schedules], []
+    )[:1]
+    yield from table(
+        ["best, least"] + [f"{max(medians[s]):.3f}, {min(medians[s]):.3f}" for s in schedules], []
+    )[:1]
+
+
+def study_lines(options, chosen):
+    studies = {}
+    for setting in chosen:
+        studies[setting] = by_case(simulate(options, setting, options.policies, options.schedules))
+        print(name_of(setting), file=sys.stderr)
+    yield from study_page(options, studies)
 
 
 def main():
@@ -329,28 +410,28 @@ def main():
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
     ).stdout.strip()
-    page = [f"Command: `python {' '.join(['benchmarks/policies.py'] + sys.argv[1:])}`", ""]
-    page += [
-        (
-            f"Commit {commit}; {platform.system()} {platform.machine()}; simulated, analytic A40 "
-            f"profile; 8 lanes, the best split by simulation (policy entrain, 1f1b, three batches); "
-            f"K = 32 where a policy does not choose; memory: {options.memory}."
-        ),
-        "",
-    ]
+    lines = study_lines
     if options.own_plans:
-        page += own_plans_page(options, chosen)
+        lines = own_plans_page
     elif options.ablation:
-        page += ablation_page(options, chosen)
-    else:
-        studies = {}
-        for setting in chosen:
-            studies[setting] = by_case(
-                simulate(options, setting, options.policies, options.schedules)
-            )
-            print(name_of(setting), file=sys.stderr)
-        page += study_page(options, studies)
-    Path(options.output).write_text("\n".join(page) + "\n")
+        lines = ablation_page
+    elif options.gaps:
+        lines = gaps_page
+    unfinished = Path(options.output + ".partial")  # lines as they come, renamed when complete
+    with unfinished.open("w") as file:
+        print(f"Command: `python {' '.join(['benchmarks/policies.py'] + sys.argv[1:])}`", file=file)
+        print(file=file)
+        print(
+            f"Commit {commit}; {platform.system()} {platform.machine()}; simulated, analytic A40 "
+            f"profile; 8 lanes, the best split by simulation (policy entrain, 1f1b, "
+            f"{options.plan_batches} batches); K = 32 where a policy does not choose; memory: "
+            f"{options.memory}.",
+            file=file,
+        )
+        print(file=file)
+        for line in lines(options, chosen):
+            print(line, file=file, flush=True)
+    unfinished.rename(options.output)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,6 @@
 #include "entrain/core/planner/lane_split.h"
 
 namespace entrain::cli {
-namespace {
-
-constexpr int kSearchBatches = 3;
-
-}  // namespace
-
 void add_study_options(CLI::App& command, StudyInputs& inputs) {
   command.add_option("--index,-i", inputs.index, "index or manifest (CSV, gzip accepted)");
   command.add_option("--model,-m", inputs.model, "model file (TOML)");
@@ -77,6 +71,12 @@ void add_plan_options(CLI::App& command, PlanOptions& options) {
                   options.search_schedule,
                   "schedule that the search of --lanes simulates, with the policy entrain")
       ->capture_default_str();
+  command
+      .add_option("--plan-batches",
+                  options.search_batches,
+                  "global batches that the search of --lanes simulates")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   command.add_flag("--chunks",
                    options.chunks,
                    "allow LLM work in token ranges (a study: the engine does not run them yet)");
@@ -135,7 +135,7 @@ Plan make_plan(const PlanOptions& options, const Study& study) {
     if (options.evaluations >= 0) {
       request.limits.evaluations = options.evaluations;
     }
-    const LaneSplitResult result = search_split(study, request, kSearchBatches);
+    const LaneSplitResult result = search_split(study, request, options.search_batches);
     if (!result.fits()) {
       throw NothingFits(concat("no plan fits: ", result.reason));
     }

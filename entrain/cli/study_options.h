@@ -29,9 +29,11 @@ struct PlanOptions {
   std::string memory = "plan";           // a memory rule
   bool chunks = false;                   // allow chunks, whatever the plan says
   std::string search_schedule = "1f1b";  // that the search for a plan simulates
+  int search_batches = 3;                // likewise
 };
 
-// --plan, --lanes, --replicas, --num-slots, --evaluations, --memory, --chunks, --plan-schedule.
+// --plan, --lanes, --replicas, --num-slots, --evaluations, --memory, --chunks, --plan-schedule,
+// --plan-batches.
 void add_plan_options(CLI::App& command, PlanOptions& options);
 
 // Reads or searches the plan. What searching found is said on standard error.

@@ -203,6 +203,7 @@ void PlacementGraph::add_group(int module, const Run& run, int group) {
   flat_group.first_unit = static_cast<int>(graph_.units.size());
   flat_group.first_backward = of.first_backward;
   flat_group.turn = llm_slot_of(entries_[run.end - 1]);
+  flat_group.completing = flat_group.turn;
   flat_group.served_begin = static_cast<int>(graph_.served.size());
   graph_.units.insert(graph_.units.end(), of.launch.begin(), of.launch.end());
   GraphUnit* units = &graph_.units[at(flat_group.first_unit)];
@@ -238,6 +239,7 @@ void PlacementGraph::add_llm(const Placement& placement, int replica) {
     group.first_unit = static_cast<int>(graph_.units.size());
     group.first_backward = trainable_features_[at(slot)] != 0 ? 0 : of.first_backward;
     group.turn = slot;
+    group.completing = slot;
     group.served_begin = group.served_end = static_cast<int>(graph_.served.size());
     graph_.groups.push_back(group);
     graph_.units.insert(graph_.units.end(), of.launch.begin(), of.launch.end());

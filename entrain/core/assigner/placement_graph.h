@@ -18,6 +18,7 @@ class PlacementGraph {
 
   [[nodiscard]] const StageGraph& stages() const { return stages_; }
 
+  // Requires whole samples: no chunks in the replica.
   // Ensures  equal to replica_graph() of the groups that build_groups() makes of the placement.
   // Cost     O(units × stages + units log units) of the replica; the result lives until the next
   //          call.

@@ -60,6 +60,8 @@ class Explainer {
   Explanation run() {
     result_.step_ns = timeline_.makespan.count();
     result_.bound_ns = step_lower_bound(plan_, costs_, plan_.schedule).count();
+    result_.causes =
+        gap_causes(program_, timeline_, costs_, std::chrono::nanoseconds{result_.bound_ns});
     result_.replica = chosen_replica();
     account_lanes();
     share_path();

@@ -12,6 +12,7 @@
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/report/alternatives.h"
 #include "entrain/core/report/critical_path.h"
+#include "entrain/core/report/gap_causes.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/spec/plan.h"
 
@@ -63,6 +64,7 @@ struct Explanation {
   // work over replicas, which no assignment to these replicas can take away from all of them.
   LaneAccount busiest;
   std::int64_t shared_ns = 0;
+  GapCauses causes;                          // of step_ns - bound_ns, on the slowest replica
   std::vector<LaneAccount> lanes;            // of the replica
   std::vector<std::int64_t> peak_bytes;      // likewise
   std::vector<PathShare> path;               // largest first

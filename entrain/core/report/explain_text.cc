@@ -46,23 +46,21 @@ std::string lane_name(const Plan& plan, int lane) {
 struct Cause {
   std::string name;
   std::int64_t time_ns = 0;
-  bool lost = true;  // whether a better assignment or order could have less of it
 };
 
 std::vector<Cause> causes_of(const Explanation& explanation) {
   const LaneAccount& lane = explanation.busiest;
-  return {{"work on this lane, mean over replicas", explanation.shared_ns, false},
+  return {{"work on this lane, mean over replicas", explanation.shared_ns},
           {lane.busy().count() < explanation.shared_ns ? "less work here than in the mean replica"
                                                        : "more work here than in the mean replica",
-           lane.busy().count() - explanation.shared_ns,
-           true},
-          {"fill: before its first operation", lane.fill.count(), true},
-          {"waits for features of an encoder", lane.features.count(), true},
-          {"waits for the stage before", lane.activation.count(), true},
-          {"waits for gradients", lane.gradient.count(), true},
-          {"drain: other lanes and replicas finish", lane.drain.count(), true},
-          {"reduction of gradients", lane.reduction.count(), false},
-          {"optimizer", lane.optimizer.count(), false}};
+           lane.busy().count() - explanation.shared_ns},
+          {"fill: before its first operation", lane.fill.count()},
+          {"waits for features of an encoder", lane.features.count()},
+          {"waits for the stage before", lane.activation.count()},
+          {"waits for gradients", lane.gradient.count()},
+          {"drain: other lanes and replicas finish", lane.drain.count()},
+          {"reduction of gradients", lane.reduction.count()},
+          {"optimizer", lane.optimizer.count()}};
 }
 
 std::string certificate_text(const Explanation& explanation, const ExplainRequest& request) {
@@ -75,15 +73,14 @@ std::string certificate_text(const Explanation& explanation, const ExplainReques
       duration(explanation.bound_ns),
       format_fixed(100 * explanation.gap(), 1));
   const std::vector<Cause> causes = causes_of(explanation);
-  const auto worst =
-      std::max_element(causes.begin(), causes.end(), [](const Cause& a, const Cause& b) {
-        return (a.lost ? a.time_ns : -1) < (b.lost ? b.time_ns : -1);
-      });
-  if (worst->lost && worst->time_ns > 0) {
-    text += fmt::format("Most of what is not work is lost to: {} ({}, {} of the step).\n",
-                        worst->name,
-                        duration(worst->time_ns),
-                        share_of(worst->time_ns, explanation.step_ns));
+  if (explanation.step_ns > explanation.bound_ns) {
+    const nanoseconds bound{explanation.bound_ns};
+    text += fmt::format(
+        "In shares of that bound, on {} of replica {}: {}; the bound counts {} of these.\n",
+        lane_name(*request.plan, explanation.causes.lane),
+        explanation.causes.replica,
+        to_string(explanation.causes, bound),
+        share_of(explanation.causes.in_bound.count(), explanation.bound_ns));
   }
   text += fmt::format("\nThe busiest lane of replica {} is {}. Its step:\n",
                       explanation.replica,
@@ -392,6 +389,12 @@ Json to_json(const Explanation& explanation, const ExplainRequest& request) {
   for (const SampleStory& story : explanation.stories) {
     stories.push_back(story_json(story, names));
   }
+  Json causes = Json::object();
+  for (int cause = 0; cause < kNumGapCauses; ++cause) {
+    causes[std::string(name_of(static_cast<GapCause>(cause))) + "_s"] =
+        seconds(explanation.causes.time[at(cause)].count());
+  }
+  causes["in_bound_s"] = seconds(explanation.causes.in_bound.count());
   return {{"policy", request.assignment->policy},
           {"schedule", request.plan->schedule},
           {"step", request.assignment->step},
@@ -401,6 +404,7 @@ Json to_json(const Explanation& explanation, const ExplainRequest& request) {
           {"replica", explanation.replica},
           {"busiest_lane", explanation.busiest.lane},
           {"shared_work_s", seconds(explanation.shared_ns)},
+          {"gap_causes", causes},
           {"lanes", lanes},
           {"critical_path", path},
           {"slots", slots_json(explanation, request)},

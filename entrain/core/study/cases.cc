@@ -109,9 +109,11 @@ class CaseRunner {
     unlimited.limits.bytes_per_lane = 0;
     unlimited.limits.lane_bytes.clear();
     validate_program(program, unlimited, assignment, costs);
-    const Timeline timeline = simulate(program, costs);
+    const Timeline timeline = simulate(program, costs, {.events = true});
+    const std::chrono::nanoseconds bound = step_lower_bound(plan_, costs, plan_.schedule);
     result.step_ns = timeline.makespan.count();
-    result.bound_ns = step_lower_bound(plan_, costs, plan_.schedule).count();
+    result.bound_ns = bound.count();
+    result.causes = gap_causes(program, timeline, costs, bound);
     result.bubble = bubble_fraction(timeline);
     for (const std::vector<LaneUsage>& replica : timeline.lanes) {
       for (const LaneUsage& lane : replica) {

@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "entrain/core/assigner/assigner.h"
+#include "entrain/core/report/gap_causes.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/spec/plan.h"
 #include "entrain/core/study/memory_rule.h"
@@ -34,7 +36,8 @@ struct CasesRequest {
 struct CaseStep {
   std::string refused;  // why nothing fits; the other fields are empty then
   std::int64_t step_ns = 0;
-  std::int64_t bound_ns = 0;  // step_lower_bound()
+  std::int64_t bound_ns = 0;        // step_lower_bound()
+  std::optional<GapCauses> causes;  // of step_ns - bound_ns; none where it is a mean over plans
   double bubble = 0;
   std::vector<int> num_slots;   // [replica]
   std::int64_t deferred = 0;    // samples per encoder and slot

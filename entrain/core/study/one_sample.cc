@@ -58,6 +58,7 @@ std::vector<CaseResult> run_one_sample_cases(const CasesRequest& request, int dr
       }
       mean[i].steps[step].step_ns = static_cast<std::int64_t>(step_ns);
       mean[i].steps[step].bound_ns = static_cast<std::int64_t>(bound_ns);
+      mean[i].steps[step].causes.reset();
     }
   }
   return mean;

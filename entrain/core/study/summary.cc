@@ -77,11 +77,32 @@ void add_totals(const CaseResult& result, CaseSummary& summary) {
   summary.deferred /= std::max(1.0, static_cast<double>(summary.steps - summary.refused));
 }
 
+void add_causes(const CaseResult& result, CaseSummary& summary) {
+  double steps = 0;
+  for (const CaseStep& step : result.steps) {
+    if (!step.causes || step.bound_ns == 0) {
+      continue;
+    }
+    summary.causes.resize(kNumGapCauses, 0);
+    const auto bound = static_cast<double>(step.bound_ns);
+    for (std::size_t cause = 0; cause < summary.causes.size(); ++cause) {
+      summary.causes[cause] += static_cast<double>(step.causes->time[cause].count()) / bound;
+    }
+    summary.in_bound += static_cast<double>(step.causes->in_bound.count()) / bound;
+    steps += 1;
+  }
+  for (double& cause : summary.causes) {
+    cause /= steps;
+  }
+  summary.in_bound /= std::max(1.0, steps);
+}
+
 CaseSummary summary_of(const CaseResult& result) {
   CaseSummary summary;
   summary.policy = result.policy;
   summary.schedule = result.schedule;
   add_totals(result, summary);
+  add_causes(result, summary);
   std::vector<double> times;
   std::size_t num_modules = 0;
   for (const CaseStep& step : result.steps) {
@@ -170,6 +191,45 @@ std::string time_table(const std::vector<CaseSummary>& summaries) {
   return table.to_text();
 }
 
+// Names of all causes, `in_bound` last.
+std::vector<std::string> cause_names(std::string_view prefix, std::string_view suffix) {
+  std::vector<std::string> names;
+  for (int cause = 0; cause < kNumGapCauses; ++cause) {
+    names.push_back(fmt::format("{}{}{}", prefix, name_of(static_cast<GapCause>(cause)), suffix));
+  }
+  names.push_back(fmt::format("{}in_bound{}", prefix, suffix));
+  return names;
+}
+
+std::string cause_table(const std::vector<CaseSummary>& summaries) {
+  std::vector<std::string> header = {"policy", "schedule"};
+  for (const std::string& name : cause_names("", "")) {
+    header.push_back(name == "in_bound" ? "less in bound" : name);
+  }
+  header.emplace_back("gap");
+  Table table(header);
+  bool any = false;
+  for (const CaseSummary& summary : summaries) {
+    if (summary.causes.empty()) {
+      continue;
+    }
+    any = true;
+    std::vector<std::string> cells = {summary.policy, summary.schedule};
+    double sum = -summary.in_bound;
+    for (const double cause : summary.causes) {
+      cells.push_back(format_fixed(100 * cause, 1) + " %");
+      sum += cause;
+    }
+    cells.push_back(format_fixed(-100 * summary.in_bound, 1) + " %");
+    cells.push_back(format_fixed(100 * sum, 1) + " %");
+    table.add_row(cells);
+  }
+  return any ? "\ntime above the bound by cause, on the busiest lane of the slowest replica, mean "
+               "over steps:\n" +
+                   table.to_text()
+             : "";
+}
+
 std::string balance_table(const std::vector<CaseSummary>& summaries,
                           const std::vector<std::string>& modules) {
   std::vector<std::string> header = {"policy", "schedule"};
@@ -212,7 +272,7 @@ std::vector<std::string> csv_row(const CaseResult& result,
   const CaseStep& step = result.steps[step_index];
   std::vector<std::string> row = {result.policy, result.schedule, std::to_string(step_index)};
   if (!step.refused.empty()) {
-    row.resize(row.size() + 6 + 6 * num_modules + 4);
+    row.resize(row.size() + 6 + 6 * num_modules + 3 + kNumGapCauses + 2);
     row.push_back(step.refused);
     return row;
   }
@@ -236,9 +296,15 @@ std::vector<std::string> csv_row(const CaseResult& result,
   row.insert(row.end(),
              {step.equal_slots ? "1" : "0",
               std::to_string(step.peak_bytes),
-              std::to_string(step.over_bytes),
-              fmt::format("{:.3f}", step.assign_ms),
-              ""});
+              std::to_string(step.over_bytes)});
+  for (int cause = 0; cause < kNumGapCauses; ++cause) {
+    row.push_back(
+        step.causes
+            ? fmt::format("{:.9f}", seconds(step.causes->of(static_cast<GapCause>(cause)).count()))
+            : "");
+  }
+  row.push_back(step.causes ? fmt::format("{:.9f}", seconds(step.causes->in_bound.count())) : "");
+  row.insert(row.end(), {fmt::format("{:.3f}", step.assign_ms), ""});
   return row;
 }
 
@@ -260,6 +326,7 @@ std::vector<CaseSummary> summarise(const std::vector<CaseResult>& cases) {
 std::string to_string(const std::vector<CaseSummary>& summaries,
                       const std::vector<std::string>& modules) {
   std::string text = time_table(summaries);
+  text += cause_table(summaries);
   text += "\nbalance of forward times, at the plan's number of slots:\n";
   text += balance_table(summaries, modules);
   for (const CaseSummary& summary : summaries) {
@@ -308,6 +375,15 @@ Json to_json(const CaseSummary& summary, const std::vector<std::string>& modules
                    {"over", summary.over},
                    {"assign_ms", summary.assign_ms},
                    {"equal_slots", summary.equal_slots}});
+  if (!summary.causes.empty()) {
+    Json causes = Json::object();
+    const std::vector<std::string> names = cause_names("", "");
+    for (std::size_t i = 0; i < summary.causes.size(); ++i) {
+      causes[names[i]] = summary.causes[i];
+    }
+    causes["in_bound"] = summary.in_bound;
+    document["gap_causes"] = causes;
+  }
   Json balance = Json::object();
   for (std::size_t m = 0; m < modules.size(); ++m) {
     const ModuleSummary& module = summary.modules[m];
@@ -343,7 +419,11 @@ std::string cases_csv(const std::vector<CaseResult>& cases,
       header.push_back(module + figure);
     }
   }
-  header.insert(header.end(), {"equal_slots", "peak_bytes", "over_bytes", "assign_ms", "reason"});
+  header.insert(header.end(), {"equal_slots", "peak_bytes", "over_bytes"});
+  for (const std::string& name : cause_names("gap_", "_s")) {
+    header.push_back(name);
+  }
+  header.insert(header.end(), {"assign_ms", "reason"});
   std::string text;
   append_csv_row(text, header);
   for (const CaseResult& result : cases) {

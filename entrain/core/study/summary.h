@@ -32,6 +32,10 @@ struct CaseSummary {
   double vs_best = 0;  // step_s over the least one of cases that fit on every step, or of all
   double lower_bound_s = 0;
   double gap = 0;  // of each step's own gap
+  // Mean over steps, as shares of the bound: their sum less `in_bound` is the mean gap. Empty where
+  // no step has them.
+  std::vector<double> causes;  // [GapCause]
+  double in_bound = 0;
   double bubble = 0;
   double num_slots = 0;  // mean over replicas and steps
   double deferred = 0;   // mean over steps
@@ -48,7 +52,8 @@ struct CaseSummary {
 // Shapes  result: as `cases`.
 std::vector<CaseSummary> summarise(const std::vector<CaseResult>& cases);
 
-// Two tables, time and balance, and what a reader must know about them.
+// Three tables, time, what the time above the bound is made of, and balance, and what a reader must
+// know about them.
 std::string to_string(const std::vector<CaseSummary>& summaries,
                       const std::vector<std::string>& modules);
 
@@ -57,8 +62,8 @@ Json to_json(const CaseSummary& summary, const std::vector<std::string>& modules
 // A header, then one line per case and step. A refused step has empty figures and its reason.
 // Columns: policy, schedule, step, step_s, lower_bound_s, gap, bubble, num_slots (`;` between
 // replicas), deferred, per module <m>_cv, <m>_floor_cv, <m>_max_over_mean, <m>_std_s,
-// <m>_replica_cv, <m>_replica_max_over_mean, then equal_slots, peak_bytes, over_bytes, assign_ms,
-// reason.
+// <m>_replica_cv, <m>_replica_max_over_mean, then equal_slots, peak_bytes, over_bytes, gap_fill_s
+// and so on per GapCause, gap_in_bound_s, assign_ms, reason.
 std::string cases_csv(const std::vector<CaseResult>& cases,
                       const std::vector<std::string>& modules);
 

@@ -89,6 +89,25 @@ TEST(SummaryTable, MarksBalanceAtOtherNumbersOfSlots) {
   EXPECT_EQ(text.find("sequential *"), std::string::npos) << text;
 }
 
+TEST(SummaryTable, SaysWhatTheTimeAboveTheBoundIsMadeOf) {
+  std::vector<CaseResult> cases = make_cases();
+  const std::string without = to_string(summarise(cases), kModules);
+  EXPECT_EQ(without.find("giants"), std::string::npos) << without;
+  GapCauses causes;
+  causes.time[static_cast<std::size_t>(GapCause::kGiants)] = std::chrono::nanoseconds{250};
+  causes.in_bound = std::chrono::nanoseconds{50};
+  cases[0].steps[0].causes = causes;
+  const std::vector<CaseSummary> summaries = summarise(cases);
+  EXPECT_DOUBLE_EQ(summaries[0].causes[static_cast<std::size_t>(GapCause::kGiants)], 1.25);
+  EXPECT_DOUBLE_EQ(summaries[0].in_bound, 0.25);
+  const std::string text = to_string(summaries, kModules);
+  for (const char* words : {"giants", "125.0 %", "-25.0 %", "100.0 %"}) {
+    EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
+  }
+  EXPECT_DOUBLE_EQ(to_json(summaries[0], kModules).at("gap_causes").at("giants").get<double>(),
+                   1.25);
+}
+
 TEST(SummaryJson, HoldsEveryModule) {
   const std::vector<CaseSummary> summaries = summarise(make_cases());
   const Json document = to_json(summaries[0], kModules);
@@ -113,6 +132,7 @@ TEST(CasesCsv, HasOneLinePerCaseAndStep) {
       EXPECT_EQ(reader.field(reader.column("over_bytes")), "70");
       EXPECT_EQ(reader.field(reader.column("num_slots")), "2;4");
       EXPECT_EQ(reader.field(reader.column("llm_floor_cv")), "0.25");
+      EXPECT_EQ(reader.field(reader.column("gap_drain_s")), "");
     }
     ++rows;
   }

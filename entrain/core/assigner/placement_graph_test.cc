@@ -1,0 +1,81 @@
+#include "entrain/core/assigner/placement_graph.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/schedule/groups.h"
+
+#include "tests/oracle/placements.h"
+#include "tests/oracle/random_cases.h"
+
+namespace entrain {
+namespace {
+
+auto fields(const GraphUnit& unit) {
+  return std::tie(unit.forward,
+                  unit.backward_input,
+                  unit.backward_weight,
+                  unit.activation_bytes,
+                  unit.output_bytes,
+                  unit.key_value_bytes);
+}
+
+auto fields(const GraphGroup& group) {
+  return std::tie(group.module,
+                  group.slot,
+                  group.group,
+                  group.first_unit,
+                  group.first_backward,
+                  group.turn,
+                  group.completing,
+                  group.served_begin,
+                  group.served_end,
+                  group.ended_begin,
+                  group.ended_end);
+}
+
+template <class T>
+bool same(const std::vector<T>& a, const std::vector<T>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const T& x, const T& y) {
+    return fields(x) == fields(y);
+  });
+}
+
+ReplicaGraph through_groups(const oracle::RandomCase& of, int replica) {
+  const std::vector<ModuleGroups> groups =
+      build_groups(of.assignment.replicas[static_cast<std::size_t>(replica)], of.costs);
+  std::vector<int> num_stages;
+  for (const ModulePlan& module : of.plan.modules) {
+    num_stages.push_back(static_cast<int>(module.stages.size()));
+  }
+  const UnitTable table(groups, num_stages);
+  return replica_graph(stage_graph(of.plan, of.costs.link), of.costs, groups, table);
+}
+
+// One object builds graph after graph: nothing of an earlier one may stay.
+TEST(PlacementGraph, EqualsTheGraphThatGroupsGive) {
+  constexpr std::uint64_t kSeed = 20261123;
+  for (int i = 0; i < 1500; ++i) {
+    Rng rng(kSeed, static_cast<std::uint64_t>(i));
+    const oracle::RandomCase of = oracle::make_random_case(rng);
+    const Placement placement = oracle::placement_of(of.assignment, of.costs);
+    PlacementGraph builder(of.plan, of.costs);
+    for (int replica = of.plan.replicas - 1; replica >= 0; --replica) {
+      const ReplicaGraph& built = builder.build(placement, replica);
+      const ReplicaGraph expected = through_groups(of, replica);
+      const std::string what = "case " + std::to_string(i) + "\n" + oracle::describe(of);
+      ASSERT_EQ(built.num_slots, expected.num_slots) << what;
+      ASSERT_EQ(built.first_group, expected.first_group) << what;
+      ASSERT_TRUE(same(built.groups, expected.groups)) << what;
+      ASSERT_TRUE(same(built.units, expected.units)) << what;
+      ASSERT_EQ(built.served, expected.served) << what;
+      ASSERT_EQ(built.ended, expected.ended) << what;
+      ASSERT_EQ(built.backward_order, expected.backward_order) << what;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace entrain

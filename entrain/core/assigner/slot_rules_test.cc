@@ -1,0 +1,99 @@
+#include "entrain/core/assigner/slot_rules.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/assigner/greedy.h"
+
+#include "tests/oracle/random_cases.h"
+
+namespace entrain {
+namespace {
+
+// A random batch, dealt to replicas and ready for rules.
+struct Instance {
+  explicit Instance(int seed)
+      : rng(20261124, static_cast<std::uint64_t>(seed)),
+        of(oracle::make_random_case(rng)),
+        loads(batch_loads(of.plan, of.costs)),
+        placement(empty_placement(of.costs, of.plan.replicas, of.plan.num_slots)) {
+    placement.samples = deal_to_replicas(loads, of.plan.replicas);
+    request.plan = &of.plan;
+    request.costs = &of.costs;
+  }
+
+  Rng rng;
+  oracle::RandomCase of;
+  BatchLoads loads;
+  Placement placement;
+  AssignRequest request;
+};
+
+TEST(ChooseSlotRule, TimesWhatItPlaces) {
+  for (int i = 0; i < 500; ++i) {
+    Instance instance(i);
+    StepEvaluator evaluator(instance.of.plan, instance.of.costs);
+    std::vector<RuleResult> results;
+    for (int replica = 0; replica < instance.of.plan.replicas; ++replica) {
+      results.push_back(choose_slot_rule(
+          instance.request, instance.loads, evaluator, replica, 1000, instance.placement));
+    }
+    validate_assignment(
+        to_assignment(instance.of.costs, instance.placement), instance.of.plan, instance.of.costs);
+    for (int replica = 0; replica < instance.of.plan.replicas; ++replica) {
+      const ReplicaTimes again = evaluator.evaluate(instance.placement, replica);
+      ASSERT_EQ(again.total_ns, results[static_cast<std::size_t>(replica)].times.total_ns)
+          << oracle::describe(instance.of);
+    }
+  }
+}
+
+TEST(ChooseSlotRule, OfMoreTriesIsNeverWorse) {
+  for (int i = 0; i < 300; ++i) {
+    ReplicaTimes few;
+    ReplicaTimes many;
+    for (const int budget : {1, 1000}) {
+      Instance instance(i);
+      instance.of.plan.schedule = "1f1b";
+      StepEvaluator evaluator(instance.of.plan, instance.of.costs);
+      const RuleResult result = choose_slot_rule(
+          instance.request, instance.loads, evaluator, 0, budget, instance.placement);
+      (budget == 1 ? few : many) = result.times;
+      if (budget == 1) {
+        ASSERT_LE(evaluator.evaluations(), 2) << "the first rule alone";
+      }
+    }
+    ASSERT_FALSE(better(few, many)) << "case " << i;
+  }
+}
+
+TEST(PlaceByRule, RepeatsAChosenRule) {
+  for (int i = 0; i < 300; ++i) {
+    Instance instance(i);
+    StepEvaluator evaluator(instance.of.plan, instance.of.costs);
+    const RuleResult result =
+        choose_slot_rule(instance.request, instance.loads, evaluator, 0, 1000, instance.placement);
+    const Placement chosen = instance.placement;
+    place_by_rule(instance.request, instance.loads, 0, result.rule, instance.placement);
+    ASSERT_EQ(instance.placement.llm_slot, chosen.llm_slot) << oracle::describe(instance.of);
+    ASSERT_EQ(instance.placement.encoder_slot, chosen.encoder_slot);
+    ASSERT_EQ(instance.placement.num_slots, chosen.num_slots);
+  }
+}
+
+TEST(PlaceByRule, KeepsToOneNumberOfSlotsWhereAsked) {
+  for (int i = 0; i < 300; ++i) {
+    Instance instance(i);
+    instance.request.options.choose_slots = false;
+    StepEvaluator evaluator(instance.of.plan, instance.of.costs);
+    const RuleResult result =
+        choose_slot_rule(instance.request, instance.loads, evaluator, 0, 1000, instance.placement);
+    const auto samples = static_cast<int>(instance.placement.samples[0].size());
+    ASSERT_EQ(result.rule.num_slots, std::min(instance.of.plan.num_slots, samples))
+        << oracle::describe(instance.of);
+  }
+}
+
+}  // namespace
+}  // namespace entrain
