@@ -52,10 +52,10 @@ class Accountant {
     }
     const nanoseconds shared = work / num_replicas();
     const nanoseconds own = work_of(busiest.replica, busiest.lane);
-    add(GapCause::kUneven, own - shared);
+    add(GapCause::kUneven, std::max(own - shared, nanoseconds{0}));
     add(GapCause::kLaunches, busiest.busy() - own);
     add_waits();
-    result_.in_bound = bound - shared - busiest.reduction - busiest.optimizer;
+    result_.in_bound = bound - std::min(own, shared) - busiest.reduction - busiest.optimizer;
     return result_;
   }
 

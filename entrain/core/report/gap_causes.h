@@ -34,10 +34,9 @@ std::string_view name_of(GapCause cause);  // "fill", "drain", "giants", "uneven
 struct GapCauses {
   int replica = 0;
   int lane = 0;
-  std::array<std::chrono::nanoseconds, kNumGapCauses>
-      time{};  // [GapCause]; kUneven may be negative
-  // What of these the bound counts already: the head and tail that every order has, and a giant's
-  // own way.
+  std::array<std::chrono::nanoseconds, kNumGapCauses> time{};  // [GapCause], each >= 0
+  // What of these the bound counts already: the head and tail that every order has, a giant's own
+  // way, and work that a replica with a giant leaves to the others.
   std::chrono::nanoseconds in_bound{0};
 
   [[nodiscard]] std::chrono::nanoseconds of(GapCause cause) const {
