@@ -1,9 +1,14 @@
 #include "entrain/core/cost/analytic.h"
 
+#include <algorithm>
+#include <set>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/cost/sharding.h"
 
 namespace entrain {
 namespace {
@@ -40,94 +45,31 @@ const std::vector<DeviceModel>& devices() {
   return kDevices;
 }
 
-// A pre-norm transformer layer with rotary positions and a gated MLP.
-LayerWork transformer_work(
-    double hidden, double query, double key, double intermediate, double bytes) {
-  LayerWork work;
-  const double weights =
-      hidden * query + 2 * hidden * key + query * hidden + 3 * hidden * intermediate;
-  work.matrix_flops = 2 * weights;
-  work.attention_flops = 4 * query;
-  const double norms = 2 * 2 * hidden;
-  const double residuals = 2 * 3 * hidden;
-  const double rotary = 2 * (query + key);
-  const double gate = 3 * intermediate;
-  work.moved_bytes = (norms + residuals + rotary + gate) * bytes;
-  // Inputs and results of both norms, queries, keys, values, attention's result, the MLP's gate, up
-  // and product.
-  work.activation_bytes = (4 * hidden + 2 * query + 2 * key + 3 * intermediate) * bytes;
-  work.output_bytes = hidden * bytes;
-  return work;
-}
+// Costs of operations on a device and its links.
+class DeviceCosts {
+ public:
+  explicit DeviceCosts(const DeviceModel& device) : device_(device) {}
 
-LayerWork projector_work(const EncoderSpec& encoder, double llm_hidden, double bytes) {
-  const double merge = encoder.modality == Modality::kVision
-                           ? static_cast<double>(encoder.merge_size) * encoder.merge_size
-                           : 2.0;
-  const double hidden = encoder.hidden;
-  const double merged = hidden * merge;
-  LayerWork work;
-  work.matrix_flops = 2 * (merged * merged + merged * llm_hidden) / merge;
-  // The norm before, the activation between the two matrices.
-  work.moved_bytes = (2 * hidden + 2 * merged / merge) * bytes;
-  work.activation_bytes = (2 * hidden + 2 * merged / merge) * bytes;
-  work.output_bytes = llm_hidden / merge * bytes;
-  return work;
-}
+  [[nodiscard]] CostCurve curve(double pair_flops,
+                                double token_flops,
+                                double token_bytes,
+                                const Exchange& exchange) const {
+    const double flops_per_ns = device_.peak_flops * device_.efficiency * 1e-9;
+    CostCurve result;
+    result.per_pair_ns = pair_flops / flops_per_ns;
+    result.per_token_ns =
+        token_flops / flops_per_ns + token_bytes / device_.memory_bytes_per_second * 1e9;
+    if (device_.link.bytes_per_second > 0) {
+      result.per_token_ns += exchange.bytes_per_token / device_.link.bytes_per_second * 1e9;
+    }
+    result.per_launch_ns = device_.launch_seconds * 1e9 +
+                           exchange.collectives * static_cast<double>(device_.link.latency.count());
+    return result;
+  }
 
-LayerWork patch_embedding_work(const EncoderSpec& encoder, double bytes) {
-  const double pixels = 3.0 * encoder.patch_size * encoder.patch_size;
-  LayerWork work;
-  work.matrix_flops = 2 * pixels * encoder.hidden;
-  work.activation_bytes = pixels * bytes;
-  work.output_bytes = encoder.hidden * bytes;
-  return work;
-}
-
-LayerWork audio_embedding_work(const EncoderSpec& encoder, double bytes) {
-  constexpr double kMelBands = 80;
-  constexpr double kKernel = 3;
-  constexpr double kFrames = 2;  // of the first convolution per token, which is the second's stride
-  const double hidden = encoder.hidden;
-  LayerWork work;
-  work.matrix_flops = 2 * (kFrames * kMelBands * kKernel * hidden + hidden * kKernel * hidden);
-  // An activation behind each convolution.
-  work.moved_bytes = 2 * (kFrames + 1) * hidden * bytes;
-  work.activation_bytes = (kFrames * kMelBands + 2 * (kFrames + 1) * hidden) * bytes;
-  work.output_bytes = hidden * bytes;
-  return work;
-}
-
-LayerWork token_embedding_work(double hidden, double bytes) {
-  constexpr double kTokenIdBytes = 8;
-  LayerWork work;
-  work.moved_bytes = 2 * hidden * bytes;
-  work.weight_moved_bytes = 3 * hidden * bytes;
-  work.activation_bytes = kTokenIdBytes;
-  work.output_bytes = hidden * bytes;
-  return work;
-}
-
-LayerWork output_head_work(double hidden, double vocabulary, double bytes) {
-  LayerWork work;
-  work.matrix_flops = 2 * hidden * vocabulary;
-  work.moved_bytes = (2 * hidden + 2 * vocabulary) * bytes;
-  work.activation_bytes = (2 * hidden + vocabulary) * bytes;
-  return work;
-}
-
-CostCurve curve(const DeviceModel& device,
-                double pair_flops,
-                double token_flops,
-                double token_bytes) {
-  const double flops_per_ns = device.peak_flops * device.efficiency * 1e-9;
-  CostCurve result;
-  result.per_pair_ns = pair_flops / flops_per_ns;
-  result.per_token_ns =
-      token_flops / flops_per_ns + token_bytes / device.memory_bytes_per_second * 1e9;
-  result.per_launch_ns = device.launch_seconds * 1e9;
-  return result;
-}
+ private:
+  const DeviceModel& device_;
+};
 
 double bytes_of_number(const std::string& dtype) {
   if (dtype == "float32") {
@@ -159,6 +101,41 @@ void check(const DeviceModel& device) {
   }
 }
 
+void check_degrees(const char* name, const std::vector<int>& degrees) {
+  if (degrees.empty() || *std::min_element(degrees.begin(), degrees.end()) < 1) {
+    throw InvalidInput(fmt::format(
+        "analytic profile: {} [{}] given; at least one degree is needed, each at least 1",
+        name,
+        fmt::join(degrees, ", ")));
+  }
+}
+
+LayerProfile layer_profile(const ModelSpec& model,
+                           const DeviceModel& device,
+                           int module,
+                           int layer,
+                           int tensor,
+                           int context) {
+  const double bytes = bytes_of_number(device.dtype);
+  const LayerWork work = device_work(model, module, layer, bytes, tensor, context);
+  const LayerExchange exchange = layer_exchange(model, module, layer, bytes, tensor, context);
+  const DeviceCosts costs(device);
+  LayerProfile entry;
+  entry.module = module_name(model, module);
+  entry.kind = layer_kind(model, module, layer);
+  entry.tensor_parallel = tensor;
+  entry.context_parallel = context;
+  entry.forward =
+      costs.curve(work.attention_flops, work.matrix_flops, work.moved_bytes, exchange.forward);
+  entry.backward_input = costs.curve(
+      2 * work.attention_flops, work.matrix_flops, 2 * work.moved_bytes, exchange.backward_input);
+  entry.backward_weight =
+      costs.curve(0, work.matrix_flops, work.weight_moved_bytes, exchange.backward_weight);
+  entry.activation_bytes_per_token = work.activation_bytes;
+  entry.output_bytes_per_token = work.output_bytes;
+  return entry;
+}
+
 }  // namespace
 
 std::vector<std::string> device_model_names() {
@@ -179,41 +156,15 @@ DeviceModel device_model(const std::string& name) {
       fmt::format("no device model '{}'{}", name, suggestion(name, device_model_names())));
 }
 
-LayerWork layer_work(const ModelSpec& model, int module, int layer, double bytes) {
-  const LlmSpec& llm = model.llm;
-  const LayerKind kind = layer_kind(model, module, layer);
-  if (module == model.llm_module()) {
-    switch (kind) {
-      case LayerKind::kTokenEmbedding:
-        return token_embedding_work(llm.hidden, bytes);
-      case LayerKind::kOutputHead:
-        return output_head_work(llm.hidden, llm.vocab_size, bytes);
-      default:
-        return transformer_work(llm.hidden,
-                                static_cast<double>(llm.num_heads) * llm.head_dim,
-                                static_cast<double>(llm.num_kv_heads) * llm.head_dim,
-                                llm.intermediate,
-                                bytes);
-    }
-  }
-  const EncoderSpec& encoder = model.encoders[static_cast<std::size_t>(module)];
-  switch (kind) {
-    case LayerKind::kPatchEmbedding:
-      return patch_embedding_work(encoder, bytes);
-    case LayerKind::kAudioEmbedding:
-      return audio_embedding_work(encoder, bytes);
-    case LayerKind::kProjector:
-      return projector_work(encoder, llm.hidden, bytes);
-    default:
-      return transformer_work(
-          encoder.hidden, encoder.hidden, encoder.hidden, encoder.intermediate, bytes);
-  }
-}
-
-Profile analytic_profile(const ModelSpec& model, const DeviceModel& device) {
+Profile analytic_profile(const ModelSpec& model,
+                         const DeviceModel& device,
+                         const AnalyticOptions& options) {
   constexpr double kAdamBytes = 7 * 4;  // weight, gradient, two moments in; weight and moments out
   check(device);
-  const double bytes = bytes_of_number(device.dtype);
+  check_degrees("tensor_parallel", options.tensor_parallel);
+  check_degrees("context_parallel", options.context_parallel);
+  const std::set<int> tensor(options.tensor_parallel.begin(), options.tensor_parallel.end());
+  const std::set<int> context(options.context_parallel.begin(), options.context_parallel.end());
   Profile profile;
   profile.device = device.name;
   profile.dtype = device.dtype;
@@ -223,19 +174,16 @@ Profile analytic_profile(const ModelSpec& model, const DeviceModel& device) {
   profile.reduce_bytes_per_second = device.link.bytes_per_second / 2;
   profile.optimizer_ns_per_parameter = kAdamBytes / device.memory_bytes_per_second * 1e9;
   for (int module = 0; module < model.num_modules(); ++module) {
-    // The first transformer layer stands for all: embedding, transformer, projector or head.
-    for (const int layer : {0, 1, num_layers(model, module) - 1}) {
-      const LayerWork work = layer_work(model, module, layer, bytes);
-      LayerProfile entry;
-      entry.module = module_name(model, module);
-      entry.kind = layer_kind(model, module, layer);
-      entry.forward = curve(device, work.attention_flops, work.matrix_flops, work.moved_bytes);
-      entry.backward_input =
-          curve(device, 2 * work.attention_flops, work.matrix_flops, 2 * work.moved_bytes);
-      entry.backward_weight = curve(device, 0, work.matrix_flops, work.weight_moved_bytes);
-      entry.activation_bytes_per_token = work.activation_bytes;
-      entry.output_bytes_per_token = work.output_bytes;
-      profile.layers.push_back(std::move(entry));
+    for (const int t : tensor) {
+      if (!sharding_obstacle(model, module, t).empty()) {
+        continue;
+      }
+      for (const int c : context) {
+        // The first transformer layer stands for all: embedding, transformer, projector or head.
+        for (const int layer : {0, 1, num_layers(model, module) - 1}) {
+          profile.layers.push_back(layer_profile(model, device, module, layer, t, c));
+        }
+      }
     }
   }
   return profile;

@@ -26,28 +26,29 @@ std::vector<std::string> device_model_names();
 // Throws  InvalidInput with the known names.
 DeviceModel device_model(const std::string& name);
 
-// What one layer does, per token of its module (output head: per target token).
-struct LayerWork {
-  double matrix_flops = 0;        // of the forward; each gradient costs as much again
-  double attention_flops = 0;     // per attention pair, of the forward
-  double moved_bytes = 0;         // read and written by the forward outside matrix products
-  double weight_moved_bytes = 0;  // likewise by the weight gradient
-  double activation_bytes = 0;    // kept for the backward
-  double output_bytes = 0;        // of the result
+struct AnalyticOptions {
+  std::vector<int> tensor_parallel = {1};   // each >= 1
+  std::vector<int> context_parallel = {1};  // each >= 1
 };
-
-// FLOP counts per layer kind: 2 FLOPs a multiply-add, 4 · width FLOPs an attention pair (scores and
-// values); norms, rotary positions, gates, residuals and the softmax of the loss count as memory
-// traffic, attention scores stay on chip. `bytes` is the size of a number.
-LayerWork layer_work(const ModelSpec& model, int module, int layer, double bytes);
 
 // forward = matrix and attention FLOPs at peak · efficiency + moved bytes at full bandwidth;
 // backward_input = matrix FLOPs + twice the attention FLOPs and the moved bytes;
 // backward_weight = matrix FLOPs + its own moved bytes; launch_seconds for each. All-reduce at half
 // the link's bandwidth (each byte passes twice), AdamW by its traffic of 28 bytes a parameter.
 //
-// Ensures  one entry per layer kind of every module at tensor_parallel 1; valid for the model.
-// Throws   InvalidInput for a device without peaks or with an efficiency outside (0, 1].
-Profile analytic_profile(const ModelSpec& model, const DeviceModel& device);
+// At a degree above 1 these are the device's share (device_work()), and layer_exchange() comes on
+// top, nothing of it hidden behind computation: bytes at the link's bandwidth into the cost per
+// token, one latency a collective into the launch constant. Assumed, not measured: the lane's
+// devices are joined by `link`, smaller matrices are as efficient as large ones, tokens, pairs and
+// target tokens divide evenly.
+//
+// Ensures  for every module one entry per layer kind at each pair of the options' degrees, less
+//          tensor degrees with a sharding_obstacle() there; repeats count once; valid for the
+//          model where a degree is left for each module.
+// Throws   InvalidInput for a device without peaks or with an efficiency outside (0, 1], a degree
+//          below 1, or an empty list.
+Profile analytic_profile(const ModelSpec& model,
+                         const DeviceModel& device,
+                         const AnalyticOptions& options = {});
 
 }  // namespace entrain

@@ -1,8 +1,12 @@
 #include "entrain/core/cost/analytic.h"
 
+#include <chrono>
+
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/cost/layer_work.h"
+#include "entrain/core/cost/sharding.h"
 
 namespace entrain {
 namespace {
@@ -43,46 +47,6 @@ DeviceModel counting_device() {
   return device;
 }
 
-TEST(LayerWork, CountsTwoFlopsAMultiplyAdd) {
-  const ModelSpec model = small_model();
-  // 12 pixels a patch → 8.
-  EXPECT_EQ(layer_work(model, 0, 0, 4).matrix_flops, 2 * 12 * 8);
-  // Query, key, value, output of 8 × 8; gate, up and down of 8 × 20.
-  EXPECT_EQ(layer_work(model, 0, 1, 4).matrix_flops, 2 * (4 * 64 + 3 * 160));
-  EXPECT_EQ(layer_work(model, 0, 1, 4).attention_flops, 4 * 8);
-  // Four patches merge to 32 numbers, 32 × 32 and 32 × 16.
-  EXPECT_EQ(layer_work(model, 0, 3, 4).matrix_flops, 2 * (32 * 32 + 32 * 16) / 4);
-  // Two frames to merge: 16 × 16 and 16 × 16.
-  EXPECT_EQ(layer_work(model, 1, 3, 4).matrix_flops, 2 * (16 * 16 + 16 * 16) / 2);
-  // A token is two frames of 80 bands behind a kernel of 3, then a kernel of 3 over 8.
-  EXPECT_EQ(layer_work(model, 1, 0, 4).matrix_flops, 2 * (2 * 80 * 3 * 8 + 3 * 8 * 8));
-  EXPECT_EQ(layer_work(model, 2, 0, 4).matrix_flops, 0);
-  // Query and output of 16 × 24, key and value of 16 × 12, MLP of 16 × 32.
-  EXPECT_EQ(layer_work(model, 2, 1, 4).matrix_flops, 2 * (2 * 16 * 24 + 2 * 16 * 12 + 3 * 16 * 32));
-  EXPECT_EQ(layer_work(model, 2, 1, 4).attention_flops, 4 * 24);
-  EXPECT_EQ(layer_work(model, 2, 4, 4).matrix_flops, 2 * 16 * 100);
-}
-
-TEST(LayerWork, MatrixFlopsFollowFromParameters) {
-  // A matrix of P numbers costs 2 · P FLOPs a token; norms (and biases) are no matrices.
-  const ModelSpec model = small_model();
-  EXPECT_EQ(layer_work(model, 0, 1, 4).matrix_flops,
-            2.0 * static_cast<double>(layer_parameters(model, 0, 1) - 2 * 8));
-  EXPECT_EQ(layer_work(model, 2, 2, 4).matrix_flops,
-            2.0 * static_cast<double>(layer_parameters(model, 2, 2) - 2 * 16));
-  EXPECT_EQ(layer_work(model, 2, 4, 4).matrix_flops,
-            2.0 * static_cast<double>(layer_parameters(model, 2, 4) - 16));
-}
-
-TEST(LayerWork, CountsBytesKeptAndSent) {
-  const ModelSpec model = small_model();
-  EXPECT_EQ(layer_work(model, 2, 1, 4).activation_bytes, 4 * (4 * 16 + 2 * 24 + 2 * 12 + 3 * 32));
-  EXPECT_EQ(layer_work(model, 2, 1, 2).activation_bytes, 2 * (4 * 16 + 2 * 24 + 2 * 12 + 3 * 32));
-  EXPECT_EQ(layer_work(model, 0, 1, 4).output_bytes, 4 * 8);
-  EXPECT_EQ(layer_work(model, 0, 3, 4).output_bytes, 4 * 16 / 4);
-  EXPECT_EQ(layer_work(model, 2, 4, 4).output_bytes, 0);
-}
-
 TEST(AnalyticProfile, CountsGradientsLikeTheForward) {
   const ModelSpec model = small_model();
   const Profile profile = analytic_profile(model, counting_device());
@@ -108,6 +72,41 @@ TEST(AnalyticProfile, IsValidForItsModelOnEveryKnownDevice) {
     EXPECT_EQ(profile.layers.size(), 9U);
     EXPECT_EQ(to_json(profile_from_json(to_json(profile), name)), to_json(profile));
   }
+}
+
+TEST(AnalyticProfile, HoldsEveryPairOfDegreesThatDivides) {
+  const ModelSpec model = small_model();  // 2 heads in the encoders, 2 of keys and values
+  const Profile profile = analytic_profile(model, counting_device(), {{1, 2, 3, 4, 2}, {1, 8}});
+  EXPECT_EQ(profile.layers.size(), 9U * 2 * 2);
+  EXPECT_NO_THROW(validate(profile, model, "p"));
+  EXPECT_NO_THROW(find_layer(profile, "llm", LayerKind::kDecoder, 2, 8));
+  EXPECT_THROW(find_layer(profile, "llm", LayerKind::kDecoder, 4, 1), InvalidInput);
+  EXPECT_THROW(analytic_profile(model, counting_device(), {{}, {1}}), InvalidInput);
+  EXPECT_THROW(analytic_profile(model, counting_device(), {{1}, {1, 0}}), InvalidInput);
+}
+
+TEST(AnalyticProfile, AddsTheExchangeOfALaneToItsShareOfTheWork) {
+  const ModelSpec model = small_model();
+  DeviceModel device = counting_device();
+  device.link = {.latency = std::chrono::nanoseconds(100), .bytes_per_second = 5e8};
+  const Profile profile = analytic_profile(model, device, {{2}, {4}});
+  const LayerProfile& decoder = find_layer(profile, "llm", LayerKind::kDecoder, 2, 4);
+  const LayerWork work = layer_work(model, 2, 1, 4);
+  const LayerExchange exchange = layer_exchange(model, 2, 1, 4, 2, 4);
+  // Two nanoseconds a byte of the link.
+  EXPECT_DOUBLE_EQ(
+      decoder.forward.per_token_ns,
+      (work.matrix_flops + work.moved_bytes) / 8 + 2 * exchange.forward.bytes_per_token);
+  EXPECT_DOUBLE_EQ(
+      decoder.backward_input.per_token_ns,
+      (work.matrix_flops + 2 * work.moved_bytes) / 8 + 2 * exchange.backward_input.bytes_per_token);
+  EXPECT_DOUBLE_EQ(decoder.backward_weight.per_token_ns,
+                   work.matrix_flops / 8 + 2 * exchange.backward_weight.bytes_per_token);
+  EXPECT_DOUBLE_EQ(decoder.forward.per_pair_ns, 4 * 24 / 8.0);
+  EXPECT_DOUBLE_EQ(decoder.forward.per_launch_ns, 5 + 5 * 100);
+  EXPECT_DOUBLE_EQ(decoder.backward_input.per_launch_ns, 5 + 6 * 100);
+  EXPECT_DOUBLE_EQ(decoder.backward_weight.per_launch_ns, 5 + 2 * 100);
+  EXPECT_DOUBLE_EQ(decoder.activation_bytes_per_token, work.activation_bytes / 8);
 }
 
 TEST(AnalyticProfile, NamesItsDevices) {

@@ -1,5 +1,6 @@
 #include "entrain/core/cost/step_costs.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string_view>
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/cost/sharding.h"
 
 namespace entrain {
 namespace {
@@ -113,25 +115,12 @@ std::int64_t bytes_of_dtype(const Profile& profile) {
       profile.dtype));
 }
 
-const LayerProfile& layer_at(const Profile& profile, const ModulePlan& module, LayerKind kind) {
-  if (module.context_parallel != 1) {
-    throw InvalidInput(
-        fmt::format("module '{}' has context_parallel {}; profiles hold costs for 1 only",
-                    module.name,
-                    module.context_parallel));
-  }
-  for (const LayerProfile& layer : profile.layers) {
-    if (layer.module == module.name && layer.kind == kind &&
-        layer.tensor_parallel == module.tensor_parallel) {
-      return layer;
-    }
-  }
-  throw InvalidInput(fmt::format(
-      "the profile of '{}' has no entry for layer kind {} of module '{}' at tensor_parallel {}",
-      profile.device,
-      name_of(kind),
-      module.name,
-      module.tensor_parallel));
+std::int64_t devices_of(const ModulePlan& module) {
+  return std::int64_t{module.tensor_parallel} * module.context_parallel;
+}
+
+std::int64_t divided_up(std::int64_t value, std::int64_t divisor) {
+  return (value + divisor - 1) / divisor;
 }
 
 bool any_trainable(const ModelSpec& model, int module) {
@@ -195,13 +184,16 @@ class StepCostBuilder {
       const bool last = s + 1 == plan.stages.size();
       const std::int64_t width =
           (llm || last ? model_.llm.hidden : model_.encoders[at(module)].hidden) * dtype_bytes_;
+      // The smaller of two lanes has the fewer links, and the larger share of the message.
+      const std::int64_t shares =
+          last ? std::min(devices_of(plan), devices_of(plan_.modules.back())) : devices_of(plan);
       stage.units.reserve(units.size());
       for (std::size_t u = 0; u < units.size(); ++u) {
         UnitCost unit = cost_of_unit(rates, units[u]);
         if (!last) {
-          unit.output_bytes = result.tokens[u] * width;
+          unit.output_bytes = divided_up(result.tokens[u] * width, shares);
         } else if (!llm) {
-          unit.output_bytes = features_to_llm[u] * width;
+          unit.output_bytes = divided_up(features_to_llm[u] * width, shares);
         }
         total_bytes_.add(unit.output_bytes);
         // As if every unit were launched alone: no grouping can cost more.
@@ -237,16 +229,16 @@ class StepCostBuilder {
     }
   }
 
-  // Every rank of a lane holds whole heads.
+  // Every device of a lane holds whole heads of its share of the tokens.
   [[nodiscard]] std::int64_t key_value_bytes_per_token(const ModulePlan& plan,
                                                        LayerRange layers) const {
     const LlmSpec& llm = model_.llm;
-    const std::int64_t heads = (llm.num_kv_heads + plan.tensor_parallel - 1) / plan.tensor_parallel;
+    const std::int64_t heads = divided_up(llm.num_kv_heads, plan.tensor_parallel);
     std::int64_t decoders = 0;
     for (int layer = layers.begin; layer < layers.end; ++layer) {
       decoders += layer_kind(model_, model_.llm_module(), layer) == LayerKind::kDecoder ? 1 : 0;
     }
-    return 2 * heads * llm.head_dim * dtype_bytes_ * decoders;
+    return divided_up(2 * heads * llm.head_dim * dtype_bytes_ * decoders, plan.context_parallel);
   }
 
   // Sums over the stage's layers and fills what does not depend on units.
@@ -256,7 +248,10 @@ class StepCostBuilder {
     std::int64_t parameters = 0;
     for (int index = layers.begin; index < layers.end; ++index) {
       const LayerKind kind = layer_kind(model_, module, index);
-      const LayerProfile& layer = layer_at(profile_, plan, kind);
+      const LayerProfile& layer =
+          find_layer(profile_, plan.name, kind, plan.tensor_parallel, plan.context_parallel);
+      const std::int64_t layer_parameters =
+          parameters_per_device(model_, module, index, plan.tensor_parallel);
       const bool trainable = layer_trainable(model_, module, index);
       rates.forward.add(layer.forward, kind);
       if (nearer_input) {
@@ -264,24 +259,23 @@ class StepCostBuilder {
       }
       if (trainable) {
         rates.backward_weight.add(layer.backward_weight, kind);
-        stage.trainable_parameters += layer_parameters(model_, module, index);
+        stage.trainable_parameters += layer_parameters;
       }
       if (nearer_input || trainable) {
         (kind == LayerKind::kOutputHead ? rates.activation_per_target_token
                                         : rates.activation_per_token) +=
             layer.activation_bytes_per_token;
       }
-      parameters += layer_parameters(model_, module, index);
+      parameters += layer_parameters;
       stage.trainable = stage.trainable || trainable;
       nearer_input = nearer_input || trainable;
     }
     stage.launch.forward = to_time(rates.forward.per_launch);
     stage.launch.backward_input = to_time(rates.backward_input.per_launch);
     stage.launch.backward_weight = to_time(rates.backward_weight.per_launch);
-    stage.trainable_parameters /= plan.tensor_parallel;
-    stage.parameter_bytes = parameters / plan.tensor_parallel * dtype_bytes_;
+    stage.parameter_bytes = parameters * dtype_bytes_;
     const auto trained = static_cast<double>(stage.trainable_parameters);
-    if (plan_.replicas > 1 && profile_.reduce_bytes_per_second > 0) {
+    if (plan_.replicas * plan.context_parallel > 1 && profile_.reduce_bytes_per_second > 0) {
       stage.reduce = to_time(trained * static_cast<double>(dtype_bytes_) * 1e9 /
                              profile_.reduce_bytes_per_second);
     }

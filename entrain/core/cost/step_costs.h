@@ -29,7 +29,8 @@ struct OperationTimes {
 
 // One unit (segment in an encoder, whole sample in the LLM) on one stage.
 struct UnitCost {
-  OperationTimes time;                // without the launch constant
+  OperationTimes time;  // without the launch constant
+  // Bytes per device of the lane.
   std::int64_t activation_bytes = 0;  // kept from forward to backward, the stage's input included
   std::int64_t output_bytes = 0;      // of the message to the next stage; 0 on the LLM's last
 };
@@ -52,15 +53,17 @@ struct ChunkWeights {
 };
 
 struct StageCosts {
-  OperationTimes launch;             // paid once per operation
-  bool trainable = false;            // has parameters that take gradients
-  std::int64_t parameter_bytes = 0;  // all parameters
-  std::int64_t trainable_parameters = 0;
-  std::chrono::nanoseconds reduce{0};  // all-reduce of the stage's gradients; 0 for one replica
+  OperationTimes launch;                  // paid once per operation
+  bool trainable = false;                 // has parameters that take gradients
+  std::int64_t parameter_bytes = 0;       // all parameters, per device of the lane
+  std::int64_t trainable_parameters = 0;  // per device of the lane
+  // All-reduce of the stage's gradients over replicas and context ranks; 0 where there is one.
+  std::chrono::nanoseconds reduce{0};
   std::chrono::nanoseconds optimizer{0};
-  std::vector<UnitCost> units;                 // [unit]
-  ChunkWeights chunk_weights;                  // LLM stages
-  std::int64_t key_value_bytes_per_token = 0;  // LLM stages: keys and values of all their layers
+  std::vector<UnitCost> units;  // [unit]
+  ChunkWeights chunk_weights;   // LLM stages
+  // LLM stages: keys and values of all their layers, per token of the lane and device.
+  std::int64_t key_value_bytes_per_token = 0;
 };
 
 struct ModuleCosts {
@@ -98,11 +101,17 @@ struct StepCosts {
 // profile's dtype, the last encoder stage's [llm_tokens, LLM hidden]. An all-reduce takes gradient
 // bytes / reduce_bytes_per_second.
 //
+// A lane's tensor × context devices act as one: times are the lane's, at the profile's entries for
+// the module's degrees; bytes are those of one device, which holds its share of activations and of
+// parameters (sharding.h) and sends and receives its share of every message on a link of its own.
+// Between lanes of different numbers of devices a message is shared out among the smaller number:
+// an upper bound for the larger lane's memory.
+//
 // Shapes    result.modules[m].stages[s].units: [units of m]; samples in the order of `work`.
 // Requires  plan and profile are valid for the model; `work` comes from the same model.
 // Ensures   a unit's time per stage and operation is rounded once to nanoseconds, halves to even.
-// Throws    InvalidInput when the profile lacks a layer at the plan's tensor_parallel (or the plan
-//           has context_parallel), its dtype is unknown, or the batch's total (every unit launched
+// Throws    InvalidInput when the profile lacks a layer at the plan's tensor_parallel and
+//           context_parallel, its dtype is unknown, or the batch's total (every unit launched
 //           alone) exceeds 2^62 ns or bytes.
 // Cost      O(units × stages + layers).
 StepCosts step_costs(const ModelSpec& model,

@@ -236,31 +236,75 @@ TEST(StepCosts, RefuseWhatTheProfileLacks) {
   EXPECT_THROW(step_costs(model, small_plan(), profile, small_batch()), InvalidInput);
 }
 
-TEST(StepCosts, TakeTheEntryOfThePlansTensorParallelism) {
+// Small costs at degree 1 and, other numbers, at tensor 2 × context 4 in every module.
+Profile profile_of_two_degrees() {
   Profile profile = small_profile();
-  LayerProfile half = profile.layers[2];
-  half.tensor_parallel = 2;
-  half.forward.per_token_ns = 4;
-  profile.layers.push_back(half);
-  Plan plan = small_plan();
-  EXPECT_EQ(step_costs(small_model(), plan, profile, small_batch())
-                .modules[0]
-                .stages[1]
-                .units[0]
-                .time.forward.count(),
-            36);
-  for (int i = 0; i < 2; ++i) {
-    LayerProfile other = profile.layers[static_cast<std::size_t>(i)];
-    other.tensor_parallel = 2;
-    profile.layers.push_back(other);
+  for (std::size_t i = 0; i < 6; ++i) {
+    LayerProfile entry = profile.layers[i];
+    entry.tensor_parallel = 2;
+    entry.context_parallel = 4;
+    entry.forward.per_token_ns += 1000;
+    entry.forward.per_launch_ns += 7;
+    entry.activation_bytes_per_token = 2;
+    profile.layers.push_back(entry);
   }
+  return profile;
+}
+
+TEST(StepCosts, TakeTheEntriesOfTheModulesDegrees) {
+  ModelSpec model = small_model();
+  model.llm.num_kv_heads = 2;
+  Plan plan = small_plan();
   plan.modules[0].tensor_parallel = 2;
-  EXPECT_EQ(step_costs(small_model(), plan, profile, small_batch())
-                .modules[0]
-                .stages[1]
-                .units[0]
-                .time.forward.count(),
-            16);
+  plan.modules[0].context_parallel = 4;
+  const StepCosts costs = step_costs(model, plan, profile_of_two_degrees(), small_batch());
+  expect_unit(costs, 0, 0, 0, {24 + 2 * 4 * 1000, 36, 44, 2 * 2 * 4});
+  expect_launch(costs, 0, 0, 21 + 2 * 7, 21, 81);
+  expect_unit(costs, 1, 0, 0, {20, 10, 30, 10});
+  plan.modules[0].context_parallel = 2;
+  EXPECT_THROW(step_costs(model, plan, profile_of_two_degrees(), small_batch()), InvalidInput);
+}
+
+TEST(StepCosts, ShareBytesAmongTheDevicesOfALane) {
+  ModelSpec model = small_model();
+  model.llm.num_kv_heads = 2;
+  Plan plan = small_plan();
+  for (ModulePlan& module : plan.modules) {
+    module.tensor_parallel = 2;
+    module.context_parallel = 4;
+  }
+  Profile profile = profile_of_two_degrees();
+  StepCosts costs = step_costs(model, plan, profile, small_batch());
+  EXPECT_EQ(costs.modules[0].stages[0].units[1].output_bytes, 8 * 8 * 4 / 8);
+  EXPECT_EQ(costs.modules[0].stages[1].units[0].output_bytes, 1 * 16 * 4 / 8);
+  EXPECT_EQ(costs.modules[1].stages[0].units[0].output_bytes, 10 * 16 * 4 / 8);
+  // One key and value head of 8 numbers on each tensor rank, a quarter of the tokens.
+  EXPECT_EQ(costs.modules[1].stages[1].key_value_bytes_per_token, 2 * 8 * 4 / 4);
+  // A wide encoder in front of an LLM on one device sends whole messages.
+  plan.modules[1].tensor_parallel = 1;
+  plan.modules[1].context_parallel = 1;
+  costs = step_costs(model, plan, profile, small_batch());
+  EXPECT_EQ(costs.modules[0].stages[1].units[0].output_bytes, 1 * 16 * 4);
+  EXPECT_EQ(costs.modules[0].stages[0].units[1].output_bytes, 8 * 8 * 4 / 8);
+}
+
+TEST(StepCosts, ReduceOverReplicasAndContextRanks) {
+  ModelSpec model = small_model();
+  model.llm.num_kv_heads = 2;
+  Plan plan = small_plan();
+  plan.modules[1].tensor_parallel = 2;
+  plan.modules[1].context_parallel = 4;
+  Profile profile = profile_of_two_degrees();
+  profile.reduce_bytes_per_second = 1e9;
+  const StepCosts costs = step_costs(model, plan, profile, small_batch());
+  // Norms stand on both tensor ranks: two of the decoder, one of the head.
+  const std::int64_t norms = 3 * 16;
+  const std::int64_t parameters =
+      (layer_parameters(model, 1, 1) + layer_parameters(model, 1, 2) - norms) / 2 + norms;
+  EXPECT_EQ(costs.modules[1].stages[1].trainable_parameters, parameters);
+  EXPECT_EQ(costs.modules[1].stages[1].parameter_bytes, 4 * parameters);
+  EXPECT_EQ(costs.modules[1].stages[1].reduce.count(), 4 * parameters);
+  EXPECT_EQ(costs.modules[0].stages[0].reduce.count(), 0) << "one replica, one context rank";
 }
 
 TEST(StepCosts, RefuseABatchBeyondTwoToThe62Nanoseconds) {

@@ -2,6 +2,10 @@
 
 #include <array>
 #include <cmath>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -62,6 +66,7 @@ LayerProfile read_layer(ObjectReader reader) {
   layer.module = reader.required<std::string>("module");
   layer.kind = read_kind(reader);
   layer.tensor_parallel = reader.optional("tensor_parallel", 1);
+  layer.context_parallel = reader.optional("context_parallel", 1);
   layer.forward = read_curve(reader.object("forward"));
   layer.backward_input = read_curve(reader.object("backward_input"));
   layer.backward_weight = read_curve(reader.object("backward_weight"));
@@ -75,6 +80,7 @@ Json layer_json(const LayerProfile& layer) {
   return {{"module", layer.module},
           {"kind", name_of(layer.kind)},
           {"tensor_parallel", layer.tensor_parallel},
+          {"context_parallel", layer.context_parallel},
           {"forward", curve_json(layer.forward)},
           {"backward_input", curve_json(layer.backward_input)},
           {"backward_weight", curve_json(layer.backward_weight)},
@@ -82,13 +88,45 @@ Json layer_json(const LayerProfile& layer) {
           {"output_bytes_per_token", layer.output_bytes_per_token}};
 }
 
-const LayerProfile* lookup(const Profile& profile, const std::string& module, LayerKind kind) {
+// Tensor and context parallelism.
+using Degrees = std::pair<int, int>;
+
+Degrees degrees_of(const LayerProfile& layer) {
+  return {layer.tensor_parallel, layer.context_parallel};
+}
+
+std::string text_of(const Degrees& degrees) {
+  return fmt::format("tensor_parallel {}, context_parallel {}", degrees.first, degrees.second);
+}
+
+const LayerProfile* lookup(const Profile& profile,
+                           const std::string& module,
+                           LayerKind kind,
+                           const Degrees& degrees) {
   for (const LayerProfile& layer : profile.layers) {
-    if (layer.module == module && layer.kind == kind) {
+    if (layer.kind == kind && degrees_of(layer) == degrees && layer.module == module) {
       return &layer;
     }
   }
   return nullptr;
+}
+
+// In rising order; with a kind, those of that kind alone.
+std::set<Degrees> degrees_of_module(const Profile& profile,
+                                    const std::string& module,
+                                    std::optional<LayerKind> kind = std::nullopt) {
+  std::set<Degrees> result;
+  for (const LayerProfile& layer : profile.layers) {
+    if (layer.module == module && layer.kind == kind.value_or(layer.kind)) {
+      result.insert(degrees_of(layer));
+    }
+  }
+  return result;
+}
+
+std::string no_entry(const std::string& module, LayerKind kind, const Degrees& degrees) {
+  return fmt::format(
+      "no entry for layer kind {} of module '{}' at {}", name_of(kind), module, text_of(degrees));
 }
 
 [[noreturn]] void fail(const std::string& where, const char* key, const std::string& message) {
@@ -97,11 +135,10 @@ const LayerProfile* lookup(const Profile& profile, const std::string& module, La
 
 void check_layer(const LayerProfile& layer, const std::string& where) {
   const std::string name = fmt::format("{} of '{}'", name_of(layer.kind), layer.module);
-  if (layer.tensor_parallel < 1) {
+  if (layer.tensor_parallel < 1 || layer.context_parallel < 1) {
     fail(where,
          "layers",
-         fmt::format(
-             "{}: tensor_parallel {} given; at least 1 is needed", name, layer.tensor_parallel));
+         fmt::format("{}: {} given; at least 1 is needed", name, text_of(degrees_of(layer))));
   }
   const auto check = [&](const char* key, double value) {
     if (!(std::isfinite(value) && value >= 0)) {
@@ -122,14 +159,27 @@ void check_layer(const LayerProfile& layer, const std::string& where) {
 
 }  // namespace
 
-const LayerProfile& find_layer(const Profile& profile, const std::string& module, LayerKind kind) {
-  const LayerProfile* layer = lookup(profile, module, kind);
+const LayerProfile& find_layer(const Profile& profile,
+                               const std::string& module,
+                               LayerKind kind,
+                               int tensor_parallel,
+                               int context_parallel) {
+  const Degrees degrees{tensor_parallel, context_parallel};
+  const LayerProfile* layer = lookup(profile, module, kind, degrees);
   if (layer == nullptr) {
-    throw InvalidInput(
-        fmt::format("the profile of '{}' has no entry for layer kind {} of module '{}'",
-                    profile.device,
-                    name_of(kind),
-                    module));
+    std::vector<std::string> held;
+    for (const Degrees& other : degrees_of_module(profile, module, kind)) {
+      held.push_back(fmt::format("{} × {}", other.first, other.second));
+    }
+    throw InvalidInput(fmt::format(
+        "the profile of '{}' has {}; {}",
+        profile.device,
+        no_entry(module, kind, degrees),
+        held.empty() ? "it has none at all"
+                     : fmt::format("it has tensor × context {} (a profile holds the degrees that "
+                                   "it was made for and that divide heads, key and value heads, "
+                                   "MLP and vocabulary)",
+                                   join(held))));
   }
   return *layer;
 }
@@ -207,17 +257,30 @@ void validate(const Profile& profile, const ModelSpec& model, const std::string&
                      profile.model_digest,
                      shape_digest(model)));
   }
+  std::set<std::tuple<std::string, LayerKind, Degrees>> seen;
   for (const LayerProfile& layer : profile.layers) {
     check_layer(layer, where);
+    if (!seen.emplace(layer.module, layer.kind, degrees_of(layer)).second) {
+      fail(where,
+           "layers",
+           fmt::format("two entries for layer kind {} of module '{}' at {}",
+                       name_of(layer.kind),
+                       layer.module,
+                       text_of(degrees_of(layer))));
+    }
   }
   for (int module = 0; module < model.num_modules(); ++module) {
     const std::string name = module_name(model, module);
-    for (int layer = 0; layer < num_layers(model, module); ++layer) {
-      const LayerKind kind = layer_kind(model, module, layer);
-      if (lookup(profile, name, kind) == nullptr) {
-        fail(where,
-             "layers",
-             fmt::format("no entry for layer kind {} of module '{}'", name_of(kind), name));
+    std::set<Degrees> needed = degrees_of_module(profile, name);
+    if (needed.empty()) {
+      needed.emplace(1, 1);
+    }
+    for (const Degrees& degrees : needed) {
+      for (int layer = 0; layer < num_layers(model, module); ++layer) {
+        const LayerKind kind = layer_kind(model, module, layer);
+        if (!seen.contains({name, kind, degrees})) {
+          fail(where, "layers", no_entry(name, kind, degrees));
+        }
       }
     }
   }

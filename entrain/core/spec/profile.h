@@ -21,10 +21,14 @@ struct CostCurve {
   double fit_error = 0;  // largest relative error over the measured points; 0 for analytic
 };
 
+// One layer on a lane of tensor_parallel × context_parallel devices. Pairs and tokens are those of
+// the lane's whole microbatch, times include what its devices say to each other, and bytes are
+// those of one device.
 struct LayerProfile {
   std::string module;
   LayerKind kind = LayerKind::kDecoder;
   int tensor_parallel = 1;
+  int context_parallel = 1;
   CostCurve forward;
   CostCurve backward_input;
   CostCurve backward_weight;
@@ -45,14 +49,22 @@ struct Profile {
   double optimizer_ns_per_parameter = 0;
 };
 
-// Throws  InvalidInput when a layer kind of `model` has no entry.
-const LayerProfile& find_layer(const Profile& profile, const std::string& module, LayerKind kind);
+// The entry at exactly these degrees.
+// Throws  InvalidInput when there is none; it says at which degrees the module has entries.
+const LayerProfile& find_layer(const Profile& profile,
+                               const std::string& module,
+                               LayerKind kind,
+                               int tensor_parallel = 1,
+                               int context_parallel = 1);
 
 Profile read_profile(const std::filesystem::path& path);
 Profile profile_from_json(const Json& document, const std::string& where);
 Json to_json(const Profile& profile);
-// Throws  InvalidInput when the profile was made for layers of other shapes, lacks a layer kind, or
-//         holds a cost that is negative or not finite.
+// A module needs every layer kind at each pair of degrees at which it has any, and at one pair at
+// least; degrees may differ between modules, and degree 1 need not be among them.
+//
+// Throws  InvalidInput when the profile was made for layers of other shapes, lacks a layer kind,
+//         has one twice, or holds a cost that is negative or not finite.
 void validate(const Profile& profile, const ModelSpec& model, const std::string& where);
 
 }  // namespace entrain

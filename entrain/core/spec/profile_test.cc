@@ -103,13 +103,51 @@ TEST(ProfileJson, RefusesMistakesWithTheirPlace) {
   EXPECT_EQ(message_after("/layers", "null"), "p.json: layers: missing");
 }
 
-TEST(FindLayer, FindsByModuleAndKind) {
-  const Profile profile = vision_profile();
+// Entries of the same costs at other degrees behind those of degree 1.
+Profile with_degrees(int tensor_parallel, int context_parallel) {
+  Profile profile = vision_profile();
+  for (std::size_t i = 0; i < 6; ++i) {
+    LayerProfile entry = profile.layers[i];
+    entry.tensor_parallel = tensor_parallel;
+    entry.context_parallel = context_parallel;
+    profile.layers.push_back(entry);
+  }
+  return profile;
+}
+
+TEST(ProfileJson, ReadsFilesThatKnowNoContextParallelism) {
+  Json document = to_json(with_degrees(2, 4));
+  EXPECT_EQ(document["layers"][6]["tensor_parallel"], 2);
+  EXPECT_EQ(document["layers"][6]["context_parallel"], 4);
+  EXPECT_EQ(profile_from_json(document, "p.json").layers[6].context_parallel, 4);
+  document["layers"][0].erase("context_parallel");
+  document["layers"][0].erase("tensor_parallel");
+  const Profile profile = profile_from_json(document, "p.json");
+  EXPECT_EQ(profile.layers[0].tensor_parallel, 1);
+  EXPECT_EQ(profile.layers[0].context_parallel, 1);
+}
+
+TEST(FindLayer, FindsByModuleKindAndDegrees) {
+  const Profile profile = with_degrees(2, 4);
   EXPECT_EQ(&find_layer(profile, "vision", LayerKind::kProjector), &profile.layers[2]);
   EXPECT_EQ(&find_layer(profile, "llm", LayerKind::kOutputHead), &profile.layers[5]);
+  EXPECT_EQ(&find_layer(profile, "llm", LayerKind::kOutputHead, 2, 4), &profile.layers[11]);
   EXPECT_EQ(message_of([&] { find_layer(profile, "llm", LayerKind::kProjector); }),
-            "the profile of 'cpu' has no entry for layer kind projector of module 'llm'");
+            "the profile of 'cpu' has no entry for layer kind projector of module 'llm' at "
+            "tensor_parallel 1, context_parallel 1; it has none at all");
   EXPECT_THROW(find_layer(profile, "audio", LayerKind::kProjector), InvalidInput);
+}
+
+TEST(FindLayer, SaysWhichDegreesThereAre) {
+  const std::string message =
+      message_of([&] { find_layer(with_degrees(2, 4), "llm", LayerKind::kDecoder, 4, 2); });
+  EXPECT_EQ(message.rfind("the profile of 'cpu' has no entry for layer kind decoder of module "
+                          "'llm' at tensor_parallel 4, context_parallel 2; it has tensor × context "
+                          "1 × 1, 2 × 4",
+                          0),
+            0U)
+      << message;
+  EXPECT_THROW(find_layer(with_degrees(2, 4), "llm", LayerKind::kDecoder, 2, 1), InvalidInput);
 }
 
 TEST(ValidateProfile, AcceptsAProfileOfTheModel) {
@@ -134,7 +172,27 @@ TEST(ValidateProfile, RefusesAMissingLayerKind) {
   Profile profile = vision_profile();
   profile.layers.erase(profile.layers.begin() + 1);
   EXPECT_EQ(message_of([&] { validate(profile, vision_model(), "p.json"); }),
-            "p.json: layers: no entry for layer kind encoder_transformer of module 'vision'");
+            "p.json: layers: no entry for layer kind encoder_transformer of module 'vision' at "
+            "tensor_parallel 1, context_parallel 1");
+  profile.layers.clear();
+  EXPECT_THROW(validate(profile, vision_model(), "p.json"), InvalidInput);
+}
+
+TEST(ValidateProfile, WantsEveryKindAtEveryDegreeOfAModule) {
+  Profile profile = with_degrees(2, 1);
+  EXPECT_NO_THROW(validate(profile, vision_model(), "p.json"));
+  profile.layers.erase(profile.layers.begin() + 3, profile.layers.begin() + 6);
+  EXPECT_NO_THROW(validate(profile, vision_model(), "p.json")) << "the LLM at 2 alone";
+  profile.layers.pop_back();
+  EXPECT_EQ(message_of([&] { validate(profile, vision_model(), "p.json"); }),
+            "p.json: layers: no entry for layer kind output_head of module 'llm' at "
+            "tensor_parallel 2, context_parallel 1");
+}
+
+TEST(ValidateProfile, RefusesAnEntryTwice) {
+  EXPECT_EQ(message_of([&] { validate(with_degrees(1, 1), vision_model(), "p.json"); }),
+            "p.json: layers: two entries for layer kind patch_embedding of module 'vision' at "
+            "tensor_parallel 1, context_parallel 1");
 }
 
 TEST(ValidateProfile, RefusesImpossibleCosts) {
@@ -148,6 +206,9 @@ TEST(ValidateProfile, RefusesImpossibleCosts) {
   }
   Profile profile = vision_profile();
   profile.layers[0].tensor_parallel = 0;
+  EXPECT_THROW(validate(profile, vision_model(), "p.json"), InvalidInput);
+  profile = vision_profile();
+  profile.layers[0].context_parallel = 0;
   EXPECT_THROW(validate(profile, vision_model(), "p.json"), InvalidInput);
 }
 

@@ -1,0 +1,115 @@
+#include "entrain/core/cost/layer_work.h"
+
+namespace entrain {
+namespace {
+
+// A pre-norm transformer layer with rotary positions and a gated MLP.
+LayerWork transformer_work(
+    double hidden, double query, double key, double intermediate, double bytes) {
+  LayerWork work;
+  const double weights =
+      hidden * query + 2 * hidden * key + query * hidden + 3 * hidden * intermediate;
+  work.matrix_flops = 2 * weights;
+  work.attention_flops = 4 * query;
+  const double norms = 2 * 2 * hidden;
+  const double residuals = 2 * 3 * hidden;
+  const double rotary = 2 * (query + key);
+  const double gate = 3 * intermediate;
+  work.moved_bytes = (norms + residuals + rotary + gate) * bytes;
+  // Inputs and results of both norms, queries, keys, values, attention's result, the MLP's gate, up
+  // and product.
+  work.activation_bytes = (4 * hidden + 2 * query + 2 * key + 3 * intermediate) * bytes;
+  work.output_bytes = hidden * bytes;
+  return work;
+}
+
+LayerWork projector_work(const EncoderSpec& encoder, double llm_hidden, double bytes) {
+  const double merge = encoder.modality == Modality::kVision
+                           ? static_cast<double>(encoder.merge_size) * encoder.merge_size
+                           : 2.0;
+  const double hidden = encoder.hidden;
+  const double merged = hidden * merge;
+  LayerWork work;
+  work.matrix_flops = 2 * (merged * merged + merged * llm_hidden) / merge;
+  // The norm before, the activation between the two matrices.
+  work.moved_bytes = (2 * hidden + 2 * merged / merge) * bytes;
+  work.activation_bytes = (2 * hidden + 2 * merged / merge) * bytes;
+  work.output_bytes = llm_hidden / merge * bytes;
+  return work;
+}
+
+LayerWork patch_embedding_work(const EncoderSpec& encoder, double bytes) {
+  const double pixels = 3.0 * encoder.patch_size * encoder.patch_size;
+  LayerWork work;
+  work.matrix_flops = 2 * pixels * encoder.hidden;
+  work.activation_bytes = pixels * bytes;
+  work.output_bytes = encoder.hidden * bytes;
+  return work;
+}
+
+LayerWork audio_embedding_work(const EncoderSpec& encoder, double bytes) {
+  constexpr double kMelBands = 80;
+  constexpr double kKernel = 3;
+  constexpr double kFrames = 2;  // of the first convolution per token, which is the second's stride
+  const double hidden = encoder.hidden;
+  LayerWork work;
+  work.matrix_flops = 2 * (kFrames * kMelBands * kKernel * hidden + hidden * kKernel * hidden);
+  // An activation behind each convolution.
+  work.moved_bytes = 2 * (kFrames + 1) * hidden * bytes;
+  work.activation_bytes = (kFrames * kMelBands + 2 * (kFrames + 1) * hidden) * bytes;
+  work.output_bytes = hidden * bytes;
+  return work;
+}
+
+LayerWork token_embedding_work(double hidden, double bytes) {
+  constexpr double kTokenIdBytes = 8;
+  LayerWork work;
+  work.moved_bytes = 2 * hidden * bytes;
+  work.weight_moved_bytes = 3 * hidden * bytes;
+  work.activation_bytes = kTokenIdBytes;
+  work.output_bytes = hidden * bytes;
+  return work;
+}
+
+LayerWork output_head_work(double hidden, double vocabulary, double bytes) {
+  LayerWork work;
+  work.matrix_flops = 2 * hidden * vocabulary;
+  work.moved_bytes = (2 * hidden + 2 * vocabulary) * bytes;
+  work.activation_bytes = (2 * hidden + vocabulary) * bytes;
+  return work;
+}
+
+}  // namespace
+
+LayerWork layer_work(const ModelSpec& model, int module, int layer, double bytes) {
+  const LlmSpec& llm = model.llm;
+  const LayerKind kind = layer_kind(model, module, layer);
+  if (module == model.llm_module()) {
+    switch (kind) {
+      case LayerKind::kTokenEmbedding:
+        return token_embedding_work(llm.hidden, bytes);
+      case LayerKind::kOutputHead:
+        return output_head_work(llm.hidden, llm.vocab_size, bytes);
+      default:
+        return transformer_work(llm.hidden,
+                                static_cast<double>(llm.num_heads) * llm.head_dim,
+                                static_cast<double>(llm.num_kv_heads) * llm.head_dim,
+                                llm.intermediate,
+                                bytes);
+    }
+  }
+  const EncoderSpec& encoder = model.encoders[static_cast<std::size_t>(module)];
+  switch (kind) {
+    case LayerKind::kPatchEmbedding:
+      return patch_embedding_work(encoder, bytes);
+    case LayerKind::kAudioEmbedding:
+      return audio_embedding_work(encoder, bytes);
+    case LayerKind::kProjector:
+      return projector_work(encoder, llm.hidden, bytes);
+    default:
+      return transformer_work(
+          encoder.hidden, encoder.hidden, encoder.hidden, encoder.intermediate, bytes);
+  }
+}
+
+}  // namespace entrain

@@ -1,0 +1,74 @@
+#include "entrain/core/cost/layer_work.h"
+
+#include <gtest/gtest.h>
+
+namespace entrain {
+namespace {
+
+ModelSpec small_model() {
+  ModelSpec model;
+  model.name = "small";
+  EncoderSpec vision;
+  vision.name = "vision";
+  vision.num_layers = 2;
+  vision.hidden = 8;
+  vision.num_heads = 2;
+  vision.intermediate = 20;
+  vision.patch_size = 2;
+  vision.merge_size = 2;
+  EncoderSpec audio = vision;
+  audio.name = "audio";
+  audio.modality = Modality::kAudio;
+  model.encoders = {vision, audio};
+  model.llm.num_layers = 3;
+  model.llm.hidden = 16;
+  model.llm.num_heads = 4;
+  model.llm.num_kv_heads = 2;
+  model.llm.head_dim = 6;
+  model.llm.intermediate = 32;
+  model.llm.vocab_size = 100;
+  return model;
+}
+
+TEST(LayerWork, CountsTwoFlopsAMultiplyAdd) {
+  const ModelSpec model = small_model();
+  // 12 pixels a patch → 8.
+  EXPECT_EQ(layer_work(model, 0, 0, 4).matrix_flops, 2 * 12 * 8);
+  // Query, key, value, output of 8 × 8; gate, up and down of 8 × 20.
+  EXPECT_EQ(layer_work(model, 0, 1, 4).matrix_flops, 2 * (4 * 64 + 3 * 160));
+  EXPECT_EQ(layer_work(model, 0, 1, 4).attention_flops, 4 * 8);
+  // Four patches merge to 32 numbers, 32 × 32 and 32 × 16.
+  EXPECT_EQ(layer_work(model, 0, 3, 4).matrix_flops, 2 * (32 * 32 + 32 * 16) / 4);
+  // Two frames to merge: 16 × 16 and 16 × 16.
+  EXPECT_EQ(layer_work(model, 1, 3, 4).matrix_flops, 2 * (16 * 16 + 16 * 16) / 2);
+  // A token is two frames of 80 bands behind a kernel of 3, then a kernel of 3 over 8.
+  EXPECT_EQ(layer_work(model, 1, 0, 4).matrix_flops, 2 * (2 * 80 * 3 * 8 + 3 * 8 * 8));
+  EXPECT_EQ(layer_work(model, 2, 0, 4).matrix_flops, 0);
+  // Query and output of 16 × 24, key and value of 16 × 12, MLP of 16 × 32.
+  EXPECT_EQ(layer_work(model, 2, 1, 4).matrix_flops, 2 * (2 * 16 * 24 + 2 * 16 * 12 + 3 * 16 * 32));
+  EXPECT_EQ(layer_work(model, 2, 1, 4).attention_flops, 4 * 24);
+  EXPECT_EQ(layer_work(model, 2, 4, 4).matrix_flops, 2 * 16 * 100);
+}
+
+TEST(LayerWork, MatrixFlopsFollowFromParameters) {
+  // A matrix of P numbers costs 2 · P FLOPs a token; norms (and biases) are no matrices.
+  const ModelSpec model = small_model();
+  EXPECT_EQ(layer_work(model, 0, 1, 4).matrix_flops,
+            2.0 * static_cast<double>(layer_parameters(model, 0, 1) - 2 * 8));
+  EXPECT_EQ(layer_work(model, 2, 2, 4).matrix_flops,
+            2.0 * static_cast<double>(layer_parameters(model, 2, 2) - 2 * 16));
+  EXPECT_EQ(layer_work(model, 2, 4, 4).matrix_flops,
+            2.0 * static_cast<double>(layer_parameters(model, 2, 4) - 16));
+}
+
+TEST(LayerWork, CountsBytesKeptAndSent) {
+  const ModelSpec model = small_model();
+  EXPECT_EQ(layer_work(model, 2, 1, 4).activation_bytes, 4 * (4 * 16 + 2 * 24 + 2 * 12 + 3 * 32));
+  EXPECT_EQ(layer_work(model, 2, 1, 2).activation_bytes, 2 * (4 * 16 + 2 * 24 + 2 * 12 + 3 * 32));
+  EXPECT_EQ(layer_work(model, 0, 1, 4).output_bytes, 4 * 8);
+  EXPECT_EQ(layer_work(model, 0, 3, 4).output_bytes, 4 * 16 / 4);
+  EXPECT_EQ(layer_work(model, 2, 4, 4).output_bytes, 0);
+}
+
+}  // namespace
+}  // namespace entrain

@@ -1,0 +1,163 @@
+#include "entrain/core/cost/sharding.h"
+
+#include <initializer_list>
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/errors.h"
+
+namespace entrain {
+namespace {
+
+// Parameters that every device of a lane holds in full.
+std::int64_t replicated_parameters(const ModelSpec& model, int module, int layer) {
+  const bool llm = module == model.llm_module();
+  const std::int64_t hidden =
+      llm ? model.llm.hidden : model.encoders[static_cast<std::size_t>(module)].hidden;
+  switch (layer_kind(model, module, layer)) {
+    case LayerKind::kPatchEmbedding:
+    case LayerKind::kAudioEmbedding:
+      return layer_parameters(model, module, layer);
+    case LayerKind::kEncoderTransformer:
+    case LayerKind::kDecoder:
+      return 2 * hidden;
+    case LayerKind::kProjector:
+      return hidden + model.llm.hidden;
+    case LayerKind::kTokenEmbedding:
+      return 0;
+    case LayerKind::kOutputHead:
+      return hidden;
+  }
+  ENTRAIN_INVARIANT(false, "unknown layer kind");
+}
+
+Exchange operator+(const Exchange& a, const Exchange& b) {
+  return {a.bytes_per_token + b.bytes_per_token, a.collectives + b.collectives};
+}
+
+// The collectives of a lane's tensor ranks and of its context ranks.
+class Lane {
+ public:
+  Lane(int tensor, int context, double bytes) : tensor_(tensor), context_(context), bytes_(bytes) {}
+
+  // `count` gathers or reduce-scatters of [tokens, width] among the tensor ranks.
+  [[nodiscard]] Exchange gather(double width, int count) const {
+    return tensor_ == 1
+               ? Exchange{}
+               : Exchange{count * width * bytes_ * (tensor_ - 1) / tensor_ / context_, count};
+  }
+  // `count` times the keys and values of all other context ranks.
+  [[nodiscard]] Exchange keys_and_values(double key_width, int count) const {
+    return context_ == 1
+               ? Exchange{}
+               : Exchange{count * 2 * key_width * bytes_ / tensor_ * (context_ - 1) / context_,
+                          count};
+  }
+
+ private:
+  double tensor_;
+  double context_;
+  double bytes_;
+};
+
+LayerExchange transformer_exchange(const Lane& lane, double hidden, double key_width) {
+  return {lane.gather(hidden, 4) + lane.keys_and_values(key_width, 1),
+          lane.gather(hidden, 4) + lane.keys_and_values(key_width, 2),
+          lane.gather(hidden, 2)};
+}
+
+}  // namespace
+
+std::string sharding_obstacle(const ModelSpec& model, int module, int tensor_parallel) {
+  const auto obstacle = [&](const char* key, int width) {
+    return width % tensor_parallel == 0 ? std::string()
+                                        : fmt::format("{} {} of '{}' is not divisible by {}",
+                                                      key,
+                                                      width,
+                                                      module_name(model, module),
+                                                      tensor_parallel);
+  };
+  const auto first = [](std::initializer_list<std::string> obstacles) {
+    for (const std::string& found : obstacles) {
+      if (!found.empty()) {
+        return found;
+      }
+    }
+    return std::string();
+  };
+  if (module != model.llm_module()) {
+    const EncoderSpec& encoder = model.encoders[static_cast<std::size_t>(module)];
+    return first(
+        {obstacle("num_heads", encoder.num_heads), obstacle("intermediate", encoder.intermediate)});
+  }
+  const LlmSpec& llm = model.llm;
+  return first({obstacle("num_heads", llm.num_heads),
+                obstacle("num_kv_heads", llm.num_kv_heads),
+                obstacle("intermediate", llm.intermediate),
+                obstacle("vocab_size", llm.vocab_size)});
+}
+
+std::int64_t parameters_per_device(const ModelSpec& model,
+                                   int module,
+                                   int layer,
+                                   int tensor_parallel) {
+  const std::int64_t replicated = replicated_parameters(model, module, layer);
+  return replicated + (layer_parameters(model, module, layer) - replicated) / tensor_parallel;
+}
+
+LayerWork device_work(const ModelSpec& model,
+                      int module,
+                      int layer,
+                      double bytes,
+                      int tensor_parallel,
+                      int context_parallel) {
+  LayerWork work = layer_work(model, module, layer, bytes);
+  const double devices = static_cast<double>(tensor_parallel) * context_parallel;
+  const bool looks_up = layer_kind(model, module, layer) == LayerKind::kTokenEmbedding;
+  const double shares = looks_up ? context_parallel : devices;
+  work.matrix_flops /= devices;
+  work.attention_flops /= devices;
+  work.moved_bytes /= shares;
+  work.weight_moved_bytes /= shares;
+  work.activation_bytes /= shares;
+  work.output_bytes /= devices;
+  return work;
+}
+
+LayerExchange layer_exchange(const ModelSpec& model,
+                             int module,
+                             int layer,
+                             double bytes,
+                             int tensor_parallel,
+                             int context_parallel) {
+  const Lane lane(tensor_parallel, context_parallel, bytes);
+  const LlmSpec& llm = model.llm;
+  switch (layer_kind(model, module, layer)) {
+    case LayerKind::kPatchEmbedding:
+    case LayerKind::kAudioEmbedding:
+      return {};
+    case LayerKind::kEncoderTransformer: {
+      const double hidden = model.encoders[static_cast<std::size_t>(module)].hidden;
+      return transformer_exchange(lane, hidden, hidden);
+    }
+    case LayerKind::kProjector: {
+      const Exchange in = lane.gather(model.encoders[static_cast<std::size_t>(module)].hidden, 1);
+      const Exchange out = lane.gather(layer_work(model, module, layer, 1).output_bytes, 1);
+      return {in + out, in + out, in};
+    }
+    case LayerKind::kTokenEmbedding:
+      return {lane.gather(llm.hidden, 1), {}, lane.gather(llm.hidden, 1)};
+    case LayerKind::kDecoder:
+      return transformer_exchange(
+          lane, llm.hidden, static_cast<double>(llm.num_kv_heads) * llm.head_dim);
+    case LayerKind::kOutputHead: {
+      const Exchange gather = lane.gather(llm.hidden, 1);
+      // An all-reduce brings twice what a gather does.
+      const Exchange loss = Lane(tensor_parallel, context_parallel, 4).gather(2, 3);
+      return {gather + loss, gather, gather};
+    }
+  }
+  ENTRAIN_INVARIANT(false, "unknown layer kind");
+}
+
+}  // namespace entrain
