@@ -1,5 +1,5 @@
 // Random models, plans and profiles: step_costs() against sums that follow the definition layer by
-// layer, with every layer asked anew what lies nearer the input.
+// layer, with every layer asked anew which gradients it computes (autograd_graph.h).
 #include "entrain/core/cost/step_costs.h"
 
 #include <string>
@@ -9,6 +9,7 @@
 
 #include "entrain/core/base/random.h"
 
+#include "tests/oracle/autograd_graph.h"
 #include "tests/oracle/random_cases.h"
 
 namespace entrain {
@@ -47,22 +48,6 @@ Profile random_profile(Rng& rng, const ModelSpec& model) {
   return profile;
 }
 
-// Encoders feed the LLM and not each other.
-bool nearer_input(int other_module, int other_layer, int module, int layer, int llm) {
-  return other_module == module ? other_layer < layer : module == llm;
-}
-
-bool trainable_nearer_input(const ModelSpec& model, int module, int layer) {
-  bool result = false;
-  for (int m = 0; m < model.num_modules(); ++m) {
-    for (int l = 0; l < num_layers(model, m); ++l) {
-      result = result || (nearer_input(m, l, module, layer, model.llm_module()) &&
-                          layer_trainable(model, m, l));
-    }
-  }
-  return result;
-}
-
 struct Sums {
   double forward = 0;
   double input = 0;
@@ -71,6 +56,7 @@ struct Sums {
 };
 
 Sums layer_by_layer(const ModelSpec& model,
+                    const oracle::ModuleCounts& counts,
                     const Profile& profile,
                     int module,
                     LayerRange layers,
@@ -87,8 +73,10 @@ Sums layer_by_layer(const ModelSpec& model,
       return curve.per_pair_ns * pairs + curve.per_token_ns * counted +
              curve.per_launch_ns * launches;
     };
-    const bool input = trainable_nearer_input(model, module, layer);
-    const bool weight = layer_trainable(model, module, layer);
+    const auto& gradients =
+        counts[static_cast<std::size_t>(module)][static_cast<std::size_t>(layer)];
+    const bool input = gradients.input_gradients > 0;
+    const bool weight = gradients.weight_gradients > 0;
     sums.forward += cost(entry.forward);
     sums.input += input ? cost(entry.backward_input) : 0;
     sums.weight += weight ? cost(entry.backward_weight) : 0;
@@ -115,6 +103,7 @@ TEST(StepCosts, EqualSumsTakenLayerByLayer) {
     const oracle::RandomCase drawn = oracle::make_random_case(rng);
     const ModelSpec& model = drawn.model;
     const Profile profile = random_profile(rng, model);
+    const oracle::ModuleCounts counts = oracle::autograd_counts(model);
     const StepCosts costs = step_costs(model, drawn.plan, profile, drawn.costs.work);
     for (int module = 0; module < model.num_modules(); ++module) {
       const ModuleCosts& actual = costs.modules[static_cast<std::size_t>(module)];
@@ -122,7 +111,8 @@ TEST(StepCosts, EqualSumsTakenLayerByLayer) {
       ASSERT_EQ(actual.stages.size(), stages.size());
       for (std::size_t stage = 0; stage < stages.size(); ++stage) {
         const StageCosts& of_stage = actual.stages[stage];
-        const Sums launch = layer_by_layer(model, profile, module, stages[stage], 0, 0, 0, 1);
+        const Sums launch =
+            layer_by_layer(model, counts, profile, module, stages[stage], 0, 0, 0, 1);
         expect_rounded(of_stage.launch.forward.count(), launch.forward);
         expect_rounded(of_stage.launch.backward_input.count(), launch.input);
         expect_rounded(of_stage.launch.backward_weight.count(), launch.weight);
@@ -132,7 +122,8 @@ TEST(StepCosts, EqualSumsTakenLayerByLayer) {
           ASSERT_LT(unit, of_stage.units.size());
           expect_unit(
               of_stage.units[unit++],
-              layer_by_layer(model, profile, module, stages[stage], pairs, tokens, targets, 0));
+              layer_by_layer(
+                  model, counts, profile, module, stages[stage], pairs, tokens, targets, 0));
         };
         for (const SampleWork& sample : drawn.costs.work) {
           if (module == model.llm_module()) {

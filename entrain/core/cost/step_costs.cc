@@ -123,6 +123,12 @@ std::int64_t divided_up(std::int64_t value, std::int64_t divisor) {
   return (value + divisor - 1) / divisor;
 }
 
+// Whether weight gradients of the layer need a gradient of something within it: all but the
+// embeddings of one operation hold several, the first of which has weights.
+bool flows_within(LayerKind kind) {
+  return kind != LayerKind::kPatchEmbedding && kind != LayerKind::kTokenEmbedding;
+}
+
 bool any_trainable(const ModelSpec& model, int module) {
   for (int layer = 0; layer < num_layers(model, module); ++layer) {
     if (layer_trainable(model, module, layer)) {
@@ -254,7 +260,7 @@ class StepCostBuilder {
           parameters_per_device(model_, module, index, plan.tensor_parallel);
       const bool trainable = layer_trainable(model_, module, index);
       rates.forward.add(layer.forward, kind);
-      if (nearer_input) {
+      if (nearer_input || (trainable && flows_within(kind))) {
         rates.backward_input.add(layer.backward_input, kind);
       }
       if (trainable) {

@@ -19,7 +19,7 @@ namespace entrain {
 
 struct OperationTimes {
   std::chrono::nanoseconds forward{0};
-  std::chrono::nanoseconds backward_input{0};   // 0 where nothing nearer the input is trainable
+  std::chrono::nanoseconds backward_input{0};   // 0 where no trainable weight needs it
   std::chrono::nanoseconds backward_weight{0};  // 0 where the stage is frozen
   [[nodiscard]] std::chrono::nanoseconds backward() const {
     return backward_input + backward_weight;
@@ -92,8 +92,12 @@ struct StepCosts {
 };
 
 // Frozen layers: the weight gradient is paid by trainable layers only, the input gradient where
-// something trainable lies nearer the input (for the LLM any encoder layer, projectors included).
-// Layers that pay neither keep no activations.
+// something trainable lies nearer the input (for the LLM any encoder layer, projectors included) or
+// within the layer: gradients reach a trainable layer's first weights through all that follows
+// them. So the first trainable layer pays it too, unless it is a patch or token embedding, which
+// are one operation. That counts the gradient of the first operation's input too, which autograd
+// leaves out: a norm's, or that of the audio embedding's first convolution. Layers that pay neither
+// keep no activations.
 //
 // A layer costs a·pairs + b·tokens + c: tokens are target tokens in the output head, and everything
 // else counts its module's own; c goes to StageCosts::launch. Activation bytes are the profile's

@@ -169,9 +169,21 @@ TEST(StepCosts, PayForTheProjectorAndWhatLiesBehindItWhenOnlyItTrains) {
   model.encoders[0].frozen = true;
   const StepCosts costs = step_costs(model, small_plan(), small_profile(), small_batch());
   expect_unit(costs, 0, 0, 0, {24, 0, 0, 0});
-  expect_unit(costs, 0, 1, 0, {36, 0, 32, 20});
+  // The projector's norm gets its gradient through both matrices.
+  expect_unit(costs, 0, 1, 0, {36, 24, 32, 20});
   expect_unit(costs, 1, 0, 0, {20, 10, 0, 10});
   expect_unit(costs, 1, 1, 0, {412, 475, 0, 3200});
+  expect_launch(costs, 0, 0, 21, 0, 0);
+  expect_launch(costs, 0, 1, 12, 22, 42);
+}
+
+TEST(StepCosts, CarryGradientsThroughTheSecondConvolutionOfAnAudioEmbedding) {
+  ModelSpec model = small_model();
+  model.encoders[0].modality = Modality::kAudio;
+  Profile profile = small_profile();
+  profile.layers[0].kind = LayerKind::kAudioEmbedding;
+  const StepCosts costs = step_costs(model, small_plan(), profile, small_batch());
+  expect_unit(costs, 0, 0, 0, {24, 36 + 8, 44, 52});
 }
 
 TEST(StepCosts, KnowMessagesFromTheModelAlone) {
