@@ -34,6 +34,18 @@ enum class Mode : std::uint8_t {
   kSplitInputs,  // forwards and input gradients alone, with what must follow the last of them
 };
 
+// A way back through stages: each of them may be followed by its own weight half and its lane's
+// reduction, while the way goes on.
+struct WayBack {
+  int64_t length = 0;  // to the end of the last backward
+  int64_t latest = 0;  // to the end of all that follows any of them
+
+  // What comes behind this way.
+  [[nodiscard]] int64_t latest_with(int64_t latest_behind) const {
+    return std::max(latest, length + latest_behind);
+  }
+};
+
 // What one sample needs of one lane.
 struct Demand {
   int64_t work = 0;
@@ -86,7 +98,7 @@ class Bound {
   struct Sample {
     bool llm_backward = false;          // certain on every LLM stage: it brings trainable features
     int64_t encoder_forward = 0;        // longest way of a segment up to the LLM's first stage
-    int64_t encoder_backward = 0;       // longest way back
+    int64_t encoder_backward = 0;       // longest way back, to the end of what follows it
     int64_t least_encoder_forward = 0;  // shortest way of a segment
   };
 
@@ -123,9 +135,8 @@ class Bound {
                ? (time.backward_input + stage.launch.backward_input).count()
                : 0;
   }
-  // What follows the input gradient of the last stage of a way back: that stage's weight half and
-  // its lane's reduction.
-  [[nodiscard]] int64_t behind_last(int m, int s, int unit) const {
+  // What follows the input gradient at a stage on its lane: the weight half and the reduction.
+  [[nodiscard]] int64_t behind(int m, int s, int unit) const {
     const StageCosts& stage = *modules_[at(m)].stages[at(s)];
     const int64_t weight = mode_ == Mode::kSplitInputs && !cut(m)
                                ? stage.units[at(unit)].time.backward_weight.count()
@@ -163,14 +174,14 @@ class Bound {
     }
     return sum;
   }
-  // Backward through the stages in [first, end) that certainly take it; `last`: nothing nearer the
-  // input takes any.
-  [[nodiscard]] int64_t backward_within(int m, int first, int end, int unit, bool last) const {
-    int64_t sum = last && first < end ? behind_last(m, first, unit) : 0;
-    for (int s = first; s < end; ++s) {
-      sum += backward(m, s, unit);
+  // Backward through the stages in [first, end), which certainly take it.
+  [[nodiscard]] WayBack way_back(int m, int first, int end, int unit) const {
+    WayBack way;
+    for (int s = end - 1; s >= first; --s) {
+      way.length += backward(m, s, unit);
+      way.latest = std::max(way.latest, way.length + behind(m, s, unit));
     }
-    return sum;
+    return way;
   }
   [[nodiscard]] int num_stages(int m) const {
     return static_cast<int>(modules_[at(m)].stages.size());
@@ -198,30 +209,26 @@ class Bound {
           of.encoder_forward = std::max(of.encoder_forward, way);
           of.least_encoder_forward =
               of.least_encoder_forward == 0 ? way : std::min(of.least_encoder_forward, way);
-          of.encoder_backward = std::max(
-              of.encoder_backward,
-              backward_within(m, modules_[at(m)].first_backward, num_stages(m), unit, true));
+          of.encoder_backward =
+              std::max(of.encoder_backward,
+                       way_back(m, modules_[at(m)].first_backward, num_stages(m), unit).latest);
         });
       }
     }
   }
 
-  // LLM forward and backward of a sample over all stages, and its encoders' backward.
-  [[nodiscard]] int64_t llm_round_trip(int sample) const {
-    const int64_t back = backward_within(llm_,
-                                         first_llm_backward(sample),
-                                         num_stages(llm_),
-                                         sample,
-                                         !samples_[at(sample)].llm_backward);
-    return forward_until(llm_, num_stages(llm_), sample) + back;
+  // LLM forward and backward of a sample over all stages, and an encoder's way back of which
+  // `encoder_latest` is known.
+  [[nodiscard]] int64_t llm_round_trip(int sample, int64_t encoder_latest) const {
+    const WayBack way = way_back(llm_, first_llm_backward(sample), num_stages(llm_), sample);
+    return forward_until(llm_, num_stages(llm_), sample) + way.latest_with(encoder_latest);
   }
 
   [[nodiscard]] int64_t longest_chain() const {
     int64_t longest = 0;
     for (int sample = 0; sample < costs_.num_samples; ++sample) {
       const Sample& of = samples_[at(sample)];
-      longest =
-          std::max(longest, of.encoder_forward + llm_round_trip(sample) + of.encoder_backward);
+      longest = std::max(longest, of.encoder_forward + llm_round_trip(sample, of.encoder_backward));
     }
     return longest;
   }
@@ -252,15 +259,14 @@ class Bound {
     for_each_unit(m, sample, [&](int unit) {
       demand.head = std::min(demand.head, forward_until(m, span.low, unit));
       if (span.low_backward >= 0 && !forwards_only_) {
-        demand.tail = std::min(
-            demand.tail, backward_within(m, module.first_backward, span.low_backward, unit, true));
+        demand.tail = std::min(demand.tail,
+                               way_back(m, module.first_backward, span.low_backward, unit).latest);
       } else if (!llm_here) {
         // Its forward is the last that this lane sees of it.
-        demand.tail =
-            std::min(demand.tail,
-                     transfer(m, span.high, unit) + forward_from(m, span.high + 1, unit) +
-                         llm_round_trip(sample) +
-                         backward_within(m, module.first_backward, num_stages(m), unit, true));
+        const WayBack back = way_back(m, module.first_backward, num_stages(m), unit);
+        demand.tail = std::min(demand.tail,
+                               transfer(m, span.high, unit) + forward_from(m, span.high + 1, unit) +
+                                   llm_round_trip(sample, back.latest));
       }
     });
   }
@@ -285,10 +291,9 @@ class Bound {
       demand.tail = 0;  // whether a backward follows hangs on the slot's other samples
       return;
     }
-    demand.tail =
-        std::min(demand.tail,
-                 backward_within(llm_, first_llm_backward(sample), low, sample, !of.llm_backward) +
-                     (cut(llm_) ? 0 : of.encoder_backward));
+    demand.tail = std::min(demand.tail,
+                           way_back(llm_, first_llm_backward(sample), low, sample)
+                               .latest_with(cut(llm_) ? 0 : of.encoder_backward));
   }
 
   [[nodiscard]] int64_t work_on(int m, int lane, int unit, int first_backward) const {

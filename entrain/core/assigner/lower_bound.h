@@ -15,7 +15,7 @@ namespace entrain {
 // operations on the plan's lanes. Where the schedule may split backward into halves, a lane's last
 // operation may be a weight half, which nothing follows: the bound then is the larger of two, one
 // over all work without tails, one over forwards and input gradients with theirs (ways back are
-// then made of input gradients and one last weight half).
+// then made of input gradients, each followed by its weight half).
 //
 // Lane bound   for a lane and any set T of samples: T's work on the lane is dealt to R replicas, so
 //              some replica holds at least R(T) of it: the sum over R, the largest sample, or k + 1
@@ -29,9 +29,10 @@ namespace entrain {
 //              the LLM's work on its sample follows.
 // Chain bound  a sample's longest way through all stages and back.
 //
-// To both come the gradients' reduction (on the lane, or where a way back ends, whichever is later)
-// and the slowest optimizer step. Launch
-// constants count along heads, tails and chains, and not in R(T); transfers on the way forward.
+// To both come the gradients' reduction (on the lane, or on any lane that a way back passes, of
+// which each waits for its own last backward, whichever is latest) and the slowest optimizer step.
+// Launch constants count along heads, tails and chains, and not in R(T); transfers on the way
+// forward.
 //
 // Requires  costs of this plan.
 // Cost      O(lanes × (units × stages + samples log samples)).
