@@ -8,6 +8,7 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/cost/dtype.h"
 #include "entrain/core/cost/sharding.h"
 
 namespace entrain {
@@ -71,17 +72,6 @@ class DeviceCosts {
   const DeviceModel& device_;
 };
 
-double bytes_of_number(const std::string& dtype) {
-  if (dtype == "float32") {
-    return 4;
-  }
-  if (dtype == "bfloat16" || dtype == "float16") {
-    return 2;
-  }
-  throw InvalidInput(
-      fmt::format("device model of dtype '{}'; allowed: float32, bfloat16, float16", dtype));
-}
-
 void check(const DeviceModel& device) {
   if (!(device.peak_flops > 0 && device.memory_bytes_per_second > 0)) {
     throw InvalidInput(
@@ -116,7 +106,8 @@ LayerProfile layer_profile(const ModelSpec& model,
                            int layer,
                            int tensor,
                            int context) {
-  const double bytes = bytes_of_number(device.dtype);
+  const auto bytes =
+      static_cast<double>(dtype_bytes(device.dtype, "device model '" + device.name + "'"));
   const LayerWork work = device_work(model, module, layer, bytes, tensor, context);
   const LayerExchange exchange = layer_exchange(model, module, layer, bytes, tensor, context);
   const DeviceCosts costs(device);

@@ -1,0 +1,88 @@
+#include "entrain/core/cost/memory.h"
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/cost/dtype.h"
+#include "entrain/core/cost/sharding.h"
+
+namespace entrain {
+namespace {
+
+constexpr std::int64_t kFloat32Bytes = 4;
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+struct ParameterCounts {
+  std::int64_t all = 0;
+  std::int64_t trainable = 0;
+};
+
+ParameterCounts count_parameters(const ModelSpec& model, const Plan& plan, const StageRef& ref) {
+  const ModulePlan& module = plan.modules[at(ref.module)];
+  const LayerRange& range = module.stages[at(ref.stage)];
+  ParameterCounts counts;
+  for (int layer = range.begin; layer < range.end; ++layer) {
+    const std::int64_t parameters =
+        parameters_per_device(model, ref.module, layer, module.tensor_parallel);
+    counts.all += parameters;
+    counts.trainable += layer_trainable(model, ref.module, layer) ? parameters : 0;
+  }
+  return counts;
+}
+
+}  // namespace
+
+std::vector<LaneState> lane_states(const ModelSpec& model,
+                                   const Plan& plan,
+                                   const StateOptions& options) {
+  const std::int64_t parameter_bytes = dtype_bytes(options.parameter_dtype, "parameters");
+  const std::int64_t gradient_bytes = dtype_bytes(options.gradient_dtype, "gradients");
+  const bool master = options.parameter_dtype != "float32";
+  const std::int64_t optimizer_bytes = (2 + (master ? 1 : 0)) * kFloat32Bytes;
+  std::vector<LaneState> result;
+  for (const std::vector<StageRef>& lane : plan.lanes) {
+    LaneState& state = result.emplace_back();
+    for (const StageRef& ref : lane) {
+      const ParameterCounts counts = count_parameters(model, plan, ref);
+      const std::int64_t sharers =
+          options.shard_optimizer
+              ? std::int64_t{plan.replicas} * plan.modules[at(ref.module)].context_parallel
+              : 1;
+      state.parameter_bytes += counts.all * parameter_bytes;
+      state.gradient_bytes += counts.trainable * gradient_bytes;
+      state.optimizer_bytes += (counts.trainable * optimizer_bytes + sharers - 1) / sharers;
+    }
+  }
+  return result;
+}
+
+ActivationRoom activation_room(std::span<const LaneState> states,
+                               std::int64_t memory_bytes,
+                               std::int64_t reserve_bytes) {
+  if (memory_bytes < 0 || reserve_bytes < 0) {
+    throw InvalidInput(
+        fmt::format("memory of {} bytes with a reserve of {} given; at least 0 is needed",
+                    memory_bytes,
+                    reserve_bytes));
+  }
+  ActivationRoom room;
+  if (memory_bytes == 0) {
+    return room;
+  }
+  for (std::size_t lane = 0; lane < states.size(); ++lane) {
+    const std::int64_t left = memory_bytes - reserve_bytes - states[lane].total_bytes();
+    room.lane_bytes.push_back(left);
+    if (left < 1) {
+      room.short_lanes.push_back({static_cast<int>(lane), 1 - left});
+    }
+  }
+  if (!room.fits()) {
+    room.lane_bytes.clear();
+  }
+  return room;
+}
+
+}  // namespace entrain

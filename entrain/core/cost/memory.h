@@ -1,0 +1,72 @@
+// What every device holds all through training: parameters, gradients and optimizer states, and
+// what they leave for activations.
+//
+// Read first: lane_states(), then activation_room(). Activations themselves depend on the order of
+// operations: step_costs.h gives their bytes, the simulator their peak.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "entrain/core/spec/model.h"
+#include "entrain/core/spec/plan.h"
+
+namespace entrain {
+
+struct StateOptions {
+  std::string parameter_dtype = "float32";  // as in dtype_bytes()
+  std::string gradient_dtype = "float32";   // of the gradients added up over a step
+  bool shard_optimizer = false;  // optimizer states shared out among replicas and context ranks
+};
+
+// Of one device of a lane.
+struct LaneState {
+  std::int64_t parameter_bytes = 0;
+  std::int64_t gradient_bytes = 0;
+  std::int64_t optimizer_bytes = 0;
+  [[nodiscard]] std::int64_t total_bytes() const {
+    return parameter_bytes + gradient_bytes + optimizer_bytes;
+  }
+  bool operator==(const LaneState&) const = default;
+};
+
+// Parameters are those of parameters_per_device() at each module's tensor parallelism; gradients
+// and optimizer states are held for trainable layers alone. The optimizer is AdamW: two float32
+// moments a parameter, and a float32 master copy where parameters are not float32 themselves.
+// Sharded, a stage's optimizer states divide by replicas × context_parallel, rounded up. Not
+// counted are buffers that live for a moment, of reductions and gathers: they belong into a
+// reserve.
+//
+// Shapes    result: [lane].
+// Requires  a plan that is valid for the model, without sharding_obstacle().
+// Throws    InvalidInput for an unknown dtype.
+// Cost      O(layers).
+std::vector<LaneState> lane_states(const ModelSpec& model,
+                                   const Plan& plan,
+                                   const StateOptions& options);
+
+struct LaneShortage {
+  int lane = 0;
+  std::int64_t missing_bytes = 0;  // > 0, per device, to hold one byte of activations
+  bool operator==(const LaneShortage&) const = default;
+};
+
+// What lanes have left for activations, or why a plan cannot be.
+struct ActivationRoom {
+  std::vector<std::int64_t> lane_bytes;   // [lane] for PlanLimits, > 0; empty: no limit, or short
+  std::vector<LaneShortage> short_lanes;  // in rising order
+  [[nodiscard]] bool fits() const { return short_lanes.empty(); }
+};
+
+// memory_bytes is what a device has (ClusterSpec::memory_bytes, 0 = no limit); reserve_bytes is
+// kept free for what no part of the model counts: the runtime's context, libraries' workspaces,
+// message buffers, fragmentation.
+//
+// Throws    InvalidInput when a number of bytes is negative.
+ActivationRoom activation_room(std::span<const LaneState> states,
+                               std::int64_t memory_bytes,
+                               std::int64_t reserve_bytes);
+
+}  // namespace entrain
