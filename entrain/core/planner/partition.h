@@ -1,4 +1,7 @@
-// A module's layers cut into stages.
+// A module's layers cut into stages, exactly and within memory.
+//
+// Read first: partition_layers(). Frozen layers are known by their costs: a layer pays the input
+// and the weight gradient only where training needs them (see step_costs.h), and the cut sees it.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +11,50 @@
 
 namespace entrain {
 
-// The contiguous cut into `stages` parts whose largest sum is least; of several such cuts the one
-// whose earlier parts end first. Every part has at least one layer.
+// What a stage must respect beside its time.
+struct StageRules {
+  // [layer] nanoseconds that a stage which begins there pays on top of its layers; rising or equal;
+  // empty: nothing.
+  std::vector<std::int64_t> entry_ns;
+  // [layer] bytes that the layer needs on its stage: what it holds all step long and its
+  // activations times the microbatches in flight; empty: nothing.
+  std::vector<std::int64_t> layer_bytes;
+  std::int64_t capacity_bytes = 0;  // of a stage; 0 = no limit
+};
+
+struct Partition {
+  std::vector<LayerRange> stages;  // none where no cut fits
+  std::int64_t largest_ns = 0;     // of its stages
+  // Where memory alone forbids every cut: by how many bytes the largest stage of the most even cut
+  // (by bytes) exceeds the capacity.
+  std::int64_t missing_bytes = 0;
+
+  [[nodiscard]] bool fits() const { return !stages.empty(); }
+};
+
+// The contiguous cut into `stages` parts within the rules whose largest time is least; of several
+// such cuts the one whose earlier parts end first. Every part has at least one layer.
 //
-// Requires  every cost >= 0; their sum fits 64 bits.
-// Returns   no ranges when stages < 1 or there are fewer layers than stages.
+// Requires  every number >= 0; sums fit 64 bits; entry_ns and layer_bytes as long as layer_ns.
+// Returns   no stages when stages < 1, there are fewer layers than stages, or nothing fits.
 // Cost      O(layers² × stages).
-// Source    the paper's algorithm 2: F(l, p) = min over l' of max(F(l', p - 1), T(l', l)).
+// Source    the paper's algorithm 2: F(l, p) = min over l' of max(F(l', p - 1), T(l', l)); bytes
+//           and entries are ours.
+Partition partition_layers(const std::vector<std::int64_t>& layer_ns,
+                           int stages,
+                           const StageRules& rules = {});
+
+// The stages of partition_layers() without rules.
 std::vector<LayerRange> min_max_partition(const std::vector<std::int64_t>& layer_ns, int stages);
+
+constexpr std::int64_t kNoPartition = -1;
+
+// For 1, 2, … `most_stages` stages the largest time of the best cut; kNoPartition where none fits.
+//
+// Shapes    result: [stages - 1].
+// Cost      O(layers² × most_stages), as one partition_layers().
+std::vector<std::int64_t> least_largest_ns(const std::vector<std::int64_t>& layer_ns,
+                                           int most_stages,
+                                           const StageRules& rules = {});
 
 }  // namespace entrain
