@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,8 +14,8 @@
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/planner/layer_times.h"
 #include "entrain/core/planner/partition.h"
+#include "entrain/core/planner/plan_score.h"
 #include "entrain/core/schedule/schedule.h"
-#include "entrain/core/simulator/simulator.h"
 
 namespace entrain {
 namespace {
@@ -188,47 +187,16 @@ class Scorer {
  private:
   void simulate_step(std::int64_t step, LaneSplit& split) const {
     const StepCosts costs = costs_of(request_, split.plan, static_cast<std::size_t>(step));
-    AssignRequest assign_request;
-    assign_request.plan = &split.plan;
-    assign_request.costs = &costs;
-    assign_request.step = step;
-    assign_request.seed = request_.seed;
-    std::optional<StepAssignment> assignment;
-    try {
-      assignment = assign(request_.policy, assign_request);
-    } catch (const NothingFits& error) {
-      split.reason = fmt::format("batch {}: {}", step, error.what());
+    const StepScore score = score_step(split.plan, costs, step, request_.seed);
+    for (const std::int64_t bytes : score.lane_peak_bytes) {
+      split.peak_bytes = std::max(split.peak_bytes, bytes);
+    }
+    if (!score.fits()) {
+      split.reason = fmt::format("batch {}: {}", step, score.reason);
       return;
     }
-    const Program program = build_program(split.plan, *assignment, costs, request_.schedule);
-    check_memory(program, costs, step, split);
-    split.steps.push_back(simulate(program, costs).makespan.count());
+    split.steps.push_back(score.ns);
     split.bound_ns += step_lower_bound(split.plan, costs, request_.schedule).count();
-  }
-
-  void check_memory(const Program& program,
-                    const StepCosts& costs,
-                    std::int64_t step,
-                    LaneSplit& split) const {
-    for (int replica = 0; replica < request_.replicas; ++replica) {
-      for (int lane = 0; lane < request_.lanes; ++lane) {
-        const std::int64_t limit = request_.limits.bytes_of(lane);
-        std::int64_t peak = 0;
-        for (const std::int64_t bytes : memory_over_time(program, costs, replica, lane)) {
-          peak = std::max(peak, bytes);
-        }
-        split.peak_bytes = std::max(split.peak_bytes, peak);
-        if (limit > 0 && peak > limit && split.reason.empty()) {
-          split.reason =
-              fmt::format("batch {}: replica {}, lane {} needs {} of activations, allowed: {}",
-                          step,
-                          replica,
-                          lane,
-                          format_bytes(peak),
-                          format_bytes(limit));
-        }
-      }
-    }
   }
 
   static void finish(LaneSplit& split) {

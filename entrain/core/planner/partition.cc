@@ -63,9 +63,11 @@ class CutTable {
         if (limited && bytes_before_[at(end)] - bytes_before_[at(begin)] > rules_.capacity_bytes) {
           break;
         }
-        const std::int64_t rest = least_[at(part - 1)][at(end)];
         const std::int64_t time = time_before_[at(end)] - time_before_[at(begin)] + entry;
-        const std::int64_t largest = std::max(rest, time);
+        if (time >= least_[at(part)][at(begin)]) {
+          break;  // and so is every longer first part
+        }
+        const std::int64_t largest = std::max(least_[at(part - 1)][at(end)], time);
         if (largest < least_[at(part)][at(begin)]) {
           least_[at(part)][at(begin)] = largest;
           end_of_[at(part)][at(begin)] = end;

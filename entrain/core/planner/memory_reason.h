@@ -1,0 +1,23 @@
+// Why no plan of a cluster fits in memory, and what would.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "entrain/core/planner/plan_scorer.h"
+#include "entrain/core/planner/plan_search.h"
+
+namespace entrain {
+
+// Names the module and lane that lack bytes under the number of replicas that comes nearest, how
+// many they lack, and what would do: devices of so many bytes, or more devices a replica. Where
+// every module by itself would fit, the first of `no_fit` says why it did not, or that there are
+// too few devices for a lane each.
+//
+// Requires  nothing fits.
+// Cost      O(shapes × layers² × stages).
+std::string memory_reason(const PlanScorer& scorer,
+                          const PlanSearchRequest& request,
+                          const std::vector<PlanCandidate>& no_fit);
+
+}  // namespace entrain

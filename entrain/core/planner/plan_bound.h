@@ -1,0 +1,122 @@
+// Step times that no cut of layers, no assignment and no order of operations can beat under a
+// parallel configuration: cheap enough to ask for every configuration of a large cluster.
+//
+// Read first: PlanBounds::bound(). docs/planning.md proves what it returns.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "entrain/core/planner/layer_figures.h"
+#include "entrain/core/planner/partition.h"
+#include "entrain/core/planner/plan_space.h"
+
+namespace entrain {
+
+enum class BoundCause : std::uint8_t {
+  kWork,    // the module's share of the work on its slowest lane
+  kShared,  // the work of all modules on lanes that they share
+  kChain,   // one sample's way through encoder and LLM and back
+  kMemory,  // some stage's state and largest unit exceed a device's memory in every cut
+};
+
+// Over all batches together. For kMemory `ns` is meaningless.
+struct PlanBound {
+  std::int64_t ns = 0;
+  BoundCause cause = BoundCause::kWork;
+  int module = 0;  // kWork, kMemory: which
+};
+
+// Why a configuration cannot fit in memory, whatever is run: `bytes` are needed on `stage` of the
+// most even cut, of which `state_bytes` are parameters, gradients and optimizer states.
+struct MemoryShortage {
+  int module = 0;
+  int stage = 0;
+  std::int64_t bytes = 0;
+  std::int64_t state_bytes = 0;
+  std::int64_t missing_bytes = 0;
+};
+
+struct BoundRequest {
+  const ModelSpec* model = nullptr;
+  const Profile* profile = nullptr;
+  const Batches* batches = nullptr;  // >= 1 batch
+  const PlanSpace* space = nullptr;
+  std::int64_t memory_bytes = 0;  // per device; 0 = no limit
+  FigureOptions figures;
+};
+
+// Of configurations of one space. All figures are sums over the batches.
+class PlanBounds {
+ public:
+  // What the request points to must outlive the bounds.
+  // Cost  that of layer_figures(), and O(pairs of degrees × layers³) for every number of replicas.
+  explicit PlanBounds(const BoundRequest& request);
+
+  // Of one module by itself: least over all cuts of its layers into so many stages within memory.
+  [[nodiscard]] PlanBound module_bound(int replicas,
+                                       int module,
+                                       int degrees_index,
+                                       int stages) const;
+  // Valid for every cut, assignment, number of slots and order.
+  // Requires  a configuration of the space.
+  // Cost      O(modules × pairs of degrees).
+  [[nodiscard]] PlanBound bound(const PlanConfig& config) const;
+
+  // The time that the classical formula for 1F1B gives, launches included: what survivors are
+  // ordered by. No bound.
+  [[nodiscard]] std::int64_t estimate(const PlanConfig& config) const;
+
+  // [module] layers cut where the slowest stage is fastest, within memory; empty where no cut fits.
+  [[nodiscard]] std::vector<std::vector<LayerRange>> cut(const PlanConfig& config) const;
+  // The fullest stage of the module's most even cut by bytes; missing_bytes <= 0 where it fits.
+  // Cost      O(layers² × stages).
+  [[nodiscard]] MemoryShortage shortage(int replicas, int module, const ModuleShape& shape) const;
+
+  // Of one batch, for a given cut.
+  [[nodiscard]] std::int64_t batch_bound(const PlanConfig& config,
+                                         const std::vector<std::vector<LayerRange>>& stages,
+                                         std::size_t batch) const;
+  [[nodiscard]] std::vector<std::int64_t> lane_state_bytes(
+      const PlanConfig& config, const std::vector<std::vector<LayerRange>>& stages) const;
+
+ private:
+  // Of one module and pair of degrees, for one number of replicas.
+  struct Table {
+    std::vector<std::int64_t> work_ns;   // [layer] of a replica
+    std::vector<std::int64_t> least_ns;  // [stages - 1] slowest lane of the best cut
+    StageRules memory;
+    ReplicaFigures figures;
+    std::int64_t rounding_ns = 0;   // that a lane's work may fall short of its layers'
+    std::int64_t share_ns = 0;      // all work of a replica and the reductions
+    std::int64_t launch_ns = 0;     // of all layers, once
+    std::int64_t optimizer_ns = 0;  // of all layers
+  };
+  [[nodiscard]] std::size_t index_of(int module, const Degrees& degrees) const;
+  [[nodiscard]] const Table& table(const PlanConfig& config, int module) const;
+  [[nodiscard]] Table make_table(int replicas,
+                                 int module,
+                                 std::size_t index,
+                                 ReplicaFigures of_replicas) const;
+  [[nodiscard]] const std::vector<std::vector<Table>>& tables_of(int replicas) const;
+  [[nodiscard]] const LayerFigures& figures_of(const PlanConfig& config, int module) const;
+  void collect_chains();
+  // Of the longest chain; `batch` = number of batches: the sum over all.
+  [[nodiscard]] std::int64_t chain_ns(const PlanConfig& config, std::size_t batch) const;
+  [[nodiscard]] std::int64_t lane_bound(const PlanConfig& config,
+                                        const std::vector<StageRef>& lane,
+                                        const std::vector<std::vector<LayerRange>>& stages,
+                                        std::size_t batch) const;
+
+  BoundRequest request_;
+  std::int64_t num_batches_;
+  std::vector<std::vector<LayerFigures>> figures_;         // [module][degrees]
+  std::map<int, std::vector<std::vector<Table>>> tables_;  // replicas → [module][degrees]
+  // [encoder][its degrees][the LLM's degrees][batch], behind the last batch the sum; one encoder
+  // without any where the model has none.
+  std::vector<std::vector<std::vector<std::vector<std::int64_t>>>> chains_;
+};
+
+}  // namespace entrain

@@ -1,0 +1,68 @@
+#include "entrain/core/planner/plan_score.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "entrain/core/assigner/assigner.h"
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/schedule/schedule.h"
+#include "entrain/core/simulator/simulator.h"
+
+namespace entrain {
+namespace {
+
+// Peaks of all lanes, and the first lane over its limit.
+void check_memory(const Plan& plan,
+                  const Program& program,
+                  const StepCosts& costs,
+                  StepScore& score) {
+  score.lane_peak_bytes.assign(static_cast<std::size_t>(plan.num_lanes()), 0);
+  for (int replica = 0; replica < plan.replicas; ++replica) {
+    for (int lane = 0; lane < plan.num_lanes(); ++lane) {
+      std::int64_t peak = 0;
+      for (const std::int64_t bytes : memory_over_time(program, costs, replica, lane)) {
+        peak = std::max(peak, bytes);
+      }
+      std::int64_t& most = score.lane_peak_bytes[static_cast<std::size_t>(lane)];
+      most = std::max(most, peak);
+      const std::int64_t limit = plan.limits.bytes_of(lane);
+      if (limit > 0 && peak > limit && score.fits()) {
+        score.reason = fmt::format("replica {}, lane {} needs {} of activations, allowed: {}",
+                                   replica,
+                                   lane,
+                                   format_bytes(peak),
+                                   format_bytes(limit));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+StepScore score_step(const Plan& plan,
+                     const StepCosts& costs,
+                     std::int64_t step,
+                     std::uint64_t seed) {
+  AssignRequest request;
+  request.plan = &plan;
+  request.costs = &costs;
+  request.step = step;
+  request.seed = seed;
+  StepScore score;
+  std::optional<StepAssignment> assignment;
+  try {
+    assignment = assign(plan.policy, request);
+  } catch (const NothingFits& error) {
+    score.reason = error.what();
+    return score;
+  }
+  const Program program = build_program(plan, *assignment, costs, plan.schedule);
+  check_memory(plan, program, costs, score);
+  score.ns = simulate(program, costs).makespan.count();
+  return score;
+}
+
+}  // namespace entrain

@@ -1,0 +1,33 @@
+// One step under a plan as it would run: assigned by the plan's policy, ordered by its schedule,
+// replayed against the costs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "entrain/core/cost/step_costs.h"
+#include "entrain/core/spec/plan.h"
+
+namespace entrain {
+
+struct StepScore {
+  std::int64_t ns = 0;                        // simulated step time
+  std::vector<std::int64_t> lane_peak_bytes;  // [lane] largest activation bytes over replicas
+  std::string reason;                         // why it does not fit; empty where it does
+
+  [[nodiscard]] bool fits() const { return reason.empty(); }
+};
+
+// Requires  costs of this plan; its policy and schedule exist.
+// Ensures   a pure function of its arguments. Where the policy finds nothing within the plan's
+//           limits, or a lane exceeds them, the reason says so; peaks are missing in the first
+//           case.
+// Throws    as assign() does, NothingFits apart.
+// Cost      one assignment, one program, one replay.
+StepScore score_step(const Plan& plan,
+                     const StepCosts& costs,
+                     std::int64_t step,
+                     std::uint64_t seed);
+
+}  // namespace entrain

@@ -1,0 +1,276 @@
+#include "entrain/core/planner/plan_search.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/planner/memory_reason.h"
+#include "entrain/core/planner/plan_scorer.h"
+
+namespace entrain {
+namespace {
+
+using std::int64_t;
+
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+struct Entry {
+  int64_t bound_ns = 0;     // over all batches
+  int64_t estimate_ns = 0;  // likewise
+  int64_t number = 0;       // in the order of the space
+  PlanConfig config;
+};
+
+bool lower_bound_first(const Entry& a, const Entry& b) {
+  return std::pair(a.bound_ns, a.number) < std::pair(b.bound_ns, b.number);
+}
+
+class Search {
+ public:
+  explicit Search(const PlanSearchRequest& request) : request_(request), scorer_(request) {}
+
+  PlanSearchResult run() {
+    list_entries();
+    std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
+      return std::pair(a.estimate_ns, a.number) < std::pair(b.estimate_ns, b.number);
+    });
+    for (const Entry& entry : entries_) {
+      judge(entry);
+    }
+    finish();
+    return std::move(result_);
+  }
+
+ private:
+  // The configurations with the lowest bounds, at most as many as the request holds.
+  void list_entries() {
+    int64_t number = 0;
+    int64_t least = kNever;
+    const PlanBounds& bounds = scorer_.bounds();
+    for (const int replicas : scorer_.space().replica_counts()) {
+      const PlanSpace::Filter filter = [&](int module, int index, int stages) {
+        const PlanBound bound = bounds.module_bound(replicas, module, index, stages);
+        if (bound.cause == BoundCause::kMemory) {
+          return false;
+        }
+        if (full() && bound.ns >= entries_.front().bound_ns) {
+          leave(bound.ns);
+          return false;
+        }
+        return true;
+      };
+      scorer_.space().for_each(replicas, filter, [&](const PlanConfig& config) {
+        const int64_t bound = bounds.bound(config).ns;
+        least = std::min(least, bound);
+        keep({bound, 0, number++, config});
+      });
+    }
+    for (Entry& entry : entries_) {
+      entry.estimate_ns = bounds.estimate(entry.config);
+    }
+    result_.lower_bound_ns = least == kNever ? 0 : least / scorer_.num_batches();
+  }
+
+  [[nodiscard]] bool full() const {
+    return static_cast<int>(entries_.size()) >= request_.most_candidates;
+  }
+
+  // Holds the lowest bounds: a heap with the highest of them in front.
+  void keep(Entry entry) {
+    if (full()) {
+      if (!lower_bound_first(entry, entries_.front())) {
+        leave(entry.bound_ns);
+        return;
+      }
+      std::pop_heap(entries_.begin(), entries_.end(), lower_bound_first);
+      leave(entries_.back().bound_ns);
+      entries_.pop_back();
+    }
+    entries_.push_back(std::move(entry));
+    std::push_heap(entries_.begin(), entries_.end(), lower_bound_first);
+  }
+
+  void leave(int64_t bound_ns) { not_held_ns_ = std::min(not_held_ns_, bound_ns); }
+
+  // What a plan has to beat to be among the first: the last of them that are known.
+  [[nodiscard]] int64_t threshold() const {
+    const auto first = static_cast<std::size_t>(request_.runners_up) + 1;
+    return result_.plans.size() < first ? kNever : total_ns(result_.plans[first - 1]);
+  }
+
+  void judge(const Entry& entry) {
+    if (entry.bound_ns >= threshold()) {
+      return;
+    }
+    if (request_.most_simulations > 0 && !result_.plans.empty() &&
+        scorer_.simulated_steps() >= request_.most_simulations) {
+      ++result_.left;
+      left_ns_ = std::min(left_ns_, entry.bound_ns);
+      return;
+    }
+    PlanCandidate candidate = scorer_.make_candidate(entry.config);
+    if (candidate.state != CandidateState::kNoFit) {
+      scorer_.simulate(candidate, threshold());
+    }
+    switch (candidate.state) {
+      case CandidateState::kNoFit:
+        result_.no_fit.push_back(std::move(candidate));
+        break;
+      case CandidateState::kStopped:
+        result_.stopped.push_back(std::move(candidate));
+        break;
+      case CandidateState::kSimulated:
+        insert(std::move(candidate), entry.number);
+        break;
+    }
+  }
+
+  // Behind plans of equal time that come earlier in the space.
+  void insert(PlanCandidate candidate, int64_t number) {
+    const std::pair key(total_ns(candidate), number);
+    std::size_t position = 0;
+    while (position < keys_.size() && keys_[position] < key) {
+      ++position;
+    }
+    keys_.insert(keys_.begin() + static_cast<std::ptrdiff_t>(position), key);
+    result_.plans.insert(result_.plans.begin() + static_cast<std::ptrdiff_t>(position),
+                         std::move(candidate));
+  }
+
+  void finish() {
+    result_.simulated_steps = scorer_.simulated_steps();
+    std::stable_sort(
+        result_.stopped.begin(),
+        result_.stopped.end(),
+        [](const PlanCandidate& a, const PlanCandidate& b) { return a.mean_ns < b.mean_ns; });
+    summarise_cuts();
+    if (not_held_ns_ < threshold()) {
+      left_ns_ = std::min(left_ns_, not_held_ns_);
+      ++result_.left;
+    }
+    result_.complete = left_ns_ == kNever;
+    result_.left_bound_ns = result_.complete ? 0 : left_ns_ / scorer_.num_batches();
+    if (!result_.fits()) {
+      result_.reason = memory_reason(scorer_, request_, result_.no_fit);
+      return;
+    }
+    result_.dynamic_regret = regret();
+    PlanCandidate& best = result_.plans.front();
+    PlanCertificate& certificate = best.plan.certificate;
+    certificate.simulated_s = static_cast<double>(best.mean_ns) * 1e-9;
+    certificate.lower_bound_s = static_cast<double>(result_.lower_bound_ns) * 1e-9;
+    certificate.ratio =
+        result_.lower_bound_ns > 0 ? certificate.simulated_s / certificate.lower_bound_s : 0;
+    certificate.dynamic_regret = result_.dynamic_regret;
+  }
+
+  [[nodiscard]] double regret() const {
+    int64_t best_of_each = 0;
+    const std::vector<int64_t>& steps = result_.best().steps;
+    for (std::size_t batch = 0; batch < steps.size(); ++batch) {
+      int64_t best = steps[batch];
+      for (const std::vector<PlanCandidate>* list : {&result_.plans, &result_.stopped}) {
+        for (const PlanCandidate& other : *list) {
+          best = batch < other.steps.size() ? std::min(best, other.steps[batch]) : best;
+        }
+      }
+      best_of_each += best;
+    }
+    return best_of_each == 0
+               ? 0
+               : static_cast<double>(total_ns(result_.best())) / static_cast<double>(best_of_each) -
+                     1;
+  }
+
+  CutSummary& summary(BoundCause cause, int module) {
+    const auto found =
+        std::find_if(result_.cuts.begin(), result_.cuts.end(), [&](const CutSummary& other) {
+          return other.cause == cause && other.module == module;
+        });
+    if (found != result_.cuts.end()) {
+      return *found;
+    }
+    CutSummary& fresh = result_.cuts.emplace_back();
+    fresh.cause = cause;
+    fresh.module = module;
+    return fresh;
+  }
+
+  void count_cut(CutSummary& of, int64_t ns, const std::function<std::string()>& who) {
+    ++of.count;
+    const int64_t mean = ns / scorer_.num_batches();
+    if (of.cause != BoundCause::kMemory && (of.nearest_ns == 0 || mean < of.nearest_ns)) {
+      of.nearest_ns = mean;
+      of.nearest = who();
+    }
+  }
+
+  // Shapes of modules that a bound cuts by themselves; of the others, configurations.
+  void summarise_cuts() {
+    const int64_t best = threshold();
+    const PlanSpace& space = scorer_.space();
+    for (const int replicas : space.replica_counts()) {
+      for_each_shape(replicas, [&](int module, int index, int stages) {
+        ++result_.shapes;
+        const PlanBound bound = scorer_.bounds().module_bound(replicas, module, index, stages);
+        if (bound.cause == BoundCause::kMemory || bound.ns >= best) {
+          count_cut(summary(bound.cause, module), bound.ns, [&] {
+            const ModuleShape shape{
+                space.degrees()[static_cast<std::size_t>(module)][static_cast<std::size_t>(index)],
+                stages};
+            return fmt::format(
+                "{} replicas of {}", replicas, describe(shape, *request_.model, module));
+          });
+        }
+      });
+      const PlanSpace::Filter filter = [&](int module, int index, int stages) {
+        const PlanBound bound = scorer_.bounds().module_bound(replicas, module, index, stages);
+        return bound.cause != BoundCause::kMemory && bound.ns < best;
+      };
+      space.for_each(replicas, filter, [&](const PlanConfig& config) {
+        ++result_.configurations;
+        const PlanBound bound = scorer_.bounds().bound(config);
+        if (bound.ns >= best) {
+          const int module = bound.cause == BoundCause::kWork ? bound.module : -1;
+          count_cut(summary(bound.cause, module), bound.ns, [&] {
+            return describe(config, *request_.model);
+          });
+        }
+      });
+    }
+  }
+
+  void for_each_shape(int replicas, const std::function<void(int, int, int)>& visit) const {
+    const PlanSpace& space = scorer_.space();
+    const int devices = space.num_devices() / replicas;
+    for (int module = 0; module < request_.model->num_modules(); ++module) {
+      const std::vector<Degrees>& degrees = space.degrees()[static_cast<std::size_t>(module)];
+      for (std::size_t index = 0; index < degrees.size(); ++index) {
+        const int most =
+            std::min(num_layers(*request_.model, module), devices / degrees[index].devices());
+        for (int stages = 1; stages <= most; ++stages) {
+          visit(module, static_cast<int>(index), stages);
+        }
+      }
+    }
+  }
+
+  const PlanSearchRequest& request_;
+  PlanScorer scorer_;
+  PlanSearchResult result_;
+  std::vector<Entry> entries_;
+  std::vector<std::pair<int64_t, int64_t>> keys_;  // [plan of the result] total and number
+  int64_t not_held_ns_ = kNever;                   // least bound of what was not held
+  int64_t left_ns_ = kNever;                       // least bound of what the budget left
+};
+
+}  // namespace
+
+PlanSearchResult search_plans(const PlanSearchRequest& request) {
+  return Search(request).run();
+}
+
+}  // namespace entrain

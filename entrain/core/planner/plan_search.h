@@ -1,0 +1,125 @@
+// The search for the one static plan of a cluster.
+//
+// Read first: search_plans(). Every configuration of the cluster is bounded from below; those whose
+// bound is under the best time found are simulated on several drawn global batches with the policy
+// and the schedule that will run. Nothing is dropped by anything but a proven bound, so that the
+// best is never lost; where a budget ends the search early, the result says so and what the
+// configurations that were left could reach at best.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "entrain/core/planner/layer_figures.h"
+#include "entrain/core/planner/plan_bound.h"
+#include "entrain/core/planner/plan_space.h"
+#include "entrain/core/spec/cluster.h"
+#include "entrain/core/spec/model.h"
+#include "entrain/core/spec/plan.h"
+#include "entrain/core/spec/profile.h"
+
+namespace entrain {
+
+struct PlanSearchRequest {
+  const ModelSpec* model = nullptr;
+  const Profile* profile = nullptr;  // its degrees are those that are searched
+  const ClusterSpec* cluster = nullptr;
+  Batches batches;  // drawn global batches of equal size, >= 1
+  std::string policy = "entrain";
+  std::string schedule = "1f1b";
+  PlanLimits limits;  // of the plan; bytes come from the cluster's memory
+  std::uint64_t seed = 0;
+  std::int64_t first_step = 0;    // that batches[0] belongs to
+  SpaceOptions space;             // global_batch is taken from the batches
+  int score_evaluations = 50;     // limits.evaluations while plans are scored, >= 0
+  int most_simulations = 160;     // simulated steps, >= 1; 0: as many as the proof needs
+  int runners_up = 2;             // plans behind the best whose rank is proven too, >= 0
+  int most_candidates = 100'000;  // configurations held at a time, >= 1
+  // Called before each simulated step with the number so far; may be empty.
+  std::function<void(int simulated)> progress;
+};
+
+enum class CandidateState : std::uint8_t {
+  kSimulated,  // on every batch
+  kStopped,    // proven slower than the best ones after some batches
+  kNoFit,      // the policy, or a lane's state, found no room in memory
+};
+
+// A configuration that was cut and simulated.
+struct PlanCandidate {
+  PlanConfig config;
+  Plan plan;  // with its certificate where it is the best
+  CandidateState state = CandidateState::kSimulated;
+  std::vector<std::int64_t> steps;  // [batch] simulated step times in nanoseconds, as far as run
+  std::int64_t mean_ns = 0;         // of steps; kStopped: a mean that it cannot beat
+  std::int64_t bound_ns = 0;        // mean that no cut or assignment of this configuration beats
+  std::string reason;               // kNoFit: why
+  std::vector<std::int64_t> lane_peak_bytes;   // [lane] activations per device
+  std::vector<std::int64_t> lane_state_bytes;  // [lane] parameters, gradients, optimizer per device
+};
+
+// What a bound has cut: configurations that nobody had to simulate.
+struct CutSummary {
+  BoundCause cause = BoundCause::kWork;
+  int module = -1;              // kWork, kMemory: by this module alone, in `count` of its shapes
+  std::int64_t count = 0;       // shapes (replicas, degrees, stages) of a module, or configurations
+  std::int64_t nearest_ns = 0;  // the least mean bound among them; 0 for kMemory
+  std::string nearest;          // who that was; for kMemory who misses least bytes
+};
+
+struct PlanSearchResult {
+  std::vector<PlanCandidate> plans;    // simulated ones by mean; of equals the first in the space
+  std::vector<PlanCandidate> stopped;  // by the mean that they cannot beat
+  std::vector<PlanCandidate> no_fit;
+  std::vector<CutSummary> cuts;
+  std::int64_t shapes = 0;          // replicas × degrees × stages, over all modules
+  std::int64_t configurations = 0;  // listed: no module of them was cut by itself
+  std::int64_t lower_bound_ns = 0;  // mean step time that no plan of the space beats
+  int simulated_steps = 0;
+  // Whether everything that was not simulated is proven no faster than the plans listed first
+  // (the best and request.runners_up behind it).
+  bool complete = true;
+  std::int64_t left = 0;           // configurations that the budget left unsimulated
+  std::int64_t left_bound_ns = 0;  // the least mean bound among them
+  // What re-planning for every single one of the batches would have gained at no cost of switching,
+  // among the plans that were simulated: mean of the best plan / mean of each batch's best - 1.
+  double dynamic_regret = 0;
+  // Why nothing fits: which module on which lane lacks how many bytes, and what would do.
+  std::string reason;
+
+  [[nodiscard]] bool fits() const { return !plans.empty(); }
+  // Requires  fits().
+  [[nodiscard]] const PlanCandidate& best() const { return plans.front(); }
+};
+
+// The policy `entrain` chooses its own number of slots, so that of request.space.microbatches it
+// takes the first alone; with other policies every one makes a configuration of its own.
+//
+// Ensures   a pure function of the request (`progress` apart). result.plans holds the best of the
+//           space by mean simulated step time, if complete; no plan's mean is under lower_bound_ns.
+// Throws    InvalidInput for no batch, batches of different sizes, an unknown policy or schedule,
+//           and as PlanSpace, cluster_degrees() and step_costs() do.
+// Cost      bounds for every configuration (about 0.2 us each), then one assignment and replay for
+//           every batch of every survivor. O(most_candidates + one batch's costs) memory.
+PlanSearchResult search_plans(const PlanSearchRequest& request);
+
+// One configuration, simulated whatever its bound, or the reason why it is no plan.
+struct PlanJudgement {
+  PlanConfig config;
+  PlanBound bound;                         // a sum over the batches
+  std::optional<PlanCandidate> candidate;  // none where memory forbids every cut
+  std::string reason;                      // why it is no plan; empty where it is one
+};
+
+// The neighbours of a configuration within the space: one stage more or less of a module at
+// another's cost, twice or half the tensor or context parallelism of a module at half or twice its
+// stages, twice or half the replicas with each module's stages changed alike, other layouts; each
+// simulated. By simulated time, plans first.
+PlanJudgement judge_plan(const PlanSearchRequest& request, const PlanConfig& config);
+std::vector<PlanJudgement> judge_neighbours(const PlanSearchRequest& request,
+                                            const PlanConfig& config);
+
+}  // namespace entrain

@@ -1,0 +1,449 @@
+#include "entrain/core/planner/plan_space.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+namespace entrain {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+std::vector<int> divisors(int number, int most) {
+  std::vector<int> result;
+  for (int divisor = 1; divisor <= std::min(number, most); ++divisor) {
+    if (number % divisor == 0) {
+      result.push_back(divisor);
+    }
+  }
+  return result;
+}
+
+std::string list(const std::vector<int>& numbers) {
+  std::vector<std::string> words;
+  for (const int number : numbers) {
+    words.push_back(std::to_string(number));
+  }
+  return join(words);
+}
+
+// Whether of any two group sizes one divides the other, and all divide a node.
+bool divide_each_other(const PlanConfig& config, const ClusterSpec& cluster) {
+  for (const ModuleShape& a : config.modules) {
+    const int size = a.degrees.tensor_parallel;
+    if (cluster.devices_per_node % size != 0) {
+      return false;
+    }
+    for (const ModuleShape& b : config.modules) {
+      const int other = b.degrees.tensor_parallel;
+      if (size % other != 0 && other % size != 0) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+bool shares_lanes(ModuleLayout layout, int module, int llm) {
+  return layout == ModuleLayout::kColocated ||
+         (layout == ModuleLayout::kSharedEncoders && module < llm);
+}
+
+}  // namespace
+
+int lanes_of(const PlanConfig& config) {
+  const int llm = static_cast<int>(config.modules.size()) - 1;
+  int lanes = config.layout == ModuleLayout::kColocated ? 0 : config.modules.back().stages;
+  for (int module = 0; module < llm; ++module) {
+    if (module == 0 || !shares_lanes(config.layout, module, llm)) {
+      lanes += config.modules[at(module)].stages;
+    }
+  }
+  return llm == 0 ? config.modules.back().stages : lanes;
+}
+
+int devices_per_replica(const PlanConfig& config) {
+  const int llm = static_cast<int>(config.modules.size()) - 1;
+  int devices = 0;
+  for (int module = 0; module <= llm; ++module) {
+    if (module == 0 || !shares_lanes(config.layout, module, llm)) {
+      const ModuleShape& shape = config.modules[at(module)];
+      devices += shape.degrees.devices() * shape.stages;
+    }
+  }
+  return devices;
+}
+
+std::string describe(const ModuleShape& shape, const ModelSpec& model, int module) {
+  std::vector<std::string> degrees;
+  if (shape.degrees.tensor_parallel > 1) {
+    degrees.push_back(fmt::format("TP {}", shape.degrees.tensor_parallel));
+  }
+  if (shape.degrees.context_parallel > 1) {
+    degrees.push_back(fmt::format("CP {}", shape.degrees.context_parallel));
+  }
+  return fmt::format("{} {} lane{}{}",
+                     module_name(model, module),
+                     shape.stages,
+                     shape.stages == 1 ? "" : "s",
+                     degrees.empty() ? "" : fmt::format(" ({})", join(degrees)));
+}
+
+std::string describe(const PlanConfig& config, const ModelSpec& model) {
+  const int llm = model.llm_module();
+  std::string text =
+      fmt::format("{} replica{} of ", config.replicas, config.replicas == 1 ? "" : "s");
+  for (int module = 0; module <= llm; ++module) {
+    if (module > 0) {
+      text += shares_lanes(config.layout, module, llm) ? " | " : " + ";
+    }
+    text += describe(config.modules[at(module)], model, module);
+  }
+  return text;
+}
+
+std::vector<std::vector<StageRef>> lane_stages(const PlanConfig& config) {
+  const int llm = static_cast<int>(config.modules.size()) - 1;
+  std::vector<std::vector<StageRef>> lanes;
+  for (int module = 0; module <= llm; ++module) {
+    const bool shared = module > 0 && shares_lanes(config.layout, module, llm);
+    for (int stage = 0; stage < config.modules[at(module)].stages; ++stage) {
+      if (!shared) {
+        lanes.emplace_back();
+      }
+      lanes[shared ? at(stage) : lanes.size() - 1].push_back({module, stage});
+    }
+  }
+  return lanes;
+}
+
+std::vector<std::vector<Degrees>> cluster_degrees(const ModelSpec& model,
+                                                  const Profile& profile,
+                                                  const ClusterSpec& cluster) {
+  std::vector<std::vector<Degrees>> result;
+  for (int module = 0; module < model.num_modules(); ++module) {
+    const std::string name = module_name(model, module);
+    std::set<std::pair<int, int>> known;
+    for (const LayerProfile& layer : profile.layers) {
+      if (layer.module == name) {
+        known.insert({layer.tensor_parallel, layer.context_parallel});
+      }
+    }
+    std::vector<Degrees>& degrees = result.emplace_back();
+    std::vector<std::string> words;
+    for (const auto& [tensor, context] : known) {
+      words.push_back(fmt::format("TP {} CP {}", tensor, context));
+      if (cluster.devices_per_node % tensor == 0) {
+        degrees.push_back({tensor, context});
+      }
+    }
+    if (degrees.empty()) {
+      throw InvalidInput(fmt::format(
+          "cluster '{}' has {} devices a node; tensor parallelism has to divide that, and the "
+          "profile has costs of '{}' for: {}",
+          cluster.name,
+          cluster.devices_per_node,
+          name,
+          words.empty() ? "nothing" : join(words)));
+    }
+  }
+  return result;
+}
+
+Profile cluster_profile(const Profile& profile, const ClusterSpec& cluster, int replicas) {
+  const auto known = [](const LinkSpec& link) {
+    return link.latency.count() > 0 || link.bytes_per_second > 0;
+  };
+  const int devices = cluster.num_nodes * cluster.devices_per_node / replicas;
+  const bool within_nodes =
+      devices > 0 && devices <= cluster.devices_per_node && cluster.devices_per_node % devices == 0;
+  Profile result = profile;
+  if (known(cluster.intra_node)) {
+    result.link = cluster.intra_node;
+    result.reduce_bytes_per_second = cluster.intra_node.bytes_per_second / 2;
+  }
+  if (cluster.num_nodes > 1 && known(cluster.inter_node)) {
+    result.link = within_nodes ? result.link : cluster.inter_node;
+    result.reduce_bytes_per_second = cluster.inter_node.bytes_per_second / 2;
+  }
+  return result;
+}
+
+bool mesh_fits(const PlanConfig& config, const ClusterSpec& cluster) {
+  const int llm = static_cast<int>(config.modules.size()) - 1;
+  if (divide_each_other(config, cluster)) {
+    return true;  // largest first, they fill nodes without a gap
+  }
+  std::map<int, std::int64_t, std::greater<>> groups;  // size → number
+  for (int module = 0; module <= llm; ++module) {
+    if (module > 0 && shares_lanes(config.layout, module, llm)) {
+      continue;  // lies on lanes counted before; its groups are checked by themselves below
+    }
+    const ModuleShape& shape = config.modules[at(module)];
+    int size = shape.degrees.tensor_parallel;
+    for (int other = module + 1; other <= llm; ++other) {
+      if (shares_lanes(config.layout, module, llm) && shares_lanes(config.layout, other, llm)) {
+        size = std::max(size, config.modules[at(other)].degrees.tensor_parallel);
+      }
+    }
+    groups[size] += std::int64_t{config.replicas} * shape.stages * (shape.degrees.devices() / size);
+  }
+  std::map<int, std::int64_t> nodes{
+      {cluster.devices_per_node, cluster.num_nodes}};  // free → number
+  for (auto [size, left] : groups) {
+    while (left > 0) {
+      const auto node = nodes.lower_bound(size);
+      if (node == nodes.end()) {
+        return false;
+      }
+      // Nodes of one kind are filled alike, as far as whole ones are needed.
+      const auto [free, number] = *node;
+      const std::int64_t each = free / size;
+      const std::int64_t filled = std::max<std::int64_t>(1, std::min(number, left / each));
+      const std::int64_t placed = std::min(left, filled * each);
+      nodes.erase(node);
+      if (number > filled) {
+        nodes[free] += number - filled;
+      }
+      const auto rest = static_cast<int>(free - placed / filled * size);
+      if (rest > 0) {
+        nodes[rest] += filled;
+      }
+      left -= placed;
+    }
+  }
+  return true;
+}
+
+PlanSpace::PlanSpace(const ModelSpec& model,
+                     const ClusterSpec& cluster,
+                     std::vector<std::vector<Degrees>> degrees,
+                     const SpaceOptions& options)
+    : model_(model), cluster_(cluster), degrees_(std::move(degrees)), options_(options) {
+  ENTRAIN_INVARIANT(degrees_.size() == at(model.num_modules()), "degrees of other modules");
+  if (options.global_batch < 1) {
+    throw InvalidInput(
+        fmt::format("global batch of {} samples; at least 1 is needed", options.global_batch));
+  }
+  if (options.microbatches.empty() ||
+      *std::min_element(options.microbatches.begin(), options.microbatches.end()) < 1) {
+    throw InvalidInput("microbatch sizes: a list of numbers of at least 1 is needed");
+  }
+  for (int module = 0; module < model.num_modules(); ++module) {
+    layers_.push_back(num_layers(model, module));
+  }
+  replica_counts_ = divisors(options.global_batch, num_devices());
+  if (options.replicas != 0) {
+    if (std::find(replica_counts_.begin(), replica_counts_.end(), options.replicas) ==
+        replica_counts_.end()) {
+      throw InvalidInput(
+          fmt::format("{} replicas wanted: they have to divide the global batch of {} samples and "
+                      "need a device each ('{}' has {}); allowed: {}",
+                      options.replicas,
+                      options.global_batch,
+                      cluster.name,
+                      num_devices(),
+                      list(replica_counts_)));
+    }
+    replica_counts_ = {options.replicas};
+  }
+  for (const int replicas : replica_counts_) {
+    used_.push_back(most_devices_used(replicas));
+  }
+}
+
+int PlanSpace::num_devices() const {
+  return cluster_.num_nodes * cluster_.devices_per_node;
+}
+
+// The walk through the configurations of one layout.
+struct PlanSpace::Walk {
+  const PlanSpace& space;
+  const Filter& filter;
+  const Visit& visit;
+  int target;  // devices to use; with idle devices at most so many
+  bool idle;
+  std::set<int> slots_of;  // numbers of slots to try
+  PlanConfig config;
+
+  [[nodiscard]] int llm() const { return space.model_.llm_module(); }
+  [[nodiscard]] bool wanted(int module, int index, int stages) const {
+    return filter == nullptr || filter(module, index, stages);
+  }
+  void set(int module, int index, int stages) {
+    config.modules[at(module)] = {space.degrees_[at(module)][at(index)], stages};
+  }
+
+  void finish() {
+    if (!mesh_fits(config, space.cluster_)) {
+      return;
+    }
+    for (const int slots : slots_of) {
+      config.num_slots = slots;
+      visit(config);
+    }
+  }
+
+  // Modules from `module` on have lanes of their own and `rest` devices.
+  void own(int module, int rest) {
+    const auto num_degrees = static_cast<int>(space.degrees_[at(module)].size());
+    for (int index = 0; index < num_degrees; ++index) {
+      const int width = space.degrees_[at(module)][at(index)].devices();
+      const int most = std::min(space.layers_[at(module)], (rest - (llm() - module)) / width);
+      int first = 1;
+      if (module == llm() && !idle) {
+        if (rest % width != 0 || rest / width > most) {
+          continue;
+        }
+        first = rest / width;
+      }
+      for (int stages = first; stages <= most; ++stages) {
+        if (!wanted(module, index, stages)) {
+          continue;
+        }
+        set(module, index, stages);
+        if (module == llm()) {
+          finish();
+        } else {
+          own(module + 1, rest - width * stages);
+        }
+      }
+    }
+  }
+
+  // Modules from `module` to `last` share lanes: so many of so many devices each.
+  void shared(int module, int last, int stages, int width) {
+    if (module > last) {
+      const int rest = target - stages * width;
+      if (last < llm()) {
+        own(last + 1, rest);
+      } else if (rest == 0 || idle) {
+        finish();
+      }
+      return;
+    }
+    if (stages > space.layers_[at(module)]) {
+      return;
+    }
+    const auto num_degrees = static_cast<int>(space.degrees_[at(module)].size());
+    for (int index = 0; index < num_degrees; ++index) {
+      if (space.degrees_[at(module)][at(index)].devices() == width &&
+          wanted(module, index, stages)) {
+        set(module, index, stages);
+        shared(module + 1, last, stages, width);
+      }
+    }
+  }
+
+  void all_layouts() {
+    const int modules = space.model_.num_modules();
+    if (target >= modules) {
+      own(0, target);
+    }
+    if (modules > 2) {
+      config.layout = ModuleLayout::kSharedEncoders;
+      all_shared(llm() - 1, target);
+    }
+    if (modules > 1) {
+      config.layout = ModuleLayout::kColocated;
+      all_shared(llm(), space.options_.colocated_stages ? target : 1);
+    }
+  }
+
+  // The first modules share lanes, up to `last`.
+  void all_shared(int last, int most_stages) {
+    std::set<int> widths;
+    for (const Degrees& degrees : space.degrees_[0]) {
+      widths.insert(degrees.devices());
+    }
+    for (const int width : widths) {
+      for (int stages = 1; stages <= std::min(most_stages, target / width); ++stages) {
+        if (last < llm() && target - stages * width < 1) {
+          break;
+        }
+        shared(0, last, stages, width);
+      }
+    }
+  }
+};
+
+std::set<int> PlanSpace::slot_counts(int replicas) const {
+  std::set<int> result;
+  for (const int microbatch : options_.microbatches) {
+    const std::int64_t per_slot = std::int64_t{replicas} * microbatch;
+    result.insert(static_cast<int>((options_.global_batch + per_slot - 1) / per_slot));
+  }
+  return result;
+}
+
+void PlanSpace::for_each(int replicas, const Filter& filter, const Visit& visit) const {
+  const auto found = std::find(replica_counts_.begin(), replica_counts_.end(), replicas);
+  if (found == replica_counts_.end()) {
+    return;
+  }
+  const int target = options_.idle_devices
+                         ? num_devices() / replicas
+                         : used_[static_cast<std::size_t>(found - replica_counts_.begin())];
+  Walk walk{*this, filter, visit, target, options_.idle_devices, slot_counts(replicas), {}};
+  walk.config.replicas = replicas;
+  walk.config.modules.resize(at(model_.num_modules()));
+  walk.all_layouts();
+}
+
+int PlanSpace::most_devices_used(int replicas) const {
+  const int devices = num_devices() / replicas;
+  // [number] whether modules up to the one at hand can use exactly so many.
+  std::vector<char> reachable(at(devices + 1), 0);
+  reachable[0] = 1;
+  for (int module = 0; module < model_.num_modules(); ++module) {
+    std::set<int> sizes;
+    for (const Degrees& degrees : degrees_[at(module)]) {
+      for (int stages = 1; stages <= layers_[at(module)]; ++stages) {
+        sizes.insert(degrees.devices() * stages);
+      }
+    }
+    std::vector<char> next(at(devices + 1), 0);
+    for (const int size : sizes) {
+      for (int before = 0; before + size <= devices; ++before) {
+        next[at(before + size)] |= reachable[at(before)];
+      }
+    }
+    reachable = std::move(next);
+  }
+  for (int used = devices; used >= model_.num_modules(); --used) {
+    if (reachable[at(used)] != 0) {
+      return used;
+    }
+  }
+  // No lanes of their own for all: as many as modules that share lanes can use.
+  int most = 0;
+  const Visit found = [&](const PlanConfig& config) {
+    most = std::max(most, devices_per_replica(config));
+  };
+  const Filter all;
+  Walk walk{*this, all, found, devices, true, {1}, {}};
+  walk.config.replicas = replicas;
+  walk.config.modules.resize(at(model_.num_modules()));
+  walk.all_layouts();
+  return most;
+}
+
+bool PlanSpace::contains(const PlanConfig& config) const {
+  bool found = false;
+  const Filter same = [&](int module, int index, int stages) {
+    return config.modules[at(module)] == ModuleShape{degrees_[at(module)][at(index)], stages};
+  };
+  for_each(
+      config.replicas, same, [&](const PlanConfig& other) { found = found || other == config; });
+  return found;
+}
+
+}  // namespace entrain

@@ -1,0 +1,136 @@
+// Which parallel configurations of a model a cluster allows.
+//
+// Read first: PlanConfig, then PlanSpace::for_each(). A configuration says everything about a plan
+// but where layers are cut.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "entrain/core/spec/cluster.h"
+#include "entrain/core/spec/model.h"
+#include "entrain/core/spec/plan.h"
+#include "entrain/core/spec/profile.h"
+
+namespace entrain {
+
+// Devices of a lane, which act as one.
+struct Degrees {
+  int tensor_parallel = 1;
+  int context_parallel = 1;
+  [[nodiscard]] int devices() const { return tensor_parallel * context_parallel; }
+  bool operator==(const Degrees&) const = default;
+};
+
+struct ModuleShape {
+  Degrees degrees;
+  int stages = 1;
+  bool operator==(const ModuleShape&) const = default;
+};
+
+enum class ModuleLayout : std::uint8_t {
+  kOwnLanes,        // every stage has a lane of its own
+  kSharedEncoders,  // lane s hosts stage s of every encoder; the LLM has lanes of its own
+  kColocated,       // lane s hosts stage s of every module
+};
+
+struct PlanConfig {
+  int replicas = 1;
+  int num_slots = 1;  // the plan's default; the policy `entrain` chooses others
+  ModuleLayout layout = ModuleLayout::kOwnLanes;
+  std::vector<ModuleShape> modules;  // in module order
+  bool operator==(const PlanConfig&) const = default;
+};
+
+int lanes_of(const PlanConfig& config);
+int devices_per_replica(const PlanConfig& config);
+// "2 replicas of vision 3 lanes (TP 2) + llm 1 lane (TP 4, CP 2)"; one device a lane goes without
+// saying, "|" instead of "+" stands between modules that share lanes.
+std::string describe(const PlanConfig& config, const ModelSpec& model);
+// "vision 3 lanes (TP 2)"
+std::string describe(const ModuleShape& shape, const ModelSpec& model, int module);
+// The plan's lanes for this configuration, in order of the pipeline.
+std::vector<std::vector<StageRef>> lane_stages(const PlanConfig& config);
+
+// [module] the degrees at which the profile has costs, tensor parallelism inside a node: a divisor
+// of devices_per_node. In order of tensor, then context parallelism.
+// Throws  InvalidInput when a module is left with none, saying what the profile has.
+std::vector<std::vector<Degrees>> cluster_degrees(const ModelSpec& model,
+                                                  const Profile& profile,
+                                                  const ClusterSpec& cluster);
+
+// The profile as it stands on a cluster: messages between lanes over the links within a node where
+// nodes hold whole replicas, otherwise over those between nodes; all-reduce at half the bandwidth
+// of the links between nodes, or within the only one. Links that the cluster leaves out are those
+// of the profile.
+Profile cluster_profile(const Profile& profile, const ClusterSpec& cluster, int replicas);
+
+// Whether the lanes of all replicas can be laid on the nodes so that every tensor-parallel group
+// lies within one node. Largest groups first into the fullest node that holds them: exact where
+// group sizes divide each other (as powers of two do), otherwise a placement may be missed.
+//
+// Requires  the configuration has no more devices than the cluster.
+bool mesh_fits(const PlanConfig& config, const ClusterSpec& cluster);
+
+struct SpaceOptions {
+  int global_batch = 1;              // >= 1; replicas divide it
+  std::vector<int> microbatches{4};  // samples of a slot: num_slots = ⌈global_batch / (D·µ)⌉
+  int replicas = 0;                  // > 0: only so many
+  bool colocated_stages = false;     // more than one co-located lane, as the schedule `dip` wants
+  bool idle_devices = false;         // also configurations that leave devices idle at will
+};
+
+// The configurations of a cluster of N devices:
+// - replicas D: divisors of the global batch, D <= N; each has ⌊N / D⌋ devices;
+// - every module: degrees from cluster_degrees(), 1 … layers stages;
+// - all three layouts where they differ; modules that share lanes have equal numbers of stages and
+//   of devices a lane;
+// - the devices of a replica are all used, or, where no configuration of that D can, as many as one
+//   can (with idle_devices: any number up to all);
+// - mesh_fits().
+class PlanSpace {
+ public:
+  // `model` and `cluster` must outlive the space.
+  // Throws  InvalidInput for numbers out of range, and for `replicas` that do not divide the global
+  //         batch or exceed the devices, naming what is allowed.
+  PlanSpace(const ModelSpec& model,
+            const ClusterSpec& cluster,
+            std::vector<std::vector<Degrees>> degrees,
+            const SpaceOptions& options);
+
+  [[nodiscard]] const std::vector<int>& replica_counts() const { return replica_counts_; }
+  [[nodiscard]] const std::vector<std::vector<Degrees>>& degrees() const { return degrees_; }
+  [[nodiscard]] const ClusterSpec& cluster() const { return cluster_; }
+  [[nodiscard]] int num_devices() const;
+
+  // Whether configurations of `replicas` in which this module has degrees()[module][index] and so
+  // many stages are wanted.
+  using Filter = std::function<bool(int module, int degrees_index, int stages)>;
+  using Visit = std::function<void(const PlanConfig& config)>;
+  // Visits every configuration of so many replicas that passes the filter, each once, in an order
+  // that depends on nothing else. The filter is asked before what depends on it is listed.
+  //
+  // Cost  O(configurations of all encoders that pass × degrees of the LLM), no memory.
+  void for_each(int replicas, const Filter& filter, const Visit& visit) const;
+
+  // Whether the space holds this configuration.
+  [[nodiscard]] bool contains(const PlanConfig& config) const;
+
+ private:
+  struct Walk;
+  [[nodiscard]] int most_devices_used(int replicas) const;
+  [[nodiscard]] std::set<int> slot_counts(int replicas) const;
+
+  const ModelSpec& model_;
+  const ClusterSpec& cluster_;
+  std::vector<std::vector<Degrees>> degrees_;
+  SpaceOptions options_;
+  std::vector<int> replica_counts_;
+  std::vector<int> layers_;  // [module]
+  std::vector<int> used_;    // [index into replica_counts_] devices of a replica to be used
+};
+
+}  // namespace entrain

@@ -1,0 +1,258 @@
+#include "tests/oracle/plan_cases.h"
+
+#include <algorithm>
+#include <set>
+
+#include "entrain/core/base/text.h"
+
+#include "tests/oracle/random_cases.h"
+
+namespace entrain::oracle {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+int below(Rng& rng, int most) {
+  return static_cast<int>(rng.below(static_cast<std::uint64_t>(most)));
+}
+
+ModelSpec make_model(Rng& rng) {
+  ModelSpec model;
+  model.name = "tiny";
+  const int encoders = below(rng, 3);
+  for (int e = 0; e < encoders; ++e) {
+    EncoderSpec encoder;
+    encoder.name = e == 0 ? "vision" : "audio";
+    encoder.modality = e == 0 ? Modality::kVision : Modality::kAudio;
+    encoder.num_layers = 1 + below(rng, 3);
+    encoder.hidden = 16;
+    encoder.num_heads = 4;
+    encoder.intermediate = 16;
+    model.encoders.push_back(encoder);
+  }
+  model.llm.num_layers = 1 + below(rng, 3);
+  model.llm.hidden = 32;
+  model.llm.num_heads = 4;
+  model.llm.num_kv_heads = 4;
+  model.llm.head_dim = 8;
+  model.llm.intermediate = 16;
+  model.llm.vocab_size = 32;
+  if (below(rng, 3) == 0) {
+    freeze(static_cast<FrozenPattern>(below(rng, 5)), model);
+  }
+  return model;
+}
+
+// Every module has entries at (1, 1) and at a few other degrees, the same for all its layer kinds.
+Profile make_profile(Rng& rng, const ModelSpec& model) {
+  Profile profile;
+  profile.device = "test";
+  profile.link.latency = std::chrono::nanoseconds{below(rng, 500)};
+  profile.link.bytes_per_second = below(rng, 2) == 0 ? 0 : 1e9;
+  profile.reduce_bytes_per_second = below(rng, 2) == 0 ? 0 : 1e9;
+  profile.optimizer_ns_per_parameter = below(rng, 2) == 0 ? 0 : 0.1;
+  for (int module = 0; module < model.num_modules(); ++module) {
+    std::set<std::pair<int, int>> degrees{{1, 1}};
+    for (int more = below(rng, 3); more > 0; --more) {
+      degrees.insert({1 << below(rng, 3), 1 << below(rng, 2)});
+    }
+    const double rate = 10.0 * (1 + below(rng, 40));
+    for (const auto& [tensor, context] : degrees) {
+      const double share = 1.0 / (tensor * context) * (1 + 0.1 * below(rng, 5));
+      for (const int layer : {0, 1, num_layers(model, module) - 1}) {
+        LayerProfile entry;
+        entry.module = module_name(model, module);
+        entry.kind = layer_kind(model, module, layer);
+        entry.tensor_parallel = tensor;
+        entry.context_parallel = context;
+        const double launch = 100.0 * below(rng, 5);
+        const double own = rate * share * (1 + below(rng, 3));
+        entry.forward = {share * below(rng, 2), own, launch, 0};
+        entry.backward_input = {0, own * (1 + below(rng, 2)), launch, 0};
+        entry.backward_weight = {0, own, launch * below(rng, 2), 0};
+        entry.activation_bytes_per_token = (1 + below(rng, 40)) * share;
+        entry.output_bytes_per_token = 4;
+        profile.layers.push_back(entry);
+      }
+    }
+  }
+  return profile;
+}
+
+std::vector<SampleWork> make_batch(Rng& rng, int encoders, int num_samples) {
+  std::vector<SampleWork> batch;
+  for (int i = 0; i < num_samples; ++i) {
+    SampleWork& work = batch.emplace_back();
+    work.llm_tokens = 2 + below(rng, 20);
+    work.target_tokens = 1 + below(rng, 2);
+    for (int e = 0; e < encoders; ++e) {
+      std::vector<SegmentWork>& segments = work.segments.emplace_back();
+      for (int segment = below(rng, 3); segment > 0; --segment) {
+        const std::int64_t features = 1 + below(rng, below(rng, 6) == 0 ? 60 : 12);
+        segments.push_back({4 * features, 16 * features * features, features});
+        work.llm_tokens += features;
+      }
+    }
+    work.llm_attention_pairs = work.llm_tokens * work.llm_tokens / 2;
+  }
+  return batch;
+}
+
+// Calls visit() for every way to give each module degrees and a number of stages.
+template <class Visit>
+void for_each_shape(const PlanCase& plan_case,
+                    const std::vector<std::vector<Degrees>>& degrees,
+                    PlanConfig& config,
+                    const Visit& visit) {
+  const auto module = static_cast<int>(config.modules.size());
+  if (module == plan_case.model.num_modules()) {
+    visit();
+    return;
+  }
+  for (const Degrees& choice : degrees[at(module)]) {
+    for (int stages = 1; stages <= num_layers(plan_case.model, module); ++stages) {
+      config.modules.push_back({choice, stages});
+      for_each_shape(plan_case, degrees, config, visit);
+      config.modules.pop_back();
+    }
+  }
+}
+
+bool equal_shapes(const PlanConfig& config, int first, int last) {
+  for (int module = first; module <= last; ++module) {
+    const ModuleShape& a = config.modules[at(first)];
+    const ModuleShape& b = config.modules[at(module)];
+    if (a.stages != b.stages || a.degrees.devices() != b.degrees.devices()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+int devices_of(const PlanConfig& config) {
+  int devices = 0;
+  for (std::size_t module = 0; module < config.modules.size(); ++module) {
+    const bool last = module + 1 == config.modules.size();
+    const bool counted = module == 0 || config.layout == ModuleLayout::kOwnLanes ||
+                         (config.layout == ModuleLayout::kSharedEncoders && last);
+    const ModuleShape& shape = config.modules[module];
+    devices += counted ? shape.stages * shape.degrees.devices() : 0;
+  }
+  return devices;
+}
+
+}  // namespace
+
+PlanSearchRequest PlanCase::request_of() const {
+  PlanSearchRequest result = request;
+  result.model = &model;
+  result.profile = &profile;
+  result.cluster = &cluster;
+  return result;
+}
+
+PlanCase make_plan_case(Rng& rng, int most_devices) {
+  PlanCase result;
+  result.model = make_model(rng);
+  result.profile = make_profile(rng, result.model);
+  const int devices = 1 + below(rng, most_devices);
+  result.cluster.name = "tiny";
+  result.cluster.num_nodes = devices % 2 == 0 && below(rng, 2) == 0 ? 2 : 1;
+  result.cluster.devices_per_node = devices / result.cluster.num_nodes;
+  result.cluster.device = "test";
+  if (below(rng, 3) == 0) {
+    result.cluster.memory_bytes = 2000 + below(rng, 60'000);
+  }
+  const int num_samples = devices + below(rng, 13 - std::min(12, devices));
+  const auto encoders = static_cast<int>(result.model.encoders.size());
+  for (int batches = 1 + below(rng, 3); batches > 0; --batches) {
+    result.request.batches.push_back(make_batch(rng, encoders, num_samples));
+  }
+  const std::vector<std::string> policies = {"sequential", "lpt-2d", "entrain", "encoder-lpt"};
+  const std::vector<std::string> schedules = {
+      "1f1b", "gpipe", "zb-h1", "entrain", "entrain-fused", "dip"};
+  result.request.policy = policies[at(below(rng, 4))];
+  result.request.schedule = schedules[at(below(rng, 6))];
+  result.request.score_evaluations = below(rng, 5);
+  result.request.limits.chunks = below(rng, 4) == 0;
+  result.request.most_simulations = 0;
+  result.request.runners_up = below(rng, 3);
+  result.request.space.microbatches =
+      below(rng, 3) == 0 ? std::vector<int>{1, 3} : std::vector<int>{2};
+  result.request.space.idle_devices = below(rng, 4) == 0;
+  return result;
+}
+
+std::vector<PlanConfig> all_configs(const PlanCase& plan_case,
+                                    const std::vector<std::vector<Degrees>>& degrees) {
+  const auto num_samples = static_cast<int>(plan_case.request.batches.front().size());
+  const int devices = plan_case.cluster.num_nodes * plan_case.cluster.devices_per_node;
+  const int llm = plan_case.model.llm_module();
+  const bool dip = plan_case.request.schedule == "dip";
+  std::vector<int> microbatches = plan_case.request.space.microbatches;
+  if (plan_case.request.policy == "entrain") {
+    microbatches.resize(1);
+  }
+  std::vector<PlanConfig> result;
+  for (int replicas = 1; replicas <= std::min(devices, num_samples); ++replicas) {
+    if (num_samples % replicas != 0) {
+      continue;
+    }
+    std::vector<PlanConfig> of_replicas;
+    int most = 0;
+    PlanConfig config;
+    config.replicas = replicas;
+    for_each_shape(plan_case, degrees, config, [&] {
+      for (const ModuleLayout layout :
+           {ModuleLayout::kOwnLanes, ModuleLayout::kSharedEncoders, ModuleLayout::kColocated}) {
+        config.layout = layout;
+        if (layout == ModuleLayout::kSharedEncoders &&
+            (llm < 2 || !equal_shapes(config, 0, llm - 1))) {
+          continue;
+        }
+        if (layout == ModuleLayout::kColocated &&
+            (llm < 1 || !equal_shapes(config, 0, llm) || (!dip && config.modules[0].stages > 1))) {
+          continue;
+        }
+        if (devices_of(config) > devices / replicas || !mesh_fits(config, plan_case.cluster)) {
+          continue;
+        }
+        most = std::max(most, devices_of(config));
+        for (const int microbatch : microbatches) {
+          config.num_slots = (num_samples + replicas * microbatch - 1) / (replicas * microbatch);
+          if (std::find(of_replicas.begin(), of_replicas.end(), config) == of_replicas.end()) {
+            of_replicas.push_back(config);
+          }
+        }
+      }
+    });
+    for (const PlanConfig& other : of_replicas) {
+      if (plan_case.request.space.idle_devices || devices_of(other) == most) {
+        result.push_back(other);
+      }
+    }
+  }
+  return result;
+}
+
+std::string describe(const PlanCase& plan_case) {
+  return concat(plan_case.cluster.num_nodes,
+                " nodes of ",
+                plan_case.cluster.devices_per_node,
+                " devices, ",
+                plan_case.model.num_modules(),
+                " modules, ",
+                plan_case.request.batches.size(),
+                " batches of ",
+                plan_case.request.batches.front().size(),
+                " samples, ",
+                plan_case.request.policy,
+                ", ",
+                plan_case.request.schedule,
+                plan_case.request.limits.chunks ? ", chunks" : "",
+                plan_case.cluster.memory_bytes > 0 ? ", limited memory" : "");
+}
+
+}  // namespace entrain::oracle
