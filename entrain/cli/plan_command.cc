@@ -1,10 +1,17 @@
-// entrain plan: the best split of a few lanes among encoder and LLM, by simulating all of them.
+// entrain plan: the static plan of a cluster, or the best split of a few lanes.
+#include <algorithm>
 #include <iostream>
 
 #include "entrain/core/assigner/assigner.h"
+#include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
+#include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/planner/dynamic_regret.h"
 #include "entrain/core/planner/lane_split.h"
+#include "entrain/core/planner/plan_neighbours.h"
+#include "entrain/core/planner/plan_search.h"
+#include "entrain/core/report/plan_page.h"
 #include "entrain/core/schedule/schedule.h"
 
 #include "entrain/cli/command.h"
@@ -15,26 +22,34 @@ namespace {
 
 struct Options {
   StudyInputs study;
+  bool profile_given = false;
   std::string output;
   int lanes = 0;
-  int replicas = 1;
+  std::string cluster;
+  int replicas = 0;
   int num_slots = 8;
   int batches = 3;
   std::string policy = "entrain";
   std::string schedule = "1f1b";
   std::int64_t memory_mib = 0;
+  bool chunks = false;
   int evaluations = PlanLimits{}.evaluations;
+  PlanSearchRequest search;  // its counts and its space
+  std::vector<int> context_parallel = {1, 2, 4};
+  int regret_batches = 0;
+  bool explain = false;
   bool json = false;
 };
 
 LaneSplitResult search(const Options& options, const Study& study) {
   LaneSplitRequest request;
   request.lanes = options.lanes;
-  request.replicas = options.replicas;
+  request.replicas = std::max(1, options.replicas);
   request.num_slots = options.num_slots;
   request.policy = parse_names(options.policy, policy_names(), "--policy").front();
   request.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
   request.limits.bytes_per_lane = options.memory_mib << 20U;
+  request.limits.chunks = options.chunks;
   request.limits.evaluations = options.evaluations;
   return search_split(study, request, options.batches);
 }
@@ -51,7 +66,16 @@ Json splits_json(const LaneSplitResult& result) {
   return splits;
 }
 
-int run(const Options& options) {
+void write_plan(const Options& options, const Plan& plan) {
+  if (!options.output.empty()) {
+    write_file(options.output, to_json(plan).dump(1) + "\n");
+    if (!options.json) {
+      std::cout << "written to " << options.output << "\n";
+    }
+  }
+}
+
+int run_lanes(const Options& options) {
   const Study study = load_study(options.study);
   const LaneSplitResult result = search(options, study);
   if (options.json) {
@@ -70,13 +94,218 @@ int run(const Options& options) {
     std::cerr << "entrain: no plan fits: " << result.reason << "\n";
     return kExitNo;
   }
-  if (!options.output.empty()) {
-    write_file(options.output, to_json(result.best()).dump(1) + "\n");
-    if (!options.json) {
-      std::cout << "written to " << options.output << "\n";
+  write_plan(options, result.best());
+  return 0;
+}
+
+// The degrees of an analytic profile: all that a node holds, and the wanted context parallelism.
+AnalyticOptions analytic_degrees(const Options& options, const ClusterSpec& cluster) {
+  AnalyticOptions result;
+  result.tensor_parallel.clear();
+  for (int degree = 1; degree <= cluster.devices_per_node; ++degree) {
+    if (cluster.devices_per_node % degree == 0) {
+      result.tensor_parallel.push_back(degree);
     }
   }
+  result.context_parallel = options.context_parallel;
+  return result;
+}
+
+Study load_cluster_study(const Options& options, const ClusterSpec& cluster) {
+  StudyInputs inputs = options.study;
+  if (!options.profile_given) {
+    inputs.profile = "analytic:" + cluster.device;
+  }
+  inputs.analytic = analytic_degrees(options, cluster);
+  Study study = load_study(inputs);
+  if (!study.table.has_value() && study.profile.device != cluster.device) {
+    throw InvalidInput(concat("cluster '",
+                              cluster.name,
+                              "' has devices '",
+                              cluster.device,
+                              "', the profile '",
+                              inputs.profile,
+                              "' is of '",
+                              study.profile.device,
+                              "'"));
+  }
+  return study;
+}
+
+PlanSearchRequest cluster_request(const Options& options, const ClusterSpec& cluster) {
+  PlanSearchRequest request = options.search;
+  request.cluster = &cluster;
+  request.policy = parse_names(options.policy, policy_names(), "--policy").front();
+  request.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
+  request.limits.chunks = options.chunks;
+  request.limits.evaluations = options.evaluations;
+  request.space.replicas = options.replicas;
+  return request;
+}
+
+Json candidate_json(const PlanCandidate& candidate, const ModelSpec& model) {
+  return {{"plan", describe(candidate.config, model)},
+          {"step_s", static_cast<double>(candidate.mean_ns) * 1e-9},
+          {"lower_bound_s", static_cast<double>(candidate.bound_ns) * 1e-9},
+          {"stopped", candidate.state == CandidateState::kStopped}};
+}
+
+Json result_json(const PlanSearchResult& result, const ModelSpec& model) {
+  Json report = {{"fits", result.fits()},
+                 {"reason", result.reason},
+                 {"complete", result.complete},
+                 {"left_bound_s", static_cast<double>(result.left_bound_ns) * 1e-9},
+                 {"lower_bound_s", static_cast<double>(result.lower_bound_ns) * 1e-9},
+                 {"shapes", result.shapes},
+                 {"configurations", result.configurations},
+                 {"simulated_steps", result.simulated_steps}};
+  report["candidates"] = Json::array();
+  for (const std::vector<PlanCandidate>* list : {&result.plans, &result.stopped}) {
+    for (const PlanCandidate& candidate : *list) {
+      report["candidates"].push_back(candidate_json(candidate, model));
+    }
+  }
+  if (result.fits()) {
+    report["plan"] = to_json(result.best().plan);
+  }
+  return report;
+}
+
+Json neighbours_json(const std::vector<PlanNeighbour>& neighbours, const ModelSpec& model) {
+  Json list = Json::array();
+  for (const PlanNeighbour& neighbour : neighbours) {
+    Json entry = {{"change", neighbour.change},
+                  {"plan", describe(neighbour.config, model)},
+                  {"reason", neighbour.reason}};
+    if (neighbour.fits()) {
+      entry["step_s"] = static_cast<double>(neighbour.candidate->mean_ns) * 1e-9;
+    }
+    list.push_back(entry);
+  }
+  return list;
+}
+
+// Over batches behind those that the plan was chosen by.
+DynamicRegret regret_of(const Options& options,
+                        const Study& study,
+                        PlanSearchRequest request,
+                        const Plan& plan) {
+  constexpr int kSimulations = 8;  // of each batch's search
+  request.first_step = options.batches;
+  request.most_simulations = kSimulations;
+  complete_request(study, options.regret_batches, request);
+  Progress progress("batches re-planned", options.regret_batches);
+  return dynamic_regret(request, plan, [&progress](int) { progress.advance(); });
+}
+
+int run_cluster(const Options& options) {
+  const ClusterSpec cluster = read_cluster(options.cluster);
+  const Study study = load_cluster_study(options, cluster);
+  PlanSearchRequest request = cluster_request(options, cluster);
+  Progress progress("steps simulated",
+                    request.most_simulations >= 0
+                        ? request.most_simulations
+                        : default_simulations(options.study.global_batch));
+  request.progress = [&progress](int) { progress.advance(); };
+  complete_request(study, options.batches, request);
+  PlanSearchResult result = search_plans(request);
+  progress.finish();
+  request.progress = nullptr;
+  std::vector<PlanNeighbour> neighbours;
+  if (options.explain && result.fits()) {
+    neighbours = judge_neighbours(request, result.best().config);
+  }
+  DynamicRegret regret;
+  if (options.regret_batches > 0 && result.fits()) {
+    regret = regret_of(options, study, request, result.best().plan);
+    result.plans.front().plan.certificate.dynamic_regret = regret.regret();
+  }
+  if (options.json) {
+    Json report = result_json(result, study.model);
+    report["neighbours"] = neighbours_json(neighbours, study.model);
+    if (regret.batches > 0) {
+      report["regret"] = {{"batches", regret.batches},
+                          {"static_s", static_cast<double>(regret.static_ns) * 1e-9},
+                          {"dynamic_s", static_cast<double>(regret.dynamic_ns) * 1e-9},
+                          {"lower_bound_s", static_cast<double>(regret.bound_ns) * 1e-9},
+                          {"regret", regret.regret()},
+                          {"most", regret.most()}};
+    }
+    print_json(report);
+  } else if (result.fits()) {
+    std::cout << study.note() << "\n" << plan_page(result, request);
+    if (regret.batches > 0) {
+      std::cout << "\n" << regret_page(regret);
+    }
+    if (!neighbours.empty()) {
+      std::cout << "\n" << neighbours_page(neighbours, result.best(), request);
+    }
+  }
+  if (!result.fits()) {
+    std::cerr << "entrain: no plan fits: " << result.reason << "\n";
+    return kExitNo;
+  }
+  write_plan(options, result.best().plan);
   return 0;
+}
+
+int run(const Options& options) {
+  if (!options.cluster.empty()) {
+    return run_cluster(options);
+  }
+  if (options.lanes == 0) {
+    throw InvalidInput(
+        "give --cluster cluster.toml for the search of a cluster's plan, or --lanes N "
+        "for a pipeline of fixed length");
+  }
+  return run_lanes(options);
+}
+
+void add_cluster_options(CLI::App& command, Options& options) {
+  command
+      .add_option("--microbatch",
+                  options.search.space.microbatches,
+                  "samples of a slot; several for policies that do not choose the number of slots")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      .add_option("--context-parallel",
+                  options.context_parallel,
+                  "degrees that an analytic profile has; a measured one has its own")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      .add_option(
+          "--simulations",
+          options.search.most_simulations,
+          "simulated steps the search may spend; 0 = until the best plan is proven (default: "
+          "64, from 4,096 samples on fewer)")
+      ->check(CLI::NonNegativeNumber);
+  command
+      .add_option("--search-evaluations",
+                  options.search.score_evaluations,
+                  "--evaluations while plans are compared")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      .add_option("--runners-up",
+                  options.search.runners_up,
+                  "plans behind the best whose rank is proven too")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_flag("--idle-devices",
+                   options.search.space.idle_devices,
+                   "also plans that leave devices idle though others use them all");
+  command
+      .add_option(
+          "--regret-batches",
+          options.regret_batches,
+          "further batches, each re-planned by itself, to tell what a dynamic plan could gain")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_flag("--explain", options.explain, "why not the neighbours of the best plan");
 }
 
 }  // namespace
@@ -86,19 +315,25 @@ void add_plan_command(CLI::App& app, Action& action) {
   CLI::App* command = add_command(
       app,
       "plan",
-      "Finds the best split of up to 8 lanes among the modules by simulating every one.",
-      "entrain plan --lanes 4 --index train.csv --model model.toml --profile profile.json "
-      "--global-batch 64 -o plan.json");
+      "Finds the static plan: of a cluster by proven bounds and simulation, or of a pipeline of up "
+      "to 8 lanes by simulating every split.",
+      "entrain plan --cluster cluster.toml --index train.csv --model model.toml --global-batch 512 "
+      "--explain -o plan.json");
   add_study_options(*command, options->study);
-  command->add_option("--lanes", options->lanes, "pipeline lanes per replica")
-      ->required()
-      ->check(CLI::Range(1, 8));
-  command->add_option("--replicas", options->replicas, "full model copies")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  CLI::Option* cluster =
+      command->add_option("--cluster", options->cluster, "cluster file (TOML): plan all of it");
+  command->add_option("--lanes", options->lanes, "instead: so many pipeline lanes per replica")
+      ->check(CLI::Range(1, 8))
+      ->excludes(cluster);
+  command
+      ->add_option("--replicas",
+                   options->replicas,
+                   "full model copies (default: 1 with --lanes, any number with --cluster)")
+      ->check(CLI::PositiveNumber);
   command->add_option("--num-slots", options->num_slots, "default microbatches per replica")
       ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+      ->capture_default_str()
+      ->excludes(cluster);
   command->add_option("--batches", options->batches, "global batches to draw and simulate")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -108,16 +343,24 @@ void add_plan_command(CLI::App& app, Action& action) {
       ->capture_default_str();
   command
       ->add_option("--memory-mib", options->memory_mib, "activation memory per lane; 0 = no limit")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::NonNegativeNumber)
+      ->excludes(cluster);
+  command->add_flag("--chunks",
+                    options->chunks,
+                    "allow LLM work in token ranges (a study: the engine does not run them yet)");
   command
       ->add_option("--evaluations",
                    options->evaluations,
                    "simulated replicas the `entrain` policy may spend on a step")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  add_cluster_options(*command, *options);
   command->add_option("--output,-o", options->output, "plan JSON to write");
   command->add_flag("--json", options->json, "print the result as one line of JSON");
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command->callback([options, command, &action] {
+    options->profile_given = command->count("--profile") > 0;
+    action = [options] { return run(*options); };
+  });
 }
 
 }  // namespace entrain::cli

@@ -315,6 +315,40 @@ int64_t PlanBounds::batch_bound(const PlanConfig& config,
   return result + optimizer;
 }
 
+std::vector<int64_t> PlanBounds::lane_work_ns(
+    const PlanConfig& config, const std::vector<std::vector<LayerRange>>& stages) const {
+  std::vector<int64_t> result;
+  for (const std::vector<StageRef>& lane : lane_stages(config)) {
+    int64_t& work = result.emplace_back(0);
+    for (const StageRef& ref : lane) {
+      work += sum(table(config, ref.module).work_ns, stages[at(ref.module)][at(ref.stage)]);
+    }
+  }
+  return result;
+}
+
+std::vector<int64_t> PlanBounds::lane_slot_ns(
+    const PlanConfig& config, const std::vector<std::vector<LayerRange>>& stages) const {
+  std::vector<int64_t> result = lane_work_ns(config, stages);
+  const std::vector<std::vector<StageRef>> lanes = lane_stages(config);
+  for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+    result[lane] /= num_batches_ * config.num_slots;
+    for (const StageRef& ref : lanes[lane]) {
+      result[lane] +=
+          sum(figures_of(config, ref.module).launch_ns, stages[at(ref.module)][at(ref.stage)]);
+    }
+  }
+  return result;
+}
+
+int64_t PlanBounds::device_work_ns(int module) const {
+  int64_t work = 0;
+  for (const std::vector<int64_t>& batch : figures_[at(module)].front().work_ns) {
+    work += sum(batch);
+  }
+  return work * request_.space->degrees()[at(module)].front().devices();
+}
+
 std::vector<int64_t> PlanBounds::lane_state_bytes(
     const PlanConfig& config, const std::vector<std::vector<LayerRange>>& stages) const {
   std::vector<int64_t> result;

@@ -79,6 +79,14 @@ class PlanBounds {
   [[nodiscard]] std::int64_t batch_bound(const PlanConfig& config,
                                          const std::vector<std::vector<LayerRange>>& stages,
                                          std::size_t batch) const;
+  // [lane] forward and backward of a replica's share of the work, launches left out.
+  [[nodiscard]] std::vector<std::int64_t> lane_work_ns(
+      const PlanConfig& config, const std::vector<std::vector<LayerRange>>& stages) const;
+  // [lane] mean forward and backward of one of config.num_slots slots, launches included.
+  [[nodiscard]] std::vector<std::int64_t> lane_slot_ns(
+      const PlanConfig& config, const std::vector<std::vector<LayerRange>>& stages) const;
+  // Devices times time that all the module's work takes, at the first of its degrees.
+  [[nodiscard]] std::int64_t device_work_ns(int module) const;
   [[nodiscard]] std::vector<std::int64_t> lane_state_bytes(
       const PlanConfig& config, const std::vector<std::vector<LayerRange>>& stages) const;
 

@@ -109,6 +109,10 @@ PlanCandidate PlanScorer::make_candidate(const PlanConfig& config) const {
   plan.lanes = lane_stages(config);
   validate(plan, *request_.model, "plan search");
   result.bound_ns = bounds_.bound(config).ns / num_batches();
+  result.lane_work_ns = bounds_.lane_work_ns(config, stages);
+  for (std::int64_t& work : result.lane_work_ns) {
+    work /= num_batches();
+  }
   result.lane_state_bytes = bounds_.lane_state_bytes(config, stages);
   const std::int64_t memory = request_.cluster->memory_bytes;
   for (std::size_t lane = 0; lane < plan.lanes.size() && memory > 0; ++lane) {

@@ -1,6 +1,7 @@
 #include "entrain/core/planner/plan_search.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -101,12 +102,18 @@ class Search {
     return result_.plans.size() < first ? kNever : total_ns(result_.plans[first - 1]);
   }
 
+  [[nodiscard]] bool spent() const {
+    const auto samples = static_cast<std::int64_t>(request_.batches.front().size());
+    const int most =
+        request_.most_simulations < 0 ? default_simulations(samples) : request_.most_simulations;
+    return most > 0 && scorer_.simulated_steps() >= most;
+  }
+
   void judge(const Entry& entry) {
     if (entry.bound_ns >= threshold()) {
       return;
     }
-    if (request_.most_simulations > 0 && !result_.plans.empty() &&
-        scorer_.simulated_steps() >= request_.most_simulations) {
+    if (spent() && !result_.plans.empty()) {
       ++result_.left;
       left_ns_ = std::min(left_ns_, entry.bound_ns);
       return;
@@ -234,8 +241,7 @@ class Search {
         ++result_.configurations;
         const PlanBound bound = scorer_.bounds().bound(config);
         if (bound.ns >= best) {
-          const int module = bound.cause == BoundCause::kWork ? bound.module : -1;
-          count_cut(summary(bound.cause, module), bound.ns, [&] {
+          count_cut(summary(bound.cause, -1), bound.ns, [&] {
             return describe(config, *request_.model);
           });
         }
@@ -268,6 +274,14 @@ class Search {
 };
 
 }  // namespace
+
+int default_simulations(std::int64_t global_batch) {
+  constexpr int kMost = 64;
+  constexpr int kLeast = 16;
+  constexpr std::int64_t kSamples = 4096;  // that still get the most
+  return static_cast<int>(std::clamp<std::int64_t>(
+      kMost * kSamples / std::max<std::int64_t>(1, global_batch), kLeast, kMost));
+}
 
 PlanSearchResult search_plans(const PlanSearchRequest& request) {
   return Search(request).run();

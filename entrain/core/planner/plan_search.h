@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,8 +34,8 @@ struct PlanSearchRequest {
   std::int64_t first_step = 0;    // that batches[0] belongs to
   SpaceOptions space;             // global_batch is taken from the batches
   int score_evaluations = 50;     // limits.evaluations while plans are scored, >= 0
-  int most_simulations = 160;     // simulated steps, >= 1; 0: as many as the proof needs
-  int runners_up = 2;             // plans behind the best whose rank is proven too, >= 0
+  int most_simulations = -1;      // simulated steps; -1: default_simulations(), 0: no limit
+  int runners_up = 1;             // plans behind the best whose rank is proven too, >= 0
   int most_candidates = 100'000;  // configurations held at a time, >= 1
   // Called before each simulated step with the number so far; may be empty.
   std::function<void(int simulated)> progress;
@@ -48,6 +47,10 @@ enum class CandidateState : std::uint8_t {
   kNoFit,      // the policy, or a lane's state, found no room in memory
 };
 
+// 64, and fewer for global batches of more than 4,096 samples, whose steps take longer: at
+// least 16.
+int default_simulations(std::int64_t global_batch);
+
 // A configuration that was cut and simulated.
 struct PlanCandidate {
   PlanConfig config;
@@ -57,6 +60,7 @@ struct PlanCandidate {
   std::int64_t mean_ns = 0;         // of steps; kStopped: a mean that it cannot beat
   std::int64_t bound_ns = 0;        // mean that no cut or assignment of this configuration beats
   std::string reason;               // kNoFit: why
+  std::vector<std::int64_t> lane_work_ns;      // [lane] mean of a step, launches left out
   std::vector<std::int64_t> lane_peak_bytes;   // [lane] activations per device
   std::vector<std::int64_t> lane_state_bytes;  // [lane] parameters, gradients, optimizer per device
 };
@@ -105,21 +109,5 @@ struct PlanSearchResult {
 // Cost      bounds for every configuration (about 0.2 us each), then one assignment and replay for
 //           every batch of every survivor. O(most_candidates + one batch's costs) memory.
 PlanSearchResult search_plans(const PlanSearchRequest& request);
-
-// One configuration, simulated whatever its bound, or the reason why it is no plan.
-struct PlanJudgement {
-  PlanConfig config;
-  PlanBound bound;                         // a sum over the batches
-  std::optional<PlanCandidate> candidate;  // none where memory forbids every cut
-  std::string reason;                      // why it is no plan; empty where it is one
-};
-
-// The neighbours of a configuration within the space: one stage more or less of a module at
-// another's cost, twice or half the tensor or context parallelism of a module at half or twice its
-// stages, twice or half the replicas with each module's stages changed alike, other layouts; each
-// simulated. By simulated time, plans first.
-PlanJudgement judge_plan(const PlanSearchRequest& request, const PlanConfig& config);
-std::vector<PlanJudgement> judge_neighbours(const PlanSearchRequest& request,
-                                            const PlanConfig& config);
 
 }  // namespace entrain

@@ -9,6 +9,7 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/planner/layer_times.h"
 #include "entrain/core/planner/partition.h"
 
 namespace entrain {
@@ -19,8 +20,7 @@ std::size_t at(int index) {
 }
 
 void check_request(const SingleSampleRequest& request) {
-  ENTRAIN_INVARIANT(request.model != nullptr && request.profile != nullptr,
-                    "a plan from one sample needs a model and a profile");
+  ENTRAIN_INVARIANT(request.model != nullptr, "a baseline plan needs a model");
   const int modules = request.model->num_modules();
   int layers = 0;
   for (int module = 0; module < modules; ++module) {
@@ -28,7 +28,7 @@ void check_request(const SingleSampleRequest& request) {
   }
   if (request.lanes != 1 && (request.lanes < modules || request.lanes > layers)) {
     throw InvalidInput(
-        fmt::format("plan from one sample: {} lanes; allowed: 1, or {} to {} for {} "
+        fmt::format("baseline plan: {} lanes; allowed: 1, or {} to {} for {} "
                     "modules of {} layers",
                     request.lanes,
                     modules,
@@ -37,42 +37,24 @@ void check_request(const SingleSampleRequest& request) {
                     layers));
   }
   if (request.replicas < 1 || request.num_slots < 1) {
-    throw InvalidInput(
-        fmt::format("plan from one sample: {} replicas and {} slots; allowed: 1 or more",
-                    request.replicas,
-                    request.num_slots));
+    throw InvalidInput(fmt::format("baseline plan: {} replicas and {} slots; allowed: 1 or more",
+                                   request.replicas,
+                                   request.num_slots));
   }
 }
 
-// [module][layer] forward and backward of the sample.
-std::vector<std::vector<std::int64_t>> layer_times(const SingleSampleRequest& request,
-                                                   const SampleWork& sample) {
-  const ModelSpec& model = *request.model;
-  Plan plan;
-  for (int module = 0; module < model.num_modules(); ++module) {
-    ModulePlan& part = plan.modules.emplace_back();
-    part.name = module_name(model, module);
-    for (int layer = 0; layer < num_layers(model, module); ++layer) {
-      part.stages.push_back({layer, layer + 1});
-    }
+// [module][layer] forward and backward of the samples, launches left out.
+LayerTimes work_of(const SingleSampleRequest& request, std::span<const SampleWork> samples) {
+  Plan plan = layer_plan(*request.model);
+  for (ModulePlan& module : plan.modules) {
+    module.tensor_parallel = request.tensor_parallel;
+    module.context_parallel = request.context_parallel;
   }
-  plan.lanes = default_lanes(plan.modules);
-  const StepCosts costs = step_costs(model, plan, *request.profile, std::span(&sample, 1));
-  std::vector<std::vector<std::int64_t>> result;
-  for (const ModuleCosts& module : costs.modules) {
-    std::vector<std::int64_t>& layers = result.emplace_back();
-    for (const StageCosts& stage : module.stages) {
-      std::int64_t& time = layers.emplace_back(0);
-      for (const UnitCost& unit : stage.units) {
-        time += (unit.time.forward + unit.time.backward()).count();
-      }
-    }
-  }
-  return result;
+  return layer_times(step_costs(*request.model, plan, *request.profile, samples), 0);
 }
 
 // [module] whole lanes, at least one each.
-std::vector<int> share_lanes(const std::vector<std::vector<std::int64_t>>& layer_ns, int lanes) {
+std::vector<int> share_lanes(const LayerTimes& layer_ns, int lanes) {
   std::vector<double> work;
   for (const std::vector<std::int64_t>& layers : layer_ns) {
     work.push_back(
@@ -101,24 +83,25 @@ std::vector<int> share_lanes(const std::vector<std::vector<std::int64_t>>& layer
   return result;
 }
 
-}  // namespace
-
-Plan single_sample_plan(const SingleSampleRequest& request, const SampleWork& sample) {
-  check_request(request);
-  const std::vector<std::vector<std::int64_t>> layer_ns = layer_times(request, sample);
+// Everything but stages and lanes.
+Plan base_plan(const SingleSampleRequest& request) {
   Plan plan;
   plan.replicas = request.replicas;
   plan.num_slots = request.num_slots;
   plan.policy = request.policy;
   plan.schedule = request.schedule;
   plan.limits = request.limits;
-  const std::vector<int> lanes_of = request.lanes == 1 ? std::vector<int>(layer_ns.size(), 1)
-                                                       : share_lanes(layer_ns, request.lanes);
   for (int module = 0; module < request.model->num_modules(); ++module) {
     ModulePlan& part = plan.modules.emplace_back();
     part.name = module_name(*request.model, module);
-    part.stages = min_max_partition(layer_ns[at(module)], lanes_of[at(module)]);
+    part.tensor_parallel = request.tensor_parallel;
+    part.context_parallel = request.context_parallel;
   }
+  return plan;
+}
+
+// One lane a stage, or one lane in all.
+Plan with_lanes(const SingleSampleRequest& request, Plan plan) {
   plan.lanes = default_lanes(plan.modules);
   if (request.lanes == 1) {
     std::vector<StageRef> all;
@@ -127,8 +110,42 @@ Plan single_sample_plan(const SingleSampleRequest& request, const SampleWork& sa
     }
     plan.lanes = {all};
   }
-  validate(plan, *request.model, "plan from one sample");
+  validate(plan, *request.model, "baseline plan");
   return plan;
+}
+
+}  // namespace
+
+Plan few_samples_plan(const SingleSampleRequest& request, std::span<const SampleWork> samples) {
+  check_request(request);
+  ENTRAIN_INVARIANT(!samples.empty() && request.profile != nullptr,
+                    "a plan from samples needs samples and a profile");
+  const LayerTimes layer_ns = work_of(request, samples);
+  Plan plan = base_plan(request);
+  const std::vector<int> lanes_of = share_lanes(layer_ns, request.lanes);
+  for (int module = 0; module < request.model->num_modules(); ++module) {
+    plan.modules[at(module)].stages = min_max_partition(layer_ns[at(module)], lanes_of[at(module)]);
+  }
+  return with_lanes(request, std::move(plan));
+}
+
+Plan single_sample_plan(const SingleSampleRequest& request, const SampleWork& sample) {
+  return few_samples_plan(request, std::span(&sample, 1));
+}
+
+Plan even_layers_plan(const SingleSampleRequest& request) {
+  check_request(request);
+  LayerTimes ones;
+  for (int module = 0; module < request.model->num_modules(); ++module) {
+    ones.emplace_back(at(num_layers(*request.model, module)), 1);
+  }
+  const std::vector<int> lanes_of = share_lanes(ones, request.lanes);
+  const Plan even = even_plan(*request.model, lanes_of, request.replicas, request.num_slots);
+  Plan plan = base_plan(request);
+  for (std::size_t module = 0; module < plan.modules.size(); ++module) {
+    plan.modules[module].stages = even.modules[module].stages;
+  }
+  return with_lanes(request, std::move(plan));
 }
 
 std::vector<CountedPlan> single_sample_plans(const SingleSampleRequest& request,

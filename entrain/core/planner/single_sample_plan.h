@@ -1,4 +1,5 @@
-// DistTrain's plan: lanes shared out by the work ratio of one drawn sample.
+// Plans that others make from few samples or none: DistTrain's from one, DIP's from four, and an
+// even cut by layers alone.
 //
 // Read first: single_sample_plans(). One sample is a bad guide to a batch, so that a study of
 // DistTrain reports the mean step time over several such plans, one per draw.
@@ -18,9 +19,11 @@ namespace entrain {
 struct SingleSampleRequest {
   const ModelSpec* model = nullptr;
   const Profile* profile = nullptr;
-  int lanes = 1;      // per replica, >= 1
-  int replicas = 1;   // >= 1
-  int num_slots = 1;  // the plan's default, >= 1
+  int lanes = 1;             // per replica, >= 1
+  int replicas = 1;          // >= 1
+  int num_slots = 1;         // the plan's default, >= 1
+  int tensor_parallel = 1;   // of every module, >= 1
+  int context_parallel = 1;  // likewise
   std::string policy = "disttrain";
   std::string schedule = "1f1b";
   PlanLimits limits;
@@ -37,6 +40,15 @@ struct SingleSampleRequest {
 //           layers, or replicas or num_slots are below 1; what step_costs() throws.
 // Cost      O(layers² × lanes).
 Plan single_sample_plan(const SingleSampleRequest& request, const SampleWork& sample);
+
+// The same by the work of several samples together; DIP takes four.
+// Requires  samples not empty.
+Plan few_samples_plan(const SingleSampleRequest& request, std::span<const SampleWork> samples);
+
+// What is done without looking at data, as Megatron-LM cuts a model into equal numbers of layers:
+// lanes by largest remainder of the modules' numbers of layers, each module's layers cut evenly.
+// Throws    as single_sample_plan(), costs apart.
+Plan even_layers_plan(const SingleSampleRequest& request);
 
 struct CountedPlan {
   Plan plan;

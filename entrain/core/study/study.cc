@@ -84,7 +84,8 @@ void load_index(Study& study) {
   study.samples = read_index(inputs.index).samples;
   study.profile =
       inputs.profile.starts_with(kAnalytic)
-          ? analytic_profile(study.model, device_model(inputs.profile.substr(kAnalytic.size())))
+          ? analytic_profile(
+                study.model, device_model(inputs.profile.substr(kAnalytic.size())), inputs.analytic)
           : read_profile(inputs.profile);
   validate(study.profile, study.model, inputs.profile);
   if (study.samples.empty()) {
@@ -178,6 +179,21 @@ LaneSplitResult search_split(const Study& study, LaneSplitRequest request, int n
     return batch_costs(study, plan, (*batches)[batch]);
   };
   return plan_lane_split(request);
+}
+
+void complete_request(const Study& study, int num_batches, PlanSearchRequest& request) {
+  if (study.table.has_value()) {
+    throw InvalidInput(
+        "the search for a cluster's plan needs --index, --model and --profile: costs "
+        "of your own say nothing of tensor and context parallelism");
+  }
+  request.model = &study.model;
+  request.profile = &study.profile;
+  request.seed = study.inputs.seed;
+  request.batches.clear();
+  for (int batch = 0; batch < num_batches; ++batch) {
+    request.batches.push_back(draw_batch(study, request.first_step + batch).work);
+  }
 }
 
 }  // namespace entrain

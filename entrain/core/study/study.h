@@ -10,9 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "entrain/core/cost/analytic.h"
 #include "entrain/core/cost/cost_table.h"
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/planner/lane_split.h"
+#include "entrain/core/planner/plan_search.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/spec/model.h"
 #include "entrain/core/spec/plan.h"
@@ -33,6 +35,7 @@ struct StudyInputs {
   std::vector<std::string> frozen;
   int global_batch = 0;  // >= 1
   std::uint64_t seed = 0;
+  AnalyticOptions analytic;  // degrees of an analytic profile
 };
 
 struct Study {
@@ -74,5 +77,11 @@ Plan read_study_plan(const Study& study, const std::filesystem::path& path);
 // The search for the best split of a few lanes under the study's batches 0 … num_batches - 1; the
 // other fields of `request` are the caller's.
 LaneSplitResult search_split(const Study& study, LaneSplitRequest request, int num_batches);
+
+// Gives the search for a cluster's plan what the study knows: model, profile, seed, and the batches
+// of steps first_step … first_step + num_batches - 1.
+// Requires  the study outlives the request.
+// Throws    InvalidInput for a study of given costs, which knows no degrees.
+void complete_request(const Study& study, int num_batches, PlanSearchRequest& request);
 
 }  // namespace entrain

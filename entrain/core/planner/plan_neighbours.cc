@@ -1,0 +1,193 @@
+#include "entrain/core/planner/plan_neighbours.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/text.h"
+#include "entrain/core/planner/plan_scorer.h"
+
+namespace entrain {
+namespace {
+
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+class Neighbours {
+ public:
+  Neighbours(const PlanScorer& scorer, const ModelSpec& model, const PlanConfig& config)
+      : scorer_(scorer), model_(model), config_(config) {}
+
+  std::vector<PlanNeighbour> list() {
+    move_lanes();
+    change_degrees();
+    change_replicas();
+    change_layout();
+    return std::move(result_);
+  }
+
+ private:
+  void add(const PlanConfig& config, const std::string& change) {
+    PlanConfig other = config;
+    if (other.replicas != config_.replicas) {
+      // As many slots for a replica's share as before, or as near as the space has it.
+      other.num_slots = std::max(1, config_.num_slots * config_.replicas / other.replicas);
+    }
+    const bool known =
+        other == config_ || std::any_of(result_.begin(), result_.end(), [&](const auto& neighbour) {
+          return neighbour.config == other;
+        });
+    if (!known && scorer_.space().contains(other)) {
+      PlanNeighbour& neighbour = result_.emplace_back();
+      neighbour.config = other;
+      neighbour.change = change;
+    }
+  }
+
+  [[nodiscard]] std::string name(std::size_t module) const {
+    return module_name(model_, static_cast<int>(module));
+  }
+
+  // Modules that share lanes with the first one change with it.
+  [[nodiscard]] bool follows_first(std::size_t module) const {
+    return module > 0 && (config_.layout == ModuleLayout::kColocated ||
+                          (config_.layout == ModuleLayout::kSharedEncoders &&
+                           module + 1 < config_.modules.size()));
+  }
+
+  void change_stages(PlanConfig& config, std::size_t module, int by) const {
+    config.modules[module].stages += by;
+    for (std::size_t other = 1; other < config.modules.size() && module == 0; ++other) {
+      config.modules[other].stages += follows_first(other) ? by : 0;
+    }
+  }
+
+  void move_lanes() {
+    for (std::size_t from = 0; from < config_.modules.size(); ++from) {
+      for (std::size_t to = 0; to < config_.modules.size(); ++to) {
+        if (from == to || follows_first(from) || follows_first(to)) {
+          continue;
+        }
+        const int given = config_.modules[from].degrees.devices();
+        const int taken = config_.modules[to].degrees.devices();
+        const int devices = std::lcm(given, taken);
+        PlanConfig other = config_;
+        change_stages(other, from, -devices / given);
+        change_stages(other, to, devices / taken);
+        if (other.modules[from].stages >= 1) {
+          add(other, fmt::format("{} devices of {} to {}", devices, name(from), name(to)));
+        }
+      }
+    }
+  }
+
+  void change_degrees() {
+    for (std::size_t module = 0; module < config_.modules.size(); ++module) {
+      const ModuleShape& own = config_.modules[module];
+      for (const Degrees& degrees : scorer_.space().degrees()[module]) {
+        const bool near =
+            degrees != own.degrees && (degrees.tensor_parallel == own.degrees.tensor_parallel ||
+                                       degrees.context_parallel == own.degrees.context_parallel ||
+                                       degrees.devices() == own.degrees.devices());
+        const int devices = own.degrees.devices() * own.stages;
+        if (!near || devices % degrees.devices() != 0) {
+          continue;
+        }
+        PlanConfig other = config_;
+        other.modules[module] = {degrees, devices / degrees.devices()};
+        add(other, describe(other.modules[module], model_, static_cast<int>(module)));
+      }
+    }
+  }
+
+  void change_replicas() {
+    for (const bool more : {true, false}) {
+      if (!more && config_.replicas % 2 != 0) {
+        continue;
+      }
+      PlanConfig stages = config_;
+      stages.replicas = more ? config_.replicas * 2 : config_.replicas / 2;
+      PlanConfig tensor = stages;
+      for (std::size_t module = 0; module < config_.modules.size(); ++module) {
+        int& number = stages.modules[module].stages;
+        number = more ? number / 2 : number * 2;
+        int& degree = tensor.modules[module].degrees.tensor_parallel;
+        degree = more ? degree / 2 : degree * 2;
+      }
+      add(stages, fmt::format("{} replicas, stages to match", stages.replicas));
+      add(tensor, fmt::format("{} replicas, tensor parallelism to match", tensor.replicas));
+    }
+  }
+
+  void change_layout() {
+    const std::size_t llm = config_.modules.size() - 1;
+    if (llm < 2 || config_.layout == ModuleLayout::kColocated) {
+      return;
+    }
+    PlanConfig other = config_;
+    if (config_.layout == ModuleLayout::kOwnLanes) {
+      int stages = 0;
+      for (std::size_t module = 0; module < llm; ++module) {
+        stages += config_.modules[module].stages;
+      }
+      other.layout = ModuleLayout::kSharedEncoders;
+      for (std::size_t module = 0; module < llm; ++module) {
+        other.modules[module] = {config_.modules[0].degrees, stages};
+      }
+      add(other, "encoders share lanes");
+      return;
+    }
+    other.layout = ModuleLayout::kOwnLanes;
+    const int lanes = config_.modules[0].stages;
+    const auto encoders = static_cast<int>(llm);
+    for (std::size_t module = 0; module < llm; ++module) {
+      const auto index = static_cast<int>(module);
+      other.modules[module].stages = lanes / encoders + (index < lanes % encoders ? 1 : 0);
+    }
+    add(other, "encoders on lanes of their own");
+  }
+
+  const PlanScorer& scorer_;
+  const ModelSpec& model_;
+  const PlanConfig& config_;
+  std::vector<PlanNeighbour> result_;
+};
+
+}  // namespace
+
+std::vector<PlanNeighbour> judge_neighbours(const PlanSearchRequest& request,
+                                            const PlanConfig& config) {
+  PlanScorer scorer(request);
+  std::vector<PlanNeighbour> result = Neighbours(scorer, *request.model, config).list();
+  for (PlanNeighbour& neighbour : result) {
+    neighbour.bound = scorer.bounds().bound(neighbour.config);
+    if (neighbour.bound.cause == BoundCause::kMemory) {
+      const ModuleShape& shape =
+          neighbour.config.modules[static_cast<std::size_t>(neighbour.bound.module)];
+      const MemoryShortage shortage =
+          scorer.bounds().shortage(neighbour.config.replicas, neighbour.bound.module, shape);
+      neighbour.reason =
+          fmt::format("stage {} of {} needs {} a device, {} short",
+                      shortage.stage,
+                      describe(shape, *request.model, neighbour.bound.module),
+                      format_bytes(shortage.bytes),
+                      format_bytes(std::max<std::int64_t>(0, shortage.missing_bytes)));
+      continue;
+    }
+    PlanCandidate& candidate = neighbour.candidate.emplace(scorer.make_candidate(neighbour.config));
+    if (candidate.state != CandidateState::kNoFit) {
+      scorer.simulate(candidate, kNever);
+    }
+    neighbour.reason = candidate.reason;
+  }
+  std::stable_sort(
+      result.begin(), result.end(), [](const PlanNeighbour& a, const PlanNeighbour& b) {
+        return std::pair(!a.fits(), a.fits() ? total_ns(*a.candidate) : 0) <
+               std::pair(!b.fits(), b.fits() ? total_ns(*b.candidate) : 0);
+      });
+  return result;
+}
+
+}  // namespace entrain

@@ -1,0 +1,33 @@
+// Why not the neighbour: what becomes of a plan when one thing about it changes.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "entrain/core/planner/plan_search.h"
+
+namespace entrain {
+
+struct PlanNeighbour {
+  PlanConfig config;
+  std::string change;                      // "a stage of vision to llm"
+  PlanBound bound;                         // a sum over the batches
+  std::optional<PlanCandidate> candidate;  // simulated; none where memory forbids every cut
+  std::string reason;                      // why it is no plan; empty where it is one
+
+  [[nodiscard]] bool fits() const { return reason.empty(); }
+};
+
+// Neighbours within the space of the request: lanes of one module given to another for as many
+// devices; twice or half the tensor or context parallelism of a module at half or twice its stages;
+// twice or half the replicas, with stages or tensor parallelism changed to match; encoders on
+// shared lanes or on lanes of their own. Each is simulated on every batch, whatever its bound.
+//
+// Ensures   plans first, by mean simulated time; a pure function of its arguments.
+// Throws    as search_plans() does.
+// Cost      one simulation per neighbour and batch, about ten to thirty neighbours.
+std::vector<PlanNeighbour> judge_neighbours(const PlanSearchRequest& request,
+                                            const PlanConfig& config);
+
+}  // namespace entrain

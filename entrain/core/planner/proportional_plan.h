@@ -1,0 +1,36 @@
+// The Entrain paper's own plan: devices by rounded work shares, then its closed formula.
+//
+// Read first: proportional_plan(). A baseline for studies; search_plans() decides by simulation.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "entrain/core/planner/plan_search.h"
+
+namespace entrain {
+
+struct ProportionalPlan {
+  Plan plan;
+  PlanConfig config;
+  std::int64_t formula_ns = 0;  // that the formula gives for a step; no simulated time
+  std::string reason;           // why there is none; empty where there is one
+
+  [[nodiscard]] bool fits() const { return reason.empty(); }
+};
+
+// For every number of replicas D such that D · µ divides the global batch: each module gets devices
+// in proportion to its share of the work of all batches (ratio of sums), rounded to the nearest
+// numbers that a configuration with lanes of their own has; of all {TP, CP, stages} with these
+// numbers, layers cut by partition_layers(), the one with the least
+// T = Σ τ + (K - 1) · max τ, τ = mean time of a slot on a lane, K = B / (D · µ). The D of least T
+// wins, which is that of highest D · K / T. The batches should together hold at least the stable
+// number of samples.
+//
+// Throws    as search_plans() does.
+// Cost      a walk through the space; no simulation.
+// Source    the paper's algorithm 2. Ours leaves its term for resharding out, and takes shares of
+//           devices times time where a module's first degrees are not one device.
+ProportionalPlan proportional_plan(const PlanSearchRequest& request);
+
+}  // namespace entrain

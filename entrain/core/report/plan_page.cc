@@ -1,0 +1,283 @@
+#include "entrain/core/report/plan_page.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/text.h"
+
+namespace entrain {
+namespace {
+
+constexpr int kBar = 20;          // characters of a full bar
+constexpr std::size_t kRows = 5;  // of a list
+
+std::string time_of(std::int64_t ns) {
+  return format_duration(std::chrono::nanoseconds{ns});
+}
+
+std::string bar(double share) {
+  const int filled = std::clamp(static_cast<int>(share * kBar + 0.5), 0, kBar);
+  return std::string(static_cast<std::size_t>(filled), '#') +
+         std::string(static_cast<std::size_t>(kBar - filled), '.');
+}
+
+std::string stages_on(const Plan& plan, const std::vector<StageRef>& lane) {
+  std::vector<std::string> stages;
+  for (const StageRef& ref : lane) {
+    const ModulePlan& module = plan.modules[static_cast<std::size_t>(ref.module)];
+    const LayerRange layers = module.stages[static_cast<std::size_t>(ref.stage)];
+    stages.push_back(
+        fmt::format("{} {} [{}, {})", module.name, ref.stage, layers.begin, layers.end));
+  }
+  return join(stages);
+}
+
+std::string devices_on(const Plan& plan, const std::vector<StageRef>& lane) {
+  const ModulePlan& module = plan.modules[static_cast<std::size_t>(lane.front().module)];
+  std::string text = fmt::format("TP {}", module.tensor_parallel);
+  return module.context_parallel == 1 ? text
+                                      : text + fmt::format(" CP {}", module.context_parallel);
+}
+
+std::string memory_on(const PlanCandidate& plan, std::size_t lane, std::int64_t capacity) {
+  const std::int64_t state = plan.lane_state_bytes[lane];
+  const std::int64_t peak = plan.lane_peak_bytes[lane];
+  std::string text = fmt::format("{} + {}", format_bytes(state), format_bytes(peak));
+  if (capacity > 0) {
+    text += fmt::format(" ({:.0f} %)",
+                        100.0 * static_cast<double>(state + peak) / static_cast<double>(capacity));
+  }
+  return text;
+}
+
+std::string lanes_table(const PlanCandidate& best, std::int64_t capacity) {
+  const Plan& plan = best.plan;
+  const std::int64_t slowest = std::max<std::int64_t>(
+      1, *std::max_element(best.lane_work_ns.begin(), best.lane_work_ns.end()));
+  std::size_t width = 6;
+  for (const std::vector<StageRef>& lane : plan.lanes) {
+    width = std::max(width, stages_on(plan, lane).size());
+  }
+  std::string text = fmt::format("  lane  {:<{}}  {:<9}  {:<{}}  {}\n",
+                                 "layers",
+                                 width,
+                                 "devices",
+                                 "work of a step",
+                                 kBar + 10,
+                                 "state + activations, a device");
+  for (std::size_t lane = 0; lane < plan.lanes.size(); ++lane) {
+    const auto work = static_cast<double>(best.lane_work_ns[lane]);
+    text += fmt::format("  {:>4}  {:<{}}  {:<9}  {} {:>8}  {}\n",
+                        lane,
+                        stages_on(plan, plan.lanes[lane]),
+                        width,
+                        devices_on(plan, plan.lanes[lane]),
+                        bar(work / static_cast<double>(slowest)),
+                        time_of(best.lane_work_ns[lane]),
+                        memory_on(best, lane, capacity));
+  }
+  return text;
+}
+
+// "; vision has 75 % of the devices and 72 % of their work, …" where modules have lanes of their
+// own.
+std::string shares(const PlanCandidate& best) {
+  const Plan& plan = best.plan;
+  if (best.config.layout != ModuleLayout::kOwnLanes) {
+    return "; modules share lanes";
+  }
+  std::vector<double> devices(plan.modules.size(), 0);
+  std::vector<double> work(plan.modules.size(), 0);
+  double all_devices = 0;
+  double all_work = 0;
+  for (std::size_t lane = 0; lane < plan.lanes.size(); ++lane) {
+    const auto module = static_cast<std::size_t>(plan.lanes[lane].front().module);
+    const double width =
+        plan.modules[module].tensor_parallel * plan.modules[module].context_parallel;
+    // Device time: a lane's devices all work as long as it does.
+    const double time = static_cast<double>(best.lane_work_ns[lane]) * width;
+    devices[module] += width;
+    work[module] += time;
+    all_devices += width;
+    all_work += time;
+  }
+  std::vector<std::string> parts;
+  for (std::size_t module = 0; module < plan.modules.size(); ++module) {
+    if (devices[module] > 0) {
+      parts.push_back(fmt::format("{} has {:.0f} % of the devices and {:.0f} % of their work",
+                                  plan.modules[module].name,
+                                  100 * devices[module] / all_devices,
+                                  all_work > 0 ? 100 * work[module] / all_work : 0.0));
+    }
+  }
+  return "; " + join(parts);
+}
+
+std::string certificate(const PlanSearchResult& result, const PlanSearchRequest& request) {
+  const PlanCertificate& of = result.best().plan.certificate;
+  std::string text = fmt::format(
+      "certificate, over {} batches of {} samples\n"
+      "  simulated    {:>10}  policy {}, schedule {}, {} evaluations a step\n"
+      "  lower bound  {:>10}  under every plan of this cluster and every assignment\n"
+      "  ratio        {:>10.3f}\n"
+      "  regret       {:>9.2f}%  that a new plan for every batch would have gained, of those "
+      "simulated\n",
+      request.batches.size(),
+      request.batches.front().size(),
+      time_of(result.best().mean_ns),
+      request.policy,
+      request.schedule,
+      request.score_evaluations,
+      time_of(result.lower_bound_ns),
+      of.ratio,
+      100 * of.dynamic_regret);
+  if (result.complete) {
+    return text +
+           "  proven: everything that was not simulated is no faster than what is ranked "
+           "here\n";
+  }
+  return text + fmt::format(
+                    "  not proven: the budget of {} simulated steps left configurations that "
+                    "might reach {}; give more with --simulations\n",
+                    result.simulated_steps,
+                    time_of(result.left_bound_ns));
+}
+
+double margin(const PlanSearchResult& result, std::int64_t mean_ns) {
+  return 100.0 * (static_cast<double>(mean_ns) / static_cast<double>(result.best().mean_ns) - 1);
+}
+
+std::string runners_up(const PlanSearchResult& result, const ModelSpec& model) {
+  std::string text = "runners-up\n";
+  for (std::size_t i = 1; i < std::min(kRows, result.plans.size()); ++i) {
+    text += fmt::format("  {:>10}  +{:.2f} %  {}\n",
+                        time_of(result.plans[i].mean_ns),
+                        margin(result, result.plans[i].mean_ns),
+                        describe(result.plans[i].config, model));
+  }
+  for (std::size_t i = 0; i < std::min(kRows - 2, result.stopped.size()); ++i) {
+    text += fmt::format("  {:>10}  +{:.2f} % at least, stopped after {} of {} batches  {}\n",
+                        time_of(result.stopped[i].mean_ns),
+                        margin(result, result.stopped[i].mean_ns),
+                        result.stopped[i].steps.size(),
+                        result.best().steps.size(),
+                        describe(result.stopped[i].config, model));
+  }
+  return result.plans.size() + result.stopped.size() > 1 ? text : "";
+}
+
+std::string cause_of(const CutSummary& cut, const ModelSpec& model) {
+  switch (cut.cause) {
+    case BoundCause::kMemory:
+      return fmt::format("shapes of {}: state and the largest sample exceed a device",
+                         module_name(model, cut.module));
+    case BoundCause::kShared:
+      return "configurations: the work on shared lanes takes longer than the best plans";
+    case BoundCause::kChain:
+      return "configurations: one sample's way forth and back takes longer than the best plans";
+    case BoundCause::kWork:
+      break;
+  }
+  return fmt::format(
+      "shapes of {}: its work on the slowest lane of the best cut takes longer than "
+      "the best plans",
+      module_name(model, cut.module));
+}
+
+std::string cuts(const PlanSearchResult& result, const ModelSpec& model) {
+  std::string text =
+      fmt::format("what was cut by bounds, of {} shapes of modules (replicas, degrees, stages)\n",
+                  format_count(result.shapes));
+  for (const CutSummary& cut : result.cuts) {
+    text += fmt::format("  {:>9}  {}", format_count(cut.count), cause_of(cut, model));
+    text += cut.nearest.empty()
+                ? "\n"
+                : fmt::format("; nearest {}: {}\n", time_of(cut.nearest_ns), cut.nearest);
+  }
+  text += fmt::format(
+      "  {:>9}  configurations left by these: {} simulated, {} stopped on the way, "
+      "{} did not fit; {} steps in all\n",
+      format_count(result.configurations),
+      result.plans.size(),
+      result.stopped.size(),
+      result.no_fit.size(),
+      result.simulated_steps);
+  return text;
+}
+
+}  // namespace
+
+std::string plan_page(const PlanSearchResult& result, const PlanSearchRequest& request) {
+  const ModelSpec& model = *request.model;
+  const ClusterSpec& cluster = *request.cluster;
+  if (!result.fits()) {
+    return fmt::format("no plan fits '{}': {}\n", cluster.name, result.reason);
+  }
+  const PlanCandidate& best = result.best();
+  const int used = devices_per_replica(best.config) * best.config.replicas;
+  const int all = cluster.num_nodes * cluster.devices_per_node;
+  std::string text = fmt::format(
+      "{} a step on '{}': {}\n"
+      "{} of {} devices used{}\n",
+      time_of(best.mean_ns),
+      cluster.name,
+      describe(best.config, model),
+      used,
+      all,
+      shares(best));
+  text += fmt::format("\none replica, first lane to last\n{}\n",
+                      lanes_table(best, cluster.memory_bytes));
+  text += certificate(result, request) + "\n";
+  const std::string others = runners_up(result, model);
+  text += others.empty() ? "" : others + "\n";
+  return text + cuts(result, model);
+}
+
+std::string regret_page(const DynamicRegret& regret) {
+  return fmt::format(
+      "against re-planning for each of {} further batches at no cost of switching\n"
+      "  this plan    {:>10}\n"
+      "  re-planned   {:>10}  a regret of {:.2f} %{}\n"
+      "  lower bound  {:>10}  so that re-planning can gain {:.2f} % at most\n",
+      regret.batches,
+      time_of(regret.static_ns),
+      time_of(regret.dynamic_ns),
+      100 * regret.regret(),
+      regret.complete ? "" : ", as far as the budget of each search reaches",
+      time_of(regret.bound_ns),
+      100 * regret.most());
+}
+
+std::string neighbours_page(const std::vector<PlanNeighbour>& neighbours,
+                            const PlanCandidate& best,
+                            const PlanSearchRequest& request) {
+  std::size_t width = 0;
+  for (const PlanNeighbour& neighbour : neighbours) {
+    width = std::max(width, neighbour.change.size());
+  }
+  const auto batches = static_cast<std::int64_t>(request.batches.size());
+  std::string text = "why not the neighbour\n";
+  for (const PlanNeighbour& neighbour : neighbours) {
+    if (!neighbour.fits()) {
+      text +=
+          fmt::format("  {:<{}}  does not fit: {}\n", neighbour.change, width, neighbour.reason);
+      continue;
+    }
+    const std::int64_t mean = neighbour.candidate->mean_ns;
+    const std::int64_t bound = neighbour.bound.ns / batches;
+    text += fmt::format("  {:<{}}  {:>10}  {:+.2f} %  {} (bound {}{})\n",
+                        neighbour.change,
+                        width,
+                        time_of(mean),
+                        100.0 * (static_cast<double>(mean) / static_cast<double>(best.mean_ns) - 1),
+                        describe(neighbour.config, *request.model),
+                        time_of(bound),
+                        bound >= best.mean_ns ? ", which alone is slower" : "");
+  }
+  return text;
+}
+
+}  // namespace entrain

@@ -1,0 +1,33 @@
+// A found plan on a page that a person understands.
+//
+// Read first: plan_page().
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "entrain/core/planner/dynamic_regret.h"
+#include "entrain/core/planner/plan_neighbours.h"
+#include "entrain/core/planner/plan_search.h"
+
+namespace entrain {
+
+// The plan in a sentence; its lanes drawn one a row with module, layers, devices, share of the
+// slowest lane's work and memory; the certificate; runners-up with their margins; what each bound
+// has cut. Where nothing fits: the reason.
+//
+// Requires  `result` is search_plans(request).
+std::string plan_page(const PlanSearchResult& result, const PlanSearchRequest& request);
+
+// The regret in a sentence or two.
+std::string regret_page(const DynamicRegret& regret);
+
+// Why not the neighbours, one a row: what changes, its simulated time against the plan's and what
+// its bound says, or why it is no plan.
+//
+// Requires  `best` is a plan of the request's search.
+std::string neighbours_page(const std::vector<PlanNeighbour>& neighbours,
+                            const PlanCandidate& best,
+                            const PlanSearchRequest& request);
+
+}  // namespace entrain
