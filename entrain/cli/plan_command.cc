@@ -13,6 +13,7 @@
 #include "entrain/core/planner/plan_search.h"
 #include "entrain/core/report/plan_page.h"
 #include "entrain/core/schedule/schedule.h"
+#include "entrain/core/study/baselines.h"
 
 #include "entrain/cli/command.h"
 #include "entrain/cli/study_options.h"
@@ -22,10 +23,8 @@ namespace {
 
 struct Options {
   StudyInputs study;
-  bool profile_given = false;
   std::string output;
   int lanes = 0;
-  std::string cluster;
   int replicas = 0;
   int num_slots = 8;
   int batches = 3;
@@ -34,8 +33,9 @@ struct Options {
   std::int64_t memory_mib = 0;
   bool chunks = false;
   int evaluations = PlanLimits{}.evaluations;
+  std::string planner = "search";
+  int tensor_parallel = 1;   // of baseline planners
   PlanSearchRequest search;  // its counts and its space
-  std::vector<int> context_parallel = {1, 2, 4};
   int regret_batches = 0;
   bool explain = false;
   bool json = false;
@@ -98,43 +98,14 @@ int run_lanes(const Options& options) {
   return 0;
 }
 
-// The degrees of an analytic profile: all that a node holds, and the wanted context parallelism.
-AnalyticOptions analytic_degrees(const Options& options, const ClusterSpec& cluster) {
-  AnalyticOptions result;
-  result.tensor_parallel.clear();
-  for (int degree = 1; degree <= cluster.devices_per_node; ++degree) {
-    if (cluster.devices_per_node % degree == 0) {
-      result.tensor_parallel.push_back(degree);
-    }
-  }
-  result.context_parallel = options.context_parallel;
-  return result;
+std::vector<std::string> planner_names() {
+  std::vector<std::string> names = baseline_planner_names();
+  names.insert(names.begin(), "search");
+  return names;
 }
 
-Study load_cluster_study(const Options& options, const ClusterSpec& cluster) {
-  StudyInputs inputs = options.study;
-  if (!options.profile_given) {
-    inputs.profile = "analytic:" + cluster.device;
-  }
-  inputs.analytic = analytic_degrees(options, cluster);
-  Study study = load_study(inputs);
-  if (!study.table.has_value() && study.profile.device != cluster.device) {
-    throw InvalidInput(concat("cluster '",
-                              cluster.name,
-                              "' has devices '",
-                              cluster.device,
-                              "', the profile '",
-                              inputs.profile,
-                              "' is of '",
-                              study.profile.device,
-                              "'"));
-  }
-  return study;
-}
-
-PlanSearchRequest cluster_request(const Options& options, const ClusterSpec& cluster) {
+PlanSearchRequest cluster_request(const Options& options) {
   PlanSearchRequest request = options.search;
-  request.cluster = &cluster;
   request.policy = parse_names(options.policy, policy_names(), "--policy").front();
   request.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
   request.limits.chunks = options.chunks;
@@ -199,9 +170,8 @@ DynamicRegret regret_of(const Options& options,
 }
 
 int run_cluster(const Options& options) {
-  const ClusterSpec cluster = read_cluster(options.cluster);
-  const Study study = load_cluster_study(options, cluster);
-  PlanSearchRequest request = cluster_request(options, cluster);
+  const Study study = load_study(options.study);
+  PlanSearchRequest request = cluster_request(options);
   Progress progress("steps simulated",
                     request.most_simulations >= 0
                         ? request.most_simulations
@@ -249,8 +219,39 @@ int run_cluster(const Options& options) {
   return 0;
 }
 
+// A plan as others make it. On a cluster its lanes are those that replicas and tensor parallelism
+// leave.
+int run_baseline(const Options& options) {
+  BaselineRequest request;
+  request.planner = parse_names(options.planner, planner_names(), "--planner").front();
+  request.replicas = std::max(1, options.replicas);
+  request.num_slots = options.num_slots;
+  request.tensor_parallel = options.tensor_parallel;
+  request.lanes = options.lanes;
+  request.search = cluster_request(options);
+  const Study study = load_study(options.study);
+  if (study.cluster.has_value()) {
+    complete_request(study, options.batches, request.search);
+    const int devices = study.cluster->num_nodes * study.cluster->devices_per_node;
+    request.lanes = devices / (request.replicas * options.tensor_parallel);
+    const int per_slot = request.replicas * options.search.space.microbatches.front();
+    request.num_slots = std::max(1, (options.study.global_batch + per_slot - 1) / per_slot);
+  }
+  const Plan plan = baseline_plan(study, request);
+  if (options.json) {
+    print_json({{"fits", true}, {"planner", request.planner}, {"plan", to_json(plan)}});
+  } else {
+    std::cout << lanes_page(plan);
+  }
+  write_plan(options, plan);
+  return 0;
+}
+
 int run(const Options& options) {
-  if (!options.cluster.empty()) {
+  if (options.planner != "search") {
+    return run_baseline(options);
+  }
+  if (!options.study.cluster.empty()) {
     return run_cluster(options);
   }
   if (options.lanes == 0) {
@@ -263,6 +264,18 @@ int run(const Options& options) {
 
 void add_cluster_options(CLI::App& command, Options& options) {
   command
+      .add_option("--planner",
+                  options.planner,
+                  "search, or how others plan: one-sample and four-samples (work ratio of that "
+                  "many), b-min (rounded shares and a formula; --cluster), megatron-even (layers)")
+      ->capture_default_str();
+  command
+      .add_option("--tensor-parallel",
+                  options.tensor_parallel,
+                  "of every module, for the planners one-sample, four-samples and megatron-even")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
       .add_option("--microbatch",
                   options.search.space.microbatches,
                   "samples of a slot; several for policies that do not choose the number of slots")
@@ -271,7 +284,7 @@ void add_cluster_options(CLI::App& command, Options& options) {
       ->capture_default_str();
   command
       .add_option("--context-parallel",
-                  options.context_parallel,
+                  options.study.analytic.context_parallel,
                   "degrees that an analytic profile has; a measured one has its own")
       ->delimiter(',')
       ->check(CLI::PositiveNumber)
@@ -320,8 +333,8 @@ void add_plan_command(CLI::App& app, Action& action) {
       "entrain plan --cluster cluster.toml --index train.csv --model model.toml --global-batch 512 "
       "--explain -o plan.json");
   add_study_options(*command, options->study);
-  CLI::Option* cluster =
-      command->add_option("--cluster", options->cluster, "cluster file (TOML): plan all of it");
+  CLI::Option* cluster = command->get_option("--cluster");
+  cluster->description("cluster file (TOML): plan all of it");
   command->add_option("--lanes", options->lanes, "instead: so many pipeline lanes per replica")
       ->check(CLI::Range(1, 8))
       ->excludes(cluster);
@@ -357,10 +370,7 @@ void add_plan_command(CLI::App& app, Action& action) {
   add_cluster_options(*command, *options);
   command->add_option("--output,-o", options->output, "plan JSON to write");
   command->add_flag("--json", options->json, "print the result as one line of JSON");
-  command->callback([options, command, &action] {
-    options->profile_given = command->count("--profile") > 0;
-    action = [options] { return run(*options); };
-  });
+  command->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 
 }  // namespace entrain::cli

@@ -12,11 +12,12 @@ namespace entrain::cli {
 void add_study_options(CLI::App& command, StudyInputs& inputs) {
   command.add_option("--index,-i", inputs.index, "index or manifest (CSV, gzip accepted)");
   command.add_option("--model,-m", inputs.model, "model file (TOML)");
-  command
-      .add_option("--profile,-p",
-                  inputs.profile,
-                  "profile JSON of `entrain profile`, or analytic:DEVICE (cpu-2core, a40, h100)")
-      ->capture_default_str();
+  command.add_option(
+      "--profile,-p",
+      inputs.profile,
+      "profile JSON of `entrain profile`, or analytic:DEVICE (cpu-2core, a40, h100); "
+      "default: analytic, of the cluster's device or an a40");
+  command.add_option("--cluster", inputs.cluster, "cluster file (TOML) whose links are used");
   command.add_option("--costs",
                      inputs.costs,
                      "your own costs per sample (CSV) instead of index, model and profile: "

@@ -16,7 +16,7 @@
 
 namespace entrain::cli {
 
-// --index, --model, --profile, --costs, --segment-costs, --frozen, --global-batch, --seed.
+// --index, --model, --profile, --cluster, --costs, --segment-costs, --frozen, --global-batch, --seed.
 void add_study_options(CLI::App& command, StudyInputs& inputs);
 
 // Where a plan comes from, and what of it the command line overrides.

@@ -77,7 +77,12 @@ class Neighbours {
         change_stages(other, from, -devices / given);
         change_stages(other, to, devices / taken);
         if (other.modules[from].stages >= 1) {
-          add(other, fmt::format("{} devices of {} to {}", devices, name(from), name(to)));
+          add(other,
+              fmt::format("{} device{} of {} to {}",
+                          devices,
+                          devices == 1 ? "" : "s",
+                          name(from),
+                          name(to)));
         }
       }
     }

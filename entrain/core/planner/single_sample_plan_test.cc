@@ -1,6 +1,8 @@
 #include "entrain/core/planner/single_sample_plan.h"
 
 #include <algorithm>
+#include <span>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -137,6 +139,38 @@ TEST(SingleSamplePlan, RefusesLanesThatCannotBe) {
   EXPECT_THROW(single_sample_plan(too_few.request, make_sample({1, 1}, 1)), InvalidInput);
   const Instance too_many(1, 21);
   EXPECT_THROW(single_sample_plan(too_many.request, make_sample({1}, 1)), InvalidInput);
+}
+
+TEST(FewSamplesPlan, FollowsTheRatioOfSums) {
+  Instance instance(1, 8);
+  const std::vector<SampleWork> samples = {make_sample({300}, 100), make_sample({0}, 200)};
+  const Plan plan = few_samples_plan(instance.request, samples);
+  EXPECT_EQ(plan.modules[0].stages.size(), 4U);  // 300 of 600
+  EXPECT_EQ(few_samples_plan(instance.request, std::span(samples).first(1)),
+            single_sample_plan(instance.request, samples[0]));
+}
+
+TEST(FewSamplesPlan, TakesTheWantedDegrees) {
+  Instance instance(1, 8);
+  for (LayerProfile& layer : instance.profile.layers) {
+    layer.tensor_parallel = 2;
+  }
+  instance.request.tensor_parallel = 2;
+  const Plan plan = few_samples_plan(instance.request, std::vector{make_sample({300}, 100)});
+  for (const ModulePlan& module : plan.modules) {
+    EXPECT_EQ(module.tensor_parallel, 2);
+  }
+}
+
+TEST(EvenLayersPlan, LooksAtNumbersOfLayersAlone) {
+  Instance instance(2, 6);
+  instance.request.profile = nullptr;
+  const Plan plan = even_layers_plan(instance.request);
+  for (const ModulePlan& module : plan.modules) {
+    EXPECT_EQ(module.stages, (std::vector<LayerRange>{{0, 5}, {5, 10}}));
+  }
+  instance.request.lanes = 2;
+  EXPECT_THROW(even_layers_plan(instance.request), InvalidInput);
 }
 
 TEST(SingleSamplePlans, CountsDrawsOfTheSamePlan) {

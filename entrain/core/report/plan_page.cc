@@ -181,6 +181,10 @@ std::string cause_of(const CutSummary& cut, const ModelSpec& model) {
     case BoundCause::kWork:
       break;
   }
+  if (cut.module < 0) {
+    return "configurations: the slowest lane and the slowest optimizer take longer than the best "
+           "plans";
+  }
   return fmt::format(
       "shapes of {}: its work on the slowest lane of the best cut takes longer than "
       "the best plans",
@@ -234,6 +238,17 @@ std::string plan_page(const PlanSearchResult& result, const PlanSearchRequest& r
   const std::string others = runners_up(result, model);
   text += others.empty() ? "" : others + "\n";
   return text + cuts(result, model);
+}
+
+std::string lanes_page(const Plan& plan) {
+  std::string text = fmt::format("{} replicas, {} slots each\n", plan.replicas, plan.num_slots);
+  for (std::size_t lane = 0; lane < plan.lanes.size(); ++lane) {
+    text += fmt::format("  {:>4}  {}  {}\n",
+                        lane,
+                        stages_on(plan, plan.lanes[lane]),
+                        devices_on(plan, plan.lanes[lane]));
+  }
+  return text;
 }
 
 std::string regret_page(const DynamicRegret& regret) {

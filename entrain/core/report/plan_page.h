@@ -19,6 +19,9 @@ namespace entrain {
 // Requires  `result` is search_plans(request).
 std::string plan_page(const PlanSearchResult& result, const PlanSearchRequest& request);
 
+// Replicas, and the lanes of one with layers and devices: a plan that nobody has simulated.
+std::string lanes_page(const Plan& plan);
+
 // The regret in a sentence or two.
 std::string regret_page(const DynamicRegret& regret);
 

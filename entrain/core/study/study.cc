@@ -32,8 +32,10 @@ void check_inputs(const StudyInputs& inputs) {
     if (inputs.index.empty() || inputs.model.empty()) {
       throw InvalidInput("give --index and --model, or --costs with costs of your own");
     }
-  } else if (!inputs.index.empty() || !inputs.model.empty()) {
-    throw InvalidInput("--costs replaces --index, --model and --profile; give one or the other");
+  } else if (!inputs.index.empty() || !inputs.model.empty() || !inputs.cluster.empty()) {
+    throw InvalidInput(
+        "--costs replaces --index, --model and --profile, and knows no --cluster; "
+        "give one or the other");
   }
 }
 
@@ -77,7 +79,26 @@ void load_table(Study& study) {
       table_model(*study.table, std::vector<int>(study.table->modules.size(), kTableLayers));
 }
 
+// Under a cluster: its device and all degrees that a node can hold.
+void apply_cluster(Study& study) {
+  StudyInputs& inputs = study.inputs;
+  if (!inputs.cluster.empty()) {
+    study.cluster = read_cluster(inputs.cluster);
+    inputs.analytic.tensor_parallel.clear();
+    for (int degree = 1; degree <= study.cluster->devices_per_node; ++degree) {
+      if (study.cluster->devices_per_node % degree == 0) {
+        inputs.analytic.tensor_parallel.push_back(degree);
+      }
+    }
+  }
+  if (inputs.profile.empty()) {
+    inputs.profile =
+        std::string(kAnalytic) + (study.cluster.has_value() ? study.cluster->device : "a40");
+  }
+}
+
 void load_index(Study& study) {
+  apply_cluster(study);
   const StudyInputs& inputs = study.inputs;
   study.model = read_model(inputs.model);
   freeze(inputs.frozen, study.model);
@@ -88,6 +109,13 @@ void load_index(Study& study) {
                 study.model, device_model(inputs.profile.substr(kAnalytic.size())), inputs.analytic)
           : read_profile(inputs.profile);
   validate(study.profile, study.model, inputs.profile);
+  if (study.cluster.has_value() && study.profile.device != study.cluster->device) {
+    throw InvalidInput(fmt::format("cluster '{}' has devices '{}', the profile '{}' is of '{}'",
+                                   inputs.cluster,
+                                   study.cluster->device,
+                                   inputs.profile,
+                                   study.profile.device));
+  }
   if (study.samples.empty()) {
     throw InvalidInput(fmt::format("index '{}' has no samples", inputs.index));
   }
@@ -153,8 +181,15 @@ StudyBatch draw_batch(const Study& study, std::int64_t step) {
 }
 
 StepCosts batch_costs(const Study& study, const Plan& plan, const StudyBatch& batch) {
-  return study.table.has_value() ? table_costs(*study.table, plan, batch.rows, study.frozen)
-                                 : step_costs(study.model, plan, study.profile, batch.work);
+  if (study.table.has_value()) {
+    return table_costs(*study.table, plan, batch.rows, study.frozen);
+  }
+  return step_costs(study.model,
+                    plan,
+                    study.cluster.has_value()
+                        ? cluster_profile(study.profile, *study.cluster, plan.replicas)
+                        : study.profile,
+                    batch.work);
 }
 
 BatchNames names_of(const Study& study, const StudyBatch& batch) {
@@ -187,6 +222,8 @@ void complete_request(const Study& study, int num_batches, PlanSearchRequest& re
         "the search for a cluster's plan needs --index, --model and --profile: costs "
         "of your own say nothing of tensor and context parallelism");
   }
+  ENTRAIN_INVARIANT(study.cluster.has_value(), "a study without a cluster");
+  request.cluster = &*study.cluster;
   request.model = &study.model;
   request.profile = &study.profile;
   request.seed = study.inputs.seed;

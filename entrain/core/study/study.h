@@ -26,24 +26,29 @@ namespace entrain {
 struct StudyInputs {
   std::string index;  // with model and profile
   std::string model;
-  std::string profile = "analytic:a40";  // file, or "analytic:DEVICE"
-  std::string costs;                     // instead of the three above
-  std::string segment_costs;             // beside `costs`
+  // File, or "analytic:DEVICE"; empty: analytic, of the cluster's device, or of an a40.
+  std::string profile;
+  std::string cluster;        // its links replace the profile's; empty: none
+  std::string costs;          // instead of the three above
+  std::string segment_costs;  // beside `costs`
   // Modules that take no weight gradient, beside those that the model file freezes. `NAME` leaves
   // an encoder's projector trainable, `NAME.projector` freezes that; a cost table has whole
   // modules.
   std::vector<std::string> frozen;
   int global_batch = 0;  // >= 1
   std::uint64_t seed = 0;
-  AnalyticOptions analytic;  // degrees of an analytic profile
+  // Degrees of an analytic profile; under a cluster tensor parallelism is every divisor of
+  // devices_per_node.
+  AnalyticOptions analytic{{1, 2, 4, 8}, {1, 2, 4, 8}};
 };
 
 struct Study {
   StudyInputs inputs;
   ModelSpec
       model;  // under a cost table: modules and equal layers for the search of a plan, no more
-  Profile profile;                   // empty under a cost table
-  std::vector<SampleSizes> samples;  // likewise
+  Profile profile;                     // empty under a cost table
+  std::optional<ClusterSpec> cluster;  // where the inputs name one
+  std::vector<SampleSizes> samples;    // likewise
   std::optional<CostTable> table;
   std::vector<char> frozen;       // [module], of a cost table
   std::vector<std::string> ids;   // [sample]
@@ -66,6 +71,8 @@ struct StudyBatch {
 // Throws  InvalidInput when step < 0 or a sample's size is impossible.
 StudyBatch draw_batch(const Study& study, std::int64_t step);
 
+// Under a cluster the links are those of cluster_profile().
+//
 // Requires  a plan of this study.
 // Throws    as step_costs() and table_costs() do.
 StepCosts batch_costs(const Study& study, const Plan& plan, const StudyBatch& batch);
@@ -78,10 +85,10 @@ Plan read_study_plan(const Study& study, const std::filesystem::path& path);
 // other fields of `request` are the caller's.
 LaneSplitResult search_split(const Study& study, LaneSplitRequest request, int num_batches);
 
-// Gives the search for a cluster's plan what the study knows: model, profile, seed, and the batches
-// of steps first_step … first_step + num_batches - 1.
-// Requires  the study outlives the request.
-// Throws    InvalidInput for a study of given costs, which knows no degrees.
+// Gives the search for a cluster's plan what the study knows: model, profile, cluster, seed, and
+// the batches of steps first_step … first_step + num_batches - 1. Requires  the study has a cluster
+// and outlives the request. Throws    InvalidInput for a study of given costs, which knows no
+// degrees.
 void complete_request(const Study& study, int num_batches, PlanSearchRequest& request);
 
 }  // namespace entrain

@@ -1,0 +1,136 @@
+#include "entrain/core/planner/plan_bound.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/assigner/lower_bound.h"
+#include "entrain/core/base/random.h"
+#include "entrain/core/planner/plan_scorer.h"
+#include "entrain/core/schedule/schedule.h"
+
+#include "tests/oracle/plan_cases.h"
+#include "tests/oracle/random_cases.h"
+
+namespace entrain {
+namespace {
+
+// Calls visit(stages) for every cut of a module's layers into `stages` parts.
+void for_each_cut(int begin,
+                  int layers,
+                  int stages,
+                  std::vector<LayerRange>& head,
+                  const std::function<void()>& visit) {
+  if (stages == 0) {
+    if (begin == layers) {
+      visit();
+    }
+    return;
+  }
+  for (int end = begin + 1; end <= layers - (stages - 1); ++end) {
+    head.push_back({begin, end});
+    for_each_cut(end, layers, stages - 1, head, visit);
+    head.pop_back();
+  }
+}
+
+// A configuration's bound holds for every cut of its layers, not only for the one that is used:
+// compare with simulating random other cuts.
+TEST(PlanBounds, HoldForEveryCutOfTheLayers) {
+  constexpr std::uint64_t kSeed = 31;
+  Rng rng(kSeed);
+  int cuts = 0;
+  for (int i = 0; i < 150; ++i) {
+    oracle::PlanCase plan_case = oracle::make_plan_case(rng, 5);
+    plan_case.cluster.memory_bytes = 0;
+    const PlanSearchRequest request = plan_case.request_of();
+    PlanScorer scorer(request);
+    std::vector<PlanConfig> configs = oracle::all_configs(plan_case, scorer.space().degrees());
+    rng.shuffle(std::span(configs));
+    configs.resize(std::min<std::size_t>(configs.size(), 3));
+    for (const PlanConfig& config : configs) {
+      const std::int64_t bound = scorer.bounds().bound(config).ns;
+      PlanCandidate candidate = scorer.make_candidate(config);
+      const auto module = rng.below(config.modules.size());
+      std::vector<LayerRange> head;
+      for_each_cut(0,
+                   num_layers(plan_case.model, static_cast<int>(module)),
+                   config.modules[module].stages,
+                   head,
+                   [&] {
+                     PlanCandidate other = candidate;
+                     other.plan.modules[module].stages = head;
+                     scorer.simulate(other, std::numeric_limits<std::int64_t>::max());
+                     ASSERT_LE(bound, total_ns(other)) << "seed " << kSeed << " case " << i << ": "
+                                                       << describe(config, plan_case.model);
+                     ++cuts;
+                   });
+    }
+  }
+  EXPECT_GT(cuts, 500);
+}
+
+// With launches and transfers free, all work in one layer and one lane, nothing is left to chance.
+TEST(PlanBounds, AreExactForOneLane) {
+  Rng rng(7);
+  int seen = 0;
+  for (int i = 0; i < 60; ++i) {
+    oracle::PlanCase plan_case = oracle::make_plan_case(rng, 1);
+    plan_case.cluster = {};
+    plan_case.request.limits.chunks = false;
+    for (LayerProfile& layer : plan_case.profile.layers) {
+      layer.forward.per_launch_ns = 0;
+      layer.backward_input.per_launch_ns = 0;
+      layer.backward_weight.per_launch_ns = 0;
+    }
+    oracle::freeze(oracle::FrozenPattern::kNone, plan_case.model);
+    const PlanSearchRequest request = plan_case.request_of();
+    const PlanSearchResult result = search_plans(request);
+    ASSERT_TRUE(result.fits());
+    EXPECT_LE(result.best().bound_ns, result.best().mean_ns);
+    EXPECT_GE(static_cast<double>(result.best().bound_ns) * 1.02 + 500,
+              static_cast<double>(result.best().mean_ns))
+        << oracle::describe(plan_case);
+    ++seen;
+  }
+  EXPECT_EQ(seen, 60);
+}
+
+TEST(PlanBounds, NameTheModuleThatBinds) {
+  Rng rng(11);
+  oracle::PlanCase plan_case = oracle::make_plan_case(rng, 1);
+  while (plan_case.model.num_modules() != 2) {
+    plan_case = oracle::make_plan_case(rng, 1);
+  }
+  oracle::freeze(oracle::FrozenPattern::kNone, plan_case.model);
+  plan_case.cluster = {};
+  plan_case.cluster.devices_per_node = 2;
+  for (LayerProfile& layer : plan_case.profile.layers) {
+    if (layer.module == "llm") {
+      layer.forward.per_token_ns *= 1e4;
+    }
+  }
+  const PlanSearchRequest request = plan_case.request_of();
+  const PlanScorer scorer(request);
+  PlanConfig config;
+  config.modules = {{{1, 1}, 1}, {{1, 1}, 1}};
+  EXPECT_EQ(scorer.bounds().bound(config).cause, BoundCause::kWork);
+  EXPECT_EQ(scorer.bounds().bound(config).module, 1);
+  config.layout = ModuleLayout::kColocated;
+  EXPECT_EQ(scorer.bounds().bound(config).cause, BoundCause::kShared);
+  // One sample alone is all way and no work to share.
+  plan_case.request.batches = {{plan_case.request.batches[0][0]}};
+  plan_case.request.batches[0][0].llm_tokens = 1000;
+  plan_case.request.limits.chunks = false;
+  const PlanSearchRequest alone = plan_case.request_of();
+  PlanConfig stages;
+  stages.modules = {{{1, 1}, 1}, {{1, 1}, 2}};
+  plan_case.cluster.devices_per_node = 3;
+  const PlanScorer of_one(alone);
+  EXPECT_EQ(of_one.bounds().bound(stages).cause, BoundCause::kChain);
+}
+
+}  // namespace
+}  // namespace entrain

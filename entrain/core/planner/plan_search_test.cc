@@ -1,0 +1,113 @@
+// The proof that nothing better is lost is tests/property/plan_search_test.cc.
+#include "entrain/core/planner/plan_search.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/random.h"
+
+#include "tests/oracle/plan_cases.h"
+#include "tests/oracle/random_cases.h"
+
+namespace entrain {
+namespace {
+
+// Four devices, three batches, no memory limit, two modules.
+oracle::PlanCase make_case() {
+  Rng rng(43);
+  oracle::PlanCase result = oracle::make_plan_case(rng, 8);
+  while (result.request.batches.size() != 3 || result.cluster.memory_bytes != 0 ||
+         result.cluster.num_nodes * result.cluster.devices_per_node < 6 ||
+         result.model.num_modules() != 2) {
+    result = oracle::make_plan_case(rng, 8);
+  }
+  return result;
+}
+
+TEST(SearchPlans, RanksPlansAndCertifiesTheBest) {
+  const oracle::PlanCase plan_case = make_case();
+  const PlanSearchResult result = search_plans(plan_case.request_of());
+  ASSERT_TRUE(result.fits());
+  EXPECT_TRUE(result.complete);
+  EXPECT_GT(result.configurations, 0);
+  EXPECT_GE(result.shapes, result.configurations / 100);
+  for (std::size_t i = 1; i < result.plans.size(); ++i) {
+    EXPECT_LE(result.plans[i - 1].mean_ns, result.plans[i].mean_ns);
+  }
+  const PlanCertificate& certificate = result.best().plan.certificate;
+  EXPECT_DOUBLE_EQ(certificate.simulated_s, static_cast<double>(result.best().mean_ns) * 1e-9);
+  EXPECT_GE(certificate.ratio, 1.0);
+  EXPECT_EQ(certificate.dynamic_regret, result.dynamic_regret);
+  EXPECT_LE(result.lower_bound_ns, result.best().bound_ns);
+}
+
+TEST(SearchPlans, SaysWhatABudgetHasLeft) {
+  const oracle::PlanCase plan_case = make_case();
+  PlanSearchRequest request = plan_case.request_of();
+  const PlanSearchResult whole = search_plans(request);
+  request.most_simulations = 1;
+  const PlanSearchResult little = search_plans(request);
+  ASSERT_TRUE(little.fits());
+  EXPECT_LE(little.simulated_steps, 3);
+  EXPECT_FALSE(little.complete);
+  EXPECT_GT(little.left, 0);
+  // Whatever was left cannot be faster than its bound says.
+  EXPECT_LE(std::min(little.left_bound_ns, little.best().mean_ns), whole.best().mean_ns);
+  EXPECT_EQ(little.lower_bound_ns, whole.lower_bound_ns);
+}
+
+// Holding few configurations at a time loses none unsaid.
+TEST(SearchPlans, SaysWhatItCouldNotHold) {
+  const oracle::PlanCase plan_case = make_case();
+  PlanSearchRequest request = plan_case.request_of();
+  const PlanSearchResult whole = search_plans(request);
+  request.most_candidates = 2;
+  const PlanSearchResult held = search_plans(request);
+  ASSERT_TRUE(held.fits());
+  EXPECT_EQ(held.lower_bound_ns, whole.lower_bound_ns);
+  if (held.complete) {
+    EXPECT_EQ(held.best().mean_ns, whole.best().mean_ns);
+  } else {
+    EXPECT_LE(held.left_bound_ns, held.best().mean_ns);
+  }
+}
+
+TEST(SearchPlans, GivesEqualResultsForEqualRequests) {
+  const oracle::PlanCase plan_case = make_case();
+  int calls = 0;
+  PlanSearchRequest request = plan_case.request_of();
+  const PlanSearchResult first = search_plans(request);
+  request.progress = [&calls](int) { ++calls; };
+  const PlanSearchResult second = search_plans(request);
+  EXPECT_EQ(calls, second.simulated_steps);
+  ASSERT_EQ(first.plans.size(), second.plans.size());
+  for (std::size_t i = 0; i < first.plans.size(); ++i) {
+    EXPECT_EQ(first.plans[i].plan, second.plans[i].plan);
+  }
+}
+
+TEST(SearchPlans, CountsWhatEachBoundHasCut) {
+  const oracle::PlanCase plan_case = make_case();
+  const PlanSearchResult result = search_plans(plan_case.request_of());
+  std::int64_t cut = 0;
+  for (const CutSummary& summary : result.cuts) {
+    EXPECT_GT(summary.count, 0);
+    EXPECT_EQ(summary.nearest.empty(), summary.cause == BoundCause::kMemory);
+    if (summary.cause != BoundCause::kMemory) {
+      EXPECT_GE(summary.nearest_ns + 1, result.best().mean_ns);
+    }
+    cut += summary.count;
+  }
+  EXPECT_GT(cut, 0);
+}
+
+TEST(DefaultSimulations, AreFewerForLargeBatches) {
+  EXPECT_EQ(default_simulations(1), 64);
+  EXPECT_EQ(default_simulations(4096), 64);
+  EXPECT_EQ(default_simulations(8192), 32);
+  EXPECT_EQ(default_simulations(1 << 20), 16);
+}
+
+}  // namespace
+}  // namespace entrain

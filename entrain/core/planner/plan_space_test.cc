@@ -1,0 +1,222 @@
+#include "entrain/core/planner/plan_space.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/random.h"
+
+#include "tests/oracle/expect_error.h"
+#include "tests/oracle/plan_cases.h"
+
+namespace entrain {
+namespace {
+
+ModelSpec make_model(int encoders) {
+  ModelSpec model;
+  for (int e = 0; e < encoders; ++e) {
+    EncoderSpec& encoder = model.encoders.emplace_back();
+    encoder.name = e == 0 ? "vision" : "audio";
+    encoder.num_layers = 4;
+  }
+  model.llm.num_layers = 4;
+  return model;
+}
+
+ClusterSpec make_cluster(int nodes, int devices_per_node) {
+  ClusterSpec cluster;
+  cluster.name = "test";
+  cluster.num_nodes = nodes;
+  cluster.devices_per_node = devices_per_node;
+  return cluster;
+}
+
+void expect_words(const std::string& message, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    EXPECT_NE(message.find(word), std::string::npos) << message;
+  }
+}
+
+std::vector<PlanConfig> list(const PlanSpace& space, int replicas) {
+  std::vector<PlanConfig> result;
+  space.for_each(replicas, nullptr, [&](const PlanConfig& config) { result.push_back(config); });
+  return result;
+}
+
+TEST(PlanSpace, ListsEveryWayToUseAllDevices) {
+  const ModelSpec model = make_model(1);
+  const ClusterSpec cluster = make_cluster(1, 4);
+  const PlanSpace space(model, cluster, {{{1, 1}, {2, 1}}, {{1, 1}}}, {.global_batch = 6});
+  EXPECT_EQ(space.replica_counts(), (std::vector<int>{1, 2, 3}));
+  // Vision 1 to 3 lanes of one device, or one lane of two; the LLM takes the rest. Shared: none of
+  // four devices.
+  EXPECT_EQ(list(space, 1).size(), 4U);
+  // Two devices: one lane each, or TP 2 on no shared lane, for the LLM has one device a lane only.
+  EXPECT_EQ(list(space, 2).size(), 1U);
+  // One device: everything on it.
+  const std::vector<PlanConfig> alone = list(space, 3);
+  ASSERT_EQ(alone.size(), 1U);
+  EXPECT_EQ(alone[0].layout, ModuleLayout::kColocated);
+  EXPECT_EQ(describe(alone[0], model), "3 replicas of vision 1 lane | llm 1 lane");
+  EXPECT_EQ(alone[0].num_slots, 1);
+  for (const PlanConfig& config : list(space, 1)) {
+    EXPECT_EQ(devices_per_replica(config), 4);
+    EXPECT_EQ(config.num_slots, 2);
+    EXPECT_TRUE(space.contains(config));
+  }
+}
+
+TEST(PlanSpace, LeavesDevicesIdleOnlyWhereNumbersForceIt) {
+  const ModelSpec model = make_model(1);
+  const ClusterSpec cluster = make_cluster(1, 5);
+  const std::vector<std::vector<Degrees>> twos = {{{2, 1}}, {{2, 1}}};
+  const PlanSpace space(model, cluster, twos, {.global_batch = 1});
+  const std::vector<PlanConfig> configs = list(space, 1);
+  ASSERT_EQ(configs.size(), 1U);
+  EXPECT_EQ(devices_per_replica(configs[0]), 4);
+  SpaceOptions idle{.global_batch = 1};
+  idle.idle_devices = true;
+  EXPECT_EQ(list(PlanSpace(model, cluster, twos, idle), 1).size(), 2U);  // and one shared lane
+}
+
+TEST(PlanSpace, SharesLanesBetweenEncodersOfEqualWidth) {
+  const ModelSpec model = make_model(2);
+  const ClusterSpec cluster = make_cluster(1, 4);
+  const PlanSpace space(
+      model, cluster, {{{2, 1}}, {{1, 1}, {1, 2}}, {{2, 1}}}, {.global_batch = 1});
+  bool shared = false;
+  for (const PlanConfig& config : list(space, 1)) {
+    if (config.layout == ModuleLayout::kSharedEncoders) {
+      shared = true;
+      EXPECT_EQ(config.modules[1].degrees, (Degrees{1, 2}));
+      EXPECT_EQ(lane_stages(config),
+                (std::vector<std::vector<StageRef>>{{{0, 0}, {1, 0}}, {{2, 0}}}));
+      EXPECT_EQ(lanes_of(config), 2);
+      EXPECT_EQ(describe(config, model),
+                "1 replica of vision 1 lane (TP 2) | audio 1 lane (CP 2) + llm 1 lane (TP 2)");
+    }
+  }
+  EXPECT_TRUE(shared);
+}
+
+TEST(PlanSpace, AsksTheFilterBeforeItListsWhatDependsOnIt) {
+  const ModelSpec model = make_model(1);
+  const ClusterSpec cluster = make_cluster(1, 4);
+  const PlanSpace space(model, cluster, {{{1, 1}}, {{1, 1}}}, {.global_batch = 1});
+  int visits = 0;
+  space.for_each(
+      1,
+      [](int module, int, int stages) { return module != 0 || stages == 2; },
+      [&](const PlanConfig& config) {
+        ++visits;
+        EXPECT_EQ(config.modules[0].stages, 2);
+      });
+  EXPECT_EQ(visits, 1);
+}
+
+TEST(PlanSpace, RefusesReplicasThatDoNotDivideTheBatch) {
+  const ModelSpec model = make_model(1);
+  const ClusterSpec cluster = make_cluster(2, 4);
+  const auto make = [&](int batch, int replicas) {
+    SpaceOptions options{.global_batch = batch};
+    options.replicas = replicas;
+    return PlanSpace(model, cluster, {{{1, 1}}, {{1, 1}}}, options).replica_counts();
+  };
+  EXPECT_EQ(make(12, 4), std::vector<int>{4});
+  expect_words(oracle::error_of<InvalidInput>([&] { make(12, 5); }),
+               {"5 replicas", "12 samples", "1, 2, 3, 4, 6"});
+  expect_words(oracle::error_of<InvalidInput>([&] { make(12, 12); }), {"12 replicas", "8"});
+  expect_words(oracle::error_of<InvalidInput>([&] { make(0, 0); }), {"0 samples"});
+}
+
+TEST(ClusterDegrees, KeepsTensorParallelismInsideANode) {
+  Rng rng(3);
+  oracle::PlanCase plan_case = oracle::make_plan_case(rng, 4);
+  for (LayerProfile& layer : plan_case.profile.layers) {
+    layer.tensor_parallel = 3;
+  }
+  plan_case.cluster.devices_per_node = 6;
+  for (const std::vector<Degrees>& degrees :
+       cluster_degrees(plan_case.model, plan_case.profile, plan_case.cluster)) {
+    for (const Degrees& one : degrees) {
+      EXPECT_EQ(one.tensor_parallel, 3);
+    }
+  }
+  plan_case.cluster.devices_per_node = 8;
+  expect_words(oracle::error_of<InvalidInput>(
+                   [&] { cluster_degrees(plan_case.model, plan_case.profile, plan_case.cluster); }),
+               {"8 devices a node", "TP 3"});
+}
+
+// Places groups one by one into nodes, trying every node.
+bool placeable(std::vector<int> sizes, std::vector<int> free) {
+  if (sizes.empty()) {
+    return true;
+  }
+  const int size = sizes.back();
+  sizes.pop_back();
+  for (int& node : free) {
+    if (node >= size) {
+      node -= size;
+      if (placeable(sizes, free)) {
+        return true;
+      }
+      node += size;
+    }
+  }
+  return false;
+}
+
+TEST(MeshFits, PlacesTensorGroupsWithinNodes) {
+  Rng rng(5);
+  int refused = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const int per_node = 1 + static_cast<int>(rng.below(6));
+    const ClusterSpec cluster = make_cluster(1 + static_cast<int>(rng.below(3)), per_node);
+    PlanConfig config;
+    std::vector<int> sizes;
+    for (int module = 0; module < 2; ++module) {
+      const int tensor = 1 + static_cast<int>(rng.below(static_cast<std::uint64_t>(per_node)));
+      const int context = 1 + static_cast<int>(rng.below(2));
+      const int stages = 1 + static_cast<int>(rng.below(3));
+      config.modules.push_back({{tensor, context}, stages});
+      sizes.insert(sizes.end(), static_cast<std::size_t>(context * stages), tensor);
+    }
+    const int devices = cluster.num_nodes * per_node;
+    if (devices_per_replica(config) > devices) {
+      continue;
+    }
+    const bool expected =
+        placeable(sizes, std::vector<int>(static_cast<std::size_t>(cluster.num_nodes), per_node));
+    const bool found = mesh_fits(config, cluster);
+    EXPECT_LE(found, expected) << describe(config, make_model(1)) << " on " << per_node;
+    const int a = config.modules[0].degrees.tensor_parallel;
+    const int b = config.modules[1].degrees.tensor_parallel;
+    if ((a % b == 0 || b % a == 0) && per_node % std::max(a, b) == 0) {
+      EXPECT_EQ(found, expected);
+    }
+    refused += found ? 0 : 1;
+  }
+  EXPECT_GT(refused, 20);
+}
+
+TEST(ClusterProfile, TakesTheLinksThatAReplicaUses) {
+  Profile profile;
+  profile.link.bytes_per_second = 1;
+  profile.reduce_bytes_per_second = 2;
+  ClusterSpec cluster = make_cluster(2, 4);
+  EXPECT_EQ(cluster_profile(profile, cluster, 1).link.bytes_per_second, 1);  // unknown links
+  cluster.intra_node.bytes_per_second = 100;
+  cluster.inter_node.bytes_per_second = 10;
+  EXPECT_EQ(cluster_profile(profile, cluster, 1).link.bytes_per_second, 10);
+  EXPECT_EQ(cluster_profile(profile, cluster, 2).link.bytes_per_second, 100);
+  EXPECT_EQ(cluster_profile(profile, cluster, 2).reduce_bytes_per_second, 5);
+  cluster.num_nodes = 1;
+  EXPECT_EQ(cluster_profile(profile, cluster, 2).reduce_bytes_per_second, 50);
+}
+
+}  // namespace
+}  // namespace entrain

@@ -1,0 +1,104 @@
+#include "entrain/core/report/plan_page.h"
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/random.h"
+
+#include "tests/oracle/plan_cases.h"
+
+namespace entrain {
+namespace {
+
+oracle::PlanCase make_case() {
+  Rng rng(79);
+  oracle::PlanCase result = oracle::make_plan_case(rng, 8);
+  while (result.cluster.num_nodes * result.cluster.devices_per_node < 6 ||
+         result.model.num_modules() != 2) {
+    result = oracle::make_plan_case(rng, 8);
+  }
+  result.cluster.memory_bytes = 1 << 30;
+  result.cluster.name = "lab";
+  return result;
+}
+
+void expect_words(const std::string& text, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    EXPECT_NE(text.find(word), std::string::npos) << word << " in:\n" << text;
+  }
+}
+
+TEST(PlanPage, DrawsEveryLaneOfTheBestPlan) {
+  const oracle::PlanCase plan_case = make_case();
+  const PlanSearchRequest request = plan_case.request_of();
+  const PlanSearchResult result = search_plans(request);
+  ASSERT_TRUE(result.fits());
+  const std::string page = plan_page(result, request);
+  expect_words(page,
+               {"a step on 'lab'",
+                "devices used",
+                "####################",
+                "certificate, over",
+                "lower bound",
+                "ratio",
+                "regret",
+                "proven: everything",
+                "what was cut by bounds"});
+  for (const ModulePlan& module : result.best().plan.modules) {
+    for (std::size_t stage = 0; stage < module.stages.size(); ++stage) {
+      expect_words(page,
+                   {module.name + " " + std::to_string(stage) + " [" +
+                    std::to_string(module.stages[stage].begin) + ", " +
+                    std::to_string(module.stages[stage].end) + ")"});
+    }
+  }
+}
+
+TEST(PlanPage, SaysThatTheBudgetEndedTheSearch) {
+  const oracle::PlanCase plan_case = make_case();
+  PlanSearchRequest request = plan_case.request_of();
+  request.most_simulations = 1;
+  const PlanSearchResult result = search_plans(request);
+  ASSERT_FALSE(result.complete);
+  expect_words(plan_page(result, request), {"not proven: the budget of", "--simulations"});
+}
+
+TEST(PlanPage, SaysWhyNothingFits) {
+  oracle::PlanCase plan_case = make_case();
+  plan_case.request.limits.chunks = false;
+  plan_case.cluster.memory_bytes = 1;
+  const PlanSearchRequest request = plan_case.request_of();
+  expect_words(plan_page(search_plans(request), request), {"no plan fits 'lab'", "short"});
+}
+
+TEST(NeighboursPage, TellsWhatEachChangeCosts) {
+  const oracle::PlanCase plan_case = make_case();
+  const PlanSearchRequest request = plan_case.request_of();
+  const PlanSearchResult result = search_plans(request);
+  const std::vector<PlanNeighbour> neighbours = judge_neighbours(request, result.best().config);
+  ASSERT_FALSE(neighbours.empty());
+  const std::string page = neighbours_page(neighbours, result.best(), request);
+  for (const PlanNeighbour& neighbour : neighbours) {
+    expect_words(page, {neighbour.change});
+  }
+  expect_words(page, {"why not the neighbour"});
+}
+
+TEST(RegretPage, StatesGainAndBound) {
+  DynamicRegret regret;
+  regret.batches = 100;
+  regret.static_ns = 2'000'000;
+  regret.dynamic_ns = 1'900'000;
+  regret.bound_ns = 1'600'000;
+  expect_words(regret_page(regret), {"100 further batches", "5.26 %", "25.00 % at most"});
+}
+
+TEST(LanesPage, ListsLanes) {
+  Plan plan;
+  plan.replicas = 2;
+  plan.modules = {{.name = "llm", .tensor_parallel = 4, .context_parallel = 2, .stages = {{0, 7}}}};
+  plan.lanes = default_lanes(plan.modules);
+  expect_words(lanes_page(plan), {"2 replicas", "llm 0 [0, 7)  TP 4 CP 2"});
+}
+
+}  // namespace
+}  // namespace entrain

@@ -1,0 +1,66 @@
+#include "entrain/core/study/baselines.h"
+
+#include <algorithm>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/planner/proportional_plan.h"
+#include "entrain/core/planner/single_sample_plan.h"
+
+namespace entrain {
+namespace {
+
+constexpr std::size_t kFourSamples = 4;
+
+Plan proportional(const BaselineRequest& request) {
+  if (request.search.cluster == nullptr) {
+    throw InvalidInput("planner b-min shares out the devices of a cluster; give --cluster");
+  }
+  const ProportionalPlan result = proportional_plan(request.search);
+  if (!result.fits()) {
+    throw NothingFits("no plan fits: " + result.reason);
+  }
+  return result.plan;
+}
+
+}  // namespace
+
+std::vector<std::string> baseline_planner_names() {
+  return {"one-sample", "four-samples", "b-min", "megatron-even"};
+}
+
+Plan baseline_plan(const Study& study, const BaselineRequest& request) {
+  const std::vector<std::string> names = baseline_planner_names();
+  if (std::find(names.begin(), names.end(), request.planner) == names.end()) {
+    throw InvalidInput(
+        fmt::format("unknown planner '{}'{}", request.planner, suggestion(request.planner, names)));
+  }
+  if (study.table.has_value()) {
+    throw InvalidInput(fmt::format(
+        "planner {} needs --index, --model and --profile instead of --costs", request.planner));
+  }
+  if (request.planner == "b-min") {
+    return proportional(request);
+  }
+  SingleSampleRequest few;
+  few.model = &study.model;
+  few.profile = &study.profile;
+  few.lanes = request.lanes;
+  few.replicas = request.replicas;
+  few.num_slots = request.num_slots;
+  few.tensor_parallel = request.tensor_parallel;
+  few.policy = request.search.policy;
+  few.schedule = request.search.schedule;
+  few.limits = request.search.limits;
+  if (request.planner == "megatron-even") {
+    return even_layers_plan(few);
+  }
+  const StudyBatch batch = draw_batch(study, 0);
+  const std::size_t samples = request.planner == "one-sample" ? 1 : kFourSamples;
+  return few_samples_plan(few, std::span(batch.work).first(std::min(samples, batch.work.size())));
+}
+
+}  // namespace entrain
