@@ -9,6 +9,7 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/planner/lane_shares.h"
 #include "entrain/core/planner/layer_times.h"
 #include "entrain/core/planner/partition.h"
 
@@ -53,34 +54,15 @@ LayerTimes work_of(const SingleSampleRequest& request, std::span<const SampleWor
   return layer_times(step_costs(*request.model, plan, *request.profile, samples), 0);
 }
 
-// [module] whole lanes, at least one each.
-std::vector<int> share_lanes(const LayerTimes& layer_ns, int lanes) {
-  std::vector<double> work;
+// [module] whole lanes, at least one each and at most one per layer.
+std::vector<int> lanes_by_work(const LayerTimes& layer_ns, int lanes) {
+  std::vector<std::int64_t> work_ns;
+  std::vector<int> most;
   for (const std::vector<std::int64_t>& layers : layer_ns) {
-    work.push_back(
-        static_cast<double>(std::accumulate(layers.begin(), layers.end(), std::int64_t{0})));
+    work_ns.push_back(std::accumulate(layers.begin(), layers.end(), std::int64_t{0}));
+    most.push_back(static_cast<int>(layers.size()));
   }
-  const double total = std::accumulate(work.begin(), work.end(), 0.0);
-  std::vector<int> result(layer_ns.size(), 1);
-  // Lane by lane to the module that lacks most of its exact share: largest remainder, with at least
-  // one lane and at most one per layer.
-  for (int given = static_cast<int>(layer_ns.size()); given < lanes; ++given) {
-    int best = -1;
-    double most = 0;
-    for (std::size_t module = 0; module < work.size(); ++module) {
-      if (at(result[module]) == layer_ns[module].size()) {
-        continue;
-      }
-      const double exact = total > 0 ? work[module] / total * lanes : 0;
-      const double lacking = exact - result[module];
-      if (best < 0 || lacking > most) {
-        best = static_cast<int>(module);
-        most = lacking;
-      }
-    }
-    ++result[at(best)];
-  }
-  return result;
+  return share_lanes(work_ns, lanes, most);
 }
 
 // Everything but stages and lanes.
@@ -122,7 +104,7 @@ Plan few_samples_plan(const SingleSampleRequest& request, std::span<const Sample
                     "a plan from samples needs samples and a profile");
   const LayerTimes layer_ns = work_of(request, samples);
   Plan plan = base_plan(request);
-  const std::vector<int> lanes_of = share_lanes(layer_ns, request.lanes);
+  const std::vector<int> lanes_of = lanes_by_work(layer_ns, request.lanes);
   for (int module = 0; module < request.model->num_modules(); ++module) {
     plan.modules[at(module)].stages = min_max_partition(layer_ns[at(module)], lanes_of[at(module)]);
   }
@@ -139,7 +121,7 @@ Plan even_layers_plan(const SingleSampleRequest& request) {
   for (int module = 0; module < request.model->num_modules(); ++module) {
     ones.emplace_back(at(num_layers(*request.model, module)), 1);
   }
-  const std::vector<int> lanes_of = share_lanes(ones, request.lanes);
+  const std::vector<int> lanes_of = lanes_by_work(ones, request.lanes);
   const Plan even = even_plan(*request.model, lanes_of, request.replicas, request.num_slots);
   Plan plan = base_plan(request);
   for (std::size_t module = 0; module < plan.modules.size(); ++module) {

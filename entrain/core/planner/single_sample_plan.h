@@ -30,9 +30,8 @@ struct SingleSampleRequest {
 };
 
 // Each module gets the share of the lanes that its part of the sample's work (forward and backward
-// without launch constants) asks for: one lane each, and the lanes in whole numbers by largest
-// remainder of the exact shares, ties to the earlier module; a module never gets more lanes than it
-// has layers. Its layers are then cut where this sample's slowest stage is fastest. A sample that
+// without launch constants) asks for, by share_lanes(); a module never gets more lanes than it has
+// layers. Its layers are then cut where this sample's slowest stage is fastest. A sample that
 // brings nothing to an encoder gives it one lane. One lane in all hosts every module.
 //
 // Ensures   a valid plan, one lane a stage; no certificate.
