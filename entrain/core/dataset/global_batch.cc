@@ -19,25 +19,35 @@ void check_step(std::int64_t step) {
   }
 }
 
-BatchDraw draw_rows_with_replacement(std::span<const std::string> ids,
-                                     int global_batch,
-                                     std::uint64_t seed,
-                                     std::int64_t step) {
+std::vector<int> rows_with_replacement(int num_samples,
+                                       int global_batch,
+                                       std::uint64_t seed,
+                                       std::int64_t step) {
   check_step(step);
-  if (ids.empty() || global_batch < 1) {
+  if (num_samples < 1 || global_batch < 1) {
     throw InvalidInput(
         fmt::format("cannot draw a global batch of {} from {} samples; both must be at least 1",
                     global_batch,
-                    ids.size()));
+                    num_samples));
   }
   Rng rng(seed, hash_of("draw with replacement") + static_cast<std::uint64_t>(step));
-  std::unordered_map<std::uint64_t, int> occurrences;
-  BatchDraw draw;
+  std::vector<int> rows;
+  rows.reserve(static_cast<std::size_t>(global_batch));
   for (int i = 0; i < global_batch; ++i) {
-    const std::uint64_t row = rng.below(ids.size());
-    draw.rows.push_back(static_cast<int>(row));
+    rows.push_back(static_cast<int>(rng.below(static_cast<std::uint64_t>(num_samples))));
+  }
+  return rows;
+}
+
+// Names of rows; repeats are marked.
+BatchDraw named_draw(std::span<const std::string> ids, std::vector<int> rows) {
+  BatchDraw draw;
+  draw.rows = std::move(rows);
+  std::unordered_map<int, int> occurrences;
+  for (const int row : draw.rows) {
+    const std::string& id = ids[static_cast<std::size_t>(row)];
     const int occurrence = ++occurrences[row];
-    draw.ids.push_back(occurrence > 1 ? fmt::format("{}~{}", ids[row], occurrence) : ids[row]);
+    draw.ids.push_back(occurrence > 1 ? fmt::format("{}~{}", id, occurrence) : id);
   }
   return draw;
 }
@@ -71,19 +81,21 @@ std::vector<int> GlobalBatchSampler::batch(std::int64_t step) {
   return {begin, begin + global_batch_};
 }
 
+std::vector<int> draw_study_rows(int num_samples,
+                                 int global_batch,
+                                 std::uint64_t seed,
+                                 std::int64_t step) {
+  if (drawn_with_replacement(num_samples, global_batch)) {
+    return rows_with_replacement(num_samples, global_batch, seed, step);
+  }
+  return GlobalBatchSampler(num_samples, global_batch, seed).batch(step);
+}
+
 BatchDraw draw_study_batch(std::span<const std::string> ids,
                            int global_batch,
                            std::uint64_t seed,
                            std::int64_t step) {
-  if (drawn_with_replacement(std::ssize(ids), global_batch)) {
-    return draw_rows_with_replacement(ids, global_batch, seed, step);
-  }
-  BatchDraw draw;
-  draw.rows = GlobalBatchSampler(static_cast<int>(ids.size()), global_batch, seed).batch(step);
-  for (const int row : draw.rows) {
-    draw.ids.push_back(ids[static_cast<std::size_t>(row)]);
-  }
-  return draw;
+  return named_draw(ids, draw_study_rows(static_cast<int>(ids.size()), global_batch, seed, step));
 }
 
 std::vector<SampleSizes> draw_with_replacement(const std::vector<SampleSizes>& samples,
@@ -95,7 +107,8 @@ std::vector<SampleSizes> draw_with_replacement(const std::vector<SampleSizes>& s
   for (const SampleSizes& sample : samples) {
     ids.push_back(sample.id);
   }
-  const BatchDraw draw = draw_rows_with_replacement(ids, global_batch, seed, step);
+  const BatchDraw draw = named_draw(
+      ids, rows_with_replacement(static_cast<int>(ids.size()), global_batch, seed, step));
   std::vector<SampleSizes> drawn;
   drawn.reserve(draw.rows.size());
   for (std::size_t i = 0; i < draw.rows.size(); ++i) {

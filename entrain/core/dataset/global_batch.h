@@ -46,12 +46,21 @@ inline bool drawn_with_replacement(std::int64_t num_samples, int global_batch) {
   return num_samples < std::int64_t{4} * global_batch;
 }
 
+// Rows of a study's batch of one step: as GlobalBatchSampler draws it, or with replacement.
+//
+// Shapes  result: [global_batch], values in [0, num_samples).
+// Throws  InvalidInput when num_samples < 1, global_batch < 1 or step < 0.
+std::vector<int> draw_study_rows(int num_samples,
+                                 int global_batch,
+                                 std::uint64_t seed,
+                                 std::int64_t step);
+
 struct BatchDraw {
   std::vector<int> rows;         // [global_batch] positions in the list drawn from
   std::vector<std::string> ids;  // [global_batch] unique; repeats marked `id~2`
 };
 
-// The global batch of a study's step: as GlobalBatchSampler draws it, or draw_with_replacement().
+// draw_study_rows() with names.
 //
 // Throws  InvalidInput when ids is empty, global_batch < 1 or step < 0.
 BatchDraw draw_study_batch(std::span<const std::string> ids,

@@ -1,0 +1,83 @@
+// The stable batch size b_min: from how many samples on a batch's work asks for one split of
+// devices.
+//
+// Read first: find_stable_batch(). docs/static-plan.md says what is certified and what is not.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "entrain/core/planner/split_region.h"
+#include "entrain/core/planner/work_times.h"
+
+namespace entrain {
+
+// How many batches must agree with the reference for the claim "a fresh batch differs with
+// probability at most `error`" to be wrong with probability at most `alpha`: ⌈ln α / ln(1 - p)⌉,
+// 59 for 5 % and 5 %.
+//
+// Throws    InvalidInput unless both lie strictly between 0 and 1, or for more than 10^6 draws.
+int num_validation_draws(double alpha, double error);
+
+struct StableBatchRequest {
+  WorkTimes work_ns;  // [module][sample], every work >= 0
+  int devices = 16;   // of one replica, >= modules; of TP · CP that act as one, count one
+  double alpha = 0.05;
+  double error = 0.05;
+  int limit = 0;          // largest batch size to try; 0: as many as there are samples
+  std::vector<int> also;  // batch sizes to draw as well, for the report; each >= 1
+  std::uint64_t seed = 0;
+};
+
+struct CountedSplit {
+  std::vector<int> devices_of;  // [module]
+  int count = 0;                // batches that ask for it
+};
+
+// What the drawn batches of one size ask for.
+struct BatchSizeSplits {
+  int batch = 0;  // samples
+  bool with_replacement = false;
+  std::vector<int> reference;        // split of the first batch drawn
+  std::vector<CountedSplit> splits;  // by count, falling; counts add up to draws + 1
+  [[nodiscard]] bool settled() const { return splits.size() == 1; }
+};
+
+struct StableBatchResult {
+  int b_min = 0;  // 0: none found, see reason
+  std::string reason;
+  int draws = 0;               // validation batches of each size
+  double alpha = 0;            // of one size
+  double error = 0;            // certified for batches of b_min samples
+  int sizes_tried = 0;         // by the search
+  std::int64_t proven = 0;     // by proven_stable_batch(): this size and all above; 0: none
+  SplitRegion region;          // of the split that the work of all samples together asks for
+  double margin = 0;           // of that work in it, in devices' worth of work
+  std::vector<double> shares;  // [module] of all work, in devices
+  std::vector<BatchSizeSplits> sizes;  // rising; those of the search and those of `also`
+
+  [[nodiscard]] bool is_stable(int batch) const { return b_min > 0 && batch >= b_min; }
+  // Of the whole search: a wrong certificate at any size it tried. Also bounded by 1.
+  [[nodiscard]] double search_alpha() const;
+};
+
+// Tries n = 1, 2, 4, … up to the limit: a reference batch of n samples and k validation batches,
+// each drawn afresh as draw_study_rows() draws a training step (with replacement where there are
+// fewer than four batches of samples). b_min is the first n at which all of them ask for the split
+// that all samples together ask for, by share_lanes() on sums of work.
+//
+// Ensures   a pure function of the request; what is drawn for a size depends on seed and size only.
+// Returns   b_min = 0 with the reason where no size up to the limit settles: the mix lies on or too
+//           near a rounding boundary, or has too heavy tails for so few samples.
+// Throws    InvalidInput without samples, for fewer devices than modules, numbers out of range, or
+//           batches whose work exceeds 2^62 ns.
+// Cost      O(draws × (samples + batch)) a size.
+// Source    the paper's algorithm 1. Ours asks for the data set's own split as well: a mix with
+//           rare giants agrees with itself in small batches that hold none of them.
+StableBatchResult find_stable_batch(const StableBatchRequest& request);
+
+// "10:6"
+std::string split_text(const std::vector<int>& devices_of);
+
+}  // namespace entrain
