@@ -22,6 +22,7 @@ using Action = std::function<int()>;
 
 void add_index_command(CLI::App& app, Action& action);
 void add_plan_command(CLI::App& app, Action& action);
+void add_b_min_command(CLI::App& app, Action& action);
 void add_assign_command(CLI::App& app, Action& action);
 void add_simulate_command(CLI::App& app, Action& action);
 void add_explain_command(CLI::App& app, Action& action);

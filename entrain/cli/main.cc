@@ -22,6 +22,7 @@ int run(int argc, char** argv) {
   add_index_command(app, action);
   add_profile_command(app, action);
   add_plan_command(app, action);
+  add_b_min_command(app, action);
   add_assign_command(app, action);
   add_simulate_command(app, action);
   add_explain_command(app, action);

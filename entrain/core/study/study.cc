@@ -124,6 +124,17 @@ void load_index(Study& study) {
   }
 }
 
+std::vector<SampleWork> work_of(const Study& study, const std::vector<int>& rows) {
+  std::vector<SampleWork> work;
+  work.reserve(rows.size());
+  for (const int row : rows) {
+    work.push_back(study.table.has_value()
+                       ? table_work(*study.table, row)
+                       : sample_work(study.model, study.samples[static_cast<std::size_t>(row)]));
+  }
+  return work;
+}
+
 }  // namespace
 
 std::vector<std::string> Study::module_names() const {
@@ -163,20 +174,22 @@ Study load_study(const StudyInputs& inputs) {
   return study;
 }
 
+StudyBatch batch_of(const Study& study, std::vector<int> rows) {
+  StudyBatch batch;
+  batch.rows = std::move(rows);
+  for (const int row : batch.rows) {
+    batch.ids.push_back(study.ids[static_cast<std::size_t>(row)]);
+  }
+  batch.work = work_of(study, batch.rows);
+  return batch;
+}
+
 StudyBatch draw_batch(const Study& study, std::int64_t step) {
   BatchDraw draw = draw_study_batch(study.ids, study.inputs.global_batch, study.inputs.seed, step);
   StudyBatch batch;
+  batch.work = work_of(study, draw.rows);
   batch.rows = std::move(draw.rows);
   batch.ids = std::move(draw.ids);
-  if (study.table.has_value()) {
-    for (const int row : batch.rows) {
-      batch.work.push_back(table_work(*study.table, row));
-    }
-    return batch;
-  }
-  for (const int row : batch.rows) {
-    batch.work.push_back(sample_work(study.model, study.samples[static_cast<std::size_t>(row)]));
-  }
   return batch;
 }
 

@@ -68,6 +68,10 @@ struct StudyBatch {
   std::vector<SampleWork> work;  // [sample of the batch]
 };
 
+// These rows of the study, which must not repeat.
+// Throws  InvalidInput when a sample's size is impossible.
+StudyBatch batch_of(const Study& study, std::vector<int> rows);
+
 // Throws  InvalidInput when step < 0 or a sample's size is impossible.
 StudyBatch draw_batch(const Study& study, std::int64_t step);
 
