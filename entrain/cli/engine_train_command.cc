@@ -68,6 +68,9 @@ int dry_run(const engine::RunSetup& setup, bool json) {
 int run(const Options& options) {
   const engine::RunSetup setup =
       engine::prepare_run(engine::read_run_config(options.config, options.overrides));
+  for (const std::string& warning : setup.warnings) {
+    std::cerr << "entrain: warning: " << warning << "\n";
+  }
   if (options.dry_run) {
     return dry_run(setup, options.json);
   }

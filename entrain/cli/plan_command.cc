@@ -78,6 +78,9 @@ void write_plan(const Options& options, const Plan& plan) {
 int run_lanes(const Options& options) {
   const Study study = load_study(options.study);
   const LaneSplitResult result = search(options, study);
+  if (result.fits()) {
+    warn_beyond_range(study, result.best());
+  }
   if (options.json) {
     Json report = {{"fits", result.fits()},
                    {"reason", result.reason},

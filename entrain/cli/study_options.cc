@@ -6,6 +6,7 @@
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/cost/profile_range.h"
 #include "entrain/core/planner/lane_split.h"
 
 namespace entrain::cli {
@@ -147,7 +148,18 @@ Plan make_plan(const PlanOptions& options, const Study& study) {
     plan.limits.evaluations = options.evaluations;
   }
   plan.limits.chunks = plan.limits.chunks || options.chunks;
+  warn_beyond_range(study, plan);
   return plan;
+}
+
+void warn_beyond_range(const Study& study, const Plan& plan) {
+  if (study.table.has_value()) {
+    return;
+  }
+  const StudyBatch batch = draw_batch(study, 0);
+  for (const std::string& warning : range_warnings(study.model, plan, study.profile, batch.work)) {
+    std::cerr << "entrain: warning: " << warning << "\n";
+  }
 }
 
 StudyStep make_step(const PlanOptions& options, const Study& study, Plan plan, std::int64_t step) {

@@ -36,9 +36,14 @@ struct PlanOptions {
 // --plan-batches.
 void add_plan_options(CLI::App& command, PlanOptions& options);
 
-// Reads or searches the plan. What searching found is said on standard error.
+// Reads or searches the plan. What searching found is said on standard error, and where the
+// profile is used beyond what it was measured on.
 // Throws  InvalidInput for options that contradict each other; NothingFits.
 Plan make_plan(const PlanOptions& options, const Study& study);
+
+// Says on standard error where the study's first batch leaves the range in which the profile was
+// measured; nothing for cost tables and analytic profiles.
+void warn_beyond_range(const Study& study, const Plan& plan);
 
 // What the `entrain` policy is asked for.
 struct PolicyOptions {

@@ -50,6 +50,7 @@ CostCurve read_curve(ObjectReader reader) {
   curve.per_token_ns = cost(reader, "per_token_ns", 0);
   curve.per_launch_ns = cost(reader, "per_launch_ns", 0);
   curve.fit_error = cost(reader, "fit_error", 0);
+  curve.fit_median = cost(reader, "fit_median", 0);
   reader.finish();
   return curve;
 }
@@ -58,7 +59,21 @@ Json curve_json(const CostCurve& curve) {
   return {{"per_pair_ns", curve.per_pair_ns},
           {"per_token_ns", curve.per_token_ns},
           {"per_launch_ns", curve.per_launch_ns},
-          {"fit_error", curve.fit_error}};
+          {"fit_error", curve.fit_error},
+          {"fit_median", curve.fit_median}};
+}
+
+MeasuredRange read_range(ObjectReader reader) {
+  MeasuredRange range;
+  range.least_tokens = cost(reader, "least_tokens", 0);
+  range.most_tokens = cost(reader, "most_tokens", 0);
+  range.most_pairs = cost(reader, "most_pairs", 0);
+  reader.finish();
+  return range;
+}
+
+bool holds_times(const CostCurve& curve) {
+  return curve.per_pair_ns + curve.per_token_ns + curve.per_launch_ns > 0;
 }
 
 LayerProfile read_layer(ObjectReader reader) {
@@ -70,22 +85,52 @@ LayerProfile read_layer(ObjectReader reader) {
   layer.forward = read_curve(reader.object("forward"));
   layer.backward_input = read_curve(reader.object("backward_input"));
   layer.backward_weight = read_curve(reader.object("backward_weight"));
+  if (reader.has("recompute")) {
+    layer.recompute = read_curve(reader.object("recompute"));
+  }
   layer.activation_bytes_per_token = cost(reader, "activation_bytes_per_token", 0);
   layer.output_bytes_per_token = cost(reader, "output_bytes_per_token", 0);
+  layer.parameter_bytes = cost(reader, "parameter_bytes", 0);
+  layer.optimizer_bytes = cost(reader, "optimizer_bytes", 0);
+  if (reader.has("range")) {
+    layer.range = read_range(reader.object("range"));
+  }
+  layer.spread = cost(reader, "spread", 0);
   reader.finish();
   return layer;
 }
 
+// What is measured alone stands behind the rest, where it was measured.
+void add_measured(const LayerProfile& layer, Json& document) {
+  if (holds_times(layer.recompute)) {
+    document["recompute"] = curve_json(layer.recompute);
+  }
+  const auto add = [&](const char* key, double value) {
+    if (value > 0) {
+      document[key] = value;
+    }
+  };
+  add("parameter_bytes", layer.parameter_bytes);
+  add("optimizer_bytes", layer.optimizer_bytes);
+  if (layer.range.known()) {
+    document["range"] = {{"least_tokens", layer.range.least_tokens},
+                         {"most_tokens", layer.range.most_tokens},
+                         {"most_pairs", layer.range.most_pairs}};
+  }
+  add("spread", layer.spread);
+}
+
 Json layer_json(const LayerProfile& layer) {
-  return {{"module", layer.module},
-          {"kind", name_of(layer.kind)},
-          {"tensor_parallel", layer.tensor_parallel},
-          {"context_parallel", layer.context_parallel},
-          {"forward", curve_json(layer.forward)},
-          {"backward_input", curve_json(layer.backward_input)},
-          {"backward_weight", curve_json(layer.backward_weight)},
-          {"activation_bytes_per_token", layer.activation_bytes_per_token},
-          {"output_bytes_per_token", layer.output_bytes_per_token}};
+  Json document = {{"module", layer.module},
+                   {"kind", name_of(layer.kind)},
+                   {"tensor_parallel", layer.tensor_parallel},
+                   {"forward", curve_json(layer.forward)},
+                   {"backward_input", curve_json(layer.backward_input)},
+                   {"backward_weight", curve_json(layer.backward_weight)},
+                   {"activation_bytes_per_token", layer.activation_bytes_per_token},
+                   {"output_bytes_per_token", layer.output_bytes_per_token}};
+  add_measured(layer, document);
+  return document;
 }
 
 // Tensor and context parallelism.
@@ -148,10 +193,16 @@ void check_layer(const LayerProfile& layer, const std::string& where) {
                "{}: {} {} given; a finite number of at least 0 is needed", name, key, value));
     }
   };
-  for (const CostCurve* curve : {&layer.forward, &layer.backward_input, &layer.backward_weight}) {
+  for (const CostCurve* curve :
+       {&layer.forward, &layer.backward_input, &layer.backward_weight, &layer.recompute}) {
     check("per_pair_ns", curve->per_pair_ns);
     check("per_token_ns", curve->per_token_ns);
     check("per_launch_ns", curve->per_launch_ns);
+  }
+  if (!holds_times(layer.forward)) {
+    fail(where,
+         "layers",
+         fmt::format("{}: the forward takes no time at all; a cost above 0 is needed", name));
   }
   check("activation_bytes_per_token", layer.activation_bytes_per_token);
   check("output_bytes_per_token", layer.output_bytes_per_token);
@@ -203,6 +254,7 @@ Profile profile_from_json(const Json& document, const std::string& where) {
   }
   profile.model_digest = reader.optional("model_digest", std::string());
   profile.command = reader.optional("command", std::string());
+  profile.software = reader.optional("software", std::string());
   profile.threads = reader.optional("threads", profile.threads);
   if (profile.threads < 1) {
     reader.fail("threads", fmt::format("{} given; at least 1 is needed", profile.threads));
@@ -238,6 +290,7 @@ Json to_json(const Profile& profile) {
           {"source", profile.source},
           {"model_digest", profile.model_digest},
           {"command", profile.command},
+          {"software", profile.software},
           {"threads", profile.threads},
           {"layers", layers},
           {"link",

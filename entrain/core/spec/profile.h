@@ -18,7 +18,17 @@ struct CostCurve {
   double per_pair_ns = 0;
   double per_token_ns = 0;
   double per_launch_ns = 0;
-  double fit_error = 0;  // largest relative error over the measured points; 0 for analytic
+  double fit_error = 0;   // largest relative error over the measured points; 0 for analytic
+  double fit_median = 0;  // median of those errors
+};
+
+// What a layer's entry was measured on: microbatches of so many tokens and attention pairs. All 0
+// where nothing was measured.
+struct MeasuredRange {
+  double least_tokens = 0;  // output head: target tokens
+  double most_tokens = 0;
+  double most_pairs = 0;  // 0 for layers without attention
+  [[nodiscard]] bool known() const { return most_tokens > 0; }
 };
 
 // One layer on a lane of tensor_parallel × context_parallel devices. Pairs and tokens are those of
@@ -32,8 +42,15 @@ struct LayerProfile {
   CostCurve forward;
   CostCurve backward_input;
   CostCurve backward_weight;
+  // Where a layer keeps its input alone: its forward once more, just before its backward. All 0
+  // where not measured.
+  CostCurve recompute;
   double activation_bytes_per_token = 0;  // kept from forward to backward
   double output_bytes_per_token = 0;      // of the stage's message, per token of the module
+  double parameter_bytes = 0;             // of one device's share; 0 where not measured
+  double optimizer_bytes = 0;             // likewise, of its optimizer's state
+  MeasuredRange range;
+  double spread = 0;  // median over points of (upper - lower quartile) / median of a point's times
 };
 
 struct Profile {
@@ -42,6 +59,7 @@ struct Profile {
   std::string source;        // "measured" or "analytic"
   std::string model_digest;  // shape_digest() of the model it was made for; may be empty
   std::string command;       // how it was made
+  std::string software;      // "torch 2.13.0+cpu"; empty for analytic
   int threads = 1;
   std::vector<LayerProfile> layers;
   LinkSpec link;                       // between neighbouring lanes

@@ -212,5 +212,34 @@ TEST(ValidateProfile, RefusesImpossibleCosts) {
   EXPECT_THROW(validate(profile, vision_model(), "p.json"), InvalidInput);
 }
 
+TEST(ProfileJson, KeepsWhatOnlyMeasurementsKnow) {
+  Profile profile = vision_profile();
+  profile.software = "torch 2.13.0";
+  LayerProfile& layer = profile.layers[4];
+  layer.range = {64, 4096, 1e6};
+  layer.spread = 0.03;
+  layer.recompute = {0.1, 2, 3, 0.4, 0.2};
+  layer.parameter_bytes = 1024;
+  layer.optimizer_bytes = 2048;
+  const Profile again = profile_from_json(to_json(profile), "p.json");
+  EXPECT_EQ(to_json(again).dump(), to_json(profile).dump());
+  EXPECT_EQ(again.software, "torch 2.13.0");
+  EXPECT_EQ(again.layers[4].range.most_pairs, 1e6);
+  EXPECT_EQ(again.layers[4].recompute.fit_median, 0.2);
+  EXPECT_FALSE(again.layers[3].range.known());
+  EXPECT_FALSE(to_json(profile)["layers"][3].contains("range"));
+  EXPECT_EQ(message_after("/layers/4/range", R"({"most_tokens": -1})"),
+            "p.json: layers[4].range.most_tokens: -1 given; a finite number of at least 0 is "
+            "needed");
+}
+
+TEST(ValidateProfile, RefusesAForwardWithoutTime) {
+  Profile profile = vision_profile();
+  profile.layers[4].forward = {};
+  EXPECT_EQ(message_of([&] { validate(profile, vision_model(), "p.json"); }),
+            "p.json: layers: decoder of 'llm': the forward takes no time at all; a cost above 0 is "
+            "needed");
+}
+
 }  // namespace
 }  // namespace entrain

@@ -6,6 +6,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/analytic.h"
+#include "entrain/core/cost/profile_range.h"
 #include "entrain/core/dataset/global_batch.h"
 #include "entrain/core/dataset/text.h"
 #include "entrain/core/schedule/schedule.h"
@@ -104,6 +105,21 @@ void check_drill(const RunConfig& config, const Plan& plan) {
                               config.steps,
                               " steps, each counted from 0"));
   }
+}
+
+std::vector<int> batch_of_step(const RunSetup& setup, std::int64_t step) {
+  GlobalBatchSampler sampler(static_cast<int>(setup.train.index.samples.size()),
+                             setup.config.data.global_batch,
+                             setup.config.seed);
+  return sampler.batch(step);
+}
+
+std::vector<SampleWork> work_of_step(const RunSetup& setup, std::int64_t step) {
+  std::vector<SampleWork> work;
+  for (const int sample : batch_of_step(setup, step)) {
+    work.push_back(setup.train.work[static_cast<std::size_t>(sample)]);
+  }
+  return work;
 }
 
 void fill_step(const RunSetup& setup,
@@ -222,16 +238,14 @@ RunSetup prepare_run(const RunConfig& config) {
   if (!config.data.validation.empty()) {
     setup.validation = load_data_set(config.data.validation, setup.model);
   }
+  setup.warnings = range_warnings(setup.model, setup.plan, setup.profile, work_of_step(setup, 0));
   return setup;
 }
 
 PreparedStep prepare_step(const RunSetup& setup, std::int64_t step) {
   PreparedStep prepared;
   prepared.step = step;
-  GlobalBatchSampler sampler(static_cast<int>(setup.train.index.samples.size()),
-                             setup.config.data.global_batch,
-                             setup.config.seed);
-  prepared.batch = sampler.batch(step);
+  prepared.batch = batch_of_step(setup, step);
   fill_step(setup, setup.train, setup.plan, setup.plan.policy, prepared);
   return prepared;
 }

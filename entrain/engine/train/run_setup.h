@@ -38,6 +38,8 @@ struct RunSetup {
   Profile profile;
   DataSet train;
   DataSet validation;  // empty without one
+  // Where the first step uses the profile beyond what it was measured on; see profile_range.h.
+  std::vector<std::string> warnings;
 };
 
 RunSetup prepare_run(const RunConfig& config);

@@ -1,0 +1,46 @@
+// Whether a profile is used where it was measured.
+//
+// Read first: range_warnings(). A fitted curve says nothing about microbatches far larger than the
+// largest that was measured; whoever predicts with it there should know.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "entrain/core/spec/plan.h"
+#include "entrain/core/spec/profile.h"
+#include "entrain/core/spec/workload.h"
+
+namespace entrain {
+
+// A measured curve may be used up to so many times its measured range without a warning.
+inline constexpr double kRangeAllowance = 2.0;
+
+// The largest microbatch of a module that a batch is sure to need: its largest unit (segment in an
+// encoder, sample in the LLM), or the mean microbatch where that is more. Each number by itself.
+struct ModuleUse {
+  double tokens = 0;
+  double pairs = 0;
+  double target_tokens = 0;  // LLM
+};
+
+// Shapes    result: [module].
+// Requires  num_slots >= 1: microbatches over all replicas.
+std::vector<ModuleUse> least_use(const ModelSpec& model,
+                                 std::span<const SampleWork> batch,
+                                 int num_slots);
+
+// One sentence for every layer kind that `batch` uses beyond kRangeAllowance times the tokens or
+// pairs it was measured on, with the numbers and what to do. Empty for entries without a range
+// (analytic profiles).
+//
+// Requires  plan and profile are valid for the model.
+// Throws    InvalidInput when the profile lacks a layer at the plan's parallelism.
+std::vector<std::string> range_warnings(const ModelSpec& model,
+                                        const Plan& plan,
+                                        const Profile& profile,
+                                        std::span<const SampleWork> batch);
+
+}  // namespace entrain
