@@ -56,6 +56,9 @@ LayerTimes work_of(const SingleSampleRequest& request, std::span<const SampleWor
 
 // [module] whole lanes, at least one each and at most one per layer.
 std::vector<int> lanes_by_work(const LayerTimes& layer_ns, int lanes) {
+  if (lanes == 1) {
+    return std::vector<int>(layer_ns.size(), 1);  // which hosts every module
+  }
   std::vector<std::int64_t> work_ns;
   std::vector<int> most;
   for (const std::vector<std::int64_t>& layers : layer_ns) {
