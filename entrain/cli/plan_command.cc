@@ -1,5 +1,6 @@
 // entrain plan: the static plan of a cluster, or the best split of a few lanes.
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 
 #include "entrain/core/assigner/assigner.h"
@@ -36,6 +37,7 @@ struct Options {
   std::string planner = "search";
   int tensor_parallel = 1;   // of baseline planners
   PlanSearchRequest search;  // its counts and its space
+  double reserve_gib = 0;
   int regret_batches = 0;
   bool explain = false;
   bool json = false;
@@ -114,6 +116,8 @@ PlanSearchRequest cluster_request(const Options& options) {
   request.limits.chunks = options.chunks;
   request.limits.evaluations = options.evaluations;
   request.space.replicas = options.replicas;
+  constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
+  request.reserve_bytes = std::llround(options.reserve_gib * kGibibyte);
   return request;
 }
 
@@ -309,6 +313,15 @@ void add_cluster_options(CLI::App& command, Options& options) {
       .add_option("--runners-up",
                   options.search.runners_up,
                   "plans behind the best whose rank is proven too")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_flag("--shard-optimizer",
+                   options.search.state.shard_optimizer,
+                   "optimizer states shared out among replicas");
+  command
+      .add_option("--reserve-gib",
+                  options.reserve_gib,
+                  "memory of a device kept free for what no model counts")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command.add_flag("--idle-devices",

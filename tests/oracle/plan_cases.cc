@@ -72,7 +72,7 @@ Profile make_profile(Rng& rng, const ModelSpec& model) {
         entry.forward = {share * below(rng, 2), own, launch, 0};
         entry.backward_input = {0, own * (1 + below(rng, 2)), launch, 0};
         entry.backward_weight = {0, own, launch * below(rng, 2), 0};
-        entry.activation_bytes_per_token = (1 + below(rng, 40)) * share;
+        entry.activation_bytes_per_token = (1 + below(rng, 1000)) * share;
         entry.output_bytes_per_token = 4;
         profile.layers.push_back(entry);
       }
@@ -163,7 +163,7 @@ PlanCase make_plan_case(Rng& rng, int most_devices) {
   result.cluster.devices_per_node = devices / result.cluster.num_nodes;
   result.cluster.device = "test";
   if (below(rng, 3) == 0) {
-    result.cluster.memory_bytes = 2000 + below(rng, 60'000);
+    result.cluster.memory_bytes = 60'000 + below(rng, 900'000);
   }
   const int num_samples = devices + below(rng, 13 - std::min(12, devices));
   const auto encoders = static_cast<int>(result.model.encoders.size());
@@ -177,6 +177,7 @@ PlanCase make_plan_case(Rng& rng, int most_devices) {
   result.request.schedule = schedules[at(below(rng, 6))];
   result.request.score_evaluations = below(rng, 5);
   result.request.limits.chunks = below(rng, 4) == 0;
+  result.request.state.shard_optimizer = below(rng, 2) == 0;
   result.request.most_simulations = 0;
   result.request.runners_up = below(rng, 3);
   result.request.space.microbatches =

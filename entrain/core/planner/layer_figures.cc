@@ -228,11 +228,13 @@ std::vector<std::vector<ReplicaFigures>> replica_figures(
     const ModelSpec& model,
     const Profile& profile,
     const std::vector<std::vector<Degrees>>& degrees,
-    int replicas) {
+    int replicas,
+    const StateOptions& state_options) {
   std::vector<std::vector<ReplicaFigures>> result(degrees.size());
   for (std::size_t index = 0; index < most_degrees(degrees); ++index) {
-    const StepCosts costs =
-        step_costs(model, probe_plan(model, degrees, index, replicas), profile, {});
+    const Plan plan = probe_plan(model, degrees, index, replicas);
+    const StepCosts costs = step_costs(model, plan, profile, {});
+    const std::vector<LaneState> states = lane_states(model, plan, state_options);
     for (std::size_t module = 0; module < degrees.size(); ++module) {
       if (index >= degrees[module].size()) {
         continue;
@@ -244,6 +246,7 @@ std::vector<std::vector<ReplicaFigures>> replica_figures(
         const StageCosts& stage = costs.modules[module].stages[c];
         reduce[c] = replicas > 1 ? stage.reduce.count() - 1 : 0;
         optimizer[c] = stage.optimizer.count() - 1;
+        state[c] = states[module * kClasses + c].total_bytes();
       }
       const int layers = num_layers(model, static_cast<int>(module));
       result[module].push_back(

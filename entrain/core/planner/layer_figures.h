@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "entrain/core/cost/memory.h"
 #include "entrain/core/planner/plan_space.h"
 #include "entrain/core/spec/model.h"
 #include "entrain/core/spec/plan.h"
@@ -58,11 +59,13 @@ std::vector<std::vector<LayerFigures>> layer_figures(
     const FigureOptions& options);
 
 // Shapes  result: [module][index into degrees[module]].
+// Throws  InvalidInput as step_costs() and lane_states() do.
 // Cost    O(pairs of degrees × layers).
 std::vector<std::vector<ReplicaFigures>> replica_figures(
     const ModelSpec& model,
     const Profile& profile,
     const std::vector<std::vector<Degrees>>& degrees,
-    int replicas);
+    int replicas,
+    const StateOptions& state);
 
 }  // namespace entrain

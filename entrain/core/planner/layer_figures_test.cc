@@ -103,8 +103,8 @@ TEST(ReplicaFigures, ReduceGradientsOfSeveralReplicasAlone) {
   oracle::freeze(oracle::FrozenPattern::kNone, plan_case.model);
   plan_case.profile.reduce_bytes_per_second = 1e6;
   const auto degrees = degrees_of(plan_case);
-  const auto one = replica_figures(plan_case.model, plan_case.profile, degrees, 1);
-  const auto two = replica_figures(plan_case.model, plan_case.profile, degrees, 2);
+  const auto one = replica_figures(plan_case.model, plan_case.profile, degrees, 1, {});
+  const auto two = replica_figures(plan_case.model, plan_case.profile, degrees, 2, {});
   EXPECT_EQ(*std::max_element(one[0][0].reduce_ns.begin(), one[0][0].reduce_ns.end()), 0);
   EXPECT_GT(two[0][0].reduce_ns[1], 0);
 }

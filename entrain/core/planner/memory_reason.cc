@@ -127,10 +127,11 @@ std::string memory_reason(const PlanScorer& scorer,
       format_bytes(memory.bytes),
       format_bytes(memory.state_bytes),
       format_bytes(memory.bytes - memory.state_bytes),
-      format_bytes(cluster.memory_bytes),
+      format_bytes(cluster.memory_bytes - request.reserve_bytes),
       format_bytes(memory.missing_bytes),
       memory.missing_bytes);
-  text += fmt::format("; what would fit: devices of {}", format_bytes(memory.bytes));
+  text += fmt::format("; what would fit: devices of {}",
+                      format_bytes(memory.bytes + request.reserve_bytes));
   if (const auto shape = reason.fitting_shape(nearest->replicas, memory.module)) {
     text += fmt::format(", or {} devices a replica for '{}' alone ({})",
                         shape->degrees.devices() * shape->stages,

@@ -65,7 +65,8 @@ PlanBounds::PlanBounds(const BoundRequest& request)
          replica_figures(*request.model,
                          cluster_profile(*request.profile, request.space->cluster(), replicas),
                          request.space->degrees(),
-                         replicas)) {
+                         replicas,
+                         request.state)) {
       const auto number = static_cast<int>(tables.size());
       std::vector<Table>& of_module = tables.emplace_back();
       for (ReplicaFigures& figures : module) {
@@ -347,19 +348,6 @@ int64_t PlanBounds::device_work_ns(int module) const {
     work += sum(batch);
   }
   return work * request_.space->degrees()[at(module)].front().devices();
-}
-
-std::vector<int64_t> PlanBounds::lane_state_bytes(
-    const PlanConfig& config, const std::vector<std::vector<LayerRange>>& stages) const {
-  std::vector<int64_t> result;
-  for (const std::vector<StageRef>& lane : lane_stages(config)) {
-    int64_t& bytes = result.emplace_back(0);
-    for (const StageRef& ref : lane) {
-      bytes +=
-          sum(table(config, ref.module).figures.state_bytes, stages[at(ref.module)][at(ref.stage)]);
-    }
-  }
-  return result;
 }
 
 }  // namespace entrain

@@ -44,7 +44,8 @@ struct BoundRequest {
   const Profile* profile = nullptr;
   const Batches* batches = nullptr;  // >= 1 batch
   const PlanSpace* space = nullptr;
-  std::int64_t memory_bytes = 0;  // per device; 0 = no limit
+  std::int64_t memory_bytes = 0;  // per device, reserves taken off; 0 = no limit
+  StateOptions state;
   FigureOptions figures;
 };
 
@@ -87,8 +88,6 @@ class PlanBounds {
       const PlanConfig& config, const std::vector<std::vector<LayerRange>>& stages) const;
   // Devices times time that all the module's work takes, at the first of its degrees.
   [[nodiscard]] std::int64_t device_work_ns(int module) const;
-  [[nodiscard]] std::vector<std::int64_t> lane_state_bytes(
-      const PlanConfig& config, const std::vector<std::vector<LayerRange>>& stages) const;
 
  private:
   // Of one module and pair of degrees, for one number of replicas.

@@ -8,6 +8,8 @@
 
 #include "entrain/core/assigner/lower_bound.h"
 #include "entrain/core/base/random.h"
+#include "entrain/core/cost/memory.h"
+#include "entrain/core/planner/layer_times.h"
 #include "entrain/core/planner/plan_scorer.h"
 #include "entrain/core/schedule/schedule.h"
 
@@ -70,6 +72,58 @@ TEST(PlanBounds, HoldForEveryCutOfTheLayers) {
     }
   }
   EXPECT_GT(cuts, 500);
+}
+
+// Where memory cuts a module's shape, every cut of its layers has a stage whose state and largest
+// unit together exceed a device.
+TEST(PlanBounds, CutByMemoryWhatCannotFit) {
+  constexpr std::uint64_t kSeed = 37;
+  Rng rng(kSeed);
+  int forbidden = 0;
+  int allowed = 0;
+  for (int i = 0; i < 200; ++i) {
+    oracle::PlanCase plan_case = oracle::make_plan_case(rng, 4);
+    plan_case.request.limits.chunks = false;
+    plan_case.cluster.memory_bytes = 20'000 + static_cast<std::int64_t>(rng.below(400'000));
+    const PlanSearchRequest request = plan_case.request_of();
+    const PlanScorer scorer(request);
+    for (const PlanConfig& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
+      const PlanBound bound = scorer.bounds().bound(config);
+      if (bound.cause != BoundCause::kMemory) {
+        ++allowed;
+        continue;
+      }
+      const auto module = static_cast<std::size_t>(bound.module);
+      Plan plan = layer_plan(plan_case.model);
+      plan.replicas = config.replicas;
+      plan.modules[module].tensor_parallel = config.modules[module].degrees.tensor_parallel;
+      plan.modules[module].context_parallel = config.modules[module].degrees.context_parallel;
+      std::vector<LayerRange> head;
+      for_each_cut(
+          0, num_layers(plan_case.model, bound.module), config.modules[module].stages, head, [&] {
+            plan.modules[module].stages = head;
+            plan.lanes = default_lanes(plan.modules);
+            const std::vector<LaneState> states = lane_states(plan_case.model, plan, request.state);
+            std::int64_t needed = 0;
+            for (const std::vector<SampleWork>& batch : request.batches) {
+              const StepCosts costs = step_costs(plan_case.model, plan, plan_case.profile, batch);
+              for (std::size_t s = 0; s < head.size(); ++s) {
+                const int lane = plan.lane_of(bound.module, static_cast<int>(s));
+                std::int64_t largest = 0;
+                for (const UnitCost& unit : costs.modules[module].stages[s].units) {
+                  largest = std::max(largest, unit.activation_bytes);
+                }
+                needed = std::max(needed,
+                                  states[static_cast<std::size_t>(lane)].total_bytes() + largest);
+              }
+            }
+            EXPECT_GT(needed, plan_case.cluster.memory_bytes) << "seed " << kSeed << " case " << i;
+            ++forbidden;
+          });
+    }
+  }
+  EXPECT_GT(forbidden, 200);
+  EXPECT_GT(allowed, 200);
 }
 
 // With launches and transfers free, all work in one layer and one lane, nothing is left to chance.

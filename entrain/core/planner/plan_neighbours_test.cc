@@ -16,7 +16,7 @@ TEST(JudgeNeighbours, FindsNoneFasterThanTheBestOfACompleteSearch) {
   Rng rng(kSeed);
   int neighbours = 0;
   int no_fit = 0;
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 200; ++i) {
     const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
     const PlanSearchRequest request = plan_case.request_of();
     const PlanSearchResult result = search_plans(request);

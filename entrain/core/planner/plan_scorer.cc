@@ -8,6 +8,7 @@
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/cost/memory.h"
 #include "entrain/core/planner/plan_score.h"
 #include "entrain/core/schedule/schedule.h"
 
@@ -51,6 +52,12 @@ SpaceOptions space_options(const PlanSearchRequest& request) {
   return options;
 }
 
+// Of a device; 0 = no limit.
+std::int64_t usable_memory(const PlanSearchRequest& request) {
+  const std::int64_t memory = request.cluster->memory_bytes;
+  return memory == 0 ? 0 : std::max<std::int64_t>(1, memory - request.reserve_bytes);
+}
+
 FigureOptions figure_options(const PlanSearchRequest& request) {
   return {splits_backward(request.schedule), request.limits.chunks};
 }
@@ -81,7 +88,8 @@ PlanScorer::PlanScorer(const PlanSearchRequest& request)
                request.profile,
                &request.batches,
                &space_,
-               request.cluster->memory_bytes,
+               usable_memory(request),
+               request.state,
                figure_options(request)}) {}
 
 std::int64_t PlanScorer::num_batches() const {
@@ -113,20 +121,26 @@ PlanCandidate PlanScorer::make_candidate(const PlanConfig& config) const {
   for (std::int64_t& work : result.lane_work_ns) {
     work /= num_batches();
   }
-  result.lane_state_bytes = bounds_.lane_state_bytes(config, stages);
-  const std::int64_t memory = request_.cluster->memory_bytes;
-  for (std::size_t lane = 0; lane < plan.lanes.size() && memory > 0; ++lane) {
-    const std::int64_t left = memory - result.lane_state_bytes[lane];
-    plan.limits.lane_bytes.push_back(left);
-    if (left <= 0 && result.reason.empty()) {
-      result.state = CandidateState::kNoFit;
-      result.reason = fmt::format(
-          "{} holds {} of parameters, gradients and optimizer states; a "
-          "device has {}",
-          describe_lane(plan, lane),
-          format_bytes(result.lane_state_bytes[lane]),
-          format_bytes(memory));
-    }
+  const std::vector<LaneState> states = lane_states(*request_.model, plan, request_.state);
+  for (const LaneState& state : states) {
+    result.lane_state_bytes.push_back(state.total_bytes());
+  }
+  const ActivationRoom room =
+      activation_room(states, request_.cluster->memory_bytes, request_.reserve_bytes);
+  plan.limits.lane_bytes = room.lane_bytes;
+  if (!room.fits()) {
+    const LaneShortage& worst = *std::max_element(room.short_lanes.begin(),
+                                                  room.short_lanes.end(),
+                                                  [](const LaneShortage& a, const LaneShortage& b) {
+                                                    return a.missing_bytes < b.missing_bytes;
+                                                  });
+    const auto lane = static_cast<std::size_t>(worst.lane);
+    result.state = CandidateState::kNoFit;
+    result.reason = fmt::format(
+        "{} holds {} of parameters, gradients and optimizer states, {} more than a device has",
+        describe_lane(plan, lane),
+        format_bytes(result.lane_state_bytes[lane]),
+        format_bytes(worst.missing_bytes));
   }
   return result;
 }

@@ -29,7 +29,9 @@ struct PlanSearchRequest {
   Batches batches;  // drawn global batches of equal size, >= 1
   std::string policy = "entrain";
   std::string schedule = "1f1b";
-  PlanLimits limits;  // of the plan; bytes come from the cluster's memory
+  PlanLimits limits;               // of the plan; bytes come from the cluster's memory
+  StateOptions state;              // what devices hold beside activations
+  std::int64_t reserve_bytes = 0;  // of a device, kept free, >= 0
   std::uint64_t seed = 0;
   std::int64_t first_step = 0;    // that batches[0] belongs to
   SpaceOptions space;             // global_batch is taken from the batches

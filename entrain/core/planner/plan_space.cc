@@ -9,6 +9,7 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/cost/sharding.h"
 
 namespace entrain {
 namespace {
@@ -141,7 +142,8 @@ std::vector<std::vector<Degrees>> cluster_degrees(const ModelSpec& model,
     std::vector<std::string> words;
     for (const auto& [tensor, context] : known) {
       words.push_back(fmt::format("TP {} CP {}", tensor, context));
-      if (cluster.devices_per_node % tensor == 0) {
+      if (cluster.devices_per_node % tensor == 0 &&
+          sharding_obstacle(model, module, tensor).empty()) {
         degrees.push_back({tensor, context});
       }
     }

@@ -56,7 +56,7 @@ std::string describe(const ModuleShape& shape, const ModelSpec& model, int modul
 std::vector<std::vector<StageRef>> lane_stages(const PlanConfig& config);
 
 // [module] the degrees at which the profile has costs, tensor parallelism inside a node: a divisor
-// of devices_per_node. In order of tensor, then context parallelism.
+// of devices_per_node, without a sharding_obstacle(). In order of tensor, then context parallelism.
 // Throws  InvalidInput when a module is left with none, saying what the profile has.
 std::vector<std::vector<Degrees>> cluster_degrees(const ModelSpec& model,
                                                   const Profile& profile,

@@ -136,19 +136,19 @@ TEST(ClusterDegrees, KeepsTensorParallelismInsideANode) {
   Rng rng(3);
   oracle::PlanCase plan_case = oracle::make_plan_case(rng, 4);
   for (LayerProfile& layer : plan_case.profile.layers) {
-    layer.tensor_parallel = 3;
+    layer.tensor_parallel = 2;
   }
   plan_case.cluster.devices_per_node = 6;
   for (const std::vector<Degrees>& degrees :
        cluster_degrees(plan_case.model, plan_case.profile, plan_case.cluster)) {
     for (const Degrees& one : degrees) {
-      EXPECT_EQ(one.tensor_parallel, 3);
+      EXPECT_EQ(one.tensor_parallel, 2);
     }
   }
-  plan_case.cluster.devices_per_node = 8;
+  plan_case.cluster.devices_per_node = 7;
   expect_words(oracle::error_of<InvalidInput>(
                    [&] { cluster_degrees(plan_case.model, plan_case.profile, plan_case.cluster); }),
-               {"8 devices a node", "TP 3"});
+               {"7 devices a node", "TP 2"});
 }
 
 // Places groups one by one into nodes, trying every node.

@@ -239,6 +239,7 @@ void complete_request(const Study& study, int num_batches, PlanSearchRequest& re
   request.cluster = &*study.cluster;
   request.model = &study.model;
   request.profile = &study.profile;
+  request.state.parameter_dtype = study.profile.dtype;
   request.seed = study.inputs.seed;
   request.batches.clear();
   for (int batch = 0; batch < num_batches; ++batch) {
