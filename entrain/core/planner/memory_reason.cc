@@ -102,7 +102,7 @@ std::string memory_reason(const PlanScorer& scorer,
   const ClusterSpec& cluster = *request.cluster;
   const Reason reason(scorer, request);
   const std::optional<Shortage> nearest = reason.nearest();
-  if (!nearest.has_value() || nearest->memory.missing_bytes <= 0) {
+  if (cluster.memory_bytes == 0 || !nearest.has_value() || nearest->memory.missing_bytes <= 0) {
     if (!no_fit.empty()) {
       return fmt::format("none of {} configurations that were tried fits; {}: {}",
                          no_fit.size(),

@@ -1,8 +1,10 @@
 #include "entrain/core/planner/plan_neighbours.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -32,8 +34,11 @@ class Neighbours {
   void add(const PlanConfig& config, const std::string& change) {
     PlanConfig other = config;
     if (other.replicas != config_.replicas) {
-      // As many slots for a replica's share as before, or as near as the space has it.
-      other.num_slots = std::max(1, config_.num_slots * config_.replicas / other.replicas);
+      const std::set<int> counts = scorer_.space().slot_counts(other.replicas);
+      const int wanted = config_.num_slots * config_.replicas / other.replicas;
+      other.num_slots = *std::min_element(counts.begin(), counts.end(), [&](int a, int b) {
+        return std::abs(a - wanted) < std::abs(b - wanted);
+      });
     }
     const bool known =
         other == config_ || std::any_of(result_.begin(), result_.end(), [&](const auto& neighbour) {
@@ -128,10 +133,25 @@ class Neighbours {
 
   void change_layout() {
     const std::size_t llm = config_.modules.size() - 1;
-    if (llm < 2 || config_.layout == ModuleLayout::kColocated) {
+    const auto modules = static_cast<int>(config_.modules.size());
+    PlanConfig other = config_;
+    if (config_.layout == ModuleLayout::kColocated) {
+      other.layout = ModuleLayout::kOwnLanes;
+      if (config_.replicas % modules == 0) {
+        other.replicas = config_.replicas / modules;
+        add(other, fmt::format("{} replicas, a lane for each module", other.replicas));
+      }
       return;
     }
-    PlanConfig other = config_;
+    if (modules > 1 && lanes_of(config_) == modules) {
+      other.layout = ModuleLayout::kColocated;
+      other.replicas = config_.replicas * modules;
+      add(other, fmt::format("{} replicas, all modules on one lane", other.replicas));
+      other = config_;
+    }
+    if (llm < 2) {
+      return;
+    }
     if (config_.layout == ModuleLayout::kOwnLanes) {
       int stages = 0;
       for (std::size_t module = 0; module < llm; ++module) {

@@ -116,13 +116,15 @@ class PlanSpace {
   // Cost  O(configurations of all encoders that pass × degrees of the LLM), no memory.
   void for_each(int replicas, const Filter& filter, const Visit& visit) const;
 
+  // The numbers of slots that the microbatch sizes make, rising.
+  [[nodiscard]] std::set<int> slot_counts(int replicas) const;
+
   // Whether the space holds this configuration.
   [[nodiscard]] bool contains(const PlanConfig& config) const;
 
  private:
   struct Walk;
   [[nodiscard]] int most_devices_used(int replicas) const;
-  [[nodiscard]] std::set<int> slot_counts(int replicas) const;
 
   const ModelSpec& model_;
   const ClusterSpec& cluster_;

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "entrain/core/planner/memory_reason.h"
 #include "entrain/core/planner/plan_scorer.h"
 
@@ -24,12 +26,20 @@ class Proportional {
   ProportionalPlan run() {
     const auto samples = static_cast<std::int64_t>(request_.batches.front().size());
     const int microbatch = request_.space.microbatches.front();
+    bool divides = false;
     for (const int replicas : scorer_.space().replica_counts()) {
       if (samples % (std::int64_t{replicas} * microbatch) == 0) {
+        divides = true;
         try_replicas(replicas);
       }
     }
-    if (result_.plan.modules.empty()) {
+    if (!divides) {
+      result_.reason = fmt::format(
+          "a global batch of {} samples is no multiple of replicas × {}, the "
+          "microbatch, for any number of replicas allowed",
+          samples,
+          microbatch);
+    } else if (result_.plan.modules.empty()) {
       result_.reason = memory_reason(scorer_, request_, {});
     }
     return std::move(result_);

@@ -275,6 +275,7 @@ std::string neighbours_page(const std::vector<PlanNeighbour>& neighbours,
   }
   const auto batches = static_cast<std::int64_t>(request.batches.size());
   std::string text = "why not the neighbour\n";
+  bool faster = false;
   for (const PlanNeighbour& neighbour : neighbours) {
     if (!neighbour.fits()) {
       text +=
@@ -291,6 +292,12 @@ std::string neighbours_page(const std::vector<PlanNeighbour>& neighbours,
                         describe(neighbour.config, *request.model),
                         time_of(bound),
                         bound >= best.mean_ns ? ", which alone is slower" : "");
+    faster = faster || mean < best.mean_ns;
+  }
+  if (faster) {
+    text +=
+        "  a neighbour is faster: the search's budget ended before it; give more with "
+        "--simulations\n";
   }
   return text;
 }

@@ -1,0 +1,142 @@
+"""plan --cluster on tiny inputs: the page, plan.json, explanations, baselines, honest refusals."""
+
+import json
+
+import cli_fixture
+from cli_fixture import CliTest
+
+CLUSTER = """
+name = "lab"
+nodes = {nodes}
+devices_per_node = {devices}
+device = "cpu-2core"
+memory_gib = {memory}
+[intra_node]
+latency_us = 5
+gigabytes_per_second = 20
+[inter_node]
+latency_us = 20
+gigabytes_per_second = 5
+"""
+
+
+class PlanTest(CliTest):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "train.csv").write_text(
+            "sample_id,n_images,image_sizes,prompt_chars,response_chars,"
+            "prompt_tokens_estimate,response_tokens_estimate\n"
+            + "".join(
+                f"s{i},{i % 3},{';'.join([f'{64 + 16 * (i % 5)}x64'] * (i % 3))},"
+                f"80,80,{20 + i * 7 % 40},{10 + i * 5 % 30}\n"
+                for i in range(64)
+            )
+        )
+        self.write_cluster()
+
+    def write_cluster(self, nodes=2, devices=4, memory=0):
+        (self.folder / "cluster.toml").write_text(
+            CLUSTER.format(nodes=nodes, devices=devices, memory=memory)
+        )
+
+    def plan(self, *more):
+        return (
+            *("plan", "--index", "train.csv", "--model", "model.toml", "--global-batch", 12),
+            *("--cluster", "cluster.toml", "--search-evaluations", 5, *more),
+        )
+
+    def json_of(self, *arguments):
+        return json.loads(self.expect_success(*arguments, "--json").stdout)
+
+
+class ClusterPlan(PlanTest):
+    def test_prints_a_page_and_writes_a_plan_that_simulate_takes(self):
+        page = self.expect_success(*self.plan("-o", "plan.json", "--simulations", 0)).stdout
+        for words in (
+            "a step on 'lab'",
+            "of 8 devices used",
+            "llm 0 [0,",
+            "certificate, over 3 batches of 12 samples",
+            "proven: everything",
+            "runners-up",
+            "what was cut by bounds",
+            "written to plan.json",
+        ):
+            self.assertIn(words, page)
+        plan = json.loads((self.folder / "plan.json").read_text())
+        certificate = plan["certificate"]
+        self.assertGreaterEqual(certificate["ratio"], 1)
+        rows = self.json_of(
+            *("simulate", "--index", "train.csv", "--model", "model.toml", "--global-batch", 12),
+            *("--cluster", "cluster.toml", "--plan", "plan.json", "--policy", "entrain"),
+            *("--steps", 3, "--evaluations", 5),
+        )["rows"]
+        self.assertGreaterEqual(rows[0]["step_s"], certificate["lower_bound_s"] * 0.8)
+
+    def test_explains_why_not_the_neighbour(self):
+        page = self.expect_success(*self.plan("--explain", "--regret-batches", 2)).stdout
+        self.assertIn("why not the neighbour", page)
+        self.assertIn("against re-planning for each of 2 further batches", page)
+
+    def test_says_what_the_budget_left(self):
+        report = self.json_of(*self.plan("--simulations", 1))
+        self.assertFalse(report["complete"])
+        self.assertGreater(report["left_bound_s"], 0)
+        whole = self.json_of(*self.plan("--simulations", 0))
+        self.assertTrue(whole["complete"])
+        self.assertLessEqual(
+            whole["candidates"][0]["step_s"], report["candidates"][0]["step_s"] + 1e-12
+        )
+
+    def test_equal_inputs_give_equal_plans(self):
+        self.assertEqual(self.json_of(*self.plan()), self.json_of(*self.plan()))
+
+    def test_plans_as_others_do(self):
+        for planner in ("one-sample", "four-samples", "b-min", "megatron-even"):
+            name = f"{planner}.json"
+            common = ("--replicas", 2, "--microbatch", 2, "-o", name)
+            self.expect_success(*self.plan("--planner", planner, *common))
+            rows = self.json_of(
+                *("simulate", "--index", "train.csv", "--model", "model.toml"),
+                *("--global-batch", 12, "--plan", name, "--policy", "lpt-2d", "--steps", 1),
+            )["rows"]
+            self.assertGreater(rows[0]["step_s"], 0)
+
+
+class Refusals(PlanTest):
+    def test_says_what_is_missing_where_nothing_fits(self):
+        model = cli_fixture.MODEL.replace("intermediate = 32", "intermediate = 400000")
+        (self.folder / "model.toml").write_text(model)
+        self.write_cluster(nodes=1, devices=2, memory=0.1)
+        self.expect_failure(
+            4,
+            ["no plan fits", "misses least", "stage", "bytes)", "what would fit: devices of"],
+            *self.plan("-o", "plan.json"),
+        )
+        self.assertFalse((self.folder / "plan.json").exists())
+
+    def test_refuses_clusters_without_devices(self):
+        self.write_cluster(nodes=0)
+        self.expect_failure(2, ["cluster.toml", "nodes", "0 given"], *self.plan())
+        self.expect_failure(2, ["missing.toml"], *self.plan()[:-4], "--cluster", "missing.toml")
+
+    def test_refuses_replicas_that_do_not_divide_the_batch(self):
+        self.expect_failure(
+            2, ["5 replicas", "12 samples", "1, 2, 3, 4, 6"], *self.plan("--replicas", 5)
+        )
+
+        self.expect_failure(
+            4,
+            ["12 samples", "replicas × 4"],
+            *self.plan("--planner", "b-min", "--replicas", 2),
+        )
+
+    def test_refuses_contradictions(self):
+        self.expect_failure(2, ["--cluster", "--lanes"], *self.plan()[:7])
+        self.expect_failure(2, ["--lanes"], *self.plan("--lanes", 2))
+        self.expect_failure(2, ["cpu-2core", "h100"], *self.plan("--profile", "analytic:h100"))
+        self.expect_failure(2, ["--planner", "b-min"], *self.plan("--planner", "b-mni"))
+
+
+if __name__ == "__main__":
+    cli_fixture.main()
