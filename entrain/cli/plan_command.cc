@@ -12,9 +12,11 @@
 #include "entrain/core/planner/lane_split.h"
 #include "entrain/core/planner/plan_neighbours.h"
 #include "entrain/core/planner/plan_search.h"
+#include "entrain/core/planner/stable_batch.h"
 #include "entrain/core/report/plan_page.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/study/baselines.h"
+#include "entrain/core/study/study_work.h"
 
 #include "entrain/cli/command.h"
 #include "entrain/cli/study_options.h"
@@ -176,6 +178,19 @@ DynamicRegret regret_of(const Options& options,
   return dynamic_regret(request, plan, [&progress](int) { progress.advance(); });
 }
 
+// From how many samples on batches ask for one split of a replica's devices; 0 where no size up to
+// all samples settles.
+int b_min_of(const Study& study, const PlanConfig& config) {
+  StableBatchRequest request;
+  request.devices = devices_per_replica(config);
+  if (request.devices < study.model.num_modules()) {
+    return 0;  // nothing to split
+  }
+  request.work_ns = study_work(study);
+  request.seed = study.inputs.seed;
+  return find_stable_batch(request).b_min;
+}
+
 int run_cluster(const Options& options) {
   const Study study = load_study(options.study);
   PlanSearchRequest request = cluster_request(options);
@@ -191,6 +206,10 @@ int run_cluster(const Options& options) {
   std::vector<PlanNeighbour> neighbours;
   if (options.explain && result.fits()) {
     neighbours = judge_neighbours(request, result.best().config);
+  }
+  if (result.fits()) {
+    PlanCandidate& best = result.plans.front();
+    best.plan.certificate.b_min = b_min_of(study, best.config);
   }
   DynamicRegret regret;
   if (options.regret_batches > 0 && result.fits()) {

@@ -4,7 +4,6 @@
 // Read first: PlanBounds::bound(). docs/planning.md proves what it returns.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <vector>

@@ -38,8 +38,14 @@ class Search {
     std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
       return std::pair(a.estimate_ns, a.number) < std::pair(b.estimate_ns, b.number);
     });
-    for (const Entry& entry : entries_) {
-      judge(entry);
+    for (std::size_t index = 0; index < entries_.size(); ++index) {
+      judge_once(index);
+      while (improved_) {
+        improved_ = false;
+        for (const std::size_t near : near_best()) {
+          judge_once(near);
+        }
+      }
     }
     finish();
     return std::move(result_);
@@ -109,6 +115,38 @@ class Search {
     return most > 0 && scorer_.simulated_steps() >= most;
   }
 
+  // Those that differ from the best plan in the shape of one module or in where lanes went, as the
+  // order of entries has them: only what comes first under a budget hangs on it.
+  [[nodiscard]] std::vector<std::size_t> near_best() const {
+    constexpr std::size_t kMost = 4;
+    const PlanConfig& best = result_.best().config;
+    std::vector<std::size_t> result;
+    for (std::size_t index = 0; index < entries_.size() && result.size() < kMost; ++index) {
+      const PlanConfig& other = entries_[index].config;
+      if (judged_[index] != 0 || other.replicas != best.replicas || other.layout != best.layout) {
+        continue;
+      }
+      int shapes = 0;
+      int degrees = 0;
+      for (std::size_t module = 0; module < best.modules.size(); ++module) {
+        shapes += other.modules[module] == best.modules[module] ? 0 : 1;
+        degrees += other.modules[module].degrees == best.modules[module].degrees ? 0 : 1;
+      }
+      if (shapes <= 1 || degrees == 0) {
+        result.push_back(index);
+      }
+    }
+    return result;
+  }
+
+  void judge_once(std::size_t index) {
+    judged_.resize(entries_.size(), 0);
+    if (judged_[index] == 0) {
+      judged_[index] = 1;
+      judge(entries_[index]);
+    }
+  }
+
   void judge(const Entry& entry) {
     if (entry.bound_ns >= threshold()) {
       return;
@@ -142,6 +180,7 @@ class Search {
     while (position < keys_.size() && keys_[position] < key) {
       ++position;
     }
+    improved_ = improved_ || position == 0;
     keys_.insert(keys_.begin() + static_cast<std::ptrdiff_t>(position), key);
     result_.plans.insert(result_.plans.begin() + static_cast<std::ptrdiff_t>(position),
                          std::move(candidate));
@@ -268,6 +307,8 @@ class Search {
   PlanScorer scorer_;
   PlanSearchResult result_;
   std::vector<Entry> entries_;
+  std::vector<char> judged_;                       // [entry]
+  bool improved_ = false;                          // the best plan, since last asked
   std::vector<std::pair<int64_t, int64_t>> keys_;  // [plan of the result] total and number
   int64_t not_held_ns_ = kNever;                   // least bound of what was not held
   int64_t left_ns_ = kNever;                       // least bound of what the budget left

@@ -134,6 +134,12 @@ std::string certificate(const PlanSearchResult& result, const PlanSearchRequest&
       time_of(result.lower_bound_ns),
       of.ratio,
       100 * of.dynamic_regret);
+  if (of.b_min > 0) {
+    text += fmt::format(
+        "  b_min        {:>10}  samples from which on batches ask for one split of a "
+        "replica's devices\n",
+        format_count(of.b_min));
+  }
   if (result.complete) {
     return text +
            "  proven: everything that was not simulated is no faster than what is ranked "
