@@ -41,6 +41,9 @@ double crossing_bound(const FormMoments& moments, double batch) {
   if (!(moments.mean < 0)) {
     return 1;
   }
+  if (moments.mean + moments.most_over < 0) {
+    return 0;
+  }
   const double square = batch * moments.mean * moments.mean;
   const double cantelli = moments.variance / (moments.variance + square);
   const double spread = 2 * moments.variance - moments.most_over * moments.mean * 2 / 3;

@@ -24,7 +24,7 @@ FormMoments form_moments(const SplitBoundary& boundary, const WorkTimes& work_ns
 
 // At most so likely does the form of a batch of n samples come above 0: the smaller of Cantelli's
 // σ² / (σ² + n μ²) and Bernstein's exp(-n μ² / (2 σ² + 2/3 M |μ|)), M the greatest value above the
-// mean; 1 where the mean is not below 0. Falls as n rises.
+// mean; 0 where no sample's value reaches 0, 1 where the mean is not below 0. Falls as n rises.
 //
 // Source  Cantelli 1928; Bernstein 1924 in the form of Boucheron, Lugosi and Massart 2013, §2.8;
 //         without replacement by Hoeffding 1963, §6.
