@@ -1,75 +1,246 @@
-// entrain profile: layer costs measured on this machine.
+// entrain profile: layer costs measured on this machine, and how well they predict whole stages.
+#include <algorithm>
+#include <filesystem>
 #include <iostream>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/dataset/global_batch.h"
+#include "entrain/core/dataset/index.h"
 #include "entrain/core/report/table.h"
 
 #include "entrain/cli/command.h"
-#include "entrain/engine/profiler/quick_profile.h"
+#include "entrain/engine/profiler/profile_run.h"
+#include "entrain/engine/profiler/stage_check.h"
 
 namespace entrain::cli {
 namespace {
+
+constexpr std::int64_t kQuickTokens = 1024;
+constexpr std::int64_t kFullTokens = 16384;
 
 struct Options {
   std::string model;
   std::string output;
   std::string device = "cpu";
-  std::int64_t max_tokens = 1024;
-  double seconds = 15;
+  std::string dtype = "float32";
+  std::vector<int> tensor_parallel = {1};
+  std::int64_t max_tokens = 0;  // 0: the preset's
+  double seconds = 0;           // 0: the preset's
+  int repeats = 0;              // 0: the preset's
+  std::int64_t memory_mib = 4096;
+  std::string points;
   bool quick = false;
   bool json = false;
+  // --check
+  std::string check;
+  std::string index;
+  int slots = 12;
+  int samples_per_slot = 8;
+  std::uint64_t seed = 0;
 };
+
+std::string percent(double value) {
+  return format_fixed(100 * value, 1) + " %";
+}
+
+double worst_fit(const LayerProfile& layer) {
+  return std::max(
+      {layer.forward.fit_error, layer.backward_input.fit_error, layer.backward_weight.fit_error});
+}
+
+double median_fit(const LayerProfile& layer) {
+  return std::max({layer.forward.fit_median,
+                   layer.backward_input.fit_median,
+                   layer.backward_weight.fit_median});
+}
 
 void print_table(const Profile& profile) {
   Table table({"module",
                "layer",
+               "TP",
                "forward ns/token",
                "ns/pair",
                "us/launch",
                "backward ns/token",
+               "up to tokens",
+               "spread",
+               "fit",
                "worst fit"});
   for (const LayerProfile& layer : profile.layers) {
     const double backward = layer.backward_input.per_token_ns + layer.backward_weight.per_token_ns;
-    const double error = std::max(
-        {layer.forward.fit_error, layer.backward_input.fit_error, layer.backward_weight.fit_error});
     table.add_row({layer.module,
                    std::string(name_of(layer.kind)),
+                   std::to_string(layer.tensor_parallel),
                    format_fixed(layer.forward.per_token_ns, 0),
                    format_fixed(layer.forward.per_pair_ns, 2),
                    format_fixed(layer.forward.per_launch_ns * 1e-3, 1),
                    format_fixed(backward, 0),
-                   format_fixed(100 * error, 0) + " %"});
+                   format_fixed(layer.range.most_tokens, 0),
+                   percent(layer.spread),
+                   percent(median_fit(layer)),
+                   percent(worst_fit(layer))});
   }
-  std::cout << table.to_text();
+  std::cout << table.to_text()
+            << "fit: error of the fitted curve at the measured points, median and largest over "
+               "points, of the worst of forward and both gradients\n";
 }
 
-int run(const Options& options) {
-  if (!options.quick) {
-    throw InvalidInput("entrain profile: this version measures with --quick only; add it");
+engine::ProfileOptions profile_options(const Options& options) {
+  const std::int64_t tokens =
+      options.max_tokens > 0 ? options.max_tokens : (options.quick ? kQuickTokens : kFullTokens);
+  engine::ProfileOptions result =
+      options.quick ? engine::quick_options(tokens) : engine::full_options(tokens);
+  result.tensor_parallel = options.tensor_parallel;
+  result.device = options.device;
+  result.dtype = options.dtype;
+  result.memory_bytes = options.memory_mib << 20U;
+  result.seconds = options.seconds > 0 ? options.seconds : result.seconds;
+  result.repeats = options.repeats > 0 ? options.repeats : result.repeats;
+  result.command = concat("entrain profile ",
+                          options.quick ? "--quick " : "",
+                          "--model ",
+                          options.model,
+                          options.device == "cpu" ? "" : " --device " + options.device,
+                          options.dtype == "float32" ? "" : " --dtype " + options.dtype,
+                          " --max-tokens ",
+                          tokens);
+  if (!options.quick && !options.output.empty()) {
+    result.partial = options.output + ".partial.json";
   }
-  if (options.device != "cpu") {
-    throw InvalidInput("--device '" + options.device + "': this version measures on cpu");
-  }
+  return result;
+}
+
+int measure(const Options& options) {
   const ModelSpec model = read_model(options.model);
-  engine::QuickProfileOptions quick;
-  quick.max_tokens = options.max_tokens;
-  quick.seconds = options.seconds;
-  quick.device = options.device;
-  quick.command = "entrain profile --quick --model " + options.model;
-  const Profile profile = engine::quick_profile(model, quick);
+  const engine::ProfileOptions wanted = profile_options(options);
+  if (!wanted.partial.empty() && std::filesystem::exists(wanted.partial)) {
+    std::cerr << "entrain: going on with the points in " << wanted.partial.string() << "\n";
+  }
+  const engine::ProfileRun run = engine::measure_profile(model, wanted);
+  for (const engine::MeasuredLayer& layer : run.points.layers) {
+    for (const std::string& skipped : layer.skipped) {
+      std::cerr << "entrain: left out: " << name_of(layer.kind) << " of '" << layer.module
+                << "' at tensor_parallel " << layer.tensor_parallel << ": " << skipped << "\n";
+    }
+  }
+  if (!options.points.empty()) {
+    write_file(options.points, engine::to_json(run.points).dump() + "\n");
+  }
   if (!options.output.empty()) {
-    write_file(options.output, to_json(profile).dump(1) + "\n");
+    write_file(options.output, to_json(run.profile).dump(1) + "\n");
+  }
+  if (!wanted.partial.empty()) {
+    std::filesystem::remove(wanted.partial);
   }
   if (options.json) {
-    print_json(to_json(profile));
+    print_json(to_json(run.profile));
     return 0;
   }
-  print_table(profile);
+  print_table(run.profile);
   if (!options.output.empty()) {
     std::cout << "written to " << options.output << "\n";
   }
   return 0;
+}
+
+// Slots of samples in the order in which a run with this seed draws them.
+std::vector<std::vector<SampleWork>> drawn_slots(const Options& options, const ModelSpec& model) {
+  const std::vector<SampleSizes> samples = read_index(options.index).samples;
+  const int wanted = options.slots * options.samples_per_slot;
+  if (std::ssize(samples) < wanted) {
+    throw InvalidInput(concat("--check: index '",
+                              options.index,
+                              "' has ",
+                              samples.size(),
+                              " samples; ",
+                              options.slots,
+                              " slots of ",
+                              options.samples_per_slot,
+                              " need ",
+                              wanted));
+  }
+  GlobalBatchSampler sampler(static_cast<int>(std::ssize(samples)), wanted, options.seed);
+  const std::vector<int> batch = sampler.batch(0);
+  std::vector<std::vector<SampleWork>> slots;
+  for (int i = 0; i < wanted; ++i) {
+    if (i % options.samples_per_slot == 0) {
+      slots.emplace_back();
+    }
+    const auto sample = static_cast<std::size_t>(batch[static_cast<std::size_t>(i)]);
+    slots.back().push_back(sample_work(model, samples[sample]));
+  }
+  return slots;
+}
+
+Json check_json(const std::vector<engine::ErrorSummary>& rows) {
+  Json result = Json::array();
+  for (const engine::ErrorSummary& row : rows) {
+    result.push_back({{"what", row.what},
+                      {"count", row.count},
+                      {"median_error", row.median},
+                      {"worst_error", row.worst},
+                      {"bias", row.bias}});
+  }
+  return result;
+}
+
+// Predicted against measured times of whole stages, every module as one stage and as two.
+int check(const Options& options) {
+  if (options.index.empty()) {
+    throw InvalidInput("--check needs --index: samples whose sizes the slots have");
+  }
+  const ModelSpec model = read_model(options.model);
+  const Profile profile = read_profile(options.check);
+  validate(profile, model, options.check);
+  const std::vector<std::vector<SampleWork>> slots = drawn_slots(options, model);
+  const int repeats = options.repeats > 0 ? options.repeats : 9;
+  Json report = Json::object();
+  for (const int stages : {1, 2}) {
+    const Plan plan = even_plan(
+        model, std::vector<int>(static_cast<std::size_t>(model.num_modules()), stages), 1, 1);
+    const std::vector<engine::StageTime> times =
+        engine::check_stages(model, plan, profile, slots, repeats);
+    const std::vector<engine::ErrorSummary> rows = engine::summarise(model, times);
+    const std::string title = concat(stages, stages == 1 ? " stage" : " stages", " a module");
+    report[title] = check_json(rows);
+    if (options.json) {
+      continue;
+    }
+    Table table({title, "slots", "median error", "worst", "bias"});
+    for (const engine::ErrorSummary& row : rows) {
+      table.add_row({row.what,
+                     std::to_string(row.count),
+                     percent(row.median),
+                     percent(row.worst),
+                     percent(row.bias)});
+    }
+    std::cout << table.to_text() << "\n";
+  }
+  if (options.json) {
+    print_json(report);
+  } else {
+    std::cout << "error: (predicted - measured) / measured; measured in processor time, median of "
+              << repeats << " repeats\n";
+  }
+  return 0;
+}
+
+void add_check_options(CLI::App& command, Options& options) {
+  CLI::Option* option = command.add_option(
+      "--check",
+      options.check,
+      "measure nothing new: compare this profile with whole stages on slots of --index");
+  command.add_option("--index,-i", options.index, "samples for --check (index or manifest)")
+      ->needs(option);
+  command.add_option("--slots", options.slots, "slots to check")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--samples-per-slot", options.samples_per_slot, "samples packed in each")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--seed", options.seed, "of the samples drawn")->capture_default_str();
 }
 
 }  // namespace
@@ -80,19 +251,47 @@ void add_profile_command(CLI::App& app, Action& action) {
       add_command(app,
                   "profile",
                   "Measures what every layer kind of a model costs on this machine.",
-                  "entrain profile --quick --model model.toml -o profile.json");
+                  "entrain profile --model model.toml -o profile.json\n"
+                  "In seconds, coarser:  entrain profile --quick --model model.toml -o p.json\n"
+                  "How well it predicts: entrain profile --check p.json --model model.toml "
+                  "--index train.csv");
   command->add_flag("--quick", options->quick, "three sizes per layer kind, a few seconds");
   command->add_option("--model,-m", options->model, "model file (TOML)")->required();
-  command->add_option("--output,-o", options->output, "profile JSON to write");
-  command->add_option("--device", options->device, "device to measure on")->capture_default_str();
-  command->add_option("--max-tokens", options->max_tokens, "largest microbatch measured")
-      ->check(CLI::Range(16, 1 << 20))
+  command->add_option("--output,-o",
+                      options->output,
+                      "profile JSON to write; without --quick, points so far are kept beside it "
+                      "in .partial.json and a killed run goes on there");
+  command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
+  command->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
+  command
+      ->add_option("--tensor-parallel",
+                   options->tensor_parallel,
+                   "degrees to measure, comma-separated; those that divide a module")
+      ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--seconds", options->seconds, "time to spend")
-      ->check(CLI::PositiveNumber)
+  command
+      ->add_option("--max-tokens",
+                   options->max_tokens,
+                   "largest microbatch measured (default: 16384, with --quick 1024)")
+      ->check(CLI::Range(16, 1 << 20));
+  command
+      ->add_option("--seconds",
+                   options->seconds,
+                   "time to spend on layers (default: 180, with --quick 15); what does not fit is "
+                   "left out and said")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--repeats", options->repeats, "most measurements per point (default: 15)")
+      ->check(CLI::Range(3, 1000));
+  command
+      ->add_option("--memory-mib", options->memory_mib, "activations of the largest point; 0 = any")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_flag("--json", options->json, "print the profile as one line of JSON");
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command->add_option("--points", options->points, "write every single measurement there (JSON)");
+  add_check_options(*command, *options);
+  command->add_flag("--json", options->json, "print the result as one line of JSON");
+  command->callback([options, &action] {
+    action = [options] { return options->check.empty() ? measure(*options) : check(*options); };
+  });
 }
 
 }  // namespace entrain::cli

@@ -19,13 +19,17 @@ std::string prefix_of(const EncoderSpec& encoder) {
   return encoder.name == "vision" ? "visual" : encoder.name;
 }
 
-void add_transformer(ParameterBuilder& builder, const EncoderSpec& encoder, int layer) {
+void add_transformer(ParameterBuilder& builder,
+                     const EncoderSpec& encoder,
+                     std::int64_t head_dim,
+                     int layer) {
   const std::string prefix = concat(prefix_of(encoder), ".blocks.", layer - 1, ".");
   const std::int64_t hidden = encoder.hidden;
+  const std::int64_t width = encoder.num_heads * head_dim;
   const std::int64_t intermediate = encoder.intermediate;
   builder.add_vector(prefix + "norm1.weight", hidden, 1.0);
-  builder.add_matrix(prefix + "attn.qkv.weight", 3 * hidden, hidden);
-  builder.add_matrix(prefix + "attn.proj.weight", hidden, hidden, ParameterRole::kResidualLinear);
+  builder.add_matrix(prefix + "attn.qkv.weight", 3 * width, hidden);
+  builder.add_matrix(prefix + "attn.proj.weight", hidden, width, ParameterRole::kResidualLinear);
   builder.add_vector(prefix + "norm2.weight", hidden, 1.0);
   builder.add_matrix(prefix + "mlp.gate_proj.weight", intermediate, hidden);
   builder.add_matrix(prefix + "mlp.up_proj.weight", intermediate, hidden);
@@ -33,25 +37,29 @@ void add_transformer(ParameterBuilder& builder, const EncoderSpec& encoder, int 
       prefix + "mlp.down_proj.weight", hidden, intermediate, ParameterRole::kResidualLinear);
 }
 
-void add_projector(ParameterBuilder& builder, const EncoderSpec& encoder, std::int64_t llm_hidden) {
+void add_projector(ParameterBuilder& builder,
+                   const EncoderSpec& encoder,
+                   std::int64_t llm_hidden,
+                   int tensor_parallel) {
   const std::string prefix = prefix_of(encoder) + ".merger.";
   const std::int64_t merged =
       static_cast<std::int64_t>(encoder.merge_size) * encoder.merge_size * encoder.hidden;
+  const std::int64_t inner = merged / tensor_parallel;
   builder.add_vector(prefix + "ln_q.weight", encoder.hidden, 1.0);
-  builder.add_matrix(prefix + "mlp.0.weight", merged, merged);
-  builder.add_vector(prefix + "mlp.0.bias", merged, 0.0);
-  builder.add_matrix(prefix + "mlp.2.weight", llm_hidden, merged);
+  builder.add_matrix(prefix + "mlp.0.weight", inner, merged);
+  builder.add_vector(prefix + "mlp.0.bias", inner, 0.0);
+  builder.add_matrix(prefix + "mlp.2.weight", llm_hidden, inner);
   builder.add_vector(prefix + "mlp.2.bias", llm_hidden, 0.0);
 }
 
 // `weights` points at the layer's first parameter in the order of add_transformer().
 at::Tensor run_transformer(const EncoderSpec& encoder,
+                           std::int64_t head_dim,
                            const NamedParameter* weights,
                            const at::Tensor& input,
                            std::span<const std::int64_t> lengths,
                            const RotaryTable& table) {
   const std::int64_t tokens = input.size(0);
-  const std::int64_t head_dim = encoder.hidden / encoder.num_heads;
   const at::Tensor normed = rms_norm(input, weights[0].tensor, kNormEpsilon);
   const at::Tensor qkv =
       at::linear(normed, weights[1].tensor).view({tokens, 3, encoder.num_heads, head_dim});
@@ -82,7 +90,10 @@ EncoderStage::EncoderStage(const EncoderSpec& encoder,
                            int llm_hidden,
                            LayerRange layers,
                            const StageOptions& options)
-    : encoder_(encoder), layers_(layers), last_layer_(encoder.num_layers + 1) {
+    : encoder_(encoder),
+      layers_(layers),
+      last_layer_(encoder.num_layers + 1),
+      head_dim_(encoder.hidden / encoder.num_heads) {
   if (encoder.modality != Modality::kVision) {
     throw InvalidInput(concat("encoder '",
                               encoder.name,
@@ -91,6 +102,8 @@ EncoderStage::EncoderStage(const EncoderSpec& encoder,
                               " cannot run yet; only vision encoders can"));
   }
   check_layers(encoder.name, layers, last_layer_ + 1);
+  encoder_.num_heads /= options.tensor_parallel;
+  encoder_.intermediate /= options.tensor_parallel;
   ParameterBuilder builder(options, encoder.num_layers);
   for (int layer = layers.begin; layer < layers.end; ++layer) {
     builder.set_trainable(layer == last_layer_ ? !encoder.projector_frozen : !encoder.frozen);
@@ -99,9 +112,9 @@ EncoderStage::EncoderStage(const EncoderSpec& encoder,
       builder.add_matrix(
           prefix_of(encoder) + ".patch_embed.proj.weight", encoder.hidden, 3 * patch * patch);
     } else if (layer == last_layer_) {
-      add_projector(builder, encoder, llm_hidden);
+      add_projector(builder, encoder_, llm_hidden, options.tensor_parallel);
     } else {
-      add_transformer(builder, encoder, layer);
+      add_transformer(builder, encoder_, head_dim_, layer);
     }
   }
   parameters_ = builder.take();
@@ -137,11 +150,11 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
       if (!table.cosine.defined()) {
         table = rotary_table(segments,
                              encoder_.merge_size,
-                             encoder_.hidden / encoder_.num_heads,
+                             head_dim_,
                              kRotaryTheta,
                              hidden.options().requires_grad(false));
       }
-      hidden = run_transformer(encoder_, weights, hidden, lengths, table);
+      hidden = run_transformer(encoder_, head_dim_, weights, hidden, lengths, table);
       weights += kTransformerParameters;
     }
   }

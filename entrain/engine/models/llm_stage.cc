@@ -17,6 +17,16 @@ std::int64_t head_dim_of(const LlmSpec& llm) {
   return llm.head_dim > 0 ? llm.head_dim : llm.hidden / llm.num_heads;
 }
 
+LlmSpec slice_of(const LlmSpec& llm, int tensor_parallel) {
+  LlmSpec slice = llm;
+  slice.head_dim = static_cast<int>(head_dim_of(llm));
+  slice.num_heads /= tensor_parallel;
+  slice.num_kv_heads /= tensor_parallel;
+  slice.intermediate /= tensor_parallel;
+  slice.vocab_size /= tensor_parallel;
+  return slice;
+}
+
 void add_decoder(ParameterBuilder& builder, const LlmSpec& llm, int layer) {
   const std::string prefix = concat("model.layers.", layer - 1, ".");
   const std::int64_t hidden = llm.hidden;
@@ -64,19 +74,21 @@ at::Tensor run_decoder(const LlmSpec& llm,
 }  // namespace
 
 LlmStage::LlmStage(const LlmSpec& llm, LayerRange layers, const StageOptions& options)
-    : llm_(llm), layers_(layers), last_layer_(llm.num_layers + 1) {
+    : llm_(slice_of(llm, options.tensor_parallel)),
+      layers_(layers),
+      last_layer_(llm.num_layers + 1) {
   check_layers("llm", layers, last_layer_ + 1);
   ParameterBuilder builder(options, llm.num_layers);
   builder.set_trainable(!llm.frozen);
   for (int layer = layers.begin; layer < layers.end; ++layer) {
     if (layer == 0) {
       builder.add_matrix(
-          "model.embed_tokens.weight", llm.vocab_size, llm.hidden, ParameterRole::kEmbedding);
+          "model.embed_tokens.weight", llm_.vocab_size, llm.hidden, ParameterRole::kEmbedding);
     } else if (layer == last_layer_) {
       builder.add_vector("model.norm.weight", llm.hidden, 1.0);
-      builder.add_matrix("lm_head.weight", llm.vocab_size, llm.hidden);
+      builder.add_matrix("lm_head.weight", llm_.vocab_size, llm.hidden);
     } else {
-      add_decoder(builder, llm, layer);
+      add_decoder(builder, llm_, layer);
     }
   }
   parameters_ = builder.take();

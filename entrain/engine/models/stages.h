@@ -29,6 +29,12 @@ struct StageOptions {
   std::uint64_t seed = 0;
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kFloat;
+  // One rank's slice under tensor parallelism: heads, MLP, the projector's inner width and the
+  // vocabulary are divided by it. Attention, MLP, projector and token embedding then give partial
+  // sums, logits a slice; nobody adds them up here, so that for now slices are there to be measured
+  // alone. Token ids stay below the slice of the vocabulary. The patch embedding stays whole.
+  // Requires  divides heads, key and value heads, MLP width, merged width and vocabulary.
+  int tensor_parallel = 1;
 };
 
 // Values drawn from (seed, name) alone, the same on every layout: normal with standard deviation
@@ -63,9 +69,10 @@ class EncoderStage {
   [[nodiscard]] const std::vector<NamedParameter>& parameters() const { return parameters_; }
 
  private:
-  EncoderSpec encoder_;
+  EncoderSpec encoder_;  // heads and MLP width those of the slice
   LayerRange layers_;
   int last_layer_ = 0;
+  std::int64_t head_dim_ = 0;
   std::vector<NamedParameter> parameters_;
 };
 
@@ -98,7 +105,7 @@ class LlmStage {
   [[nodiscard]] const std::vector<NamedParameter>& parameters() const { return parameters_; }
 
  private:
-  LlmSpec llm_;
+  LlmSpec llm_;  // heads, MLP width and vocabulary those of the slice
   LayerRange layers_;
   int last_layer_ = 0;
   std::vector<NamedParameter> parameters_;

@@ -6,8 +6,11 @@
 #include <limits>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "entrain/core/base/errors.h"
+
+#include "entrain/engine/profiler/statistics.h"
 
 namespace entrain::engine {
 namespace {
@@ -140,13 +143,15 @@ CostCurve fit_curve(std::span<const CostPoint> points, CurveTerms terms) {
       best = *candidate;
     }
   }
-  CostCurve curve{
-      .per_pair_ns = best[0], .per_token_ns = best[1], .per_launch_ns = best[2], .fit_error = 0};
+  CostCurve curve{.per_pair_ns = best[0], .per_token_ns = best[1], .per_launch_ns = best[2]};
+  std::vector<double> errors;
   for (const CostPoint& point : points) {
     const double error =
         std::abs(predict(curve, point.attention_pairs, point.tokens) - point.nanoseconds);
-    curve.fit_error = std::max(curve.fit_error, error / denominator(point, longest));
+    errors.push_back(error / denominator(point, longest));
   }
+  curve.fit_error = *std::max_element(errors.begin(), errors.end());
+  curve.fit_median = median(std::move(errors));
   return curve;
 }
 

@@ -21,7 +21,8 @@ enum class CurveTerms {
 };
 
 // Non-negative least squares of time = a·pairs + b·tokens + c on relative errors, so that small
-// operations count as much as large ones. `fit_error` of the result is the largest relative error.
+// operations count as much as large ones. `fit_error` of the result is the largest relative error,
+// `fit_median` their median.
 //
 // Relative to each point's scale: a time that is the difference of two is as uncertain as those.
 // Requires  points not empty, all values finite; fewer points than terms give a curve through them.

@@ -3,57 +3,75 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <set>
 
 namespace entrain::engine {
 namespace {
 
-constexpr double kFloatBytes = 4;
+constexpr std::int64_t kLeastSegment = 16;  // tokens
 
 // Values of normal size without a generator: their arithmetic costs what random ones cost.
-at::Tensor made_up(std::vector<std::int64_t> shape) {
+at::Tensor made_up(std::vector<std::int64_t> shape, const StageOptions& options) {
   std::int64_t count = 1;
   for (const std::int64_t side : shape) {
     count *= side;
   }
-  return at::arange(count, at::kFloat).mul_(0.7).sin_().view(shape);
+  return at::arange(count, at::kFloat)
+      .mul_(0.7)
+      .sin_()
+      .view(shape)
+      .to(options.device, options.dtype);
 }
 
-std::vector<std::int64_t> sizes_of(std::int64_t max_tokens, std::int64_t least) {
-  std::vector<std::int64_t> sizes;
-  for (const std::int64_t share : {16, 4, 1}) {
-    sizes.push_back(std::max(least, max_tokens / share));
+// Numbers of segments to run `tokens` in.
+std::vector<std::int64_t> segmentations(const CaseGrid& grid, bool attention, std::int64_t tokens) {
+  std::set<std::int64_t> counts;
+  for (const std::int64_t wanted : grid.segments) {
+    const std::int64_t count = wanted == 0 ? std::clamp<std::int64_t>(tokens / 128, 2, 8) : wanted;
+    if (attention && (wanted == 0 || tokens / count >= kLeastSegment)) {
+      counts.insert(count);
+    }
   }
-  return sizes;
+  counts.insert(counts.empty() ? 1 : *counts.begin());
+  return {counts.begin(), counts.end()};
 }
 
-// Segments of a packed microbatch in its second segmentation: about 128 tokens each.
-std::int64_t several_segments(std::int64_t tokens) {
-  return std::clamp<std::int64_t>(tokens / 128, 2, 8);
+std::vector<std::int64_t> sizes_of(const CaseGrid& grid, std::int64_t least) {
+  std::set<std::int64_t> sizes;
+  for (const std::int64_t tokens : grid.tokens) {
+    sizes.insert(std::max(least, tokens));
+  }
+  return {sizes.begin(), sizes.end()};
 }
 
 LayerCase encoder_case(const std::shared_ptr<const EncoderStage>& stage,
                        const EncoderSpec& encoder,
                        std::int64_t width,
                        std::int64_t tokens,
-                       std::int64_t num_segments) {
+                       std::int64_t num_segments,
+                       const StageOptions& options) {
   const SegmentGrid grid = near_square_grid(tokens / num_segments, encoder.merge_size);
   const std::vector<SegmentGrid> grids(static_cast<std::size_t>(num_segments), grid);
   LayerCase result;
   const auto segment_tokens = static_cast<double>(grid.tokens());
+  result.num_segments = num_segments;
   result.tokens = segment_tokens * static_cast<double>(num_segments);
   result.attention_pairs = result.tokens * segment_tokens;
-  result.input = made_up({grid.tokens() * num_segments, width});
+  result.input = made_up({grid.tokens() * num_segments, width}, options);
   result.forward = [stage, grids, input = result.input] { return stage->forward(input, grids); };
   return result;
 }
 
-LayerCases encoder_cases(const ModelSpec& model, int module, int layer, std::int64_t max_tokens) {
-  const EncoderSpec& encoder = model.encoders[static_cast<std::size_t>(module)];
+LayerCases encoder_cases(const ModelSpec& model,
+                         const LayerChoice& choice,
+                         const CaseGrid& grid,
+                         const StageOptions& options) {
+  const EncoderSpec& encoder = model.encoders[static_cast<std::size_t>(choice.module)];
   const auto stage = std::make_shared<const EncoderStage>(
-      encoder, model.llm.hidden, LayerRange{layer, layer + 1}, StageOptions{});
+      encoder, model.llm.hidden, LayerRange{choice.layer, choice.layer + 1}, options);
   LayerCases result;
   result.module = encoder.name;
-  result.kind = layer_kind(model, module, layer);
+  result.kind = layer_kind(model, choice.module, choice.layer);
   result.parameters = stage->parameters();
   const std::int64_t block = std::int64_t{encoder.merge_size} * encoder.merge_size;
   const bool attention = result.kind == LayerKind::kEncoderTransformer;
@@ -62,13 +80,13 @@ LayerCases encoder_cases(const ModelSpec& model, int module, int layer, std::int
                                  ? std::int64_t{3} * encoder.patch_size * encoder.patch_size
                                  : encoder.hidden;
   result.output_bytes_per_token =
-      kFloatBytes * (result.kind == LayerKind::kProjector
-                         ? static_cast<double>(model.llm.hidden) / static_cast<double>(block)
-                         : encoder.hidden);
-  for (const std::int64_t tokens : sizes_of(max_tokens, 2 * block)) {
-    result.cases.push_back(encoder_case(stage, encoder, width, tokens, 1));
-    if (attention) {
-      result.cases.push_back(encoder_case(stage, encoder, width, tokens, several_segments(tokens)));
+      static_cast<double>(at::elementSize(options.dtype)) *
+      (result.kind == LayerKind::kProjector
+           ? static_cast<double>(model.llm.hidden) / static_cast<double>(block)
+           : encoder.hidden);
+  for (const std::int64_t tokens : sizes_of(grid, 2 * block)) {
+    for (const std::int64_t segments : segmentations(grid, attention, tokens)) {
+      result.cases.push_back(encoder_case(stage, encoder, width, tokens, segments, options));
     }
   }
   return result;
@@ -77,13 +95,15 @@ LayerCases encoder_cases(const ModelSpec& model, int module, int layer, std::int
 LayerCase decoder_case(const std::shared_ptr<const LlmStage>& stage,
                        std::int64_t width,
                        std::int64_t tokens,
-                       std::int64_t num_samples) {
+                       std::int64_t num_samples,
+                       const StageOptions& options) {
   const std::int64_t length = tokens / num_samples;
   const std::vector<std::int64_t> lengths(static_cast<std::size_t>(num_samples), length);
   LayerCase result;
+  result.num_segments = num_samples;
   result.tokens = static_cast<double>(length * num_samples);
   result.attention_pairs = static_cast<double>(num_samples * (length * length / 2));
-  result.input = made_up({length * num_samples, width});
+  result.input = made_up({length * num_samples, width}, options);
   result.forward = [stage, lengths, input = result.input] { return stage->decode(input, lengths); };
   return result;
 }
@@ -91,13 +111,16 @@ LayerCase decoder_case(const std::shared_ptr<const LlmStage>& stage,
 // Half of the positions hold image features.
 LayerCase embedding_case(const std::shared_ptr<const LlmStage>& stage,
                          const LlmSpec& llm,
-                         std::int64_t tokens) {
+                         std::int64_t tokens,
+                         const StageOptions& options) {
   LayerCase result;
-  const at::Tensor ids = at::arange(tokens, at::kLong).mul_(7).remainder_(llm.vocab_size);
+  const std::int64_t vocabulary = llm.vocab_size / options.tensor_parallel;
+  const at::Tensor ids =
+      at::arange(tokens, at::kLong).mul_(7).remainder_(vocabulary).to(options.device);
   const std::int64_t num_features = std::max<std::int64_t>(1, tokens / 2);
-  const at::Tensor positions = at::arange(num_features, at::kLong);
+  const at::Tensor positions = at::arange(num_features, at::kLong).to(options.device);
   result.tokens = static_cast<double>(tokens);
-  result.input = made_up({num_features, llm.hidden});
+  result.input = made_up({num_features, llm.hidden}, options);
   result.forward = [stage, ids, positions, input = result.input] {
     return stage->embed(ids, input, positions);
   };
@@ -106,40 +129,59 @@ LayerCase embedding_case(const std::shared_ptr<const LlmStage>& stage,
 
 LayerCase head_case(const std::shared_ptr<const LlmStage>& stage,
                     const LlmSpec& llm,
-                    std::int64_t tokens) {
+                    std::int64_t tokens,
+                    const StageOptions& options) {
   LayerCase result;
-  const at::Tensor rows = at::arange(tokens, at::kLong);
-  const at::Tensor targets = rows.mul(7).remainder_(llm.vocab_size);
+  const std::int64_t vocabulary = llm.vocab_size / options.tensor_parallel;
+  const at::Tensor rows = at::arange(tokens, at::kLong).to(options.device);
+  const at::Tensor targets = rows.mul(7).remainder_(vocabulary);
   result.tokens = static_cast<double>(tokens);
-  result.input = made_up({tokens, llm.hidden});
+  result.input = made_up({tokens, llm.hidden}, options);
   result.forward = [stage, rows, targets, input = result.input] {
     return stage->loss_sum(input, rows, targets);
   };
   return result;
 }
 
-LayerCases llm_cases(const ModelSpec& model, int layer, std::int64_t max_tokens) {
-  const auto stage =
-      std::make_shared<const LlmStage>(model.llm, LayerRange{layer, layer + 1}, StageOptions{});
+LayerCases llm_cases(const ModelSpec& model,
+                     const LayerChoice& choice,
+                     const CaseGrid& grid,
+                     const StageOptions& options) {
+  const auto stage = std::make_shared<const LlmStage>(
+      model.llm, LayerRange{choice.layer, choice.layer + 1}, options);
   LayerCases result;
   result.module = "llm";
-  result.kind = layer_kind(model, model.llm_module(), layer);
+  result.kind = layer_kind(model, choice.module, choice.layer);
   result.parameters = stage->parameters();
   result.output_bytes_per_token =
-      result.kind == LayerKind::kOutputHead ? 0 : kFloatBytes * model.llm.hidden;
-  for (const std::int64_t tokens : sizes_of(max_tokens, 4)) {
+      result.kind == LayerKind::kOutputHead
+          ? 0
+          : static_cast<double>(at::elementSize(options.dtype)) * model.llm.hidden;
+  for (const std::int64_t tokens : sizes_of(grid, 4)) {
     if (result.kind == LayerKind::kTokenEmbedding) {
-      result.cases.push_back(embedding_case(stage, model.llm, tokens));
+      result.cases.push_back(embedding_case(stage, model.llm, tokens, options));
     } else if (result.kind == LayerKind::kOutputHead) {
-      result.cases.push_back(head_case(stage, model.llm, tokens));
+      result.cases.push_back(head_case(stage, model.llm, tokens, options));
     } else {
       result.terms = CurveTerms::kAttention;
-      result.cases.push_back(decoder_case(stage, model.llm.hidden, tokens, 1));
-      result.cases.push_back(
-          decoder_case(stage, model.llm.hidden, tokens, several_segments(tokens)));
+      for (const std::int64_t samples : segmentations(grid, true, tokens)) {
+        result.cases.push_back(decoder_case(stage, model.llm.hidden, tokens, samples, options));
+      }
     }
   }
   return result;
+}
+
+bool divides(const ModelSpec& model, int module, int degree) {
+  const auto whole = [degree](std::int64_t value) { return value % degree == 0; };
+  if (module == model.llm_module()) {
+    const LlmSpec& llm = model.llm;
+    return whole(llm.num_heads) && whole(llm.num_kv_heads) && whole(llm.intermediate) &&
+           whole(llm.vocab_size);
+  }
+  const EncoderSpec& encoder = model.encoders[static_cast<std::size_t>(module)];
+  return whole(encoder.num_heads) && whole(encoder.intermediate) &&
+         whole(std::int64_t{encoder.merge_size} * encoder.merge_size * encoder.hidden);
 }
 
 }  // namespace
@@ -151,16 +193,32 @@ SegmentGrid near_square_grid(std::int64_t tokens, std::int64_t merge_size) {
   return {rows * merge_size, blocks / rows * merge_size};
 }
 
-std::vector<LayerCases> layer_cases(const ModelSpec& model, std::int64_t max_tokens) {
-  std::vector<LayerCases> result;
+std::vector<LayerChoice> layer_choices(const ModelSpec& model, const std::vector<int>& degrees) {
+  std::vector<LayerChoice> result;
   for (int module = 0; module < model.num_modules(); ++module) {
-    // First, second and last layer: embedding, transformer, projector or head.
-    for (const int layer : {0, 1, num_layers(model, module) - 1}) {
-      result.push_back(module == model.llm_module()
-                           ? llm_cases(model, layer, max_tokens)
-                           : encoder_cases(model, module, layer, max_tokens));
+    for (const int degree : degrees) {
+      if (!divides(model, module, degree)) {
+        continue;
+      }
+      // First, second and last layer: embedding, transformer, projector or head.
+      for (const int layer : {0, 1, num_layers(model, module) - 1}) {
+        result.push_back({module, layer, degree});
+      }
     }
   }
+  return result;
+}
+
+LayerCases layer_cases(const ModelSpec& model,
+                       const LayerChoice& choice,
+                       const CaseGrid& grid,
+                       const StageOptions& options) {
+  StageOptions slice = options;
+  slice.tensor_parallel = choice.tensor_parallel;
+  LayerCases result = choice.module == model.llm_module()
+                          ? llm_cases(model, choice, grid, slice)
+                          : encoder_cases(model, choice, grid, slice);
+  result.tensor_parallel = choice.tensor_parallel;
   return result;
 }
 

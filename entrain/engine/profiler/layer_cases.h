@@ -1,5 +1,7 @@
-// What the quick profile measures: one layer of every kind of a model, at several sizes, run
-// through the very stages that train.
+// What a profile measures: one layer of every kind of a model, at several sizes, run through the
+// very stages that train.
+//
+// Read first: layer_cases().
 #pragma once
 
 #include <functional>
@@ -19,25 +21,49 @@ namespace entrain::engine {
 struct LayerCase {
   double attention_pairs = 0;  // as workload.h counts them
   double tokens = 0;           // of the module; output head: target tokens
-  at::Tensor input;            // a float leaf: activations, or image features of the embedding
+  std::int64_t num_segments = 1;
+  at::Tensor input;  // a float leaf: activations, or image features of the embedding
   std::function<at::Tensor()> forward;
 };
 
 struct LayerCases {
   std::string module;
   LayerKind kind = LayerKind::kDecoder;
+  int tensor_parallel = 1;
   CurveTerms terms = CurveTerms::kLinear;
-  std::vector<NamedParameter> parameters;  // of the layer
-  std::vector<LayerCase> cases;            // rising sizes; the last is the largest
+  std::vector<NamedParameter> parameters;  // of the layer, or a rank's slice of it
+  std::vector<LayerCase> cases;            // rising tokens, then segments
   double output_bytes_per_token = 0;       // of the stage's message
 };
 
-// Sizes are a sixteenth, a quarter and all of `max_tokens`, at least one merge block. Layers with
-// attention get each size twice, as one segment and as several, so that Σn² and Σn are told apart.
+// One layer of every kind, at one degree of tensor parallelism.
+struct LayerChoice {
+  int module = 0;
+  int layer = 0;
+  int tensor_parallel = 1;
+};
+
+// Embedding, transformer, and projector or head of every module, each at those of `degrees` that
+// divide the module's heads, key and value heads, MLP, projector and vocabulary.
+// Requires  every degree >= 1.
+std::vector<LayerChoice> layer_choices(const ModelSpec& model, const std::vector<int>& degrees);
+
+struct CaseGrid {
+  std::vector<std::int64_t> tokens;  // rising, >= 1 each
+  // Layers with attention run every size in so many equal segments (as far as a segment keeps 16
+  // tokens), so that Σn² and Σn are told apart; the others in one. 0: about 128 tokens each, two to
+  // eight of them.
+  std::vector<std::int64_t> segments;
+};
+
+// An encoder's microbatch holds two merge blocks a segment at least; an LLM's four tokens.
 //
-// Requires  max_tokens >= 1.
 // Throws    InvalidInput for encoders that cannot run.
-std::vector<LayerCases> layer_cases(const ModelSpec& model, std::int64_t max_tokens);
+// Cost      the layer's parameters and all inputs.
+LayerCases layer_cases(const ModelSpec& model,
+                       const LayerChoice& choice,
+                       const CaseGrid& grid,
+                       const StageOptions& options);
 
 // Splits `tokens` patches of an encoder into a grid as near to a square as merge blocks allow; the
 // grid's own count may be a little less.

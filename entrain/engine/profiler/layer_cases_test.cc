@@ -1,6 +1,9 @@
 #include "entrain/engine/profiler/layer_cases.h"
 
+#include <algorithm>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -42,8 +45,20 @@ TEST(NearSquareGrid, HoldsAboutTheTokensAskedFor) {
   }
 }
 
+std::vector<LayerCases> all_cases(std::int64_t max_tokens, int degree = 1) {
+  const CaseGrid grid = {{std::max<std::int64_t>(1, max_tokens / 16),
+                          std::max<std::int64_t>(1, max_tokens / 4),
+                          max_tokens},
+                         {1, 0}};
+  std::vector<LayerCases> result;
+  for (const LayerChoice& choice : layer_choices(small_model(), {degree})) {
+    result.push_back(layer_cases(small_model(), choice, grid, {}));
+  }
+  return result;
+}
+
 TEST(LayerCases, CoverEveryLayerKindAtThreeSizes) {
-  const std::vector<LayerCases> layers = layer_cases(small_model(), 256);
+  const std::vector<LayerCases> layers = all_cases(256);
   std::set<LayerKind> kinds;
   for (const LayerCases& layer : layers) {
     kinds.insert(layer.kind);
@@ -60,7 +75,7 @@ TEST(LayerCases, CoverEveryLayerKindAtThreeSizes) {
 
 TEST(LayerCases, RunForwardAndBackward) {
   for (const std::int64_t max_tokens : {1, 64, 200}) {
-    for (const LayerCases& layer : layer_cases(small_model(), max_tokens)) {
+    for (const LayerCases& layer : all_cases(max_tokens)) {
       for (const LayerCase& layer_case : layer.cases) {
         at::Tensor input = layer_case.input;
         input.set_requires_grad(true);
@@ -82,7 +97,7 @@ TEST(LayerCases, RunForwardAndBackward) {
 
 // Σn² and Σn can only be told apart when points of equal tokens differ in pairs.
 TEST(LayerCases, SegmentationsDifferInPairsAlone) {
-  for (const LayerCases& layer : layer_cases(small_model(), 1024)) {
+  for (const LayerCases& layer : all_cases(1024)) {
     if (layer.terms != CurveTerms::kAttention) {
       continue;
     }
@@ -95,13 +110,51 @@ TEST(LayerCases, SegmentationsDifferInPairsAlone) {
 }
 
 TEST(LayerCases, CountPairsAsTheWorkloadDoes) {
-  for (const LayerCases& layer : layer_cases(small_model(), 1024)) {
+  for (const LayerCases& layer : all_cases(1024)) {
     const LayerCase& one_segment = layer.cases.front();
     const double tokens = one_segment.tokens;
     if (layer.kind == LayerKind::kEncoderTransformer) {
       EXPECT_EQ(one_segment.attention_pairs, tokens * tokens);
     } else if (layer.kind == LayerKind::kDecoder) {
       EXPECT_EQ(one_segment.attention_pairs, tokens * tokens / 2);
+    }
+  }
+}
+
+TEST(LayerCases, SegmentsKeepSixteenTokens) {
+  const CaseGrid grid = {{64, 256}, {1, 4, 16}};
+  const LayerCases decoder = layer_cases(small_model(), {1, 1, 1}, grid, {});
+  std::vector<std::pair<double, std::int64_t>> sizes;
+  for (const LayerCase& layer_case : decoder.cases) {
+    sizes.emplace_back(layer_case.tokens, layer_case.num_segments);
+  }
+  const std::vector<std::pair<double, std::int64_t>> expected = {
+      {64, 1}, {64, 4}, {256, 1}, {256, 4}, {256, 16}};
+  EXPECT_EQ(sizes, expected);
+}
+
+TEST(LayerChoices, LeaveOutDegreesThatDoNotDivide) {
+  // Two key heads: 2 divides everything, 4 nothing.
+  EXPECT_EQ(layer_choices(small_model(), {1, 2, 4}).size(), 12U);
+  EXPECT_TRUE(layer_choices(small_model(), {3}).empty());
+}
+
+// A slice does its share of the arithmetic: it runs, and holds half of every matrix.
+TEST(LayerCases, SlicesRunAndHoldTheirShare) {
+  const std::vector<LayerCases> whole = all_cases(64);
+  const std::vector<LayerCases> half = all_cases(64, 2);
+  ASSERT_EQ(half.size(), whole.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_EQ(half[i].tensor_parallel, 2);
+    at::Tensor input = half[i].cases.back().input;
+    input.set_requires_grad(true);
+    half[i].cases.back().forward().sum().backward();
+    EXPECT_TRUE(input.grad().defined()) << name_of(half[i].kind);
+    for (std::size_t p = 0; p < whole[i].parameters.size(); ++p) {
+      const NamedParameter& full = whole[i].parameters[p];
+      if (full.tensor.dim() == 2 && whole[i].kind != LayerKind::kPatchEmbedding) {
+        EXPECT_EQ(2 * half[i].parameters[p].tensor.numel(), full.tensor.numel()) << full.name;
+      }
     }
   }
 }

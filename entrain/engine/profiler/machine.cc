@@ -1,13 +1,19 @@
 #include "entrain/engine/profiler/machine.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
+#include <chrono>
+#include <exception>
+#include <functional>
 #include <thread>
+#include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include "entrain/core/base/errors.h"
+
+#include "entrain/engine/comm/thread_comm.h"
+#include "entrain/engine/profiler/statistics.h"
+#include "entrain/engine/profiler/stopwatch.h"
 
 namespace entrain::engine {
 namespace {
@@ -16,31 +22,29 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kNumbers = std::int64_t{1} << 22U;  // 16 MiB of float32
 constexpr int kRepeats = 7;
-constexpr int kHandovers = 200;
-
-double nanoseconds_of(const std::function<void()>& work) {
-  const Clock::time_point start = Clock::now();
-  work();
-  return std::chrono::duration<double, std::nano>(Clock::now() - start).count();
-}
+constexpr int kSmallMessages = 200;
 
 // Median after one run to warm up.
-double median_nanoseconds(const std::function<void()>& work) {
+double median_nanoseconds(at::Device device, const std::function<void()>& work) {
   work();
+  Stopwatch watch(device);
   std::vector<double> times;
   for (int i = 0; i < kRepeats; ++i) {
-    times.push_back(nanoseconds_of(work));
+    watch.start();
+    work();
+    times.push_back(watch.stop());
   }
   return median(std::move(times));
 }
 
-double measure_optimizer() {
-  const std::vector<at::Tensor> parameters = {at::zeros({kNumbers})};
-  const std::vector<at::Tensor> gradients = {at::full({kNumbers}, 0.1)};
-  const std::vector<at::Tensor> first = {at::zeros({kNumbers})};
-  const std::vector<at::Tensor> second = {at::zeros({kNumbers})};
-  const std::vector<at::Tensor> steps = {at::ones({})};
-  const double time = median_nanoseconds([&] {
+double measure_optimizer(at::Device device) {
+  const at::TensorOptions options = at::TensorOptions(at::kFloat).device(device);
+  const std::vector<at::Tensor> parameters = {at::zeros({kNumbers}, options)};
+  const std::vector<at::Tensor> gradients = {at::full({kNumbers}, 0.1, options)};
+  const std::vector<at::Tensor> first = {at::zeros({kNumbers}, options)};
+  const std::vector<at::Tensor> second = {at::zeros({kNumbers}, options)};
+  const std::vector<at::Tensor> steps = {at::ones({}, options)};
+  const double time = median_nanoseconds(device, [&] {
     at::_fused_adamw_(parameters,
                       gradients,
                       first,
@@ -58,59 +62,89 @@ double measure_optimizer() {
   return time / static_cast<double>(kNumbers);
 }
 
-// Half of the median round trip of a token between two threads through a mailbox.
-std::chrono::nanoseconds measure_handover() {
-  std::mutex mutex;
-  std::condition_variable changed;
-  int turn = 0;  // even: this thread's, odd: the other's
-  const auto pass = [&](int expected) {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return turn == expected; });
-    ++turn;
-    changed.notify_all();
-  };
-  std::thread other([&] {
-    for (int i = 0; i < kHandovers; ++i) {
-      pass(2 * i + 1);
+// Gradients are packed, summed and unpacked.
+double measure_reduce(at::Device device) {
+  const at::TensorOptions options = at::TensorOptions(at::kFloat).device(device);
+  const at::Tensor gradient = at::ones({kNumbers}, options);
+  const at::Tensor other = at::zeros({kNumbers}, options);
+  const at::Tensor packed = at::zeros({kNumbers}, options);
+  const double time = median_nanoseconds(device, [&] {
+    packed.copy_(gradient);
+    packed.add_(other);
+    gradient.copy_(packed);
+  });
+  return static_cast<double>(kNumbers) * 4 * 1e9 / time;
+}
+
+// One rank's part in `count` round trips: rank 0 sends first; whoever receives reads what came.
+std::vector<double> exchange(Comm& comm, const at::Tensor& message, int count) {
+  const int other = 1 - comm.rank();
+  std::vector<double> times;
+  for (int i = 0; i < count; ++i) {
+    const Clock::time_point start = Clock::now();
+    const auto tag = static_cast<std::uint64_t>(i);
+    const auto receive = [&] {
+      return comm.post_receive({other, comm.rank(), other}, tag, message.sizes().vec(), at::kFloat)
+          ->wait()
+          .clone();
+    };
+    if (comm.rank() == 0) {
+      comm.send({0, 1, 0}, tag, message);
+      receive();
+    } else {
+      comm.send({1, 0, 1}, tag, receive());
+    }
+    times.push_back(std::chrono::duration<double, std::nano>(Clock::now() - start).count());
+  }
+  return times;
+}
+
+// Half of the median round trip.
+double message_nanoseconds(std::int64_t numbers, int count) {
+  ThreadCommGroup group(2);
+  std::exception_ptr error;
+  std::thread peer([&] {
+    try {
+      const at::NoGradGuard no_grad;
+      at::set_num_threads(1);
+      exchange(group.comm(1), at::ones({numbers}), count);
+    } catch (const std::exception& failure) {
+      error = std::current_exception();
+      group.abort(failure.what());
     }
   });
   std::vector<double> times;
-  for (int i = 0; i < kHandovers; ++i) {
-    times.push_back(nanoseconds_of([&] {
-      pass(2 * i);
-      std::unique_lock lock(mutex);
-      changed.wait(lock, [&] { return turn == 2 * i + 2; });
-    }));
+  try {
+    times = exchange(group.comm(0), at::ones({numbers}), count);
+  } catch (const std::exception& failure) {
+    group.abort(failure.what());
+    peer.join();
+    throw;
   }
-  other.join();
-  return std::chrono::nanoseconds(static_cast<std::int64_t>(median(std::move(times)) / 2));
+  peer.join();
+  if (error != nullptr) {
+    std::rethrow_exception(error);
+  }
+  return median(std::move(times)) / 2;
+}
+
+LinkSpec measure_link() {
+  const double small = message_nanoseconds(1, kSmallMessages);
+  const double large = message_nanoseconds(kNumbers, kRepeats);
+  LinkSpec link;
+  link.latency = std::chrono::nanoseconds(static_cast<std::int64_t>(small));
+  link.bytes_per_second = static_cast<double>(kNumbers) * 4 * 1e9 / std::max(1.0, large - small);
+  return link;
 }
 
 }  // namespace
 
-double median(std::vector<double> values) {
-  ENTRAIN_INVARIANT(!values.empty(), "the median of nothing");
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-MachineRates measure_machine() {
+MachineRates measure_machine(at::Device device) {
   const at::NoGradGuard no_grad;
   MachineRates rates;
-  const double bytes = static_cast<double>(kNumbers) * 4;
-  const at::Tensor source = at::ones({kNumbers});
-  const at::Tensor target = at::zeros({kNumbers});
-  rates.copy_bytes_per_second = bytes * 1e9 / median_nanoseconds([&] { target.copy_(source); });
-  // Gradients are packed, summed and unpacked.
-  const at::Tensor packed = at::zeros({kNumbers});
-  rates.reduce_bytes_per_second = bytes * 1e9 / median_nanoseconds([&] {
-                                    packed.copy_(source);
-                                    packed.add_(target);
-                                    source.copy_(packed);
-                                  });
-  rates.optimizer_ns_per_parameter = measure_optimizer();
-  rates.handover = measure_handover();
+  rates.link = measure_link();
+  rates.reduce_bytes_per_second = measure_reduce(device);
+  rates.optimizer_ns_per_parameter = measure_optimizer(device);
   return rates;
 }
 

@@ -1,29 +1,24 @@
-// What the machine does beside layers: copies, sums over replicas, optimizer steps, handovers
-// between threads.
+// What the machine does beside layers: messages between ranks, sums over replicas, optimizer steps.
 #pragma once
 
-#include <chrono>
-#include <cstdint>
-#include <functional>
-#include <vector>
+#include <ATen/ATen.h>
+
+#include "entrain/core/spec/cluster.h"
 
 namespace entrain::engine {
 
 struct MachineRates {
-  double copy_bytes_per_second = 0;       // of a message's bytes, larger than any cache
+  LinkSpec link;                          // between two in-process ranks
   double reduce_bytes_per_second = 0;     // of a lane's gradients, over two in-process replicas
   double optimizer_ns_per_parameter = 0;  // fused AdamW, float32
-  std::chrono::nanoseconds handover{0};   // from one rank's thread to another that waits for it
 };
 
-// In-process ranks hand tensors over without a copy; what a message costs is waking the receiver
-// and its core's first read of the bytes, for which a copy stands in.
+// The link is measured by messages between two ranks of ThreadComm that go to and fro, in wall
+// time: latency is half of a round trip of one number; in-process ranks hand tensors over without a
+// copy, so that what bytes cost is the receiver's first read of them, for which a copy stands in.
+// Reductions and the optimizer are measured on `device` by a Stopwatch.
 //
 // Cost  about half a second, 256 MiB.
-MachineRates measure_machine();
-
-// Middle value; the mean of both middle ones for an even count.
-// Requires  values not empty.
-double median(std::vector<double> values);
+MachineRates measure_machine(at::Device device);
 
 }  // namespace entrain::engine

@@ -1,0 +1,120 @@
+#include "entrain/engine/profiler/fit_layer.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "entrain/core/base/errors.h"
+
+#include "entrain/engine/profiler/fit.h"
+#include "entrain/engine/profiler/statistics.h"
+
+namespace entrain::engine {
+namespace {
+
+const EncoderSpec* encoder_of(const ModelSpec& model, const std::string& module) {
+  for (const EncoderSpec& encoder : model.encoders) {
+    if (encoder.name == module) {
+      return &encoder;
+    }
+  }
+  return nullptr;
+}
+
+void add_all_reduces(
+    int count, double bytes_per_token, int degree, const LinkSpec& link, CostCurve& curve) {
+  const double hops = 2.0 * (degree - 1);
+  curve.per_launch_ns += count * hops * static_cast<double>(link.latency.count());
+  if (link.bytes_per_second > 0) {
+    curve.per_token_ns += hops / degree * bytes_per_token * 1e9 / link.bytes_per_second;
+  }
+}
+
+}  // namespace
+
+PartialSums partial_sums(const ModelSpec& model,
+                         const std::string& module,
+                         LayerKind kind,
+                         double bytes_of_number) {
+  const EncoderSpec* encoder = encoder_of(model, module);
+  const double hidden = bytes_of_number * (encoder == nullptr ? model.llm.hidden : encoder->hidden);
+  switch (kind) {
+    case LayerKind::kEncoderTransformer:
+    case LayerKind::kDecoder:
+      return {2, 2 * hidden, 2, 2 * hidden};
+    case LayerKind::kProjector: {
+      const double block =
+          encoder == nullptr ? 1.0 : static_cast<double>(encoder->merge_size) * encoder->merge_size;
+      return {1, bytes_of_number * model.llm.hidden / block, 1, hidden};
+    }
+    case LayerKind::kTokenEmbedding:
+      return {1, hidden, 0, 0};
+    case LayerKind::kOutputHead:
+      // Largest logit, sum of exponentials and the target's logit of every row.
+      return {1, 3 * 4.0, 1, hidden};
+    case LayerKind::kPatchEmbedding:
+    case LayerKind::kAudioEmbedding:
+      return {};
+  }
+  return {};
+}
+
+LayerProfile fit_layer(const ModelSpec& model,
+                       const MeasuredLayer& layer,
+                       const std::string& dtype,
+                       const LinkSpec& link) {
+  ENTRAIN_INVARIANT(!layer.points.empty(), "a layer without points");
+  const bool attention =
+      layer.kind == LayerKind::kEncoderTransformer || layer.kind == LayerKind::kDecoder;
+  std::vector<CostPoint> forward;
+  std::vector<CostPoint> backward_input;
+  std::vector<CostPoint> backward_weight;
+  std::vector<CostPoint> recompute;
+  std::vector<double> spreads;
+  LayerProfile profile;
+  profile.range.least_tokens = layer.points.front().tokens;
+  for (const MeasuredPoint& point : layer.points) {
+    const double pairs = point.attention_pairs;
+    const double tokens = point.tokens;
+    const double backward = median(point.backward);
+    const double input = median(point.backward_input);
+    forward.push_back({pairs, tokens, median(point.forward)});
+    backward_input.push_back({pairs, tokens, input});
+    backward_weight.push_back({pairs, tokens, std::max(0.0, backward - input), backward});
+    if (!point.recompute.empty()) {
+      recompute.push_back({pairs, tokens, median(point.recompute)});
+    }
+    spreads.push_back(relative_spread(point.forward));
+    profile.range.least_tokens = std::min(profile.range.least_tokens, tokens);
+    profile.range.most_tokens = std::max(profile.range.most_tokens, tokens);
+    profile.range.most_pairs = std::max(profile.range.most_pairs, attention ? pairs : 0.0);
+  }
+  const CurveTerms terms = attention ? CurveTerms::kAttention : CurveTerms::kLinear;
+  profile.module = layer.module;
+  profile.kind = layer.kind;
+  profile.tensor_parallel = layer.tensor_parallel;
+  profile.forward = fit_curve(forward, terms);
+  profile.backward_input = fit_curve(backward_input, terms);
+  profile.backward_weight = fit_curve(backward_weight, CurveTerms::kLinear);
+  if (!recompute.empty()) {
+    profile.recompute = fit_curve(recompute, terms);
+  }
+  const double bytes_of_number = dtype == "float32" ? 4 : 2;
+  if (layer.tensor_parallel > 1) {
+    const PartialSums sums = partial_sums(model, layer.module, layer.kind, bytes_of_number);
+    const int degree = layer.tensor_parallel;
+    add_all_reduces(sums.forward, sums.forward_bytes, degree, link, profile.forward);
+    add_all_reduces(sums.backward, sums.backward_bytes, degree, link, profile.backward_input);
+    if (!recompute.empty()) {
+      add_all_reduces(sums.forward, sums.forward_bytes, degree, link, profile.recompute);
+    }
+  }
+  profile.activation_bytes_per_token = layer.activation_bytes_per_token;
+  profile.output_bytes_per_token = layer.output_bytes_per_token;
+  profile.parameter_bytes = layer.parameter_bytes;
+  profile.optimizer_bytes =
+      static_cast<double>(layer.parameters) * (8 + (bytes_of_number < 4 ? 4 : 0));
+  profile.spread = median(spreads);
+  return profile;
+}
+
+}  // namespace entrain::engine

@@ -1,0 +1,204 @@
+#include "entrain/engine/profiler/measure_layer.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+#include "entrain/engine/models/live_bytes.h"
+#include "entrain/engine/profiler/stopwatch.h"
+
+namespace entrain::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Points that no budget leaves out: what a line needs.
+constexpr std::size_t kLeastPoints = 2;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void set_trainable(const LayerCases& cases, bool trainable) {
+  for (const NamedParameter& parameter : cases.parameters) {
+    parameter.tensor.set_requires_grad(trainable);
+  }
+}
+
+at::Tensor fresh_leaf(const LayerCase& layer_case) {
+  at::Tensor input = layer_case.input;
+  input.set_requires_grad(true);
+  input.mutable_grad() = at::Tensor();
+  return input;
+}
+
+class LayerTimer {
+ public:
+  LayerTimer(const LayerCases& cases, bool recompute, at::Device device)
+      : cases_(cases), recompute_(recompute), watch_(device) {}
+
+  // One repeat of one point.
+  void measure(const LayerCase& layer_case, MeasuredPoint& point) {
+    set_trainable(cases_, true);
+    double backward = 0;
+    point.forward.push_back(run_once(layer_case, backward));
+    point.backward.push_back(backward);
+    set_trainable(cases_, false);
+    run_once(layer_case, backward);
+    point.backward_input.push_back(backward);
+    set_trainable(cases_, true);
+    if (recompute_) {
+      point.recompute.push_back(run_again(layer_case));
+    }
+  }
+
+ private:
+  double run_once(const LayerCase& layer_case, double& backward) {
+    fresh_leaf(layer_case);
+    watch_.start();
+    const at::Tensor output = layer_case.forward();
+    const double forward = watch_.stop();
+    const at::Tensor gradient = at::ones_like(output.detach());
+    watch_.start();
+    output.backward(gradient);
+    backward = watch_.stop();
+    return forward;
+  }
+
+  double run_again(const LayerCase& layer_case) {
+    fresh_leaf(layer_case);
+    {
+      const at::NoGradGuard keeps_nothing;
+      layer_case.forward();
+    }
+    watch_.start();
+    const at::Tensor output = layer_case.forward();
+    return watch_.stop();
+  }
+
+  const LayerCases& cases_;
+  bool recompute_;
+  Stopwatch watch_;
+};
+
+double kept_bytes_per_token(const LayerCases& cases, const LayerCase& layer_case) {
+  set_trainable(cases, true);
+  const at::Tensor input = fresh_leaf(layer_case);
+  const LiveBytes live;
+  const at::Tensor output = layer_case.forward();
+  // Image features count by themselves, from their arrival to their last backward.
+  const std::size_t input_bytes = cases.kind == LayerKind::kTokenEmbedding ? 0 : input.nbytes();
+  const auto kept = static_cast<double>(live.bytes()) - static_cast<double>(output.nbytes()) +
+                    static_cast<double>(input_bytes);
+  return std::max(0.0, kept) / layer_case.tokens;
+}
+
+// What a point takes at most, by one that was measured: attention's share grows with pairs.
+double expected_seconds(const LayerCase& from, double seconds, const LayerCase& to) {
+  const double tokens = to.tokens / from.tokens;
+  const double pairs = from.attention_pairs > 0 ? to.attention_pairs / from.attention_pairs : 0.0;
+  return seconds * std::max(tokens, pairs);
+}
+
+// Warms up and decides which cases fit the budget: positions in `cases.cases`, rising.
+std::vector<std::size_t> warm_up(const LayerCases& cases,
+                                 const LayerBudget& budget,
+                                 LayerTimer& timer,
+                                 MeasuredLayer& layer,
+                                 const std::function<void()>& on_point) {
+  const Clock::time_point start = Clock::now();
+  const double bytes_per_token = kept_bytes_per_token(cases, cases.cases.front());
+  std::vector<std::size_t> kept;
+  std::size_t known = 0;     // the last point of one segment that ran …
+  double known_seconds = 0;  // … and what it took
+  double repeat = 0;         // seconds of one repeat of all points so far
+  for (std::size_t i = 0; i < cases.cases.size(); ++i) {
+    const LayerCase& layer_case = cases.cases[i];
+    const double expected = expected_seconds(cases.cases[known], known_seconds, layer_case);
+    const double rest = seconds_since(start) + expected + kLeastRepeats * (repeat + expected);
+    const double bytes = 2 * bytes_per_token * layer_case.tokens;  // its gradients beside it
+    const bool too_large =
+        budget.memory_bytes > 0 && bytes > static_cast<double>(budget.memory_bytes);
+    if (kept.size() >= kLeastPoints && (rest > budget.seconds || too_large)) {
+      layer.skipped.push_back(
+          concat(static_cast<std::int64_t>(layer_case.tokens),
+                 " tokens, segments ",
+                 layer_case.num_segments,
+                 too_large ? ": more activation bytes than allowed" : ": more time than there is"));
+      continue;
+    }
+    const Clock::time_point began = Clock::now();
+    MeasuredPoint unused;
+    timer.measure(layer_case, unused);
+    const double taken = seconds_since(began);
+    repeat += taken;
+    if (kept.empty() || layer_case.num_segments == 1) {
+      known = i;
+      known_seconds = taken;
+    }
+    kept.push_back(i);
+    on_point();
+  }
+  return kept;
+}
+
+// Points of the cases that are kept, with the times that `layer` had of them.
+std::vector<MeasuredPoint> points_of(const LayerCases& cases,
+                                     const std::vector<std::size_t>& kept,
+                                     const MeasuredLayer& layer) {
+  std::vector<MeasuredPoint> points;
+  for (const std::size_t i : kept) {
+    MeasuredPoint point;
+    point.tokens = cases.cases[i].tokens;
+    point.attention_pairs = cases.cases[i].attention_pairs;
+    point.num_segments = cases.cases[i].num_segments;
+    const auto same = [&](const MeasuredPoint& other) {
+      return other.tokens == point.tokens && other.num_segments == point.num_segments;
+    };
+    const auto earlier = std::find_if(layer.points.begin(), layer.points.end(), same);
+    points.push_back(earlier == layer.points.end() ? point : *earlier);
+  }
+  return points;
+}
+
+}  // namespace
+
+void measure_layer(const LayerCases& cases,
+                   const LayerBudget& budget,
+                   at::Device device,
+                   MeasuredLayer& layer,
+                   const std::function<void()>& on_point,
+                   const std::function<void()>& on_round) {
+  ENTRAIN_INVARIANT(budget.repeats >= kLeastRepeats, "too few repeats");
+  const Clock::time_point start = Clock::now();
+  LayerTimer timer(cases, budget.recompute, device);
+  layer.skipped.clear();
+  const std::vector<std::size_t> kept = warm_up(cases, budget, timer, layer, on_point);
+  layer.points = points_of(cases, kept, layer);
+  const auto wants_more = [&](const MeasuredPoint& point) {
+    const int repeats = static_cast<int>(point.forward.size());
+    return repeats < kLeastRepeats ||
+           (repeats < budget.repeats && seconds_since(start) < budget.seconds);
+  };
+  while (std::any_of(layer.points.begin(), layer.points.end(), wants_more)) {
+    for (std::size_t i = 0; i < layer.points.size(); ++i) {
+      if (wants_more(layer.points[i])) {
+        timer.measure(cases.cases[kept[i]], layer.points[i]);
+        on_point();
+      }
+    }
+    on_round();
+  }
+  layer.activation_bytes_per_token = kept_bytes_per_token(cases, cases.cases[kept.back()]);
+  layer.output_bytes_per_token = cases.output_bytes_per_token;
+  for (const NamedParameter& parameter : cases.parameters) {
+    layer.parameters += parameter.tensor.numel();
+    layer.parameter_bytes += static_cast<double>(parameter.tensor.nbytes());
+  }
+  layer.complete = true;
+  on_round();
+}
+
+}  // namespace entrain::engine

@@ -1,0 +1,49 @@
+// Times one layer at all its sizes.
+//
+// Read first: measure_layer().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "entrain/engine/profiler/layer_cases.h"
+#include "entrain/engine/profiler/points.h"
+
+namespace entrain::engine {
+
+// Bounds of one layer's measuring.
+struct LayerBudget {
+  int repeats = 15;               // most measurements per point, >= kLeastRepeats
+  double seconds = 10;            // of wall time; two points are measured thrice even beyond it
+  std::int64_t memory_bytes = 0;  // activations of the largest point; 0 = any
+  bool recompute = true;
+};
+inline constexpr int kLeastRepeats = 3;
+
+// Fills `layer` (which may hold repeats of an earlier run) with times of `cases`.
+//
+// Every point first runs once to warm up caches and allocator, in rising order; a point whose three
+// repeats would not fit what is left of the time, judged by smaller ones, is left out, and so is
+// one whose activations exceed the memory (`skipped` says which). Then rounds visit all points in
+// turn, so that a busy moment of the machine disturbs many points once instead of one point often.
+//
+// A round times: forward and backward with trainable weights; the same with frozen weights, whose
+// backward is the input gradient; and, for `recompute`, the forward again after one that recorded
+// no graph. Weight gradients stay and are added to, as over the microbatches of a step; the input
+// is a fresh leaf each time, as a received activation is.
+//
+// activation_bytes_per_token: bytes that the forward leaves allocated, without its output (which
+// the layer after counts as its input) and with its input (the image features of a token embedding
+// excepted, which count by themselves), at the largest size.
+//
+// `on_point` is called after every point and may throw to stop; `on_round` after every round, when
+// `layer` is fit to be kept.
+// Requires  budget.repeats >= kLeastRepeats; gradients enabled; torch at one thread on the CPU.
+void measure_layer(const LayerCases& cases,
+                   const LayerBudget& budget,
+                   at::Device device,
+                   MeasuredLayer& layer,
+                   const std::function<void()>& on_point,
+                   const std::function<void()>& on_round);
+
+}  // namespace entrain::engine

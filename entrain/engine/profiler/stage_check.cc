@@ -1,0 +1,335 @@
+#include "entrain/engine/profiler/stage_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include <ATen/Parallel.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/cost/step_costs.h"
+
+#include "entrain/engine/models/stages.h"
+#include "entrain/engine/profiler/statistics.h"
+#include "entrain/engine/profiler/stopwatch.h"
+
+namespace entrain::engine {
+namespace {
+
+std::size_t at_index(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
+
+// Samples [first, end) of all that are measured.
+struct SlotRange {
+  int first = 0;
+  int end = 0;
+};
+
+// One slot's forward through one stage, with the leaf that its input gradient goes to.
+struct StageCase {
+  at::Tensor input;  // undefined where the stage has none (text without images)
+  std::function<at::Tensor()> forward;
+};
+
+at::Tensor made_up(std::int64_t rows, std::int64_t columns, const StageOptions& options) {
+  return at::arange(rows * columns, at::kFloat)
+      .mul_(0.7)
+      .sin_()
+      .view({rows, columns})
+      .to(options.device, options.dtype);
+}
+
+StageCase encoder_case(const EncoderSpec& encoder,
+                       std::shared_ptr<const EncoderStage> stage,
+                       int module,
+                       bool first_stage,
+                       std::span<const SampleWork> samples,
+                       const StageOptions& options) {
+  std::vector<SegmentGrid> grids;
+  std::int64_t tokens = 0;
+  for (const SampleWork& sample : samples) {
+    for (const SegmentWork& segment : sample.segments[at_index(module)]) {
+      grids.push_back({segment.rows, segment.columns});
+      tokens += segment.tokens;
+    }
+  }
+  const std::int64_t width =
+      first_stage ? std::int64_t{3} * encoder.patch_size * encoder.patch_size : encoder.hidden;
+  StageCase result;
+  result.input = made_up(tokens, width, options);
+  result.forward = [stage = std::move(stage), grids, input = result.input] {
+    return stage->forward(input, grids);
+  };
+  return result;
+}
+
+// Features stand at each sample's front, as first_feature_token() has them.
+StageCase llm_case(const LlmSpec& llm,
+                   std::shared_ptr<const LlmStage> stage,
+                   bool first_stage,
+                   bool last_stage,
+                   std::span<const SampleWork> samples,
+                   const StageOptions& options) {
+  std::vector<std::int64_t> lengths;
+  std::vector<std::int64_t> positions;
+  std::vector<std::int64_t> rows;
+  std::int64_t tokens = 0;
+  for (const SampleWork& sample : samples) {
+    std::int64_t position = tokens;
+    for (const auto& segments : sample.segments) {
+      for (const SegmentWork& segment : segments) {
+        for (std::int64_t i = 0; i < segment.llm_tokens; ++i) {
+          positions.push_back(position++);
+        }
+      }
+    }
+    lengths.push_back(sample.llm_tokens);
+    tokens += sample.llm_tokens;
+    for (std::int64_t i = sample.target_tokens; i > 0; --i) {
+      rows.push_back(std::max<std::int64_t>(0, tokens - 1 - i));
+    }
+  }
+  const auto index = [&](const std::vector<std::int64_t>& values) {
+    return at::tensor(values, at::TensorOptions(at::kLong)).to(options.device);
+  };
+  StageCase result;
+  const at::Tensor ids = at::arange(tokens, at::kLong).mul_(7).remainder_(llm.vocab_size);
+  const at::Tensor placed = index(positions);
+  const at::Tensor chosen = index(rows);
+  const at::Tensor targets = chosen.mul(7).remainder_(llm.vocab_size);
+  const std::int64_t input_rows = first_stage ? std::ssize(positions) : tokens;
+  if (input_rows > 0) {
+    result.input = made_up(input_rows, llm.hidden, options);
+  }
+  result.forward =
+      [=, stage = std::move(stage), ids = ids.to(options.device), input = result.input] {
+        at::Tensor hidden = first_stage ? stage->embed(ids, input, placed) : input;
+        hidden = stage->decode(hidden, lengths);
+        return last_stage ? stage->loss_sum(hidden, chosen, targets) : hidden;
+      };
+  return result;
+}
+
+class StageCheck {
+ public:
+  StageCheck(const ModelSpec& model,
+             const Plan& plan,
+             const Profile& profile,
+             std::span<const std::vector<SampleWork>> slots)
+      : model_(model),
+        plan_(plan),
+        device_(device_of(profile.device)),
+        options_({.device = device_,
+                  .dtype = profile.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat}) {
+    for (const std::vector<SampleWork>& slot : slots) {
+      const int first = static_cast<int>(work_.size());
+      work_.insert(work_.end(), slot.begin(), slot.end());
+      slots_.push_back({first, static_cast<int>(work_.size())});
+    }
+    costs_ = step_costs(model, plan, profile, work_);
+  }
+
+  std::vector<StageTime> run(int repeats) {
+    std::vector<StageTime> result;
+    for (int module = 0; module < model_.num_modules(); ++module) {
+      for (int stage = 0; stage < std::ssize(plan_.modules[at_index(module)].stages); ++stage) {
+        run_stage(module, stage, repeats, result);
+      }
+    }
+    return result;
+  }
+
+ private:
+  void run_stage(int module, int stage, int repeats, std::vector<StageTime>& result) {
+    const LayerRange layers = plan_.modules[at_index(module)].stages[at_index(stage)];
+    const bool input_gradient = input_gradient_wanted(module, layers.begin);
+    std::vector<StageCase> cases;
+    std::vector<StageTime> times;
+    make_cases(module, stage, layers, cases, times);
+    std::vector<std::vector<double>> forward(cases.size());
+    std::vector<std::vector<double>> backward(cases.size());
+    Stopwatch watch(device_);
+    for (int repeat = -1; repeat < repeats; ++repeat) {
+      for (std::size_t i = 0; i < cases.size(); ++i) {
+        const auto [ahead, back] = time_case(cases[i], input_gradient, watch);
+        if (repeat >= 0) {
+          forward[i].push_back(ahead);
+          backward[i].push_back(back);
+        }
+      }
+    }
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      times[i].measured_forward = median(forward[i]);
+      times[i].measured_backward = median(backward[i]);
+      result.push_back(times[i]);
+    }
+  }
+
+  // Whether something trainable lies nearer the input than this layer of the module.
+  [[nodiscard]] bool input_gradient_wanted(int module, int begin) const {
+    bool wanted = false;
+    const auto look = [&](int of_module, int end) {
+      for (int layer = 0; layer < end; ++layer) {
+        wanted = wanted || layer_trainable(model_, of_module, layer);
+      }
+    };
+    if (module == model_.llm_module()) {
+      for (int encoder = 0; encoder < model_.llm_module(); ++encoder) {
+        look(encoder, num_layers(model_, encoder));
+      }
+    }
+    look(module, begin);
+    return wanted;
+  }
+
+  void make_cases(int module,
+                  int stage,
+                  LayerRange layers,
+                  std::vector<StageCase>& cases,
+                  std::vector<StageTime>& times) const {
+    const bool first = layers.begin == 0;
+    const bool last = layers.end == num_layers(model_, module);
+    std::shared_ptr<const LlmStage> llm;
+    std::shared_ptr<const EncoderStage> encoder;
+    if (module == model_.llm_module()) {
+      llm = std::make_shared<const LlmStage>(model_.llm, layers, options_);
+    } else {
+      encoder = std::make_shared<const EncoderStage>(
+          model_.encoders[at_index(module)], model_.llm.hidden, layers, options_);
+    }
+    for (std::size_t s = 0; s < slots_.size(); ++s) {
+      const SlotRange range = slots_[s];
+      Group group;
+      StageTime time;
+      time.module = module;
+      time.stage = stage;
+      time.slot = static_cast<int>(s);
+      fill(module, range, group, time);
+      if (group.items.empty()) {
+        continue;  // a slot of text alone, in an encoder
+      }
+      const auto samples = std::span<const SampleWork>(work_).subspan(
+          at_index(range.first), at_index(range.end - range.first));
+      cases.push_back(
+          llm != nullptr
+              ? llm_case(model_.llm, llm, first, last, samples, options_)
+              : encoder_case(
+                    model_.encoders[at_index(module)], encoder, module, first, samples, options_));
+      const UnitKey unit{module, stage, time.slot, 0};
+      const auto predicted = [&](OperationKind kind) {
+        return static_cast<double>(operation_time(costs_, kind, unit, group).count());
+      };
+      time.predicted_forward = predicted(OperationKind::kForward);
+      time.predicted_backward = predicted(OperationKind::kBackward);
+      times.push_back(time);
+    }
+  }
+
+  void fill(int module, SlotRange range, Group& group, StageTime& time) const {
+    for (int sample = range.first; sample < range.end; ++sample) {
+      const int units =
+          module == model_.llm_module()
+              ? 1
+              : static_cast<int>(std::ssize(work_[at_index(sample)].segments[at_index(module)]));
+      for (int unit = 0; unit < units; ++unit) {
+        WorkItem item;
+        item.sample = sample;
+        item.segment = module == model_.llm_module() ? -1 : unit;
+        group.items.push_back(item);
+        time.tokens += static_cast<double>(
+            costs_.modules[at_index(module)].tokens[at_index(costs_.unit_of(module, item))]);
+      }
+    }
+  }
+
+  // Forward and backward of one slot.
+  static std::pair<double, double> time_case(const StageCase& stage_case,
+                                             bool input_gradient,
+                                             Stopwatch& watch) {
+    if (stage_case.input.defined()) {
+      at::Tensor input = stage_case.input;
+      input.set_requires_grad(input_gradient);
+      input.mutable_grad() = at::Tensor();
+    }
+    watch.start();
+    const at::Tensor output = stage_case.forward();
+    const double forward = watch.stop();
+    if (!output.requires_grad()) {
+      return {forward, 0.0};
+    }
+    const at::Tensor gradient = at::ones_like(output.detach());
+    watch.start();
+    output.backward(gradient);
+    return {forward, watch.stop()};
+  }
+
+  const ModelSpec& model_;
+  const Plan& plan_;
+  at::Device device_;
+  StageOptions options_;
+  std::vector<SampleWork> work_;
+  std::vector<SlotRange> slots_;
+  StepCosts costs_;
+};
+
+ErrorSummary summary_of(std::string what, const std::vector<double>& errors) {
+  std::vector<double> sizes;
+  for (const double error : errors) {
+    sizes.push_back(std::abs(error));
+  }
+  return {std::move(what),
+          static_cast<int>(errors.size()),
+          median(sizes),
+          *std::max_element(sizes.begin(), sizes.end()),
+          median(errors)};
+}
+
+double relative(double predicted, double measured) {
+  return measured > 0 ? (predicted - measured) / measured : predicted > 0 ? 1.0 : 0.0;
+}
+
+}  // namespace
+
+double StageTime::error() const {
+  return relative(predicted_forward + predicted_backward, measured_forward + measured_backward);
+}
+
+std::vector<StageTime> check_stages(const ModelSpec& model,
+                                    const Plan& plan,
+                                    const Profile& profile,
+                                    std::span<const std::vector<SampleWork>> slots,
+                                    int repeats) {
+  ENTRAIN_INVARIANT(repeats >= 1, "a check without repeats");
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const c10::AutoGradMode with_gradients(true);
+  std::vector<StageTime> times = StageCheck(model, plan, profile, slots).run(repeats);
+  at::set_num_threads(threads);
+  return times;
+}
+
+std::vector<ErrorSummary> summarise(const ModelSpec& model, std::span<const StageTime> times) {
+  std::map<std::pair<int, int>, std::pair<std::vector<double>, std::vector<double>>> by_stage;
+  std::vector<double> all;
+  for (const StageTime& time : times) {
+    auto& [forward, backward] = by_stage[{time.module, time.stage}];
+    forward.push_back(relative(time.predicted_forward, time.measured_forward));
+    backward.push_back(relative(time.predicted_backward, time.measured_backward));
+    all.push_back(time.error());
+  }
+  std::vector<ErrorSummary> result;
+  for (const auto& [key, errors] : by_stage) {
+    const std::string name = concat(module_name(model, key.first), " ", key.second);
+    result.push_back(summary_of(name + " forward", errors.first));
+    result.push_back(summary_of(name + " backward", errors.second));
+  }
+  result.push_back(summary_of("all", all));
+  return result;
+}
+
+}  // namespace entrain::engine

@@ -1,0 +1,110 @@
+#include "entrain/engine/profiler/stage_check.h"
+
+#include <algorithm>
+#include <iostream>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/random.h"
+
+#include "entrain/engine/profiler/profile_run.h"
+
+namespace entrain::engine {
+namespace {
+
+// The demo's model.
+ModelSpec demo_model() {
+  ModelSpec model;
+  model.name = "demo";
+  EncoderSpec encoder;
+  encoder.name = "vision";
+  encoder.num_layers = 2;
+  encoder.hidden = 128;
+  encoder.num_heads = 4;
+  encoder.intermediate = 320;
+  encoder.min_pixels = 784;
+  encoder.max_pixels = 40000;
+  model.encoders = {encoder};
+  model.llm.num_layers = 2;
+  model.llm.hidden = 160;
+  model.llm.num_heads = 4;
+  model.llm.num_kv_heads = 2;
+  model.llm.head_dim = 40;
+  model.llm.intermediate = 480;
+  model.llm.vocab_size = 264;
+  return model;
+}
+
+// Samples of sizes that no profile measures: images of many shapes, or none, and text.
+std::vector<std::vector<SampleWork>> slots_of(const ModelSpec& model, int num_slots) {
+  Rng rng(5);
+  std::vector<std::vector<SampleWork>> slots(static_cast<std::size_t>(num_slots));
+  for (std::vector<SampleWork>& slot : slots) {
+    const std::uint64_t samples = 2 + rng.below(6);
+    for (std::uint64_t s = 0; s < samples; ++s) {
+      SampleSizes sizes;
+      sizes.id = "s";
+      for (std::uint64_t image = rng.below(3); image > 0; --image) {
+        sizes.images.push_back(
+            {static_cast<int>(60 + rng.below(140)), static_cast<int>(60 + rng.below(140))});
+      }
+      sizes.prompt_tokens = static_cast<std::int64_t>(20 + rng.below(120));
+      sizes.response_tokens = static_cast<std::int64_t>(2 + rng.below(40));
+      slot.push_back(sample_work(model, sizes));
+    }
+  }
+  return slots;
+}
+
+// The bounds of this project's pages are 5 % (median) and 15 % (worst) on a machine of its own;
+// here others may run beside the test.
+TEST(CheckStages, AQuickProfilePredictsWholeStages) {
+  const ModelSpec model = demo_model();
+  ProfileOptions options = quick_options(2048);
+  options.repeats = 9;
+  options.seconds = 12;
+  const Profile profile = measure_profile(model, options).profile;
+  const auto slots = slots_of(model, 8);
+  const std::vector<StageTime> times =
+      check_stages(model, even_plan(model, {1, 2}, 1, 1), profile, slots, 7);
+  ASSERT_GT(times.size(), 16U) << "three stages; a slot of text is none of the encoder's";
+  const std::vector<ErrorSummary> rows = summarise(model, times);
+  ASSERT_EQ(rows.size(), 7U);
+  EXPECT_EQ(rows.back().what, "all");
+  EXPECT_EQ(rows.back().count, static_cast<int>(times.size()));
+  EXPECT_LT(rows.back().median, 0.12);
+  EXPECT_LT(rows.back().worst, 0.4);
+  for (const ErrorSummary& row : rows) {
+    std::cout << row.what << ": median " << 100 * row.median << " %, worst " << 100 * row.worst
+              << " %, bias " << 100 * row.bias << " %\n";
+  }
+}
+
+TEST(CheckStages, MeasuresNoBackwardWhereNothingIsTrainable) {
+  ModelSpec model = demo_model();
+  model.encoders[0].frozen = true;
+  model.encoders[0].projector_frozen = true;
+  ProfileOptions options = quick_options(64);
+  options.repeats = 3;
+  options.seconds = 1;
+  const Profile profile = measure_profile(model, options).profile;
+  for (const StageTime& time :
+       check_stages(model, even_plan(model, {2, 1}, 1, 1), profile, slots_of(model, 2), 1)) {
+    EXPECT_GT(time.measured_forward, 0);
+    EXPECT_EQ(time.measured_backward > 0, time.module == 1);
+    EXPECT_EQ(time.predicted_backward > 0, time.module == 1);
+  }
+}
+
+TEST(StageTime, ErrorIsThatOfBothDirectionsTogether) {
+  StageTime time;
+  time.measured_forward = 100;
+  time.measured_backward = 200;
+  time.predicted_forward = 120;
+  time.predicted_backward = 150;
+  EXPECT_DOUBLE_EQ(time.error(), -0.1);
+}
+
+}  // namespace
+}  // namespace entrain::engine

@@ -1,0 +1,80 @@
+#include "entrain/engine/profiler/stopwatch.h"
+
+#include <string>
+
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <time.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+namespace entrain::engine {
+namespace {
+
+double thread_time() {
+  timespec now{};
+  const int status = clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  ENTRAIN_INVARIANT(status == 0, "the thread's processor time cannot be read");
+  return 1e9 * static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec);
+}
+
+}  // namespace
+
+struct Stopwatch::Events {
+  explicit Events(at::Device on)
+      : device(on),
+        begin(on.type(), c10::EventFlag::BACKEND_DEFAULT),
+        end(on.type(), c10::EventFlag::BACKEND_DEFAULT) {}
+  [[nodiscard]] c10::Stream stream() const {
+    return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  }
+  at::Device device;
+  c10::Event begin;
+  c10::Event end;
+};
+
+Stopwatch::Stopwatch(at::Device device) {
+  if (!device.is_cpu()) {
+    events_ = std::make_unique<Events>(device);
+  }
+}
+
+Stopwatch::~Stopwatch() = default;
+
+void Stopwatch::start() {
+  if (events_ == nullptr) {
+    started_ = thread_time();
+  } else {
+    events_->begin.record(events_->stream());
+  }
+}
+
+double Stopwatch::stop() {
+  if (events_ == nullptr) {
+    return thread_time() - started_;
+  }
+  events_->end.record(events_->stream());
+  events_->end.synchronize();
+  return 1e6 * events_->begin.elapsedTime(events_->end);
+}
+
+at::Device device_of(const std::string& name) {
+  if (name == "cpu") {
+    return at::kCPU;
+  }
+  if (name != "cuda") {
+    throw InvalidInput(concat("--device: '", name, "' given; allowed: cpu, cuda"));
+  }
+  if (!c10::impl::hasDeviceGuardImpl(at::kCUDA)) {
+    throw SystemFailure(
+        concat("--device cuda: this torch (", ENTRAIN_TORCH_VERSION, ") was built without CUDA"));
+  }
+  if (c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount() == 0) {
+    throw SystemFailure(
+        concat("--device cuda: torch ", ENTRAIN_TORCH_VERSION, " finds no CUDA device"));
+  }
+  return {at::kCUDA, 0};
+}
+
+}  // namespace entrain::engine

@@ -1,0 +1,37 @@
+// Times arithmetic on a device.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <ATen/ATen.h>
+
+namespace entrain::engine {
+
+// CPU: processor time of the calling thread, which must do the work alone; on a quiet machine that
+// is wall time, on a busy one it leaves out the turns of others. Other devices: events on the
+// current stream, so that what the host does beside it does not count.
+class Stopwatch {
+ public:
+  explicit Stopwatch(at::Device device);
+  ~Stopwatch();
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+  void start();
+  // Nanoseconds since start(). Waits for the device.
+  double stop();
+
+ private:
+  struct Events;
+  std::unique_ptr<Events> events_;  // none on the CPU
+  double started_ = 0;
+};
+
+// "cpu" or "cuda" as a device that is there.
+//
+// Throws  InvalidInput for another name; SystemFailure where this torch has no CUDA or finds no
+//         device.
+at::Device device_of(const std::string& name);
+
+}  // namespace entrain::engine

@@ -1,0 +1,32 @@
+#include "entrain/engine/profiler/stopwatch.h"
+
+#include <chrono>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+
+namespace entrain::engine {
+namespace {
+
+TEST(Stopwatch, CountsWorkAndNotWaiting) {
+  Stopwatch watch(at::kCPU);
+  watch.start();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_LT(watch.stop(), 20e6) << "a sleeping thread has no processor time";
+  watch.start();
+  volatile double sum = 0;
+  for (int i = 0; i < 2'000'000; ++i) {
+    sum = sum + i;
+  }
+  EXPECT_GT(watch.stop(), 1e5);
+}
+
+TEST(DeviceOf, RefusesWhatIsNoDevice) {
+  EXPECT_TRUE(device_of("cpu").is_cpu());
+  EXPECT_THROW(device_of("tpu"), InvalidInput);
+}
+
+}  // namespace
+}  // namespace entrain::engine
