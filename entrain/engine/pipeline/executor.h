@@ -27,6 +27,7 @@ struct ExecutorOptions {
   StageOptions stage;            // seed, device, dtype
   double clip_norm = 0;          // largest global gradient norm; 0 = no clipping
   bool record_events = false;    // fill StepOutcome::events
+  bool measure_memory = false;   // fill LaneUsage::peak_bytes and StepOutcome::working_bytes
   bool paced = false;            // wait for each operation's predicted time instead of computing
   int history = 16;              // operations kept for error messages, >= 1
   std::int64_t fault_step = -1;  // drill: this rank throws in the middle of that step; -1 = none
@@ -48,6 +49,11 @@ struct StepOutcome {
   double gradient_norm = 0;  // global, before clipping; the same on all ranks
   std::vector<TimelineEvent> events;
   LaneUsage usage;
+  // Most that was allocated at any moment, temporaries of the operation at hand and messages among
+  // it, gradients of parameters not (those that an operation is just making excepted); 0 where not
+  // measured. usage.peak_bytes leaves the temporaries out: what is held between operations, which
+  // is what the simulator predicts.
+  std::int64_t working_bytes = 0;
 };
 
 class Executor {

@@ -20,6 +20,14 @@ void LaneGradients::clear() {
   }
 }
 
+std::int64_t LaneGradients::bytes() const {
+  std::int64_t sum = 0;
+  for (const at::Tensor& parameter : parameters_) {
+    sum += parameter.grad().defined() ? static_cast<std::int64_t>(parameter.grad().nbytes()) : 0;
+  }
+  return sum;
+}
+
 void LaneGradients::fill_missing() {
   for (at::Tensor& parameter : parameters_) {
     if (!parameter.grad().defined()) {

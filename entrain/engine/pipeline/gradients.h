@@ -19,6 +19,9 @@ class LaneGradients {
   // Drops all gradients.
   void clear();
 
+  // Of the gradients that there are.
+  [[nodiscard]] std::int64_t bytes() const;
+
   // Sums the gradients over `ranks`, the same lane of every replica, in rank order. Parameters
   // without a gradient count as zero and have one afterwards.
   void reduce(Comm& comm, const std::vector<int>& ranks);

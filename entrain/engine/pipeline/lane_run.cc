@@ -39,6 +39,7 @@ LaneRun::LaneRun(const LaneContext& lane, const StepInputs& inputs, RunMode mode
 StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
   const bool drill = mode_ == RunMode::kTrain && inputs_.step == lane_.options.fault_step;
   const int fault = drill ? static_cast<int>(operations_.size()) / 2 : -1;
+  begin_memory();
   for (position_ = 0; position_ < static_cast<int>(operations_.size()); ++position_) {
     const Operation& operation = operations_[at_index(position_)];
     if (position_ == fault) {
@@ -46,11 +47,13 @@ StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
     }
     if (!is_skipped(operation)) {
       run_operation(operation, optimizer_step);
+      note_memory();
       history_.add(position_);
     }
   }
   ENTRAIN_INVARIANT(outputs_.empty() && gradients_.empty() && features_.empty() && graphs_.empty(),
                     "tensors are left over at the end of the step");
+  live_.reset();
   return std::move(outcome_);
 }
 
@@ -142,6 +145,9 @@ void LaneRun::compute_forward(const UnitKey& unit,
   }
   if (!is_last_llm_stage(unit)) {
     outputs_.put(unit, graph.output.detach());
+    if (with_graph) {
+      graph.output.set_data(at::empty({0}, graph.output.options().requires_grad(false)));
+    }
   }
   if (with_graph) {
     graphs_.emplace(unit, std::move(graph));
@@ -188,18 +194,27 @@ void LaneRun::give_gradients(const UnitKey& unit, const Group& items, const at::
 void LaneRun::send(const Operation& operation) {
   const Clock::time_point start = Clock::now();
   UnitTensors& tensors = channel(operation).gradient ? gradients_ : outputs_;
-  lane_.comm.send(channel_key(operation), tag(operation), take(tensors, operation.unit));
+  const at::Tensor message = take(tensors, operation.unit);
+  if (live_ != nullptr) {
+    live_->add(-static_cast<std::int64_t>(message.nbytes()));
+  }
+  lane_.comm.send(channel_key(operation), tag(operation), message);
   record(EventCategory::kSend, position_, start);
 }
 
 void LaneRun::receive(const Operation& operation) {
-  UnitTensors& tensors = channel(operation).gradient ? gradients_ : outputs_;
-  tensors.post(operation.unit,
-               lane_.comm.post_receive(channel_key(operation),
-                                       tag(operation),
-                                       output_shape(sizes_, operation.unit, group(operation.unit)),
-                                       lane_.options.stage.dtype),
-               position_);
+  const bool gradient = channel(operation).gradient;
+  const std::vector<std::int64_t> shape =
+      output_shape(sizes_, operation.unit, group(operation.unit));
+  (gradient ? gradients_ : outputs_)
+      .post(operation.unit,
+            lane_.comm.post_receive(
+                channel_key(operation), tag(operation), shape, lane_.options.stage.dtype),
+            position_);
+  if (live_ != nullptr && !gradient) {
+    live_->add(shape[0] * shape[1] *
+               static_cast<std::int64_t>(at::elementSize(lane_.options.stage.dtype)));
+  }
 }
 
 void LaneRun::reduce_gradients() {
@@ -251,8 +266,28 @@ at::Tensor LaneRun::take(UnitTensors& tensors, const UnitKey& unit) {
   UnitTensors::Taken taken = tensors.take(unit);
   if (taken.receive.has_value()) {
     record(EventCategory::kReceive, *taken.receive, start);
+    if (live_ != nullptr && &tensors == &gradients_) {
+      live_->add(static_cast<std::int64_t>(taken.tensor.nbytes()));
+    }
   }
   return std::move(taken.tensor);
+}
+
+void LaneRun::begin_memory() {
+  if (lane_.options.measure_memory && mode_ == RunMode::kTrain) {
+    live_ = std::make_unique<LiveBytes>();
+  }
+}
+
+// Behind every operation with a unit; what the step does once more is not activations.
+void LaneRun::note_memory() {
+  if (live_ == nullptr || operations_[at_index(position_)].unit.module < 0) {
+    return;
+  }
+  const std::int64_t gradients = lane_.gradients.bytes();
+  outcome_.usage.peak_bytes = std::max(outcome_.usage.peak_bytes, live_->bytes() - gradients);
+  outcome_.working_bytes = std::max(outcome_.working_bytes, live_->peak() - gradients);
+  live_->reset_peak();
 }
 
 bool LaneRun::is_first_llm_stage(const UnitKey& unit) const {

@@ -2,14 +2,20 @@
 //
 // Read first: LaneRun::run(). Receives are posted where they stand, sends never hold the lane, a
 // compute operation waits for its inputs. Every group is one autograd graph, dropped directly after
-// its backward; groups without backward record none and live until their message has gone.
+// its backward; groups without backward record none and live until their message has gone. An
+// output's data goes on with its message: the graph keeps what its backward reads, no more.
+//
+// Memory, where measured: what this thread allocates, less what it sends, and what it receives: an
+// activation from where its receive is posted, a gradient while its backward runs.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <map>
+#include <memory>
 #include <vector>
 
+#include "entrain/engine/models/live_bytes.h"
 #include "entrain/engine/pipeline/executor.h"
 #include "entrain/engine/pipeline/feature_exchange.h"
 #include "entrain/engine/pipeline/gradients.h"
@@ -53,7 +59,7 @@ class LaneRun {
   // A group's graph from its forward to its backward.
   struct Graph {
     at::Tensor input;   // leaf whose gradient goes upstream; undefined where none does
-    at::Tensor output;  // root
+    at::Tensor output;  // root; without its data where that has gone on
   };
 
   void run_operation(const Operation& operation, const std::function<void()>& optimizer_step);
@@ -71,6 +77,8 @@ class LaneRun {
   [[nodiscard]] std::chrono::nanoseconds sum_over_stages(
       std::chrono::nanoseconds StageCosts::*member) const;
   at::Tensor take(UnitTensors& tensors, const UnitKey& unit);
+  void begin_memory();
+  void note_memory();
   [[nodiscard]] bool is_first_llm_stage(const UnitKey& unit) const;
   [[nodiscard]] bool is_last_llm_stage(const UnitKey& unit) const;
   [[nodiscard]] bool takes_backward(const Group& group, int stage) const;
@@ -100,6 +108,7 @@ class LaneRun {
   FeatureExchange features_;
   std::map<UnitKey, Graph> graphs_;
   StepOutcome outcome_;
+  std::unique_ptr<LiveBytes> live_;  // where memory is measured
 };
 
 }  // namespace entrain::engine

@@ -25,7 +25,7 @@ std::int64_t peak_resident_bytes() {
   return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
 }
 
-Json lane_records(const Timeline& measured) {
+Json lane_records(const Timeline& measured, const Timeline& predicted) {
   Json lanes = Json::array();
   for (std::size_t replica = 0; replica < measured.lanes.size(); ++replica) {
     for (std::size_t lane = 0; lane < measured.lanes[replica].size(); ++lane) {
@@ -35,6 +35,10 @@ Json lane_records(const Timeline& measured) {
                        {"lane", lane},
                        {"busy_s", seconds(usage.busy)},
                        {"bubble", makespan > 0 ? 1.0 - seconds(usage.busy) / makespan : 0.0}});
+      if (usage.peak_bytes > 0) {
+        lanes.back()["peak_bytes"] = usage.peak_bytes;
+        lanes.back()["predicted_peak_bytes"] = predicted.lanes.at(replica).at(lane).peak_bytes;
+      }
     }
   }
   return lanes;
@@ -81,7 +85,7 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
          {"assign_ms", prepared.assignment.stats.assign_ms},
          {"num_slots", num_slots},
          {"deferred", deferred},
-         {"lanes", lane_records(record.measured)}});
+         {"lanes", lane_records(record.measured, prepared.predicted)}});
   const bool last = record.step + 1 == steps_;
   if (record.step % console_every_ != 0 && !last) {
     return;

@@ -91,6 +91,20 @@ TEST(MetricsLog, WritesEveryFigureOfAStep) {
   EXPECT_EQ(line.size(), expected.size() + 2) << line.dump();
 }
 
+TEST(MetricsLog, PutsMeasuredMemoryBesideThePrediction) {
+  const oracle::TemporaryFolder folder;
+  MetricsLog log(folder.path(), 10, 100);
+  PreparedStep prepared = prepared_step();
+  StepRecord record = step_record(3);
+  prepared.predicted.lanes[0][0].peak_bytes = 900;
+  record.measured.lanes[0][0].peak_bytes = 1000;
+  log.step(prepared, record);
+  const Json lanes = tiny::metrics_of(folder.path() / "metrics.jsonl").at(0)["lanes"];
+  EXPECT_EQ(lanes[0]["peak_bytes"], 1000);
+  EXPECT_EQ(lanes[0]["predicted_peak_bytes"], 900);
+  EXPECT_FALSE(lanes[1].contains("peak_bytes")) << "not measured";
+}
+
 TEST(MetricsLog, KeepsLinesWhileTheRunGoesOn) {
   const oracle::TemporaryFolder folder;
   folder.write("metrics.jsonl", "of an earlier run\n");

@@ -98,6 +98,7 @@ ValidationConfig read_validation(ObjectReader reader) {
 ExecutionConfig read_execution(ObjectReader reader) {
   ExecutionConfig config;
   config.paced = reader.optional("paced", config.paced);
+  config.measure_memory = reader.optional("measure_memory", config.measure_memory);
   config.deadline_seconds = reader.optional("deadline_seconds", config.deadline_seconds);
   require(config.deadline_seconds > 0, reader, "deadline_seconds", "> 0");
   config.trace_step = reader.optional("trace_step", config.trace_step);
@@ -190,6 +191,7 @@ Json to_json(const RunConfig& config) {
       {"validation", {{"every", config.validation.every}, {"samples", config.validation.samples}}},
       {"execution",
        {{"paced", config.execution.paced},
+        {"measure_memory", config.execution.measure_memory},
         {"deadline_seconds", config.execution.deadline_seconds},
         {"trace_step", config.execution.trace_step},
         {"fault_drill", config.execution.fault_drill}}},

@@ -54,8 +54,11 @@ struct ValidationConfig {  // [validation]
   int samples = 128;       // from the head of the validation index, >= 1
 };
 
-struct ExecutionConfig {          // [execution]
-  bool paced = false;             // wait for predicted times instead of computing
+struct ExecutionConfig {  // [execution]
+  bool paced = false;     // wait for predicted times instead of computing
+  // Record what activations every lane holds at most, beside the prediction, in metrics.jsonl; the
+  // allocator then reports every tensor, which costs microseconds each.
+  bool measure_memory = false;
   double deadline_seconds = 120;  // of every blocking call between ranks, > 0
   int trace_step = 3;  // step whose predicted and measured timelines are written; -1 = none
   // [replica, lane, step]: that rank throws in the middle of that step, so that one can see how a

@@ -208,6 +208,7 @@ class RankLoop {
     options.stage.seed = config.seed;
     options.clip_norm = config.optimizer.clip_norm;
     options.paced = config.execution.paced;
+    options.measure_memory = config.execution.measure_memory;
     options.record_events = config.execution.trace_step >= 0;
     const std::vector<int>& drill = config.execution.fault_drill;
     if (!drill.empty() && drill[0] == replica_ && drill[1] == lane_) {

@@ -85,7 +85,8 @@ inline std::vector<SampleWork> tiny_batch() {
 // apart.
 class SyntheticData : public StepData {
  public:
-  explicit SyntheticData(const std::vector<SampleWork>& work) : work_(work) {
+  explicit SyntheticData(const std::vector<SampleWork>& work, int patch_size = kPatchSize)
+      : work_(work), patch_size_(patch_size) {
     for (std::size_t s = 0; s < work.size(); ++s) {
       Rng rng(99, s);
       TokenizedSample text;
@@ -107,7 +108,7 @@ class SyntheticData : public StepData {
                                   .segments.at(static_cast<std::size_t>(module))
                                   .at(static_cast<std::size_t>(segment));
     Rng rng(7, static_cast<std::uint64_t>(100 * sample + segment));
-    at::Tensor patches = at::empty({work.tokens, 3 * kPatchSize * kPatchSize});
+    at::Tensor patches = at::empty({work.tokens, 3 * patch_size_ * patch_size_});
     for (std::int64_t i = 0; i < patches.numel(); ++i) {
       patches.data_ptr<float>()[i] = static_cast<float>(rng.normal());
     }
@@ -120,6 +121,7 @@ class SyntheticData : public StepData {
  protected:
   std::vector<SampleWork> work_;
   std::vector<TokenizedSample> texts_;
+  int patch_size_ = kPatchSize;
 };
 
 struct Step {

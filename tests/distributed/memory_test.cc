@@ -1,0 +1,147 @@
+// Peak activation bytes of every lane: what the simulator predicts from a profile, against what the
+// ranks of a real step allocate.
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include "entrain/core/schedule/schedule.h"
+#include "entrain/core/simulator/simulator.h"
+
+#include "entrain/engine/profiler/profile_run.h"
+
+#include "tests/oracle/engine/tiny_step.h"
+
+namespace entrain::engine {
+namespace {
+
+constexpr int kDemoPatch = 14;
+constexpr double kTolerance = 0.10;
+
+// The demo's model, with more layers so that every lane has several.
+ModelSpec demo_model() {
+  ModelSpec model = tiny::tiny_model();
+  EncoderSpec& vision = model.encoders[0];
+  vision.num_layers = 4;
+  vision.hidden = 128;
+  vision.num_heads = 4;
+  vision.intermediate = 320;
+  vision.patch_size = kDemoPatch;
+  model.llm.num_layers = 4;
+  model.llm.hidden = 160;
+  model.llm.num_heads = 4;
+  model.llm.num_kv_heads = 2;
+  model.llm.head_dim = 40;
+  model.llm.intermediate = 480;
+  model.llm.vocab_size = 264;
+  return model;
+}
+
+// Charts of the demo's sizes: 7 x 7 to 4 x 5 merge blocks, questions of about 60 tokens.
+std::vector<SampleWork> demo_batch() {
+  std::vector<SampleWork> batch;
+  for (int i = 0; i < 24; ++i) {
+    std::vector<std::pair<int, int>> images;
+    for (int image = 0; image < (i % 5 == 4 ? 0 : 1 + i % 2); ++image) {
+      images.emplace_back(4 + i % 4, 5 + (i + image) % 3);
+    }
+    batch.push_back(tiny::sample_of(images, 50 + 3 * (i % 7), 4 + i % 6));
+  }
+  return batch;
+}
+
+struct MemoryCase {
+  std::string schedule;
+  oracle::FrozenPattern frozen = oracle::FrozenPattern::kNone;
+  std::vector<int> stages = {2, 2};
+};
+
+class PeakMemory : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    ProfileOptions options = quick_options(1024);
+    options.repeats = 3;
+    options.seconds = 5;
+    profile_ = new Profile(measure_profile(demo_model(), options).profile);
+  }
+  static void TearDownTestSuite() {
+    delete profile_;
+    profile_ = nullptr;
+  }
+
+  static tiny::Step make_step(const MemoryCase& memory_case) {
+    tiny::Step step;
+    step.model = demo_model();
+    oracle::freeze(memory_case.frozen, step.model);
+    step.plan = even_plan(step.model, memory_case.stages, 1, 6);
+    const std::vector<SampleWork> work = demo_batch();
+    step.costs = step_costs(step.model, step.plan, *profile_, work);
+    Rng rng(11);
+    step.program = build_program(step.plan,
+                                 oracle::random_assignment(rng, step.costs, step.plan, 1, 6),
+                                 step.costs,
+                                 memory_case.schedule);
+    for (std::size_t s = 0; s < work.size(); ++s) {
+      step.ids.push_back(concat("sample-", s));
+      step.target_tokens += work[s].target_tokens;
+    }
+    return step;
+  }
+
+  static void expect_predicted(const MemoryCase& memory_case) {
+    const tiny::Step step = make_step(memory_case);
+    const Timeline predicted = simulate(step.program, step.costs);
+    ExecutorOptions options = tiny::seeded_options();
+    options.measure_memory = true;
+    const tiny::Result result = tiny::run_step(step, options, [&](int) {
+      return std::make_unique<tiny::SyntheticData>(step.costs.work, kDemoPatch);
+    });
+    for (std::size_t lane = 0; lane < result.outcomes.size(); ++lane) {
+      const auto expected = static_cast<double>(predicted.lanes[0][lane].peak_bytes);
+      const auto measured = static_cast<double>(result.outcomes[lane].usage.peak_bytes);
+      const auto working = static_cast<double>(result.outcomes[lane].working_bytes);
+      std::cout << memory_case.schedule << " lane " << lane << ": predicted " << expected / 1e6
+                << " MB, measured " << measured / 1e6 << " MB (" << 100 * (expected / measured - 1)
+                << " %), at most " << working / 1e6 << " MB within an operation\n";
+      EXPECT_NEAR(expected / measured, 1, kTolerance) << memory_case.schedule << " lane " << lane;
+      EXPECT_GE(working, measured);
+    }
+  }
+
+  static Profile* profile_;
+};
+Profile* PeakMemory::profile_ = nullptr;
+
+TEST_F(PeakMemory, IsPredictedUnder1F1B) {
+  at::set_num_threads(1);
+  expect_predicted({"1f1b"});
+}
+
+TEST_F(PeakMemory, IsPredictedUnderGpipe) {
+  at::set_num_threads(1);
+  expect_predicted({"gpipe"});
+}
+
+TEST_F(PeakMemory, IsPredictedOnTwoLanes) {
+  at::set_num_threads(1);
+  expect_predicted({"1f1b", oracle::FrozenPattern::kNone, {1, 1}});
+}
+
+TEST_F(PeakMemory, IsNotMeasuredUnlessAskedFor) {
+  at::set_num_threads(1);
+  const tiny::Step step = make_step({"1f1b"});
+  const tiny::Result result = tiny::run_step(step, tiny::seeded_options(), [&](int) {
+    return std::make_unique<tiny::SyntheticData>(step.costs.work, kDemoPatch);
+  });
+  for (const StepOutcome& outcome : result.outcomes) {
+    EXPECT_EQ(outcome.usage.peak_bytes, 0);
+    EXPECT_EQ(outcome.working_bytes, 0);
+  }
+}
+
+}  // namespace
+}  // namespace entrain::engine
