@@ -21,6 +21,7 @@ inline constexpr int kExitNo = 4;
 using Action = std::function<int()>;
 
 void add_index_command(CLI::App& app, Action& action);
+void add_cost_command(CLI::App& app, Action& action);
 void add_plan_command(CLI::App& app, Action& action);
 void add_b_min_command(CLI::App& app, Action& action);
 void add_assign_command(CLI::App& app, Action& action);

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "entrain/core/base/text.h"
+#include "entrain/core/cost/memory.h"
 
 #include "entrain/cli/command.h"
 #include "entrain/engine/train/trainer.h"
@@ -42,20 +43,18 @@ int dry_run(const engine::RunSetup& setup, bool json) {
   std::cout << "plan: " << to_json(setup.plan).dump(1) << "\n";
   std::cout
       << "memory per lane (parameters with gradients and optimizer state | peak activations):\n";
+  // float32 throughout, the optimizer not shared out.
+  const std::vector<LaneState> states = lane_states(setup.model, setup.plan, {});
   for (int lane = 0; lane < setup.plan.num_lanes(); ++lane) {
-    std::int64_t bytes = 0;
     std::cout << "  lane " << lane << ":";
     for (const StageRef& ref : setup.plan.lanes[static_cast<std::size_t>(lane)]) {
-      const StageCosts& stage = first.costs.modules[static_cast<std::size_t>(ref.module)]
-                                    .stages[static_cast<std::size_t>(ref.stage)];
-      // Gradient and two moments, fp32.
-      bytes += stage.parameter_bytes + stage.trainable_parameters * 12;
       std::cout << " " << module_name(setup.model, ref.module) << " " << ref.stage;
     }
     std::int64_t peak = 0;
     for (const auto& replica : first.predicted.lanes) {
       peak = std::max(peak, replica[static_cast<std::size_t>(lane)].peak_bytes);
     }
+    const std::int64_t bytes = states[static_cast<std::size_t>(lane)].total_bytes();
     std::cout << "  " << format_bytes(bytes) << " | " << format_bytes(peak) << "\n";
   }
   std::cout << "first assignment: " << assignment.dump() << "\n";

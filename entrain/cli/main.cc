@@ -21,6 +21,7 @@ int run(int argc, char** argv) {
   Action action;
   add_index_command(app, action);
   add_profile_command(app, action);
+  add_cost_command(app, action);
   add_plan_command(app, action);
   add_b_min_command(app, action);
   add_assign_command(app, action);

@@ -10,7 +10,7 @@
 #include "entrain/core/planner/lane_split.h"
 
 namespace entrain::cli {
-void add_study_options(CLI::App& command, StudyInputs& inputs) {
+void add_sample_options(CLI::App& command, StudyInputs& inputs) {
   command.add_option("--index,-i", inputs.index, "index or manifest (CSV, gzip accepted)");
   command.add_option("--model,-m", inputs.model, "model file (TOML)");
   command.add_option(
@@ -18,21 +18,26 @@ void add_study_options(CLI::App& command, StudyInputs& inputs) {
       inputs.profile,
       "profile JSON of `entrain profile`, or analytic:DEVICE (cpu-2core, a40, h100); "
       "default: analytic, of the cluster's device or an a40");
-  command.add_option("--cluster", inputs.cluster, "cluster file (TOML) whose links are used");
-  command.add_option("--costs",
-                     inputs.costs,
-                     "your own costs per sample (CSV) instead of index, model and profile: "
-                     "sample_id, <module>_tokens, <module>_forward_s, <module>_backward_s, …");
-  command.add_option("--segment-costs",
-                     inputs.segment_costs,
-                     "beside --costs, per image or audio window: sample_id, module, segment, "
-                     "tokens, forward_s, backward_s");
   command
       .add_option("--frozen",
                   inputs.frozen,
                   "modules to freeze: NAME (leaves an encoder's projector trainable), "
                   "NAME.projector")
       ->delimiter(',');
+}
+
+void add_study_options(CLI::App& command, StudyInputs& inputs) {
+  add_sample_options(command, inputs);
+  command.add_option("--cluster", inputs.cluster, "cluster file (TOML) whose links are used");
+  command.add_option("--costs",
+                     inputs.costs,
+                     "costs per sample (CSV; your own, or of `entrain cost`) instead of index, "
+                     "model and profile: "
+                     "sample_id, <module>_tokens, <module>_forward_s, <module>_backward_s, …");
+  command.add_option("--segment-costs",
+                     inputs.segment_costs,
+                     "beside --costs, per image or audio window: sample_id, module, segment, "
+                     "tokens, forward_s, backward_s");
   command.add_option("--global-batch,-b", inputs.global_batch, "samples per step")
       ->required()
       ->check(CLI::PositiveNumber);

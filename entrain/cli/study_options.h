@@ -16,7 +16,10 @@
 
 namespace entrain::cli {
 
-// --index, --model, --profile, --cluster, --costs, --segment-costs, --frozen, --global-batch, --seed.
+// Where samples and their costs come from: --index, --model, --profile, --frozen.
+void add_sample_options(CLI::App& command, StudyInputs& inputs);
+
+// These and --cluster, --costs, --segment-costs, --global-batch, --seed.
 void add_study_options(CLI::App& command, StudyInputs& inputs);
 
 // Where a plan comes from, and what of it the command line overrides.

@@ -68,6 +68,133 @@ class Plan(StudyTest):
         )
 
 
+def layer(module, kind, forward, backward):
+    """A layer of a profile without launch constants; backward as much for inputs as for weights."""
+    curve = {"per_pair_ns": forward, "per_token_ns": 100 * forward}
+    half = {"per_pair_ns": backward / 2, "per_token_ns": 50 * backward}
+    return {
+        "module": module,
+        "kind": kind,
+        "forward": curve,
+        "backward_input": half,
+        "backward_weight": half,
+        "activation_bytes_per_token": 8,
+    }
+
+
+PROFILE = {
+    "version": 1,
+    "device": "paper",
+    "source": "measured",
+    "layers": [
+        layer("vision", "patch_embedding", 1, 2),
+        layer("vision", "encoder_transformer", 9, 22),
+        layer("vision", "projector", 3, 6),
+        layer("llm", "token_embedding", 1, 1),
+        layer("llm", "decoder", 20, 44),
+        layer("llm", "output_head", 7, 12),
+    ],
+}
+
+
+class Cost(StudyTest):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "model.toml").write_text(cli_fixture.MODEL)
+        (self.folder / "profile.json").write_text(json.dumps(PROFILE))
+        sizes = [";".join(["48x32", "64x48", "32x80"][: i % 4]) for i in range(24)]
+        (self.folder / "train.csv").write_text(
+            "sample_id,n_images,image_sizes,prompt_chars,response_chars,"
+            "prompt_tokens_estimate,response_tokens_estimate\n"
+            + "".join(
+                f"s{i},{i % 4},{sizes[i]},{40 + i},{8 * i},{10 + i * 7 % 23},{3 + i * 5 % 17}\n"
+                for i in range(24)
+            )
+        )
+        (self.folder / "whole.json").write_text(
+            '{"version": 1, "replicas": 2, "num_slots": 2, "modules": {'
+            '"vision": {"stages": [[0, 3]]}, "llm": {"stages": [[0, 4]]}}}'
+        )
+        self.inputs = (
+            *("--index", "train.csv", "--model", "model.toml"),
+            *("--profile", "profile.json"),
+        )
+
+    def rows_of(self, name):
+        with open(self.folder / name, encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+    def test_writes_one_row_a_sample_and_one_a_segment(self):
+        report = self.json_of("cost", *self.inputs, "-o", "out.csv", "--segments", "segments.csv")
+        rows = self.rows_of("out.csv")
+        self.assertEqual(list(rows[0]), COSTS_HEADER.split(","))
+        self.assertEqual([row["sample_id"] for row in rows], [f"s{i}" for i in range(24)])
+        segments = self.rows_of("segments.csv")
+        self.assertEqual(len(segments), 36)
+        total = sum(float(row["vision_forward_s"]) for row in rows)
+        self.assertAlmostEqual(sum(float(row["forward_s"]) for row in segments), total)
+        self.assertAlmostEqual(report["modules"]["vision"]["forward_s"], total)
+        self.assertEqual(report["modules"]["vision"]["samples"], 18)
+        # 48 x 32 pixels become 6 x 4 patches of 8; 576 pairs, and 1 + 9 + 3 a token and 100 ns.
+        self.assertEqual(rows[1]["vision_tokens"], "24")
+        self.assertEqual(rows[1]["vision_forward_s"], "0.000038688")
+        shares = [module["share"] for module in report["modules"].values()]
+        self.assertAlmostEqual(sum(shares), 1)
+
+    def test_is_what_simulate_takes_for_model_and_profile(self):
+        for frozen in ([], ["--frozen", "vision"]):
+            self.expect_success(
+                *("cost", *self.inputs, *frozen),
+                *("-o", "out.csv", "--segments", "segments.csv", "--activation-bytes"),
+            )
+            study = (
+                *("simulate", "--plan", "whole.json", "--global-batch", 6, "--steps", 3),
+                *("--policy", "sequential,lpt-2d,entrain", "--schedule", "gpipe,1f1b"),
+                *("--evaluations", 30),
+            )
+            rows = [
+                self.json_of(*study, *inputs)["rows"]
+                for inputs in (
+                    ("--costs", "out.csv", "--segment-costs", "segments.csv"),
+                    (*self.inputs, *frozen),
+                )
+            ]
+            for table, model in zip(*rows, strict=True):
+                self.assertEqual(table["policy"], model["policy"])
+                self.assertEqual(table["step_s"], model["step_s"], table["policy"])
+
+    def test_freezing_leaves_gradients_out(self):
+        names = {}
+        for frozen in ("", "vision", "vision,vision.projector"):
+            arguments = ["--frozen", frozen] if frozen else []
+            self.expect_success("cost", *self.inputs, *arguments, "-o", "out.csv")
+            names[frozen] = sum(float(row["vision_backward_s"]) for row in self.rows_of("out.csv"))
+        self.assertGreater(names[""], names["vision"])
+        self.assertGreater(names["vision"], 0)
+        self.assertEqual(names["vision,vision.projector"], 0)
+
+    def test_leaves_no_file_behind_a_mistake(self):
+        self.expect_failure(2, ["--index"], "cost", "--model", "model.toml", "-o", "out.csv")
+        self.expect_failure(
+            2,
+            ["--frozen", "did you mean 'vision'"],
+            *("cost", *self.inputs, "--frozen", "visoin", "-o", "out.csv"),
+        )
+        self.expect_failure(
+            2, ["the same file"], "cost", *self.inputs, "-o", "a.csv", "--segments", "a.csv"
+        )
+        text = (self.folder / "train.csv").read_text()
+        (self.folder / "train.csv").write_text(text.replace("48x32", "4800x1"))
+        self.expect_failure(
+            2,
+            ["s1"],
+            *("cost", *self.inputs, "-o", "out.csv", "--segments", "segments.csv"),
+        )
+        for name in ("out.csv", "segments.csv"):
+            self.assertFalse((self.folder / name).exists())
+        self.assertEqual(list(self.folder.glob("*.partial*")), [])
+
+
 class Simulate(StudyTest):
     def test_prints_a_table_of_every_policy_and_schedule(self):
         names = json.loads(self.expect_success("env", "--json").stdout)

@@ -1,0 +1,166 @@
+#include "entrain/core/cost/sample_costs.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/random.h"
+#include "entrain/core/cost/analytic.h"
+
+namespace entrain {
+namespace {
+
+ModelSpec small_model() {
+  ModelSpec model;
+  model.name = "small";
+  EncoderSpec vision;
+  vision.name = "vision";
+  vision.num_layers = 2;
+  vision.hidden = 16;
+  vision.num_heads = 2;
+  vision.intermediate = 32;
+  EncoderSpec audio = vision;
+  audio.name = "audio";
+  audio.modality = Modality::kAudio;
+  model.encoders = {vision, audio};
+  model.llm = {.num_layers = 3, .hidden = 16, .num_heads = 2, .num_kv_heads = 1, .head_dim = 8};
+  model.llm.intermediate = 32;
+  model.llm.vocab_size = 100;
+  return model;
+}
+
+// Samples with up to three images and two clips; some ids need quotes.
+std::vector<SampleSizes> random_samples(Rng& rng, int count) {
+  std::vector<SampleSizes> samples;
+  const auto below = [&](std::uint64_t bound) { return static_cast<int>(rng.below(bound)); };
+  for (int i = 0; i < count; ++i) {
+    SampleSizes& sample = samples.emplace_back();
+    sample.id = (i % 7 == 0 ? "a,\"b\" " : "s") + std::to_string(i);
+    for (int image = below(4); image > 0; --image) {
+      sample.images.push_back({28 + below(400), 28 + below(400)});
+    }
+    for (int clip = below(3); clip > 0; --clip) {
+      sample.audio_seconds.push_back(0.5 + below(40));
+    }
+    sample.prompt_tokens = below(200);
+    sample.response_tokens = 1 + below(100);
+  }
+  return samples;
+}
+
+struct Drawn {
+  std::vector<std::string> ids;
+  std::vector<SampleWork> work;
+};
+
+Drawn draw(const ModelSpec& model, std::uint64_t seed, int count) {
+  Rng rng(seed);
+  const std::vector<SampleSizes> samples = random_samples(rng, count);
+  Drawn drawn{{}, batch_work(model, samples)};
+  for (const SampleSizes& sample : samples) {
+    drawn.ids.push_back(sample.id);
+  }
+  return drawn;
+}
+
+CostTable written_and_read(const CostTable& table, const CostColumns& columns, bool with_segments) {
+  std::string costs;
+  append_cost_header(costs, table.modules, columns);
+  append_cost_rows(costs, table, columns);
+  std::string segments;
+  if (with_segments) {
+    append_segment_header(segments);
+    append_segment_rows(segments, table);
+  }
+  return parse_cost_table(costs, "costs.csv", segments, "segments.csv");
+}
+
+void expect_equal_units(const CostTable& actual, const CostTable& expected) {
+  ASSERT_EQ(actual.modules, expected.modules);
+  ASSERT_EQ(actual.ids, expected.ids);
+  for (std::size_t module = 0; module < expected.units.size(); ++module) {
+    for (std::size_t sample = 0; sample < expected.ids.size(); ++sample) {
+      const std::vector<TableUnit>& units = expected.units[module][sample];
+      const std::vector<TableUnit>& read = actual.units[module][sample];
+      ASSERT_EQ(read.size(), units.size()) << expected.ids[sample];
+      for (std::size_t unit = 0; unit < units.size(); ++unit) {
+        EXPECT_EQ(read[unit].tokens, units[unit].tokens);
+        EXPECT_EQ(read[unit].forward_ns, units[unit].forward_ns);
+        EXPECT_EQ(read[unit].backward_ns, units[unit].backward_ns);
+      }
+    }
+  }
+}
+
+TEST(SampleCosts, AreReadAsTheyWereWritten) {
+  const ModelSpec model = small_model();
+  const Profile profile = analytic_profile(model, device_model("a40"));
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const Drawn drawn = draw(model, seed, 60);
+    const CostTable table = sample_costs(model, profile, drawn.ids, drawn.work);
+    expect_equal_units(written_and_read(table, {}, true), table);
+  }
+}
+
+TEST(SampleCosts, KeepActivationBytesWhereAsked) {
+  const ModelSpec model = small_model();
+  const Profile profile = analytic_profile(model, device_model("a40"));
+  const Drawn drawn = draw(model, 1, 40);
+  const CostTable table = sample_costs(model, profile, drawn.ids, drawn.work);
+  EXPECT_FALSE(written_and_read(table, {}, false).has_activation_bytes());
+  const CostTable read = written_and_read(table, {.activation_bytes = true}, false);
+  EXPECT_TRUE(read.has_activation_bytes());
+  for (std::size_t sample = 0; sample < drawn.ids.size(); ++sample) {
+    EXPECT_EQ(read.units[2][sample][0].activation_bytes,
+              table.units[2][sample][0].activation_bytes);
+  }
+}
+
+// A plan of one stage a module leaves the table nothing to share out: times are those of the model
+// and the profile. Half of a backward counts as weight gradient, whatever the profile says.
+TEST(SampleCosts, CostAStepWhatModelAndProfileDo) {
+  for (const bool frozen : {false, true}) {
+    ModelSpec model = small_model();
+    model.encoders[0].frozen = frozen;
+    const Profile profile = analytic_profile(model, device_model("a40"));
+    const Drawn drawn = draw(model, 2, 50);
+    const CostTable table =
+        written_and_read(sample_costs(model, profile, drawn.ids, drawn.work), {}, true);
+    const Plan plan = even_plan(model, {1, 1, 1}, 1, 1);
+    std::vector<int> rows;
+    for (int row = 0; row < 50; ++row) {
+      rows.push_back(row);
+    }
+    const StepCosts expected = step_costs(model, plan, profile, drawn.work);
+    const StepCosts actual = table_costs(table, plan, rows, {0, 0, 0});
+    for (std::size_t module = 0; module < 3; ++module) {
+      EXPECT_EQ(actual.modules[module].first_unit, expected.modules[module].first_unit);
+      EXPECT_EQ(actual.modules[module].tokens, expected.modules[module].tokens);
+      const auto& units = expected.modules[module].stages[0].units;
+      for (std::size_t unit = 0; unit < units.size(); ++unit) {
+        const UnitCost& cost = actual.modules[module].stages[0].units[unit];
+        EXPECT_EQ(cost.time.forward, units[unit].time.forward);
+        EXPECT_EQ(cost.time.backward(), units[unit].time.backward());
+      }
+    }
+  }
+}
+
+TEST(SampleCosts, WriteSecondsToTheNanosecond) {
+  CostTable table;
+  table.modules = {"llm"};
+  table.ids = {"a", "b"};
+  table.units = {{{{.tokens = 5, .forward_ns = 1, .backward_ns = 12'000'000'000}},
+                  {{.tokens = 6, .forward_ns = 0, .backward_ns = 4'000'000'123'456'789}}}};
+  std::string text;
+  append_cost_header(text, table.modules);
+  append_cost_rows(text, table);
+  EXPECT_EQ(text,
+            "sample_id,llm_tokens,llm_forward_s,llm_backward_s\n"
+            "a,5,0.000000001,12\n"
+            "b,6,0,4000000.123456789\n");
+}
+
+}  // namespace
+}  // namespace entrain
