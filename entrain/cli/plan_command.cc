@@ -320,7 +320,7 @@ void add_cluster_options(CLI::App& command, Options& options) {
           "--simulations",
           options.search.most_simulations,
           "simulated steps the search may spend; 0 = until the best plan is proven (default: "
-          "64, from 4,096 samples on fewer)")
+          "64, from 1,024 samples on fewer)")
       ->check(CLI::NonNegativeNumber);
   command
       .add_option("--search-evaluations",

@@ -318,8 +318,8 @@ class Search {
 
 int default_simulations(std::int64_t global_batch) {
   constexpr int kMost = 64;
-  constexpr int kLeast = 16;
-  constexpr std::int64_t kSamples = 4096;  // that still get the most
+  constexpr int kLeast = 10;
+  constexpr std::int64_t kSamples = 1024;  // that still get the most
   return static_cast<int>(std::clamp<std::int64_t>(
       kMost * kSamples / std::max<std::int64_t>(1, global_batch), kLeast, kMost));
 }

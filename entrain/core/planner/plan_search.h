@@ -49,8 +49,8 @@ enum class CandidateState : std::uint8_t {
   kNoFit,      // the policy, or a lane's state, found no room in memory
 };
 
-// 64, and fewer for global batches of more than 4,096 samples, whose steps take longer: at
-// least 16.
+// 64, and fewer for global batches of more than 1,024 samples, whose steps take longer: at
+// least 10.
 int default_simulations(std::int64_t global_batch);
 
 // A configuration that was cut and simulated.

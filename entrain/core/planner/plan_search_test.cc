@@ -104,9 +104,9 @@ TEST(SearchPlans, CountsWhatEachBoundHasCut) {
 
 TEST(DefaultSimulations, AreFewerForLargeBatches) {
   EXPECT_EQ(default_simulations(1), 64);
-  EXPECT_EQ(default_simulations(4096), 64);
-  EXPECT_EQ(default_simulations(8192), 32);
-  EXPECT_EQ(default_simulations(1 << 20), 16);
+  EXPECT_EQ(default_simulations(1024), 64);
+  EXPECT_EQ(default_simulations(2048), 32);
+  EXPECT_EQ(default_simulations(1 << 20), 10);
 }
 
 }  // namespace
