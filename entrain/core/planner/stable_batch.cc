@@ -128,14 +128,21 @@ std::string reason_of(const StableBatchResult& result, int limit, int samples) {
       result.margin);
 }
 
+// Beyond the proven size nothing needs trying; below it one disagreement takes back what smaller
+// batches agreed on.
 void search(const StableBatchRequest& request, StableBatchResult& result) {
   const int limit = limit_of(request);
-  for (std::int64_t batch = 1; batch <= limit && result.b_min == 0; batch *= 2) {
+  for (std::int64_t batch = 1; batch <= limit; batch *= 2) {
     result.sizes.push_back(draw_splits(request, static_cast<int>(batch), result.draws));
     ++result.sizes_tried;
     const BatchSizeSplits& size = result.sizes.back();
-    if (size.settled() && size.reference == result.region.devices_of) {
+    if (!size.settled() || size.reference != result.region.devices_of) {
+      result.b_min = 0;
+    } else if (result.b_min == 0) {
       result.b_min = size.batch;
+    }
+    if (result.b_min > 0 && result.proven > 0 && batch >= result.proven) {
+      break;
     }
   }
   if (result.b_min == 0) {

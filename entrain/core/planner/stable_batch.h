@@ -62,10 +62,11 @@ struct StableBatchResult {
   [[nodiscard]] double search_alpha() const;
 };
 
-// Tries n = 1, 2, 4, … up to the limit: a reference batch of n samples and k validation batches,
-// each drawn afresh as draw_study_rows() draws a training step (with replacement where there are
-// fewer than four batches of samples). b_min is the first n at which all of them ask for the split
-// that all samples together ask for, by share_lanes() on sums of work.
+// Tries n = 1, 2, 4, … up to the proven size or the limit: a reference batch of n samples and k
+// validation batches, each drawn afresh as draw_study_rows() draws a training step (with
+// replacement where there are fewer than four batches of samples). b_min is the first n from which
+// on all batches of every size tried ask for the split that all samples together ask for, by
+// share_lanes() on sums of work.
 //
 // Ensures   a pure function of the request; what is drawn for a size depends on seed and size only.
 // Returns   b_min = 0 with the reason where no size up to the limit settles: the mix lies on or too
@@ -73,8 +74,9 @@ struct StableBatchResult {
 // Throws    InvalidInput without samples, for fewer devices than modules, numbers out of range, or
 //           batches whose work exceeds 2^62 ns.
 // Cost      O(draws × (samples + batch)) a size.
-// Source    the paper's algorithm 1. Ours asks for the data set's own split as well: a mix with
-//           rare giants agrees with itself in small batches that hold none of them.
+// Source    the paper's algorithm 1, which stops at the first n that agrees. Ours goes on, and asks
+//           for the data set's own split: with rare giants small batches, which hold none, agree
+//           where larger ones do not.
 StableBatchResult find_stable_batch(const StableBatchRequest& request);
 
 // "10:6"

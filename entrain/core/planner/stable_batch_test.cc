@@ -117,6 +117,19 @@ TEST(StableBatch, IsNotDeceivedByGiantsThatSmallBatchesMiss) {
   EXPECT_NE(result.b_min, 1);
 }
 
+TEST(StableBatch, TakesBackWhatOnlySmallBatchesAgreeOn) {
+  // All but five in a thousand samples ask for the data set's split; a giant turns any small batch.
+  StableBatchRequest request = make_request({{8, 8, 9'950}, {300, 20, 25}, {20, 300, 25}}, 16);
+  int deceived = 0;
+  for (request.seed = 0; request.seed < 10; ++request.seed) {
+    const StableBatchResult result = find_stable_batch(request);
+    ASSERT_EQ(result.region.devices_of, (Split{8, 8}));
+    deceived += result.sizes.front().settled() ? 1 : 0;
+    EXPECT_NE(result.b_min, 1);
+  }
+  EXPECT_GE(deceived, 1) << "no case of the kind";
+}
+
 TEST(StableBatch, SettlesWhenDoubled) {
   // Share 8.2 of 16, the next split is 0.3 devices away; a sample is worth ±4.
   const StableBatchResult result =
@@ -132,7 +145,10 @@ TEST(StableBatch, SettlesWhenDoubled) {
     }
     EXPECT_EQ(draws, 60);
   }
-  EXPECT_EQ(result.sizes.back().batch, result.b_min);
+  EXPECT_GE(result.sizes.back().batch, result.b_min);
+  for (const BatchSizeSplits& size : result.sizes) {
+    EXPECT_TRUE(size.settled() || size.batch < result.b_min) << size.batch;
+  }
   EXPECT_GE(result.proven, result.b_min / 2) << "a bound asks for more than draws do";
   EXPECT_EQ(result.sizes_tried, std::ssize(result.sizes));
   EXPECT_FALSE(result.is_stable(result.b_min - 1));
