@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
@@ -19,6 +20,13 @@ constexpr std::size_t kLeastPoints = 2;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// What the work itself takes: on a CPU that others use too, wall time would leave out sizes that
+// fit.
+double work_seconds(at::Device device) {
+  return device.is_cpu() ? static_cast<double>(std::clock()) / CLOCKS_PER_SEC
+                         : std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
 
 void set_trainable(const LayerCases& cases, bool trainable) {
@@ -105,10 +113,11 @@ double expected_seconds(const LayerCase& from, double seconds, const LayerCase& 
 // Warms up and decides which cases fit the budget: positions in `cases.cases`, rising.
 std::vector<std::size_t> warm_up(const LayerCases& cases,
                                  const LayerBudget& budget,
+                                 at::Device device,
                                  LayerTimer& timer,
                                  MeasuredLayer& layer,
                                  const std::function<void()>& on_point) {
-  const Clock::time_point start = Clock::now();
+  const double start = work_seconds(device);
   const double bytes_per_token = kept_bytes_per_token(cases, cases.cases.front());
   std::vector<std::size_t> kept;
   std::size_t known = 0;     // the last point of one segment that ran …
@@ -117,7 +126,8 @@ std::vector<std::size_t> warm_up(const LayerCases& cases,
   for (std::size_t i = 0; i < cases.cases.size(); ++i) {
     const LayerCase& layer_case = cases.cases[i];
     const double expected = expected_seconds(cases.cases[known], known_seconds, layer_case);
-    const double rest = seconds_since(start) + expected + kLeastRepeats * (repeat + expected);
+    const double rest =
+        work_seconds(device) - start + expected + kLeastRepeats * (repeat + expected);
     const double bytes = 2 * bytes_per_token * layer_case.tokens;  // its gradients beside it
     const bool too_large =
         budget.memory_bytes > 0 && bytes > static_cast<double>(budget.memory_bytes);
@@ -129,10 +139,10 @@ std::vector<std::size_t> warm_up(const LayerCases& cases,
                  too_large ? ": more activation bytes than allowed" : ": more time than there is"));
       continue;
     }
-    const Clock::time_point began = Clock::now();
+    const double began = work_seconds(device);
     MeasuredPoint unused;
     timer.measure(layer_case, unused);
-    const double taken = seconds_since(began);
+    const double taken = work_seconds(device) - began;
     repeat += taken;
     if (kept.empty() || layer_case.num_segments == 1) {
       known = i;
@@ -175,7 +185,7 @@ void measure_layer(const LayerCases& cases,
   const Clock::time_point start = Clock::now();
   LayerTimer timer(cases, budget.recompute, device);
   layer.skipped.clear();
-  const std::vector<std::size_t> kept = warm_up(cases, budget, timer, layer, on_point);
+  const std::vector<std::size_t> kept = warm_up(cases, budget, device, timer, layer, on_point);
   layer.points = points_of(cases, kept, layer);
   const auto wants_more = [&](const MeasuredPoint& point) {
     const int repeats = static_cast<int>(point.forward.size());

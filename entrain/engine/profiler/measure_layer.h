@@ -13,8 +13,8 @@ namespace entrain::engine {
 
 // Bounds of one layer's measuring.
 struct LayerBudget {
-  int repeats = 15;               // most measurements per point, >= kLeastRepeats
-  double seconds = 10;            // of wall time; two points are measured thrice even beyond it
+  int repeats = 15;     // most measurements per point, >= kLeastRepeats
+  double seconds = 10;  // ends repeats, in wall time; two points at least are measured thrice
   std::int64_t memory_bytes = 0;  // activations of the largest point; 0 = any
   bool recompute = true;
 };
@@ -24,7 +24,8 @@ inline constexpr int kLeastRepeats = 3;
 //
 // Every point first runs once to warm up caches and allocator, in rising order; a point whose three
 // repeats would not fit what is left of the time, judged by smaller ones, is left out, and so is
-// one whose activations exceed the memory (`skipped` says which). Then rounds visit all points in
+// one whose activations exceed the memory (`skipped` says which). On the CPU this counts processor
+// time, so that a busy machine takes longer and leaves out no more. Then rounds visit all points in
 // turn, so that a busy moment of the machine disturbs many points once instead of one point often.
 //
 // A round times: forward and backward with trainable weights; the same with frozen weights, whose
