@@ -134,8 +134,8 @@ def page(options, reports):
             "Splits are encoder:LLM, as seen in these batches; for more than three the ends and their "
             "number. For sound the model has a vision encoder too, which keeps one device of the "
             f"{options.devices}. `share`: devices that the encoder's part of all samples' work comes "
-            "to; `margin`: devices to the next split; `b_min`: the first doubled size at which all "
-            "batches ask for the split of all samples; `proven`: the size from which on the bound of "
+            "to; `margin`: devices to the next split; `b_min`: the first doubled size from which on all "
+            "batches of all sizes tried ask for the split of all samples; `proven`: the size from which on the bound of "
             "docs/static-plan.md holds. Batches of more than a quarter of the samples are drawn "
             "with replacement."
         ),

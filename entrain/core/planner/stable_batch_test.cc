@@ -121,7 +121,7 @@ TEST(StableBatch, TakesBackWhatOnlySmallBatchesAgreeOn) {
   // All but five in a thousand samples ask for the data set's split; a giant turns any small batch.
   StableBatchRequest request = make_request({{8, 8, 9'950}, {300, 20, 25}, {20, 300, 25}}, 16);
   int deceived = 0;
-  for (request.seed = 0; request.seed < 10; ++request.seed) {
+  for (request.seed = 0; request.seed < 4; ++request.seed) {
     const StableBatchResult result = find_stable_batch(request);
     ASSERT_EQ(result.region.devices_of, (Split{8, 8}));
     deceived += result.sizes.front().settled() ? 1 : 0;
