@@ -124,6 +124,7 @@ Json layer_json(const LayerProfile& layer) {
   Json document = {{"module", layer.module},
                    {"kind", name_of(layer.kind)},
                    {"tensor_parallel", layer.tensor_parallel},
+                   {"context_parallel", layer.context_parallel},
                    {"forward", curve_json(layer.forward)},
                    {"backward_input", curve_json(layer.backward_input)},
                    {"backward_weight", curve_json(layer.backward_weight)},
