@@ -2,36 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/oracle/tiny_models.h"
+
 namespace entrain {
 namespace {
 
-ModelSpec small_model() {
-  ModelSpec model;
-  model.name = "small";
-  EncoderSpec vision;
-  vision.name = "vision";
-  vision.num_layers = 2;
-  vision.hidden = 8;
-  vision.num_heads = 2;
-  vision.intermediate = 20;
-  vision.patch_size = 2;
-  vision.merge_size = 2;
-  EncoderSpec audio = vision;
-  audio.name = "audio";
-  audio.modality = Modality::kAudio;
-  model.encoders = {vision, audio};
-  model.llm.num_layers = 3;
-  model.llm.hidden = 16;
-  model.llm.num_heads = 4;
-  model.llm.num_kv_heads = 2;
-  model.llm.head_dim = 6;
-  model.llm.intermediate = 32;
-  model.llm.vocab_size = 100;
-  return model;
-}
-
 TEST(LayerWork, CountsTwoFlopsAMultiplyAdd) {
-  const ModelSpec model = small_model();
+  const ModelSpec model = oracle::small_model();
   // 12 pixels a patch → 8.
   EXPECT_EQ(layer_work(model, 0, 0, 4).matrix_flops, 2 * 12 * 8);
   // Query, key, value, output of 8 × 8; gate, up and down of 8 × 20.
@@ -52,7 +29,7 @@ TEST(LayerWork, CountsTwoFlopsAMultiplyAdd) {
 
 TEST(LayerWork, MatrixFlopsFollowFromParameters) {
   // A matrix of P numbers costs 2 · P FLOPs a token; norms (and biases) are no matrices.
-  const ModelSpec model = small_model();
+  const ModelSpec model = oracle::small_model();
   EXPECT_EQ(layer_work(model, 0, 1, 4).matrix_flops,
             2.0 * static_cast<double>(layer_parameters(model, 0, 1) - 2 * 8));
   EXPECT_EQ(layer_work(model, 2, 2, 4).matrix_flops,
@@ -62,7 +39,7 @@ TEST(LayerWork, MatrixFlopsFollowFromParameters) {
 }
 
 TEST(LayerWork, CountsBytesKeptAndSent) {
-  const ModelSpec model = small_model();
+  const ModelSpec model = oracle::small_model();
   EXPECT_EQ(layer_work(model, 2, 1, 4).activation_bytes, 4 * (4 * 16 + 2 * 24 + 2 * 12 + 3 * 32));
   EXPECT_EQ(layer_work(model, 2, 1, 2).activation_bytes, 2 * (4 * 16 + 2 * 24 + 2 * 12 + 3 * 32));
   EXPECT_EQ(layer_work(model, 0, 1, 4).output_bytes, 4 * 8);

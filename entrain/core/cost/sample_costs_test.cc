@@ -8,27 +8,10 @@
 #include "entrain/core/base/random.h"
 #include "entrain/core/cost/analytic.h"
 
+#include "tests/oracle/tiny_models.h"
+
 namespace entrain {
 namespace {
-
-ModelSpec small_model() {
-  ModelSpec model;
-  model.name = "small";
-  EncoderSpec vision;
-  vision.name = "vision";
-  vision.num_layers = 2;
-  vision.hidden = 16;
-  vision.num_heads = 2;
-  vision.intermediate = 32;
-  EncoderSpec audio = vision;
-  audio.name = "audio";
-  audio.modality = Modality::kAudio;
-  model.encoders = {vision, audio};
-  model.llm = {.num_layers = 3, .hidden = 16, .num_heads = 2, .num_kv_heads = 1, .head_dim = 8};
-  model.llm.intermediate = 32;
-  model.llm.vocab_size = 100;
-  return model;
-}
 
 // Samples with up to three images and two clips; some ids need quotes.
 std::vector<SampleSizes> random_samples(Rng& rng, int count) {
@@ -94,7 +77,7 @@ void expect_equal_units(const CostTable& actual, const CostTable& expected) {
 }
 
 TEST(SampleCosts, AreReadAsTheyWereWritten) {
-  const ModelSpec model = small_model();
+  const ModelSpec model = oracle::small_model();
   const Profile profile = analytic_profile(model, device_model("a40"));
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const Drawn drawn = draw(model, seed, 60);
@@ -104,7 +87,7 @@ TEST(SampleCosts, AreReadAsTheyWereWritten) {
 }
 
 TEST(SampleCosts, KeepActivationBytesWhereAsked) {
-  const ModelSpec model = small_model();
+  const ModelSpec model = oracle::small_model();
   const Profile profile = analytic_profile(model, device_model("a40"));
   const Drawn drawn = draw(model, 1, 40);
   const CostTable table = sample_costs(model, profile, drawn.ids, drawn.work);
@@ -121,7 +104,7 @@ TEST(SampleCosts, KeepActivationBytesWhereAsked) {
 // and the profile. Half of a backward counts as weight gradient, whatever the profile says.
 TEST(SampleCosts, CostAStepWhatModelAndProfileDo) {
   for (const bool frozen : {false, true}) {
-    ModelSpec model = small_model();
+    ModelSpec model = oracle::small_model();
     model.encoders[0].frozen = frozen;
     const Profile profile = analytic_profile(model, device_model("a40"));
     const Drawn drawn = draw(model, 2, 50);

@@ -10,48 +10,23 @@
 #include "entrain/core/base/random.h"
 #include "entrain/core/cost/step_costs.h"
 
+#include "tests/oracle/tiny_models.h"
+
 namespace entrain {
 namespace {
 
-ModelSpec make_model(int encoders, int encoder_layers, int llm_layers) {
-  ModelSpec model;
-  model.name = "tiny";
-  for (int e = 0; e < encoders; ++e) {
-    EncoderSpec encoder;
-    encoder.name = e == 0 ? "vision" : "audio";
-    encoder.modality = e == 0 ? Modality::kVision : Modality::kAudio;
-    encoder.num_layers = encoder_layers;
-    encoder.hidden = 16;
-    encoder.num_heads = 2;
-    encoder.intermediate = 16;
-    model.encoders.push_back(encoder);
-  }
-  model.llm.num_layers = llm_layers;
-  model.llm.hidden = 16;
-  model.llm.num_heads = 2;
-  model.llm.num_kv_heads = 1;
-  model.llm.head_dim = 8;
-  model.llm.intermediate = 16;
-  model.llm.vocab_size = 32;
-  return model;
-}
-
 // Every layer kind of every module at the same rates, times a factor of the module's own.
 Profile make_profile(const ModelSpec& model, const std::vector<double>& factor) {
-  Profile profile;
-  profile.device = "test";
-  for (int module = 0; module < model.num_modules(); ++module) {
-    for (int layer = 0; layer < num_layers(model, module); ++layer) {
-      LayerProfile entry;
-      entry.module = module_name(model, module);
-      entry.kind = layer_kind(model, module, layer);
-      const double rate = factor[static_cast<std::size_t>(module)];
-      entry.forward = {0, 100 * rate, 1000, 0};
-      entry.backward_input = {0, 100 * rate, 1000, 0};
-      entry.backward_weight = {0, 100 * rate, 0, 0};
-      entry.activation_bytes_per_token = 10;
-      profile.layers.push_back(entry);
+  Profile profile = oracle::uniform_profile(model, {0, 100, 1000}, {0, 100, 1000}, {0, 100, 0});
+  for (LayerProfile& entry : profile.layers) {
+    int module = 0;
+    while (module_name(model, module) != entry.module) {
+      ++module;
     }
+    for (CostCurve* curve : {&entry.forward, &entry.backward_input, &entry.backward_weight}) {
+      curve->per_token_ns *= factor[static_cast<std::size_t>(module)];
+    }
+    entry.activation_bytes_per_token = 10;
   }
   return profile;
 }
@@ -75,7 +50,8 @@ std::vector<SampleWork> make_batch(int encoders, int num_samples, std::uint64_t 
 
 struct Instance {
   Instance(int encoders, int lanes, std::vector<double> factor, int encoder_layers = 4)
-      : model(make_model(encoders, encoder_layers, 4)), profile(make_profile(model, factor)) {
+      : model(oracle::tiny_model(encoders, encoder_layers, 4)),
+        profile(make_profile(model, factor)) {
     request.model = &model;
     request.profile = &profile;
     request.batches = {make_batch(encoders, 24, 1), make_batch(encoders, 24, 2)};

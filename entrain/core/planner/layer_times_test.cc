@@ -7,45 +7,14 @@
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/spec/plan.h"
 
+#include "tests/oracle/tiny_models.h"
+
 namespace entrain {
 namespace {
 
-ModelSpec make_model(int encoder_layers, int llm_layers) {
-  ModelSpec model;
-  model.name = "tiny";
-  EncoderSpec encoder;
-  encoder.name = "vision";
-  encoder.num_layers = encoder_layers;
-  encoder.hidden = 16;
-  encoder.num_heads = 2;
-  encoder.intermediate = 16;
-  model.encoders.push_back(encoder);
-  model.llm.num_layers = llm_layers;
-  model.llm.hidden = 16;
-  model.llm.num_heads = 2;
-  model.llm.num_kv_heads = 1;
-  model.llm.head_dim = 8;
-  model.llm.intermediate = 16;
-  model.llm.vocab_size = 32;
-  return model;
-}
-
 // Whole nanoseconds, so that nothing is rounded.
 Profile make_profile(const ModelSpec& model) {
-  Profile profile;
-  profile.device = "test";
-  for (int module = 0; module < model.num_modules(); ++module) {
-    for (int layer = 0; layer < num_layers(model, module); ++layer) {
-      LayerProfile entry;
-      entry.module = module_name(model, module);
-      entry.kind = layer_kind(model, module, layer);
-      entry.forward = {0, 10, 1000, 0};
-      entry.backward_input = {0, 20, 300, 0};
-      entry.backward_weight = {0, 30, 50, 0};
-      profile.layers.push_back(entry);
-    }
-  }
-  return profile;
+  return oracle::uniform_profile(model, {0, 10, 1000}, {0, 20, 300}, {0, 30, 50});
 }
 
 std::int64_t sum(const std::vector<std::int64_t>& values) {
@@ -62,7 +31,7 @@ std::int64_t time_of(const StageCosts& stage, std::int64_t launches) {
 
 TEST(LayerTimes, SumToTheModulesTime) {
   for (const bool frozen : {false, true}) {
-    ModelSpec model = make_model(3, 4);
+    ModelSpec model = oracle::tiny_model(1, 3, 4);
     model.encoders[0].frozen = frozen;
     const Profile profile = make_profile(model);
     std::vector<SampleWork> work(2);
@@ -79,7 +48,7 @@ TEST(LayerTimes, SumToTheModulesTime) {
 }
 
 TEST(LayerTimes, HoldsNoLaunchThatIsNotAskedFor) {
-  const ModelSpec model = make_model(1, 1);
+  const ModelSpec model = oracle::tiny_model(1, 1, 1);
   const std::vector<SampleWork> text = {{.segments = {{}}, .llm_tokens = 5, .target_tokens = 4}};
   EXPECT_EQ(sum(layer_times(model, make_profile(model), text, 0)[0]), 0);
   EXPECT_GT(sum(layer_times(model, make_profile(model), text, 1)[0]), 0);

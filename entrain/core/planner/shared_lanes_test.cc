@@ -4,28 +4,14 @@
 
 #include "entrain/core/base/errors.h"
 
+#include "tests/oracle/tiny_models.h"
+
 namespace entrain {
 namespace {
 
 // Layers: 4 of vision (embedding and projector included), 6 of the LLM.
 ModelSpec make_model() {
-  ModelSpec model;
-  model.name = "tiny";
-  EncoderSpec encoder;
-  encoder.name = "vision";
-  encoder.num_layers = 2;
-  encoder.hidden = 16;
-  encoder.num_heads = 2;
-  encoder.intermediate = 16;
-  model.encoders.push_back(encoder);
-  model.llm.num_layers = 4;
-  model.llm.hidden = 16;
-  model.llm.num_heads = 2;
-  model.llm.num_kv_heads = 1;
-  model.llm.head_dim = 8;
-  model.llm.intermediate = 16;
-  model.llm.vocab_size = 32;
-  return model;
+  return oracle::tiny_model(1, 2, 4);
 }
 
 const LayerTimes kTimes = {{1, 1, 1, 3}, {5, 1, 1, 1, 1, 1}};

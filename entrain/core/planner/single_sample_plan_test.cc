@@ -8,47 +8,19 @@
 
 #include "entrain/core/base/errors.h"
 
+#include "tests/oracle/tiny_models.h"
+
 namespace entrain {
 namespace {
 
-ModelSpec make_model(int encoders, int encoder_layers, int llm_layers) {
-  ModelSpec model;
-  model.name = "tiny";
-  for (int e = 0; e < encoders; ++e) {
-    EncoderSpec encoder;
-    encoder.name = e == 0 ? "vision" : "audio";
-    encoder.modality = e == 0 ? Modality::kVision : Modality::kAudio;
-    encoder.num_layers = encoder_layers;
-    encoder.hidden = 16;
-    encoder.num_heads = 2;
-    encoder.intermediate = 16;
-    model.encoders.push_back(encoder);
-  }
-  model.llm.num_layers = llm_layers;
-  model.llm.hidden = 16;
-  model.llm.num_heads = 2;
-  model.llm.num_kv_heads = 1;
-  model.llm.head_dim = 8;
-  model.llm.intermediate = 16;
-  model.llm.vocab_size = 32;
-  return model;
-}
-
 // 100 ns a token in each direction in transformer layers, nothing in the others.
 Profile make_profile(const ModelSpec& model) {
-  Profile profile;
-  profile.device = "test";
-  for (int module = 0; module < model.num_modules(); ++module) {
-    for (int layer = 0; layer < num_layers(model, module); ++layer) {
-      LayerProfile entry;
-      entry.module = module_name(model, module);
-      entry.kind = layer_kind(model, module, layer);
-      const bool inner = layer > 0 && layer + 1 < num_layers(model, module);
-      const double rate = inner ? 100 : 0;
-      entry.forward = {0, rate, 1000, 0};
-      entry.backward_input = {0, rate, 1000, 0};
-      entry.backward_weight = {0, rate, 1000, 0};
-      profile.layers.push_back(entry);
+  Profile profile = oracle::uniform_profile(model, {0, 100, 1000}, {0, 100, 1000}, {0, 100, 1000});
+  for (LayerProfile& entry : profile.layers) {
+    const bool inner =
+        entry.kind == LayerKind::kEncoderTransformer || entry.kind == LayerKind::kDecoder;
+    for (CostCurve* curve : {&entry.forward, &entry.backward_input, &entry.backward_weight}) {
+      curve->per_token_ns = inner ? 100 : 0;
     }
   }
   return profile;
@@ -69,7 +41,7 @@ SampleWork make_sample(std::vector<std::int64_t> encoder_tokens, std::int64_t ll
 
 struct Instance {
   Instance(int encoders, int lanes)
-      : model(make_model(encoders, 8, 8)), profile(make_profile(model)) {
+      : model(oracle::tiny_model(encoders, 8, 8)), profile(make_profile(model)) {
     request.model = &model;
     request.profile = &profile;
     request.lanes = lanes;
