@@ -43,6 +43,8 @@ EncoderSpec tiny_encoder(const std::string& name) {
   encoder.merge_size = 2;
   encoder.min_pixels = 64;
   encoder.max_pixels = 1200;
+  encoder.window_size = 16;  // four patches a side, in the second of two layers
+  encoder.full_attention_layers = {0};
   return encoder;
 }
 

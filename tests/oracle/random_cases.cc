@@ -152,6 +152,7 @@ SampleWork random_sample(Rng& rng, int encoders) {
       segment.llm_tokens = between(rng, 1, 6);
       segment.tokens = 4 * segment.llm_tokens;
       segment.attention_pairs = segment.tokens * segment.tokens;
+      segment.window_pairs = segment.attention_pairs / 4 + segment.tokens;
       sample.llm_tokens += segment.llm_tokens;
       segments.push_back(segment);
     }

@@ -2,6 +2,7 @@
 // layer, with every layer asked anew which gradients it computes (autograd_graph.h).
 #include "entrain/core/cost/step_costs.h"
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,11 @@ Profile random_profile(Rng& rng, const ModelSpec& model) {
   profile.device = "random";
   profile.source = "analytic";
   for (int module = 0; module < model.num_modules(); ++module) {
-    for (const int layer : {0, 1, num_layers(model, module) - 1}) {
+    std::set<LayerKind> seen;
+    for (int layer = 0; layer < num_layers(model, module); ++layer) {
+      if (!seen.insert(layer_kind(model, module, layer)).second) {
+        continue;
+      }
       LayerProfile entry;
       entry.module = module_name(model, module);
       entry.kind = layer_kind(model, module, layer);
@@ -48,6 +53,23 @@ Profile random_profile(Rng& rng, const ModelSpec& model) {
   return profile;
 }
 
+// Windows in every third model, one full layer among them in every sixth.
+ModelSpec with_windows(ModelSpec model, int index) {
+  for (EncoderSpec& encoder : model.encoders) {
+    if (encoder.modality == Modality::kVision && index % 3 == 0) {
+      encoder.window_size = encoder.patch_size * encoder.merge_size;
+      encoder.full_attention_layers.assign(index % 2, encoder.num_layers - 1);
+    }
+  }
+  return model;
+}
+
+// Attention pairs of a unit in full layers and in windowed ones.
+struct Pairs {
+  double full = 0;
+  double window = 0;
+};
+
 struct Sums {
   double forward = 0;
   double input = 0;
@@ -60,7 +82,7 @@ Sums layer_by_layer(const ModelSpec& model,
                     const Profile& profile,
                     int module,
                     LayerRange layers,
-                    double pairs,
+                    Pairs pairs,
                     double tokens,
                     double targets,
                     double launches) {
@@ -70,8 +92,8 @@ Sums layer_by_layer(const ModelSpec& model,
     const LayerProfile& entry = find_layer(profile, module_name(model, module), kind);
     const double counted = kind == LayerKind::kOutputHead ? targets : tokens;
     const auto cost = [&](const CostCurve& curve) {
-      return curve.per_pair_ns * pairs + curve.per_token_ns * counted +
-             curve.per_launch_ns * launches;
+      const double of = kind == LayerKind::kWindowedTransformer ? pairs.window : pairs.full;
+      return curve.per_pair_ns * of + curve.per_token_ns * counted + curve.per_launch_ns * launches;
     };
     const auto& gradients =
         counts[static_cast<std::size_t>(module)][static_cast<std::size_t>(layer)];
@@ -101,7 +123,7 @@ TEST(StepCosts, EqualSumsTakenLayerByLayer) {
   for (int index = 0; index < kCases; ++index) {
     Rng rng(kSeed, static_cast<std::uint64_t>(index));
     const oracle::RandomCase drawn = oracle::make_random_case(rng);
-    const ModelSpec& model = drawn.model;
+    const ModelSpec model = with_windows(drawn.model, index);
     const Profile profile = random_profile(rng, model);
     const oracle::ModuleCounts counts = oracle::autograd_counts(model);
     const StepCosts costs = step_costs(model, drawn.plan, profile, drawn.costs.work);
@@ -112,13 +134,13 @@ TEST(StepCosts, EqualSumsTakenLayerByLayer) {
       for (std::size_t stage = 0; stage < stages.size(); ++stage) {
         const StageCosts& of_stage = actual.stages[stage];
         const Sums launch =
-            layer_by_layer(model, counts, profile, module, stages[stage], 0, 0, 0, 1);
+            layer_by_layer(model, counts, profile, module, stages[stage], {}, 0, 0, 1);
         expect_rounded(of_stage.launch.forward.count(), launch.forward);
         expect_rounded(of_stage.launch.backward_input.count(), launch.input);
         expect_rounded(of_stage.launch.backward_weight.count(), launch.weight);
         frozen_stages += of_stage.trainable ? 0 : 1;
         std::size_t unit = 0;
-        const auto next = [&](double pairs, double tokens, double targets) {
+        const auto next = [&](Pairs pairs, double tokens, double targets) {
           ASSERT_LT(unit, of_stage.units.size());
           expect_unit(
               of_stage.units[unit++],
@@ -127,13 +149,14 @@ TEST(StepCosts, EqualSumsTakenLayerByLayer) {
         };
         for (const SampleWork& sample : drawn.costs.work) {
           if (module == model.llm_module()) {
-            next(static_cast<double>(sample.llm_attention_pairs),
+            next({static_cast<double>(sample.llm_attention_pairs), 0},
                  static_cast<double>(sample.llm_tokens),
                  static_cast<double>(sample.target_tokens));
             continue;
           }
           for (const SegmentWork& segment : sample.segments[static_cast<std::size_t>(module)]) {
-            next(static_cast<double>(segment.attention_pairs),
+            next({static_cast<double>(segment.attention_pairs),
+                  static_cast<double>(segment.window_pairs)},
                  static_cast<double>(segment.tokens),
                  0);
           }

@@ -170,9 +170,12 @@ Profile analytic_profile(const ModelSpec& model,
         continue;
       }
       for (const int c : context) {
-        // The first transformer layer stands for all: embedding, transformer, projector or head.
-        for (const int layer : {0, 1, num_layers(model, module) - 1}) {
-          profile.layers.push_back(layer_profile(model, device, module, layer, t, c));
+        // A kind's first layer stands for all of it.
+        std::set<LayerKind> seen;
+        for (int layer = 0; layer < num_layers(model, module); ++layer) {
+          if (seen.insert(layer_kind(model, module, layer)).second) {
+            profile.layers.push_back(layer_profile(model, device, module, layer, t, c));
+          }
         }
       }
     }

@@ -8,33 +8,10 @@
 #include "entrain/core/cost/layer_work.h"
 #include "entrain/core/cost/sharding.h"
 
+#include "tests/oracle/tiny_models.h"
+
 namespace entrain {
 namespace {
-
-ModelSpec small_model() {
-  ModelSpec model;
-  model.name = "small";
-  EncoderSpec vision;
-  vision.name = "vision";
-  vision.num_layers = 2;
-  vision.hidden = 8;
-  vision.num_heads = 2;
-  vision.intermediate = 20;
-  vision.patch_size = 2;
-  vision.merge_size = 2;
-  EncoderSpec audio = vision;
-  audio.name = "audio";
-  audio.modality = Modality::kAudio;
-  model.encoders = {vision, audio};
-  model.llm.num_layers = 3;
-  model.llm.hidden = 16;
-  model.llm.num_heads = 4;
-  model.llm.num_kv_heads = 2;
-  model.llm.head_dim = 6;
-  model.llm.intermediate = 32;
-  model.llm.vocab_size = 100;
-  return model;
-}
 
 // 1 FLOP and 1 byte a nanosecond, so that costs are counts.
 DeviceModel counting_device() {
@@ -48,7 +25,7 @@ DeviceModel counting_device() {
 }
 
 TEST(AnalyticProfile, CountsGradientsLikeTheForward) {
-  const ModelSpec model = small_model();
+  const ModelSpec model = oracle::small_model();
   const Profile profile = analytic_profile(model, counting_device());
   const LayerProfile& decoder = find_layer(profile, "llm", LayerKind::kDecoder);
   const LayerWork work = layer_work(model, 2, 1, 4);
@@ -63,7 +40,7 @@ TEST(AnalyticProfile, CountsGradientsLikeTheForward) {
 }
 
 TEST(AnalyticProfile, IsValidForItsModelOnEveryKnownDevice) {
-  const ModelSpec model = small_model();
+  const ModelSpec model = oracle::small_model();
   for (const std::string& name : device_model_names()) {
     const Profile profile = analytic_profile(model, device_model(name));
     EXPECT_NO_THROW(validate(profile, model, name));
@@ -74,8 +51,21 @@ TEST(AnalyticProfile, IsValidForItsModelOnEveryKnownDevice) {
   }
 }
 
+TEST(AnalyticProfile, HoldsWindowedLayersByThemselves) {
+  ModelSpec model = oracle::small_model();
+  model.encoders[0].window_size = 8;
+  model.encoders[0].full_attention_layers = {1};
+  const Profile profile = analytic_profile(model, counting_device());
+  EXPECT_EQ(profile.layers.size(), 10U);
+  EXPECT_NO_THROW(validate(profile, model, "p"));
+  EXPECT_EQ(find_layer(profile, "vision", LayerKind::kWindowedTransformer).forward.per_pair_ns,
+            find_layer(profile, "vision", LayerKind::kEncoderTransformer).forward.per_pair_ns);
+  model.encoders[0].full_attention_layers.clear();
+  EXPECT_EQ(analytic_profile(model, counting_device()).layers.size(), 9U);
+}
+
 TEST(AnalyticProfile, HoldsEveryPairOfDegreesThatDivides) {
-  const ModelSpec model = small_model();  // 2 heads in the encoders, 2 of keys and values
+  const ModelSpec model = oracle::small_model();  // 2 heads in the encoders, 2 of keys and values
   const Profile profile = analytic_profile(model, counting_device(), {{1, 2, 3, 4, 2}, {1, 8}});
   EXPECT_EQ(profile.layers.size(), 9U * 2 * 2);
   EXPECT_NO_THROW(validate(profile, model, "p"));
@@ -86,7 +76,7 @@ TEST(AnalyticProfile, HoldsEveryPairOfDegreesThatDivides) {
 }
 
 TEST(AnalyticProfile, AddsTheExchangeOfALaneToItsShareOfTheWork) {
-  const ModelSpec model = small_model();
+  const ModelSpec model = oracle::small_model();
   DeviceModel device = counting_device();
   device.link = {.latency = std::chrono::nanoseconds(100), .bytes_per_second = 5e8};
   const Profile profile = analytic_profile(model, device, {{2}, {4}});
@@ -118,13 +108,13 @@ TEST(AnalyticProfile, NamesItsDevices) {
   }
   DeviceModel device = counting_device();
   device.efficiency = 1.5;
-  EXPECT_THROW(analytic_profile(small_model(), device), InvalidInput);
+  EXPECT_THROW(analytic_profile(oracle::small_model(), device), InvalidInput);
   device = counting_device();
   device.peak_flops = 0;
-  EXPECT_THROW(analytic_profile(small_model(), device), InvalidInput);
+  EXPECT_THROW(analytic_profile(oracle::small_model(), device), InvalidInput);
   device = counting_device();
   device.dtype = "int8";
-  EXPECT_THROW(analytic_profile(small_model(), device), InvalidInput);
+  EXPECT_THROW(analytic_profile(oracle::small_model(), device), InvalidInput);
 }
 
 }  // namespace

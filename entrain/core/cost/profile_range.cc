@@ -49,12 +49,12 @@ void check(const Profile& profile,
   }
   const bool head = layer.kind == LayerKind::kOutputHead;
   const double tokens = head ? use.target_tokens : use.tokens;
+  const double pairs = layer.kind == LayerKind::kWindowedTransformer ? use.window_pairs : use.pairs;
   if (tokens > kRangeAllowance * layer.range.most_tokens) {
     warnings.push_back(warning(
         profile, layer, head ? "target tokens" : "tokens", tokens, layer.range.most_tokens));
-  } else if (layer.range.most_pairs > 0 && use.pairs > kRangeAllowance * layer.range.most_pairs) {
-    warnings.push_back(
-        warning(profile, layer, "attention pairs", use.pairs, layer.range.most_pairs));
+  } else if (layer.range.most_pairs > 0 && pairs > kRangeAllowance * layer.range.most_pairs) {
+    warnings.push_back(warning(profile, layer, "attention pairs", pairs, layer.range.most_pairs));
   }
 }
 
@@ -67,6 +67,7 @@ std::vector<ModuleUse> least_use(const ModelSpec& model,
   for (int module = 0; module < model.num_modules(); ++module) {
     Feature tokens;
     Feature pairs;
+    Feature window_pairs;
     Feature targets;
     for (const SampleWork& sample : batch) {
       if (module == model.llm_module()) {
@@ -78,9 +79,13 @@ std::vector<ModuleUse> least_use(const ModelSpec& model,
       for (const SegmentWork& segment : sample.segments[static_cast<std::size_t>(module)]) {
         tokens.add(segment.tokens);
         pairs.add(segment.attention_pairs);
+        window_pairs.add(segment.window_pairs);
       }
     }
-    result.push_back({tokens.least(num_slots), pairs.least(num_slots), targets.least(num_slots)});
+    result.push_back({tokens.least(num_slots),
+                      pairs.least(num_slots),
+                      window_pairs.least(num_slots),
+                      targets.least(num_slots)});
   }
   return result;
 }

@@ -23,6 +23,7 @@ inline constexpr double kRangeAllowance = 2.0;
 struct ModuleUse {
   double tokens = 0;
   double pairs = 0;
+  double window_pairs = 0;   // of windowed layers, in their place
   double target_tokens = 0;  // LLM
 };
 

@@ -19,6 +19,7 @@ std::int64_t replicated_parameters(const ModelSpec& model, int module, int layer
     case LayerKind::kAudioEmbedding:
       return layer_parameters(model, module, layer);
     case LayerKind::kEncoderTransformer:
+    case LayerKind::kWindowedTransformer:
     case LayerKind::kDecoder:
       return 2 * hidden;
     case LayerKind::kProjector:
@@ -136,7 +137,8 @@ LayerExchange layer_exchange(const ModelSpec& model,
     case LayerKind::kPatchEmbedding:
     case LayerKind::kAudioEmbedding:
       return {};
-    case LayerKind::kEncoderTransformer: {
+    case LayerKind::kEncoderTransformer:
+    case LayerKind::kWindowedTransformer: {
       const double hidden = model.encoders[static_cast<std::size_t>(module)].hidden;
       return transformer_exchange(lane, hidden, hidden);
     }

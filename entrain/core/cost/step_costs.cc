@@ -27,6 +27,7 @@ std::size_t at(int index) {
 // What a unit brings to the layers of its module.
 struct Features {
   double pairs = 0;
+  double window_pairs = 0;  // of windowed layers, in their place
   double tokens = 0;
   double target_tokens = 0;  // the output head's tokens; 0 in encoders
 };
@@ -34,17 +35,19 @@ struct Features {
 // Costs per feature, summed over the layers of a stage.
 struct Rates {
   CostWeights weights;
+  double per_window_pair = 0;
   double per_launch = 0;
 
   void add(const CostCurve& curve, LayerKind kind) {
-    weights.per_pair += curve.per_pair_ns;
+    (kind == LayerKind::kWindowedTransformer ? per_window_pair : weights.per_pair) +=
+        curve.per_pair_ns;
     (kind == LayerKind::kOutputHead ? weights.per_target_token : weights.per_token) +=
         curve.per_token_ns;
     per_launch += curve.per_launch_ns;
   }
   [[nodiscard]] double of(const Features& unit) const {
-    return weights.per_pair * unit.pairs + weights.per_token * unit.tokens +
-           weights.per_target_token * unit.target_tokens;
+    return weights.per_pair * unit.pairs + per_window_pair * unit.window_pairs +
+           weights.per_token * unit.tokens + weights.per_target_token * unit.target_tokens;
   }
 };
 
@@ -220,12 +223,14 @@ class StepCostBuilder {
       if (module == model_.llm_module()) {
         result.tokens.push_back(sample.llm_tokens);
         units.push_back({static_cast<double>(sample.llm_attention_pairs),
+                         0.0,
                          static_cast<double>(sample.llm_tokens),
                          static_cast<double>(sample.target_tokens)});
       } else {
         for (const SegmentWork& segment : sample.segments[at(module)]) {
           result.tokens.push_back(segment.tokens);
           units.push_back({static_cast<double>(segment.attention_pairs),
+                           static_cast<double>(segment.window_pairs),
                            static_cast<double>(segment.tokens),
                            0.0});
           features_to_llm.push_back(segment.llm_tokens);

@@ -1,6 +1,7 @@
 #include "entrain/core/spec/model.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -61,6 +62,10 @@ EncoderSpec read_encoder(const std::string& name, const Json& document, const st
     encoder.merge_size = reader.optional("merge_size", encoder.merge_size);
     encoder.min_pixels = reader.optional("min_pixels", encoder.min_pixels);
     encoder.max_pixels = reader.optional("max_pixels", encoder.max_pixels);
+    encoder.window_size = reader.optional("window_size", encoder.window_size);
+    for (const auto& [layer, place] : reader.array("full_attention_layers")) {
+      encoder.full_attention_layers.push_back(value_as<int>(*layer, place));
+    }
     encoder.frames_per_second = reader.optional("frames_per_second", encoder.frames_per_second);
     encoder.default_frame_width =
         reader.optional("default_frame_width", encoder.default_frame_width);
@@ -112,6 +117,10 @@ Json encoder_json(const EncoderSpec& encoder) {
     document["merge_size"] = encoder.merge_size;
     document["min_pixels"] = encoder.min_pixels;
     document["max_pixels"] = encoder.max_pixels;
+    if (encoder.window_size > 0) {
+      document["window_size"] = encoder.window_size;
+      document["full_attention_layers"] = encoder.full_attention_layers;
+    }
     document["frames_per_second"] = encoder.frames_per_second;
     document["default_frame_width"] = encoder.default_frame_width;
     document["default_frame_height"] = encoder.default_frame_height;
@@ -170,6 +179,22 @@ void check_name(const EncoderSpec& encoder, const std::string& where) {
   }
 }
 
+void validate_windows(const EncoderSpec& encoder, const Checker& check) {
+  const std::vector<int>& full = encoder.full_attention_layers;
+  check.range("window_size", encoder.window_size, 0, 1 << 16);
+  check.divisible("window_size",
+                  encoder.window_size,
+                  "patch_size * merge_size,",
+                  encoder.patch_size * encoder.merge_size);
+  for (std::size_t i = 0; i < full.size(); ++i) {
+    const int least = i == 0 ? 0 : full[i - 1] + 1;
+    check.range("full_attention_layers", full[i], least, encoder.num_layers - 1);
+  }
+  if (encoder.window_size == 0 && !full.empty()) {
+    check.fail("full_attention_layers", "given without window_size: every layer attends fully");
+  }
+}
+
 void validate_encoder(const EncoderSpec& encoder, const std::string& where) {
   const Checker check(where);
   check.range("num_layers", encoder.num_layers, 1, kMostLayers);
@@ -189,6 +214,7 @@ void validate_encoder(const EncoderSpec& encoder, const std::string& where) {
     const std::int64_t side = std::int64_t{encoder.patch_size} * encoder.merge_size;
     check.range("max_pixels", encoder.max_pixels, side * side, kMostPixels);
     check.range("min_pixels", encoder.min_pixels, 1, encoder.max_pixels);
+    validate_windows(encoder, check);
     check.above("frames_per_second", encoder.frames_per_second, 0.0, 1000.0);
     check.range("default_frame_width", encoder.default_frame_width, 1, 1 << 16);
     check.range("default_frame_height", encoder.default_frame_height, 1, 1 << 16);
@@ -223,6 +249,7 @@ std::int64_t encoder_parameters(const EncoderSpec& encoder, LayerKind kind, std:
       return kMelBands * kKernel * h + h + h * kKernel * h + h;
     }
     case LayerKind::kEncoderTransformer:
+    case LayerKind::kWindowedTransformer:
       return 2 * h + 3 * h * h + h * h + 3 * h * encoder.intermediate;
     default: {
       // Audio merges two frames, vision merge_size² patches.
@@ -244,6 +271,8 @@ std::string_view name_of(LayerKind kind) {
       return "audio_embedding";
     case LayerKind::kEncoderTransformer:
       return "encoder_transformer";
+    case LayerKind::kWindowedTransformer:
+      return "windowed_transformer";
     case LayerKind::kProjector:
       return "projector";
     case LayerKind::kTokenEmbedding:
@@ -256,6 +285,23 @@ std::string_view name_of(LayerKind kind) {
   ENTRAIN_INVARIANT(false, "unknown layer kind");
 }
 
+std::span<const LayerKind> layer_kinds() {
+  static constexpr std::array kKinds = {LayerKind::kPatchEmbedding,
+                                        LayerKind::kAudioEmbedding,
+                                        LayerKind::kEncoderTransformer,
+                                        LayerKind::kWindowedTransformer,
+                                        LayerKind::kProjector,
+                                        LayerKind::kTokenEmbedding,
+                                        LayerKind::kDecoder,
+                                        LayerKind::kOutputHead};
+  return kKinds;
+}
+
+bool has_attention(LayerKind kind) {
+  return kind == LayerKind::kEncoderTransformer || kind == LayerKind::kWindowedTransformer ||
+         kind == LayerKind::kDecoder;
+}
+
 std::string_view name_of(Modality modality) {
   return modality == Modality::kVision ? "vision" : "audio";
 }
@@ -263,6 +309,11 @@ std::string_view name_of(Modality modality) {
 int num_layers(const ModelSpec& model, int module) {
   return 2 + (module == model.llm_module() ? model.llm.num_layers
                                            : encoder_of(model, module).num_layers);
+}
+
+bool attends_in_windows(const EncoderSpec& encoder, int layer) {
+  const std::vector<int>& full = encoder.full_attention_layers;
+  return encoder.window_size > 0 && !std::binary_search(full.begin(), full.end(), layer - 1);
 }
 
 LayerKind layer_kind(const ModelSpec& model, int module, int layer) {
@@ -274,11 +325,16 @@ LayerKind layer_kind(const ModelSpec& model, int module, int layer) {
            : layer == last ? LayerKind::kOutputHead
                            : LayerKind::kDecoder;
   }
+  const EncoderSpec& encoder = encoder_of(model, module);
   if (layer == 0) {
-    return encoder_of(model, module).modality == Modality::kVision ? LayerKind::kPatchEmbedding
-                                                                   : LayerKind::kAudioEmbedding;
+    return encoder.modality == Modality::kVision ? LayerKind::kPatchEmbedding
+                                                 : LayerKind::kAudioEmbedding;
   }
-  return layer == last ? LayerKind::kProjector : LayerKind::kEncoderTransformer;
+  if (layer == last) {
+    return LayerKind::kProjector;
+  }
+  return attends_in_windows(encoder, layer) ? LayerKind::kWindowedTransformer
+                                            : LayerKind::kEncoderTransformer;
 }
 
 bool layer_trainable(const ModelSpec& model, int module, int layer) {

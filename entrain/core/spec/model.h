@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,15 +15,18 @@
 namespace entrain {
 
 enum class LayerKind : std::uint8_t {
-  kPatchEmbedding,      // layer 0 of a vision encoder: pixels of a patch → hidden
-  kAudioEmbedding,      // layer 0 of an audio encoder: two convolutions over mel frames
-  kEncoderTransformer,  // full attention within a segment
-  kProjector,           // merge and map to the LLM's width: the last layer of an encoder
-  kTokenEmbedding,      // layer 0 of the LLM
-  kDecoder,             // causal attention within a sample
-  kOutputHead,          // final norm, logits and loss at target tokens: the last layer of the LLM
+  kPatchEmbedding,       // layer 0 of a vision encoder: pixels of a patch → hidden
+  kAudioEmbedding,       // layer 0 of an audio encoder: two convolutions over mel frames
+  kEncoderTransformer,   // full attention within a segment
+  kWindowedTransformer,  // attention within square windows of a vision segment
+  kProjector,            // merge and map to the LLM's width: the last layer of an encoder
+  kTokenEmbedding,       // layer 0 of the LLM
+  kDecoder,              // causal attention within a sample
+  kOutputHead,           // final norm, logits and loss at target tokens: the LLM's last layer
 };
 std::string_view name_of(LayerKind kind);  // "patch_embedding", "decoder", …
+std::span<const LayerKind> layer_kinds();  // all of them
+bool has_attention(LayerKind kind);
 
 enum class Modality : std::uint8_t { kVision, kAudio };
 std::string_view name_of(Modality modality);  // "vision", "audio"
@@ -40,6 +44,11 @@ struct EncoderSpec {
   int merge_size = 2;
   std::int64_t min_pixels = 56 * 56;
   std::int64_t max_pixels = 28 * 28 * 1280;
+  // Vision: side in pixels of the windows that attention stays within, a multiple of patch_size *
+  // merge_size, tiled from the top left (those at the right and lower edge may be smaller);
+  // 0: full attention in every layer.
+  int window_size = 0;
+  std::vector<int> full_attention_layers;  // transformers (from 0, rising) with full attention
   double frames_per_second = 2.0;  // video sampling; two frames make one temporal patch and segment
   int default_frame_width = 640;   // pixels, for videos whose size is unknown
   int default_frame_height = 360;
@@ -74,6 +83,8 @@ struct ModelSpec {
 
 // Layers of a module from input to output: embedding, transformers, projector or head.
 int num_layers(const ModelSpec& model, int module);
+// Of an encoder's layer 1 … num_layers: whether it is a kWindowedTransformer.
+bool attends_in_windows(const EncoderSpec& encoder, int layer);
 LayerKind layer_kind(const ModelSpec& model, int module, int layer);
 bool layer_trainable(const ModelSpec& model, int module, int layer);
 // All parameters of the layer, frozen or not. RMSNorm and SwiGLU everywhere; projections without

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -198,6 +199,36 @@ TEST(ModelSpec, ListsLayersFromInputToOutput) {
   EXPECT_THROW(num_layers(model, 3), InternalError);
 }
 
+TEST(ModelSpec, AttendsWithinWindowsButInNamedLayers) {
+  Json document = parse_toml(kToml, "small.toml");
+  set_by_path(document, "vision.num_layers=3");
+  set_by_path(document, "vision.window_size=56");
+  set_by_path(document, "vision.full_attention_layers=[1]");
+  const ModelSpec model = model_from_json(document, "m");
+  EXPECT_EQ(model.encoders[0].window_size, 56);
+  EXPECT_EQ(layer_kind(model, 0, 0), LayerKind::kPatchEmbedding);
+  EXPECT_EQ(layer_kind(model, 0, 1), LayerKind::kWindowedTransformer);
+  EXPECT_EQ(layer_kind(model, 0, 2), LayerKind::kEncoderTransformer);
+  EXPECT_EQ(layer_kind(model, 0, 3), LayerKind::kWindowedTransformer);
+  EXPECT_EQ(layer_kind(model, 0, 4), LayerKind::kProjector);
+  EXPECT_EQ(layer_parameters(model, 0, 1), layer_parameters(model, 0, 2));
+  EXPECT_EQ(digest(model_from_json(to_json(model), "again")), digest(model));
+  EXPECT_NE(digest(model), digest(small_model()));
+}
+
+TEST(ReadModel, RefusesWindowsThatCannotBe) {
+  EXPECT_EQ(message_after("vision.window_size=42"),
+            "small.toml: vision.window_size: 42 is not divisible by patch_size * merge_size, 28");
+  EXPECT_EQ(message_after("vision.full_attention_layers=[1]"),
+            "small.toml: vision.full_attention_layers: given without window_size: every layer "
+            "attends fully");
+  Json document = parse_toml(kToml, "small.toml");
+  set_by_path(document, "vision.window_size=56");
+  set_by_path(document, "vision.full_attention_layers=[1, 0]");
+  EXPECT_EQ(message_of([&] { model_from_json(document, "m"); }),
+            "m: vision.full_attention_layers: 0 given; allowed: 2 to 1");
+}
+
 TEST(ModelSpec, FreezesByModuleAndProjector) {
   ModelSpec model = small_model();
   const auto trainable = [&](int module) {
@@ -277,9 +308,15 @@ TEST(ShapeDigest, SeesShapesAlone) {
 }
 
 TEST(NameOf, SpellsKindsAndModalities) {
+  std::set<std::string_view> names;
+  for (const LayerKind kind : layer_kinds()) {
+    names.insert(name_of(kind));
+  }
+  EXPECT_EQ(names.size(), 8U) << "each kind once";
   EXPECT_EQ(name_of(LayerKind::kPatchEmbedding), "patch_embedding");
   EXPECT_EQ(name_of(LayerKind::kAudioEmbedding), "audio_embedding");
   EXPECT_EQ(name_of(LayerKind::kEncoderTransformer), "encoder_transformer");
+  EXPECT_EQ(name_of(LayerKind::kWindowedTransformer), "windowed_transformer");
   EXPECT_EQ(name_of(LayerKind::kProjector), "projector");
   EXPECT_EQ(name_of(LayerKind::kTokenEmbedding), "token_embedding");
   EXPECT_EQ(name_of(LayerKind::kDecoder), "decoder");

@@ -15,18 +15,11 @@ namespace entrain {
 namespace {
 
 constexpr int kVersion = 1;
-constexpr std::array kLayerKinds = {LayerKind::kPatchEmbedding,
-                                    LayerKind::kAudioEmbedding,
-                                    LayerKind::kEncoderTransformer,
-                                    LayerKind::kProjector,
-                                    LayerKind::kTokenEmbedding,
-                                    LayerKind::kDecoder,
-                                    LayerKind::kOutputHead};
 
 LayerKind read_kind(ObjectReader& reader) {
   const auto given = reader.required<std::string>("kind");
   std::vector<std::string> names;
-  for (const LayerKind kind : kLayerKinds) {
+  for (const LayerKind kind : layer_kinds()) {
     if (name_of(kind) == given) {
       return kind;
     }

@@ -49,6 +49,12 @@ SegmentWork segment_work(std::int64_t tokens, std::int64_t llm_tokens) {
   return work;
 }
 
+// Σ length² over runs of `window` along a side of `length`, the last one shorter.
+std::int64_t squared_runs(std::int64_t length, std::int64_t window) {
+  const std::int64_t rest = length % window;
+  return length / window * window * window + rest * rest;
+}
+
 SegmentWork image_work(const EncoderSpec& encoder, const SampleSizes& sizes, ImageSize image) {
   const int factor = encoder.patch_size * encoder.merge_size;
   ImageSize resized;
@@ -67,6 +73,9 @@ SegmentWork image_work(const EncoderSpec& encoder, const SampleSizes& sizes, Ima
       segment_work(tokens, tokens / (std::int64_t{encoder.merge_size} * encoder.merge_size));
   work.rows = rows;
   work.columns = columns;
+  if (encoder.window_size > 0) {
+    work.window_pairs = window_pairs(rows, columns, encoder.window_size / encoder.patch_size);
+  }
   return work;
 }
 
@@ -142,6 +151,10 @@ ImageSize smart_resize(ImageSize image,
     rows = static_cast<std::int64_t>(std::ceil(height * scale / factor));
   }
   return {static_cast<int>(columns * factor), static_cast<int>(rows * factor)};
+}
+
+std::int64_t window_pairs(std::int64_t rows, std::int64_t columns, std::int64_t window) {
+  return squared_runs(rows, window) * squared_runs(columns, window);
 }
 
 SampleWork sample_work(const ModelSpec& model, const SampleSizes& sizes) {

@@ -33,6 +33,7 @@ struct SegmentWork {
   std::int64_t llm_tokens = 0;       // features it puts into the LLM's sequence
   std::int64_t rows = 0;             // patches of a vision segment's grid, rows * columns = tokens;
   std::int64_t columns = 0;          // 0 for audio
+  std::int64_t window_pairs = 0;     // Σ tokens² over its windows, if the encoder has any
   bool operator==(const SegmentWork&) const = default;
 };
 
@@ -46,6 +47,8 @@ struct SampleWork {
 
 // Text: exact tokens where both counts are present, estimates otherwise.
 // Image: one segment; tokens = patches after smart_resize; merge_size² of them make an LLM token.
+//        Attention windows: the grid cut into squares of window_size / patch_size patches from its
+//        top left, those at its right and lower edge smaller where it does not divide.
 // Video: frames = ⌈seconds · frames_per_second⌉; two make a segment (⌈frames / 2⌉ of them), which
 //        has the patches of one frame. The source's own frame count is not used.
 // Audio: mel frames = ⌈100 · seconds⌉, cut into windows of ⌈100 · window_seconds⌉; the second
@@ -58,6 +61,10 @@ struct SampleWork {
 //
 // Throws  InvalidInput naming the sample when a size is impossible.
 SampleWork sample_work(const ModelSpec& model, const SampleSizes& sizes);
+
+// Attention pairs of a grid of patches cut into windows of `window` patches a side, from the top
+// left. Requires  rows, columns >= 0; window >= 1.
+std::int64_t window_pairs(std::int64_t rows, std::int64_t columns, std::int64_t window);
 
 // Token of the LLM's sequence at which a segment's features begin, if all features stand at the
 // sequence's front, earlier encoders' first, segments in order. That is the earliest place they can

@@ -176,6 +176,40 @@ TEST(SampleWork, MergesByTheModelsMergeSize) {
   EXPECT_EQ(work.segments[0], (std::vector<SegmentWork>{{96, 96 * 96, 6, 12, 8}}));
 }
 
+TEST(SampleWork, CountsPairsWithinWindows) {
+  EncoderSpec encoder = vision();
+  SampleSizes sizes = text_sample(0, 1);
+  sizes.images = {{252, 140}, {112, 112}, {56, 56}};
+  EXPECT_EQ(sample_work(model_of({encoder}), sizes).segments[0][0].window_pairs, 0) << "no windows";
+  encoder.window_size = 112;
+  const SampleWork work = sample_work(model_of({encoder}), sizes);
+  // Rows 8 + 2; columns 8 + 8 + 2.
+  EXPECT_EQ(work.segments[0][0].window_pairs, (64 + 4) * (64 + 64 + 4));
+  EXPECT_EQ(work.segments[0][1].window_pairs, 64 * 64);
+  EXPECT_EQ(work.segments[0][2], (SegmentWork{16, 256, 4, 4, 4, 256})) << "less than a window";
+}
+
+TEST(SampleWork, CountsPairsOfEveryPatchWithItsWindow) {
+  EncoderSpec encoder = vision();
+  for (int rows = 2; rows <= 40; rows += 2) {
+    for (const int window : {2, 4, 8, 64}) {
+      constexpr int kColumns = 26;
+      encoder.window_size = window * encoder.patch_size;
+      SampleSizes sizes = text_sample(0, 1);
+      sizes.images = {{kColumns * encoder.patch_size, rows * encoder.patch_size}};
+      std::int64_t expected = 0;
+      for (int patch = 0; patch < rows * kColumns; ++patch) {
+        for (int other = 0; other < rows * kColumns; ++other) {
+          expected += patch / kColumns / window == other / kColumns / window &&
+                      patch % kColumns / window == other % kColumns / window;
+        }
+      }
+      EXPECT_EQ(sample_work(model_of({encoder}), sizes).segments[0][0].window_pairs, expected)
+          << rows << " rows, windows of " << window;
+    }
+  }
+}
+
 TEST(SampleWork, RoundsOddAttentionPairsDown) {
   const SampleWork work = sample_work(model_of({}), text_sample(2, 1));
   EXPECT_EQ(work.llm_tokens, 3);

@@ -1,8 +1,10 @@
-// The vision encoder: patch embedding, pre-norm transformer layers with full attention within each
-// image, and the projector that merges blocks of patches and maps them to the LLM's width.
+// The vision encoder: patch embedding, pre-norm transformer layers with attention within each image
+// or within windows of it, and the projector that merges blocks of patches and maps them to the
+// LLM's width.
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
+#include "entrain/engine/models/attention_windows.h"
 #include "entrain/engine/models/layers.h"
 #include "entrain/engine/models/parameters.h"
 #include "entrain/engine/models/stages.h"
@@ -52,20 +54,25 @@ void add_projector(ParameterBuilder& builder,
   builder.add_vector(prefix + "mlp.2.bias", llm_hidden, 0.0);
 }
 
-// `weights` points at the layer's first parameter in the order of add_transformer().
+// `weights` points at the layer's first parameter in the order of add_transformer(); without
+// `windows` attention is full within each segment.
 at::Tensor run_transformer(const EncoderSpec& encoder,
                            std::int64_t head_dim,
                            const NamedParameter* weights,
                            const at::Tensor& input,
                            std::span<const std::int64_t> lengths,
+                           const AttentionWindows* windows,
                            const RotaryTable& table) {
   const std::int64_t tokens = input.size(0);
   const at::Tensor normed = rms_norm(input, weights[0].tensor, kNormEpsilon);
   const at::Tensor qkv =
       at::linear(normed, weights[1].tensor).view({tokens, 3, encoder.num_heads, head_dim});
   const std::vector<at::Tensor> parts = at::unbind(qkv, 1);
-  const at::Tensor attended = segment_attention(
-      rotate(parts[0], table), rotate(parts[1], table), parts[2], lengths, /*causal=*/false);
+  const at::Tensor query = rotate(parts[0], table);
+  const at::Tensor key = rotate(parts[1], table);
+  const at::Tensor attended =
+      windows == nullptr ? segment_attention(query, key, parts[2], lengths, /*causal=*/false)
+                         : window_attention(query, key, parts[2], *windows);
   const at::Tensor middle = input + at::linear(attended, weights[2].tensor);
   return middle + gated_mlp(rms_norm(middle, weights[3].tensor, kNormEpsilon),
                             weights[4].tensor,
@@ -138,6 +145,7 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
                            tokens,
                            " tokens"));
   RotaryTable table;
+  AttentionWindows windows;
   at::Tensor hidden = input;
   const NamedParameter* weights = parameters_.data();
   for (int layer = layers_.begin; layer < layers_.end; ++layer) {
@@ -154,7 +162,15 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
                              kRotaryTheta,
                              hidden.options().requires_grad(false));
       }
-      hidden = run_transformer(encoder_, head_dim_, weights, hidden, lengths, table);
+      const bool windowed = attends_in_windows(encoder_, layer);
+      if (windowed && windows.lengths.empty()) {
+        windows = attention_windows(segments,
+                                    encoder_.merge_size,
+                                    encoder_.window_size / encoder_.patch_size,
+                                    hidden.device());
+      }
+      hidden = run_transformer(
+          encoder_, head_dim_, weights, hidden, lengths, windowed ? &windows : nullptr, table);
       weights += kTransformerParameters;
     }
   }

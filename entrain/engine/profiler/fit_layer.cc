@@ -39,6 +39,7 @@ PartialSums partial_sums(const ModelSpec& model,
   const double hidden = bytes_of_number * (encoder == nullptr ? model.llm.hidden : encoder->hidden);
   switch (kind) {
     case LayerKind::kEncoderTransformer:
+    case LayerKind::kWindowedTransformer:
     case LayerKind::kDecoder:
       return {2, 2 * hidden, 2, 2 * hidden};
     case LayerKind::kProjector: {
@@ -63,8 +64,7 @@ LayerProfile fit_layer(const ModelSpec& model,
                        const std::string& dtype,
                        const LinkSpec& link) {
   ENTRAIN_INVARIANT(!layer.points.empty(), "a layer without points");
-  const bool attention =
-      layer.kind == LayerKind::kEncoderTransformer || layer.kind == LayerKind::kDecoder;
+  const bool attention = has_attention(layer.kind);
   std::vector<CostPoint> forward;
   std::vector<CostPoint> backward_input;
   std::vector<CostPoint> backward_weight;

@@ -5,6 +5,8 @@
 #include <memory>
 #include <set>
 
+#include "entrain/core/spec/workload.h"
+
 namespace entrain::engine {
 namespace {
 
@@ -49,6 +51,7 @@ LayerCase encoder_case(const std::shared_ptr<const EncoderStage>& stage,
                        std::int64_t width,
                        std::int64_t tokens,
                        std::int64_t num_segments,
+                       bool windowed,
                        const StageOptions& options) {
   const SegmentGrid grid = near_square_grid(tokens / num_segments, encoder.merge_size);
   const std::vector<SegmentGrid> grids(static_cast<std::size_t>(num_segments), grid);
@@ -57,6 +60,11 @@ LayerCase encoder_case(const std::shared_ptr<const EncoderStage>& stage,
   result.num_segments = num_segments;
   result.tokens = segment_tokens * static_cast<double>(num_segments);
   result.attention_pairs = result.tokens * segment_tokens;
+  if (windowed) {
+    const std::int64_t window = encoder.window_size / encoder.patch_size;
+    result.attention_pairs =
+        static_cast<double>(num_segments * window_pairs(grid.rows, grid.columns, window));
+  }
   result.input = made_up({grid.tokens() * num_segments, width}, options);
   result.forward = [stage, grids, input = result.input] { return stage->forward(input, grids); };
   return result;
@@ -74,7 +82,8 @@ LayerCases encoder_cases(const ModelSpec& model,
   result.kind = layer_kind(model, choice.module, choice.layer);
   result.parameters = stage->parameters();
   const std::int64_t block = std::int64_t{encoder.merge_size} * encoder.merge_size;
-  const bool attention = result.kind == LayerKind::kEncoderTransformer;
+  const bool attention = has_attention(result.kind);
+  const bool windowed = result.kind == LayerKind::kWindowedTransformer;
   result.terms = attention ? CurveTerms::kAttention : CurveTerms::kLinear;
   const std::int64_t width = result.kind == LayerKind::kPatchEmbedding
                                  ? std::int64_t{3} * encoder.patch_size * encoder.patch_size
@@ -86,7 +95,8 @@ LayerCases encoder_cases(const ModelSpec& model,
            : encoder.hidden);
   for (const std::int64_t tokens : sizes_of(grid, 2 * block)) {
     for (const std::int64_t segments : segmentations(grid, attention, tokens)) {
-      result.cases.push_back(encoder_case(stage, encoder, width, tokens, segments, options));
+      result.cases.push_back(
+          encoder_case(stage, encoder, width, tokens, segments, windowed, options));
     }
   }
   return result;
@@ -200,9 +210,11 @@ std::vector<LayerChoice> layer_choices(const ModelSpec& model, const std::vector
       if (!divides(model, module, degree)) {
         continue;
       }
-      // First, second and last layer: embedding, transformer, projector or head.
-      for (const int layer : {0, 1, num_layers(model, module) - 1}) {
-        result.push_back({module, layer, degree});
+      std::set<LayerKind> seen;  // a kind's first layer stands for all of it
+      for (int layer = 0; layer < num_layers(model, module); ++layer) {
+        if (seen.insert(layer_kind(model, module, layer)).second) {
+          result.push_back({module, layer, degree});
+        }
       }
     }
   }

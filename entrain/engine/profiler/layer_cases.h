@@ -43,7 +43,7 @@ struct LayerChoice {
   int tensor_parallel = 1;
 };
 
-// Embedding, transformer, and projector or head of every module, each at those of `degrees` that
+// One layer of every kind of every module, each at those of `degrees` that
 // divide the module's heads, key and value heads, MLP, projector and vocabulary.
 // Requires  every degree >= 1.
 std::vector<LayerChoice> layer_choices(const ModelSpec& model, const std::vector<int>& degrees);

@@ -121,6 +121,24 @@ TEST(LayerCases, CountPairsAsTheWorkloadDoes) {
   }
 }
 
+TEST(LayerCases, CountPairsWithinWindowsWhereALayerHasThem) {
+  ModelSpec model = small_model();
+  model.encoders[0].window_size = 16;
+  model.encoders[0].full_attention_layers = {0};
+  const std::vector<LayerChoice> choices = layer_choices(model, {1});
+  ASSERT_EQ(choices.size(), 7U) << "one kind more";
+  const LayerCases full = layer_cases(model, choices[1], {{256}, {1}}, {});
+  const LayerCases windowed = layer_cases(model, choices[2], {{256}, {1, 4}}, {});
+  ASSERT_EQ(full.kind, LayerKind::kEncoderTransformer);
+  ASSERT_EQ(windowed.kind, LayerKind::kWindowedTransformer);
+  EXPECT_EQ(windowed.terms, CurveTerms::kAttention);
+  // 16 x 16 patches are 16 windows of 16.
+  EXPECT_EQ(full.cases[0].attention_pairs, 256 * 256);
+  EXPECT_EQ(windowed.cases[0].attention_pairs, 16 * 16 * 16);
+  EXPECT_EQ(windowed.cases[1].attention_pairs, 16 * 16 * 16) << "four segments of four windows";
+  EXPECT_EQ(windowed.cases[0].forward().sizes(), full.cases[0].forward().sizes());
+}
+
 TEST(LayerCases, SegmentsKeepSixteenTokens) {
   const CaseGrid grid = {{64, 256}, {1, 4, 16}};
   const LayerCases decoder = layer_cases(small_model(), {1, 1, 1}, grid, {});

@@ -47,13 +47,7 @@ MeasuredLayer read_layer(ObjectReader reader) {
   layer.module = reader.required<std::string>("module");
   const auto kind = reader.required<std::string>("kind");
   bool known = false;
-  for (const LayerKind candidate : {LayerKind::kPatchEmbedding,
-                                    LayerKind::kAudioEmbedding,
-                                    LayerKind::kEncoderTransformer,
-                                    LayerKind::kProjector,
-                                    LayerKind::kTokenEmbedding,
-                                    LayerKind::kDecoder,
-                                    LayerKind::kOutputHead}) {
+  for (const LayerKind candidate : layer_kinds()) {
     if (name_of(candidate) == kind) {
       layer.kind = candidate;
       known = true;

@@ -1,5 +1,6 @@
 #include "tests/oracle/engine/reference_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -102,6 +103,12 @@ at::Tensor Model::features_of(const ReferenceImage& image) const {
                    2);
   };
   const at::Tensor everything = at::ones({tokens, tokens}, at::kBool);
+  // Patches whose row and column fall into the same window.
+  const auto same_window = [&](const at::Tensor& coordinate) {
+    const double side = static_cast<double>(encoder.window_size) / encoder.patch_size;
+    const at::Tensor window = at::floor(coordinate / side);
+    return window.unsqueeze(0).eq(window.unsqueeze(1));
+  };
   const at::Tensor& embedding = weight(root + ".patch_embed.proj.weight");
   at::Tensor x = times(image.patches.to(embedding.dtype()), embedding);
   for (int layer = 0; layer < encoder.num_layers; ++layer) {
@@ -112,8 +119,11 @@ at::Tensor Model::features_of(const ReferenceImage& image) const {
       return qkv.narrow(1, which * encoder.hidden, encoder.hidden)
           .reshape({tokens, encoder.num_heads, head_dim});
     };
-    const at::Tensor attended =
-        attend(positioned(heads(0)), positioned(heads(1)), heads(2), everything);
+    const bool full = encoder.window_size == 0 || std::count(encoder.full_attention_layers.begin(),
+                                                             encoder.full_attention_layers.end(),
+                                                             layer) > 0;
+    const at::Tensor mask = full ? everything : same_window(rows).logical_and(same_window(columns));
+    const at::Tensor attended = attend(positioned(heads(0)), positioned(heads(1)), heads(2), mask);
     x = x + times(attended, weight(prefix + "attn.proj.weight"));
     x = x + gated_mlp(norm(x, prefix + "norm2.weight"), prefix + "mlp.");
   }
