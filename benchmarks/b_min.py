@@ -15,23 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-VISION = (
-    "coco_val2017_captions",
-    "opencqa_charts",
-    "mathvision_qa",
-    "openstax_chem_pages",
-    "openstax_chem_sections",
-    "vlm_small",
-    "condensed_movies_video",
-)
-AUDIO = (
-    "audio_small",
-    "librispeech_utterances",
-    "librispeech_multiclip",
-    "earnings22_turns",
-    "earnings_calls",
-    "mtg_jamendo_music",
-)
+from manifests import AUDIO, VISION
+
 LLMS = ("1b", "3b", "8b")
 SIZES = (1, 4, 16, 64, 256)
 
@@ -126,7 +111,7 @@ def page(options, reports):
         "",
         (
             f"Commit {commit}; 2-core {platform.system()} {platform.machine()}; analytic A40 profile; "
-            "Qwen2.5-VL vision (full attention) or Whisper large v3 before Llama-3 1B, 3B and 8B, all "
+            "Qwen2.5-VL vision or Whisper large v3 before Llama-3 1B, 3B and 8B, all "
             "trained; alpha 5 %, error 5 %: a reference batch and 59 validation batches of each size."
         ),
         "",

@@ -18,16 +18,8 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-VISION = (
-    "coco_val2017_captions",
-    "opencqa_charts",
-    "mathvision_qa",
-    "openstax_chem_pages",
-    "openstax_chem_sections",
-    "vlm_small",
-    "condensed_movies_video",
-)
-AUDIO = ("audio_small", "librispeech_utterances", "librispeech_multiclip", "earnings22_turns")
+from manifests import AUDIO, VISION
+
 MODELS = {"1B": "qwen2.5-vl-llama-1b", "3B": "qwen2.5-vl-llama-3b"}
 AUDIO_MODELS = {"1B": "qwen2.5-vl-audio-llama-1b", "3B": "qwen2.5-vl-audio-llama-3b"}
 CAUSES = ("fill", "drain", "giants", "uneven", "order", "launches", "links", "in_bound")

@@ -1,0 +1,236 @@
+"""Static plans on real size manifests: what ours could still gain, and what others' plans lose.
+
+For every manifest with encoder work and every size of LLM, on 16 A40s (analytic profile):
+
+1. `entrain plan` finds the static plan, and re-plans each of many further batches by itself: the
+   regret, the most that any dynamic scheme could gain over it;
+2. `one-sample`, `four-samples` (several draws each), `b-min` and `megatron-even` plan for the same
+   replicas and tensor parallelism (`b-min` chooses its own);
+3. all plans are simulated on the same held-out batches under the policy `entrain` and `1f1b`: the
+   regret of each against ours.
+
+Example:
+    python benchmarks/plans.py --manifests ../shared/data/manifests --output page.md
+"""
+
+import argparse
+import csv
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from manifests import AUDIO, VISION
+
+LLMS = "1b,3b,8b"
+HELD_OUT_SEED = 1000  # of the batches that plans are compared on
+NO_PLAN = 4  # exit code: nothing fits
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
+    parser.add_argument("--manifests", required=True, help="folder of size manifests")
+    parser.add_argument("--cluster", default="configs/clusters/a40-16.toml")
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--regret-batches", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=40, help="held-out batches")
+    parser.add_argument("--draws", type=int, default=6, help="of one and of four samples")
+    parser.add_argument("--evaluations", type=int, default=200, help="of the policy, a step")
+    parser.add_argument("--llms", default=LLMS)
+    parser.add_argument("--only", default="", help="comma-separated manifests (default: all)")
+    parser.add_argument("--output", required=True, help="Markdown page to write")
+    return parser.parse_args()
+
+
+class Case:
+    """One manifest and model: the commands' common arguments."""
+
+    def __init__(self, options, manifest, llm, folder):
+        self.options = options
+        self.folder = Path(folder)
+        kind = "audio-" if manifest in AUDIO else ""
+        self.inputs = ["--index", str(Path(options.manifests) / f"{manifest}.csv")]
+        self.inputs += ["--model", f"configs/models/qwen2.5-vl-{kind}llama-{llm}.toml"]
+        self.inputs += ["--profile", "analytic:a40", "--cluster", options.cluster]
+        self.inputs += ["--global-batch", str(options.batch)]
+
+    def run(self, command, *extra):
+        """The command's report; None where it says that nothing fits."""
+        line = [self.options.entrain, command, *self.inputs, *map(str, extra), "--json"]
+        result = subprocess.run(line, capture_output=True, text=True, check=False)
+        if result.returncode == NO_PLAN:
+            return None
+        if result.returncode != 0:
+            sys.exit(f"{' '.join(line)}\n{result.stderr}")
+        return json.loads(result.stdout)
+
+    def write_plan(self, name, plan):
+        path = self.folder / f"{name}.json"
+        path.write_text(json.dumps(plan))
+        return path
+
+    def step_times(self, plan_file):
+        """Step time of every held-out batch; None where the plan does not fit on one."""
+        path = self.folder / "cases.csv"
+        path.unlink(missing_ok=True)
+        report = self.run(
+            "simulate",
+            *("--plan", plan_file, "--policy", "entrain", "--schedule", "1f1b"),
+            *("--seed", HELD_OUT_SEED, "--steps", self.options.steps),
+            *("--evaluations", self.options.evaluations, "--csv", path),
+        )
+        if report is None:
+            return None
+        with path.open(newline="") as file:
+            times = [row["step_s"] for row in csv.DictReader(file)]
+        return None if "" in times else [float(time) for time in times]
+
+
+def layout(plan):
+    """Replicas and every module's stages x degree, as "2 x (vision 3, llm 5 x TP 2)"."""
+    parts = []
+    for module in plan["modules"]:
+        degree = module.get("tensor_parallel", 1) * module.get("context_parallel", 1)
+        stages = f"{module['name']} {len(module['stages'])}"
+        parts.append(stages + (f" x {degree}" if degree > 1 else ""))
+    return f"{plan['replicas']} x ({', '.join(parts)})"
+
+
+def baseline_regrets(case, planner, ours, plan, draws):
+    """Mean step time under the planner's plans over that under ours, less 1; None: nothing fits."""
+    degree = max(module.get("tensor_parallel", 1) for module in plan["modules"])
+    shape = (
+        () if planner == "b-min" else ("--replicas", plan["replicas"], "--tensor-parallel", degree)
+    )
+    regrets = []
+    known = {}
+    for draw in range(draws):
+        report = case.run("plan", "--planner", planner, "--seed", draw, *shape)
+        if report is None:
+            regrets.append(None)
+            continue
+        key = json.dumps(report["plan"]["modules"]) + str(report["plan"]["replicas"])
+        if key not in known:
+            known[key] = case.step_times(case.write_plan("other", report["plan"]))
+        times = known[key]
+        regrets.append(times and statistics.fmean(times) / statistics.fmean(ours) - 1)
+    return regrets
+
+
+def regret_text(regrets):
+    """In per cent: mean (least to largest), and how many did not fit."""
+    found = [100 * regret for regret in regrets if regret is not None]
+    if not found:
+        return "nothing fits"
+    text = f"{statistics.fmean(found):.1f}"
+    if len(regrets) > 1:
+        text += f" ({min(found):.1f}–{max(found):.1f})"
+    missing = len(regrets) - len(found)
+    return text + (f", {missing} do not fit" if missing else "")
+
+
+PLANNERS = ("one-sample", "four-samples", "b-min", "megatron-even")
+
+
+def study(options, manifest, llm):
+    """One row of each table, and the figures for the summary."""
+    with tempfile.TemporaryDirectory() as folder:
+        case = Case(options, manifest, llm, folder)
+        report = case.run("plan", "--regret-batches", options.regret_batches)
+        if report is None:
+            return [manifest, llm.upper(), "nothing fits"], None, None
+        plan = report["plan"]
+        best = report["candidates"][0]
+        ours = case.step_times(case.write_plan("ours", plan))
+        if ours is None:
+            return [manifest, llm.upper(), "no held-out batch fits"], None, None
+        regret = report["regret"]
+        b_min = plan["certificate"].get("b_min", 0)
+        row = [manifest, llm.upper(), layout(plan), f"{best['step_s']:.2f}"]
+        row += [f"{best['step_s'] / report['lower_bound_s']:.3f}"]
+        row += ["yes" if report["complete"] else "no", str(b_min) if b_min else "none"]
+        row += [f"{100 * regret['regret']:.2f}", f"{100 * regret['most']:.0f}"]
+        others = {}
+        for planner in PLANNERS:
+            draws = options.draws if planner in ("one-sample", "four-samples") else 1
+            others[planner] = baseline_regrets(case, planner, ours, plan, draws)
+    return row, [manifest, llm.upper()] + [regret_text(others[p]) for p in PLANNERS], others
+
+
+def table(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def page(options, rows, losses, regrets):
+    """Both tables and what they come to."""
+    header = ["manifest", "LLM", "plan: replicas x (stages x devices)", "step s", "over bound"]
+    header += ["proven", "b_min", "regret %", "at most %"]
+    yield "## The static plan, and what re-planning could gain"
+    yield ""
+    yield f"`regret`: mean over {options.regret_batches} further batches of the step under the static"
+    yield "plan over that under the fastest plan found for the batch alone, at no cost of switching;"
+    yield "`at most`: over the lower bound of all plans on the batch, which no dynamic scheme beats."
+    yield "`over bound`: simulated step over the lower bound over all plans and assignments."
+    yield ""
+    yield from table(header, [row + [""] * (len(header) - len(row)) for row in rows])
+    yield ""
+    yield "## What others' plans lose against ours"
+    yield ""
+    yield f"Mean step time over {options.steps} held-out batches under their plan over that under"
+    yield "ours, less 1, in %: policy `entrain`, `1f1b` and"
+    yield f"{options.evaluations} evaluations for both. {options.draws} draws of one and of four"
+    yield "samples: mean (least to largest)."
+    yield ""
+    yield from table(["manifest", "LLM", *PLANNERS], losses)
+    yield ""
+    for planner in PLANNERS:
+        means = [
+            statistics.fmean(found)
+            for of in regrets
+            if (found := [regret for regret in of[planner] if regret is not None])
+        ]
+        if means:
+            figures = (statistics.median(means), min(means), max(means))
+            yield (
+                f"- `{planner}`: median of {len(means)} cases "
+                + "{:.1%}, {:.1%} to {:.1%}.".format(*figures)
+            )
+
+
+def main():
+    options = parse_arguments()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    chosen = options.only.split(",") if options.only else VISION + AUDIO
+    rows, losses, regrets = [], [], []
+    for manifest in chosen:
+        for llm in options.llms.split(","):
+            row, loss, of = study(options, manifest, llm)
+            rows.append(row)
+            print(" | ".join(row), file=sys.stderr, flush=True)
+            if loss is not None:
+                losses.append(loss)
+                regrets.append(of)
+                print("  " + " | ".join(loss), file=sys.stderr, flush=True)
+    command = f"python {' '.join(['benchmarks/plans.py'] + sys.argv[1:])}"
+    command = command.replace(options.manifests, "MANIFESTS")
+    lines = ["# Static plans on real size manifests, 16 A40s", "", f"Command: `{command}`", ""]
+    lines += [f"Commit {commit}; {platform.system()} {platform.machine()}; simulated, analytic A40"]
+    lines += [
+        f"profile; global batch {options.batch}; see `configs/clusters/` for the cluster.",
+        "",
+    ]
+    lines += page(options, rows, losses, regrets)
+    unfinished = Path(options.output + ".partial")
+    unfinished.write_text("\n".join(lines) + "\n")
+    unfinished.rename(options.output)
+
+
+if __name__ == "__main__":
+    main()
