@@ -1,0 +1,171 @@
+// What a move of the local search costs: building the changed replica's graph, replaying it, and
+// how much of the replay stands before anything the move touches, which is the most that a replay
+// could take over from the one before it.
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include "entrain/core/assigner/assigner.h"
+#include "entrain/core/assigner/loads.h"
+#include "entrain/core/assigner/moves.h"
+#include "entrain/core/assigner/placement_graph.h"
+#include "entrain/core/assigner/policies.h"
+#include "entrain/core/base/random.h"
+#include "entrain/core/cost/analytic.h"
+#include "entrain/core/dataset/global_batch.h"
+#include "entrain/core/dataset/index.h"
+#include "entrain/core/planner/lane_split.h"
+#include "entrain/core/schedule/list_schedule.h"
+
+#include "tests/oracle/shards.h"
+
+namespace entrain {
+namespace {
+
+using Orders = std::vector<std::vector<Operation>>;
+
+// The end of a search on a batch of 512 samples of a real manifest, and moves from there.
+struct Searched {
+  Plan plan;
+  StepCosts costs;
+  AssignRequest request;
+  Placement placement;
+};
+
+void search_manifest(const std::string& name, const std::string& schedule, Searched& result) {
+  const ModelSpec model =
+      read_model(oracle::source_root() / "configs/models/qwen2.5-vl-llama-1b.toml");
+  const Profile profile = analytic_profile(model, device_model("a40"));
+  const Index index = read_index(oracle::shared_folder() / "data/manifests" / (name + ".csv"));
+  LaneSplitRequest split;
+  split.model = &model;
+  split.profile = &profile;
+  split.batches = {batch_work(model, draw_with_replacement(index.samples, 512, 7, 0))};
+  split.lanes = 8;
+  split.replicas = 4;
+  split.num_slots = 32;
+  split.policy = "lpt-2d";
+  result.plan = plan_lane_split(split).best();
+  result.plan.schedule = schedule;
+  result.costs = step_costs(model, result.plan, profile, split.batches.front());
+  result.request.plan = &result.plan;
+  result.request.costs = &result.costs;
+  result.placement = entrain_policy(result.request);
+}
+
+using GroupName = std::tuple<int, int, int>;  // module, slot, group
+
+std::map<GroupName, int> groups_by_name(const ReplicaGraph& graph) {
+  std::map<GroupName, int> names;
+  for (std::size_t i = 0; i < graph.groups.size(); ++i) {
+    const GraphGroup& group = graph.groups[i];
+    names[{group.module, group.slot, group.group}] = static_cast<int>(i);
+  }
+  return names;
+}
+
+bool equal(const GraphUnit& a, const GraphUnit& b) {
+  return a.forward == b.forward && a.backward_input == b.backward_input &&
+         a.backward_weight == b.backward_weight && a.activation_bytes == b.activation_bytes &&
+         a.output_bytes == b.output_bytes;
+}
+
+// Whether the first unit and the turn are those of before; other stages change along with it.
+bool unchanged(const ReplicaGraph& before,
+               const ReplicaGraph& after,
+               const std::map<GroupName, int>& names_before,
+               const std::map<GroupName, int>& names_after,
+               const UnitKey& unit) {
+  const auto old_group = names_before.find({unit.module, unit.slot, unit.group});
+  const auto new_group = names_after.find({unit.module, unit.slot, unit.group});
+  if (old_group == names_before.end() || new_group == names_after.end()) {
+    return false;
+  }
+  const GraphGroup& a = before.groups[static_cast<std::size_t>(old_group->second)];
+  const GraphGroup& b = after.groups[static_cast<std::size_t>(new_group->second)];
+  return a.turn == b.turn && equal(before.units[static_cast<std::size_t>(a.first_unit)],
+                                   after.units[static_cast<std::size_t>(b.first_unit)]);
+}
+
+// Share of the operations that stand, on their lane, before the first of a changed group.
+double reusable_share(const ReplicaGraph& before, const Orders& orders, const ReplicaGraph& after) {
+  const std::map<GroupName, int> names_before = groups_by_name(before);
+  const std::map<GroupName, int> names_after = groups_by_name(after);
+  std::size_t kept = 0;
+  std::size_t all = 0;
+  for (const std::vector<Operation>& lane : orders) {
+    const auto first_changed =
+        std::find_if(lane.begin(), lane.end(), [&](const Operation& operation) {
+          return !unchanged(before, after, names_before, names_after, operation.unit);
+        });
+    kept += static_cast<std::size_t>(first_changed - lane.begin());
+    all += lane.size();
+  }
+  return static_cast<double>(kept) / static_cast<double>(all);
+}
+
+ListRule rule_of(const std::string& schedule) {
+  return schedule == "1f1b" ? kStrictRule : entrain_rules().front();
+}
+
+enum class Part { kGraph, kReplay };  // a replay builds the graph as well
+
+void run_moves(benchmark::State& state, const char* name, const char* schedule, Part part) {
+  if (oracle::shared_folder().empty()) {
+    state.SkipWithError("no shared data; set ENTRAIN_SHARED to its folder");
+    return;
+  }
+  Searched searched;
+  search_manifest(name, schedule, searched);
+  const BatchLoads loads = batch_loads(searched.plan, searched.costs);
+  PlacementGraph graphs(searched.plan, searched.costs);
+  ListScheduler scheduler(graphs.stages(), std::vector<std::int64_t>(searched.plan.lanes.size()));
+  const ListRule rule = rule_of(schedule);
+  Rng rng(5);
+  PlacementEdit edit(searched.placement);
+  Mover mover(searched.request, loads, rng, edit);
+  const ReplicaGraph before = graphs.build(searched.placement, 0);
+  Orders orders;
+  scheduler.run(before, rule, &orders);
+  double share = 0;
+  std::int64_t moves = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    while (mover.move(0).count == 0) {
+      edit.undo();
+    }
+    state.ResumeTiming();
+    const ReplicaGraph& after = graphs.build(searched.placement, 0);
+    benchmark::DoNotOptimize(after.units.data());
+    if (part == Part::kReplay) {
+      benchmark::DoNotOptimize(scheduler.run(after, rule));
+    }
+    state.PauseTiming();
+    share += reusable_share(before, orders, after);
+    ++moves;
+    edit.undo();
+    state.ResumeTiming();
+  }
+  state.counters["reusable"] = share / static_cast<double>(moves);
+}
+
+#define ENTRAIN_MOVES(manifest)                                                        \
+  BENCHMARK_CAPTURE(run_moves, manifest##_1f1b_graph, #manifest, "1f1b", Part::kGraph) \
+      ->Unit(benchmark::kMicrosecond);                                                 \
+  BENCHMARK_CAPTURE(run_moves, manifest##_1f1b, #manifest, "1f1b", Part::kReplay)      \
+      ->Unit(benchmark::kMicrosecond);                                                 \
+  BENCHMARK_CAPTURE(run_moves, manifest##_found, #manifest, "entrain", Part::kReplay)  \
+      ->Unit(benchmark::kMicrosecond)
+
+ENTRAIN_MOVES(coco_val2017_captions);
+ENTRAIN_MOVES(opencqa_charts);
+ENTRAIN_MOVES(openstax_chem_sections);
+
+}  // namespace
+}  // namespace entrain
