@@ -93,16 +93,16 @@ class Case:
 def layout(plan):
     """Replicas and every module's stages x degree, as "2 x (vision 3, llm 5 x TP 2)"."""
     parts = []
-    for module in plan["modules"]:
+    for name, module in plan["modules"].items():
         degree = module.get("tensor_parallel", 1) * module.get("context_parallel", 1)
-        stages = f"{module['name']} {len(module['stages'])}"
+        stages = f"{name} {len(module['stages'])}"
         parts.append(stages + (f" x {degree}" if degree > 1 else ""))
     return f"{plan['replicas']} x ({', '.join(parts)})"
 
 
 def baseline_regrets(case, planner, ours, plan, draws):
     """Mean step time under the planner's plans over that under ours, less 1; None: nothing fits."""
-    degree = max(module.get("tensor_parallel", 1) for module in plan["modules"])
+    degree = max(module.get("tensor_parallel", 1) for module in plan["modules"].values())
     shape = (
         () if planner == "b-min" else ("--replicas", plan["replicas"], "--tensor-parallel", degree)
     )

@@ -26,9 +26,11 @@ struct BaselineRequest {
 
 // Samples are the first of the study's batch 0; b-min takes the batches of request.search.
 //
-// Ensures   a valid plan without a certificate.
+// Ensures   a valid plan without a certificate; on a cluster, limited to what its devices have left
+//           for activations.
 // Throws    InvalidInput for an unknown planner, b-min without a cluster, a study of given costs,
-//           and as single_sample_plan() and proportional_plan() do; NothingFits for b-min.
+//           and as single_sample_plan() and proportional_plan() do; NothingFits where the
+//           cluster's devices cannot hold the plan.
 Plan baseline_plan(const Study& study, const BaselineRequest& request);
 
 }  // namespace entrain

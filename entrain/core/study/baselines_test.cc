@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/cost/memory.h"
 
 #include "tests/oracle/study_files.h"
 
@@ -48,6 +49,25 @@ TEST_F(BaselinePlans, AreValidForEveryName) {
       EXPECT_EQ(plan.replicas * plan.num_lanes() % 4, 0);
     }
   }
+}
+
+TEST_F(BaselinePlans, KeepToWhatDevicesHaveLeft) {
+  for (const std::string& planner : baseline_planner_names()) {
+    EXPECT_TRUE(plan_of(planner).limits.lane_bytes.empty()) << "no limit stated";
+  }
+  ClusterSpec cluster = *request_.search.cluster;
+  cluster.memory_bytes = std::int64_t{1} << 30;
+  request_.search.cluster = &cluster;
+  for (const std::string planner : {"one-sample", "four-samples", "megatron-even"}) {
+    const Plan plan = plan_of(planner);
+    const std::vector<LaneState> states = lane_states(study_.model, plan, request_.search.state);
+    ASSERT_EQ(plan.limits.lane_bytes.size(), states.size());
+    for (std::size_t lane = 0; lane < states.size(); ++lane) {
+      EXPECT_EQ(plan.limits.lane_bytes[lane], cluster.memory_bytes - states[lane].total_bytes());
+    }
+  }
+  cluster.memory_bytes = 1000;
+  EXPECT_THROW(plan_of("one-sample"), NothingFits);
 }
 
 TEST_F(BaselinePlans, AreMadeFromMoreOrFewerSamples) {
