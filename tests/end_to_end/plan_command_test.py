@@ -56,7 +56,7 @@ class ClusterPlan(PlanTest):
             "a step on 'lab'",
             "of 8 devices used",
             "llm 0 [0,",
-            "certificate, over 3 batches of 12 samples",
+            "certificate, over 8 batches of 12 samples",
             "proven: everything",
             "runners-up",
             "what was cut by bounds",
