@@ -39,6 +39,11 @@ ModelSpec make_model(Rng& rng) {
   model.llm.head_dim = 8;
   model.llm.intermediate = 16;
   model.llm.vocab_size = 32;
+  if (encoders > 0 && model.encoders[0].num_layers > 1 && model.llm.num_layers != 2) {
+    EncoderSpec& vision = model.encoders[0];
+    vision.window_size = vision.patch_size * vision.merge_size;
+    vision.full_attention_layers = {0};
+  }
   if (below(rng, 3) == 0) {
     freeze(static_cast<FrozenPattern>(below(rng, 5)), model);
   }
@@ -75,6 +80,13 @@ Profile make_profile(Rng& rng, const ModelSpec& model) {
         entry.activation_bytes_per_token = (1 + below(rng, 1000)) * share;
         entry.output_bytes_per_token = 4;
         profile.layers.push_back(entry);
+        if (entry.kind == LayerKind::kEncoderTransformer) {
+          // Cheaper than with full attention.
+          entry.kind = LayerKind::kWindowedTransformer;
+          entry.forward.per_token_ns /= 2;
+          entry.backward_weight.per_token_ns /= 4;
+          profile.layers.push_back(entry);
+        }
       }
     }
   }
@@ -92,6 +104,7 @@ std::vector<SampleWork> make_batch(Rng& rng, int encoders, int num_samples) {
       for (int segment = below(rng, 3); segment > 0; --segment) {
         const std::int64_t features = 1 + below(rng, below(rng, 6) == 0 ? 60 : 12);
         segments.push_back({4 * features, 16 * features * features, features});
+        segments.back().window_pairs = 16 * features;
         work.llm_tokens += features;
       }
     }

@@ -1,7 +1,6 @@
 #include "entrain/core/planner/layer_figures.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
 #include "entrain/core/cost/step_costs.h"
@@ -11,13 +10,24 @@ namespace {
 
 using std::int64_t;
 
-constexpr std::size_t kClasses = 3;  // first layer, those between, last layer
-
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-// Three stages a module, at each module's degrees of this index (its last where it has fewer).
+// Neighbours of one kind, from the first layer to the last.
+std::vector<LayerRange> runs_of_kinds(const ModelSpec& model, int module) {
+  std::vector<LayerRange> runs;
+  for (int layer = 0; layer < num_layers(model, module); ++layer) {
+    if (runs.empty() ||
+        layer_kind(model, module, layer) != layer_kind(model, module, runs.back().begin)) {
+      runs.push_back({layer, layer});
+    }
+    ++runs.back().end;
+  }
+  return runs;
+}
+
+// A stage a run, at each module's degrees of this index (its last where it has fewer).
 Plan probe_plan(const ModelSpec& model,
                 const std::vector<std::vector<Degrees>>& degrees,
                 std::size_t index,
@@ -30,8 +40,7 @@ Plan probe_plan(const ModelSpec& model,
     part.name = module_name(model, module);
     part.tensor_parallel = own.tensor_parallel;
     part.context_parallel = own.context_parallel;
-    const int layers = num_layers(model, module);
-    part.stages = {{0, 1}, {1, layers - 1}, {layers - 1, layers}};
+    part.stages = runs_of_kinds(model, module);
   }
   plan.lanes = default_lanes(plan.modules);
   return plan;
@@ -45,11 +54,14 @@ std::size_t most_degrees(const std::vector<std::vector<Degrees>>& degrees) {
   return most;
 }
 
-// [layer] each class's number shared out among its layers, rounded down, never below 0.
-std::vector<int64_t> per_layer(const std::array<int64_t, kClasses>& sums, int layers) {
-  std::vector<int64_t> result(at(layers), std::max<int64_t>(0, sums[1]) / (layers - 2));
-  result.front() = std::max<int64_t>(0, sums[0]);
-  result.back() = std::max<int64_t>(0, sums[2]);
+// [layer] each run's number shared out among its layers, rounded down, never below 0.
+std::vector<int64_t> per_layer(const std::vector<int64_t>& sums,
+                               const std::vector<LayerRange>& runs) {
+  std::vector<int64_t> result;
+  for (std::size_t run = 0; run < runs.size(); ++run) {
+    const int layers = runs[run].end - runs[run].begin;
+    result.insert(result.end(), at(layers), std::max<int64_t>(0, sums[run]) / layers);
+  }
   return result;
 }
 
@@ -70,17 +82,20 @@ class Reader {
         module_(module),
         options_(options),
         llm_(module == model.llm_module()),
-        layers_(num_layers(model, module)) {
+        layers_(num_layers(model, module)),
+        runs_(runs_of_kinds(model, module)),
+        least_forward_(runs_.size(), kNone),
+        least_backward_(runs_.size(), kNone),
+        unit_bytes_(runs_.size(), 0),
+        launch_(runs_.size()) {
     for (int m = 0; m < model.num_modules(); ++m) {
       trainable_.push_back(any_trainable(model, m) ? 1 : 0);
     }
-    least_forward_.fill(kNone);
-    least_backward_.fill(kNone);
   }
 
   void add(const StepCosts& costs) {
     const ModuleCosts& module = costs.modules[at(module_)];
-    std::array<int64_t, kClasses> work{};
+    std::vector<int64_t> work(runs_.size());
     std::vector<int64_t>& chains = figures_.chain_ns.emplace_back();
     int64_t units = 0;
     for (int sample = 0; sample < costs.num_samples; ++sample) {
@@ -98,18 +113,18 @@ class Reader {
     for (int64_t& sum : work) {
       sum -= rounding;
     }
-    figures_.work_ns.push_back(per_layer(work, layers_));
+    figures_.work_ns.push_back(per_layer(work, runs_));
     figures_.rounding_ns.push_back(rounding);
-    for (std::size_t c = 0; c < kClasses; ++c) {
+    for (std::size_t c = 0; c < runs_.size(); ++c) {
       launch_[c] = module.stages[c].launch;
     }
   }
 
   LayerFigures finish() {
-    std::array<int64_t, kClasses> forward{};
-    std::array<int64_t, kClasses> backward{};
-    std::array<int64_t, kClasses> launch{};
-    for (std::size_t c = 0; c < kClasses; ++c) {
+    std::vector<int64_t> forward(runs_.size());
+    std::vector<int64_t> backward(runs_.size());
+    std::vector<int64_t> launch(runs_.size());
+    for (std::size_t c = 0; c < runs_.size(); ++c) {
       const OperationTimes& once = launch_[c];
       const int64_t back =
           (options_.splits_backward ? once.backward_input : once.backward()).count();
@@ -120,10 +135,10 @@ class Reader {
       forward[c] = once.forward.count() + (whole ? least_forward_[c] : 0) - 1;
       backward[c] = runs ? back + (whole ? least_backward_[c] : 0) - 2 : 0;
     }
-    figures_.launch_ns = per_layer(launch, layers_);
-    figures_.least_forward_ns = less(per_layer(forward, layers_), 1);
-    figures_.least_backward_ns = less(per_layer(backward, layers_), 2);
-    figures_.unit_bytes = per_layer(unit_bytes_, layers_);
+    figures_.launch_ns = per_layer(launch, runs_);
+    figures_.least_forward_ns = less(per_layer(forward, runs_), 1);
+    figures_.least_backward_ns = less(per_layer(backward, runs_), 2);
+    figures_.unit_bytes = per_layer(unit_bytes_, runs_);
     return figures_;
   }
 
@@ -151,10 +166,10 @@ class Reader {
   int64_t add_unit(const ModuleCosts& module,
                    std::size_t unit,
                    bool backward,
-                   std::array<int64_t, kClasses>& work) {
+                   std::vector<int64_t>& work) {
     int64_t chain = 0;
-    std::array<int64_t, kClasses> bytes{};
-    for (std::size_t c = 0; c < kClasses; ++c) {
+    int64_t bytes = 0;
+    for (std::size_t c = 0; c < runs_.size(); ++c) {
       const StageCosts& stage = module.stages[c];
       const UnitCost& cost = stage.units[unit];
       const int64_t forward = cost.time.forward.count();
@@ -169,14 +184,16 @@ class Reader {
       } else {
         chain += whole > 0 ? whole + stage.launch.backward().count() : 0;
       }
-      bytes[c] = cost.activation_bytes;
+      bytes += cost.activation_bytes;
     }
-    if (bytes[0] + bytes[1] + bytes[2] > unit_bytes_[0] + unit_bytes_[1] + unit_bytes_[2] &&
-        !(llm_ && options_.chunks)) {
-      unit_bytes_ = bytes;
+    if (bytes > most_bytes_ && !(llm_ && options_.chunks)) {
+      most_bytes_ = bytes;
+      for (std::size_t c = 0; c < runs_.size(); ++c) {
+        unit_bytes_[c] = module.stages[c].units[unit].activation_bytes;
+      }
     }
-    // Up to six roundings a stage, and as many in each class here.
-    return std::max<int64_t>(0, chain - 3 * (layers_ + static_cast<int64_t>(kClasses)));
+    // Up to six roundings a stage, and as many in each run here.
+    return std::max<int64_t>(0, chain - 3 * (layers_ + std::ssize(runs_)));
   }
 
   const ModelSpec& model_;
@@ -184,12 +201,15 @@ class Reader {
   FigureOptions options_;
   bool llm_;
   int layers_;
+  std::vector<LayerRange> runs_;
   std::vector<char> trainable_;  // [module] anything in it
   LayerFigures figures_;
-  std::array<int64_t, kClasses> least_forward_{};
-  std::array<int64_t, kClasses> least_backward_{};
-  std::array<int64_t, kClasses> unit_bytes_{};
-  std::array<OperationTimes, kClasses> launch_{};
+  // [run]
+  std::vector<int64_t> least_forward_;
+  std::vector<int64_t> least_backward_;
+  std::vector<int64_t> unit_bytes_;  // of the largest unit
+  std::vector<OperationTimes> launch_;
+  int64_t most_bytes_ = 0;
 };
 
 }  // namespace
@@ -235,22 +255,22 @@ std::vector<std::vector<ReplicaFigures>> replica_figures(
     const Plan plan = probe_plan(model, degrees, index, replicas);
     const StepCosts costs = step_costs(model, plan, profile, {});
     const std::vector<LaneState> states = lane_states(model, plan, state_options);
+    std::size_t lane = 0;  // a stage each
     for (std::size_t module = 0; module < degrees.size(); ++module) {
-      if (index >= degrees[module].size()) {
-        continue;
-      }
-      std::array<int64_t, kClasses> reduce{};
-      std::array<int64_t, kClasses> optimizer{};
-      std::array<int64_t, kClasses> state{};
-      for (std::size_t c = 0; c < kClasses; ++c) {
+      const std::vector<LayerRange>& runs = plan.modules[module].stages;
+      std::vector<int64_t> reduce;
+      std::vector<int64_t> optimizer;
+      std::vector<int64_t> state;
+      for (std::size_t c = 0; c < runs.size(); ++c) {
         const StageCosts& stage = costs.modules[module].stages[c];
-        reduce[c] = replicas > 1 ? stage.reduce.count() - 1 : 0;
-        optimizer[c] = stage.optimizer.count() - 1;
-        state[c] = states[module * kClasses + c].total_bytes();
+        reduce.push_back(replicas > 1 ? stage.reduce.count() - 1 : 0);
+        optimizer.push_back(stage.optimizer.count() - 1);
+        state.push_back(states[lane++].total_bytes());
       }
-      const int layers = num_layers(model, static_cast<int>(module));
-      result[module].push_back(
-          {per_layer(reduce, layers), per_layer(optimizer, layers), per_layer(state, layers)});
+      if (index < degrees[module].size()) {
+        result[module].push_back(
+            {per_layer(reduce, runs), per_layer(optimizer, runs), per_layer(state, runs)});
+      }
     }
   }
   return result;

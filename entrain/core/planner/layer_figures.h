@@ -1,8 +1,8 @@
 // What single layers cost over several global batches, as numbers that never exceed the truth: the
 // raw material of bounds that hold for every cut of layers.
 //
-// Read first: LayerFigures. Layers of one kind within a module cost the same, so that three stages
-// (first layer, the layers between, last layer) tell the cost of each.
+// Read first: LayerFigures. Layers of one kind within a module cost the same, so that stages of
+// neighbours of one kind tell the cost of each.
 #pragma once
 
 #include <cstdint>
