@@ -33,6 +33,7 @@ std::vector<SampleWork> make_batch(const ModelSpec& model, int num_samples, std:
         const auto features = static_cast<std::int64_t>(50 + rng.below(950));
         const std::int64_t tokens = kMerge * features;
         segments.push_back({tokens, tokens * tokens, features});
+        segments.back().window_pairs = 64 * tokens;
         work.llm_tokens += features;
       }
     }
