@@ -157,7 +157,10 @@ class Construction {
         place_by_rule(request_, loads_, replica, rule, result_.placement);
         result_.times[at(replica)] = evaluator_.evaluate(result_.placement, replica);
       }
-      if (std::max(result_.times[at(slow)].score(), result_.times[at(fast)].score()) < slow_score) {
+      const bool fitted = before.times[at(slow)].fits() && before.times[at(fast)].fits();
+      const bool fits = result_.times[at(slow)].fits() && result_.times[at(fast)].fits();
+      if ((fits || !fitted) &&
+          std::max(result_.times[at(slow)].score(), result_.times[at(fast)].score()) < slow_score) {
         return true;
       }
     }
@@ -279,6 +282,40 @@ bool better(const Evaluated& a, const Evaluated& b, const StepEvaluator& evaluat
   return evaluator.step_ns(a.times) < evaluator.step_ns(b.times);
 }
 
+double slowest_score(const Evaluated& candidate) {
+  return candidate.times[at(slowest_of(candidate.times))].score();
+}
+
+// The better of the construction and its rivals. One that is faster by far and over a limit by
+// little is not given up at once: a search first tries to bring it under.
+Evaluated against_rivals(const AssignRequest& request,
+                         const BatchLoads& loads,
+                         std::int64_t bound_ns,
+                         StepEvaluator& evaluator,
+                         Evaluated constructed) {
+  Evaluated rival = evaluated(request, lpt_2d_policy(request), evaluator);
+  Evaluated other = evaluated(request, sequential_policy(request), evaluator);
+  if (better(other, rival, evaluator)) {
+    rival = std::move(other);
+  }
+  if (!better(rival, constructed, evaluator)) {
+    return constructed;
+  }
+  if (request.options.search && slowest_score(constructed) < slowest_score(rival)) {
+    const int left = request.plan->limits.evaluations - evaluator.evaluations();
+    Evaluated repaired = local_search(request,
+                                      loads,
+                                      bound_ns,
+                                      evaluator,
+                                      evaluator.evaluations() + left / 3,
+                                      std::move(constructed));
+    if (better(repaired, rival, evaluator)) {
+      return repaired;
+    }
+  }
+  return rival;
+}
+
 // Says where the best candidate misses the limits the most.
 std::string nothing_fits(const AssignRequest& request, const Evaluated& nearest) {
   const StepAssignment assignment = to_assignment(*request.costs, nearest.placement);
@@ -322,18 +359,15 @@ Placement entrain_policy(const AssignRequest& request) {
       step_lower_bound(*request.plan, *request.costs, request.plan->schedule).count();
   const int budget = construction_budget(request);
   Evaluated best = Construction(request, start_loads, evaluator).run(budget);
-  for (const Policy rival : {lpt_2d_policy, sequential_policy}) {
-    Evaluated candidate = evaluated(request, rival(request), evaluator);
-    if (request.options.replica_balance && request.options.joint &&
-        better(candidate, best, evaluator)) {
-      best = std::move(candidate);
-    }
+  if (request.options.replica_balance && request.options.joint) {
+    best = against_rivals(request, loads, bound, evaluator, std::move(best));
   }
   if (request.options.chunks && request.plan->limits.chunks) {
     cut_heavy_samples(request, start_loads, evaluator, best);
   }
   if (request.options.search) {
-    best = local_search(request, loads, bound, evaluator, std::move(best));
+    best = local_search(
+        request, loads, bound, evaluator, request.plan->limits.evaluations, std::move(best));
   }
   if (evaluator.has_rules() && request.plan->limits.evaluations > 0) {
     settle(request, evaluator, best);

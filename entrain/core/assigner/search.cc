@@ -44,9 +44,10 @@ class Search {
   Search(const AssignRequest& request,
          const BatchLoads& loads,
          StepEvaluator& evaluator,
+         int budget,
          Evaluated start)
       : evaluator_(evaluator),
-        budget_(request.plan->limits.evaluations),
+        budget_(budget),
         first_(evaluator.evaluations()),
         best_(start),
         current_(std::move(start)),
@@ -152,8 +153,9 @@ Evaluated local_search(const AssignRequest& request,
                        const BatchLoads& loads,
                        std::int64_t bound_ns,
                        StepEvaluator& evaluator,
+                       int budget,
                        Evaluated start) {
-  return Search(request, loads, evaluator, std::move(start)).run(bound_ns);
+  return Search(request, loads, evaluator, budget, std::move(start)).run(bound_ns);
 }
 
 }  // namespace entrain

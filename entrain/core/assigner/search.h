@@ -31,11 +31,12 @@ struct Evaluated {
 // that keeps the limits is returned; `start` where none was better.
 //
 // Ensures   equal arguments give equal results; stops at `bound_ns` or when the evaluator has spent
-//           limits.evaluations.
+//           `budget` evaluations in all.
 Evaluated local_search(const AssignRequest& request,
                        const BatchLoads& loads,
                        std::int64_t bound_ns,
                        StepEvaluator& evaluator,
+                       int budget,
                        Evaluated start);
 
 }  // namespace entrain

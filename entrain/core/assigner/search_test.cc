@@ -42,7 +42,8 @@ TEST(LocalSearch, NeverGetsSlowerAndKeepsItsBudgetAndMemory) {
     evaluate_all(evaluator, start);
     const AssignRequest request{.plan = &plan, .costs = &costs};
     const std::int64_t bound = step_lower_bound(plan, costs, plan.schedule).count();
-    Evaluated result = local_search(request, loads, bound, evaluator, start);
+    Evaluated result =
+        local_search(request, loads, bound, evaluator, request.plan->limits.evaluations, start);
     ASSERT_LE(evaluator.evaluations(), 60);
     const std::int64_t before = evaluator.step_ns(start.times);
     const std::int64_t after = evaluator.step_ns(result.times);
@@ -69,7 +70,7 @@ TEST(LocalSearch, StopsAtTheBound) {
   }
   const int spent = evaluator.evaluations();
   const AssignRequest request{.plan = &random_case.plan, .costs = &random_case.costs};
-  local_search(request, loads, evaluator.step_ns(start.times), evaluator, start);
+  local_search(request, loads, evaluator.step_ns(start.times), evaluator, 400, start);
   EXPECT_EQ(evaluator.evaluations(), spent);
 }
 
