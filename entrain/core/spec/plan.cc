@@ -51,6 +51,9 @@ ModulePlan read_module(ObjectReader reader, const std::string& name) {
     plan.stages.push_back({value_as<int>(*bounds[0].first, bounds[0].second),
                            value_as<int>(*bounds[1].first, bounds[1].second)});
   }
+  for (const auto& [layers, where] : reader.array("recompute")) {
+    plan.recompute.push_back(value_as<int>(*layers, where));
+  }
   reader.finish();
   return plan;
 }
@@ -138,6 +141,26 @@ void validate_module(const ModulePlan& plan, int layers, const std::string& wher
   }
 }
 
+void validate_recompute(const ModulePlan& plan, const std::string& where) {
+  const std::string recompute = key_path(where, "recompute");
+  if (!plan.recompute.empty() && plan.recompute.size() != plan.stages.size()) {
+    fail(recompute,
+         fmt::format("{} numbers of layers for {} stages; one a stage is needed",
+                     plan.recompute.size(),
+                     plan.stages.size()));
+  }
+  for (std::size_t i = 0; i < plan.recompute.size(); ++i) {
+    const int layers = plan.stages[i].end - plan.stages[i].begin;
+    if (plan.recompute[i] < 0 || plan.recompute[i] > layers) {
+      fail(fmt::format("{}[{}]", recompute, i),
+           fmt::format("{} layers given; the stage has {}, so that 0 to {} are possible",
+                       plan.recompute[i],
+                       layers,
+                       layers));
+    }
+  }
+}
+
 void validate_lane(const Plan& plan,
                    const std::vector<StageRef>& lane,
                    const std::string& where,
@@ -199,6 +222,17 @@ int Plan::lane_of(int module, int stage) const {
     }
   }
   return -1;
+}
+
+bool recomputes(const ModulePlan& module) {
+  return std::any_of(
+      module.recompute.begin(), module.recompute.end(), [](int layers) { return layers > 0; });
+}
+
+bool recomputes(const Plan& plan) {
+  return std::any_of(plan.modules.begin(), plan.modules.end(), [](const ModulePlan& module) {
+    return recomputes(module);
+  });
 }
 
 std::vector<std::vector<StageRef>> default_lanes(const std::vector<ModulePlan>& modules) {
@@ -290,6 +324,9 @@ Json to_json(const Plan& plan) {
     modules[module.name] = {{"tensor_parallel", module.tensor_parallel},
                             {"context_parallel", module.context_parallel},
                             {"stages", stages}};
+    if (recomputes(module)) {
+      modules[module.name]["recompute"] = module.recompute;
+    }
   }
   Json lanes = Json::array();
   for (const std::vector<StageRef>& lane : plan.lanes) {
@@ -345,7 +382,9 @@ void validate(const Plan& plan, const ModelSpec& model, const std::string& where
   std::vector<std::vector<int>> hosts;  // [module][stage] lane, -1: none yet
   for (int module = 0; module < model.num_modules(); ++module) {
     const ModulePlan& part = plan.modules[at(module)];
-    validate_module(part, num_layers(model, module), key_path(where, "modules." + part.name));
+    const std::string path = key_path(where, "modules." + part.name);
+    validate_module(part, num_layers(model, module), path);
+    validate_recompute(part, path);
     hosts.emplace_back(part.stages.size(), -1);
   }
   const std::string lanes = key_path(where, "lanes");

@@ -25,6 +25,13 @@ struct ModulePlan {
   int tensor_parallel = 1;
   int context_parallel = 1;
   std::vector<LayerRange> stages;  // contiguous, covering all layers
+  // [stage] how many of its layers, from the first one on, keep their input alone and run their
+  // forward again in backward; empty: none anywhere.
+  std::vector<int> recompute = {};
+
+  [[nodiscard]] int recomputed(int stage) const {
+    return recompute.empty() ? 0 : recompute[static_cast<std::size_t>(stage)];
+  }
   bool operator==(const ModulePlan&) const = default;
 };
 
@@ -72,6 +79,10 @@ struct Plan {
   [[nodiscard]] int lane_of(int module, int stage) const;  // -1 when absent
   bool operator==(const Plan&) const = default;
 };
+
+// Whether some stage recomputes a layer.
+bool recomputes(const ModulePlan& module);
+bool recomputes(const Plan& plan);
 
 // One lane a stage, in module order.
 std::vector<std::vector<StageRef>> default_lanes(const std::vector<ModulePlan>& modules);

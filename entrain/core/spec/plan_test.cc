@@ -85,6 +85,40 @@ TEST(PlanFromJson, RoundTripsToTheSameText) {
   EXPECT_EQ(plan_from_json(to_json(plan), vision_model(), "again"), plan);
 }
 
+TEST(PlanFromJson, KeepsWhichLayersAreRecomputed) {
+  Json document = plan_json();
+  document["modules"]["vision"]["recompute"] = {2, 3};
+  const Plan plan = plan_from_json(document, vision_model(), "plan.json");
+  EXPECT_EQ(plan.modules[0].recomputed(0), 2);
+  EXPECT_EQ(plan.modules[0].recomputed(1), 3);
+  EXPECT_EQ(plan.modules[1].recomputed(1), 0);
+  EXPECT_TRUE(recomputes(plan));
+  EXPECT_EQ(to_json(plan).dump(), document.dump());
+  EXPECT_EQ(plan_from_json(to_json(plan), vision_model(), "again"), plan);
+  const Plan without = plan_from_json(plan_json(), vision_model(), "plan.json");
+  EXPECT_FALSE(recomputes(without));
+  EXPECT_NE(digest(plan), digest(without));
+  Plan none = plan;
+  none.modules[0].recompute = {0, 0};
+  EXPECT_FALSE(recomputes(none));
+  EXPECT_EQ(to_json(none).dump(), plan_json().dump()) << "not written where it is none";
+  EXPECT_EQ(digest(none), digest(without));
+}
+
+TEST(PlanFromJson, RefusesLayersToRecomputeThatAStageHasNot) {
+  EXPECT_EQ(message_after("/modules/llm/recompute", "[0, 3]"),
+            "plan.json: modules.llm.recompute[1]: 3 layers given; the stage has 2, so that 0 to 2 "
+            "are possible");
+  EXPECT_EQ(message_after("/modules/llm/recompute", "[-1, 0]"),
+            "plan.json: modules.llm.recompute[0]: -1 layers given; the stage has 3, so that 0 to 3 "
+            "are possible");
+  EXPECT_EQ(message_after("/modules/llm/recompute", "[1]"),
+            "plan.json: modules.llm.recompute: 1 numbers of layers for 2 stages; one a stage is "
+            "needed");
+  EXPECT_EQ(message_after("/modules/llm/recompute", "2").find("plan.json: modules.llm.recompute"),
+            0U);
+}
+
 TEST(PlanFromJson, FillsInWhatMayBeLeftOut) {
   Json document = plan_json();
   for (const char* key : {"lanes", "policy", "schedule", "limits", "certificate"}) {
