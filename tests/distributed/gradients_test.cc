@@ -438,6 +438,54 @@ TEST_F(Gradients, EqualTheReferenceWithTwoEncoders) {
       deviations.gradient);
 }
 
+// [module][stage] a number of layers, some more than none.
+void recompute_layers(Rng& rng, Plan& plan) {
+  for (ModulePlan& module : plan.modules) {
+    module.recompute.clear();
+    for (const LayerRange& layers : module.stages) {
+      const auto most = static_cast<std::uint64_t>(layers.end - layers.begin);
+      module.recompute.push_back(static_cast<int>(rng.below(3) == 0 ? most : rng.below(most + 1)));
+    }
+  }
+}
+
+void expect_bitwise_equal(const StepResult& first, const StepResult& second) {
+  EXPECT_EQ(first.loss, second.loss);
+  EXPECT_EQ(first.gradient_norm, second.gradient_norm);
+  for (std::size_t replica = 0; replica < first.gradients.size(); ++replica) {
+    for (const auto& [name, gradient] : first.gradients[replica]) {
+      const at::Tensor& again = second.gradients[replica].at(name);
+      ASSERT_EQ(gradient.defined(), again.defined()) << name;
+      EXPECT_TRUE(!gradient.defined() || at::equal(gradient, again)) << name;
+    }
+  }
+}
+
+TEST_F(Gradients, RecomputedLayersChangeNoBit) {
+  const std::vector<Batch> batches = {make_batch(1, 10, 5), make_batch(2, 9, 6)};
+  std::uint64_t seed = 12'000;
+  int recomputed = 0;
+  for (const Cell& cell : all_cells()) {
+    for (const oracle::FrozenPattern frozen : kPatterns) {
+      Rng rng(++seed, 77);
+      const Batch& batch = batches[seed % 2];
+      Layout layout = cell.layout;
+      if (batch.model.encoders.size() == 2) {
+        layout.stages.insert(layout.stages.begin(), 1);
+      }
+      Configuration configuration = configure(rng, batch, layout, cell.schedule, frozen);
+      const StepResult kept = run_step(batch, configuration);
+      recompute_layers(rng, configuration.plan);
+      SCOPED_TRACE(describe(configuration, seed));
+      expect_bitwise_equal(kept, run_step(batch, configuration));
+      ASSERT_FALSE(HasFailure());
+      recomputed += recomputes(configuration.plan) ? 1 : 0;
+    }
+  }
+  std::printf("%d configurations with recomputed layers\n", recomputed);
+  EXPECT_GT(recomputed, 100);
+}
+
 TEST_F(Gradients, TwoRunsOfOneConfigurationAreBitwiseEqual) {
   const Batch batch = make_batch(1, 10, 4);
   std::uint64_t seed = 9000;
@@ -447,17 +495,7 @@ TEST_F(Gradients, TwoRunsOfOneConfigurationAreBitwiseEqual) {
     const Configuration configuration =
         configure(rng, batch, cell.layout, cell.schedule, kPatterns[seed % std::size(kPatterns)]);
     SCOPED_TRACE(describe(configuration, seed));
-    const StepResult first = run_step(batch, configuration);
-    const StepResult second = run_step(batch, configuration);
-    EXPECT_EQ(first.loss, second.loss);
-    EXPECT_EQ(first.gradient_norm, second.gradient_norm);
-    for (std::size_t replica = 0; replica < first.gradients.size(); ++replica) {
-      for (const auto& [name, gradient] : first.gradients[replica]) {
-        const at::Tensor& again = second.gradients[replica].at(name);
-        ASSERT_EQ(gradient.defined(), again.defined()) << name;
-        EXPECT_TRUE(!gradient.defined() || at::equal(gradient, again)) << name;
-      }
-    }
+    expect_bitwise_equal(run_step(batch, configuration), run_step(batch, configuration));
     ASSERT_FALSE(HasFailure());
     ++configurations;
   }

@@ -7,6 +7,7 @@
 #include "entrain/engine/models/attention_windows.h"
 #include "entrain/engine/models/layers.h"
 #include "entrain/engine/models/parameters.h"
+#include "entrain/engine/models/recompute.h"
 #include "entrain/engine/models/stages.h"
 
 namespace entrain::engine {
@@ -15,6 +16,7 @@ namespace {
 constexpr double kNormEpsilon = 1e-6;
 constexpr double kRotaryTheta = 10000.0;
 constexpr std::size_t kTransformerParameters = 7;
+constexpr std::size_t kProjectorParameters = 5;
 
 // Hugging Face's name for the vision tower; other encoders go by their own.
 std::string prefix_of(const EncoderSpec& encoder) {
@@ -96,9 +98,11 @@ at::Tensor run_projector(const EncoderSpec& encoder,
 EncoderStage::EncoderStage(const EncoderSpec& encoder,
                            int llm_hidden,
                            LayerRange layers,
-                           const StageOptions& options)
+                           const StageOptions& options,
+                           int recompute)
     : encoder_(encoder),
       layers_(layers),
+      recomputed_end_(layers.begin + recompute),
       last_layer_(encoder.num_layers + 1),
       head_dim_(encoder.hidden / encoder.num_heads) {
   if (encoder.modality != Modality::kVision) {
@@ -148,12 +152,20 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
   AttentionWindows windows;
   at::Tensor hidden = input;
   const NamedParameter* weights = parameters_.data();
+  // What a layer captures outlives this call where it runs again.
+  const auto run = [&](int layer, std::size_t num_weights, const LayerForward& forward_of) {
+    hidden = layer < recomputed_end_ ? run_recomputed(hidden, {weights, num_weights}, forward_of)
+                                     : forward_of(hidden);
+    weights += num_weights;
+  };
   for (int layer = layers_.begin; layer < layers_.end; ++layer) {
     if (layer == 0) {
       hidden = at::linear(hidden, weights->tensor);
       weights += 1;
     } else if (layer == last_layer_) {
-      hidden = run_projector(encoder_, weights, hidden);
+      run(layer, kProjectorParameters, [this, weights](const at::Tensor& x) {
+        return run_projector(encoder_, weights, x);
+      });
     } else {
       if (!table.cosine.defined()) {
         table = rotary_table(segments,
@@ -169,9 +181,12 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
                                     encoder_.window_size / encoder_.patch_size,
                                     hidden.device());
       }
-      hidden = run_transformer(
-          encoder_, head_dim_, weights, hidden, lengths, windowed ? &windows : nullptr, table);
-      weights += kTransformerParameters;
+      run(layer,
+          kTransformerParameters,
+          [this, weights, lengths, windowed, windows, table](const at::Tensor& x) {
+            return run_transformer(
+                encoder_, head_dim_, weights, x, lengths, windowed ? &windows : nullptr, table);
+          });
     }
   }
   return hidden;

@@ -5,6 +5,7 @@
 
 #include "entrain/engine/models/layers.h"
 #include "entrain/engine/models/parameters.h"
+#include "entrain/engine/models/recompute.h"
 #include "entrain/engine/models/stages.h"
 
 namespace entrain::engine {
@@ -12,6 +13,7 @@ namespace {
 
 constexpr double kNormEpsilon = 1e-6;
 constexpr std::size_t kDecoderParameters = 9;
+constexpr std::size_t kHeadParameters = 2;
 
 std::int64_t head_dim_of(const LlmSpec& llm) {
   return llm.head_dim > 0 ? llm.head_dim : llm.hidden / llm.num_heads;
@@ -71,11 +73,20 @@ at::Tensor run_decoder(const LlmSpec& llm,
                             weights[8].tensor);
 }
 
+// `weights`: norm and matrix.
+at::Tensor run_head(const NamedParameter* weights, const at::Tensor& chosen) {
+  return at::linear(rms_norm(chosen, weights[0].tensor, kNormEpsilon), weights[1].tensor);
+}
+
 }  // namespace
 
-LlmStage::LlmStage(const LlmSpec& llm, LayerRange layers, const StageOptions& options)
+LlmStage::LlmStage(const LlmSpec& llm,
+                   LayerRange layers,
+                   const StageOptions& options,
+                   int recompute)
     : llm_(slice_of(llm, options.tensor_parallel)),
       layers_(layers),
+      recomputed_end_(layers.begin + recompute),
       last_layer_(llm.num_layers + 1) {
   check_layers("llm", layers, last_layer_ + 1);
   ParameterBuilder builder(options, llm.num_layers);
@@ -127,7 +138,16 @@ at::Tensor LlmStage::decode(const at::Tensor& hidden, std::span<const std::int64
   const NamedParameter* weights = parameters_.data() + (layers_.begin == 0 ? 1 : 0);
   at::Tensor result = hidden;
   for (int layer = first; layer < end; ++layer) {
-    result = run_decoder(llm_, weights, result, lengths, table);
+    if (layer < recomputed_end_) {
+      // What the layer captures outlives this call: it runs again in backward.
+      const std::vector<std::int64_t> kept(lengths.begin(), lengths.end());
+      result = run_recomputed(
+          result, {weights, kDecoderParameters}, [this, weights, kept, table](const at::Tensor& x) {
+            return run_decoder(llm_, weights, x, kept, table);
+          });
+    } else {
+      result = run_decoder(llm_, weights, result, lengths, table);
+    }
     weights += kDecoderParameters;
   }
   return result;
@@ -136,17 +156,27 @@ at::Tensor LlmStage::decode(const at::Tensor& hidden, std::span<const std::int64
 at::Tensor LlmStage::logits(const at::Tensor& hidden, const at::Tensor& rows) const {
   ENTRAIN_INVARIANT(layers_.end == last_layer_ + 1,
                     "logits() on an LLM stage that is not the last");
-  const NamedParameter* weights = parameters_.data() + parameters_.size() - 2;
-  const at::Tensor chosen = at::index_select(hidden, 0, rows);
-  return at::linear(rms_norm(chosen, weights[0].tensor, kNormEpsilon), weights[1].tensor);
+  return run_head(head(), at::index_select(hidden, 0, rows));
 }
 
 at::Tensor LlmStage::loss_sum(const at::Tensor& hidden,
                               const at::Tensor& rows,
                               const at::Tensor& targets) const {
-  const at::Tensor narrow = logits(hidden, rows);
-  const at::Tensor scores = narrow.to(at::promoteTypes(narrow.scalar_type(), at::kFloat));
-  return at::cross_entropy_loss(scores, targets, std::nullopt, at::Reduction::Sum);
+  ENTRAIN_INVARIANT(layers_.end == last_layer_ + 1,
+                    "loss_sum() on an LLM stage that is not the last");
+  const NamedParameter* weights = head();
+  const auto loss = [weights, targets](const at::Tensor& chosen) {
+    const at::Tensor narrow = run_head(weights, chosen);
+    const at::Tensor scores = narrow.to(at::promoteTypes(narrow.scalar_type(), at::kFloat));
+    return at::cross_entropy_loss(scores, targets, std::nullopt, at::Reduction::Sum);
+  };
+  const at::Tensor chosen = at::index_select(hidden, 0, rows);
+  return last_layer_ < recomputed_end_ ? run_recomputed(chosen, {weights, kHeadParameters}, loss)
+                                       : loss(chosen);
+}
+
+const NamedParameter* LlmStage::head() const {
+  return parameters_.data() + parameters_.size() - kHeadParameters;
 }
 
 }  // namespace entrain::engine

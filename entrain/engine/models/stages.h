@@ -54,12 +54,14 @@ struct SegmentGrid {
 
 class EncoderStage {
  public:
-  // Layers [begin, end) of the encoder: 0 is the patch embedding, the last the projector.
+  // Layers [begin, end) of the encoder: 0 is the patch embedding, the last the projector. The first
+  // `recompute` of them keep their input alone (recompute.h); the patch embedding does so anyway.
   // Throws  InvalidInput for an audio encoder (not yet runnable).
   EncoderStage(const EncoderSpec& encoder,
                int llm_hidden,
                LayerRange layers,
-               const StageOptions& options);
+               const StageOptions& options,
+               int recompute = 0);
 
   // Shapes   input: [T, 3·patch_size²] on the first stage, else [T, hidden]; T = sum of grid
   // tokens.
@@ -71,6 +73,7 @@ class EncoderStage {
  private:
   EncoderSpec encoder_;  // heads and MLP width those of the slice
   LayerRange layers_;
+  int recomputed_end_ = 0;  // layers before it are recomputed
   int last_layer_ = 0;
   std::int64_t head_dim_ = 0;
   std::vector<NamedParameter> parameters_;
@@ -78,8 +81,10 @@ class EncoderStage {
 
 class LlmStage {
  public:
-  // Layers [begin, end): 0 is the token embedding, the last the output head.
-  LlmStage(const LlmSpec& llm, LayerRange layers, const StageOptions& options);
+  // Layers [begin, end): 0 is the token embedding, the last the output head. The first `recompute`
+  // of them keep their input alone, the output head its chosen rows; the token embedding does so
+  // anyway.
+  LlmStage(const LlmSpec& llm, LayerRange layers, const StageOptions& options, int recompute = 0);
 
   // Token embeddings with image features in their places; the first stage only.
   //
@@ -105,8 +110,11 @@ class LlmStage {
   [[nodiscard]] const std::vector<NamedParameter>& parameters() const { return parameters_; }
 
  private:
+  [[nodiscard]] const NamedParameter* head() const;
+
   LlmSpec llm_;  // heads, MLP width and vocabulary those of the slice
   LayerRange layers_;
+  int recomputed_end_ = 0;  // layers before it are recomputed
   int last_layer_ = 0;
   std::vector<NamedParameter> parameters_;
 };

@@ -13,16 +13,17 @@ LaneStages::LaneStages(const ModelSpec& model,
     parameters_.insert(parameters_.end(), more.begin(), more.end());
   };
   for (const StageRef& ref : plan.lanes.at(static_cast<std::size_t>(lane))) {
-    const LayerRange layers = plan.modules.at(static_cast<std::size_t>(ref.module))
-                                  .stages.at(static_cast<std::size_t>(ref.stage));
+    const ModulePlan& module = plan.modules.at(static_cast<std::size_t>(ref.module));
+    const LayerRange layers = module.stages.at(static_cast<std::size_t>(ref.stage));
+    const int recompute = module.recomputed(ref.stage);
     if (ref.module == model.llm_module()) {
-      add(llms_.emplace(ref.stage, LlmStage(model.llm, layers, options))
+      add(llms_.emplace(ref.stage, LlmStage(model.llm, layers, options, recompute))
               .first->second.parameters());
     } else {
       const EncoderSpec& encoder = model.encoders.at(static_cast<std::size_t>(ref.module));
       add(encoders_
               .emplace(std::pair(ref.module, ref.stage),
-                       EncoderStage(encoder, model.llm.hidden, layers, options))
+                       EncoderStage(encoder, model.llm.hidden, layers, options, recompute))
               .first->second.parameters());
     }
   }
