@@ -263,6 +263,20 @@ void add_chunk_costs(Rng& rng, StepCosts& costs) {
   }
 }
 
+void add_recompute_costs(Rng& rng, StepCosts& costs) {
+  for (ModuleCosts& module : costs.modules) {
+    for (StageCosts& stage : module.stages) {
+      const bool recomputes = chance(rng, 2);
+      for (UnitCost& unit : stage.units) {
+        if (recomputes && unit.time.backward_input.count() > 0) {
+          unit.recompute.largest = between(rng, 0, 60);
+          unit.recompute.all = unit.recompute.largest + between(rng, 0, 100);
+        }
+      }
+    }
+  }
+}
+
 int num_segments(const StepCosts& costs, int module, int sample) {
   const std::vector<int>& first = costs.modules[static_cast<std::size_t>(module)].first_unit;
   return first[static_cast<std::size_t>(sample) + 1] - first[static_cast<std::size_t>(sample)];
@@ -374,6 +388,9 @@ RandomCase make_random_case(Rng& rng, const RandomCaseOptions& options) {
   result.costs = random_costs(rng, result.model, result.plan, std::move(work), launch_costs);
   if (options.chunks) {
     add_chunk_costs(rng, result.costs);
+  }
+  if (options.recompute) {
+    add_recompute_costs(rng, result.costs);
   }
   result.assignment =
       random_assignment(rng, result.costs, result.plan, options.min_slots, options.max_slots);

@@ -44,8 +44,9 @@ struct RandomCaseOptions {
   std::optional<bool> launch_costs;  // whether launch constants are above zero
   int min_slots = 1;                 // per replica; every replica draws its own
   int max_slots = 6;
-  int max_samples = 12;  // of the global batch, at least one per replica
-  bool chunks = false;   // allow chunks and cut about half of the samples' LLM work
+  int max_samples = 12;    // of the global batch, at least one per replica
+  bool chunks = false;     // allow chunks and cut about half of the samples' LLM work
+  bool recompute = false;  // about half of the stages bring something back in backward
 };
 
 struct RandomCase {

@@ -460,6 +460,14 @@ std::vector<std::int64_t> slow_memory(const Program& program,
                     ? position(unit, OperationKind::kBackward, OperationKind::kBackwardWeight)
                     : from;
             add(activation_bytes(costs, unit, group), from, to);
+            if (group.takes_backward[at(stage)] != 0) {
+              const int whole = position(unit, OperationKind::kBackward);
+              const RecomputeBytes recomputed = recompute_bytes(costs, unit, group);
+              add(recomputed.largest, whole, whole);
+              add(recomputed.all,
+                  position(unit, OperationKind::kBackwardInput),
+                  position(unit, OperationKind::kBackwardWeight));
+            }
             for (const WorkItem& item : group.items) {
               if (item.is_chunk()) {
                 const auto [begin, end] = key_value_span(part, list, unit, item.sample);

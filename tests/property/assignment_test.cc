@@ -30,10 +30,11 @@ std::int64_t step_ns(const StepAssignment& assignment, const Plan& plan, const S
   return simulate(build_program(plan, assignment, costs, plan.schedule), costs).makespan.count();
 }
 
-oracle::RandomCase small_case(int index) {
+oracle::RandomCase small_case(int index, bool recompute = false) {
   Rng rng(kSeed, static_cast<std::uint64_t>(index) + 1);
   oracle::RandomCaseOptions options;
   options.chunks = index % 4 == 0;
+  options.recompute = recompute;
   oracle::RandomCase result = oracle::make_random_case(rng, options);
   result.plan.schedule = rng.below(4) == 0 ? "gpipe" : "1f1b";
   result.plan.limits.evaluations = static_cast<int>(rng.below(60));
@@ -169,7 +170,7 @@ TEST(EntrainPolicy, KeepsTheBytesOfALaneOrSaysThatNothingFits) {
 
 TEST(StepEvaluator, AgreesWithTheSimulationOfAllReplicas) {
   for (int i = 0; i < kCases; ++i) {
-    const oracle::RandomCase random_case = small_case(i);
+    const oracle::RandomCase random_case = small_case(i, i % 2 == 1);
     StepEvaluator evaluator(random_case.plan, random_case.costs);
     const Placement placement = oracle::placement_of(random_case.assignment, random_case.costs);
     const Program program = build_program(

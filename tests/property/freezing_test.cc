@@ -1,5 +1,6 @@
 // step_costs() against what autograd computes, operation by operation: every way to freeze a model
 // of two encoders, under random cuts into stages.
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -65,7 +66,8 @@ Profile counting_profile(const ModelSpec& model) {
   return profile;
 }
 
-Plan random_cuts(Rng& rng, const ModelSpec& model) {
+// Random cuts; half of the plans recompute random numbers of layers.
+Plan random_plan(Rng& rng, const ModelSpec& model) {
   Plan plan;
   for (int module = 0; module < model.num_modules(); ++module) {
     ModulePlan& part = plan.modules.emplace_back();
@@ -75,6 +77,14 @@ Plan random_cuts(Rng& rng, const ModelSpec& model) {
       if (layer == num_layers(model, module) || rng.below(2) == 0) {
         part.stages.push_back({begin, layer});
         begin = layer;
+      }
+    }
+  }
+  if (rng.below(2) == 0) {
+    for (ModulePlan& part : plan.modules) {
+      for (const LayerRange& layers : part.stages) {
+        part.recompute.push_back(
+            static_cast<int>(rng.below(static_cast<std::uint64_t>(layers.end - layers.begin + 1))));
       }
     }
   }
@@ -95,12 +105,20 @@ struct Digits {
   std::int64_t input = 0;
   std::int64_t weight = 0;
   std::int64_t kept = 0;
+  std::int64_t brought_back = 0;  // of recomputed layers
 };
+
+// What a recomputed layer still keeps, all modules being 8 float32 wide: its input, where that is
+// not all it kept.
+std::int64_t input_digit(std::int64_t digit) {
+  return std::min<std::int64_t>(digit, 8 * 4);
+}
 
 Digits expected_digits(const ModelSpec& model,
                        const std::vector<oracle::LayerCounts>& counts,
                        int module,
-                       LayerRange layers) {
+                       LayerRange layers,
+                       int recomputed) {
   Digits digits;
   for (int layer = layers.begin; layer < layers.end; ++layer) {
     const std::int64_t digit = layer == 0                              ? 1
@@ -110,7 +128,14 @@ Digits expected_digits(const ModelSpec& model,
     digits.forward += digit;
     digits.input += of.input_gradients > 0 ? digit : 0;
     digits.weight += of.weight_gradients > 0 ? digit : 0;
-    digits.kept += of.input_gradients + of.weight_gradients > 0 ? digit : 0;
+    if (of.input_gradients + of.weight_gradients == 0) {
+      continue;
+    }
+    // A layer of one operation has nothing behind its input that its gradient needs.
+    const bool again = layer < layers.begin + recomputed && of.operations > 1;
+    digits.kept += again ? input_digit(digit) : digit;
+    digits.brought_back += again ? digit - input_digit(digit) : 0;
+    digits.input += again ? digit : 0;  // its operations once more
   }
   return digits;
 }
@@ -122,22 +147,25 @@ TEST(Freezing, ChargesTheLayersInWhichAutogradComputesGradients) {
     const oracle::ModuleCounts counts = oracle::autograd_counts(model);
     for (int cut = 0; cut < kCutsPerPattern; ++cut) {
       Rng rng(kSeed, static_cast<std::uint64_t>(pattern * kCutsPerPattern + cut));
-      const Plan plan = random_cuts(rng, model);
+      const Plan plan = random_plan(rng, model);
       const StepCosts costs = step_costs(model, plan, profile, one_token_everywhere());
       for (int module = 0; module < model.num_modules(); ++module) {
         const std::size_t m = static_cast<std::size_t>(module);
         for (std::size_t s = 0; s < plan.modules[m].stages.size(); ++s) {
           const LayerRange range = plan.modules[m].stages[s];
-          const Digits expected = expected_digits(model, counts[m], module, range);
+          const int recomputed = plan.modules[m].recomputed(static_cast<int>(s));
+          const Digits expected = expected_digits(model, counts[m], module, range, recomputed);
           const StageCosts& stage = costs.modules[m].stages[s];
           const std::string where =
               "seed " + std::to_string(kSeed) + " pattern " + std::to_string(pattern) + " cut " +
               std::to_string(cut) + " module " + plan.modules[m].name + " layers " +
-              std::to_string(range.begin) + " to " + std::to_string(range.end);
+              std::to_string(range.begin) + " to " + std::to_string(range.end) + ", " +
+              std::to_string(recomputed) + " recomputed";
           ASSERT_EQ(stage.launch.forward.count(), expected.forward) << where;
           ASSERT_EQ(stage.launch.backward_input.count(), expected.input) << where;
           ASSERT_EQ(stage.launch.backward_weight.count(), expected.weight) << where;
           ASSERT_EQ(stage.units[0].activation_bytes, expected.kept) << where;
+          ASSERT_EQ(stage.units[0].recompute.all, expected.brought_back) << where;
           ASSERT_EQ(stage.trainable, expected.weight > 0) << where;
         }
       }

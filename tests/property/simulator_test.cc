@@ -60,6 +60,38 @@ TEST(Simulator, EqualsTheSlowOneOnEveryOperation) {
   EXPECT_GT(split, kCases / 10);
 }
 
+TEST(Simulator, CountsWhatBackwardsRecompute) {
+  int higher = 0;
+  for (int index = 0; index < kCases; ++index) {
+    RandomProgram instance =
+        make_random_program(kSeed, index, {.cases = {.chunks = index % 2 == 0, .recompute = true}});
+    const StepCosts& costs = instance.random_case.costs;
+    const Timeline actual = simulate(instance.program, costs, {.events = true});
+    expect_slow_memory(instance, actual);
+    std::int64_t peak = 0;
+    std::int64_t without = 0;
+    StepCosts kept = costs;
+    for (ModuleCosts& module : kept.modules) {
+      for (StageCosts& stage : module.stages) {
+        for (UnitCost& unit : stage.units) {
+          unit.recompute = {};
+        }
+      }
+    }
+    const Timeline other = simulate(instance.program, kept);
+    for (std::size_t lane = 0; lane < actual.lanes[0].size(); ++lane) {
+      peak += actual.lanes[0][lane].peak_bytes;
+      without += other.lanes[0][lane].peak_bytes;
+    }
+    EXPECT_GE(peak, without);
+    higher += peak > without ? 1 : 0;
+    if (testing::Test::HasFailure()) {
+      FAIL() << instance.text;
+    }
+  }
+  EXPECT_GT(higher, kCases / 4);
+}
+
 TEST(Simulator, RefusesExactlyWhatCannotFinish) {
   int stuck = 0;
   for (int index = 0; index < kCases; ++index) {

@@ -31,6 +31,7 @@ void add(GraphUnit& to, const GraphUnit& unit) {
   to.backward_weight += unit.backward_weight;
   to.activation_bytes += unit.activation_bytes;
   to.output_bytes += unit.output_bytes;
+  to.recompute += unit.recompute;
 }
 
 GraphUnit flat(const UnitCost& cost) {
@@ -38,7 +39,9 @@ GraphUnit flat(const UnitCost& cost) {
           cost.time.backward_input.count(),
           cost.time.backward_weight.count(),
           cost.activation_bytes,
-          cost.output_bytes};
+          cost.output_bytes,
+          0,
+          cost.recompute};
 }
 
 }  // namespace

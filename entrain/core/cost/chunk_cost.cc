@@ -61,6 +61,21 @@ class Range {
     return nanoseconds{share(whole.count(), weights)};
   }
 
+  // The range's own, whose largest layer may be another one than the sample's.
+  [[nodiscard]] RecomputeBytes share(const RecomputeBytes& whole,
+                                     const ChunkWeights& weights) const {
+    RecomputeBytes result;
+    result.all = share(whole.all, weights.recompute);
+    const CostWeights& largest = weights.recompute_largest;
+    const double bytes =
+        std::max(largest.per_token * (until_.tokens - before_.tokens),
+                 largest.per_target_token * (until_.target_tokens - before_.target_tokens));
+    result.largest = largest.per_token + largest.per_target_token > 0
+                         ? static_cast<std::int64_t>(std::nearbyint(bytes))
+                         : share(whole.largest, largest);
+    return result;
+  }
+
  private:
   Prefix before_;
   Prefix until_;
@@ -106,6 +121,7 @@ UnitCost unit_cost(const StepCosts& costs, int module, int stage, const WorkItem
   result.time.backward_input = range.share(whole.time.backward_input, weights.backward_input);
   result.time.backward_weight = range.share(whole.time.backward_weight, weights.backward_weight);
   result.activation_bytes = range.share(whole.activation_bytes, weights.activation);
+  result.recompute = range.share(whole.recompute, weights);
   result.output_bytes = even_share(whole.output_bytes, item.token_end, work.llm_tokens) -
                         even_share(whole.output_bytes, item.token_begin, work.llm_tokens);
   return result;

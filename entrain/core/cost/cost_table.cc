@@ -403,6 +403,14 @@ StepCosts table_costs(const CostTable& table,
       plan.modules.size() == table.modules.size() && frozen.size() == table.modules.size(),
       "a plan and freezing for every module of the table");
   check_total(table, rows);
+  for (const ModulePlan& module : plan.modules) {
+    if (recomputes(module)) {
+      throw InvalidInput(
+          fmt::format("plan: modules.{}.recompute is given; a cost table does not say what its "
+                      "layers take and keep then: give --model and --profile instead of --costs",
+                      module.name));
+    }
+  }
   StepCosts costs;
   costs.num_samples = static_cast<int>(rows.size());
   bool encoder_trains = false;

@@ -85,7 +85,8 @@ SampleWork table_work(const CostTable& table, int row);
 // Shapes    rows: [sample of the batch] positions in the table; frozen: [module].
 // Requires  a plan of table_plan() or for table_model().
 // Ensures   shares of a unit over all stages sum to the unit exactly.
-// Throws    InvalidInput when the batch's total exceeds 2^62 ns or bytes.
+// Throws    InvalidInput when the batch's total exceeds 2^62 ns or bytes, and for a plan that
+//           recomputes layers: a table does not say what they take and keep then.
 StepCosts table_costs(const CostTable& table,
                       const Plan& plan,
                       std::span<const int> rows,

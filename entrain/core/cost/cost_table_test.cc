@@ -146,6 +146,18 @@ TEST(TableCosts, FrozenModulesPayNoWeightGradient) {
   EXPECT_EQ(all_frozen.modules[1].stages[1].units[0].time.backward(), nanoseconds{0});
 }
 
+TEST(TableCosts, RefusesAPlanThatRecomputes) {
+  const CostTable table = parse_cost_table(kCosts, "costs.csv");
+  Plan plan = table_plan(table, plan_document(), "plan.json");
+  plan.modules[0].recompute.assign(plan.modules[0].stages.size(), 0);
+  EXPECT_NO_THROW(table_costs(table, plan, std::vector<int>{0}, {0, 0}));
+  plan.modules[0].recompute[0] = 1;
+  expect_words(error_of<InvalidInput>([&] {
+                 table_costs(table, plan, std::vector<int>{0}, {0, 0});
+               }),
+               {"modules.vision.recompute", "--profile"});
+}
+
 TEST(TableCosts, RefusesABatchThatOverflows) {
   std::string text = "sample_id,llm_tokens,llm_forward_s,llm_backward_s\na,1,1e9,1e9\n";
   const CostTable table = parse_cost_table(text, "c");

@@ -16,6 +16,7 @@ LayerWork transformer_work(
   const double rotary = 2 * (query + key);
   const double gate = 3 * intermediate;
   work.moved_bytes = (norms + residuals + rotary + gate) * bytes;
+  work.input_bytes = hidden * bytes;
   // Inputs and results of both norms, queries, keys, values, attention's result, the MLP's gate, up
   // and product.
   work.activation_bytes = (4 * hidden + 2 * query + 2 * key + 3 * intermediate) * bytes;
@@ -33,6 +34,7 @@ LayerWork projector_work(const EncoderSpec& encoder, double llm_hidden, double b
   work.matrix_flops = 2 * (merged * merged + merged * llm_hidden) / merge;
   // The norm before, the activation between the two matrices.
   work.moved_bytes = (2 * hidden + 2 * merged / merge) * bytes;
+  work.input_bytes = hidden * bytes;
   work.activation_bytes = (2 * hidden + 2 * merged / merge) * bytes;
   work.output_bytes = llm_hidden / merge * bytes;
   return work;
@@ -42,6 +44,7 @@ LayerWork patch_embedding_work(const EncoderSpec& encoder, double bytes) {
   const double pixels = 3.0 * encoder.patch_size * encoder.patch_size;
   LayerWork work;
   work.matrix_flops = 2 * pixels * encoder.hidden;
+  work.input_bytes = pixels * bytes;
   work.activation_bytes = pixels * bytes;
   work.output_bytes = encoder.hidden * bytes;
   return work;
@@ -56,7 +59,8 @@ LayerWork audio_embedding_work(const EncoderSpec& encoder, double bytes) {
   work.matrix_flops = 2 * (kFrames * kMelBands * kKernel * hidden + hidden * kKernel * hidden);
   // An activation behind each convolution.
   work.moved_bytes = 2 * (kFrames + 1) * hidden * bytes;
-  work.activation_bytes = (kFrames * kMelBands + 2 * (kFrames + 1) * hidden) * bytes;
+  work.input_bytes = kFrames * kMelBands * bytes;
+  work.activation_bytes = work.input_bytes + 2 * (kFrames + 1) * hidden * bytes;
   work.output_bytes = hidden * bytes;
   return work;
 }
@@ -66,6 +70,7 @@ LayerWork token_embedding_work(double hidden, double bytes) {
   LayerWork work;
   work.moved_bytes = 2 * hidden * bytes;
   work.weight_moved_bytes = 3 * hidden * bytes;
+  work.input_bytes = kTokenIdBytes;
   work.activation_bytes = kTokenIdBytes;
   work.output_bytes = hidden * bytes;
   return work;
@@ -75,6 +80,7 @@ LayerWork output_head_work(double hidden, double vocabulary, double bytes) {
   LayerWork work;
   work.matrix_flops = 2 * hidden * vocabulary;
   work.moved_bytes = (2 * hidden + 2 * vocabulary) * bytes;
+  work.input_bytes = hidden * bytes;
   work.activation_bytes = (2 * hidden + vocabulary) * bytes;
   return work;
 }

@@ -11,6 +11,7 @@ struct LayerWork {
   double attention_flops = 0;     // per attention pair, of the forward
   double moved_bytes = 0;         // read and written by the forward outside matrix products
   double weight_moved_bytes = 0;  // likewise by the weight gradient
+  double input_bytes = 0;         // of what it takes: all that is kept where it is recomputed
   double activation_bytes = 0;    // kept for the backward
   double output_bytes = 0;        // of the result
 };

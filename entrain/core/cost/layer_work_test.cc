@@ -42,6 +42,11 @@ TEST(LayerWork, CountsBytesKeptAndSent) {
   const ModelSpec model = oracle::small_model();
   EXPECT_EQ(layer_work(model, 2, 1, 4).activation_bytes, 4 * (4 * 16 + 2 * 24 + 2 * 12 + 3 * 32));
   EXPECT_EQ(layer_work(model, 2, 1, 2).activation_bytes, 2 * (4 * 16 + 2 * 24 + 2 * 12 + 3 * 32));
+  EXPECT_EQ(layer_work(model, 0, 0, 4).input_bytes, 4 * 12);
+  EXPECT_EQ(layer_work(model, 0, 1, 4).input_bytes, 4 * 8);
+  EXPECT_EQ(layer_work(model, 1, 0, 4).input_bytes, 4 * 2 * 80);
+  EXPECT_EQ(layer_work(model, 2, 0, 4).input_bytes, 8);
+  EXPECT_EQ(layer_work(model, 2, 4, 2).input_bytes, 2 * 16);
   EXPECT_EQ(layer_work(model, 0, 1, 4).output_bytes, 4 * 8);
   EXPECT_EQ(layer_work(model, 0, 3, 4).output_bytes, 4 * 16 / 4);
   EXPECT_EQ(layer_work(model, 2, 4, 4).output_bytes, 0);

@@ -120,6 +120,7 @@ LayerWork device_work(const ModelSpec& model,
   work.attention_flops /= devices;
   work.moved_bytes /= shares;
   work.weight_moved_bytes /= shares;
+  work.input_bytes /= shares;
   work.activation_bytes /= shares;
   work.output_bytes /= devices;
   return work;

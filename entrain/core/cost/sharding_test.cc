@@ -84,6 +84,7 @@ TEST(DeviceWork, DividesByBothDegrees) {
       EXPECT_DOUBLE_EQ(work.attention_flops, whole.attention_flops / 8);
       EXPECT_DOUBLE_EQ(work.moved_bytes, whole.moved_bytes / lookups);
       EXPECT_DOUBLE_EQ(work.weight_moved_bytes, whole.weight_moved_bytes / lookups);
+      EXPECT_DOUBLE_EQ(work.input_bytes, whole.input_bytes / lookups);
       EXPECT_DOUBLE_EQ(work.activation_bytes, whole.activation_bytes / lookups);
       EXPECT_DOUBLE_EQ(work.output_bytes, whole.output_bytes / 8);
     }

@@ -55,16 +55,34 @@ struct StageRates {
   Rates forward;
   Rates backward_input;
   Rates backward_weight;
-  double activation_per_token = 0;
-  double activation_per_target_token = 0;
+  CostWeights activation;         // bytes
+  CostWeights recompute;          // likewise, that backward brings back
+  CostWeights recompute_largest;  // of one decoder, and of the output head
 
+  void keep(double bytes, LayerKind kind) { of_kind(activation, kind) += bytes; }
+  void bring_back(double bytes, LayerKind kind) {
+    of_kind(recompute, kind) += bytes;
+    double& largest = of_kind(recompute_largest, kind);
+    largest = std::max(largest, bytes);
+  }
   [[nodiscard]] ChunkWeights chunk_weights() const {
     return {forward.weights,
             backward_input.weights,
             backward_weight.weights,
-            {0, activation_per_token, activation_per_target_token}};
+            activation,
+            recompute,
+            recompute_largest};
+  }
+
+ private:
+  static double& of_kind(CostWeights& weights, LayerKind kind) {
+    return kind == LayerKind::kOutputHead ? weights.per_target_token : weights.per_token;
   }
 };
+
+bool measured(const CostCurve& curve) {
+  return curve.per_pair_ns > 0 || curve.per_token_ns > 0 || curve.per_launch_ns > 0;
+}
 
 std::int64_t rounded(double value, std::int64_t most, const char* what) {
   if (!(value <= static_cast<double>(most))) {
@@ -185,10 +203,13 @@ class StepCostBuilder {
     bool nearer_input = llm && any_encoder_trainable(model_);
     for (std::size_t s = 0; s < plan.stages.size(); ++s) {
       StageCosts stage;
-      const StageRates rates = stage_rates(module, plan.stages[s], nearer_input, stage);
+      const LayerRange layers = plan.stages[s];
+      const int recomputed_end = layers.begin + plan.recomputed(static_cast<int>(s));
+      const StageRates rates = stage_rates(module, layers, recomputed_end, nearer_input, stage);
       if (llm) {
         stage.chunk_weights = rates.chunk_weights();
-        stage.key_value_bytes_per_token = key_value_bytes_per_token(plan, plan.stages[s]);
+        stage.key_value_bytes_per_token =
+            divided_up(key_value_bytes(plan) * num_decoders(layers), plan.context_parallel);
       }
       const bool last = s + 1 == plan.stages.size();
       const std::int64_t width =
@@ -240,20 +261,56 @@ class StepCostBuilder {
     }
   }
 
-  // Every device of a lane holds whole heads of its share of the tokens.
-  [[nodiscard]] std::int64_t key_value_bytes_per_token(const ModulePlan& plan,
-                                                       LayerRange layers) const {
+  // Of one decoder and a token that the device holds: every device of a lane holds whole heads of
+  // its share of the tokens.
+  [[nodiscard]] std::int64_t key_value_bytes(const ModulePlan& plan) const {
     const LlmSpec& llm = model_.llm;
-    const std::int64_t heads = divided_up(llm.num_kv_heads, plan.tensor_parallel);
+    return 2 * divided_up(llm.num_kv_heads, plan.tensor_parallel) * llm.head_dim * dtype_bytes_;
+  }
+
+  [[nodiscard]] std::int64_t num_decoders(LayerRange layers) const {
     std::int64_t decoders = 0;
     for (int layer = layers.begin; layer < layers.end; ++layer) {
       decoders += layer_kind(model_, model_.llm_module(), layer) == LayerKind::kDecoder ? 1 : 0;
     }
-    return divided_up(2 * heads * llm.head_dim * dtype_bytes_ * decoders, plan.context_parallel);
+    return decoders;
   }
 
-  // Sums over the stage's layers and fills what does not depend on units.
-  StageRates stage_rates(int module, LayerRange layers, bool& nearer_input, StageCosts& stage) {
+  // Bytes per token that a recomputed layer keeps.
+  [[nodiscard]] double kept_bytes(int module, int index, const LayerProfile& layer) const {
+    const ModulePlan& plan = plan_.modules[at(module)];
+    double bytes = device_work(model_,
+                               module,
+                               index,
+                               static_cast<double>(dtype_bytes_),
+                               plan.tensor_parallel,
+                               plan.context_parallel)
+                       .input_bytes;
+    if (plan_.limits.chunks && layer.kind == LayerKind::kDecoder) {
+      bytes += static_cast<double>(key_value_bytes(plan)) / plan.context_parallel;
+    }
+    return std::min(bytes, layer.activation_bytes_per_token);
+  }
+
+  // What a layer that takes part in backward keeps for it; recomputed, it pays its forward again.
+  void add_kept(
+      int module, int index, bool recomputed, const LayerProfile& layer, StageRates& rates) const {
+    const double all = layer.activation_bytes_per_token;
+    if (!recomputed) {
+      rates.keep(all, layer.kind);
+      return;
+    }
+    const double kept = kept_bytes(module, index, layer);
+    rates.keep(kept, layer.kind);
+    rates.bring_back(all - kept, layer.kind);
+    rates.backward_input.add(measured(layer.recompute) ? layer.recompute : layer.forward,
+                             layer.kind);
+  }
+
+  // Sums over the stage's layers, those before `recomputed_end` recomputed, and fills what does not
+  // depend on units.
+  StageRates stage_rates(
+      int module, LayerRange layers, int recomputed_end, bool& nearer_input, StageCosts& stage) {
     const ModulePlan& plan = plan_.modules[at(module)];
     StageRates rates;
     std::int64_t parameters = 0;
@@ -273,9 +330,8 @@ class StepCostBuilder {
         stage.trainable_parameters += layer_parameters;
       }
       if (nearer_input || trainable) {
-        (kind == LayerKind::kOutputHead ? rates.activation_per_target_token
-                                        : rates.activation_per_token) +=
-            layer.activation_bytes_per_token;
+        const bool recomputed = index < recomputed_end && flows_within(kind);
+        add_kept(module, index, recomputed, layer, rates);
       }
       parameters += layer_parameters;
       stage.trainable = stage.trainable || trainable;
@@ -301,13 +357,24 @@ class StepCostBuilder {
     result.time.forward = to_time(rates.forward.of(unit));
     result.time.backward_input = to_time(rates.backward_input.of(unit));
     result.time.backward_weight = to_time(rates.backward_weight.of(unit));
-    result.activation_bytes = rounded(rates.activation_per_token * unit.tokens +
-                                          rates.activation_per_target_token * unit.target_tokens,
-                                      kMostBytes,
-                                      "bytes");
+    result.activation_bytes = bytes_of(rates.activation, unit);
+    result.recompute.all = bytes_of(rates.recompute, unit);
+    const CostWeights& largest = rates.recompute_largest;
+    result.recompute.largest =
+        bytes_of(largest.per_token * unit.tokens >= largest.per_target_token * unit.target_tokens
+                     ? CostWeights{0, largest.per_token, 0}
+                     : CostWeights{0, 0, largest.per_target_token},
+                 unit);
     total_time_.add(result.time);
     total_bytes_.add(result.activation_bytes);
+    total_bytes_.add(result.recompute.all);
     return result;
+  }
+
+  static std::int64_t bytes_of(const CostWeights& weights, const Features& unit) {
+    return rounded(weights.per_token * unit.tokens + weights.per_target_token * unit.target_tokens,
+                   kMostBytes,
+                   "bytes");
   }
 
   const ModelSpec& model_;
@@ -363,6 +430,12 @@ OperationTimes& OperationTimes::operator+=(const OperationTimes& other) {
   return *this;
 }
 
+RecomputeBytes& RecomputeBytes::operator+=(const RecomputeBytes& other) {
+  all += other.all;
+  largest += other.largest;
+  return *this;
+}
+
 StepCosts step_costs(const ModelSpec& model,
                      const Plan& plan,
                      const Profile& profile,
@@ -402,6 +475,12 @@ nanoseconds operation_time(const StepCosts& costs,
 std::int64_t activation_bytes(const StepCosts& costs, const UnitKey& unit, const Group& group) {
   std::int64_t total = 0;
   for_each_cost(costs, unit, group, [&](const UnitCost& cost) { total += cost.activation_bytes; });
+  return total;
+}
+
+RecomputeBytes recompute_bytes(const StepCosts& costs, const UnitKey& unit, const Group& group) {
+  RecomputeBytes total;
+  for_each_cost(costs, unit, group, [&](const UnitCost& cost) { total += cost.recompute; });
   return total;
 }
 

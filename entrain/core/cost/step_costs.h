@@ -27,12 +27,21 @@ struct OperationTimes {
   OperationTimes& operator+=(const OperationTimes& other);
 };
 
+// What recomputation brings back in backward, beyond what was kept since the forward.
+struct RecomputeBytes {
+  std::int64_t all = 0;      // of all recomputed layers: of a split backward, until its weight half
+  std::int64_t largest = 0;  // of one of them: while a whole backward runs, layer by layer
+  RecomputeBytes& operator+=(const RecomputeBytes& other);
+  bool operator==(const RecomputeBytes&) const = default;
+};
+
 // One unit (segment in an encoder, whole sample in the LLM) on one stage.
 struct UnitCost {
   OperationTimes time;  // without the launch constant
   // Bytes per device of the lane.
   std::int64_t activation_bytes = 0;  // kept from forward to backward, the stage's input included
   std::int64_t output_bytes = 0;      // of the message to the next stage; 0 on the LLM's last
+  RecomputeBytes recompute;
 };
 
 // What one attention pair, token and target token of a sample add to a cost, all >= 0.
@@ -50,6 +59,10 @@ struct ChunkWeights {
   CostWeights backward_input;
   CostWeights backward_weight;
   CostWeights activation;
+  CostWeights recompute;
+  // Bytes that the largest recomputed layer brings back: of decoders per token, of the output head
+  // per target token. A chunk has the larger of the two.
+  CostWeights recompute_largest;
 };
 
 struct StageCosts {
@@ -98,6 +111,13 @@ struct StepCosts {
 // are one operation. That counts the gradient of the first operation's input too, which autograd
 // leaves out: a norm's, or that of the audio embedding's first convolution. Layers that pay neither
 // keep no activations.
+//
+// Recomputed layers (ModulePlan::recompute) that pay either keep their input alone, and pay their
+// forward once more, by the profile's curve for that where it has one, as a part of the input
+// gradient: it runs before either half of a backward. Not so patch and token embeddings, which keep
+// nothing but their input anyway. Where chunks are allowed, a decoder keeps its keys and values
+// too, which later chunks read. What backward brings back is there a layer at a time; of a split
+// backward it stays until the weight half has read it.
 //
 // A layer costs a·pairs + b·tokens + c: tokens are target tokens in the output head, and everything
 // else counts its module's own; c goes to StageCosts::launch. Activation bytes are the profile's
@@ -154,6 +174,8 @@ std::chrono::nanoseconds operation_time(const StepCosts& costs,
 // Sums over a group's items.
 std::int64_t activation_bytes(const StepCosts& costs, const UnitKey& unit, const Group& group);
 std::int64_t output_bytes(const StepCosts& costs, const UnitKey& unit, const Group& group);
+// The largest layers of the items need not be the same one: their sum is an upper bound.
+RecomputeBytes recompute_bytes(const StepCosts& costs, const UnitKey& unit, const Group& group);
 // Time of one message over the link: latency + bytes / bandwidth, rounded up.
 // Throws    InvalidInput beyond 2^62 ns.
 std::chrono::nanoseconds transfer_time(const LinkSpec& link, std::int64_t bytes);

@@ -186,6 +186,97 @@ TEST(StepCosts, CarryGradientsThroughTheSecondConvolutionOfAnAudioEmbedding) {
   expect_unit(costs, 0, 0, 0, {24, 36 + 8, 44, 52});
 }
 
+// The last LLM stage: a decoder of 16 numbers a token, 20 bytes kept, and the head of 1,000.
+TEST(StepCosts, KeepTheInputOfRecomputedLayersAndRunTheirForwardAgain) {
+  Plan plan = small_plan();
+  Profile profile = small_profile();
+  profile.layers[1].activation_bytes_per_token = 100;
+  profile.layers[4].activation_bytes_per_token = 200;
+  plan.modules[0].recompute = {2, 1};
+  plan.modules[1].recompute = {1, 1};
+  StepCosts costs = step_costs(small_model(), plan, profile, small_batch());
+  // The patches are kept as they are; the transformer keeps 8 numbers of 4 bytes and runs its 0.5
+  // a pair and 3 a token again, before its input gradient.
+  expect_unit(costs, 0, 0, 0, {4 + 8 + 12, 16 + 20 + (8 + 12), 16 + 28, 12 + 4 * 32});
+  expect_launch(costs, 0, 0, 21, 21 + 11, 81);
+  EXPECT_EQ(costs.modules[0].stages[0].units[0].recompute, (RecomputeBytes{4 * 68, 4 * 68}));
+  // The projector has fewer bytes to keep than its input takes: nothing comes back.
+  expect_unit(costs, 0, 1, 0, {36, 24 + 36, 32, 20});
+  EXPECT_EQ(costs.modules[0].stages[1].units[0].recompute, RecomputeBytes{});
+  // A token embedding has nothing to run again.
+  expect_unit(costs, 1, 0, 0, {20, 10, 30, 10});
+  expect_launch(costs, 1, 0, 13, 23, 43);
+  // The decoder, not the head: 25 + 120 + 330 and 0.25 · 50 + 100 = 587.5, once rounded to even.
+  expect_unit(costs, 1, 1, 0, {412, 588, 110 + 360, 10 * 64 + 3000});
+  EXPECT_EQ(costs.modules[1].stages[1].units[0].recompute, (RecomputeBytes{10 * 136, 10 * 136}));
+  expect_launch(costs, 1, 1, 29, 49 + 14, 89);
+
+  plan.modules[1].recompute = {0, 2};
+  costs = step_costs(small_model(), plan, profile, small_batch());
+  // The head keeps 16 numbers for each of 3 target tokens and brings back 936 bytes for each.
+  expect_unit(costs, 1, 1, 0, {412, 888, 470, 10 * 64 + 3 * 64});
+  EXPECT_EQ(costs.modules[1].stages[1].units[0].recompute,
+            (RecomputeBytes{10 * 136 + 3 * 936, 3 * 936}));
+  profile.layers[4].recompute = {0, 1, 5};
+  costs = step_costs(small_model(), plan, profile, small_batch());
+  expect_unit(costs, 1, 1, 0, {412, 475 + 10 + 300, 470, 10 * 64 + 3 * 64});
+  expect_launch(costs, 1, 1, 29, 49 + 5 + 15, 89);
+}
+
+TEST(StepCosts, RecomputeNothingThatTakesNoPartInBackward) {
+  ModelSpec model = small_model();
+  model.encoders[0].frozen = true;
+  model.encoders[0].projector_frozen = true;
+  Plan plan = small_plan();
+  plan.modules[0].recompute = {2, 1};
+  const StepCosts costs = step_costs(model, plan, small_profile(), small_batch());
+  expect_unit(costs, 0, 0, 0, {24, 0, 0, 0});
+  expect_unit(costs, 0, 1, 0, {36, 0, 0, 0});
+  expect_launch(costs, 0, 0, 21, 0, 0);
+  EXPECT_EQ(costs.modules[0].stages[0].units[0].recompute, RecomputeBytes{});
+}
+
+TEST(StepCosts, ShareTheInputOfRecomputedLayersAmongTheDevicesOfALane) {
+  ModelSpec model = small_model();
+  model.llm.num_kv_heads = 2;
+  Plan plan = small_plan();
+  plan.modules[1].tensor_parallel = 2;
+  plan.modules[1].context_parallel = 4;
+  plan.modules[1].recompute = {0, 1};
+  Profile profile = small_profile();
+  for (std::size_t i = 3; i < 6; ++i) {
+    LayerProfile entry = profile.layers[i];
+    entry.tensor_parallel = 2;
+    entry.context_parallel = 4;
+    entry.activation_bytes_per_token = 50;
+    profile.layers.push_back(entry);
+  }
+  const StepCosts costs = step_costs(model, plan, profile, small_batch());
+  EXPECT_EQ(costs.modules[1].stages[1].units[0].activation_bytes, 10 * 16 * 4 / 8 + 3 * 50);
+  EXPECT_EQ(costs.modules[1].stages[1].units[0].recompute, (RecomputeBytes{10 * 42, 10 * 42}));
+}
+
+// Chunks read the keys and values of earlier ones: 2 · 8 numbers a token, beside 16 of the input.
+TEST(StepCosts, KeepKeysAndValuesOfRecomputedDecodersWhereChunksReadThem) {
+  Plan plan = small_plan();
+  plan.modules[1].recompute = {0, 2};
+  plan.limits.chunks = true;
+  Profile profile = small_profile();
+  profile.layers[4].activation_bytes_per_token = 200;
+  const StepCosts costs = step_costs(small_model(), plan, profile, small_batch());
+  EXPECT_EQ(costs.modules[1].stages[1].units[0].activation_bytes, 10 * 128 + 3 * 64);
+  EXPECT_EQ(costs.modules[1].stages[1].units[0].recompute,
+            (RecomputeBytes{10 * 72 + 3 * 936, 3 * 936}));
+  // The first chunk has no target token: its largest layer is the decoder.
+  const UnitCost first = unit_cost(costs, 1, 1, {.sample = 0, .token_begin = 0, .token_end = 4});
+  EXPECT_EQ(first.activation_bytes, 4 * 128);
+  EXPECT_EQ(first.recompute, (RecomputeBytes{4 * 72, 4 * 72}));
+  const UnitCost last = unit_cost(costs, 1, 1, {.sample = 0, .token_begin = 4, .token_end = 10});
+  EXPECT_EQ(last.recompute, (RecomputeBytes{6 * 72 + 3 * 936, 3 * 936}));
+  EXPECT_EQ(first.time.backward_input + last.time.backward_input,
+            costs.modules[1].stages[1].units[0].time.backward_input);
+}
+
 TEST(StepCosts, KnowMessagesFromTheModelAlone) {
   Profile profile = small_profile();
   StepCosts costs = step_costs(small_model(), small_plan(), profile, small_batch());
@@ -344,6 +435,7 @@ TEST(OperationTime, IsLaunchPlusItems) {
             21 + 36 + 104 + 81 + 44 + 88);
   EXPECT_EQ(activation_bytes(costs, unit, group), 52 + 104);
   EXPECT_EQ(output_bytes(costs, unit, group), 12 * 8 * 4);
+  EXPECT_EQ(recompute_bytes(costs, unit, group), RecomputeBytes{});
   EXPECT_THROW(operation_time(costs, OperationKind::kSend, unit, group), InternalError);
 }
 

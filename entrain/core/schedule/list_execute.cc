@@ -110,6 +110,17 @@ void ListScheduler::run_forward(int lane, int stage) {
   send_forward(stage, number, state.free);
 }
 
+// `made`: bytes of gradients of keys and values that the backward makes.
+bool ListScheduler::splits(const GraphUnit& unit, int lane, std::int64_t made) const {
+  if (!rule_.split_weight || unit.backward_input == 0 || unit.backward_weight == 0) {
+    return false;
+  }
+  const LaneState& state = lane_[at(lane)];
+  const std::int64_t limit = limits_[at(lane)];
+  return unit.recompute.all == 0 || !rule_.obey_bytes || limit == 0 ||
+         state.held + made + unit.recompute.all + state.recompute <= limit;
+}
+
 void ListScheduler::run_backward(int lane, int stage) {
   LaneState& state = lane_[at(lane)];
   StageState& of = stage_[at(stage)];
@@ -118,18 +129,20 @@ void ListScheduler::run_backward(int lane, int stage) {
   skip_without_backward(stage);
   const GraphGroup& group = graph_->groups[at(number)];
   const GraphUnit& unit = graph_->units[at(group.first_unit + place.stage)];
-  const bool split = splits(unit);
+  const std::int64_t made = ended_bytes(number, place.stage, true);
+  const bool split = splits(unit, lane, made);
+  const std::int64_t recomputed = split ? unit.recompute.all : unit.recompute.largest;
   const std::int64_t duration = unit.backward_input + (split ? 0 : unit.backward_weight);
   state.free = state.decision.time + duration;
   state.left -= duration;
-  state.held += ended_bytes(number, place.stage, true);
+  state.held += made + recomputed;
   state.during = state.held;
   state.peak = std::max(state.peak, state.held);
   state.held -= unit.key_value_bytes;
   if (split) {
     of.weights.push_back(number);
   } else {
-    state.held -= unit.activation_bytes;
+    state.held -= unit.activation_bytes + recomputed;
   }
   if (place.module == stages_.llm && place.stage == 0) {
     release_features(number);
@@ -147,7 +160,7 @@ void ListScheduler::run_weight(int lane, int stage) {
   state.free = state.decision.time + unit.backward_weight;
   state.left -= unit.backward_weight;
   state.during = state.held;
-  state.held -= unit.activation_bytes;
+  state.held -= unit.activation_bytes + unit.recompute.all;
   emit(lane, OperationKind::kBackwardWeight, stage, number);
 }
 

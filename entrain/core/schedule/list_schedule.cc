@@ -135,9 +135,12 @@ void ListScheduler::count_work() {
     const int num_stages = stages_.num_stages(group.module);
     for (int stage = 0; stage < num_stages; ++stage) {
       const GraphUnit& unit = graph_->units[at(group.first_unit + stage)];
-      lane_[at(stages_.stages[at(first_stage + stage)].lane)].left +=
-          unit.forward +
-          (stage >= group.first_backward ? unit.backward_input + unit.backward_weight : 0);
+      LaneState& lane = lane_[at(stages_.stages[at(first_stage + stage)].lane)];
+      lane.left += unit.forward;
+      if (stage >= group.first_backward) {
+        lane.left += unit.backward_input + unit.backward_weight;
+        lane.recompute = std::max(lane.recompute, unit.recompute.largest);
+      }
     }
   }
 }
@@ -215,7 +218,7 @@ bool ListScheduler::bytes_open(int stage, int group) const {
   } else if (of.last && of.module != stages_.llm && of.lane == stages_.llm_first_lane) {
     bytes += unit.output_bytes;
   }
-  return lane.held + bytes + early <= limit && lane.during + early <= limit;
+  return lane.held + bytes + early + lane.recompute <= limit && lane.during + early <= limit;
 }
 
 void ListScheduler::weigh(int stage, std::int64_t free, Decision& best, Decision& spare) {

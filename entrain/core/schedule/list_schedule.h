@@ -10,11 +10,13 @@
 // - a weight gradient that was split off when it would otherwise wait: for something not yet known,
 //   or for at least half of the weight gradient's time;
 // - of several stages' equals the one nearest to the loss.
-// A split backward is fused again where one of its halves costs nothing. A backward that nothing
+// A split backward is fused again where one of its halves costs nothing, and where the layers that
+// it recomputes have no room until the weight half. A backward that nothing
 // waits for (no input gradient) ranks like a weight gradient.
 //
 // A forward of slot k is open when k <= t + window, t the turn of the stage's oldest backward that
-// is not done (its weight half included), and when its bytes fit the lane's limit. The window alone
+// is not done (its weight half included), and when its bytes fit the lane's limit, beside what any
+// whole backward on the lane recomputes at a time. The window alone
 // cannot deadlock: with window >= warm-up, 1F1B's own order stays possible. The limit can: then
 // nothing is left to decide, and the result says so.
 #pragma once
@@ -95,6 +97,7 @@ class ListScheduler {
     std::int64_t held = 0;
     std::int64_t during = 0;  // held while the last operation ran
     std::int64_t peak = 0;
+    std::int64_t recompute = 0;  // most bytes that a whole backward brings back
     Decision decision;
   };
   struct UnitState {
@@ -117,9 +120,7 @@ class ListScheduler {
   [[nodiscard]] bool window_open(const StageState& state, int slot) const;
   [[nodiscard]] bool bytes_open(int stage, int group) const;
   [[nodiscard]] std::int64_t features_of(int group) const;
-  [[nodiscard]] bool splits(const GraphUnit& unit) const {
-    return rule_.split_weight && unit.backward_input > 0 && unit.backward_weight > 0;
-  }
+  [[nodiscard]] bool splits(const GraphUnit& unit, int lane, std::int64_t made) const;
   void execute(int lane);
   void run_forward(int lane, int stage);
   void run_backward(int lane, int stage);

@@ -16,6 +16,7 @@ GraphUnit unit_of(const StepCosts& costs, const UnitKey& key, const Group& group
   unit.backward_weight = operation_time(costs, OperationKind::kBackwardWeight, key, group).count();
   unit.activation_bytes = activation_bytes(costs, key, group);
   unit.output_bytes = output_bytes(costs, key, group);
+  unit.recompute = recompute_bytes(costs, key, group);
   if (!group.later.empty()) {
     for (const WorkItem& item : group.items) {
       unit.key_value_bytes += key_value_bytes(costs, key.stage, item);

@@ -34,19 +34,21 @@ void LaneMemory::forward(const UnitKey& key, int unit) {
 }
 
 void LaneMemory::backward(const UnitKey& key, int unit) {
-  backward_input(key, unit);
-  held_ -= tables_->totals(unit).activation_bytes;
+  const UnitTotals& totals = tables_->totals(unit);
+  start_backward(unit, totals.recompute.largest);
+  finish_input(key, unit);
+  held_ -= totals.activation_bytes + totals.recompute.largest;
 }
 
 void LaneMemory::backward_input(const UnitKey& key, int unit) {
-  hold_gradients_of_keys_and_values(unit);
-  held_ -= tables_->totals(unit).key_value_bytes;  // the gradients of its own
-  release_features(key, unit);
+  start_backward(unit, tables_->totals(unit).recompute.all);
+  finish_input(key, unit);
 }
 
 void LaneMemory::backward_weight(int unit) {
+  const UnitTotals& totals = tables_->totals(unit);
   during_ = held_;
-  held_ -= tables_->totals(unit).activation_bytes;
+  held_ -= totals.activation_bytes + totals.recompute.all;
 }
 
 void LaneMemory::receive(const Channel& channel, int unit) {
@@ -76,13 +78,18 @@ void LaneMemory::release_keys_and_values(int unit) {
   }
 }
 
-void LaneMemory::hold_gradients_of_keys_and_values(int unit) {
-  std::int64_t bytes = 0;
+void LaneMemory::start_backward(int unit, std::int64_t recomputed) {
+  std::int64_t bytes = recomputed;
   for (const int offset : tables_->ended(unit)) {
     const UnitTotals& ended = tables_->totals(unit + offset);
     bytes += ended.takes_backward ? ended.key_value_bytes : 0;
   }
   hold(bytes);
+}
+
+void LaneMemory::finish_input(const UnitKey& key, int unit) {
+  held_ -= tables_->totals(unit).key_value_bytes;  // the gradients of its own
+  release_features(key, unit);
 }
 
 }  // namespace simulation

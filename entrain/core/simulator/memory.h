@@ -30,7 +30,9 @@ class LaneMemory {
   void hold(std::int64_t bytes);
   void release_features(const UnitKey& key, int unit);
   void release_keys_and_values(int unit);
-  void hold_gradients_of_keys_and_values(int unit);
+  // What a backward makes and brings back: gradients of keys and values, and `recomputed` bytes.
+  void start_backward(int unit, std::int64_t recomputed);
+  void finish_input(const UnitKey& key, int unit);
 
   const ReplicaTables* tables_;
   bool takes_features_;           // hosts the LLM's first stage

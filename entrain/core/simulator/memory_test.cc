@@ -28,6 +28,24 @@ TEST(MemoryOverTime, KeepsASplitBackwardsActivationsUntilTheWeightHalf) {
   EXPECT_EQ(simulate(lanes.program, lanes.costs).lanes[0][1].peak_bytes, 210);
 }
 
+// Both slots bring back 30 bytes a layer at a time, 50 in all. The whole backward of slot 0 has its
+// largest layer's beside two slots' activations; the split one of slot 1 keeps all until its weight
+// half.
+TEST(MemoryOverTime, BringsRecomputedLayersBackInBackward) {
+  TwoLanes lanes(2);
+  lanes.add_replica("F0 >F0 F1 >F1 <B0 B0 <B1 I1 W1", "<F0 F0 B0 >B0 <F1 F1 B1 >B1");
+  for (UnitCost& unit : lanes.costs.modules[0].stages[0].units) {
+    unit.recompute = {50, 30};
+  }
+  EXPECT_EQ(memory_over_time(lanes.program, lanes.costs, 0, 0),
+            (std::vector<std::int64_t>{100, 100, 200, 200, 200, 230, 100, 150, 150}));
+  EXPECT_EQ(simulate(lanes.program, lanes.costs).lanes[0][0].peak_bytes, 230);
+  lanes.program.replicas[0].groups[0][0][0].takes_backward = {0};
+  lanes.program.replicas[0].lanes[0].resize(1);
+  EXPECT_EQ(memory_over_time(lanes.program, lanes.costs, 0, 0), (std::vector<std::int64_t>{100}))
+      << "nothing to bring back";
+}
+
 TEST(MemoryTimeline, StepsWhereOperationsStartAndEnd) {
   const TwoLanes lanes = oracle::two_slots_with_link();
   const Timeline timeline = simulate(lanes.program, lanes.costs, {.events = true});

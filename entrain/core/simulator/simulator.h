@@ -67,6 +67,8 @@ struct SimulateOptions {
 //          gradients, as many bytes again, are there from that chunk's backward, which makes them,
 //          to the chunk's own (input half), which takes them in. Later chunks read where earlier
 //          ones wrote: no copies.
+//          What recomputed layers bring back is there while their backward runs: the largest
+//          layer's, or, of a split one, all of it until the weight half has run.
 //          peak_bytes is the largest of memory_over_time().
 // Events   by replica, lane and operation. A receive has its send's times; a wait is the time for
 //          which the lane stood still before an operation (a blocking send too); clip_norm has its

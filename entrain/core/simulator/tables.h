@@ -55,6 +55,7 @@ struct UnitTotals {
   std::int64_t activation_bytes = 0;
   std::int64_t output_bytes = 0;
   std::int64_t key_value_bytes = 0;  // of its chunks that others follow
+  RecomputeBytes recompute;
   bool takes_backward = false;
   [[nodiscard]] std::int64_t backward() const { return backward_input + backward_weight; }
 };
