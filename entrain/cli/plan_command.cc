@@ -12,6 +12,7 @@
 #include "entrain/core/planner/lane_split.h"
 #include "entrain/core/planner/plan_neighbours.h"
 #include "entrain/core/planner/plan_search.h"
+#include "entrain/core/planner/recompute_levels.h"
 #include "entrain/core/planner/stable_batch.h"
 #include "entrain/core/report/plan_page.h"
 #include "entrain/core/schedule/schedule.h"
@@ -35,6 +36,7 @@ struct Options {
   std::string schedule = "1f1b";
   std::int64_t memory_mib = 0;
   bool chunks = false;
+  std::string recompute = "auto";
   int evaluations = PlanLimits{}.evaluations;
   std::string planner = "search";
   int tensor_parallel = 1;   // of baseline planners
@@ -126,8 +128,16 @@ std::vector<std::string> planner_names() {
   return names;
 }
 
+RecomputeRule recompute_rule(const std::string& name) {
+  if (name == "never") {
+    return RecomputeRule::kNever;
+  }
+  return name == "full" ? RecomputeRule::kFull : RecomputeRule::kAuto;
+}
+
 PlanSearchRequest cluster_request(const Options& options) {
   PlanSearchRequest request = options.search;
+  request.recompute = recompute_rule(options.recompute);
   request.policy = parse_names(options.policy, policy_names(), "--policy").front();
   request.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
   request.limits.chunks = options.chunks;
@@ -142,6 +152,7 @@ Json candidate_json(const PlanCandidate& candidate, const ModelSpec& model) {
   return {{"plan", describe(candidate.config, model)},
           {"step_s", static_cast<double>(candidate.mean_ns) * 1e-9},
           {"lower_bound_s", static_cast<double>(candidate.bound_ns) * 1e-9},
+          {"recomputed_layers", recomputed_layers(candidate.plan)},
           {"stopped", candidate.state == CandidateState::kStopped}};
 }
 
@@ -357,6 +368,14 @@ void add_cluster_options(CLI::App& command, Options& options) {
                   options.reserve_gib,
                   "memory of a device kept free for what no model counts")
       ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      .add_option(
+          "--recompute",
+          options.recompute,
+          "layers that keep their input alone and run forward again in backward: auto (as few "
+          "as fit, where memory is short and that is faster), never, full (all)")
+      ->check(CLI::IsMember({"auto", "never", "full"}))
       ->capture_default_str();
   command.add_flag("--idle-devices",
                    options.search.space.idle_devices,

@@ -199,6 +199,16 @@ PlanCase make_plan_case(Rng& rng, int most_devices) {
   return result;
 }
 
+PlanCase make_full_case(Rng& rng, int most_devices) {
+  constexpr int kTimes = 60;
+  PlanCase result = make_plan_case(rng, most_devices);
+  for (LayerProfile& layer : result.profile.layers) {
+    layer.activation_bytes_per_token *= kTimes;
+  }
+  result.cluster.memory_bytes = 1'000'000 + below(rng, 6'000'000);
+  return result;
+}
+
 std::vector<PlanConfig> all_configs(const PlanCase& plan_case,
                                     const std::vector<std::vector<Degrees>>& degrees) {
   const auto num_samples = static_cast<int>(plan_case.request.batches.front().size());

@@ -25,6 +25,10 @@ struct PlanCase {
 // that is quick, any schedule, sometimes frozen modules, memory and idle devices.
 PlanCase make_plan_case(Rng& rng, int most_devices);
 
+// The same with activations of several times what layers hold all the time, and with memory for one
+// to a few units: what fits hangs on activations.
+PlanCase make_full_case(Rng& rng, int most_devices);
+
 // Every configuration that plan_space.h allows, by trying all numbers.
 std::vector<PlanConfig> all_configs(const PlanCase& plan_case,
                                     const std::vector<std::vector<Degrees>>& degrees);

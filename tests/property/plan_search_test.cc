@@ -2,7 +2,9 @@
 #include "entrain/core/planner/plan_search.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <limits>
+#include <optional>
 
 #include <gtest/gtest.h>
 
@@ -36,10 +38,7 @@ std::vector<std::int64_t> simulate_all(const oracle::PlanCase& plan_case) {
     if (bound.cause == BoundCause::kMemory) {
       continue;
     }
-    PlanCandidate candidate = scorer.make_candidate(config);
-    if (candidate.state != CandidateState::kNoFit) {
-      scorer.simulate(candidate, kNever);
-    }
+    const PlanCandidate candidate = scorer.score(config, kNever);
     if (candidate.state != CandidateState::kSimulated) {
       continue;
     }
@@ -58,6 +57,29 @@ std::vector<std::int64_t> simulate_all(const oracle::PlanCase& plan_case) {
   return totals;
 }
 
+// The search of one case against all of its plans; nothing where no plan fits.
+std::optional<PlanSearchResult> expect_best_of_all(const oracle::PlanCase& plan_case, int& cut) {
+  const std::vector<std::int64_t> expected = simulate_all(plan_case);
+  const PlanSearchRequest request = plan_case.request_of();
+  PlanSearchResult result = search_plans(request);
+  EXPECT_TRUE(result.complete);
+  EXPECT_EQ(result.fits(), !expected.empty()) << result.reason;
+  if (!result.fits() || expected.empty()) {
+    EXPECT_FALSE(result.reason.empty());
+    return std::nullopt;
+  }
+  cut += static_cast<int>(expected.size() - result.plans.size());
+  const std::size_t ranked =
+      std::min(expected.size(), static_cast<std::size_t>(request.runners_up) + 1);
+  EXPECT_GE(result.plans.size(), ranked);
+  for (std::size_t rank = 0; rank < std::min(ranked, result.plans.size()); ++rank) {
+    EXPECT_EQ(total_ns(result.plans[rank]), expected[rank]) << "rank " << rank;
+  }
+  EXPECT_LE(result.lower_bound_ns, result.best().mean_ns);
+  EXPECT_GE(result.dynamic_regret, 0.0);
+  return result;
+}
+
 TEST(PlanSearch, FindsTheBestOfAllPlansOfSmallClusters) {
   constexpr std::uint64_t kSeed = 23;
   Rng rng(kSeed);
@@ -67,28 +89,34 @@ TEST(PlanSearch, FindsTheBestOfAllPlansOfSmallClusters) {
     const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
     SCOPED_TRACE(testing::Message()
                  << "seed " << kSeed << " case " << i << ": " << oracle::describe(plan_case));
-    const std::vector<std::int64_t> expected = simulate_all(plan_case);
-    const PlanSearchRequest request = plan_case.request_of();
-    const PlanSearchResult result = search_plans(request);
-    ASSERT_TRUE(result.complete);
-    ASSERT_EQ(result.fits(), !expected.empty()) << result.reason;
-    if (!result.fits()) {
-      EXPECT_FALSE(result.reason.empty());
-      continue;
-    }
-    ++with_plans;
-    cut += static_cast<int>(expected.size() - result.plans.size());
-    const std::size_t ranked =
-        std::min(expected.size(), static_cast<std::size_t>(request.runners_up) + 1);
-    ASSERT_GE(result.plans.size(), ranked);
-    for (std::size_t rank = 0; rank < ranked; ++rank) {
-      ASSERT_EQ(total_ns(result.plans[rank]), expected[rank]) << "rank " << rank;
-    }
-    ASSERT_LE(result.lower_bound_ns, result.best().mean_ns);
-    ASSERT_GE(result.dynamic_regret, 0.0);
+    with_plans += expect_best_of_all(plan_case, cut).has_value() ? 1 : 0;
+    ASSERT_FALSE(testing::Test::HasFailure());
   }
   EXPECT_GT(with_plans, 200);
   EXPECT_GT(cut, 1000);  // bounds did their work
+}
+
+// Activations take most of the memory here, so that many configurations are plans with recomputed
+// layers alone.
+TEST(PlanSearch, FindsTheBestWhereMemoryAsksForRecomputation) {
+  constexpr std::uint64_t kSeed = 29;
+  Rng rng(kSeed);
+  int with_plans = 0;
+  int recomputing = 0;  // best plans
+  int cut = 0;
+  for (int i = 0; i < 1200; ++i) {
+    const oracle::PlanCase plan_case = oracle::make_full_case(rng, 6);
+    SCOPED_TRACE(testing::Message()
+                 << "seed " << kSeed << " case " << i << ": " << oracle::describe(plan_case));
+    const std::optional<PlanSearchResult> result = expect_best_of_all(plan_case, cut);
+    ASSERT_FALSE(testing::Test::HasFailure());
+    with_plans += result.has_value() ? 1 : 0;
+    recomputing += result.has_value() && recomputes(result->best().plan) ? 1 : 0;
+  }
+  std::printf("%d with plans, %d recomputing, %d cut\n", with_plans, recomputing, cut);
+  EXPECT_GT(with_plans, 200);
+  EXPECT_GT(recomputing, 50);
+  EXPECT_GT(cut, 300);
 }
 
 }  // namespace

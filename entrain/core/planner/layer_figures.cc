@@ -46,6 +46,14 @@ Plan probe_plan(const ModelSpec& model,
   return plan;
 }
 
+void recompute_all(Plan& plan) {
+  for (ModulePlan& module : plan.modules) {
+    for (const LayerRange& layers : module.stages) {
+      module.recompute.push_back(layers.end - layers.begin);
+    }
+  }
+}
+
 std::size_t most_degrees(const std::vector<std::vector<Degrees>>& degrees) {
   std::size_t most = 0;
   for (const std::vector<Degrees>& of_module : degrees) {
@@ -105,6 +113,7 @@ class Reader {
            ++unit) {
         ++units;
         longest = std::max(longest, add_unit(module, at(unit), backward, work));
+        keep_largest(module, unit, costs.work[at(sample)], unit - module.first_unit[at(sample)]);
       }
       chains.push_back(llm_ && options_.chunks ? 0 : longest);
     }
@@ -139,7 +148,23 @@ class Reader {
     figures_.least_forward_ns = less(per_layer(forward, runs_), 1);
     figures_.least_backward_ns = less(per_layer(backward, runs_), 2);
     figures_.unit_bytes = per_layer(unit_bytes_, runs_);
+    figures_.recomputed_bytes = figures_.unit_bytes;
     return figures_;
+  }
+
+  // The sample of the largest unit, and the unit's number in it; without tokens where there is
+  // none.
+  [[nodiscard]] const SampleWork& largest_sample() const { return largest_; }
+  // `costs` of largest_sample() alone, every layer recomputed; the figures that finish() gave.
+  void read_recomputed(const StepCosts& costs, LayerFigures& figures) const {
+    if (most_bytes_ == 0) {
+      return;
+    }
+    std::vector<int64_t> bytes;
+    for (std::size_t c = 0; c < runs_.size(); ++c) {
+      bytes.push_back(costs.modules[at(module_)].stages[c].units[at(number_)].activation_bytes);
+    }
+    figures.recomputed_bytes = per_layer(bytes, runs_);
   }
 
  private:
@@ -168,7 +193,6 @@ class Reader {
                    bool backward,
                    std::vector<int64_t>& work) {
     int64_t chain = 0;
-    int64_t bytes = 0;
     for (std::size_t c = 0; c < runs_.size(); ++c) {
       const StageCosts& stage = module.stages[c];
       const UnitCost& cost = stage.units[unit];
@@ -184,16 +208,25 @@ class Reader {
       } else {
         chain += whole > 0 ? whole + stage.launch.backward().count() : 0;
       }
-      bytes += cost.activation_bytes;
-    }
-    if (bytes > most_bytes_ && !(llm_ && options_.chunks)) {
-      most_bytes_ = bytes;
-      for (std::size_t c = 0; c < runs_.size(); ++c) {
-        unit_bytes_[c] = module.stages[c].units[unit].activation_bytes;
-      }
     }
     // Up to six roundings a stage, and as many in each run here.
     return std::max<int64_t>(0, chain - 3 * (layers_ + std::ssize(runs_)));
+  }
+
+  void keep_largest(const ModuleCosts& module, int unit, const SampleWork& sample, int number) {
+    int64_t bytes = 0;
+    for (std::size_t c = 0; c < runs_.size(); ++c) {
+      bytes += module.stages[c].units[at(unit)].activation_bytes;
+    }
+    if (bytes <= most_bytes_ || (llm_ && options_.chunks)) {
+      return;
+    }
+    most_bytes_ = bytes;
+    for (std::size_t c = 0; c < runs_.size(); ++c) {
+      unit_bytes_[c] = module.stages[c].units[at(unit)].activation_bytes;
+    }
+    largest_ = sample;
+    number_ = number;
   }
 
   const ModelSpec& model_;
@@ -210,6 +243,8 @@ class Reader {
   std::vector<int64_t> unit_bytes_;  // of the largest unit
   std::vector<OperationTimes> launch_;
   int64_t most_bytes_ = 0;
+  SampleWork largest_;  // with the unit of these bytes, at this number
+  int number_ = 0;
 };
 
 }  // namespace
@@ -222,7 +257,7 @@ std::vector<std::vector<LayerFigures>> layer_figures(
     const FigureOptions& options) {
   std::vector<std::vector<LayerFigures>> result(degrees.size());
   for (std::size_t index = 0; index < most_degrees(degrees); ++index) {
-    const Plan plan = probe_plan(model, degrees, index, 1);
+    Plan plan = probe_plan(model, degrees, index, 1);
     std::vector<Reader> readers;
     for (int module = 0; module < model.num_modules(); ++module) {
       readers.emplace_back(model, module, options);
@@ -235,9 +270,15 @@ std::vector<std::vector<LayerFigures>> layer_figures(
         }
       }
     }
+    recompute_all(plan);
     for (std::size_t module = 0; module < degrees.size(); ++module) {
       if (index < degrees[module].size()) {
-        result[module].push_back(readers[module].finish());
+        const Reader& reader = readers[module];
+        LayerFigures& figures = result[module].emplace_back(readers[module].finish());
+        const SampleWork& largest = reader.largest_sample();
+        if (largest.llm_tokens > 0) {
+          reader.read_recomputed(step_costs(model, plan, profile, {&largest, 1}), figures);
+        }
       }
     }
   }

@@ -1,5 +1,6 @@
 // What single layers cost over several global batches, as numbers that never exceed the truth: the
-// raw material of bounds that hold for every cut of layers.
+// raw material of bounds that hold for every cut of layers and every number of recomputed layers,
+// which only add time and only keep less.
 //
 // Read first: LayerFigures. Layers of one kind within a module cost the same, so that stages of
 // neighbours of one kind tell the cost of each.
@@ -29,6 +30,7 @@ struct LayerFigures {
   std::vector<std::int64_t> least_backward_ns;  // likewise; with split backward the input half
   std::vector<std::int64_t> launch_ns;          // [layer] forward and backward, once each
   std::vector<std::int64_t> unit_bytes;         // [layer] activations of the largest unit
+  std::vector<std::int64_t> recomputed_bytes;   // [layer] what it keeps of them where recomputed
   // [batch][sample] the longest way through the whole module and back: an encoder's heaviest
   // segment, 0 without one; the LLM's sample.
   std::vector<std::vector<std::int64_t>> chain_ns;

@@ -118,7 +118,8 @@ std::string memory_reason(const PlanScorer& scorer,
   const std::string module = module_name(*request.model, memory.module);
   std::string text = fmt::format(
       "{} misses least, with {} replica{}: its stage {} needs {} a device ({} of parameters, "
-      "gradients and optimizer states, {} of activations of the largest sample), a device has {}: "
+      "gradients and optimizer states, {} of activations of the largest sample{}), a device has "
+      "{}: "
       "{} short ({} bytes)",
       describe(nearest->shape, *request.model, memory.module),
       nearest->replicas,
@@ -127,6 +128,7 @@ std::string memory_reason(const PlanScorer& scorer,
       format_bytes(memory.bytes),
       format_bytes(memory.state_bytes),
       format_bytes(memory.bytes - memory.state_bytes),
+      request.recompute == RecomputeRule::kNever ? "" : " even with every layer recomputed",
       format_bytes(cluster.memory_bytes - request.reserve_bytes),
       format_bytes(memory.missing_bytes),
       memory.missing_bytes);

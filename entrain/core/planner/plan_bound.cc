@@ -116,7 +116,10 @@ PlanBounds::Table PlanBounds::make_table(int replicas,
     work /= replicas;
   }
   result.rounding_ns = sum(figures.rounding_ns) / replicas + 1;
-  result.memory.layer_bytes = plus(result.figures.state_bytes, figures.unit_bytes);
+  result.layer_bytes = plus(result.figures.state_bytes, figures.unit_bytes);
+  result.memory.layer_bytes = request_.recompute
+                                  ? plus(result.figures.state_bytes, figures.recomputed_bytes)
+                                  : result.layer_bytes;
   result.memory.capacity_bytes = request_.memory_bytes;
   const std::vector<int64_t> with_reduce =
       plus(result.work_ns, result.figures.reduce_ns, num_batches_);
@@ -241,16 +244,19 @@ int64_t PlanBounds::estimate(const PlanConfig& config) const {
   return std::max(pipeline, bound(config).ns);
 }
 
-std::vector<std::vector<LayerRange>> PlanBounds::cut(const PlanConfig& config) const {
+std::vector<std::vector<LayerRange>> PlanBounds::cut(const PlanConfig& config,
+                                                     bool recomputed) const {
   std::vector<std::vector<LayerRange>> result;
   for (int module = 0; module <= request_.model->llm_module(); ++module) {
     const ModuleShape& shape = config.modules[at(module)];
     const Table& of = table(config, module);
+    StageRules memory = of.memory;
+    memory.layer_bytes = recomputed ? memory.layer_bytes : of.layer_bytes;
     result.push_back(
         partition_layers(
             plus(of.work_ns, figures_of(config, module).launch_ns, num_batches_ * config.num_slots),
             shape.stages,
-            of.memory)
+            memory)
             .stages);
     if (result.back().empty()) {
       return {};

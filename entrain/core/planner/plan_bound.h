@@ -18,7 +18,8 @@ enum class BoundCause : std::uint8_t {
   kWork,    // the module's share of the work on its slowest lane
   kShared,  // the work of all modules on lanes that they share
   kChain,   // one sample's way through encoder and LLM and back
-  kMemory,  // some stage's state and largest unit exceed a device's memory in every cut
+  kMemory,  // some stage's state and what it keeps at least of the largest unit exceed a device's
+            // memory in every cut
 };
 
 // Over all batches together. For kMemory `ns` is meaningless.
@@ -44,6 +45,7 @@ struct BoundRequest {
   const Batches* batches = nullptr;  // >= 1 batch
   const PlanSpace* space = nullptr;
   std::int64_t memory_bytes = 0;  // per device, reserves taken off; 0 = no limit
+  bool recompute = false;         // layers may be recomputed, so that less is kept of a unit
   StateOptions state;
   FigureOptions figures;
 };
@@ -70,7 +72,10 @@ class PlanBounds {
   [[nodiscard]] std::int64_t estimate(const PlanConfig& config) const;
 
   // [module] layers cut where the slowest stage is fastest, within memory; empty where no cut fits.
-  [[nodiscard]] std::vector<std::vector<LayerRange>> cut(const PlanConfig& config) const;
+  // With `recomputed` memory holds what is kept where every layer is recomputed; that takes time
+  // which the cut does not see.
+  [[nodiscard]] std::vector<std::vector<LayerRange>> cut(const PlanConfig& config,
+                                                         bool recomputed = false) const;
   // The fullest stage of the module's most even cut by bytes; missing_bytes <= 0 where it fits.
   // Cost      O(layers² × stages).
   [[nodiscard]] MemoryShortage shortage(int replicas, int module, const ModuleShape& shape) const;
@@ -91,9 +96,10 @@ class PlanBounds {
  private:
   // Of one module and pair of degrees, for one number of replicas.
   struct Table {
-    std::vector<std::int64_t> work_ns;   // [layer] of a replica
-    std::vector<std::int64_t> least_ns;  // [stages - 1] slowest lane of the best cut
-    StageRules memory;
+    std::vector<std::int64_t> work_ns;      // [layer] of a replica
+    std::vector<std::int64_t> least_ns;     // [stages - 1] slowest lane of the best cut
+    StageRules memory;                      // with every layer recomputed, where layers may be
+    std::vector<std::int64_t> layer_bytes;  // instead of its own, with none recomputed
     ReplicaFigures figures;
     std::int64_t rounding_ns = 0;   // that a lane's work may fall short of its layers'
     std::int64_t share_ns = 0;      // all work of a replica and the reductions

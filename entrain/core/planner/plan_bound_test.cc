@@ -75,17 +75,19 @@ TEST(PlanBounds, HoldForEveryCutOfTheLayers) {
 }
 
 // Where memory cuts a module's shape, every cut of its layers has a stage whose state and largest
-// unit together exceed a device.
+// unit (what it keeps with all recomputed, where that is allowed) together exceed a device.
 TEST(PlanBounds, CutByMemoryWhatCannotFit) {
   constexpr std::uint64_t kSeed = 37;
   Rng rng(kSeed);
   int forbidden = 0;
   int allowed = 0;
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < 400; ++i) {
     oracle::PlanCase plan_case = oracle::make_plan_case(rng, 4);
     plan_case.request.limits.chunks = false;
     plan_case.cluster.memory_bytes = 20'000 + static_cast<std::int64_t>(rng.below(400'000));
-    const PlanSearchRequest request = plan_case.request_of();
+    PlanSearchRequest request = plan_case.request_of();
+    const bool recompute = i % 2 == 1;
+    request.recompute = recompute ? RecomputeRule::kAuto : RecomputeRule::kNever;
     const PlanScorer scorer(request);
     for (const PlanConfig& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
       const PlanBound bound = scorer.bounds().bound(config);
@@ -102,6 +104,10 @@ TEST(PlanBounds, CutByMemoryWhatCannotFit) {
       for_each_cut(
           0, num_layers(plan_case.model, bound.module), config.modules[module].stages, head, [&] {
             plan.modules[module].stages = head;
+            plan.modules[module].recompute.clear();
+            for (const LayerRange& layers : head) {
+              plan.modules[module].recompute.push_back(recompute ? layers.end - layers.begin : 0);
+            }
             plan.lanes = default_lanes(plan.modules);
             const std::vector<LaneState> states = lane_states(plan_case.model, plan, request.state);
             std::int64_t needed = 0;

@@ -201,11 +201,7 @@ std::vector<PlanNeighbour> judge_neighbours(const PlanSearchRequest& request,
                       format_bytes(std::max<std::int64_t>(0, shortage.missing_bytes)));
       continue;
     }
-    PlanCandidate& candidate = neighbour.candidate.emplace(scorer.make_candidate(neighbour.config));
-    if (candidate.state != CandidateState::kNoFit) {
-      scorer.simulate(candidate, kNever);
-    }
-    neighbour.reason = candidate.reason;
+    neighbour.reason = neighbour.candidate.emplace(scorer.score(neighbour.config, kNever)).reason;
   }
   std::stable_sort(
       result.begin(), result.end(), [](const PlanNeighbour& a, const PlanNeighbour& b) {

@@ -1,7 +1,9 @@
 #include "entrain/core/planner/plan_scorer.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -9,7 +11,6 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/memory.h"
-#include "entrain/core/planner/plan_score.h"
 #include "entrain/core/schedule/schedule.h"
 
 namespace entrain {
@@ -72,6 +73,37 @@ std::string describe_lane(const Plan& plan, std::size_t lane) {
   return fmt::format("lane {} ({})", lane, join(stages));
 }
 
+RecomputeCounts full_recompute(const Plan& plan) {
+  RecomputeCounts counts;
+  for (const ModulePlan& module : plan.modules) {
+    std::vector<int>& of_module = counts.emplace_back();
+    for (const LayerRange& layers : module.stages) {
+      of_module.push_back(layers.end - layers.begin);
+    }
+  }
+  return counts;
+}
+
+// Nothing is written down where nothing is recomputed.
+void set_recompute(const RecomputeCounts& counts, Plan& plan) {
+  for (std::size_t module = 0; module < plan.modules.size(); ++module) {
+    plan.modules[module].recompute = counts.empty() ? std::vector<int>() : counts[module];
+    if (!recomputes(plan.modules[module])) {
+      plan.modules[module].recompute.clear();
+    }
+  }
+}
+
+std::int64_t backward_ns(const StepCosts& costs, const StageRef& ref) {
+  std::int64_t sum = 0;
+  for (const UnitCost& unit : costs.modules[static_cast<std::size_t>(ref.module)]
+                                  .stages[static_cast<std::size_t>(ref.stage)]
+                                  .units) {
+    sum += unit.time.backward().count();
+  }
+  return sum;
+}
+
 }  // namespace
 
 std::int64_t total_ns(const PlanCandidate& candidate) {
@@ -89,6 +121,7 @@ PlanScorer::PlanScorer(const PlanSearchRequest& request)
                &request.batches,
                &space_,
                usable_memory(request),
+               request.recompute != RecomputeRule::kNever,
                request.state,
                figure_options(request)}) {}
 
@@ -97,8 +130,27 @@ std::int64_t PlanScorer::num_batches() const {
 }
 
 PlanCandidate PlanScorer::make_candidate(const PlanConfig& config) const {
-  const std::vector<std::vector<LayerRange>> stages = bounds_.cut(config);
-  ENTRAIN_INVARIANT(!stages.empty(), "a configuration that memory forbids");
+  const bool full = request_.recompute == RecomputeRule::kFull;
+  const std::vector<std::vector<LayerRange>> stages = bounds_.cut(config, full);
+  if (stages.empty()) {
+    ENTRAIN_INVARIANT(request_.recompute == RecomputeRule::kAuto,
+                      "a configuration that memory forbids");
+    PlanCandidate result;
+    result.config = config;
+    result.state = CandidateState::kNoFit;
+    result.reason = "state and the largest sample exceed a device without recomputation";
+    return result;
+  }
+  PlanCandidate result = lay_out(config, stages);
+  if (full) {
+    set_recompute(full_recompute(result.plan), result.plan);
+    count_recompute(result);
+  }
+  return result;
+}
+
+PlanCandidate PlanScorer::lay_out(const PlanConfig& config,
+                                  const std::vector<std::vector<LayerRange>>& stages) const {
   PlanCandidate result;
   result.config = config;
   Plan& plan = result.plan;
@@ -152,6 +204,134 @@ StepCosts PlanScorer::costs_of(const Plan& plan, std::size_t batch) const {
                     request_.batches[batch]);
 }
 
+PlanCandidate PlanScorer::score(const PlanConfig& config, std::int64_t stop_at) {
+  PlanCandidate without = make_candidate(config);
+  if (without.state != CandidateState::kNoFit) {
+    simulate(without, stop_at);
+  }
+  if (!may_recompute()) {
+    return without;
+  }
+  const bool needed = without.state == CandidateState::kNoFit;
+  PlanCandidate with = recompute(config, needed);
+  without.recompute_tried = needed || with.recompute_tried;
+  if (with.state == CandidateState::kNoFit) {
+    return needed ? with : without;
+  }
+  // A stopped plan takes stop_at at least.
+  const std::int64_t to_beat =
+      without.state == CandidateState::kSimulated ? total_ns(without) : stop_at;
+  return needed || total_ns(with) < to_beat ? with : without;
+}
+
+bool PlanScorer::may_recompute() const {
+  return request_.recompute == RecomputeRule::kAuto &&
+         (request_.cluster->memory_bytes > 0 || request_.limits.bytes_per_lane > 0);
+}
+
+std::optional<PlanCandidate> PlanScorer::score_rest(const PlanCandidate& stopped) {
+  for (std::size_t batch = stopped.steps.size(); batch < request_.batches.size(); ++batch) {
+    if (!step(stopped.plan, batch).fits()) {
+      return recompute(stopped.config, true);
+    }
+  }
+  return std::nullopt;
+}
+
+// With layers cut as memory allows where all are recomputed. Unless `needed`, no level is tried
+// where the estimate says that the first one fits.
+PlanCandidate PlanScorer::recompute(const PlanConfig& config, bool needed) {
+  PlanCandidate result = lay_out(config, bounds_.cut(config, true));
+  if (result.state == CandidateState::kNoFit) {
+    return result;
+  }
+  const RecomputeLevels all =
+      recompute_levels(*request_.model,
+                       result.plan,
+                       cluster_profile(*request_.profile, *request_.cluster, result.plan.replicas),
+                       request_.batches.front());
+  if (!needed && all.guess == 0) {
+    result.state = CandidateState::kNoFit;
+    return result;
+  }
+  result = best_level(result, all);
+  result.recompute_tried = true;
+  if (result.state == CandidateState::kNoFit) {
+    result.reason = "with every layer recomputed, " + result.reason;
+  } else {
+    count_recompute(result);
+  }
+  return result;
+}
+
+// The guess where it fits; else the fastest that fits of the last level and two between, by halving
+// what lies between the last that does not fit and the first that does.
+PlanCandidate PlanScorer::best_level(const PlanCandidate& without, const RecomputeLevels& all) {
+  const auto try_level = [&](int level) {
+    PlanCandidate candidate = without;
+    set_recompute(all.levels[static_cast<std::size_t>(level)], candidate.plan);
+    simulate(candidate, std::numeric_limits<std::int64_t>::max());
+    return candidate;
+  };
+  PlanCandidate best = try_level(all.guess);
+  int too_few = all.guess;
+  int fits = static_cast<int>(all.levels.size()) - 1;
+  if (best.state == CandidateState::kSimulated || too_few == fits) {
+    return best;
+  }
+  best = try_level(fits);
+  constexpr int kHalvings = 2;
+  for (int i = 0; i < kHalvings && best.state == CandidateState::kSimulated; ++i) {
+    const int middle = (too_few + fits) / 2;
+    if (middle == too_few) {
+      break;
+    }
+    PlanCandidate candidate = try_level(middle);
+    const bool simulated = candidate.state == CandidateState::kSimulated;
+    (simulated ? fits : too_few) = middle;
+    if (simulated && total_ns(candidate) < total_ns(best)) {
+      best = std::move(candidate);
+    }
+  }
+  return best;
+}
+
+// What the recomputed forwards take, as a difference to the same plan without.
+void PlanScorer::count_recompute(PlanCandidate& candidate) const {
+  if (!recomputes(candidate.plan)) {
+    return;
+  }
+  Plan without = candidate.plan;
+  set_recompute({}, without);
+  candidate.lane_recompute_ns.assign(candidate.plan.lanes.size(), 0);
+  for (std::size_t batch = 0; batch < request_.batches.size(); ++batch) {
+    const StepCosts with_costs = costs_of(candidate.plan, batch);
+    const StepCosts costs = costs_of(without, batch);
+    for (std::size_t lane = 0; lane < candidate.plan.lanes.size(); ++lane) {
+      for (const StageRef& ref : candidate.plan.lanes[lane]) {
+        candidate.lane_recompute_ns[lane] += backward_ns(with_costs, ref) - backward_ns(costs, ref);
+      }
+    }
+  }
+  for (std::size_t lane = 0; lane < candidate.plan.lanes.size(); ++lane) {
+    candidate.lane_recompute_ns[lane] /= num_batches() * candidate.plan.replicas;
+    candidate.lane_work_ns[lane] += candidate.lane_recompute_ns[lane];
+  }
+}
+
+StepScore PlanScorer::step(const Plan& plan, std::size_t batch) {
+  if (request_.progress) {
+    request_.progress(simulated_steps_);
+  }
+  ++simulated_steps_;
+  Plan scored = plan;
+  scored.limits.evaluations = request_.score_evaluations;
+  return score_step(scored,
+                    costs_of(plan, batch),
+                    request_.first_step + static_cast<std::int64_t>(batch),
+                    request_.seed);
+}
+
 void PlanScorer::simulate(PlanCandidate& candidate, std::int64_t stop_at) {
   std::vector<std::vector<LayerRange>> stages;
   for (const ModulePlan& module : candidate.plan.modules) {
@@ -161,22 +341,13 @@ void PlanScorer::simulate(PlanCandidate& candidate, std::int64_t stop_at) {
   for (std::size_t batch = request_.batches.size(); batch-- > 0;) {
     rest[batch] = rest[batch + 1] + bounds_.batch_bound(candidate.config, stages, batch);
   }
-  Plan plan = candidate.plan;
-  plan.limits.evaluations = request_.score_evaluations;
   std::int64_t done = 0;
   for (std::size_t batch = 0; batch < request_.batches.size(); ++batch) {
     if (done + rest[batch] >= stop_at) {
       candidate.state = CandidateState::kStopped;
       break;
     }
-    if (request_.progress) {
-      request_.progress(simulated_steps_);
-    }
-    ++simulated_steps_;
-    const StepScore score = score_step(plan,
-                                       costs_of(plan, batch),
-                                       request_.first_step + static_cast<std::int64_t>(batch),
-                                       request_.seed);
+    const StepScore score = step(candidate.plan, batch);
     candidate.lane_peak_bytes.resize(score.lane_peak_bytes.size(), 0);
     for (std::size_t lane = 0; lane < score.lane_peak_bytes.size(); ++lane) {
       candidate.lane_peak_bytes[lane] =

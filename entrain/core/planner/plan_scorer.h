@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <optional>
+#include <vector>
 
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/planner/plan_bound.h"
+#include "entrain/core/planner/plan_score.h"
 #include "entrain/core/planner/plan_search.h"
 #include "entrain/core/planner/plan_space.h"
+#include "entrain/core/planner/recompute_levels.h"
 
 namespace entrain {
 
@@ -24,8 +27,23 @@ class PlanScorer {
   [[nodiscard]] const PlanBounds& bounds() const { return bounds_; }
   [[nodiscard]] std::int64_t num_batches() const;
 
-  // Cuts the layers and lays out lanes; no step is simulated. kNoFit with a reason where state
-  // leaves a lane no room.
+  // The plan of a configuration, simulated. Where recomputation may be tried: the faster of the
+  // plan without and of a level of recompute_levels(): their guess, or, where that does not fit,
+  // the fastest that fits of the last level and two between. A level is simulated on every batch
+  // whatever `stop_at`, and only where the guess is not that nothing need be recomputed, or where
+  // the plan without does not fit.
+  // Requires  memory does not forbid every cut.
+  [[nodiscard]] PlanCandidate score(const PlanConfig& config, std::int64_t stop_at);
+  // Whether recomputation may be tried: RecomputeRule::kAuto and a limit.
+  [[nodiscard]] bool may_recompute() const;
+  // Of a stopped candidate without recompute_tried, which nobody knows to fit the batches that were
+  // left: its configuration's plan with recomputation where it does not; else nothing.
+  // Requires  may_recompute().
+  [[nodiscard]] std::optional<PlanCandidate> score_rest(const PlanCandidate& stopped);
+
+  // Cuts the layers and lays out lanes; no step is simulated. No layer is recomputed but by
+  // RecomputeRule::kFull. kNoFit with a reason where state, or state and the largest unit, leave a
+  // lane no room.
   // Requires  memory does not forbid every cut.
   [[nodiscard]] PlanCandidate make_candidate(const PlanConfig& config) const;
 
@@ -36,6 +54,13 @@ class PlanScorer {
   [[nodiscard]] int simulated_steps() const { return simulated_steps_; }
 
  private:
+  [[nodiscard]] PlanCandidate lay_out(const PlanConfig& config,
+                                      const std::vector<std::vector<LayerRange>>& stages) const;
+  [[nodiscard]] PlanCandidate recompute(const PlanConfig& config, bool needed);
+  [[nodiscard]] PlanCandidate best_level(const PlanCandidate& without, const RecomputeLevels& all);
+  void count_recompute(PlanCandidate& candidate) const;
+  // One batch as it would run.
+  [[nodiscard]] StepScore step(const Plan& plan, std::size_t batch);
   [[nodiscard]] StepCosts costs_of(const Plan& plan, std::size_t batch) const;
 
   const PlanSearchRequest& request_;

@@ -6,6 +6,7 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/random.h"
+#include "entrain/core/planner/recompute_levels.h"
 
 #include "tests/oracle/plan_cases.h"
 
@@ -61,6 +62,133 @@ TEST(PlanScorer, StopsOnlyWhatIsProvenSlower) {
   EXPECT_EQ(stopped.state, CandidateState::kStopped);
   EXPECT_LT(stopped.steps.size(), 3U);
   EXPECT_LE(stopped.mean_ns, whole.mean_ns);
+}
+
+// Small clusters with little memory: calls visit(request, config) for every configuration that does
+// not fit without recomputation.
+template <class Visit>
+void for_each_without_room(int cases, const Visit& visit) {
+  Rng rng(67);
+  for (int i = 0; i < cases; ++i) {
+    const oracle::PlanCase plan_case = oracle::make_full_case(rng, 4);
+    PlanSearchRequest request = plan_case.request_of();
+    request.recompute = RecomputeRule::kNever;
+    PlanScorer never(request);
+    for (const PlanConfig& config : oracle::all_configs(plan_case, never.space().degrees())) {
+      if (never.bounds().bound(config).cause == BoundCause::kMemory ||
+          never.score(config, kNever).state == CandidateState::kNoFit) {
+        SCOPED_TRACE(testing::Message() << "case " << i << ": " << oracle::describe(plan_case)
+                                        << ": " << describe(config, plan_case.model));
+        visit(request, config);
+      }
+    }
+  }
+}
+
+// The guess where it fits, else something faster than all layers; no plan breaks a limit.
+TEST(PlanScorer, RecomputesNoMoreThanItHasTo) {
+  int fit = 0;
+  int beyond_the_guess = 0;
+  int not_even_full = 0;
+  for_each_without_room(400, [&](PlanSearchRequest request, const PlanConfig& config) {
+    request.recompute = RecomputeRule::kAuto;
+    PlanScorer scorer(request);
+    if (scorer.bounds().bound(config).cause == BoundCause::kMemory) {
+      return;
+    }
+    const PlanCandidate candidate = scorer.score(config, kNever);
+    if (candidate.state == CandidateState::kNoFit) {
+      not_even_full += candidate.reason.find("every layer recomputed") != std::string::npos ? 1 : 0;
+      return;
+    }
+    ++fit;
+    ASSERT_EQ(candidate.steps.size(), request.batches.size());
+    for (std::size_t lane = 0; lane < candidate.plan.lanes.size(); ++lane) {
+      ASSERT_LE(candidate.lane_peak_bytes[lane], candidate.plan.limits.lane_bytes[lane]);
+    }
+    const RecomputeLevels all = recompute_levels(
+        *request.model,
+        candidate.plan,
+        cluster_profile(*request.profile, *request.cluster, candidate.plan.replicas),
+        request.batches.front());
+    const auto at_level = [&](const RecomputeCounts& counts) {
+      PlanCandidate other = candidate;
+      other.steps.clear();
+      for (std::size_t module = 0; module < other.plan.modules.size(); ++module) {
+        other.plan.modules[module].recompute = counts[module];
+      }
+      return other;
+    };
+    const PlanCandidate guess = at_level(all.levels[static_cast<std::size_t>(all.guess)]);
+    if (recomputed_layers(candidate.plan) != recomputed_layers(guess.plan)) {
+      ++beyond_the_guess;
+      for (PlanCandidate other : {guess, at_level(all.levels.back())}) {
+        scorer.simulate(other, kNever);
+        ASSERT_TRUE(other.state == CandidateState::kNoFit ||
+                    (recomputed_layers(other.plan) != recomputed_layers(guess.plan) &&
+                     total_ns(other) >= total_ns(candidate)));
+      }
+    }
+  });
+  EXPECT_GT(fit, 30);
+  EXPECT_GT(beyond_the_guess, 10);
+  EXPECT_GT(not_even_full, 30);
+}
+
+// Where a plan fits without, recomputation is used only if that is faster.
+TEST(PlanScorer, NeverTakesRecomputationThatIsSlower) {
+  Rng rng(73);
+  int used = 0;
+  int passed_over = 0;
+  for (int i = 0; i < 200; ++i) {
+    const oracle::PlanCase plan_case = oracle::make_full_case(rng, 4);
+    const PlanSearchRequest request = plan_case.request_of();
+    PlanSearchRequest without = request;
+    without.recompute = RecomputeRule::kNever;
+    PlanScorer scorer(request);
+    PlanScorer never(without);
+    for (const PlanConfig& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
+      if (never.bounds().bound(config).cause == BoundCause::kMemory) {
+        continue;
+      }
+      const PlanCandidate plain = never.score(config, kNever);
+      if (plain.state == CandidateState::kNoFit) {
+        continue;
+      }
+      const PlanCandidate best = scorer.score(config, kNever);
+      ASSERT_EQ(best.state, CandidateState::kSimulated);
+      ASSERT_LE(total_ns(best), total_ns(plain));
+      used += recomputes(best.plan) ? 1 : 0;
+      passed_over += best.recompute_tried && !recomputes(best.plan) ? 1 : 0;
+    }
+  }
+  EXPECT_GT(used, 0);
+  EXPECT_GT(passed_over, 0);
+}
+
+TEST(PlanScorer, CountsWhatRecomputationTakes) {
+  const oracle::PlanCase plan_case = make_case();
+  const PlanSearchRequest request = plan_case.request_of();
+  const PlanScorer never(request);
+  PlanSearchRequest recomputing = request;
+  recomputing.recompute = RecomputeRule::kFull;
+  const PlanScorer full(recomputing);
+  for (const PlanConfig& config : oracle::all_configs(plan_case, never.space().degrees())) {
+    const PlanCandidate without = never.make_candidate(config);
+    const PlanCandidate candidate = full.make_candidate(config);
+    EXPECT_FALSE(recomputes(without.plan));
+    EXPECT_TRUE(without.lane_recompute_ns.empty());
+    int layers = 0;
+    for (int module = 0; module < plan_case.model.num_modules(); ++module) {
+      layers += num_layers(plan_case.model, module);
+    }
+    EXPECT_EQ(recomputed_layers(candidate.plan), layers);
+    ASSERT_EQ(candidate.plan.lanes, without.plan.lanes);
+    for (std::size_t lane = 0; lane < candidate.plan.lanes.size(); ++lane) {
+      EXPECT_EQ(candidate.lane_work_ns[lane],
+                without.lane_work_ns[lane] + candidate.lane_recompute_ns[lane]);
+    }
+  }
 }
 
 TEST(PlanScorer, RefusesWhatItCannotScore) {

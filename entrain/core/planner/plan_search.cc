@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -47,6 +48,7 @@ class Search {
         }
       }
     }
+    judge_stopped();
     finish();
     return std::move(result_);
   }
@@ -152,19 +154,44 @@ class Search {
       return;
     }
     if (spent() && !result_.plans.empty()) {
-      ++result_.left;
-      left_ns_ = std::min(left_ns_, entry.bound_ns);
+      leave_entry(entry);
       return;
     }
-    PlanCandidate candidate = scorer_.make_candidate(entry.config);
-    if (candidate.state != CandidateState::kNoFit) {
-      scorer_.simulate(candidate, threshold());
+    take(scorer_.score(entry.config, threshold()), entry);
+  }
+
+  // A plan that was stopped might not have fitted the batches that were left, and its configuration
+  // be faster with recomputation: nothing is proven of that but the configuration's own bound.
+  void judge_stopped() {
+    for (const auto& [index, candidate] : std::exchange(undecided_, {})) {
+      const Entry& entry = entries_[index];
+      if (entry.bound_ns >= threshold()) {
+        continue;
+      }
+      if (spent()) {
+        leave_entry(entry);
+      } else if (std::optional<PlanCandidate> other = scorer_.score_rest(candidate)) {
+        std::erase_if(result_.stopped,
+                      [&](const PlanCandidate& of) { return of.config == entry.config; });
+        take(std::move(*other), entry);
+      }
     }
+  }
+
+  void leave_entry(const Entry& entry) {
+    ++result_.left;
+    left_ns_ = std::min(left_ns_, entry.bound_ns);
+  }
+
+  void take(PlanCandidate candidate, const Entry& entry) {
     switch (candidate.state) {
       case CandidateState::kNoFit:
         result_.no_fit.push_back(std::move(candidate));
         break;
       case CandidateState::kStopped:
+        if (scorer_.may_recompute() && !candidate.recompute_tried) {
+          undecided_.emplace_back(static_cast<std::size_t>(&entry - entries_.data()), candidate);
+        }
         result_.stopped.push_back(std::move(candidate));
         break;
       case CandidateState::kSimulated:
@@ -310,8 +337,9 @@ class Search {
   std::vector<char> judged_;                       // [entry]
   bool improved_ = false;                          // the best plan, since last asked
   std::vector<std::pair<int64_t, int64_t>> keys_;  // [plan of the result] total and number
-  int64_t not_held_ns_ = kNever;                   // least bound of what was not held
-  int64_t left_ns_ = kNever;                       // least bound of what the budget left
+  std::vector<std::pair<std::size_t, PlanCandidate>> undecided_;  // entry, stopped without a fit
+  int64_t not_held_ns_ = kNever;  // least bound of what was not held
+  int64_t left_ns_ = kNever;      // least bound of what the budget left
 };
 
 }  // namespace

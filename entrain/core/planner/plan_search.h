@@ -22,6 +22,12 @@
 
 namespace entrain {
 
+enum class RecomputeRule : std::uint8_t {
+  kNever,
+  kAuto,  // as little as fits, where memory is short: PlanScorer::score()
+  kFull,  // every layer of every plan
+};
+
 struct PlanSearchRequest {
   const ModelSpec* model = nullptr;
   const Profile* profile = nullptr;  // its degrees are those that are searched
@@ -32,6 +38,7 @@ struct PlanSearchRequest {
   PlanLimits limits;               // of the plan; bytes come from the cluster's memory
   StateOptions state;              // what devices hold beside activations
   std::int64_t reserve_bytes = 0;  // of a device, kept free, >= 0
+  RecomputeRule recompute = RecomputeRule::kAuto;
   std::uint64_t seed = 0;
   std::int64_t first_step = 0;    // that batches[0] belongs to
   SpaceOptions space;             // global_batch is taken from the batches
@@ -46,7 +53,7 @@ struct PlanSearchRequest {
 enum class CandidateState : std::uint8_t {
   kSimulated,  // on every batch
   kStopped,    // proven slower than the best ones after some batches
-  kNoFit,      // the policy, or a lane's state, found no room in memory
+  kNoFit,  // the policy, or a lane's state, found no room in memory, with what may be recomputed
 };
 
 // 64, and fewer for global batches of more than 1,024 samples, whose steps take longer: at
@@ -62,8 +69,10 @@ struct PlanCandidate {
   std::int64_t mean_ns = 0;         // of steps; kStopped: a mean that it cannot beat
   std::int64_t bound_ns = 0;        // mean that no cut or assignment of this configuration beats
   std::string reason;               // kNoFit: why
-  std::vector<std::int64_t> lane_work_ns;      // [lane] mean of a step, launches left out
-  std::vector<std::int64_t> lane_peak_bytes;   // [lane] activations per device
+  bool recompute_tried = false;     // its configuration was tried with recomputation too
+  std::vector<std::int64_t> lane_work_ns;       // [lane] mean of a step, launches left out
+  std::vector<std::int64_t> lane_recompute_ns;  // [lane] of that, forwards that run again; or empty
+  std::vector<std::int64_t> lane_peak_bytes;    // [lane] activations per device
   std::vector<std::int64_t> lane_state_bytes;  // [lane] parameters, gradients, optimizer per device
 };
 

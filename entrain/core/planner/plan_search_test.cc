@@ -87,6 +87,35 @@ TEST(SearchPlans, GivesEqualResultsForEqualRequests) {
   }
 }
 
+// Clusters that fit a plan with recomputation alone; the search says so, and what it costs.
+TEST(SearchPlans, RecomputesWhereNothingFitsWithout) {
+  Rng rng(71);
+  int with = 0;
+  int full = 0;
+  for (int i = 0; i < 200; ++i) {
+    const oracle::PlanCase plan_case = oracle::make_full_case(rng, 2);
+    PlanSearchRequest request = plan_case.request_of();
+    const PlanSearchResult any = search_plans(request);
+    request.recompute = RecomputeRule::kNever;
+    const PlanSearchResult never = search_plans(request);
+    request.recompute = RecomputeRule::kFull;
+    const PlanSearchResult all = search_plans(request);
+    EXPECT_TRUE(any.fits() || !never.fits()) << oracle::describe(plan_case);
+    EXPECT_EQ(never.reason.find("recomputed"), std::string::npos) << never.reason;
+    for (const PlanCandidate& candidate : all.plans) {
+      EXPECT_TRUE(recomputes(candidate.plan));
+    }
+    full += all.fits() ? 1 : 0;
+    if (any.fits() && !never.fits()) {
+      ++with;
+      EXPECT_LE(any.lower_bound_ns, any.best().mean_ns);
+      EXPECT_EQ(any.best().lane_recompute_ns.empty(), !recomputes(any.best().plan));
+    }
+  }
+  EXPECT_GT(with, 10);
+  EXPECT_GT(full, 10);
+}
+
 TEST(SearchPlans, CountsWhatEachBoundHasCut) {
   const oracle::PlanCase plan_case = make_case();
   const PlanSearchResult result = search_plans(plan_case.request_of());

@@ -104,7 +104,9 @@ class Proportional {
 }  // namespace
 
 ProportionalPlan proportional_plan(const PlanSearchRequest& request) {
-  return Proportional(request).run();
+  PlanSearchRequest without = request;
+  without.recompute = RecomputeRule::kNever;
+  return Proportional(without).run();
 }
 
 }  // namespace entrain

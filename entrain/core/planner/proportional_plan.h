@@ -27,6 +27,8 @@ struct ProportionalPlan {
 // wins, which is that of highest D · K / T. The batches should together hold at least the stable
 // number of samples.
 //
+// Layers are never recomputed.
+//
 // Throws    as search_plans() does.
 // Cost      a walk through the space; no simulation.
 // Source    the paper's algorithm 2. Ours leaves its term for resharding out, and takes shares of

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <numeric>
 
 #include <fmt/format.h>
 
 #include "entrain/core/base/text.h"
+#include "entrain/core/planner/recompute_levels.h"
 
 namespace entrain {
 namespace {
@@ -29,8 +31,10 @@ std::string stages_on(const Plan& plan, const std::vector<StageRef>& lane) {
   for (const StageRef& ref : lane) {
     const ModulePlan& module = plan.modules[static_cast<std::size_t>(ref.module)];
     const LayerRange layers = module.stages[static_cast<std::size_t>(ref.stage)];
+    const int recomputed = module.recomputed(ref.stage);
     stages.push_back(
-        fmt::format("{} {} [{}, {})", module.name, ref.stage, layers.begin, layers.end));
+        fmt::format("{} {} [{}, {})", module.name, ref.stage, layers.begin, layers.end) +
+        (recomputed > 0 ? fmt::format(" {} recomputed", recomputed) : ""));
   }
   return join(stages);
 }
@@ -80,6 +84,34 @@ std::string lanes_table(const PlanCandidate& best, std::int64_t capacity) {
                         memory_on(best, lane, capacity));
   }
   return text;
+}
+
+// What recomputation costs, by module; empty where no layer is recomputed.
+std::string recomputation(const PlanCandidate& best) {
+  const Plan& plan = best.plan;
+  if (!recomputes(plan)) {
+    return "";
+  }
+  std::vector<std::string> parts;
+  for (const ModulePlan& module : plan.modules) {
+    if (recomputes(module)) {
+      parts.push_back(
+          fmt::format("{} of {} layers of {}",
+                      std::accumulate(module.recompute.begin(), module.recompute.end(), 0),
+                      module.stages.back().end,
+                      module.name));
+    }
+  }
+  const auto most = std::max_element(best.lane_recompute_ns.begin(), best.lane_recompute_ns.end());
+  const auto lane = static_cast<std::size_t>(most - best.lane_recompute_ns.begin());
+  return fmt::format(
+      "recomputed in backward: {}; at most on lane {}: {} a step, {:.1f} % of "
+      "its work\n",
+      join(parts),
+      lane,
+      time_of(*most),
+      100 * static_cast<double>(*most) /
+          static_cast<double>(std::max<std::int64_t>(1, best.lane_work_ns[lane])));
 }
 
 // "; vision has 75 % of the devices and 72 % of their work, …" where modules have lanes of their
@@ -156,13 +188,21 @@ double margin(const PlanSearchResult& result, std::int64_t mean_ns) {
   return 100.0 * (static_cast<double>(mean_ns) / static_cast<double>(result.best().mean_ns) - 1);
 }
 
+// "2 replicas of …, 12 layers recomputed"
+std::string description(const PlanCandidate& candidate, const ModelSpec& model) {
+  const int layers = recomputed_layers(candidate.plan);
+  return describe(candidate.config, model) +
+         (layers == 0 ? ""
+                      : fmt::format(", {} layer{} recomputed", layers, layers == 1 ? "" : "s"));
+}
+
 std::string runners_up(const PlanSearchResult& result, const ModelSpec& model) {
   std::string text = "runners-up\n";
   for (std::size_t i = 1; i < std::min(kRows, result.plans.size()); ++i) {
     text += fmt::format("  {:>10}  +{:.2f} %  {}\n",
                         time_of(result.plans[i].mean_ns),
                         margin(result, result.plans[i].mean_ns),
-                        describe(result.plans[i].config, model));
+                        description(result.plans[i], model));
   }
   for (std::size_t i = 0; i < std::min(kRows - 2, result.stopped.size()); ++i) {
     text += fmt::format("  {:>10}  +{:.2f} % at least, stopped after {} of {} batches  {}\n",
@@ -175,11 +215,12 @@ std::string runners_up(const PlanSearchResult& result, const ModelSpec& model) {
   return result.plans.size() + result.stopped.size() > 1 ? text : "";
 }
 
-std::string cause_of(const CutSummary& cut, const ModelSpec& model) {
+std::string cause_of(const CutSummary& cut, const ModelSpec& model, RecomputeRule recompute) {
   switch (cut.cause) {
     case BoundCause::kMemory:
-      return fmt::format("shapes of {}: state and the largest sample exceed a device",
-                         module_name(model, cut.module));
+      return fmt::format("shapes of {}: state and the largest sample exceed a device{}",
+                         module_name(model, cut.module),
+                         recompute == RecomputeRule::kNever ? "" : ", every layer recomputed");
     case BoundCause::kShared:
       return "configurations: the work on shared lanes takes longer than the best plans";
     case BoundCause::kChain:
@@ -197,12 +238,12 @@ std::string cause_of(const CutSummary& cut, const ModelSpec& model) {
       module_name(model, cut.module));
 }
 
-std::string cuts(const PlanSearchResult& result, const ModelSpec& model) {
+std::string cuts(const PlanSearchResult& result, const ModelSpec& model, RecomputeRule recompute) {
   std::string text =
       fmt::format("what was cut by bounds, of {} shapes of modules (replicas, degrees, stages)\n",
                   format_count(result.shapes));
   for (const CutSummary& cut : result.cuts) {
-    text += fmt::format("  {:>9}  {}", format_count(cut.count), cause_of(cut, model));
+    text += fmt::format("  {:>9}  {}", format_count(cut.count), cause_of(cut, model, recompute));
     text += cut.nearest.empty()
                 ? "\n"
                 : fmt::format("; nearest {}: {}\n", time_of(cut.nearest_ns), cut.nearest);
@@ -240,10 +281,12 @@ std::string plan_page(const PlanSearchResult& result, const PlanSearchRequest& r
       shares(best));
   text += fmt::format("\none replica, first lane to last\n{}\n",
                       lanes_table(best, cluster.memory_bytes));
+  const std::string recomputed = recomputation(best);
+  text += recomputed.empty() ? "" : recomputed + "\n";
   text += certificate(result, request) + "\n";
   const std::string others = runners_up(result, model);
   text += others.empty() ? "" : others + "\n";
-  return text + cuts(result, model);
+  return text + cuts(result, model, request.recompute);
 }
 
 std::string lanes_page(const Plan& plan) {
@@ -295,7 +338,7 @@ std::string neighbours_page(const std::vector<PlanNeighbour>& neighbours,
                         width,
                         time_of(mean),
                         100.0 * (static_cast<double>(mean) / static_cast<double>(best.mean_ns) - 1),
-                        describe(neighbour.config, *request.model),
+                        description(*neighbour.candidate, *request.model),
                         time_of(bound),
                         bound >= best.mean_ns ? ", which alone is slower" : "");
     faster = faster || mean < best.mean_ns;

@@ -53,6 +53,24 @@ TEST(PlanPage, DrawsEveryLaneOfTheBestPlan) {
   }
 }
 
+TEST(PlanPage, SaysWhichLayersAreRecomputedAndWhatThatTakes) {
+  const oracle::PlanCase plan_case = make_case();
+  PlanSearchRequest request = plan_case.request_of();
+  const PlanSearchResult never = search_plans(request);
+  EXPECT_EQ(plan_page(never, request).find("recomputed in backward"), std::string::npos);
+  request.recompute = RecomputeRule::kFull;
+  const PlanSearchResult result = search_plans(request);
+  ASSERT_TRUE(result.fits());
+  const ModulePlan& llm = result.best().plan.modules.back();
+  expect_words(plan_page(result, request),
+               {"llm 0 [0, " + std::to_string(llm.stages[0].end) + ") " +
+                    std::to_string(llm.stages[0].end) + " recomputed",
+                "recomputed in backward: ",
+                std::to_string(llm.stages.back().end) + " of " +
+                    std::to_string(llm.stages.back().end) + " layers of llm; at most on lane ",
+                " % of its work"});
+}
+
 TEST(PlanPage, SaysThatTheBudgetEndedTheSearch) {
   const oracle::PlanCase plan_case = make_case();
   PlanSearchRequest request = plan_case.request_of();
