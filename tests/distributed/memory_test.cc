@@ -58,6 +58,7 @@ struct MemoryCase {
   std::string schedule;
   oracle::FrozenPattern frozen = oracle::FrozenPattern::kNone;
   std::vector<int> stages = {2, 2};
+  bool recompute = false;  // every layer
 };
 
 class PeakMemory : public testing::Test {
@@ -78,6 +79,11 @@ class PeakMemory : public testing::Test {
     step.model = demo_model();
     oracle::freeze(memory_case.frozen, step.model);
     step.plan = even_plan(step.model, memory_case.stages, 1, 6);
+    for (ModulePlan& module : step.plan.modules) {
+      for (const LayerRange& layers : module.stages) {
+        module.recompute.push_back(memory_case.recompute ? layers.end - layers.begin : 0);
+      }
+    }
     const std::vector<SampleWork> work = demo_batch();
     step.costs = step_costs(step.model, step.plan, *profile_, work);
     Rng rng(11);
@@ -129,6 +135,33 @@ TEST_F(PeakMemory, IsPredictedUnderGpipe) {
 TEST_F(PeakMemory, IsPredictedOnTwoLanes) {
   at::set_num_threads(1);
   expect_predicted({"1f1b", oracle::FrozenPattern::kNone, {1, 1}});
+}
+
+// What is kept between operations is less than without; while a layer runs again there is more,
+// which the prediction counts.
+TEST_F(PeakMemory, IsPredictedWithRecomputedLayers) {
+  at::set_num_threads(1);
+  const auto run = [](const tiny::Step& step) {
+    ExecutorOptions options = tiny::seeded_options();
+    options.measure_memory = true;
+    return tiny::run_step(step, options, [&](int) {
+      return std::make_unique<tiny::SyntheticData>(step.costs.work, kDemoPatch);
+    });
+  };
+  const tiny::Step step = make_step({"1f1b", oracle::FrozenPattern::kNone, {2, 2}, true});
+  const Timeline predicted = simulate(step.program, step.costs);
+  const tiny::Result with = run(step);
+  const tiny::Result without = run(make_step({"1f1b"}));
+  for (std::size_t lane = 0; lane < with.outcomes.size(); ++lane) {
+    const auto expected = static_cast<double>(predicted.lanes[0][lane].peak_bytes);
+    const auto kept = static_cast<double>(with.outcomes[lane].usage.peak_bytes);
+    const auto working = static_cast<double>(with.outcomes[lane].working_bytes);
+    std::cout << "recomputed lane " << lane << ": predicted " << expected / 1e6 << " MB, kept "
+              << kept / 1e6 << " MB, at most " << working / 1e6 << " MB within an operation\n";
+    EXPECT_LT(kept, 0.6 * static_cast<double>(without.outcomes[lane].usage.peak_bytes));
+    EXPECT_GE(expected, kept * (1 - kTolerance));
+    EXPECT_LE(expected, working * (1 + kTolerance));
+  }
 }
 
 TEST_F(PeakMemory, IsNotMeasuredUnlessAskedFor) {
