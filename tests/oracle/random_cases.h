@@ -35,14 +35,14 @@ enum class LaneLayout : std::uint8_t {
 
 // An empty optional is drawn anew for every case, from the range named.
 struct RandomCaseOptions {
-  std::optional<int> encoders;        // 0-2
-  std::optional<int> encoder_stages;  // 1-3, each encoder for itself
-  std::optional<int> llm_stages;      // 1-3 (at most 5 when given)
-  std::optional<int> replicas;        // 1-2
-  std::optional<FrozenPattern> frozen;
-  std::optional<LaneLayout> layout;
-  std::optional<bool> launch_costs;  // whether launch constants are above zero
-  int min_slots = 1;                 // per replica; every replica draws its own
+  std::optional<int> encoders{};        // 0-2
+  std::optional<int> encoder_stages{};  // 1-3, each encoder for itself
+  std::optional<int> llm_stages{};      // 1-3 (at most 5 when given)
+  std::optional<int> replicas{};        // 1-2
+  std::optional<FrozenPattern> frozen{};
+  std::optional<LaneLayout> layout{};
+  std::optional<bool> launch_costs{};  // whether launch constants are above zero
+  int min_slots = 1;                   // per replica; every replica draws its own
   int max_slots = 6;
   int max_samples = 12;    // of the global batch, at least one per replica
   bool chunks = false;     // allow chunks and cut about half of the samples' LLM work

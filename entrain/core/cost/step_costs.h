@@ -41,7 +41,7 @@ struct UnitCost {
   // Bytes per device of the lane.
   std::int64_t activation_bytes = 0;  // kept from forward to backward, the stage's input included
   std::int64_t output_bytes = 0;      // of the message to the next stage; 0 on the LLM's last
-  RecomputeBytes recompute;
+  RecomputeBytes recompute{};
 };
 
 // What one attention pair, token and target token of a sample add to a cost, all >= 0.
@@ -59,10 +59,10 @@ struct ChunkWeights {
   CostWeights backward_input;
   CostWeights backward_weight;
   CostWeights activation;
-  CostWeights recompute;
+  CostWeights recompute{};
   // Bytes that the largest recomputed layer brings back: of decoders per token, of the output head
   // per target token. A chunk has the larger of the two.
-  CostWeights recompute_largest;
+  CostWeights recompute_largest{};
 };
 
 struct StageCosts {

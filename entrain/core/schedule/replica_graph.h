@@ -49,7 +49,7 @@ struct GraphUnit {
   std::int64_t activation_bytes = 0;
   std::int64_t output_bytes = 0;
   std::int64_t key_value_bytes = 0;  // of its chunks that others follow
-  RecomputeBytes recompute;
+  RecomputeBytes recompute{};
 };
 
 struct GraphGroup {
