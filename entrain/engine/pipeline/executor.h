@@ -49,6 +49,7 @@ struct StepOutcome {
   double gradient_norm = 0;  // global, before clipping; the same on all ranks
   std::vector<TimelineEvent> events;
   LaneUsage usage;
+  std::chrono::nanoseconds processor{0};  // time of the lane's thread within usage.busy
   // Most that was allocated at any moment, temporaries of the operation at hand and messages among
   // it, gradients of parameters not (those that an operation is just making excepted); 0 where not
   // measured. usage.peak_bytes leaves the temporaries out: what is held between operations, which

@@ -225,6 +225,8 @@ TEST(Executor, RecordsWhatTheLaneDid) {
     }
     EXPECT_GT(outcome.usage.busy.count(), 0);
     EXPECT_GE(busy, outcome.usage.busy);
+    EXPECT_GT(outcome.processor.count(), 0);
+    EXPECT_LE(outcome.processor, outcome.usage.busy);
     EXPECT_GE(outcome.usage.finish, outcome.usage.busy);
   }
 }

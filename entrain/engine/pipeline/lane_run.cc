@@ -10,6 +10,7 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/base/thread_time.h"
 
 #include "entrain/engine/pipeline/pacing.h"
 
@@ -96,7 +97,7 @@ void LaneRun::forward(const Operation& operation) {
   const Clock::time_point asked = Clock::now();
   UnitInput input = take_input(unit, items, with_graph);
   record_wait(asked);
-  const Clock::time_point start = Clock::now();
+  const Clock::time_point start = begin_compute();
   compute_forward(unit, items, input, with_graph);
   record_compute(start);
 }
@@ -165,7 +166,7 @@ void LaneRun::backward(const Operation& operation) {
     gradient = take(gradients_, unit);
   }
   record_wait(asked);
-  const Clock::time_point start = Clock::now();
+  const Clock::time_point start = begin_compute();
   if (lane_.options.paced) {
     wait_until(start + operation_time(*inputs_.costs, OperationKind::kBackward, unit, items));
   } else {
@@ -376,8 +377,15 @@ void LaneRun::record_wait(Clock::time_point start) {
   }
 }
 
+LaneRun::Clock::time_point LaneRun::begin_compute() {
+  const Clock::time_point start = Clock::now();
+  processor_start_ = thread_time();
+  return start;
+}
+
 // Forward and backward; as in the simulator, step-wide operations do not count as busy.
 void LaneRun::record_compute(Clock::time_point start) {
+  outcome_.processor += thread_time() - processor_start_;
   const Clock::time_point finish = Clock::now();
   outcome_.usage.busy += finish - start;
   outcome_.usage.finish = since_start(finish);

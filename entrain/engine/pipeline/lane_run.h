@@ -93,6 +93,7 @@ class LaneRun {
   [[nodiscard]] std::chrono::nanoseconds since_start(Clock::time_point time) const;
   void record(EventCategory category, int position, Clock::time_point start);
   void record_wait(Clock::time_point start);
+  Clock::time_point begin_compute();
   void record_compute(Clock::time_point start);
 
   const LaneContext& lane_;
@@ -108,7 +109,8 @@ class LaneRun {
   FeatureExchange features_;
   std::map<UnitKey, Graph> graphs_;
   StepOutcome outcome_;
-  std::unique_ptr<LiveBytes> live_;  // where memory is measured
+  std::chrono::nanoseconds processor_start_{0};  // of the compute operation at hand
+  std::unique_ptr<LiveBytes> live_;              // where memory is measured
 };
 
 }  // namespace entrain::engine

@@ -4,23 +4,12 @@
 
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <time.h>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/base/thread_time.h"
 
 namespace entrain::engine {
-namespace {
-
-double thread_time() {
-  timespec now{};
-  const int status = clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  ENTRAIN_INVARIANT(status == 0, "the thread's processor time cannot be read");
-  return 1e9 * static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec);
-}
-
-}  // namespace
-
 struct Stopwatch::Events {
   explicit Events(at::Device on)
       : device(on),
@@ -44,7 +33,7 @@ Stopwatch::~Stopwatch() = default;
 
 void Stopwatch::start() {
   if (events_ == nullptr) {
-    started_ = thread_time();
+    started_ = static_cast<double>(thread_time().count());
   } else {
     events_->begin.record(events_->stream());
   }
@@ -52,7 +41,7 @@ void Stopwatch::start() {
 
 double Stopwatch::stop() {
   if (events_ == nullptr) {
-    return thread_time() - started_;
+    return static_cast<double>(thread_time().count()) - started_;
   }
   events_->end.record(events_->stream());
   events_->end.synchronize();
