@@ -25,7 +25,8 @@ std::int64_t peak_resident_bytes() {
   return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
 }
 
-Json lane_records(const Timeline& measured, const Timeline& predicted) {
+Json lane_records(const StepRecord& record, const Timeline& predicted) {
+  const Timeline& measured = record.measured;
   Json lanes = Json::array();
   for (std::size_t replica = 0; replica < measured.lanes.size(); ++replica) {
     for (std::size_t lane = 0; lane < measured.lanes[replica].size(); ++lane) {
@@ -34,6 +35,8 @@ Json lane_records(const Timeline& measured, const Timeline& predicted) {
       lanes.push_back({{"replica", replica},
                        {"lane", lane},
                        {"busy_s", seconds(usage.busy)},
+                       {"predicted_busy_s", seconds(predicted.lanes.at(replica).at(lane).busy)},
+                       {"processor_s", record.processor_s.at(replica).at(lane)},
                        {"bubble", makespan > 0 ? 1.0 - seconds(usage.busy) / makespan : 0.0}});
       if (usage.peak_bytes > 0) {
         lanes.back()["peak_bytes"] = usage.peak_bytes;
@@ -42,6 +45,14 @@ Json lane_records(const Timeline& measured, const Timeline& predicted) {
     }
   }
   return lanes;
+}
+
+Json drift_record(const DriftState& drift) {
+  Json record = {{"lane_shares", drift.shares}, {"left", drift.left}};
+  if (!drift.warning.empty()) {
+    record["warning"] = drift.warning;
+  }
+  return record;
 }
 
 }  // namespace
@@ -69,23 +80,30 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
     num_slots.push_back(replica.num_slots);
   }
   const auto tokens = static_cast<double>(prepared.llm_tokens);
-  write({{"step", record.step},
-         {"loss", record.loss},
-         {"grad_norm", record.gradient_norm},
-         {"learning_rate", record.learning_rate},
-         {"samples", prepared.batch.size()},
-         {"llm_tokens", prepared.llm_tokens},
-         {"encoder_tokens", prepared.encoder_tokens},
-         {"target_tokens", prepared.target_tokens},
-         {"step_s", record.step_s},
-         {"predicted_step_s", predicted_s},
-         {"lower_bound_s", prepared.assignment.stats.lower_bound_s},
-         {"bubble", bubble_fraction(record.measured)},
-         {"predicted_bubble", bubble_fraction(prepared.predicted)},
-         {"assign_ms", prepared.assignment.stats.assign_ms},
-         {"num_slots", num_slots},
-         {"deferred", deferred},
-         {"lanes", lane_records(record.measured, prepared.predicted)}});
+  Json entry = {{"step", record.step},
+                {"loss", record.loss},
+                {"grad_norm", record.gradient_norm},
+                {"learning_rate", record.learning_rate},
+                {"samples", prepared.batch.size()},
+                {"llm_tokens", prepared.llm_tokens},
+                {"encoder_tokens", prepared.encoder_tokens},
+                {"target_tokens", prepared.target_tokens},
+                {"step_s", record.step_s},
+                {"predicted_step_s", predicted_s},
+                {"lower_bound_s", prepared.assignment.stats.lower_bound_s},
+                {"bubble", bubble_fraction(record.measured)},
+                {"predicted_bubble", bubble_fraction(prepared.predicted)},
+                {"assign_ms", prepared.assignment.stats.assign_ms},
+                {"num_slots", num_slots},
+                {"deferred", deferred},
+                {"lanes", lane_records(record, prepared.predicted)}};
+  if (record.drift.has_value()) {
+    entry["drift"] = drift_record(*record.drift);
+    if (!record.drift->warning.empty()) {
+      std::fputs(concat("entrain: warning: ", record.drift->warning, "\n").c_str(), stderr);
+    }
+  }
+  write(entry);
   const bool last = record.step + 1 == steps_;
   if (record.step % console_every_ != 0 && !last) {
     return;

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <vector>
 
 #include "entrain/core/spec/timeline.h"
 
+#include "entrain/engine/train/drift_watch.h"
 #include "entrain/engine/train/run_setup.h"
 
 namespace entrain::engine {
@@ -17,8 +19,10 @@ struct StepRecord {
   double loss = 0;           // cross-entropy per target token of the step
   double gradient_norm = 0;  // before clipping
   double learning_rate = 0;
-  double step_s = 0;  // first start to last finish over all ranks
-  Timeline measured;  // usage of every lane; events where asked for
+  double step_s = 0;                             // first start to last finish over all ranks
+  Timeline measured;                             // usage of every lane; events where asked for
+  std::vector<std::vector<double>> processor_s;  // [replica][lane] of forward and backward
+  std::optional<DriftState> drift;               // where it is watched
 };
 
 // Writes metrics.jsonl line by line, so that a killed run keeps what it had.
@@ -27,6 +31,7 @@ class MetricsLog {
   // Throws  SystemFailure when the file cannot be created.
   MetricsLog(const std::filesystem::path& folder, std::int64_t steps, std::int64_t console_every);
 
+  // A drift's warning goes to standard error too.
   void step(const PreparedStep& prepared, const StepRecord& record);
   void validation(std::int64_t step, double loss);
   void note(const std::string& text);  // console only

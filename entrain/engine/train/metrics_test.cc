@@ -48,6 +48,7 @@ StepRecord step_record(std::int64_t step) {
   record.measured.makespan = milliseconds(100);
   record.measured.lanes = {{{milliseconds(90), milliseconds(95), 0}},
                            {{milliseconds(40), milliseconds(100), 0}}};
+  record.processor_s = {{0.08}, {0.03}};
   return record;
 }
 
@@ -86,6 +87,8 @@ TEST(MetricsLog, WritesEveryFigureOfAStep) {
     EXPECT_EQ(lane["replica"], replica);
     EXPECT_EQ(lane["lane"], 0);
     EXPECT_NEAR(lane["busy_s"].get<double>(), replica == 0 ? 0.09 : 0.04, 1e-12);
+    EXPECT_NEAR(lane["predicted_busy_s"].get<double>(), replica == 0 ? 0.06 : 0.08, 1e-12);
+    EXPECT_NEAR(lane["processor_s"].get<double>(), replica == 0 ? 0.08 : 0.03, 1e-12);
     EXPECT_NEAR(lane["bubble"].get<double>(), replica == 0 ? 0.1 : 0.6, 1e-12);
   }
   EXPECT_EQ(line.size(), expected.size() + 2) << line.dump();

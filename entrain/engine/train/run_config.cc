@@ -48,6 +48,7 @@ PlanConfig read_plan_config(ObjectReader reader) {
   plan.policy = reader.optional<std::string>("policy", plan.policy);
   plan.schedule = reader.optional<std::string>("schedule", plan.schedule);
   plan.profile = reader.optional<std::string>("profile", "");
+  plan.index = reader.optional<std::string>("index", "");
   plan.max_deferral = reader.optional("max_deferral", plan.max_deferral);
   require(plan.max_deferral >= -1, reader, "max_deferral", ">= -1 (-1: any distance)");
   plan.evaluations = reader.optional("evaluations", plan.evaluations);
@@ -175,6 +176,7 @@ Json to_json(const RunConfig& config) {
         {"policy", config.plan.policy},
         {"schedule", config.plan.schedule},
         {"profile", config.plan.profile},
+        {"index", config.plan.index},
         {"max_deferral", config.plan.max_deferral},
         {"evaluations", config.plan.evaluations},
         {"without", config.plan.without},

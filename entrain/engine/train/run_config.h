@@ -30,7 +30,10 @@ struct PlanConfig {   // [plan]
   bool single_lane = false;           // all stages on one lane
   std::string policy = "entrain";
   std::string schedule = "1f1b";
-  std::string profile;               // profile JSON; empty: analytic "cpu-2core"
+  std::string profile;  // profile JSON; empty: analytic "cpu-2core"
+  // Index or manifest of the samples that the plan was made for, empty: data.train. The run watches
+  // whether its work drifts away from them (drift_watch.h).
+  std::string index;
   int max_deferral = -1;             // slots; -1 = any
   int evaluations = 1000;            // of the `entrain` policy per step, >= 0
   std::vector<std::string> without;  // parts the `entrain` policy must do without, for ablations:

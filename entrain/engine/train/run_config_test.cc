@@ -39,11 +39,13 @@ TEST(RunConfig, FillsDefaults) {
 
 TEST(RunConfig, RoundTripsThroughJson) {
   const RunConfig config = parse(std::string(kMinimal) +
-                                 "[plan]\nreplicas = 2\n[plan.stages]\nvision = 2\n"
+                                 "[plan]\nreplicas = 2\nindex = \"planned.csv\"\n"
+                                 "[plan.stages]\nvision = 2\n"
                                  "[optimizer]\nlearning_rate = 0.01\n");
   const RunConfig again = run_config_from_json(to_json(config), "config.json");
   EXPECT_EQ(to_json(again), to_json(config));
   EXPECT_EQ(again.plan.stages.at("vision"), 2);
+  EXPECT_EQ(again.plan.index, "planned.csv");
 }
 
 TEST(RunConfig, RefusesUnknownKeysWithSuggestion) {

@@ -238,6 +238,9 @@ RunSetup prepare_run(const RunConfig& config) {
   if (!config.data.validation.empty()) {
     setup.validation = load_data_set(config.data.validation, setup.model);
   }
+  if (!config.plan.index.empty()) {
+    setup.planned = batch_work(setup.model, read_index(config.plan.index).samples);
+  }
   setup.warnings = range_warnings(setup.model, setup.plan, setup.profile, work_of_step(setup, 0));
   return setup;
 }

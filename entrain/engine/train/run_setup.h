@@ -37,7 +37,8 @@ struct RunSetup {
   Plan plan;
   Profile profile;
   DataSet train;
-  DataSet validation;  // empty without one
+  DataSet validation;               // empty without one
+  std::vector<SampleWork> planned;  // [sample] of plan.index; empty: the training data's
   // Where the first step uses the profile beyond what it was measured on; see profile_range.h.
   std::vector<std::string> warnings;
 };

@@ -18,6 +18,7 @@
 #include "entrain/engine/models/weights.h"
 #include "entrain/engine/pipeline/executor.h"
 #include "entrain/engine/pipeline/ranks.h"
+#include "entrain/engine/train/drift_watch.h"
 #include "entrain/engine/train/metrics.h"
 #include "entrain/engine/train/optimizer.h"
 #include "entrain/engine/train/step_source.h"
@@ -41,6 +42,8 @@ class StepBoard {
       entry.start = Clock::now();
       entry.losses.assign(static_cast<std::size_t>(replicas_ * lanes_), 0.0);
       entry.record.step = step;
+      entry.record.processor_s.assign(static_cast<std::size_t>(replicas_),
+                                      std::vector<double>(static_cast<std::size_t>(lanes_)));
       entry.record.measured.lanes.assign(static_cast<std::size_t>(replicas_),
                                          std::vector<LaneUsage>(static_cast<std::size_t>(lanes_)));
     }
@@ -56,6 +59,8 @@ class StepBoard {
     entry.record.gradient_norm = outcome.gradient_norm;
     measured.lanes[static_cast<std::size_t>(replica)][static_cast<std::size_t>(lane)] =
         outcome.usage;
+    entry.record.processor_s[static_cast<std::size_t>(replica)][static_cast<std::size_t>(lane)] =
+        std::chrono::duration<double>(outcome.processor).count();
     measured.makespan =
         std::max<std::chrono::nanoseconds>(measured.makespan, Clock::now() - entry.start);
     measured.events.insert(measured.events.end(), outcome.events.begin(), outcome.events.end());
@@ -106,6 +111,7 @@ struct Run {
         metrics(run_setup.config.output,
                 run_setup.config.steps,
                 std::max<std::int64_t>(1, run_setup.config.steps / 40)),
+        drift(DriftWatch::of(run_setup)),
         validation(prepare_validation(run_setup)),
         lane_parameters(static_cast<std::size_t>(run_setup.plan.num_lanes())) {}
 
@@ -116,6 +122,7 @@ struct Run {
   StepSource source;
   StepBoard board;
   MetricsLog metrics;
+  std::optional<DriftWatch> drift;
   std::vector<PreparedStep> validation;
   std::vector<std::vector<NamedParameter>> lane_parameters;  // of replica 0, after the last step
   std::vector<double> losses;
@@ -158,6 +165,9 @@ void finish_step(Run& run, const PreparedStep& prepared, StepRecord record) {
                ", gradient norm ",
                record.gradient_norm,
                "; the run stops before it spreads (lower optimizer.learning_rate?)"));
+  }
+  if (run.drift.has_value()) {
+    record.drift = run.drift->observe(prepared.costs);
   }
   run.metrics.step(prepared, record);
   run.losses.push_back(record.loss);
@@ -338,6 +348,9 @@ TrainResult train(const RunSetup& setup, const std::atomic<bool>& interrupted) {
                           setup.plan.schedule,
                           ", global batch ",
                           setup.config.data.global_batch));
+  if (run.drift.has_value() && !run.drift->note().empty()) {
+    run.metrics.note(run.drift->note());
+  }
   run_ranks(run.comm, [&](int rank) { RankLoop(run, rank).loop(); });
   TrainResult result = result_of(run);
   if (!setup.config.execution.paced) {

@@ -8,6 +8,10 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/cost/analytic.h"
+#include "entrain/core/planner/lane_shares.h"
+#include "entrain/core/planner/work_times.h"
 
 #include "entrain/engine/models/weights.h"
 #include "entrain/engine/train/evaluate.h"
@@ -231,6 +235,51 @@ TEST(Train, PacedRunsTakeTheTimeAndWriteNoWeights) {
   EXPECT_TRUE(result.weights.empty());
   EXPECT_FALSE(std::filesystem::exists(run.output("weights.safetensors")));
   EXPECT_FALSE(result.validation_loss.has_value());
+}
+
+// Planned for samples of three large images, run on those of the folder, which have two at most.
+TEST(Train, WarnsOnceWhenWorkLeavesThePlan) {
+  RunFolder run;
+  oracle::TarWriter tar;
+  for (int i = 0; i < 12; ++i) {
+    for (int image = 0; image < 3; ++image) {
+      tar.add(concat("p", i, ".", image, ".png"), oracle::flat_png(32, 32, 9, 9, 9));
+    }
+    tar.add(concat("p", i, ".json"), R"({"question": "?", "answer": "red"})");
+  }
+  const ModelSpec model = run_model(run.config);
+  const Profile profile = analytic_profile(model, device_model("cpu-2core"));
+  run.config.plan.index = run.make_index("planned", tar.archive());
+  run.config.plan.profile = run.write("profile.json", to_json(profile).dump()).string();
+  const std::vector<SampleWork> planned =
+      batch_work(model, read_index(run.config.plan.index).samples);
+  const std::vector<int> split = share_lanes(total_work(work_times(model, profile, planned)), 6);
+  run.config.plan.stages = {{"vision", split[0]}, {"llm", split[1]}};
+  run.config.steps = 100;
+  run.config.execution.paced = true;
+  testing::internal::CaptureStderr();
+  train_now(run.config);
+  const std::string shown = testing::internal::GetCapturedStderr();
+  std::vector<std::string> warnings;
+  bool left = false;
+  for (const Json& line : tiny::metrics_of(run.output("metrics.jsonl"))) {
+    ASSERT_TRUE(line.contains("drift")) << line.dump();
+    EXPECT_EQ(line["drift"]["lane_shares"].size(), 2U);
+    if (line["drift"].contains("warning")) {
+      warnings.push_back(line["drift"]["warning"].get<std::string>());
+      EXPECT_FALSE(left) << "not again";
+    }
+    EXPECT_EQ(line["drift"]["left"].get<bool>(), !warnings.empty());
+    left = line["drift"]["left"].get<bool>();
+  }
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_EQ(shown, concat("entrain: warning: ", warnings[0], "\n"));
+  EXPECT_NE(warnings[0].find("llm brings"), std::string::npos) << warnings[0];
+  run.config.plan.index.clear();
+  run.config.plan.profile.clear();
+  run.config.steps = 1;
+  train_now(run.config);
+  EXPECT_FALSE(tiny::metrics_of(run.output("metrics.jsonl"))[0].contains("drift"));
 }
 
 TEST(Train, StopsWhenTheLossIsNoNumber) {
