@@ -25,12 +25,17 @@ at::Tensor made_up(std::vector<std::int64_t> shape, const StageOptions& options)
       .to(options.device, options.dtype);
 }
 
-// Numbers of segments to run `tokens` in.
-std::vector<std::int64_t> segmentations(const CaseGrid& grid, bool attention, std::int64_t tokens) {
+// Numbers of segments to run `tokens` in, none of more than `longest`.
+std::vector<std::int64_t> segmentations(const CaseGrid& grid,
+                                        bool attention,
+                                        std::int64_t tokens,
+                                        std::int64_t longest) {
+  const std::int64_t fewest = (tokens + longest - 1) / longest;
   std::set<std::int64_t> counts;
   for (const std::int64_t wanted : grid.segments) {
-    const std::int64_t count = wanted == 0 ? std::clamp<std::int64_t>(tokens / 128, 2, 8) : wanted;
-    if (attention && (wanted == 0 || tokens / count >= kLeastSegment)) {
+    const std::int64_t count =
+        wanted == 0 ? std::clamp(tokens / 128, 2 * fewest, 8 * fewest) : wanted * fewest;
+    if (attention && (wanted == 0 || count == fewest || tokens / count >= kLeastSegment)) {
       counts.insert(count);
     }
   }
@@ -93,8 +98,10 @@ LayerCases encoder_cases(const ModelSpec& model,
       (result.kind == LayerKind::kProjector
            ? static_cast<double>(model.llm.hidden) / static_cast<double>(block)
            : encoder.hidden);
+  const std::int64_t patch_pixels = std::int64_t{encoder.patch_size} * encoder.patch_size;
+  const std::int64_t longest = std::max(2 * block, encoder.max_pixels / patch_pixels);
   for (const std::int64_t tokens : sizes_of(grid, 2 * block)) {
-    for (const std::int64_t segments : segmentations(grid, attention, tokens)) {
+    for (const std::int64_t segments : segmentations(grid, attention, tokens, longest)) {
       result.cases.push_back(
           encoder_case(stage, encoder, width, tokens, segments, windowed, options));
     }
@@ -174,7 +181,7 @@ LayerCases llm_cases(const ModelSpec& model,
       result.cases.push_back(head_case(stage, model.llm, tokens, options));
     } else {
       result.terms = CurveTerms::kAttention;
-      for (const std::int64_t samples : segmentations(grid, true, tokens)) {
+      for (const std::int64_t samples : segmentations(grid, true, tokens, model.llm.max_tokens)) {
         result.cases.push_back(decoder_case(stage, model.llm.hidden, tokens, samples, options));
       }
     }

@@ -52,7 +52,9 @@ struct CaseGrid {
   std::vector<std::int64_t> tokens;  // rising, >= 1 each
   // Layers with attention run every size in so many equal segments (as far as a segment keeps 16
   // tokens), so that Σn² and Σn are told apart; the others in one. 0: about 128 tokens each, two to
-  // eight of them.
+  // eight of them. A size that no segment of the model reaches (max_pixels, max_tokens) is run in
+  // so many times the segments that it needs: longer ones come in no batch, and their quadratic
+  // part would outweigh in the fit what batches are made of.
   std::vector<std::int64_t> segments;
 };
 

@@ -1,6 +1,7 @@
 #include "entrain/engine/profiler/layer_cases.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 #include <vector>
@@ -149,6 +150,25 @@ TEST(LayerCases, SegmentsKeepSixteenTokens) {
   const std::vector<std::pair<double, std::int64_t>> expected = {
       {64, 1}, {64, 4}, {256, 1}, {256, 4}, {256, 16}};
   EXPECT_EQ(sizes, expected);
+}
+
+TEST(LayerCases, NoSegmentIsLongerThanTheModelTakes) {
+  ModelSpec model = small_model();
+  model.encoders[0].max_pixels = 16 * 100;  // patches of 4 x 4
+  model.llm.max_tokens = 200;
+  const CaseGrid grid = {{64, 400, 1600}, {1, 4, 16}};
+  const auto sizes_of = [&](int module) {
+    std::vector<std::pair<double, std::int64_t>> sizes;
+    for (const LayerCase& layer_case : layer_cases(model, {module, 1, 1}, grid, {}).cases) {
+      const double length = layer_case.tokens / static_cast<double>(layer_case.num_segments);
+      EXPECT_LE(length, module == 0 ? 100 : 200);
+      sizes.emplace_back(std::round(layer_case.tokens / 100), layer_case.num_segments);
+    }
+    return sizes;
+  };
+  using Sizes = std::vector<std::pair<double, std::int64_t>>;
+  EXPECT_EQ(sizes_of(0), (Sizes{{1, 1}, {1, 4}, {4, 4}, {4, 16}, {16, 16}, {15, 64}}));
+  EXPECT_EQ(sizes_of(1), (Sizes{{1, 1}, {1, 4}, {4, 2}, {4, 8}, {16, 8}, {16, 32}}));
 }
 
 TEST(LayerChoices, LeaveOutDegreesThatDoNotDivide) {

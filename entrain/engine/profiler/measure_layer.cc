@@ -8,7 +8,6 @@
 #include "entrain/core/base/text.h"
 
 #include "entrain/engine/models/live_bytes.h"
-#include "entrain/engine/profiler/stopwatch.h"
 
 namespace entrain::engine {
 namespace {
@@ -44,8 +43,8 @@ at::Tensor fresh_leaf(const LayerCase& layer_case) {
 
 class LayerTimer {
  public:
-  LayerTimer(const LayerCases& cases, bool recompute, at::Device device)
-      : cases_(cases), recompute_(recompute), watch_(device) {}
+  LayerTimer(const LayerCases& cases, const LayerBudget& budget, at::Device device)
+      : cases_(cases), recompute_(budget.recompute), watch_(device, budget.clock) {}
 
   // One repeat of one point.
   void measure(const LayerCase& layer_case, MeasuredPoint& point) {
@@ -183,7 +182,7 @@ void measure_layer(const LayerCases& cases,
                    const std::function<void()>& on_round) {
   ENTRAIN_INVARIANT(budget.repeats >= kLeastRepeats, "too few repeats");
   const Clock::time_point start = Clock::now();
-  LayerTimer timer(cases, budget.recompute, device);
+  LayerTimer timer(cases, budget, device);
   layer.skipped.clear();
   const std::vector<std::size_t> kept = warm_up(cases, budget, device, timer, layer, on_point);
   layer.points = points_of(cases, kept, layer);

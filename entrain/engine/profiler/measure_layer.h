@@ -8,6 +8,7 @@
 
 #include "entrain/engine/profiler/layer_cases.h"
 #include "entrain/engine/profiler/points.h"
+#include "entrain/engine/profiler/stopwatch.h"
 
 namespace entrain::engine {
 
@@ -17,6 +18,7 @@ struct LayerBudget {
   double seconds = 10;  // ends repeats, in wall time; two points at least are measured thrice
   std::int64_t memory_bytes = 0;  // activations of the largest point; 0 = any
   bool recompute = true;
+  NanosecondClock clock = {};  // of the Stopwatch; empty: its own
 };
 inline constexpr int kLeastRepeats = 3;
 

@@ -131,6 +131,7 @@ class Measuring {
         std::max(0.0, options_.seconds - began) / static_cast<double>(choices_.size() - i);
     budget.memory_bytes = options_.memory_bytes;
     budget.recompute = options_.recompute;
+    budget.clock = options_.clock;
     const auto on_point = [&] {
       const double share = (seconds() - began) / std::max(1e-9, budget.seconds);
       show(static_cast<double>(i) + std::min(1.0, share));

@@ -13,6 +13,7 @@
 
 #include "entrain/engine/profiler/layer_cases.h"
 #include "entrain/engine/profiler/points.h"
+#include "entrain/engine/profiler/stopwatch.h"
 
 namespace entrain::engine {
 
@@ -26,6 +27,7 @@ struct ProfileOptions {
   bool recompute = true;          // time the forward again as well
   std::string device = "cpu";     // or "cuda"
   std::string dtype = "float32";  // or "bfloat16"
+  NanosecondClock clock = {};     // what layers are timed by; empty: the device's own
   std::string command;            // how it was made, kept in the profile
   std::filesystem::path partial;  // points so far, to go on after a kill; empty: none
 };

@@ -15,7 +15,6 @@
 
 #include "entrain/engine/models/stages.h"
 #include "entrain/engine/profiler/statistics.h"
-#include "entrain/engine/profiler/stopwatch.h"
 
 namespace entrain::engine {
 namespace {
@@ -134,18 +133,20 @@ class StageCheck {
     costs_ = step_costs(model, plan, profile, work_);
   }
 
-  std::vector<StageTime> run(int repeats) {
+  std::vector<StageTime> run(int repeats, const NanosecondClock& clock) {
     std::vector<StageTime> result;
+    Stopwatch watch(device_, clock);
     for (int module = 0; module < model_.num_modules(); ++module) {
       for (int stage = 0; stage < std::ssize(plan_.modules[at_index(module)].stages); ++stage) {
-        run_stage(module, stage, repeats, result);
+        run_stage(module, stage, repeats, watch, result);
       }
     }
     return result;
   }
 
  private:
-  void run_stage(int module, int stage, int repeats, std::vector<StageTime>& result) {
+  void run_stage(
+      int module, int stage, int repeats, Stopwatch& watch, std::vector<StageTime>& result) {
     const LayerRange layers = plan_.modules[at_index(module)].stages[at_index(stage)];
     const bool input_gradient = input_gradient_wanted(module, layers.begin);
     std::vector<StageCase> cases;
@@ -153,7 +154,6 @@ class StageCheck {
     make_cases(module, stage, layers, cases, times);
     std::vector<std::vector<double>> forward(cases.size());
     std::vector<std::vector<double>> backward(cases.size());
-    Stopwatch watch(device_);
     for (int repeat = -1; repeat < repeats; ++repeat) {
       for (std::size_t i = 0; i < cases.size(); ++i) {
         const auto [ahead, back] = time_case(cases[i], input_gradient, watch);
@@ -303,12 +303,13 @@ std::vector<StageTime> check_stages(const ModelSpec& model,
                                     const Plan& plan,
                                     const Profile& profile,
                                     std::span<const std::vector<SampleWork>> slots,
-                                    int repeats) {
+                                    int repeats,
+                                    const NanosecondClock& clock) {
   ENTRAIN_INVARIANT(repeats >= 1, "a check without repeats");
   const int threads = at::get_num_threads();
   at::set_num_threads(1);
   const c10::AutoGradMode with_gradients(true);
-  std::vector<StageTime> times = StageCheck(model, plan, profile, slots).run(repeats);
+  std::vector<StageTime> times = StageCheck(model, plan, profile, slots).run(repeats, clock);
   at::set_num_threads(threads);
   return times;
 }

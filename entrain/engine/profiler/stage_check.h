@@ -13,6 +13,8 @@
 #include "entrain/core/spec/profile.h"
 #include "entrain/core/spec/workload.h"
 
+#include "entrain/engine/profiler/stopwatch.h"
+
 namespace entrain::engine {
 
 // One slot through one stage, forward and backward, in nanoseconds.
@@ -32,8 +34,8 @@ struct StageTime {
 
 // Runs every slot (the samples of one microbatch) through every stage of `plan`: the stages
 // themselves on made-up content of the slot's real lengths, graphs, freezing and input gradients as
-// in a step; median of `repeats` by Stopwatch, after one run to warm up, slots in turn. Predicted
-// times are operation_time() of the same slots.
+// in a step; median of `repeats` by Stopwatch (which reads `clock` where it is given), after one
+// run to warm up, slots in turn. Predicted times are operation_time() of the same slots.
 //
 // Requires  plan and profile are valid for the model; tensor_parallel 1; no slot empty; repeats >=
 //           1.
@@ -43,7 +45,8 @@ std::vector<StageTime> check_stages(const ModelSpec& model,
                                     const Plan& plan,
                                     const Profile& profile,
                                     std::span<const std::vector<SampleWork>> slots,
-                                    int repeats);
+                                    int repeats,
+                                    const NanosecondClock& clock = {});
 
 struct ErrorSummary {
   std::string what;  // "vision 0", or "all"

@@ -1,6 +1,7 @@
 #include "entrain/engine/profiler/stopwatch.h"
 
 #include <string>
+#include <utility>
 
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -23,8 +24,10 @@ struct Stopwatch::Events {
   c10::Event end;
 };
 
-Stopwatch::Stopwatch(at::Device device) {
-  if (!device.is_cpu()) {
+Stopwatch::Stopwatch(at::Device device, NanosecondClock clock) : clock_(std::move(clock)) {
+  if (clock_ == nullptr && device.is_cpu()) {
+    clock_ = [] { return static_cast<double>(thread_time().count()); };
+  } else if (clock_ == nullptr) {
     events_ = std::make_unique<Events>(device);
   }
 }
@@ -33,7 +36,7 @@ Stopwatch::~Stopwatch() = default;
 
 void Stopwatch::start() {
   if (events_ == nullptr) {
-    started_ = static_cast<double>(thread_time().count());
+    started_ = clock_();
   } else {
     events_->begin.record(events_->stream());
   }
@@ -41,7 +44,7 @@ void Stopwatch::start() {
 
 double Stopwatch::stop() {
   if (events_ == nullptr) {
-    return static_cast<double>(thread_time().count()) - started_;
+    return clock_() - started_;
   }
   events_->end.record(events_->stream());
   events_->end.synchronize();

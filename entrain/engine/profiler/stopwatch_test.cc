@@ -23,6 +23,14 @@ TEST(Stopwatch, CountsWorkAndNotWaiting) {
   EXPECT_GT(watch.stop(), 1e5);
 }
 
+TEST(Stopwatch, ReadsTheClockItIsGiven) {
+  double now = 5;
+  Stopwatch watch(at::kCPU, [&now] { return now; });
+  watch.start();
+  now = 12.5;
+  EXPECT_EQ(watch.stop(), 7.5);
+}
+
 TEST(DeviceOf, RefusesWhatIsNoDevice) {
   EXPECT_TRUE(device_of("cpu").is_cpu());
   EXPECT_THROW(device_of("tpu"), InvalidInput);
