@@ -11,12 +11,13 @@ Example:
 
 import argparse
 import json
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import machine
 
 VARIANTS = {
     "sequential": ["plan.policy=sequential"],
@@ -101,9 +102,6 @@ def table(records, baseline):
 
 def page(options, records):
     """The result page as Markdown."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
     arguments = " ".join([options.config] + [f"--set '{s}'" for s in options.set])
     lines = [
         f"# {options.title}",
@@ -113,10 +111,7 @@ def page(options, records):
             f"--steps {options.steps}`"
         ),
         "",
-        (
-            f"Commit {commit}; {processor()}, {platform.system()} {platform.machine()}; two cores, one "
-            "thread a lane; real arithmetic, fp32."
-        ),
+        (f"{machine.describe()}; two lanes, one thread a lane; real arithmetic, fp32."),
         "",
         (
             f"Every variant trains {options.steps} steps in each of {options.rounds} rounds, variants in "
@@ -133,14 +128,6 @@ def page(options, records):
         "",
     ]
     return "\n".join(lines)
-
-
-def processor():
-    """The processor's name as the system tells it."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor()
 
 
 def main():

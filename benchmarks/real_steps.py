@@ -1,0 +1,342 @@
+"""Simulated against measured step times of real training runs, step by step.
+
+Two kinds of runs, each for two policies and two schedules. *Real*: one lane and two lanes compute on
+real data, one thread a lane; predictions rest on `entrain profile`. *Paced*: many lanes as threads
+wait for predicted times instead of computing, so that only executor and simulator are compared.
+
+The machine is profiled anew before every round and once more at the end, and all variants run in
+turn within a round: how far the profiles differ from each other says how far the machine itself
+wandered, and bounds what any prediction can hold. Equal global batches must give equal losses, or
+the script fails.
+
+Example:
+    python benchmarks/real_steps.py configs/vlm-small.toml --output page.md
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from pathlib import Path
+
+import machine
+
+POLICIES = ("sequential", "entrain")
+SCHEDULES = ("1f1b", "entrain-fused")  # the engine runs no split weight gradients
+WARM_UP = 2  # steps of a run that do not count: caches, read-ahead
+
+
+def run(options, *arguments):
+    """One command of the program; its standard output."""
+    command = [options.entrain, *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(command)}\n{result.stderr}")
+    return result.stdout
+
+
+def profile(options, model, path):
+    """Measures the machine once more."""
+    run(options, "profile", "--model", model, "-o", path, *options.profile_options)
+
+
+class Variant:
+    """One way to run: lanes, policy, schedule."""
+
+    def __init__(self, lanes, paced, policy, schedule):
+        self.lanes = lanes
+        self.paced = paced
+        self.policy = policy
+        self.schedule = schedule
+        self.steps = []  # [round][step] of metrics.jsonl
+
+    def name(self):
+        return f"{'paced' if self.paced else 'real'}, {self.lanes} {plural(self.lanes, 'lane')}"
+
+    def counted(self):
+        """(predicted, measured) of every step that counts."""
+        return [
+            (step["predicted_step_s"], step["step_s"])
+            for steps in self.steps
+            for step in steps[WARM_UP:]
+        ]
+
+    def errors(self):
+        """(predicted - measured) / measured."""
+        return [(predicted - measured) / measured for predicted, measured in self.counted()]
+
+    def lanes(self):
+        """Sums over a step's lanes: predicted compute, processor time of it, its wall time."""
+        keys = ("predicted_busy_s", "processor_s", "busy_s")
+        return [
+            tuple(sum(lane[key] for lane in step["lanes"]) for key in keys)
+            for steps in self.steps
+            for step in steps[WARM_UP:]
+        ]
+
+    def compute_error(self):
+        """Median of (predicted - processor time) / processor time of all lanes' compute."""
+        return statistics.median(
+            (predicted - processor) / processor for predicted, processor, _ in self.lanes()
+        )
+
+    def core_share(self):
+        """Median share of its compute's wall time that a lane had a core."""
+        return statistics.median(processor / busy for _, processor, busy in self.lanes())
+
+
+def plural(count, noun):
+    return noun if count == 1 else noun + "s"
+
+
+def variants_of(options):
+    lanes = [(count, False) for count in options.lanes]
+    lanes += [(count, True) for count in options.paced_lanes]
+    return [
+        Variant(count, paced, policy, schedule)
+        for count, paced in lanes
+        for schedule in SCHEDULES
+        for policy in POLICIES
+    ]
+
+
+def plan_settings(options, lanes, paced, files):
+    """What makes the plan of a variant, as train settings."""
+    if paced and lanes > 8:
+        half = lanes // 2
+        stages = [f"plan.stages.vision={half}", f"plan.stages.llm={lanes - half}"]
+        return [f"model={files['deep']}", f"plan.profile={files['deep_profile']}", *stages]
+    if lanes == 1:
+        return ["plan.single_lane=true"]
+    plan = files["folder"] / f"plan-{lanes}.json"
+    if not plan.exists():
+        run(
+            options, "plan", "--lanes", lanes, "--index", options.train, "--model", options.model,
+            "--profile", files["profile"], "--global-batch", options.global_batch,
+            "--num-slots", options.num_slots, "--evaluations", 50, "-o", plan,
+        )  # fmt: skip
+    return [f"plan.file={plan}"]
+
+
+def deepen(options, files, lanes):
+    """A model with layers for so many lanes, and the profile of the same layers for it."""
+    text = Path(options.model).read_text()
+    layers = max(1, lanes // 2 - 2)
+    lines = [
+        f"num_layers = {layers}" if line.startswith("num_layers") else line
+        for line in text.splitlines()
+    ]
+    files["deep"].write_text("\n".join(lines) + "\n")
+    document = json.loads(files["profile"].read_text())
+    document["model_digest"] = ""
+    files["deep_profile"].write_text(json.dumps(document))
+
+
+def train(options, variant, files):
+    """Step records of one run."""
+    output = files["folder"] / "run"
+    settings = [
+        f"output={output}",
+        f"steps={options.steps + WARM_UP}",
+        f"plan.profile={files['profile']}",
+        f"plan.policy={variant.policy}",
+        f"plan.schedule={variant.schedule}",
+        f"plan.num_slots={options.num_slots}",
+        f"data.global_batch={options.global_batch}",
+        "data.validation=",
+        "execution.trace_step=-1",
+        f"execution.paced={str(variant.paced).lower()}",
+        *plan_settings(options, variant.lanes, variant.paced, files),
+    ]
+    arguments = [options.config]
+    for setting in settings:
+        arguments += ["--set", setting]
+    run(options, "train", *arguments)
+    lines = (output / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def check_losses(variants):
+    """Every real run trains on the same batches, so that losses agree to rounding."""
+    real = [variant for variant in variants if not variant.paced]
+    for variant in real:
+        for steps in variant.steps:
+            for step, first in zip(steps[:10], real[0].steps[0], strict=False):
+                if abs(step["loss"] - first["loss"]) > 1e-3 * abs(first["loss"]):
+                    sys.exit(
+                        f"{variant.name()}, {variant.schedule}, {variant.policy}, step "
+                        f"{step['step']}: loss {step['loss']}, not {first['loss']}"
+                    )
+
+
+def measure(options, variants, folder):
+    """Runs all rounds; [round] of step times that each round's profile predicts for one lane."""
+    files = {
+        "folder": Path(folder),
+        "profile": Path(folder) / "profile.json",
+        "deep": Path(folder) / "deep.toml",
+        "deep_profile": Path(folder) / "deep-profile.json",
+    }
+    speeds = []
+    for round_index in range(options.rounds):
+        begun = time.monotonic()
+        profile(options, options.model, files["profile"])
+        speeds.append(speed(options, files))
+        deepen(options, files, max(options.paced_lanes, default=0))
+        for variant in variants:
+            variant.steps.append(train(options, variant, files))
+        print(
+            f"round {round_index + 1}/{options.rounds}: {time.monotonic() - begun:.0f} s",
+            file=sys.stderr,
+        )
+    profile(options, options.model, files["profile"])
+    speeds.append(speed(options, files))
+    return speeds
+
+
+def speed(options, files):
+    """Seconds of forward and backward of all samples by the profile: one number for the machine."""
+    table = files["folder"] / "costs.csv"
+    run(
+        options, "cost", "--index", options.train, "--model", options.model,
+        "--profile", files["profile"], "-o", table,
+    )  # fmt: skip
+    header, *rows = table.read_text().splitlines()
+    columns = [i for i, name in enumerate(header.split(",")) if name.endswith("_s")]
+    return sum(float(row.split(",")[i]) for row in rows for i in columns) / len(rows)
+
+
+def percent(value, sign=False):
+    return f"{100 * value:+.1f} %" if sign else f"{100 * value:.1f} %"
+
+
+def rows_of(variants):
+    """The result's table."""
+    rows = []
+    for variant in variants:
+        pairs = variant.counted()
+        errors = sorted(variant.errors())
+        sizes = sorted(abs(error) for error in errors)
+        by_round = [
+            statistics.median(
+                (s["predicted_step_s"] - s["step_s"]) / s["step_s"] for s in steps[WARM_UP:]
+            )
+            for steps in variant.steps
+        ]
+        quarter = len(errors) // 4
+        rows.append(
+            f"| {variant.name()} | {variant.schedule} | {variant.policy} | "
+            f"{1e3 * statistics.median(p for p, _ in pairs):.0f} | "
+            f"{1e3 * statistics.median(m for _, m in pairs):.0f} | "
+            f"**{percent(statistics.median(sizes))}** | {percent(errors[quarter], True)} … "
+            f"{percent(errors[-1 - quarter], True)} | {percent(sizes[-1])} | "
+            f"{', '.join(percent(error, True) for error in by_round)} | "
+            + ("|" if variant.paced else f"{percent(variant.compute_error(), True)} | ")
+            + ("|" if variant.paced else f"{percent(variant.core_share())} |")
+        )
+    return rows
+
+
+def summary(variants):
+    """One line a kind of run."""
+    lines = []
+    for name in dict.fromkeys(variant.name() for variant in variants):
+        errors = [e for v in variants if v.name() == name for e in v.errors()]
+        lines.append(
+            f"- {name}: median error {percent(statistics.median(map(abs, errors)))} over "
+            f"{len(errors)} steps, bias {percent(statistics.median(errors), True)}"
+        )
+    return lines
+
+
+def page(options, variants, speeds, busy):
+    """The result page as Markdown."""
+    arguments = " ".join(
+        [options.config, f"--rounds {options.rounds}", f"--steps {options.steps}"]
+        + [f"--global-batch {options.global_batch}", f"--num-slots {options.num_slots}"]
+    )
+    return "\n".join(
+        [
+            "# Simulated against measured step times",
+            "",
+            f"Command: `python benchmarks/real_steps.py {arguments}`",
+            "",
+            f"{machine.describe()}; one thread a lane, fp32, {busy}.",
+            "",
+            (
+                f"Every variant trains {options.steps} counted steps in each of {options.rounds} "
+                f"rounds, variants in turn, with a profile measured at the round's start (`entrain "
+                f"profile {' '.join(options.profile_options)}`). Error of a step: (predicted − "
+                "measured) / measured; the middle half is that of signed errors. Real lanes compute "
+                "on real samples; paced lanes wait for predicted times. `entrain-fused` is the "
+                "schedule `entrain` as the engine runs it, weight gradients not split off. Losses of "
+                "the first steps agree over all real variants. Compute error: lanes' forward and "
+                "backward, predicted against processor time, which others on the machine disturb "
+                "little. Core share: processor time over wall time of that compute; what it lacks "
+                "to 100 % is taken by others or by the run's own helper threads (decoding, "
+                "assignment), and lengthens the measured step."
+            ),
+            "",
+            (
+                "| run | schedule | policy | predicted ms | measured ms | median error | middle half "
+                "| worst | bias by round | compute error | core share |"
+            ),
+            "|---|---|---|---|---|---|---|---|---|---|---|",
+            *rows_of(variants),
+            "",
+            *summary(variants),
+            "",
+            (
+                "The machine by its profiles (ms of forward and backward of a mean sample, before "
+                f"each round and after the last): {', '.join(f'{1e3 * s:.2f}' for s in speeds)}."
+            ),
+            "",
+        ]
+    )
+
+
+def parse():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("config", help="run file of a model with one encoder, `vision`")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=20, help="counted steps of each run")
+    parser.add_argument("--global-batch", type=int, default=16)
+    parser.add_argument("--num-slots", type=int, default=4)
+    parser.add_argument("--lanes", type=int, nargs="*", default=[1, 2], help="of real runs")
+    parser.add_argument("--paced-lanes", type=int, nargs="*", default=[8, 16])
+    parser.add_argument("--profile-seconds", type=int, default=20)
+    parser.add_argument("--max-tokens", type=int, default=4096, help="of the profile")
+    parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
+    parser.add_argument("--output", help="Markdown page to write; default: standard output")
+    options = parser.parse_args()
+    document = tomllib.loads(Path(options.config).read_text())
+    options.model = document["model"]
+    options.train = document["data"]["train"]
+    options.profile_options = [
+        "--max-tokens", str(options.max_tokens), "--seconds", str(options.profile_seconds),
+    ]  # fmt: skip
+    return options
+
+
+def main():
+    options = parse()
+    variants = variants_of(options)
+    load = machine.OtherLoad()
+    with tempfile.TemporaryDirectory() as folder:
+        speeds = measure(options, variants, folder)
+    check_losses(variants)
+    text = page(options, variants, speeds, load.text())
+    if options.output:
+        Path(options.output).write_text(text)
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()
