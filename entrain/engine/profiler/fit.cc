@@ -30,6 +30,11 @@ double denominator(const CostPoint& point, double longest) {
   return std::max({scale, 1e-3 * longest, 1e-9});
 }
 
+// What the fit divides errors by: √ of the point's scale.
+double fit_denominator(const CostPoint& point, double longest) {
+  return std::sqrt(denominator(point, longest) * longest);
+}
+
 Terms row_of(const CostPoint& point) {
   return {point.attention_pairs, point.tokens, 1.0};
 }
@@ -40,11 +45,11 @@ Equations normal_equations(std::span<const CostPoint> points, double longest) {
     const Terms row = row_of(point);
     for (std::size_t i = 0; i < kTerms; ++i) {
       equations.scale[i] =
-          std::max(equations.scale[i], std::abs(row[i]) / denominator(point, longest));
+          std::max(equations.scale[i], std::abs(row[i]) / fit_denominator(point, longest));
     }
   }
   for (const CostPoint& point : points) {
-    const double scale = denominator(point, longest);
+    const double scale = fit_denominator(point, longest);
     Terms row = row_of(point);
     for (std::size_t i = 0; i < kTerms; ++i) {
       row[i] = equations.scale[i] > 0 ? row[i] / scale / equations.scale[i] : 0.0;
@@ -106,7 +111,7 @@ double squared_error(const Terms& terms, std::span<const CostPoint> points, doub
   for (const CostPoint& point : points) {
     const Terms row = row_of(point);
     const double predicted = terms[0] * row[0] + terms[1] * row[1] + terms[2];
-    const double error = (predicted - point.nanoseconds) / denominator(point, longest);
+    const double error = (predicted - point.nanoseconds) / fit_denominator(point, longest);
     sum += error * error;
   }
   return sum;

@@ -20,9 +20,10 @@ enum class CurveTerms {
   kLinear,     // tokens and launch
 };
 
-// Non-negative least squares of time = a·pairs + b·tokens + c on relative errors, so that small
-// operations count as much as large ones. `fit_error` of the result is the largest relative error,
-// `fit_median` their median.
+// Non-negative least squares of time = a·pairs + b·tokens + c on errors relative to √time: between
+// relative errors, under which the overhead of the smallest operations bends the slope of the large
+// ones that a step's time is made of, and plain ones, under which small operations do not count.
+// `fit_error` of the result is the largest relative error, `fit_median` their median.
 //
 // Relative to each point's scale: a time that is the difference of two is as uncertain as those.
 // Requires  points not empty, all values finite; fewer points than terms give a curve through them.

@@ -127,8 +127,10 @@ class Measuring {
     const double began = seconds();
     LayerBudget budget;
     budget.repeats = options_.repeats;
-    budget.seconds =
-        std::max(0.0, options_.seconds - began) / static_cast<double>(choices_.size() - i);
+    // What earlier layers left of the time, but no less than an equal share: on a busy machine they
+    // take longer, and the last ones would have no sizes left to fit a curve through.
+    budget.seconds = std::max((options_.seconds - began) / static_cast<double>(choices_.size() - i),
+                              options_.seconds / static_cast<double>(choices_.size()));
     budget.memory_bytes = options_.memory_bytes;
     budget.recompute = options_.recompute;
     budget.clock = options_.clock;

@@ -22,7 +22,7 @@ struct ProfileOptions {
   std::vector<int> tensor_parallel = {
       1};                         // degrees; those that do not divide a module are left out
   int repeats = 15;               // most measurements per point, >= 3; the median counts
-  double seconds = 60;            // wall time for the layers together, > 0
+  double seconds = 60;            // for the layers together, > 0; a busy machine takes longer
   std::int64_t memory_bytes = 0;  // activations of the largest point; 0 = any
   bool recompute = true;          // time the forward again as well
   std::string device = "cpu";     // or "cuda"
@@ -61,7 +61,8 @@ struct ProfileRun {
 //           module; uses one thread and restores torch's thread count.
 // Throws    InvalidInput for options out of range, points of other settings or a model with an
 //           encoder that cannot run; SystemFailure for a device that is not there.
-// Cost      options.seconds and a few more; memory of one layer and of the largest point.
+// Cost      options.seconds and a few more on a quiet machine; memory of one layer and of the
+// largest point.
 ProfileRun measure_profile(const ModelSpec& model, const ProfileOptions& options);
 
 }  // namespace entrain::engine
