@@ -69,7 +69,7 @@ class Variant:
         """(predicted - measured) / measured."""
         return [(predicted - measured) / measured for predicted, measured in self.counted()]
 
-    def lanes(self):
+    def compute_times(self):
         """Sums over a step's lanes: predicted compute, processor time of it, its wall time."""
         keys = ("predicted_busy_s", "processor_s", "busy_s")
         return [
@@ -81,12 +81,12 @@ class Variant:
     def compute_error(self):
         """Median of (predicted - processor time) / processor time of all lanes' compute."""
         return statistics.median(
-            (predicted - processor) / processor for predicted, processor, _ in self.lanes()
+            (predicted - processor) / processor for predicted, processor, _ in self.compute_times()
         )
 
     def core_share(self):
         """Median share of its compute's wall time that a lane had a core."""
-        return statistics.median(processor / busy for _, processor, busy in self.lanes())
+        return statistics.median(processor / busy for _, processor, busy in self.compute_times())
 
 
 def plural(count, noun):
