@@ -40,5 +40,29 @@ TEST(DynamicRegret, LiesBetweenNothingAndItsBound) {
   EXPECT_TRUE(some);
 }
 
+TEST(DynamicRegret, IsCompleteOnlyIfEverySearchWas) {
+  Rng rng(74);
+  int incomplete = 0;
+  for (int i = 0; i < 40; ++i) {
+    oracle::PlanCase plan_case = oracle::make_plan_case(rng, 6);
+    plan_case.cluster.memory_bytes = 0;
+    PlanSearchRequest request = plan_case.request_of();
+    const Plan plan = search_plans(request).best().plan;
+    request.most_simulations = 1;
+    const DynamicRegret regret = dynamic_regret(request, plan, {});
+    bool complete = true;
+    for (std::size_t batch = 0; batch < request.batches.size(); ++batch) {
+      PlanSearchRequest one = request;
+      one.batches = {request.batches[batch]};
+      one.first_step += static_cast<std::int64_t>(batch);
+      one.runners_up = 0;
+      complete = complete && search_plans(one).complete;
+    }
+    EXPECT_EQ(regret.complete, complete) << "case " << i;
+    incomplete += complete ? 0 : 1;
+  }
+  EXPECT_GT(incomplete, 0);
+}
+
 }  // namespace
 }  // namespace entrain

@@ -157,5 +157,16 @@ TEST(SingleSamplePlans, CountsDrawsOfTheSamePlan) {
   EXPECT_EQ(plans[1].plan, single_sample_plan(instance.request, draws[1]));
 }
 
+TEST(SingleSamplePlan, RefusesNoReplicasOrNoSlots) {
+  Instance instance(1, 4);
+  instance.request.replicas = 0;
+  EXPECT_THROW(even_layers_plan(instance.request), InvalidInput);
+  instance.request.replicas = 1;
+  instance.request.num_slots = 0;
+  EXPECT_THROW(even_layers_plan(instance.request), InvalidInput);
+  instance.request.num_slots = 1;
+  EXPECT_NO_THROW(even_layers_plan(instance.request));
+}
+
 }  // namespace
 }  // namespace entrain

@@ -79,7 +79,8 @@ class WorkClock {
   static void count(const at::RecordFunction& function, at::ObserverContext* /*context*/) {
     constexpr double kOfAnOperation = 100;
     work_ += kOfAnOperation;
-    const bool attention = std::string(function.name()).find("flash_attention") != std::string::npos;
+    const bool attention =
+        std::string(function.name()).find("flash_attention") != std::string::npos;
     for (const c10::IValue& output : function.outputs()) {
       if (!output.isTensor() || !output.toTensor().defined()) {
         continue;
