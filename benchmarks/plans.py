@@ -9,6 +9,8 @@ For every manifest with encoder work and every size of LLM, on 16 A40s (analytic
 3. all plans are simulated on the same held-out batches under the policy `entrain` and `1f1b`: the
    regret of each against ours.
 
+A killed run goes on: cases that are done lie in OUTPUT.cases.jsonl until the page is complete.
+
 Example:
     python benchmarks/plans.py --manifests ../shared/data/manifests --output page.md
 """
@@ -202,22 +204,34 @@ def page(options, rows, losses, regrets):
             )
 
 
+def read_cases(path):
+    """Cases that an earlier, unfinished run of the same command has done."""
+    if not path.exists():
+        return {}
+    return {tuple(case["key"]): case for case in map(json.loads, path.read_text().splitlines())}
+
+
 def main():
     options = parse_arguments()
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
     ).stdout.strip()
     chosen = options.only.split(",") if options.only else VISION + AUDIO
-    rows, losses, regrets = [], [], []
+    done_file = Path(options.output + ".cases.jsonl")
+    done = read_cases(done_file)
+    cases = []
     for manifest in chosen:
         for llm in options.llms.split(","):
-            row, loss, of = study(options, manifest, llm)
-            rows.append(row)
-            print(" | ".join(row), file=sys.stderr, flush=True)
-            if loss is not None:
-                losses.append(loss)
-                regrets.append(of)
-                print("  " + " | ".join(loss), file=sys.stderr, flush=True)
+            key = (manifest, llm, options.cluster, options.batch, options.regret_batches)
+            key += (options.steps, options.draws, options.evaluations)
+            if key not in done:
+                row, loss, of = study(options, manifest, llm)
+                done[key] = {"key": key, "row": row, "loss": loss, "regrets": of}
+                with done_file.open("a") as file:
+                    print(json.dumps(done[key]), file=file)
+            cases.append(done[key])
+            print(" | ".join(cases[-1]["row"]), file=sys.stderr, flush=True)
+    planned = [case for case in cases if case["loss"] is not None]
     command = f"python {' '.join(['benchmarks/plans.py'] + sys.argv[1:])}"
     command = command.replace(options.manifests, "MANIFESTS")
     lines = ["# Static plans on real size manifests, 16 A40s", "", f"Command: `{command}`", ""]
@@ -226,10 +240,16 @@ def main():
         f"profile; global batch {options.batch}; see `configs/clusters/` for the cluster.",
         "",
     ]
-    lines += page(options, rows, losses, regrets)
+    lines += page(
+        options,
+        [case["row"] for case in cases],
+        [case["loss"] for case in planned],
+        [case["regrets"] for case in planned],
+    )
     unfinished = Path(options.output + ".partial")
     unfinished.write_text("\n".join(lines) + "\n")
     unfinished.rename(options.output)
+    done_file.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
