@@ -31,6 +31,14 @@ def describe():
     )
 
 
+def give(text, output):
+    """Writes a page to the file, or to standard output where none is named."""
+    if output:
+        Path(output).write_text(text)
+    else:
+        print(text)
+
+
 class OtherLoad:
     """How much of the machine other programs take, from its making on."""
 

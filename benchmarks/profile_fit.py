@@ -179,10 +179,7 @@ def main():
     for case in cases:
         lines += case.section()
     text = "\n".join(lines)
-    if options.output:
-        Path(options.output).write_text(text)
-    else:
-        print(text)
+    machine.give(text, options.output)
 
 
 if __name__ == "__main__":

@@ -332,10 +332,7 @@ def main():
         speeds = measure(options, variants, folder)
     check_losses(variants)
     text = page(options, variants, speeds, load.text())
-    if options.output:
-        Path(options.output).write_text(text)
-    else:
-        print(text)
+    machine.give(text, options.output)
 
 
 if __name__ == "__main__":

@@ -145,10 +145,7 @@ def main():
     records = measure(options)
     check_losses(records)
     text = page(options, records)
-    if options.output:
-        Path(options.output).write_text(text)
-    else:
-        print(text)
+    machine.give(text, options.output)
 
 
 if __name__ == "__main__":

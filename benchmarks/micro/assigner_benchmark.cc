@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -14,12 +13,8 @@
 
 #include "entrain/core/assigner/lower_bound.h"
 #include "entrain/core/base/random.h"
-#include "entrain/core/cost/analytic.h"
-#include "entrain/core/dataset/global_batch.h"
-#include "entrain/core/dataset/index.h"
-#include "entrain/core/planner/lane_split.h"
 
-#include "tests/oracle/shards.h"
+#include "benchmarks/micro/manifest_batch.h"
 
 namespace entrain {
 namespace {
@@ -98,36 +93,21 @@ BENCHMARK_CAPTURE(run_policy, entrain_first, "entrain", 0)->Unit(benchmark::kMil
 BENCHMARK_CAPTURE(run_policy, entrain, "entrain", 1000)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(run_policy, entrain_4000, "entrain", 4000)->Unit(benchmark::kMillisecond);
 
-// A batch of a real manifest under Qwen2.5-VL's vision encoder and Llama-3 1B.
 void run_manifest(benchmark::State& state, const char* name) {
-  const std::filesystem::path shared = oracle::shared_folder();
-  if (shared.empty()) {
+  if (oracle::shared_folder().empty()) {
     state.SkipWithError("no shared data; set ENTRAIN_SHARED to its folder");
     return;
   }
-  const ModelSpec model =
-      read_model(oracle::source_root() / "configs/models/qwen2.5-vl-llama-1b.toml");
-  const Profile profile = analytic_profile(model, device_model("a40"));
-  const Index index = read_index(shared / "data/manifests" / (std::string(name) + ".csv"));
-  LaneSplitRequest split;
-  split.model = &model;
-  split.profile = &profile;
-  split.batches = {batch_work(model, draw_with_replacement(index.samples, 512, 7, 0))};
-  split.lanes = 8;
-  split.replicas = 4;
-  split.num_slots = 32;
-  split.policy = "lpt-2d";
-  const Plan plan = plan_lane_split(split).best();
-  const StepCosts costs = step_costs(model, plan, profile, split.batches.front());
+  const ManifestBatch batch = manifest_batch(name);
   AssignRequest request;
-  request.plan = &plan;
-  request.costs = &costs;
+  request.plan = &batch.plan;
+  request.costs = &batch.costs;
   StepAssignment result;
   for (auto _ : state) {
     result = assign("entrain", request);
     benchmark::DoNotOptimize(result);
   }
-  validate_assignment(result, plan, costs);
+  validate_assignment(result, batch.plan, batch.costs);
   const auto over_ours = [&](const char* policy) {
     return assign(policy, request).stats.makespan_s / result.stats.makespan_s;
   };

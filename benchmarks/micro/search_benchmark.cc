@@ -3,7 +3,6 @@
 // could take over from the one before it.
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <string>
 #include <tuple>
@@ -17,45 +16,27 @@
 #include "entrain/core/assigner/placement_graph.h"
 #include "entrain/core/assigner/policies.h"
 #include "entrain/core/base/random.h"
-#include "entrain/core/cost/analytic.h"
-#include "entrain/core/dataset/global_batch.h"
-#include "entrain/core/dataset/index.h"
-#include "entrain/core/planner/lane_split.h"
 #include "entrain/core/schedule/list_schedule.h"
 
-#include "tests/oracle/shards.h"
+#include "benchmarks/micro/manifest_batch.h"
 
 namespace entrain {
 namespace {
 
 using Orders = std::vector<std::vector<Operation>>;
 
-// The end of a search on a batch of 512 samples of a real manifest, and moves from there.
+// The end of a search on a batch of a real manifest, and moves from there.
 struct Searched {
-  Plan plan;
-  StepCosts costs;
+  ManifestBatch batch;
   AssignRequest request;
   Placement placement;
 };
 
 void search_manifest(const std::string& name, const std::string& schedule, Searched& result) {
-  const ModelSpec model =
-      read_model(oracle::source_root() / "configs/models/qwen2.5-vl-llama-1b.toml");
-  const Profile profile = analytic_profile(model, device_model("a40"));
-  const Index index = read_index(oracle::shared_folder() / "data/manifests" / (name + ".csv"));
-  LaneSplitRequest split;
-  split.model = &model;
-  split.profile = &profile;
-  split.batches = {batch_work(model, draw_with_replacement(index.samples, 512, 7, 0))};
-  split.lanes = 8;
-  split.replicas = 4;
-  split.num_slots = 32;
-  split.policy = "lpt-2d";
-  result.plan = plan_lane_split(split).best();
-  result.plan.schedule = schedule;
-  result.costs = step_costs(model, result.plan, profile, split.batches.front());
-  result.request.plan = &result.plan;
-  result.request.costs = &result.costs;
+  result.batch = manifest_batch(name);
+  result.batch.plan.schedule = schedule;
+  result.request.plan = &result.batch.plan;
+  result.request.costs = &result.batch.costs;
   result.placement = entrain_policy(result.request);
 }
 
@@ -123,9 +104,10 @@ void run_moves(benchmark::State& state, const char* name, const char* schedule, 
   }
   Searched searched;
   search_manifest(name, schedule, searched);
-  const BatchLoads loads = batch_loads(searched.plan, searched.costs);
-  PlacementGraph graphs(searched.plan, searched.costs);
-  ListScheduler scheduler(graphs.stages(), std::vector<std::int64_t>(searched.plan.lanes.size()));
+  const BatchLoads loads = batch_loads(searched.batch.plan, searched.batch.costs);
+  PlacementGraph graphs(searched.batch.plan, searched.batch.costs);
+  ListScheduler scheduler(graphs.stages(),
+                          std::vector<std::int64_t>(searched.batch.plan.lanes.size()));
   const ListRule rule = rule_of(schedule);
   Rng rng(5);
   PlacementEdit edit(searched.placement);
@@ -144,7 +126,10 @@ void run_moves(benchmark::State& state, const char* name, const char* schedule, 
     const ReplicaGraph& after = graphs.build(searched.placement, 0);
     benchmark::DoNotOptimize(after.units.data());
     if (part == Part::kReplay) {
-      benchmark::DoNotOptimize(scheduler.run(after, rule));
+      if (!scheduler.run(after, rule).done) {
+        state.SkipWithError("a replay did not finish");
+        return;
+      }
     }
     state.PauseTiming();
     share += reusable_share(before, orders, after);

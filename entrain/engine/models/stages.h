@@ -31,9 +31,9 @@ struct StageOptions {
   at::ScalarType dtype = at::kFloat;
   // One rank's slice under tensor parallelism: heads, MLP, the projector's inner width and the
   // vocabulary are divided by it. Attention, MLP, projector and token embedding then give partial
-  // sums, logits a slice; nobody adds them up here, so that for now slices are there to be measured
-  // alone. Token ids stay below the slice of the vocabulary. The patch embedding stays whole.
-  // Requires  divides heads, key and value heads, MLP width, merged width and vocabulary.
+  // sums, logits a slice; nobody adds them up here: slices are measured, not trained. Token ids
+  // stay below the slice of the vocabulary. The patch embedding stays whole. Requires  divides
+  // heads, key and value heads, MLP width, merged width and vocabulary.
   int tensor_parallel = 1;
 };
 
