@@ -66,8 +66,13 @@ int slowest_of(const std::vector<ReplicaTimes>& times) {
 // Construction: replicas dealt, slots by rule, work moved from slow replicas to fast ones.
 class Construction {
  public:
-  Construction(const AssignRequest& request, const BatchLoads& loads, StepEvaluator& evaluator)
-      : request_(request), loads_(loads), evaluator_(evaluator) {
+  // `keep_fitting`: no replica that keeps the limits is led over them to make a slower one faster.
+  // Without it the way to a good dealing is open, and its end may need mending.
+  Construction(const AssignRequest& request,
+               const BatchLoads& loads,
+               StepEvaluator& evaluator,
+               bool keep_fitting)
+      : request_(request), loads_(loads), evaluator_(evaluator), keep_fitting_(keep_fitting) {
     result_.placement = empty_placement(*request.costs, request.plan->replicas, 1);
   }
 
@@ -159,7 +164,7 @@ class Construction {
       }
       const bool fitted = before.times[at(slow)].fits() && before.times[at(fast)].fits();
       const bool fits = result_.times[at(slow)].fits() && result_.times[at(fast)].fits();
-      if ((fits || !fitted) &&
+      if ((fits || !fitted || !keep_fitting_) &&
           std::max(result_.times[at(slow)].score(), result_.times[at(fast)].score()) < slow_score) {
         return true;
       }
@@ -199,6 +204,7 @@ class Construction {
   const AssignRequest& request_;
   const BatchLoads& loads_;
   StepEvaluator& evaluator_;
+  bool keep_fitting_;
   std::vector<SlotRule> rules_;  // [replica]
   Evaluated result_;
 };
@@ -286,34 +292,42 @@ double slowest_score(const Evaluated& candidate) {
   return candidate.times[at(slowest_of(candidate.times))].score();
 }
 
-// The better of the construction and its rivals. One that is faster by far and over a limit by
-// little is not given up at once: a search first tries to bring it under.
+// The better of the construction and its rivals: `lpt-2d`, `sequential` and, where the construction
+// breaks a limit, one that does not leave them. A construction that is faster and over a limit by
+// little is not given up at once: a quarter of what is left of the budget each goes to a search
+// from it and from the best rival.
 Evaluated against_rivals(const AssignRequest& request,
+                         const BatchLoads& start_loads,
                          const BatchLoads& loads,
                          std::int64_t bound_ns,
                          StepEvaluator& evaluator,
                          Evaluated constructed) {
+  const int evaluations = request.plan->limits.evaluations;
   Evaluated rival = evaluated(request, lpt_2d_policy(request), evaluator);
-  Evaluated other = evaluated(request, sequential_policy(request), evaluator);
-  if (better(other, rival, evaluator)) {
-    rival = std::move(other);
+  const auto compete = [&](Evaluated other) {
+    if (better(other, rival, evaluator)) {
+      rival = std::move(other);
+    }
+  };
+  compete(evaluated(request, sequential_policy(request), evaluator));
+  if (!constructed.fits()) {
+    const int budget = evaluator.evaluations() + construction_budget(request) / 2;
+    compete(Construction(request, start_loads, evaluator, true).run(budget));
   }
   if (!better(rival, constructed, evaluator)) {
     return constructed;
   }
-  if (request.options.search && slowest_score(constructed) < slowest_score(rival)) {
-    const int left = request.plan->limits.evaluations - evaluator.evaluations();
-    Evaluated repaired = local_search(request,
-                                      loads,
-                                      bound_ns,
-                                      evaluator,
-                                      evaluator.evaluations() + left / 3,
-                                      std::move(constructed));
-    if (better(repaired, rival, evaluator)) {
-      return repaired;
-    }
+  if (!request.options.search || slowest_score(constructed) >= slowest_score(rival)) {
+    return rival;
   }
-  return rival;
+  const int share = (evaluations - evaluator.evaluations()) / 4;
+  const auto searched = [&](Evaluated start) {
+    const int budget = evaluator.evaluations() + share;
+    return local_search(request, loads, bound_ns, evaluator, budget, std::move(start));
+  };
+  Evaluated mended = searched(std::move(constructed));
+  rival = searched(std::move(rival));
+  return better(mended, rival, evaluator) ? mended : rival;
 }
 
 // Says where the best candidate misses the limits the most.
@@ -358,9 +372,9 @@ Placement entrain_policy(const AssignRequest& request) {
   const std::int64_t bound =
       step_lower_bound(*request.plan, *request.costs, request.plan->schedule).count();
   const int budget = construction_budget(request);
-  Evaluated best = Construction(request, start_loads, evaluator).run(budget);
+  Evaluated best = Construction(request, start_loads, evaluator, false).run(budget);
   if (request.options.replica_balance && request.options.joint) {
-    best = against_rivals(request, loads, bound, evaluator, std::move(best));
+    best = against_rivals(request, start_loads, loads, bound, evaluator, std::move(best));
   }
   if (request.options.chunks && request.plan->limits.chunks) {
     cut_heavy_samples(request, start_loads, evaluator, best);
