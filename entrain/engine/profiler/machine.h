@@ -10,7 +10,7 @@ namespace entrain::engine {
 struct MachineRates {
   LinkSpec link;                          // between two in-process ranks
   double reduce_bytes_per_second = 0;     // of a lane's gradients, over two in-process replicas
-  double optimizer_ns_per_parameter = 0;  // fused AdamW, float32
+  double optimizer_ns_per_parameter = 0;  // norm, clipping and fused AdamW, float32
 };
 
 // The link is measured by messages between two ranks of ThreadComm that go to and fro, in wall

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <limits>
+#include <span>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
@@ -16,6 +18,9 @@ using Clock = std::chrono::steady_clock;
 
 // Points that no budget leaves out: what a line needs.
 constexpr std::size_t kLeastPoints = 2;
+
+// Bytes that stay between forwards and backwards: more than a cache holds.
+constexpr double kFlightBytes = 256.0 * (1 << 20);
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -41,37 +46,58 @@ at::Tensor fresh_leaf(const LayerCase& layer_case) {
   return input;
 }
 
+// A case with the point that keeps its times.
+struct Timed {
+  const LayerCase* layer_case;
+  MeasuredPoint* point;
+};
+
 class LayerTimer {
  public:
   LayerTimer(const LayerCases& cases, const LayerBudget& budget, at::Device device)
       : cases_(cases), recompute_(budget.recompute), watch_(device, budget.clock) {}
 
-  // One repeat of one point.
-  void measure(const LayerCase& layer_case, MeasuredPoint& point) {
+  // One repeat of every point of a flight: all forwards, then all backwards.
+  void measure(std::span<const Timed> flight) {
     set_trainable(cases_, true);
-    double backward = 0;
-    point.forward.push_back(run_once(layer_case, backward));
-    point.backward.push_back(backward);
+    const std::vector<at::Tensor> outputs = forwards(flight, true);
+    for (std::size_t i = 0; i < flight.size(); ++i) {
+      flight[i].point->backward.push_back(backward(outputs[i]));
+    }
     set_trainable(cases_, false);
-    run_once(layer_case, backward);
-    point.backward_input.push_back(backward);
+    const std::vector<at::Tensor> frozen = forwards(flight, false);
+    for (std::size_t i = 0; i < flight.size(); ++i) {
+      flight[i].point->backward_input.push_back(backward(frozen[i]));
+    }
     set_trainable(cases_, true);
-    if (recompute_) {
-      point.recompute.push_back(run_again(layer_case));
+    for (const Timed& timed : flight) {
+      if (recompute_) {
+        timed.point->recompute.push_back(run_again(*timed.layer_case));
+      }
     }
   }
 
  private:
-  double run_once(const LayerCase& layer_case, double& backward) {
-    fresh_leaf(layer_case);
-    watch_.start();
-    const at::Tensor output = layer_case.forward();
-    const double forward = watch_.stop();
+  std::vector<at::Tensor> forwards(std::span<const Timed> flight, bool keep_times) {
+    std::vector<at::Tensor> outputs;
+    for (const Timed& timed : flight) {
+      fresh_leaf(*timed.layer_case);
+      watch_.start();
+      outputs.push_back(timed.layer_case->forward());
+      const double time = watch_.stop();
+      if (keep_times) {
+        timed.point->forward.push_back(time);
+      }
+    }
+    return outputs;
+  }
+
+  // The graph is freed; the output, a message that has been sent, stays until the flight is over.
+  double backward(const at::Tensor& output) {
     const at::Tensor gradient = at::ones_like(output.detach());
     watch_.start();
     output.backward(gradient);
-    backward = watch_.stop();
-    return forward;
+    return watch_.stop();
   }
 
   double run_again(const LayerCase& layer_case) {
@@ -89,6 +115,25 @@ class LayerTimer {
   bool recompute_;
   Stopwatch watch_;
 };
+
+// How many of these points make the next flight; 1 at least.
+std::size_t flight_size(std::span<const Timed> rest,
+                        double bytes_per_token,
+                        const LayerBudget& budget) {
+  // Gradients stand beside the activations, as in warm_up().
+  const double most = budget.memory_bytes > 0 ? static_cast<double>(budget.memory_bytes) / 2
+                                              : std::numeric_limits<double>::max();
+  double bytes = 0;
+  std::size_t count = 0;
+  while (count < rest.size() && bytes < kFlightBytes) {
+    bytes += bytes_per_token * rest[count].layer_case->tokens;
+    if (count > 0 && bytes > most) {
+      break;
+    }
+    ++count;
+  }
+  return count;
+}
 
 double kept_bytes_per_token(const LayerCases& cases, const LayerCase& layer_case) {
   set_trainable(cases, true);
@@ -140,7 +185,8 @@ std::vector<std::size_t> warm_up(const LayerCases& cases,
     }
     const double began = work_seconds(device);
     MeasuredPoint unused;
-    timer.measure(layer_case, unused);
+    const Timed once[] = {{&layer_case, &unused}};
+    timer.measure(once);
     const double taken = work_seconds(device) - began;
     repeat += taken;
     if (kept.empty() || layer_case.num_segments == 1) {
@@ -191,16 +237,24 @@ void measure_layer(const LayerCases& cases,
     return repeats < kLeastRepeats ||
            (repeats < budget.repeats && seconds_since(start) < budget.seconds);
   };
+  layer.activation_bytes_per_token = kept_bytes_per_token(cases, cases.cases[kept.back()]);
   while (std::any_of(layer.points.begin(), layer.points.end(), wants_more)) {
+    std::vector<Timed> wanted;
     for (std::size_t i = 0; i < layer.points.size(); ++i) {
       if (wants_more(layer.points[i])) {
-        timer.measure(cases.cases[kept[i]], layer.points[i]);
+        wanted.push_back({&cases.cases[kept[i]], &layer.points[i]});
+      }
+    }
+    for (std::span<const Timed> rest = wanted; !rest.empty();) {
+      const std::size_t count = flight_size(rest, layer.activation_bytes_per_token, budget);
+      timer.measure(rest.first(count));
+      rest = rest.subspan(count);
+      for (std::size_t i = 0; i < count; ++i) {
         on_point();
       }
     }
     on_round();
   }
-  layer.activation_bytes_per_token = kept_bytes_per_token(cases, cases.cases[kept.back()]);
   layer.output_bytes_per_token = cases.output_bytes_per_token;
   for (const NamedParameter& parameter : cases.parameters) {
     layer.parameters += parameter.tensor.numel();
