@@ -16,6 +16,7 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/base/thread_priority.h"
 
 #include "entrain/engine/data/sample_reader.h"
 
@@ -232,6 +233,7 @@ struct ReadAhead::State {
 
   void run() {
     // The computing threads need the cores; this one works ahead.
+    run_in_background();
     at::set_num_threads(1);
     const at::NoGradGuard no_grad;
     std::unique_lock lock(shared->mutex);

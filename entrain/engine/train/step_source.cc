@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "entrain/core/base/thread_priority.h"
+
 namespace entrain::engine {
 namespace {
 constexpr std::int64_t kStepsAhead = 2;
@@ -53,6 +55,7 @@ void StepSource::stop() {
 }
 
 void StepSource::work() {
+  run_in_background();
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock,

@@ -1,0 +1,12 @@
+// Which threads may wait when there are more of them than cores.
+#pragma once
+
+namespace entrain {
+
+// The calling thread, and those that it starts, run where others leave a core: for work that is
+// done ahead of time (decoding, assignments), beside lanes whose every operation others wait for.
+// While cores are short it still gets about a tenth of one. Linux; elsewhere, or where the system
+// refuses, nothing happens.
+void run_in_background();
+
+}  // namespace entrain
