@@ -14,6 +14,7 @@ namespace {
 using std::int64_t;
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max() / 4;
+constexpr int64_t kNothing = std::numeric_limits<int64_t>::min();
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
@@ -25,6 +26,16 @@ struct Module {
   int first_backward = 0;  // first stage that takes backward by its own module's weights
   bool trainable = false;  // anything in it
   std::vector<const StageCosts*> stages;
+  // Of every unit's ways, at [unit × (stages + 1) + stage]:
+  std::vector<int64_t> forward_before;   // forward and transfers to reach the stage
+  std::vector<int64_t> backward_before;  // backward of the stages before it
+  // Of the stages before it that take backward: the most by which what follows one of their
+  // backwards exceeds the stage's own backward_before; kNothing where there is none.
+  std::vector<int64_t> latest_before;
+
+  [[nodiscard]] std::size_t number(int unit, int stage) const {
+    return at(unit) * (stages.size() + 1) + at(stage);
+  }
 };
 
 // Which operations the bound counts.
@@ -78,7 +89,11 @@ class Bound {
     for (int lane = 0; lane < plan.num_lanes(); ++lane) {
       reduce_.push_back(plan.replicas > 1 ? sum_on_lane(lane, &StageCosts::reduce) : 0);
     }
+    for (int m = 0; m < llm_; ++m) {
+      measure_ways(m);
+    }
     collect_samples();
+    measure_ways(llm_);
   }
 
   [[nodiscard]] int64_t run() const {
@@ -159,29 +174,45 @@ class Bound {
     }
     return transfer_time(costs_.link, module.stages[at(s)]->units[at(unit)].output_bytes).count();
   }
+  // Sums over every unit's stages, for what asks for many ranges of them.
+  void measure_ways(int m) {
+    Module& module = modules_[at(m)];
+    const int units = costs_.modules[at(m)].first_unit.back();
+    const std::size_t size = at(units) * (module.stages.size() + 1);
+    module.forward_before.assign(size, 0);
+    module.backward_before.assign(size, 0);
+    module.latest_before.assign(size, kNothing);
+    for (int unit = 0; unit < units; ++unit) {
+      const int first = m == llm_ ? first_llm_backward(unit) : module.first_backward;
+      for (int s = 0; s < num_stages(m); ++s) {
+        const std::size_t here = module.number(unit, s);
+        module.forward_before[here + 1] =
+            module.forward_before[here] + forward(m, s, unit) + transfer(m, s, unit);
+        const bool takes_part = s >= first;
+        module.backward_before[here + 1] =
+            module.backward_before[here] + (takes_part ? backward(m, s, unit) : 0);
+        module.latest_before[here + 1] =
+            takes_part ? std::max(module.latest_before[here],
+                                  behind(m, s, unit) - module.backward_before[here])
+                       : kNothing;
+      }
+    }
+  }
+
   // Forward through stages [0, end), arrival at stage `end` included.
   [[nodiscard]] int64_t forward_until(int m, int end, int unit) const {
-    int64_t sum = 0;
-    for (int s = 0; s < end; ++s) {
-      sum += forward(m, s, unit) + transfer(m, s, unit);
-    }
-    return sum;
+    return modules_[at(m)].forward_before[modules_[at(m)].number(unit, end)];
   }
   [[nodiscard]] int64_t forward_from(int m, int begin, int unit) const {
-    int64_t sum = 0;
-    for (int s = begin; s < num_stages(m); ++s) {
-      sum += forward(m, s, unit) + transfer(m, s, unit);
-    }
-    return sum;
+    return forward_until(m, num_stages(m), unit) - forward_until(m, begin, unit);
   }
-  // Backward through the stages in [first, end), which certainly take it.
-  [[nodiscard]] WayBack way_back(int m, int first, int end, int unit) const {
-    WayBack way;
-    for (int s = end - 1; s >= first; --s) {
-      way.length += backward(m, s, unit);
-      way.latest = std::max(way.latest, way.length + behind(m, s, unit));
-    }
-    return way;
+  // Backward through the stages before `end` that certainly take it.
+  [[nodiscard]] WayBack way_back(int m, int end, int unit) const {
+    const Module& module = modules_[at(m)];
+    const std::size_t here = module.number(unit, end);
+    const int64_t latest = module.latest_before[here];
+    return {module.backward_before[here],
+            latest == kNothing ? 0 : module.backward_before[here] + latest};
   }
   [[nodiscard]] int num_stages(int m) const {
     return static_cast<int>(modules_[at(m)].stages.size());
@@ -210,8 +241,7 @@ class Bound {
           of.least_encoder_forward =
               of.least_encoder_forward == 0 ? way : std::min(of.least_encoder_forward, way);
           of.encoder_backward =
-              std::max(of.encoder_backward,
-                       way_back(m, modules_[at(m)].first_backward, num_stages(m), unit).latest);
+              std::max(of.encoder_backward, way_back(m, num_stages(m), unit).latest);
         });
       }
     }
@@ -220,7 +250,7 @@ class Bound {
   // LLM forward and backward of a sample over all stages, and an encoder's way back of which
   // `encoder_latest` is known.
   [[nodiscard]] int64_t llm_round_trip(int sample, int64_t encoder_latest) const {
-    const WayBack way = way_back(llm_, first_llm_backward(sample), num_stages(llm_), sample);
+    const WayBack way = way_back(llm_, num_stages(llm_), sample);
     return forward_until(llm_, num_stages(llm_), sample) + way.latest_with(encoder_latest);
   }
 
@@ -259,11 +289,10 @@ class Bound {
     for_each_unit(m, sample, [&](int unit) {
       demand.head = std::min(demand.head, forward_until(m, span.low, unit));
       if (span.low_backward >= 0 && !forwards_only_) {
-        demand.tail = std::min(demand.tail,
-                               way_back(m, module.first_backward, span.low_backward, unit).latest);
+        demand.tail = std::min(demand.tail, way_back(m, span.low_backward, unit).latest);
       } else if (!llm_here) {
         // Its forward is the last that this lane sees of it.
-        const WayBack back = way_back(m, module.first_backward, num_stages(m), unit);
+        const WayBack back = way_back(m, num_stages(m), unit);
         demand.tail = std::min(demand.tail,
                                transfer(m, span.high, unit) + forward_from(m, span.high + 1, unit) +
                                    llm_round_trip(sample, back.latest));
@@ -271,8 +300,8 @@ class Bound {
     });
   }
 
-  [[nodiscard]] int lowest_llm_backward_on(int lane, int sample) const {
-    for (int s = first_llm_backward(sample); s < num_stages(llm_); ++s) {
+  [[nodiscard]] int lowest_llm_backward_on(int lane, const Span& span, int sample) const {
+    for (int s = std::max(span.low, first_llm_backward(sample)); s <= span.high; ++s) {
       if (modules_[at(llm_)].lane[at(s)] == lane) {
         return s;
       }
@@ -286,20 +315,20 @@ class Bound {
       const int64_t features = cut(llm_) ? of.least_encoder_forward : of.encoder_forward;
       demand.head = std::min(demand.head, features + forward_until(llm_, span.low, sample));
     }
-    const int low = lowest_llm_backward_on(lane, sample);
+    const int low = lowest_llm_backward_on(lane, span, sample);
     if (low < 0) {
       demand.tail = 0;  // whether a backward follows hangs on the slot's other samples
       return;
     }
-    demand.tail = std::min(demand.tail,
-                           way_back(llm_, first_llm_backward(sample), low, sample)
-                               .latest_with(cut(llm_) ? 0 : of.encoder_backward));
+    demand.tail = std::min(
+        demand.tail, way_back(llm_, low, sample).latest_with(cut(llm_) ? 0 : of.encoder_backward));
   }
 
-  [[nodiscard]] int64_t work_on(int m, int lane, int unit, int first_backward) const {
+  [[nodiscard]] int64_t work_on(
+      int m, int lane, const Span& span, int unit, int first_backward) const {
     int64_t work = 0;
     const Module& module = modules_[at(m)];
-    for (int s = 0; s < num_stages(m); ++s) {
+    for (int s = span.low; s <= span.high; ++s) {
       if (module.lane[at(s)] == lane) {
         const OperationTimes& time = module.stages[at(s)]->units[at(unit)].time;
         work += time.forward.count();
@@ -325,7 +354,7 @@ class Bound {
       encoder_backward_here = encoder_backward_here || spans[at(m)].low_backward >= 0;
       add_encoder(sample, m, spans[at(m)], llm_here, demand);
       for_each_unit(m, sample, [&](int unit) {
-        demand.work += work_on(m, lane, unit, modules_[at(m)].first_backward);
+        demand.work += work_on(m, lane, spans[at(m)], unit, modules_[at(m)].first_backward);
       });
     }
     if (llm_here) {
@@ -334,7 +363,7 @@ class Bound {
       if (encoder_backward_here) {
         demand.tail = std::min(demand.tail, of_encoders);
       }
-      demand.work += work_on(llm_, lane, sample, first_llm_backward(sample));
+      demand.work += work_on(llm_, lane, spans[at(llm_)], sample, first_llm_backward(sample));
     }
     if (mode_ == Mode::kSplitWork) {
       demand.tail = 0;

@@ -35,7 +35,7 @@ namespace entrain {
 // forward.
 //
 // Requires  costs of this plan.
-// Cost      O(lanes × (units × stages + samples log samples)).
+// Cost      O(units × (stages + lanes) + lanes × samples log samples), lanes of one stage a module.
 std::chrono::nanoseconds step_lower_bound(const Plan& plan,
                                           const StepCosts& costs,
                                           std::string_view schedule);

@@ -31,7 +31,8 @@ void add(GraphUnit& to, const GraphUnit& unit) {
   to.backward_weight += unit.backward_weight;
   to.activation_bytes += unit.activation_bytes;
   to.output_bytes += unit.output_bytes;
-  to.recompute += unit.recompute;
+  to.recompute.all += unit.recompute.all;
+  to.recompute.largest += unit.recompute.largest;
 }
 
 GraphUnit flat(const UnitCost& cost) {

@@ -32,6 +32,11 @@ struct Features {
   double target_tokens = 0;  // the output head's tokens; 0 in encoders
 };
 
+bool equal(const CostWeights& a, const CostWeights& b) {
+  return a.per_pair == b.per_pair && a.per_token == b.per_token &&
+         a.per_target_token == b.per_target_token;
+}
+
 // Costs per feature, summed over the layers of a stage.
 struct Rates {
   CostWeights weights;
@@ -44,6 +49,10 @@ struct Rates {
     (kind == LayerKind::kOutputHead ? weights.per_target_token : weights.per_token) +=
         curve.per_token_ns;
     per_launch += curve.per_launch_ns;
+  }
+  bool operator==(const Rates& other) const {
+    return equal(weights, other.weights) && per_window_pair == other.per_window_pair &&
+           per_launch == other.per_launch;
   }
   [[nodiscard]] double of(const Features& unit) const {
     return weights.per_pair * unit.pairs + per_window_pair * unit.window_pairs +
@@ -59,6 +68,11 @@ struct StageRates {
   CostWeights recompute;          // likewise, that backward brings back
   CostWeights recompute_largest;  // of one decoder, and of the output head
 
+  bool operator==(const StageRates& other) const {
+    return forward == other.forward && backward_input == other.backward_input &&
+           backward_weight == other.backward_weight && equal(activation, other.activation) &&
+           equal(recompute, other.recompute) && equal(recompute_largest, other.recompute_largest);
+  }
   void keep(double bytes, LayerKind kind) { of_kind(activation, kind) += bytes; }
   void bring_back(double bytes, LayerKind kind) {
     of_kind(recompute, kind) += bytes;
@@ -84,12 +98,23 @@ bool measured(const CostCurve& curve) {
   return curve.per_pair_ns > 0 || curve.per_token_ns > 0 || curve.per_launch_ns > 0;
 }
 
-std::int64_t rounded(double value, std::int64_t most, const char* what) {
+[[noreturn]] void refuse(double value, const char* what) {
+  throw InvalidInput(fmt::format(
+      "one unit of the batch costs {} {}; at most 2^62 is allowed: check sizes and profile",
+      value,
+      what));
+}
+
+// As nearbyint() does, without a call where it is small: below 2^52 a double has room for halves,
+// and the sum rounds as the current mode says.
+inline std::int64_t rounded(double value, std::int64_t most, const char* what) {
+  constexpr double kSmall = 0x1p51;
+  constexpr double kShift = 0x1.8p52;
+  if (value < kSmall) {
+    return static_cast<std::int64_t>((value + kShift) - kShift);
+  }
   if (!(value <= static_cast<double>(most))) {
-    throw InvalidInput(fmt::format(
-        "one unit of the batch costs {} {}; at most 2^62 is allowed: check sizes and profile",
-        value,
-        what));
+    refuse(value, what);
   }
   return static_cast<std::int64_t>(std::nearbyint(value));
 }
@@ -199,6 +224,7 @@ class StepCostBuilder {
     list_units(module, result, units, features_to_llm);
     const bool llm = module == model_.llm_module();
     const ModulePlan& plan = plan_.modules[at(module)];
+    std::vector<StageRates> kinds;  // [stage]: stages of like layers cost the same
     // Whether something trainable lies nearer the input than the layer at hand.
     bool nearer_input = llm && any_encoder_trainable(model_);
     for (std::size_t s = 0; s < plan.stages.size(); ++s) {
@@ -217,22 +243,37 @@ class StepCostBuilder {
       // The smaller of two lanes has the fewer links, and the larger share of the message.
       const std::int64_t shares =
           last ? std::min(devices_of(plan), devices_of(plan_.modules.back())) : devices_of(plan);
-      stage.units.reserve(units.size());
-      for (std::size_t u = 0; u < units.size(); ++u) {
-        UnitCost unit = cost_of_unit(rates, units[u]);
-        if (!last) {
-          unit.output_bytes = divided_up(result.tokens[u] * width, shares);
-        } else if (!llm) {
-          unit.output_bytes = divided_up(features_to_llm[u] * width, shares);
+      const auto output_bytes = [&](std::size_t unit) {
+        const std::vector<std::int64_t>& tokens = last ? features_to_llm : result.tokens;
+        return llm && last ? 0 : divided_up(tokens[unit] * width, shares);
+      };
+      const auto equal = std::find(kinds.begin(), kinds.end(), rates);
+      if (!last && equal != kinds.end()) {
+        stage.units = result.stages[static_cast<std::size_t>(equal - kinds.begin())].units;
+      } else {
+        stage.units.reserve(units.size());
+        for (std::size_t u = 0; u < units.size(); ++u) {
+          stage.units.push_back(cost_of_unit(rates, units[u]));
+          stage.units.back().output_bytes = output_bytes(u);
         }
-        total_bytes_.add(unit.output_bytes);
-        // As if every unit were launched alone: no grouping can cost more.
-        total_time_.add(stage.launch);
-        stage.units.push_back(unit);
       }
+      count(stage);
+      kinds.push_back(rates);
       result.stages.push_back(std::move(stage));
     }
     return result;
+  }
+
+  // Adds a stage's units to what the batch costs in all.
+  void count(const StageCosts& stage) {
+    for (const UnitCost& unit : stage.units) {
+      total_time_.add(unit.time);
+      // As if every unit were launched alone: no grouping can cost more.
+      total_time_.add(stage.launch);
+      total_bytes_.add(unit.activation_bytes);
+      total_bytes_.add(unit.recompute.all);
+      total_bytes_.add(unit.output_bytes);
+    }
   }
 
   void list_units(int module,
@@ -352,7 +393,7 @@ class StepCostBuilder {
     return rates;
   }
 
-  UnitCost cost_of_unit(const StageRates& rates, const Features& unit) {
+  static UnitCost cost_of_unit(const StageRates& rates, const Features& unit) {
     UnitCost result;
     result.time.forward = to_time(rates.forward.of(unit));
     result.time.backward_input = to_time(rates.backward_input.of(unit));
@@ -365,9 +406,6 @@ class StepCostBuilder {
                      ? CostWeights{0, largest.per_token, 0}
                      : CostWeights{0, 0, largest.per_target_token},
                  unit);
-    total_time_.add(result.time);
-    total_bytes_.add(result.activation_bytes);
-    total_bytes_.add(result.recompute.all);
     return result;
   }
 
@@ -494,13 +532,14 @@ nanoseconds transfer_time(const LinkSpec& link, std::int64_t bytes) {
   if (link.bytes_per_second == 0) {
     return link.latency;
   }
-  const double transfer = std::ceil(static_cast<double>(bytes) * 1e9 / link.bytes_per_second);
+  const double transfer = static_cast<double>(bytes) * 1e9 / link.bytes_per_second;
   if (!(transfer <= static_cast<double>(kMostNanoseconds - link.latency.count()))) {
     throw InvalidInput(fmt::format("a message of {} bytes takes more than 2^62 ns at {} bytes/s",
                                    bytes,
                                    link.bytes_per_second));
   }
-  return link.latency + nanoseconds{static_cast<std::int64_t>(transfer)};
+  const auto whole = static_cast<std::int64_t>(transfer);
+  return link.latency + nanoseconds{static_cast<double>(whole) < transfer ? whole + 1 : whole};
 }
 
 nanoseconds lane_time(const StepCosts& costs,

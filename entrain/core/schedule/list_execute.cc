@@ -164,16 +164,13 @@ void ListScheduler::run_weight(int lane, int stage) {
   emit(lane, OperationKind::kBackwardWeight, stage, number);
 }
 
-// Arrival of a message over the edge behind a stage.
-std::int64_t ListScheduler::transfer(int stage,
-                                     bool gradient,
-                                     std::int64_t start,
-                                     std::int64_t bytes) {
+// Arrival of a unit's message over the edge behind a stage.
+std::int64_t ListScheduler::transfer(int stage, bool gradient, std::int64_t start, int unit) {
   if (!stages_.stages[at(stage)].crosses) {
     return start;
   }
   std::int64_t& free = link_free_[2 * at(stage) + (gradient ? 1 : 0)];
-  free = std::max(start, free) + transfer_time(stages_.link, bytes).count();
+  free = std::max(start, free) + transfer_ns_[at(unit)];
   return free;
 }
 
@@ -187,7 +184,7 @@ void ListScheduler::send_forward(int stage, int group, std::int64_t finish) {
     }
     return;
   }
-  const std::int64_t arrival = transfer(stage, false, finish, graph_->units[at(unit)].output_bytes);
+  const std::int64_t arrival = transfer(stage, false, finish, unit);
   if (!place.last) {
     unit_[at(unit + 1)].forward_ready = arrival;
     const int next = stages_.stages[at(stage + 1)].lane;
@@ -219,8 +216,7 @@ void ListScheduler::send_backward(int stage, int group, std::int64_t finish) {
       return;
     }
     const int unit = of.first_unit + place.stage - 1;
-    unit_[at(unit)].backward_ready =
-        transfer(stage - 1, true, finish, graph_->units[at(unit)].output_bytes);
+    unit_[at(unit)].backward_ready = transfer(stage - 1, true, finish, unit);
     const int lane = stages_.stages[at(stage - 1)].lane;
     if (lane != place.lane && next_backward_is(stage - 1, group)) {
       decide(lane);
@@ -241,8 +237,7 @@ void ListScheduler::send_backward(int stage, int group, std::int64_t finish) {
     }
     const int unit = encoder.first_unit + last;
     const int number = stages_.first_stage[at(encoder.module)] + last;
-    unit_[at(unit)].backward_ready =
-        transfer(number, true, finish, graph_->units[at(unit)].output_bytes);
+    unit_[at(unit)].backward_ready = transfer(number, true, finish, unit);
     const int lane = stages_.stages[at(number)].lane;
     if (lane != place.lane && next_backward_is(number, source)) {
       decide(lane);

@@ -16,6 +16,10 @@ constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 ListScheduler::ListScheduler(const StageGraph& stages, std::vector<std::int64_t> lane_limits)
     : stages_(stages),
+      one_stage_a_lane_(
+          std::all_of(stages.lanes.begin(),
+                      stages.lanes.end(),
+                      [](const std::vector<int>& of_lane) { return of_lane.size() == 1; })),
       limits_(std::move(lane_limits)),
       lane_end_(stages.lanes.size(), 0),
       stage_(stages.stages.size()),
@@ -40,17 +44,7 @@ const ListResult& ListScheduler::run(const ReplicaGraph& graph,
   for (int lane = 0; lane < num_lanes; ++lane) {
     decide(lane);
   }
-  bool late = false;
-  while (!late) {
-    const auto first =
-        static_cast<int>(std::min_element(next_.begin(), next_.end()) - next_.begin());
-    const std::int64_t time = next_[at(first)];
-    if (time == kNever) {
-      break;
-    }
-    late = time + lane_[at(first)].left + lane_end_[at(first)] > stop_after;
-    execute(first);
-  }
+  const bool late = !(order_is_fixed() ? run_by_lane(stop_after) : run_by_time(stop_after));
   result_.finish_ns.resize(lane_.size());
   result_.peak_bytes.resize(lane_.size());
   bool left = false;
@@ -67,7 +61,45 @@ const ListResult& ListScheduler::run(const ReplicaGraph& graph,
   return result_;
 }
 
+bool ListScheduler::order_is_fixed() const {
+  return one_stage_a_lane_ && rule_.in_order && !rule_.split_weight && !rule_.obey_bytes;
+}
+
+bool ListScheduler::too_late(int lane, std::int64_t stop_after) const {
+  return next_[at(lane)] + lane_[at(lane)].left + lane_end_[at(lane)] > stop_after;
+}
+
+bool ListScheduler::run_by_time(std::int64_t stop_after) {
+  while (true) {
+    const auto first =
+        static_cast<int>(std::min_element(next_.begin(), next_.end()) - next_.begin());
+    if (next_[at(first)] == kNever) {
+      return true;
+    }
+    if (too_late(first, stop_after)) {
+      return false;
+    }
+    execute(first);
+  }
+}
+
+bool ListScheduler::run_by_lane(std::int64_t stop_after) {
+  while (!runnable_.empty()) {
+    const int lane = runnable_.back();
+    runnable_.pop_back();
+    if (next_[at(lane)] == kNever) {
+      continue;
+    }
+    if (too_late(lane, stop_after)) {
+      return false;
+    }
+    execute(lane);
+  }
+  return true;
+}
+
 void ListScheduler::start() {
+  runnable_.clear();
   unit_.assign(graph_->units.size(), {});
   group_.assign(graph_->groups.size(), {});
   std::fill(link_free_.begin(), link_free_.end(), 0);
@@ -130,12 +162,21 @@ void ListScheduler::link_groups() {
 }
 
 void ListScheduler::count_work() {
+  transfer_ns_.resize(graph_->units.size());
+  std::int64_t bytes = -1;  // of the last message that was timed: most stages send equal ones
+  std::int64_t transfer_ns = 0;
   for (const GraphGroup& group : graph_->groups) {
     const int first_stage = stages_.first_stage[at(group.module)];
     const int num_stages = stages_.num_stages(group.module);
     for (int stage = 0; stage < num_stages; ++stage) {
+      const StageGraph::Stage& place = stages_.stages[at(first_stage + stage)];
       const GraphUnit& unit = graph_->units[at(group.first_unit + stage)];
-      LaneState& lane = lane_[at(stages_.stages[at(first_stage + stage)].lane)];
+      if (place.crosses && unit.output_bytes != bytes) {
+        bytes = unit.output_bytes;
+        transfer_ns = transfer_time(stages_.link, bytes).count();
+      }
+      transfer_ns_[at(group.first_unit + stage)] = place.crosses ? transfer_ns : 0;
+      LaneState& lane = lane_[at(place.lane)];
       lane.left += unit.forward;
       if (stage >= group.first_backward) {
         lane.left += unit.backward_input + unit.backward_weight;
@@ -283,6 +324,9 @@ void ListScheduler::decide(int lane) {
   }
   state.decision = best;
   next_[at(lane)] = best.choice == Choice::kNone ? kNever : best.time;
+  if (best.choice != Choice::kNone && order_is_fixed()) {
+    runnable_.push_back(lane);
+  }
 }
 
 }  // namespace entrain

@@ -66,8 +66,9 @@ class ListScheduler {
   //          operations in the order in which they run.
   // Returns  early, with done = false, once some lane cannot finish, reduction of `lane_end`
   //          included, by `stop_after`.
-  // Cost     O(operations × lanes), a few tens of nanoseconds an operation; no allocation after
-  //          the first calls of a size unless `orders` are asked for.
+  // Cost     O(operations × lanes), a few tens of nanoseconds an operation; O(operations) where the
+  //          rule fixes every lane's order; no allocation after the first calls of a size unless
+  //          `orders` are asked for.
   const ListResult& run(const ReplicaGraph& graph,
                         const ListRule& rule,
                         std::vector<std::vector<Operation>>* orders = nullptr,
@@ -112,6 +113,14 @@ class ListScheduler {
   };
 
   void start();
+  // Whether no lane ever has a choice, so that operations may be run in any order that has their
+  // inputs instead of that of time.
+  [[nodiscard]] bool order_is_fixed() const;
+  // Both run until nothing is left to decide.
+  // Returns  false where a lane cannot finish by `stop_after`.
+  bool run_by_time(std::int64_t stop_after);
+  bool run_by_lane(std::int64_t stop_after);
+  [[nodiscard]] bool too_late(int lane, std::int64_t stop_after) const;
   void link_groups();
   void count_work();
   void decide(int lane);
@@ -133,10 +142,11 @@ class ListScheduler {
   void send_forward(int stage, int group, std::int64_t finish);
   void send_backward(int stage, int group, std::int64_t finish);
   void skip_without_backward(int stage);
-  std::int64_t transfer(int stage, bool gradient, std::int64_t start, std::int64_t bytes);
+  std::int64_t transfer(int stage, bool gradient, std::int64_t start, int unit);
   void emit(int lane, OperationKind kind, int stage, int group);
 
   const StageGraph& stages_;
+  bool one_stage_a_lane_;
   std::vector<std::int64_t> limits_;
   std::vector<std::int64_t> lane_end_;
   const ReplicaGraph* graph_ = nullptr;
@@ -146,7 +156,9 @@ class ListScheduler {
   std::vector<StageState> stage_;
   std::vector<LaneState> lane_;
   std::vector<std::int64_t> next_;  // [lane] time of its decision; the largest value: none
+  std::vector<int> runnable_;       // run_by_lane(): lanes that have decided; may name one twice
   std::vector<UnitState> unit_;
+  std::vector<std::int64_t> transfer_ns_;  // [unit] of its output, over the edge behind its stage
   std::vector<GroupState> group_;
   std::vector<int> first_source_;        // [LLM group + 1 - first LLM group] into sources_
   std::vector<int> sources_;             // encoder groups whose output an LLM group takes

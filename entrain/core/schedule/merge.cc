@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/schedule/dependencies.h"
@@ -33,64 +34,220 @@ int urgency(const Operation& operation) {
   }
 }
 
-// Running state of the replay: when every unit's forward and backward (its input half) has
-// finished.
+// When every unit's forward and backward (its input half) has finished.
 class Replay {
  public:
   explicit Replay(const OrderInputs& inputs)
       : inputs_(inputs),
         table_(inputs.table),
         dependencies_(inputs.groups, inputs.table),
-        forward_finish_(at(table_.num_units()), kNotRun),
-        backward_finish_(at(table_.num_units()), kNotRun) {}
+        finish_(2 * at(table_.num_units()), kNotRun) {}
 
-  // When the operation's inputs are there; kNotRun when one of them has not run.
-  [[nodiscard]] nanoseconds ready(const Operation& operation) const {
+  // When an operation's inputs are there.
+  struct Ready {
+    nanoseconds time{0};
+    int missing = -1;  // an event that it waits for and that has not been; -1: none
+  };
+  [[nodiscard]] Ready ready(const Operation& operation) const {
     const UnitKey& key = operation.unit;
     const int unit = table_.unit_number(table_.group_number(key), key.stage);
+    Ready result;
     if (is_forward(operation)) {
-      return latest(dependencies_.before_forward(unit), forward_finish_, nanoseconds{0});
+      for (const int before : dependencies_.before_forward(unit)) {
+        wait_for(forward_event(before), result);
+      }
+    } else if (operation.kind == OperationKind::kBackwardWeight) {
+      wait_for(backward_event(unit), result);
+    } else {
+      wait_for(forward_event(unit), result);
+      for (const int before : dependencies_.before_backward(unit)) {
+        wait_for(backward_event(before), result);
+      }
     }
-    if (operation.kind == OperationKind::kBackwardWeight) {
-      return backward_finish_[at(unit)];
-    }
-    return latest(dependencies_.before_backward(unit), backward_finish_, forward_finish_[at(unit)]);
+    return result;
   }
 
-  nanoseconds finish(const Operation& operation, nanoseconds start) {
+  [[nodiscard]] std::size_t num_events() const { return finish_.size(); }
+
+  struct Finish {
+    nanoseconds time{0};
+    int event = -1;  // that others may wait for; -1: none
+  };
+  Finish finish(const Operation& operation, nanoseconds start) {
     const int number = table_.group_number(operation.unit);
-    const nanoseconds result =
+    Finish result;
+    result.time =
         start + operation_time(inputs_.costs, operation.kind, operation.unit, group(number));
     if (operation.kind != OperationKind::kBackwardWeight) {
-      auto& finishes = is_forward(operation) ? forward_finish_ : backward_finish_;
-      finishes[at(table_.unit_number(number, operation.unit.stage))] = result;
+      const int unit = table_.unit_number(number, operation.unit.stage);
+      result.event = is_forward(operation) ? forward_event(unit) : backward_event(unit);
+      finish_[at(result.event)] = result.time;
     }
     return result;
   }
 
  private:
+  static int forward_event(int unit) { return 2 * unit; }
+  static int backward_event(int unit) { return 2 * unit + 1; }
   [[nodiscard]] const Group& group(int number) const {
     const GroupEntry& entry = table_.entry(number);
     return inputs_.groups[at(entry.module)][at(entry.slot)][at(entry.group)];
   }
 
-  static nanoseconds latest(std::span<const int> units,
-                            const std::vector<nanoseconds>& finishes,
-                            nanoseconds result) {
-    for (const int unit : units) {
-      if (result == kNotRun || finishes[at(unit)] == kNotRun) {
-        return kNotRun;
-      }
-      result = std::max(result, finishes[at(unit)]);
+  void wait_for(int event, Ready& result) const {
+    if (finish_[at(event)] == kNotRun) {
+      result.missing = event;
     }
-    return result;
+    result.time = std::max(result.time, finish_[at(event)]);
   }
 
   const OrderInputs& inputs_;
   const UnitTable& table_;
   UnitDependencies dependencies_;
-  std::vector<nanoseconds> forward_finish_;   // [unit]
-  std::vector<nanoseconds> backward_finish_;  // [unit], of the input half where split
+  std::vector<nanoseconds> finish_;  // [event]
+};
+
+// Lists look at their next operation again only when what it waits for has been, and lanes choose
+// anew only when they or one of their lists have changed.
+class Merge {
+ public:
+  Merge(const OrderInputs& inputs, const std::vector<std::vector<Operation>>& lists, MergeRule rule)
+      : lists_(lists),
+        rule_(rule),
+        replay_(inputs),
+        heads_(lists.size()),
+        next_waiter_(lists.size(), -1),
+        first_waiter_(replay_.num_events(), -1),
+        lanes_(inputs.plan.lanes.size()),
+        starts_(inputs.plan.lanes.size(), kNever),
+        orders_(inputs.plan.lanes.size()) {
+    for (std::size_t list = 0; list < lists.size(); ++list) {
+      if (!lists[list].empty()) {
+        const UnitKey& unit = lists[list][0].unit;
+        heads_[list].lane = inputs.plan.lane_of(unit.module, unit.stage);
+        lanes_[at(heads_[list].lane)].lists.push_back(static_cast<int>(list));
+        look_at(static_cast<int>(list));
+      }
+    }
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+      choose(lane);
+    }
+  }
+
+  LaneOrders run() {
+    while (true) {
+      std::size_t first = 0;
+      for (std::size_t lane = 1; lane < lanes_.size(); ++lane) {
+        if (starts_[lane] < starts_[first] ||
+            (starts_[lane] == starts_[first] && before_at_equal_start(lane, first))) {
+          first = lane;
+        }
+      }
+      if (lanes_.empty() || starts_[first] == kNever) {
+        break;
+      }
+      execute(first);
+    }
+    for (std::size_t list = 0; list < lists_.size(); ++list) {
+      ENTRAIN_INVARIANT(heads_[list].next == lists_[list].size(),
+                        "stage orders wait for each other");
+    }
+    return std::move(orders_);
+  }
+
+ private:
+  static constexpr nanoseconds kNever = nanoseconds::max();
+
+  struct Head {
+    std::size_t next = 0;  // position in the list
+    int lane = -1;
+    Replay::Ready ready;  // of the operation there
+  };
+  struct Lane {
+    std::vector<int> lists;  // rising
+    nanoseconds free{0};
+    bool wants_forward = false;  // alternating: the last one was a backward
+    int chosen = -1;             // list
+    int preference = 0;          // of its operation
+  };
+
+  [[nodiscard]] const Operation& operation_of(int list) const {
+    return lists_[at(list)][heads_[at(list)].next];
+  }
+
+  // Finds out what the list's next operation waits for.
+  void look_at(int list) {
+    Head& head = heads_[at(list)];
+    if (head.next == lists_[at(list)].size()) {
+      return;
+    }
+    head.ready = replay_.ready(operation_of(list));
+    if (head.ready.missing >= 0) {
+      int& waiter = first_waiter_[at(head.ready.missing)];
+      next_waiter_[at(list)] = std::exchange(waiter, list);
+    }
+  }
+
+  [[nodiscard]] int preference(const Lane& lane, const Operation& operation) const {
+    const bool turned = rule_ == MergeRule::kAlternate && lane.wants_forward;
+    return turned ? (is_forward(operation) ? 1 : 0) : urgency(operation);
+  }
+
+  void choose(std::size_t number) {
+    Lane& lane = lanes_[number];
+    lane.chosen = -1;
+    starts_[number] = kNever;
+    for (const int list : lane.lists) {
+      const Head& head = heads_[at(list)];
+      if (head.next == lists_[at(list)].size() || head.ready.missing >= 0) {
+        continue;
+      }
+      const nanoseconds start = std::max(head.ready.time, lane.free);
+      const int preferred = preference(lane, operation_of(list));
+      if (start < starts_[number] || (start == starts_[number] && preferred >= lane.preference)) {
+        lane.chosen = list;
+        lane.preference = preferred;
+        starts_[number] = start;
+      }
+    }
+  }
+
+  [[nodiscard]] bool before_at_equal_start(std::size_t a, std::size_t b) const {
+    return std::pair(lanes_[a].preference, lanes_[a].chosen) >
+           std::pair(lanes_[b].preference, lanes_[b].chosen);
+  }
+
+  void execute(std::size_t number) {
+    Lane& lane = lanes_[number];
+    const int list = lane.chosen;
+    const Operation& operation = operation_of(list);
+    ++heads_[at(list)].next;
+    const Replay::Finish finish = replay_.finish(operation, starts_[number]);
+    lane.free = finish.time;
+    lane.wants_forward = !is_forward(operation);
+    orders_[number].push_back(operation);
+    look_at(list);
+    if (finish.event >= 0) {
+      int waiter = std::exchange(first_waiter_[at(finish.event)], -1);
+      while (waiter >= 0) {
+        const int next = next_waiter_[at(waiter)];
+        look_at(waiter);
+        choose(at(heads_[at(waiter)].lane));
+        waiter = next;
+      }
+    }
+    choose(number);
+  }
+
+  const std::vector<std::vector<Operation>>& lists_;
+  MergeRule rule_;
+  Replay replay_;
+  std::vector<Head> heads_;        // [list]
+  std::vector<int> next_waiter_;   // [list] that waits for the same event; -1: none
+  std::vector<int> first_waiter_;  // [event] list; -1: none
+  std::vector<Lane> lanes_;
+  std::vector<nanoseconds> starts_;  // [lane] of its chosen operation; kNever: none
+  LaneOrders orders_;
 };
 
 }  // namespace
@@ -98,57 +255,7 @@ class Replay {
 LaneOrders merge_stage_orders(const OrderInputs& inputs,
                               const std::vector<std::vector<Operation>>& lists,
                               MergeRule rule) {
-  const auto& lanes = inputs.plan.lanes;
-  std::vector<int> lane_of(lists.size(), -1);
-  for (std::size_t list = 0; list < lists.size(); ++list) {
-    if (!lists[list].empty()) {
-      const UnitKey& unit = lists[list][0].unit;
-      lane_of[list] = inputs.plan.lane_of(unit.module, unit.stage);
-    }
-  }
-  LaneOrders orders(lanes.size());
-  std::vector<nanoseconds> lane_free(lanes.size(), nanoseconds{0});
-  std::vector<char> wants_forward(lanes.size(), 0);  // alternating: the last one was a backward
-  std::vector<std::size_t> next(lists.size(), 0);
-  Replay replay(inputs);
-  const auto preference = [&](std::size_t lane, const Operation& operation) {
-    const bool turned = rule == MergeRule::kAlternate && wants_forward[lane] != 0;
-    return turned ? (is_forward(operation) ? 1 : 0) : urgency(operation);
-  };
-  while (true) {
-    int best = -1;
-    int best_preference = 0;
-    nanoseconds best_start{0};
-    bool left = false;
-    for (int list = static_cast<int>(lists.size()) - 1; list >= 0; --list) {
-      if (next[at(list)] == lists[at(list)].size()) {
-        continue;
-      }
-      left = true;
-      const Operation& operation = lists[at(list)][next[at(list)]];
-      const nanoseconds ready = replay.ready(operation);
-      if (ready == kNotRun) {
-        continue;
-      }
-      const std::size_t lane = at(lane_of[at(list)]);
-      const nanoseconds start = std::max(ready, lane_free[lane]);
-      const int preferred = preference(lane, operation);
-      if (best < 0 || start < best_start || (start == best_start && preferred > best_preference)) {
-        best = list;
-        best_start = start;
-        best_preference = preferred;
-      }
-    }
-    if (best < 0) {
-      ENTRAIN_INVARIANT(!left, "stage orders wait for each other");
-      return orders;
-    }
-    const Operation& operation = lists[at(best)][next[at(best)]++];
-    const std::size_t lane = at(lane_of[at(best)]);
-    lane_free[lane] = replay.finish(operation, best_start);
-    wants_forward[lane] = is_forward(operation) ? 0 : 1;
-    orders[lane].push_back(operation);
-  }
+  return Merge(inputs, lists, rule).run();
 }
 
 }  // namespace entrain

@@ -24,7 +24,7 @@ enum class MergeRule : std::uint8_t {
 //           number; one list a stage, or several that may overtake each other.
 // Requires  lists that have no cycle together with the dependencies between stages.
 // Throws    InternalError when they have one.
-// Cost      O(operations × lists).
+// Cost      O(operations × (lanes + lists of a lane)).
 LaneOrders merge_stage_orders(const OrderInputs& inputs,
                               const std::vector<std::vector<Operation>>& lists,
                               MergeRule rule = MergeRule::kUrgent);

@@ -125,7 +125,8 @@ void ReplicaTables::add_totals(const ReplicaProgram& replica, const StepCosts& c
             total.backward_weight += part.time.backward_weight.count();
             total.activation_bytes += part.activation_bytes;
             total.output_bytes += part.output_bytes;
-            total.recompute += part.recompute;
+            total.recompute.all += part.recompute.all;
+            total.recompute.largest += part.recompute.largest;
           };
           for (const std::size_t item : whole) {
             add(cost.units[item]);
