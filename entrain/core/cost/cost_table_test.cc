@@ -65,6 +65,28 @@ TEST(CostTable, PutsSegmentsInTheirOrder) {
   EXPECT_EQ(table.units[0][0][1].forward_ns, 4);
 }
 
+// By tokens, nothing lost: the last segment has what rounding leaves.
+TEST(CostTable, SharesGivenBytesAmongSegments) {
+  const auto bytes_of = [](int bytes) {
+    const std::string given = std::to_string(bytes);
+    std::string costs =
+        replaced(kCosts, "vision_backward_s,", "vision_backward_s,vision_activation_bytes,");
+    costs = replaced(costs, "0.000000012,first", "0.000000012," + given + ",first");
+    costs = replaced(costs, "0,0,0,text only", "0,0,0,0,text only");
+    const CostTable table = parse_cost_table(costs, "costs.csv", kSegments, "segments.csv");
+    std::vector<std::int64_t> result;
+    for (const TableUnit& segment : table.units[0][0]) {
+      result.push_back(segment.activation_bytes);
+    }
+    return result;
+  };
+  EXPECT_EQ(bytes_of(700), (std::vector<std::int64_t>{300, 400}));
+  EXPECT_EQ(bytes_of(5), (std::vector<std::int64_t>{2, 3})) << "2.1 and 2.9";
+  EXPECT_EQ(bytes_of(1), (std::vector<std::int64_t>{0, 1})) << "0.4 and 0.6";
+  EXPECT_EQ(bytes_of(6), (std::vector<std::int64_t>{3, 3})) << "2.6 and what is left";
+  EXPECT_EQ(bytes_of(0), (std::vector<std::int64_t>{0, 0}));
+}
+
 TEST(CostTable, NamesWhatIsMissingOrWrong) {
   expect_words(failure("sample_id,vision_tokens,vision_forward_s,vision_backward_s\n"),
                {"costs.csv", "llm_tokens"});

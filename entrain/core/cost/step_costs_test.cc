@@ -1,11 +1,14 @@
 #include "entrain/core/cost/step_costs.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/errors.h"
+
+#include "tests/oracle/expect_error.h"
 
 namespace entrain {
 namespace {
@@ -419,6 +422,68 @@ TEST(StepCosts, RefuseABatchBeyondTwoToThe62Nanoseconds) {
   EXPECT_NO_THROW(step_costs(small_model(), small_plan(), profile, small_batch()));
   profile.layers.back().forward.per_token_ns = 1e30;
   EXPECT_THROW(step_costs(small_model(), small_plan(), profile, small_batch()), InvalidInput);
+}
+
+// Everything that a batch costs once, or as if every unit were launched alone, is part of the
+// total, here 2^60 or 2^61 at a time: no single number is too large.
+TEST(StepCosts, CountTimesOfEveryKindInTheTotal) {
+  constexpr double kTwoTo60 = 1152921504606846976.0;
+  const auto refused = [](const Profile& profile, int replicas = 1) {
+    Plan plan = small_plan();
+    plan.replicas = replicas;
+    return oracle::error_of<InvalidInput>(
+        [&] { step_costs(small_model(), plan, profile, small_batch()); });
+  };
+  for (CostCurve LayerProfile::*curve :
+       {&LayerProfile::forward, &LayerProfile::backward_input, &LayerProfile::backward_weight}) {
+    Profile units = small_profile();
+    (units.layers.back().*curve).per_token_ns = kTwoTo60;  // 5 target tokens
+    EXPECT_NE(refused(units).find("the batch needs more than 2^62 ns"), std::string::npos);
+    Profile launches = small_profile();
+    (launches.layers.back().*curve).per_launch_ns = 2 * kTwoTo60;  // 2 samples
+    EXPECT_NE(refused(launches).find("the batch needs more than 2^62 ns"), std::string::npos);
+  }
+  double parameters = 0;  // of the largest stage: with those of the others too much
+  for (const ModuleCosts& module :
+       step_costs(small_model(), small_plan(), small_profile(), small_batch()).modules) {
+    for (const StageCosts& stage : module.stages) {
+      parameters = std::max(parameters, static_cast<double>(stage.trainable_parameters));
+    }
+  }
+  Profile optimizer = small_profile();
+  optimizer.optimizer_ns_per_parameter = 3.99 * kTwoTo60 / parameters;
+  EXPECT_NE(refused(optimizer).find("the batch needs more than 2^62 ns"), std::string::npos);
+  Profile reduce = small_profile();
+  reduce.reduce_bytes_per_second = 4 * 1e9 * parameters / (3.99 * kTwoTo60);
+  EXPECT_NE(refused(reduce, 2).find("the batch needs more than 2^62 ns"), std::string::npos);
+  EXPECT_NO_THROW(step_costs(small_model(), small_plan(), reduce, small_batch())) << "one replica";
+}
+
+TEST(StepCosts, CountBytesOfEveryKindInTheTotal) {
+  constexpr double kTwoTo60 = 1152921504606846976.0;
+  const auto refused = [](const Profile& profile, const Plan& plan, int segment_tokens_shift) {
+    std::vector<SampleWork> batch = small_batch();
+    for (SegmentWork& segment : batch[0].segments[0]) {
+      segment.tokens <<= segment_tokens_shift;
+    }
+    return oracle::error_of<InvalidInput>([&] { step_costs(small_model(), plan, profile, batch); });
+  };
+  Profile kept = small_profile();
+  kept.layers.back().activation_bytes_per_token = kTwoTo60;  // 5 target tokens
+  EXPECT_NE(refused(kept, small_plan(), 0).find("the batch needs more than 2^62 bytes"),
+            std::string::npos);
+  Plan recomputing = small_plan();
+  recomputing.modules[1].recompute = {0, 2};
+  EXPECT_NE(refused(kept, recomputing, 0).find("the batch needs more than 2^62 bytes"),
+            std::string::npos);
+  // Messages of 4 and 8 << 55 tokens of 8 floats, from a profile in which nothing else grows.
+  Profile messages = small_profile();
+  for (LayerProfile& layer : messages.layers) {
+    layer.forward = layer.backward_input = layer.backward_weight = {};
+    layer.activation_bytes_per_token = 0;
+  }
+  EXPECT_NE(refused(messages, small_plan(), 54).find("the batch needs more than 2^62 bytes"),
+            std::string::npos);
 }
 
 TEST(OperationTime, IsLaunchPlusItems) {

@@ -20,9 +20,10 @@ struct PlanNeighbour {
 };
 
 // Neighbours within the space of the request: lanes of one module given to another for as many
-// devices; twice or half the tensor or context parallelism of a module at half or twice its stages;
-// twice or half the replicas, with stages or tensor parallelism changed to match; encoders on
-// shared lanes or on lanes of their own. Each is simulated on every batch, whatever its bound.
+// devices; another tensor or context parallelism of a module, or both at equal devices a lane, on
+// as many devices in all; twice or half the replicas, with stages or tensor parallelism changed to
+// match; encoders on shared lanes or on lanes of their own. Each is simulated on every batch,
+// whatever its bound.
 //
 // Ensures   plans first, by mean simulated time; a pure function of its arguments.
 // Throws    as search_plans() does.

@@ -1,6 +1,7 @@
 #include "entrain/core/planner/plan_neighbours.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -40,29 +41,85 @@ TEST(JudgeNeighbours, FindsNoneFasterThanTheBestOfACompleteSearch) {
   EXPECT_GT(no_fit, 0);
 }
 
-TEST(JudgeNeighbours, MovesLanesBetweenModules) {
+// A cluster of four devices, one encoder, layers enough for four stages of each module.
+oracle::PlanCase make_case_of_four_devices() {
   Rng rng(67);
-  oracle::PlanCase plan_case = oracle::make_plan_case(rng, 1);
-  while (plan_case.model.num_modules() != 2) {
-    plan_case = oracle::make_plan_case(rng, 1);
+  oracle::PlanCase result = oracle::make_plan_case(rng, 1);
+  while (result.model.num_modules() != 2) {
+    result = oracle::make_plan_case(rng, 1);
   }
-  plan_case.cluster = {};
-  plan_case.cluster.devices_per_node = 4;
-  std::erase_if(plan_case.profile.layers, [](const LayerProfile& layer) {
+  result.cluster = {};
+  result.cluster.devices_per_node = 4;
+  return result;
+}
+
+// Makes the profile that of one device give costs at each of these degrees.
+void set_degrees(const std::vector<Degrees>& degrees, Profile& profile) {
+  std::erase_if(profile.layers, [](const LayerProfile& layer) {
     return layer.tensor_parallel * layer.context_parallel > 1;
   });
+  const std::vector<LayerProfile> alone = std::exchange(profile.layers, {});
+  for (const Degrees& of : degrees) {
+    for (LayerProfile layer : alone) {
+      layer.tensor_parallel = of.tensor_parallel;
+      layer.context_parallel = of.context_parallel;
+      profile.layers.push_back(layer);
+    }
+  }
+}
+
+std::vector<PlanNeighbour> neighbours_of(const oracle::PlanCase& plan_case, PlanConfig config) {
+  PlanSearchRequest request = plan_case.request_of();
+  config.num_slots = (static_cast<int>(request.batches[0].size()) + 1) / 2;
+  request.space.microbatches = {2};
+  return judge_neighbours(request, config);
+}
+
+TEST(JudgeNeighbours, MovesLanesBetweenModules) {
+  oracle::PlanCase plan_case = make_case_of_four_devices();
+  set_degrees({{1, 1}}, plan_case.profile);
   PlanConfig config;
   config.modules = {{{1, 1}, 2}, {{1, 1}, 2}};
-  const PlanSearchRequest request = plan_case.request_of();
-  config.num_slots = (static_cast<int>(request.batches[0].size()) + 1) / 2;
-  PlanSearchRequest pairs = request;
-  pairs.space.microbatches = {2};
   std::vector<std::string> changes;
-  for (const PlanNeighbour& neighbour : judge_neighbours(pairs, config)) {
+  for (const PlanNeighbour& neighbour : neighbours_of(plan_case, config)) {
     changes.push_back(neighbour.change);
   }
   for (const char* change : {"1 device of vision to llm", "1 device of llm to vision"}) {
     EXPECT_EQ(std::count(changes.begin(), changes.end(), change), 1) << change;
+  }
+}
+
+// Degrees of the LLM on four devices beside four of the encoder that change in one of both, or
+// keep their product: from one device a lane to two or four, but to no two by two; from TP 2 to
+// CP 2 as well.
+TEST(JudgeNeighbours, ChangesOneDegreeOrExchangesBoth) {
+  oracle::PlanCase plan_case = make_case_of_four_devices();
+  plan_case.cluster.num_nodes = 2;
+  const std::vector<Degrees> all = {{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 2}, {1, 4}};
+  set_degrees(all, plan_case.profile);
+  for (const Degrees& own : all) {
+    PlanConfig config;
+    config.modules = {{{1, 1}, 4}, {own, 4 / own.devices()}};
+    std::vector<Degrees> found;
+    for (const PlanNeighbour& neighbour : neighbours_of(plan_case, config)) {
+      const ModuleShape& llm = neighbour.config.modules[1];
+      if (neighbour.config.replicas == 1 && neighbour.config.modules[0] == config.modules[0] &&
+          neighbour.config.layout == config.layout) {
+        EXPECT_EQ(llm.degrees.devices() * llm.stages, 4);
+        found.push_back(llm.degrees);
+      }
+    }
+    std::vector<Degrees> expected;
+    for (const Degrees& other : all) {
+      const int changed = (other.tensor_parallel != own.tensor_parallel ? 1 : 0) +
+                          (other.context_parallel != own.context_parallel ? 1 : 0);
+      if (changed == 1 || (changed == 2 && other.devices() == own.devices())) {
+        expected.push_back(other);
+      }
+    }
+    EXPECT_TRUE(std::is_permutation(found.begin(), found.end(), expected.begin(), expected.end()))
+        << "TP " << own.tensor_parallel << ", CP " << own.context_parallel << ": " << found.size()
+        << " of " << expected.size();
   }
 }
 

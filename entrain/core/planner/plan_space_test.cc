@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -201,6 +202,26 @@ TEST(MeshFits, PlacesTensorGroupsWithinNodes) {
     refused += found ? 0 : 1;
   }
   EXPECT_GT(refused, 20);
+}
+
+// Groups that do not divide each other: what is left of nodes is used again.
+TEST(MeshFits, KeepsWhatIsLeftOfNodes) {
+  const auto fits = [](const ClusterSpec& cluster, const std::vector<std::pair<int, int>>& groups) {
+    PlanConfig config;
+    for (const auto& [tensor, stages] : groups) {
+      config.modules.push_back({{tensor, 1}, stages});
+    }
+    EXPECT_LE(devices_per_replica(config), cluster.num_nodes * cluster.devices_per_node);
+    return mesh_fits(config, cluster);
+  };
+  // 4 + 1 and 3 + 2: the second node is still whole when the 4 is placed.
+  EXPECT_TRUE(fits(make_cluster(2, 5), {{4, 1}, {3, 1}, {2, 1}}));
+  EXPECT_FALSE(fits(make_cluster(2, 5), {{4, 2}, {2, 1}})) << "4 + 1 twice";
+  // No more whole nodes than there are, of which one is taken.
+  EXPECT_FALSE(fits(make_cluster(2, 5), {{4, 1}, {3, 2}}));
+  EXPECT_TRUE(fits(make_cluster(3, 5), {{4, 1}, {3, 2}}));
+  // 6 + 2 and 3 + 3 + 2: both leave 2.
+  EXPECT_TRUE(fits(make_cluster(2, 8), {{6, 1}, {3, 2}, {2, 2}}));
 }
 
 TEST(ClusterProfile, TakesTheLinksThatAReplicaUses) {
