@@ -30,6 +30,7 @@ struct Features {
   double window_pairs = 0;  // of windowed layers, in their place
   double tokens = 0;
   double target_tokens = 0;  // the output head's tokens; 0 in encoders
+  bool operator==(const Features&) const = default;
 };
 
 bool equal(const CostWeights& a, const CostWeights& b) {
@@ -253,7 +254,9 @@ class StepCostBuilder {
       } else {
         stage.units.reserve(units.size());
         for (std::size_t u = 0; u < units.size(); ++u) {
-          stage.units.push_back(cost_of_unit(rates, units[u]));
+          // Neighbours are often equal: frames of a video, windows of a recording.
+          const bool as_before = u > 0 && units[u] == units[u - 1];
+          stage.units.push_back(as_before ? stage.units.back() : cost_of_unit(rates, units[u]));
           stage.units.back().output_bytes = output_bytes(u);
         }
       }
