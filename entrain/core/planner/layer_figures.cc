@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
+#include "entrain/core/base/errors.h"
 #include "entrain/core/cost/step_costs.h"
 
 namespace entrain {
@@ -54,6 +56,34 @@ void recompute_all(Plan& plan) {
   }
 }
 
+// A batch with runs of equal segments, such as a video's frames, as one segment each.
+struct DistinctUnits {
+  std::vector<SampleWork> samples;
+  std::vector<std::vector<int>> repeats;  // [module][unit] how many segments it stands for
+};
+
+DistinctUnits distinct_units(const std::vector<SampleWork>& batch, int num_modules) {
+  DistinctUnits result;
+  result.samples = batch;
+  result.repeats.resize(at(num_modules));
+  result.repeats.back().assign(batch.size(), 1);
+  for (SampleWork& sample : result.samples) {
+    for (std::size_t module = 0; module < sample.segments.size(); ++module) {
+      std::vector<SegmentWork> kept;
+      for (const SegmentWork& segment : sample.segments[module]) {
+        if (!kept.empty() && kept.back() == segment) {
+          ++result.repeats[module].back();
+        } else {
+          kept.push_back(segment);
+          result.repeats[module].push_back(1);
+        }
+      }
+      sample.segments[module] = std::move(kept);
+    }
+  }
+  return result;
+}
+
 std::size_t most_degrees(const std::vector<std::vector<Degrees>>& degrees) {
   std::size_t most = 0;
   for (const std::vector<Degrees>& of_module : degrees) {
@@ -82,6 +112,15 @@ bool any_trainable(const ModelSpec& model, int module) {
   return false;
 }
 
+// Refuses what step_costs() would refuse for the whole batch.
+void add_repeated(int64_t value, int repeats, int64_t& sum) {
+  constexpr int64_t kMost = int64_t{1} << 62;
+  if (value > (kMost - sum) / repeats) {
+    throw InvalidInput("the batch needs more than 2^62 ns in all: check sizes and profile");
+  }
+  sum += repeats * value;
+}
+
 // Reads the figures of one module out of the costs of probe plans.
 class Reader {
  public:
@@ -101,7 +140,8 @@ class Reader {
     }
   }
 
-  void add(const StepCosts& costs) {
+  // repeats: [unit] how often the batch has it.
+  void add(const StepCosts& costs, const std::vector<int>& repeats) {
     const ModuleCosts& module = costs.modules[at(module_)];
     std::vector<int64_t> work(runs_.size());
     std::vector<int64_t>& chains = figures_.chain_ns.emplace_back();
@@ -111,8 +151,8 @@ class Reader {
       int64_t longest = 0;
       for (int unit = module.first_unit[at(sample)]; unit < module.first_unit[at(sample + 1)];
            ++unit) {
-        ++units;
-        longest = std::max(longest, add_unit(module, at(unit), backward, work));
+        units += repeats[at(unit)];
+        longest = std::max(longest, add_unit(module, at(unit), repeats[at(unit)], backward, work));
         keep_largest(module, unit, costs.work[at(sample)], unit - module.first_unit[at(sample)]);
       }
       chains.push_back(llm_ && options_.chunks ? 0 : longest);
@@ -187,9 +227,10 @@ class Reader {
     return result;
   }
 
-  // Adds the unit's work; its way through the module and back.
+  // Adds the work of so many units like this one; one unit's way through the module and back.
   int64_t add_unit(const ModuleCosts& module,
                    std::size_t unit,
+                   int repeats,
                    bool backward,
                    std::vector<int64_t>& work) {
     int64_t chain = 0;
@@ -199,7 +240,7 @@ class Reader {
       const int64_t forward = cost.time.forward.count();
       const int64_t whole = backward ? cost.time.backward().count() : 0;
       const int64_t input = backward ? cost.time.backward_input.count() : 0;
-      work[c] += forward + whole;
+      add_repeated(forward + whole, repeats, work[c]);
       least_forward_[c] = std::min(least_forward_[c], forward);
       least_backward_[c] = std::min(least_backward_[c], options_.splits_backward ? input : whole);
       chain += forward + stage.launch.forward.count();
@@ -256,17 +297,21 @@ std::vector<std::vector<LayerFigures>> layer_figures(
     const std::vector<std::vector<Degrees>>& degrees,
     const FigureOptions& options) {
   std::vector<std::vector<LayerFigures>> result(degrees.size());
+  std::vector<DistinctUnits> distinct;
+  for (const std::vector<SampleWork>& batch : batches) {
+    distinct.push_back(distinct_units(batch, model.num_modules()));
+  }
   for (std::size_t index = 0; index < most_degrees(degrees); ++index) {
     Plan plan = probe_plan(model, degrees, index, 1);
     std::vector<Reader> readers;
     for (int module = 0; module < model.num_modules(); ++module) {
       readers.emplace_back(model, module, options);
     }
-    for (const std::vector<SampleWork>& batch : batches) {
-      const StepCosts costs = step_costs(model, plan, profile, batch);
+    for (const DistinctUnits& batch : distinct) {
+      const StepCosts costs = step_costs(model, plan, profile, batch.samples);
       for (std::size_t module = 0; module < degrees.size(); ++module) {
         if (index < degrees[module].size()) {
-          readers[module].add(costs);
+          readers[module].add(costs, batch.repeats[module]);
         }
       }
     }

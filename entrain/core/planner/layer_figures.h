@@ -52,7 +52,7 @@ struct FigureOptions {
 
 // Shapes  result: [module][index into degrees[module]].
 // Throws  InvalidInput as step_costs() does.
-// Cost    O(units × pairs of degrees).
+// Cost    O(units × pairs of degrees), neighbouring equal segments of a sample being one unit.
 std::vector<std::vector<LayerFigures>> layer_figures(
     const ModelSpec& model,
     const Profile& profile,

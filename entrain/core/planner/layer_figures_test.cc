@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "entrain/core/base/errors.h"
 #include "entrain/core/base/random.h"
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/planner/layer_times.h"
@@ -95,6 +96,41 @@ TEST(LayerFigures, CountNoBackwardThatTrainingMayLeaveOut) {
     EXPECT_LE(figures.work_ns[0][layer], forward);
     EXPECT_EQ(figures.least_backward_ns[layer], 0);
   }
+}
+
+// Equal neighbours are read once: a b a b gives what a a b b does.
+TEST(LayerFigures, DependOnNoOrderOfSegments) {
+  Rng rng(23);
+  oracle::PlanCase plan_case = oracle::make_plan_case(rng, 4);
+  while (plan_case.model.encoders.empty()) {
+    plan_case = oracle::make_plan_case(rng, 4);
+  }
+  const SegmentWork a{.tokens = 40, .attention_pairs = 1600, .llm_tokens = 10, .window_pairs = 400};
+  const SegmentWork b{.tokens = 12, .attention_pairs = 144, .llm_tokens = 3, .window_pairs = 36};
+  const auto figures_with = [&](const std::vector<SegmentWork>& segments) {
+    Batches batches = plan_case.request.batches;
+    batches[0][0].segments[0] = segments;
+    return layer_figures(plan_case.model, plan_case.profile, batches, degrees_of(plan_case), {})[0];
+  };
+  const auto mixed = figures_with({a, b, a, b, a});
+  const auto sorted = figures_with({a, a, a, b, b});
+  ASSERT_EQ(mixed.size(), sorted.size());
+  for (std::size_t index = 0; index < mixed.size(); ++index) {
+    EXPECT_EQ(mixed[index].work_ns, sorted[index].work_ns);
+    EXPECT_EQ(mixed[index].rounding_ns, sorted[index].rounding_ns);
+    EXPECT_EQ(mixed[index].chain_ns, sorted[index].chain_ns);
+    EXPECT_EQ(mixed[index].least_forward_ns, sorted[index].least_forward_ns);
+    EXPECT_EQ(mixed[index].unit_bytes, sorted[index].unit_bytes);
+    EXPECT_EQ(mixed[index].recomputed_bytes, sorted[index].recomputed_bytes);
+  }
+  Profile heavy = plan_case.profile;
+  for (LayerProfile& layer : heavy.layers) {
+    layer.forward.per_token_ns = 0x1p53;  // 40 tokens of a segment fit, as do those of all layers
+  }
+  Batches batches = {{plan_case.request.batches[0][0]}};
+  batches[0][0].segments[0].assign(1000, a);
+  EXPECT_THROW(layer_figures(plan_case.model, heavy, batches, degrees_of(plan_case), {}),
+               InvalidInput);
 }
 
 TEST(ReplicaFigures, ReduceGradientsOfSeveralReplicasAlone) {
