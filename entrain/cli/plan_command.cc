@@ -3,6 +3,8 @@
 #include <cmath>
 #include <iostream>
 
+#include <malloc.h>
+
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
@@ -153,7 +155,8 @@ Json candidate_json(const PlanCandidate& candidate, const ModelSpec& model) {
           {"step_s", static_cast<double>(candidate.mean_ns) * 1e-9},
           {"lower_bound_s", static_cast<double>(candidate.bound_ns) * 1e-9},
           {"recomputed_layers", recomputed_layers(candidate.plan)},
-          {"stopped", candidate.state == CandidateState::kStopped}};
+          {"stopped", candidate.state == CandidateState::kStopped},
+          {"set_aside", candidate.state == CandidateState::kSetAside}};
 }
 
 Json result_json(const PlanSearchResult& result, const ModelSpec& model) {
@@ -166,7 +169,8 @@ Json result_json(const PlanSearchResult& result, const ModelSpec& model) {
                  {"configurations", result.configurations},
                  {"simulated_steps", result.simulated_steps}};
   report["candidates"] = Json::array();
-  for (const std::vector<PlanCandidate>* list : {&result.plans, &result.stopped}) {
+  for (const std::vector<PlanCandidate>* list :
+       {&result.plans, &result.stopped, &result.set_aside}) {
     for (const PlanCandidate& candidate : *list) {
       report["candidates"].push_back(candidate_json(candidate, model));
     }
@@ -217,13 +221,23 @@ int b_min_of(const Study& study, const PlanConfig& config) {
   return find_stable_batch(request).b_min;
 }
 
+// Costs of a batch of many units take tens of MiB, freed and asked for again with every simulated
+// step. The C library would hand them back to the system each time, which takes a quarter of a
+// search over videos.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kBytes = 1 << 30;
+  mallopt(M_MMAP_THRESHOLD, kBytes);
+  mallopt(M_TRIM_THRESHOLD, kBytes);
+#endif
+}
+
 int run_cluster(const Options& options) {
+  keep_freed_memory();
   const Study study = load_study(options.study);
   PlanSearchRequest request = cluster_request(options);
   Progress progress("steps simulated",
-                    request.most_simulations >= 0
-                        ? request.most_simulations
-                        : default_simulations(options.study.global_batch));
+                    request.most_simulations >= 0 ? request.most_simulations : kMostSimulations);
   request.progress = [&progress](int) { progress.advance(); };
   complete_request(study, batches_of(options, study), request);
   PlanSearchResult result = search_plans(request);
@@ -346,7 +360,7 @@ void add_cluster_options(CLI::App& command, Options& options) {
           "--simulations",
           options.search.most_simulations,
           "simulated steps the search may spend; 0 = until the best plan is proven (default: "
-          "64, from 1,024 samples on fewer)")
+          "64, fewer where they take long)")
       ->check(CLI::NonNegativeNumber);
   command
       .add_option("--search-evaluations",

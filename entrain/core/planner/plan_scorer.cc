@@ -94,6 +94,17 @@ void set_recompute(const RecomputeCounts& counts, Plan& plan) {
   }
 }
 
+std::int64_t unit_stages(const Plan& plan, const StepCosts& costs) {
+  const bool shares_lanes = std::any_of(
+      plan.lanes.begin(), plan.lanes.end(), [](const auto& lane) { return lane.size() > 1; });
+  std::int64_t count = 0;
+  for (const ModuleCosts& module : costs.modules) {
+    const std::int64_t replayed = shares_lanes ? 5 * std::int64_t{costs.num_samples} : 0;
+    count += (module.first_unit.back() + replayed) * std::ssize(module.stages);
+  }
+  return count;
+}
+
 std::int64_t backward_ns(const StepCosts& costs, const StageRef& ref) {
   std::int64_t sum = 0;
   for (const UnitCost& unit : costs.modules[static_cast<std::size_t>(ref.module)]
@@ -108,6 +119,17 @@ std::int64_t backward_ns(const StepCosts& costs, const StageRef& ref) {
 
 std::int64_t total_ns(const PlanCandidate& candidate) {
   return std::accumulate(candidate.steps.begin(), candidate.steps.end(), std::int64_t{0});
+}
+
+double time_over(const PlanCandidate& candidate, std::span<const std::int64_t> rival) {
+  ENTRAIN_INVARIANT(!candidate.steps.empty() && candidate.steps.size() <= rival.size(),
+                    "plans are compared on batches that both have run");
+  std::int64_t of_rival = 0;
+  for (std::size_t batch = 0; batch < candidate.steps.size(); ++batch) {
+    of_rival += rival[batch];
+  }
+  return static_cast<double>(total_ns(candidate)) /
+         static_cast<double>(std::max<std::int64_t>(1, of_rival));
 }
 
 PlanScorer::PlanScorer(const PlanSearchRequest& request)
@@ -204,16 +226,27 @@ StepCosts PlanScorer::costs_of(const Plan& plan, std::size_t batch) const {
                     request_.batches[batch]);
 }
 
-PlanCandidate PlanScorer::score(const PlanConfig& config, std::int64_t stop_at) {
+PlanCandidate PlanScorer::score(const PlanConfig& config,
+                                std::int64_t stop_at,
+                                std::span<const std::int64_t> rival) {
   PlanCandidate without = make_candidate(config);
   if (without.state != CandidateState::kNoFit) {
-    simulate(without, stop_at);
+    simulate(without, stop_at, rival);
   }
   if (!may_recompute()) {
     return without;
   }
   const bool needed = without.state == CandidateState::kNoFit;
-  PlanCandidate with = recompute(config, needed);
+  // Beside a plan that is worth its simulation the levels are compared in full.
+  const bool in_full = without.state == CandidateState::kSimulated;
+  PlanCandidate with = recompute(config, needed, in_full ? std::span<const std::int64_t>{} : rival);
+  if (with.state == CandidateState::kSetAside) {
+    const bool both = without.state == CandidateState::kSetAside;
+    return both && time_over(without, rival) < time_over(with, rival) ? without : with;
+  }
+  if (with.state == CandidateState::kSimulated && without.state == CandidateState::kSetAside) {
+    return score(config, stop_at);
+  }
   without.recompute_tried = needed || with.recompute_tried;
   if (with.state == CandidateState::kNoFit) {
     return needed ? with : without;
@@ -232,7 +265,7 @@ bool PlanScorer::may_recompute() const {
 std::optional<PlanCandidate> PlanScorer::score_rest(const PlanCandidate& stopped) {
   for (std::size_t batch = stopped.steps.size(); batch < request_.batches.size(); ++batch) {
     if (!step(stopped.plan, batch).fits()) {
-      return recompute(stopped.config, true);
+      return recompute(stopped.config, true, {});
     }
   }
   return std::nullopt;
@@ -240,7 +273,9 @@ std::optional<PlanCandidate> PlanScorer::score_rest(const PlanCandidate& stopped
 
 // With layers cut as memory allows where all are recomputed. Unless `needed`, no level is tried
 // where the estimate says that the first one fits.
-PlanCandidate PlanScorer::recompute(const PlanConfig& config, bool needed) {
+PlanCandidate PlanScorer::recompute(const PlanConfig& config,
+                                    bool needed,
+                                    std::span<const std::int64_t> rival) {
   PlanCandidate result = lay_out(config, bounds_.cut(config, true));
   if (result.state == CandidateState::kNoFit) {
     return result;
@@ -254,7 +289,7 @@ PlanCandidate PlanScorer::recompute(const PlanConfig& config, bool needed) {
     result.state = CandidateState::kNoFit;
     return result;
   }
-  result = best_level(result, all);
+  result = best_level(result, all, rival);
   result.recompute_tried = true;
   if (result.state == CandidateState::kNoFit) {
     result.reason = "with every layer recomputed, " + result.reason;
@@ -266,30 +301,40 @@ PlanCandidate PlanScorer::recompute(const PlanConfig& config, bool needed) {
 
 // The guess where it fits; else the fastest that fits of the last level and two between, by halving
 // what lies between the last that does not fit and the first that does.
-PlanCandidate PlanScorer::best_level(const PlanCandidate& without, const RecomputeLevels& all) {
+PlanCandidate PlanScorer::best_level(const PlanCandidate& without,
+                                     const RecomputeLevels& all,
+                                     std::span<const std::int64_t> rival) {
   const auto try_level = [&](int level) {
     PlanCandidate candidate = without;
     set_recompute(all.levels[static_cast<std::size_t>(level)], candidate.plan);
-    simulate(candidate, std::numeric_limits<std::int64_t>::max());
+    simulate(candidate, std::numeric_limits<std::int64_t>::max(), rival);
     return candidate;
   };
   PlanCandidate best = try_level(all.guess);
   int too_few = all.guess;
   int fits = static_cast<int>(all.levels.size()) - 1;
-  if (best.state == CandidateState::kSimulated || too_few == fits) {
+  if (best.state != CandidateState::kNoFit || too_few == fits) {
     return best;
   }
   best = try_level(fits);
   constexpr int kHalvings = 2;
-  for (int i = 0; i < kHalvings && best.state == CandidateState::kSimulated; ++i) {
+  for (int i = 0; i < kHalvings && best.state != CandidateState::kNoFit; ++i) {
     const int middle = (too_few + fits) / 2;
     if (middle == too_few) {
       break;
     }
     PlanCandidate candidate = try_level(middle);
-    const bool simulated = candidate.state == CandidateState::kSimulated;
-    (simulated ? fits : too_few) = middle;
-    if (simulated && total_ns(candidate) < total_ns(best)) {
+    if (candidate.state == CandidateState::kNoFit) {
+      too_few = middle;
+      continue;
+    }
+    fits = middle;
+    if (candidate.state != best.state) {
+      return best_level(without, all, {});  // one of them is worth its simulation
+    }
+    const bool in_full = candidate.state == CandidateState::kSimulated;
+    if (in_full ? total_ns(candidate) < total_ns(best)
+                : time_over(candidate, rival) < time_over(best, rival)) {
       best = std::move(candidate);
     }
   }
@@ -324,15 +369,23 @@ StepScore PlanScorer::step(const Plan& plan, std::size_t batch) {
     request_.progress(simulated_steps_);
   }
   ++simulated_steps_;
+  const StepCosts costs = costs_of(plan, batch);
+  simulated_unit_stages_ += unit_stages(plan, costs);
   Plan scored = plan;
   scored.limits.evaluations = request_.score_evaluations;
-  return score_step(scored,
-                    costs_of(plan, batch),
-                    request_.first_step + static_cast<std::int64_t>(batch),
-                    request_.seed);
+  return score_step(
+      scored, costs, request_.first_step + static_cast<std::int64_t>(batch), request_.seed);
 }
 
-void PlanScorer::simulate(PlanCandidate& candidate, std::int64_t stop_at) {
+const std::vector<StepScore>* PlanScorer::known_scores(const Plan& plan) const {
+  const auto found = std::find_if(
+      known_.begin(), known_.end(), [&](const auto& known) { return known.first == plan; });
+  return found == known_.end() ? nullptr : &found->second;
+}
+
+void PlanScorer::simulate(PlanCandidate& candidate,
+                          std::int64_t stop_at,
+                          std::span<const std::int64_t> rival) {
   std::vector<std::vector<LayerRange>> stages;
   for (const ModulePlan& module : candidate.plan.modules) {
     stages.push_back(module.stages);
@@ -342,12 +395,26 @@ void PlanScorer::simulate(PlanCandidate& candidate, std::int64_t stop_at) {
     rest[batch] = rest[batch + 1] + bounds_.batch_bound(candidate.config, stages, batch);
   }
   std::int64_t done = 0;
+  const std::vector<StepScore>* known = known_scores(candidate.plan);
+  std::vector<StepScore> scores;
+  const auto remember = [&] {
+    if (known == nullptr && !rival.empty()) {
+      known_.emplace_back(candidate.plan, std::move(scores));
+    }
+  };
   for (std::size_t batch = 0; batch < request_.batches.size(); ++batch) {
     if (done + rest[batch] >= stop_at) {
       candidate.state = CandidateState::kStopped;
       break;
     }
-    const StepScore score = step(candidate.plan, batch);
+    if (batch > 0 && !rival.empty() && time_over(candidate, rival) > 1 + kFarBehind) {
+      candidate.state = CandidateState::kSetAside;
+      remember();
+      break;
+    }
+    const bool is_known = known != nullptr && batch < known->size();
+    const StepScore& score =
+        scores.emplace_back(is_known ? (*known)[batch] : step(candidate.plan, batch));
     candidate.lane_peak_bytes.resize(score.lane_peak_bytes.size(), 0);
     for (std::size_t lane = 0; lane < score.lane_peak_bytes.size(); ++lane) {
       candidate.lane_peak_bytes[lane] =
@@ -356,6 +423,7 @@ void PlanScorer::simulate(PlanCandidate& candidate, std::int64_t stop_at) {
     if (!score.fits()) {
       candidate.state = CandidateState::kNoFit;
       candidate.reason = fmt::format("batch {}: {}", batch, score.reason);
+      remember();  // another level of the configuration may be set aside
       return;
     }
     candidate.steps.push_back(score.ns);

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "entrain/core/cost/step_costs.h"
@@ -33,7 +35,14 @@ class PlanScorer {
   // whatever `stop_at`, and only where the guess is not that nothing need be recomputed, or where
   // the plan without does not fit.
   // Requires  memory does not forbid every cut.
-  [[nodiscard]] PlanCandidate score(const PlanConfig& config, std::int64_t stop_at);
+  //
+  // rival  [batch] step times of the plan to beat: what is kFarBehind it after a batch is set
+  // aside,
+  //        with every level of recomputation that nothing better is known of; empty: nothing is. A
+  //        later call for the same configuration does not simulate the same steps again.
+  [[nodiscard]] PlanCandidate score(const PlanConfig& config,
+                                    std::int64_t stop_at,
+                                    std::span<const std::int64_t> rival = {});
   // Whether recomputation may be tried: RecomputeRule::kAuto and a limit.
   [[nodiscard]] bool may_recompute() const;
   // Of a stopped candidate without recompute_tried, which nobody knows to fit the batches that were
@@ -48,27 +57,43 @@ class PlanScorer {
   [[nodiscard]] PlanCandidate make_candidate(const PlanConfig& config) const;
 
   // Simulates batch after batch, as long as the steps so far and the bounds of the others stay
-  // under `stop_at` in sum.
+  // under `stop_at` in sum, and until it is set aside.
   // Ensures  the state tells how it ended; mean_ns as PlanCandidate has it.
-  void simulate(PlanCandidate& candidate, std::int64_t stop_at);
+  void simulate(PlanCandidate& candidate,
+                std::int64_t stop_at,
+                std::span<const std::int64_t> rival = {});
   [[nodiscard]] int simulated_steps() const { return simulated_steps_; }
+  // What they took, as kMostUnitStages counts.
+  [[nodiscard]] std::int64_t simulated_unit_stages() const { return simulated_unit_stages_; }
 
  private:
   [[nodiscard]] PlanCandidate lay_out(const PlanConfig& config,
                                       const std::vector<std::vector<LayerRange>>& stages) const;
-  [[nodiscard]] PlanCandidate recompute(const PlanConfig& config, bool needed);
-  [[nodiscard]] PlanCandidate best_level(const PlanCandidate& without, const RecomputeLevels& all);
+  [[nodiscard]] PlanCandidate recompute(const PlanConfig& config,
+                                        bool needed,
+                                        std::span<const std::int64_t> rival);
+  [[nodiscard]] PlanCandidate best_level(const PlanCandidate& without,
+                                         const RecomputeLevels& all,
+                                         std::span<const std::int64_t> rival);
   void count_recompute(PlanCandidate& candidate) const;
   // One batch as it would run.
   [[nodiscard]] StepScore step(const Plan& plan, std::size_t batch);
+  // The scores of a plan that was set aside, or did not fit beside one; null: it never was.
+  [[nodiscard]] const std::vector<StepScore>* known_scores(const Plan& plan) const;
   [[nodiscard]] StepCosts costs_of(const Plan& plan, std::size_t batch) const;
 
   const PlanSearchRequest& request_;
   PlanSpace space_;
   PlanBounds bounds_;
   int simulated_steps_ = 0;
+  std::int64_t simulated_unit_stages_ = 0;
+  std::vector<std::pair<Plan, std::vector<StepScore>>> known_;  // of plans set aside: [batch]
 };
 
+// Of the steps that were simulated.
 std::int64_t total_ns(const PlanCandidate& candidate);
+// A candidate's time over that of `rival` on the batches that the candidate has run.
+// Requires  it has run some, and no more than the rival.
+double time_over(const PlanCandidate& candidate, std::span<const std::int64_t> rival);
 
 }  // namespace entrain

@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -25,6 +26,8 @@ struct Entry {
   int64_t number = 0;       // in the order of the space
   PlanConfig config;
 };
+
+using Undecided = std::pair<std::size_t, PlanCandidate>;  // index of its entry
 
 bool lower_bound_first(const Entry& a, const Entry& b) {
   return std::pair(a.bound_ns, a.number) < std::pair(b.bound_ns, b.number);
@@ -48,6 +51,7 @@ class Search {
         }
       }
     }
+    judge_set_aside();
     judge_stopped();
     finish();
     return std::move(result_);
@@ -80,8 +84,10 @@ class Search {
     for (Entry& entry : entries_) {
       entry.estimate_ns = bounds.estimate(entry.config);
     }
-    result_.lower_bound_ns = least == kNever ? 0 : least / scorer_.num_batches();
+    result_.lower_bound_ns = least == kNever ? 0 : least / num_batches();
   }
+
+  [[nodiscard]] int64_t num_batches() const { return scorer_.num_batches(); }
 
   [[nodiscard]] bool full() const {
     return static_cast<int>(entries_.size()) >= request_.most_candidates;
@@ -111,10 +117,12 @@ class Search {
   }
 
   [[nodiscard]] bool spent() const {
-    const auto samples = static_cast<std::int64_t>(request_.batches.front().size());
-    const int most =
-        request_.most_simulations < 0 ? default_simulations(samples) : request_.most_simulations;
-    return most > 0 && scorer_.simulated_steps() >= most;
+    const int steps = scorer_.simulated_steps();
+    if (request_.most_simulations >= 0) {
+      return request_.most_simulations > 0 && steps >= request_.most_simulations;
+    }
+    return steps >= kMostSimulations ||
+           (steps >= kLeastSimulations && scorer_.simulated_unit_stages() >= kMostUnitStages);
   }
 
   // Those that differ from the best plan in the shape of one module or in where lanes went, as the
@@ -154,10 +162,51 @@ class Search {
       return;
     }
     if (spent() && !result_.plans.empty()) {
-      leave_entry(entry);
+      leave_entry(entry.bound_ns);
       return;
     }
-    take(scorer_.score(entry.config, threshold()), entry);
+    take(scorer_.score(entry.config, threshold(), rival()), entry);
+  }
+
+  // Of the best plan, for others to be set aside; empty as long as there is no threshold.
+  [[nodiscard]] std::span<const int64_t> rival() const {
+    return threshold() == kNever ? std::span<const int64_t>()
+                                 : std::span<const int64_t>(result_.best().steps);
+  }
+
+  // Those that were set aside, the nearest to the best plan first: as far as the budget goes.
+  void judge_set_aside() {
+    std::vector<Undecided> set_aside = std::exchange(set_aside_, {});
+    sort_by_nearness(set_aside);
+    for (Undecided& undecided : set_aside) {
+      const Entry& entry = entries_[undecided.first];
+      PlanCandidate& candidate = undecided.second;
+      const int64_t bound = scorer_.may_recompute()
+                                ? entry.bound_ns
+                                : std::max(entry.bound_ns, candidate.mean_ns * num_batches());
+      if (bound >= threshold()) {
+        candidate.state = CandidateState::kStopped;
+        candidate.mean_ns = bound / num_batches();
+        result_.stopped.push_back(std::move(candidate));
+      } else if (spent()) {
+        leave_entry(bound);
+        set_aside_.push_back(std::move(undecided));
+      } else {
+        take(scorer_.score(entry.config, threshold()), entry);
+      }
+    }
+    sort_by_nearness(set_aside_);
+    for (Undecided& undecided : set_aside_) {
+      result_.set_aside.push_back(std::move(undecided.second));
+    }
+  }
+
+  void sort_by_nearness(std::vector<Undecided>& candidates) const {
+    std::sort(candidates.begin(), candidates.end(), [&](const Undecided& a, const Undecided& b) {
+      const std::vector<int64_t>& best = result_.best().steps;
+      return std::pair(time_over(a.second, best), entries_[a.first].number) <
+             std::pair(time_over(b.second, best), entries_[b.first].number);
+    });
   }
 
   // A plan that was stopped might not have fitted the batches that were left, and its configuration
@@ -169,7 +218,7 @@ class Search {
         continue;
       }
       if (spent()) {
-        leave_entry(entry);
+        leave_entry(entry.bound_ns);
       } else if (std::optional<PlanCandidate> other = scorer_.score_rest(candidate)) {
         std::erase_if(result_.stopped,
                       [&](const PlanCandidate& of) { return of.config == entry.config; });
@@ -178,9 +227,13 @@ class Search {
     }
   }
 
-  void leave_entry(const Entry& entry) {
+  void leave_entry(int64_t bound_ns) {
     ++result_.left;
-    left_ns_ = std::min(left_ns_, entry.bound_ns);
+    left_ns_ = std::min(left_ns_, bound_ns);
+  }
+
+  [[nodiscard]] std::size_t index_of(const Entry& entry) const {
+    return static_cast<std::size_t>(&entry - entries_.data());
   }
 
   void take(PlanCandidate candidate, const Entry& entry) {
@@ -190,9 +243,12 @@ class Search {
         break;
       case CandidateState::kStopped:
         if (scorer_.may_recompute() && !candidate.recompute_tried) {
-          undecided_.emplace_back(static_cast<std::size_t>(&entry - entries_.data()), candidate);
+          undecided_.emplace_back(index_of(entry), candidate);
         }
         result_.stopped.push_back(std::move(candidate));
+        break;
+      case CandidateState::kSetAside:
+        set_aside_.emplace_back(index_of(entry), std::move(candidate));
         break;
       case CandidateState::kSimulated:
         insert(std::move(candidate), entry.number);
@@ -225,7 +281,7 @@ class Search {
       ++result_.left;
     }
     result_.complete = left_ns_ == kNever;
-    result_.left_bound_ns = result_.complete ? 0 : left_ns_ / scorer_.num_batches();
+    result_.left_bound_ns = result_.complete ? 0 : left_ns_ / num_batches();
     if (!result_.fits()) {
       result_.reason = memory_reason(scorer_, request_, result_.no_fit);
       return;
@@ -245,7 +301,8 @@ class Search {
     const std::vector<int64_t>& steps = result_.best().steps;
     for (std::size_t batch = 0; batch < steps.size(); ++batch) {
       int64_t best = steps[batch];
-      for (const std::vector<PlanCandidate>* list : {&result_.plans, &result_.stopped}) {
+      for (const std::vector<PlanCandidate>* list :
+           {&result_.plans, &result_.stopped, &result_.set_aside}) {
         for (const PlanCandidate& other : *list) {
           best = batch < other.steps.size() ? std::min(best, other.steps[batch]) : best;
         }
@@ -274,7 +331,7 @@ class Search {
 
   void count_cut(CutSummary& of, int64_t ns, const std::function<std::string()>& who) {
     ++of.count;
-    const int64_t mean = ns / scorer_.num_batches();
+    const int64_t mean = ns / num_batches();
     if (of.cause != BoundCause::kMemory && (of.nearest_ns == 0 || mean < of.nearest_ns)) {
       of.nearest_ns = mean;
       of.nearest = who();
@@ -337,20 +394,13 @@ class Search {
   std::vector<char> judged_;                       // [entry]
   bool improved_ = false;                          // the best plan, since last asked
   std::vector<std::pair<int64_t, int64_t>> keys_;  // [plan of the result] total and number
-  std::vector<std::pair<std::size_t, PlanCandidate>> undecided_;  // entry, stopped without a fit
+  std::vector<Undecided> undecided_;               // stopped, and nobody knows whether they fit
+  std::vector<Undecided> set_aside_;
   int64_t not_held_ns_ = kNever;  // least bound of what was not held
   int64_t left_ns_ = kNever;      // least bound of what the budget left
 };
 
 }  // namespace
-
-int default_simulations(std::int64_t global_batch) {
-  constexpr int kMost = 64;
-  constexpr int kLeast = 10;
-  constexpr std::int64_t kSamples = 1024;  // that still get the most
-  return static_cast<int>(std::clamp<std::int64_t>(
-      kMost * kSamples / std::max<std::int64_t>(1, global_batch), kLeast, kMost));
-}
 
 PlanSearchResult search_plans(const PlanSearchRequest& request) {
   return Search(request).run();

@@ -2,9 +2,10 @@
 //
 // Read first: search_plans(). Every configuration of the cluster is bounded from below; those whose
 // bound is under the best time found are simulated on several drawn global batches with the policy
-// and the schedule that will run. Nothing is dropped by anything but a proven bound, so that the
-// best is never lost; where a budget ends the search early, the result says so and what the
-// configurations that were left could reach at best.
+// and the schedule that will run. A plan that is far behind the best one after some batches is set
+// aside until all others have had their turn: the budget goes to those that may win. Nothing is
+// dropped by anything but a proven bound, so that the best is never lost; where a budget ends the
+// search early, the result says so and what the configurations that were left could reach at best.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +44,7 @@ struct PlanSearchRequest {
   std::int64_t first_step = 0;    // that batches[0] belongs to
   SpaceOptions space;             // global_batch is taken from the batches
   int score_evaluations = 50;     // limits.evaluations while plans are scored, >= 0
-  int most_simulations = -1;      // simulated steps; -1: default_simulations(), 0: no limit
+  int most_simulations = -1;      // simulated steps; -1: kMostSimulations, 0: no limit
   int runners_up = 1;             // plans behind the best whose rank is proven too, >= 0
   int most_candidates = 100'000;  // configurations held at a time, >= 1
   // Called before each simulated step with the number so far; may be empty.
@@ -53,12 +54,19 @@ struct PlanSearchRequest {
 enum class CandidateState : std::uint8_t {
   kSimulated,  // on every batch
   kStopped,    // proven slower than the best ones after some batches
+  kSetAside,   // behind the best one by more than kFarBehind after some batches: nothing is proven
   kNoFit,  // the policy, or a lane's state, found no room in memory, with what may be recomputed
 };
 
-// 64, and fewer for global batches of more than 1,024 samples, whose steps take longer: at
-// least 10.
-int default_simulations(std::int64_t global_batch);
+// What a search without most_simulations may spend: so many simulated steps, and fewer where they
+// take long, which is counted in units on stages: a sample or segment on one stage of the plan is
+// one; where stages share lanes, whose replay is dearer, a sample on a stage is five more.
+inline constexpr int kMostSimulations = 64;
+inline constexpr int kLeastSimulations = 10;
+inline constexpr std::int64_t kMostUnitStages = 1'400'000;
+
+// Share of the best plan's time on the same batches.
+inline constexpr double kFarBehind = 0.01;
 
 // A configuration that was cut and simulated.
 struct PlanCandidate {
@@ -66,10 +74,10 @@ struct PlanCandidate {
   Plan plan;  // with its certificate where it is the best
   CandidateState state = CandidateState::kSimulated;
   std::vector<std::int64_t> steps;  // [batch] simulated step times in nanoseconds, as far as run
-  std::int64_t mean_ns = 0;         // of steps; kStopped: a mean that it cannot beat
-  std::int64_t bound_ns = 0;        // mean that no cut or assignment of this configuration beats
-  std::string reason;               // kNoFit: why
-  bool recompute_tried = false;     // its configuration was tried with recomputation too
+  std::int64_t mean_ns = 0;      // of steps; kStopped, kSetAside: a mean that the plan cannot beat
+  std::int64_t bound_ns = 0;     // mean that no cut or assignment of this configuration beats
+  std::string reason;            // kNoFit: why
+  bool recompute_tried = false;  // its configuration was tried with recomputation too
   std::vector<std::int64_t> lane_work_ns;       // [lane] mean of a step, launches left out
   std::vector<std::int64_t> lane_recompute_ns;  // [lane] of that, forwards that run again; or empty
   std::vector<std::int64_t> lane_peak_bytes;    // [lane] activations per device
@@ -88,6 +96,8 @@ struct CutSummary {
 struct PlanSearchResult {
   std::vector<PlanCandidate> plans;    // simulated ones by mean; of equals the first in the space
   std::vector<PlanCandidate> stopped;  // by the mean that they cannot beat
+  // That the budget left where they were, by their time over the best plan's on the same batches.
+  std::vector<PlanCandidate> set_aside;
   std::vector<PlanCandidate> no_fit;
   std::vector<CutSummary> cuts;
   std::int64_t shapes = 0;          // replicas × degrees × stages, over all modules
@@ -97,7 +107,7 @@ struct PlanSearchResult {
   // Whether everything that was not simulated is proven no faster than the plans listed first
   // (the best and request.runners_up behind it).
   bool complete = true;
-  std::int64_t left = 0;           // configurations that the budget left unsimulated
+  std::int64_t left = 0;           // configurations that the budget left undecided
   std::int64_t left_bound_ns = 0;  // the least mean bound among them
   // What re-planning for every single one of the batches would have gained at no cost of switching,
   // among the plans that were simulated: mean of the best plan / mean of each batch's best - 1.

@@ -57,20 +57,64 @@ TEST(SearchPlans, SaysWhatABudgetHasLeft) {
   EXPECT_EQ(little.lower_bound_ns, whole.lower_bound_ns);
 }
 
-// Holding few configurations at a time loses none unsaid.
+// Holding few configurations at a time loses none unsaid: where the best one was not held, the
+// result does not claim to be complete, and what was not held cannot be faster than it says.
 TEST(SearchPlans, SaysWhatItCouldNotHold) {
-  const oracle::PlanCase plan_case = make_case();
-  PlanSearchRequest request = plan_case.request_of();
-  const PlanSearchResult whole = search_plans(request);
-  request.most_candidates = 2;
-  const PlanSearchResult held = search_plans(request);
-  ASSERT_TRUE(held.fits());
-  EXPECT_EQ(held.lower_bound_ns, whole.lower_bound_ns);
-  if (held.complete) {
-    EXPECT_EQ(held.best().mean_ns, whole.best().mean_ns);
-  } else {
-    EXPECT_LE(held.left_bound_ns, held.best().mean_ns);
+  Rng rng(47);
+  int lost = 0;
+  int kept = 0;
+  for (int i = 0; i < 200; ++i) {
+    const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 6);
+    PlanSearchRequest request = plan_case.request_of();
+    request.runners_up = 0;
+    const PlanSearchResult whole = search_plans(request);
+    request.most_candidates = 1 + i % 3;
+    const PlanSearchResult held = search_plans(request);
+    if (!held.fits()) {
+      continue;
+    }
+    SCOPED_TRACE(testing::Message() << "case " << i << ": " << oracle::describe(plan_case));
+    EXPECT_EQ(held.lower_bound_ns, whole.lower_bound_ns);
+    ASSERT_TRUE(whole.complete);
+    if (held.best().mean_ns > whole.best().mean_ns) {
+      ++lost;
+      EXPECT_FALSE(held.complete);
+      EXPECT_GT(held.left, 0);
+      EXPECT_LE(held.left_bound_ns, whole.best().mean_ns);
+    } else {
+      kept += held.complete ? 1 : 0;
+    }
   }
+  EXPECT_GT(lost, 10);
+  EXPECT_GT(kept, 10);
+}
+
+// What is far behind the best plan is set aside, and judged in the end where the budget allows.
+TEST(SearchPlans, SetsAsideWhatIsFarBehind) {
+  Rng rng(53);
+  int set_aside = 0;
+  int saved = 0;  // simulated steps
+  for (int i = 0; i < 100; ++i) {
+    const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
+    PlanSearchRequest request = plan_case.request_of();
+    const PlanSearchResult whole = search_plans(request);
+    EXPECT_TRUE(whole.set_aside.empty());
+    request.most_simulations = 8;
+    const PlanSearchResult little = search_plans(request);
+    SCOPED_TRACE(testing::Message() << "case " << i << ": " << oracle::describe(plan_case));
+    EXPECT_LE(little.set_aside.size(), static_cast<std::size_t>(little.left));
+    for (const PlanCandidate& candidate : little.set_aside) {
+      ++set_aside;
+      saved += static_cast<int>(request.batches.size() - candidate.steps.size());
+      EXPECT_FALSE(little.complete);
+      EXPECT_EQ(candidate.state, CandidateState::kSetAside);
+      ASSERT_LT(candidate.steps.size(), request.batches.size());
+      EXPECT_GE(candidate.mean_ns, candidate.bound_ns);
+      EXPECT_LE(little.left_bound_ns, candidate.mean_ns);
+    }
+  }
+  EXPECT_GT(set_aside, 20);
+  EXPECT_GE(saved, set_aside);
 }
 
 TEST(SearchPlans, GivesEqualResultsForEqualRequests) {
@@ -131,11 +175,33 @@ TEST(SearchPlans, CountsWhatEachBoundHasCut) {
   EXPECT_GT(cut, 0);
 }
 
-TEST(DefaultSimulations, AreFewerForLargeBatches) {
-  EXPECT_EQ(default_simulations(1), 64);
-  EXPECT_EQ(default_simulations(1024), 64);
-  EXPECT_EQ(default_simulations(2048), 32);
-  EXPECT_EQ(default_simulations(1 << 20), 10);
+// Without a number of its own a search stops after kMostSimulations, or kLeastSimulations of long
+// steps.
+TEST(SearchPlans, SpendsLessWhereStepsTakeLong) {
+  Rng rng(59);
+  oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
+  while (plan_case.cluster.memory_bytes != 0 || plan_case.model.num_modules() != 2 ||
+         plan_case.request.batches.front().size() < 6 ||
+         search_plans(plan_case.request_of()).simulated_steps < 2 * kLeastSimulations) {
+    plan_case = oracle::make_plan_case(rng, 8);
+  }
+  PlanSearchRequest request = plan_case.request_of();
+  request.most_simulations = -1;
+  const int steps = search_plans(request).simulated_steps;
+  EXPECT_GE(steps, 2 * kLeastSimulations);
+  EXPECT_LE(steps, kMostSimulations + static_cast<int>(request.batches.size()) - 1);
+  // Segments without number, all alike.
+  for (std::vector<SampleWork>& batch : request.batches) {
+    for (SampleWork& sample : batch) {
+      for (std::vector<SegmentWork>& segments : sample.segments) {
+        segments.assign(6'000, {.tokens = 1, .attention_pairs = 1, .llm_tokens = 1});
+      }
+    }
+  }
+  const PlanSearchResult result = search_plans(request);
+  EXPECT_FALSE(result.complete);
+  EXPECT_GE(result.simulated_steps, kLeastSimulations);
+  EXPECT_LT(result.simulated_steps, 2 * kLeastSimulations);
 }
 
 }  // namespace

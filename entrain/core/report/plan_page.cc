@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "entrain/core/base/text.h"
+#include "entrain/core/planner/plan_scorer.h"
 #include "entrain/core/planner/recompute_levels.h"
 
 namespace entrain {
@@ -212,7 +213,16 @@ std::string runners_up(const PlanSearchResult& result, const ModelSpec& model) {
                         result.best().steps.size(),
                         describe(result.stopped[i].config, model));
   }
-  return result.plans.size() + result.stopped.size() > 1 ? text : "";
+  for (std::size_t i = 0; i < std::min(kRows - 2, result.set_aside.size()); ++i) {
+    const PlanCandidate& candidate = result.set_aside[i];
+    text += fmt::format("  {:>10}  {:+.2f} % on {} of {} batches, then set aside  {}\n",
+                        "",
+                        100 * (time_over(candidate, result.best().steps) - 1),
+                        candidate.steps.size(),
+                        result.best().steps.size(),
+                        description(candidate, model));
+  }
+  return result.plans.size() + result.stopped.size() + result.set_aside.size() > 1 ? text : "";
 }
 
 std::string cause_of(const CutSummary& cut, const ModelSpec& model, RecomputeRule recompute) {
@@ -250,10 +260,11 @@ std::string cuts(const PlanSearchResult& result, const ModelSpec& model, Recompu
   }
   text += fmt::format(
       "  {:>9}  configurations left by these: {} simulated, {} stopped on the way, "
-      "{} did not fit; {} steps in all\n",
+      "{} set aside, {} did not fit; {} steps in all\n",
       format_count(result.configurations),
       result.plans.size(),
       result.stopped.size(),
+      result.set_aside.size(),
       result.no_fit.size(),
       result.simulated_steps);
   return text;
