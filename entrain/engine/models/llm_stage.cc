@@ -168,7 +168,9 @@ at::Tensor LlmStage::loss_sum(const at::Tensor& hidden,
   const auto loss = [weights, targets](const at::Tensor& chosen) {
     const at::Tensor narrow = run_head(weights, chosen);
     const at::Tensor scores = narrow.to(at::promoteTypes(narrow.scalar_type(), at::kFloat));
-    return at::cross_entropy_loss(scores, targets, std::nullopt, at::Reduction::Sum);
+    const at::Tensor losses =
+        at::cross_entropy_loss(scores, targets, std::nullopt, at::Reduction::None);
+    return at::sum(losses, at::kDouble);
   };
   const at::Tensor chosen = at::index_select(hidden, 0, rows);
   return last_layer_ < recomputed_end_ ? run_recomputed(chosen, {weights, kHeadParameters}, loss)

@@ -178,5 +178,21 @@ TEST(LlmStage, LogitsAreComputedAtChosenRowsOnly) {
               1e-4);
 }
 
+// A float32 sum of this many terms is off by more than 1e-7 of itself.
+TEST(LlmStage, LossIsSummedInFloat64) {
+  constexpr std::int64_t kRows = 3000;
+  const LlmStage stage(small_llm(), {4, 5}, {});
+  const at::Tensor hidden = random_tensor({kRows, kLlmHidden}, "hidden");
+  const at::Tensor rows = at::arange(kRows, at::kLong);
+  const at::Tensor targets = rows.remainder(40);
+  const at::Tensor exact =
+      at::cross_entropy_loss(stage.logits(hidden, rows), targets, std::nullopt, at::Reduction::None)
+          .to(at::kDouble)
+          .sum();
+  const at::Tensor loss = stage.loss_sum(hidden, rows, targets);
+  EXPECT_EQ(loss.scalar_type(), at::kDouble);
+  EXPECT_NEAR(loss.item<double>() / exact.item<double>(), 1, 1e-12);
+}
+
 }  // namespace
 }  // namespace entrain::engine

@@ -101,8 +101,8 @@ class LlmStage {
   // Logits at chosen rows; the last stage only. Shapes  rows: [N] int64; result: [N, vocab].
   at::Tensor logits(const at::Tensor& hidden, const at::Tensor& rows) const;
 
-  // Sum (not mean) of the cross-entropy of `targets` at `rows`, float32 scalar; the last stage
-  // only.
+  // Sum (not mean) of the cross-entropy of `targets` at `rows`; the last stage only. A float64
+  // scalar: hundreds of terms added in float32 err by more than the terms do.
   at::Tensor loss_sum(const at::Tensor& hidden,
                       const at::Tensor& rows,
                       const at::Tensor& targets) const;
