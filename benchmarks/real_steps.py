@@ -26,7 +26,7 @@ from pathlib import Path
 import machine
 
 POLICIES = ("sequential", "entrain")
-SCHEDULES = ("1f1b", "entrain-fused")  # the engine runs no split weight gradients
+SCHEDULES = ("1f1b", "entrain-fused", "entrain")
 WARM_UP = 2  # steps of a run that do not count: caches, read-ahead
 
 
@@ -273,8 +273,8 @@ def page(options, variants, speeds, busy):
                 f"profile {' '.join(options.profile_options)}`). Error of a step: (predicted − "
                 "measured) / measured; the middle half is that of signed errors. Real lanes compute "
                 "on real samples; paced lanes wait for predicted times. `entrain-fused` is the "
-                "schedule `entrain` as the engine runs it, weight gradients not split off. Losses of "
-                "the first steps agree over all real variants. Compute error: lanes' forward and "
+                "schedule `entrain` without weight gradients split off. Losses of the "
+                "first steps agree over all real variants. Compute error: lanes' forward and "
                 "backward, predicted against processor time, which others on the machine disturb "
                 "little. Core share: processor time over wall time of that compute; what it lacks "
                 "to 100 % is taken by others or by the run's own helper threads (decoding, "

@@ -9,6 +9,7 @@
 #include "entrain/engine/models/parameters.h"
 #include "entrain/engine/models/recompute.h"
 #include "entrain/engine/models/stages.h"
+#include "entrain/engine/models/weight_gradients.h"
 
 namespace entrain::engine {
 namespace {
@@ -68,14 +69,14 @@ at::Tensor run_transformer(const EncoderSpec& encoder,
   const std::int64_t tokens = input.size(0);
   const at::Tensor normed = rms_norm(input, weights[0].tensor, kNormEpsilon);
   const at::Tensor qkv =
-      at::linear(normed, weights[1].tensor).view({tokens, 3, encoder.num_heads, head_dim});
+      split_linear(normed, weights[1].tensor).view({tokens, 3, encoder.num_heads, head_dim});
   const std::vector<at::Tensor> parts = at::unbind(qkv, 1);
   const at::Tensor query = rotate(parts[0], table);
   const at::Tensor key = rotate(parts[1], table);
   const at::Tensor attended =
       windows == nullptr ? segment_attention(query, key, parts[2], lengths, /*causal=*/false)
                          : window_attention(query, key, parts[2], *windows);
-  const at::Tensor middle = input + at::linear(attended, weights[2].tensor);
+  const at::Tensor middle = input + split_linear(attended, weights[2].tensor);
   return middle + gated_mlp(rms_norm(middle, weights[3].tensor, kNormEpsilon),
                             weights[4].tensor,
                             weights[5].tensor,
@@ -89,8 +90,8 @@ at::Tensor run_projector(const EncoderSpec& encoder,
   const std::int64_t block = static_cast<std::int64_t>(encoder.merge_size) * encoder.merge_size;
   const at::Tensor merged = rms_norm(input, weights[0].tensor, kNormEpsilon)
                                 .reshape({input.size(0) / block, block * encoder.hidden});
-  const at::Tensor middle = at::gelu(at::linear(merged, weights[1].tensor, weights[2].tensor));
-  return at::linear(middle, weights[3].tensor, weights[4].tensor);
+  const at::Tensor middle = at::gelu(split_linear(merged, weights[1].tensor, weights[2].tensor));
+  return split_linear(middle, weights[3].tensor, weights[4].tensor);
 }
 
 }  // namespace
@@ -160,7 +161,7 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
   };
   for (int layer = layers_.begin; layer < layers_.end; ++layer) {
     if (layer == 0) {
-      hidden = at::linear(hidden, weights->tensor);
+      hidden = split_linear(hidden, weights->tensor);
       weights += 1;
     } else if (layer == last_layer_) {
       run(layer, kProjectorParameters, [this, weights](const at::Tensor& x) {

@@ -9,6 +9,8 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
+#include "entrain/engine/models/weight_gradients.h"
+
 namespace entrain::engine {
 namespace {
 
@@ -204,7 +206,7 @@ at::Tensor gated_mlp(const at::Tensor& input,
                      const at::Tensor& gate,
                      const at::Tensor& up,
                      const at::Tensor& down) {
-  return at::linear(at::silu(at::linear(input, gate)) * at::linear(input, up), down);
+  return split_linear(at::silu(split_linear(input, gate)) * split_linear(input, up), down);
 }
 
 }  // namespace entrain::engine

@@ -7,6 +7,7 @@
 #include "entrain/engine/models/parameters.h"
 #include "entrain/engine/models/recompute.h"
 #include "entrain/engine/models/stages.h"
+#include "entrain/engine/models/weight_gradients.h"
 
 namespace entrain::engine {
 namespace {
@@ -58,7 +59,7 @@ at::Tensor run_decoder(const LlmSpec& llm,
   const std::int64_t head_dim = head_dim_of(llm);
   const at::Tensor normed = rms_norm(input, weights[0].tensor, kNormEpsilon);
   const auto heads_of = [&](const at::Tensor& weight, int num_heads) {
-    return at::linear(normed, weight).view({tokens, num_heads, head_dim});
+    return split_linear(normed, weight).view({tokens, num_heads, head_dim});
   };
   const at::Tensor attended =
       segment_attention(rotate(heads_of(weights[1].tensor, llm.num_heads), table),
@@ -66,7 +67,7 @@ at::Tensor run_decoder(const LlmSpec& llm,
                         heads_of(weights[3].tensor, llm.num_kv_heads),
                         lengths,
                         /*causal=*/true);
-  const at::Tensor middle = input + at::linear(attended, weights[4].tensor);
+  const at::Tensor middle = input + split_linear(attended, weights[4].tensor);
   return middle + gated_mlp(rms_norm(middle, weights[5].tensor, kNormEpsilon),
                             weights[6].tensor,
                             weights[7].tensor,
@@ -75,7 +76,7 @@ at::Tensor run_decoder(const LlmSpec& llm,
 
 // `weights`: norm and matrix.
 at::Tensor run_head(const NamedParameter* weights, const at::Tensor& chosen) {
-  return at::linear(rms_norm(chosen, weights[0].tensor, kNormEpsilon), weights[1].tensor);
+  return split_linear(rms_norm(chosen, weights[0].tensor, kNormEpsilon), weights[1].tensor);
 }
 
 }  // namespace
@@ -109,7 +110,7 @@ at::Tensor LlmStage::embed(const at::Tensor& ids,
                            const at::Tensor& features,
                            const at::Tensor& positions) const {
   ENTRAIN_INVARIANT(layers_.begin == 0, "embed() on an LLM stage that is not the first");
-  const at::Tensor embedded = at::embedding(parameters_.front().tensor, ids);
+  const at::Tensor embedded = split_embedding(parameters_.front().tensor, ids);
   if (!features.defined() || features.size(0) == 0) {
     return embedded;
   }

@@ -9,6 +9,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
+#include "entrain/engine/models/weight_gradients.h"
+
 namespace entrain::engine {
 namespace {
 
@@ -20,6 +22,7 @@ struct Layer : torch::CustomClassHolder {
       : forward(std::move(forward_of)), trainable(std::move(trainable_of)) {}
   LayerForward forward;
   std::vector<at::Tensor> trainable;
+  WeightGradientsPtr weight_gradients = WeightGradientsScope::current();
 };
 
 // Inputs: the layer's, then its trainable parameters, so that backward hands on their gradients.
@@ -44,13 +47,21 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
     at::Tensor output;
     {
       const at::AutoGradMode records(true);
+      const WeightGradientsScope scope(layer.weight_gradients);
       output = layer.forward(input);
     }
     variable_list inputs = layer.trainable;
     if (input.requires_grad()) {
       inputs.insert(inputs.begin(), input);
     }
-    variable_list result = torch::autograd::grad({output}, inputs, gradients);
+    // Parameters whose gradients wait get none here.
+    const bool some_wait = layer.weight_gradients && layer.weight_gradients->deferred();
+    variable_list result = torch::autograd::grad({output},
+                                                 inputs,
+                                                 gradients,
+                                                 /*retain_graph=*/std::nullopt,
+                                                 /*create_graph=*/false,
+                                                 /*allow_unused=*/some_wait);
     if (!input.requires_grad()) {
       result.insert(result.begin(), at::Tensor());
     }

@@ -14,8 +14,10 @@ using LayerForward = std::function<at::Tensor(const at::Tensor& input)>;
 
 // layer(input), of which autograd records one node that holds `input` and `layer`. Its backward
 // runs the layer again with recording, and frees what that kept before it returns: gradients are
-// bit for bit those of the layer itself where its kernels are deterministic. Where nothing is to be
-// recorded (no grad mode; neither input nor parameters take gradients) it is layer(input).
+// bit for bit those of the layer itself where its kernels are deterministic. Weight gradients that
+// wait (weight_gradients.h) do so here too, and keep what they read of the second run. Where
+// nothing is to be recorded (no grad mode; neither input nor parameters take gradients) it is
+// layer(input).
 //
 // Requires  `layer` is a pure function of its argument, `parameters` and what it captured by value,
 //           valid until the backward.

@@ -24,15 +24,13 @@ void check_program(const Program& program, const Plan& plan) {
     for (const std::vector<Operation>& lane : replica.lanes) {
       for (const Operation& operation : lane) {
         switch (operation.kind) {
-          case OperationKind::kBackwardInput:
-          case OperationKind::kBackwardWeight:
           case OperationKind::kGatherParameters:
           case OperationKind::kSyncTied:
             throw InvalidInput(concat("schedule '",
                                       program.schedule,
                                       "' needs ",
                                       name_of(operation.kind),
-                                      "; this engine runs gpipe and 1f1b"));
+                                      ", which this engine does not run"));
           default:
             break;
         }

@@ -52,7 +52,8 @@ StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
       history_.add(position_);
     }
   }
-  ENTRAIN_INVARIANT(outputs_.empty() && gradients_.empty() && features_.empty() && graphs_.empty(),
+  ENTRAIN_INVARIANT(outputs_.empty() && gradients_.empty() && features_.empty() &&
+                        graphs_.empty() && waiting_.empty(),
                     "tensors are left over at the end of the step");
   live_.reset();
   return std::move(outcome_);
@@ -74,7 +75,10 @@ void LaneRun::run_operation(const Operation& operation,
     case OperationKind::kForward:
       return forward(operation);
     case OperationKind::kBackward:
+    case OperationKind::kBackwardInput:
       return backward(operation);
+    case OperationKind::kBackwardWeight:
+      return backward_weight(operation);
     case OperationKind::kSend:
       return send(operation);
     case OperationKind::kReceive:
@@ -137,6 +141,10 @@ void LaneRun::compute_forward(const UnitKey& unit,
     graph.output = paced_tensor(unit, items);
   } else {
     const c10::AutoGradMode grad_mode(with_graph);
+    if (with_graph) {
+      graph.weight_gradients = c10::make_intrusive<WeightGradients>();
+    }
+    const WeightGradientsScope scope(graph.weight_gradients);
     UnitOutput output = run_forward(
         sizes_, lane_.stages, lane_.options.stage, unit, items, input, inputs_.target_tokens);
     outcome_.loss_sum += output.loss_sum;
@@ -155,11 +163,13 @@ void LaneRun::compute_forward(const UnitKey& unit,
   }
 }
 
+// A whole backward or its input half.
 void LaneRun::backward(const Operation& operation) {
   const UnitKey& unit = operation.unit;
   const Group& items = group(unit);
   const auto found = graphs_.find(unit);
   ENTRAIN_INVARIANT(found != graphs_.end(), "backward without a forward that recorded its graph");
+  const bool split = operation.kind == OperationKind::kBackwardInput;
   const Clock::time_point asked = Clock::now();
   at::Tensor gradient;
   if (!is_last_llm_stage(unit)) {
@@ -168,13 +178,33 @@ void LaneRun::backward(const Operation& operation) {
   record_wait(asked);
   const Clock::time_point start = begin_compute();
   if (lane_.options.paced) {
-    wait_until(start + operation_time(*inputs_.costs, OperationKind::kBackward, unit, items));
+    wait_until(start + operation_time(*inputs_.costs, operation.kind, unit, items));
   } else {
+    if (split) {
+      found->second.weight_gradients->defer();
+    }
     found->second.output.backward(gradient);
+  }
+  if (split) {
+    waiting_.emplace(unit, std::move(found->second.weight_gradients));
   }
   const at::Tensor input = found->second.input;
   graphs_.erase(found);
   give_gradients(unit, items, input);
+  record_compute(start);
+}
+
+void LaneRun::backward_weight(const Operation& operation) {
+  const UnitKey& unit = operation.unit;
+  const auto found = waiting_.find(unit);
+  ENTRAIN_INVARIANT(found != waiting_.end(), "a weight half before its input half");
+  const Clock::time_point start = begin_compute();
+  if (lane_.options.paced) {
+    wait_until(start + operation_time(*inputs_.costs, operation.kind, unit, group(unit)));
+  } else {
+    found->second->run();
+  }
+  waiting_.erase(found);
   record_compute(start);
 }
 
@@ -383,7 +413,7 @@ LaneRun::Clock::time_point LaneRun::begin_compute() {
   return start;
 }
 
-// Forward and backward; as in the simulator, step-wide operations do not count as busy.
+// Forward, backward and its halves; as in the simulator, step-wide operations do not count as busy.
 void LaneRun::record_compute(Clock::time_point start) {
   outcome_.processor += thread_time() - processor_start_;
   const Clock::time_point finish = Clock::now();

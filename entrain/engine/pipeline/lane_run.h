@@ -3,7 +3,8 @@
 // Read first: LaneRun::run(). Receives are posted where they stand, sends never hold the lane, a
 // compute operation waits for its inputs. Every group is one autograd graph, dropped directly after
 // its backward; groups without backward record none and live until their message has gone. An
-// output's data goes on with its message: the graph keeps what its backward reads, no more.
+// output's data goes on with its message: the graph keeps what its backward reads, no more. Of a
+// split backward the first half leaves what its weight gradients read, until the second.
 //
 // Memory, where measured: what this thread allocates, less what it sends, and what it receives: an
 // activation from where its receive is posted, a gradient while its backward runs.
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "entrain/engine/models/live_bytes.h"
+#include "entrain/engine/models/weight_gradients.h"
 #include "entrain/engine/pipeline/executor.h"
 #include "entrain/engine/pipeline/feature_exchange.h"
 #include "entrain/engine/pipeline/gradients.h"
@@ -60,6 +62,7 @@ class LaneRun {
   struct Graph {
     at::Tensor input;   // leaf whose gradient goes upstream; undefined where none does
     at::Tensor output;  // root; without its data where that has gone on
+    WeightGradientsPtr weight_gradients;
   };
 
   void run_operation(const Operation& operation, const std::function<void()>& optimizer_step);
@@ -67,6 +70,7 @@ class LaneRun {
   UnitInput take_input(const UnitKey& unit, const Group& group, bool with_graph);
   void compute_forward(const UnitKey& unit, const Group& group, UnitInput& input, bool with_graph);
   void backward(const Operation& operation);
+  void backward_weight(const Operation& operation);
   void give_gradients(const UnitKey& unit, const Group& group, const at::Tensor& input);
   void send(const Operation& operation);
   void receive(const Operation& operation);
@@ -108,6 +112,7 @@ class LaneRun {
   UnitTensors gradients_;
   FeatureExchange features_;
   std::map<UnitKey, Graph> graphs_;
+  std::map<UnitKey, WeightGradientsPtr> waiting_;  // between the halves of a split backward
   StepOutcome outcome_;
   std::chrono::nanoseconds processor_start_{0};  // of the compute operation at hand
   std::unique_ptr<LiveBytes> live_;              // where memory is measured

@@ -1,6 +1,7 @@
 #include "entrain/engine/pipeline/lane_run.h"
 
 #include <algorithm>
+#include <map>
 
 #include <gtest/gtest.h>
 
@@ -43,6 +44,29 @@ struct Lane {
 
 std::vector<Operation>& operations_of(Step& step) {
   return step.program.replicas[0].lanes[0];
+}
+
+// Every backward in halves, all weight halves behind the last input half, in the same order.
+void split_backwards(Step& step) {
+  auto& operations = operations_of(step);
+  std::vector<Operation> weights;
+  for (Operation& operation : operations) {
+    if (operation.kind == OperationKind::kBackward) {
+      operation.kind = OperationKind::kBackwardInput;
+      weights.push_back({OperationKind::kBackwardWeight, operation.unit, -1});
+    }
+  }
+  const auto end = std::find_if(
+      operations.begin(), operations.end(), [](const Operation& of) { return of.unit.module < 0; });
+  operations.insert(end, weights.begin(), weights.end());
+}
+
+int count(const Step& step, OperationKind kind) {
+  const auto& operations = step.program.replicas[0].lanes[0];
+  return static_cast<int>(
+      std::count_if(operations.begin(), operations.end(), [&](const Operation& operation) {
+        return operation.kind == kind;
+      }));
 }
 
 TEST(LaneRun, SaysWhatItIsDoing) {
@@ -101,6 +125,103 @@ TEST(LaneRun, EvaluationLeavesOutAllThatBelongsToGradients) {
   EXPECT_EQ(judged.loss_sum, trained.loss_sum);
   EXPECT_EQ(judged.gradient_norm, 0);
   EXPECT_GT(trained.gradient_norm, 0);
+}
+
+TEST(LaneRun, SplitBackwardsGiveTheGradientsOfWholeOnes) {
+  Step step = one_lane_step();
+  Lane whole(step);
+  LaneRun(whole.context, whole.inputs, RunMode::kTrain).run({});
+  split_backwards(step);
+  Lane split(step);
+  LaneRun(split.context, split.inputs, RunMode::kTrain).run({});
+  const auto& expected = whole.stages.parameters();
+  const auto& actual = split.stages.parameters();
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_TRUE(at::equal(actual[i].tensor.grad(), expected[i].tensor.grad())) << actual[i].name;
+  }
+}
+
+TEST(LaneRun, RecordsBothHalvesOfASplitBackward) {
+  Step step = one_lane_step();
+  const int backwards = count(step, OperationKind::kBackward);
+  split_backwards(step);
+  ExecutorOptions options = tiny::seeded_options();
+  options.record_events = true;
+  Lane lane(step, options);
+  const StepOutcome outcome = LaneRun(lane.context, lane.inputs, RunMode::kTrain).run({});
+  std::map<OperationKind, int> recorded;
+  std::chrono::nanoseconds busy{0};
+  for (const TimelineEvent& event : outcome.events) {
+    const Operation& operation = operations_of(step)[static_cast<std::size_t>(event.operation)];
+    if (event.category == EventCategory::kCompute && operation.unit.module >= 0) {
+      ++recorded[operation.kind];
+      busy += event.finish - event.start;
+    }
+  }
+  EXPECT_GT(backwards, 0);
+  EXPECT_EQ(recorded[OperationKind::kBackwardInput], backwards);
+  EXPECT_EQ(recorded[OperationKind::kBackwardWeight], backwards);
+  EXPECT_EQ(recorded[OperationKind::kBackward], 0);
+  EXPECT_GT(busy.count(), 0);
+}
+
+// While inputs wait for their weight halves, they are held: what a step holds at most rises with
+// the number of halves that wait.
+TEST(LaneRun, HoldsWhatAWeightHalfReadsUntilIt) {
+  Step step = one_lane_step();
+  ExecutorOptions options = tiny::seeded_options();
+  options.measure_memory = true;
+  const auto peak_of = [&](const Step& of) {
+    Lane lane(of, options);
+    return LaneRun(lane.context, lane.inputs, RunMode::kTrain).run({}).usage.peak_bytes;
+  };
+  const std::int64_t whole = peak_of(step);
+  split_backwards(step);
+  const std::int64_t late = peak_of(step);
+  EXPECT_GT(2 * late, 3 * whole);
+  // Each weight half directly behind its input half.
+  auto& operations = operations_of(step);
+  std::erase_if(operations, [](const Operation& operation) {
+    return operation.kind == OperationKind::kBackwardWeight;
+  });
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    if (operations[i].kind == OperationKind::kBackwardInput) {
+      const Operation weight{OperationKind::kBackwardWeight, operations[i].unit, -1};
+      operations.insert(operations.begin() + static_cast<std::ptrdiff_t>(i) + 1, weight);
+    }
+  }
+  EXPECT_LT(peak_of(step), late);
+  EXPECT_GE(peak_of(step), whole);
+}
+
+TEST(LaneRun, NoticesAWeightHalfBeforeItsInputHalf) {
+  Step step = one_lane_step();
+  split_backwards(step);
+  auto& operations = operations_of(step);
+  const auto weight =
+      std::find_if(operations.begin(), operations.end(), [](const Operation& operation) {
+        return operation.kind == OperationKind::kBackwardWeight;
+      });
+  std::rotate(operations.begin(), weight, weight + 1);
+  Lane lane(step);
+  const std::string message =
+      error_of<InternalError>([&] { LaneRun(lane.context, lane.inputs, RunMode::kTrain).run({}); });
+  EXPECT_NE(message.find("a weight half before its input half"), std::string::npos) << message;
+}
+
+TEST(LaneRun, NoticesAWeightHalfThatIsLeftOver) {
+  Step step = one_lane_step();
+  split_backwards(step);
+  auto& operations = operations_of(step);
+  operations.erase(
+      std::find_if(operations.begin(), operations.end(), [](const Operation& operation) {
+        return operation.kind == OperationKind::kBackwardWeight;
+      }));
+  Lane lane(step);
+  const std::string message =
+      error_of<InternalError>([&] { LaneRun(lane.context, lane.inputs, RunMode::kTrain).run({}); });
+  EXPECT_NE(message.find("left over"), std::string::npos) << message;
 }
 
 TEST(LaneRun, NoticesABackwardBeforeItsForward) {

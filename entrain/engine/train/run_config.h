@@ -29,8 +29,8 @@ struct PlanConfig {   // [plan]
   std::map<std::string, int> stages;  // [plan.stages] lanes per module, each >= 1; 1 where absent
   bool single_lane = false;           // all stages on one lane
   std::string policy = "entrain";
-  std::string schedule = "1f1b";
-  std::string profile;  // profile JSON; empty: analytic "cpu-2core"
+  std::string schedule = "1f1b";  // any of schedule_names()
+  std::string profile;            // profile JSON; empty: analytic "cpu-2core"
   // Index or manifest of the samples that the plan was made for, empty: data.train. The run watches
   // whether its work drifts away from them (drift_watch.h).
   std::string index;

@@ -70,12 +70,6 @@ Plan make_plan(const RunConfig& config, const ModelSpec& model) {
   };
   check_name("policy", plan.policy, policy_names());
   check_name("schedule", plan.schedule, schedule_names());
-  if (splits_backward(plan.schedule)) {
-    throw InvalidInput(concat("plan: schedule '",
-                              plan.schedule,
-                              "' splits weight gradients off, which this engine does not run yet; "
-                              "entrain-fused and 1f1b-eager do without"));
-  }
   if (plan.limits.chunks) {
     throw InvalidInput("plan: limits.chunks is set; this engine does not run chunks yet");
   }

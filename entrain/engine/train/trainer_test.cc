@@ -11,7 +11,9 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/analytic.h"
 #include "entrain/core/planner/lane_shares.h"
+#include "entrain/core/planner/shared_lanes.h"
 #include "entrain/core/planner/work_times.h"
+#include "entrain/core/schedule/schedule.h"
 
 #include "entrain/engine/models/weights.h"
 #include "entrain/engine/train/evaluate.h"
@@ -122,6 +124,43 @@ TEST(Train, LeavesFrozenModulesAsTheyWere) {
       EXPECT_EQ(at::equal(trained.at(name), tensor), still) << name << " with " << join(freeze);
     }
   }
+}
+
+// A plan for every schedule: a lane a stage, a module's stages wrapped around two lanes, both
+// modules on every lane.
+TEST(Train, LearnsAlikeUnderEverySchedule) {
+  const RunFolder base;
+  const ModelSpec model = run_model(base.config);
+  const LayerTimes even(2, std::vector<std::int64_t>(4, 1));
+  std::vector<std::pair<std::string, std::string>> plans;
+  for (const std::string& schedule : schedule_names()) {
+    const Plan plan = schedule == "interleaved"
+                          ? interleaved_plan(model, even, {2, 2}, {2, 2}, 1, 3)
+                      : schedule == "dip" ? colocated_plan(model, even, 2, 1, 3)
+                                          : even_plan(model, {2, 2}, 2, 3);
+    plans.emplace_back(schedule, base.write(schedule + ".json", to_json(plan).dump()).string());
+  }
+  std::vector<double> expected;
+  for (const auto& [schedule, plan] : plans) {
+    RunFolder run;
+    run.config.steps = 10;
+    run.config.plan.file = plan;
+    run.config.plan.schedule = schedule;
+    run.config.execution.trace_step = 1;
+    train_now(run.config);
+    const std::vector<double> losses = losses_of(run);
+    ASSERT_EQ(losses.size(), 10U);
+    expected = expected.empty() ? losses : expected;
+    for (std::size_t step = 0; step < losses.size(); ++step) {
+      EXPECT_NEAR(losses[step], expected[step], 1e-5) << schedule << " step " << step;
+    }
+    for (const char* name : {"trace_predicted.json", "trace_measured.json"}) {
+      EXPECT_EQ(read_file(run.output(name)).find("\"backward_weight\"") != std::string::npos,
+                splits_backward(schedule))
+          << schedule << " " << name;
+    }
+  }
+  EXPECT_LT(expected.back(), 0.9 * expected.front());
 }
 
 TEST(Train, RepeatsItselfBitwise) {
