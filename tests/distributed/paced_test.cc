@@ -86,8 +86,7 @@ std::vector<nanoseconds> compute_times(const PacedStep& step) {
   for (const ReplicaProgram& replica : step.program.replicas) {
     for (const auto& lane : replica.lanes) {
       for (const Operation& operation : lane) {
-        if (operation.kind == OperationKind::kForward ||
-            operation.kind == OperationKind::kBackward) {
+        if (operation.kind <= OperationKind::kBackwardWeight) {
           times.push_back(operation_time(
               step.costs, operation.kind, operation.unit, group_of(replica, operation.unit)));
         }
@@ -174,7 +173,7 @@ double paced_ratio(const PacedStep& step, nanoseconds predicted) {
 }
 
 TEST(PacedCompute, SixteenRanksTakeWhatTheSimulatorPredicts) {
-  for (const char* schedule : {"gpipe", "1f1b"}) {
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
     const nanoseconds unscaled = median_of(compute_times(large_step(schedule, 1)));
     const PacedStep step =
         large_step(schedule, kMedianOperationNs / static_cast<double>(unscaled.count()));
@@ -194,11 +193,12 @@ TEST(PacedCompute, SixteenRanksTakeWhatTheSimulatorPredicts) {
 TEST(PacedCompute, RandomProgramsNeverHang) {
   constexpr std::uint64_t kSeed = 2026;
   constexpr int kCases = 1000;
+  const std::vector<std::string> schedules = schedule_names();
   std::cout << kCases << " cases, seed " << kSeed << "\n";
   for (int i = 0; i < kCases; ++i) {
     Rng rng(kSeed, static_cast<std::uint64_t>(i));
     const oracle::RandomCase random = oracle::make_random_case(rng);
-    const char* schedule = i % 2 == 0 ? "gpipe" : "1f1b";
+    const std::string& schedule = schedules[static_cast<std::size_t>(i) % schedules.size()];
     PacedStep step;
     step.model = random.model;
     step.plan = random.plan;

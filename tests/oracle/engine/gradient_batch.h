@@ -1,0 +1,53 @@
+// A small global batch that exists in memory alone, with the loss and gradients of one plain
+// process.
+//
+// Read first: make_gradient_batch(). What pipelined steps are compared with (gradient_step.h).
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "entrain/core/dataset/text.h"
+#include "entrain/core/spec/model.h"
+#include "entrain/core/spec/workload.h"
+
+#include "entrain/engine/data/step_data.h"
+
+#include "tests/oracle/engine/reference_model.h"
+
+namespace entrain::oracle {
+
+inline constexpr std::uint64_t kWeightSeed = 20260;
+
+struct GradientBatch {
+  ModelSpec model;  // nothing frozen
+  std::vector<std::string> ids;
+  std::vector<SampleWork> work;
+  std::vector<TokenizedSample> texts;
+  std::vector<std::vector<std::vector<engine::SegmentData>>> segments;  // [module][sample][segment]
+  std::int64_t target_tokens = 0;
+  NamedWeights weights;       // float32
+  ReferenceResult reference;  // in float64
+};
+
+// Samples of text alone, of one image and of several, for a model of two-layer encoders, the second
+// layer windowed, and a three-layer LLM.
+GradientBatch make_gradient_batch(int num_encoders, int num_samples, std::uint64_t seed);
+
+// One rank's view of the batch; nobody may ask for a segment twice.
+class GradientData : public engine::StepData {
+ public:
+  // Requires  `batch` outlives this object.
+  explicit GradientData(const GradientBatch& batch) : batch_(batch) {}
+  engine::SegmentData segment(int module, int sample, int segment) override;
+  const TokenizedSample& text(int sample) override;
+
+ private:
+  const GradientBatch& batch_;
+  std::set<std::tuple<int, int, int>> asked_;
+};
+
+}  // namespace entrain::oracle

@@ -1,0 +1,205 @@
+#include "tests/oracle/engine/gradient_step.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <mutex>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/assigner/assigner.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/cost/analytic.h"
+#include "entrain/core/schedule/schedule.h"
+
+#include "entrain/engine/comm/thread_comm.h"
+#include "entrain/engine/pipeline/executor.h"
+#include "entrain/engine/pipeline/ranks.h"
+
+namespace entrain::oracle {
+namespace {
+
+std::vector<LayerRange> random_cuts(Rng& rng, int layers, int stages) {
+  std::vector<int> inner;
+  for (int layer = 1; layer < layers; ++layer) {
+    inner.push_back(layer);
+  }
+  rng.shuffle(std::span<int>(inner));
+  std::vector<int> cuts(inner.begin(), inner.begin() + stages - 1);
+  cuts.push_back(0);
+  cuts.push_back(layers);
+  std::sort(cuts.begin(), cuts.end());
+  std::vector<LayerRange> result;
+  for (int stage = 0; stage < stages; ++stage) {
+    const auto i = static_cast<std::size_t>(stage);
+    result.push_back({cuts[i], cuts[i + 1]});
+  }
+  return result;
+}
+
+// The stages of the plan's modules, dealt out to lanes anew.
+void place_stages(StageLanes lanes, Plan& plan) {
+  if (lanes == StageLanes::kOwn) {
+    return;
+  }
+  constexpr std::size_t kLanesPerModule = 2;
+  plan.lanes.clear();
+  for (std::size_t module = 0; module < plan.modules.size(); ++module) {
+    const std::size_t first = lanes == StageLanes::kWrapped ? plan.lanes.size() : 0;
+    for (std::size_t stage = 0; stage < plan.modules[module].stages.size(); ++stage) {
+      const std::size_t lane = lanes == StageLanes::kWrapped     ? first + stage % kLanesPerModule
+                               : lanes == StageLanes::kColocated ? stage
+                                                                 : 0;
+      plan.lanes.resize(std::max(plan.lanes.size(), lane + 1));
+      plan.lanes[lane].push_back({static_cast<int>(module), static_cast<int>(stage)});
+    }
+  }
+}
+
+}  // namespace
+
+void recompute_layers(Rng& rng, Plan& plan) {
+  for (ModulePlan& module : plan.modules) {
+    module.recompute.clear();
+    for (const LayerRange& layers : module.stages) {
+      const auto most = static_cast<std::uint64_t>(layers.end - layers.begin);
+      module.recompute.push_back(static_cast<int>(rng.below(3) == 0 ? most : rng.below(most + 1)));
+    }
+  }
+}
+
+StepConfiguration configure(Rng& rng,
+                            const GradientBatch& batch,
+                            const StepLayout& layout,
+                            const std::string& schedule,
+                            FrozenPattern frozen,
+                            bool recompute) {
+  StepConfiguration result;
+  result.model = batch.model;
+  freeze(frozen, result.model);
+  result.plan = even_plan(result.model, layout.stages, layout.replicas, 4);
+  for (std::size_t module = 0; module < layout.stages.size(); ++module) {
+    result.plan.modules[module].stages =
+        random_cuts(rng, num_layers(result.model, static_cast<int>(module)), layout.stages[module]);
+  }
+  place_stages(layout.lanes, result.plan);
+  if (recompute) {
+    recompute_layers(rng, result.plan);
+  }
+  result.schedule = schedule;
+  result.plan.schedule = schedule;
+  validate(result.plan, result.model, "test plan");
+  const Profile profile = analytic_profile(result.model, device_model("cpu-2core"));
+  result.costs = step_costs(result.model, result.plan, profile, batch.work);
+  result.assignment = random_assignment(rng, result.costs, result.plan, 1, 6);
+  validate_assignment(result.assignment, result.plan, result.costs);
+  result.program = build_program(result.plan, result.assignment, result.costs, schedule);
+  validate_program(result.program, result.plan, result.assignment, result.costs);
+  return result;
+}
+
+std::string describe(const StepConfiguration& configuration, std::uint64_t seed) {
+  RandomCase instance;
+  instance.model = configuration.model;
+  instance.plan = configuration.plan;
+  instance.costs = configuration.costs;
+  instance.assignment = configuration.assignment;
+  return concat(configuration.schedule, ", seed ", seed, "\n", describe(instance));
+}
+
+StepResult run_step(const GradientBatch& batch, const StepConfiguration& configuration) {
+  const Plan& plan = configuration.plan;
+  const int num_lanes = plan.num_lanes();
+  engine::ThreadCommGroup group(plan.replicas * num_lanes);
+  StepResult result;
+  result.gradients.resize(static_cast<std::size_t>(plan.replicas));
+  std::vector<double> losses(static_cast<std::size_t>(group.size()));
+  std::mutex mutex;
+  engine::run_ranks(group, [&](int rank) {
+    const int replica = rank / num_lanes;
+    engine::ExecutorOptions options;
+    options.stage.seed = kWeightSeed;
+    engine::Executor executor(
+        configuration.model, plan, replica, rank % num_lanes, group.comm(rank), options);
+    for (const engine::NamedParameter& parameter : executor.parameters()) {
+      const at::NoGradGuard no_grad;
+      at::Tensor target = parameter.tensor;
+      target.copy_(batch.weights.at(parameter.name));
+    }
+    GradientData data(batch);
+    engine::StepInputs inputs;
+    inputs.program = &configuration.program;
+    inputs.costs = &configuration.costs;
+    inputs.sample_ids = &batch.ids;
+    inputs.target_tokens = batch.target_tokens;
+    inputs.data = &data;
+    inputs.start = std::chrono::steady_clock::now();
+    const engine::StepOutcome outcome = executor.run(inputs, {});
+    const std::lock_guard lock(mutex);
+    losses[static_cast<std::size_t>(rank)] = outcome.loss_sum;
+    result.gradient_norm = outcome.gradient_norm;
+    for (const engine::NamedParameter& parameter : executor.parameters()) {
+      const bool first = result.gradients[static_cast<std::size_t>(replica)]
+                             .emplace(parameter.name, parameter.tensor.grad())
+                             .second;
+      EXPECT_TRUE(first) << parameter.name << " lies on two lanes";
+      EXPECT_EQ(parameter.tensor.requires_grad(), parameter.tensor.grad().defined())
+          << parameter.name;
+    }
+  });
+  for (const double loss : losses) {
+    result.loss += loss / static_cast<double>(batch.target_tokens);
+  }
+  return result;
+}
+
+void expect_reference(const GradientBatch& batch,
+                      const StepResult& result,
+                      Deviations& deviations) {
+  constexpr double kLossTolerance = 1e-6;
+  constexpr double kGradientTolerance = 1e-5;
+  ++deviations.configurations;
+  const ReferenceResult& reference = batch.reference;
+  const double loss_error = std::abs(result.loss - reference.loss) / kLossTolerance;
+  EXPECT_LE(loss_error, 1.0) << result.loss << " against " << reference.loss;
+  deviations.loss = std::max(deviations.loss, loss_error);
+  double squares = 0;
+  for (const auto& [name, gradient] : result.gradients.front()) {
+    if (gradient.defined()) {
+      const double norm = reference.gradients.at(name).norm().item<double>();
+      squares += norm * norm;
+    }
+  }
+  const double global_norm = std::sqrt(squares);
+  EXPECT_NEAR(result.gradient_norm, global_norm, kGradientTolerance * global_norm);
+  ASSERT_EQ(result.gradients.front().size(), reference.gradients.size());
+  for (const NamedWeights& replica : result.gradients) {
+    for (const auto& [name, gradient] : replica) {
+      if (!gradient.defined()) {
+        continue;
+      }
+      const at::Tensor& expected = reference.gradients.at(name);
+      const double allowed =
+          kGradientTolerance * std::max(expected.norm().item<double>(), 1e-3 * global_norm);
+      const double error = (gradient.to(at::kDouble) - expected).norm().item<double>() / allowed;
+      EXPECT_LE(error, 1.0) << name;
+      deviations.gradient = std::max(deviations.gradient, error);
+      EXPECT_TRUE(at::equal(gradient, result.gradients.front().at(name)))
+          << name << " differs between replicas";
+    }
+  }
+}
+
+void expect_bitwise_equal(const StepResult& first, const StepResult& second) {
+  EXPECT_EQ(first.loss, second.loss);
+  EXPECT_EQ(first.gradient_norm, second.gradient_norm);
+  for (std::size_t replica = 0; replica < first.gradients.size(); ++replica) {
+    for (const auto& [name, gradient] : first.gradients[replica]) {
+      const at::Tensor& again = second.gradients[replica].at(name);
+      ASSERT_EQ(gradient.defined(), again.defined()) << name;
+      EXPECT_TRUE(!gradient.defined() || at::equal(gradient, again)) << name;
+    }
+  }
+}
+
+}  // namespace entrain::oracle

@@ -1,0 +1,80 @@
+// One pipelined step of a small batch on thread ranks, and its comparison with one plain process.
+//
+// Read first: configure() draws a step, run_step() runs it, expect_reference() judges it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "entrain/core/base/random.h"
+#include "entrain/core/cost/step_costs.h"
+#include "entrain/core/spec/assignment.h"
+#include "entrain/core/spec/model.h"
+#include "entrain/core/spec/plan.h"
+#include "entrain/core/spec/program.h"
+
+#include "tests/oracle/engine/gradient_batch.h"
+#include "tests/oracle/random_cases.h"
+
+namespace entrain::oracle {
+
+enum class StageLanes : std::uint8_t {
+  kOwn,        // a lane a stage
+  kSingle,     // one lane for all
+  kWrapped,    // stages i, i + 2, … of a module on one lane of its two
+  kColocated,  // stage i of every module on lane i
+};
+
+struct StepLayout {
+  std::vector<int> stages;  // [module]
+  int replicas = 1;
+  StageLanes lanes = StageLanes::kOwn;
+};
+
+struct StepConfiguration {
+  ModelSpec model;
+  Plan plan;
+  std::string schedule;
+  StepCosts costs;
+  StepAssignment assignment;
+  Program program;
+};
+
+// Everything a step needs, with an assignment, layer cuts and, where asked for, recomputed layers
+// drawn from `rng`. The program is validated.
+StepConfiguration configure(Rng& rng,
+                            const GradientBatch& batch,
+                            const StepLayout& layout,
+                            const std::string& schedule,
+                            FrozenPattern frozen,
+                            bool recompute = false);
+
+// For every stage a number of its layers, some more than none.
+void recompute_layers(Rng& rng, Plan& plan);
+
+// For the message of a failing test.
+std::string describe(const StepConfiguration& configuration, std::uint64_t seed);
+
+struct StepResult {
+  double loss = 0;
+  double gradient_norm = 0;
+  std::vector<NamedWeights> gradients;  // [replica], after the reduction
+};
+
+StepResult run_step(const GradientBatch& batch, const StepConfiguration& configuration);
+
+// Largest deviations seen, in units of what is allowed.
+struct Deviations {
+  int configurations = 0;
+  double loss = 0;
+  double gradient = 0;
+};
+
+// Loss within 1e-6; every gradient within 1e-5 of its norm, or of a thousandth of the global norm
+// where that is larger; equal on all replicas.
+void expect_reference(const GradientBatch& batch, const StepResult& result, Deviations& deviations);
+
+void expect_bitwise_equal(const StepResult& first, const StepResult& second);
+
+}  // namespace entrain::oracle
