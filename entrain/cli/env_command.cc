@@ -4,6 +4,7 @@
 
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/base/version.h"
 #include "entrain/core/dataset/text.h"
 #include "entrain/core/schedule/schedule.h"
 
@@ -18,7 +19,7 @@ int run(bool json) {
 #else
   const std::string engine = "none (core only)";
 #endif
-  const Json report = {{"entrain", ENTRAIN_VERSION},
+  const Json report = {{"entrain", std::string(version())},
                        {"engine", engine},
                        {"compiler", __VERSION__},
                        {"processors", std::thread::hardware_concurrency()},

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/version.h"
 
 #include "entrain/cli/command.h"
 
@@ -12,7 +13,7 @@ namespace {
 int run(int argc, char** argv) {
   using namespace entrain::cli;
   CLI::App app("Entrain: trains multimodal LLMs without wasting devices.", "entrain");
-  app.set_version_flag("--version", std::string("entrain ") + ENTRAIN_VERSION);
+  app.set_version_flag("--version", "entrain " + std::string(entrain::version()));
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 ok, 1 bug, 2 input to correct, 3 file, device or peer failed, 4 nothing "

@@ -3,12 +3,18 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
 namespace entrain {
 
 std::string digest_of(std::string_view bytes);
+
+// The same of a file's bytes as they lie on disk, in constant memory.
+//
+// Throws  SystemFailure with the path when it cannot be read.
+std::string digest_of_file(const std::filesystem::path& path);
 
 // 64-bit hash of a name, for random streams: stable across machines and versions.
 std::uint64_t hash_of(std::string_view name);

@@ -1,8 +1,13 @@
 #include "entrain/core/base/digest.h"
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "entrain/core/base/errors.h"
 
 namespace entrain {
 namespace {
@@ -22,6 +27,23 @@ TEST(Digest, SeesEveryByte) {
   EXPECT_NE(digest_of("a"), digest_of("b"));
   EXPECT_NE(digest_of(std::string("a\0b", 3)), digest_of(std::string("a\0c", 3)));
   EXPECT_NE(digest_of(""), digest_of(std::string(1, '\0')));
+}
+
+TEST(Digest, OfAFileIsThatOfItsBytes) {
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("entrain-digest-" + std::to_string(::getpid()));
+  // Around the size of the pieces in which a file is read.
+  for (const std::size_t size : {0UL, 1UL, (1UL << 20U) - 1, 1UL << 20U, (1UL << 20U) + 1}) {
+    std::string bytes(size, 'x');
+    for (std::size_t i = 0; i < size; ++i) {
+      bytes[i] = static_cast<char>(i * 31 % 251);
+    }
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+    EXPECT_EQ(digest_of_file(path), digest_of(bytes)) << size;
+  }
+  std::filesystem::remove(path);
+  EXPECT_THROW(digest_of_file(path), SystemFailure);
+  EXPECT_THROW(digest_of_file(std::filesystem::temp_directory_path()), SystemFailure);
 }
 
 TEST(Digest, HasThirtyTwoLowerCaseDigits) {

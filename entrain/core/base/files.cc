@@ -70,6 +70,10 @@ std::string read_file(const fs::path& path) {
   return content;
 }
 
+void sync_folder(const fs::path& folder) {
+  sync_path(folder);
+}
+
 void write_file(const fs::path& path, std::string_view content) {
   write_file(path, [&](std::ostream& out) {
     out.write(content.data(), static_cast<std::streamsize>(content.size()));

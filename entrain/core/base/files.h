@@ -25,4 +25,10 @@ void write_file(const std::filesystem::path& path, std::string_view content);
 void write_file(const std::filesystem::path& path,
                 const std::function<void(std::ostream&)>& produce);
 
+// Makes names created in, renamed into or removed from `folder` last through a power cut;
+// write_file() syncs what is in a file, not the folder that names it.
+//
+// Throws  SystemFailure with the path and the system's reason.
+void sync_folder(const std::filesystem::path& folder);
+
 }  // namespace entrain

@@ -13,6 +13,9 @@ at::Tensor initial_weight(const std::string& name,
                           std::vector<std::int64_t> shape,
                           double deviation,
                           const StageOptions& options) {
+  if (options.device.is_meta()) {
+    return at::empty(shape, at::TensorOptions(options.device).dtype(options.dtype));
+  }
   Rng random(options.seed, hash_of(name));
   at::Tensor values = at::empty(shape, at::TensorOptions(at::kFloat));
   float* out = values.mutable_data_ptr<float>();

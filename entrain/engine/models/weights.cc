@@ -184,6 +184,47 @@ void read_bytes(std::ifstream& file, char* target, std::uint64_t bytes, const st
   }
 }
 
+// A file whose header has been read and checked.
+struct OpenedFile {
+  std::ifstream file;
+  Json header;
+  std::vector<TensorEntry> entries;  // by offset
+  std::uint64_t data_begin = 0;      // bytes from the file's start
+};
+
+OpenedFile open_weights(const std::filesystem::path& path) {
+  const std::string where = path.string();
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) {
+    throw InvalidInput(concat(where, ": no such weights file"));
+  }
+  const std::uint64_t file_bytes = std::filesystem::file_size(path, error);
+  OpenedFile opened;
+  opened.file.open(path, std::ios::binary);
+  if (error || !opened.file) {
+    throw SystemFailure(concat(where, ": cannot be opened"));
+  }
+  if (file_bytes < kLengthBytes) {
+    throw InvalidInput(concat(where, ": ", file_bytes, " bytes, too short for a safetensors file"));
+  }
+  std::uint64_t header_bytes = 0;
+  read_bytes(opened.file, reinterpret_cast<char*>(&header_bytes), kLengthBytes, where);
+  if (header_bytes > kMaxHeaderBytes || header_bytes > file_bytes - kLengthBytes) {
+    throw InvalidInput(concat(where,
+                              ": header of ",
+                              header_bytes,
+                              " bytes claimed, at most ",
+                              std::min(kMaxHeaderBytes, file_bytes - kLengthBytes),
+                              " are possible"));
+  }
+  std::string text(header_bytes, '\0');
+  read_bytes(opened.file, text.data(), header_bytes, where);
+  opened.header = parse_json(text, where);
+  opened.data_begin = kLengthBytes + header_bytes;
+  opened.entries = read_entries(opened.header, file_bytes - opened.data_begin, where);
+  return opened;
+}
+
 }  // namespace
 
 void write_weights(const std::filesystem::path& path,
@@ -202,52 +243,46 @@ void write_weights(const std::filesystem::path& path,
   });
 }
 
-WeightFile read_weights(const std::filesystem::path& path) {
+WeightFile read_weights(const std::filesystem::path& path,
+                        const std::function<bool(const std::string& name)>& wanted) {
+  OpenedFile opened = open_weights(path);
   const std::string where = path.string();
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) {
-    throw InvalidInput(concat(where, ": no such weights file"));
-  }
-  const std::uint64_t file_bytes = std::filesystem::file_size(path, error);
-  std::ifstream file(path, std::ios::binary);
-  if (error || !file) {
-    throw SystemFailure(concat(where, ": cannot be opened"));
-  }
-  if (file_bytes < kLengthBytes) {
-    throw InvalidInput(concat(where, ": ", file_bytes, " bytes, too short for a safetensors file"));
-  }
-  std::uint64_t header_bytes = 0;
-  read_bytes(file, reinterpret_cast<char*>(&header_bytes), kLengthBytes, where);
-  if (header_bytes > kMaxHeaderBytes || header_bytes > file_bytes - kLengthBytes) {
-    throw InvalidInput(concat(where,
-                              ": header of ",
-                              header_bytes,
-                              " bytes claimed, at most ",
-                              std::min(kMaxHeaderBytes, file_bytes - kLengthBytes),
-                              " are possible"));
-  }
-  std::string text(header_bytes, '\0');
-  read_bytes(file, text.data(), header_bytes, where);
-  const Json header = parse_json(text, where);
-  const std::uint64_t data_bytes = file_bytes - kLengthBytes - header_bytes;
   WeightFile result;
-  for (const TensorEntry& entry : read_entries(header, data_bytes, where)) {
+  for (const TensorEntry& entry : opened.entries) {
+    if (wanted && !wanted(entry.name)) {
+      continue;
+    }
     at::Tensor tensor = at::empty(entry.shape, at::TensorOptions(entry.dtype));
-    read_bytes(file,
+    opened.file.seekg(static_cast<std::streamoff>(opened.data_begin + entry.begin));
+    read_bytes(opened.file,
                static_cast<char*>(tensor.mutable_data_ptr()),
                entry.end - entry.begin,
                concat(where, ": ", entry.name));
     result.tensors.push_back({entry.name, std::move(tensor)});
   }
-  if (header.contains("__metadata__")) {
+  if (opened.header.contains("__metadata__")) {
     const std::string metadata_where = where + ": __metadata__";
-    const Json& metadata = header.at("__metadata__");
+    const Json& metadata = opened.header.at("__metadata__");
     ObjectReader reader(metadata, metadata_where);
     for (const auto& [key, value] : metadata.items()) {
       result.metadata[key] = value_as<std::string>(value, concat(metadata_where, ".", key));
     }
   }
   return result;
+}
+
+std::vector<TensorInfo> read_weight_header(const std::filesystem::path& path) {
+  std::vector<TensorInfo> tensors;
+  for (const TensorEntry& entry : open_weights(path).entries) {
+    tensors.push_back({entry.name, std::string(format_name(entry.dtype, entry.name)), entry.shape});
+  }
+  return tensors;
+}
+
+TensorInfo info_of(const NamedParameter& parameter) {
+  return {parameter.name,
+          std::string(format_name(parameter.tensor.scalar_type(), parameter.name)),
+          parameter.tensor.sizes().vec()};
 }
 
 void load_weights(const std::filesystem::path& path,

@@ -5,7 +5,9 @@
 // bytes without gaps, row-major and little-endian.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -34,7 +36,25 @@ void write_weights(const std::filesystem::path& path,
 // exactly, without gap or overlap.
 //
 // Throws  InvalidInput naming file and tensor; SystemFailure when it cannot be read.
-WeightFile read_weights(const std::filesystem::path& path);
+//
+// With `wanted`, only tensors whose names it accepts are read and returned.
+WeightFile read_weights(const std::filesystem::path& path,
+                        const std::function<bool(const std::string& name)>& wanted = {});
+
+// What a file says about a tensor.
+struct TensorInfo {
+  std::string name;
+  std::string dtype;  // as the format writes it: "F32", "BF16", …
+  std::vector<std::int64_t> shape;
+  bool operator==(const TensorInfo&) const = default;
+};
+
+// The header alone, checked like the whole file; tensors by offset.
+std::vector<TensorInfo> read_weight_header(const std::filesystem::path& path);
+
+// What a file will say about this tensor.
+// Throws  InvalidInput for a dtype the format lacks.
+TensorInfo info_of(const NamedParameter& parameter);
 
 // Copies the file's values into parameters of the same names (any device and dtype), in place.
 // Names that no parameter has are left alone, so that each lane takes its own from one file.

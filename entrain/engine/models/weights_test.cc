@@ -90,6 +90,27 @@ TEST_F(WeightsTest, WritesTheFormatToTheByte) {
   EXPECT_EQ(std::memcmp(values, expected, sizeof(values)), 0);
 }
 
+TEST_F(WeightsTest, ReadsOnlyWhatIsWanted) {
+  write_weights(file(), sample_parameters(), {{"step", "12"}});
+  const WeightFile read =
+      read_weights(file(), [](const std::string& name) { return name == "second.bias"; });
+  ASSERT_EQ(read.tensors.size(), 1U);
+  EXPECT_TRUE(at::equal(read.tensors[0].tensor, sample_parameters()[1].tensor));
+  EXPECT_EQ(read.metadata.at("step"), "12");
+}
+
+TEST_F(WeightsTest, HeaderSaysWhatTheTensorsAre) {
+  write_weights(file(), sample_parameters());
+  const std::vector<TensorInfo> header = read_weight_header(file());
+  ASSERT_EQ(header.size(), 4U);
+  EXPECT_EQ(header[1], (TensorInfo{"second.bias", "BF16", {2}}));
+  for (std::size_t i = 0; i < header.size(); ++i) {
+    EXPECT_EQ(header[i], info_of(sample_parameters()[i]));
+  }
+  std::filesystem::resize_file(file(), std::filesystem::file_size(file()) - 1);
+  EXPECT_THROW(read_weight_header(file()), InvalidInput);
+}
+
 TEST_F(WeightsTest, LoadsByNameIntoGivenParameters) {
   write_weights(file(), sample_parameters());
   const at::Tensor target = at::zeros({2, 3}, at::kDouble).set_requires_grad(true);

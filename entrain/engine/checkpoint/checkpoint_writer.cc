@@ -1,0 +1,133 @@
+#include "entrain/engine/checkpoint/checkpoint_writer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/base/version.h"
+
+#include "entrain/engine/checkpoint/layout.h"
+
+namespace entrain::engine {
+
+CheckpointWriter::CheckpointWriter(std::filesystem::path folder,
+                                   int keep,
+                                   int num_lanes,
+                                   CheckpointRun run)
+    : folder_(std::move(folder)),
+      keep_(keep),
+      num_lanes_(static_cast<std::size_t>(num_lanes)),
+      run_(std::move(run)) {
+  thread_ = std::thread([this] { work(); });
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void CheckpointWriter::submit(std::int64_t step, LaneSnapshot snapshot) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return error_ != nullptr || (!writing_ && !ready().has_value()); });
+  if (error_ != nullptr) {
+    std::rethrow_exception(error_);
+  }
+  pending_[step].push_back(std::move(snapshot));
+  changed_.notify_all();
+}
+
+void CheckpointWriter::approve(std::int64_t step) {
+  const std::lock_guard lock(mutex_);
+  approved_ = std::max(approved_, step);
+  changed_.notify_all();
+}
+
+void CheckpointWriter::check() {
+  const std::lock_guard lock(mutex_);
+  if (error_ != nullptr) {
+    std::rethrow_exception(error_);
+  }
+}
+
+void CheckpointWriter::finish() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return error_ != nullptr || (!writing_ && !ready().has_value()); });
+  if (error_ != nullptr) {
+    std::rethrow_exception(error_);
+  }
+}
+
+std::filesystem::path CheckpointWriter::last_written() {
+  const std::lock_guard lock(mutex_);
+  return last_written_;
+}
+
+std::optional<std::int64_t> CheckpointWriter::ready() const {
+  for (const auto& [step, snapshots] : pending_) {
+    if (step <= approved_ && snapshots.size() == num_lanes_) {
+      return step;
+    }
+  }
+  return std::nullopt;
+}
+
+void CheckpointWriter::write(std::int64_t step, const std::vector<LaneSnapshot>& snapshots) const {
+  Manifest manifest;
+  manifest.step = step;
+  manifest.entrain_version = version();
+  manifest.torch_version = ENTRAIN_TORCH_VERSION;
+  manifest.run = run_;
+  const std::filesystem::path partial = begin_checkpoint(folder_, step);
+  for (const LaneSnapshot& snapshot : snapshots) {
+    manifest.lanes.push_back(write_lane(partial, snapshot));
+  }
+  commit_checkpoint(folder_, manifest, keep_);
+}
+
+void CheckpointWriter::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return closing_ || ready().has_value(); });
+    const std::optional<std::int64_t> step = ready();
+    if (!step.has_value()) {
+      return;
+    }
+    auto snapshots = std::move(pending_.at(*step));
+    pending_.erase(*step);
+    std::ranges::sort(snapshots, {}, &LaneSnapshot::lane);
+    writing_ = true;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      write(*step, snapshots);
+    } catch (const std::exception& failure) {
+      error = std::make_exception_ptr(
+          SystemFailure(concat("checkpoint of step ",
+                               *step,
+                               " in '",
+                               folder_.string(),
+                               "': ",
+                               failure.what(),
+                               "; the run stops, earlier checkpoints are as they were")));
+      std::error_code ignored;  // what fails here has failed above
+      std::filesystem::remove_all(partial_path(folder_, *step), ignored);
+    }
+    snapshots.clear();
+    lock.lock();
+    writing_ = false;
+    if (error != nullptr) {
+      error_ = error;
+      changed_.notify_all();
+      return;
+    }
+    last_written_ = folder_ / checkpoint_name(*step);
+    changed_.notify_all();
+  }
+}
+
+}  // namespace entrain::engine

@@ -1,0 +1,110 @@
+#include "entrain/engine/checkpoint/checkpoint_writer.h"
+
+#include <chrono>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "entrain/core/base/errors.h"
+
+#include "entrain/engine/checkpoint/layout.h"
+#include "entrain/engine/checkpoint/read.h"
+
+#include "tests/oracle/engine/tiny_checkpoint.h"
+#include "tests/oracle/expect_error.h"
+#include "tests/oracle/shards.h"
+
+namespace entrain::engine {
+namespace {
+
+using oracle::error_of;
+namespace fs = std::filesystem;
+using Steps = std::vector<std::int64_t>;
+
+void submit_all(CheckpointWriter& writer, std::int64_t step) {
+  for (LaneSnapshot& lane : tiny::checkpoint_lanes(step)) {
+    writer.submit(step, std::move(lane));
+  }
+}
+
+TEST(CheckpointWriter, WritesWhatEveryLaneHandedIn) {
+  const oracle::TemporaryFolder folder;
+  CheckpointWriter writer(folder.path(), 2, 2, tiny::checkpoint_run());
+  EXPECT_TRUE(writer.last_written().empty());
+  for (const std::int64_t step : {10, 20, 30}) {
+    submit_all(writer, step);
+    writer.approve(step);
+  }
+  writer.finish();
+  EXPECT_EQ(writer.last_written(), folder.path() / checkpoint_name(30));
+  EXPECT_EQ(checkpoint_steps(folder.path()), (Steps{20, 30}));
+  const auto usable = newest_usable(folder.path());
+  EXPECT_EQ(usable->manifest.step, 30);
+  EXPECT_EQ(usable->manifest.run.seed, 3U);
+  const LaneSnapshot lane = tiny::checkpoint_lanes(30)[1];
+  const at::Tensor target = at::zeros_like(lane.weights[0].tensor);
+  load_tensors(usable->path, usable->manifest, {{lane.weights[0].name, target}});
+  EXPECT_TRUE(at::equal(target, lane.weights[0].tensor));
+}
+
+TEST(CheckpointWriter, WritesNothingThatLacksALaneOrTheApproval) {
+  const oracle::TemporaryFolder folder;
+  {
+    CheckpointWriter writer(folder.path() / "c", 2, 2, tiny::checkpoint_run());
+    submit_all(writer, 10);
+    writer.submit(20, tiny::checkpoint_lanes(20)[0]);
+    writer.approve(9);
+    writer.finish();
+    EXPECT_TRUE(writer.last_written().empty());
+  }
+  EXPECT_FALSE(fs::exists(folder.path() / "c"));
+}
+
+TEST(CheckpointWriter, FinishesWhatIsApprovedWhenItGoes) {
+  const oracle::TemporaryFolder folder;
+  {
+    CheckpointWriter writer(folder.path(), 2, 2, tiny::checkpoint_run());
+    submit_all(writer, 10);
+    writer.approve(10);
+  }
+  EXPECT_EQ(newest_usable(folder.path())->manifest.step, 10);
+}
+
+TEST(CheckpointWriter, TellsEverybodyThatItCannotWrite) {
+  const oracle::TemporaryFolder folder;
+  const fs::path in_the_way = folder.write("file", "in the way");
+  CheckpointWriter writer(in_the_way, 2, 2, tiny::checkpoint_run());
+  submit_all(writer, 10);
+  writer.approve(10);
+  const std::string message = error_of<SystemFailure>([&] { writer.finish(); });
+  EXPECT_NE(message.find("checkpoint of step 10 in '" + in_the_way.string()), std::string::npos)
+      << message;
+  EXPECT_NE(message.find("earlier checkpoints are as they were"), std::string::npos) << message;
+  EXPECT_THROW(writer.check(), SystemFailure);
+  EXPECT_THROW(writer.submit(20, tiny::checkpoint_lanes(20)[0]), SystemFailure);
+}
+
+// A folder that the process may read, not write: what was there stays usable.
+TEST(CheckpointWriter, LeavesAReadOnlyFolderAlone) {
+  const oracle::TemporaryFolder folder;
+  fs::permissions(folder.path(), fs::perms::owner_all | fs::perms::others_all);
+  tiny::write_checkpoint(folder.path(), 10);
+  fs::permissions(folder.path(), static_cast<fs::perms>(0555));
+  const bool root = ::geteuid() == 0;
+  ASSERT_TRUE(!root || ::seteuid(65534) == 0);  // root may write anywhere
+  std::string message;
+  {
+    CheckpointWriter writer(folder.path(), 2, 2, tiny::checkpoint_run());
+    submit_all(writer, 20);
+    writer.approve(20);
+    message = error_of<SystemFailure>([&] { writer.finish(); });
+  }
+  ASSERT_TRUE(!root || ::seteuid(0) == 0);
+  fs::permissions(folder.path(), fs::perms::owner_all);
+  EXPECT_NE(message.find("Permission denied"), std::string::npos) << message;
+  EXPECT_EQ(newest_usable(folder.path())->manifest.step, 10);
+  EXPECT_TRUE(newest_usable(folder.path())->warnings.empty());
+}
+
+}  // namespace
+}  // namespace entrain::engine

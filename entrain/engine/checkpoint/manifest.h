@@ -1,0 +1,82 @@
+// What a checkpoint says about itself: one JSON file beside its tensors.
+//
+// Read first: Manifest. docs/checkpoint.md has the folder's layout and what is guaranteed.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "entrain/core/base/json.h"
+#include "entrain/core/spec/model.h"
+
+#include "entrain/engine/models/weights.h"
+
+namespace entrain::engine {
+
+inline constexpr const char* kManifestName = "manifest.json";
+
+// The optimizer's tensors stand beside the parameter "NAME" as "NAME.first_moment" and
+// "NAME.second_moment".
+inline constexpr std::array<std::string_view, 2> kMomentSuffixes = {".first_moment",
+                                                                    ".second_moment"};
+
+// The run that wrote a checkpoint. What a resumed run must share stands apart from what it may
+// change; the documents are kept whole, so that a difference can be named.
+struct CheckpointRun {
+  std::uint64_t seed = 0;  // must be shared, as must the following three
+  int global_batch = 0;
+  std::string index_digest;
+  std::string model_digest;
+  std::string plan_digest;  // may change
+  std::string config_digest;
+  Json config;  // RunConfig as to_json() gives it
+  Json plan;
+  Json model;
+};
+
+struct CheckpointFile {
+  std::string name;  // within the checkpoint's folder
+  std::int64_t bytes = 0;
+  std::string digest;  // digest_of_file()
+};
+
+struct CheckpointTensor {
+  TensorInfo info;
+  std::string file;
+};
+
+// What one lane wrote.
+struct LaneFiles {
+  std::vector<CheckpointFile> files;
+  std::vector<CheckpointTensor> tensors;
+};
+
+struct Manifest {
+  std::int64_t step = 0;  // finished, which is how many updates the moments have seen
+  std::string entrain_version;
+  std::string torch_version;
+  CheckpointRun run;
+  std::vector<LaneFiles> lanes;
+};
+
+// The file's content: JSON whose last key is the digest of everything before it.
+std::string encode(const Manifest& manifest);
+
+// Takes back exactly what encode() wrote; any other byte is refused.
+//
+// Throws  InvalidInput naming `where` and what is wrong.
+Manifest decode_manifest(const std::string& content, const std::string& where);
+
+// The digest that encode() put into the content.
+std::string digest(const Manifest& manifest);
+
+// All tensors that a checkpoint of the model must hold: every parameter, frozen ones included, and
+// both moments of those that are trained. Nothing is drawn or allocated.
+std::vector<TensorInfo> expected_tensors(const ModelSpec& model);
+
+bool is_moment(const std::string& tensor_name);
+
+}  // namespace entrain::engine

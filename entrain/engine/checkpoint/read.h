@@ -1,0 +1,86 @@
+// Reading checkpoints: which one to use, whether it is whole, its tensors at any layout.
+//
+// Read first: newest_usable(). Nothing is believed before its digest has been checked.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "entrain/engine/checkpoint/manifest.h"
+#include "entrain/engine/models/stages.h"
+
+namespace entrain::engine {
+
+// The manifest alone.
+// Throws  InvalidInput when it is missing or damaged.
+Manifest read_manifest(const std::filesystem::path& checkpoint);
+
+struct CheckpointProblem {
+  std::filesystem::path file;
+  std::string message;
+};
+
+struct Verification {
+  std::optional<Manifest> manifest;  // where it could be read
+  std::vector<CheckpointProblem> problems;
+  [[nodiscard]] bool ok() const { return problems.empty(); }
+};
+
+// Checks one checkpoint's folder: the manifest, every file's size and digest, that the files hold
+// the tensors the manifest lists, and that these are all the model needs, with its shapes.
+//
+// Never throws for what the folder holds; that becomes a problem.
+Verification verify_checkpoint(const std::filesystem::path& checkpoint);
+
+// Whether `latest` names a checkpoint of the folder, and the very one that it was written for.
+std::vector<CheckpointProblem> verify_latest(const std::filesystem::path& folder);
+
+// What a path given by a user names: one checkpoint, or a folder of them.
+struct CheckpointPlace {
+  std::filesystem::path checkpoint;  // empty: a folder of them
+  std::filesystem::path folder;      // empty: one checkpoint
+};
+
+// `path` is a checkpoint, a folder of checkpoints, or a run folder with one under its usual name.
+// Throws  InvalidInput when it is none of these.
+CheckpointPlace checkpoint_place(const std::filesystem::path& path);
+
+struct UsableCheckpoint {
+  std::filesystem::path path;
+  Manifest manifest;
+  std::vector<std::string> warnings;  // what was passed over, and why
+};
+
+// The checkpoint that `latest` names, or where it is damaged the newest before it that is whole.
+//
+// Returns  nullopt for a folder without checkpoints, or none at all.
+// Throws   SystemFailure when there are checkpoints and none is whole, with every reason.
+std::optional<UsableCheckpoint> newest_usable(const std::filesystem::path& folder);
+
+// The checkpoint at `path` (see checkpoint_place()), of several as newest_usable() chooses. One
+// that is named itself is never replaced by another.
+//
+// Throws  InvalidInput, SystemFailure as those do.
+UsableCheckpoint usable_at(const std::filesystem::path& path);
+
+// Copies the checkpoint's values into tensors of these names, in place. Which lanes wrote them does
+// not matter, so any layout can load; files without a wanted tensor are not opened.
+//
+// Throws  InvalidInput when a tensor is missing or has another shape or dtype there; then some
+//         tensors may have been changed.
+void load_tensors(const std::filesystem::path& checkpoint,
+                  const Manifest& manifest,
+                  const std::vector<NamedParameter>& tensors);
+
+// Writes all weights, no optimizer state, into one file, in the model's order, with the metadata
+// that readers of Hugging Face checkpoints expect.
+//
+// Requires  a checkpoint that has been verified.
+// Returns   the number of tensors.
+std::size_t export_weights(const std::filesystem::path& checkpoint,
+                           const Manifest& manifest,
+                           const std::filesystem::path& file);
+
+}  // namespace entrain::engine

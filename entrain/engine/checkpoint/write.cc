@@ -1,0 +1,100 @@
+#include "entrain/engine/checkpoint/write.h"
+
+#include <string>
+#include <system_error>
+
+#include "entrain/core/base/digest.h"
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
+#include "entrain/core/base/text.h"
+
+#include "entrain/engine/checkpoint/layout.h"
+
+namespace entrain::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<NamedParameter> copies_of(const std::vector<NamedParameter>& tensors) {
+  std::vector<NamedParameter> copies;
+  copies.reserve(tensors.size());
+  for (const NamedParameter& tensor : tensors) {
+    copies.push_back({tensor.name,
+                      tensor.tensor.detach().to(tensor.tensor.options().device(at::kCPU),
+                                                /*non_blocking=*/false,
+                                                /*copy=*/true)});
+  }
+  return copies;
+}
+
+std::string file_name(const char* content, int lane) {
+  const std::string digits = std::to_string(lane);
+  return concat(content,
+                "-lane-",
+                std::string(5 - std::min<std::size_t>(5, digits.size()), '0'),
+                digits,
+                ".safetensors");
+}
+
+void write_tensors(const fs::path& partial,
+                   const std::string& name,
+                   const std::vector<NamedParameter>& tensors,
+                   LaneFiles& written) {
+  const fs::path path = partial / name;
+  write_weights(path, tensors);
+  written.files.push_back(
+      {name, static_cast<std::int64_t>(fs::file_size(path)), digest_of_file(path)});
+  for (const NamedParameter& tensor : tensors) {
+    written.tensors.push_back({info_of(tensor), name});
+  }
+}
+
+}  // namespace
+
+LaneSnapshot snapshot_of(int lane,
+                         const std::vector<NamedParameter>& weights,
+                         const std::vector<NamedParameter>& moments) {
+  return {lane, copies_of(weights), copies_of(moments)};
+}
+
+fs::path begin_checkpoint(const fs::path& folder, std::int64_t step) {
+  const fs::path partial = partial_path(folder, step);
+  std::error_code error;
+  fs::remove_all(partial, error);
+  if (!error) {
+    fs::create_directories(partial, error);
+  }
+  if (error) {
+    throw SystemFailure(concat("cannot create folder '", partial.string(), "': ", error.message()));
+  }
+  return partial;
+}
+
+LaneFiles write_lane(const fs::path& partial, const LaneSnapshot& snapshot) {
+  LaneFiles written;
+  write_tensors(partial, file_name("weights", snapshot.lane), snapshot.weights, written);
+  if (!snapshot.moments.empty()) {
+    write_tensors(partial, file_name("optimizer", snapshot.lane), snapshot.moments, written);
+  }
+  return written;
+}
+
+void commit_checkpoint(const fs::path& folder, const Manifest& manifest, int keep) {
+  const fs::path partial = partial_path(folder, manifest.step);
+  const fs::path named = folder / checkpoint_name(manifest.step);
+  write_file(partial / kManifestName, encode(manifest));
+  sync_folder(partial);
+  std::error_code error;
+  if (fs::exists(named, error)) {  // damaged, or of a run that went back behind it
+    discard_checkpoint(folder, manifest.step);
+  }
+  fs::rename(partial, named, error);
+  if (error) {
+    throw SystemFailure(concat("cannot write '", named.string(), "': ", error.message()));
+  }
+  sync_folder(folder);
+  write_latest(folder, {manifest.step, digest(manifest)});
+  prune(folder, manifest.step, keep);
+}
+
+}  // namespace entrain::engine

@@ -1,0 +1,43 @@
+// Writing one checkpoint: every lane its own files, then one commit that makes it visible.
+//
+// Read first: commit_checkpoint(). Lanes may be threads or processes that share a folder: each
+// calls write_lane() on the same partial folder and hands its LaneFiles to the one that commits.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "entrain/engine/checkpoint/manifest.h"
+#include "entrain/engine/models/stages.h"
+
+namespace entrain::engine {
+
+// A lane's tensors at the end of a step, as copies in host memory.
+struct LaneSnapshot {
+  int lane = 0;
+  std::vector<NamedParameter> weights;  // under their Hugging Face names
+  std::vector<NamedParameter> moments;  // of the optimizer; may be empty
+};
+
+LaneSnapshot snapshot_of(int lane,
+                         const std::vector<NamedParameter>& weights,
+                         const std::vector<NamedParameter>& moments);
+
+// An empty folder to write the checkpoint of `step` in.
+// Throws  SystemFailure with the path and the reason.
+std::filesystem::path begin_checkpoint(const std::filesystem::path& folder, std::int64_t step);
+
+// Writes weights-lane-XXXXX.safetensors and optimizer-lane-XXXXX.safetensors, synced.
+// Throws  SystemFailure with the path and the reason.
+LaneFiles write_lane(const std::filesystem::path& partial, const LaneSnapshot& snapshot);
+
+// Once every lane has written into partial_path(folder, manifest.step): writes the manifest, syncs,
+// gives the checkpoint its name, moves `latest`, and removes all but the last `keep`.
+//
+// Ensures  at every moment, a kill included, an earlier checkpoint is whole and named, and whatever
+//          has a name is whole.
+// Throws   SystemFailure with the path and the reason.
+void commit_checkpoint(const std::filesystem::path& folder, const Manifest& manifest, int keep);
+
+}  // namespace entrain::engine
