@@ -32,6 +32,7 @@ void add_env_command(CLI::App& app, Action& action);
 void add_profile_command(CLI::App& app, Action& action);
 void add_train_command(CLI::App& app, Action& action);
 void add_eval_command(CLI::App& app, Action& action);
+void add_checkpoint_command(CLI::App& app, Action& action);
 
 // A subcommand whose help ends with `example`.
 CLI::App* add_command(CLI::App& app,

@@ -2,6 +2,9 @@
 #include <atomic>
 #include <csignal>
 #include <iostream>
+#include <string_view>
+
+#include <unistd.h>
 
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/memory.h"
@@ -14,8 +17,17 @@ namespace {
 
 std::atomic<bool> interrupted{false};
 
-void on_interrupt(int) {
-  interrupted = true;
+// Ends the run after the step in progress; a second Ctrl-C ends it at once.
+void on_signal(int signal) {
+  constexpr std::string_view kNote =
+      "entrain: finishing the step, then a checkpoint; Ctrl-C again ends the run at once\n";
+  if (!interrupted.exchange(true)) {
+    // The one way to write that a signal handler may use; nothing can be done where it fails.
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kNote.data(), kNote.size());
+  }
+  if (signal == SIGINT) {
+    std::signal(SIGINT, SIG_DFL);
+  }
 }
 
 struct Options {
@@ -64,6 +76,24 @@ int dry_run(const engine::RunSetup& setup, bool json) {
   return 0;
 }
 
+void print_end(const engine::RunConfig& config, const engine::TrainResult& result) {
+  const std::int64_t reached = result.first_step + result.steps;
+  if (result.steps == 0) {
+    std::cout << "nothing left to train: all " << reached << " steps are done\n";
+    return;
+  }
+  std::cout << (result.interrupted ? "stopped after step " : "trained to step ") << reached
+            << " of " << config.steps << ": loss " << result.first_loss
+            << (result.first_step > 0 ? " where it resumed, " : " at the start, ")
+            << result.last_loss << " at the end\n";
+  if (!result.checkpoint.empty()) {
+    std::cout << "checkpoint: " << result.checkpoint.string() << "\n";
+  }
+  if (result.interrupted && !result.checkpoint.empty()) {
+    std::cout << "the same command goes on from there\n";
+  }
+}
+
 int run(const Options& options) {
   const engine::RunSetup setup =
       engine::prepare_run(engine::read_run_config(options.config, options.overrides));
@@ -73,26 +103,26 @@ int run(const Options& options) {
   if (options.dry_run) {
     return dry_run(setup, options.json);
   }
-  std::signal(SIGINT, on_interrupt);
-  std::signal(SIGTERM, on_interrupt);
+  std::signal(SIGINT, on_signal);
+  std::signal(SIGTERM, on_signal);
   const engine::TrainResult result = engine::train(setup, interrupted);
   if (options.json) {
-    Json report = {{"steps", result.steps},
+    Json report = {{"first_step", result.first_step},
+                   {"steps", result.steps},
                    {"first_loss", result.first_loss},
                    {"last_loss", result.last_loss},
                    {"interrupted", result.interrupted},
                    {"median_step_s", result.median_step_s},
                    {"median_predicted_step_s", result.median_predicted_s},
-                   {"weights", result.weights.string()}};
+                   {"weights", result.weights.string()},
+                   {"checkpoint", result.checkpoint.string()}};
     if (result.validation_loss.has_value()) {
       report["validation_loss"] = *result.validation_loss;
     }
     print_json(report);
     return 0;
   }
-  std::cout << (result.interrupted ? "interrupted after " : "trained ") << result.steps
-            << " steps: loss " << result.first_loss << " at the start, " << result.last_loss
-            << " at the end\n";
+  print_end(setup.config, result);
   if (result.validation_loss.has_value()) {
     std::cout << "validation loss: " << *result.validation_loss << "\n";
   }
@@ -107,8 +137,11 @@ void add_train_command(CLI::App& app, Action& action) {
   CLI::App* command =
       add_command(app,
                   "train",
-                  "Trains a model on in-process ranks; Ctrl-C finishes the step and saves.",
+                  "Trains a model on in-process ranks; goes on from the run's last checkpoint.\n"
+                  "Ctrl-C or SIGTERM finishes the step and writes one.",
                   "entrain train configs/demo.toml --set steps=100 --set plan.policy=sequential\n"
+                  "A checkpoint every 50 steps; the same command again resumes:\n"
+                  "  entrain train configs/demo.toml --set checkpoint.every_steps=50\n"
                   "Fault drill (replica 1, lane 0 fails in step 5, as a bug would make it):\n"
                   "  entrain train configs/demo.toml --set 'execution.fault_drill=[1, 0, 5]'");
   command->add_option("config", options->config, "run file (TOML)")->required();

@@ -30,6 +30,7 @@ int run(int argc, char** argv) {
   add_explain_command(app, action);
   add_train_command(app, action);
   add_eval_command(app, action);
+  add_checkpoint_command(app, action);
   add_env_command(app, action);
   try {
     app.parse(argc, argv);

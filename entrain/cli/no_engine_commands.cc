@@ -34,6 +34,11 @@ void add_eval_command(CLI::App& app, Action& action) {
   add_missing(app, action, "eval", "Judges trained weights (needs the engine).");
 }
 
+void add_checkpoint_command(CLI::App& app, Action& action) {
+  add_missing(
+      app, action, "checkpoint", "Shows, verifies, exports checkpoints (needs the engine).");
+}
+
 }  // namespace entrain::cli
 
 #endif

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
 
 namespace entrain::engine {
@@ -55,17 +56,40 @@ Json drift_record(const DriftState& drift) {
   return record;
 }
 
+// A validation's row carries the number of finished steps, a step's row its index; a resumed run
+// writes both again from `step` on.
+void cut_rows_from(const std::filesystem::path& path, std::int64_t step) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    return;
+  }
+  const std::string content = read_file(path);
+  std::string kept;
+  for (const std::string_view line : split(content, '\n')) {
+    const Json row = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (row.is_object() && row.contains("step") && row["step"].is_number_integer() &&
+        row["step"].get<std::int64_t>() < step) {
+      kept.append(line).push_back('\n');
+    }
+  }
+  write_file(path, kept);
+}
+
 }  // namespace
 
 MetricsLog::MetricsLog(const std::filesystem::path& folder,
                        std::int64_t steps,
-                       std::int64_t console_every)
+                       std::int64_t console_every,
+                       std::optional<std::int64_t> continue_at)
     : path_(folder / "metrics.jsonl"),
       steps_(steps),
       console_every_(console_every),
       coloured_(::isatty(STDOUT_FILENO) == 1) {
+  if (continue_at.has_value()) {
+    cut_rows_from(path_, *continue_at);
+  }
   errno = 0;
-  file_.open(path_, std::ios::trunc);
+  file_.open(path_, continue_at.has_value() ? std::ios::app : std::ios::trunc);
   if (!file_) {
     throw SystemFailure(concat("cannot write '", path_.string(), "': ", std::strerror(errno)));
   }

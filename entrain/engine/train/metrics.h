@@ -28,8 +28,14 @@ struct StepRecord {
 // Writes metrics.jsonl line by line, so that a killed run keeps what it had.
 class MetricsLog {
  public:
-  // Throws  SystemFailure when the file cannot be created.
-  MetricsLog(const std::filesystem::path& folder, std::int64_t steps, std::int64_t console_every);
+  // A new file; with `continue_at`, the one that is there, cut back to what it held when that many
+  // steps were finished: later rows, and one that a kill cut short, go.
+  //
+  // Throws  SystemFailure when the file cannot be written.
+  MetricsLog(const std::filesystem::path& folder,
+             std::int64_t steps,
+             std::int64_t console_every,
+             std::optional<std::int64_t> continue_at = {});
 
   // A drift's warning goes to standard error too.
   void step(const PreparedStep& prepared, const StepRecord& record);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
 
 #include "tests/oracle/engine/tiny_run.h"
 #include "tests/oracle/expect_error.h"
@@ -148,6 +149,38 @@ TEST(MetricsLog, ShowsEveryFewStepsAndTheLast) {
                            "deferred: 1"}) {
     EXPECT_NE(line.find(part), std::string::npos) << part << " is not in " << line;
   }
+}
+
+// Behind step 2 of a run that was killed while it wrote the row of step 3.
+TEST(MetricsLog, ContinuesBehindTheStepsThatACheckpointHolds) {
+  const oracle::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "metrics.jsonl";
+  CaptureStdout();
+  {
+    MetricsLog log(folder.path(), 10, 100);
+    for (const std::int64_t step : {0, 1}) {
+      log.step(prepared_step(), step_record(step));
+      log.validation(step + 1, 0.5);
+    }
+    log.step(prepared_step(), step_record(2));
+  }
+  const std::string before = read_file(path);
+  write_file(path, before + R"({"step": 3, "lo)");
+  MetricsLog log(folder.path(), 10, 100, 2);
+  log.validation(2, 0.25);
+  log.step(prepared_step(), step_record(2));
+  GetCapturedStdout();
+  std::vector<std::pair<std::int64_t, bool>> rows;
+  for (const Json& line : tiny::metrics_of(path)) {
+    rows.emplace_back(line["step"].get<std::int64_t>(), line.contains("loss"));
+  }
+  const std::vector<std::pair<std::int64_t, bool>> expected = {
+      {0, true}, {1, false}, {1, true}, {2, false}, {2, true}};
+  EXPECT_EQ(rows, expected);
+  EXPECT_TRUE(read_file(path).starts_with(before.substr(0, before.find("\n{\"step\":2,") + 1)));
+  const oracle::TemporaryFolder empty;
+  MetricsLog(empty.path(), 10, 100, 2);
+  EXPECT_TRUE(std::filesystem::exists(empty.path() / "metrics.jsonl"));
 }
 
 TEST(MetricsLog, NamesTheFileItCannotWrite) {

@@ -1,5 +1,9 @@
 #include "entrain/engine/train/optimizer.h"
 
+#include "entrain/core/base/text.h"
+
+#include "entrain/engine/checkpoint/manifest.h"
+
 namespace entrain::engine {
 
 AdamW::AdamW(const std::vector<NamedParameter>& parameters, const OptimizerConfig& config)
@@ -11,6 +15,7 @@ AdamW::AdamW(const std::vector<NamedParameter>& parameters, const OptimizerConfi
     }
     ParameterGroup& group = groups_[parameter.tensor.dim() >= 2 ? 0 : 1];
     const at::Tensor data = parameter.tensor.detach();
+    group.names.push_back(parameter.name);
     group.parameters.push_back(parameter.tensor);
     group.first_moments.push_back(at::zeros_like(data));
     group.second_moments.push_back(at::zeros_like(data));
@@ -47,6 +52,25 @@ void AdamW::step(double learning_rate) {
                       config_.epsilon,
                       /*amsgrad=*/false,
                       /*maximize=*/false);
+  }
+}
+
+std::vector<NamedParameter> AdamW::moments() const {
+  std::vector<NamedParameter> moments;
+  for (const ParameterGroup& group : groups_) {
+    for (std::size_t i = 0; i < group.names.size(); ++i) {
+      moments.push_back({concat(group.names[i], kMomentSuffixes[0]), group.first_moments[i]});
+      moments.push_back({concat(group.names[i], kMomentSuffixes[1]), group.second_moments[i]});
+    }
+  }
+  return moments;
+}
+
+void AdamW::set_updates(std::int64_t updates) {
+  for (ParameterGroup& group : groups_) {
+    for (at::Tensor& count : group.steps) {
+      count.fill_(updates);
+    }
   }
 }
 

@@ -82,6 +82,45 @@ TEST(AdamW, TreatsAMissingGradientAsZero) {
   EXPECT_LT(without.detach().max().item<float>(), 1.0F);
 }
 
+// Two updates, then one more: by the same object, and by one that took over its state.
+TEST(AdamW, GoesOnFromItsMomentsAndUpdates) {
+  const auto run = [](bool handed_over) {
+    NamedParameter weight{"w", at::arange(6, at::kFloat).view({2, 3}).set_requires_grad(true)};
+    NamedParameter bias{"b", at::ones({4}).set_requires_grad(true)};
+    const std::vector<NamedParameter> parameters = {weight, bias, {"frozen", at::ones({2})}};
+    const auto update = [&](AdamW& optimizer, double gradient) {
+      for (const NamedParameter* parameter : {&weight, &bias}) {
+        parameter->tensor.mutable_grad() = at::full_like(parameter->tensor.detach(), gradient);
+      }
+      optimizer.step(0.01);
+    };
+    AdamW first(parameters, test_config());
+    update(first, 0.5);
+    update(first, -2.0);
+    AdamW second(parameters, test_config());
+    if (handed_over) {
+      const std::vector<NamedParameter> from = first.moments();
+      const std::vector<NamedParameter> to = second.moments();
+      EXPECT_EQ(from.size(), 4U);
+      for (std::size_t i = 0; i < from.size(); ++i) {
+        EXPECT_EQ(from[i].name, to[i].name);
+        to[i].tensor.copy_(from[i].tensor);
+      }
+      second.set_updates(2);
+    }
+    update(handed_over ? second : first, 0.25);
+    return at::cat({weight.tensor.detach().flatten(), bias.tensor.detach()});
+  };
+  EXPECT_TRUE(at::equal(run(true), run(false)));
+}
+
+TEST(AdamW, NamesItsMomentsAfterTheirParameters) {
+  const at::Tensor weight = at::ones({2, 2}).set_requires_grad(true);
+  const AdamW optimizer({{"a.weight", weight}}, test_config());
+  EXPECT_EQ(optimizer.moments().at(0).name, "a.weight.first_moment");
+  EXPECT_EQ(optimizer.moments().at(1).name, "a.weight.second_moment");
+}
+
 TEST(AdamW, LeavesFrozenParametersAlone) {
   const at::Tensor frozen = at::ones({2, 2});
   AdamW optimizer({{"frozen", frozen}}, test_config());

@@ -6,6 +6,8 @@
 
 #include "entrain/core/base/text.h"
 
+#include "entrain/engine/checkpoint/layout.h"
+
 namespace entrain::engine {
 namespace {
 
@@ -96,6 +98,19 @@ ValidationConfig read_validation(ObjectReader reader) {
   return config;
 }
 
+CheckpointConfig read_checkpoint(ObjectReader reader) {
+  CheckpointConfig config;
+  config.every_steps = reader.optional<std::int64_t>("every_steps", config.every_steps);
+  require(config.every_steps >= 0, reader, "every_steps", ">= 0 (0: only when stopped)");
+  config.keep = reader.optional("keep", config.keep);
+  require(config.keep >= 1, reader, "keep", ">= 1");
+  config.folder = reader.optional<std::string>("folder", "");
+  config.resume = reader.optional<std::string>("resume", config.resume);
+  require(!config.resume.empty(), reader, "resume", "\"auto\", \"never\" or a path");
+  reader.finish();
+  return config;
+}
+
 ExecutionConfig read_execution(ObjectReader reader) {
   ExecutionConfig config;
   config.paced = reader.optional("paced", config.paced);
@@ -146,6 +161,7 @@ RunConfig run_config_from_json(const Json& document, const std::string& where) {
   config.plan = read_plan_config(table("plan"));
   config.optimizer = read_optimizer(table("optimizer"));
   config.validation = read_validation(table("validation"));
+  config.checkpoint = read_checkpoint(table("checkpoint"));
   config.execution = read_execution(table("execution"));
   reader.finish();
   return config;
@@ -191,6 +207,11 @@ Json to_json(const RunConfig& config) {
         {"epsilon", config.optimizer.epsilon},
         {"clip_norm", config.optimizer.clip_norm}}},
       {"validation", {{"every", config.validation.every}, {"samples", config.validation.samples}}},
+      {"checkpoint",
+       {{"every_steps", config.checkpoint.every_steps},
+        {"keep", config.checkpoint.keep},
+        {"folder", config.checkpoint.folder},
+        {"resume", config.checkpoint.resume}}},
       {"execution",
        {{"paced", config.execution.paced},
         {"measure_memory", config.execution.measure_memory},
@@ -198,6 +219,11 @@ Json to_json(const RunConfig& config) {
         {"trace_step", config.execution.trace_step},
         {"fault_drill", config.execution.fault_drill}}},
   };
+}
+
+std::filesystem::path checkpoint_folder(const RunConfig& config) {
+  return config.checkpoint.folder.empty() ? std::filesystem::path(config.output) / kCheckpointsName
+                                          : std::filesystem::path(config.checkpoint.folder);
 }
 
 ModelSpec run_model(const RunConfig& config) {

@@ -57,6 +57,15 @@ struct ValidationConfig {  // [validation]
   int samples = 128;       // from the head of the validation index, >= 1
 };
 
+struct CheckpointConfig {        // [checkpoint]
+  std::int64_t every_steps = 0;  // steps between two; 0 = only when a signal stops the run
+  int keep = 2;                  // newest ones that stay, >= 1
+  std::string folder;            // empty: "checkpoints" in the run folder
+  // "auto": go on from the folder's newest where it holds any; "never": begin anew (checkpoints in
+  // the folder are set aside); else a checkpoint, a folder of them or a run folder to start from.
+  std::string resume = "auto";
+};
+
 struct ExecutionConfig {  // [execution]
   bool paced = false;     // wait for predicted times instead of computing
   // Record what activations every lane holds at most, beside the prediction, in metrics.jsonl; the
@@ -79,6 +88,7 @@ struct RunConfig {
   PlanConfig plan;
   OptimizerConfig optimizer;
   ValidationConfig validation;
+  CheckpointConfig checkpoint;
   ExecutionConfig execution;
 };
 
@@ -91,6 +101,9 @@ Json to_json(const RunConfig& config);
 
 // The model file with `freeze` applied: a module named there takes no weight gradients.
 ModelSpec run_model(const RunConfig& config);
+
+// Where the run writes its checkpoints.
+std::filesystem::path checkpoint_folder(const RunConfig& config);
 
 // Linear warm-up, then cosine to final_fraction; step counts from 0.
 double learning_rate_at(const OptimizerConfig& config, std::int64_t step, std::int64_t steps);

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "entrain/core/base/text.h"
+
 namespace entrain::engine {
 namespace {
 
@@ -41,11 +43,28 @@ TEST(RunConfig, RoundTripsThroughJson) {
   const RunConfig config = parse(std::string(kMinimal) +
                                  "[plan]\nreplicas = 2\nindex = \"planned.csv\"\n"
                                  "[plan.stages]\nvision = 2\n"
-                                 "[optimizer]\nlearning_rate = 0.01\n");
+                                 "[optimizer]\nlearning_rate = 0.01\n"
+                                 "[checkpoint]\nevery_steps = 7\nkeep = 3\nresume = \"never\"\n"
+                                 "folder = \"elsewhere\"\n");
   const RunConfig again = run_config_from_json(to_json(config), "config.json");
   EXPECT_EQ(to_json(again), to_json(config));
   EXPECT_EQ(again.plan.stages.at("vision"), 2);
   EXPECT_EQ(again.plan.index, "planned.csv");
+  EXPECT_EQ(again.checkpoint.every_steps, 7);
+  EXPECT_EQ(again.checkpoint.keep, 3);
+  EXPECT_EQ(again.checkpoint.resume, "never");
+  EXPECT_EQ(checkpoint_folder(again), "elsewhere");
+}
+
+TEST(RunConfig, ChecksTheCheckpointTable) {
+  const RunConfig config = parse(kMinimal);
+  EXPECT_EQ(config.checkpoint.every_steps, 0);
+  EXPECT_EQ(config.checkpoint.resume, "auto");
+  EXPECT_EQ(checkpoint_folder(config), "runs/x/checkpoints");
+  for (const char* line : {"every_steps = -1", "keep = 0", "resume = \"\"", "evry_steps = 1"}) {
+    const std::string message = message_of(concat(kMinimal, "[checkpoint]\n", line, "\n"));
+    EXPECT_NE(message.find("checkpoint."), std::string::npos) << message;
+  }
 }
 
 TEST(RunConfig, RefusesUnknownKeysWithSuggestion) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "entrain/core/base/digest.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/analytic.h"
@@ -147,6 +148,20 @@ void fill_step(const RunSetup& setup,
   prepared.predicted = simulate(prepared.program, prepared.costs);
 }
 
+CheckpointRun identity_of(const RunSetup& setup) {
+  CheckpointRun run;
+  run.seed = setup.config.seed;
+  run.global_batch = setup.config.data.global_batch;
+  run.config = to_json(setup.config);
+  run.plan = to_json(setup.plan);
+  run.model = to_json(setup.model);
+  run.index_digest = digest(setup.train.index);
+  run.model_digest = digest(setup.model);
+  run.plan_digest = digest(setup.plan);
+  run.config_digest = digest_of(run.config.dump());
+  return run;
+}
+
 }  // namespace
 
 DataSet load_data_set(const std::string& path, const ModelSpec& model) {
@@ -236,7 +251,13 @@ RunSetup prepare_run(const RunConfig& config) {
     setup.planned = batch_work(setup.model, read_index(config.plan.index).samples);
   }
   setup.warnings = range_warnings(setup.model, setup.plan, setup.profile, work_of_step(setup, 0));
+  setup.identity = identity_of(setup);
+  setup.resume = find_resume(config, setup.identity, setup.warnings);
   return setup;
+}
+
+StepCosts costs_of_step(const RunSetup& setup, std::int64_t step) {
+  return step_costs(setup.model, setup.plan, setup.profile, work_of_step(setup, step));
 }
 
 PreparedStep prepare_step(const RunSetup& setup, std::int64_t step) {

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "entrain/core/assigner/assigner.h"
@@ -16,6 +18,7 @@
 #include "entrain/core/spec/profile.h"
 #include "entrain/core/spec/timeline.h"
 
+#include "entrain/engine/train/resume.h"
 #include "entrain/engine/train/run_config.h"
 
 namespace entrain::engine {
@@ -37,9 +40,12 @@ struct RunSetup {
   Plan plan;
   Profile profile;
   DataSet train;
-  DataSet validation;               // empty without one
-  std::vector<SampleWork> planned;  // [sample] of plan.index; empty: the training data's
-  // Where the first step uses the profile beyond what it was measured on; see profile_range.h.
+  DataSet validation;                 // empty without one
+  std::vector<SampleWork> planned;    // [sample] of plan.index; empty: the training data's
+  CheckpointRun identity;             // what checkpoints of this run say of it
+  std::optional<ResumePoint> resume;  // empty: from the first step
+  // Checkpoints that were passed over, and where the first step uses the profile beyond what it was
+  // measured on; see profile_range.h.
   std::vector<std::string> warnings;
 };
 
@@ -58,6 +64,9 @@ struct PreparedStep {
   std::int64_t encoder_tokens = 0;
   Timeline predicted;  // without events
 };
+
+// The costs of that step's global batch, without assigning it.
+StepCosts costs_of_step(const RunSetup& setup, std::int64_t step);
 
 // Pure function of (setup, step): the global batch, its assignment and its program, validated.
 PreparedStep prepare_step(const RunSetup& setup, std::int64_t step);

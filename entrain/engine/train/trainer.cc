@@ -13,6 +13,7 @@
 #include "entrain/core/report/trace.h"
 #include "entrain/core/simulator/simulator.h"
 
+#include "entrain/engine/checkpoint/checkpoint_writer.h"
 #include "entrain/engine/comm/thread_comm.h"
 #include "entrain/engine/data/read_ahead.h"
 #include "entrain/engine/models/weights.h"
@@ -106,25 +107,39 @@ struct Run {
         comm(num_ranks,
              std::chrono::milliseconds(
                  static_cast<std::int64_t>(run_setup.config.execution.deadline_seconds * 1e3))),
-        source(run_setup, 0, run_setup.config.steps, num_ranks),
+        first_step(run_setup.resume.has_value() ? run_setup.resume->manifest.step : 0),
+        source(run_setup, first_step, run_setup.config.steps, num_ranks),
         board(run_setup.plan.replicas, run_setup.plan.num_lanes()),
         metrics(run_setup.config.output,
                 run_setup.config.steps,
-                std::max<std::int64_t>(1, run_setup.config.steps / 40)),
+                std::max<std::int64_t>(1, run_setup.config.steps / 40),
+                run_setup.resume.has_value() && run_setup.resume->continues
+                    ? std::optional(first_step)
+                    : std::nullopt),
         drift(DriftWatch::of(run_setup)),
         validation(prepare_validation(run_setup)),
-        lane_parameters(static_cast<std::size_t>(run_setup.plan.num_lanes())) {}
+        lane_parameters(static_cast<std::size_t>(run_setup.plan.num_lanes())) {
+    const RunConfig& config = run_setup.config;
+    if (!config.execution.paced) {
+      checkpoints.emplace(checkpoint_folder(config),
+                          config.checkpoint.keep,
+                          run_setup.plan.num_lanes(),
+                          run_setup.identity);
+    }
+  }
 
   const RunSetup& setup;
   const std::atomic<bool>& interrupted;
   int num_ranks;
   ThreadCommGroup comm;
+  std::int64_t first_step;
   StepSource source;
   StepBoard board;
   MetricsLog metrics;
   std::optional<DriftWatch> drift;
   std::vector<PreparedStep> validation;
   std::vector<std::vector<NamedParameter>> lane_parameters;  // of replica 0, after the last step
+  std::optional<CheckpointWriter> checkpoints;               // none when paced
   std::vector<double> losses;
   std::vector<double> step_seconds;
   std::vector<double> predicted_seconds;
@@ -177,6 +192,10 @@ void finish_step(Run& run, const PreparedStep& prepared, StepRecord record) {
   if (prepared.step == run.setup.config.execution.trace_step) {
     write_traces(run, prepared, record.measured);
   }
+  if (run.checkpoints.has_value()) {
+    run.checkpoints->check();
+    run.checkpoints->approve(prepared.step + 1);
+  }
   if (run.interrupted) {
     run.source.stop();
   }
@@ -193,18 +212,24 @@ class RankLoop {
         executor_(run.setup.model, run.setup.plan, replica_, lane_, comm_, executor_options()),
         optimizer_(executor_.parameters(), run.setup.config.optimizer),
         reader_(run.setup.train.index, run.setup.model, reader_options(run)),
-        validation_reader_(run.setup.validation.index, run.setup.model, reader_options(run)) {}
+        validation_reader_(run.setup.validation.index, run.setup.model, reader_options(run)) {
+    if (run.setup.resume.has_value()) {
+      restore(*run.setup.resume);
+    }
+  }
 
   void loop() {
-    std::int64_t step = 0;
+    std::int64_t step = run_.first_step;
+    validate_when_due(step);  // of a checkpoint, whose validation comes after it
     while (const auto prepared = run_.source.get(step)) {
       train_step(*prepared);
       ++step;
-      const int every = run_.setup.config.validation.every;
-      if (every > 0 && step % every == 0 && step < run_.setup.config.steps) {
-        validate_now(step);
+      if (is_due(step, run_.setup.config.checkpoint.every_steps)) {
+        save(step);
       }
+      validate_when_due(step);
     }
+    save_at_end(step);
     validate_now(step);
     if (replica_ == 0) {
       run_.lane_parameters[static_cast<std::size_t>(lane_)] = executor_.parameters();
@@ -275,6 +300,43 @@ class RankLoop {
     }
   }
 
+  static bool is_due(std::int64_t step, std::int64_t every) {
+    return every > 0 && step % every == 0;
+  }
+
+  void restore(const ResumePoint& resume) {
+    std::vector<NamedParameter> tensors = executor_.parameters();
+    for (NamedParameter& moment : optimizer_.moments()) {
+      tensors.push_back(std::move(moment));
+    }
+    load_tensors(resume.checkpoint, resume.manifest, tensors);
+    optimizer_.set_updates(resume.manifest.step);
+  }
+
+  // Replicas hold the same values, so the first one's lanes write them.
+  void save(std::int64_t step) {
+    if (replica_ == 0 && run_.checkpoints.has_value()) {
+      run_.checkpoints->submit(step,
+                               snapshot_of(lane_, executor_.parameters(), optimizer_.moments()));
+    }
+  }
+
+  // All ranks leave the loop after the same step, so all decide alike.
+  void save_at_end(std::int64_t step) {
+    const std::int64_t every = run_.setup.config.checkpoint.every_steps;
+    const bool stopped = step < run_.setup.config.steps;
+    if (step > run_.first_step && !is_due(step, every) && (every > 0 || stopped)) {
+      save(step);
+    }
+  }
+
+  void validate_when_due(std::int64_t step) {
+    const RunConfig& config = run_.setup.config;
+    if (step > 0 && step < config.steps && is_due(step, config.validation.every)) {
+      validate_now(step);
+    }
+  }
+
   // Every rank walks the same validation batches; the last LLM lane of each replica holds the
   // losses.
   void validate_now(std::int64_t step) {
@@ -314,7 +376,8 @@ class RankLoop {
 TrainResult result_of(Run& run) {
   TrainResult result;
   result.steps = static_cast<std::int64_t>(run.losses.size());
-  result.interrupted = run.interrupted && result.steps < run.setup.config.steps;
+  result.first_step = run.first_step;
+  result.interrupted = run.interrupted && run.first_step + result.steps < run.setup.config.steps;
   if (!run.losses.empty()) {
     result.first_loss = run.losses.front();
     const std::size_t tail = std::min<std::size_t>(10, run.losses.size());
@@ -331,6 +394,33 @@ TrainResult result_of(Run& run) {
   return result;
 }
 
+// What the watch had gathered before the checkpoint; older steps than these are forgotten.
+void replay_drift(Run& run) {
+  constexpr std::int64_t kReplayed = 1'000;
+  for (std::int64_t step = std::max<std::int64_t>(0, run.first_step - kReplayed);
+       run.drift.has_value() && step < run.first_step;
+       ++step) {
+    run.drift->observe(costs_of_step(run.setup, step));  // its warnings have been given
+  }
+}
+
+void note_resume(Run& run) {
+  if (!run.setup.resume.has_value()) {
+    return;
+  }
+  const ResumePoint& resume = *run.setup.resume;
+  run.metrics.note(concat("resumed at step ",
+                          run.first_step,
+                          " of ",
+                          run.setup.config.steps,
+                          " from '",
+                          resume.checkpoint.string(),
+                          "'"));
+  for (const std::string& note : resume.notes) {
+    run.metrics.note("resumed: " + note);
+  }
+}
+
 }  // namespace
 
 TrainResult train(const RunSetup& setup, const std::atomic<bool>& interrupted) {
@@ -338,7 +428,12 @@ TrainResult train(const RunSetup& setup, const std::atomic<bool>& interrupted) {
   write_file(folder / "config.json", to_json(setup.config).dump(1) + "\n");
   write_file(folder / "plan.json", to_json(setup.plan).dump(1) + "\n");
   write_file(folder / "model.json", to_json(setup.model).dump(1) + "\n");
+  const std::string set_aside = prepare_checkpoint_folder(setup.config, setup.resume);
   Run run(setup, interrupted);
+  if (!set_aside.empty()) {
+    run.metrics.note(set_aside);
+  }
+  note_resume(run);
   run.metrics.note(concat(setup.plan.replicas,
                           " replicas x ",
                           setup.plan.num_lanes(),
@@ -351,6 +446,7 @@ TrainResult train(const RunSetup& setup, const std::atomic<bool>& interrupted) {
   if (run.drift.has_value() && !run.drift->note().empty()) {
     run.metrics.note(run.drift->note());
   }
+  replay_drift(run);
   run_ranks(run.comm, [&](int rank) { RankLoop(run, rank).loop(); });
   TrainResult result = result_of(run);
   if (!setup.config.execution.paced) {
@@ -360,6 +456,8 @@ TrainResult train(const RunSetup& setup, const std::atomic<bool>& interrupted) {
     }
     result.weights = folder / "weights.safetensors";
     write_weights(result.weights, parameters);
+    run.checkpoints->finish();
+    result.checkpoint = run.checkpoints->last_written();
   }
   return result;
 }

@@ -1,7 +1,8 @@
-// The training loop: ranks as threads, steps prepared ahead, metrics, validation, weights at the
-// end.
+// The training loop: ranks as threads, steps prepared ahead, metrics, validation, checkpoints,
+// weights at the end.
 //
-// Read first: train(). One call trains a run from its first step to its last, or to Ctrl-C.
+// Read first: train(). One call trains a run from its first step, or from a checkpoint, to its
+// last, or to a signal.
 #pragma once
 
 #include <atomic>
@@ -14,22 +15,26 @@
 namespace entrain::engine {
 
 struct TrainResult {
-  std::int64_t steps = 0;  // finished
-  double first_loss = 0;
-  double last_loss = 0;  // mean of the last ten steps
+  std::int64_t first_step = 0;  // 0, or the resumed checkpoint's
+  std::int64_t steps = 0;       // finished by this call
+  double first_loss = 0;        // of this call
+  double last_loss = 0;         // mean of this call's last ten steps
   std::optional<double> validation_loss;
   bool interrupted = false;
   double median_step_s = 0;
   double median_predicted_s = 0;
-  std::filesystem::path weights;  // empty in a paced run
+  std::filesystem::path weights;     // empty in a paced run
+  std::filesystem::path checkpoint;  // the newest that this call wrote, else empty
 };
 
 // Writes into config.output: config.json, plan.json, metrics.jsonl, weights.safetensors, and for
-// execution.trace_step trace_predicted.json and trace_measured.json.
+// execution.trace_step trace_predicted.json and trace_measured.json; into checkpoint_folder() what
+// `checkpoint` asks for. A resumed run continues metrics.jsonl, and is step for step the run that
+// was never stopped: bitwise at the same layout, within rounding of sums at another.
 //
-// `interrupted` set from a signal handler ends the run after the step in progress; weights are
-// written. Throws  InvalidInput, SystemFailure or InternalError of the first rank that failed, with
-// rank, operation and
+// `interrupted` set from a signal handler ends the run after the step in progress; a checkpoint and
+// weights are written. Throws  InvalidInput, SystemFailure or InternalError of the first rank that
+// failed, with rank, operation and
 //         samples; every other rank has stopped by then.
 TrainResult train(const RunSetup& setup, const std::atomic<bool>& interrupted);
 

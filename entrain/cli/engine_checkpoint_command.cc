@@ -1,0 +1,214 @@
+// entrain checkpoint: shows, verifies and exports what `entrain train` writes on its way.
+#include <algorithm>
+#include <iostream>
+
+#include "entrain/core/base/text.h"
+#include "entrain/core/report/table.h"
+
+#include "entrain/cli/command.h"
+#include "entrain/engine/checkpoint/layout.h"
+#include "entrain/engine/checkpoint/read.h"
+
+namespace entrain::cli {
+namespace {
+
+struct Options {
+  std::string path;
+  std::string output;
+  bool json = false;
+};
+
+// The checkpoints that a path names, rising.
+std::vector<std::filesystem::path> checkpoints_at(const engine::CheckpointPlace& place) {
+  if (!place.checkpoint.empty()) {
+    return {place.checkpoint};
+  }
+  std::vector<std::filesystem::path> paths;
+  for (const std::int64_t step : engine::checkpoint_steps(place.folder)) {
+    paths.push_back(place.folder / engine::checkpoint_name(step));
+  }
+  return paths;
+}
+
+Json summary_of(const engine::Manifest& manifest) {
+  std::int64_t bytes = 0;
+  std::size_t tensors = 0;
+  for (const engine::LaneFiles& lane : manifest.lanes) {
+    tensors += lane.tensors.size();
+    for (const engine::CheckpointFile& file : lane.files) {
+      bytes += file.bytes;
+    }
+  }
+  return {{"step", manifest.step},
+          {"bytes", bytes},
+          {"tensors", tensors},
+          {"lanes", manifest.lanes.size()},
+          {"seed", manifest.run.seed},
+          {"global_batch", manifest.run.global_batch},
+          {"index_digest", manifest.run.index_digest},
+          {"model_digest", manifest.run.model_digest},
+          {"plan_digest", manifest.run.plan_digest},
+          {"config_digest", manifest.run.config_digest},
+          {"entrain_version", manifest.entrain_version},
+          {"torch_version", manifest.torch_version}};
+}
+
+void show_one(const std::filesystem::path& checkpoint, bool json) {
+  const engine::Manifest manifest = engine::read_manifest(checkpoint);
+  Json summary = summary_of(manifest);
+  Table table({"file", "size", "tensors", "digest"});
+  summary["files"] = Json::array();
+  for (const engine::LaneFiles& lane : manifest.lanes) {
+    for (const engine::CheckpointFile& file : lane.files) {
+      const auto tensors = std::ranges::count(
+          lane.tensors, file.name, [](const engine::CheckpointTensor& t) { return t.file; });
+      table.add_row({file.name, format_bytes(file.bytes), std::to_string(tensors), file.digest});
+      summary["files"].push_back({{"name", file.name},
+                                  {"bytes", file.bytes},
+                                  {"tensors", tensors},
+                                  {"digest", file.digest}});
+    }
+  }
+  if (json) {
+    print_json(summary);
+    return;
+  }
+  for (const auto& [key, value] : summary.items()) {
+    if (!value.is_array()) {
+      std::cout << key << ": " << (value.is_string() ? value.get<std::string>() : value.dump())
+                << "\n";
+    }
+  }
+  std::cout << table.to_text();
+}
+
+int show(const Options& options) {
+  const engine::CheckpointPlace place = engine::checkpoint_place(options.path);
+  if (!place.checkpoint.empty()) {
+    show_one(place.checkpoint, options.json);
+    return 0;
+  }
+  std::optional<engine::Latest> latest;
+  if (engine::verify_latest(place.folder).empty()) {
+    latest = engine::read_latest(place.folder);
+  }
+  Json list = Json::array();
+  Table table({"checkpoint", "step", "size", "tensors", "lanes", ""});
+  for (const std::filesystem::path& checkpoint : checkpoints_at(place)) {
+    const std::string name = checkpoint.filename().string();
+    try {
+      Json summary = summary_of(engine::read_manifest(checkpoint));
+      const bool is_latest = latest.has_value() && latest->step == summary["step"];
+      table.add_row({name,
+                     summary["step"].dump(),
+                     format_bytes(summary["bytes"].get<std::int64_t>()),
+                     summary["tensors"].dump(),
+                     summary["lanes"].dump(),
+                     is_latest ? "latest" : ""});
+      summary["checkpoint"] = checkpoint.string();
+      summary["latest"] = is_latest;
+      list.push_back(std::move(summary));
+    } catch (const InvalidInput& error) {
+      table.add_row({name, "-", "-", "-", "-", "damaged; see `entrain checkpoint verify`"});
+      list.push_back({{"checkpoint", checkpoint.string()}, {"damaged", error.what()}});
+    }
+  }
+  if (options.json) {
+    print_json({{"folder", place.folder.string()}, {"checkpoints", list}});
+  } else {
+    std::cout << place.folder.string() << "\n" << table.to_text();
+  }
+  return 0;
+}
+
+int verify(const Options& options) {
+  const engine::CheckpointPlace place = engine::checkpoint_place(options.path);
+  Json report = Json::array();
+  bool ok = true;
+  const auto add = [&](const std::string& name,
+                       const std::vector<engine::CheckpointProblem>& problems) {
+    Json messages = Json::array();
+    for (const engine::CheckpointProblem& problem : problems) {
+      messages.push_back({{"file", problem.file.string()}, {"message", problem.message}});
+      if (!options.json) {
+        std::cout << problem.file.string() << ": " << problem.message << "\n";
+      }
+    }
+    if (problems.empty() && !options.json) {
+      std::cout << name << ": whole\n";
+    }
+    report.push_back({{"checkpoint", name}, {"ok", problems.empty()}, {"problems", messages}});
+    ok = ok && problems.empty();
+  };
+  for (const std::filesystem::path& checkpoint : checkpoints_at(place)) {
+    add(checkpoint.string(), engine::verify_checkpoint(checkpoint).problems);
+  }
+  if (!place.folder.empty()) {
+    add((place.folder / engine::kLatestName).string(), engine::verify_latest(place.folder));
+  }
+  if (options.json) {
+    print_json({{"ok", ok}, {"checked", report}});
+  }
+  return ok ? 0 : kExitSystem;
+}
+
+int export_to(const Options& options) {
+  const engine::UsableCheckpoint checkpoint = engine::usable_at(options.path);
+  for (const std::string& warning : checkpoint.warnings) {
+    std::cerr << "entrain: warning: " << warning << "\n";
+  }
+  const std::size_t tensors =
+      engine::export_weights(checkpoint.path, checkpoint.manifest, options.output);
+  if (options.json) {
+    print_json({{"checkpoint", checkpoint.path.string()},
+                {"step", checkpoint.manifest.step},
+                {"tensors", tensors},
+                {"output", options.output}});
+  } else {
+    std::cout << options.output << ": " << tensors << " tensors of step "
+              << checkpoint.manifest.step << " from " << checkpoint.path.string() << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_checkpoint_command(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = add_command(app,
+                                  "checkpoint",
+                                  "Shows, verifies or exports a run's checkpoints.",
+                                  "entrain checkpoint verify runs/demo");
+  command->require_subcommand(1);
+  const auto add = [&](const char* name,
+                       const char* description,
+                       const char* example,
+                       int (*call)(const Options&)) {
+    CLI::App* chosen = add_command(*command, name, description, example);
+    chosen
+        ->add_option(
+            "path", options->path, "run folder, its checkpoints folder or one checkpoint in it")
+        ->required();
+    chosen->add_flag("--json", options->json, "print the result as one line of JSON");
+    chosen->callback(
+        [options, call, &action] { action = [options, call] { return call(*options); }; });
+    return chosen;
+  };
+  add("show",
+      "Lists checkpoints, or the files of one.",
+      "entrain checkpoint show runs/demo\n"
+      "  entrain checkpoint show runs/demo/checkpoints/step-00000050",
+      show);
+  add("verify",
+      "Reads every byte and says what is damaged or missing; exit code 3 if anything is.",
+      "entrain checkpoint verify runs/demo",
+      verify);
+  add("export",
+      "Writes the weights of a checkpoint, the latest by default, into one safetensors file.",
+      "entrain checkpoint export runs/demo -o model.safetensors",
+      export_to)
+      ->add_option("--output,-o", options->output, "file to write")
+      ->required();
+}
+
+}  // namespace entrain::cli

@@ -1,0 +1,146 @@
+#include "entrain/engine/train/resume.h"
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/base/version.h"
+
+#include "entrain/engine/checkpoint/layout.h"
+
+namespace entrain::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string model_text(const CheckpointRun& run) {
+  return concat(run.model_digest,
+                " (",
+                run.config.at("model").get<std::string>(),
+                ", freeze ",
+                run.config.at("freeze").dump(),
+                ")");
+}
+
+std::string index_text(const CheckpointRun& run) {
+  return concat(run.index_digest, " (", run.config.at("data").at("train").get<std::string>(), ")");
+}
+
+// Refuses what would make another run of it.
+void check_same_run(const fs::path& checkpoint,
+                    const CheckpointRun& then,
+                    const CheckpointRun& now) {
+  std::vector<std::string> differences;
+  const auto compare = [&](const char* what, bool same, const auto& before, const auto& after) {
+    if (!same) {
+      differences.push_back(concat(what, " ", before, " there, ", after, " here"));
+    }
+  };
+  compare("seed", then.seed == now.seed, then.seed, now.seed);
+  compare("data.global_batch",
+          then.global_batch == now.global_batch,
+          then.global_batch,
+          now.global_batch);
+  compare("index digest", then.index_digest == now.index_digest, index_text(then), index_text(now));
+  compare("model digest", then.model_digest == now.model_digest, model_text(then), model_text(now));
+  if (!differences.empty()) {
+    throw InvalidInput(concat("checkpoint '",
+                              checkpoint.string(),
+                              "' is of another run: ",
+                              join(differences, "; "),
+                              ". To begin anew, choose another output or checkpoint.resume = "
+                              "\"never\""));
+  }
+}
+
+void note_change(const std::string& key,
+                 const Json& before,
+                 const Json& after,
+                 std::vector<std::string>& notes) {
+  if (before != after) {
+    notes.push_back(
+        concat(key, " was ", before.dump(), " when the checkpoint was written, is ", after.dump()));
+  }
+}
+
+std::vector<std::string> changes(const Manifest& manifest, const CheckpointRun& now) {
+  std::vector<std::string> notes;
+  const Json& then = manifest.run.config;
+  note_change("steps", then.at("steps"), now.config.at("steps"), notes);
+  for (const auto& [key, value] : now.config.at("optimizer").items()) {
+    const Json& optimizer = then.at("optimizer");
+    note_change(concat("optimizer.", key),
+                optimizer.contains(key) ? optimizer.at(key) : Json(),
+                value,
+                notes);
+  }
+  note_change("Entrain's version", manifest.entrain_version, std::string(version()), notes);
+  note_change("torch's version", manifest.torch_version, ENTRAIN_TORCH_VERSION, notes);
+  if (manifest.run.plan_digest != now.plan_digest) {
+    notes.emplace_back("the plan is another one: same samples in the same order, sums in another");
+  }
+  return notes;
+}
+
+}  // namespace
+
+std::optional<ResumePoint> find_resume(const RunConfig& config,
+                                       const CheckpointRun& now,
+                                       std::vector<std::string>& warnings) {
+  const std::string& from = config.checkpoint.resume;
+  if (config.execution.paced || from == "never") {
+    return std::nullopt;
+  }
+  const fs::path folder = checkpoint_folder(config);
+  std::optional<UsableCheckpoint> found;
+  if (from == "auto") {
+    found = newest_usable(folder);
+  } else {
+    found = usable_at(from);
+  }
+  if (!found.has_value()) {
+    return std::nullopt;
+  }
+  for (const std::string& warning : found->warnings) {
+    warnings.push_back(warning);
+  }
+  check_same_run(found->path, found->manifest.run, now);
+  if (found->manifest.step > config.steps) {
+    throw InvalidInput(concat("checkpoint '",
+                              found->path.string(),
+                              "' is of step ",
+                              found->manifest.step,
+                              ", the run has steps = ",
+                              config.steps));
+  }
+  ResumePoint point;
+  point.checkpoint = found->path;
+  point.notes = changes(found->manifest, now);
+  point.manifest = std::move(found->manifest);
+  std::error_code error;
+  point.continues = fs::equivalent(point.checkpoint.parent_path(), folder, error) && !error;
+  return point;
+}
+
+std::string prepare_checkpoint_folder(const RunConfig& config,
+                                      const std::optional<ResumePoint>& resume) {
+  if (config.execution.paced) {
+    return "";
+  }
+  const fs::path folder = checkpoint_folder(config);
+  const bool continues = resume.has_value() && resume->continues;
+  std::string note;
+  if (!continues && !checkpoint_steps(folder).empty()) {
+    note = concat("checkpoints of an earlier run are now in '", set_aside(folder).string(), "'");
+  }
+  remove_leftovers(folder);
+  if (config.checkpoint.every_steps > 0) {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) {
+      throw SystemFailure(
+          concat("cannot create folder '", folder.string(), "': ", error.message()));
+    }
+  }
+  return note;
+}
+
+}  // namespace entrain::engine
