@@ -70,6 +70,10 @@ int dry_run(const engine::RunSetup& setup, bool json) {
     std::cout << "  " << format_bytes(bytes) << " | " << format_bytes(peak) << "\n";
   }
   std::cout << "first assignment: " << assignment.dump() << "\n";
+  if (setup.resume.has_value()) {
+    std::cout << "training would go on at step " << setup.resume->manifest.step << " from "
+              << setup.resume->checkpoint.string() << "\n";
+  }
   std::cout << "predicted step time " << format_duration(first.predicted.makespan)
             << ", lower bound " << first.assignment.stats.lower_bound_s
             << " s; nothing was trained.\n";

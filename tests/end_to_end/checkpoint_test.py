@@ -197,6 +197,8 @@ class Checkpoints(CliTest):
         self.expect_failure(2, ["nowhere", "does not exist"], "checkpoint", "show", "nowhere")
         self.expect_failure(2, ["holds no checkpoint"], "checkpoint", "verify", ".")
         self.expect_success(*self.arguments("run", "steps=2", "checkpoint.every_steps=1"))
+        dry = self.expect_success(*self.arguments("run", "steps=9"), "--dry-run").stdout
+        self.assertIn("training would go on at step 2 from run/checkpoints/step-00000002", dry)
         self.expect_failure(2, ["seed 0 there, 9 here"], *self.arguments("run", "seed=9"))
 
     def test_help_ends_with_examples(self):

@@ -60,6 +60,19 @@ TEST(CheckpointWriter, WritesNothingThatLacksALaneOrTheApproval) {
   EXPECT_FALSE(fs::exists(folder.path() / "c"));
 }
 
+TEST(CheckpointWriter, WaitsForEveryLane) {
+  const oracle::TemporaryFolder folder;
+  CheckpointWriter writer(folder.path(), 2, 2, tiny::checkpoint_run());
+  std::vector<LaneSnapshot> lanes = tiny::checkpoint_lanes(10);
+  writer.approve(10);
+  writer.submit(10, lanes[1]);
+  writer.finish();
+  EXPECT_TRUE(writer.last_written().empty());
+  writer.submit(10, lanes[0]);
+  writer.finish();
+  EXPECT_TRUE(verify_checkpoint(folder.path() / checkpoint_name(10)).ok());
+}
+
 TEST(CheckpointWriter, FinishesWhatIsApprovedWhenItGoes) {
   const oracle::TemporaryFolder folder;
   {

@@ -164,7 +164,7 @@ TEST_F(ReadCheckpoint, MissesTensorsThatTheModelNeeds) {
   manifest.lanes.pop_back();
   write_file(checkpoint(20) / kManifestName, encode(manifest));
   const Verification verification = verify_checkpoint(checkpoint(20));
-  EXPECT_EQ(verification.problems.size(), manifest_.lanes[1].tensors.size());
+  ASSERT_EQ(verification.problems.size(), manifest_.lanes[1].tensors.size());
   EXPECT_NE(verification.problems[0].message.find("is missing"), std::string::npos);
   manifest = manifest_;
   manifest.lanes[1].tensors.back().info.shape = {1};

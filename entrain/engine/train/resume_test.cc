@@ -132,6 +132,7 @@ TEST_F(Resume, GoesOnAfterEverySignal) {
     ++calls;
   }
   EXPECT_GE(calls, 4);
+  EXPECT_EQ(read_latest(checkpoints())->step, run_.config.steps);
   EXPECT_EQ(rows_of(run_.config), rows_of(whole));
   EXPECT_TRUE(same_weights(run_.config, whole));
 }

@@ -58,7 +58,7 @@ struct ValidationConfig {  // [validation]
 };
 
 struct CheckpointConfig {        // [checkpoint]
-  std::int64_t every_steps = 0;  // steps between two; 0 = only when a signal stops the run
+  std::int64_t every_steps = 0;  // steps between two; 0 = only when a signal stops it
   int keep = 2;                  // newest ones that stay, >= 1
   std::string folder;            // empty: "checkpoints" in the run folder
   // "auto": go on from the folder's newest where it holds any; "never": begin anew (checkpoints in

@@ -321,11 +321,12 @@ class RankLoop {
     }
   }
 
-  // All ranks leave the loop after the same step, so all decide alike.
+  // All ranks leave the loop after the same step, so all decide alike. A run that began behind a
+  // checkpoint writes its last one too, or the same command would go back there again.
   void save_at_end(std::int64_t step) {
     const std::int64_t every = run_.setup.config.checkpoint.every_steps;
-    const bool stopped = step < run_.setup.config.steps;
-    if (step > run_.first_step && !is_due(step, every) && (every > 0 || stopped)) {
+    const bool wanted = every > 0 || step < run_.setup.config.steps || run_.first_step > 0;
+    if (wanted && step > run_.first_step && !is_due(step, every)) {
       save(step);
     }
   }
