@@ -238,6 +238,10 @@ LayerCases layer_cases(const ModelSpec& model,
                           ? llm_cases(model, choice, grid, slice)
                           : encoder_cases(model, choice, grid, slice);
   result.tensor_parallel = choice.tensor_parallel;
+  result.num_alike = 0;
+  for (int layer = 0; layer < num_layers(model, choice.module); ++layer) {
+    result.num_alike += layer_kind(model, choice.module, layer) == result.kind ? 1 : 0;
+  }
   return result;
 }
 

@@ -30,6 +30,7 @@ struct LayerCases {
   std::string module;
   LayerKind kind = LayerKind::kDecoder;
   int tensor_parallel = 1;
+  int num_alike = 1;  // layers of this kind in the module
   CurveTerms terms = CurveTerms::kLinear;
   std::vector<NamedParameter> parameters;  // of the layer, or a rank's slice of it
   std::vector<LayerCase> cases;            // rising tokens, then segments

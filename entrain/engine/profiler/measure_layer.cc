@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
-#include <limits>
-#include <span>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
@@ -19,8 +17,8 @@ using Clock = std::chrono::steady_clock;
 // Points that no budget leaves out: what a line needs.
 constexpr std::size_t kLeastPoints = 2;
 
-// Bytes that stay between forwards and backwards: more than a cache holds.
-constexpr double kFlightBytes = 256.0 * (1 << 20);
+// Layers of a stage that a profile imitates at most: more of them change nothing.
+constexpr int kMostLayers = 8;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -46,58 +44,77 @@ at::Tensor fresh_leaf(const LayerCase& layer_case) {
   return input;
 }
 
-// A case with the point that keeps its times.
-struct Timed {
-  const LayerCase* layer_case;
-  MeasuredPoint* point;
-};
+double kept_bytes_per_token(const LayerCases& cases, const LayerCase& layer_case) {
+  set_trainable(cases, true);
+  const at::Tensor input = fresh_leaf(layer_case);
+  const LiveBytes live;
+  const at::Tensor output = layer_case.forward();
+  // Image features count by themselves, from their arrival to their last backward.
+  const std::size_t input_bytes = cases.kind == LayerKind::kTokenEmbedding ? 0 : input.nbytes();
+  const auto kept = static_cast<double>(live.bytes()) - static_cast<double>(output.nbytes()) +
+                    static_cast<double>(input_bytes);
+  return std::max(0.0, kept) / layer_case.tokens;
+}
 
 class LayerTimer {
  public:
   LayerTimer(const LayerCases& cases, const LayerBudget& budget, at::Device device)
-      : cases_(cases), recompute_(budget.recompute), watch_(device, budget.clock) {}
+      : cases_(cases),
+        budget_(budget),
+        bytes_per_token_(kept_bytes_per_token(cases, cases.cases.front())),
+        watch_(device, budget.clock) {}
 
-  // One repeat of every point of a flight: all forwards, then all backwards.
-  void measure(std::span<const Timed> flight) {
+  // What a case keeps, with its gradients beside it.
+  [[nodiscard]] double bytes(const LayerCase& layer_case) const {
+    return 2 * bytes_per_token_ * layer_case.tokens;
+  }
+
+  // One repeat of one point: a layer's mean within its stage.
+  void measure(const LayerCase& layer_case, MeasuredPoint& point) {
     set_trainable(cases_, true);
-    const std::vector<at::Tensor> outputs = forwards(flight, true);
-    for (std::size_t i = 0; i < flight.size(); ++i) {
-      flight[i].point->backward.push_back(backward(outputs[i]));
-    }
+    double backward = 0;
+    point.forward.push_back(run_stage(layer_case, backward));
+    point.backward.push_back(backward);
     set_trainable(cases_, false);
-    const std::vector<at::Tensor> frozen = forwards(flight, false);
-    for (std::size_t i = 0; i < flight.size(); ++i) {
-      flight[i].point->backward_input.push_back(backward(frozen[i]));
-    }
+    run_stage(layer_case, backward);
+    point.backward_input.push_back(backward);
     set_trainable(cases_, true);
-    for (const Timed& timed : flight) {
-      if (recompute_) {
-        timed.point->recompute.push_back(run_again(*timed.layer_case));
-      }
+    if (budget_.recompute) {
+      point.recompute.push_back(run_again(layer_case));
     }
   }
 
  private:
-  std::vector<at::Tensor> forwards(std::span<const Timed> flight, bool keep_times) {
-    std::vector<at::Tensor> outputs;
-    for (const Timed& timed : flight) {
-      fresh_leaf(*timed.layer_case);
-      watch_.start();
-      outputs.push_back(timed.layer_case->forward());
-      const double time = watch_.stop();
-      if (keep_times) {
-        timed.point->forward.push_back(time);
-      }
+  // Layers that fit the memory.
+  [[nodiscard]] int num_layers(const LayerCase& layer_case) const {
+    const int layers = std::min(cases_.num_alike, kMostLayers);
+    if (budget_.memory_bytes == 0) {
+      return layers;
     }
-    return outputs;
+    const double room = static_cast<double>(budget_.memory_bytes) / bytes(layer_case);
+    return std::clamp(room < layers ? static_cast<int>(room) : layers, 1, layers);
   }
 
-  // The graph is freed; the output, a message that has been sent, stays until the flight is over.
-  double backward(const at::Tensor& output) {
-    const at::Tensor gradient = at::ones_like(output.detach());
-    watch_.start();
-    output.backward(gradient);
-    return watch_.stop();
+  double run_stage(const LayerCase& layer_case, double& backward) {
+    const int layers = num_layers(layer_case);
+    std::vector<at::Tensor> outputs;
+    double forward = 0;
+    for (int i = 0; i < layers; ++i) {
+      fresh_leaf(layer_case);
+      watch_.start();
+      outputs.push_back(layer_case.forward());
+      forward += watch_.stop();
+    }
+    backward = 0;
+    for (; !outputs.empty(); outputs.pop_back()) {
+      const at::Tensor gradient = at::ones_like(outputs.back().detach());
+      fresh_leaf(layer_case);
+      watch_.start();
+      outputs.back().backward(gradient);
+      backward += watch_.stop();
+    }
+    backward /= layers;
+    return forward / layers;
   }
 
   double run_again(const LayerCase& layer_case) {
@@ -112,40 +129,10 @@ class LayerTimer {
   }
 
   const LayerCases& cases_;
-  bool recompute_;
+  const LayerBudget& budget_;
+  double bytes_per_token_;
   Stopwatch watch_;
 };
-
-// How many of these points make the next flight; 1 at least.
-std::size_t flight_size(std::span<const Timed> rest,
-                        double bytes_per_token,
-                        const LayerBudget& budget) {
-  // Gradients stand beside the activations, as in warm_up().
-  const double most = budget.memory_bytes > 0 ? static_cast<double>(budget.memory_bytes) / 2
-                                              : std::numeric_limits<double>::max();
-  double bytes = 0;
-  std::size_t count = 0;
-  while (count < rest.size() && bytes < kFlightBytes) {
-    bytes += bytes_per_token * rest[count].layer_case->tokens;
-    if (count > 0 && bytes > most) {
-      break;
-    }
-    ++count;
-  }
-  return count;
-}
-
-double kept_bytes_per_token(const LayerCases& cases, const LayerCase& layer_case) {
-  set_trainable(cases, true);
-  const at::Tensor input = fresh_leaf(layer_case);
-  const LiveBytes live;
-  const at::Tensor output = layer_case.forward();
-  // Image features count by themselves, from their arrival to their last backward.
-  const std::size_t input_bytes = cases.kind == LayerKind::kTokenEmbedding ? 0 : input.nbytes();
-  const auto kept = static_cast<double>(live.bytes()) - static_cast<double>(output.nbytes()) +
-                    static_cast<double>(input_bytes);
-  return std::max(0.0, kept) / layer_case.tokens;
-}
 
 // What a point takes at most, by one that was measured: attention's share grows with pairs.
 double expected_seconds(const LayerCase& from, double seconds, const LayerCase& to) {
@@ -162,7 +149,6 @@ std::vector<std::size_t> warm_up(const LayerCases& cases,
                                  MeasuredLayer& layer,
                                  const std::function<void()>& on_point) {
   const double start = work_seconds(device);
-  const double bytes_per_token = kept_bytes_per_token(cases, cases.cases.front());
   std::vector<std::size_t> kept;
   std::size_t known = 0;     // the last point of one segment that ran …
   double known_seconds = 0;  // … and what it took
@@ -172,9 +158,8 @@ std::vector<std::size_t> warm_up(const LayerCases& cases,
     const double expected = expected_seconds(cases.cases[known], known_seconds, layer_case);
     const double rest =
         work_seconds(device) - start + expected + kLeastRepeats * (repeat + expected);
-    const double bytes = 2 * bytes_per_token * layer_case.tokens;  // its gradients beside it
-    const bool too_large =
-        budget.memory_bytes > 0 && bytes > static_cast<double>(budget.memory_bytes);
+    const bool too_large = budget.memory_bytes > 0 &&
+                           timer.bytes(layer_case) > static_cast<double>(budget.memory_bytes);
     if (kept.size() >= kLeastPoints && (rest > budget.seconds || too_large)) {
       layer.skipped.push_back(
           concat(static_cast<std::int64_t>(layer_case.tokens),
@@ -185,8 +170,7 @@ std::vector<std::size_t> warm_up(const LayerCases& cases,
     }
     const double began = work_seconds(device);
     MeasuredPoint unused;
-    const Timed once[] = {{&layer_case, &unused}};
-    timer.measure(once);
+    timer.measure(layer_case, unused);
     const double taken = work_seconds(device) - began;
     repeat += taken;
     if (kept.empty() || layer_case.num_segments == 1) {
@@ -239,17 +223,9 @@ void measure_layer(const LayerCases& cases,
   };
   layer.activation_bytes_per_token = kept_bytes_per_token(cases, cases.cases[kept.back()]);
   while (std::any_of(layer.points.begin(), layer.points.end(), wants_more)) {
-    std::vector<Timed> wanted;
     for (std::size_t i = 0; i < layer.points.size(); ++i) {
       if (wants_more(layer.points[i])) {
-        wanted.push_back({&cases.cases[kept[i]], &layer.points[i]});
-      }
-    }
-    for (std::span<const Timed> rest = wanted; !rest.empty();) {
-      const std::size_t count = flight_size(rest, layer.activation_bytes_per_token, budget);
-      timer.measure(rest.first(count));
-      rest = rest.subspan(count);
-      for (std::size_t i = 0; i < count; ++i) {
+        timer.measure(cases.cases[kept[i]], layer.points[i]);
         on_point();
       }
     }

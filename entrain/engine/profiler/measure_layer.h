@@ -35,10 +35,10 @@ inline constexpr int kLeastRepeats = 3;
 // no graph. Weight gradients stay and are added to, as over the microbatches of a step; the input
 // is a fresh leaf each time, as a received activation is.
 //
-// Points fly together: the forwards of several, until they keep 256 MiB, then their backwards. In a
-// stage other layers and microbatches come between a forward and its backward, and every layer
-// writes to memory that no cache holds. A layer that runs alone, again and again in the same
-// memory, is up to a tenth faster than it ever is in a step.
+// A repeat imitates a stage: as many forwards as the module has layers of this kind (eight at most,
+// as far as memory allows), every one keeping its graph, then their backwards from the last to the
+// first; the time is a layer's mean. A layer that runs alone, again and again in the same memory,
+// is up to a tenth faster than in a stage whose activations no cache holds.
 //
 // activation_bytes_per_token: bytes that the forward leaves allocated, without its output (which
 // the layer after counts as its input) and with its input (the image features of a token embedding

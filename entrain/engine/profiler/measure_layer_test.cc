@@ -44,6 +44,7 @@ class NotedLayer {
     budget.seconds = 1e6;
     budget.memory_bytes = memory_bytes;
     budget.recompute = false;
+    budget.clock = clock;
     MeasuredLayer layer;
     int rounds = 0;
     measure_layer(
@@ -62,27 +63,31 @@ class NotedLayer {
 
   LayerCases cases;
   std::string notes;
+  NanosecondClock clock;  // empty: the stopwatch's own
 
  private:
   at::Tensor weight_;
 };
 
-// A round is a pass with trainable weights and one with frozen ones.
-std::string rounds_of(const std::string& pass) {
-  const int rounds = kLeastRepeats - 1;
+// A round is a pass with trainable weights and one with frozen ones, of every point.
+std::string rounds_of(const std::vector<std::string>& points) {
+  std::string round;
+  for (const std::string& point : points) {
+    round += point + point;
+  }
   std::string all;
-  for (int i = 0; i < 2 * rounds; ++i) {
-    all += pass;
+  for (int i = 0; i < kLeastRepeats - 1; ++i) {
+    all += round;
   }
   return all;
 }
 
-TEST(MeasureLayer, PointsFlyTogether) {
-  NotedLayer layer({4, 8, 16});
+TEST(MeasureLayer, ARepeatRunsAStageOfLayers) {
+  NotedLayer layer({4, 8});
+  layer.cases.num_alike = 3;
   const MeasuredLayer measured = layer.measure(0);
-  const std::string rounds = rounds_of("abcABC");
-  EXPECT_EQ(layer.notes, rounds);
-  ASSERT_EQ(measured.points.size(), 3U);
+  EXPECT_EQ(layer.notes, rounds_of({"aaaAAA", "bbbBBB"}));
+  ASSERT_EQ(measured.points.size(), 2U);
   for (const MeasuredPoint& point : measured.points) {
     EXPECT_EQ(point.forward.size(), static_cast<std::size_t>(kLeastRepeats));
     EXPECT_EQ(point.backward.size(), static_cast<std::size_t>(kLeastRepeats));
@@ -90,30 +95,37 @@ TEST(MeasureLayer, PointsFlyTogether) {
   }
 }
 
-// What the largest point keeps, with its gradients, just fits; the others fit together.
-TEST(MeasureLayer, AFlightKeepsToTheMemory) {
-  NotedLayer layer({4, 8, 16});
-  const double kept = NotedLayer({1}).measure(0).activation_bytes_per_token;
-  ASSERT_GT(kept, 0);
-  layer.measure(static_cast<std::int64_t>(2 * 16 * kept));
-  std::string expected;
-  for (int i = 0; i < kLeastRepeats - 1; ++i) {
-    expected += "abABabABcCcC";
+// A clock that advances by one second a reading: a pass takes one second, whatever their number.
+TEST(MeasureLayer, ATimeIsALayersMean) {
+  for (const int num_alike : {1, 2, 5}) {
+    NotedLayer layer({4, 8});
+    layer.cases.num_alike = num_alike;
+    double seconds = 0;
+    layer.clock = [&] { return 1e9 * seconds++; };
+    const MeasuredLayer measured = layer.measure(0);
+    for (const MeasuredPoint& point : measured.points) {
+      EXPECT_EQ(point.forward, std::vector<double>(kLeastRepeats, 1e9));
+      EXPECT_EQ(point.backward, std::vector<double>(kLeastRepeats, 1e9));
+      EXPECT_EQ(point.backward_input, std::vector<double>(kLeastRepeats, 1e9));
+    }
   }
-  EXPECT_EQ(layer.notes, expected);
 }
 
-// 256 MiB are enough for what no cache holds: a flight ends with the point that exceeds them.
-TEST(MeasureLayer, AFlightEndsWhereNoCacheHoldsItsBytes) {
-  const double kept = NotedLayer({1}).measure(0).activation_bytes_per_token;
-  const auto tokens = static_cast<std::int64_t>(256.0 * (1 << 20) / kept) + 1;
-  NotedLayer layer({4, tokens, tokens});
+TEST(MeasureLayer, DeepModelsAreImitatedByEightLayers) {
+  NotedLayer layer({4, 8});
+  layer.cases.num_alike = 100;
   layer.measure(0);
-  std::string expected;
-  for (int i = 0; i < kLeastRepeats - 1; ++i) {
-    expected += "abABabABcCcC";
-  }
-  EXPECT_EQ(layer.notes, expected);
+  EXPECT_EQ(layer.notes, rounds_of({"aaaaaaaaAAAAAAAA", "bbbbbbbbBBBBBBBB"}));
+}
+
+// What the larger point keeps, with its gradients, just fits; the smaller one fits four times.
+TEST(MeasureLayer, LayersKeepToTheMemory) {
+  NotedLayer layer({4, 16});
+  const double kept = NotedLayer({4}).measure(0).activation_bytes_per_token;
+  ASSERT_GT(kept, 0);
+  layer.cases.num_alike = 8;
+  layer.measure(static_cast<std::int64_t>(2 * 16 * kept));
+  EXPECT_EQ(layer.notes, rounds_of({"aaaaAAAA", "bB"}));
 }
 
 }  // namespace
