@@ -242,13 +242,15 @@ bool cut_sample(const AssignRequest& request,
   return slower_last(best.times[at(replica)], before);
 }
 
-// Cuts the heaviest sample of the slowest replica where its step gets faster, again and again.
+// Cuts the heaviest sample of the slowest replica where its step gets faster, again and again, with
+// a third of what is left of the budget.
 void cut_heavy_samples(const AssignRequest& request,
                        const BatchLoads& loads,
                        StepEvaluator& evaluator,
                        Evaluated& best) {
   constexpr int kMostCuts = 16;
-  const int budget = request.plan->limits.evaluations * 3 / 5;
+  const int spent = evaluator.evaluations();
+  const int budget = spent + (request.plan->limits.evaluations - spent) / 3;
   for (int i = 0; i < kMostCuts && evaluator.evaluations() < budget; ++i) {
     const int replica = slowest_of(best.times);
     int heaviest = -1;
