@@ -285,7 +285,6 @@ class Bound {
   }
 
   void add_encoder(int sample, int m, const Span& span, bool llm_here, Demand& demand) const {
-    const Module& module = modules_[at(m)];
     for_each_unit(m, sample, [&](int unit) {
       demand.head = std::min(demand.head, forward_until(m, span.low, unit));
       if (span.low_backward >= 0 && !forwards_only_) {
