@@ -85,6 +85,18 @@ TEST(CostTable, SharesGivenBytesAmongSegments) {
   EXPECT_EQ(bytes_of(1), (std::vector<std::int64_t>{0, 1})) << "0.4 and 0.6";
   EXPECT_EQ(bytes_of(6), (std::vector<std::int64_t>{3, 3})) << "2.6 and what is left";
   EXPECT_EQ(bytes_of(0), (std::vector<std::int64_t>{0, 0}));
+  const CostTable thirds = parse_cost_table(
+      "sample_id,llm_tokens,llm_forward_s,llm_backward_s,vision_tokens,vision_forward_s,"
+      "vision_backward_s,vision_activation_bytes\na,9,1,2,3,3,3,4\n",
+      "costs.csv",
+      "sample_id,module,segment,tokens,forward_s,backward_s\n"
+      "a,vision,0,1,1,1\na,vision,1,1,1,1\na,vision,2,1,1,1\n",
+      "segments.csv");
+  const std::vector<TableUnit>& segments = thirds.units[0][0];
+  ASSERT_EQ(segments.size(), 3U);
+  EXPECT_EQ(segments[0].activation_bytes, 1);
+  EXPECT_EQ(segments[1].activation_bytes, 1);
+  EXPECT_EQ(segments[2].activation_bytes, 2);
 }
 
 TEST(CostTable, NamesWhatIsMissingOrWrong) {

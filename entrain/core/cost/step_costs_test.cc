@@ -424,6 +424,26 @@ TEST(StepCosts, RefuseABatchBeyondTwoToThe62Nanoseconds) {
   EXPECT_THROW(step_costs(small_model(), small_plan(), profile, small_batch()), InvalidInput);
 }
 
+// Stages of one cost differ in what they send: features where a module ends.
+TEST(StepCosts, KnowMessagesOfStagesThatCostTheSame) {
+  Profile free = small_profile();
+  for (LayerProfile& layer : free.layers) {
+    layer.forward = layer.backward_input = layer.backward_weight = {};
+    layer.activation_bytes_per_token = 0;
+  }
+  const StepCosts costs = step_costs(small_model(), small_plan(), small_profile(), small_batch());
+  const StepCosts of_free = step_costs(small_model(), small_plan(), free, small_batch());
+  for (std::size_t module = 0; module < costs.modules.size(); ++module) {
+    for (std::size_t stage = 0; stage < costs.modules[module].stages.size(); ++stage) {
+      const std::vector<UnitCost>& units = costs.modules[module].stages[stage].units;
+      for (std::size_t unit = 0; unit < units.size(); ++unit) {
+        EXPECT_EQ(of_free.modules[module].stages[stage].units[unit].output_bytes,
+                  units[unit].output_bytes);
+      }
+    }
+  }
+}
+
 // Everything that a batch costs once, or as if every unit were launched alone, is part of the
 // total, here 2^60 or 2^61 at a time: no single number is too large.
 TEST(StepCosts, CountTimesOfEveryKindInTheTotal) {

@@ -64,6 +64,33 @@ TEST(PlanScorer, StopsOnlyWhatIsProvenSlower) {
   EXPECT_LE(stopped.mean_ns, whole.mean_ns);
 }
 
+// Scores of batches that were run before a plan was set aside are kept for when its turn comes
+// again.
+TEST(PlanScorer, SetsAsideWhatIsFarBehindAndGoesOnFromThere) {
+  const oracle::PlanCase plan_case = make_case();
+  const PlanSearchRequest request = plan_case.request_of();
+  PlanScorer scorer(request);
+  const PlanConfig config = oracle::all_configs(plan_case, scorer.space().degrees()).front();
+  const std::vector<std::int64_t> steps = PlanScorer(request).score(config, kNever).steps;
+  ASSERT_EQ(steps.size(), 3U);
+  ASSERT_NE(steps[0], steps[1]);
+  // As fast on the first batch, and much faster on the second.
+  const std::vector<std::int64_t> rival = {steps[0], steps[1] / 2, 1};
+  const PlanCandidate aside = scorer.score(config, kNever, rival);
+  EXPECT_EQ(aside.state, CandidateState::kSetAside);
+  EXPECT_EQ(aside.steps, (std::vector<std::int64_t>{steps[0], steps[1]}));
+  EXPECT_GT(time_over(aside, rival), 1 + kFarBehind);
+  EXPECT_LE(aside.mean_ns, (steps[0] + steps[1] + steps[2]) / 3);
+  EXPECT_EQ(scorer.simulated_steps(), 2);
+  const PlanCandidate whole = scorer.score(config, kNever);
+  EXPECT_EQ(whole.state, CandidateState::kSimulated);
+  EXPECT_EQ(whole.steps, steps);
+  EXPECT_EQ(scorer.simulated_steps(), 3);
+  // Within a per cent of the rival nothing is set aside.
+  const std::vector<std::int64_t> near = {steps[0] - steps[0] / 200, steps[1], steps[2]};
+  EXPECT_EQ(PlanScorer(request).score(config, kNever, near).state, CandidateState::kSimulated);
+}
+
 // Small clusters with little memory: calls visit(request, config) for every configuration that does
 // not fit without recomputation.
 template <class Visit>

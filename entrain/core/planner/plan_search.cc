@@ -110,10 +110,14 @@ class Search {
 
   void leave(int64_t bound_ns) { not_held_ns_ = std::min(not_held_ns_, bound_ns); }
 
-  // What a plan has to beat to be among the first: the last of them that are known.
+  // What a plan has to beat to be among the first: the last of them, if so many are known.
+  [[nodiscard]] const PlanCandidate* last_of_first() const {
+    const auto last = static_cast<std::size_t>(request_.runners_up);
+    return result_.plans.size() <= last ? nullptr : &result_.plans[last];
+  }
   [[nodiscard]] int64_t threshold() const {
-    const auto first = static_cast<std::size_t>(request_.runners_up) + 1;
-    return result_.plans.size() < first ? kNever : total_ns(result_.plans[first - 1]);
+    const PlanCandidate* last = last_of_first();
+    return last == nullptr ? kNever : total_ns(*last);
   }
 
   [[nodiscard]] bool spent() const {
@@ -168,10 +172,17 @@ class Search {
     take(scorer_.score(entry.config, threshold(), rival()), entry);
   }
 
-  // Of the best plan, for others to be set aside; empty as long as there is no threshold.
+  // What others are set aside by, once there is a threshold. Where the search may well be complete
+  // within its budget, that is the plan that makes the threshold, so that it becomes as low as it
+  // can be and bounds cut the most; otherwise the best one, so that more plans are tried.
   [[nodiscard]] std::span<const int64_t> rival() const {
-    return threshold() == kNever ? std::span<const int64_t>()
-                                 : std::span<const int64_t>(result_.best().steps);
+    const PlanCandidate* last = last_of_first();
+    if (last == nullptr) {
+      return {};
+    }
+    const int budget = request_.most_simulations < 0 ? kMostSimulations : request_.most_simulations;
+    const bool may_be_complete = budget == 0 || std::ssize(entries_) <= 2 * std::int64_t{budget};
+    return may_be_complete ? last->steps : result_.best().steps;
   }
 
   // Those that were set aside, the nearest to the best plan first: as far as the budget goes.

@@ -2,7 +2,7 @@
 //
 // Read first: search_plans(). Every configuration of the cluster is bounded from below; those whose
 // bound is under the best time found are simulated on several drawn global batches with the policy
-// and the schedule that will run. A plan that is far behind the best one after some batches is set
+// and the schedule that will run. A plan that is far behind the best ones after some batches is set
 // aside until all others have had their turn: the budget goes to those that may win. Nothing is
 // dropped by anything but a proven bound, so that the best is never lost; where a budget ends the
 // search early, the result says so and what the configurations that were left could reach at best.
@@ -54,7 +54,7 @@ struct PlanSearchRequest {
 enum class CandidateState : std::uint8_t {
   kSimulated,  // on every batch
   kStopped,    // proven slower than the best ones after some batches
-  kSetAside,   // behind the best one by more than kFarBehind after some batches: nothing is proven
+  kSetAside,   // behind the best ones by more than kFarBehind after some batches; nothing is proven
   kNoFit,  // the policy, or a lane's state, found no room in memory, with what may be recomputed
 };
 
@@ -62,10 +62,11 @@ enum class CandidateState : std::uint8_t {
 // take long, which is counted in units on stages: a sample or segment on one stage of the plan is
 // one; where stages share lanes, whose replay is dearer, a sample on a stage is five more.
 inline constexpr int kMostSimulations = 64;
-inline constexpr int kLeastSimulations = 10;
+inline constexpr int kLeastSimulations = 24;
 inline constexpr std::int64_t kMostUnitStages = 1'400'000;
 
-// Share of the best plan's time on the same batches.
+// Share of the time on the same batches: of the best plan's, or, where the space is small for the
+// budget, of the last of those whose rank is to be proven.
 inline constexpr double kFarBehind = 0.01;
 
 // A configuration that was cut and simulated.
