@@ -100,14 +100,14 @@ def page(options, cases):
     for module in ("encoder", "LLM"):
         header += [f"{module} CV", "floor", "over floor", "`disttrain`", "times"]
     header += ["step of `disttrain`", "step of `entrain` for time"]
-    only = f" --only {options.only}" if options.only else ""
+    chosen = f" --models {options.models} --only {options.only}"
     return "\n".join(
         [
             "# Balance of slots at equal K, simulated",
             "",
             (
                 f"Command: `python benchmarks/balance.py --manifests MANIFESTS --steps {options.steps}"
-                f"{only} --output page.md`"
+                f"{chosen} --output page.md`"
             ),
             "",
             (

@@ -1,6 +1,6 @@
 """Simulated against measured step times of real training runs, step by step.
 
-Two kinds of runs, each for two policies and two schedules. *Real*: one lane and two lanes compute on
+Two kinds of runs, each for two policies and three schedules. *Real*: one lane and two lanes compute on
 real data, one thread a lane; predictions rest on `entrain profile`. *Paced*: many lanes as threads
 wait for predicted times instead of computing, so that only executor and simulator are compared.
 

@@ -5,8 +5,10 @@
 //    the ends, segments spread), each constructed greedily and simulated; the fastest is kept.
 //    Where the schedule is found rather than fixed, its own rule is chosen along the way.
 //    Work then moves from slow replicas to fast ones by simulated time, and rules are tried again.
-// 3. `sequential` and `lpt-2d` compete with the result.
-// 4. Local search from the best (search.h) with what is left of the budget of evaluations.
+// 3. `sequential` and `lpt-2d` compete with the result; where it breaks a memory limit, so does a
+//    construction that keeps them, and a search from the best rival with one that mends the first.
+// 4. Heavy samples are cut into chunks where that is allowed and pays.
+// 5. Local search from the best (search.h) with what is left of the budget of evaluations.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -304,7 +306,6 @@ Evaluated against_rivals(const AssignRequest& request,
                          std::int64_t bound_ns,
                          StepEvaluator& evaluator,
                          Evaluated constructed) {
-  const int evaluations = request.plan->limits.evaluations;
   Evaluated rival = evaluated(request, lpt_2d_policy(request), evaluator);
   const auto compete = [&](Evaluated other) {
     if (better(other, rival, evaluator)) {
@@ -322,7 +323,7 @@ Evaluated against_rivals(const AssignRequest& request,
   if (!request.options.search || slowest_score(constructed) >= slowest_score(rival)) {
     return rival;
   }
-  const int share = (evaluations - evaluator.evaluations()) / 4;
+  const int share = (request.plan->limits.evaluations - evaluator.evaluations()) / 4;
   const auto searched = [&](Evaluated start) {
     const int budget = evaluator.evaluations() + share;
     return local_search(request, loads, bound_ns, evaluator, budget, std::move(start));

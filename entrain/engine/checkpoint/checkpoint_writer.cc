@@ -5,6 +5,7 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/base/thread_priority.h"
 #include "entrain/core/base/version.h"
 
 #include "entrain/engine/checkpoint/layout.h"
@@ -90,6 +91,7 @@ void CheckpointWriter::write(std::int64_t step, const std::vector<LaneSnapshot>&
 }
 
 void CheckpointWriter::work() {
+  run_in_background();
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return closing_ || ready().has_value(); });
