@@ -1,0 +1,241 @@
+"""The engine against plain PyTorch: tokens per second of the same training on the same processor.
+
+One run measures all sides in turn, round by round: `entrain train` on one lane (one thread), and the
+model of benchmarks/eager_model.py in eager Python on one thread, attention packed by segments and
+padded. All take the same weights, global batches and microbatches, the same AdamW and clipping;
+their losses must agree, or the script fails. Eager samples are decoded before its clock starts;
+the engine decodes while it trains.
+
+Example:
+    python benchmarks/eager.py configs/vlm-small.toml --output page.md
+"""
+
+import argparse
+import csv
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from pathlib import Path
+
+import machine
+import torch
+from eager_model import Model, Sample, read_safetensors
+
+WARM_UP = 2  # steps of a run that do not count
+LOSS_TOLERANCE = 1e-4  # of ten steps, relative: other sums in another order
+
+
+def run(options, *arguments):
+    """One command of the program; its standard output."""
+    command = [options.entrain, *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(command)}\n{result.stderr}")
+    return result.stdout
+
+
+def train(options, folder, name, *settings):
+    """(run folder, its records) of one engine run."""
+    output = folder / name
+    arguments = [options.config]
+    for setting in (
+        f"output={output}", f"steps={options.steps + WARM_UP}", "data.validation=",
+        f"data.global_batch={options.global_batch}", f"plan.num_slots={options.num_slots}",
+        "plan.policy=sequential", "plan.schedule=1f1b", f"plan.profile={options.profile}",
+        "execution.trace_step=-1", *settings,
+    ):  # fmt: skip
+        arguments += ["--set", setting]
+    run(options, "train", *arguments)
+    lines = (output / "metrics.jsonl").read_text().splitlines()
+    return output, [json.loads(line) for line in lines]
+
+
+def read_batches(options, folder, plan):
+    """[step][slot] lists of decoded samples, as the engine's `sequential` policy has them."""
+    index = Path(options.train)
+    with index.open() as file:
+        rows = {row["sample_id"]: row for row in csv.DictReader(file)}
+    seed = options.document.get("seed", 0)
+    batches = []
+    for step in range(options.steps + WARM_UP):
+        path = folder / "assignment.json"
+        run(
+            options, "assign", "--index", options.train, "--model", options.model, "--profile",
+            options.profile, "--plan", plan, "--policy", "sequential", "--step", step, "--seed",
+            seed, "--global-batch", options.global_batch, "-o", path,
+        )  # fmt: skip
+        (replica,) = json.loads(path.read_text())["replicas"]
+        batches.append([
+            [Sample(rows[item], index.parent, options.spec["vision"]) for item in slot]
+            for slot in replica["modules"]["llm"] if slot
+        ])  # fmt: skip
+    return batches
+
+
+def learning_rate(options, step):
+    """Linear warm-up, then cosine, as the engine's."""
+    optimizer = options.document["optimizer"]
+    warm_up, steps = optimizer["warmup_steps"], options.steps + WARM_UP
+    peak, final = optimizer["learning_rate"], optimizer.get("final_fraction", 0.1)
+    if step < warm_up:
+        return peak * (step + 1) / warm_up
+    progress = min(1.0, (step - warm_up) / max(1, steps - warm_up))
+    return peak * (final + (1 - final) * 0.5 * (1 + math.cos(math.pi * progress)))
+
+
+def train_eagerly(options, weights, batches, padded):
+    """[(seconds, loss)] of every step."""
+    model = Model(options.spec, weights, padded)
+    matrices = [p for p in model.parameters() if p.dim() >= 2]
+    vectors = [p for p in model.parameters() if p.dim() < 2]
+    config = options.document["optimizer"]
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": matrices, "weight_decay": config.get("weight_decay", 0.01)},
+            {"params": vectors, "weight_decay": 0.0},
+        ],
+        betas=(config.get("beta1", 0.9), config.get("beta2", 0.95)),
+        fused=True,
+    )
+    results = []
+    for step, slots in enumerate(batches):
+        begun = time.perf_counter()
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(options, step)
+        targets = sum(sample.num_targets for slot in slots for sample in slot)
+        total = 0.0
+        for slot in slots:
+            loss = model.loss(slot) / targets
+            loss.backward()
+            total += loss.item()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), config.get("clip_norm", 1.0))
+        optimizer.step()
+        optimizer.zero_grad()
+        results.append((time.perf_counter() - begun, total))
+    return results
+
+
+class Side:
+    """One way to train: seconds of the counted steps of all rounds, and the first run's losses."""
+
+    def __init__(self, name):
+        self.name = name
+        self.seconds = []
+        self.losses = []
+
+    def add(self, seconds, losses):
+        self.seconds.append(seconds[WARM_UP:])
+        self.losses = self.losses or losses
+
+    def rates(self, tokens):
+        """Tokens per second of every round: all counted tokens over all counted seconds."""
+        return [sum(tokens[WARM_UP:]) / sum(seconds) for seconds in self.seconds]
+
+
+def check_losses(sides):
+    """The first ten steps of all sides agree."""
+    for side in sides[1:]:
+        for step, (loss, first) in enumerate(zip(side.losses[:10], sides[0].losses, strict=False)):
+            if abs(loss - first) > LOSS_TOLERANCE * abs(first):
+                sys.exit(f"{side.name}, step {step}: loss {loss}, {sides[0].name} has {first}")
+
+
+def measure(options):
+    """(sides, tokens of every step)."""
+    sides = [Side("engine, one lane"), Side("eager, packed"), Side("eager, padded")]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        still = "optimizer.learning_rate=1e-30"  # leaves the first weights as they are drawn
+        output, _ = train(options, folder, "still", "plan.single_lane=true", still)
+        weights = read_safetensors(output / "weights.safetensors")
+        batches = read_batches(options, folder, output / "plan.json")
+        for index in range(options.rounds):
+            _, records = train(options, folder, "engine", "plan.single_lane=true")
+            tokens = [record["llm_tokens"] + record["encoder_tokens"] for record in records]
+            sides[0].add([r["step_s"] for r in records], [r["loss"] for r in records])
+            for side, padded in ((sides[1], False), (sides[2], True)):
+                results = train_eagerly(options, weights, batches, padded)
+                side.add([s for s, _ in results], [loss for _, loss in results])
+            print(f"round {index + 1}/{options.rounds}", file=sys.stderr)
+    check_losses(sides)
+    return sides, tokens
+
+
+def page(options, sides, tokens, load):
+    """The result page as Markdown."""
+    rows = []
+    for side in sides:
+        rates = side.rates(tokens)
+        ratios = [a / b for a, b in zip(sides[0].rates(tokens), rates, strict=True)]
+        rows.append(
+            f"| {side.name} | {statistics.median(rates):.0f} | {min(rates):.0f} … {max(rates):.0f} "
+            f"| {statistics.median(ratios):.3f} | {min(ratios):.3f} … {max(ratios):.3f} |"
+        )
+    gap = max(
+        abs(a - b) / abs(b)
+        for side in sides[1:]
+        for a, b in zip(side.losses[:10], sides[0].losses, strict=False)
+    )
+    return "\n".join(
+        [
+            "# The engine against plain PyTorch",
+            "",
+            (
+                f"Command: `python benchmarks/eager.py {options.config} --rounds {options.rounds} "
+                f"--steps {options.steps} --global-batch {options.global_batch} "
+                f"--num-slots {options.num_slots}`"
+            ),
+            "",
+            f"{machine.describe()}; torch {torch.__version__}, one thread a side, fp32, {load}.",
+            "",
+            (
+                "Tokens are the encoder's patches and the LLM's tokens of all counted steps over "
+                "their seconds, optimizer and clipping included; median and range over rounds, "
+                "sides in turn within each. *Packed*: eager Python, attention once a segment. "
+                "*Padded*: eager Python, attention on a rectangle of all segments with a mask. "
+                f"Losses of the first ten steps differ by at most {gap:.1e} of the loss."
+            ),
+            "",
+            "| side | tokens/s | range | engine over it | range |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def parse():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("config", help="run file of a model with one encoder, `vision`")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=10, help="counted steps of each run")
+    parser.add_argument("--global-batch", type=int, default=32)
+    parser.add_argument("--num-slots", type=int, default=8)
+    parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
+    parser.add_argument("--output", help="Markdown page to write; default: standard output")
+    options = parser.parse_args()
+    options.document = tomllib.loads(Path(options.config).read_text())
+    options.model = options.document["model"]
+    options.spec = tomllib.loads(Path(options.model).read_text())
+    options.train = options.document["data"]["train"]
+    options.profile = options.document["plan"]["profile"]
+    return options
+
+
+def main():
+    options = parse()
+    torch.set_num_threads(1)
+    load = machine.OtherLoad()
+    sides, tokens = measure(options)
+    machine.give(page(options, sides, tokens, load.text()), options.output)
+
+
+if __name__ == "__main__":
+    main()
