@@ -39,9 +39,18 @@ def run(options, *arguments):
     return result.stdout
 
 
-def profile(options, model, path):
-    """Measures the machine once more."""
-    run(options, "profile", "--model", model, "-o", path, *options.profile_options)
+def profile(options, files):
+    """Measures the machine once more: as one lane sees it, and as each of several at once does."""
+    for lanes in {1, *options.lanes}:
+        run(
+            options, "profile", "--model", options.model, "-o", profile_of(files, lanes),
+            "--lanes", lanes, *options.profile_options,
+        )  # fmt: skip
+
+
+def profile_of(files, lanes):
+    """The profile for so many real lanes."""
+    return files["folder"] / f"profile-{lanes}.json"
 
 
 class Variant:
@@ -116,7 +125,7 @@ def plan_settings(options, lanes, paced, files):
     if not plan.exists():
         run(
             options, "plan", "--lanes", lanes, "--index", options.train, "--model", options.model,
-            "--profile", files["profile"], "--global-batch", options.global_batch,
+            "--profile", profile_of(files, 1 if paced else lanes), "--global-batch", options.global_batch,
             "--num-slots", options.num_slots, "--evaluations", 50, "-o", plan,
         )  # fmt: skip
     return [f"plan.file={plan}"]
@@ -131,7 +140,7 @@ def deepen(options, files, lanes):
         for line in text.splitlines()
     ]
     files["deep"].write_text("\n".join(lines) + "\n")
-    document = json.loads(files["profile"].read_text())
+    document = json.loads(profile_of(files, 1).read_text())
     document["model_digest"] = ""
     files["deep_profile"].write_text(json.dumps(document))
 
@@ -142,7 +151,7 @@ def train(options, variant, files):
     settings = [
         f"output={output}",
         f"steps={options.steps + WARM_UP}",
-        f"plan.profile={files['profile']}",
+        f"plan.profile={profile_of(files, 1 if variant.paced else variant.lanes)}",
         f"plan.policy={variant.policy}",
         f"plan.schedule={variant.schedule}",
         f"plan.num_slots={options.num_slots}",
@@ -177,14 +186,13 @@ def measure(options, variants, folder):
     """Runs all rounds; [round] of step times that each round's profile predicts for one lane."""
     files = {
         "folder": Path(folder),
-        "profile": Path(folder) / "profile.json",
         "deep": Path(folder) / "deep.toml",
         "deep_profile": Path(folder) / "deep-profile.json",
     }
     speeds = []
     for round_index in range(options.rounds):
         begun = time.monotonic()
-        profile(options, options.model, files["profile"])
+        profile(options, files)
         speeds.append(speed(options, files))
         deepen(options, files, max(options.paced_lanes, default=0))
         for variant in variants:
@@ -193,7 +201,7 @@ def measure(options, variants, folder):
             f"round {round_index + 1}/{options.rounds}: {time.monotonic() - begun:.0f} s",
             file=sys.stderr,
         )
-    profile(options, options.model, files["profile"])
+    profile(options, files)
     speeds.append(speed(options, files))
     return speeds
 
@@ -203,7 +211,7 @@ def speed(options, files):
     table = files["folder"] / "costs.csv"
     run(
         options, "cost", "--index", options.train, "--model", options.model,
-        "--profile", files["profile"], "-o", table,
+        "--profile", profile_of(files, 1), "-o", table,
     )  # fmt: skip
     header, *rows = table.read_text().splitlines()
     columns = [i for i, name in enumerate(header.split(",")) if name.endswith("_s")]
@@ -270,7 +278,8 @@ def page(options, variants, speeds, busy):
             (
                 f"Every variant trains {options.steps} counted steps in each of {options.rounds} "
                 f"rounds, variants in turn, with a profile measured at the round's start (`entrain "
-                f"profile {' '.join(options.profile_options)}`). Error of a step: (predicted − "
+                f"profile {' '.join(options.profile_options)}`, with `--lanes` for more than one "
+                "real lane). Error of a step: (predicted − "
                 "measured) / measured; the middle half is that of signed errors. Real lanes compute "
                 "on real samples; paced lanes wait for predicted times. `entrain-fused` is the "
                 "schedule `entrain` without weight gradients split off. Losses of the "
@@ -310,7 +319,7 @@ def parse():
     parser.add_argument("--num-slots", type=int, default=4)
     parser.add_argument("--lanes", type=int, nargs="*", default=[1, 2], help="of real runs")
     parser.add_argument("--paced-lanes", type=int, nargs="*", default=[8, 16])
-    parser.add_argument("--profile-seconds", type=int, default=20)
+    parser.add_argument("--profile-seconds", type=int, default=40)
     parser.add_argument("--max-tokens", type=int, default=4096, help="of the profile")
     parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
     parser.add_argument("--output", help="Markdown page to write; default: standard output")

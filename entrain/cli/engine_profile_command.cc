@@ -26,6 +26,7 @@ struct Options {
   std::string device = "cpu";
   std::string dtype = "float32";
   std::vector<int> tensor_parallel = {1};
+  int lanes = 1;
   std::int64_t max_tokens = 0;  // 0: the preset's
   double seconds = 0;           // 0: the preset's
   int repeats = 0;              // 0: the preset's
@@ -93,6 +94,7 @@ engine::ProfileOptions profile_options(const Options& options) {
   engine::ProfileOptions result =
       options.quick ? engine::quick_options(tokens) : engine::full_options(tokens);
   result.tensor_parallel = options.tensor_parallel;
+  result.lanes = options.lanes;
   result.device = options.device;
   result.dtype = options.dtype;
   result.memory_bytes = options.memory_mib << 20U;
@@ -104,6 +106,7 @@ engine::ProfileOptions profile_options(const Options& options) {
                           options.model,
                           options.device == "cpu" ? "" : " --device " + options.device,
                           options.dtype == "float32" ? "" : " --dtype " + options.dtype,
+                          options.lanes == 1 ? "" : concat(" --lanes ", options.lanes),
                           " --max-tokens ",
                           tokens);
   if (!options.quick && !options.output.empty()) {
@@ -277,9 +280,16 @@ void add_profile_command(CLI::App& app, Action& action) {
   command
       ->add_option("--seconds",
                    options->seconds,
-                   "time to spend on layers (default: 180, with --quick 15); what does not fit is "
+                   "time to spend on layers (default: 180, with --quick 20); what does not fit is "
                    "left out and said")
       ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--lanes",
+                   options->lanes,
+                   "lanes that will run at once on this machine: the others run beside the one "
+                   "that is measured, and take memory bandwidth from it")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   command->add_option("--repeats", options->repeats, "most measurements per point (default: 15)")
       ->check(CLI::Range(3, 1000));
   command

@@ -200,6 +200,9 @@ StageCosts random_stage_costs(Rng& rng, Flow flow, std::size_t num_units, bool l
     result.forward = random_time(rng, high);
     result.backward_input = flow.input_trainable ? random_time(rng, high) : nanoseconds{0};
     result.backward_weight = flow.trainable ? random_time(rng, high) : nanoseconds{0};
+    if (flow.input_trainable && flow.trainable) {
+      result.split = result.backward_weight % 8;  // halves that cost something, and some nothing
+    }
     return result;
   };
   // Launches of the size of several units make groups of several parts.

@@ -46,6 +46,7 @@ Profile random_profile(Rng& rng, const ModelSpec& model) {
       entry.forward = random_curve(rng);
       entry.backward_input = random_curve(rng);
       entry.backward_weight = random_curve(rng);
+      entry.split = random_curve(rng);
       entry.activation_bytes_per_token = eighths(rng, 40);
       profile.layers.push_back(entry);
     }
@@ -74,6 +75,7 @@ struct Sums {
   double forward = 0;
   double input = 0;
   double weight = 0;
+  double split = 0;
   double bytes = 0;
 };
 
@@ -102,6 +104,7 @@ Sums layer_by_layer(const ModelSpec& model,
     sums.forward += cost(entry.forward);
     sums.input += input ? cost(entry.backward_input) : 0;
     sums.weight += weight ? cost(entry.backward_weight) : 0;
+    sums.split += input && weight ? cost(entry.split) : 0;
     sums.bytes += input || weight ? entry.activation_bytes_per_token * counted : 0;
   }
   return sums;
@@ -115,6 +118,7 @@ void expect_unit(const UnitCost& actual, const Sums& exact) {
   expect_rounded(actual.time.forward.count(), exact.forward);
   expect_rounded(actual.time.backward_input.count(), exact.input);
   expect_rounded(actual.time.backward_weight.count(), exact.weight);
+  expect_rounded(actual.time.split.count(), exact.split);
   expect_rounded(actual.activation_bytes, exact.bytes);
 }
 
@@ -138,6 +142,7 @@ TEST(StepCosts, EqualSumsTakenLayerByLayer) {
         expect_rounded(of_stage.launch.forward.count(), launch.forward);
         expect_rounded(of_stage.launch.backward_input.count(), launch.input);
         expect_rounded(of_stage.launch.backward_weight.count(), launch.weight);
+        expect_rounded(of_stage.launch.split.count(), launch.split);
         frozen_stages += of_stage.trainable ? 0 : 1;
         std::size_t unit = 0;
         const auto next = [&](Pairs pairs, double tokens, double targets) {

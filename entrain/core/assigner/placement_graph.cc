@@ -29,6 +29,7 @@ void add(GraphUnit& to, const GraphUnit& unit) {
   to.forward += unit.forward;
   to.backward_input += unit.backward_input;
   to.backward_weight += unit.backward_weight;
+  to.split += unit.split;
   to.activation_bytes += unit.activation_bytes;
   to.output_bytes += unit.output_bytes;
   to.recompute.all += unit.recompute.all;
@@ -39,6 +40,7 @@ GraphUnit flat(const UnitCost& cost) {
   return {cost.time.forward.count(),
           cost.time.backward_input.count(),
           cost.time.backward_weight.count(),
+          cost.time.split.count(),
           cost.activation_bytes,
           cost.output_bytes,
           0,
@@ -66,6 +68,7 @@ PlacementGraph::PlacementGraph(const Plan& plan, const StepCosts& costs)
       module.launch.push_back({stage.launch.forward.count(),
                                stage.launch.backward_input.count(),
                                stage.launch.backward_weight.count(),
+                               stage.launch.split.count(),
                                0,
                                0});
       module.launch_work += (stage.launch.forward + stage.launch.backward()).count();

@@ -120,6 +120,7 @@ UnitCost unit_cost(const StepCosts& costs, int module, int stage, const WorkItem
   result.time.forward = range.share(whole.time.forward, weights.forward);
   result.time.backward_input = range.share(whole.time.backward_input, weights.backward_input);
   result.time.backward_weight = range.share(whole.time.backward_weight, weights.backward_weight);
+  result.time.split = range.share(whole.time.split, weights.split);
   result.activation_bytes = range.share(whole.activation_bytes, weights.activation);
   result.recompute = range.share(whole.recompute, weights);
   result.output_bytes = even_share(whole.output_bytes, item.token_end, work.llm_tokens) -

@@ -65,14 +65,16 @@ struct StageRates {
   Rates forward;
   Rates backward_input;
   Rates backward_weight;
+  Rates split;
   CostWeights activation;         // bytes
   CostWeights recompute;          // likewise, that backward brings back
   CostWeights recompute_largest;  // of one decoder, and of the output head
 
   bool operator==(const StageRates& other) const {
     return forward == other.forward && backward_input == other.backward_input &&
-           backward_weight == other.backward_weight && equal(activation, other.activation) &&
-           equal(recompute, other.recompute) && equal(recompute_largest, other.recompute_largest);
+           backward_weight == other.backward_weight && split == other.split &&
+           equal(activation, other.activation) && equal(recompute, other.recompute) &&
+           equal(recompute_largest, other.recompute_largest);
   }
   void keep(double bytes, LayerKind kind) { of_kind(activation, kind) += bytes; }
   void bring_back(double bytes, LayerKind kind) {
@@ -84,6 +86,7 @@ struct StageRates {
     return {forward.weights,
             backward_input.weights,
             backward_weight.weights,
+            split.weights,
             activation,
             recompute,
             recompute_largest};
@@ -139,7 +142,7 @@ class Total {
   void add(const OperationTimes& times) {
     add(times.forward.count());
     add(times.backward_input.count());
-    add(times.backward_weight.count());
+    add(times.weight_half().count());
   }
 
  private:
@@ -366,8 +369,12 @@ class StepCostBuilder {
           parameters_per_device(model_, module, index, plan.tensor_parallel);
       const bool trainable = layer_trainable(model_, module, index);
       rates.forward.add(layer.forward, kind);
-      if (nearer_input || (trainable && flows_within(kind))) {
+      const bool input_gradient = nearer_input || (trainable && flows_within(kind));
+      if (input_gradient) {
         rates.backward_input.add(layer.backward_input, kind);
+      }
+      if (input_gradient && trainable) {
+        rates.split.add(layer.split, kind);
       }
       if (trainable) {
         rates.backward_weight.add(layer.backward_weight, kind);
@@ -384,6 +391,7 @@ class StepCostBuilder {
     stage.launch.forward = to_time(rates.forward.per_launch);
     stage.launch.backward_input = to_time(rates.backward_input.per_launch);
     stage.launch.backward_weight = to_time(rates.backward_weight.per_launch);
+    stage.launch.split = to_time(rates.split.per_launch);
     stage.parameter_bytes = parameters * dtype_bytes_;
     const auto trained = static_cast<double>(stage.trainable_parameters);
     if (plan_.replicas * plan.context_parallel > 1 && profile_.reduce_bytes_per_second > 0) {
@@ -401,6 +409,7 @@ class StepCostBuilder {
     result.time.forward = to_time(rates.forward.of(unit));
     result.time.backward_input = to_time(rates.backward_input.of(unit));
     result.time.backward_weight = to_time(rates.backward_weight.of(unit));
+    result.time.split = to_time(rates.split.of(unit));
     result.activation_bytes = bytes_of(rates.activation, unit);
     result.recompute.all = bytes_of(rates.recompute, unit);
     const CostWeights& largest = rates.recompute_largest;
@@ -456,7 +465,7 @@ nanoseconds time_of(OperationKind kind, const OperationTimes& times) {
     case OperationKind::kBackwardInput:
       return times.backward_input;
     case OperationKind::kBackwardWeight:
-      return times.backward_weight;
+      return times.weight_half();
     default:
       ENTRAIN_INVARIANT(false, fmt::format("{} has no time per unit", name_of(kind)));
   }
@@ -468,6 +477,7 @@ OperationTimes& OperationTimes::operator+=(const OperationTimes& other) {
   forward += other.forward;
   backward_input += other.backward_input;
   backward_weight += other.backward_weight;
+  split += other.split;
   return *this;
 }
 

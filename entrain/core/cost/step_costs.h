@@ -21,9 +21,12 @@ struct OperationTimes {
   std::chrono::nanoseconds forward{0};
   std::chrono::nanoseconds backward_input{0};   // 0 where no trainable weight needs it
   std::chrono::nanoseconds backward_weight{0};  // 0 where the stage is frozen
+  std::chrono::nanoseconds split{0};  // what a backward in halves takes beyond a whole one
   [[nodiscard]] std::chrono::nanoseconds backward() const {
     return backward_input + backward_weight;
   }
+  // The second half of a split backward; the first is backward_input.
+  [[nodiscard]] std::chrono::nanoseconds weight_half() const { return backward_weight + split; }
   OperationTimes& operator+=(const OperationTimes& other);
 };
 
@@ -58,6 +61,7 @@ struct ChunkWeights {
   CostWeights forward;
   CostWeights backward_input;
   CostWeights backward_weight;
+  CostWeights split;
   CostWeights activation;
   CostWeights recompute{};
   // Bytes that the largest recomputed layer brings back: of decoders per token, of the output head
@@ -118,6 +122,9 @@ struct StepCosts {
 // nothing but their input anyway. Where chunks are allowed, a decoder keeps its keys and values
 // too, which later chunks read. What backward brings back is there a layer at a time; of a split
 // backward it stays until the weight half has read it.
+//
+// A backward in halves takes the profile's `split` of every layer that pays both gradients more
+// than a whole one, all of it in the weight half.
 //
 // A layer costs a·pairs + b·tokens + c: tokens are target tokens in the output head, and everything
 // else counts its module's own; c goes to StageCosts::launch. Activation bytes are the profile's

@@ -28,7 +28,7 @@ nanoseconds time_of(OperationKind kind, const OperationTimes& times) {
     case OperationKind::kBackwardInput:
       return times.backward_input;
     case OperationKind::kBackwardWeight:
-      return times.backward_weight;
+      return times.weight_half();
     default:
       return times.backward();
   }

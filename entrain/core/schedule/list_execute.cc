@@ -134,7 +134,7 @@ void ListScheduler::run_backward(int lane, int stage) {
   const std::int64_t recomputed = split ? unit.recompute.all : unit.recompute.largest;
   const std::int64_t duration = unit.backward_input + (split ? 0 : unit.backward_weight);
   state.free = state.decision.time + duration;
-  state.left -= duration;
+  state.left -= split ? duration - unit.split : duration;
   state.held += made + recomputed;
   state.during = state.held;
   state.peak = std::max(state.peak, state.held);
@@ -157,8 +157,9 @@ void ListScheduler::run_weight(int lane, int stage) {
   const int number = of.weights[at(of.next_weight++)];
   const GraphUnit& unit =
       graph_->units[at(graph_->groups[at(number)].first_unit + stages_.stages[at(stage)].stage)];
-  state.free = state.decision.time + unit.backward_weight;
-  state.left -= unit.backward_weight;
+  const std::int64_t duration = unit.backward_weight + unit.split;
+  state.free = state.decision.time + duration;
+  state.left -= duration;
   state.during = state.held;
   state.held -= unit.activation_bytes + unit.recompute.all;
   emit(lane, OperationKind::kBackwardWeight, stage, number);

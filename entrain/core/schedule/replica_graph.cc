@@ -13,7 +13,10 @@ GraphUnit unit_of(const StepCosts& costs, const UnitKey& key, const Group& group
   GraphUnit unit;
   unit.forward = operation_time(costs, OperationKind::kForward, key, group).count();
   unit.backward_input = operation_time(costs, OperationKind::kBackwardInput, key, group).count();
-  unit.backward_weight = operation_time(costs, OperationKind::kBackwardWeight, key, group).count();
+  unit.backward_weight =
+      operation_time(costs, OperationKind::kBackward, key, group).count() - unit.backward_input;
+  unit.split = operation_time(costs, OperationKind::kBackwardWeight, key, group).count() -
+               unit.backward_weight;
   unit.activation_bytes = activation_bytes(costs, key, group);
   unit.output_bytes = output_bytes(costs, key, group);
   unit.recompute = recompute_bytes(costs, key, group);

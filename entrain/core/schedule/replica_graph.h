@@ -46,6 +46,7 @@ struct GraphUnit {
   std::int64_t forward = 0;
   std::int64_t backward_input = 0;
   std::int64_t backward_weight = 0;
+  std::int64_t split = 0;  // OperationTimes::split
   std::int64_t activation_bytes = 0;
   std::int64_t output_bytes = 0;
   std::int64_t key_value_bytes = 0;  // of its chunks that others follow

@@ -70,7 +70,7 @@ class Chains {
         const UnitTotals& totals = tables_.totals(index);
         Unit& unit = units_[at(index)];
         if (weight) {
-          unit.weight = totals.backward_weight;
+          unit.weight = totals.weight_half();
         } else {
           unit.has_gradient = true;
           unit.gradient = totals.backward_input + (whole ? totals.backward_weight : 0);

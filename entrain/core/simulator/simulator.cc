@@ -145,7 +145,7 @@ class Replay {
           work += tables.totals(tables.unit_of(operation.unit)).backward_input;
           break;
         case OperationKind::kBackwardWeight:
-          work += tables.totals(tables.unit_of(operation.unit)).backward_weight;
+          work += tables.totals(tables.unit_of(operation.unit)).weight_half();
           break;
         case OperationKind::kReduceGradients:
           work += lane.reduce;
@@ -260,7 +260,7 @@ class Replay {
     if (replica.times[at(unit)].gradient_finish == kUnknown) {
       return false;
     }
-    const std::int64_t duration = replica.tables.totals(unit).backward_weight;
+    const std::int64_t duration = replica.tables.totals(unit).weight_half();
     compute(lane, duration);
     made_weight_gradients(lane, key, duration);
     lane.memory.backward_weight(unit);

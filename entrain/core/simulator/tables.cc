@@ -119,10 +119,12 @@ void ReplicaTables::add_totals(const ReplicaProgram& replica, const StepCosts& c
           total.forward = cost.launch.forward.count();
           total.backward_input = cost.launch.backward_input.count();
           total.backward_weight = cost.launch.backward_weight.count();
+          total.split = cost.launch.split.count();
           const auto add = [&total](const UnitCost& part) {
             total.forward += part.time.forward.count();
             total.backward_input += part.time.backward_input.count();
             total.backward_weight += part.time.backward_weight.count();
+            total.split += part.time.split.count();
             total.activation_bytes += part.activation_bytes;
             total.output_bytes += part.output_bytes;
             total.recompute.all += part.recompute.all;

@@ -52,12 +52,14 @@ struct UnitTotals {
   std::int64_t forward = 0;
   std::int64_t backward_input = 0;
   std::int64_t backward_weight = 0;
+  std::int64_t split = 0;  // OperationTimes::split
   std::int64_t activation_bytes = 0;
   std::int64_t output_bytes = 0;
   std::int64_t key_value_bytes = 0;  // of its chunks that others follow
   RecomputeBytes recompute;
   bool takes_backward = false;
   [[nodiscard]] std::int64_t backward() const { return backward_input + backward_weight; }
+  [[nodiscard]] std::int64_t weight_half() const { return backward_weight + split; }
 };
 
 // A last-stage encoder unit whose output an LLM group takes.

@@ -78,6 +78,9 @@ LayerProfile read_layer(ObjectReader reader) {
   layer.forward = read_curve(reader.object("forward"));
   layer.backward_input = read_curve(reader.object("backward_input"));
   layer.backward_weight = read_curve(reader.object("backward_weight"));
+  if (reader.has("split")) {
+    layer.split = read_curve(reader.object("split"));
+  }
   if (reader.has("recompute")) {
     layer.recompute = read_curve(reader.object("recompute"));
   }
@@ -95,6 +98,9 @@ LayerProfile read_layer(ObjectReader reader) {
 
 // What is measured alone stands behind the rest, where it was measured.
 void add_measured(const LayerProfile& layer, Json& document) {
+  if (holds_times(layer.split)) {
+    document["split"] = curve_json(layer.split);
+  }
   if (holds_times(layer.recompute)) {
     document["recompute"] = curve_json(layer.recompute);
   }
@@ -187,8 +193,11 @@ void check_layer(const LayerProfile& layer, const std::string& where) {
                "{}: {} {} given; a finite number of at least 0 is needed", name, key, value));
     }
   };
-  for (const CostCurve* curve :
-       {&layer.forward, &layer.backward_input, &layer.backward_weight, &layer.recompute}) {
+  for (const CostCurve* curve : {&layer.forward,
+                                 &layer.backward_input,
+                                 &layer.backward_weight,
+                                 &layer.split,
+                                 &layer.recompute}) {
     check("per_pair_ns", curve->per_pair_ns);
     check("per_token_ns", curve->per_token_ns);
     check("per_launch_ns", curve->per_launch_ns);

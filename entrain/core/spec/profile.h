@@ -42,6 +42,9 @@ struct LayerProfile {
   CostCurve forward;
   CostCurve backward_input;
   CostCurve backward_weight;
+  // What a backward whose weight gradients run later takes beyond a whole one: the second half
+  // reads again what the caches have lost. All 0 where not measured.
+  CostCurve split;
   // Where a layer keeps its input alone: its forward once more, just before its backward. All 0
   // where not measured.
   CostCurve recompute;

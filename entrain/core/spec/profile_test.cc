@@ -219,6 +219,7 @@ TEST(ProfileJson, KeepsWhatOnlyMeasurementsKnow) {
   layer.range = {64, 4096, 1e6};
   layer.spread = 0.03;
   layer.recompute = {0.1, 2, 3, 0.4, 0.2};
+  layer.split = {0, 4, 5, 0.1, 0.1};
   layer.parameter_bytes = 1024;
   layer.optimizer_bytes = 2048;
   const Profile again = profile_from_json(to_json(profile), "p.json");
@@ -226,6 +227,7 @@ TEST(ProfileJson, KeepsWhatOnlyMeasurementsKnow) {
   EXPECT_EQ(again.software, "torch 2.13.0");
   EXPECT_EQ(again.layers[4].range.most_pairs, 1e6);
   EXPECT_EQ(again.layers[4].recompute.fit_median, 0.2);
+  EXPECT_EQ(again.layers[4].split.per_launch_ns, 5);
   EXPECT_FALSE(again.layers[3].range.known());
   EXPECT_FALSE(to_json(profile)["layers"][3].contains("range"));
   EXPECT_EQ(message_after("/layers/4/range", R"({"most_tokens": -1})"),

@@ -68,6 +68,7 @@ LayerProfile fit_layer(const ModelSpec& model,
   std::vector<CostPoint> forward;
   std::vector<CostPoint> backward_input;
   std::vector<CostPoint> backward_weight;
+  std::vector<CostPoint> split;
   std::vector<CostPoint> recompute;
   std::vector<double> spreads;
   LayerProfile profile;
@@ -80,6 +81,8 @@ LayerProfile fit_layer(const ModelSpec& model,
     forward.push_back({pairs, tokens, median(point.forward)});
     backward_input.push_back({pairs, tokens, input});
     backward_weight.push_back({pairs, tokens, std::max(0.0, backward - input), backward});
+    const double halves = median(point.backward_halves);
+    split.push_back({pairs, tokens, std::max(0.0, halves - backward), backward});
     if (!point.recompute.empty()) {
       recompute.push_back({pairs, tokens, median(point.recompute)});
     }
@@ -95,6 +98,7 @@ LayerProfile fit_layer(const ModelSpec& model,
   profile.forward = fit_curve(forward, terms);
   profile.backward_input = fit_curve(backward_input, terms);
   profile.backward_weight = fit_curve(backward_weight, CurveTerms::kLinear);
+  profile.split = fit_curve(split, CurveTerms::kLinear);
   if (!recompute.empty()) {
     profile.recompute = fit_curve(recompute, terms);
   }

@@ -24,7 +24,8 @@ PartialSums partial_sums(const ModelSpec& model,
                          double bytes_of_number);
 
 // Curves through the medians of points. backward_weight is the whole backward without the input
-// gradient, whatever is left of 0; attention has no weights, so that it is linear in tokens. With
+// gradient, whatever is left of 0; attention has no weights, so that it is linear in tokens. split
+// is what a backward in halves takes beyond a whole one, linear in tokens too. With
 // tensor_parallel t > 1 every all-reduce adds 2 (t - 1) times the link's latency per launch and
 // 2 (t - 1) / t times its bytes over the link's bandwidth per token.
 //

@@ -34,6 +34,8 @@ MeasuredLayer decoder(int tensor_parallel) {
       point.forward = {0.99 * forward, forward, 1.01 * forward, 9 * forward, forward};
       point.backward_input = {2 * forward, 2 * forward, 2 * forward};
       point.backward = {2 * forward + 700 * tokens, 2 * forward + 700 * tokens, 1e12};
+      const double split = 30 * tokens + 200;
+      point.backward_halves = {point.backward[0] + split, point.backward[1] + split, 1};
       point.recompute = {forward, forward};
       layer.points.push_back(point);
     }
@@ -48,6 +50,8 @@ TEST(FitLayer, FitsMediansAndSaysWhatTheyRestOn) {
   EXPECT_NEAR(profile.forward.per_launch_ns, 5000, 1e-1);
   EXPECT_NEAR(profile.backward_input.per_token_ns, 2000, 1e-3);
   EXPECT_NEAR(profile.backward_weight.per_token_ns, 700, 1e-3);
+  EXPECT_NEAR(profile.split.per_token_ns, 30, 1e-3);
+  EXPECT_NEAR(profile.split.per_launch_ns, 200, 1e-1);
   EXPECT_NEAR(profile.recompute.per_token_ns, 1000, 1e-3);
   EXPECT_EQ(profile.range.least_tokens, 64);
   EXPECT_EQ(profile.range.most_tokens, 1024);

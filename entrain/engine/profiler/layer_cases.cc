@@ -51,7 +51,48 @@ std::vector<std::int64_t> sizes_of(const CaseGrid& grid, std::int64_t least) {
   return {sizes.begin(), sizes.end()};
 }
 
-LayerCase encoder_case(const std::shared_ptr<const EncoderStage>& stage,
+using EncoderLayers = std::vector<std::shared_ptr<const EncoderStage>>;
+using LlmLayers = std::vector<std::shared_ptr<const LlmStage>>;
+
+// So many layers with weights of their own as fit; see layer_cases().
+template <typename Stage>
+std::vector<std::shared_ptr<const Stage>> make_layers(
+    int num_alike,
+    std::int64_t memory_bytes,
+    const std::function<std::shared_ptr<const Stage>()>& make) {
+  std::vector<std::shared_ptr<const Stage>> layers = {make()};
+  std::int64_t bytes = 0;
+  for (const NamedParameter& parameter : layers[0]->parameters()) {
+    bytes += 2 * static_cast<std::int64_t>(parameter.tensor.nbytes());
+  }
+  const std::int64_t fitting =
+      memory_bytes == 0 ? kMostLayers : memory_bytes / std::max<std::int64_t>(1, bytes);
+  while (std::ssize(layers) < std::min<std::int64_t>({num_alike, kMostLayers, fitting})) {
+    layers.push_back(make());
+  }
+  return layers;
+}
+
+template <typename Stage>
+std::vector<std::vector<NamedParameter>> parameters_of(
+    const std::vector<std::shared_ptr<const Stage>>& layers) {
+  std::vector<std::vector<NamedParameter>> result;
+  for (const auto& layer : layers) {
+    result.push_back(layer->parameters());
+  }
+  return result;
+}
+
+int count_alike(const ModelSpec& model, const LayerChoice& choice) {
+  const LayerKind kind = layer_kind(model, choice.module, choice.layer);
+  int count = 0;
+  for (int layer = 0; layer < num_layers(model, choice.module); ++layer) {
+    count += layer_kind(model, choice.module, layer) == kind ? 1 : 0;
+  }
+  return count;
+}
+
+LayerCase encoder_case(const EncoderLayers& layers,
                        const EncoderSpec& encoder,
                        std::int64_t width,
                        std::int64_t tokens,
@@ -71,21 +112,26 @@ LayerCase encoder_case(const std::shared_ptr<const EncoderStage>& stage,
         static_cast<double>(num_segments * window_pairs(grid.rows, grid.columns, window));
   }
   result.input = made_up({grid.tokens() * num_segments, width}, options);
-  result.forward = [stage, grids, input = result.input] { return stage->forward(input, grids); };
+  result.forward = [layers, grids, input = result.input](int layer) {
+    return layers[static_cast<std::size_t>(layer)]->forward(input, grids);
+  };
   return result;
 }
 
 LayerCases encoder_cases(const ModelSpec& model,
                          const LayerChoice& choice,
                          const CaseGrid& grid,
-                         const StageOptions& options) {
+                         const StageOptions& options,
+                         std::int64_t memory_bytes) {
   const EncoderSpec& encoder = model.encoders[static_cast<std::size_t>(choice.module)];
-  const auto stage = std::make_shared<const EncoderStage>(
-      encoder, model.llm.hidden, LayerRange{choice.layer, choice.layer + 1}, options);
+  const auto layers = make_layers<EncoderStage>(count_alike(model, choice), memory_bytes, [&] {
+    return std::make_shared<const EncoderStage>(
+        encoder, model.llm.hidden, LayerRange{choice.layer, choice.layer + 1}, options);
+  });
   LayerCases result;
   result.module = encoder.name;
   result.kind = layer_kind(model, choice.module, choice.layer);
-  result.parameters = stage->parameters();
+  result.layers = parameters_of(layers);
   const std::int64_t block = std::int64_t{encoder.merge_size} * encoder.merge_size;
   const bool attention = has_attention(result.kind);
   const bool windowed = result.kind == LayerKind::kWindowedTransformer;
@@ -103,13 +149,13 @@ LayerCases encoder_cases(const ModelSpec& model,
   for (const std::int64_t tokens : sizes_of(grid, 2 * block)) {
     for (const std::int64_t segments : segmentations(grid, attention, tokens, longest)) {
       result.cases.push_back(
-          encoder_case(stage, encoder, width, tokens, segments, windowed, options));
+          encoder_case(layers, encoder, width, tokens, segments, windowed, options));
     }
   }
   return result;
 }
 
-LayerCase decoder_case(const std::shared_ptr<const LlmStage>& stage,
+LayerCase decoder_case(const LlmLayers& layers,
                        std::int64_t width,
                        std::int64_t tokens,
                        std::int64_t num_samples,
@@ -121,12 +167,14 @@ LayerCase decoder_case(const std::shared_ptr<const LlmStage>& stage,
   result.tokens = static_cast<double>(length * num_samples);
   result.attention_pairs = static_cast<double>(num_samples * (length * length / 2));
   result.input = made_up({length * num_samples, width}, options);
-  result.forward = [stage, lengths, input = result.input] { return stage->decode(input, lengths); };
+  result.forward = [layers, lengths, input = result.input](int layer) {
+    return layers[static_cast<std::size_t>(layer)]->decode(input, lengths);
+  };
   return result;
 }
 
 // Half of the positions hold image features.
-LayerCase embedding_case(const std::shared_ptr<const LlmStage>& stage,
+LayerCase embedding_case(const LlmLayers& layers,
                          const LlmSpec& llm,
                          std::int64_t tokens,
                          const StageOptions& options) {
@@ -138,13 +186,13 @@ LayerCase embedding_case(const std::shared_ptr<const LlmStage>& stage,
   const at::Tensor positions = at::arange(num_features, at::kLong).to(options.device);
   result.tokens = static_cast<double>(tokens);
   result.input = made_up({num_features, llm.hidden}, options);
-  result.forward = [stage, ids, positions, input = result.input] {
-    return stage->embed(ids, input, positions);
+  result.forward = [layers, ids, positions, input = result.input](int layer) {
+    return layers[static_cast<std::size_t>(layer)]->embed(ids, input, positions);
   };
   return result;
 }
 
-LayerCase head_case(const std::shared_ptr<const LlmStage>& stage,
+LayerCase head_case(const LlmLayers& layers,
                     const LlmSpec& llm,
                     std::int64_t tokens,
                     const StageOptions& options) {
@@ -154,8 +202,8 @@ LayerCase head_case(const std::shared_ptr<const LlmStage>& stage,
   const at::Tensor targets = rows.mul(7).remainder_(vocabulary);
   result.tokens = static_cast<double>(tokens);
   result.input = made_up({tokens, llm.hidden}, options);
-  result.forward = [stage, rows, targets, input = result.input] {
-    return stage->loss_sum(input, rows, targets);
+  result.forward = [layers, rows, targets, input = result.input](int layer) {
+    return layers[static_cast<std::size_t>(layer)]->loss_sum(input, rows, targets);
   };
   return result;
 }
@@ -163,26 +211,29 @@ LayerCase head_case(const std::shared_ptr<const LlmStage>& stage,
 LayerCases llm_cases(const ModelSpec& model,
                      const LayerChoice& choice,
                      const CaseGrid& grid,
-                     const StageOptions& options) {
-  const auto stage = std::make_shared<const LlmStage>(
-      model.llm, LayerRange{choice.layer, choice.layer + 1}, options);
+                     const StageOptions& options,
+                     std::int64_t memory_bytes) {
+  const auto layers = make_layers<LlmStage>(count_alike(model, choice), memory_bytes, [&] {
+    return std::make_shared<const LlmStage>(
+        model.llm, LayerRange{choice.layer, choice.layer + 1}, options);
+  });
   LayerCases result;
   result.module = "llm";
   result.kind = layer_kind(model, choice.module, choice.layer);
-  result.parameters = stage->parameters();
+  result.layers = parameters_of(layers);
   result.output_bytes_per_token =
       result.kind == LayerKind::kOutputHead
           ? 0
           : static_cast<double>(at::elementSize(options.dtype)) * model.llm.hidden;
   for (const std::int64_t tokens : sizes_of(grid, 4)) {
     if (result.kind == LayerKind::kTokenEmbedding) {
-      result.cases.push_back(embedding_case(stage, model.llm, tokens, options));
+      result.cases.push_back(embedding_case(layers, model.llm, tokens, options));
     } else if (result.kind == LayerKind::kOutputHead) {
-      result.cases.push_back(head_case(stage, model.llm, tokens, options));
+      result.cases.push_back(head_case(layers, model.llm, tokens, options));
     } else {
       result.terms = CurveTerms::kAttention;
       for (const std::int64_t samples : segmentations(grid, true, tokens, model.llm.max_tokens)) {
-        result.cases.push_back(decoder_case(stage, model.llm.hidden, tokens, samples, options));
+        result.cases.push_back(decoder_case(layers, model.llm.hidden, tokens, samples, options));
       }
     }
   }
@@ -231,17 +282,15 @@ std::vector<LayerChoice> layer_choices(const ModelSpec& model, const std::vector
 LayerCases layer_cases(const ModelSpec& model,
                        const LayerChoice& choice,
                        const CaseGrid& grid,
-                       const StageOptions& options) {
+                       const StageOptions& options,
+                       std::int64_t memory_bytes) {
   StageOptions slice = options;
   slice.tensor_parallel = choice.tensor_parallel;
   LayerCases result = choice.module == model.llm_module()
-                          ? llm_cases(model, choice, grid, slice)
-                          : encoder_cases(model, choice, grid, slice);
+                          ? llm_cases(model, choice, grid, slice, memory_bytes)
+                          : encoder_cases(model, choice, grid, slice, memory_bytes);
   result.tensor_parallel = choice.tensor_parallel;
-  result.num_alike = 0;
-  for (int layer = 0; layer < num_layers(model, choice.module); ++layer) {
-    result.num_alike += layer_kind(model, choice.module, layer) == result.kind ? 1 : 0;
-  }
+  result.num_alike = count_alike(model, choice);
   return result;
 }
 

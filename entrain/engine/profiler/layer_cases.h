@@ -23,7 +23,7 @@ struct LayerCase {
   double tokens = 0;           // of the module; output head: target tokens
   std::int64_t num_segments = 1;
   at::Tensor input;  // a float leaf: activations, or image features of the embedding
-  std::function<at::Tensor()> forward;
+  std::function<at::Tensor(int layer)> forward;  // through one of LayerCases::layers
 };
 
 struct LayerCases {
@@ -32,9 +32,11 @@ struct LayerCases {
   int tensor_parallel = 1;
   int num_alike = 1;  // layers of this kind in the module
   CurveTerms terms = CurveTerms::kLinear;
-  std::vector<NamedParameter> parameters;  // of the layer, or a rank's slice of it
-  std::vector<LayerCase> cases;            // rising tokens, then segments
-  double output_bytes_per_token = 0;       // of the stage's message
+  // Parameters of each layer, or of a rank's slice of it: layers of one shape with weights of their
+  // own, as a stage has them.
+  std::vector<std::vector<NamedParameter>> layers;
+  std::vector<LayerCase> cases;       // rising tokens, then segments
+  double output_bytes_per_token = 0;  // of the stage's message
 };
 
 // One layer of every kind, at one degree of tensor parallelism.
@@ -59,14 +61,20 @@ struct CaseGrid {
   std::vector<std::int64_t> segments;
 };
 
+// Layers that a stage of the profiler holds at most: more of them change nothing.
+inline constexpr int kMostLayers = 8;
+
 // An encoder's microbatch holds two merge blocks a segment at least; an LLM's four tokens.
 //
+// As many layers are made as the module has of the kind, kMostLayers at most, and no more than
+// `memory_bytes` hold with their gradients (one always; 0 = any).
 // Throws    InvalidInput for encoders that cannot run.
-// Cost      the layer's parameters and all inputs.
+// Cost      the layers' parameters and all inputs.
 LayerCases layer_cases(const ModelSpec& model,
                        const LayerChoice& choice,
                        const CaseGrid& grid,
-                       const StageOptions& options);
+                       const StageOptions& options,
+                       std::int64_t memory_bytes = 0);
 
 // Splits `tokens` patches of an encoder into a grid as near to a square as merge blocks allow; the
 // grid's own count may be a little less.

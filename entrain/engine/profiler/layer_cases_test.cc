@@ -68,7 +68,8 @@ TEST(LayerCases, CoverEveryLayerKindAtThreeSizes) {
       sizes.insert(layer_case.tokens);
     }
     EXPECT_GE(sizes.size(), 3U) << name_of(layer.kind);
-    EXPECT_FALSE(layer.parameters.empty());
+    EXPECT_EQ(std::ssize(layer.layers), layer.num_alike);
+    EXPECT_FALSE(layer.layers[0].empty());
   }
   EXPECT_EQ(kinds.size(), 6U);
   EXPECT_EQ(layers.size(), 6U);
@@ -80,11 +81,15 @@ TEST(LayerCases, RunForwardAndBackward) {
       for (const LayerCase& layer_case : layer.cases) {
         at::Tensor input = layer_case.input;
         input.set_requires_grad(true);
-        const at::Tensor output = layer_case.forward();
-        output.sum().backward();
-        EXPECT_TRUE(input.grad().defined()) << name_of(layer.kind);
-        for (const NamedParameter& parameter : layer.parameters) {
-          EXPECT_TRUE(parameter.tensor.grad().defined()) << parameter.name;
+        at::Tensor output;
+        for (int copy = 0; copy < layer.num_alike; ++copy) {
+          output = layer_case.forward(copy);
+          output.sum().backward();
+          EXPECT_TRUE(input.grad().defined()) << name_of(layer.kind);
+          for (const NamedParameter& parameter : layer.layers[static_cast<std::size_t>(copy)]) {
+            EXPECT_TRUE(parameter.tensor.grad().defined()) << parameter.name;
+            parameter.tensor.mutable_grad() = at::Tensor();
+          }
         }
         if (layer.kind != LayerKind::kOutputHead) {
           EXPECT_DOUBLE_EQ(static_cast<double>(output.nbytes()),
@@ -94,6 +99,27 @@ TEST(LayerCases, RunForwardAndBackward) {
       }
     }
   }
+}
+
+// Weights of their own, as the layers of a stage have them, as far as memory allows.
+TEST(LayerCases, LayersShareNoWeights) {
+  ModelSpec model = small_model();
+  model.llm.num_layers = 20;
+  const CaseGrid grid = {{64}, {1}};
+  const LayerCases many = layer_cases(model, {1, 1, 1}, grid, {});
+  ASSERT_EQ(std::ssize(many.layers), kMostLayers);
+  std::set<const void*> weights;
+  std::int64_t bytes = 0;
+  for (const std::vector<NamedParameter>& layer : many.layers) {
+    for (const NamedParameter& parameter : layer) {
+      weights.insert(parameter.tensor.const_data_ptr());
+      bytes += static_cast<std::int64_t>(parameter.tensor.nbytes());
+    }
+  }
+  EXPECT_EQ(weights.size(), kMostLayers * many.layers[0].size());
+  // With their gradients, three eighths of them fit.
+  EXPECT_EQ(std::ssize(layer_cases(model, {1, 1, 1}, grid, {}, 2 * bytes * 3 / 8).layers), 3);
+  EXPECT_EQ(std::ssize(layer_cases(model, {1, 1, 1}, grid, {}, 1).layers), 1);
 }
 
 // Σn² and Σn can only be told apart when points of equal tokens differ in pairs.
@@ -137,7 +163,7 @@ TEST(LayerCases, CountPairsWithinWindowsWhereALayerHasThem) {
   EXPECT_EQ(full.cases[0].attention_pairs, 256 * 256);
   EXPECT_EQ(windowed.cases[0].attention_pairs, 16 * 16 * 16);
   EXPECT_EQ(windowed.cases[1].attention_pairs, 16 * 16 * 16) << "four segments of four windows";
-  EXPECT_EQ(windowed.cases[0].forward().sizes(), full.cases[0].forward().sizes());
+  EXPECT_EQ(windowed.cases[0].forward(0).sizes(), full.cases[0].forward(0).sizes());
 }
 
 TEST(LayerCases, SegmentsKeepSixteenTokens) {
@@ -186,12 +212,12 @@ TEST(LayerCases, SlicesRunAndHoldTheirShare) {
     EXPECT_EQ(half[i].tensor_parallel, 2);
     at::Tensor input = half[i].cases.back().input;
     input.set_requires_grad(true);
-    half[i].cases.back().forward().sum().backward();
+    half[i].cases.back().forward(0).sum().backward();
     EXPECT_TRUE(input.grad().defined()) << name_of(half[i].kind);
-    for (std::size_t p = 0; p < whole[i].parameters.size(); ++p) {
-      const NamedParameter& full = whole[i].parameters[p];
+    for (std::size_t p = 0; p < whole[i].layers[0].size(); ++p) {
+      const NamedParameter& full = whole[i].layers[0][p];
       if (full.tensor.dim() == 2 && whole[i].kind != LayerKind::kPatchEmbedding) {
-        EXPECT_EQ(2 * half[i].parameters[p].tensor.numel(), full.tensor.numel()) << full.name;
+        EXPECT_EQ(2 * half[i].layers[0][p].tensor.numel(), full.tensor.numel()) << full.name;
       }
     }
   }

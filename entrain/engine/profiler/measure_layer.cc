@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/base/thread_time.h"
 
 #include "entrain/engine/models/live_bytes.h"
+#include "entrain/engine/models/weight_gradients.h"
 
 namespace entrain::engine {
 namespace {
@@ -17,9 +18,6 @@ using Clock = std::chrono::steady_clock;
 // Points that no budget leaves out: what a line needs.
 constexpr std::size_t kLeastPoints = 2;
 
-// Layers of a stage that a profile imitates at most: more of them change nothing.
-constexpr int kMostLayers = 8;
-
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -27,13 +25,15 @@ double seconds_since(Clock::time_point start) {
 // What the work itself takes: on a CPU that others use too, wall time would leave out sizes that
 // fit.
 double work_seconds(at::Device device) {
-  return device.is_cpu() ? static_cast<double>(std::clock()) / CLOCKS_PER_SEC
+  return device.is_cpu() ? std::chrono::duration<double>(thread_time()).count()
                          : std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
 
 void set_trainable(const LayerCases& cases, bool trainable) {
-  for (const NamedParameter& parameter : cases.parameters) {
-    parameter.tensor.set_requires_grad(trainable);
+  for (const std::vector<NamedParameter>& layer : cases.layers) {
+    for (const NamedParameter& parameter : layer) {
+      parameter.tensor.set_requires_grad(trainable);
+    }
   }
 }
 
@@ -48,7 +48,7 @@ double kept_bytes_per_token(const LayerCases& cases, const LayerCase& layer_case
   set_trainable(cases, true);
   const at::Tensor input = fresh_leaf(layer_case);
   const LiveBytes live;
-  const at::Tensor output = layer_case.forward();
+  const at::Tensor output = layer_case.forward(0);
   // Image features count by themselves, from their arrival to their last backward.
   const std::size_t input_bytes = cases.kind == LayerKind::kTokenEmbedding ? 0 : input.nbytes();
   const auto kept = static_cast<double>(live.bytes()) - static_cast<double>(output.nbytes()) +
@@ -75,6 +75,7 @@ class LayerTimer {
     double backward = 0;
     point.forward.push_back(run_stage(layer_case, backward));
     point.backward.push_back(backward);
+    point.backward_halves.push_back(run_halves(layer_case));
     set_trainable(cases_, false);
     run_stage(layer_case, backward);
     point.backward_input.push_back(backward);
@@ -96,35 +97,61 @@ class LayerTimer {
   }
 
   double run_stage(const LayerCase& layer_case, double& backward) {
-    const int layers = num_layers(layer_case);
     std::vector<at::Tensor> outputs;
-    double forward = 0;
-    for (int i = 0; i < layers; ++i) {
+    const double forward = run_forwards(layer_case, outputs);
+    const auto layers = static_cast<double>(outputs.size());
+    backward = run_backwards(layer_case, outputs) / layers;
+    return forward / layers;
+  }
+
+  // Backwards whose weight gradients wait until all input gradients are there.
+  double run_halves(const LayerCase& layer_case) {
+    const auto waiting = c10::make_intrusive<WeightGradients>();
+    std::vector<at::Tensor> outputs;
+    {
+      const WeightGradientsScope scope(waiting);
+      run_forwards(layer_case, outputs);
+    }
+    const auto layers = static_cast<double>(outputs.size());
+    waiting->defer();
+    const double inputs = run_backwards(layer_case, outputs);
+    watch_.start();
+    waiting->run();
+    return (inputs + watch_.stop()) / layers;
+  }
+
+  double run_forwards(const LayerCase& layer_case, std::vector<at::Tensor>& outputs) {
+    double time = 0;
+    for (int i = 0; i < num_layers(layer_case); ++i) {
       fresh_leaf(layer_case);
       watch_.start();
-      outputs.push_back(layer_case.forward());
-      forward += watch_.stop();
+      outputs.push_back(layer_case.forward(i % static_cast<int>(std::ssize(cases_.layers))));
+      time += watch_.stop();
     }
-    backward = 0;
+    return time;
+  }
+
+  // From the last to the first; empties `outputs`.
+  double run_backwards(const LayerCase& layer_case, std::vector<at::Tensor>& outputs) {
+    double time = 0;
     for (; !outputs.empty(); outputs.pop_back()) {
       const at::Tensor gradient = at::ones_like(outputs.back().detach());
       fresh_leaf(layer_case);
       watch_.start();
       outputs.back().backward(gradient);
-      backward += watch_.stop();
+      time += watch_.stop();
     }
-    backward /= layers;
-    return forward / layers;
+    return time;
   }
 
   double run_again(const LayerCase& layer_case) {
     fresh_leaf(layer_case);
     {
       const at::NoGradGuard keeps_nothing;
-      layer_case.forward();
+      layer_case.forward(0);
     }
     watch_.start();
-    const at::Tensor output = layer_case.forward();
+    const at::Tensor output = layer_case.forward(0);
     return watch_.stop();
   }
 
@@ -232,7 +259,7 @@ void measure_layer(const LayerCases& cases,
     on_round();
   }
   layer.output_bytes_per_token = cases.output_bytes_per_token;
-  for (const NamedParameter& parameter : cases.parameters) {
+  for (const NamedParameter& parameter : cases.layers[0]) {
     layer.parameters += parameter.tensor.numel();
     layer.parameter_bytes += static_cast<double>(parameter.tensor.nbytes());
   }

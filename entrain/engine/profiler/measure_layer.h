@@ -30,15 +30,17 @@ inline constexpr int kLeastRepeats = 3;
 // time, so that a busy machine takes longer and leaves out no more. Then rounds visit all points in
 // turn, so that a busy moment of the machine disturbs many points once instead of one point often.
 //
-// A round times: forward and backward with trainable weights; the same with frozen weights, whose
-// backward is the input gradient; and, for `recompute`, the forward again after one that recorded
+// A round times: forward and backward with trainable weights; the same with the weight gradients of
+// all layers after all input gradients (`backward_halves`); with frozen weights, whose backward is
+// the input gradient; and, for `recompute`, the forward again after one that recorded
 // no graph. Weight gradients stay and are added to, as over the microbatches of a step; the input
 // is a fresh leaf each time, as a received activation is.
 //
-// A repeat imitates a stage: as many forwards as the module has layers of this kind (eight at most,
-// as far as memory allows), every one keeping its graph, then their backwards from the last to the
-// first; the time is a layer's mean. A layer that runs alone, again and again in the same memory,
-// is up to a tenth faster than in a stage whose activations no cache holds.
+// A repeat imitates a stage: as many forwards as the module has layers of this kind (kMostLayers at
+// most, as far as memory allows), each with weights of its own and every one keeping its graph,
+// then their backwards from the last to the first; the time is a layer's mean. A layer that runs
+// alone, again and again in the same memory, is up to a tenth faster than in a stage whose
+// activations no cache holds.
 //
 // activation_bytes_per_token: bytes that the forward leaves allocated, without its output (which
 // the layer after counts as its input) and with its input (the image features of a token embedding

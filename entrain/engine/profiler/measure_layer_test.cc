@@ -18,12 +18,12 @@ class NotedLayer {
     weight_ = at::ones({kNumbers});
     cases.module = "vision";
     cases.kind = LayerKind::kEncoderTransformer;
-    cases.parameters.push_back({"weight", weight_});
+    cases.layers.push_back({{"weight", weight_}});
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       LayerCase layer_case;
       layer_case.tokens = static_cast<double>(sizes[i]);
       layer_case.input = at::ones({sizes[i], kNumbers});
-      layer_case.forward = [this, i, input = layer_case.input] {
+      layer_case.forward = [this, i, input = layer_case.input](int) {
         notes += static_cast<char>('a' + i);
         const at::Tensor output = (input * weight_).exp();
         if (output.requires_grad()) {
@@ -69,11 +69,12 @@ class NotedLayer {
   at::Tensor weight_;
 };
 
-// A round is a pass with trainable weights and one with frozen ones, of every point.
+// A round is, of every point, a pass with trainable weights, one in halves and one with frozen
+// ones.
 std::string rounds_of(const std::vector<std::string>& points) {
   std::string round;
   for (const std::string& point : points) {
-    round += point + point;
+    round += point + point + point;
   }
   std::string all;
   for (int i = 0; i < kLeastRepeats - 1; ++i) {
@@ -107,6 +108,9 @@ TEST(MeasureLayer, ATimeIsALayersMean) {
       EXPECT_EQ(point.forward, std::vector<double>(kLeastRepeats, 1e9));
       EXPECT_EQ(point.backward, std::vector<double>(kLeastRepeats, 1e9));
       EXPECT_EQ(point.backward_input, std::vector<double>(kLeastRepeats, 1e9));
+      // All weight gradients of a stage are one more reading.
+      EXPECT_EQ(point.backward_halves,
+                std::vector<double>(kLeastRepeats, (num_alike + 1) * 1e9 / num_alike));
     }
   }
 }

@@ -10,7 +10,7 @@
 namespace entrain::engine {
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 std::vector<double> read_times(ObjectReader& reader, const std::string& key) {
   std::vector<double> times;
@@ -31,13 +31,15 @@ MeasuredPoint read_point(ObjectReader reader) {
   point.forward = read_times(reader, "forward_ns");
   point.backward = read_times(reader, "backward_ns");
   point.backward_input = read_times(reader, "backward_input_ns");
+  point.backward_halves = read_times(reader, "backward_halves_ns");
   point.recompute = read_times(reader, "recompute_ns");
   reader.find("spread");
   reader.find("outliers");
   reader.finish();
   if (point.backward.size() != point.forward.size() ||
-      point.backward_input.size() != point.forward.size()) {
-    reader.fail("backward_ns", "as many repeats as of forward_ns are needed");
+      point.backward_input.size() != point.forward.size() ||
+      point.backward_halves.size() != point.forward.size()) {
+    reader.fail("backward_ns", "all of them need as many repeats as forward_ns");
   }
   return point;
 }
@@ -79,7 +81,8 @@ Json point_json(const MeasuredPoint& point) {
                    {"segments", point.num_segments},
                    {"forward_ns", point.forward},
                    {"backward_ns", point.backward},
-                   {"backward_input_ns", point.backward_input}};
+                   {"backward_input_ns", point.backward_input},
+                   {"backward_halves_ns", point.backward_halves}};
   if (!point.recompute.empty()) {
     document["recompute_ns"] = point.recompute;
   }

@@ -22,7 +22,9 @@ struct MeasuredPoint {
   std::vector<double> forward;         // with trainable weights
   std::vector<double> backward;        // with trainable weights, both gradients
   std::vector<double> backward_input;  // with frozen weights
-  std::vector<double> recompute;       // forward again after one that kept nothing; may be empty
+  std::vector<double>
+      backward_halves;            // both gradients, weight gradients after all input gradients
+  std::vector<double> recompute;  // forward again after one that kept nothing; may be empty
 };
 
 // One layer at one degree of tensor parallelism.

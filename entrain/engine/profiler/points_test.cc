@@ -20,6 +20,7 @@ MeasuredPoints some_points() {
   point.forward = {100, 101, 250, 99, 100};
   point.backward = {200, 201, 202, 203, 204};
   point.backward_input = {120, 121, 122, 123, 124};
+  point.backward_halves = {210, 211, 212, 213, 214};
   MeasuredLayer layer;
   layer.module = "llm";
   layer.kind = LayerKind::kDecoder;
@@ -52,7 +53,7 @@ TEST(MeasuredPoints, RefuseImpossibleTimesAndOtherVersions) {
             std::string::npos);
   EXPECT_NE(refused("/layers/0/kind", "decodr").find("'decodr' is not a layer kind"),
             std::string::npos);
-  EXPECT_EQ(refused("/version", 2), "p.json: version: 2 given; this program reads 1");
+  EXPECT_EQ(refused("/version", 1), "p.json: version: 1 given; this program reads 2");
 }
 
 TEST(ResumePoints, GoesOnUnderEqualSettingsOnly) {

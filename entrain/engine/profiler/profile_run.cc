@@ -11,6 +11,7 @@
 #include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
 
+#include "entrain/engine/profiler/companions.h"
 #include "entrain/engine/profiler/fit_layer.h"
 #include "entrain/engine/profiler/machine.h"
 #include "entrain/engine/profiler/measure_layer.h"
@@ -51,8 +52,10 @@ void check(const ProfileOptions& options) {
   const std::vector<std::int64_t>& tokens = options.grid.tokens;
   const std::int64_t largest = tokens.empty() ? 0 : tokens.back();
   if (largest < kLeastTokens || options.repeats < kLeastRepeats || !(options.seconds > 0) ||
-      options.memory_bytes < 0) {
-    throw InvalidInput(concat("profile: largest microbatch ",
+      options.memory_bytes < 0 || options.lanes < 1) {
+    throw InvalidInput(concat("profile: lanes ",
+                              options.lanes,
+                              ", largest microbatch ",
                               largest,
                               " tokens, repeats ",
                               options.repeats,
@@ -60,7 +63,7 @@ void check(const ProfileOptions& options) {
                               options.seconds,
                               ", memory ",
                               options.memory_bytes,
-                              " bytes given; at least ",
+                              " bytes given; at least 1, ",
                               kLeastTokens,
                               ", ",
                               kLeastRepeats,
@@ -84,6 +87,7 @@ Json settings_of(const ModelSpec& model, const ProfileOptions& options) {
           {"tokens", options.grid.tokens},
           {"segments", options.grid.segments},
           {"tensor_parallel", options.tensor_parallel},
+          {"lanes", options.lanes},
           {"recompute", options.recompute}};
 }
 
@@ -117,7 +121,8 @@ class Measuring {
 
  private:
   void measure(std::size_t i) {
-    const LayerCases cases = layer_cases(model_, choices_[i], options_.grid, stage_);
+    const LayerCases cases = layer_cases(
+        model_, choices_[i], options_.grid, stage_, options_.memory_bytes / options_.lanes);
     if (i == points_.layers.size()) {
       MeasuredLayer& layer = points_.layers.emplace_back();
       layer.module = cases.module;
@@ -131,9 +136,15 @@ class Measuring {
     // take longer, and the last ones would have no sizes left to fit a curve through.
     budget.seconds = std::max((options_.seconds - began) / static_cast<double>(choices_.size() - i),
                               options_.seconds / static_cast<double>(choices_.size()));
-    budget.memory_bytes = options_.memory_bytes;
+    budget.memory_bytes = options_.memory_bytes / options_.lanes;
     budget.recompute = options_.recompute;
     budget.clock = options_.clock;
+    std::vector<LayerCases> beside;
+    for (int lane = 1; lane < options_.lanes; ++lane) {
+      beside.push_back(layer_cases(
+          model_, choices_[i], options_.grid, stage_, options_.memory_bytes / options_.lanes));
+    }
+    const Companions companions(std::move(beside));
     const auto on_point = [&] {
       const double share = (seconds() - began) / std::max(1e-9, budget.seconds);
       show(static_cast<double>(i) + std::min(1.0, share));
@@ -184,7 +195,7 @@ ProfileOptions quick_options(std::int64_t max_tokens) {
     options.grid.tokens.push_back(std::max<std::int64_t>(1, max_tokens / share));
   }
   options.grid.segments = {1, 0};
-  options.seconds = 15;
+  options.seconds = 20;
   options.recompute = false;
   return options;
 }
@@ -202,6 +213,13 @@ ProfileOptions full_options(std::int64_t max_tokens) {
 
 ProfileRun measure_profile(const ModelSpec& model, const ProfileOptions& options) {
   check(options);
+  if (options.lanes > 1 && options.device != "cpu") {
+    throw InvalidInput(concat("profile: lanes ",
+                              options.lanes,
+                              " given for device '",
+                              options.device,
+                              "'; lanes share a machine on the cpu alone"));
+  }
   const OneThread one_thread;
   const c10::AutoGradMode with_gradients(true);
   ProfileRun run;

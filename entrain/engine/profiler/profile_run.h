@@ -24,6 +24,7 @@ struct ProfileOptions {
   int repeats = 15;               // most measurements per point, >= 3; the median counts
   double seconds = 60;            // for the layers together, > 0; a busy machine takes longer
   std::int64_t memory_bytes = 0;  // activations of the largest point; 0 = any
+  int lanes = 1;                  // that run at once on the machine, >= 1; see measure_profile()
   bool recompute = true;          // time the forward again as well
   std::string device = "cpu";     // or "cuda"
   std::string dtype = "float32";  // or "bfloat16"
@@ -52,6 +53,10 @@ struct ProfileRun {
 // by the degree), and what its ranks say to each other is added from the measured link: ring
 // all-reduces of what the layer's partial sums amount to (two a transformer layer and direction).
 // Windowed attention is not measured: no layer of the engine has it.
+//
+// With `lanes` above 1 that many lanes less one run the same layer beside the one that is measured,
+// each on a core of its own, as the lanes of a run do: they take memory bandwidth and shared cache
+// from it. CPU only.
 //
 // With `partial`, all points are written there after every layer and at least every few seconds,
 // and measuring goes on from a file that is there already; the caller removes it when it has what

@@ -107,6 +107,7 @@ TEST(CheckStages, AQuickProfilePredictsTheWorkOfWholeStages) {
   const WorkClock clock;
   ProfileOptions options = quick_options(2048);
   options.repeats = 3;
+  options.seconds = 600;  // no size is left out, however slow the machine
   options.clock = &WorkClock::now;
   const Profile profile = measure_profile(model, options).profile;
   for (const LayerProfile& layer : profile.layers) {

@@ -1,0 +1,47 @@
+#include "entrain/engine/profiler/companions.h"
+
+#include <cstdint>
+#include <utility>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/ones_like.h>
+
+namespace entrain::engine {
+
+Companions::Companions(std::vector<LayerCases> lanes) : lanes_(std::move(lanes)) {
+  for (const LayerCases& cases : lanes_) {
+    threads_.emplace_back([this, &cases] { run(cases); });
+  }
+}
+
+Companions::~Companions() {
+  stop_ = true;
+  for (std::thread& thread : threads_) {
+    thread.join();
+  }
+}
+
+void Companions::run(const LayerCases& cases) {
+  at::set_num_threads(1);
+  for (const std::vector<NamedParameter>& layer : cases.layers) {
+    for (const NamedParameter& parameter : layer) {
+      parameter.tensor.set_requires_grad(true);
+    }
+  }
+  for (std::size_t i = 0; !stop_; i = (i + 1) % cases.cases.size()) {
+    const LayerCase& layer_case = cases.cases[i];
+    at::Tensor input = layer_case.input;
+    input.set_requires_grad(true);
+    std::vector<at::Tensor> outputs;
+    for (int layer = 0; layer < static_cast<int>(cases.layers.size()) && !stop_; ++layer) {
+      outputs.push_back(layer_case.forward(layer));
+      ++passes_;
+    }
+    for (; !outputs.empty() && !stop_; outputs.pop_back()) {
+      input.mutable_grad() = at::Tensor();
+      outputs.back().backward(at::ones_like(outputs.back().detach()));
+    }
+  }
+}
+
+}  // namespace entrain::engine
