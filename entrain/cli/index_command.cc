@@ -44,7 +44,8 @@ Json summary_json(const IndexSummary& summary) {
                    {"ignored_members", summary.ignored_members},
                    {"text_tokens", percentiles_json(summary.text_tokens)},
                    {"images", percentiles_json(summary.images)},
-                   {"pixels", percentiles_json(summary.pixels)}};
+                   {"pixels", percentiles_json(summary.pixels)},
+                   {"audio_milliseconds", percentiles_json(summary.audio_milliseconds)}};
   if (summary.llm_tokens.has_value()) {
     document["llm_tokens"] = percentiles_json(*summary.llm_tokens);
   }
@@ -96,7 +97,7 @@ void add_index_command(CLI::App& app, Action& action) {
       ->add_option("--empty-response", options->empty_response, "what happens to empty responses")
       ->check(CLI::IsMember({"refuse", "leave-out"}))
       ->capture_default_str();
-  command->add_flag("--verify", options->verify, "decode every image");
+  command->add_flag("--verify", options->verify, "decode every image and clip");
   command->add_flag("--json", options->json, "print the summary as one line of JSON");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

@@ -1,6 +1,8 @@
 #include "tests/oracle/shards.h"
 
 #include <array>
+#include <bit>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -199,6 +201,48 @@ std::string flat_png(
     rows.push_back(static_cast<char>(blue));
   }
   return make_png(width, height, rows);
+}
+
+std::string make_wav(const std::vector<double>& samples, const WavOptions& options) {
+  const auto number = [](std::uint64_t value, int bytes) {
+    std::string out;
+    for (int i = 0; i < bytes; ++i) {
+      out.push_back(static_cast<char>(value >> (8 * i)));
+    }
+    return out;
+  };
+  const auto chunk = [&](const char* name, const std::string& content) {
+    return name + number(content.size(), 4) + content + std::string(content.size() % 2, '\0');
+  };
+  const int bytes = options.bits / 8;
+  const int coding = options.floats ? 3 : 1;
+  const auto frame =
+      static_cast<std::uint64_t>(options.channels) * static_cast<std::uint64_t>(bytes);
+  const auto rate = static_cast<std::uint64_t>(options.sample_rate);
+  std::string format = number(options.extensible ? 0xFFFE : static_cast<std::uint64_t>(coding), 2) +
+                       number(static_cast<std::uint64_t>(options.channels), 2) + number(rate, 4) +
+                       number(rate * frame, 4) + number(frame, 2) +
+                       number(static_cast<std::uint64_t>(options.bits), 2);
+  if (options.extensible) {
+    format += number(22, 2) + number(static_cast<std::uint64_t>(options.bits), 2) + number(0, 4) +
+              number(static_cast<std::uint64_t>(coding), 2) + std::string(14, '\0');
+  }
+  std::string data;
+  for (const double sample : samples) {
+    std::uint64_t value = 0;
+    if (options.floats) {
+      value = bytes == 4 ? std::bit_cast<std::uint32_t>(static_cast<float>(sample))
+                         : std::bit_cast<std::uint64_t>(sample);
+    } else {
+      const double unsigned_offset = bytes == 1 ? 128 : 0;
+      value = static_cast<std::uint64_t>(
+          std::llround(sample * std::ldexp(1.0, options.bits - 1) + unsigned_offset));
+    }
+    data += number(value, bytes);
+  }
+  const std::string content =
+      "WAVE" + chunk("fmt ", format) + options.chunk_before + chunk("data", data);
+  return "RIFF" + number(content.size(), 4) + content;
 }
 
 TemporaryFolder::TemporaryFolder() {

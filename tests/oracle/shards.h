@@ -1,4 +1,4 @@
-// Makes small tar archives and images byte by byte, good ones and damaged ones.
+// Makes small tar archives, images and sounds byte by byte, good ones and damaged ones.
 #pragma once
 
 #include <cstdint>
@@ -54,6 +54,18 @@ std::string make_jpeg(int width,
 // One colour everywhere.
 std::string flat_png(
     int width, int height, std::uint8_t red, std::uint8_t green, std::uint8_t blue);
+
+struct WavOptions {
+  int sample_rate = 16'000;
+  int channels = 1;
+  int bits = 16;        // 8, 16, 24 or 32; floats: 32 or 64
+  bool floats = false;  // else PCM
+  bool extensible = false;
+  std::string chunk_before = {};  // a whole chunk in front of the data
+};
+
+// `samples` in [-1, 1), channels interleaved.
+std::string make_wav(const std::vector<double>& samples, const WavOptions& options = {});
 
 // A fresh folder that is removed with the object.
 class TemporaryFolder {

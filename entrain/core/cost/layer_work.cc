@@ -25,9 +25,7 @@ LayerWork transformer_work(
 }
 
 LayerWork projector_work(const EncoderSpec& encoder, double llm_hidden, double bytes) {
-  const double merge = encoder.modality == Modality::kVision
-                           ? static_cast<double>(encoder.merge_size) * encoder.merge_size
-                           : 2.0;
+  const auto merge = static_cast<double>(merged_tokens(encoder));
   const double hidden = encoder.hidden;
   const double merged = hidden * merge;
   LayerWork work;
@@ -51,12 +49,11 @@ LayerWork patch_embedding_work(const EncoderSpec& encoder, double bytes) {
 }
 
 LayerWork audio_embedding_work(const EncoderSpec& encoder, double bytes) {
-  constexpr double kMelBands = 80;
-  constexpr double kKernel = 3;
   constexpr double kFrames = 2;  // of the first convolution per token, which is the second's stride
   const double hidden = encoder.hidden;
   LayerWork work;
-  work.matrix_flops = 2 * (kFrames * kMelBands * kKernel * hidden + hidden * kKernel * hidden);
+  work.matrix_flops =
+      2 * (kFrames * kMelBands * kMelKernel * hidden + hidden * kMelKernel * hidden);
   // An activation behind each convolution.
   work.moved_bytes = 2 * (kFrames + 1) * hidden * bytes;
   work.input_bytes = kFrames * kMelBands * bytes;

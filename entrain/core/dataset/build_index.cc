@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/dataset/audio.h"
 #include "entrain/core/dataset/image.h"
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/dataset/shard.h"
@@ -19,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kImagePrefix = 1 << 16;  // bytes that nearly always hold an image's header
+constexpr std::int64_t kHeaderPrefix = 1 << 16;  // bytes that nearly always hold a header
 constexpr const char* kEmptyResponse = "response is empty";
 constexpr const char* kTooLong = "too long";
 constexpr const char* kCannotBeCut = "too long, and no cut of its prompt makes it fit";
@@ -125,7 +127,10 @@ class IndexBuilder {
       sample.id = id;
       sample.location = SampleLocation{shard, found->offset, found->bytes};
       for (const TarMember& image : found->images) {
-        sample.images.push_back(measure(reader.tar(), image));
+        sample.images.push_back(measure_image(reader.tar(), image));
+      }
+      for (const TarMember& clip : found->audio) {
+        sample.audio_seconds.push_back(measure_clip(reader.tar(), clip));
       }
       SampleText text =
           sample_text(reader.tar().content(found->text), reader.tar().where(found->text));
@@ -221,19 +226,36 @@ class IndexBuilder {
     }
   }
 
-  ImageSize measure(TarReader& tar, const TarMember& image) const {
+  // What `read_header` finds in the first bytes of a member, or in all of it.
+  template <class ReadHeader>
+  static auto measure(TarReader& tar, const TarMember& member, const ReadHeader& read_header) {
+    if (member.size > kHeaderPrefix) {
+      try {
+        return read_header(tar.content(member, kHeaderPrefix));
+      } catch (const InvalidInput&) {
+        // Large metadata in front of the header, or damage: the whole member tells.
+      }
+    }
+    return read_header(tar.content(member));
+  }
+
+  ImageSize measure_image(TarReader& tar, const TarMember& image) const {
     const std::string where = tar.where(image);
     if (options_.verify) {
       return decode_image(tar.content(image), where).size;
     }
-    if (image.size > kImagePrefix) {
-      try {
-        return image_size(tar.content(image, kImagePrefix), where);
-      } catch (const InvalidInput&) {
-        // Large metadata in front of the header, or damage: the whole image tells.
-      }
+    return measure(tar, image, [&](const std::string& bytes) { return image_size(bytes, where); });
+  }
+
+  // In seconds.
+  double measure_clip(TarReader& tar, const TarMember& clip) const {
+    const std::string where = tar.where(clip);
+    if (options_.verify) {
+      return decode_audio(tar.content(clip), where).info.seconds();
     }
-    return image_size(tar.content(image), where);
+    return measure(tar, clip, [&](const std::string& bytes) {
+      return audio_info(bytes, clip.size, where).seconds();
+    });
   }
 
   static void verify(const SampleSizes& sample, const RawSample& raw, const fs::path& shard) {
@@ -242,16 +264,20 @@ class IndexBuilder {
     for (const std::string& image : raw.images) {
       sizes.push_back(decode_image(image, where).size);
     }
-    if (sizes != sample.images) {
+    std::vector<double> seconds;
+    for (const std::string& clip : raw.audio) {
+      seconds.push_back(decode_audio(clip, where).info.seconds());
+    }
+    if (sizes != sample.images || seconds != sample.audio_seconds) {
       throw InvalidInput(
-          fmt::format("{}: its images are not of the sizes that the index says", where));
+          fmt::format("{}: its images or clips are not of the sizes that the index says", where));
     }
   }
 
   static void set_text_lengths(SampleSizes& sample, const SampleText& text) {
     sample.prompt_chars = count_characters(text.prompt);
     sample.response_chars = count_characters(text.response);
-    sample.prompt_tokens = prompt_tokens(text, static_cast<int>(sample.images.size()));
+    sample.prompt_tokens = prompt_tokens(text, sample.num_media());
     sample.response_tokens = response_tokens(text);
     sample.prompt_tokens_estimate = *sample.prompt_tokens;
     sample.response_tokens_estimate = *sample.response_tokens;
@@ -285,9 +311,9 @@ class IndexBuilder {
   // Takes `excess` tokens from the prompt; false when it is shorter than that.
   bool truncate(SampleSizes& sample, std::int64_t excess, const std::optional<SampleText>& text) {
     if (text) {
-      const auto num_images = static_cast<int>(sample.images.size());
-      const std::int64_t held = sample.prompt_tokens.value_or(prompt_tokens(*text, num_images));
-      const std::optional<SampleText> fitted = fit_prompt(*text, num_images, held - excess);
+      const int num_media = sample.num_media();
+      const std::int64_t held = sample.prompt_tokens.value_or(prompt_tokens(*text, num_media));
+      const std::optional<SampleText> fitted = fit_prompt(*text, num_media, held - excess);
       if (!fitted) {
         return false;
       }
@@ -316,6 +342,7 @@ class IndexBuilder {
     std::vector<std::int64_t> text;
     std::vector<std::int64_t> images;
     std::vector<std::int64_t> pixels;
+    std::vector<std::int64_t> milliseconds;
     for (const SampleSizes& sample : result_.index.samples) {
       text.push_back(sample.prompt_tokens.value_or(sample.prompt_tokens_estimate) +
                      sample.response_tokens.value_or(sample.response_tokens_estimate));
@@ -323,12 +350,16 @@ class IndexBuilder {
       for (const ImageSize& size : sample.images) {
         pixels.push_back(std::int64_t{size.width} * size.height);
       }
+      for (const double seconds : sample.audio_seconds) {
+        milliseconds.push_back(std::llround(seconds * 1e3));
+      }
     }
     IndexSummary& summary = result_.summary;
     summary.rows = static_cast<std::int64_t>(result_.index.samples.size());
     summary.text_tokens = percentiles(std::move(text));
     summary.images = percentiles(std::move(images));
     summary.pixels = percentiles(std::move(pixels));
+    summary.audio_milliseconds = percentiles(std::move(milliseconds));
     if (options_.model) {
       summary.llm_tokens = percentiles(std::move(llm_tokens_));
     }

@@ -53,6 +53,43 @@ class BuildIndex : public ::testing::Test {
   std::filesystem::path output_ = folder_.path() / "out" / "index.csv";
 };
 
+TEST_F(BuildIndex, MeasuresClipsFromTheirHeaders) {
+  const std::string wav = oracle::make_wav(std::vector<double>(40'000), {.sample_rate = 8'000});
+  const auto path = shard("train-0.tar",
+                          TarWriter()
+                              .add("a.json", R"({"text": "seven"})")
+                              .add("a.0.wav", wav)  // longer than what is read of a header
+                              .add("a.1.wav", oracle::make_wav({0, 0.5, 0}))
+                              .add("a.png", flat_png(20, 30, 0, 0, 0)));
+  IndexOptions options;
+  for (const bool verify : {false, true}) {
+    options.verify = verify;
+    const IndexResult result = build({path}, options);
+    const SampleSizes sample = read_index(output_).samples.at(0);
+    EXPECT_EQ(sample.audio_seconds, (std::vector<double>{5.0, 3 / 16e3}));
+    EXPECT_EQ(sample.prompt_tokens, prompt_tokens({"", ""}, 3));
+    EXPECT_EQ(sample.response_tokens, 6);
+    EXPECT_EQ(result.summary.audio_milliseconds.count, 2);
+    EXPECT_EQ(result.summary.audio_milliseconds.max, 5'000);
+  }
+  // An index is verified against its shards too.
+  const auto index = output_;
+  output_ = folder_.path() / "again.csv";
+  EXPECT_NO_THROW(build({index}, options));
+}
+
+TEST_F(BuildIndex, RefusesDamagedClips) {
+  const std::string wav = oracle::make_wav(std::vector<double>(40'000));
+  const auto path = shard("train-0.tar",
+                          TarWriter()
+                              .add("a.json", R"({"text": "seven"})")
+                              .add("a.wav", wav.substr(0, wav.size() - 2)));
+  const std::string message = refused({path});
+  EXPECT_NE(message.find("member 'a.wav'"), std::string::npos) << message;
+  EXPECT_NE(message.find("claims 80000 bytes of data, 79998 are there"), std::string::npos)
+      << message;
+}
+
 TEST_F(BuildIndex, MeasuresSamplesOfAFolderOfShards) {
   shard("train-000001.tar",
         TarWriter().add("b.json", R"({"caption": "d\u00e9j\u00e0"})").add("b.cls", "7"));

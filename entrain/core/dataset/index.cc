@@ -420,8 +420,10 @@ Percentiles percentiles(std::vector<std::int64_t> values) {
 }
 
 std::string to_string(const IndexSummary& summary) {
-  std::string out = fmt::format(
-      "{} samples, {} images\n", format_count(summary.rows), format_count(summary.images.total));
+  std::string out = fmt::format("{} samples, {} images, {} audio clips\n",
+                                format_count(summary.rows),
+                                format_count(summary.images.total),
+                                format_count(summary.audio_milliseconds.count));
   const auto line = [&](std::string_view name, const Percentiles& values) {
     if (values.count > 0) {
       out += fmt::format("  {:<24} p50 {:>9}   p90 {:>9}   p99 {:>9}   max {:>9}\n",
@@ -434,6 +436,7 @@ std::string to_string(const IndexSummary& summary) {
   };
   line("images per sample", summary.images);
   line("pixels per image", summary.pixels);
+  line("milliseconds per clip", summary.audio_milliseconds);
   line("text tokens per sample", summary.text_tokens);
   if (summary.llm_tokens) {
     line("LLM tokens per sample", *summary.llm_tokens);

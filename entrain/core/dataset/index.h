@@ -52,7 +52,7 @@ std::filesystem::path shard_path(const Index& index, const SampleLocation& locat
 enum class BadSampleRule : std::uint8_t { kRefuse, kLeaveOut, kTruncate };
 
 struct IndexOptions {
-  bool verify = false;             // decode every image
+  bool verify = false;             // decode every image and clip
   std::optional<ModelSpec> model;  // needed for the length limit
   std::int64_t max_tokens = 0;  // longest LLM sequence; 0: the model's own, or no limit without one
   BadSampleRule too_long = BadSampleRule::kRefuse;  // kTruncate cuts the prompt from its front
@@ -76,11 +76,12 @@ struct IndexSummary {
   std::int64_t left_out = 0;
   std::int64_t truncated = 0;
   std::map<std::string, std::int64_t> reasons;          // why rows were left out or truncated
-  std::map<std::string, std::int64_t> ignored_members;  // members that are no text and no image, by
-                                                        // extension
+  std::map<std::string, std::int64_t> ignored_members;  // members that are no text, image or clip,
+                                                        // by extension
   Percentiles text_tokens;                // per sample: prompt and response, exact where known
   Percentiles images;                     // per sample
   Percentiles pixels;                     // per image
+  Percentiles audio_milliseconds;         // per clip
   std::optional<Percentiles> llm_tokens;  // per sample; with a model
 };
 
@@ -97,14 +98,15 @@ struct IndexResult {
 //
 // Shards    members of a sample stand next to each other and share the name up to its first dot:
 //           `NAME.json` with its text (see sample_text()), and `NAME.png`, `.jpg` or `.jpeg`, or
-//           `NAME.0.png`, `NAME.1.png` …. Ids are `SPLIT/NAME`, SPLIT the shard's file name
-//           without its number (`train-000003.tar` → `train`).
+//           `NAME.0.png`, `NAME.1.png` …; audio likewise as `NAME.wav` or `NAME.0.wav` …. Ids are
+//           `SPLIT/NAME`, SPLIT the shard's file name without its number (`train-000003.tar` →
+//           `train`).
 // Too long  samples whose LLM sequence exceeds the limit. kTruncate lowers prompt_tokens (and
 //           prompt_chars) to what fits; training repeats the cut from prompt_tokens alone. Samples
 //           that do not fit even without prompt are left out.
 // Throws    InvalidInput naming shard, member and offset: a truncated or damaged tar, a damaged
-//           image header (with `verify` any damage), a duplicate id, a sample without text, audio
-//           or video; with kRefuse the count and first ids of too long or empty samples.
+//           image or audio header (with `verify` any damage), a duplicate id, a sample without
+//           text, video; with kRefuse the count and first ids of too long or empty samples.
 IndexResult build_index(const std::vector<std::filesystem::path>& data,
                         const std::filesystem::path& output,
                         const IndexOptions& options);

@@ -15,15 +15,15 @@ namespace entrain {
 namespace {
 
 constexpr std::array<std::string_view, 3> kImageExtensions = {"png", "jpg", "jpeg"};
+constexpr std::string_view kAudioExtension = "wav";
 // Content that must not be dropped in silence.
-constexpr std::array<std::string_view, 15> kRefusedExtensions = {"webp",
+constexpr std::array<std::string_view, 14> kRefusedExtensions = {"webp",
                                                                  "gif",
                                                                  "bmp",
                                                                  "tif",
                                                                  "tiff",
                                                                  "avif",
                                                                  "heic",
-                                                                 "wav",
                                                                  "flac",
                                                                  "mp3",
                                                                  "ogg",
@@ -85,11 +85,13 @@ class SampleBuilder {
       sample_.text = member;
       has_text_ = true;
     } else if (contains(kImageExtensions, format)) {
-      images_.emplace_back(image_number(member, number), member);
+      images_.emplace_back(number_of(member, number, "an image"), member);
+    } else if (format == kAudioExtension) {
+      audio_.emplace_back(number_of(member, number, "a clip"), member);
     } else if (contains(kRefusedExtensions, format)) {
       throw InvalidInput(fmt::format(
-          "{}: '.{}' members cannot be read; images must be PNG or JPEG, audio and video "
-          "are not supported in shards",
+          "{}: '.{}' members cannot be read; images must be PNG or JPEG, audio WAV, and video "
+          "is not supported in shards",
           tar_.where(member),
           format));
     } else {
@@ -102,27 +104,39 @@ class SampleBuilder {
       throw InvalidInput(
           fmt::format("{}: sample '{}' has no '{}.json'", where_, sample_.name, sample_.name));
     }
-    std::stable_sort(images_.begin(), images_.end(), [](const auto& a, const auto& b) {
-      return a.first < b.first;
-    });
-    for (std::size_t i = 0; i < images_.size(); ++i) {
-      const int expected = images_.size() == 1 && images_[i].first < 0 ? -1 : static_cast<int>(i);
-      if (images_[i].first != expected) {
-        throw InvalidInput(fmt::format(
-            "{}: the images of sample '{}' are not numbered 0 to {}; a single image may go without "
-            "number",
-            tar_.where(images_[i].second),
-            sample_.name,
-            images_.size() - 1));
-      }
-      sample_.images.push_back(std::move(images_[i].second));
-    }
+    sample_.images = ordered(images_, "images");
+    sample_.audio = ordered(audio_, "clips");
     return std::move(sample_);
   }
 
  private:
-  // -1: the image has no number.
-  [[nodiscard]] int image_number(const TarMember& member, std::string_view text) const {
+  using Numbered = std::vector<std::pair<int, TarMember>>;
+
+  [[nodiscard]] std::vector<TarMember> ordered(Numbered& members, const char* what) const {
+    std::stable_sort(members.begin(), members.end(), [](const auto& a, const auto& b) {
+      return a.first < b.first;
+    });
+    std::vector<TarMember> result;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      const int expected = members.size() == 1 && members[i].first < 0 ? -1 : static_cast<int>(i);
+      if (members[i].first != expected) {
+        throw InvalidInput(fmt::format(
+            "{}: the {} of sample '{}' are not numbered 0 to {}; a single one may go without "
+            "number",
+            tar_.where(members[i].second),
+            what,
+            sample_.name,
+            members.size() - 1));
+      }
+      result.push_back(std::move(members[i].second));
+    }
+    return result;
+  }
+
+  // -1: the member has no number.
+  [[nodiscard]] int number_of(const TarMember& member,
+                              std::string_view text,
+                              const char* what) const {
     if (text.empty()) {
       return -1;
     }
@@ -130,9 +144,10 @@ class SampleBuilder {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error != std::errc() || end != text.data() + text.size() || number < 0) {
       throw InvalidInput(fmt::format(
-          "{}: '{}' is not the number of an image; named NAME.png or NAME.0.png, NAME.1.png …",
+          "{}: '{}' is not the number of {}; named NAME.png or NAME.0.png, NAME.1.png …",
           tar_.where(member),
-          text));
+          text,
+          what));
     }
     return number;
   }
@@ -141,7 +156,8 @@ class SampleBuilder {
   std::string where_;
   ShardSample sample_;
   bool has_text_ = false;
-  std::vector<std::pair<int, TarMember>> images_;
+  Numbered images_;
+  Numbered audio_;
 };
 
 // Takes the members of one sample from `tar`; `ahead` holds the member behind them afterwards.
@@ -204,6 +220,9 @@ RawSample read_sample(const std::filesystem::path& shard,
     raw.text = tar.content(sample.text);
     for (const TarMember& image : sample.images) {
       raw.images.push_back(tar.content(image));
+    }
+    for (const TarMember& clip : sample.audio) {
+      raw.audio.push_back(tar.content(clip));
     }
     return raw;
   } catch (const InvalidInput& error) {

@@ -22,6 +22,7 @@ struct ShardSample {
   std::int64_t bytes = 0;         // up to the end of its last member's padded content
   TarMember text;                 // NAME.json
   std::vector<TarMember> images;  // NAME.png, .jpg, .jpeg; or NAME.0.png, NAME.1.png … in order
+  std::vector<TarMember> audio;   // NAME.wav; or NAME.0.wav, NAME.1.wav … in order
   std::vector<std::string> ignored;  // extensions of all other members
 };
 
@@ -30,8 +31,8 @@ class ShardReader {
   explicit ShardReader(const std::filesystem::path& shard);
 
   // Throws  InvalidInput naming shard, offset and member: whatever TarReader refuses, a member
-  //         without name or extension, a sample without NAME.json, images that are not numbered
-  //         0, 1, 2 …, audio, video or images of other formats.
+  //         without name or extension, a sample without NAME.json, images or clips that are
+  //         not numbered 0, 1, 2 …, video, images or audio of other formats.
   std::optional<ShardSample> next();
 
   TarReader& tar() { return tar_; }
@@ -49,6 +50,7 @@ std::string sample_id(const std::filesystem::path& shard, const std::string& nam
 struct RawSample {
   std::string text;                 // of NAME.json
   std::vector<std::string> images;  // encoded, in order
+  std::vector<std::string> audio;   // encoded, in order
 };
 
 // Reads a sample with one pread and checks that it is the one the index means.

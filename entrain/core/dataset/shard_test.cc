@@ -53,6 +53,15 @@ TEST(ShardReader, GroupsNeighboursByNameAndOrdersImages) {
   EXPECT_TRUE(samples[2].images.empty());
 }
 
+TEST(ShardReader, NumbersClipsApartFromImages) {
+  TarWriter writer;
+  writer.add("a.json", "{}").add("a.1.wav", "1").add("a.png", "2").add("a.0.wav", "3");
+  const std::vector<ShardSample> samples = read_all(writer);
+  ASSERT_EQ(samples[0].audio.size(), 2U);
+  EXPECT_EQ(samples[0].audio[0].name, "a.0.wav");
+  EXPECT_EQ(samples[0].images.size(), 1U);
+}
+
 TEST(ShardReader, OrdersMoreThanTenImagesByNumber) {
   TarWriter writer;
   writer.add("a.json", "{}");
@@ -78,7 +87,10 @@ TEST(ShardReader, RefusesSamplesThatCannotBeMeant) {
             std::string::npos);
   EXPECT_NE(refused(TarWriter().add("a.json", "1").add("a.left.png", "2")).find("'left'"),
             std::string::npos);
-  EXPECT_NE(refused(TarWriter().add("a.json", "1").add("a.wav", "2")).find("'.wav'"),
+  EXPECT_NE(refused(TarWriter().add("a.json", "1").add("a.flac", "2")).find("'.flac'"),
+            std::string::npos);
+  EXPECT_NE(refused(TarWriter().add("a.json", "1").add("a.1.wav", "2"))
+                .find("the clips of sample 'a' are not numbered"),
             std::string::npos);
   EXPECT_NE(refused(TarWriter().add("a.json", "1").add("a.0.webp", "2")).find("'.webp'"),
             std::string::npos);
@@ -100,6 +112,7 @@ TEST(ReadSample, BringsTheSampleThatTheReaderFound) {
       .add_pax("b.1.png", "one")
       .add("b.0.png", "zero")
       .add("b.json", "[]")
+      .add("b.wav", "sound")
       .add("c.json", "{}");
   const auto shard = folder.write("train-000001.tar", writer.archive());
   ShardReader reader(shard);
@@ -111,6 +124,7 @@ TEST(ReadSample, BringsTheSampleThatTheReaderFound) {
   const RawSample sample = read_sample(shard, {"", found.offset, found.bytes}, "train/b");
   EXPECT_EQ(sample.text, "[]");
   EXPECT_EQ(sample.images, (std::vector<std::string>{"zero", "one"}));
+  EXPECT_EQ(sample.audio, (std::vector<std::string>{"sound"}));
 }
 
 TEST(ReadSample, RefusesAnotherPlaceAndNamesSampleShardAndOffset) {

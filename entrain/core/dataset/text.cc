@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,8 +18,10 @@ struct KeyPair {
   const char* prompt;  // nullptr: there is none
   const char* response;
 };
-constexpr std::array<KeyPair, 3> kTextKeys = {
-    KeyPair{"question", "answer"}, KeyPair{"prompt", "response"}, KeyPair{nullptr, "caption"}};
+constexpr std::array<KeyPair, 4> kTextKeys = {KeyPair{"question", "answer"},
+                                              KeyPair{"prompt", "response"},
+                                              KeyPair{nullptr, "caption"},
+                                              KeyPair{nullptr, "text"}};
 
 std::string text_value(const Json& document, const char* key, const std::string& where) {
   const auto found = document.find(key);
@@ -36,8 +39,8 @@ bool is_continuation(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
 }
 
-std::int64_t template_tokens(int num_images) {
-  return 3 + 2 * static_cast<std::int64_t>(num_images);  // bos, user, assistant; image marks
+std::int64_t template_tokens(int num_media) {
+  return 3 + 2 * static_cast<std::int64_t>(num_media);  // bos, user, assistant; marks
 }
 
 void append_bytes(std::vector<std::int64_t>& ids, std::string_view text) {
@@ -66,23 +69,23 @@ SampleText sample_text(std::string_view json, const std::string& where) {
     }
   }
   throw InvalidInput(fmt::format(
-      "{}: no text; needed is question and answer, prompt and response, or caption", where));
+      "{}: no text; needed is question and answer, prompt and response, caption, or text", where));
 }
 
 std::int64_t count_characters(std::string_view text) {
   return std::count_if(text.begin(), text.end(), [](char byte) { return !is_continuation(byte); });
 }
 
-std::int64_t prompt_tokens(const SampleText& text, int num_images) {
-  return template_tokens(num_images) + static_cast<std::int64_t>(text.prompt.size());
+std::int64_t prompt_tokens(const SampleText& text, int num_media) {
+  return template_tokens(num_media) + static_cast<std::int64_t>(text.prompt.size());
 }
 
 std::int64_t response_tokens(const SampleText& text) {
   return static_cast<std::int64_t>(text.response.size()) + 1;
 }
 
-std::optional<SampleText> fit_prompt(SampleText text, int num_images, std::int64_t limit) {
-  const std::int64_t excess = prompt_tokens(text, num_images) - limit;
+std::optional<SampleText> fit_prompt(SampleText text, int num_media, std::int64_t limit) {
+  const std::int64_t excess = prompt_tokens(text, num_media) - limit;
   if (excess <= 0) {
     return text;
   }
@@ -98,41 +101,47 @@ std::optional<SampleText> fit_prompt(SampleText text, int num_images, std::int64
 }
 
 SampleText cut_prompt(SampleText text,
-                      int num_images,
+                      int num_media,
                       std::int64_t tokens,
                       const std::string& where) {
-  const std::int64_t whole = prompt_tokens(text, num_images);
-  const std::int64_t least = template_tokens(num_images);
+  const std::int64_t whole = prompt_tokens(text, num_media);
+  const std::int64_t least = template_tokens(num_media);
   if (tokens > whole || tokens < least) {
-    throw InvalidInput(
-        fmt::format("{}: the index says {} prompt tokens, the text and its {} image(s) have {} "
-                    "(at least {} after cutting); make the index anew",
-                    where,
-                    tokens,
-                    num_images,
-                    whole,
-                    least));
+    throw InvalidInput(fmt::format(
+        "{}: the index says {} prompt tokens, the text and its {} images and clips have {} "
+        "(at least {} after cutting); make the index anew",
+        where,
+        tokens,
+        num_media,
+        whole,
+        least));
   }
   text.prompt.erase(0, static_cast<std::size_t>(whole - tokens));
   return text;
 }
 
 TokenizedSample tokenize(const SampleText& text,
-                         const std::vector<std::int64_t>& features_per_image) {
-  const auto num_images = static_cast<int>(features_per_image.size());
+                         const std::vector<std::int64_t>& features_per_image,
+                         const std::vector<std::int64_t>& features_per_clip) {
+  const auto num_media = static_cast<int>(features_per_image.size() + features_per_clip.size());
   TokenizedSample sample;
-  std::int64_t length = prompt_tokens(text, num_images) + response_tokens(text);
-  for (const std::int64_t features : features_per_image) {
-    ENTRAIN_INVARIANT(features >= 0, "a negative number of features");
-    length += features;
-  }
+  const std::int64_t length = prompt_tokens(text, num_media) + response_tokens(text) +
+                              std::reduce(features_per_image.begin(), features_per_image.end()) +
+                              std::reduce(features_per_clip.begin(), features_per_clip.end());
   sample.ids.reserve(static_cast<std::size_t>(length));
   sample.ids = {kBosToken, kUserToken};
-  for (const std::int64_t features : features_per_image) {
-    sample.ids.push_back(kImageStartToken);
+  const auto append = [&](int before, std::int64_t features, int behind) {
+    ENTRAIN_INVARIANT(features >= 0, "a negative number of features");
+    sample.ids.push_back(before);
     sample.feature_begin.push_back(static_cast<std::int64_t>(sample.ids.size()));
-    sample.ids.insert(sample.ids.end(), static_cast<std::size_t>(features), kImageToken);
-    sample.ids.push_back(kImageEndToken);
+    sample.ids.insert(sample.ids.end(), static_cast<std::size_t>(features), kFeatureToken);
+    sample.ids.push_back(behind);
+  };
+  for (const std::int64_t features : features_per_image) {
+    append(kImageStartToken, features, kImageEndToken);
+  }
+  for (const std::int64_t features : features_per_clip) {
+    append(kAudioMarkToken, features, kAudioMarkToken);
   }
   append_bytes(sample.ids, text.prompt);
   sample.ids.push_back(kAssistantToken);
@@ -155,7 +164,7 @@ std::string detokenize(const std::vector<std::int64_t>& ids) {
 
 std::string text_digest() {
   // The tokens of one sample that shows every part of the layout.
-  const TokenizedSample probe = tokenize({"a question, à", "an answer"}, {1, 2});
+  const TokenizedSample probe = tokenize({"a question, à", "an answer"}, {1, 2}, {1});
   return digest_of(fmt::format("byte-chat vocabulary {} targets from {} ids {}",
                                kVocabSize,
                                probe.target_begin,

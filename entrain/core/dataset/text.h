@@ -1,8 +1,9 @@
 // The byte-level tokenizer and the chat template: from a sample's texts to token ids.
 //
-// Layout: <bos> <user> (<image_start> feature… <image_end>)* prompt <assistant> response <eos>,
-// where prompt and response are their UTF-8 bytes. Loss falls on the response and <eos>; feature
-// positions hold kImageToken.
+// Layout: <bos> <user> (<image_start> feature… <image_end>)* (<audio_mark> feature… <audio_mark>)*
+// prompt <assistant> response <eos>, where prompt and response are their UTF-8 bytes. Loss falls on
+// the response and <eos>; feature positions hold kFeatureToken. Images and audio clips together are
+// a sample's media.
 //
 // A prompt that is too long is cut from its front (the words next to the answer stay). The index
 // carries the cut: its prompt_tokens are then fewer than prompt_tokens() of the whole text, and
@@ -23,8 +24,9 @@ inline constexpr int kUserToken = 258;
 inline constexpr int kAssistantToken = 259;
 inline constexpr int kImageStartToken = 260;
 inline constexpr int kImageEndToken = 261;
-inline constexpr int kImageToken = 262;  // a position that an image feature fills
-inline constexpr int kVocabSize = 264;   // padded to a multiple of 8
+inline constexpr int kFeatureToken = 262;    // a position that an encoder's feature fills
+inline constexpr int kAudioMarkToken = 263;  // before and behind an audio clip's features
+inline constexpr int kVocabSize = 264;
 
 struct SampleText {
   std::string prompt;
@@ -35,11 +37,13 @@ struct TokenizedSample {
   std::vector<std::int64_t> ids;  // [llm_tokens]
   // First position whose token is a target (predicted with loss); all later ones are targets too.
   std::int64_t target_begin = 0;
-  std::vector<std::int64_t> feature_begin;  // [segment] first feature position of each image
+  // First feature position of each image, then of each clip; a sample reader makes it one of each
+  // segment.
+  std::vector<std::int64_t> feature_begin;
 };
 
-// Texts of a WebDataset JSON member: question/answer, else prompt/response, else caption (its
-// prompt is empty). Other keys are left alone.
+// Texts of a WebDataset JSON member: question/answer, else prompt/response, else caption, else text
+// (their prompts are empty). Other keys are left alone.
 //
 // Throws  InvalidInput naming `where`: no JSON object, none of these keys, half of a pair, a value
 //         that is no string.
@@ -48,26 +52,27 @@ SampleText sample_text(std::string_view json, const std::string& where);
 // Unicode code points of UTF-8 text.
 std::int64_t count_characters(std::string_view text);
 
-// Tokens without loss (template and image marks included, features not) and tokens with loss.
-std::int64_t prompt_tokens(const SampleText& text, int num_images);
+// Tokens without loss (template and marks included, features not) and tokens with loss.
+std::int64_t prompt_tokens(const SampleText& text, int num_media);
 std::int64_t response_tokens(const SampleText& text);
 
 // Shortest cut from the prompt's front, at a code point, that leaves at most `limit` prompt tokens;
 // the text's prompt_tokens() tells how many are left. nullopt when the template alone is longer.
-std::optional<SampleText> fit_prompt(SampleText text, int num_images, std::int64_t limit);
+std::optional<SampleText> fit_prompt(SampleText text, int num_media, std::int64_t limit);
 
 // Cuts the prompt from its front so that prompt_tokens() is exactly `tokens`.
 //
 // Throws  InvalidInput naming `where` when the text has fewer prompt tokens, or `tokens` is less
 //         than the template needs: the index does not fit the text.
 SampleText cut_prompt(SampleText text,
-                      int num_images,
+                      int num_media,
                       std::int64_t tokens,
                       const std::string& where);
 
-// Requires  every feature count >= 0 (0: an image that no encoder sees; its marks stay).
+// Requires  every feature count >= 0 (0: one that no encoder takes; its marks stay).
 TokenizedSample tokenize(const SampleText& text,
-                         const std::vector<std::int64_t>& features_per_image);
+                         const std::vector<std::int64_t>& features_per_image,
+                         const std::vector<std::int64_t>& features_per_clip = {});
 
 // UTF-8 text of byte tokens; specials left out.
 std::string detokenize(const std::vector<std::int64_t>& ids);

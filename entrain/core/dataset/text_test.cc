@@ -19,6 +19,12 @@ TEST(SampleText, TakesEveryPairOfKeys) {
   EXPECT_EQ(caption.response, "c");
 }
 
+TEST(SampleText, TakesATranscript) {
+  const SampleText text = sample_text(R"({"text": "seven", "label": 7})", "x");
+  EXPECT_EQ(text.prompt, "");
+  EXPECT_EQ(text.response, "seven");
+}
+
 TEST(SampleText, PrefersTheQuestionOverACaption) {
   EXPECT_EQ(sample_text(R"({"caption": "c", "question": "q", "answer": "a"})", "x").response, "a");
 }
@@ -41,16 +47,39 @@ TEST(CountCharacters, CountsCodePoints) {
   EXPECT_EQ(count_characters("a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"), 4);
 }
 
+TEST(Tokenize, MarksClipsBehindImages) {
+  const TokenizedSample sample = tokenize({"H", "N"}, {1}, {2, 0});
+  const std::vector<std::int64_t> expected = {kBosToken,
+                                              kUserToken,
+                                              kImageStartToken,
+                                              kFeatureToken,
+                                              kImageEndToken,
+                                              kAudioMarkToken,
+                                              kFeatureToken,
+                                              kFeatureToken,
+                                              kAudioMarkToken,
+                                              kAudioMarkToken,
+                                              kAudioMarkToken,
+                                              'H',
+                                              kAssistantToken,
+                                              'N',
+                                              kEosToken};
+  EXPECT_EQ(sample.ids, expected);
+  EXPECT_EQ(sample.feature_begin, (std::vector<std::int64_t>{3, 6, 10}));
+  EXPECT_EQ(sample.target_begin, 13);
+  EXPECT_EQ(prompt_tokens({"H", "N"}, 3) + 3, sample.target_begin);
+}
+
 TEST(Tokenize, LaysOutImagesPromptAndResponse) {
   const TokenizedSample sample = tokenize({"Hi", "No"}, {2, 1});
   const std::vector<std::int64_t> expected = {kBosToken,
                                               kUserToken,
                                               kImageStartToken,
-                                              kImageToken,
-                                              kImageToken,
+                                              kFeatureToken,
+                                              kFeatureToken,
                                               kImageEndToken,
                                               kImageStartToken,
-                                              kImageToken,
+                                              kFeatureToken,
                                               kImageEndToken,
                                               'H',
                                               'i',
@@ -114,7 +143,7 @@ TEST(CutPrompt, RefusesLengthsThatDoNotFitTheText) {
 }
 
 TEST(TextDigest, IsThatOfTheTokenizerThatIndicesWereMadeWith) {
-  EXPECT_EQ(text_digest(), "b8c196fabb962ec5f68ba64a21ebf3aa");
+  EXPECT_EQ(text_digest(), "85a27f0ecf311b3776ad3fb0a3cb9b90");
 }
 
 }  // namespace

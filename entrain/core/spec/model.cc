@@ -244,18 +244,13 @@ std::int64_t encoder_parameters(const EncoderSpec& encoder, LayerKind kind, std:
     case LayerKind::kPatchEmbedding:
       return 3 * std::int64_t{encoder.patch_size} * encoder.patch_size * h;
     case LayerKind::kAudioEmbedding: {
-      constexpr std::int64_t kMelBands = 80;
-      constexpr std::int64_t kKernel = 3;
-      return kMelBands * kKernel * h + h + h * kKernel * h + h;
+      return kMelBands * kMelKernel * h + h + h * kMelKernel * h + h;
     }
     case LayerKind::kEncoderTransformer:
     case LayerKind::kWindowedTransformer:
       return 2 * h + 3 * h * h + h * h + 3 * h * encoder.intermediate;
     default: {
-      // Audio merges two frames, vision merge_size² patches.
-      const std::int64_t merged = encoder.modality == Modality::kVision
-                                      ? h * encoder.merge_size * encoder.merge_size
-                                      : 2 * h;
+      const std::int64_t merged = h * merged_tokens(encoder);
       return h + merged * merged + merged + merged * d + d;
     }
   }
@@ -309,6 +304,12 @@ std::string_view name_of(Modality modality) {
 int num_layers(const ModelSpec& model, int module) {
   return 2 + (module == model.llm_module() ? model.llm.num_layers
                                            : encoder_of(model, module).num_layers);
+}
+
+std::int64_t merged_tokens(const EncoderSpec& encoder) {
+  return encoder.modality == Modality::kVision
+             ? std::int64_t{encoder.merge_size} * encoder.merge_size
+             : 2;
 }
 
 bool attends_in_windows(const EncoderSpec& encoder, int layer) {

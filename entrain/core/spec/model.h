@@ -31,6 +31,9 @@ bool has_attention(LayerKind kind);
 enum class Modality : std::uint8_t { kVision, kAudio };
 std::string_view name_of(Modality modality);  // "vision", "audio"
 
+inline constexpr int kMelBands = 80;  // values of a mel frame
+inline constexpr int kMelKernel = 3;  // frames that a convolution of the audio embedding spans
+
 struct EncoderSpec {
   std::string name;  // module name, e.g. "vision"; unique, not "llm"
   Modality modality = Modality::kVision;
@@ -83,6 +86,8 @@ struct ModelSpec {
 
 // Layers of a module from input to output: embedding, transformers, projector or head.
 int num_layers(const ModelSpec& model, int module);
+// Encoder tokens that the projector merges into one LLM token: merge_size² patches, two of audio.
+std::int64_t merged_tokens(const EncoderSpec& encoder);
 // Of an encoder's layer 1 … num_layers: whether it is a kWindowedTransformer.
 bool attends_in_windows(const EncoderSpec& encoder, int layer);
 LayerKind layer_kind(const ModelSpec& model, int module, int layer);

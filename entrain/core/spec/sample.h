@@ -43,6 +43,11 @@ struct SampleSizes {
   std::optional<std::int64_t> prompt_tokens;    // tokens without loss, template included
   std::optional<std::int64_t> response_tokens;  // tokens with loss, end-of-sequence included
   std::optional<SampleLocation> location;
+
+  // Images and audio clips: what the text layout marks.
+  [[nodiscard]] int num_media() const {
+    return static_cast<int>(images.size() + audio_seconds.size());
+  }
   bool operator==(const SampleSizes&) const = default;
 };
 

@@ -102,12 +102,12 @@ void add_vision(const EncoderSpec& encoder,
 void add_audio(const EncoderSpec& encoder,
                const SampleSizes& sizes,
                std::vector<SegmentWork>& segments) {
-  const std::int64_t window = ceil_of_product(encoder.window_seconds, kMelFramesPerSecond);
+  const std::int64_t window = window_frames(encoder);
   for (const double seconds : sizes.audio_seconds) {
     check_seconds(sizes, seconds, "an audio clip");
-    const std::int64_t mel_frames = ceil_of_product(seconds, kMelFramesPerSecond);
-    for (std::int64_t begin = 0; begin < mel_frames; begin += window) {
-      const std::int64_t real = ceil_div(std::min(window, mel_frames - begin), 2);
+    const std::int64_t frames = mel_frames(seconds);
+    for (std::int64_t begin = 0; begin < frames; begin += window) {
+      const std::int64_t real = ceil_div(std::min(window, frames - begin), 2);
       const std::int64_t tokens = encoder.pad_windows ? ceil_div(window, 2) : real;
       segments.push_back(segment_work(tokens, real / 2));
     }
@@ -151,6 +151,14 @@ ImageSize smart_resize(ImageSize image,
     rows = static_cast<std::int64_t>(std::ceil(height * scale / factor));
   }
   return {static_cast<int>(columns * factor), static_cast<int>(rows * factor)};
+}
+
+std::int64_t mel_frames(double seconds) {
+  return ceil_of_product(seconds, kMelFramesPerSecond);
+}
+
+std::int64_t window_frames(const EncoderSpec& encoder) {
+  return ceil_of_product(encoder.window_seconds, kMelFramesPerSecond);
 }
 
 std::int64_t window_pairs(std::int64_t rows, std::int64_t columns, std::int64_t window) {

@@ -62,6 +62,10 @@ struct SampleWork {
 // Throws  InvalidInput naming the sample when a size is impossible.
 SampleWork sample_work(const ModelSpec& model, const SampleSizes& sizes);
 
+// Of a clip: ⌈100 · seconds⌉; of a whole window of an audio encoder.
+std::int64_t mel_frames(double seconds);
+std::int64_t window_frames(const EncoderSpec& encoder);
+
 // Attention pairs of a grid of patches cut into windows of `window` patches a side, from the top
 // left. Requires  rows, columns >= 0; window >= 1.
 std::int64_t window_pairs(std::int64_t rows, std::int64_t columns, std::int64_t window);

@@ -1,0 +1,50 @@
+// WAV audio: its length from the header alone, its samples, and their change of rate.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace entrain {
+
+// Longer clips are refused before any memory is taken for them: 4.6 hours at 16 kHz.
+inline constexpr std::int64_t kMaxAudioFrames = 1LL << 28;
+
+struct AudioInfo {
+  int sample_rate = 0;      // Hz, 1,000 to 384,000
+  int channels = 0;         // 1 to 32
+  std::int64_t frames = 0;  // samples of each channel, >= 1
+  [[nodiscard]] double seconds() const { return static_cast<double>(frames) / sample_rate; }
+  bool operator==(const AudioInfo&) const = default;
+};
+
+// Length and layout of a WAV file of `size` bytes, of which `prefix` are the first; they must reach
+// the data chunk's header.
+//
+// Throws  InvalidInput naming `where`: no WAV file, a damaged header, another coding than PCM of 8,
+//         16, 24 or 32 bits or floats of 32 or 64, a value outside AudioInfo's ranges, or less data
+//         than the header claims.
+AudioInfo audio_info(std::string_view prefix, std::int64_t size, const std::string& where);
+
+struct DecodedAudio {
+  AudioInfo info;
+  std::vector<float> samples;  // [frames], in [-1, 1] for PCM: the mean of all channels
+};
+
+// Throws  InvalidInput naming `where`: whatever audio_info() refuses, and samples that are no
+//         finite numbers.
+DecodedAudio decode_audio(std::string_view bytes, const std::string& where);
+
+// The signal at another rate: convolution with a sinc that cuts off at 0.99 of the lower rate's
+// half under a squared-cosine window of six of its zero crossings a side; silence before and
+// behind.
+//
+// Shapes    result: [⌈samples · to / from⌉], sample m at time m / to; `samples` itself where the
+//           rates are equal.
+// Requires  from, to >= 1.
+// Source    The default filter of torchaudio's resample().
+std::vector<float> resample(std::span<const float> samples, int from, int to);
+
+}  // namespace entrain

@@ -1,0 +1,131 @@
+#include "entrain/core/dataset/audio.h"
+
+#include <cmath>
+#include <numbers>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+
+#include "tests/oracle/expect_error.h"
+#include "tests/oracle/shards.h"
+
+namespace entrain {
+namespace {
+
+using oracle::error_of;
+using oracle::make_wav;
+using oracle::WavOptions;
+
+const std::vector<double> kSteps = {0.0, 0.5, -0.5, 0.25, -1.0, 0.75};
+
+std::string refused(const std::string& bytes) {
+  const std::string message = error_of<InvalidInput>([&] { decode_audio(bytes, "member 'a'"); });
+  EXPECT_TRUE(message.starts_with("member 'a': ")) << message;
+  return message;
+}
+
+TEST(DecodeAudio, ReadsEveryCodingToTheSameSamples) {
+  std::vector<WavOptions> codings;
+  for (const int bits : {8, 16, 24, 32}) {
+    codings.push_back({.bits = bits});
+    codings.push_back({.bits = bits, .extensible = true});
+  }
+  codings.push_back({.bits = 32, .floats = true});
+  codings.push_back({.bits = 64, .floats = true, .extensible = true});
+  for (const WavOptions& coding : codings) {
+    const DecodedAudio audio = decode_audio(make_wav(kSteps, coding), "x");
+    EXPECT_EQ(audio.info, (AudioInfo{16'000, 1, 6}));
+    for (std::size_t i = 0; i < kSteps.size(); ++i) {
+      EXPECT_EQ(audio.samples[i], static_cast<float>(kSteps[i])) << coding.bits << " bits, " << i;
+    }
+  }
+}
+
+TEST(DecodeAudio, TakesTheMeanOfChannels) {
+  const DecodedAudio audio =
+      decode_audio(make_wav(kSteps, {.sample_rate = 8'000, .channels = 2}), "x");
+  EXPECT_EQ(audio.info, (AudioInfo{8'000, 2, 3}));
+  EXPECT_EQ(audio.samples, (std::vector<float>{0.25F, -0.125F, -0.125F}));
+}
+
+TEST(AudioInfo, NeedsOnlyAPrefixAndSkipsOtherChunks) {
+  const std::string odd("LIST\3\0\0\0abc\0", 12);
+  const std::string wav = make_wav(kSteps, {.sample_rate = 22'050, .chunk_before = odd});
+  const AudioInfo info =
+      audio_info(wav.substr(0, 12 + 24 + 12 + 8), static_cast<std::int64_t>(wav.size()), "x");
+  EXPECT_EQ(info, (AudioInfo{22'050, 1, 6}));
+  EXPECT_DOUBLE_EQ(info.seconds(), 6.0 / 22'050);
+}
+
+TEST(DecodeAudio, RefusesWhatIsNoWholeWav) {
+  const std::string wav = make_wav(kSteps);
+  EXPECT_NE(refused("").find("no WAV"), std::string::npos);
+  EXPECT_NE(refused("fLaC and so on").find("no WAV"), std::string::npos);
+  EXPECT_NE(refused(wav.substr(0, wav.size() - 1)).find("claims 12 bytes of data, 11 are there"),
+            std::string::npos);
+  EXPECT_NE(refused(wav.substr(0, 40)).find("ends before its data"), std::string::npos);
+  EXPECT_NE(refused(make_wav({})).find("0 samples"), std::string::npos);
+  std::string changed = wav;
+  changed[20] = 2;  // ADPCM
+  EXPECT_NE(refused(changed).find("coding 2 with 16 bits"), std::string::npos);
+  changed = wav;
+  changed[32] = 4;
+  EXPECT_NE(refused(changed).find("4 bytes a frame"), std::string::npos);
+  changed = wav;
+  changed[22] = 0;
+  EXPECT_NE(refused(changed).find("0 channels"), std::string::npos);
+  EXPECT_NE(refused(make_wav(kSteps, {.sample_rate = 999})).find("999 Hz"), std::string::npos);
+  EXPECT_NE(refused(make_wav({NAN}, {.bits = 32, .floats = true})).find("no finite number"),
+            std::string::npos);
+}
+
+std::vector<float> sine(double hertz, int rate, int length) {
+  std::vector<float> samples;
+  for (int i = 0; i < length; ++i) {
+    samples.push_back(static_cast<float>(std::sin(2 * std::numbers::pi * hertz * i / rate)));
+  }
+  return samples;
+}
+
+TEST(Resample, KeepsTonesBelowTheLowerRateAndTheirTime) {
+  for (const auto& [from, to] : {std::pair(8'000, 16'000), {44'100, 16'000}, {16'000, 12'345}}) {
+    const std::vector<float> result = resample(sine(440, from, from / 2), from, to);
+    const std::vector<float> expected = sine(440, to, to / 2 + 1);
+    ASSERT_EQ(result.size(),
+              static_cast<std::size_t>((from / 2 * std::int64_t{to} + from - 1) / from));
+    for (std::size_t i = 100; i + 100 < result.size(); ++i) {
+      ASSERT_NEAR(result[i], expected[i], 5e-3) << from << " to " << to << ", sample " << i;
+    }
+  }
+}
+
+TEST(Resample, RemovesTonesAboveTheLowerRate) {
+  const std::vector<float> result = resample(sine(11'000, 44'100, 22'050), 44'100, 16'000);
+  for (std::size_t i = 100; i + 100 < result.size(); ++i) {
+    ASSERT_LT(std::abs(result[i]), 5e-3) << i;
+  }
+}
+
+// By the formula, sample by sample, with nothing kept between them.
+TEST(Resample, IsTheConvolutionThatItsHeaderStates) {
+  const std::vector<float> input = sine(700, 8'000, 60);
+  const std::vector<float> result = resample(input, 8'000, 10'000);
+  for (std::size_t m = 0; m < result.size(); ++m) {
+    double sum = 0;
+    for (std::size_t n = 0; n < input.size(); ++n) {
+      const double x =
+          0.99 * 8'000 * (static_cast<double>(m) / 10'000 - static_cast<double>(n) / 8'000);
+      if (std::abs(x) < 6) {
+        const double pi = std::numbers::pi;
+        const double sinc = x == 0 ? 1 : std::sin(pi * x) / (pi * x);
+        sum += input[n] * 0.99 * sinc * std::pow(std::cos(pi * x / 12), 2);
+      }
+    }
+    EXPECT_NEAR(result[m], sum, 1e-6) << m;
+  }
+  EXPECT_EQ(resample(input, 8'000, 8'000), input);
+}
+
+}  // namespace
+}  // namespace entrain
