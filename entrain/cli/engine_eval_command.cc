@@ -69,7 +69,7 @@ int run(const Options& options) {
     print_json({{"loss", result.loss},
                 {"accuracy", result.accuracy()},
                 {"samples", result.answers.size()},
-                {"blank_images", options.evaluate.blank_images}});
+                {"blank_images", options.evaluate.blank}});
   } else {
     print_report(result);
   }
@@ -96,8 +96,8 @@ void add_eval_command(CLI::App& app, Action& action) {
       ->capture_default_str();
   command->add_option("--answers", options->answers, "JSON lines file for every answer");
   command->add_flag("--blank-images",
-                    options->evaluate.blank_images,
-                    "all pixels white: the answer without seeing");
+                    options->evaluate.blank,
+                    "white pixels and silence: the answer without input");
   command->add_flag("--json", options->json, "print the result as one line of JSON");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

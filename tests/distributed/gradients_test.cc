@@ -188,6 +188,41 @@ TEST_F(Gradients, EqualTheReferenceWithTwoEncoders) {
   report(deviations);
 }
 
+// Sound beside images and alone: lanes of their own, one for all, stages of both on one lane.
+TEST_F(Gradients, EqualTheReferenceWithAudio) {
+  const GradientBatch both = make_gradient_batch({"vision", "audio"}, 11, 7);
+  const GradientBatch alone = make_gradient_batch({"audio"}, 9, 8);
+  struct AudioCell {
+    const GradientBatch* batch;
+    StepLayout layout;
+  };
+  const std::vector<AudioCell> cells = {{&both, {{1, 2, 2}, 1, StageLanes::kOwn}},
+                                        {&both, {{2, 1, 1}, 2, StageLanes::kOwn}},
+                                        {&both, {{1, 1, 2}, 1, StageLanes::kSingle}},
+                                        {&both, {{3, 3, 4}, 1, StageLanes::kWrapped}},
+                                        {&both, {{2, 2, 2}, 2, StageLanes::kColocated}},
+                                        {&alone, {{4, 2}, 1, StageLanes::kOwn}},
+                                        {&alone, {{1, 1}, 2, StageLanes::kSingle}}};
+  Deviations deviations;
+  Coverage coverage;
+  std::uint64_t seed = 15'000;
+  for (const std::string& schedule : schedule_names()) {
+    for (const AudioCell& cell : cells) {
+      for (const FrozenPattern frozen : kPatterns) {
+        Rng rng(++seed, 77);
+        const StepConfiguration configuration =
+            configure(rng, *cell.batch, cell.layout, schedule, frozen, seed % 2 == 0);
+        SCOPED_TRACE(describe(configuration, seed));
+        expect_reference(*cell.batch, run_step(*cell.batch, configuration), deviations);
+        ASSERT_FALSE(HasFailure());
+        coverage.add(configuration);
+      }
+    }
+  }
+  EXPECT_EQ(coverage.expect_all(10), deviations.configurations);
+  report(deviations);
+}
+
 // Every third freezing of a cell in turn; the comparison with the reference has all of them.
 TEST_F(Gradients, RecomputedLayersChangeNoBit) {
   const std::vector<GradientBatch> batches = {make_gradient_batch(1, 10, 5),

@@ -98,10 +98,10 @@ double resized_pixel(const DecodedImage& image, ImageSize target, int channel, i
 }
 
 void expect_equal(const SegmentData& data, const std::vector<float>& expected, float tolerance) {
-  ASSERT_EQ(data.patches.scalar_type(), at::kFloat);
-  ASSERT_TRUE(data.patches.is_contiguous());
-  ASSERT_EQ(data.patches.numel(), static_cast<std::int64_t>(expected.size()));
-  const float* values = data.patches.const_data_ptr<float>();
+  ASSERT_EQ(data.input.scalar_type(), at::kFloat);
+  ASSERT_TRUE(data.input.is_contiguous());
+  ASSERT_EQ(data.input.numel(), static_cast<std::int64_t>(expected.size()));
+  const float* values = data.input.const_data_ptr<float>();
   for (std::size_t i = 0; i < expected.size(); ++i) {
     ASSERT_NEAR(values[i], expected[i], tolerance) << "value " << i;
   }
@@ -113,7 +113,7 @@ TEST(PatchesOf, CutsMergeBlocksOfAnImageThatNeedsNoResizing) {
   const SegmentData data = patches_of(image, encoder);
   ASSERT_EQ(data.rows, 4);
   ASSERT_EQ(data.columns, 6);
-  ASSERT_EQ(data.patches.sizes(), (std::vector<std::int64_t>{24, 48}));
+  ASSERT_EQ(data.input.sizes(), (std::vector<std::int64_t>{24, 48}));
   expect_equal(data,
                plain_patches(4,
                              6,
@@ -161,7 +161,7 @@ TEST(WhitePatches, EqualThoseOfAWhiteImage) {
     const SegmentData given = white_patches(size, encoder);
     EXPECT_EQ(given.rows, expected.rows);
     EXPECT_EQ(given.columns, expected.columns);
-    EXPECT_TRUE(at::allclose(given.patches, expected.patches, 0, 1e-5));
+    EXPECT_TRUE(at::allclose(given.input, expected.input, 0, 1e-5));
   }
 }
 

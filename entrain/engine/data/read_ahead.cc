@@ -31,7 +31,7 @@ struct Piece {
   int index_sample = 0;  // into Index::samples
   bool wanted = false;   // a consumer waits for it
   Status status = Status::kWaiting;
-  std::int64_t bytes = 0;  // of the patches; counted from the start of decoding until taken
+  std::int64_t bytes = 0;  // of its tensor; counted from the start of decoding until taken
   std::exception_ptr error;
   SegmentData segment;
   SampleTokens text;
@@ -160,11 +160,15 @@ std::shared_ptr<StepPieces> pieces_of(const StepNeeds& needs,
       work->second =
           sample_work(model, index.samples.at(static_cast<std::size_t>(piece->index_sample)));
     }
-    const std::int64_t side = model.encoders.at(static_cast<std::size_t>(need.module)).patch_size;
+    const EncoderSpec& encoder = model.encoders.at(static_cast<std::size_t>(need.module));
     const std::int64_t tokens = work->second.segments[static_cast<std::size_t>(need.module)]
                                     .at(static_cast<std::size_t>(need.segment))
                                     .tokens;
-    piece->bytes = tokens * 3 * side * side * static_cast<std::int64_t>(sizeof(float));
+    const std::int64_t values_per_token =
+        encoder.modality == Modality::kVision
+            ? std::int64_t{3} * encoder.patch_size * encoder.patch_size
+            : std::int64_t{2} * kMelBands;
+    piece->bytes = tokens * values_per_token * static_cast<std::int64_t>(sizeof(float));
   }
   return step;
 }
@@ -173,10 +177,7 @@ std::shared_ptr<StepPieces> pieces_of(const StepNeeds& needs,
 
 struct ReadAhead::State {
   State(const Index& given_index, const ModelSpec& given_model, const ReadAheadOptions& given)
-      : index(given_index),
-        model(given_model),
-        options(given),
-        reader(index, model, given.blank_images) {}
+      : index(given_index), model(given_model), options(given), reader(index, model, given.blank) {}
 
   const Index& index;
   const ModelSpec& model;

@@ -1,8 +1,8 @@
 // Decodes what a rank will need, ahead of the executor, on a thread of its own.
 //
 // Read first: ReadAhead::queue(). Steps are queued in the order in which they will run; the next
-// step's images are decoded while the current step computes. What a consumer already waits for goes
-// first and past the memory limit, so that no order of use can lock up.
+// step's images and sounds are decoded while the current step computes. What a consumer already
+// waits for goes first and past the memory limit, so that no order of use can lock up.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ namespace entrain::engine {
 
 struct ReadAheadOptions {
   std::int64_t memory_bytes = std::int64_t{256}
-                              << 20;  // decoded patches waiting for use, >= 1; one segment
+                              << 20;  // decoded segments waiting for use, >= 1; one segment
                                       // larger than that is still read
-  bool blank_images = false;  // every pixel white, sizes kept: what a model knows without seeing
+  bool blank = false;  // white pixels and silence, lengths kept: what a model knows without input
 };
 
 struct SegmentNeed {
@@ -59,7 +59,7 @@ class ReadAhead {
   // for what `needs` does not name is an InternalError. Dropping the StepData cancels what is left.
   std::shared_ptr<StepData> queue(StepNeeds needs);
 
-  // Patches decoded and not yet taken.
+  // Of segments decoded and not yet taken.
   [[nodiscard]] std::int64_t ready_bytes() const;
 
  private:

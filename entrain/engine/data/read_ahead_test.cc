@@ -66,7 +66,7 @@ class ReadAheadTest : public ::testing::Test {
   }
 
   [[nodiscard]] float red_of(const SegmentData& data) const {
-    return data.patches[0][0].item<float>();
+    return data.input[0][0].item<float>();
   }
   static float expected_red(int sample, int image) {
     return (static_cast<float>(10 * sample + image) / 255.0F - 0.5F) / 0.5F;
@@ -184,14 +184,14 @@ TEST_F(ReadAheadTest, DecodesTheNextStepBeforeItIsAskedFor) {
 
 TEST_F(ReadAheadTest, BlankImagesAreWhiteAndKeepTheirSizes) {
   ReadAheadOptions options;
-  options.blank_images = true;
+  options.blank = true;
   ReadAhead reader(index_, model_, options);
   const auto data = reader.queue(all_needs());
   const SegmentData segment = data->segment(0, 3, 1);
   const SegmentWork work = sample_work(model_, index_.samples[3]).segments[0][1];
-  EXPECT_EQ(segment.patches.size(0), work.tokens);
+  EXPECT_EQ(segment.input.size(0), work.tokens);
   EXPECT_EQ(segment.rows, work.rows);
-  EXPECT_TRUE(at::equal(segment.patches, at::ones_like(segment.patches)));
+  EXPECT_TRUE(at::equal(segment.input, at::ones_like(segment.input)));
 }
 
 TEST_F(ReadAheadTest, NamesSampleShardAndOffsetOfWhatCannotBeDecoded) {
@@ -238,7 +238,7 @@ TEST_F(ReadAheadTest, CutsPromptsAsTheIndexSays) {
   EXPECT_TRUE(words.ends_with("these?number 0")) << words;
 }
 
-TEST_F(ReadAheadTest, RefusesVideoAndAudioForAnEncoder) {
+TEST_F(ReadAheadTest, RefusesVideoForAnEncoderAndClipsThatAreNotThere) {
   index_.samples[0].videos = {{2.0, std::nullopt, ImageSize{16, 16}}};
   index_.samples[2].audio_seconds = {1.0};
   EncoderSpec audio = model_.encoders[0];
@@ -249,7 +249,7 @@ TEST_F(ReadAheadTest, RefusesVideoAndAudioForAnEncoder) {
   const auto data = reader.queue({{0, 2}, {{0, 0, 1}, {1, 1, 0}}, {0}});
   EXPECT_NE(error_of<InvalidInput>([&] { data->segment(0, 0, 1); }).find("video"),
             std::string::npos);
-  EXPECT_NE(error_of<InvalidInput>([&] { data->segment(1, 1, 0); }).find("audio"),
+  EXPECT_NE(error_of<InvalidInput>([&] { data->segment(1, 1, 0); }).find("has 0 clips"),
             std::string::npos);
   EXPECT_NE(error_of<InvalidInput>([&] { data->text(0); }).find("video"), std::string::npos);
 }
@@ -419,7 +419,7 @@ TEST(ReadAhead, ReadsTheSharedImages) {
   const auto data = reader.queue(needs);
   for (int i = 0; i < 170; ++i) {
     const SegmentData segment = data->segment(0, i, 0);
-    EXPECT_LE(segment.patches.abs().max().item<float>(), 1.0F + 1e-6F);
+    EXPECT_LE(segment.input.abs().max().item<float>(), 1.0F + 1e-6F);
     EXPECT_GT(data->text(i).target_begin, 0);
   }
 }

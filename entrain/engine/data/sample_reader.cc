@@ -1,10 +1,14 @@
 #include "entrain/engine/data/sample_reader.h"
 
+#include <utility>
+
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/json.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/dataset/audio.h"
 #include "entrain/core/dataset/image.h"
 
+#include "entrain/engine/data/log_mel.h"
 #include "entrain/engine/data/patches.h"
 
 namespace entrain::engine {
@@ -21,40 +25,65 @@ std::string kind_of(const std::string& json, const std::string& where) {
   return kind.empty() ? text_or_empty(document, "source") : kind;
 }
 
-// Features of each image by encoder: several vision encoders see the same images.
-std::vector<std::vector<std::int64_t>> image_features(const ModelSpec& model,
-                                                      const SampleWork& work,
-                                                      std::size_t num_images) {
-  std::vector<std::vector<std::int64_t>> features;
-  for (std::size_t encoder = 0; encoder < model.encoders.size(); ++encoder) {
-    if (model.encoders[encoder].modality == Modality::kVision) {
-      std::vector<std::int64_t>& counts = features.emplace_back();
-      for (std::size_t image = 0; image < num_images; ++image) {
-        counts.push_back(work.segments[encoder][image].llm_tokens);
-      }
+// Which image or clip of the sample a segment is of, all images counted first, and which of its
+// windows.
+struct Place {
+  std::size_t medium = 0;
+  std::int64_t window = 0;
+};
+
+// Of every segment of the encoder but those of videos.
+std::vector<Place> places_of(const EncoderSpec& encoder, const SampleSizes& sizes) {
+  std::vector<Place> places;
+  if (encoder.modality == Modality::kVision) {
+    for (std::size_t image = 0; image < sizes.images.size(); ++image) {
+      places.push_back({image, 0});
+    }
+    return places;
+  }
+  for (std::size_t clip = 0; clip < sizes.audio_seconds.size(); ++clip) {
+    const std::int64_t frames = mel_frames(sizes.audio_seconds[clip]);
+    for (std::int64_t w = 0; w * window_frames(encoder) < frames; ++w) {
+      places.push_back({sizes.images.size() + clip, w});
     }
   }
-  return features;
+  return places;
 }
 
-// feature_begin of every segment, numbered through all encoders in module order: inside an image's
-// marks the encoders' features stand one after another.
-std::vector<std::int64_t> segment_begins(const std::vector<std::vector<std::int64_t>>& features,
-                                         std::vector<std::int64_t> next) {
-  std::vector<std::int64_t> begins;
-  for (const std::vector<std::int64_t>& counts : features) {
-    for (std::size_t image = 0; image < counts.size(); ++image) {
-      begins.push_back(next[image]);
-      next[image] += counts[image];
+// `visit(medium, features)` for every segment, encoders in module order.
+template <class Visit>
+void for_each_segment(const ModelSpec& model,
+                      const SampleSizes& sizes,
+                      const SampleWork& work,
+                      const Visit& visit) {
+  for (std::size_t module = 0; module < model.encoders.size(); ++module) {
+    const std::vector<Place> places = places_of(model.encoders[module], sizes);
+    for (std::size_t segment = 0; segment < places.size(); ++segment) {
+      visit(places[segment].medium, work.segments[module].at(segment).llm_tokens);
     }
   }
-  return begins;
+}
+
+void check_found(std::size_t found,
+                 std::size_t expected,
+                 const char* what,
+                 const std::string& where) {
+  if (found != expected) {
+    throw InvalidInput(concat(where,
+                              ": the shard has ",
+                              found,
+                              " ",
+                              what,
+                              ", the index says ",
+                              expected,
+                              "; make the index anew"));
+  }
 }
 
 }  // namespace
 
-SampleReader::SampleReader(const Index& index, const ModelSpec& model, bool blank_images)
-    : index_(index), model_(model), blank_images_(blank_images) {}
+SampleReader::SampleReader(const Index& index, const ModelSpec& model, bool blank)
+    : index_(index), model_(model), blank_(blank) {}
 
 const SampleSizes& SampleReader::sizes(int sample) const {
   ENTRAIN_INVARIANT(sample >= 0 && sample < std::ssize(index_.samples),
@@ -90,66 +119,91 @@ const RawSample& SampleReader::raw(int sample) {
   return raw_;
 }
 
-void SampleReader::refuse_audio_and_video(int sample, const SampleWork& work) const {
+void SampleReader::refuse_videos(int sample, const SampleWork& work) const {
   for (std::size_t module = 0; module < model_.encoders.size(); ++module) {
     const EncoderSpec& encoder = model_.encoders[module];
-    const bool vision = encoder.modality == Modality::kVision;
-    if (work.segments[module].size() > (vision ? sizes(sample).images.size() : 0)) {
+    if (work.segments[module].size() > places_of(encoder, sizes(sample)).size()) {
       throw InvalidInput(concat(where(sample),
-                                " has ",
-                                vision ? "video" : "audio",
-                                " for encoder '",
+                                " has video for encoder '",
                                 encoder.name,
-                                "'; only images can be read for training"));
+                                "'; only images and audio can be read for training"));
     }
   }
 }
 
-SegmentData SampleReader::segment(int sample, int module, int segment) {
-  const EncoderSpec& encoder = model_.encoders.at(static_cast<std::size_t>(module));
+SegmentData SampleReader::image(int sample, std::size_t image, const EncoderSpec& encoder) {
   const SampleSizes& given = sizes(sample);
-  const auto image = static_cast<std::size_t>(segment);
-  const SampleWork planned = sample_work(model_, given);
-  refuse_audio_and_video(sample, planned);
-  SegmentData data;
-  if (blank_images_) {
-    data = white_patches(given.images[image], encoder);
-  } else {
-    const std::string place = concat(where(sample), ", image ", segment);
-    const std::vector<std::string>& images = raw(sample).images;
-    if (images.size() != given.images.size()) {
-      throw InvalidInput(concat(place,
-                                ": the shard has ",
-                                images.size(),
-                                " images, the index says ",
-                                given.images.size(),
-                                "; make the index anew"));
-    }
-    const DecodedImage decoded = decode_image(images[image], place);
-    if (decoded.size != given.images[image]) {
+  if (blank_) {
+    return white_patches(given.images[image], encoder);
+  }
+  const std::string place = concat(where(sample), ", image ", image);
+  const std::vector<std::string>& images = raw(sample).images;
+  check_found(images.size(), given.images.size(), "images", place);
+  const DecodedImage decoded = decode_image(images[image], place);
+  if (decoded.size != given.images[image]) {
+    throw InvalidInput(concat(place,
+                              ": ",
+                              decoded.size.width,
+                              "x",
+                              decoded.size.height,
+                              " pixels, the index says ",
+                              given.images[image].width,
+                              "x",
+                              given.images[image].height,
+                              "; make the index anew"));
+  }
+  return patches_of(decoded, encoder);
+}
+
+SegmentData SampleReader::sound(int sample,
+                                std::size_t clip,
+                                std::int64_t window,
+                                const EncoderSpec& encoder) {
+  const SampleSizes& given = sizes(sample);
+  if (blank_) {
+    return silent_window(given.audio_seconds[clip], window, encoder);
+  }
+  const std::string place = concat(where(sample), ", clip ", clip);
+  const std::vector<std::string>& clips = raw(sample).audio;
+  check_found(clips.size(), given.audio_seconds.size(), "clips", place);
+  if (held_clip_ != std::pair(sample, clip)) {
+    held_clip_ = {-1, 0};
+    const DecodedAudio decoded = decode_audio(clips[clip], place);
+    if (decoded.info.seconds() != given.audio_seconds[clip]) {
       throw InvalidInput(concat(place,
                                 ": ",
-                                decoded.size.width,
-                                "x",
-                                decoded.size.height,
-                                " pixels, the index says ",
-                                given.images[image].width,
-                                "x",
-                                given.images[image].height,
+                                decoded.info.seconds(),
+                                " s, the index says ",
+                                given.audio_seconds[clip],
                                 "; make the index anew"));
     }
-    data = patches_of(decoded, encoder);
+    clip_ = resample(decoded.samples, decoded.info.sample_rate, kMelSampleRate);
+    held_clip_ = {sample, clip};
   }
-  const SegmentWork& work = planned.segments.at(static_cast<std::size_t>(module)).at(image);
-  ENTRAIN_INVARIANT(
-      data.rows == work.rows && data.columns == work.columns && data.patches.size(0) == work.tokens,
-      concat(where(sample),
-             ", image ",
-             segment,
-             ": ",
-             data.patches.size(0),
-             " patches, planned with ",
-             work.tokens));
+  return mel_window(clip_, window, encoder);
+}
+
+SegmentData SampleReader::segment(int sample, int module, int segment) {
+  const EncoderSpec& encoder = model_.encoders.at(static_cast<std::size_t>(module));
+  const auto index = static_cast<std::size_t>(segment);
+  const SampleSizes& given = sizes(sample);
+  const SampleWork planned = sample_work(model_, given);
+  refuse_videos(sample, planned);
+  const auto [medium, window] = places_of(encoder, given).at(index);
+  const bool vision = encoder.modality == Modality::kVision;
+  SegmentData data = vision ? image(sample, medium, encoder)
+                            : sound(sample, medium - given.images.size(), window, encoder);
+  const SegmentWork& work = planned.segments.at(static_cast<std::size_t>(module)).at(index);
+  const std::int64_t rows = data.input.size(0);
+  const std::int64_t tokens = vision ? rows : (rows + 1) / 2;
+  ENTRAIN_INVARIANT(data.rows == work.rows && data.columns == work.columns && tokens == work.tokens,
+                    concat(where(sample),
+                           vision ? ", image " : ", audio window ",
+                           segment,
+                           ": ",
+                           tokens,
+                           " tokens, planned with ",
+                           work.tokens));
   return data;
 }
 
@@ -159,10 +213,9 @@ SampleTokens SampleReader::text(int sample) {
   if (!given.prompt_tokens || !given.response_tokens) {
     throw InvalidInput(concat(place, " has estimated lengths only; make an index from shards"));
   }
-  const auto num_images = static_cast<int>(given.images.size());
   const std::string& json = raw(sample).text;
   const SampleText text =
-      cut_prompt(sample_text(json, place), num_images, *given.prompt_tokens, place);
+      cut_prompt(sample_text(json, place), given.num_media(), *given.prompt_tokens, place);
   if (response_tokens(text) != *given.response_tokens) {
     throw InvalidInput(concat(place,
                               ": a response of ",
@@ -172,16 +225,21 @@ SampleTokens SampleReader::text(int sample) {
                               "; make the index anew"));
   }
   const SampleWork work = sample_work(model_, given);
-  refuse_audio_and_video(sample, work);
-  const auto features = image_features(model_, work, given.images.size());
+  refuse_videos(sample, work);
   std::vector<std::int64_t> per_image(given.images.size(), 0);
-  for (const std::vector<std::int64_t>& counts : features) {
-    for (std::size_t image = 0; image < counts.size(); ++image) {
-      per_image[image] += counts[image];
-    }
-  }
-  SampleTokens result{tokenize(text, per_image), kind_of(json, place)};
-  result.tokens.feature_begin = segment_begins(features, std::move(result.tokens.feature_begin));
+  std::vector<std::int64_t> per_clip(given.audio_seconds.size(), 0);
+  for_each_segment(model_, given, work, [&](std::size_t medium, std::int64_t features) {
+    (medium < per_image.size() ? per_image[medium] : per_clip[medium - per_image.size()]) +=
+        features;
+  });
+  SampleTokens result{tokenize(text, per_image, per_clip), kind_of(json, place)};
+  // Segments are numbered through all encoders; between a medium's marks the encoders' features
+  // stand one after another.
+  std::vector<std::int64_t> next = std::exchange(result.tokens.feature_begin, {});
+  for_each_segment(model_, given, work, [&](std::size_t medium, std::int64_t features) {
+    result.tokens.feature_begin.push_back(next[medium]);
+    next[medium] += features;
+  });
   const std::int64_t length = std::ssize(result.tokens.ids);
   ENTRAIN_INVARIANT(
       length == work.llm_tokens && length - result.tokens.target_begin == work.target_tokens,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "entrain/core/dataset/index.h"
@@ -24,11 +25,12 @@ struct SampleTokens {
 // Not for several threads at once.
 class SampleReader {
  public:
+  // `blank`: every pixel white and every sound silence, lengths kept.
   // Requires  `index` and `model` outlive the reader.
-  SampleReader(const Index& index, const ModelSpec& model, bool blank_images);
+  SampleReader(const Index& index, const ModelSpec& model, bool blank);
 
   // Throws  InvalidInput naming sample, shard and offset: whatever cannot be read or decoded, a
-  //         shard that is not the indexed one, a sample with video or audio for an encoder;
+  //         shard that is not the indexed one, a sample with video for an encoder;
   //         SystemFailure when reading fails; InternalError when the lengths differ from
   //         sample_work()'s.
   SegmentData segment(int sample, int module, int segment);
@@ -37,14 +39,18 @@ class SampleReader {
  private:
   const RawSample& raw(int sample);
   [[nodiscard]] const SampleSizes& sizes(int sample) const;
-  void refuse_audio_and_video(int sample, const SampleWork& work) const;
+  void refuse_videos(int sample, const SampleWork& work) const;
+  SegmentData image(int sample, std::size_t image, const EncoderSpec& encoder);
+  SegmentData sound(int sample, std::size_t clip, std::int64_t window, const EncoderSpec& encoder);
   [[nodiscard]] std::string where(int sample) const;
 
   const Index& index_;
   const ModelSpec& model_;
-  bool blank_images_;
+  bool blank_;
   int held_ = -1;  // sample of raw_
   RawSample raw_;
+  std::pair<int, std::size_t> held_clip_ = {-1, 0};  // sample and clip of clip_
+  std::vector<float> clip_;                          // at kMelSampleRate
 };
 
 }  // namespace entrain::engine

@@ -2,9 +2,14 @@
 // the refusals that a whole run meets, are in read_ahead_test.cc.
 #include "entrain/engine/data/sample_reader.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/dataset/audio.h"
+
+#include "entrain/engine/data/log_mel.h"
 
 #include "tests/oracle/expect_error.h"
 #include "tests/oracle/shards.h"
@@ -40,7 +45,7 @@ class SampleReaderTest : public testing::Test {
     index_ = build_index({shard_}, folder_.path() / "train.csv", {}).index;
   }
 
-  SampleReader reader(bool blank_images = false) { return {index_, model_, blank_images}; }
+  SampleReader reader(bool blank = false) { return {index_, model_, blank}; }
 
   oracle::TemporaryFolder folder_;
   std::filesystem::path shard_;
@@ -53,18 +58,18 @@ TEST_F(SampleReaderTest, CutsEachImageOfItsOwnSize) {
   const SegmentData first = one.segment(0, 0, 0);
   EXPECT_EQ(first.rows, 2);
   EXPECT_EQ(first.columns, 4);
-  EXPECT_EQ(first.patches.sizes(), (std::vector<std::int64_t>{8, 48}));
-  EXPECT_EQ(first.patches[0][0].item<float>(), 1.0F);    // red
-  EXPECT_EQ(first.patches[0][16].item<float>(), -1.0F);  // green
+  EXPECT_EQ(first.input.sizes(), (std::vector<std::int64_t>{8, 48}));
+  EXPECT_EQ(first.input[0][0].item<float>(), 1.0F);    // red
+  EXPECT_EQ(first.input[0][16].item<float>(), -1.0F);  // green
   const SegmentData second = one.segment(0, 0, 1);
   EXPECT_EQ(second.rows, 6);
   EXPECT_EQ(second.columns, 2);
-  EXPECT_EQ(second.patches[0][16].item<float>(), 1.0F);
+  EXPECT_EQ(second.input[0][16].item<float>(), 1.0F);
   // More than max_pixels: made smaller, flat as it was.
   const SegmentData third = one.segment(1, 0, 0);
   EXPECT_EQ(third.rows, 8);
   EXPECT_EQ(third.columns, 8);
-  EXPECT_FLOAT_EQ(third.patches[63][47].item<float>(), 1.0F);
+  EXPECT_FLOAT_EQ(third.input[63][47].item<float>(), 1.0F);
 }
 
 TEST_F(SampleReaderTest, TextsFollowTheTemplate) {
@@ -74,7 +79,7 @@ TEST_F(SampleReaderTest, TextsFollowTheTemplate) {
   std::vector<std::int64_t> expected = {kBosToken, kUserToken};
   for (const int features : {2, 3}) {
     expected.push_back(kImageStartToken);
-    expected.insert(expected.end(), static_cast<std::size_t>(features), kImageToken);
+    expected.insert(expected.end(), static_cast<std::size_t>(features), kFeatureToken);
     expected.push_back(kImageEndToken);
   }
   for (const std::int64_t token :
@@ -105,10 +110,10 @@ TEST_F(SampleReaderTest, ReadsASampleOnceForAllItsPieces) {
 
 TEST_F(SampleReaderTest, BlankImagesNeedNoShard) {
   std::filesystem::remove(shard_);
-  SampleReader blank = reader(/*blank_images=*/true);
+  SampleReader blank = reader(/*blank=*/true);
   const SegmentData segment = blank.segment(0, 0, 1);
   EXPECT_EQ(segment.rows, 6);
-  EXPECT_TRUE(at::equal(segment.patches, at::ones({12, 48})));
+  EXPECT_TRUE(at::equal(segment.input, at::ones({12, 48})));
 }
 
 TEST_F(SampleReaderTest, RefusesAnIndexThatIsNotTheShards) {
@@ -129,6 +134,97 @@ TEST_F(SampleReaderTest, NoticesSamplesThatAreNotInTheIndex) {
   SampleReader one = reader();
   const std::string message = error_of<InternalError>([&] { one.text(3); });
   EXPECT_NE(message.find("sample 3 of an index of 3"), std::string::npos) << message;
+}
+
+class SoundReaderTest : public testing::Test {
+ protected:
+  SoundReaderTest() {
+    EncoderSpec audio;
+    audio.name = "audio";
+    audio.modality = Modality::kAudio;
+    audio.num_layers = 1;
+    audio.hidden = 8;
+    audio.num_heads = 1;
+    audio.intermediate = 8;
+    audio.window_seconds = 0.1;
+    EncoderSpec vision = audio;
+    vision.name = "vision";
+    vision.modality = Modality::kVision;
+    vision.patch_size = 4;
+    vision.min_pixels = 64;
+    vision.max_pixels = 1024;
+    model_.encoders = {audio, vision};
+    model_.llm.num_layers = 1;
+    std::vector<double> tone;
+    for (int i = 0; i < 2'000; ++i) {
+      tone.push_back(0.5 * std::sin(0.2 * i));
+    }
+    oracle::TarWriter tar;
+    tar.add("a.png", oracle::flat_png(16, 8, 255, 0, 0));
+    tar.add("a.0.wav", oracle::make_wav(tone, {.sample_rate = 8'000}));  // 0.25 s
+    tar.add("a.1.wav", oracle::make_wav({tone.begin(), tone.begin() + 1'000}));
+    tar.add("a.json", R"({"text": "no"})");
+    shard_ = folder_.write("train-0.tar", tar.archive());
+    index_ = build_index({shard_}, folder_.path() / "train.csv", {}).index;
+  }
+
+  oracle::TemporaryFolder folder_;
+  std::filesystem::path shard_;
+  Index index_;
+  ModelSpec model_;
+};
+
+TEST_F(SoundReaderTest, CutsClipsIntoWindowsAtTheRateOfTheModel) {
+  EXPECT_EQ(index_.samples[0].audio_seconds, (std::vector<double>{0.25, 0.0625}));
+  SampleReader reader(index_, model_, false);
+  const RawSample raw = read_sample(shard_, *index_.samples[0].location, "train/a");
+  const std::vector<float> clip =
+      resample(decode_audio(raw.audio[0], "x").samples, 8'000, kMelSampleRate);
+  std::vector<std::int64_t> frames;
+  for (int window = 0; window < 4; ++window) {
+    frames.push_back(reader.segment(0, 0, window).input.size(0));
+  }
+  EXPECT_EQ(frames, (std::vector<std::int64_t>{10, 10, 5, 7}));
+  EXPECT_TRUE(
+      at::equal(reader.segment(0, 0, 2).input, mel_window(clip, 2, model_.encoders[0]).input));
+  EXPECT_EQ(reader.segment(0, 1, 0).rows, 2);
+}
+
+TEST_F(SoundReaderTest, TextsMarkClipsBehindImages) {
+  const TokenizedSample text = SampleReader(index_, model_, false).text(0).tokens;
+  std::vector<std::int64_t> expected = {kBosToken, kUserToken, kImageStartToken};
+  expected.insert(expected.end(), 2, kFeatureToken);
+  expected.push_back(kImageEndToken);
+  for (const int features : {2 + 2 + 1, 2}) {
+    expected.push_back(kAudioMarkToken);
+    expected.insert(expected.end(), static_cast<std::size_t>(features), kFeatureToken);
+    expected.push_back(kAudioMarkToken);
+  }
+  for (const std::int64_t token :
+       std::initializer_list<std::int64_t>{kAssistantToken, 'n', 'o', kEosToken}) {
+    expected.push_back(token);
+  }
+  EXPECT_EQ(text.ids, expected);
+  // Audio is module 0: its windows first, the image last.
+  EXPECT_EQ(text.feature_begin, (std::vector<std::int64_t>{7, 9, 11, 14, 3}));
+}
+
+TEST_F(SoundReaderTest, BlankIsSilence) {
+  std::filesystem::remove(shard_);
+  SampleReader blank(index_, model_, true);
+  EXPECT_TRUE(at::equal(blank.segment(0, 0, 3).input, at::full({7, kMelBands}, -1.5)));
+}
+
+TEST_F(SoundReaderTest, RefusesAnIndexThatIsNotTheShards) {
+  index_.samples[0].audio_seconds[1] = 0.07;
+  SampleReader reader(index_, model_, false);
+  const std::string message = error_of<InvalidInput>([&] { reader.segment(0, 0, 3); });
+  EXPECT_NE(message.find("clip 1: 0.0625 s, the index says 0.07"), std::string::npos) << message;
+  index_.samples[0].audio_seconds.pop_back();
+  EXPECT_NE(error_of<InvalidInput>([&] {
+              reader.segment(0, 0, 0);
+            }).find("has 2 clips, the index says 1"),
+            std::string::npos);
 }
 
 }  // namespace

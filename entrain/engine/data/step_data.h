@@ -1,4 +1,5 @@
-// What a rank needs of a step's samples: patches of images, token ids of texts.
+// What a rank needs of a step's samples: patches of images, mel frames of audio, token ids of
+// texts.
 //
 // Read first: StepData. The reader behind it decodes ahead in the order of need (read_ahead.h).
 #pragma once
@@ -13,9 +14,11 @@
 namespace entrain::engine {
 
 struct SegmentData {
-  at::Tensor patches;     // [rows·columns, 3·patch_size²] float32, in the order of SegmentGrid
-  std::int64_t rows = 0;  // patches
-  std::int64_t columns = 0;  // patches
+  // What the encoder's first layer reads, float32.
+  // image: [rows·columns, 3·patch_size²], in the order of SegmentGrid; audio: [mel frames, bands]
+  at::Tensor input;
+  std::int64_t rows = 0;     // patches; 0 for audio
+  std::int64_t columns = 0;  // patches; 0 for audio
 };
 
 // One step's data on one rank. Samples are indices into the step's global batch.

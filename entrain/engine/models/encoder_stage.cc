@@ -1,10 +1,11 @@
-// The vision encoder: patch embedding, pre-norm transformer layers with attention within each image
-// or within windows of it, and the projector that merges blocks of patches and maps them to the
-// LLM's width.
+// Encoders: patch or audio embedding, pre-norm transformer layers with attention within each
+// segment or within windows of an image, and the projector that merges blocks of tokens and maps
+// them to the LLM's width.
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
 #include "entrain/engine/models/attention_windows.h"
+#include "entrain/engine/models/audio_layers.h"
 #include "entrain/engine/models/layers.h"
 #include "entrain/engine/models/parameters.h"
 #include "entrain/engine/models/recompute.h"
@@ -16,12 +17,28 @@ namespace {
 
 constexpr double kNormEpsilon = 1e-6;
 constexpr double kRotaryTheta = 10000.0;
+constexpr std::size_t kAudioEmbeddingParameters = 4;
 constexpr std::size_t kTransformerParameters = 7;
 constexpr std::size_t kProjectorParameters = 5;
 
-// Hugging Face's name for the vision tower; other encoders go by their own.
+// Hugging Face's names for the towers; other encoders go by their own.
 std::string prefix_of(const EncoderSpec& encoder) {
-  return encoder.name == "vision" ? "visual" : encoder.name;
+  return encoder.name == "vision"  ? "visual"
+         : encoder.name == "audio" ? "audio_tower"
+                                   : encoder.name;
+}
+
+void add_embedding(ParameterBuilder& builder, const EncoderSpec& encoder) {
+  const std::string prefix = prefix_of(encoder);
+  if (encoder.modality == Modality::kVision) {
+    const std::int64_t patch = encoder.patch_size;
+    builder.add_matrix(prefix + ".patch_embed.proj.weight", encoder.hidden, 3 * patch * patch);
+    return;
+  }
+  builder.add_convolution(prefix + ".conv1.weight", encoder.hidden, kMelBands, kMelKernel);
+  builder.add_vector(prefix + ".conv1.bias", encoder.hidden, 0.0);
+  builder.add_convolution(prefix + ".conv2.weight", encoder.hidden, encoder.hidden, kMelKernel);
+  builder.add_vector(prefix + ".conv2.bias", encoder.hidden, 0.0);
 }
 
 void add_transformer(ParameterBuilder& builder,
@@ -47,8 +64,7 @@ void add_projector(ParameterBuilder& builder,
                    std::int64_t llm_hidden,
                    int tensor_parallel) {
   const std::string prefix = prefix_of(encoder) + ".merger.";
-  const std::int64_t merged =
-      static_cast<std::int64_t>(encoder.merge_size) * encoder.merge_size * encoder.hidden;
+  const std::int64_t merged = merged_tokens(encoder) * encoder.hidden;
   const std::int64_t inner = merged / tensor_parallel;
   builder.add_vector(prefix + "ln_q.weight", encoder.hidden, 1.0);
   builder.add_matrix(prefix + "mlp.0.weight", inner, merged);
@@ -58,7 +74,8 @@ void add_projector(ParameterBuilder& builder,
 }
 
 // `weights` points at the layer's first parameter in the order of add_transformer(); without
-// `windows` attention is full within each segment.
+// `windows` attention is full within each segment; audio's positions are in its embedding, its
+// `table` is empty.
 at::Tensor run_transformer(const EncoderSpec& encoder,
                            std::int64_t head_dim,
                            const NamedParameter* weights,
@@ -71,8 +88,9 @@ at::Tensor run_transformer(const EncoderSpec& encoder,
   const at::Tensor qkv =
       split_linear(normed, weights[1].tensor).view({tokens, 3, encoder.num_heads, head_dim});
   const std::vector<at::Tensor> parts = at::unbind(qkv, 1);
-  const at::Tensor query = rotate(parts[0], table);
-  const at::Tensor key = rotate(parts[1], table);
+  const bool rotary = encoder.modality == Modality::kVision;
+  const at::Tensor query = rotary ? rotate(parts[0], table) : parts[0];
+  const at::Tensor key = rotary ? rotate(parts[1], table) : parts[1];
   const at::Tensor attended =
       windows == nullptr ? segment_attention(query, key, parts[2], lengths, /*causal=*/false)
                          : window_attention(query, key, parts[2], *windows);
@@ -86,15 +104,26 @@ at::Tensor run_transformer(const EncoderSpec& encoder,
 // `weights` in the order of add_projector().
 at::Tensor run_projector(const EncoderSpec& encoder,
                          const NamedParameter* weights,
-                         const at::Tensor& input) {
-  const std::int64_t block = static_cast<std::int64_t>(encoder.merge_size) * encoder.merge_size;
-  const at::Tensor merged = rms_norm(input, weights[0].tensor, kNormEpsilon)
-                                .reshape({input.size(0) / block, block * encoder.hidden});
+                         const at::Tensor& input,
+                         std::span<const SegmentGrid> segments) {
+  const std::int64_t block = merged_tokens(encoder);
+  const at::Tensor tokens =
+      encoder.modality == Modality::kVision ? input : merged_rows(input, segments);
+  const at::Tensor merged = rms_norm(tokens, weights[0].tensor, kNormEpsilon)
+                                .reshape({tokens.size(0) / block, block * encoder.hidden});
   const at::Tensor middle = at::gelu(split_linear(merged, weights[1].tensor, weights[2].tensor));
   return split_linear(middle, weights[3].tensor, weights[4].tensor);
 }
 
 }  // namespace
+
+SegmentGrid segment_grid(const EncoderSpec& encoder,
+                         const SegmentWork& work,
+                         std::int64_t input_rows) {
+  return encoder.modality == Modality::kVision
+             ? SegmentGrid{work.rows, work.columns}
+             : SegmentGrid{work.tokens, 1, input_rows, work.llm_tokens};
+}
 
 EncoderStage::EncoderStage(const EncoderSpec& encoder,
                            int llm_hidden,
@@ -106,13 +135,6 @@ EncoderStage::EncoderStage(const EncoderSpec& encoder,
       recomputed_end_(layers.begin + recompute),
       last_layer_(encoder.num_layers + 1),
       head_dim_(encoder.hidden / encoder.num_heads) {
-  if (encoder.modality != Modality::kVision) {
-    throw InvalidInput(concat("encoder '",
-                              encoder.name,
-                              "': modality ",
-                              name_of(encoder.modality),
-                              " cannot run yet; only vision encoders can"));
-  }
   check_layers(encoder.name, layers, last_layer_ + 1);
   encoder_.num_heads /= options.tensor_parallel;
   encoder_.intermediate /= options.tensor_parallel;
@@ -120,9 +142,7 @@ EncoderStage::EncoderStage(const EncoderSpec& encoder,
   for (int layer = layers.begin; layer < layers.end; ++layer) {
     builder.set_trainable(layer == last_layer_ ? !encoder.projector_frozen : !encoder.frozen);
     if (layer == 0) {
-      const std::int64_t patch = encoder.patch_size;
-      builder.add_matrix(
-          prefix_of(encoder) + ".patch_embed.proj.weight", encoder.hidden, 3 * patch * patch);
+      add_embedding(builder, encoder);
     } else if (layer == last_layer_) {
       add_projector(builder, encoder_, llm_hidden, options.tensor_parallel);
     } else {
@@ -136,19 +156,22 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
                                  std::span<const SegmentGrid> segments) const {
   std::vector<std::int64_t> lengths;
   lengths.reserve(segments.size());
-  std::int64_t tokens = 0;
+  const bool vision = encoder_.modality == Modality::kVision;
+  const bool mel = !vision && layers_.begin == 0;
+  std::int64_t rows = 0;
   for (const SegmentGrid& grid : segments) {
     lengths.push_back(grid.tokens());
-    tokens += grid.tokens();
+    rows += mel ? grid.frames : grid.tokens();
   }
-  ENTRAIN_INVARIANT(input.dim() == 2 && input.size(0) == tokens,
+  ENTRAIN_INVARIANT(input.dim() == 2 && input.size(0) == rows,
                     concat("stage of ",
                            encoder_.name,
                            ": input of shape ",
                            input.sizes(),
                            " for segments of ",
-                           tokens,
-                           " tokens"));
+                           rows,
+                           mel ? " mel frames" : " tokens"));
+  const std::vector<SegmentGrid> grids(segments.begin(), segments.end());
   RotaryTable table;
   AttentionWindows windows;
   at::Tensor hidden = input;
@@ -160,15 +183,20 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
     weights += num_weights;
   };
   for (int layer = layers_.begin; layer < layers_.end; ++layer) {
-    if (layer == 0) {
+    if (layer == 0 && vision) {
       hidden = split_linear(hidden, weights->tensor);
       weights += 1;
+    } else if (layer == 0) {
+      run(layer, kAudioEmbeddingParameters, [weights, grids](const at::Tensor& x) {
+        return audio_embedding(
+            {weights[0].tensor, weights[1].tensor, weights[2].tensor, weights[3].tensor}, x, grids);
+      });
     } else if (layer == last_layer_) {
-      run(layer, kProjectorParameters, [this, weights](const at::Tensor& x) {
-        return run_projector(encoder_, weights, x);
+      run(layer, kProjectorParameters, [this, weights, grids](const at::Tensor& x) {
+        return run_projector(encoder_, weights, x, grids);
       });
     } else {
-      if (!table.cosine.defined()) {
+      if (vision && !table.cosine.defined()) {
         table = rotary_table(segments,
                              encoder_.merge_size,
                              head_dim_,

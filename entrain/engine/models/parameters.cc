@@ -46,6 +46,15 @@ void ParameterBuilder::add_matrix(const std::string& name,
   add(name, initial_weight(name, {rows, columns}, deviation, options_));
 }
 
+void ParameterBuilder::add_convolution(const std::string& name,
+                                       std::int64_t rows,
+                                       std::int64_t channels,
+                                       std::int64_t kernel) {
+  const double deviation =
+      initial_deviation(ParameterRole::kLinear, channels * kernel, num_layers_);
+  add(name, initial_weight(name, {rows, channels, kernel}, deviation, options_));
+}
+
 void ParameterBuilder::add_vector(const std::string& name, std::int64_t size, double value) {
   add(name, at::full({size}, value, at::TensorOptions(options_.device).dtype(options_.dtype)));
 }

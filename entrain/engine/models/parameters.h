@@ -38,6 +38,11 @@ class ParameterBuilder {
                   std::int64_t rows,
                   std::int64_t columns,
                   ParameterRole role = ParameterRole::kLinear);
+  // [rows, channels, kernel], likewise; channels · kernel is the fan-in.
+  void add_convolution(const std::string& name,
+                       std::int64_t rows,
+                       std::int64_t channels,
+                       std::int64_t kernel);
   // [size] filled with `value`.
   void add_vector(const std::string& name, std::int64_t size, double value);
 

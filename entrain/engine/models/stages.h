@@ -14,6 +14,7 @@
 
 #include "entrain/core/spec/model.h"
 #include "entrain/core/spec/plan.h"
+#include "entrain/core/spec/workload.h"
 
 namespace entrain::engine {
 
@@ -45,27 +46,36 @@ at::Tensor initial_weight(const std::string& name,
                           const StageOptions& options);
 
 // Patches of one segment in rows × columns; tokens run in merge blocks: each merge_size ×
-// merge_size block of patches is consecutive (row by row inside), blocks row by row.
+// merge_size block of patches is consecutive (row by row inside), blocks row by row. A window of
+// audio is one column of tokens.
 struct SegmentGrid {
-  std::int64_t rows = 0;     // patches, divisible by merge_size
-  std::int64_t columns = 0;  // patches, divisible by merge_size
+  std::int64_t rows = 0;      // patches, divisible by merge_size
+  std::int64_t columns = 0;   // patches, divisible by merge_size
+  std::int64_t frames = 0;    // audio, where layer 0 runs: mel frames; ⌈frames / 2⌉ tokens
+  std::int64_t features = 0;  // audio: LLM tokens, of two tokens each; those left over are dropped
   [[nodiscard]] std::int64_t tokens() const { return rows * columns; }
 };
 
+// Of one segment; `input_rows` of what layer 0 reads of it, 0 where another stage does.
+SegmentGrid segment_grid(const EncoderSpec& encoder,
+                         const SegmentWork& work,
+                         std::int64_t input_rows);
+
 class EncoderStage {
  public:
-  // Layers [begin, end) of the encoder: 0 is the patch embedding, the last the projector. The first
-  // `recompute` of them keep their input alone (recompute.h); the patch embedding does so anyway.
-  // Throws  InvalidInput for an audio encoder (not yet runnable).
+  // Layers [begin, end) of the encoder: 0 is the patch or audio embedding, the last the projector.
+  // The first `recompute` of them keep their input alone (recompute.h); the patch embedding does so
+  // anyway.
   EncoderStage(const EncoderSpec& encoder,
                int llm_hidden,
                LayerRange layers,
                const StageOptions& options,
                int recompute = 0);
 
-  // Shapes   input: [T, 3·patch_size²] on the first stage, else [T, hidden]; T = sum of grid
-  // tokens.
-  //          result: [T / merge_size², llm_hidden] on the last stage, else [T, hidden].
+  // Shapes   input: [T, 3·patch_size²] (audio: [Σ frames, kMelBands]) on the first stage, else
+  //          [T, hidden]; T = sum of grid tokens.
+  //          result: [T / merge_size² (audio: Σ features), llm_hidden] on the last stage, else
+  //          [T, hidden].
   at::Tensor forward(const at::Tensor& input, std::span<const SegmentGrid> segments) const;
 
   [[nodiscard]] const std::vector<NamedParameter>& parameters() const { return parameters_; }

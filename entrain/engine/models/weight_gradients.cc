@@ -45,7 +45,7 @@ class SplitLinear : public torch::autograd::Function<SplitLinear> {
     context->save_for_backward(
         {weight.requires_grad() ? input : at::Tensor(), weight, bias.value_or(at::Tensor())});
     remember_owner(context);
-    return at::linear(input, weight, bias);
+    return at::linear(input, weight.flatten(1), bias);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
@@ -55,11 +55,13 @@ class SplitLinear : public torch::autograd::Function<SplitLinear> {
     const at::Tensor& gradient = gradients[0];
     variable_list result(3);
     if (context->needs_input_grad(0)) {
-      result[0] = at::mm(gradient, weight);
+      result[0] = at::mm(gradient, weight.flatten(1));
     }
     if (context->needs_input_grad(1)) {
-      result[1] = now_or_later(
-          context, weight, [gradient, input = saved[0]] { return at::mm(gradient.t(), input); });
+      result[1] =
+          now_or_later(context, weight, [gradient, input = saved[0], shape = weight.sizes().vec()] {
+            return at::mm(gradient.t(), input).view(shape);
+          });
     }
     if (bias.defined() && context->needs_input_grad(2)) {
       result[2] = now_or_later(context, bias, [gradient] { return gradient.sum(0); });

@@ -62,7 +62,8 @@ class WeightGradientsScope {
 
 // at::linear(), bit for bit forward and backward, but for the time of its weight gradient.
 //
-// Shapes  input: [T, in]; weight: [out, in]; bias: [out]; result: [T, out].
+// Shapes  input: [T, in]; weight: [out, in], or of more axes that hold `in` values together, as a
+//         convolution's do; bias: [out]; result: [T, out].
 // Cost    keeps what at::linear() keeps: the input where the weight is trainable. What waits keeps
 //         the output's gradient too.
 at::Tensor split_linear(const at::Tensor& input,

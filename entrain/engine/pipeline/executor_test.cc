@@ -41,7 +41,7 @@ Result reference(const Step& step) {
     for (std::size_t k = 0; k < work.segments[0].size(); ++k) {
       const SegmentData segment = data.segment(0, s, static_cast<int>(k));
       const SegmentGrid grid{segment.rows, segment.columns};
-      features.push_back(encoder.forward(segment.patches, std::span(&grid, 1)));
+      features.push_back(encoder.forward(segment.input, std::span(&grid, 1)));
       for (std::int64_t row = 0; row < features.back().size(0); ++row) {
         positions.push_back(text.feature_begin[k] + row);
       }

@@ -21,6 +21,12 @@ at::Tensor to_tensor(const std::vector<std::int64_t>& values, const StageOptions
   return at::tensor(values, at::TensorOptions().dtype(at::kLong)).to(options.device);
 }
 
+const SegmentWork& segment_of(const StepSizes& sizes, const UnitKey& unit, const WorkItem& item) {
+  return sizes.costs.work.at(at_index(item.sample))
+      .segments.at(at_index(unit.module))
+      .at(at_index(item.segment));
+}
+
 UnitOutput run_encoder(const StepSizes& sizes,
                        const EncoderStage& stage,
                        const StageOptions& options,
@@ -28,21 +34,19 @@ UnitOutput run_encoder(const StepSizes& sizes,
                        const Group& group,
                        UnitInput& input) {
   std::vector<SegmentGrid> grids;
+  std::vector<at::Tensor> inputs;
   grids.reserve(group.items.size());
-  for (const WorkItem& item : group.items) {
-    const SegmentWork& segment = sizes.costs.work.at(at_index(item.sample))
-                                     .segments.at(at_index(unit.module))
-                                     .at(at_index(item.segment));
-    grids.push_back({segment.rows, segment.columns});
+  for (std::size_t i = 0; i < group.items.size(); ++i) {
+    if (unit.stage == 0) {
+      inputs.push_back(input.segments[i].input);
+    }
+    grids.push_back(segment_grid(sizes.model.encoders.at(at_index(unit.module)),
+                                 segment_of(sizes, unit, group.items[i]),
+                                 inputs.empty() ? 0 : inputs.back().size(0)));
   }
   at::Tensor hidden = std::move(input.hidden);
   if (unit.stage == 0) {
-    std::vector<at::Tensor> patches;
-    patches.reserve(input.segments.size());
-    for (const SegmentData& segment : input.segments) {
-      patches.push_back(segment.patches);
-    }
-    hidden = at::cat(patches).to(options.device, options.dtype);
+    hidden = at::cat(inputs).to(options.device, options.dtype);
     input.segments.clear();
   }
   return {stage.forward(hidden, grids), 0};
@@ -172,25 +176,27 @@ void read_data(const StepSizes& sizes,
                UnitInput& input) {
   const bool llm = unit.module == sizes.program.llm_module();
   if (!llm && unit.stage == 0) {
+    const bool vision =
+        sizes.model.encoders.at(at_index(unit.module)).modality == Modality::kVision;
     for (const WorkItem& item : group.items) {
-      const SegmentWork& work = sizes.costs.work.at(at_index(item.sample))
-                                    .segments.at(at_index(unit.module))
-                                    .at(at_index(item.segment));
+      const SegmentWork& work = segment_of(sizes, unit, item);
       SegmentData segment = data.segment(unit.module, item.sample, item.segment);
-      ENTRAIN_INVARIANT(segment.rows == work.rows && segment.columns == work.columns &&
-                            segment.patches.size(0) == work.tokens,
-                        concat("sample '",
-                               sample_ids.at(at_index(item.sample)),
-                               "' segment ",
-                               item.segment,
-                               ": ",
-                               segment.rows,
-                               " x ",
-                               segment.columns,
-                               " patches, planned with ",
-                               work.rows,
-                               " x ",
-                               work.columns));
+      const std::int64_t rows = segment.input.size(0);
+      ENTRAIN_INVARIANT(
+          segment.rows == work.rows && segment.columns == work.columns &&
+              (vision ? rows : (rows + 1) / 2) == work.tokens,
+          concat("sample '",
+                 sample_ids.at(at_index(item.sample)),
+                 "' segment ",
+                 item.segment,
+                 ": ",
+                 segment.rows,
+                 " x ",
+                 segment.columns,
+                 vision ? " patches, planned with " : " patches and mel frames, planned with ",
+                 work.rows,
+                 " x ",
+                 work.columns));
       input.segments.push_back(std::move(segment));
     }
   }

@@ -52,7 +52,7 @@ class UnitComputeTest : public testing::Test {
   at::Tensor features_of(int sample, int image) {
     const SegmentData segment = data_.segment(0, sample, image);
     const SegmentGrid grid{segment.rows, segment.columns};
-    return stages_.encoder(0, 0).forward(segment.patches, std::span(&grid, 1));
+    return stages_.encoder(0, 0).forward(segment.input, std::span(&grid, 1));
   }
 
   // The features the LLM's slot gets: each encoder group as one part, rows in its own order.
@@ -105,8 +105,8 @@ class UnitComputeTest : public testing::Test {
 TEST_F(UnitComputeTest, StagesReadWhatTheyUse) {
   const UnitInput encoder = read({0, 0, 0, 0}, data_);
   ASSERT_EQ(encoder.segments.size(), 2U);
-  EXPECT_TRUE(at::equal(encoder.segments[0].patches, data_.segment(0, 2, 0).patches));
-  EXPECT_TRUE(at::equal(encoder.segments[1].patches, data_.segment(0, 0, 1).patches));
+  EXPECT_TRUE(at::equal(encoder.segments[0].input, data_.segment(0, 2, 0).input));
+  EXPECT_TRUE(at::equal(encoder.segments[1].input, data_.segment(0, 0, 1).input));
   EXPECT_TRUE(encoder.texts.empty());
   for (const int stage : {0, 2}) {
     const UnitInput llm = read({1, stage, 1, 0}, data_);

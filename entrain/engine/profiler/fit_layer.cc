@@ -43,8 +43,7 @@ PartialSums partial_sums(const ModelSpec& model,
     case LayerKind::kDecoder:
       return {2, 2 * hidden, 2, 2 * hidden};
     case LayerKind::kProjector: {
-      const double block =
-          encoder == nullptr ? 1.0 : static_cast<double>(encoder->merge_size) * encoder->merge_size;
+      const double block = encoder == nullptr ? 1.0 : static_cast<double>(merged_tokens(*encoder));
       return {1, bytes_of_number * model.llm.hidden / block, 1, hidden};
     }
     case LayerKind::kTokenEmbedding:

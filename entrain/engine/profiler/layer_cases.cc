@@ -92,14 +92,33 @@ int count_alike(const ModelSpec& model, const LayerChoice& choice) {
   return count;
 }
 
+// An image near to a square, or a window of audio of a whole number of features.
+SegmentGrid made_up_segment(const EncoderSpec& encoder, std::int64_t tokens) {
+  if (encoder.modality == Modality::kVision) {
+    return near_square_grid(tokens, encoder.merge_size);
+  }
+  const std::int64_t features = std::max<std::int64_t>(1, tokens / 2);
+  return {2 * features, 1, 4 * features, features};
+}
+
+// Tokens of the longest segment that the encoder takes.
+std::int64_t longest_segment(const EncoderSpec& encoder) {
+  if (encoder.modality == Modality::kAudio) {
+    return (window_frames(encoder) + 1) / 2;
+  }
+  return encoder.max_pixels / (std::int64_t{encoder.patch_size} * encoder.patch_size);
+}
+
 LayerCase encoder_case(const EncoderLayers& layers,
                        const EncoderSpec& encoder,
                        std::int64_t width,
                        std::int64_t tokens,
                        std::int64_t num_segments,
-                       bool windowed,
+                       LayerKind kind,
                        const StageOptions& options) {
-  const SegmentGrid grid = near_square_grid(tokens / num_segments, encoder.merge_size);
+  const bool windowed = kind == LayerKind::kWindowedTransformer;
+  const bool frames = kind == LayerKind::kAudioEmbedding;
+  const SegmentGrid grid = made_up_segment(encoder, tokens / num_segments);
   const std::vector<SegmentGrid> grids(static_cast<std::size_t>(num_segments), grid);
   LayerCase result;
   const auto segment_tokens = static_cast<double>(grid.tokens());
@@ -111,7 +130,8 @@ LayerCase encoder_case(const EncoderLayers& layers,
     result.attention_pairs =
         static_cast<double>(num_segments * window_pairs(grid.rows, grid.columns, window));
   }
-  result.input = made_up({grid.tokens() * num_segments, width}, options);
+  const std::int64_t rows = frames ? grid.frames : grid.tokens();
+  result.input = made_up({rows * num_segments, width}, options);
   result.forward = [layers, grids, input = result.input](int layer) {
     return layers[static_cast<std::size_t>(layer)]->forward(input, grids);
   };
@@ -132,24 +152,23 @@ LayerCases encoder_cases(const ModelSpec& model,
   result.module = encoder.name;
   result.kind = layer_kind(model, choice.module, choice.layer);
   result.layers = parameters_of(layers);
-  const std::int64_t block = std::int64_t{encoder.merge_size} * encoder.merge_size;
+  const std::int64_t block = merged_tokens(encoder);
   const bool attention = has_attention(result.kind);
-  const bool windowed = result.kind == LayerKind::kWindowedTransformer;
   result.terms = attention ? CurveTerms::kAttention : CurveTerms::kLinear;
   const std::int64_t width = result.kind == LayerKind::kPatchEmbedding
                                  ? std::int64_t{3} * encoder.patch_size * encoder.patch_size
-                                 : encoder.hidden;
+                             : result.kind == LayerKind::kAudioEmbedding ? kMelBands
+                                                                         : encoder.hidden;
   result.output_bytes_per_token =
       static_cast<double>(at::elementSize(options.dtype)) *
       (result.kind == LayerKind::kProjector
            ? static_cast<double>(model.llm.hidden) / static_cast<double>(block)
            : encoder.hidden);
-  const std::int64_t patch_pixels = std::int64_t{encoder.patch_size} * encoder.patch_size;
-  const std::int64_t longest = std::max(2 * block, encoder.max_pixels / patch_pixels);
+  const std::int64_t longest = std::max(2 * block, longest_segment(encoder));
   for (const std::int64_t tokens : sizes_of(grid, 2 * block)) {
     for (const std::int64_t segments : segmentations(grid, attention, tokens, longest)) {
       result.cases.push_back(
-          encoder_case(layers, encoder, width, tokens, segments, windowed, options));
+          encoder_case(layers, encoder, width, tokens, segments, result.kind, options));
     }
   }
   return result;
@@ -249,7 +268,7 @@ bool divides(const ModelSpec& model, int module, int degree) {
   }
   const EncoderSpec& encoder = model.encoders[static_cast<std::size_t>(module)];
   return whole(encoder.num_heads) && whole(encoder.intermediate) &&
-         whole(std::int64_t{encoder.merge_size} * encoder.merge_size * encoder.hidden);
+         whole(merged_tokens(encoder) * encoder.hidden);
 }
 
 }  // namespace

@@ -197,6 +197,41 @@ TEST(LayerCases, NoSegmentIsLongerThanTheModelTakes) {
   EXPECT_EQ(sizes_of(1), (Sizes{{1, 1}, {1, 4}, {4, 2}, {4, 8}, {16, 8}, {16, 32}}));
 }
 
+ModelSpec audio_model() {
+  ModelSpec model = small_model();
+  EncoderSpec& encoder = model.encoders[0];
+  encoder.name = "audio";
+  encoder.modality = Modality::kAudio;
+  encoder.window_seconds = 1;  // 50 tokens
+  return model;
+}
+
+TEST(LayerCases, MeasureAudioFromItsMelFrames) {
+  const std::vector<LayerChoice> choices = layer_choices(audio_model(), {1});
+  ASSERT_EQ(choices.size(), 6U);
+  const std::vector<LayerKind> kinds = {
+      LayerKind::kAudioEmbedding, LayerKind::kEncoderTransformer, LayerKind::kProjector};
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    const LayerCases layer = layer_cases(audio_model(), choices[i], {{1, 40, 200}, {1, 0}}, {});
+    EXPECT_EQ(layer.kind, kinds[i]);
+    EXPECT_EQ(layer.module, "audio");
+    for (const LayerCase& layer_case : layer.cases) {
+      at::Tensor input = layer_case.input;
+      EXPECT_EQ(input.size(0), static_cast<std::int64_t>((i == 0 ? 2 : 1) * layer_case.tokens));
+      EXPECT_EQ(input.size(1), i == 0 ? kMelBands : 16);
+      input.set_requires_grad(true);
+      const at::Tensor output = layer_case.forward(0);
+      output.sum().backward();
+      EXPECT_TRUE(input.grad().defined());
+      EXPECT_DOUBLE_EQ(static_cast<double>(output.nbytes()),
+                       layer.output_bytes_per_token * layer_case.tokens);
+      if (i == 1) {
+        EXPECT_LE(layer_case.tokens / static_cast<double>(layer_case.num_segments), 50);
+      }
+    }
+  }
+}
+
 TEST(LayerChoices, LeaveOutDegreesThatDoNotDivide) {
   // Two key heads: 2 divides everything, 4 nothing.
   EXPECT_EQ(layer_choices(small_model(), {1, 2, 4}).size(), 12U);

@@ -49,18 +49,22 @@ StageCase encoder_case(const EncoderSpec& encoder,
                        bool first_stage,
                        std::span<const SampleWork> samples,
                        const StageOptions& options) {
+  const bool vision = encoder.modality == Modality::kVision;
+  const bool frames = first_stage && !vision;
   std::vector<SegmentGrid> grids;
-  std::int64_t tokens = 0;
+  std::int64_t rows = 0;
   for (const SampleWork& sample : samples) {
     for (const SegmentWork& segment : sample.segments[at_index(module)]) {
-      grids.push_back({segment.rows, segment.columns});
-      tokens += segment.tokens;
+      rows += frames ? 2 * segment.tokens : segment.tokens;
+      grids.push_back(segment_grid(encoder, segment, frames ? 2 * segment.tokens : 0));
     }
   }
-  const std::int64_t width =
-      first_stage ? std::int64_t{3} * encoder.patch_size * encoder.patch_size : encoder.hidden;
+  const std::int64_t width = frames ? kMelBands
+                             : first_stage
+                                 ? std::int64_t{3} * encoder.patch_size * encoder.patch_size
+                                 : encoder.hidden;
   StageCase result;
-  result.input = made_up(tokens, width, options);
+  result.input = made_up(rows, width, options);
   result.forward = [stage = std::move(stage), grids, input = result.input] {
     return stage->forward(input, grids);
   };

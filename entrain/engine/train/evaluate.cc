@@ -1,7 +1,9 @@
 #include "entrain/engine/train/evaluate.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include <ATen/Parallel.h>
 
@@ -19,8 +21,8 @@ namespace {
 
 // The whole model in one piece.
 struct WholeModel {
-  WholeModel(const ModelSpec& spec, const std::filesystem::path& weights)
-      : llm(spec.llm, {0, num_layers(spec, spec.llm_module())}, StageOptions{}) {
+  WholeModel(const ModelSpec& given, const std::filesystem::path& weights)
+      : spec(given), llm(spec.llm, {0, num_layers(spec, spec.llm_module())}, StageOptions{}) {
     for (int module = 0; module < spec.llm_module(); ++module) {
       encoders.emplace_back(spec.encoders[static_cast<std::size_t>(module)],
                             spec.llm.hidden,
@@ -34,15 +36,55 @@ struct WholeModel {
     load_weights(weights, parameters);
   }
 
+  const ModelSpec& spec;
   std::vector<EncoderStage> encoders;
   LlmStage llm;
 };
 
-// Samples of one packed batch with their image features.
+// Samples of one packed batch with their features.
 struct Batch {
   std::vector<const TokenizedSample*> texts;
-  std::vector<at::Tensor> features;  // [sample] rows of all its images, undefined without any
+  std::vector<std::map<std::int64_t, at::Tensor>> features;  // [sample] by position in its tokens
 };
+
+// Adds the features of one encoder.
+void encode(const WholeModel& model,
+            const DataSet& data,
+            const std::vector<int>& samples,
+            std::size_t module,
+            StepData& step_data,
+            Batch& batch) {
+  std::vector<at::Tensor> inputs;
+  std::vector<SegmentGrid> grids;
+  std::vector<std::int64_t> rows;
+  std::vector<std::pair<std::size_t, std::int64_t>> places;  // sample, position
+  for (std::size_t s = 0; s < samples.size(); ++s) {
+    const auto& encoders = data.work[static_cast<std::size_t>(samples[s])].segments;
+    // Segments of all encoders are numbered through, in module order.
+    std::size_t first = 0;
+    for (std::size_t earlier = 0; earlier < module; ++earlier) {
+      first += encoders[earlier].size();
+    }
+    for (std::size_t k = 0; k < encoders[module].size(); ++k) {
+      const SegmentWork& work = encoders[module][k];
+      const SegmentData segment =
+          step_data.segment(static_cast<int>(module), static_cast<int>(s), static_cast<int>(k));
+      inputs.push_back(segment.input);
+      grids.push_back(segment_grid(model.spec.encoders[module], work, segment.input.size(0)));
+      rows.push_back(work.llm_tokens);
+      places.emplace_back(s, batch.texts[s]->feature_begin[first + k]);
+    }
+  }
+  if (inputs.empty()) {
+    return;
+  }
+  const auto parts = model.encoders[module].forward(at::cat(inputs), grids).split_with_sizes(rows);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (rows[i] > 0) {
+      batch.features[places[i].first][places[i].second] = parts[i];
+    }
+  }
+}
 
 Batch encode(const WholeModel& model,
              const DataSet& data,
@@ -50,32 +92,11 @@ Batch encode(const WholeModel& model,
              StepData& step_data) {
   Batch batch;
   batch.features.resize(samples.size());
-  std::vector<at::Tensor> patches;
-  std::vector<SegmentGrid> grids;
-  std::vector<std::int64_t> rows;  // feature rows per sample
   for (std::size_t s = 0; s < samples.size(); ++s) {
     batch.texts.push_back(&step_data.text(static_cast<int>(s)));
-    rows.push_back(0);
-    if (model.encoders.empty()) {
-      continue;
-    }
-    const auto& segments = data.work[static_cast<std::size_t>(samples[s])].segments[0];
-    for (std::size_t k = 0; k < segments.size(); ++k) {
-      SegmentData segment = step_data.segment(0, static_cast<int>(s), static_cast<int>(k));
-      patches.push_back(segment.patches);
-      grids.push_back({segment.rows, segment.columns});
-      rows.back() += segments[k].llm_tokens;
-    }
   }
-  if (patches.empty()) {
-    return batch;
-  }
-  const at::Tensor features = model.encoders[0].forward(at::cat(patches), grids);
-  const auto parts = features.split_with_sizes(rows);
-  for (std::size_t s = 0; s < samples.size(); ++s) {
-    if (rows[s] > 0) {
-      batch.features[s] = parts[s];
-    }
+  for (std::size_t module = 0; module < model.encoders.size(); ++module) {
+    encode(model, data, samples, module, step_data, batch);
   }
   return batch;
 }
@@ -87,8 +108,6 @@ struct PackedHidden {
 };
 
 PackedHidden decode(const WholeModel& model,
-                    const DataSet& data,
-                    const std::vector<int>& samples,
                     const Batch& batch,
                     const std::vector<std::size_t>& members,
                     const std::vector<std::vector<std::int64_t>>& sequences) {
@@ -102,14 +121,10 @@ PackedHidden decode(const WholeModel& model,
     packed.begin.push_back(begin);
     ids.insert(ids.end(), sequences[s].begin(), sequences[s].end());
     lengths.push_back(static_cast<std::int64_t>(sequences[s].size()));
-    if (!batch.features[s].defined()) {
-      continue;
-    }
-    features.push_back(batch.features[s]);
-    const auto& segments = data.work[static_cast<std::size_t>(samples[s])].segments[0];
-    for (std::size_t k = 0; k < segments.size(); ++k) {
-      for (std::int64_t row = 0; row < segments[k].llm_tokens; ++row) {
-        positions.push_back(begin + batch.texts[s]->feature_begin[k] + row);
+    for (const auto& [position, piece] : batch.features[s]) {
+      features.push_back(piece);
+      for (std::int64_t row = 0; row < piece.size(0); ++row) {
+        positions.push_back(begin + position + row);
       }
     }
   }
@@ -120,17 +135,14 @@ PackedHidden decode(const WholeModel& model,
   return packed;
 }
 
-double loss_sum(const WholeModel& model,
-                const DataSet& data,
-                const std::vector<int>& samples,
-                const Batch& batch) {
-  std::vector<std::size_t> members(samples.size());
+double loss_sum(const WholeModel& model, const Batch& batch) {
+  std::vector<std::size_t> members(batch.texts.size());
   std::iota(members.begin(), members.end(), std::size_t{0});
   std::vector<std::vector<std::int64_t>> sequences;
   for (const TokenizedSample* text : batch.texts) {
     sequences.push_back(text->ids);
   }
-  const PackedHidden packed = decode(model, data, samples, batch, members, sequences);
+  const PackedHidden packed = decode(model, batch, members, sequences);
   std::vector<std::int64_t> rows;
   std::vector<std::int64_t> targets;
   for (const std::size_t s : members) {
@@ -147,19 +159,17 @@ double loss_sum(const WholeModel& model,
 
 // Greedy continuation of every prompt, in lockstep; finished samples leave the pack.
 std::vector<std::vector<std::int64_t>> greedy_answers(const WholeModel& model,
-                                                      const DataSet& data,
-                                                      const std::vector<int>& samples,
                                                       const Batch& batch,
                                                       int max_tokens) {
   std::vector<std::vector<std::int64_t>> sequences;
-  std::vector<std::vector<std::int64_t>> answers(samples.size());
-  std::vector<std::size_t> open(samples.size());
+  std::vector<std::vector<std::int64_t>> answers(batch.texts.size());
+  std::vector<std::size_t> open(batch.texts.size());
   std::iota(open.begin(), open.end(), std::size_t{0});
   for (const TokenizedSample* text : batch.texts) {
     sequences.emplace_back(text->ids.begin(), text->ids.begin() + text->target_begin);
   }
   for (int step = 0; step < max_tokens && !open.empty(); ++step) {
-    const PackedHidden packed = decode(model, data, samples, batch, open, sequences);
+    const PackedHidden packed = decode(model, batch, open, sequences);
     std::vector<std::int64_t> rows;
     for (std::size_t m = 0; m < open.size(); ++m) {
       rows.push_back(packed.begin[m] + std::ssize(sequences[open[m]]) - 1);
@@ -208,19 +218,16 @@ EvaluateResult evaluate(const ModelSpec& model,
                         const std::filesystem::path& weights,
                         const DataSet& data,
                         const EvaluateOptions& options) {
-  if (model.encoders.size() > 1) {
-    throw InvalidInput("evaluation reads models with one encoder at most");
-  }
   const at::NoGradGuard no_grad;
   // The matrices of a packed batch are small: more threads would spend their time waiting.
   at::set_num_threads(1);
   const WholeModel whole(model, weights);
   ReadAheadOptions reader_options;
-  reader_options.blank_images = options.blank_images;
+  reader_options.blank = options.blank;
   ReadAhead reader(data.index, model, reader_options);
   const int available = static_cast<int>(data.index.samples.size());
   const int wanted = options.samples > 0 ? std::min(options.samples, available) : available;
-  Progress progress(options.blank_images ? "evaluating, images blanked" : "evaluating", wanted);
+  Progress progress(options.blank ? "evaluating, inputs blanked" : "evaluating", wanted);
   EvaluateResult result;
   std::int64_t targets = 0;
   for (int begin = 0; begin < wanted; begin += options.batch) {
@@ -228,8 +235,8 @@ EvaluateResult evaluate(const ModelSpec& model,
     std::iota(samples.begin(), samples.end(), begin);
     const auto step_data = reader.queue(needs_of_samples(data, samples));
     const Batch batch = encode(whole, data, samples, *step_data);
-    result.loss += loss_sum(whole, data, samples, batch);
-    const auto answers = greedy_answers(whole, data, samples, batch, options.max_answer_tokens);
+    result.loss += loss_sum(whole, batch);
+    const auto answers = greedy_answers(whole, batch, options.max_answer_tokens);
     for (std::size_t s = 0; s < samples.size(); ++s) {
       const TokenizedSample& text = *batch.texts[s];
       targets += std::ssize(text.ids) - text.target_begin;

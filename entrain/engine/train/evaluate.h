@@ -14,7 +14,7 @@ struct EvaluateOptions {
   int samples = 0;             // from the head of the index; 0 = all
   int batch = 16;              // samples packed together, >= 1
   int max_answer_tokens = 32;  // greedy decoding stops here or at end-of-sequence
-  bool blank_images = false;   // every pixel white: what the model knows without seeing
+  bool blank = false;          // white pixels and silence: what the model knows without input
 };
 
 struct Answer {

@@ -183,7 +183,7 @@ TEST_F(EvaluateTest, GivesTheKnownAnswersAndTheirAccuracy) {
 
 TEST_F(EvaluateTest, BlankedImagesAreAllWhite) {
   EvaluateOptions options;
-  options.blank_images = true;
+  options.blank = true;
   const EvaluateResult result = judge(options);
   EXPECT_EQ(given(result), "w,w,n,w,w,w,n,");
   EXPECT_DOUBLE_EQ(result.accuracy(), 4.0 / 7);
@@ -196,7 +196,7 @@ TEST_F(EvaluateTest, LossIsTheMeanOverTargets) {
       expected += known_loss(sample, blank) / (2 * static_cast<double>(kSamples.size()));
     }
     EvaluateOptions options;
-    options.blank_images = blank;
+    options.blank = blank;
     EXPECT_NEAR(judge(options).loss, expected, 1e-4 * expected) << "blank " << blank;
   }
 }

@@ -189,12 +189,12 @@ DataSet load_data_set(const std::string& path, const ModelSpec& model) {
       throw InvalidInput(
           concat("index '", path, "': sample '", sample.id, "' has no shard or no exact length"));
     }
-    if (!sample.audio_seconds.empty() || !sample.videos.empty()) {
+    if (!sample.videos.empty()) {
       throw InvalidInput(concat("index '",
                                 path,
                                 "': sample '",
                                 sample.id,
-                                "' has audio or video; this engine reads images"));
+                                "' has video; this engine reads images and audio"));
     }
     data.work.push_back(sample_work(model, sample));
     if (data.work.back().llm_tokens > model.llm.max_tokens) {

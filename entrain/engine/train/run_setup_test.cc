@@ -166,10 +166,10 @@ TEST_F(RunSetupTest, RefusesAnIndexOfAnotherTokenizer) {
 }
 
 TEST_F(RunSetupTest, RefusesSamplesItCannotRead) {
-  change_index([](Index& index) { index.samples[5].audio_seconds = {1.5}; });
-  expect_refused({"train.csv", "sample 'train/s5' has audio or video"});
+  change_index([](Index& index) { index.samples[5].videos = {{.seconds = 1.5}}; });
+  expect_refused({"train.csv", "sample 'train/s5' has video"});
   change_index([](Index& index) {
-    index.samples[5].audio_seconds.clear();
+    index.samples[5].videos.clear();
     index.samples[7].location.reset();
   });
   expect_refused({"sample 'train/s7' has no shard"});

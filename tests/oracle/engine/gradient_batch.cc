@@ -1,5 +1,7 @@
 #include "tests/oracle/engine/gradient_batch.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/random.h"
@@ -13,6 +15,7 @@ namespace {
 EncoderSpec tiny_encoder(const std::string& name) {
   EncoderSpec encoder;
   encoder.name = name;
+  encoder.modality = name == "audio" ? Modality::kAudio : Modality::kVision;
   encoder.num_layers = 2;
   encoder.hidden = 16;
   encoder.num_heads = 2;
@@ -23,14 +26,19 @@ EncoderSpec tiny_encoder(const std::string& name) {
   encoder.max_pixels = 1200;
   encoder.window_size = 16;  // four patches a side, in the second of two layers
   encoder.full_attention_layers = {0};
+  if (encoder.modality == Modality::kAudio) {
+    encoder.window_size = 0;
+    encoder.full_attention_layers.clear();
+    encoder.window_seconds = 0.15;
+  }
   return encoder;
 }
 
-ModelSpec tiny_model(int num_encoders) {
+ModelSpec tiny_model(const std::vector<std::string>& encoders) {
   ModelSpec model;
   model.name = "tiny";
-  for (int e = 0; e < num_encoders; ++e) {
-    model.encoders.push_back(tiny_encoder(e == 0 ? "vision" : "thermal"));
+  for (const std::string& name : encoders) {
+    model.encoders.push_back(tiny_encoder(name));
   }
   model.llm.num_layers = 3;
   model.llm.hidden = 24;
@@ -50,28 +58,34 @@ std::string random_text(Rng& rng, std::int64_t length) {
   return text;
 }
 
-// Patches of one sample for all encoders, and the sample as the reference reads it.
+// What the encoders read of one sample, and the sample as the reference reads it.
 ReferenceSample add_segments(Rng& rng, int sample, GradientBatch& batch) {
   const SampleWork& work = batch.work.back();
   const TokenizedSample& text = batch.texts.back();
   ReferenceSample plain;
   plain.ids = text.ids;
   plain.target_begin = text.target_begin;
-  std::size_t image = 0;
+  std::size_t number = 0;
   for (std::size_t module = 0; module < work.segments.size(); ++module) {
-    const std::int64_t patch = batch.model.encoders[module].patch_size;
+    const EncoderSpec& encoder = batch.model.encoders[module];
+    const std::int64_t patch = encoder.patch_size;
     std::vector<engine::SegmentData>& segments = batch.segments[module].emplace_back();
     for (const SegmentWork& segment : work.segments[module]) {
-      const std::string name = concat("patches ", sample, " ", image, " ", rng.next());
-      const at::Tensor patches = engine::initial_weight(
-          name, {segment.tokens, 3 * patch * patch}, 1.0, {.seed = kWeightSeed});
-      segments.push_back({patches, segment.rows, segment.columns});
-      plain.images.push_back({static_cast<int>(module),
-                              patches.to(at::kDouble),
-                              segment.rows,
-                              segment.columns,
-                              text.feature_begin[image]});
-      ++image;
+      const std::string name = concat("segment ", sample, " ", number, " ", rng.next());
+      // Of the two numbers of mel frames that make so many tokens either.
+      const std::vector<std::int64_t> shape =
+          encoder.modality == Modality::kVision
+              ? std::vector<std::int64_t>{segment.tokens, 3 * patch * patch}
+              : std::vector<std::int64_t>{
+                    2 * segment.tokens - static_cast<std::int64_t>(rng.below(2)), kMelBands};
+      const at::Tensor input = engine::initial_weight(name, shape, 1.0, {.seed = kWeightSeed});
+      segments.push_back({input, segment.rows, segment.columns});
+      plain.segments.push_back({static_cast<int>(module),
+                                input.to(at::kDouble),
+                                segment.rows,
+                                segment.columns,
+                                text.feature_begin[number]});
+      ++number;
     }
   }
   return plain;
@@ -89,10 +103,13 @@ void roughen(NamedWeights& weights) {
 
 }  // namespace
 
-GradientBatch make_gradient_batch(int num_encoders, int num_samples, std::uint64_t seed) {
+GradientBatch make_gradient_batch(const std::vector<std::string>& encoders,
+                                  int num_samples,
+                                  std::uint64_t seed) {
   Rng rng(seed);
   GradientBatch batch;
-  batch.model = tiny_model(num_encoders);
+  batch.model = tiny_model(encoders);
+  const bool sound = std::count(encoders.begin(), encoders.end(), "audio") > 0;
   batch.segments.resize(batch.model.encoders.size());
   std::vector<ReferenceSample> plain;
   for (int i = 0; i < num_samples; ++i) {
@@ -104,18 +121,23 @@ GradientBatch make_gradient_batch(int num_encoders, int num_samples, std::uint64
       sizes.images.push_back(
           {static_cast<int>(8 * (1 + rng.below(5))), static_cast<int>(8 * (1 + rng.below(3)))});
     }
+    // Clips of one to several windows: none, one or two of them in turn.
+    for (int clip = 0; sound && clip < i % 3; ++clip) {
+      sizes.audio_seconds.push_back(0.01 * static_cast<double>(2 + rng.below(38)));
+    }
     const SampleText text = {random_text(rng, static_cast<std::int64_t>(rng.below(12))),
                              random_text(rng, 1 + static_cast<std::int64_t>(rng.below(9)))};
-    sizes.prompt_tokens = prompt_tokens(text, static_cast<int>(images) * num_encoders);
-    sizes.response_tokens = response_tokens(text);
     batch.ids.push_back(sizes.id);
-    batch.work.push_back(sample_work(batch.model, sizes));
+    // Every segment between marks of its own.
     std::vector<std::int64_t> features;
-    for (const auto& segments : batch.work.back().segments) {
+    for (const auto& segments : sample_work(batch.model, sizes).segments) {
       for (const SegmentWork& segment : segments) {
         features.push_back(segment.llm_tokens);
       }
     }
+    sizes.prompt_tokens = prompt_tokens(text, static_cast<int>(features.size()));
+    sizes.response_tokens = response_tokens(text);
+    batch.work.push_back(sample_work(batch.model, sizes));
     batch.texts.push_back(tokenize(text, features));
     batch.target_tokens += batch.work.back().target_tokens;
     plain.push_back(add_segments(rng, i, batch));
@@ -128,6 +150,12 @@ GradientBatch make_gradient_batch(int num_encoders, int num_samples, std::uint64
   }
   batch.reference = reference_step(batch.model, exact, plain);
   return batch;
+}
+
+GradientBatch make_gradient_batch(int num_encoders, int num_samples, std::uint64_t seed) {
+  static const std::vector<std::string> kNames = {"vision", "thermal"};
+  return make_gradient_batch(
+      std::vector<std::string>(kNames.begin(), kNames.begin() + num_encoders), num_samples, seed);
 }
 
 engine::SegmentData GradientData::segment(int module, int sample, int segment) {

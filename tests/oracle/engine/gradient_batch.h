@@ -33,8 +33,13 @@ struct GradientBatch {
   ReferenceResult reference;  // in float64
 };
 
-// Samples of text alone, of one image and of several, for a model of two-layer encoders, the second
-// layer windowed, and a three-layer LLM.
+// Samples of text alone, of one image and of several, and, where an encoder is called "audio", with
+// clips of several windows beside them; for a model of two-layer encoders, the second layer of
+// vision windowed, and a three-layer LLM.
+GradientBatch make_gradient_batch(const std::vector<std::string>& encoders,
+                                  int num_samples,
+                                  std::uint64_t seed);
+// For one or two vision encoders.
 GradientBatch make_gradient_batch(int num_encoders, int num_samples, std::uint64_t seed);
 
 // One rank's view of the batch; nobody may ask for a segment twice.

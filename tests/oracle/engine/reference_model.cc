@@ -26,7 +26,17 @@ class Model {
 
  private:
   [[nodiscard]] const at::Tensor& weight(const std::string& name) const { return leaves_.at(name); }
-  [[nodiscard]] at::Tensor features_of(const ReferenceImage& image) const;
+  [[nodiscard]] at::Tensor features_of(const ReferenceSegment& segment) const;
+  [[nodiscard]] at::Tensor image_features(const ReferenceSegment& image) const;
+  [[nodiscard]] at::Tensor audio_features(const ReferenceSegment& window) const;
+  // One transformer layer of an encoder; `positioned` puts queries and keys where they stand.
+  template <class Positioned>
+  [[nodiscard]] at::Tensor transform(const at::Tensor& x,
+                                     const EncoderSpec& encoder,
+                                     const std::string& prefix,
+                                     const at::Tensor& mask,
+                                     const Positioned& positioned) const;
+  [[nodiscard]] at::Tensor project(const at::Tensor& merged, const std::string& merger) const;
   [[nodiscard]] at::Tensor decode(at::Tensor hidden) const;
   [[nodiscard]] at::Tensor norm(const at::Tensor& x, const std::string& name) const;
   [[nodiscard]] at::Tensor gated_mlp(const at::Tensor& x, const std::string& prefix) const;
@@ -81,7 +91,76 @@ at::Tensor attend(const at::Tensor& query,
   return at::cat(heads, 1);
 }
 
-at::Tensor Model::features_of(const ReferenceImage& image) const {
+at::Tensor erf_gelu(const at::Tensor& x) {
+  return x * 0.5 * (1 + at::erf(x / std::sqrt(2.0)));
+}
+
+template <class Positioned>
+at::Tensor Model::transform(const at::Tensor& x,
+                            const EncoderSpec& encoder,
+                            const std::string& prefix,
+                            const at::Tensor& mask,
+                            const Positioned& positioned) const {
+  const at::Tensor qkv =
+      times(norm(x, prefix + "norm1.weight"), weight(prefix + "attn.qkv.weight"));
+  const auto heads = [&](std::int64_t which) {
+    return qkv.narrow(1, which * encoder.hidden, encoder.hidden)
+        .reshape({x.size(0), encoder.num_heads, encoder.hidden / encoder.num_heads});
+  };
+  const at::Tensor attended = attend(positioned(heads(0)), positioned(heads(1)), heads(2), mask);
+  const at::Tensor middle = x + times(attended, weight(prefix + "attn.proj.weight"));
+  return middle + gated_mlp(norm(middle, prefix + "norm2.weight"), prefix + "mlp.");
+}
+
+at::Tensor Model::project(const at::Tensor& merged, const std::string& merger) const {
+  const at::Tensor middle =
+      times(merged, weight(merger + "mlp.0.weight")) + weight(merger + "mlp.0.bias");
+  return times(erf_gelu(middle), weight(merger + "mlp.2.weight")) + weight(merger + "mlp.2.bias");
+}
+
+at::Tensor Model::features_of(const ReferenceSegment& segment) const {
+  const EncoderSpec& encoder = spec_.encoders.at(static_cast<std::size_t>(segment.module));
+  return encoder.modality == Modality::kVision ? image_features(segment) : audio_features(segment);
+}
+
+// Whisper's front end in torch's own convolutions, which pad the window with zeros.
+at::Tensor Model::audio_features(const ReferenceSegment& window) const {
+  const EncoderSpec& encoder = spec_.encoders.at(static_cast<std::size_t>(window.module));
+  const std::string root = encoder.name == "audio" ? "audio_tower" : encoder.name;
+  const auto convolved = [&](const at::Tensor& x, const std::string& name, std::int64_t stride) {
+    const at::Tensor& filters = weight(root + "." + name + ".weight");
+    return erf_gelu(at::conv1d(x, filters, weight(root + "." + name + ".bias"), stride, 1));
+  };
+  const at::Tensor mel = window.input.to(weight(root + ".conv1.weight").dtype());
+  at::Tensor x = convolved(mel.transpose(0, 1).unsqueeze(0), "conv1", 1);
+  x = convolved(x, "conv2", 2).squeeze(0).transpose(0, 1);
+  const std::int64_t tokens = x.size(0);
+  const std::int64_t half = encoder.hidden / 2;
+  at::Tensor positions = at::empty({tokens, encoder.hidden}, x.options().requires_grad(false));
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    for (std::int64_t i = 0; i < half; ++i) {
+      const double angle =
+          static_cast<double>(t) *
+          std::pow(10'000.0, -static_cast<double>(i) / static_cast<double>(half - 1));
+      positions[t][i] = std::sin(angle);
+      positions[t][half + i] = std::cos(angle);
+    }
+  }
+  x = x + positions;
+  const at::Tensor everything = at::ones({tokens, tokens}, at::kBool);
+  for (int layer = 0; layer < encoder.num_layers; ++layer) {
+    const auto as_they_are = [](const at::Tensor& heads) { return heads; };
+    x = transform(x, encoder, concat(root, ".blocks.", layer, "."), everything, as_they_are);
+  }
+  const std::string merger = root + ".merger.";
+  const std::int64_t features = tokens / 2;
+  return project(norm(x, merger + "ln_q.weight")
+                     .narrow(0, 0, 2 * features)
+                     .reshape({features, 2 * encoder.hidden}),
+                 merger);
+}
+
+at::Tensor Model::image_features(const ReferenceSegment& image) const {
   const EncoderSpec& encoder = spec_.encoders.at(static_cast<std::size_t>(image.module));
   const std::string root = encoder.name == "vision" ? "visual" : encoder.name;
   const std::int64_t tokens = image.rows * image.columns;
@@ -110,31 +189,20 @@ at::Tensor Model::features_of(const ReferenceImage& image) const {
     return window.unsqueeze(0).eq(window.unsqueeze(1));
   };
   const at::Tensor& embedding = weight(root + ".patch_embed.proj.weight");
-  at::Tensor x = times(image.patches.to(embedding.dtype()), embedding);
+  at::Tensor x = times(image.input.to(embedding.dtype()), embedding);
   for (int layer = 0; layer < encoder.num_layers; ++layer) {
     const std::string prefix = concat(root, ".blocks.", layer, ".");
-    const at::Tensor qkv =
-        times(norm(x, prefix + "norm1.weight"), weight(prefix + "attn.qkv.weight"));
-    const auto heads = [&](std::int64_t which) {
-      return qkv.narrow(1, which * encoder.hidden, encoder.hidden)
-          .reshape({tokens, encoder.num_heads, head_dim});
-    };
     const bool full = encoder.window_size == 0 || std::count(encoder.full_attention_layers.begin(),
                                                              encoder.full_attention_layers.end(),
                                                              layer) > 0;
     const at::Tensor mask = full ? everything : same_window(rows).logical_and(same_window(columns));
-    const at::Tensor attended = attend(positioned(heads(0)), positioned(heads(1)), heads(2), mask);
-    x = x + times(attended, weight(prefix + "attn.proj.weight"));
-    x = x + gated_mlp(norm(x, prefix + "norm2.weight"), prefix + "mlp.");
+    x = transform(x, encoder, prefix, mask, positioned);
   }
   const std::string merger = root + ".merger.";
   const at::Tensor merged =
       norm(x, merger + "ln_q.weight")
           .reshape({tokens / (merge * merge), merge * merge * encoder.hidden});
-  const at::Tensor middle =
-      times(merged, weight(merger + "mlp.0.weight")) + weight(merger + "mlp.0.bias");
-  const at::Tensor bent = middle * 0.5 * (1 + at::erf(middle / std::sqrt(2.0)));
-  return times(bent, weight(merger + "mlp.2.weight")) + weight(merger + "mlp.2.bias");
+  return project(merged, merger);
 }
 
 at::Tensor Model::decode(at::Tensor x) const {
@@ -167,11 +235,11 @@ at::Tensor Model::loss_sum(const ReferenceSample& sample) const {
   const at::Tensor embedded = weight("model.embed_tokens.weight").index_select(0, ids);
   std::vector<at::Tensor> pieces;
   std::int64_t position = 0;
-  for (const ReferenceImage& image : sample.images) {
-    const at::Tensor features = features_of(image);
-    pieces.push_back(embedded.narrow(0, position, image.feature_begin - position));
+  for (const ReferenceSegment& segment : sample.segments) {
+    const at::Tensor features = features_of(segment);
+    pieces.push_back(embedded.narrow(0, position, segment.feature_begin - position));
     pieces.push_back(features);
-    position = image.feature_begin + features.size(0);
+    position = segment.feature_begin + features.size(0);
   }
   const auto tokens = static_cast<std::int64_t>(sample.ids.size());
   pieces.push_back(embedded.narrow(0, position, tokens - position));

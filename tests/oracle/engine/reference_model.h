@@ -19,17 +19,19 @@ namespace entrain::oracle {
 
 using NamedWeights = std::map<std::string, at::Tensor>;  // by Hugging Face name
 
-struct ReferenceImage {
-  int module = 0;                  // encoder it belongs to
-  at::Tensor patches;              // [rows·columns, 3·patch_size²], merge blocks row by row
-  std::int64_t rows = 0;           // patches
-  std::int64_t columns = 0;        // patches
+// An image, or a window of audio.
+struct ReferenceSegment {
+  int module = 0;  // encoder it belongs to
+  // Image: [rows·columns, 3·patch_size²], merge blocks row by row. Audio: [mel frames, kMelBands].
+  at::Tensor input;
+  std::int64_t rows = 0;           // patches; 0 for audio
+  std::int64_t columns = 0;        // patches; 0 for audio
   std::int64_t feature_begin = 0;  // first position of its features in the sample's ids
 };
 
 struct ReferenceSample {
-  std::vector<ReferenceImage> images;
-  std::vector<std::int64_t> ids;  // with placeholders where features go
+  std::vector<ReferenceSegment> segments;  // by rising feature_begin
+  std::vector<std::int64_t> ids;           // with placeholders where features go
   std::int64_t target_begin = 0;  // ids from here on are predicted, each from the position before
 };
 

@@ -1,0 +1,51 @@
+// From a decoded clip to the audio encoder's input: Whisper's log-mel spectrogram.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <ATen/ATen.h>
+
+#include "entrain/core/spec/model.h"
+
+#include "entrain/engine/data/step_data.h"
+
+namespace entrain::engine {
+
+inline constexpr int kMelSampleRate = 16'000;  // Hz
+inline constexpr int kMelHop = 160;            // samples of a mel frame: 100 frames a second
+inline constexpr int kMelWidth = 400;          // samples of a frame's Fourier transform
+
+// Whisper's features of one window of a clip that Whisper's processor would fill up with silence:
+// of `window_frames` frames those that hold sound, or all where `encoder` pads its windows.
+//
+// A frame is 400 samples under a periodic Hann window around sample 160 · frame (the signal
+// mirrored in front of the window, and behind one that is full); its power spectrum goes through
+// the mel bands of mel_filters(). Values are log10 of at least 1e-10, then at least the window's
+// maximum - 8, then (x + 4) / 4.
+//
+// Shapes    samples: [n] at kMelSampleRate, 1 <= n <= 160 · window_frames;
+//           result: [⌈n / 160⌉ or window_frames, kMelBands] float32.
+// Source    Radford et al. 2022 and the WhisperFeatureExtractor of Hugging Face; computed in
+//           float64.
+at::Tensor log_mel(std::span<const float> samples, std::int64_t window_frames, bool pad);
+
+// Slaney's mel filters from 0 Hz to half the rate: triangles of equal area, linear below 1 kHz and
+// logarithmic above.
+//
+// Shapes    result: [kMelBands, 201] float64, over the frequencies k · 40 Hz.
+at::Tensor mel_filters();
+
+// Window `segment` of a clip, cut as sample_work() counts them: each of `window_seconds`, the last
+// one shorter.
+//
+// Shapes    clip: [n] at kMelSampleRate.
+// Requires  0 <= segment < the clip's windows.
+SegmentData mel_window(std::span<const float> clip,
+                       std::int64_t segment,
+                       const EncoderSpec& encoder);
+
+// What mel_window() gives for a clip of `seconds` of silence.
+SegmentData silent_window(double seconds, std::int64_t segment, const EncoderSpec& encoder);
+
+}  // namespace entrain::engine

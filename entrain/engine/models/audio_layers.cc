@@ -1,0 +1,141 @@
+#include "entrain/engine/models/audio_layers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+#include "entrain/engine/models/weight_gradients.h"
+
+namespace entrain::engine {
+namespace {
+
+// [rows, 1]: 0 at `zero_rows`, 1 elsewhere.
+at::Tensor mask_of(const std::vector<std::int64_t>& zero_rows,
+                   std::int64_t rows,
+                   const at::TensorOptions& options) {
+  at::Tensor mask = at::ones({rows}, at::kFloat);
+  float* values = mask.mutable_data_ptr<float>();
+  for (const std::int64_t row : zero_rows) {
+    values[row] = 0.0F;
+  }
+  return mask.to(options).unsqueeze(1);
+}
+
+at::Tensor zero_row(const at::Tensor& like) {
+  return at::zeros({1, like.size(1)}, like.options().requires_grad(false));
+}
+
+// The rows one earlier; zeros in the first row of every segment.
+at::Tensor earlier(const at::Tensor& rows, const std::vector<std::int64_t>& first_rows) {
+  const std::int64_t count = rows.size(0);
+  return at::cat({zero_row(rows), rows.narrow(0, 0, count - 1)}) *
+         mask_of(first_rows, count, rows.options().requires_grad(false));
+}
+
+at::Tensor later(const at::Tensor& rows, const std::vector<std::int64_t>& last_rows) {
+  const std::int64_t count = rows.size(0);
+  return at::cat({rows.narrow(0, 1, count - 1), zero_row(rows)}) *
+         mask_of(last_rows, count, rows.options().requires_grad(false));
+}
+
+// One row per output of a convolution of three frames, channels outside, as its weights are.
+at::Tensor convolution(const at::Tensor& before,
+                       const at::Tensor& middle,
+                       const at::Tensor& behind,
+                       const at::Tensor& weight,
+                       const at::Tensor& bias) {
+  const at::Tensor columns =
+      at::stack({before, middle, behind}, 2).view({middle.size(0), 3 * middle.size(1)});
+  return at::gelu(split_linear(columns, weight, bias));
+}
+
+// Rows with a zero row behind every segment of an odd number of frames.
+at::Tensor even_rows(const at::Tensor& rows, std::span<const SegmentGrid> segments) {
+  std::vector<at::Tensor> pieces;
+  std::int64_t begin = 0;
+  std::int64_t position = 0;
+  const at::Tensor zero = zero_row(rows);
+  for (const SegmentGrid& segment : segments) {
+    position += segment.frames;
+    if (segment.frames % 2 != 0) {
+      pieces.push_back(rows.narrow(0, begin, position - begin));
+      pieces.push_back(zero);
+      begin = position;
+    }
+  }
+  if (pieces.empty()) {
+    return rows;
+  }
+  pieces.push_back(rows.narrow(0, begin, position - begin));
+  return at::cat(pieces);
+}
+
+}  // namespace
+
+at::Tensor audio_embedding(const AudioEmbedding& weights,
+                           const at::Tensor& mel,
+                           std::span<const SegmentGrid> segments) {
+  std::vector<std::int64_t> first_frames;
+  std::vector<std::int64_t> last_frames;
+  std::vector<std::int64_t> first_tokens;
+  std::int64_t frames = 0;
+  std::int64_t tokens = 0;
+  for (const SegmentGrid& segment : segments) {
+    ENTRAIN_INVARIANT(segment.frames > 0 && segment.tokens() == (segment.frames + 1) / 2,
+                      concat(segment.frames, " mel frames for ", segment.tokens(), " tokens"));
+    first_frames.push_back(frames);
+    first_tokens.push_back(tokens);
+    frames += segment.frames;
+    tokens += segment.tokens();
+    last_frames.push_back(frames - 1);
+  }
+  ENTRAIN_INVARIANT(mel.dim() == 2 && mel.size(0) == frames && mel.size(1) == kMelBands,
+                    concat("mel frames of shape ", mel.sizes(), " for segments of ", frames));
+  const at::Tensor first = convolution(
+      earlier(mel, first_frames), mel, later(mel, last_frames), weights.weight1, weights.bias1);
+  // Token t lies on frame 2t: its three frames are the later one of the token before, and its own.
+  const std::int64_t hidden = first.size(1);
+  const std::vector<at::Tensor> pair =
+      at::unbind(even_rows(first, segments).view({tokens, 2, hidden}), 1);
+  const at::Tensor second =
+      convolution(earlier(pair[1], first_tokens), pair[0], pair[1], weights.weight2, weights.bias2);
+  return second + sinusoids(segments, hidden, second.options().requires_grad(false));
+}
+
+at::Tensor sinusoids(std::span<const SegmentGrid> segments,
+                     std::int64_t hidden,
+                     const at::TensorOptions& options) {
+  std::int64_t longest = 0;
+  for (const SegmentGrid& segment : segments) {
+    longest = std::max(longest, segment.tokens());
+  }
+  const std::int64_t half = hidden / 2;
+  const at::Tensor rate = at::exp(at::arange(half, at::kDouble) *
+                                  (-std::log(10'000.0) / static_cast<double>(half - 1)));
+  const at::Tensor angle = at::arange(longest, at::kDouble).unsqueeze(1) * rate.unsqueeze(0);
+  const at::Tensor table = at::cat({angle.sin(), angle.cos()}, 1).to(options);
+  std::vector<at::Tensor> pieces;
+  for (const SegmentGrid& segment : segments) {
+    pieces.push_back(table.narrow(0, 0, segment.tokens()));
+  }
+  return at::cat(pieces);
+}
+
+at::Tensor merged_rows(const at::Tensor& tokens, std::span<const SegmentGrid> segments) {
+  std::vector<at::Tensor> pieces;
+  std::int64_t begin = 0;
+  bool all = true;
+  for (const SegmentGrid& segment : segments) {
+    ENTRAIN_INVARIANT(2 * segment.features <= segment.tokens(),
+                      concat(segment.features, " features of ", segment.tokens(), " tokens"));
+    pieces.push_back(tokens.narrow(0, begin, 2 * segment.features));
+    all = all && 2 * segment.features == segment.tokens();
+    begin += segment.tokens();
+  }
+  return all ? tokens : at::cat(pieces);
+}
+
+}  // namespace entrain::engine
