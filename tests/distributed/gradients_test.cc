@@ -223,6 +223,36 @@ TEST_F(Gradients, EqualTheReferenceWithAudio) {
   report(deviations);
 }
 
+// The head's matrix is the embedding's table: one stage, two stages on one lane, copies on two.
+TEST_F(Gradients, EqualTheReferenceWithTiedEmbeddings) {
+  const GradientBatch batch = make_gradient_batch({"vision"}, 10, 9, /*tied=*/true);
+  ASSERT_FALSE(batch.weights.contains("lm_head.weight"));
+  Deviations deviations;
+  Coverage coverage;
+  std::uint64_t seed = 18'000;
+  for (const std::string& schedule : schedule_names()) {
+    for (const StepLayout& layout : {StepLayout{{1, 3}, 1, StageLanes::kOwn},
+                                     StepLayout{{2, 2}, 2, StageLanes::kOwn},
+                                     StepLayout{{1, 1}, 2, StageLanes::kOwn},
+                                     StepLayout{{2, 3}, 1, StageLanes::kSingle},
+                                     StepLayout{{1, 3}, 1, StageLanes::kWrapped},
+                                     StepLayout{{1, 4}, 2, StageLanes::kWrapped},
+                                     StepLayout{{3, 3}, 1, StageLanes::kColocated}}) {
+      for (const FrozenPattern frozen : kPatterns) {
+        Rng rng(++seed, 77);
+        const StepConfiguration configuration =
+            configure(rng, batch, layout, schedule, frozen, seed % 2 == 0);
+        SCOPED_TRACE(describe(configuration, seed));
+        expect_reference(batch, run_step(batch, configuration), deviations);
+        ASSERT_FALSE(HasFailure());
+        coverage.add(configuration);
+      }
+    }
+  }
+  EXPECT_EQ(coverage.expect_all(10), deviations.configurations);
+  report(deviations);
+}
+
 // Every third freezing of a cell in turn; the comparison with the reference has all of them.
 TEST_F(Gradients, RecomputedLayersChangeNoBit) {
   const std::vector<GradientBatch> batches = {make_gradient_batch(1, 10, 5),

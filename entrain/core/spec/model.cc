@@ -92,6 +92,7 @@ LlmSpec read_llm(ObjectReader reader) {
   llm.vocab_size = reader.required<int>("vocab_size");
   llm.rope_theta = reader.optional("rope_theta", llm.rope_theta);
   llm.max_tokens = reader.optional("max_tokens", llm.max_tokens);
+  llm.tie_word_embeddings = reader.optional("tie_word_embeddings", llm.tie_word_embeddings);
   llm.frozen = reader.optional("frozen", llm.frozen);
   reader.finish();
   if (llm.head_dim == 0 && llm.num_heads > 0) {
@@ -406,6 +407,9 @@ Json to_json(const ModelSpec& model) {
                         {"rope_theta", llm.rope_theta},
                         {"max_tokens", llm.max_tokens},
                         {"frozen", llm.frozen}};
+  if (llm.tie_word_embeddings) {
+    document[kLlmName]["tie_word_embeddings"] = true;
+  }
   return document;
 }
 

@@ -71,7 +71,8 @@ struct LlmSpec {
   int intermediate = 0;
   int vocab_size = 0;  // >= 1
   double rope_theta = 10000.0;
-  std::int64_t max_tokens = 8192;  // longest sample, modality features included
+  std::int64_t max_tokens = 8192;    // longest sample, modality features included
+  bool tie_word_embeddings = false;  // the output head's matrix is the token embedding's table
   bool frozen = false;
 };
 
@@ -93,7 +94,8 @@ bool attends_in_windows(const EncoderSpec& encoder, int layer);
 LayerKind layer_kind(const ModelSpec& model, int module, int layer);
 bool layer_trainable(const ModelSpec& model, int module, int layer);
 // All parameters of the layer, frozen or not. RMSNorm and SwiGLU everywhere; projections without
-// biases but for the projector's two matrices and the audio convolutions; output head not tied.
+// biases but for the projector's two matrices and the audio convolutions. A tied output head
+// counts its matrix as any other: a stage that is not the embedding's holds a copy.
 std::int64_t layer_parameters(const ModelSpec& model, int module, int layer);
 std::string module_name(const ModelSpec& model, int module);  // encoder's name or "llm"
 

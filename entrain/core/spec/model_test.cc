@@ -273,7 +273,8 @@ TEST(ModelDigest, SeesEveryField) {
                              "vision.frozen=true",
                              "speech.window_seconds=15.0",
                              "llm.max_tokens=100",
-                             "llm.rope_theta=5e5"}) {
+                             "llm.rope_theta=5e5",
+                             "llm.tie_word_embeddings=true"}) {
     Json document = parse_toml(kToml, "small.toml");
     set_by_path(document, change);
     EXPECT_NE(digest(model_from_json(document, "m")), base) << change;

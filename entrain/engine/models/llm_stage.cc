@@ -15,6 +15,7 @@ namespace {
 constexpr double kNormEpsilon = 1e-6;
 constexpr std::size_t kDecoderParameters = 9;
 constexpr std::size_t kHeadParameters = 2;
+constexpr const char* kTableName = "model.embed_tokens.weight";
 
 std::int64_t head_dim_of(const LlmSpec& llm) {
   return llm.head_dim > 0 ? llm.head_dim : llm.hidden / llm.num_heads;
@@ -94,16 +95,42 @@ LlmStage::LlmStage(const LlmSpec& llm,
   builder.set_trainable(!llm.frozen);
   for (int layer = layers.begin; layer < layers.end; ++layer) {
     if (layer == 0) {
-      builder.add_matrix(
-          "model.embed_tokens.weight", llm_.vocab_size, llm.hidden, ParameterRole::kEmbedding);
+      builder.add_matrix(kTableName, llm_.vocab_size, llm.hidden, ParameterRole::kEmbedding);
     } else if (layer == last_layer_) {
       builder.add_vector("model.norm.weight", llm.hidden, 1.0);
-      builder.add_matrix("lm_head.weight", llm_.vocab_size, llm.hidden);
+      if (!llm.tie_word_embeddings) {
+        builder.add_matrix("lm_head.weight", llm_.vocab_size, llm.hidden);
+      } else if (layers.begin > 0) {
+        builder.add_matrix(kTableName, llm_.vocab_size, llm.hidden, ParameterRole::kEmbedding);
+      }
     } else {
       add_decoder(builder, llm_, layer);
     }
   }
   parameters_ = builder.take();
+  if (layers.end != last_layer_ + 1) {
+    return;
+  }
+  if (llm.tie_word_embeddings && layers.begin == 0) {
+    head_ = {parameters_.back(), parameters_.front()};
+    return;
+  }
+  head_ = {parameters_.end() - kHeadParameters, parameters_.end()};
+  if (llm.tie_word_embeddings) {
+    parameters_.pop_back();
+  }
+}
+
+at::Tensor LlmStage::table() const {
+  return layers_.begin == 0                           ? parameters_.front().tensor
+         : llm_.tie_word_embeddings && !head_.empty() ? head_.back().tensor
+                                                      : at::Tensor();
+}
+
+void LlmStage::use_table(const at::Tensor& table) {
+  ENTRAIN_INVARIANT(llm_.tie_word_embeddings && !head_.empty() && layers_.begin > 0,
+                    "a table for a stage that needs none");
+  head_.back().tensor = table;
 }
 
 at::Tensor LlmStage::embed(const at::Tensor& ids,
@@ -179,7 +206,7 @@ at::Tensor LlmStage::loss_sum(const at::Tensor& hidden,
 }
 
 const NamedParameter* LlmStage::head() const {
-  return parameters_.data() + parameters_.size() - kHeadParameters;
+  return head_.data();
 }
 
 }  // namespace entrain::engine

@@ -42,6 +42,28 @@ struct LlmBatch {
   at::Tensor targets = at::tensor({7, 0, 39, 12, 3}, at::kLong);
 };
 
+TEST(LlmStage, ATiedHeadReadsTheTable) {
+  LlmSpec llm = small_llm();
+  llm.tie_word_embeddings = true;
+  const int layers = llm.num_layers + 2;
+  const LlmStage whole(llm, {0, layers}, {});
+  const LlmStage last(llm, {layers - 1, layers}, {});
+  const LlmStage middle(llm, {1, layers - 1}, {});
+  EXPECT_EQ(whole.parameters().back().name, "model.norm.weight");
+  EXPECT_EQ(last.parameters().size(), 1U) << "the copy is not the stage's own";
+  EXPECT_TRUE(at::equal(whole.table(), last.table()));
+  EXPECT_FALSE(middle.table().defined());
+  const at::Tensor hidden = at::ones({3, llm.hidden});
+  const at::Tensor rows = at::arange(3);
+  const at::Tensor normed = hidden / hidden.square().mean(1, true).add(1e-6).sqrt();
+  EXPECT_TRUE(at::allclose(last.logits(hidden, rows), at::mm(normed, whole.table().t())));
+  // On one lane both are one tensor.
+  LlmStage tied = last;
+  tied.use_table(whole.table());
+  EXPECT_TRUE(tied.table().is_same(whole.table()));
+  EXPECT_FALSE(LlmStage(small_llm(), {layers - 1, layers}, {}).table().defined());
+}
+
 TEST(LlmStage, StagesInARowEqualOneStage) {
   const LlmBatch batch;
   const LlmStage whole(small_llm(), {0, 5}, {});

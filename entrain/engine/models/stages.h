@@ -117,7 +117,13 @@ class LlmStage {
                       const at::Tensor& rows,
                       const at::Tensor& targets) const;
 
+  // A tied head's copy of the table, where this stage has no embedding, is not among them.
   [[nodiscard]] const std::vector<NamedParameter>& parameters() const { return parameters_; }
+
+  // The embedding's table on the first stage, a tied head's on the last; undefined on others.
+  [[nodiscard]] at::Tensor table() const;
+  // Lets this last stage's tied head use the table of a first stage on the same lane.
+  void use_table(const at::Tensor& table);
 
  private:
   [[nodiscard]] const NamedParameter* head() const;
@@ -127,6 +133,7 @@ class LlmStage {
   int recomputed_end_ = 0;  // layers before it are recomputed
   int last_layer_ = 0;
   std::vector<NamedParameter> parameters_;
+  std::vector<NamedParameter> head_;  // norm and matrix; the last stage only
 };
 
 }  // namespace entrain::engine

@@ -81,7 +81,11 @@ struct Executor::State {
         options(executor_options),
         stages(options.paced ? LaneStages() : LaneStages(model, plan, lane_index, options.stage)),
         gradients(stages.parameters()),
-        context{model, plan, replica_index, lane_index, communicator, options, stages, gradients} {}
+        context{model, plan, replica_index, lane_index, communicator, options, stages, gradients} {
+    if (!options.paced) {
+      context.tied = TiedTable(model, plan, replica_index, lane_index, stages);
+    }
+  }
 
   // Runs the lane's list; a failure gets its context and stops all ranks.
   StepOutcome run(const StepInputs& inputs,

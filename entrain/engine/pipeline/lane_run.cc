@@ -27,7 +27,7 @@ std::size_t at_index(int index) {
 
 }  // namespace
 
-LaneRun::LaneRun(const LaneContext& lane, const StepInputs& inputs, RunMode mode)
+LaneRun::LaneRun(LaneContext& lane, const StepInputs& inputs, RunMode mode)
     : lane_(lane),
       inputs_(inputs),
       mode_(mode),
@@ -40,6 +40,7 @@ LaneRun::LaneRun(const LaneContext& lane, const StepInputs& inputs, RunMode mode
 StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
   const bool drill = mode_ == RunMode::kTrain && inputs_.step == lane_.options.fault_step;
   const int fault = drill ? static_cast<int>(operations_.size()) / 2 : -1;
+  lane_.tied.share(lane_.comm);
   begin_memory();
   for (position_ = 0; position_ < static_cast<int>(operations_.size()); ++position_) {
     const Operation& operation = operations_[at_index(position_)];
@@ -248,7 +249,15 @@ void LaneRun::receive(const Operation& operation) {
   }
 }
 
+// Once a step, before whatever comes first of the gradients' sum over replicas and their norm.
+void LaneRun::give_tied_gradient() {
+  if (!std::exchange(gave_tied_gradient_, true)) {
+    lane_.tied.give_gradient(lane_.comm);
+  }
+}
+
 void LaneRun::reduce_gradients() {
+  give_tied_gradient();
   const Clock::time_point asked = Clock::now();
   lane_.comm.barrier(ranks_of_lane());
   record_wait(asked);
@@ -262,6 +271,7 @@ void LaneRun::reduce_gradients() {
 }
 
 void LaneRun::clip_norm() {
+  give_tied_gradient();
   const Clock::time_point asked = Clock::now();
   outcome_.gradient_norm =
       lane_.gradients.clip(lane_.comm, ranks_of_replica(), lane_.options.clip_norm);

@@ -23,6 +23,7 @@
 #include "entrain/engine/pipeline/gradients.h"
 #include "entrain/engine/pipeline/history.h"
 #include "entrain/engine/pipeline/lane_stages.h"
+#include "entrain/engine/pipeline/tied_table.h"
 #include "entrain/engine/pipeline/unit_compute.h"
 #include "entrain/engine/pipeline/unit_tensors.h"
 
@@ -38,6 +39,7 @@ struct LaneContext {
   const ExecutorOptions& options;
   const LaneStages& stages;
   LaneGradients& gradients;
+  TiedTable tied{};
 };
 
 enum class RunMode : std::uint8_t { kTrain, kEvaluate };
@@ -45,7 +47,7 @@ enum class RunMode : std::uint8_t { kTrain, kEvaluate };
 class LaneRun {
  public:
   // Requires  everything behind the arguments outlives this object.
-  LaneRun(const LaneContext& lane, const StepInputs& inputs, RunMode mode);
+  LaneRun(LaneContext& lane, const StepInputs& inputs, RunMode mode);
 
   StepOutcome run(const std::function<void()>& optimizer_step);
 
@@ -74,6 +76,7 @@ class LaneRun {
   void give_gradients(const UnitKey& unit, const Group& group, const at::Tensor& input);
   void send(const Operation& operation);
   void receive(const Operation& operation);
+  void give_tied_gradient();
   void reduce_gradients();
   void clip_norm();
   void step_optimizer(const std::function<void()>& optimizer_step);
@@ -100,7 +103,7 @@ class LaneRun {
   Clock::time_point begin_compute();
   void record_compute(Clock::time_point start);
 
-  const LaneContext& lane_;
+  LaneContext& lane_;
   const StepInputs& inputs_;
   RunMode mode_;
   StepSizes sizes_;
@@ -113,6 +116,7 @@ class LaneRun {
   FeatureExchange features_;
   std::map<UnitKey, Graph> graphs_;
   std::map<UnitKey, WeightGradientsPtr> waiting_;  // between the halves of a split backward
+  bool gave_tied_gradient_ = false;
   StepOutcome outcome_;
   std::chrono::nanoseconds processor_start_{0};  // of the compute operation at hand
   std::unique_ptr<LiveBytes> live_;              // where memory is measured

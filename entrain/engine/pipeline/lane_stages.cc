@@ -17,8 +17,9 @@ LaneStages::LaneStages(const ModelSpec& model,
     const LayerRange layers = module.stages.at(static_cast<std::size_t>(ref.stage));
     const int recompute = module.recomputed(ref.stage);
     if (ref.module == model.llm_module()) {
-      add(llms_.emplace(ref.stage, LlmStage(model.llm, layers, options, recompute))
-              .first->second.parameters());
+      LlmStage& stage =
+          llms_.emplace(ref.stage, LlmStage(model.llm, layers, options, recompute)).first->second;
+      add(stage.parameters());
     } else {
       const EncoderSpec& encoder = model.encoders.at(static_cast<std::size_t>(ref.module));
       add(encoders_
@@ -26,6 +27,11 @@ LaneStages::LaneStages(const ModelSpec& model,
                        EncoderStage(encoder, model.llm.hidden, layers, options, recompute))
               .first->second.parameters());
     }
+  }
+  const auto last = llms_.find(static_cast<int>(std::ssize(plan.modules.back().stages)) - 1);
+  if (model.llm.tie_word_embeddings && last != llms_.end() && last->first > 0 &&
+      llms_.contains(0)) {
+    last->second.use_table(llms_.at(0).table());
   }
 }
 

@@ -19,7 +19,8 @@ class LaneStages {
   [[nodiscard]] const EncoderStage& encoder(int module, int stage) const;
   [[nodiscard]] const LlmStage& llm(int stage) const;
 
-  // In the order of the lane's stages, frozen ones included.
+  // In the order of the lane's stages, frozen ones included. A tied head on another lane than the
+  // embedding has a copy of its table, which is not among them (tied_table.h).
   [[nodiscard]] const std::vector<NamedParameter>& parameters() const { return parameters_; }
 
  private:

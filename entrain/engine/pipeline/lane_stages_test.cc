@@ -47,6 +47,22 @@ TEST(LaneStages, SeveralStagesOfALaneFollowEachOther) {
   EXPECT_TRUE(lane.parameters().back().tensor.is_same(lane.llm(1).parameters().back().tensor));
 }
 
+TEST(LaneStages, ShareATiedTableOrHoldACopy) {
+  for (const bool single : {true, false}) {
+    tiny::Step step = tiny::make_step({{1, 2}, 1, single});
+    step.model.llm.tie_word_embeddings = true;
+    const LaneStages first(step.model, step.plan, single ? 0 : 1, {});
+    const LaneStages last(step.model, step.plan, single ? 0 : 2, {});
+    const at::Tensor table = first.llm(0).table();
+    const at::Tensor head = last.llm(1).table();
+    EXPECT_TRUE(at::equal(table, head));
+    EXPECT_EQ((single ? first : last).llm(1).table().is_same(table), single);
+    const std::vector<std::string> names = names_of(last.parameters());
+    EXPECT_EQ(std::count(names.begin(), names.end(), "model.embed_tokens.weight"), single ? 1 : 0);
+    EXPECT_EQ(std::count(names.begin(), names.end(), "lm_head.weight"), 0);
+  }
+}
+
 TEST(LaneStages, KeepFrozenParameters) {
   const tiny::Step step = tiny::make_step({{1, 1}, 1, true, "1f1b", tiny::FrozenPattern::kLlm});
   const LaneStages lane(step.model, step.plan, 0, {});

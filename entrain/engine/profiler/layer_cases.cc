@@ -232,9 +232,11 @@ LayerCases llm_cases(const ModelSpec& model,
                      const CaseGrid& grid,
                      const StageOptions& options,
                      std::int64_t memory_bytes) {
+  LlmSpec untied = model.llm;  // a layer by itself has a matrix of its own
+  untied.tie_word_embeddings = false;
   const auto layers = make_layers<LlmStage>(count_alike(model, choice), memory_bytes, [&] {
     return std::make_shared<const LlmStage>(
-        model.llm, LayerRange{choice.layer, choice.layer + 1}, options);
+        untied, LayerRange{choice.layer, choice.layer + 1}, options);
   });
   LayerCases result;
   result.module = "llm";
@@ -246,9 +248,9 @@ LayerCases llm_cases(const ModelSpec& model,
           : static_cast<double>(at::elementSize(options.dtype)) * model.llm.hidden;
   for (const std::int64_t tokens : sizes_of(grid, 4)) {
     if (result.kind == LayerKind::kTokenEmbedding) {
-      result.cases.push_back(embedding_case(layers, model.llm, tokens, options));
+      result.cases.push_back(embedding_case(layers, untied, tokens, options));
     } else if (result.kind == LayerKind::kOutputHead) {
-      result.cases.push_back(head_case(layers, model.llm, tokens, options));
+      result.cases.push_back(head_case(layers, untied, tokens, options));
     } else {
       result.terms = CurveTerms::kAttention;
       for (const std::int64_t samples : segmentations(grid, true, tokens, model.llm.max_tokens)) {

@@ -90,6 +90,33 @@ class Resume : public testing::Test {
   RunFolder run_;
 };
 
+// The last lane's copy of the table is neither written nor read: it follows the first lane's.
+TEST_F(Resume, OfTiedEmbeddingsOnTwoLanes) {
+  const std::string model = read_file(run_.path("model.toml"));
+  run_.write("model.toml", model + "tie_word_embeddings = true\n");
+  run_.config.plan.stages = {{"llm", 2}};
+  const RunConfig whole = whole_run();
+  break_off();
+  train_now(run_.config);
+  EXPECT_EQ(rows_of(run_.config), rows_of(whole));
+  EXPECT_TRUE(same_weights(run_.config, whole));
+  const std::string weights = read_file(fs::path(whole.output) / "weights.safetensors");
+  EXPECT_NE(weights.find("model.embed_tokens.weight"), std::string::npos);
+  EXPECT_EQ(weights.find("lm_head.weight"), std::string::npos);
+  // One lane has the same losses: both uses of the table train it.
+  RunConfig one = run_.config;
+  one.output += "-one";
+  one.plan.stages = {{"llm", 1}};
+  train_now(one);
+  const std::vector<Row> expected = rows_of(one);
+  const std::vector<Row> rows = rows_of(whole);
+  ASSERT_EQ(rows.size(), expected.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_NEAR(rows[i].loss, expected[i].loss, 1e-5) << i;
+    EXPECT_NEAR(rows[i].gradient_norm, expected[i].gradient_norm, 1e-4) << i;
+  }
+}
+
 TEST_F(Resume, IsTheRunThatWasNeverStopped) {
   const Profile profile = analytic_profile(run_model(run_.config), device_model("cpu-2core"));
   run_.config.plan.profile = run_.write("profile.json", to_json(profile).dump()).string();

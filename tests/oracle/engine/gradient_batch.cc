@@ -105,10 +105,12 @@ void roughen(NamedWeights& weights) {
 
 GradientBatch make_gradient_batch(const std::vector<std::string>& encoders,
                                   int num_samples,
-                                  std::uint64_t seed) {
+                                  std::uint64_t seed,
+                                  bool tied) {
   Rng rng(seed);
   GradientBatch batch;
   batch.model = tiny_model(encoders);
+  batch.model.llm.tie_word_embeddings = tied;
   const bool sound = std::count(encoders.begin(), encoders.end(), "audio") > 0;
   batch.segments.resize(batch.model.encoders.size());
   std::vector<ReferenceSample> plain;

@@ -38,7 +38,8 @@ struct GradientBatch {
 // vision windowed, and a three-layer LLM.
 GradientBatch make_gradient_batch(const std::vector<std::string>& encoders,
                                   int num_samples,
-                                  std::uint64_t seed);
+                                  std::uint64_t seed,
+                                  bool tied = false);
 // For one or two vision encoders.
 GradientBatch make_gradient_batch(int num_encoders, int num_samples, std::uint64_t seed);
 

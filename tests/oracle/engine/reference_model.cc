@@ -243,7 +243,9 @@ at::Tensor Model::loss_sum(const ReferenceSample& sample) const {
   }
   const auto tokens = static_cast<std::int64_t>(sample.ids.size());
   pieces.push_back(embedded.narrow(0, position, tokens - position));
-  const at::Tensor logits = times(decode(at::cat(pieces)), weight("lm_head.weight"));
+  const at::Tensor& head =
+      weight(spec_.llm.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight");
+  const at::Tensor logits = times(decode(at::cat(pieces)), head);
   const std::int64_t targets = tokens - sample.target_begin;
   const at::Tensor log_probability =
       at::log_softmax(logits.narrow(0, sample.target_begin - 1, targets), 1);

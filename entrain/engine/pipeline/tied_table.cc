@@ -1,0 +1,51 @@
+#include "entrain/engine/pipeline/tied_table.h"
+
+#include <algorithm>
+
+#include <ATen/core/grad_mode.h>
+
+namespace entrain::engine {
+
+TiedTable::TiedTable(
+    const ModelSpec& model, const Plan& plan, int replica, int lane, const LaneStages& stages) {
+  const int llm = model.llm_module();
+  const int last_stage = static_cast<int>(std::ssize(plan.modules.back().stages)) - 1;
+  const int first = plan.lane_of(llm, 0);
+  const int last = plan.lane_of(llm, last_stage);
+  if (!model.llm.tie_word_embeddings || first == last || (lane != first && lane != last)) {
+    return;
+  }
+  copy_ = lane == last;
+  table_ = stages.llm(copy_ ? last_stage : 0).table();
+  const int begin = replica * plan.num_lanes();
+  owner_ = begin + first;
+  ranks_ = {begin + std::min(first, last), begin + std::max(first, last)};
+}
+
+void TiedTable::share(Comm& comm) {
+  if (table_.defined()) {
+    at::Tensor values = table_.detach();
+    comm.broadcast(values, owner_, ranks_);
+  }
+}
+
+void TiedTable::give_gradient(Comm& comm) {
+  if (!table_.defined() || !table_.requires_grad()) {
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  const at::ScalarType dtype = at::promoteTypes(table_.scalar_type(), at::kFloat);
+  at::Tensor& gradient = table_.mutable_grad();
+  at::Tensor sum = gradient.defined() ? gradient.to(dtype)
+                                      : at::zeros(table_.sizes(), table_.options().dtype(dtype));
+  comm.all_reduce_sum(sum, ranks_);
+  if (copy_) {
+    gradient = at::Tensor();
+  } else if (!gradient.defined()) {
+    gradient = sum;
+  } else {
+    gradient.copy_(sum);
+  }
+}
+
+}  // namespace entrain::engine
