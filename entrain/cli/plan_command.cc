@@ -444,9 +444,7 @@ void add_plan_command(CLI::App& app, Action& action) {
       ->add_option("--memory-mib", options->memory_mib, "activation memory per lane; 0 = no limit")
       ->check(CLI::NonNegativeNumber)
       ->excludes(cluster);
-  command->add_flag("--chunks",
-                    options->chunks,
-                    "allow LLM work in token ranges (a study: the engine does not run them yet)");
+  command->add_flag("--chunks", options->chunks, "allow LLM work in token ranges (chunks)");
   command
       ->add_option("--evaluations",
                    options->evaluations,

@@ -84,9 +84,7 @@ void add_plan_options(CLI::App& command, PlanOptions& options) {
                   "global batches that the search of --lanes simulates")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  command.add_flag("--chunks",
-                   options.chunks,
-                   "allow LLM work in token ranges (a study: the engine does not run them yet)");
+  command.add_flag("--chunks", options.chunks, "allow LLM work in token ranges (chunks)");
 }
 
 void add_policy_options(CLI::App& command, PolicyOptions& options) {

@@ -27,6 +27,7 @@ using oracle::run_step;
 using oracle::StageLanes;
 using oracle::StepConfiguration;
 using oracle::StepLayout;
+using oracle::StepPolicy;
 using oracle::StepResult;
 
 struct Cell {
@@ -65,8 +66,20 @@ constexpr FrozenPattern kPatterns[] = {FrozenPattern::kNone,
                                        FrozenPattern::kLlm,
                                        FrozenPattern::kOnlyProjector};
 
+bool has_chunks(const StepAssignment& assignment) {
+  for (const ReplicaAssignment& replica : assignment.replicas) {
+    for (const Slot& slot : replica.modules.back()) {
+      if (std::any_of(
+              slot.begin(), slot.end(), [](const WorkItem& item) { return item.is_chunk(); })) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 // How many steps of each schedule ran, and of those how many split a backward, hosted several
-// stages on a lane, recomputed layers.
+// stages on a lane, recomputed layers, cut samples into chunks.
 class Coverage {
  public:
   void add(const StepConfiguration& configuration) {
@@ -88,6 +101,7 @@ class Coverage {
                          ? 1
                          : 0;
     counts.recomputed += recomputes(configuration.plan) ? 1 : 0;
+    counts.cut += has_chunks(configuration.assignment) ? 1 : 0;
   }
 
   // Every schedule ran, those with split backwards did split; returns the number of steps.
@@ -100,12 +114,15 @@ class Coverage {
         continue;
       }
       const Counts& counts = found->second;
-      std::printf("%-13s %4d steps: %4d split backwards, %4d shared lanes, %4d recomputed\n",
-                  schedule.c_str(),
-                  counts.all,
-                  counts.split,
-                  counts.shared,
-                  counts.recomputed);
+      std::printf(
+          "%-13s %4d steps: %4d split backwards, %4d shared lanes, %4d recomputed, %4d cut "
+          "samples\n",
+          schedule.c_str(),
+          counts.all,
+          counts.split,
+          counts.shared,
+          counts.recomputed,
+          counts.cut);
       EXPECT_EQ(counts.split > counts.all / 4, splits_backward(schedule)) << schedule;
       EXPECT_GT(counts.shared, 0) << schedule;
       EXPECT_GE(counts.recomputed, recomputed_at_least) << schedule;
@@ -120,6 +137,7 @@ class Coverage {
     int split = 0;
     int shared = 0;
     int recomputed = 0;
+    int cut = 0;
   };
   std::map<std::string, Counts> counts_;
 };
@@ -251,6 +269,78 @@ TEST_F(Gradients, EqualTheReferenceWithTiedEmbeddings) {
   }
   EXPECT_EQ(coverage.expect_all(10), deviations.configurations);
   report(deviations);
+}
+
+// Half of the samples are cut into two to four chunks anywhere, so that features stand on either
+// side of cuts, or across them, and targets begin at them; with one encoder and with two, with
+// recomputed layers and without.
+TEST_F(Gradients, EqualTheReferenceWithSamplesCutIntoChunks) {
+  const std::vector<GradientBatch> batches = {make_gradient_batch(1, 10, 7),
+                                              make_gradient_batch(2, 9, 8)};
+  Deviations deviations;
+  Coverage coverage;
+  std::uint64_t seed = 30'000;
+  int cut = 0;
+  for (const Cell& cell : all_cells()) {
+    for (const FrozenPattern frozen : kPatterns) {
+      Rng rng(++seed, 77);
+      const GradientBatch& batch = batches[seed % 2];
+      StepLayout layout = cell.layout;
+      if (batch.model.encoders.size() == 2) {
+        layout.stages.insert(layout.stages.begin(), 1);
+      }
+      const StepConfiguration configuration = configure(
+          rng, batch, layout, cell.schedule, frozen, seed / 2 % 2 == 1, StepPolicy::kRandomChunks);
+      SCOPED_TRACE(describe(configuration, seed));
+      expect_reference(batch, run_step(batch, configuration), deviations);
+      ASSERT_FALSE(HasFailure());
+      coverage.add(configuration);
+      cut += has_chunks(configuration.assignment) ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(coverage.expect_all(30), deviations.configurations);
+  EXPECT_GT(cut, deviations.configurations * 2 / 3);
+  report(deviations);
+}
+
+// Freezings and recomputation in turn.
+TEST_F(Gradients, EqualTheReferenceUnderPolicies) {
+  const std::vector<GradientBatch> batches = {make_gradient_batch(1, 10, 9),
+                                              make_gradient_batch(2, 9, 10)};
+  for (const StepPolicy policy :
+       {StepPolicy::kSequential, StepPolicy::kEntrain, StepPolicy::kEntrainChunks}) {
+    Deviations deviations;
+    Coverage coverage;
+    std::uint64_t seed = 40'000;
+    for (const Cell& cell : all_cells()) {
+      Rng rng(++seed, 77);
+      const GradientBatch& batch = batches[seed % 2];
+      StepLayout layout = cell.layout;
+      if (batch.model.encoders.size() == 2) {
+        layout.stages.insert(layout.stages.begin(), 1);
+      }
+      const StepConfiguration configuration = configure(rng,
+                                                        batch,
+                                                        layout,
+                                                        cell.schedule,
+                                                        kPatterns[seed % std::size(kPatterns)],
+                                                        seed / 2 % 2 == 1,
+                                                        policy);
+      SCOPED_TRACE(describe(configuration, seed));
+      expect_reference(batch, run_step(batch, configuration), deviations);
+      ASSERT_FALSE(HasFailure());
+      if (policy == StepPolicy::kEntrainChunks) {
+        EXPECT_TRUE(has_chunks(configuration.assignment));
+      }
+      coverage.add(configuration);
+    }
+    std::printf("%s:\n",
+                policy == StepPolicy::kSequential ? "sequential"
+                : policy == StepPolicy::kEntrain  ? "entrain"
+                                                  : "entrain, every sample cut");
+    EXPECT_EQ(coverage.expect_all(5), deviations.configurations);
+    report(deviations);
+  }
 }
 
 // Every third freezing of a cell in turn; the comparison with the reference has all of them.

@@ -62,6 +62,7 @@ struct MemoryCase {
   oracle::FrozenPattern frozen = oracle::FrozenPattern::kNone;
   std::vector<int> stages = {2, 2};
   bool recompute = false;  // every layer
+  bool chunks = false;     // about half of the samples cut
 };
 
 class PeakMemory : public testing::Test {
@@ -87,6 +88,7 @@ class PeakMemory : public testing::Test {
         module.recompute.push_back(memory_case.recompute ? layers.end - layers.begin : 0);
       }
     }
+    step.plan.limits.chunks = memory_case.chunks;
     const std::vector<SampleWork> work = demo_batch();
     step.costs = step_costs(step.model, step.plan, *profile_, work);
     Rng rng(11);
@@ -142,6 +144,14 @@ TEST_F(PeakMemory, IsPredictedWithSplitBackwards) {
 TEST_F(PeakMemory, IsPredictedUnderGpipe) {
   at::set_num_threads(1);
   expect_predicted({"gpipe"});
+}
+
+TEST_F(PeakMemory, IsPredictedWithChunks) {
+  at::set_num_threads(1);
+  for (const char* schedule : {"1f1b", "gpipe"}) {
+    expect_predicted({schedule, oracle::FrozenPattern::kNone, {2, 2}, false, true});
+  }
+  expect_predicted({"zb-h1", oracle::FrozenPattern::kNone, {2, 2}, false, true}, kFreedByInputHalf);
 }
 
 TEST_F(PeakMemory, IsPredictedOnTwoLanes) {

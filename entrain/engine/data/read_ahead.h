@@ -38,9 +38,7 @@ struct StepNeeds {
 };
 
 // Segments for a lane that hosts an encoder's first stage, in the order of its forward operations;
-// texts for a lane that hosts the LLM's first or last stage.
-//
-// Requires  a program without chunks.
+// texts for a lane that hosts the LLM's first or last stage, once for all chunks of a sample.
 StepNeeds needs_of(const Program& program, int replica, int lane, std::vector<int> batch);
 
 class ReadAhead {

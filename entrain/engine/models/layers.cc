@@ -108,17 +108,26 @@ RotaryTable rotary_table(std::span<const std::int64_t> lengths,
                          std::int64_t head_dim,
                          double theta,
                          const at::TensorOptions& options) {
+  const std::vector<std::int64_t> begins(lengths.size(), 0);
+  return rotary_table(begins, lengths, head_dim, theta, options);
+}
+
+RotaryTable rotary_table(std::span<const std::int64_t> begins,
+                         std::span<const std::int64_t> lengths,
+                         std::int64_t head_dim,
+                         double theta,
+                         const at::TensorOptions& options) {
   ENTRAIN_INVARIANT(head_dim % 2 == 0, concat("head_dim is ", head_dim, ", must be even"));
-  std::int64_t longest = 0;
-  for (const std::int64_t length : lengths) {
-    longest = std::max(longest, length);
+  std::int64_t end = 0;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    end = std::max(end, begins[i] + lengths[i]);
   }
-  const RotaryTable axis = axis_table(longest, head_dim, theta, options);
+  const RotaryTable axis = axis_table(end, head_dim, theta, options);
   const auto repeated = [&](const at::Tensor& values) {
     std::vector<at::Tensor> runs;
     runs.reserve(lengths.size());
-    for (const std::int64_t length : lengths) {
-      runs.push_back(values.narrow(0, 0, length));
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      runs.push_back(values.narrow(0, begins[i], lengths[i]));
     }
     const at::Tensor all = runs.empty() ? values : at::cat(runs);
     return all.view({all.size(0), 1, 1, head_dim / 2});

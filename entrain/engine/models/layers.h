@@ -39,6 +39,13 @@ RotaryTable rotary_table(std::span<const std::int64_t> lengths,
                          double theta,
                          const at::TensorOptions& options);
 
+// The same from another position on for each run of rows. Requires  as many begins as lengths.
+RotaryTable rotary_table(std::span<const std::int64_t> begins,
+                         std::span<const std::int64_t> lengths,
+                         std::int64_t head_dim,
+                         double theta,
+                         const at::TensorOptions& options);
+
 // Two axes: the first half of the head turns by the patch's row, the second by its column.
 // Requires  head_dim divisible by 4; grid sides divisible by merge_size.
 RotaryTable rotary_table(std::span<const SegmentGrid> segments,

@@ -29,6 +29,18 @@ void turn_span(double* span, std::int64_t width, double position, double theta) 
   }
 }
 
+TEST(Rotary, RunsMayBeginAtAnyPosition) {
+  const std::vector<std::int64_t> whole = {9};
+  const std::vector<std::int64_t> begins = {6, 0, 2};
+  const std::vector<std::int64_t> lengths = {3, 2, 4};
+  const at::TensorOptions options(at::kDouble);
+  const RotaryTable all = rotary_table(std::span<const std::int64_t>(whole), 8, 500.0, options);
+  const RotaryTable runs = rotary_table(begins, lengths, 8, 500.0, options);
+  const at::Tensor positions = at::tensor({6, 7, 8, 0, 1, 2, 3, 4, 5}, at::kLong);
+  EXPECT_TRUE(at::equal(runs.cosine, all.cosine.index_select(0, positions)));
+  EXPECT_TRUE(at::equal(runs.sine, all.sine.index_select(0, positions)));
+}
+
 TEST(Rotary, OneAxisEqualsNaiveLoops) {
   const std::vector<std::int64_t> lengths = {3, 1, 5};
   const at::Tensor heads = random_tensor({9, 2, 8}, "heads");

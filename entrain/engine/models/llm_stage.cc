@@ -50,11 +50,12 @@ void add_decoder(ParameterBuilder& builder, const LlmSpec& llm, int layer) {
       prefix + "mlp.down_proj.weight", hidden, intermediate, ParameterRole::kResidualLinear);
 }
 
-// `weights` in the order of add_decoder().
+// `weights` in the order of add_decoder(); `layer` counts the stage's.
 at::Tensor run_decoder(const LlmSpec& llm,
                        const NamedParameter* weights,
                        const at::Tensor& input,
-                       std::span<const std::int64_t> lengths,
+                       std::span<const PackedItem> items,
+                       std::size_t layer,
                        const RotaryTable& table) {
   const std::int64_t tokens = input.size(0);
   const std::int64_t head_dim = head_dim_of(llm);
@@ -63,11 +64,11 @@ at::Tensor run_decoder(const LlmSpec& llm,
     return split_linear(normed, weight).view({tokens, num_heads, head_dim});
   };
   const at::Tensor attended =
-      segment_attention(rotate(heads_of(weights[1].tensor, llm.num_heads), table),
-                        rotate(heads_of(weights[2].tensor, llm.num_kv_heads), table),
-                        heads_of(weights[3].tensor, llm.num_kv_heads),
-                        lengths,
-                        /*causal=*/true);
+      packed_attention(rotate(heads_of(weights[1].tensor, llm.num_heads), table),
+                       rotate(heads_of(weights[2].tensor, llm.num_kv_heads), table),
+                       heads_of(weights[3].tensor, llm.num_kv_heads),
+                       items,
+                       layer);
   const at::Tensor middle = input + split_linear(attended, weights[4].tensor);
   return middle + gated_mlp(rms_norm(middle, weights[5].tensor, kNormEpsilon),
                             weights[6].tensor,
@@ -149,9 +150,17 @@ at::Tensor LlmStage::embed(const at::Tensor& ids,
 }
 
 at::Tensor LlmStage::decode(const at::Tensor& hidden, std::span<const std::int64_t> lengths) const {
+  return decode(hidden, whole_items(lengths));
+}
+
+at::Tensor LlmStage::decode(const at::Tensor& hidden, std::span<const PackedItem> items) const {
+  std::vector<std::int64_t> begins;
+  std::vector<std::int64_t> lengths;
   std::int64_t tokens = 0;
-  for (const std::int64_t length : lengths) {
-    tokens += length;
+  for (const PackedItem& item : items) {
+    begins.push_back(item.begin);
+    lengths.push_back(item.rows);
+    tokens += item.rows;
   }
   ENTRAIN_INVARIANT(
       hidden.dim() == 2 && hidden.size(0) == tokens,
@@ -162,19 +171,23 @@ at::Tensor LlmStage::decode(const at::Tensor& hidden, std::span<const std::int64
     return hidden;
   }
   const RotaryTable table = rotary_table(
-      lengths, head_dim_of(llm_), llm_.rope_theta, hidden.options().requires_grad(false));
+      begins, lengths, head_dim_of(llm_), llm_.rope_theta, hidden.options().requires_grad(false));
   const NamedParameter* weights = parameters_.data() + (layers_.begin == 0 ? 1 : 0);
   at::Tensor result = hidden;
   for (int layer = first; layer < end; ++layer) {
+    const auto place = static_cast<std::size_t>(layer - first);
     if (layer < recomputed_end_) {
       // What the layer captures outlives this call: it runs again in backward.
-      const std::vector<std::int64_t> kept(lengths.begin(), lengths.end());
+      const std::vector<PackedItem> kept(items.begin(), items.end());
       result = run_recomputed(
-          result, {weights, kDecoderParameters}, [this, weights, kept, table](const at::Tensor& x) {
-            return run_decoder(llm_, weights, x, kept, table);
-          });
+          result,
+          {weights, kDecoderParameters},
+          [this, weights, kept, place, table](const at::Tensor& x) {
+            return run_decoder(llm_, weights, x, kept, place, table);
+          },
+          kept_leaves(items, place));
     } else {
-      result = run_decoder(llm_, weights, result, lengths, table);
+      result = run_decoder(llm_, weights, result, items, place, table);
     }
     weights += kDecoderParameters;
   }
@@ -201,6 +214,9 @@ at::Tensor LlmStage::loss_sum(const at::Tensor& hidden,
     return at::sum(losses, at::kDouble);
   };
   const at::Tensor chosen = at::index_select(hidden, 0, rows);
+  if (rows.size(0) == 0) {
+    return at::sum(chosen, at::kDouble);
+  }
   return last_layer_ < recomputed_end_ ? run_recomputed(chosen, {weights, kHeadParameters}, loss)
                                        : loss(chosen);
 }

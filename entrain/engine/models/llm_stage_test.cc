@@ -138,6 +138,67 @@ TEST(LlmStage, PackedSamplesEqualSamplesAlone) {
   }
 }
 
+// Loss and gradients of one sample, cut before these tokens; stages of one lane each.
+struct ChunkedResult {
+  double loss = 0;
+  std::map<std::string, at::Tensor> gradients;
+  at::Tensor of_features;
+};
+
+ChunkedResult run_chunked(const std::vector<std::int64_t>& cuts, int recompute) {
+  const LlmBatch batch;
+  const std::int64_t length = batch.ids.size(0);
+  const LlmStage stage(small_llm(), {0, 5}, {.dtype = at::kDouble}, recompute);
+  const at::Tensor features = batch.features.to(at::kDouble).set_requires_grad(true);
+  std::vector<at::Tensor> losses;
+  std::vector<ChunkKeyValuesPtr> kept;
+  for (std::size_t i = 0; i <= cuts.size(); ++i) {
+    const std::int64_t begin = i == 0 ? 0 : cuts[i - 1];
+    const std::int64_t end = i == cuts.size() ? length : cuts[i];
+    PackedItem item{end - begin, begin, kept, nullptr};
+    if (end < length) {
+      item.own = std::make_shared<ChunkKeyValues>();
+      item.own->takes_gradients = true;
+      kept.push_back(item.own);
+    }
+    const auto within = [&](const at::Tensor& places) {
+      return at::nonzero((places >= begin).logical_and(places < end)).squeeze(1);
+    };
+    const at::Tensor placed = within(batch.positions);
+    const at::Tensor chosen = within(batch.rows);
+    const at::Tensor hidden = stage.embed(batch.ids.narrow(0, begin, end - begin),
+                                          features.index_select(0, placed),
+                                          batch.positions.index_select(0, placed) - begin);
+    losses.push_back(stage.loss_sum(stage.decode(hidden, std::vector<PackedItem>{item}),
+                                    batch.rows.index_select(0, chosen) - begin,
+                                    batch.targets.index_select(0, chosen)));
+  }
+  ChunkedResult result;
+  for (std::size_t i = losses.size(); i-- > 0;) {
+    losses[i].backward();
+    result.loss += losses[i].item<double>();
+  }
+  result.gradients = gradients_of(stage.parameters());
+  result.of_features = features.grad();
+  return result;
+}
+
+TEST(LlmStage, ChunksOfASampleEqualTheWhole) {
+  const ChunkedResult whole = run_chunked({}, 0);
+  for (const std::vector<std::int64_t>& cuts :
+       {std::vector<std::int64_t>{7}, {1, 2}, {2, 9, 13}, {4, 12}}) {
+    for (const int recompute : {0, 2, 5}) {
+      const ChunkedResult chunked = run_chunked(cuts, recompute);
+      EXPECT_NEAR(chunked.loss, whole.loss, 1e-12 * whole.loss);
+      EXPECT_TRUE(at::allclose(chunked.of_features, whole.of_features, 1e-9, 1e-12));
+      for (const auto& [name, gradient] : whole.gradients) {
+        EXPECT_TRUE(at::allclose(chunked.gradients.at(name), gradient, 1e-9, 1e-12))
+            << name << ", " << cuts.size() << " cuts, " << recompute << " layers recomputed";
+      }
+    }
+  }
+}
+
 TEST(LlmStage, FrozenStagesStillPassGradientsOn) {
   LlmSpec llm = small_llm();
   llm.frozen = true;

@@ -25,7 +25,8 @@ struct Layer : torch::CustomClassHolder {
   WeightGradientsPtr weight_gradients = WeightGradientsScope::current();
 };
 
-// Inputs: the layer's, then its trainable parameters, so that backward hands on their gradients.
+// Inputs: the layer's, then leaves and trainable parameters, so that backward hands on their
+// gradients.
 class Recomputed : public torch::autograd::Function<Recomputed> {
  public:
   static at::Tensor forward(AutogradContext* context,
@@ -74,8 +75,9 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
 
 at::Tensor run_recomputed(const at::Tensor& input,
                           std::span<const NamedParameter> parameters,
-                          LayerForward layer) {
-  std::vector<at::Tensor> trainable;
+                          LayerForward layer,
+                          std::vector<at::Tensor> leaves) {
+  std::vector<at::Tensor> trainable = std::move(leaves);
   for (const NamedParameter& parameter : parameters) {
     if (parameter.tensor.requires_grad()) {
       trainable.push_back(parameter.tensor);

@@ -16,6 +16,8 @@
 #include "entrain/core/spec/plan.h"
 #include "entrain/core/spec/workload.h"
 
+#include "entrain/engine/models/chunk_attention.h"
+
 namespace entrain::engine {
 
 // A leaf tensor with its Hugging Face name ("visual.blocks.0.attn.qkv.weight",
@@ -105,14 +107,17 @@ class LlmStage {
                    const at::Tensor& features,
                    const at::Tensor& positions) const;
 
-  // This stage's decoder layers. Shapes  hidden: [T, hidden]; lengths: [samples], summing to T.
+  // This stage's decoder layers. Shapes  hidden: [T, hidden]; items' rows sum to T.
+  at::Tensor decode(const at::Tensor& hidden, std::span<const PackedItem> items) const;
+  // Of whole samples. Shapes  lengths: [samples], summing to T.
   at::Tensor decode(const at::Tensor& hidden, std::span<const std::int64_t> lengths) const;
 
   // Logits at chosen rows; the last stage only. Shapes  rows: [N] int64; result: [N, vocab].
   at::Tensor logits(const at::Tensor& hidden, const at::Tensor& rows) const;
 
   // Sum (not mean) of the cross-entropy of `targets` at `rows`; the last stage only. A float64
-  // scalar: hundreds of terms added in float32 err by more than the terms do.
+  // scalar: hundreds of terms added in float32 err by more than the terms do. Without rows it is 0,
+  // reaches `hidden` alone and costs nothing.
   at::Tensor loss_sum(const at::Tensor& hidden,
                       const at::Tensor& rows,
                       const at::Tensor& targets) const;

@@ -36,19 +36,6 @@ void check_program(const Program& program, const Plan& plan) {
         }
       }
     }
-    for (const std::vector<Group>& slot : replica.groups.back()) {
-      for (const Group& group : slot) {
-        for (const WorkItem& item : group.items) {
-          if (item.is_chunk()) {
-            throw InvalidInput(concat("schedule '",
-                                      program.schedule,
-                                      "' cuts sample ",
-                                      item.sample,
-                                      " into chunks; this engine runs whole samples"));
-          }
-        }
-      }
-    }
   }
 }
 

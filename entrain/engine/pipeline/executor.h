@@ -75,7 +75,7 @@ class Executor {
   // gradients reduced over replicas and already clipped in place; it may be empty. Gradients are
   // zeroed at the start of a step; at its end every trainable parameter has one.
   //
-  // Throws  InvalidInput for a program with chunks, sharded or tied parameters.
+  // Throws  InvalidInput for a program with sharded or tied parameters.
   //         A failure of this rank keeps its type (torch's errors become SystemFailure), names
   //         rank, step, operation, sample ids and the last operations, and aborts the communicator
   //         first, so that every other rank stops with CommAborted.

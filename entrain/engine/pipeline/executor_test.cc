@@ -137,8 +137,20 @@ TEST(Executor, HonoursFrozenParts) {
   }
 }
 
+TEST(Executor, RunsChunksOfSamples) {
+  std::uint64_t seed = 80;
+  for (const char* schedule : {"gpipe", "1f1b"}) {
+    for (const bool single_lane : {false, true}) {
+      SCOPED_TRACE(concat(schedule, " single lane ", single_lane, " seed ", seed));
+      const Step step =
+          make_step({{2, 2}, 2, single_lane, schedule, FrozenPattern::kNone, true}, ++seed);
+      expect_close(run_step(step), reference(step), 2);
+    }
+  }
+}
+
 TEST(Executor, RepeatsItselfBitwise) {
-  const Step step = make_step({{2, 2}, 2, false, "1f1b", FrozenPattern::kNone});
+  const Step step = make_step({{2, 2}, 2, false, "1f1b", FrozenPattern::kNone, true});
   const Result first = run_step(step);
   const Result second = run_step(step);
   EXPECT_EQ(first.loss_sum, second.loss_sum);
@@ -167,7 +179,7 @@ TEST(Executor, ClipsToTheGlobalNorm) {
 }
 
 TEST(Executor, EvaluatesTheSameLossWithoutGradients) {
-  const Step step = make_step({{1, 2}, 1, false, "1f1b", FrozenPattern::kNone});
+  const Step step = make_step({{1, 2}, 1, false, "1f1b", FrozenPattern::kNone, true});
   ThreadCommGroup group(step.plan.num_lanes(), seconds(20));
   double loss_sum = 0;
   std::mutex mutex;

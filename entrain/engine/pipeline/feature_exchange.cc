@@ -1,5 +1,8 @@
 #include "entrain/engine/pipeline/feature_exchange.h"
 
+#include <algorithm>
+#include <numeric>
+#include <set>
 #include <utility>
 
 #include "entrain/core/base/errors.h"
@@ -17,7 +20,6 @@ std::size_t at_index(int index) {
 FeatureExchange::FeatureExchange(const StepSizes& sizes, int replica) {
   const ReplicaProgram& program = sizes.program.replicas.at(at_index(replica));
   const int llm = sizes.program.llm_module();
-  by_slot_.resize(program.groups.at(at_index(llm)).size());
   for (int module = 0; module < llm; ++module) {
     const int last_stage = sizes.program.num_stages.at(at_index(module)) - 1;
     const auto& slots = program.groups.at(at_index(module));
@@ -27,7 +29,7 @@ FeatureExchange::FeatureExchange(const StepSizes& sizes, int replica) {
         FeaturePart part;
         part.unit = {module, last_stage, static_cast<int>(slot), static_cast<int>(g)};
         part.takes_backward = group.takes_backward.at(at_index(last_stage)) != 0;
-        num_parts_[part.unit] = static_cast<int>(group.llm_slots.size());
+        num_readers_[part.unit].resize(group.llm_slots.size());
         std::size_t first_item = 0;
         for (std::size_t p = 0; p < group.llm_slots.size(); ++p) {
           const std::size_t num_items = at_index(group.part_sizes.at(p));
@@ -38,50 +40,115 @@ FeatureExchange::FeatureExchange(const StepSizes& sizes, int replica) {
           for (const WorkItem& item : part.items) {
             part.rows += feature_rows(sizes, module, item);
           }
-          by_slot_.at(at_index(group.llm_slots[p])).push_back(part);
+          taken_by_[group.served(p)].push_back(part);
           first_item += num_items;
+        }
+      }
+    }
+  }
+  find_readers(program.groups.at(at_index(llm)));
+}
+
+// Which groups hold a later chunk of a sample whose features an earlier one takes.
+void FeatureExchange::find_readers(const std::vector<std::vector<Group>>& llm_slots) {
+  std::map<int, std::vector<LlmGroupRef>> holders;  // [sample] its chunks' groups up to here
+  for (std::size_t slot = 0; slot < llm_slots.size(); ++slot) {
+    for (std::size_t g = 0; g < llm_slots[slot].size(); ++g) {
+      const LlmGroupRef ref{static_cast<int>(slot), static_cast<int>(g)};
+      std::set<int> samples;
+      std::set<LlmGroupRef> earlier;
+      for (const WorkItem& item : llm_slots[slot][g].items) {
+        if (item.is_chunk()) {
+          samples.insert(item.sample);
+          std::vector<LlmGroupRef>& groups = holders[item.sample];
+          earlier.insert(groups.begin(), groups.end());
+          groups.push_back(ref);
+        }
+      }
+      for (const LlmGroupRef& taker : earlier) {
+        const auto parts = taken_by_.find(taker);
+        if (parts == taken_by_.end()) {
+          continue;
+        }
+        for (const FeaturePart& part : parts->second) {
+          if (std::any_of(part.items.begin(), part.items.end(), [&](const WorkItem& item) {
+                return samples.contains(item.sample);
+              })) {
+            read_by_[ref].push_back(part);
+            ++num_readers_.at(part.unit)[at_index(part.part)];
+          }
         }
       }
     }
   }
 }
 
-std::vector<FeaturePart> FeatureExchange::take(int llm_slot,
+std::vector<FeaturePart> FeatureExchange::take(const LlmGroupRef& group,
                                                bool gradients,
                                                const Take& take_features) {
-  std::vector<FeaturePart> parts = by_slot_.at(at_index(llm_slot));
+  std::vector<FeaturePart> parts;
+  if (const auto found = taken_by_.find(group); found != taken_by_.end()) {
+    parts = found->second;
+  }
   for (FeaturePart& part : parts) {
     const auto [place, first] = groups_.try_emplace(part.unit);
     GroupState& state = place->second;
     if (first) {
       state.features = take_features(part.unit);
-      state.to_take = num_parts_.at(part.unit);
+      state.to_read = num_readers_.at(part.unit);
+      state.to_read_all = std::accumulate(state.to_read.begin(), state.to_read.end(), 0);
+      state.to_take = static_cast<int>(state.to_read.size());
       state.to_give = gradients && part.takes_backward ? state.to_take : 0;
-      state.leaves.resize(at_index(state.to_give));
+      state.leaves.resize(state.to_read.size());
     }
     part.leaf = state.features.narrow(0, part.begin, part.rows).detach();
-    if (state.to_give > 0) {
-      part.leaf.set_requires_grad(true);
-      state.leaves.at(at_index(part.part)) = part.leaf;
+    part.leaf.set_requires_grad(state.to_give > 0);
+    if (state.to_give > 0 || state.to_read[at_index(part.part)] > 0) {
+      state.leaves[at_index(part.part)] = part.leaf;
     }
     if (--state.to_take == 0) {
       state.features = at::Tensor();
-      if (state.to_give == 0) {
-        groups_.erase(place);
+    }
+    forget_unless_needed(place);
+  }
+  if (const auto found = read_by_.find(group); found != read_by_.end()) {
+    for (FeaturePart part : found->second) {
+      const auto place = groups_.find(part.unit);
+      ENTRAIN_INVARIANT(
+          place != groups_.end() && place->second.leaves[at_index(part.part)].defined(),
+          concat("a chunk in LLM slot ", group.slot, " runs before those ahead of it"));
+      GroupState& state = place->second;
+      part.leaf = state.leaves[at_index(part.part)];
+      parts.push_back(std::move(part));
+      --state.to_read_all;
+      if (--state.to_read[at_index(parts.back().part)] == 0 && state.to_give == 0) {
+        state.leaves[at_index(parts.back().part)] = at::Tensor();
       }
+      forget_unless_needed(place);
     }
   }
   return parts;
 }
 
-void FeatureExchange::give(int llm_slot, const Give& give_gradient) {
-  for (const FeaturePart& part : by_slot_.at(at_index(llm_slot))) {
+void FeatureExchange::forget_unless_needed(std::map<UnitKey, GroupState>::iterator place) {
+  const GroupState& state = place->second;
+  if (state.to_take == 0 && state.to_read_all == 0 && state.to_give == 0) {
+    groups_.erase(place);
+  }
+}
+
+void FeatureExchange::give(const LlmGroupRef& group, const Give& give_gradient) {
+  const auto parts = taken_by_.find(group);
+  if (parts == taken_by_.end()) {
+    return;
+  }
+  for (const FeaturePart& part : parts->second) {
     if (!part.takes_backward) {
       continue;
     }
     const auto found = groups_.find(part.unit);
     ENTRAIN_INVARIANT(found != groups_.end() && found->second.to_give > 0,
-                      concat("backward of LLM slot ", llm_slot, " before its forward"));
+                      concat("backward of LLM slot ", group.slot, " before its forward"));
     GroupState& state = found->second;
     if (--state.to_give > 0) {
       continue;
@@ -90,7 +157,7 @@ void FeatureExchange::give(int llm_slot, const Give& give_gradient) {
     gradients.reserve(state.leaves.size());
     for (const at::Tensor& leaf : state.leaves) {
       ENTRAIN_INVARIANT(leaf.defined(),
-                        concat("a part without forward when LLM slot ", llm_slot, " has ended"));
+                        concat("a part without forward when LLM slot ", group.slot, " has ended"));
       gradients.push_back(leaf.grad().defined() ? leaf.grad() : at::zeros_like(leaf.detach()));
     }
     give_gradient(part.unit, gradients.size() == 1 ? gradients.front() : at::cat(gradients));

@@ -1,10 +1,11 @@
-// Encoder features at the LLM's first stage: from one message per encoder group to LLM slots, and
+// Encoder features at the LLM's first stage: from one message per encoder group to LLM groups, and
 // their gradients back to one message per group.
 //
 // Read first: FeatureExchange. A group's features hold rows per item in group order, so the rows of
-// the part that one LLM slot takes are neighbours. Each part is a leaf of its slot's graph; when
-// all slots that the group serves have run backward, the leaves' gradients in order are the group's
-// gradient.
+// the part that one LLM group takes are neighbours. Each part is a leaf of that group's graph; when
+// all LLM groups that the encoder group serves have run backward, the leaves' gradients in order
+// are its gradient. A part belongs to the earliest chunk that may hold its tokens, and later chunks
+// of its samples read the same leaf: their backward comes first, so nothing is missing then.
 #pragma once
 
 #include <functional>
@@ -20,7 +21,7 @@
 
 namespace entrain::engine {
 
-// The part of an encoder group that an LLM slot takes.
+// The part of an encoder group that an LLM group takes.
 struct FeaturePart {
   UnitKey unit;  // last encoder stage
   int part = 0;  // index into the group's llm_slots
@@ -39,26 +40,36 @@ class FeatureExchange {
   // Requires  everything behind `sizes` outlives this object.
   FeatureExchange(const StepSizes& sizes, int replica);
 
-  // Parts of the slot by module, encoder slot and group. `take` is called once per group, at the
-  // first slot that it serves. With `gradients`, leaves of groups that take part in backward
+  // Parts that the LLM group takes, by module, encoder slot and group, and behind them those that
+  // earlier chunks of its samples took. `take_features` is called once per encoder group, at the
+  // first LLM group that it serves. With `gradients`, leaves of groups that take part in backward
   // require gradients and are kept until give().
-  std::vector<FeaturePart> take(int llm_slot, bool gradients, const Take& take_features);
+  std::vector<FeaturePart> take(const LlmGroupRef& group,
+                                bool gradients,
+                                const Take& take_features);
 
-  // After the slot's backward: calls `give_gradient` for every group whose last slot this was.
-  // Parts that got no gradient count as zero.
-  void give(int llm_slot, const Give& give_gradient);
+  // After the LLM group's backward: calls `give_gradient` for every encoder group of which this was
+  // the last to come. Parts that got no gradient count as zero.
+  void give(const LlmGroupRef& group, const Give& give_gradient);
 
   [[nodiscard]] bool empty() const { return groups_.empty(); }
 
  private:
   struct GroupState {
-    at::Tensor features;             // until every slot has taken its part
-    std::vector<at::Tensor> leaves;  // [part], from the slot's forward to the group's gradient
+    at::Tensor features;             // until every part has been taken
+    std::vector<at::Tensor> leaves;  // [part], from its taker's forward to its last use
+    std::vector<int> to_read;        // [part] later chunks that will read it
     int to_take = 0;                 // parts
+    int to_read_all = 0;             // sum of to_read
     int to_give = 0;                 // parts
   };
-  std::vector<std::vector<FeaturePart>> by_slot_;  // [LLM slot], without leaves
-  std::map<UnitKey, int> num_parts_;
+
+  void find_readers(const std::vector<std::vector<Group>>& llm_slots);
+  void forget_unless_needed(std::map<UnitKey, GroupState>::iterator place);
+
+  std::map<LlmGroupRef, std::vector<FeaturePart>> taken_by_;  // without leaves
+  std::map<LlmGroupRef, std::vector<FeaturePart>> read_by_;   // taken by earlier chunks; likewise
+  std::map<UnitKey, std::vector<int>> num_readers_;           // [part] later chunks
   std::map<UnitKey, GroupState> groups_;
 };
 

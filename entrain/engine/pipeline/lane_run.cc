@@ -35,7 +35,8 @@ LaneRun::LaneRun(LaneContext& lane, const StepInputs& inputs, RunMode mode)
       program_(inputs.program->replicas.at(at_index(lane.replica))),
       operations_(program_.lanes.at(at_index(lane.lane))),
       history_(static_cast<std::size_t>(std::max(1, lane.options.history))),
-      features_(sizes_, lane.replica) {}
+      features_(sizes_, lane.replica),
+      chunks_(sizes_) {}
 
 StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
   const bool drill = mode_ == RunMode::kTrain && inputs_.step == lane_.options.fault_step;
@@ -54,7 +55,7 @@ StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
     }
   }
   ENTRAIN_INVARIANT(outputs_.empty() && gradients_.empty() && features_.empty() &&
-                        graphs_.empty() && waiting_.empty(),
+                        graphs_.empty() && waiting_.empty() && chunks_.empty(),
                     "tensors are left over at the end of the step");
   live_.reset();
   return std::move(outcome_);
@@ -114,8 +115,10 @@ UnitInput LaneRun::take_input(const UnitKey& unit, const Group& items, bool with
     input.hidden = take(outputs_, {unit.module, unit.stage - 1, unit.slot, unit.group}).detach();
     input.hidden.set_requires_grad(with_graph && takes_backward(items, unit.stage - 1));
   } else if (is_first_llm_stage(unit)) {
-    input.features = features_.take(
-        unit.slot, with_graph, [&](const UnitKey& producer) { return take(outputs_, producer); });
+    input.features =
+        features_.take({unit.slot, unit.group}, with_graph, [&](const UnitKey& producer) {
+          return take(outputs_, producer);
+        });
   }
   if (lane_.options.paced) {
     for (FeaturePart& part : input.features) {
@@ -125,6 +128,9 @@ UnitInput LaneRun::take_input(const UnitKey& unit, const Group& items, bool with
     }
   } else {
     read_data(sizes_, *inputs_.sample_ids, unit, items, *inputs_.data, input);
+    if (unit.module == inputs_.program->llm_module()) {
+      input.items = chunks_.items_of(unit.stage, items, with_graph);
+    }
   }
   return input;
 }
@@ -150,8 +156,12 @@ void LaneRun::compute_forward(const UnitKey& unit,
         sizes_, lane_.stages, lane_.options.stage, unit, items, input, inputs_.target_tokens);
     outcome_.loss_sum += output.loss_sum;
     graph.output = std::move(output.tensor);
-    ENTRAIN_INVARIANT(!with_graph || graph.output.requires_grad(),
+    // A chunk may take part for the sake of features that turn out to stand in a later one.
+    ENTRAIN_INVARIANT(!with_graph || graph.output.requires_grad() || has_chunks(items),
                       "a group takes part in backward, but nothing in its graph is trainable");
+    if (unit.module == inputs_.program->llm_module()) {
+      chunks_.after_forward(unit.stage, items);
+    }
   }
   if (!is_last_llm_stage(unit)) {
     outputs_.put(unit, graph.output.detach());
@@ -184,7 +194,12 @@ void LaneRun::backward(const Operation& operation) {
     if (split) {
       found->second.weight_gradients->defer();
     }
-    found->second.output.backward(gradient);
+    if (found->second.output.requires_grad()) {
+      found->second.output.backward(gradient);
+    }
+    if (unit.module == inputs_.program->llm_module()) {
+      chunks_.after_backward(unit.stage, items);
+    }
   }
   if (split) {
     waiting_.emplace(unit, std::move(found->second.weight_gradients));
@@ -217,7 +232,7 @@ void LaneRun::give_gradients(const UnitKey& unit, const Group& items, const at::
     gradients_.put(producer,
                    gradient.defined() ? std::move(gradient) : at::zeros_like(input.detach()));
   } else if (is_first_llm_stage(unit)) {
-    features_.give(unit.slot, [&](const UnitKey& producer, at::Tensor gradient) {
+    features_.give({unit.slot, unit.group}, [&](const UnitKey& producer, at::Tensor gradient) {
       gradients_.put(producer, std::move(gradient));
     });
   }

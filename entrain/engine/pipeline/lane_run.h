@@ -4,7 +4,8 @@
 // compute operation waits for its inputs. Every group is one autograd graph, dropped directly after
 // its backward; groups without backward record none and live until their message has gone. An
 // output's data goes on with its message: the graph keeps what its backward reads, no more. Of a
-// split backward the first half leaves what its weight gradients read, until the second.
+// split backward the first half leaves what its weight gradients read, until the second. Chunks of
+// a sample are graphs of their own, linked by the keys and values that earlier ones keep.
 //
 // Memory, where measured: what this thread allocates, less what it sends, and what it receives: an
 // activation from where its receive is posted, a gradient while its backward runs.
@@ -18,6 +19,7 @@
 
 #include "entrain/engine/models/live_bytes.h"
 #include "entrain/engine/models/weight_gradients.h"
+#include "entrain/engine/pipeline/chunk_store.h"
 #include "entrain/engine/pipeline/executor.h"
 #include "entrain/engine/pipeline/feature_exchange.h"
 #include "entrain/engine/pipeline/gradients.h"
@@ -114,6 +116,7 @@ class LaneRun {
   UnitTensors outputs_;
   UnitTensors gradients_;
   FeatureExchange features_;
+  ChunkStore chunks_;
   std::map<UnitKey, Graph> graphs_;
   std::map<UnitKey, WeightGradientsPtr> waiting_;  // between the halves of a split backward
   bool gave_tied_gradient_ = false;

@@ -16,6 +16,9 @@ const SegmentWork& segment_of(const StepCosts& costs, int module, const WorkItem
 }  // namespace
 
 std::int64_t item_rows(const StepSizes& sizes, int module, const WorkItem& item) {
+  if (item.is_chunk()) {
+    return item.token_end - item.token_begin;
+  }
   return module == sizes.program.llm_module()
              ? sizes.costs.work.at(at_index(item.sample)).llm_tokens
              : segment_of(sizes.costs, module, item).tokens;

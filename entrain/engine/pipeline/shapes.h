@@ -17,7 +17,8 @@ struct StepSizes {
   const StepCosts& costs;
 };
 
-// Rows that one item brings: a segment's tokens inside its encoder, a sample's tokens in the LLM.
+// Rows that one item brings: a segment's tokens inside its encoder, a sample's or chunk's tokens in
+// the LLM.
 std::int64_t item_rows(const StepSizes& sizes, int module, const WorkItem& item);
 // Rows that one segment brings to the LLM's sequence.
 std::int64_t feature_rows(const StepSizes& sizes, int module, const WorkItem& item);

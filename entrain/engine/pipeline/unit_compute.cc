@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
@@ -58,36 +59,92 @@ struct PlacedFeatures {
   std::vector<std::int64_t> positions;  // [F]
 };
 
-PlacedFeatures place_features(const StepSizes& sizes,
-                              const Group& group,
-                              const std::vector<std::int64_t>& sample_begin,
-                              const UnitInput& input) {
-  std::map<int, std::size_t> index_of_sample;
-  for (std::size_t i = 0; i < group.items.size(); ++i) {
-    index_of_sample[group.items[i].sample] = i;
+// Tokens of a sample that hold features of a segment.
+struct TokenRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  [[nodiscard]] std::int64_t size() const { return end - begin; }
+};
+
+TokenRange feature_tokens(const StepSizes& sizes,
+                          int module,
+                          const WorkItem& segment,
+                          const TokenizedSample& text) {
+  // Segments of all encoders are numbered through, in module order.
+  std::int64_t index = segment.segment;
+  const SampleWork& work = sizes.costs.work.at(at_index(segment.sample));
+  for (int earlier = 0; earlier < module; ++earlier) {
+    index += std::ssize(work.segments.at(at_index(earlier)));
   }
+  const std::int64_t begin = text.feature_begin.at(at_index(index));
+  return {begin, begin + feature_rows(sizes, module, segment)};
+}
+
+// The tokens of a range that an item holds; empty where it holds none.
+TokenRange held_by(const PackedItem& item, const TokenRange& tokens) {
+  const std::int64_t begin = std::clamp(tokens.begin, item.begin, item.begin + item.rows);
+  return {begin, std::clamp(tokens.end, begin, item.begin + item.rows)};
+}
+
+// Where the packed samples stand in the group and in the packed rows.
+struct PackedSample {
+  std::size_t index = 0;
+  std::int64_t begin = 0;  // row of its first token here
+};
+
+std::map<int, PackedSample> packed_samples(const Group& group, const UnitInput& input) {
+  std::map<int, PackedSample> result;
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < group.items.size(); ++i) {
+    result[group.items[i].sample] = {i, begin};
+    begin += input.items[i].rows;
+  }
+  return result;
+}
+
+// Adds the rows of a part's features that belong to the packed tokens, by their position there.
+void add_pieces(const StepSizes& sizes,
+                const std::map<int, PackedSample>& samples,
+                const UnitInput& input,
+                const FeaturePart& part,
+                std::map<std::int64_t, at::Tensor>& pieces) {
+  std::vector<std::int64_t> rows;                          // the whole part, cut up
+  std::vector<std::pair<std::size_t, std::int64_t>> used;  // which of them, and where they go
+  for (const WorkItem& segment : part.items) {
+    const std::int64_t all = feature_rows(sizes, part.unit.module, segment);
+    const auto sample = samples.find(segment.sample);
+    if (sample == samples.end()) {
+      rows.push_back(all);
+      continue;
+    }
+    const PackedItem& item = input.items[sample->second.index];
+    const TokenRange tokens =
+        feature_tokens(sizes, part.unit.module, segment, *input.texts[sample->second.index]);
+    const TokenRange held = held_by(item, tokens);
+    if (held.size() > 0) {
+      rows.push_back(held.begin - tokens.begin);
+      used.emplace_back(rows.size(), sample->second.begin + held.begin - item.begin);
+      rows.push_back(held.size());
+      rows.push_back(tokens.end - held.end);
+    } else {
+      rows.push_back(all);
+    }
+  }
+  if (used.empty()) {
+    return;
+  }
+  // Split once: narrowing piece by piece makes backward quadratic.
+  const std::vector<at::Tensor> split = part.leaf.split_with_sizes(rows);
+  for (const auto& [index, position] : used) {
+    pieces[position] = split[index];
+  }
+}
+
+PlacedFeatures place_features(const StepSizes& sizes, const Group& group, const UnitInput& input) {
+  const std::map<int, PackedSample> samples = packed_samples(group, input);
   std::map<std::int64_t, at::Tensor> pieces;  // by position
   for (const FeaturePart& part : input.features) {
-    std::vector<std::int64_t> rows;
-    for (const WorkItem& item : part.items) {
-      rows.push_back(feature_rows(sizes, part.unit.module, item));
-    }
-    // Split once: narrowing piece by piece makes backward quadratic.
-    const std::vector<at::Tensor> split = part.leaf.split_with_sizes(rows);
-    for (std::size_t i = 0; i < part.items.size(); ++i) {
-      const WorkItem& item = part.items[i];
-      const std::size_t sample = index_of_sample.at(item.sample);
-      // Segments of all encoders are numbered through, in module order.
-      std::int64_t segment = item.segment;
-      const SampleWork& work = sizes.costs.work.at(at_index(item.sample));
-      for (int module = 0; module < part.unit.module; ++module) {
-        segment += std::ssize(work.segments.at(at_index(module)));
-      }
-      if (rows[i] > 0) {
-        pieces[sample_begin[sample] + input.texts[sample]->feature_begin.at(at_index(segment))] =
-            split[i];
-      }
-    }
+    add_pieces(sizes, samples, input, part, pieces);
   }
   PlacedFeatures placed;
   std::vector<at::Tensor> ordered;
@@ -103,12 +160,20 @@ PlacedFeatures place_features(const StepSizes& sizes,
   return placed;
 }
 
-void check_features(const StepSizes& sizes, const Group& group, const PlacedFeatures& placed) {
+void check_features(const StepSizes& sizes,
+                    const Group& group,
+                    const UnitInput& input,
+                    const PlacedFeatures& placed) {
   std::int64_t expected = 0;
-  for (const WorkItem& item : group.items) {
-    for (const auto& segments : sizes.costs.work.at(at_index(item.sample)).segments) {
-      for (const SegmentWork& segment : segments) {
-        expected += segment.llm_tokens;
+  for (std::size_t i = 0; i < group.items.size(); ++i) {
+    const int sample = group.items[i].sample;
+    const auto& modules = sizes.costs.work.at(at_index(sample)).segments;
+    for (std::size_t module = 0; module < modules.size(); ++module) {
+      for (std::size_t segment = 0; segment < modules[module].size(); ++segment) {
+        const WorkItem item{sample, static_cast<int>(segment)};
+        const TokenRange tokens =
+            feature_tokens(sizes, static_cast<int>(module), item, *input.texts[i]);
+        expected += held_by(input.items[i], tokens).size();
       }
     }
   }
@@ -119,6 +184,22 @@ void check_features(const StepSizes& sizes, const Group& group, const PlacedFeat
                            expected));
 }
 
+at::Tensor embed(const StepSizes& sizes,
+                 const LlmStage& stage,
+                 const StageOptions& options,
+                 const Group& group,
+                 UnitInput& input) {
+  std::vector<std::int64_t> ids;
+  for (std::size_t i = 0; i < input.items.size(); ++i) {
+    const auto first = input.texts[i]->ids.begin() + input.items[i].begin;
+    ids.insert(ids.end(), first, first + input.items[i].rows);
+  }
+  const PlacedFeatures placed = place_features(sizes, group, input);
+  check_features(sizes, group, input, placed);
+  input.features.clear();
+  return stage.embed(to_tensor(ids, options), placed.rows, to_tensor(placed.positions, options));
+}
+
 UnitOutput run_llm(const StepSizes& sizes,
                    const LlmStage& stage,
                    const StageOptions& options,
@@ -126,40 +207,26 @@ UnitOutput run_llm(const StepSizes& sizes,
                    const Group& group,
                    UnitInput& input,
                    std::int64_t target_tokens) {
-  std::vector<std::int64_t> lengths;
-  std::vector<std::int64_t> begins;
-  std::int64_t tokens = 0;
-  for (const WorkItem& item : group.items) {
-    begins.push_back(tokens);
-    lengths.push_back(item_rows(sizes, unit.module, item));
-    tokens += lengths.back();
-  }
-  at::Tensor hidden = std::move(input.hidden);
-  if (unit.stage == 0) {
-    std::vector<std::int64_t> ids;
-    ids.reserve(at_index(tokens));
-    for (const TokenizedSample* text : input.texts) {
-      ids.insert(ids.end(), text->ids.begin(), text->ids.end());
-    }
-    const PlacedFeatures placed = place_features(sizes, group, begins, input);
-    check_features(sizes, group, placed);
-    hidden =
-        stage.embed(to_tensor(ids, options), placed.rows, to_tensor(placed.positions, options));
-    input.features.clear();
-  }
-  hidden = stage.decode(hidden, lengths);
+  at::Tensor hidden =
+      unit.stage == 0 ? embed(sizes, stage, options, group, input) : std::move(input.hidden);
+  hidden = stage.decode(hidden, input.items);
   if (!is_last_stage(sizes, unit)) {
     return {hidden, 0};
   }
   std::vector<std::int64_t> rows;
   std::vector<std::int64_t> targets;
+  std::int64_t first_row = 0;
   for (std::size_t i = 0; i < input.texts.size(); ++i) {
     const TokenizedSample& text = *input.texts[i];
-    // The token at a position is predicted from the row before it.
-    for (std::int64_t p = std::max<std::int64_t>(1, text.target_begin); p < lengths[i]; ++p) {
-      rows.push_back(begins[i] + p - 1);
+    const PackedItem& item = input.items[i];
+    // The token at a position is predicted from the row before it, which holds the loss: also
+    // where the token itself begins the next chunk.
+    const std::int64_t end = std::min(item.begin + item.rows + 1, std::ssize(text.ids));
+    for (std::int64_t p = std::max(item.begin + 1, text.target_begin); p < end; ++p) {
+      rows.push_back(first_row + p - 1 - item.begin);
       targets.push_back(text.ids[at_index(p)]);
     }
+    first_row += item.rows;
   }
   const at::Tensor loss =
       stage.loss_sum(hidden, to_tensor(rows, options), to_tensor(targets, options));
@@ -203,7 +270,7 @@ void read_data(const StepSizes& sizes,
   if (llm && (unit.stage == 0 || is_last_stage(sizes, unit))) {
     for (const WorkItem& item : group.items) {
       const TokenizedSample& text = data.text(item.sample);
-      const std::int64_t planned = item_rows(sizes, unit.module, item);
+      const std::int64_t planned = sizes.costs.work.at(at_index(item.sample)).llm_tokens;
       ENTRAIN_INVARIANT(std::ssize(text.ids) == planned,
                         concat("sample '",
                                sample_ids.at(at_index(item.sample)),

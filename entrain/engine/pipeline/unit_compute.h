@@ -11,6 +11,7 @@
 #include "entrain/core/spec/program.h"
 
 #include "entrain/engine/data/step_data.h"
+#include "entrain/engine/models/chunk_attention.h"
 #include "entrain/engine/pipeline/feature_exchange.h"
 #include "entrain/engine/pipeline/lane_stages.h"
 #include "entrain/engine/pipeline/shapes.h"
@@ -23,6 +24,7 @@ struct UnitInput {
   std::vector<SegmentData> segments;          // [item]; an encoder's first stage
   std::vector<const TokenizedSample*> texts;  // [item]; the LLM's first and last stage
   std::vector<FeaturePart> features;          // the LLM's first stage
+  std::vector<PackedItem> items;              // [item]; the LLM's stages
 };
 
 struct UnitOutput {

@@ -4,6 +4,8 @@
 
 #include "entrain/core/base/errors.h"
 
+#include "entrain/engine/pipeline/chunk_store.h"
+
 #include "tests/oracle/engine/tiny_step.h"
 #include "tests/oracle/expect_error.h"
 
@@ -41,6 +43,9 @@ class UnitComputeTest : public testing::Test {
   UnitInput read(const UnitKey& unit, StepData& data) {
     UnitInput input;
     read_data(sizes(), ids_, unit, group(unit), data, input);
+    if (unit.module == 1) {
+      input.items = chunks_.items_of(unit.stage, group(unit), /*gradients=*/false);
+    }
     return input;
   }
 
@@ -96,6 +101,7 @@ class UnitComputeTest : public testing::Test {
   StepAssignment assignment_;
   Program program_;
   LaneStages stages_;
+  ChunkStore chunks_{{model_, program_, costs_}};
   std::vector<std::string> ids_ = {"zero", "one", "two"};
   SyntheticData data_{{tiny::sample_of({{1, 2}, {1, 1}}, 9, 4),
                        tiny::sample_of({}, 6, 2),
@@ -176,6 +182,85 @@ TEST_F(UnitComputeTest, LossIsSummedOverTargetsAndDividedByTheStepsTokens) {
   const UnitOutput output = forward(unit, input);
   EXPECT_NEAR(output.loss_sum, expected, 1e-4);
   EXPECT_NEAR(output.tensor.item<double>(), expected / kTargets, 1e-5);
+}
+
+// Sample 0 cut in two, its second chunk beside whole samples. Its images' features stand at tokens
+// [1, 3) and 4, its targets from token 8 on.
+class ChunkedUnitTest : public UnitComputeTest {
+ protected:
+  void cut_at(std::int64_t token) {
+    assignment_.replicas[0].modules = {{{{0, 0}, {0, 1}, {2, 0}}, {}},
+                                       {{{0, -1, 0, token}}, {{1}, {0, -1, token, 12}, {2}}}};
+    program_ = build_program(plan_, assignment_, costs_, "gpipe");
+  }
+
+  // Both chunks get all features, as they would where the first has taken them.
+  std::vector<FeaturePart> all_features() {
+    static const Slot items = {{0, 0}, {2, 0}, {0, 1}};
+    FeaturePart part;
+    part.unit = {0, 0, 0, 0};
+    part.items = items;
+    part.leaf = at::cat({features_of(0, 0), features_of(2, 0), features_of(0, 1)});
+    return {part};
+  }
+};
+
+TEST_F(ChunkedUnitTest, FeaturesReachTheChunkThatHoldsTheirTokens) {
+  for (const std::int64_t token : {1, 2, 3, 4, 5, 11}) {
+    cut_at(token);
+    std::vector<at::Tensor> rows;
+    for (const int slot : {0, 1}) {
+      const UnitKey unit{1, 0, slot, 0};
+      UnitInput input = read(unit, data_);
+      input.features = all_features();
+      const at::Tensor hidden = forward(unit, input).tensor;
+      const std::int64_t before = slot == 0 ? 0 : work_[1].llm_tokens;
+      rows.push_back(hidden.narrow(0, before, slot == 0 ? token : 12 - token));
+      if (slot == 1) {
+        EXPECT_TRUE(at::allclose(hidden.narrow(0, 0, before), expected_hidden(1), 1e-5, 1e-6));
+        EXPECT_TRUE(at::allclose(hidden.narrow(0, before + 12 - token, work_[2].llm_tokens),
+                                 expected_hidden(2),
+                                 1e-5,
+                                 1e-6));
+      }
+    }
+    EXPECT_TRUE(at::allclose(at::cat(rows), expected_hidden(0), 1e-5, 1e-6)) << "cut at " << token;
+  }
+}
+
+TEST_F(ChunkedUnitTest, NoticesFeaturesThatAreMissing) {
+  cut_at(2);
+  const UnitKey unit{1, 0, 0, 0};
+  UnitInput input = read(unit, data_);
+  const std::string message = error_of<InternalError>([&] { forward(unit, input); });
+  EXPECT_NE(message.find("got 0 feature rows, its samples have 1"), std::string::npos) << message;
+}
+
+TEST_F(ChunkedUnitTest, ATargetBehindTheCutCountsAtTheRowBeforeIt) {
+  const std::vector<at::Tensor> hidden = {at::randn({12, model_.llm.hidden}),
+                                          at::randn({work_[1].llm_tokens, model_.llm.hidden}),
+                                          at::randn({work_[2].llm_tokens, model_.llm.hidden})};
+  const auto losses_of = [&](std::int64_t token) {
+    cut_at(token);
+    const auto loss_of = [&](int slot, at::Tensor rows) {
+      const UnitKey unit{1, 2, slot, 0};
+      UnitInput input = read(unit, data_);
+      input.hidden = std::move(rows);
+      return forward(unit, input).loss_sum;
+    };
+    const double first = loss_of(0, hidden[0].narrow(0, 0, token));
+    const at::Tensor rest = hidden[0].narrow(0, token, 12 - token);
+    return std::pair(first, loss_of(1, at::cat({hidden[1], rest, hidden[2]})));
+  };
+  const auto before = losses_of(7);
+  const auto at_first_target = losses_of(8);
+  const auto behind = losses_of(9);
+  EXPECT_EQ(before.first, 0);
+  EXPECT_GT(at_first_target.first, 0);
+  EXPECT_GT(behind.first, at_first_target.first);
+  const double whole = before.first + before.second;
+  EXPECT_NEAR(at_first_target.first + at_first_target.second, whole, 1e-4);
+  EXPECT_NEAR(behind.first + behind.second, whole, 1e-4);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "entrain/engine/train/metrics.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -98,9 +99,14 @@ MetricsLog::MetricsLog(const std::filesystem::path& folder,
 void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
   const double predicted_s = seconds(prepared.predicted.makespan);
   std::size_t deferred = 0;
+  std::int64_t chunks = 0;
   Json num_slots = Json::array();
   for (const ReplicaAssignment& replica : prepared.assignment.replicas) {
     deferred += deferrals(replica).size();
+    for (const Slot& slot : replica.modules.back()) {
+      chunks += std::count_if(
+          slot.begin(), slot.end(), [](const WorkItem& item) { return item.is_chunk(); });
+    }
     num_slots.push_back(replica.num_slots);
   }
   const auto tokens = static_cast<double>(prepared.llm_tokens);
@@ -120,6 +126,7 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
                 {"assign_ms", prepared.assignment.stats.assign_ms},
                 {"num_slots", num_slots},
                 {"deferred", deferred},
+                {"chunks", chunks},
                 {"lanes", lane_records(record, prepared.predicted)}};
   if (record.drift.has_value()) {
     entry["drift"] = drift_record(*record.drift);

@@ -33,8 +33,8 @@ PreparedStep prepared_step() {
   first.num_slots = 2;
   first.modules = {{{{0, 0}, {1, 0}}, {}}, {{{0, -1}}, {{1, -1}}}};
   ReplicaAssignment second;
-  second.num_slots = 1;
-  second.modules = {{{}}, {{{2, -1}}}};
+  second.num_slots = 2;
+  second.modules = {{{}, {}}, {{{2, -1, 0, 3}}, {{2, -1, 3, 8}}}};
   prepared.assignment.replicas = {first, second};
   return prepared;
 }
@@ -76,12 +76,13 @@ TEST(MetricsLog, WritesEveryFigureOfAStep) {
                                                   {"bubble", 1 - (90.0 + 40.0) / 200},
                                                   {"predicted_bubble", 1 - (60.0 + 80.0) / 160},
                                                   {"assign_ms", 1.5},
-                                                  {"deferred", 1}};
+                                                  {"deferred", 1},
+                                                  {"chunks", 2}};
   for (const auto& [key, value] : expected) {
     ASSERT_TRUE(line.contains(key)) << key;
     EXPECT_NEAR(line[key].get<double>(), value, 1e-12) << key;
   }
-  EXPECT_EQ(line["num_slots"], Json::parse("[2, 1]"));
+  EXPECT_EQ(line["num_slots"], Json::parse("[2, 2]"));
   ASSERT_EQ(line["lanes"].size(), 2U);
   for (int replica = 0; replica < 2; ++replica) {
     const Json& lane = line["lanes"][static_cast<std::size_t>(replica)];

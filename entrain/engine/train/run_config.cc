@@ -53,6 +53,7 @@ PlanConfig read_plan_config(ObjectReader reader) {
   plan.index = reader.optional<std::string>("index", "");
   plan.max_deferral = reader.optional("max_deferral", plan.max_deferral);
   require(plan.max_deferral >= -1, reader, "max_deferral", ">= -1 (-1: any distance)");
+  plan.chunks = reader.optional("chunks", plan.chunks);
   plan.evaluations = reader.optional("evaluations", plan.evaluations);
   require(plan.evaluations >= 0, reader, "evaluations", ">= 0");
   for (const auto& [value, where] : reader.array("without")) {
@@ -194,6 +195,7 @@ Json to_json(const RunConfig& config) {
         {"profile", config.plan.profile},
         {"index", config.plan.index},
         {"max_deferral", config.plan.max_deferral},
+        {"chunks", config.plan.chunks},
         {"evaluations", config.plan.evaluations},
         {"without", config.plan.without},
         {"bytes_per_lane_mib", config.plan.bytes_per_lane_mib}}},

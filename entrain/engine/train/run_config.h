@@ -34,10 +34,12 @@ struct PlanConfig {   // [plan]
   // Index or manifest of the samples that the plan was made for, empty: data.train. The run watches
   // whether its work drifts away from them (drift_watch.h).
   std::string index;
-  int max_deferral = -1;             // slots; -1 = any
+  int max_deferral = -1;  // slots; -1 = any
+  bool chunks =
+      false;  // whether the `entrain` policy may cut a sample's LLM work into token ranges
   int evaluations = 1000;            // of the `entrain` policy per step, >= 0
   std::vector<std::string> without;  // parts the `entrain` policy must do without, for ablations:
-                                     // "shape", "slots", "deferral", "segments"
+                                     // "shape", "slots", "deferral", "segments", "chunks"
   std::int64_t bytes_per_lane_mib = 0;  // activation memory; 0 = no limit
 };
 

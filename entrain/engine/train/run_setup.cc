@@ -47,6 +47,7 @@ Plan make_plan(const RunConfig& config, const ModelSpec& model) {
       plan.lanes = {all};
     }
     plan.limits.max_deferral = config.plan.max_deferral;
+    plan.limits.chunks = config.plan.chunks;
     plan.limits.evaluations = config.plan.evaluations;
     plan.limits.bytes_per_lane = config.plan.bytes_per_lane_mib << 20U;
   }
@@ -71,9 +72,6 @@ Plan make_plan(const RunConfig& config, const ModelSpec& model) {
   };
   check_name("policy", plan.policy, policy_names());
   check_name("schedule", plan.schedule, schedule_names());
-  if (plan.limits.chunks) {
-    throw InvalidInput("plan: limits.chunks is set; this engine does not run chunks yet");
-  }
   return plan;
 }
 

@@ -53,6 +53,7 @@ TEST_F(RunSetupTest, HoldsModelPlanProfileAndData) {
   run_.config.plan.schedule = "gpipe";
   run_.config.plan.policy = "lpt-2d";
   run_.config.plan.max_deferral = 1;
+  run_.config.plan.chunks = true;
   run_.config.plan.bytes_per_lane_mib = 5;
   const RunSetup setup = prepare_run(run_.config);
   EXPECT_TRUE(setup.model.encoders[0].frozen);
@@ -62,6 +63,7 @@ TEST_F(RunSetupTest, HoldsModelPlanProfileAndData) {
   EXPECT_EQ(setup.plan.policy, "lpt-2d");
   EXPECT_EQ(setup.plan.schedule, "gpipe");
   EXPECT_EQ(setup.plan.limits.max_deferral, 1);
+  EXPECT_TRUE(setup.plan.limits.chunks);
   EXPECT_EQ(setup.plan.limits.evaluations, 20);
   EXPECT_EQ(setup.plan.limits.bytes_per_lane, 5 << 20);
   EXPECT_EQ(setup.profile.source, "analytic");

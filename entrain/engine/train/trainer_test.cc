@@ -90,6 +90,40 @@ TEST(Train, LearnsATinyTaskAndReportsIt) {
   EXPECT_GT(result.median_predicted_s, 0);
 }
 
+// On a long pipeline of few samples the policy cuts them where launches cost nothing.
+TEST(Train, LearnsAlikeWithSamplesCutIntoChunks) {
+  const auto train_with = [](bool chunks, int& cut) {
+    RunFolder run;
+    run.config.steps = 6;
+    run.config.data.global_batch = 2;
+    run.config.plan.stages = {{"llm", 3}};
+    run.config.plan.evaluations = 200;
+    run.config.plan.chunks = chunks;
+    RunSetup setup = prepare_run(run.config);
+    for (LayerProfile& layer : setup.profile.layers) {
+      for (CostCurve* curve : {&layer.forward, &layer.backward_input, &layer.backward_weight}) {
+        curve->per_launch_ns = 0;
+      }
+    }
+    const std::atomic<bool> interrupted{false};
+    train(setup, interrupted);
+    cut = 0;
+    for (const Json& line : tiny::metrics_of(run.output("metrics.jsonl"))) {
+      cut += line.value("chunks", 0);
+    }
+    return losses_of(run);
+  };
+  int cut = 0;
+  const std::vector<double> whole = train_with(false, cut);
+  EXPECT_EQ(cut, 0);
+  const std::vector<double> chunked = train_with(true, cut);
+  EXPECT_GT(cut, 6);
+  ASSERT_EQ(chunked.size(), whole.size());
+  for (std::size_t step = 0; step < whole.size(); ++step) {
+    EXPECT_NEAR(chunked[step], whole[step], 1e-5) << "step " << step;
+  }
+}
+
 TEST(Train, WritesEveryParameterOfTheModelOnce) {
   RunFolder run;
   run.config.plan.replicas = 2;

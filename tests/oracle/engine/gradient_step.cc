@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <mutex>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -56,6 +57,53 @@ void place_stages(StageLanes lanes, Plan& plan) {
   }
 }
 
+// Cuts every sample of two tokens or more in two, every third in three where it has them; later
+// chunks run in the slots behind, of which there are two more then.
+void cut_samples(const StepCosts& costs, StepAssignment& assignment) {
+  for (ReplicaAssignment& replica : assignment.replicas) {
+    const auto num_slots = static_cast<std::size_t>(replica.num_slots);
+    replica.num_slots += 2;
+    for (ModuleSlots& slots : replica.modules) {
+      slots.resize(static_cast<std::size_t>(replica.num_slots));
+    }
+    ModuleSlots& llm = replica.modules.back();
+    const ModuleSlots whole = std::exchange(llm, ModuleSlots(llm.size()));
+    for (std::size_t slot = 0; slot < num_slots; ++slot) {
+      for (const WorkItem& item : whole[slot]) {
+        const std::int64_t tokens = costs.work.at(static_cast<std::size_t>(item.sample)).llm_tokens;
+        const std::int64_t chunks = std::min<std::int64_t>(tokens, item.sample % 3 == 0 ? 3 : 2);
+        if (item.is_chunk() || chunks < 2) {
+          llm[slot].push_back(item);
+          continue;
+        }
+        for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+          llm[slot + static_cast<std::size_t>(chunk)].push_back(
+              {item.sample, -1, tokens * chunk / chunks, tokens * (chunk + 1) / chunks});
+        }
+      }
+    }
+  }
+}
+
+StepAssignment assignment_of(Rng& rng,
+                             StepPolicy policy,
+                             const Plan& plan,
+                             const StepCosts& costs) {
+  if (policy == StepPolicy::kRandom || policy == StepPolicy::kRandomChunks) {
+    return random_assignment(rng, costs, plan, 1, 6);
+  }
+  AssignRequest request;
+  request.plan = &plan;
+  request.costs = &costs;
+  request.seed = rng.next();
+  StepAssignment result =
+      assign(policy == StepPolicy::kSequential ? "sequential" : "entrain", request);
+  if (policy == StepPolicy::kEntrainChunks) {
+    cut_samples(costs, result);
+  }
+  return result;
+}
+
 }  // namespace
 
 void recompute_layers(Rng& rng, Plan& plan) {
@@ -73,7 +121,8 @@ StepConfiguration configure(Rng& rng,
                             const StepLayout& layout,
                             const std::string& schedule,
                             FrozenPattern frozen,
-                            bool recompute) {
+                            bool recompute,
+                            StepPolicy policy) {
   StepConfiguration result;
   result.model = batch.model;
   freeze(frozen, result.model);
@@ -88,10 +137,11 @@ StepConfiguration configure(Rng& rng,
   }
   result.schedule = schedule;
   result.plan.schedule = schedule;
+  result.plan.limits.chunks = policy != StepPolicy::kRandom;
   validate(result.plan, result.model, "test plan");
   const Profile profile = analytic_profile(result.model, device_model("cpu-2core"));
   result.costs = step_costs(result.model, result.plan, profile, batch.work);
-  result.assignment = random_assignment(rng, result.costs, result.plan, 1, 6);
+  result.assignment = assignment_of(rng, policy, result.plan, result.costs);
   validate_assignment(result.assignment, result.plan, result.costs);
   result.program = build_program(result.plan, result.assignment, result.costs, schedule);
   validate_program(result.program, result.plan, result.assignment, result.costs);

@@ -32,6 +32,15 @@ struct StepLayout {
   StageLanes lanes = StageLanes::kOwn;
 };
 
+// Who says what runs in which slot.
+enum class StepPolicy : std::uint8_t {
+  kRandom,         // wilder than any policy's
+  kRandomChunks,   // the same, about half of the samples cut into two to four chunks
+  kSequential,     // the policy
+  kEntrain,        // the policy, chunks allowed
+  kEntrainChunks,  // its assignment with every sample cut in two or three
+};
+
 struct StepConfiguration {
   ModelSpec model;
   Plan plan;
@@ -48,7 +57,8 @@ StepConfiguration configure(Rng& rng,
                             const StepLayout& layout,
                             const std::string& schedule,
                             FrozenPattern frozen,
-                            bool recompute = false);
+                            bool recompute = false,
+                            StepPolicy policy = StepPolicy::kRandom);
 
 // For every stage a number of its layers, some more than none.
 void recompute_layers(Rng& rng, Plan& plan);

@@ -139,6 +139,7 @@ struct Layout {
   bool single_lane = false;
   std::string schedule = "gpipe";
   FrozenPattern frozen = FrozenPattern::kNone;
+  bool chunks = false;  // about half of the samples cut
 };
 
 inline Step make_step(const Layout& layout, std::uint64_t seed = 1) {
@@ -152,6 +153,7 @@ inline Step make_step(const Layout& layout, std::uint64_t seed = 1) {
     }
     step.plan.lanes = {all};
   }
+  step.plan.limits.chunks = layout.chunks;
   const std::vector<SampleWork> work = tiny_batch();
   step.costs = step_costs(
       step.model, step.plan, analytic_profile(step.model, device_model("cpu-2core")), work);
