@@ -14,8 +14,8 @@
 namespace entrain::engine {
 namespace {
 
-// Cosines and sines of an axis's first positions, each [positions, width / 2]. Angles are float64,
-// so that the result is right to float32's last bit.
+// Cosines and sines of an axis's first positions, each [positions, width / 2], in float32 or wider.
+// Angles are float64, so that the result is right to float32's last bit.
 RotaryTable axis_table(std::int64_t num_positions,
                        std::int64_t width,
                        double theta,
@@ -24,14 +24,17 @@ RotaryTable axis_table(std::int64_t num_positions,
   const at::Tensor exponents = at::arange(width / 2, wide) * (-2.0 / static_cast<double>(width));
   const at::Tensor frequencies = at::pow(at::Scalar(theta), exponents);
   const at::Tensor angles = at::outer(at::arange(num_positions, wide), frequencies);
-  return {angles.cos().to(options), angles.sin().to(options)};
+  const at::TensorOptions result =
+      options.dtype(at::promoteTypes(options.dtype().toScalarType(), at::kFloat));
+  return {angles.cos().to(result), angles.sin().to(result)};
 }
 
 at::Tensor index_tensor(const std::vector<std::int64_t>& values) {
   return at::tensor(values, at::TensorOptions(at::kLong));
 }
 
-template <class T>
+// Heads of type S, computed in T.
+template <class T, class S>
 void rotate_rows(const at::Tensor& input,
                  const at::Tensor& cosine,
                  const at::Tensor& sine,
@@ -41,8 +44,8 @@ void rotate_rows(const at::Tensor& input,
   const std::int64_t head_dim = input.size(2);
   const std::int64_t axes = cosine.size(2);
   const std::int64_t half = cosine.size(3);
-  const T* __restrict x = input.const_data_ptr<T>();
-  T* __restrict y = output.mutable_data_ptr<T>();
+  const S* __restrict x = input.const_data_ptr<S>();
+  S* __restrict y = output.mutable_data_ptr<S>();
   for (std::int64_t row = 0; row < rows; ++row) {
     const T* __restrict row_cosine = cosine.const_data_ptr<T>() + row * axes * half;
     const T* __restrict row_sine = sine.const_data_ptr<T>() + row * axes * half;
@@ -50,13 +53,15 @@ void rotate_rows(const at::Tensor& input,
       for (std::int64_t axis = 0; axis < axes; ++axis) {
         const T* c = row_cosine + axis * half;
         const T* s = row_sine + axis * half;
-        const T* low = x + axis * 2 * half;
-        T* out = y + axis * 2 * half;
+        const S* low = x + axis * 2 * half;
+        S* out = y + axis * 2 * half;
         for (std::int64_t i = 0; i < half; ++i) {
-          out[i] = low[i] * c[i] - low[i + half] * s[i];
+          out[i] =
+              static_cast<S>(static_cast<T>(low[i]) * c[i] - static_cast<T>(low[i + half]) * s[i]);
         }
         for (std::int64_t i = 0; i < half; ++i) {
-          out[i + half] = low[i + half] * c[i] + low[i] * s[i];
+          out[i + half] =
+              static_cast<S>(static_cast<T>(low[i + half]) * c[i] + static_cast<T>(low[i]) * s[i]);
         }
       }
     }
@@ -65,14 +70,16 @@ void rotate_rows(const at::Tensor& input,
 
 at::Tensor rotated(const at::Tensor& heads, const at::Tensor& cosine, const at::Tensor& sine) {
   const at::ScalarType dtype = heads.scalar_type();
-  if (heads.device().is_cpu() && dtype == cosine.scalar_type() &&
-      (dtype == at::kFloat || dtype == at::kDouble)) {
+  if (heads.device().is_cpu() && cosine.scalar_type() == at::promoteTypes(dtype, at::kFloat) &&
+      (dtype == at::kFloat || dtype == at::kDouble || dtype == at::kBFloat16)) {
     const at::Tensor input = heads.contiguous();
     at::Tensor output = at::empty_like(input);
     if (dtype == at::kFloat) {
-      rotate_rows<float>(input, cosine, sine, output);
+      rotate_rows<float, float>(input, cosine, sine, output);
+    } else if (dtype == at::kBFloat16) {
+      rotate_rows<float, at::BFloat16>(input, cosine, sine, output);
     } else {
-      rotate_rows<double>(input, cosine, sine, output);
+      rotate_rows<double, double>(input, cosine, sine, output);
     }
     return output;
   }

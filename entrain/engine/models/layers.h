@@ -17,8 +17,10 @@ namespace entrain::engine {
 // y = x / sqrt(mean(x²) + epsilon) · weight, row by row, computed in at least float32.
 //
 // Shapes  input: [T, D]; weight: [D]; result: [T, D] in the input's dtype.
-// Cost    on CPU in float32 and float64 one fused pass forward and two backward, in the calling
-//         thread; elsewhere a composite of ATen operators. Keeps input and one number a row.
+// Ensures the weight's gradient is added up, and handed on, in at least float32.
+// Cost    on CPU in float32, float64 and bfloat16 one fused pass forward and two backward, in the
+//         calling thread; elsewhere a composite of ATen operators. Keeps input and one number a
+//         row.
 at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon);
 
 // The same by plain operators, whatever the device.
@@ -27,6 +29,7 @@ at::Tensor rms_norm_composite(const at::Tensor& input, const at::Tensor& weight,
 // Angles of rotary positions. The head's dimensions are cut into `axes` equal spans, one a position
 // axis; within a span of width d, dimension i < d/2 turns together with i + d/2 (the rotate-half
 // convention of Hugging Face's Llama) by position · theta^(-2i/d).
+// In float32 or wider: a table in bfloat16 would not tell positions beyond a few hundred apart.
 struct RotaryTable {
   at::Tensor cosine;  // [T, 1, axes, head_dim / (2·axes)]
   at::Tensor sine;    // the same shape

@@ -96,6 +96,22 @@ TEST(Rotary, OperatorsEqualTheLoops) {
   EXPECT_LT(largest_difference(rotate(heads, narrow), rotate(heads, table)), 1e-6);
 }
 
+// Nothing is lost but the rounding of the result, at late positions too.
+TEST(Rotary, RoundsOnceInBfloat16) {
+  const std::vector<std::int64_t> lengths = {3000};
+  const at::Tensor heads = random_tensor({3000, 2, 16}, "heads", at::kBFloat16);
+  const RotaryTable table =
+      rotary_table(std::span<const std::int64_t>(lengths), 16, 10000.0, heads.options());
+  const at::Tensor exact = heads.to(at::kDouble);
+  const RotaryTable exact_table =
+      rotary_table(std::span<const std::int64_t>(lengths), 16, 10000.0, exact.options());
+  const at::Tensor expected = rotate(exact, exact_table);
+  const at::Tensor actual = rotate(heads, table);
+  EXPECT_EQ(actual.scalar_type(), at::kBFloat16);
+  const at::Tensor rounding = expected.abs() / 256 + 1e-5;
+  EXPECT_TRUE(((actual.to(at::kDouble) - expected).abs() <= rounding).all().item<bool>());
+}
+
 at::Tensor naive_attention(const at::Tensor& query,
                            const at::Tensor& key,
                            const at::Tensor& value,

@@ -11,6 +11,8 @@
 namespace entrain::engine {
 namespace {
 
+// Loops read and write numbers of type S and compute in T, which is wider where S is narrow.
+
 // Sums of products run in this many independent lanes, so that the compiler may use vector
 // registers without changing the order of additions.
 constexpr std::int64_t kLanes = 16;
@@ -24,39 +26,42 @@ T lane_total(const T (&lanes)[kLanes]) {
   return total;
 }
 
-template <class T>
-T sum_of_squares(const T* x, std::int64_t width) {
+template <class T, class S>
+T sum_of_squares(const S* x, std::int64_t width) {
   T lanes[kLanes] = {};
   std::int64_t i = 0;
   for (; i + kLanes <= width; i += kLanes) {
     for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      lanes[lane] += x[i + lane] * x[i + lane];
+      const auto value = static_cast<T>(x[i + lane]);
+      lanes[lane] += value * value;
     }
   }
   T total = lane_total(lanes);
   for (; i < width; ++i) {
-    total += x[i] * x[i];
+    const auto value = static_cast<T>(x[i]);
+    total += value * value;
   }
   return total;
 }
 
-template <class T>
-T sum_of_products(const T* x, const T* y, const T* z, std::int64_t width) {
+template <class T, class S>
+T sum_of_products(const S* x, const S* y, const S* z, std::int64_t width) {
   T lanes[kLanes] = {};
   std::int64_t i = 0;
   for (; i + kLanes <= width; i += kLanes) {
     for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      lanes[lane] += x[i + lane] * y[i + lane] * z[i + lane];
+      lanes[lane] +=
+          static_cast<T>(x[i + lane]) * static_cast<T>(y[i + lane]) * static_cast<T>(z[i + lane]);
     }
   }
   T total = lane_total(lanes);
   for (; i < width; ++i) {
-    total += x[i] * y[i] * z[i];
+    total += static_cast<T>(x[i]) * static_cast<T>(y[i]) * static_cast<T>(z[i]);
   }
   return total;
 }
 
-template <class T>
+template <class T, class S>
 void normalise_rows(const at::Tensor& input,
                     const at::Tensor& weight,
                     T epsilon,
@@ -64,21 +69,22 @@ void normalise_rows(const at::Tensor& input,
                     at::Tensor& scale) {
   const std::int64_t rows = input.size(0);
   const std::int64_t width = input.size(1);
-  const T* __restrict x = input.const_data_ptr<T>();
-  const T* __restrict w = weight.const_data_ptr<T>();
-  T* __restrict y = output.mutable_data_ptr<T>();
+  const S* __restrict x = input.const_data_ptr<S>();
+  const S* __restrict w = weight.const_data_ptr<S>();
+  S* __restrict y = output.mutable_data_ptr<S>();
   T* __restrict r = scale.mutable_data_ptr<T>();
   for (std::int64_t row = 0; row < rows; ++row, x += width, y += width) {
-    const T factor = T(1) / std::sqrt(sum_of_squares(x, width) / static_cast<T>(width) + epsilon);
+    const T factor =
+        T(1) / std::sqrt(sum_of_squares<T>(x, width) / static_cast<T>(width) + epsilon);
     r[row] = factor;
     for (std::int64_t i = 0; i < width; ++i) {
-      y[i] = x[i] * factor * w[i];
+      y[i] = static_cast<S>(static_cast<T>(x[i]) * factor * static_cast<T>(w[i]));
     }
   }
 }
 
 // With r the row's scale, D the width and s = Σ g·w·x: dx = r·g·w - x·r³·s/D.
-template <class T>
+template <class T, class S>
 void input_gradient_rows(const at::Tensor& gradient,
                          const at::Tensor& input,
                          const at::Tensor& weight,
@@ -86,48 +92,56 @@ void input_gradient_rows(const at::Tensor& gradient,
                          at::Tensor& result) {
   const std::int64_t rows = input.size(0);
   const std::int64_t width = input.size(1);
-  const T* __restrict g = gradient.const_data_ptr<T>();
-  const T* __restrict x = input.const_data_ptr<T>();
-  const T* __restrict w = weight.const_data_ptr<T>();
+  const S* __restrict g = gradient.const_data_ptr<S>();
+  const S* __restrict x = input.const_data_ptr<S>();
+  const S* __restrict w = weight.const_data_ptr<S>();
   const T* __restrict r = scale.const_data_ptr<T>();
-  T* __restrict dx = result.mutable_data_ptr<T>();
+  S* __restrict dx = result.mutable_data_ptr<S>();
   for (std::int64_t row = 0; row < rows; ++row, g += width, x += width, dx += width) {
     const T factor = r[row];
     const T correction =
-        sum_of_products(g, w, x, width) * factor * factor * factor / static_cast<T>(width);
+        sum_of_products<T>(g, w, x, width) * factor * factor * factor / static_cast<T>(width);
     for (std::int64_t i = 0; i < width; ++i) {
-      dx[i] = factor * g[i] * w[i] - x[i] * correction;
+      dx[i] = static_cast<S>(factor * static_cast<T>(g[i]) * static_cast<T>(w[i]) -
+                             static_cast<T>(x[i]) * correction);
     }
   }
 }
 
 // dw = Σ over rows of g·x·r, rows in rising order.
-template <class T>
+template <class T, class S>
 void weight_gradient_rows(const at::Tensor& gradient,
                           const at::Tensor& input,
                           const at::Tensor& scale,
                           at::Tensor& result) {
   const std::int64_t rows = input.size(0);
   const std::int64_t width = input.size(1);
-  const T* __restrict g = gradient.const_data_ptr<T>();
-  const T* __restrict x = input.const_data_ptr<T>();
+  const S* __restrict g = gradient.const_data_ptr<S>();
+  const S* __restrict x = input.const_data_ptr<S>();
   const T* __restrict r = scale.const_data_ptr<T>();
   T* __restrict dw = result.mutable_data_ptr<T>();
   for (std::int64_t row = 0; row < rows; ++row, g += width, x += width) {
     const T factor = r[row];
     for (std::int64_t i = 0; i < width; ++i) {
-      dw[i] += g[i] * x[i] * factor;
+      dw[i] += static_cast<T>(g[i]) * static_cast<T>(x[i]) * factor;
     }
   }
 }
 
+// body(zero of T, zero of S) for numbers of `dtype`.
 template <class Body>
-void with_scalar(at::ScalarType dtype, const Body& body) {
+void with_scalars(at::ScalarType dtype, const Body& body) {
   if (dtype == at::kFloat) {
-    body(float{});
+    body(float{}, float{});
+  } else if (dtype == at::kBFloat16) {
+    body(float{}, at::BFloat16{});
   } else {
-    body(double{});
+    body(double{}, double{});
   }
+}
+
+at::TensorOptions wide_options(const at::Tensor& tensor) {
+  return tensor.options().dtype(at::promoteTypes(tensor.scalar_type(), at::kFloat));
 }
 
 class FusedRmsNorm : public torch::autograd::Function<FusedRmsNorm> {
@@ -139,10 +153,10 @@ class FusedRmsNorm : public torch::autograd::Function<FusedRmsNorm> {
     const at::Tensor rows = input.contiguous();
     const at::Tensor gain = weight.contiguous();
     at::Tensor output = at::empty_like(rows);
-    at::Tensor scale = at::empty({rows.size(0)}, rows.options());
-    with_scalar(rows.scalar_type(), [&](auto zero) {
-      using T = decltype(zero);
-      normalise_rows<T>(rows, gain, static_cast<T>(epsilon), output, scale);
+    at::Tensor scale = at::empty({rows.size(0)}, wide_options(rows));
+    with_scalars(rows.scalar_type(), [&](auto wide_zero, auto zero) {
+      using T = decltype(wide_zero);
+      normalise_rows<T, decltype(zero)>(rows, gain, static_cast<T>(epsilon), output, scale);
     });
     context->save_for_backward({rows, gain, scale});
     return output;
@@ -157,15 +171,16 @@ class FusedRmsNorm : public torch::autograd::Function<FusedRmsNorm> {
     const at::Tensor gradient = gradients[0].contiguous();
     at::Tensor input_gradient;
     at::Tensor weight_gradient;
-    with_scalar(input.scalar_type(), [&](auto zero) {
-      using T = decltype(zero);
+    with_scalars(input.scalar_type(), [&](auto wide_zero, auto zero) {
+      using T = decltype(wide_zero);
+      using S = decltype(zero);
       if (context->needs_input_grad(0)) {
         input_gradient = at::empty_like(input);
-        input_gradient_rows<T>(gradient, input, weight, scale, input_gradient);
+        input_gradient_rows<T, S>(gradient, input, weight, scale, input_gradient);
       }
       if (context->needs_input_grad(1)) {
-        weight_gradient = at::zeros_like(weight);
-        weight_gradient_rows<T>(gradient, input, scale, weight_gradient);
+        weight_gradient = at::zeros(weight.sizes(), wide_options(weight));
+        weight_gradient_rows<T, S>(gradient, input, scale, weight_gradient);
       }
     });
     return {input_gradient, weight_gradient, at::Tensor()};
@@ -184,7 +199,8 @@ at::Tensor rms_norm_composite(const at::Tensor& input, const at::Tensor& weight,
 
 at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon) {
   const at::ScalarType dtype = input.scalar_type();
-  if (input.device().is_cpu() && (dtype == at::kFloat || dtype == at::kDouble) &&
+  if (input.device().is_cpu() &&
+      (dtype == at::kFloat || dtype == at::kDouble || dtype == at::kBFloat16) &&
       weight.scalar_type() == dtype) {
     return FusedRmsNorm::apply(input, weight, epsilon);
   }

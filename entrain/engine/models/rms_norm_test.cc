@@ -72,5 +72,24 @@ TEST(RmsNorm, WorksInBfloat16) {
   EXPECT_LT(largest_difference(rms_norm(input, weight, 1e-6), exact), 2e-2);
 }
 
+// A gain's gradient is a sum over rows: of a thousand in bfloat16 little would be left.
+TEST(RmsNorm, AddsGradientsOfBfloat16UpInFloat32) {
+  const at::Tensor input = random_tensor({1000, 24}, "input", at::kBFloat16);
+  const at::Tensor weight = random_tensor({24}, "weight", at::kBFloat16);
+  const at::Tensor gradient = random_tensor({1000, 24}, "gradient", at::kBFloat16) + 1;
+  const at::Tensor x = input.clone().set_requires_grad(true);
+  const at::Tensor w = weight.clone().set_requires_grad(true);
+  w.set_grad_dtype(at::kFloat);
+  rms_norm(x, w, 1e-6).backward(gradient);
+  const at::Tensor exact_x = input.to(at::kDouble).set_requires_grad(true);
+  const at::Tensor exact_w = weight.to(at::kDouble).set_requires_grad(true);
+  rms_norm(exact_x, exact_w, 1e-6).backward(gradient.to(at::kDouble));
+  EXPECT_EQ(w.grad().scalar_type(), at::kFloat);
+  EXPECT_LT(largest_difference(w.grad(), exact_w.grad()), 1e-3);
+  EXPECT_EQ(x.grad().scalar_type(), at::kBFloat16);
+  const at::Tensor rounding = exact_x.grad().abs() / 256 + 1e-6;
+  EXPECT_TRUE(((x.grad().to(at::kDouble) - exact_x.grad()).abs() <= rounding).all().item<bool>());
+}
+
 }  // namespace
 }  // namespace entrain::engine

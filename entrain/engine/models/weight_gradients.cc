@@ -36,6 +36,10 @@ at::Tensor now_or_later(AutogradContext* context,
   return gradient();
 }
 
+at::ScalarType wide(at::ScalarType dtype) {
+  return at::promoteTypes(dtype, at::kFloat);
+}
+
 class SplitLinear : public torch::autograd::Function<SplitLinear> {
  public:
   static at::Tensor forward(AutogradContext* context,
@@ -64,7 +68,9 @@ class SplitLinear : public torch::autograd::Function<SplitLinear> {
           });
     }
     if (bias.defined() && context->needs_input_grad(2)) {
-      result[2] = now_or_later(context, bias, [gradient] { return gradient.sum(0); });
+      result[2] = now_or_later(context, bias, [gradient] {
+        return gradient.sum(0, false, wide(gradient.scalar_type()));
+      });
     }
     return result;
   }
@@ -83,9 +89,13 @@ class SplitEmbedding : public torch::autograd::Function<SplitEmbedding> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& weight = saved[0];
+    // A token may stand in a pack a thousand times: its gradients are added up in float32.
     const auto table_gradient = [gradient = gradients[0], ids = saved[1], rows = weight.size(0)] {
-      return at::embedding_dense_backward(
-          gradient, ids, rows, /*padding_idx=*/-1, /*scale_grad_by_freq=*/false);
+      return at::embedding_dense_backward(gradient.to(wide(gradient.scalar_type())),
+                                          ids,
+                                          rows,
+                                          /*padding_idx=*/-1,
+                                          /*scale_grad_by_freq=*/false);
     };
     return {now_or_later(context, weight, table_gradient), at::Tensor()};
   }
@@ -105,7 +115,8 @@ void WeightGradients::run() {
     if (sum.defined()) {
       sum.add_(piece.gradient());
     } else {
-      sum = piece.gradient();
+      const at::Tensor gradient = piece.gradient();
+      sum = gradient.to(piece.parameter.grad_dtype().value_or(gradient.scalar_type()));
     }
   }
 }

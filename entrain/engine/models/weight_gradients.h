@@ -32,7 +32,8 @@ class WeightGradients : public torch::CustomClassHolder {
   void add(const at::Tensor& parameter, std::function<at::Tensor()> gradient);
 
   // Computes what waits in the order in which the backward pass came by, adds it to the parameters'
-  // gradients as autograd would, bit for bit, and frees each piece's inputs behind it.
+  // gradients as autograd would, bit for bit, and frees each piece's inputs behind it. A bfloat16
+  // parameter whose grad_dtype() is float32 has them added up in that, either way.
   void run();
 
  private:

@@ -242,6 +242,51 @@ TEST(WeightGradients, OfATableAndAMatrixInOneAddUp) {
   EXPECT_TRUE(at::allclose(gradient_of(waiting), expected));
 }
 
+TEST(WeightGradients, OfBfloat16AreAddedUpInFloat32WholeOrInHalves) {
+  const auto make = [] {
+    TwoMatrices of(at::kBFloat16);
+    for (const at::Tensor* weight : {&of.first, &of.second, &of.bias}) {
+      weight->set_grad_dtype(at::kFloat);
+    }
+    return of;
+  };
+  const TwoMatrices whole = make();
+  const TwoMatrices halves = make();
+  const auto waiting = c10::make_intrusive<WeightGradients>();
+  for (int pass = 0; pass < 3; ++pass) {
+    whole.forward(c10::make_intrusive<WeightGradients>()).backward(whole.output_gradient());
+    const at::Tensor output = halves.forward(waiting);
+    waiting->defer();
+    output.backward(halves.output_gradient());
+    waiting->run();
+    expect_same_gradients(halves, whole);
+  }
+  EXPECT_EQ(halves.first.grad().scalar_type(), at::kFloat);
+  EXPECT_EQ(whole.first.grad().scalar_type(), at::kFloat);
+  EXPECT_EQ(whole.input.grad().scalar_type(), at::kBFloat16);
+}
+
+// In bfloat16 the sum would stand still at 256.
+TEST(WeightGradients, OfATokenThatStandsAThousandTimesAreExactInBfloat16) {
+  const at::Tensor ids = at::full({1001}, 3, at::kLong);
+  for (const bool deferred : {false, true}) {
+    const at::Tensor table = at::ones({5, 2}, at::kBFloat16).set_requires_grad(true);
+    table.set_grad_dtype(at::kFloat);
+    const auto waiting = c10::make_intrusive<WeightGradients>();
+    {
+      const WeightGradientsScope scope(waiting);
+      const at::Tensor chosen = split_embedding(table, ids);
+      if (deferred) {
+        waiting->defer();
+      }
+      chosen.backward(at::ones_like(chosen.detach()));
+    }
+    waiting->run();
+    EXPECT_EQ(table.grad()[3][0].item<float>(), 1001.0F) << deferred;
+    EXPECT_EQ(table.grad().sum().item<float>(), 2002.0F) << deferred;
+  }
+}
+
 TEST(WeightGradients, OfRecomputedLayersWaitToo) {
   const auto run = [](const TwoMatrices& of, const WeightGradientsPtr& waiting) {
     const std::vector<NamedParameter> parameters = {

@@ -11,6 +11,7 @@
 #include "entrain/engine/pipeline/gradients.h"
 #include "entrain/engine/pipeline/lane_run.h"
 #include "entrain/engine/pipeline/lane_stages.h"
+#include "entrain/engine/pipeline/lane_weights.h"
 
 namespace entrain::engine {
 namespace {
@@ -66,12 +67,37 @@ struct Executor::State {
       : model(model_spec),
         plan(run_plan),
         options(executor_options),
-        stages(options.paced ? LaneStages() : LaneStages(model, plan, lane_index, options.stage)),
+        stages(options.paced ? LaneStages()
+                             : LaneStages(model, plan, lane_index, exact(options.stage))),
+        weights(stages.parameters(), options.stage.dtype),
         gradients(stages.parameters()),
-        context{model, plan, replica_index, lane_index, communicator, options, stages, gradients} {
+        context{model,
+                plan,
+                replica_index,
+                lane_index,
+                communicator,
+                options,
+                stages,
+                gradients,
+                weights} {
     if (!options.paced) {
-      context.tied = TiedTable(model, plan, replica_index, lane_index, stages);
+      context.tied = TiedTable(model, plan, replica_index, lane_index, stages, options.stage.dtype);
     }
+  }
+
+  // Weights are drawn in float32 at least; LaneWeights rounds them to what is computed with.
+  static StageOptions exact(StageOptions stage) {
+    stage.dtype = at::promoteTypes(stage.dtype, at::kFloat);
+    return stage;
+  }
+
+  // The same lane of every replica.
+  [[nodiscard]] std::vector<int> lane_ranks() const {
+    std::vector<int> ranks;
+    for (int replica = 0; replica < plan.replicas; ++replica) {
+      ranks.push_back(replica * plan.num_lanes() + context.lane);
+    }
+    return ranks;
   }
 
   // Runs the lane's list; a failure gets its context and stops all ranks.
@@ -112,6 +138,7 @@ struct Executor::State {
   Plan plan;
   ExecutorOptions options;
   LaneStages stages;
+  LaneWeights weights;
   LaneGradients gradients;
   LaneContext context;
 };
@@ -165,6 +192,41 @@ double Executor::evaluate(const StepInputs& inputs) {
 
 std::vector<NamedParameter> Executor::parameters() const {
   return state_->stages.parameters();
+}
+
+std::vector<TrainedPiece> Executor::trained() const {
+  const at::NoGradGuard no_grad;
+  const at::Tensor values = state_->weights.masters();
+  const at::Tensor gradients = state_->gradients.own_shard();
+  std::vector<TrainedPiece> trained;
+  for (const ShardPiece& piece : layout().pieces(0)) {
+    trained.push_back({piece.entry->name,
+                       piece.entry->shape.size() >= 2,
+                       piece.begin,
+                       values.narrow(0, piece.begin, piece.size),
+                       gradients.narrow(0, piece.begin, piece.size)});
+  }
+  return trained;
+}
+
+const FlatLayout& Executor::layout() const {
+  return state_->weights.layout();
+}
+
+std::vector<NamedParameter> Executor::weights() const {
+  return state_->weights.full(state_->context.comm, state_->lane_ranks());
+}
+
+void Executor::set_weights(const std::vector<NamedParameter>& values) {
+  state_->weights.set(values);
+}
+
+at::Tensor Executor::whole(const at::Tensor& own) const {
+  return state_->weights.whole(own, state_->context.comm, state_->lane_ranks());
+}
+
+void Executor::take_shard(const at::Tensor& whole, const at::Tensor& own) const {
+  state_->weights.take_shard(whole, own);
 }
 
 }  // namespace entrain::engine

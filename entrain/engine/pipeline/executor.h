@@ -20,11 +20,14 @@
 #include "entrain/engine/comm/comm.h"
 #include "entrain/engine/data/step_data.h"
 #include "entrain/engine/models/stages.h"
+#include "entrain/engine/pipeline/flat_layout.h"
 
 namespace entrain::engine {
 
 struct ExecutorOptions {
-  StageOptions stage;            // seed, device, dtype
+  // Seed, device, and the dtype to compute and to send with. Weights begin, are trained and are
+  // checkpointed in float32, gradients are added up in it.
+  StageOptions stage;
   double clip_norm = 0;          // largest global gradient norm; 0 = no clipping
   bool record_events = false;    // fill StepOutcome::events
   bool measure_memory = false;   // fill LaneUsage::peak_bytes and StepOutcome::working_bytes
@@ -44,6 +47,15 @@ struct StepInputs {
   std::chrono::steady_clock::time_point start;  // common origin of measured times
 };
 
+// A run of one trained parameter's elements that this rank updates.
+struct TrainedPiece {
+  std::string name;        // of the parameter
+  bool matrix = false;     // the parameter has two dimensions or more
+  std::int64_t begin = 0;  // element of the rank's shard of flat buffers (flat_layout.h)
+  at::Tensor value;        // [n] float32, to be changed in place
+  at::Tensor gradient;     // [n] float32
+};
+
 struct StepOutcome {
   double loss_sum = 0;  // cross-entropy summed over this lane's targets; 0 off the last LLM stage
   double gradient_norm = 0;  // global, before clipping; the same on all ranks
@@ -51,9 +63,9 @@ struct StepOutcome {
   LaneUsage usage;
   std::chrono::nanoseconds processor{0};  // time of the lane's thread within usage.busy
   // Most that was allocated at any moment, temporaries of the operation at hand and messages among
-  // it, gradients of parameters not (those that an operation is just making excepted); 0 where not
-  // measured. usage.peak_bytes leaves the temporaries out: what is held between operations, which
-  // is what the simulator predicts.
+  // it, parameters and their gradients not (those that an operation is just making excepted); 0
+  // where not measured. usage.peak_bytes leaves the temporaries out: what is held between
+  // operations, which is what the simulator predicts.
   std::int64_t working_bytes = 0;
 };
 
@@ -72,8 +84,8 @@ class Executor {
   ~Executor();
 
   // Runs the step. `optimizer_step` is called at the Program's optimizer_step operation, with
-  // gradients reduced over replicas and already clipped in place; it may be empty. Gradients are
-  // zeroed at the start of a step; at its end every trainable parameter has one.
+  // gradients reduced over replicas and already clipped in place, and changes trained(); it may be
+  // empty. Gradients are zeroed at the start of a step; every trainable parameter has one.
   //
   // Throws  InvalidInput for a program with sharded or tied parameters.
   //         A failure of this rank keeps its type (torch's errors become SystemFailure), names
@@ -84,8 +96,23 @@ class Executor {
   // Forward operations only, without gradients: the sum of losses of this lane's targets.
   double evaluate(const StepInputs& inputs);
 
-  // All parameters of the lane's stages, frozen ones included, in layer order.
+  // What forward and backward compute with: all parameters of the lane's stages, frozen ones
+  // included, in layer order.
   [[nodiscard]] std::vector<NamedParameter> parameters() const;
+
+  // What the optimizer changes, in the order of parameters(). Shapes  as long as the executor
+  // lives, always the same tensors.
+  [[nodiscard]] std::vector<TrainedPiece> trained() const;
+  [[nodiscard]] const FlatLayout& layout() const;
+
+  // Every weight in float32, under its name, as checkpoints hold them: to be copied, not changed.
+  [[nodiscard]] std::vector<NamedParameter> weights() const;
+  // Takes such values over, for computing and for training.
+  void set_weights(const std::vector<NamedParameter>& values);
+  // The same for flat buffers that go with trained(): [layout().shard_size()] on this rank,
+  // [layout().size()] in whole.
+  [[nodiscard]] at::Tensor whole(const at::Tensor& own) const;
+  void take_shard(const at::Tensor& whole, const at::Tensor& own) const;
 
  private:
   struct State;

@@ -6,81 +6,65 @@
 
 namespace entrain::engine {
 
-LaneGradients::LaneGradients(const std::vector<NamedParameter>& parameters) {
+LaneGradients::LaneGradients(const std::vector<NamedParameter>& parameters,
+                             int num_shards,
+                             int shard)
+    : layout_(parameters, num_shards), shard_(shard) {
+  std::size_t entry = 0;
+  std::vector<NamedParameter> views;
   for (const NamedParameter& parameter : parameters) {
-    if (parameter.tensor.requires_grad()) {
-      parameters_.push_back(parameter.tensor);
+    if (!parameter.tensor.requires_grad()) {
+      continue;
     }
+    if (!buffer_.defined()) {
+      const at::ScalarType dtype = parameter.tensor.scalar_type();
+      buffer_ =
+          at::zeros({layout_.size()},
+                    parameter.tensor.detach().options().dtype(at::promoteTypes(dtype, at::kFloat)));
+      views = layout_.views(buffer_);
+    }
+    parameter.tensor.set_grad_dtype(buffer_.scalar_type());
+    parameter.tensor.mutable_grad() = views[entry++].tensor;
   }
 }
 
 void LaneGradients::clear() {
-  for (at::Tensor& parameter : parameters_) {
-    parameter.mutable_grad() = at::Tensor();
+  if (buffer_.defined()) {
+    buffer_.zero_();
   }
 }
 
-std::int64_t LaneGradients::bytes() const {
-  std::int64_t sum = 0;
-  for (const at::Tensor& parameter : parameters_) {
-    sum += parameter.grad().defined() ? static_cast<std::int64_t>(parameter.grad().nbytes()) : 0;
-  }
-  return sum;
-}
-
-void LaneGradients::fill_missing() {
-  for (at::Tensor& parameter : parameters_) {
-    if (!parameter.grad().defined()) {
-      parameter.mutable_grad() = at::zeros_like(parameter.detach());
-    }
-  }
+at::Tensor LaneGradients::own_shard() const {
+  return buffer_.defined() ? layout_.shard_of(buffer_, shard_) : at::Tensor();
 }
 
 void LaneGradients::reduce(Comm& comm, const std::vector<int>& ranks) {
   const at::NoGradGuard no_grad;
-  fill_missing();
-  if (parameters_.empty()) {
+  if (!buffer_.defined()) {
     comm.barrier(ranks);
-    return;
+  } else if (layout_.num_shards() == 1) {
+    comm.all_reduce_sum(buffer_, ranks);
+  } else {
+    own_shard().copy_(comm.reduce_scatter_sum(buffer_, ranks));
   }
-  std::int64_t size = 0;
-  for (const at::Tensor& parameter : parameters_) {
-    size += parameter.numel();
-  }
-  if (!flat_.defined()) {
-    flat_ = at::empty({size}, parameters_.front().detach().options());
-  }
-  const auto for_each_share = [&](const auto& use) {
-    std::int64_t begin = 0;
-    for (at::Tensor& parameter : parameters_) {
-      const at::Tensor& gradient = parameter.grad();
-      at::Tensor share = flat_.narrow(0, begin, gradient.numel()).view(gradient.sizes());
-      use(share, gradient);
-      begin += gradient.numel();
-    }
-  };
-  for_each_share([](at::Tensor& share, const at::Tensor& gradient) { share.copy_(gradient); });
-  comm.all_reduce_sum(flat_, ranks);
-  for_each_share([](at::Tensor& share, const at::Tensor& gradient) { gradient.copy_(share); });
 }
 
-double LaneGradients::clip(Comm& comm, const std::vector<int>& replica_ranks, double clip_norm) {
+double LaneGradients::clip(Comm& comm, const std::vector<int>& ranks, double clip_norm) {
   const at::NoGradGuard no_grad;
-  fill_missing();
+  const at::Tensor own = own_shard();
   double squares = 0;
-  for (const at::Tensor& parameter : parameters_) {
+  for (const ShardPiece& piece : layout_.pieces(shard_)) {
     const double norm =
-        at::linalg_vector_norm(parameter.grad(), 2, std::nullopt, false, at::kDouble)
+        at::linalg_vector_norm(
+            own.narrow(0, piece.begin, piece.size), 2, std::nullopt, false, at::kDouble)
             .item<double>();
     squares += norm * norm;
   }
   at::Tensor total = at::full({1}, squares, at::TensorOptions().dtype(at::kDouble));
-  comm.all_reduce_sum(total, replica_ranks);
+  comm.all_reduce_sum(total, ranks);
   const double norm = std::sqrt(total.item<double>());
-  if (clip_norm > 0 && norm > clip_norm) {
-    for (const at::Tensor& parameter : parameters_) {
-      parameter.grad().mul_(clip_norm / norm);
-    }
+  if (clip_norm > 0 && norm > clip_norm && own.defined()) {
+    own.mul_(clip_norm / norm);
   }
   return norm;
 }

@@ -7,35 +7,42 @@
 
 #include "entrain/engine/comm/comm.h"
 #include "entrain/engine/models/stages.h"
+#include "entrain/engine/pipeline/flat_layout.h"
 
 namespace entrain::engine {
 
+// One float32 buffer that backward passes add to, whatever they compute in (float64 where
+// parameters are float64).
 class LaneGradients {
  public:
   LaneGradients() = default;  // of a lane without trainable parameters
-  // Takes the trainable ones of `parameters`.
-  explicit LaneGradients(const std::vector<NamedParameter>& parameters);
+  // Gives the trainable ones of `parameters` a gradient of zeros, a view of the buffer; autograd
+  // adds to it in place. With several shards, one a replica, this rank keeps the sum of shard
+  // `shard` alone.
+  explicit LaneGradients(const std::vector<NamedParameter>& parameters,
+                         int num_shards = 1,
+                         int shard = 0);
 
-  // Drops all gradients.
+  // Sets all gradients to zero.
   void clear();
 
-  // Of the gradients that there are.
-  [[nodiscard]] std::int64_t bytes() const;
-
-  // Sums the gradients over `ranks`, the same lane of every replica, in rank order. Parameters
-  // without a gradient count as zero and have one afterwards.
+  // Sums the gradients over `ranks`, the same lane of every replica, in rank order. With several
+  // shards each rank has the sum of its own shard only, the rest is no longer of use.
   void reduce(Comm& comm, const std::vector<int>& ranks);
 
-  // Global norm over `replica_ranks`, all lanes of this replica; every rank gets the same number,
-  // and all replicas too since their gradients are equal. Scales in place to `clip_norm` where the
-  // norm is larger (0: never).
-  double clip(Comm& comm, const std::vector<int>& replica_ranks, double clip_norm);
+  // Global norm over `ranks`, which hold all of it between them: all lanes of this replica, or with
+  // several shards of all replicas. Every rank of the run gets the same number. Scales in place to
+  // `clip_norm` where the norm is larger (0: never).
+  double clip(Comm& comm, const std::vector<int>& ranks, double clip_norm);
+
+  [[nodiscard]] const FlatLayout& layout() const { return layout_; }
+  // Where sums are after reduce(). Shapes  [layout().shard_size()]; undefined without parameters.
+  [[nodiscard]] at::Tensor own_shard() const;
 
  private:
-  void fill_missing();
-
-  std::vector<at::Tensor> parameters_;
-  at::Tensor flat_;  // reused from step to step
+  FlatLayout layout_;
+  int shard_ = 0;
+  at::Tensor buffer_;  // [layout_.size()], or undefined
 };
 
 }  // namespace entrain::engine

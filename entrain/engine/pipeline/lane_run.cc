@@ -303,6 +303,7 @@ void LaneRun::step_optimizer(const std::function<void()>& optimizer_step) {
   }
   if (optimizer_step) {
     optimizer_step();
+    lane_.weights.round();
   }
   record(EventCategory::kCompute, position_, start);
 }
@@ -340,9 +341,8 @@ void LaneRun::note_memory() {
   if (live_ == nullptr || operations_[at_index(position_)].unit.module < 0) {
     return;
   }
-  const std::int64_t gradients = lane_.gradients.bytes();
-  outcome_.usage.peak_bytes = std::max(outcome_.usage.peak_bytes, live_->bytes() - gradients);
-  outcome_.working_bytes = std::max(outcome_.working_bytes, live_->peak() - gradients);
+  outcome_.usage.peak_bytes = std::max(outcome_.usage.peak_bytes, live_->bytes());
+  outcome_.working_bytes = std::max(outcome_.working_bytes, live_->peak());
   live_->reset_peak();
 }
 

@@ -25,6 +25,7 @@
 #include "entrain/engine/pipeline/gradients.h"
 #include "entrain/engine/pipeline/history.h"
 #include "entrain/engine/pipeline/lane_stages.h"
+#include "entrain/engine/pipeline/lane_weights.h"
 #include "entrain/engine/pipeline/tied_table.h"
 #include "entrain/engine/pipeline/unit_compute.h"
 #include "entrain/engine/pipeline/unit_tensors.h"
@@ -41,6 +42,7 @@ struct LaneContext {
   const ExecutorOptions& options;
   const LaneStages& stages;
   LaneGradients& gradients;
+  LaneWeights& weights;
   TiedTable tied{};
 };
 

@@ -4,13 +4,22 @@
 #include "entrain/core/base/text.h"
 
 namespace entrain::engine {
+namespace {
+
+constexpr const char* kProjectorPart = ".merger.";  // in the names of an encoder's projector
+
+}  // namespace
 
 LaneStages::LaneStages(const ModelSpec& model,
                        const Plan& plan,
                        int lane,
                        const StageOptions& options) {
-  const auto add = [&](const std::vector<NamedParameter>& more) {
-    parameters_.insert(parameters_.end(), more.begin(), more.end());
+  const auto add = [&](const std::vector<NamedParameter>& more, const std::string& module) {
+    for (const NamedParameter& parameter : more) {
+      const bool projector = parameter.name.find(kProjectorPart) != std::string::npos;
+      parameters_.push_back(parameter);
+      parts_.push_back(projector ? "projector" : module);
+    }
   };
   for (const StageRef& ref : plan.lanes.at(static_cast<std::size_t>(lane))) {
     const ModulePlan& module = plan.modules.at(static_cast<std::size_t>(ref.module));
@@ -19,13 +28,14 @@ LaneStages::LaneStages(const ModelSpec& model,
     if (ref.module == model.llm_module()) {
       LlmStage& stage =
           llms_.emplace(ref.stage, LlmStage(model.llm, layers, options, recompute)).first->second;
-      add(stage.parameters());
+      add(stage.parameters(), module.name);
     } else {
       const EncoderSpec& encoder = model.encoders.at(static_cast<std::size_t>(ref.module));
       add(encoders_
               .emplace(std::pair(ref.module, ref.stage),
                        EncoderStage(encoder, model.llm.hidden, layers, options, recompute))
-              .first->second.parameters());
+              .first->second.parameters(),
+          module.name);
     }
   }
   const auto last = llms_.find(static_cast<int>(std::ssize(plan.modules.back().stages)) - 1);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "entrain/core/spec/model.h"
@@ -22,11 +24,15 @@ class LaneStages {
   // In the order of the lane's stages, frozen ones included. A tied head on another lane than the
   // embedding has a copy of its table, which is not among them (tied_table.h).
   [[nodiscard]] const std::vector<NamedParameter>& parameters() const { return parameters_; }
+  // What each of parameters() belongs to, as a run's `freeze` names it: its module, or "projector"
+  // for that of any encoder. Shapes  [parameter].
+  [[nodiscard]] const std::vector<std::string>& parts() const { return parts_; }
 
  private:
   std::map<std::pair<int, int>, EncoderStage> encoders_;  // (module, stage)
   std::map<int, LlmStage> llms_;                          // stage
   std::vector<NamedParameter> parameters_;
+  std::vector<std::string> parts_;
 };
 
 }  // namespace entrain::engine

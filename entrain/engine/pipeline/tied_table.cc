@@ -6,8 +6,12 @@
 
 namespace entrain::engine {
 
-TiedTable::TiedTable(
-    const ModelSpec& model, const Plan& plan, int replica, int lane, const LaneStages& stages) {
+TiedTable::TiedTable(const ModelSpec& model,
+                     const Plan& plan,
+                     int replica,
+                     int lane,
+                     const LaneStages& stages,
+                     at::ScalarType precision) {
   const int llm = model.llm_module();
   const int last_stage = static_cast<int>(std::ssize(plan.modules.back().stages)) - 1;
   const int first = plan.lane_of(llm, 0);
@@ -17,6 +21,12 @@ TiedTable::TiedTable(
   }
   copy_ = lane == last;
   table_ = stages.llm(copy_ ? last_stage : 0).table();
+  if (copy_) {
+    table_.set_data(table_.detach().to(precision));
+    if (table_.requires_grad()) {
+      table_.set_grad_dtype(at::promoteTypes(precision, at::kFloat));
+    }
+  }
   const int begin = replica * plan.num_lanes();
   owner_ = begin + first;
   ranks_ = {begin + std::min(first, last), begin + std::max(first, last)};

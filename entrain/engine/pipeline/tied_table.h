@@ -20,10 +20,15 @@ namespace entrain::engine {
 
 class TiedTable {
  public:
-  // Does nothing where nothing is tied, one lane hosts both stages, or this lane hosts neither.
+  // Does nothing where nothing is tied, one lane hosts both stages, or this lane hosts neither. A
+  // copy becomes one in `precision`, which the table has already; gradients of both are float32.
   TiedTable() = default;
-  TiedTable(
-      const ModelSpec& model, const Plan& plan, int replica, int lane, const LaneStages& stages);
+  TiedTable(const ModelSpec& model,
+            const Plan& plan,
+            int replica,
+            int lane,
+            const LaneStages& stages,
+            at::ScalarType precision = at::kFloat);
 
   // Brings the first lane's table to the last one. Both call it, before a step's first forward.
   void share(Comm& comm);

@@ -1,46 +1,36 @@
 #include "entrain/engine/train/optimizer.h"
 
-#include "entrain/core/base/text.h"
-
-#include "entrain/engine/checkpoint/manifest.h"
-
 namespace entrain::engine {
 
-AdamW::AdamW(const std::vector<NamedParameter>& parameters, const OptimizerConfig& config)
+AdamW::AdamW(std::vector<TrainedPiece> trained, std::int64_t size, const OptimizerConfig& config)
     : config_(config), groups_(2) {
+  const at::NoGradGuard no_grad;
+  const at::TensorOptions options =
+      trained.empty() ? at::TensorOptions(at::kFloat) : trained.front().value.options();
+  moments_ = {at::zeros({size}, options), at::zeros({size}, options)};
   groups_[0].weight_decay = config.weight_decay;
-  for (const NamedParameter& parameter : parameters) {
-    if (!parameter.tensor.requires_grad()) {
-      continue;
-    }
-    ParameterGroup& group = groups_[parameter.tensor.dim() >= 2 ? 0 : 1];
-    const at::Tensor data = parameter.tensor.detach();
-    group.names.push_back(parameter.name);
-    group.parameters.push_back(parameter.tensor);
-    group.first_moments.push_back(at::zeros_like(data));
-    group.second_moments.push_back(at::zeros_like(data));
-    group.steps.push_back(at::zeros({}, data.options().dtype(at::kFloat)));
+  for (TrainedPiece& piece : trained) {
+    ParameterGroup& group = groups_[piece.matrix ? 0 : 1];
+    const std::int64_t length = piece.value.numel();
+    group.first_moments.push_back(moments_[0].narrow(0, piece.begin, length));
+    group.second_moments.push_back(moments_[1].narrow(0, piece.begin, length));
+    group.steps.push_back(at::zeros({}, options.dtype(at::kFloat)));
+    group.values.push_back(std::move(piece.value));
+    group.gradients.push_back(std::move(piece.gradient));
   }
 }
 
 void AdamW::step(double learning_rate) {
   const at::NoGradGuard no_grad;
   for (ParameterGroup& group : groups_) {
-    if (group.parameters.empty()) {
+    if (group.values.empty()) {
       continue;
-    }
-    std::vector<at::Tensor> data;
-    std::vector<at::Tensor> gradients;
-    for (at::Tensor& parameter : group.parameters) {
-      data.push_back(parameter.detach());
-      const at::Tensor& gradient = parameter.grad();
-      gradients.push_back(gradient.defined() ? gradient : at::zeros_like(data.back()));
     }
     for (at::Tensor& count : group.steps) {
       count.add_(1);
     }
-    at::_fused_adamw_(data,
-                      gradients,
+    at::_fused_adamw_(group.values,
+                      group.gradients,
                       group.first_moments,
                       group.second_moments,
                       /*max_exp_avg_sqs=*/{},
@@ -55,23 +45,16 @@ void AdamW::step(double learning_rate) {
   }
 }
 
-std::vector<NamedParameter> AdamW::moments() const {
-  std::vector<NamedParameter> moments;
-  for (const ParameterGroup& group : groups_) {
-    for (std::size_t i = 0; i < group.names.size(); ++i) {
-      moments.push_back({concat(group.names[i], kMomentSuffixes[0]), group.first_moments[i]});
-      moments.push_back({concat(group.names[i], kMomentSuffixes[1]), group.second_moments[i]});
-    }
-  }
-  return moments;
-}
-
 void AdamW::set_updates(std::int64_t updates) {
   for (ParameterGroup& group : groups_) {
     for (at::Tensor& count : group.steps) {
       count.fill_(updates);
     }
   }
+}
+
+std::int64_t AdamW::bytes() const {
+  return static_cast<std::int64_t>(moments_[0].nbytes() + moments_[1].nbytes());
 }
 
 }  // namespace entrain::engine

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/random.h"
+#include "entrain/core/base/text.h"
 
 namespace entrain::engine {
 namespace {
@@ -14,6 +15,22 @@ OptimizerConfig test_config() {
   config.weight_decay = 0.1;
   return config;
 }
+
+// Trained pieces, one behind the other in buffers of their own.
+using Shapes = std::vector<std::vector<std::int64_t>>;
+
+struct Trained {
+  explicit Trained(const Shapes& shapes) {
+    for (const std::vector<std::int64_t>& shape : shapes) {
+      const at::Tensor value = at::ones(shape).flatten();
+      pieces.push_back(
+          {concat("p", pieces.size()), shape.size() >= 2, size, value, at::zeros_like(value)});
+      size += value.numel();
+    }
+  }
+  std::vector<TrainedPiece> pieces;
+  std::int64_t size = 0;
+};
 
 // The update as the AdamW paper writes it, in double, one element at a time.
 struct SlowAdamW {
@@ -35,97 +52,95 @@ struct SlowAdamW {
 
 TEST(AdamW, MatchesTheFormulaAndDecaysMatricesOnly) {
   Rng rng(5);
-  NamedParameter matrix{"m", at::empty({3, 4})};
-  NamedParameter vector{"v", at::empty({5})};
-  for (NamedParameter* parameter : {&matrix, &vector}) {
-    for (std::int64_t i = 0; i < parameter->tensor.numel(); ++i) {
-      parameter->tensor.data_ptr<float>()[i] = static_cast<float>(rng.normal());
-    }
-  }
+  const Trained trained(Shapes{{3, 4}, {5}});
   std::vector<SlowAdamW> slow;
-  for (const NamedParameter* parameter : {&matrix, &vector}) {
-    for (std::int64_t i = 0; i < parameter->tensor.numel(); ++i) {
-      slow.push_back({parameter->tensor.data_ptr<float>()[i]});
+  for (const TrainedPiece& piece : trained.pieces) {
+    for (std::int64_t i = 0; i < piece.value.numel(); ++i) {
+      piece.value.data_ptr<float>()[i] = static_cast<float>(rng.normal());
+      slow.push_back({piece.value.data_ptr<float>()[i]});
     }
-    parameter->tensor.set_requires_grad(true);
   }
   const OptimizerConfig config = test_config();
-  AdamW optimizer({matrix, vector}, config);
+  AdamW optimizer(trained.pieces, trained.size, config);
   for (int step = 0; step < 5; ++step) {
     std::size_t element = 0;
-    for (NamedParameter* parameter : {&matrix, &vector}) {
-      at::Tensor gradient = at::empty(parameter->tensor.sizes());
-      for (std::int64_t i = 0; i < gradient.numel(); ++i) {
+    for (const TrainedPiece& piece : trained.pieces) {
+      for (std::int64_t i = 0; i < piece.gradient.numel(); ++i) {
         const auto value = static_cast<float>(rng.normal());
-        gradient.data_ptr<float>()[i] = value;
-        slow[element++].step(value, 0.01, parameter == &matrix ? config.weight_decay : 0.0, config);
+        piece.gradient.data_ptr<float>()[i] = value;
+        slow[element++].step(value, 0.01, piece.matrix ? config.weight_decay : 0.0, config);
       }
-      parameter->tensor.mutable_grad() = gradient;
     }
     optimizer.step(0.01);
   }
   std::size_t element = 0;
-  for (const NamedParameter* parameter : {&matrix, &vector}) {
-    for (std::int64_t i = 0; i < parameter->tensor.numel(); ++i) {
-      EXPECT_NEAR(parameter->tensor.data_ptr<float>()[i], slow[element++].value, 1e-5);
+  for (const TrainedPiece& piece : trained.pieces) {
+    for (std::int64_t i = 0; i < piece.value.numel(); ++i) {
+      EXPECT_NEAR(piece.value.data_ptr<float>()[i], slow[element++].value, 1e-5);
     }
   }
 }
 
-TEST(AdamW, TreatsAMissingGradientAsZero) {
-  const at::Tensor with = at::ones({2, 2}).set_requires_grad(true);
-  const at::Tensor without = at::ones({2, 2}).set_requires_grad(true);
-  with.mutable_grad() = at::zeros({2, 2});
-  AdamW optimizer({{"with", with}, {"without", without}}, test_config());
+// A gradient of zero decays too.
+TEST(AdamW, DecaysWhatHasNoGradient) {
+  const Trained trained(Shapes{{2, 2}});
+  AdamW optimizer(trained.pieces, trained.size, test_config());
   optimizer.step(0.01);
-  EXPECT_TRUE(at::equal(with.detach(), without.detach()));
-  EXPECT_LT(without.detach().max().item<float>(), 1.0F);
+  EXPECT_FLOAT_EQ(trained.pieces[0].value.max().item<float>(), 1 - 0.01F * 0.1F);
 }
 
 // Two updates, then one more: by the same object, and by one that took over its state.
 TEST(AdamW, GoesOnFromItsMomentsAndUpdates) {
   const auto run = [](bool handed_over) {
-    NamedParameter weight{"w", at::arange(6, at::kFloat).view({2, 3}).set_requires_grad(true)};
-    NamedParameter bias{"b", at::ones({4}).set_requires_grad(true)};
-    const std::vector<NamedParameter> parameters = {weight, bias, {"frozen", at::ones({2})}};
+    const Trained trained(Shapes{{2, 3}, {4}});
     const auto update = [&](AdamW& optimizer, double gradient) {
-      for (const NamedParameter* parameter : {&weight, &bias}) {
-        parameter->tensor.mutable_grad() = at::full_like(parameter->tensor.detach(), gradient);
+      for (const TrainedPiece& piece : trained.pieces) {
+        piece.gradient.fill_(gradient);
       }
       optimizer.step(0.01);
     };
-    AdamW first(parameters, test_config());
+    AdamW first(trained.pieces, trained.size, test_config());
     update(first, 0.5);
     update(first, -2.0);
-    AdamW second(parameters, test_config());
+    AdamW second(trained.pieces, trained.size, test_config());
     if (handed_over) {
-      const std::vector<NamedParameter> from = first.moments();
-      const std::vector<NamedParameter> to = second.moments();
-      EXPECT_EQ(from.size(), 4U);
-      for (std::size_t i = 0; i < from.size(); ++i) {
-        EXPECT_EQ(from[i].name, to[i].name);
-        to[i].tensor.copy_(from[i].tensor);
+      for (std::size_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(first.moments()[i].numel(), trained.size);
+        second.moments()[i].copy_(first.moments()[i]);
       }
       second.set_updates(2);
     }
     update(handed_over ? second : first, 0.25);
-    return at::cat({weight.tensor.detach().flatten(), bias.tensor.detach()});
+    return at::cat({trained.pieces[0].value, trained.pieces[1].value});
   };
   EXPECT_TRUE(at::equal(run(true), run(false)));
 }
 
-TEST(AdamW, NamesItsMomentsAfterTheirParameters) {
-  const at::Tensor weight = at::ones({2, 2}).set_requires_grad(true);
-  const AdamW optimizer({{"a.weight", weight}}, test_config());
-  EXPECT_EQ(optimizer.moments().at(0).name, "a.weight.first_moment");
-  EXPECT_EQ(optimizer.moments().at(1).name, "a.weight.second_moment");
-}
-
-TEST(AdamW, LeavesFrozenParametersAlone) {
-  const at::Tensor frozen = at::ones({2, 2});
-  AdamW optimizer({{"frozen", frozen}}, test_config());
-  optimizer.step(0.01);
-  EXPECT_TRUE(at::equal(frozen, at::ones({2, 2})));
+// Elements do not depend on which others are updated beside them.
+TEST(AdamW, IsTheSameInPieces) {
+  constexpr std::int64_t kSize = 101;
+  const auto run = [](const std::vector<std::int64_t>& sizes) {
+    Shapes shapes;
+    for (const std::int64_t size : sizes) {
+      shapes.push_back({1, size});
+    }
+    const Trained trained(shapes);
+    AdamW optimizer(trained.pieces, trained.size, test_config());
+    for (int step = 0; step < 3; ++step) {
+      for (const TrainedPiece& piece : trained.pieces) {
+        piece.gradient.copy_(
+            (at::arange(piece.begin, piece.begin + piece.value.numel()).to(at::kFloat) + step)
+                .sin());
+      }
+      optimizer.step(0.01);
+    }
+    std::vector<at::Tensor> values;
+    for (const TrainedPiece& piece : trained.pieces) {
+      values.push_back(piece.value);
+    }
+    return at::cat(values);
+  };
+  EXPECT_TRUE(at::equal(run({kSize}), run({1, 37, 60, 3})));
 }
 
 }  // namespace

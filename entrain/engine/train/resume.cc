@@ -72,6 +72,11 @@ std::vector<std::string> changes(const Manifest& manifest, const CheckpointRun& 
                 value,
                 notes);
   }
+  const Json& execution = then.at("execution");
+  note_change("execution.precision",
+              execution.contains("precision") ? execution.at("precision") : Json("fp32"),
+              now.config.at("execution").at("precision"),
+              notes);
   note_change("Entrain's version", manifest.entrain_version, std::string(version()), notes);
   note_change("torch's version", manifest.torch_version, ENTRAIN_TORCH_VERSION, notes);
   if (manifest.run.plan_digest != now.plan_digest) {

@@ -112,8 +112,18 @@ CheckpointConfig read_checkpoint(ObjectReader reader) {
   return config;
 }
 
+Precision precision_of(const std::string& name, const ObjectReader& reader) {
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    if (name == name_of(precision)) {
+      return precision;
+    }
+  }
+  reader.fail("precision", concat("'", name, "' given; allowed: \"fp32\", \"bf16\""));
+}
+
 ExecutionConfig read_execution(ObjectReader reader) {
   ExecutionConfig config;
+  config.precision = precision_of(reader.optional<std::string>("precision", "fp32"), reader);
   config.paced = reader.optional("paced", config.paced);
   config.measure_memory = reader.optional("measure_memory", config.measure_memory);
   config.deadline_seconds = reader.optional("deadline_seconds", config.deadline_seconds);
@@ -132,6 +142,14 @@ ExecutionConfig read_execution(ObjectReader reader) {
 }
 
 }  // namespace
+
+std::string_view name_of(Precision precision) {
+  return precision == Precision::kFp32 ? "fp32" : "bf16";
+}
+
+std::string_view dtype_name_of(Precision precision) {
+  return precision == Precision::kFp32 ? "float32" : "bfloat16";
+}
 
 RunConfig read_run_config(const std::filesystem::path& path,
                           const std::vector<std::string>& overrides) {
@@ -215,7 +233,8 @@ Json to_json(const RunConfig& config) {
         {"folder", config.checkpoint.folder},
         {"resume", config.checkpoint.resume}}},
       {"execution",
-       {{"paced", config.execution.paced},
+       {{"precision", name_of(config.execution.precision)},
+        {"paced", config.execution.paced},
         {"measure_memory", config.execution.measure_memory},
         {"deadline_seconds", config.execution.deadline_seconds},
         {"trace_step", config.execution.trace_step},

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "entrain/core/base/json.h"
@@ -68,8 +69,15 @@ struct CheckpointConfig {        // [checkpoint]
   std::string resume = "auto";
 };
 
+// What forward and backward compute with and lanes send each other. Weights are trained, and their
+// gradients added up, in float32 either way.
+enum class Precision : std::uint8_t { kFp32, kBf16 };
+std::string_view name_of(Precision precision);        // "fp32", "bf16"
+std::string_view dtype_name_of(Precision precision);  // "float32", "bfloat16": as profiles say it
+
 struct ExecutionConfig {  // [execution]
-  bool paced = false;     // wait for predicted times instead of computing
+  Precision precision = Precision::kFp32;
+  bool paced = false;  // wait for predicted times instead of computing
   // Record what activations every lane holds at most, beside the prediction, in metrics.jsonl; the
   // allocator then reports every tensor, which costs microseconds each.
   bool measure_memory = false;

@@ -74,6 +74,17 @@ TEST(RunConfig, RefusesUnknownKeysWithSuggestion) {
   EXPECT_NE(message.find("learning_rate"), std::string::npos) << message;
 }
 
+TEST(RunConfig, KnowsTwoPrecisions) {
+  EXPECT_EQ(parse(kMinimal).execution.precision, Precision::kFp32);
+  const RunConfig config = parse(concat(kMinimal, "[execution]\nprecision = \"bf16\"\n"));
+  EXPECT_EQ(config.execution.precision, Precision::kBf16);
+  EXPECT_EQ(to_json(config)["execution"]["precision"], "bf16");
+  const std::string message = message_of(concat(kMinimal, "[execution]\nprecision = \"fp16\"\n"));
+  EXPECT_NE(message.find("execution.precision"), std::string::npos) << message;
+  EXPECT_NE(message.find("'fp16' given; allowed: \"fp32\", \"bf16\""), std::string::npos)
+      << message;
+}
+
 TEST(RunConfig, RefusesValuesOutOfRange) {
   EXPECT_NE(message_of(std::string(kMinimal) + "[optimizer]\nbeta1 = 1.0\n").find("beta1"),
             std::string::npos);

@@ -160,6 +160,38 @@ CheckpointRun identity_of(const RunSetup& setup) {
   return run;
 }
 
+// The file's, or an analytic stand-in for the run's precision.
+Profile run_profile(const RunConfig& config, const ModelSpec& model) {
+  const std::string dtype(dtype_name_of(config.execution.precision));
+  if (!config.plan.profile.empty()) {
+    return read_profile(config.plan.profile);
+  }
+  DeviceModel device = device_model("cpu-2core");
+  device.dtype = dtype;
+  return analytic_profile(model, device);
+}
+
+void check_precision(const RunConfig& config,
+                     const Profile& profile,
+                     std::vector<std::string>& warnings) {
+  const std::string_view dtype = dtype_name_of(config.execution.precision);
+  if (profile.dtype != dtype) {
+    warnings.push_back(
+        concat("plan.profile '",
+               config.plan.profile,
+               "' is of ",
+               profile.dtype,
+               ", the run computes in ",
+               dtype,
+               " (execution.precision = \"",
+               name_of(config.execution.precision),
+               "\"): predicted times and bytes, and what is assigned by them, are of "
+               "the other; measure with `entrain profile --dtype ",
+               dtype,
+               "`"));
+  }
+}
+
 }  // namespace
 
 DataSet load_data_set(const std::string& path, const ModelSpec& model) {
@@ -222,9 +254,7 @@ RunSetup prepare_run(const RunConfig& config) {
   }
   setup.plan = make_plan(config, setup.model);
   check_drill(config, setup.plan);
-  setup.profile = config.plan.profile.empty()
-                      ? analytic_profile(setup.model, device_model("cpu-2core"))
-                      : read_profile(config.plan.profile);
+  setup.profile = run_profile(config, setup.model);
   validate(setup.profile,
            setup.model,
            config.plan.profile.empty() ? "analytic profile" : config.plan.profile);
@@ -249,6 +279,7 @@ RunSetup prepare_run(const RunConfig& config) {
     setup.planned = batch_work(setup.model, read_index(config.plan.index).samples);
   }
   setup.warnings = range_warnings(setup.model, setup.plan, setup.profile, work_of_step(setup, 0));
+  check_precision(config, setup.profile, setup.warnings);
   setup.identity = identity_of(setup);
   setup.resume = find_resume(config, setup.identity, setup.warnings);
   return setup;

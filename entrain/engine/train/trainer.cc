@@ -20,6 +20,7 @@
 #include "entrain/engine/pipeline/executor.h"
 #include "entrain/engine/pipeline/ranks.h"
 #include "entrain/engine/train/drift_watch.h"
+#include "entrain/engine/train/lane_state.h"
 #include "entrain/engine/train/metrics.h"
 #include "entrain/engine/train/optimizer.h"
 #include "entrain/engine/train/step_source.h"
@@ -210,11 +211,12 @@ class RankLoop {
         lane_(rank % run.setup.plan.num_lanes()),
         comm_(run.comm.comm(rank)),
         executor_(run.setup.model, run.setup.plan, replica_, lane_, comm_, executor_options()),
-        optimizer_(executor_.parameters(), run.setup.config.optimizer),
+        optimizer_(
+            executor_.trained(), executor_.layout().shard_size(), run.setup.config.optimizer),
         reader_(run.setup.train.index, run.setup.model, reader_options(run)),
         validation_reader_(run.setup.validation.index, run.setup.model, reader_options(run)) {
     if (run.setup.resume.has_value()) {
-      restore(*run.setup.resume);
+      restore(*run.setup.resume, executor_, optimizer_);
     }
   }
 
@@ -232,7 +234,7 @@ class RankLoop {
     save_at_end(step);
     validate_now(step);
     if (replica_ == 0) {
-      run_.lane_parameters[static_cast<std::size_t>(lane_)] = executor_.parameters();
+      run_.lane_parameters[static_cast<std::size_t>(lane_)] = executor_.weights();
     }
   }
 
@@ -241,6 +243,8 @@ class RankLoop {
     const RunConfig& config = run_.setup.config;
     ExecutorOptions options;
     options.stage.seed = config.seed;
+    options.stage.dtype =
+        config.execution.precision == Precision::kBf16 ? at::kBFloat16 : at::kFloat;
     options.clip_norm = config.optimizer.clip_norm;
     options.paced = config.execution.paced;
     options.measure_memory = config.execution.measure_memory;
@@ -304,20 +308,11 @@ class RankLoop {
     return every > 0 && step % every == 0;
   }
 
-  void restore(const ResumePoint& resume) {
-    std::vector<NamedParameter> tensors = executor_.parameters();
-    for (NamedParameter& moment : optimizer_.moments()) {
-      tensors.push_back(std::move(moment));
-    }
-    load_tensors(resume.checkpoint, resume.manifest, tensors);
-    optimizer_.set_updates(resume.manifest.step);
-  }
-
   // Replicas hold the same values, so the first one's lanes write them.
   void save(std::int64_t step) {
     if (replica_ == 0 && run_.checkpoints.has_value()) {
-      run_.checkpoints->submit(step,
-                               snapshot_of(lane_, executor_.parameters(), optimizer_.moments()));
+      run_.checkpoints->submit(
+          step, snapshot_of(lane_, executor_.weights(), named_moments(executor_, optimizer_)));
     }
   }
 

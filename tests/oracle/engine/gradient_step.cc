@@ -157,7 +157,9 @@ std::string describe(const StepConfiguration& configuration, std::uint64_t seed)
   return concat(configuration.schedule, ", seed ", seed, "\n", describe(instance));
 }
 
-StepResult run_step(const GradientBatch& batch, const StepConfiguration& configuration) {
+StepResult run_step(const GradientBatch& batch,
+                    const StepConfiguration& configuration,
+                    at::ScalarType precision) {
   const Plan& plan = configuration.plan;
   const int num_lanes = plan.num_lanes();
   engine::ThreadCommGroup group(plan.replicas * num_lanes);
@@ -169,13 +171,14 @@ StepResult run_step(const GradientBatch& batch, const StepConfiguration& configu
     const int replica = rank / num_lanes;
     engine::ExecutorOptions options;
     options.stage.seed = kWeightSeed;
+    options.stage.dtype = precision;
     engine::Executor executor(
         configuration.model, plan, replica, rank % num_lanes, group.comm(rank), options);
+    std::vector<engine::NamedParameter> weights;
     for (const engine::NamedParameter& parameter : executor.parameters()) {
-      const at::NoGradGuard no_grad;
-      at::Tensor target = parameter.tensor;
-      target.copy_(batch.weights.at(parameter.name));
+      weights.push_back({parameter.name, batch.weights.at(parameter.name)});
     }
+    executor.set_weights(weights);
     GradientData data(batch);
     engine::StepInputs inputs;
     inputs.program = &configuration.program;

@@ -72,7 +72,10 @@ struct StepResult {
   std::vector<NamedWeights> gradients;  // [replica], after the reduction
 };
 
-StepResult run_step(const GradientBatch& batch, const StepConfiguration& configuration);
+// Computes in `precision`.
+StepResult run_step(const GradientBatch& batch,
+                    const StepConfiguration& configuration,
+                    at::ScalarType precision = at::kFloat);
 
 // Largest deviations seen, in units of what is allowed.
 struct Deviations {

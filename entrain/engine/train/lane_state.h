@@ -1,0 +1,20 @@
+// A lane's weights and moments as checkpoints hold them.
+#pragma once
+
+#include <vector>
+
+#include "entrain/engine/models/stages.h"
+#include "entrain/engine/pipeline/executor.h"
+#include "entrain/engine/train/optimizer.h"
+#include "entrain/engine/train/resume.h"
+
+namespace entrain::engine {
+
+// Both moments of every trained parameter, named as a checkpoint names them: to be copied.
+std::vector<NamedParameter> named_moments(const Executor& executor, const AdamW& optimizer);
+
+// Weights, moments and the number of updates of a checkpoint.
+// Throws  as load_tensors() does.
+void restore(const ResumePoint& resume, Executor& executor, AdamW& optimizer);
+
+}  // namespace entrain::engine

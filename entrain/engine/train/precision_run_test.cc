@@ -1,0 +1,147 @@
+// Runs that compute in bfloat16: against float32, against themselves, stopped and gone on.
+#include <cmath>
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/files.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/cost/analytic.h"
+
+#include "entrain/engine/checkpoint/layout.h"
+#include "entrain/engine/checkpoint/read.h"
+#include "entrain/engine/models/weights.h"
+#include "entrain/engine/train/evaluate.h"
+#include "entrain/engine/train/trainer.h"
+
+#include "tests/oracle/engine/tiny_run.h"
+#include "tests/oracle/expect_error.h"
+
+namespace entrain::engine {
+namespace {
+
+namespace fs = std::filesystem;
+using oracle::error_of;
+
+TrainResult train_now(const RunConfig& config) {
+  const std::atomic<bool> interrupted{false};
+  return train(prepare_run(config), interrupted);
+}
+
+std::vector<double> losses_of(const RunConfig& config) {
+  std::vector<double> losses;
+  for (const Json& line : tiny::metrics_of(fs::path(config.output) / "metrics.jsonl")) {
+    if (line.contains("loss")) {
+      losses.push_back(line["loss"].get<double>());
+    }
+  }
+  return losses;
+}
+
+std::string weights_of(const RunConfig& config) {
+  return read_file(fs::path(config.output) / "weights.safetensors");
+}
+
+class Bfloat16Run : public testing::Test {
+ protected:
+  Bfloat16Run() {
+    run_.config.execution.precision = Precision::kBf16;
+    run_.config.plan.stages = {{"llm", 2}};
+    run_.config.steps = 8;
+  }
+  RunConfig in_folder(const std::string& name) {
+    RunConfig config = run_.config;
+    config.output = run_.path(name).string();
+    return config;
+  }
+  tiny::RunFolder run_;
+};
+
+// Every step's loss within 2 % of a guess's: half of what one step of learning changes.
+TEST_F(Bfloat16Run, LearnsAsInFloat32) {
+  run_.config.steps = 40;
+  run_.config.plan.replicas = 2;
+  const RunConfig narrow = in_folder("narrow");
+  RunConfig wide = in_folder("wide");
+  wide.execution.precision = Precision::kFp32;
+  const TrainResult result = train_now(narrow);
+  train_now(wide);
+  const std::vector<double> losses = losses_of(narrow);
+  const std::vector<double> expected = losses_of(wide);
+  ASSERT_EQ(losses.size(), 40U);
+  ASSERT_EQ(expected.size(), 40U);
+  double largest = 0;
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    largest = std::max(largest, std::abs(losses[i] - expected[i]));
+  }
+  EXPECT_LT(largest, 0.1);
+  EXPECT_GT(largest, 0) << "nothing was rounded";
+  EXPECT_LT(result.last_loss, 1.0);
+  std::printf("largest difference of 40 losses: %.4f\n", largest);
+}
+
+TEST_F(Bfloat16Run, IsTheSameTwiceAndGoesOnToTheLastBit) {
+  for (const int replicas : {1, 2}) {
+    run_.config.plan.replicas = replicas;
+    run_.config.checkpoint.every_steps = 3;
+    const RunConfig whole = in_folder(concat("whole", replicas));
+    const RunConfig again = in_folder(concat("again", replicas));
+    train_now(whole);
+    train_now(again);
+    EXPECT_EQ(losses_of(again), losses_of(whole));
+    EXPECT_TRUE(weights_of(again) == weights_of(whole));
+    RunConfig stopped = in_folder(concat("stopped", replicas));
+    stopped.execution.fault_drill = {0, 0, 5};
+    error_of<InternalError>([&] { train_now(stopped); });
+    stopped.execution.fault_drill = {};
+    EXPECT_EQ(train_now(stopped).first_step, 3);
+    EXPECT_EQ(losses_of(stopped), losses_of(whole));
+    EXPECT_TRUE(weights_of(stopped) == weights_of(whole));
+  }
+}
+
+// Masters and moments, and a frozen encoder's numbers, in float32; whoever reads them needs not
+// know what they were computed with.
+TEST_F(Bfloat16Run, KeepsFloat32) {
+  run_.config.freeze = {"vision"};
+  run_.config.checkpoint.every_steps = 8;
+  const RunConfig config = in_folder("frozen");
+  const TrainResult result = train_now(config);
+  bool rounded_away = false;
+  for (const NamedParameter& weight : read_weights(result.weights).tensors) {
+    EXPECT_EQ(weight.tensor.scalar_type(), at::kFloat) << weight.name;
+    const bool exact = at::equal(weight.tensor.to(at::kBFloat16).to(at::kFloat), weight.tensor);
+    rounded_away = rounded_away || !exact;
+    if (weight.name.starts_with("visual.blocks")) {
+      EXPECT_TRUE(exact) << weight.name;
+    }
+  }
+  EXPECT_TRUE(rounded_away) << "no master has more bits than a bfloat16";
+  EXPECT_TRUE(verify_checkpoint(result.checkpoint).ok());
+  const ModelSpec model = run_model(config);
+  const double loss =
+      evaluate(model, result.weights, load_data_set(config.data.validation, model), {}).loss;
+  ASSERT_TRUE(result.validation_loss.has_value());
+  EXPECT_NEAR(loss, *result.validation_loss, 0.05);
+}
+
+TEST_F(Bfloat16Run, NotesAChangeAndWarnsOfAnotherPrecisionsProfile) {
+  const Profile profile = analytic_profile(run_model(run_.config), device_model("cpu-2core"));
+  EXPECT_TRUE(prepare_run(run_.config).warnings.empty());
+  run_.config.plan.profile = run_.write("profile.json", to_json(profile).dump()).string();
+  const std::string warnings = join(prepare_run(run_.config).warnings);
+  EXPECT_NE(warnings.find("is of float32, the run computes in bfloat16"), std::string::npos)
+      << warnings;
+  RunConfig wide = run_.config;
+  wide.execution.precision = Precision::kFp32;
+  EXPECT_TRUE(prepare_run(wide).warnings.empty());
+  run_.config.checkpoint.every_steps = 3;
+  run_.config.execution.fault_drill = {0, 0, 5};
+  error_of<InternalError>([&] { train_now(run_.config); });
+  wide.checkpoint.every_steps = 3;
+  const std::string notes = join(prepare_run(wide).resume->notes);
+  EXPECT_NE(notes.find("execution.precision was \"bf16\""), std::string::npos) << notes;
+}
+
+}  // namespace
+}  // namespace entrain::engine
