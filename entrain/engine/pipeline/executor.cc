@@ -1,6 +1,7 @@
 #include "entrain/engine/pipeline/executor.h"
 
 #include <exception>
+#include <map>
 #include <new>
 #include <utility>
 
@@ -182,7 +183,9 @@ Executor::Executor(const ModelSpec& model,
 Executor::~Executor() = default;
 
 StepOutcome Executor::run(const StepInputs& inputs, const std::function<void()>& optimizer_step) {
-  state_->gradients.clear();
+  if (inputs.begins_update) {
+    state_->gradients.clear();
+  }
   return state_->run(inputs, RunMode::kTrain, optimizer_step);
 }
 
@@ -198,9 +201,14 @@ std::vector<TrainedPiece> Executor::trained() const {
   const at::NoGradGuard no_grad;
   const at::Tensor values = state_->weights.masters();
   const at::Tensor gradients = state_->gradients.own_shard();
+  std::map<std::string, std::string> part_of;
+  for (std::size_t i = 0; i < state_->stages.parts().size(); ++i) {
+    part_of[state_->stages.parameters()[i].name] = state_->stages.parts()[i];
+  }
   std::vector<TrainedPiece> trained;
   for (const ShardPiece& piece : layout().pieces(0)) {
     trained.push_back({piece.entry->name,
+                       part_of.at(piece.entry->name),
                        piece.entry->shape.size() >= 2,
                        piece.begin,
                        values.narrow(0, piece.begin, piece.size),

@@ -42,14 +42,20 @@ struct StepInputs {
   const StepCosts* costs = nullptr;                      // token counts, and times when paced
   const std::vector<std::string>* sample_ids = nullptr;  // [sample], for error messages
   std::int64_t step = 0;
-  std::int64_t target_tokens = 0;               // of the whole step, all replicas; >= 1
+  // What losses are divided by, >= 1: target tokens of all replicas, and of all steps of the
+  // update.
+  std::int64_t target_tokens = 0;
   StepData* data = nullptr;                     // may be null when paced
   std::chrono::steady_clock::time_point start;  // common origin of measured times
+  // Of the steps whose gradients are added up for one update: the first one, and the last.
+  bool begins_update = true;
+  bool ends_update = true;
 };
 
 // A run of one trained parameter's elements that this rank updates.
 struct TrainedPiece {
   std::string name;        // of the parameter
+  std::string part;        // module, or "projector"
   bool matrix = false;     // the parameter has two dimensions or more
   std::int64_t begin = 0;  // element of the rank's shard of flat buffers (flat_layout.h)
   at::Tensor value;        // [n] float32, to be changed in place
@@ -85,7 +91,8 @@ class Executor {
 
   // Runs the step. `optimizer_step` is called at the Program's optimizer_step operation, with
   // gradients reduced over replicas and already clipped in place, and changes trained(); it may be
-  // empty. Gradients are zeroed at the start of a step; every trainable parameter has one.
+  // empty. Gradients are zeroed where an update begins; every trainable parameter has one. Steps
+  // that do not end an update leave out the reduction and all behind it.
   //
   // Throws  InvalidInput for a program with sharded or tied parameters.
   //         A failure of this rank keeps its type (torch's errors become SystemFailure), names

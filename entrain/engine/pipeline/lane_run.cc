@@ -61,10 +61,11 @@ StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
   return std::move(outcome_);
 }
 
-// An evaluation leaves out all that belongs to gradients.
+// An evaluation leaves out all that belongs to gradients, a step whose update is yet to come what
+// makes it.
 bool LaneRun::is_skipped(const Operation& operation) const {
   if (mode_ == RunMode::kTrain) {
-    return false;
+    return !inputs_.ends_update && operation.unit.module < 0;
   }
   const bool message =
       operation.kind == OperationKind::kSend || operation.kind == OperationKind::kReceive;

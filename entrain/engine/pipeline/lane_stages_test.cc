@@ -77,5 +77,27 @@ TEST(LaneStages, APacedLaneHasNone) {
   EXPECT_THROW((void)LaneStages().llm(0), InternalError);
 }
 
+TEST(LaneStages, PartsAreWhatFreezingNames) {
+  for (const tiny::FrozenPattern frozen :
+       {tiny::FrozenPattern::kOnlyProjector, tiny::FrozenPattern::kLlm}) {
+    const ModelSpec model = tiny::tiny_model(frozen);
+    const Plan plan = even_plan(model, {2, 1}, 1, 1);
+    std::set<std::string> seen;
+    for (int lane = 0; lane < plan.num_lanes(); ++lane) {
+      const LaneStages stages(model, plan, lane, {});
+      ASSERT_EQ(stages.parts().size(), stages.parameters().size());
+      for (std::size_t i = 0; i < stages.parts().size(); ++i) {
+        const std::string& part = stages.parts()[i];
+        seen.insert(part);
+        const bool trains =
+            part == "projector" || (part == "vision" && frozen == tiny::FrozenPattern::kLlm);
+        EXPECT_EQ(stages.parameters()[i].tensor.requires_grad(), trains)
+            << stages.parameters()[i].name;
+      }
+    }
+    EXPECT_EQ(seen, (std::set<std::string>{"llm", "projector", "vision"}));
+  }
+}
+
 }  // namespace
 }  // namespace entrain::engine

@@ -18,7 +18,10 @@ std::vector<NamedParameter> named_moments(const Executor& executor, const AdamW&
   return named;
 }
 
-void restore(const ResumePoint& resume, Executor& executor, AdamW& optimizer) {
+void restore(const ResumePoint& resume,
+             std::int64_t updates,
+             Executor& executor,
+             AdamW& optimizer) {
   const at::NoGradGuard no_grad;
   std::vector<NamedParameter> weights;
   for (const NamedParameter& weight : executor.weights()) {
@@ -37,7 +40,7 @@ void restore(const ResumePoint& resume, Executor& executor, AdamW& optimizer) {
   for (std::size_t i = 0; i < moments.size(); ++i) {
     executor.take_shard(moments[i], optimizer.moments()[i]);
   }
-  optimizer.set_updates(resume.manifest.step);
+  optimizer.set_updates(updates);
 }
 
 }  // namespace entrain::engine

@@ -13,8 +13,8 @@ namespace entrain::engine {
 // Both moments of every trained parameter, named as a checkpoint names them: to be copied.
 std::vector<NamedParameter> named_moments(const Executor& executor, const AdamW& optimizer);
 
-// Weights, moments and the number of updates of a checkpoint.
+// Weights and moments of a checkpoint, which have seen `updates` updates.
 // Throws  as load_tensors() does.
-void restore(const ResumePoint& resume, Executor& executor, AdamW& optimizer);
+void restore(const ResumePoint& resume, std::int64_t updates, Executor& executor, AdamW& optimizer);
 
 }  // namespace entrain::engine

@@ -112,8 +112,6 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
   const auto tokens = static_cast<double>(prepared.llm_tokens);
   Json entry = {{"step", record.step},
                 {"loss", record.loss},
-                {"grad_norm", record.gradient_norm},
-                {"learning_rate", record.learning_rate},
                 {"samples", prepared.batch.size()},
                 {"llm_tokens", prepared.llm_tokens},
                 {"encoder_tokens", prepared.encoder_tokens},
@@ -128,6 +126,10 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
                 {"deferred", deferred},
                 {"chunks", chunks},
                 {"lanes", lane_records(record, prepared.predicted)}};
+  if (record.updates) {
+    entry["grad_norm"] = record.gradient_norm;
+    entry["learning_rate"] = record.learning_rate;
+  }
   if (record.drift.has_value()) {
     entry["drift"] = drift_record(*record.drift);
     if (!record.drift->warning.empty()) {

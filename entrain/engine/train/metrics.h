@@ -17,7 +17,8 @@ namespace entrain::engine {
 struct StepRecord {
   std::int64_t step = 0;
   double loss = 0;           // cross-entropy per target token of the step
-  double gradient_norm = 0;  // before clipping
+  bool updates = true;       // the step ends an update of the weights
+  double gradient_norm = 0;  // before clipping; with an update
   double learning_rate = 0;
   double step_s = 0;                             // first start to last finish over all ranks
   Timeline measured;                             // usage of every lane; events where asked for

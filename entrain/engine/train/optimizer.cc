@@ -1,16 +1,25 @@
 #include "entrain/engine/train/optimizer.h"
 
+#include <map>
+#include <string>
+#include <utility>
+
 namespace entrain::engine {
 
-AdamW::AdamW(std::vector<TrainedPiece> trained, std::int64_t size, const OptimizerConfig& config)
-    : config_(config), groups_(2) {
+AdamW::AdamW(std::vector<TrainedPiece> trained, std::int64_t size, const OptimizerConfig& config) {
   const at::NoGradGuard no_grad;
   const at::TensorOptions options =
       trained.empty() ? at::TensorOptions(at::kFloat) : trained.front().value.options();
   moments_ = {at::zeros({size}, options), at::zeros({size}, options)};
-  groups_[0].weight_decay = config.weight_decay;
+  std::map<std::pair<std::string, bool>, std::size_t> group_of;  // by part, matrices or vectors
   for (TrainedPiece& piece : trained) {
-    ParameterGroup& group = groups_[piece.matrix ? 0 : 1];
+    const auto [found, is_new] = group_of.try_emplace({piece.part, piece.matrix}, groups_.size());
+    if (is_new) {
+      ParameterGroup& added = groups_.emplace_back();
+      added.config = optimizer_of(config, piece.part);
+      added.weight_decay = piece.matrix ? added.config.weight_decay : 0;
+    }
+    ParameterGroup& group = groups_[found->second];
     const std::int64_t length = piece.value.numel();
     group.first_moments.push_back(moments_[0].narrow(0, piece.begin, length));
     group.second_moments.push_back(moments_[1].narrow(0, piece.begin, length));
@@ -20,12 +29,9 @@ AdamW::AdamW(std::vector<TrainedPiece> trained, std::int64_t size, const Optimiz
   }
 }
 
-void AdamW::step(double learning_rate) {
+void AdamW::step(std::int64_t update, std::int64_t updates) {
   const at::NoGradGuard no_grad;
   for (ParameterGroup& group : groups_) {
-    if (group.values.empty()) {
-      continue;
-    }
     for (at::Tensor& count : group.steps) {
       count.add_(1);
     }
@@ -35,11 +41,11 @@ void AdamW::step(double learning_rate) {
                       group.second_moments,
                       /*max_exp_avg_sqs=*/{},
                       group.steps,
-                      learning_rate,
-                      config_.beta1,
-                      config_.beta2,
+                      learning_rate_at(group.config, update, updates),
+                      group.config.beta1,
+                      group.config.beta2,
                       group.weight_decay,
-                      config_.epsilon,
+                      group.config.epsilon,
                       /*amsgrad=*/false,
                       /*maximize=*/false);
   }

@@ -10,16 +10,18 @@
 
 namespace entrain::engine {
 
-// Decoupled weight decay on matrices; vectors (norms, biases) take none.
+// Decoupled weight decay on matrices; vectors (norms, biases) take none. Rates, warm-up and decay
+// may differ from part to part (OptimizerConfig::modules).
 class AdamW {
  public:
   // Keeps `trained`, whose values and gradients step() reads and changes. `size`: elements of the
   // flat buffer that they lie in.
   AdamW(std::vector<TrainedPiece> trained, std::int64_t size, const OptimizerConfig& config);
 
-  // One update from the gradients. Those of zero count as others do, so that momentum and decay do
-  // not depend on which rank saw which sample.
-  void step(double learning_rate);
+  // Update `update` of `updates`, from 0, from the gradients, at every part's learning rate for it.
+  // Gradients of zero count as others do, so that momentum and decay do not depend on which rank
+  // saw which sample.
+  void step(std::int64_t update, std::int64_t updates);
 
   // Both moments, flat, where their elements of `trained` lie; in the order of kMomentSuffixes.
   // They are the optimizer's own tensors: written to, they change it.
@@ -32,14 +34,14 @@ class AdamW {
  private:
   // Pieces that are updated alike.
   struct ParameterGroup {
+    OptimizerConfig config;  // of their part
+    double weight_decay = 0;
     std::vector<at::Tensor> values;
     std::vector<at::Tensor> gradients;
     std::vector<at::Tensor> first_moments;
     std::vector<at::Tensor> second_moments;
     std::vector<at::Tensor> steps;
-    double weight_decay = 0;
   };
-  OptimizerConfig config_;
   std::array<at::Tensor, 2> moments_;
   std::vector<ParameterGroup> groups_;
 };

@@ -13,6 +13,9 @@ namespace {
 OptimizerConfig test_config() {
   OptimizerConfig config;
   config.weight_decay = 0.1;
+  config.learning_rate = 0.01;
+  config.warmup_steps = 0;
+  config.final_fraction = 1;
   return config;
 }
 
@@ -23,8 +26,12 @@ struct Trained {
   explicit Trained(const Shapes& shapes) {
     for (const std::vector<std::int64_t>& shape : shapes) {
       const at::Tensor value = at::ones(shape).flatten();
-      pieces.push_back(
-          {concat("p", pieces.size()), shape.size() >= 2, size, value, at::zeros_like(value)});
+      pieces.push_back({concat("p", pieces.size()),
+                        "llm",
+                        shape.size() >= 2,
+                        size,
+                        value,
+                        at::zeros_like(value)});
       size += value.numel();
     }
   }
@@ -71,7 +78,7 @@ TEST(AdamW, MatchesTheFormulaAndDecaysMatricesOnly) {
         slow[element++].step(value, 0.01, piece.matrix ? config.weight_decay : 0.0, config);
       }
     }
-    optimizer.step(0.01);
+    optimizer.step(0, 1);
   }
   std::size_t element = 0;
   for (const TrainedPiece& piece : trained.pieces) {
@@ -85,7 +92,7 @@ TEST(AdamW, MatchesTheFormulaAndDecaysMatricesOnly) {
 TEST(AdamW, DecaysWhatHasNoGradient) {
   const Trained trained(Shapes{{2, 2}});
   AdamW optimizer(trained.pieces, trained.size, test_config());
-  optimizer.step(0.01);
+  optimizer.step(0, 1);
   EXPECT_FLOAT_EQ(trained.pieces[0].value.max().item<float>(), 1 - 0.01F * 0.1F);
 }
 
@@ -97,7 +104,7 @@ TEST(AdamW, GoesOnFromItsMomentsAndUpdates) {
       for (const TrainedPiece& piece : trained.pieces) {
         piece.gradient.fill_(gradient);
       }
-      optimizer.step(0.01);
+      optimizer.step(0, 1);
     };
     AdamW first(trained.pieces, trained.size, test_config());
     update(first, 0.5);
@@ -116,6 +123,29 @@ TEST(AdamW, GoesOnFromItsMomentsAndUpdates) {
   EXPECT_TRUE(at::equal(run(true), run(false)));
 }
 
+// Matrices alike but for their parts, under gradients of zero: what decay takes shows the rate.
+TEST(AdamW, UpdatesEveryPartAtItsOwnRate) {
+  Trained trained(Shapes{{2, 2}, {2, 2}, {2, 2}});
+  trained.pieces[1].part = "vision";
+  trained.pieces[2].part = "projector";
+  OptimizerConfig config = test_config();
+  config.modules["vision"].learning_rate = 0.04;
+  config.modules["vision"].warmup_steps = 4;
+  config.modules["projector"].weight_decay = 0;
+  AdamW optimizer(trained.pieces, trained.size, config);
+  double llm = 1;
+  double vision = 1;
+  for (const double rate : {0.01, 0.02, 0.03, 0.04, 0.04}) {
+    const auto update = static_cast<std::int64_t>(std::lround(100 * rate)) - 1;
+    optimizer.step(update, 8);
+    llm *= 1 - 0.01 * 0.1;
+    vision *= 1 - rate * 0.1;
+  }
+  EXPECT_NEAR(trained.pieces[0].value.max().item<double>(), llm, 1e-6);
+  EXPECT_NEAR(trained.pieces[1].value.max().item<double>(), vision, 1e-6);
+  EXPECT_EQ(trained.pieces[2].value.max().item<double>(), 1);
+}
+
 // Elements do not depend on which others are updated beside them.
 TEST(AdamW, IsTheSameInPieces) {
   constexpr std::int64_t kSize = 101;
@@ -132,7 +162,7 @@ TEST(AdamW, IsTheSameInPieces) {
             (at::arange(piece.begin, piece.begin + piece.value.numel()).to(at::kFloat) + step)
                 .sin());
       }
-      optimizer.step(0.01);
+      optimizer.step(0, 1);
     }
     std::vector<at::Tensor> values;
     for (const TrainedPiece& piece : trained.pieces) {

@@ -24,6 +24,11 @@ std::string index_text(const CheckpointRun& run) {
   return concat(run.index_digest, " (", run.config.at("data").at("train").get<std::string>(), ")");
 }
 
+int update_every(const CheckpointRun& run) {
+  const auto optimizer = run.config.find("optimizer");
+  return optimizer == run.config.end() ? 1 : optimizer->value("update_every", 1);
+}
+
 // Refuses what would make another run of it.
 void check_same_run(const fs::path& checkpoint,
                     const CheckpointRun& then,
@@ -39,6 +44,10 @@ void check_same_run(const fs::path& checkpoint,
           then.global_batch == now.global_batch,
           then.global_batch,
           now.global_batch);
+  compare("optimizer.update_every",
+          update_every(then) == update_every(now),
+          update_every(then),
+          update_every(now));
   compare("index digest", then.index_digest == now.index_digest, index_text(then), index_text(now));
   compare("model digest", then.model_digest == now.model_digest, model_text(then), model_text(now));
   if (!differences.empty()) {

@@ -21,6 +21,15 @@ DataConfig read_data(ObjectReader reader) {
   DataConfig data;
   data.train = reader.required<std::string>("train");
   data.validation = reader.optional<std::string>("validation", "");
+  data.validation_fraction = reader.optional("validation_fraction", data.validation_fraction);
+  require(data.validation_fraction >= 0 && data.validation_fraction < 1,
+          reader,
+          "validation_fraction",
+          "0 <= validation_fraction < 1 (0: none)");
+  require(data.validation.empty() || data.validation_fraction == 0,
+          reader,
+          "validation_fraction",
+          "0 where data.validation names an index");
   data.global_batch = reader.required<int>("global_batch");
   require(data.global_batch >= 1, reader, "global_batch", ">= 1");
   data.read_ahead_mib = reader.optional<std::int64_t>("read_ahead_mib", data.read_ahead_mib);
@@ -66,17 +75,46 @@ PlanConfig read_plan_config(ObjectReader reader) {
   return plan;
 }
 
+template <class T>
+std::optional<T> own_value(ObjectReader& reader, const char* key) {
+  const Json* value = reader.find(key);
+  return value == nullptr ? std::nullopt : std::optional(value_as<T>(*value, reader.where(key)));
+}
+
+PartOptimizer read_part_optimizer(ObjectReader& reader) {
+  PartOptimizer part;
+  part.learning_rate = own_value<double>(reader, "learning_rate");
+  part.final_fraction = own_value<double>(reader, "final_fraction");
+  part.warmup_steps = own_value<int>(reader, "warmup_steps");
+  part.weight_decay = own_value<double>(reader, "weight_decay");
+  reader.finish();
+  return part;
+}
+
+void check_rates(const OptimizerConfig& config, const ObjectReader& reader) {
+  require(config.learning_rate > 0, reader, "learning_rate", "> 0");
+  require(
+      config.final_fraction >= 0 && config.final_fraction <= 1, reader, "final_fraction", "0 to 1");
+  require(config.warmup_steps >= 0, reader, "warmup_steps", ">= 0");
+  require(config.weight_decay >= 0, reader, "weight_decay", ">= 0");
+}
+
 OptimizerConfig read_optimizer(ObjectReader reader) {
   OptimizerConfig config;
   config.learning_rate = reader.optional("learning_rate", config.learning_rate);
-  require(config.learning_rate > 0, reader, "learning_rate", "> 0");
   config.final_fraction = reader.optional("final_fraction", config.final_fraction);
-  require(
-      config.final_fraction >= 0 && config.final_fraction <= 1, reader, "final_fraction", "0 to 1");
   config.warmup_steps = reader.optional("warmup_steps", config.warmup_steps);
-  require(config.warmup_steps >= 0, reader, "warmup_steps", ">= 0");
   config.weight_decay = reader.optional("weight_decay", config.weight_decay);
-  require(config.weight_decay >= 0, reader, "weight_decay", ">= 0");
+  check_rates(config, reader);
+  config.update_every = reader.optional("update_every", config.update_every);
+  require(config.update_every >= 1, reader, "update_every", ">= 1");
+  if (const Json* modules = reader.find("modules")) {
+    for (const auto& [name, table] : modules->items()) {
+      ObjectReader part(table, reader.where("modules." + name));
+      config.modules[name] = read_part_optimizer(part);
+      check_rates(optimizer_of(config, name), part);
+    }
+  }
   config.beta1 = reader.optional("beta1", config.beta1);
   require(config.beta1 >= 0 && config.beta1 < 1, reader, "beta1", "0 <= beta1 < 1");
   config.beta2 = reader.optional("beta2", config.beta2);
@@ -141,6 +179,51 @@ ExecutionConfig read_execution(ObjectReader reader) {
   return config;
 }
 
+[[noreturn]] void fail_part(const char* key, const std::string& name, const ModelSpec& model) {
+  std::vector<std::string> allowed = {"llm", "projector"};
+  for (const EncoderSpec& known : model.encoders) {
+    allowed.push_back(known.name);
+  }
+  throw InvalidInput(
+      concat(key, ": the model has no module '", name, "'", suggestion(name, allowed)));
+}
+
+// A run and its checkpoints end with updates: no state lies between them.
+void check_whole_updates(const RunConfig& config, const std::string& where) {
+  const int every = config.optimizer.update_every;
+  const auto check = [&](const char* key, std::int64_t value) {
+    if (value % every != 0) {
+      throw InvalidInput(concat(where,
+                                ": ",
+                                key,
+                                " = ",
+                                value,
+                                "; allowed: multiples of optimizer.update_every = ",
+                                every));
+    }
+  };
+  check("steps", config.steps);
+  check("checkpoint.every_steps", config.checkpoint.every_steps);
+}
+
+Json modules_to_json(const std::map<std::string, PartOptimizer>& modules) {
+  Json result = Json::object();
+  for (const auto& [name, part] : modules) {
+    Json own = Json::object();
+    const auto set = [&](const char* key, const auto& value) {
+      if (value.has_value()) {
+        own[key] = *value;
+      }
+    };
+    set("learning_rate", part.learning_rate);
+    set("final_fraction", part.final_fraction);
+    set("warmup_steps", part.warmup_steps);
+    set("weight_decay", part.weight_decay);
+    result[name] = own;
+  }
+  return result;
+}
+
 }  // namespace
 
 std::string_view name_of(Precision precision) {
@@ -183,6 +266,7 @@ RunConfig run_config_from_json(const Json& document, const std::string& where) {
   config.checkpoint = read_checkpoint(table("checkpoint"));
   config.execution = read_execution(table("execution"));
   reader.finish();
+  check_whole_updates(config, where);
   return config;
 }
 
@@ -200,6 +284,7 @@ Json to_json(const RunConfig& config) {
       {"data",
        {{"train", config.data.train},
         {"validation", config.data.validation},
+        {"validation_fraction", config.data.validation_fraction},
         {"global_batch", config.data.global_batch},
         {"read_ahead_mib", config.data.read_ahead_mib}}},
       {"plan",
@@ -225,7 +310,9 @@ Json to_json(const RunConfig& config) {
         {"beta1", config.optimizer.beta1},
         {"beta2", config.optimizer.beta2},
         {"epsilon", config.optimizer.epsilon},
-        {"clip_norm", config.optimizer.clip_norm}}},
+        {"clip_norm", config.optimizer.clip_norm},
+        {"update_every", config.optimizer.update_every},
+        {"modules", modules_to_json(config.optimizer.modules)}}},
       {"validation", {{"every", config.validation.every}, {"samples", config.validation.samples}}},
       {"checkpoint",
        {{"every_steps", config.checkpoint.every_steps},
@@ -264,14 +351,17 @@ ModelSpec run_model(const RunConfig& config) {
                                       model.encoders.end(),
                                       [&](const EncoderSpec& e) { return e.name == name; });
     if (encoder == model.encoders.end()) {
-      std::vector<std::string> allowed = {"llm", "projector"};
-      for (const EncoderSpec& known : model.encoders) {
-        allowed.push_back(known.name);
-      }
-      throw InvalidInput(
-          concat("freeze: the model has no module '", name, "'", suggestion(name, allowed)));
+      fail_part("freeze", name, model);
     }
     encoder->frozen = true;
+  }
+  for (const auto& entry : config.optimizer.modules) {
+    const std::string& name = entry.first;
+    const bool encoder = std::ranges::any_of(
+        model.encoders, [&](const EncoderSpec& known) { return known.name == name; });
+    if (!encoder && name != "llm" && name != "projector") {
+      fail_part("optimizer.modules", name, model);
+    }
   }
   bool trainable = !model.llm.frozen;
   for (const EncoderSpec& encoder : model.encoders) {
@@ -283,12 +373,26 @@ ModelSpec run_model(const RunConfig& config) {
   return model;
 }
 
-double learning_rate_at(const OptimizerConfig& config, std::int64_t step, std::int64_t steps) {
-  if (step < config.warmup_steps) {
-    return config.learning_rate * static_cast<double>(step + 1) / config.warmup_steps;
+OptimizerConfig optimizer_of(const OptimizerConfig& config, const std::string& part) {
+  OptimizerConfig result = config;
+  result.modules.clear();
+  const auto found = config.modules.find(part);
+  if (found != config.modules.end()) {
+    const PartOptimizer& own = found->second;
+    result.learning_rate = own.learning_rate.value_or(config.learning_rate);
+    result.final_fraction = own.final_fraction.value_or(config.final_fraction);
+    result.warmup_steps = own.warmup_steps.value_or(config.warmup_steps);
+    result.weight_decay = own.weight_decay.value_or(config.weight_decay);
   }
-  const auto left = static_cast<double>(std::max<std::int64_t>(1, steps - config.warmup_steps));
-  const double progress = std::min(1.0, static_cast<double>(step - config.warmup_steps) / left);
+  return result;
+}
+
+double learning_rate_at(const OptimizerConfig& config, std::int64_t update, std::int64_t updates) {
+  if (update < config.warmup_steps) {
+    return config.learning_rate * static_cast<double>(update + 1) / config.warmup_steps;
+  }
+  const auto left = static_cast<double>(std::max<std::int64_t>(1, updates - config.warmup_steps));
+  const double progress = std::min(1.0, static_cast<double>(update - config.warmup_steps) / left);
   const double cosine = 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
   return config.learning_rate * (config.final_fraction + (1.0 - config.final_fraction) * cosine);
 }

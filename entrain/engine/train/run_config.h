@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@ namespace entrain::engine {
 struct DataConfig {                   // [data]
   std::string train;                  // index file of the training samples
   std::string validation;             // index file, or empty for none
+  double validation_fraction = 0;     // or this share of the training samples, in [0, 1): 0 = none
   int global_batch = 0;               // samples per step over all replicas, >= 1
   std::int64_t read_ahead_mib = 256;  // decoded images kept ahead per rank, >= 1
 };
@@ -44,15 +46,25 @@ struct PlanConfig {   // [plan]
   std::int64_t bytes_per_lane_mib = 0;  // activation memory; 0 = no limit
 };
 
+// Where a part of the model differs, in the units of [optimizer].
+struct PartOptimizer {  // [optimizer.modules.NAME]
+  std::optional<double> learning_rate;
+  std::optional<double> final_fraction;
+  std::optional<int> warmup_steps;
+  std::optional<double> weight_decay;
+};
+
 struct OptimizerConfig {        // [optimizer]
   double learning_rate = 1e-3;  // peak, > 0
-  double final_fraction = 0.1;  // of the peak, reached at the last step, in [0, 1]
-  int warmup_steps = 20;        // linear, >= 0
+  double final_fraction = 0.1;  // of the peak, reached at the last update, in [0, 1]
+  int warmup_steps = 20;        // updates, linear, >= 0
   double weight_decay = 0.01;   // on matrices only, >= 0
   double beta1 = 0.9;           // in [0, 1)
   double beta2 = 0.95;          // in [0, 1)
   double epsilon = 1e-8;        // > 0
   double clip_norm = 1.0;       // global gradient norm; 0 = no clipping
+  int update_every = 1;         // steps whose gradients are added up for one update, >= 1
+  std::map<std::string, PartOptimizer> modules;  // by module name; "projector" as in `freeze`
 };
 
 struct ValidationConfig {  // [validation]
@@ -115,7 +127,10 @@ ModelSpec run_model(const RunConfig& config);
 // Where the run writes its checkpoints.
 std::filesystem::path checkpoint_folder(const RunConfig& config);
 
-// Linear warm-up, then cosine to final_fraction; step counts from 0.
-double learning_rate_at(const OptimizerConfig& config, std::int64_t step, std::int64_t steps);
+// Linear warm-up, then cosine to final_fraction; update counts from 0.
+double learning_rate_at(const OptimizerConfig& config, std::int64_t update, std::int64_t updates);
+
+// What holds for a part ("llm", an encoder, "projector"): [optimizer] with its own keys over it.
+OptimizerConfig optimizer_of(const OptimizerConfig& config, const std::string& part);
 
 }  // namespace entrain::engine

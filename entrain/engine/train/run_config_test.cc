@@ -74,6 +74,52 @@ TEST(RunConfig, RefusesUnknownKeysWithSuggestion) {
   EXPECT_NE(message.find("learning_rate"), std::string::npos) << message;
 }
 
+TEST(RunConfig, GivesModulesTheirOwnRates) {
+  const RunConfig config = parse(concat(kMinimal,
+                                        "[optimizer]\nlearning_rate = 0.01\nwarmup_steps = 5\n"
+                                        "[optimizer.modules.vision]\nlearning_rate = 0.002\n"
+                                        "warmup_steps = 50\nweight_decay = 0.0\n"
+                                        "[optimizer.modules.llm]\nfinal_fraction = 1.0\n"));
+  const OptimizerConfig vision = optimizer_of(config.optimizer, "vision");
+  EXPECT_EQ(vision.learning_rate, 0.002);
+  EXPECT_EQ(vision.warmup_steps, 50);
+  EXPECT_EQ(vision.weight_decay, 0);
+  EXPECT_EQ(vision.final_fraction, 0.1);
+  const OptimizerConfig llm = optimizer_of(config.optimizer, "llm");
+  EXPECT_EQ(llm.learning_rate, 0.01);
+  EXPECT_EQ(llm.warmup_steps, 5);
+  EXPECT_EQ(llm.final_fraction, 1);
+  EXPECT_EQ(optimizer_of(config.optimizer, "projector").learning_rate, 0.01);
+  EXPECT_EQ(to_json(run_config_from_json(to_json(config), "config.json")), to_json(config));
+  for (const char* line : {"learning_rate = 0", "warmup_steps = -1", "beta1 = 0.5"}) {
+    const std::string message =
+        message_of(concat(kMinimal, "[optimizer.modules.vision]\n", line, "\n"));
+    EXPECT_NE(message.find("optimizer.modules.vision"), std::string::npos) << message;
+  }
+}
+
+TEST(RunConfig, EndsWithWholeUpdates) {
+  EXPECT_EQ(parse(concat(kMinimal, "[optimizer]\nupdate_every = 4\n")).optimizer.update_every, 4);
+  const std::string steps = message_of(concat(kMinimal, "[optimizer]\nupdate_every = 3\n"));
+  EXPECT_NE(steps.find("steps = 100; allowed: multiples of optimizer.update_every = 3"),
+            std::string::npos)
+      << steps;
+  const std::string every = message_of(
+      concat(kMinimal, "[optimizer]\nupdate_every = 4\n[checkpoint]\nevery_steps = 6\n"));
+  EXPECT_NE(every.find("checkpoint.every_steps = 6"), std::string::npos) << every;
+  EXPECT_NE(message_of(concat(kMinimal, "[optimizer]\nupdate_every = 0\n")).find("update_every"),
+            std::string::npos);
+}
+
+TEST(RunConfig, TakesOneKindOfValidation) {
+  EXPECT_EQ(parse(concat(kMinimal, "validation_fraction = 0.25\n")).data.validation_fraction, 0.25);
+  for (const char* lines :
+       {"validation_fraction = 1.0", "validation_fraction = 0.1\nvalidation = \"val.csv\""}) {
+    const std::string message = message_of(concat(kMinimal, lines, "\n"));
+    EXPECT_NE(message.find("data.validation_fraction"), std::string::npos) << message;
+  }
+}
+
 TEST(RunConfig, KnowsTwoPrecisions) {
   EXPECT_EQ(parse(kMinimal).execution.precision, Precision::kFp32);
   const RunConfig config = parse(concat(kMinimal, "[execution]\nprecision = \"bf16\"\n"));

@@ -13,6 +13,8 @@
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
 
+#include "entrain/engine/train/validation_split.h"
+
 namespace entrain::engine {
 namespace {
 
@@ -132,6 +134,7 @@ void fill_step(const RunSetup& setup,
       }
     }
   }
+  prepared.update_target_tokens = prepared.target_tokens;
   prepared.costs = step_costs(setup.model, plan, setup.profile, work);
   AssignRequest request;
   request.plan = &plan;
@@ -259,6 +262,9 @@ RunSetup prepare_run(const RunConfig& config) {
            setup.model,
            config.plan.profile.empty() ? "analytic profile" : config.plan.profile);
   setup.train = load_data_set(config.data.train, setup.model);
+  if (config.data.validation_fraction > 0) {
+    setup.validation = split_validation(config.data.validation_fraction, config.seed, setup.train);
+  }
   const auto num_samples = static_cast<int>(setup.train.index.samples.size());
   const int least = std::max(config.data.global_batch, setup.plan.replicas);
   if (num_samples < least || config.data.global_batch < setup.plan.replicas) {
@@ -294,6 +300,14 @@ PreparedStep prepare_step(const RunSetup& setup, std::int64_t step) {
   prepared.step = step;
   prepared.batch = batch_of_step(setup, step);
   fill_step(setup, setup.train, setup.plan, setup.plan.policy, prepared);
+  const int every = setup.config.optimizer.update_every;
+  for (std::int64_t other = step - step % every; other < step - step % every + every; ++other) {
+    if (other != step) {
+      for (const SampleWork& work : work_of_step(setup, other)) {
+        prepared.update_target_tokens += work.target_tokens;
+      }
+    }
+  }
   return prepared;
 }
 

@@ -40,7 +40,7 @@ struct RunSetup {
   Plan plan;
   Profile profile;
   DataSet train;
-  DataSet validation;                 // empty without one
+  DataSet validation;                 // another index, or split off the training samples; or empty
   std::vector<SampleWork> planned;    // [sample] of plan.index; empty: the training data's
   CheckpointRun identity;             // what checkpoints of this run say of it
   std::optional<ResumePoint> resume;  // empty: from the first step
@@ -60,6 +60,8 @@ struct PreparedStep {
   StepAssignment assignment;
   Program program;
   std::int64_t target_tokens = 0;  // with loss, over all replicas
+  // Of all steps of the update that this one belongs to (optimizer.update_every).
+  std::int64_t update_target_tokens = 0;
   std::int64_t llm_tokens = 0;
   std::int64_t encoder_tokens = 0;
   Timeline predicted;  // without events

@@ -25,7 +25,7 @@ StepSource::~StepSource() {
 
 std::shared_ptr<const PreparedStep> StepSource::get(std::int64_t step) {
   std::unique_lock lock(mutex_);
-  if (step >= last_ || (stopped_ && step > asked_)) {
+  if (step >= last_) {
     return nullptr;
   }
   asked_ = std::max(asked_, step);
@@ -46,12 +46,13 @@ std::shared_ptr<const PreparedStep> StepSource::get(std::int64_t step) {
 std::shared_ptr<const PreparedStep> StepSource::peek(std::int64_t step) {
   const std::lock_guard lock(mutex_);
   const auto entry = ready_.find(step);
-  return stopped_ || entry == ready_.end() ? nullptr : entry->second;
+  return step >= last_ || entry == ready_.end() ? nullptr : entry->second;
 }
 
 void StepSource::stop() {
   const std::lock_guard lock(mutex_);
-  stopped_ = true;
+  const std::int64_t every = setup_.config.optimizer.update_every;
+  last_ = std::min(last_, (asked_ + every) / every * every);
 }
 
 void StepSource::work() {

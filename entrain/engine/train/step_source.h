@@ -31,8 +31,8 @@ class StepSource {
   // The step if it is ready and will certainly run, else null; for reading ahead.
   std::shared_ptr<const PreparedStep> peek(std::int64_t step);
 
-  // No step that has not been handed to any rank yet will be: the step in progress is finished by
-  // all.
+  // No step that has not been handed to any rank yet will be, but for those of an update that has
+  // begun: these are finished by all.
   void stop();
 
  private:
@@ -47,7 +47,6 @@ class StepSource {
   std::map<std::int64_t, int> handed_out_;
   std::int64_t next_;        // to prepare
   std::int64_t asked_ = -1;  // highest step handed to a rank
-  bool stopped_ = false;
   bool closing_ = false;
   std::exception_ptr error_;
   std::thread thread_;

@@ -169,8 +169,10 @@ void write_traces(const Run& run, const PreparedStep& prepared, const Timeline& 
 
 void finish_step(Run& run, const PreparedStep& prepared, StepRecord record) {
   record.loss /= static_cast<double>(prepared.target_tokens);
-  record.learning_rate =
-      learning_rate_at(run.setup.config.optimizer, prepared.step, run.setup.config.steps);
+  const int every = run.setup.config.optimizer.update_every;
+  record.updates = (prepared.step + 1) % every == 0;
+  record.learning_rate = learning_rate_at(
+      run.setup.config.optimizer, prepared.step / every, run.setup.config.steps / every);
   if (!run.setup.config.execution.paced &&
       (!std::isfinite(record.loss) || !std::isfinite(record.gradient_norm))) {
     throw SystemFailure(
@@ -216,7 +218,10 @@ class RankLoop {
         reader_(run.setup.train.index, run.setup.model, reader_options(run)),
         validation_reader_(run.setup.validation.index, run.setup.model, reader_options(run)) {
     if (run.setup.resume.has_value()) {
-      restore(*run.setup.resume, executor_, optimizer_);
+      restore(*run.setup.resume,
+              run.first_step / run.setup.config.optimizer.update_every,
+              executor_,
+              optimizer_);
     }
   }
 
@@ -268,7 +273,7 @@ class RankLoop {
     inputs.costs = &prepared.costs;
     inputs.sample_ids = &prepared.sample_ids;
     inputs.step = prepared.step;
-    inputs.target_tokens = prepared.target_tokens;
+    inputs.target_tokens = prepared.update_target_tokens;
     inputs.data = data;
     inputs.start = start;
     return inputs;
@@ -295,9 +300,12 @@ class RankLoop {
       queued_ = queue(*next);
       queued_step_ = next->step;
     }
-    const StepInputs inputs = inputs_of(prepared, data.get(), run_.board.start_of(prepared.step));
-    const double rate = learning_rate_at(config.optimizer, prepared.step, config.steps);
-    StepOutcome outcome = executor_.run(inputs, [&] { optimizer_.step(rate); });
+    StepInputs inputs = inputs_of(prepared, data.get(), run_.board.start_of(prepared.step));
+    const int every = config.optimizer.update_every;
+    inputs.begins_update = prepared.step % every == 0;
+    inputs.ends_update = (prepared.step + 1) % every == 0;
+    StepOutcome outcome = executor_.run(
+        inputs, [&] { optimizer_.step(prepared.step / every, config.steps / every); });
     auto record = run_.board.report(prepared.step, replica_, lane_, std::move(outcome));
     if (record.has_value()) {
       finish_step(run_, prepared, std::move(*record));

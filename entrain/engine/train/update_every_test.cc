@@ -1,0 +1,142 @@
+// Gradients of several steps added up for one update.
+#include <cmath>
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/files.h"
+#include "entrain/core/base/text.h"
+
+#include "entrain/engine/checkpoint/layout.h"
+#include "entrain/engine/models/weights.h"
+#include "entrain/engine/train/trainer.h"
+
+#include "tests/oracle/engine/tiny_run.h"
+#include "tests/oracle/expect_error.h"
+
+namespace entrain::engine {
+namespace {
+
+namespace fs = std::filesystem;
+using oracle::error_of;
+
+TrainResult train_now(const RunConfig& config, bool interrupt = false) {
+  const std::atomic<bool> interrupted{interrupt};
+  return train(prepare_run(config), interrupted);
+}
+
+std::vector<Json> steps_of(const RunConfig& config) {
+  std::vector<Json> rows;
+  for (const Json& line : tiny::metrics_of(fs::path(config.output) / "metrics.jsonl")) {
+    if (line.contains("loss")) {
+      rows.push_back(line);
+    }
+  }
+  return rows;
+}
+
+class UpdateEvery : public testing::Test {
+ protected:
+  UpdateEvery() {
+    run_.config.steps = 8;
+    run_.config.optimizer.update_every = 2;
+    run_.config.optimizer.warmup_steps = 2;
+    run_.config.plan.stages = {{"llm", 2}};
+  }
+  RunConfig in_folder(const std::string& name) {
+    RunConfig config = run_.config;
+    config.output = run_.path(name).string();
+    return config;
+  }
+  tiny::RunFolder run_;
+};
+
+// The same samples, in two halves or at once: 12 of them, an epoch.
+TEST_F(UpdateEvery, IsOneStepOfAllTheirSamples) {
+  for (const int replicas : {1, 2}) {
+    run_.config.plan.replicas = replicas;
+    const RunConfig halves = in_folder(concat("halves", replicas));
+    RunConfig whole = in_folder(concat("whole", replicas));
+    whole.steps = 4;
+    whole.data.global_batch = 12;
+    whole.optimizer.update_every = 1;
+    train_now(halves);
+    train_now(whole);
+    const std::vector<Json> two = steps_of(halves);
+    const std::vector<Json> one = steps_of(whole);
+    ASSERT_EQ(two.size(), 8U);
+    ASSERT_EQ(one.size(), 4U);
+    for (std::size_t i = 0; i < one.size(); ++i) {
+      double loss = 0;
+      double tokens = 0;
+      for (const std::size_t half : {2 * i, 2 * i + 1}) {
+        loss += two[half]["loss"].get<double>() * two[half]["target_tokens"].get<double>();
+        tokens += two[half]["target_tokens"].get<double>();
+      }
+      EXPECT_NEAR(loss / tokens, one[i]["loss"].get<double>(), 1e-4) << i;
+      EXPECT_FALSE(two[2 * i].contains("grad_norm"));
+      EXPECT_FALSE(two[2 * i].contains("learning_rate"));
+      EXPECT_NEAR(two[2 * i + 1]["grad_norm"].get<double>(),
+                  one[i]["grad_norm"].get<double>(),
+                  1e-3 * one[i]["grad_norm"].get<double>());
+      EXPECT_EQ(two[2 * i + 1]["learning_rate"], one[i]["learning_rate"]);
+    }
+  }
+}
+
+TEST_F(UpdateEvery, StopsAndGoesOnBetweenUpdatesToTheLastBit) {
+  const RunConfig whole = in_folder("whole");
+  train_now(whole);
+  const RunConfig stopped = in_folder("stopped");
+  std::int64_t reached = 0;
+  int calls = 0;
+  while (reached < stopped.steps) {
+    const TrainResult result = train_now(stopped, /*interrupt=*/true);
+    EXPECT_EQ(result.first_step, reached);
+    ASSERT_GE(result.steps, 2);
+    EXPECT_EQ(result.steps % 2, 0);
+    reached += result.steps;
+    ++calls;
+  }
+  EXPECT_GE(calls, 2);
+  const std::vector<Json> expected = steps_of(whole);
+  const std::vector<Json> rows = steps_of(stopped);
+  ASSERT_EQ(rows.size(), expected.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i]["loss"], expected[i]["loss"]) << i;
+  }
+  EXPECT_TRUE(read_file(fs::path(stopped.output) / "weights.safetensors") ==
+              read_file(fs::path(whole.output) / "weights.safetensors"));
+}
+
+TEST_F(UpdateEvery, IsPartOfTheRunsIdentity) {
+  run_.config.checkpoint.every_steps = 4;
+  train_now(run_.config);
+  run_.config.optimizer.update_every = 4;
+  const std::string message = error_of<InvalidInput>([&] { prepare_run(run_.config); });
+  EXPECT_NE(message.find("optimizer.update_every 2 there, 4 here"), std::string::npos) << message;
+}
+
+// A frozen module apart, every part has a rate of its own; a misspelt one is refused.
+TEST_F(UpdateEvery, PartsAreUpdatedAtTheirOwnRates) {
+  run_.config.optimizer.modules["vision"].learning_rate = 1e-30;
+  run_.config.optimizer.weight_decay = 0;
+  run_.config.optimizer.clip_norm = 0;
+  RunConfig none = in_folder("none");
+  none.steps = 2;
+  RunConfig some = in_folder("some");
+  const auto first = read_weights(train_now(none).weights).tensors;
+  const auto later = read_weights(train_now(some).weights).tensors;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    const bool body =
+        first[i].name.starts_with("visual.") && first[i].name.find(".merger.") == std::string::npos;
+    EXPECT_EQ(at::equal(first[i].tensor, later[i].tensor), body) << first[i].name;
+  }
+  run_.config.optimizer.modules["vison"].learning_rate = 1;
+  const std::string message = error_of<InvalidInput>([&] { prepare_run(run_.config); });
+  EXPECT_NE(message.find("optimizer.modules: the model has no module 'vison'"), std::string::npos)
+      << message;
+}
+
+}  // namespace
+}  // namespace entrain::engine
