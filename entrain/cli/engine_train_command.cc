@@ -55,8 +55,8 @@ int dry_run(const engine::RunSetup& setup, bool json) {
   std::cout << "plan: " << to_json(setup.plan).dump(1) << "\n";
   std::cout
       << "memory per lane (parameters with gradients and optimizer state | peak activations):\n";
-  // float32 throughout, the optimizer not shared out.
-  const std::vector<LaneState> states = lane_states(setup.model, setup.plan, {});
+  const std::vector<LaneState> states =
+      lane_states(setup.model, setup.plan, engine::state_options(setup));
   for (int lane = 0; lane < setup.plan.num_lanes(); ++lane) {
     std::cout << "  lane " << lane << ":";
     for (const StageRef& ref : setup.plan.lanes[static_cast<std::size_t>(lane)]) {

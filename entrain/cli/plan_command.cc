@@ -281,6 +281,7 @@ int run_cluster(const Options& options) {
     std::cerr << "entrain: no plan fits: " << result.reason << "\n";
     return kExitNo;
   }
+  result.plans.front().plan.shard_optimizer = options.search.state.shard_optimizer;
   write_plan(options, result.best().plan);
   return 0;
 }

@@ -101,6 +101,7 @@ class Coverage {
                          ? 1
                          : 0;
     counts.recomputed += recomputes(configuration.plan) ? 1 : 0;
+    counts.sharded += configuration.plan.shard_optimizer ? 1 : 0;
     counts.cut += has_chunks(configuration.assignment) ? 1 : 0;
   }
 
@@ -115,17 +116,19 @@ class Coverage {
       }
       const Counts& counts = found->second;
       std::printf(
-          "%-13s %4d steps: %4d split backwards, %4d shared lanes, %4d recomputed, %4d cut "
-          "samples\n",
+          "%-13s %4d steps: %4d split backwards, %4d shared lanes, %4d recomputed, %4d sharded, "
+          "%4d cut samples\n",
           schedule.c_str(),
           counts.all,
           counts.split,
           counts.shared,
           counts.recomputed,
+          counts.sharded,
           counts.cut);
       EXPECT_EQ(counts.split > counts.all / 4, splits_backward(schedule)) << schedule;
       EXPECT_GT(counts.shared, 0) << schedule;
       EXPECT_GE(counts.recomputed, recomputed_at_least) << schedule;
+      EXPECT_GE(counts.sharded, recomputed_at_least / 5) << schedule;
       all += counts.all;
     }
     return all;
@@ -137,6 +140,7 @@ class Coverage {
     int split = 0;
     int shared = 0;
     int recomputed = 0;
+    int sharded = 0;
     int cut = 0;
   };
   std::map<std::string, Counts> counts_;
@@ -155,7 +159,8 @@ class Gradients : public testing::Test {
   static void SetUpTestSuite() { at::set_num_threads(1); }
 };
 
-// Twice each, on two batches, once with recomputed layers.
+// Twice each, on two batches, once with recomputed layers; every other one of several replicas with
+// a sharded optimizer.
 TEST_F(Gradients, EqualTheReferenceForEveryLayoutScheduleAndFreezing) {
   const std::vector<GradientBatch> batches = {make_gradient_batch(1, 10, 1),
                                               make_gradient_batch(1, 7, 2)};
@@ -168,7 +173,13 @@ TEST_F(Gradients, EqualTheReferenceForEveryLayoutScheduleAndFreezing) {
         Rng rng(++seed, 77);
         const bool recompute = seed / 2 % 2 == 1;  // with either batch in turn
         const StepConfiguration configuration =
-            configure(rng, batch, cell.layout, cell.schedule, frozen, recompute);
+            configure(rng,
+                      batch,
+                      cell.layout,
+                      cell.schedule,
+                      frozen,
+                      recompute,
+                      cell.layout.replicas > 1 && seed / 3 % 2 == 1);
         SCOPED_TRACE(describe(configuration, seed));
         expect_reference(batch, run_step(batch, configuration), deviations);
         ASSERT_FALSE(HasFailure());
@@ -193,8 +204,13 @@ TEST_F(Gradients, EqualTheReferenceWithTwoEncoders) {
                                      StepLayout{{2, 2, 2}, 2, StageLanes::kColocated}}) {
       for (const FrozenPattern frozen : kPatterns) {
         Rng rng(++seed, 77);
-        const StepConfiguration configuration =
-            configure(rng, batch, layout, schedule, frozen, seed % 2 == 0);
+        const StepConfiguration configuration = configure(rng,
+                                                          batch,
+                                                          layout,
+                                                          schedule,
+                                                          frozen,
+                                                          seed % 2 == 0,
+                                                          layout.replicas > 1 && seed % 3 != 0);
         SCOPED_TRACE(describe(configuration, seed));
         expect_reference(batch, run_step(batch, configuration), deviations);
         ASSERT_FALSE(HasFailure());
@@ -289,8 +305,14 @@ TEST_F(Gradients, EqualTheReferenceWithSamplesCutIntoChunks) {
       if (batch.model.encoders.size() == 2) {
         layout.stages.insert(layout.stages.begin(), 1);
       }
-      const StepConfiguration configuration = configure(
-          rng, batch, layout, cell.schedule, frozen, seed / 2 % 2 == 1, StepPolicy::kRandomChunks);
+      const StepConfiguration configuration = configure(rng,
+                                                        batch,
+                                                        layout,
+                                                        cell.schedule,
+                                                        frozen,
+                                                        seed / 2 % 2 == 1,
+                                                        layout.replicas > 1 && seed / 3 % 2 == 1,
+                                                        StepPolicy::kRandomChunks);
       SCOPED_TRACE(describe(configuration, seed));
       expect_reference(batch, run_step(batch, configuration), deviations);
       ASSERT_FALSE(HasFailure());
@@ -325,6 +347,7 @@ TEST_F(Gradients, EqualTheReferenceUnderPolicies) {
                                                         cell.schedule,
                                                         kPatterns[seed % std::size(kPatterns)],
                                                         seed / 2 % 2 == 1,
+                                                        layout.replicas > 1 && seed / 3 % 2 == 1,
                                                         policy);
       SCOPED_TRACE(describe(configuration, seed));
       expect_reference(batch, run_step(batch, configuration), deviations);
@@ -371,6 +394,33 @@ TEST_F(Gradients, RecomputedLayersChangeNoBit) {
   }
   std::printf("%d configurations with recomputed layers\n", recomputed);
   EXPECT_GT(recomputed, 350);
+}
+
+// Every replica sums, clips and hands out its share: the same sums in the same order.
+TEST_F(Gradients, ShardedOptimizersChangeNoBit) {
+  const GradientBatch batch = make_gradient_batch(1, 10, 5);
+  std::uint64_t seed = 15'000;
+  int configurations = 0;
+  for (const Cell& cell : all_cells()) {
+    if (cell.layout.replicas == 1) {
+      continue;
+    }
+    StepLayout layout = cell.layout;
+    layout.replicas = 2 + static_cast<int>(++seed % 2);
+    Rng rng(seed, 77);
+    StepConfiguration configuration =
+        configure(rng, batch, layout, cell.schedule, kPatterns[seed % std::size(kPatterns)]);
+    const StepResult whole = run_step(batch, configuration);
+    shard_optimizer(configuration);
+    SCOPED_TRACE(describe(configuration, seed));
+    StepResult sharded = run_step(batch, configuration);
+    EXPECT_NEAR(sharded.gradient_norm, whole.gradient_norm, 1e-12 * whole.gradient_norm);
+    sharded.gradient_norm = whole.gradient_norm;
+    expect_bitwise_equal(whole, sharded);
+    ASSERT_FALSE(HasFailure());
+    ++configurations;
+  }
+  std::printf("%d configurations with sharded optimizers\n", configurations);
 }
 
 TEST_F(Gradients, TwoRunsOfOneConfigurationAreBitwiseEqual) {

@@ -94,6 +94,8 @@ std::string text_of(const Program& program, int replica, int lane, Shown shown) 
       text += unit_text(program, replica, lane, operation);
     } else if (operation.kind == OperationKind::kReduceGradients) {
       text += "reduce";
+    } else if (operation.kind == OperationKind::kGatherParameters) {
+      text += "gather";
     } else {
       text += operation.kind == OperationKind::kClipNorm ? "clip" : "step";
     }

@@ -241,6 +241,8 @@ class SlowSimulator {
         const Time all = barrier(operation.kind, 0, program_.num_lanes());
         return all ? ran(*all, nanoseconds{0}) : std::nullopt;
       }
+      case OperationKind::kGatherParameters:
+        return ran(*free, nanoseconds{0});
       case OperationKind::kOptimizerStep:
         return ran(*free, lane_sum(program_, costs_, lane, &StageCosts::optimizer));
       default: {

@@ -394,11 +394,19 @@ class StepCostBuilder {
     stage.launch.split = to_time(rates.split.per_launch);
     stage.parameter_bytes = parameters * dtype_bytes_;
     const auto trained = static_cast<double>(stage.trainable_parameters);
-    if (plan_.replicas * plan.context_parallel > 1 && profile_.reduce_bytes_per_second > 0) {
+    const int sharers = plan_.replicas * plan.context_parallel;
+    if (sharers > 1 && profile_.reduce_bytes_per_second > 0) {
       stage.reduce = to_time(trained * static_cast<double>(dtype_bytes_) * 1e9 /
                              profile_.reduce_bytes_per_second);
     }
-    stage.optimizer = to_time(trained * profile_.optimizer_ns_per_parameter);
+    const double update = trained * profile_.optimizer_ns_per_parameter;
+    if (plan_.shard_optimizer) {
+      const std::chrono::nanoseconds gather = stage.reduce / 2;
+      stage.reduce -= gather;
+      stage.optimizer = to_time(update / sharers) + gather;
+    } else {
+      stage.optimizer = to_time(update);
+    }
     total_time_.add(stage.reduce.count());
     total_time_.add(stage.optimizer.count());
     return rates;

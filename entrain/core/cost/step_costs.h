@@ -75,6 +75,8 @@ struct StageCosts {
   std::int64_t parameter_bytes = 0;       // all parameters, per device of the lane
   std::int64_t trainable_parameters = 0;  // per device of the lane
   // All-reduce of the stage's gradients over replicas and context ranks; 0 where there is one.
+  // Under a sharded optimizer reduce-scatter, half of it; the gather, the other half, counts as
+  // optimizer.
   std::chrono::nanoseconds reduce{0};
   std::chrono::nanoseconds optimizer{0};
   std::vector<UnitCost> units;  // [unit]

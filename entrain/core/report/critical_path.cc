@@ -53,6 +53,7 @@ void add_work(const Operation& operation, nanoseconds time, LaneAccount& account
       account.reduction += time;
       break;
     case OperationKind::kOptimizerStep:
+    case OperationKind::kGatherParameters:
       account.optimizer += time;
       break;
     default:

@@ -86,6 +86,9 @@ std::vector<Operation> step_end(const std::vector<StageRef>& lane,
   }
   result.push_back({OperationKind::kClipNorm, {}, -1});
   result.push_back({OperationKind::kOptimizerStep, {}, -1});
+  if (plan.shard_optimizer && plan.replicas > 1 && trainable) {
+    result.push_back({OperationKind::kGatherParameters, {}, -1});
+  }
   return result;
 }
 

@@ -85,6 +85,18 @@ TEST(BuildProgram, ReducesGradientsOfTrainableLanesOfSeveralReplicas) {
   EXPECT_EQ(lane_text(program, 0, 1), "<F0 F0 B0 reduce clip step");
   EXPECT_EQ(lane_text(program, 1, 0), "clip step");
   EXPECT_EQ(lane_text(program, 1, 1), "reduce clip step");
+  // Shared out, what is updated comes together behind the step; as little as is trained.
+  hand_case.plan.shard_optimizer = true;
+  EXPECT_THROW(validate_program(program, hand_case.plan, hand_case.assignment, hand_case.costs),
+               InvalidInput);
+  const Program sharded = build(hand_case, "1f1b");
+  validate_program(sharded, hand_case.plan, hand_case.assignment, hand_case.costs);
+  EXPECT_EQ(lane_text(sharded, 0, 0), "F0 >F0 clip step");
+  EXPECT_EQ(lane_text(sharded, 0, 1), "<F0 F0 B0 reduce clip step gather");
+  EXPECT_EQ(lane_text(sharded, 1, 1), "reduce clip step gather");
+  hand_case.plan.replicas = 1;
+  hand_case.assignment.replicas.pop_back();
+  EXPECT_EQ(lane_text(build(hand_case, "1f1b"), 0, 1), "<F0 F0 B0 clip step");
 }
 
 TEST(BuildProgram, DescribesItsStages) {

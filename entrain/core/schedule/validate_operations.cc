@@ -36,6 +36,9 @@ std::vector<OperationKind> expected_end(const Subject& subject, int lane) {
   }
   kinds.push_back(OperationKind::kClipNorm);
   kinds.push_back(OperationKind::kOptimizerStep);
+  if (subject.plan.shard_optimizer && subject.plan.replicas > 1 && trainable) {
+    kinds.push_back(OperationKind::kGatherParameters);
+  }
   return kinds;
 }
 

@@ -204,6 +204,8 @@ class Replay {
             lane, lane.position, EventCategory::kCompute, lane.time, lane.time + lane.optimizer);
         work(lane, lane.time, lane.optimizer);
         return true;
+      case OperationKind::kGatherParameters:
+        return true;  // its time is in the optimizer's
       default:
         throw InvalidInput(fmt::format(
             "{}: the cost model has no {} yet", where(lane, operation), name_of(operation.kind)));

@@ -14,7 +14,8 @@
 // - a receive costs no compute time; what waits for it is the operation that needs its message;
 // - reduce_gradients waits for all replicas' lane to arrive and then takes the reduce time of the
 //   lane's stages (SimulateOptions::reduce_buckets changes this); clip_norm waits for all lanes of
-//   all replicas and takes no time; optimizer_step takes the optimizer time of the lane's stages.
+//   all replicas and takes no time; optimizer_step takes the optimizer time of the lane's stages,
+//   the gathering of sharded parameters included: gather_parameters itself takes none.
 //
 // With reduce_buckets = n, reductions run beside compute, as engines do that reduce layer by layer:
 // - the gradients of a stage are reduced in n equal buckets. The stage's last operation with weight
@@ -75,7 +76,7 @@ struct SimulateOptions {
 //          wait only; buckets are sends of their lane's reduce_gradients, by start.
 // Throws   InvalidInput when the program cannot finish, naming the operations that wait for each
 //          other; for a chunk that is no range within its sample's tokens; for operations that
-//          have no cost yet (gather_parameters, sync_tied); for a network that lacks lanes and
+//          have no cost yet (sync_tied); for a network that lacks lanes and
 //          options below zero.
 // Cost     O(operations + parts + items × stages); kNode: log(messages) more for each message
 //          between nodes.

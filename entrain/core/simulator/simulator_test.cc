@@ -259,11 +259,26 @@ TEST(Simulate, RefusesMessagesOutOfPlace) {
   EXPECT_NE(failure_of(turned).find("channel 0"), std::string::npos);
 }
 
+TEST(Simulate, GathersParametersWithinTheOptimizersTime) {
+  TwoLanes lanes(1);
+  lanes.add_replica("F0 >F0 <B0 B0 clip step", "<F0 F0 B0 >B0 clip step");
+  for (ModuleCosts& module : lanes.costs.modules) {
+    module.stages[0].optimizer = nanoseconds{7};
+  }
+  const Timeline without = run(lanes);
+  for (auto& lane : lanes.program.replicas[0].lanes) {
+    lane.push_back({OperationKind::kGatherParameters, {}, -1});
+  }
+  const Timeline with = run(lanes);
+  EXPECT_EQ(with.makespan, without.makespan);
+  EXPECT_EQ(with.events.size(), without.events.size());
+}
+
 TEST(Simulate, RefusesWhatHasNoCostYet) {
   TwoLanes lanes(1);
   lanes.add_replica("F0 >F0 <B0 B0", "<F0 F0 B0 >B0");
-  lanes.program.replicas[0].lanes[0].push_back({OperationKind::kGatherParameters, {}, -1});
-  EXPECT_NE(failure_of(lanes).find("gather_parameters"), std::string::npos);
+  lanes.program.replicas[0].lanes[0].push_back({OperationKind::kSyncTied, {}, -1});
+  EXPECT_NE(failure_of(lanes).find("sync_tied"), std::string::npos);
   lanes.program.replicas[0].lanes[0].pop_back();
   EXPECT_EQ(failure_of(lanes), "finished");
   lanes.program.replicas[0].groups[1][0][0].items[0].token_end = 99;

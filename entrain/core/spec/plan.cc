@@ -306,6 +306,7 @@ Plan plan_from_json(const Json& document, const ModelSpec& model, const std::str
   if (reader.has("limits")) {
     plan.limits = read_limits(reader.object("limits"));
   }
+  plan.shard_optimizer = reader.optional("shard_optimizer", plan.shard_optimizer);
   if (reader.has("certificate")) {
     plan.certificate = read_certificate(reader.object("certificate"));
   }
@@ -343,20 +344,24 @@ Json to_json(const Plan& plan) {
   if (!plan.limits.lane_bytes.empty()) {
     limits["lane_bytes"] = plan.limits.lane_bytes;
   }
-  return {{"version", kVersion},
-          {"replicas", plan.replicas},
-          {"num_slots", plan.num_slots},
-          {"modules", modules},
-          {"lanes", lanes},
-          {"policy", plan.policy},
-          {"schedule", plan.schedule},
-          {"limits", limits},
-          {"certificate",
-           {{"lower_bound_s", plan.certificate.lower_bound_s},
-            {"simulated_s", plan.certificate.simulated_s},
-            {"ratio", plan.certificate.ratio},
-            {"dynamic_regret", plan.certificate.dynamic_regret},
-            {"b_min", plan.certificate.b_min}}}};
+  Json document = {{"version", kVersion},
+                   {"replicas", plan.replicas},
+                   {"num_slots", plan.num_slots},
+                   {"modules", modules},
+                   {"lanes", lanes},
+                   {"policy", plan.policy},
+                   {"schedule", plan.schedule},
+                   {"limits", limits},
+                   {"certificate",
+                    {{"lower_bound_s", plan.certificate.lower_bound_s},
+                     {"simulated_s", plan.certificate.simulated_s},
+                     {"ratio", plan.certificate.ratio},
+                     {"dynamic_regret", plan.certificate.dynamic_regret},
+                     {"b_min", plan.certificate.b_min}}}};
+  if (plan.shard_optimizer) {
+    document["shard_optimizer"] = true;
+  }
+  return document;
 }
 
 void validate(const Plan& plan, const ModelSpec& model, const std::string& where) {

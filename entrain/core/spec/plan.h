@@ -73,6 +73,9 @@ struct Plan {
   std::string policy = "entrain";
   std::string schedule = "1f1b";
   PlanLimits limits;
+  // The optimizer's state is shared out among replicas (ZeRO-1): each sums, updates and sends out
+  // its own share of a lane's trained parameters.
+  bool shard_optimizer = false;
   PlanCertificate certificate;
 
   [[nodiscard]] int num_lanes() const { return static_cast<int>(lanes.size()); }

@@ -323,5 +323,16 @@ TEST(PlanDigest, LeavesOutTheCertificateAlone) {
   EXPECT_NE(digest(plan), digest(base));
 }
 
+TEST(Plan, SaysWhetherTheOptimizerIsSharded) {
+  const ModelSpec model = vision_model();
+  Plan plan = plan_from_json(plan_json(), model, "plan.json");
+  EXPECT_FALSE(plan.shard_optimizer);
+  EXPECT_FALSE(to_json(plan).contains("shard_optimizer")) << "digests of earlier plans hold";
+  const std::string before = digest(plan);
+  plan.shard_optimizer = true;
+  EXPECT_TRUE(plan_from_json(to_json(plan), model, "plan.json").shard_optimizer);
+  EXPECT_NE(digest(plan), before);
+}
+
 }  // namespace
 }  // namespace entrain

@@ -24,7 +24,7 @@ enum class OperationKind : std::uint8_t {
   kReduceGradients,  // sum of the lane's gradients over replicas
   kClipNorm,         // global norm: a barrier over all lanes of all replicas
   kOptimizerStep,
-  kGatherParameters,  // sharded optimizer
+  kGatherParameters,  // sharded optimizer: the other replicas' new values
   kSyncTied,          // tied embeddings
 };
 std::string_view name_of(OperationKind kind);  // "forward", "backward_input", …

@@ -26,7 +26,6 @@ void check_program(const Program& program, const Plan& plan) {
     for (const std::vector<Operation>& lane : replica.lanes) {
       for (const Operation& operation : lane) {
         switch (operation.kind) {
-          case OperationKind::kGatherParameters:
           case OperationKind::kSyncTied:
             throw InvalidInput(concat("schedule '",
                                       program.schedule,
@@ -70,8 +69,8 @@ struct Executor::State {
         options(executor_options),
         stages(options.paced ? LaneStages()
                              : LaneStages(model, plan, lane_index, exact(options.stage))),
-        weights(stages.parameters(), options.stage.dtype),
-        gradients(stages.parameters()),
+        weights(stages.parameters(), options.stage.dtype, num_shards(), shard_of(replica_index)),
+        gradients(stages.parameters(), num_shards(), shard_of(replica_index)),
         context{model,
                 plan,
                 replica_index,
@@ -91,6 +90,9 @@ struct Executor::State {
     stage.dtype = at::promoteTypes(stage.dtype, at::kFloat);
     return stage;
   }
+
+  [[nodiscard]] int num_shards() const { return plan.shard_optimizer ? plan.replicas : 1; }
+  [[nodiscard]] int shard_of(int replica) const { return plan.shard_optimizer ? replica : 0; }
 
   // The same lane of every replica.
   [[nodiscard]] std::vector<int> lane_ranks() const {
@@ -206,7 +208,7 @@ std::vector<TrainedPiece> Executor::trained() const {
     part_of[state_->stages.parameters()[i].name] = state_->stages.parts()[i];
   }
   std::vector<TrainedPiece> trained;
-  for (const ShardPiece& piece : layout().pieces(0)) {
+  for (const ShardPiece& piece : layout().pieces(state_->shard_of(state_->context.replica))) {
     trained.push_back({piece.entry->name,
                        part_of.at(piece.entry->name),
                        piece.entry->shape.size() >= 2,

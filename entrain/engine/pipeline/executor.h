@@ -94,7 +94,7 @@ class Executor {
   // empty. Gradients are zeroed where an update begins; every trainable parameter has one. Steps
   // that do not end an update leave out the reduction and all behind it.
   //
-  // Throws  InvalidInput for a program with sharded or tied parameters.
+  // Throws  InvalidInput for a program with tied parameters.
   //         A failure of this rank keeps its type (torch's errors become SystemFailure), names
   //         rank, step, operation, sample ids and the last operations, and aborts the communicator
   //         first, so that every other rank stops with CommAborted.
@@ -107,12 +107,14 @@ class Executor {
   // included, in layer order.
   [[nodiscard]] std::vector<NamedParameter> parameters() const;
 
-  // What the optimizer changes, in the order of parameters(). Shapes  as long as the executor
+  // What the optimizer changes, in the order of parameters(): under Plan::shard_optimizer this
+  // rank's shard of the lane. Shapes  as long as the executor
   // lives, always the same tensors.
   [[nodiscard]] std::vector<TrainedPiece> trained() const;
   [[nodiscard]] const FlatLayout& layout() const;
 
   // Every weight in float32, under its name, as checkpoints hold them: to be copied, not changed.
+  // Under Plan::shard_optimizer all replicas of the lane must call this and whole() together.
   [[nodiscard]] std::vector<NamedParameter> weights() const;
   // Takes such values over, for computing and for training.
   void set_weights(const std::vector<NamedParameter>& values);

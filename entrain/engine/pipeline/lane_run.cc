@@ -92,6 +92,8 @@ void LaneRun::run_operation(const Operation& operation,
       return clip_norm();
     case OperationKind::kOptimizerStep:
       return step_optimizer(optimizer_step);
+    case OperationKind::kGatherParameters:
+      return gather_parameters();
     default:
       ENTRAIN_INVARIANT(false, concat("no way to run ", name_of(operation.kind)));
   }
@@ -289,10 +291,10 @@ void LaneRun::reduce_gradients() {
 void LaneRun::clip_norm() {
   give_tied_gradient();
   const Clock::time_point asked = Clock::now();
-  outcome_.gradient_norm =
-      lane_.gradients.clip(lane_.comm, ranks_of_replica(), lane_.options.clip_norm);
   std::vector<int> all(at_index(lane_.comm.size()));
   std::iota(all.begin(), all.end(), 0);
+  outcome_.gradient_norm = lane_.gradients.clip(
+      lane_.comm, lane_.plan.shard_optimizer ? all : ranks_of_replica(), lane_.options.clip_norm);
   lane_.comm.barrier(all);
   record_wait(asked);
 }
@@ -306,6 +308,13 @@ void LaneRun::step_optimizer(const std::function<void()>& optimizer_step) {
     optimizer_step();
     lane_.weights.round();
   }
+  record(EventCategory::kCompute, position_, start);
+}
+
+// Behind the optimizer's step of all replicas. Paced runs have waited for it there.
+void LaneRun::gather_parameters() {
+  const Clock::time_point start = Clock::now();
+  lane_.weights.gather(lane_.comm, ranks_of_lane());
   record(EventCategory::kCompute, position_, start);
 }
 

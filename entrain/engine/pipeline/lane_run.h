@@ -84,6 +84,7 @@ class LaneRun {
   void reduce_gradients();
   void clip_norm();
   void step_optimizer(const std::function<void()>& optimizer_step);
+  void gather_parameters();
 
   [[nodiscard]] std::chrono::nanoseconds sum_over_stages(
       std::chrono::nanoseconds StageCosts::*member) const;

@@ -59,7 +59,7 @@ void LaneWeights::gather(Comm& comm, const std::vector<int>& ranks) {
 at::Tensor LaneWeights::whole(const at::Tensor& own,
                               Comm& comm,
                               const std::vector<int>& ranks) const {
-  return own.defined() && layout_.num_shards() > 1 ? comm.all_gather(own, ranks) : own;
+  return layout_.size() > 0 && layout_.num_shards() > 1 ? comm.all_gather(own, ranks) : own;
 }
 
 void LaneWeights::take_shard(const at::Tensor& buffer, const at::Tensor& own) const {

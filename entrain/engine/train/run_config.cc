@@ -17,6 +17,12 @@ void require(bool holds, const ObjectReader& reader, const std::string& key, con
   }
 }
 
+template <class T>
+std::optional<T> own_value(ObjectReader& reader, const char* key) {
+  const Json* value = reader.find(key);
+  return value == nullptr ? std::nullopt : std::optional(value_as<T>(*value, reader.where(key)));
+}
+
 DataConfig read_data(ObjectReader reader) {
   DataConfig data;
   data.train = reader.required<std::string>("train");
@@ -71,14 +77,9 @@ PlanConfig read_plan_config(ObjectReader reader) {
   plan.bytes_per_lane_mib =
       reader.optional<std::int64_t>("bytes_per_lane_mib", plan.bytes_per_lane_mib);
   require(plan.bytes_per_lane_mib >= 0, reader, "bytes_per_lane_mib", ">= 0 (0: no limit)");
+  plan.shard_optimizer = own_value<bool>(reader, "shard_optimizer");
   reader.finish();
   return plan;
-}
-
-template <class T>
-std::optional<T> own_value(ObjectReader& reader, const char* key) {
-  const Json* value = reader.find(key);
-  return value == nullptr ? std::nullopt : std::optional(value_as<T>(*value, reader.where(key)));
 }
 
 PartOptimizer read_part_optimizer(ObjectReader& reader) {
@@ -275,7 +276,7 @@ Json to_json(const RunConfig& config) {
   for (const auto& [name, count] : config.plan.stages) {
     stages[name] = count;
   }
-  return Json{
+  Json document = {
       {"output", config.output},
       {"steps", config.steps},
       {"seed", config.seed},
@@ -327,6 +328,10 @@ Json to_json(const RunConfig& config) {
         {"trace_step", config.execution.trace_step},
         {"fault_drill", config.execution.fault_drill}}},
   };
+  if (config.plan.shard_optimizer.has_value()) {
+    document["plan"]["shard_optimizer"] = *config.plan.shard_optimizer;
+  }
+  return document;
 }
 
 std::filesystem::path checkpoint_folder(const RunConfig& config) {

@@ -25,10 +25,10 @@ struct DataConfig {                   // [data]
   std::int64_t read_ahead_mib = 256;  // decoded images kept ahead per rank, >= 1
 };
 
-struct PlanConfig {   // [plan]
-  std::string file;   // plan JSON; when given, only policy and schedule may be overridden
-  int replicas = 1;   // >= 1
-  int num_slots = 8;  // default microbatches per replica, >= 1
+struct PlanConfig {                   // [plan]
+  std::string file;                   // plan JSON; when given, only what says so may be overridden
+  int replicas = 1;                   // >= 1
+  int num_slots = 8;                  // default microbatches per replica, >= 1
   std::map<std::string, int> stages;  // [plan.stages] lanes per module, each >= 1; 1 where absent
   bool single_lane = false;           // all stages on one lane
   std::string policy = "entrain";
@@ -44,6 +44,8 @@ struct PlanConfig {   // [plan]
   std::vector<std::string> without;  // parts the `entrain` policy must do without, for ablations:
                                      // "shape", "slots", "deferral", "segments", "chunks"
   std::int64_t bytes_per_lane_mib = 0;  // activation memory; 0 = no limit
+  // Optimizer state shared out among replicas; where absent as `file` says, else not. May override.
+  std::optional<bool> shard_optimizer;
 };
 
 // Where a part of the model differs, in the units of [optimizer].

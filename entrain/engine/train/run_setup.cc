@@ -55,6 +55,7 @@ Plan make_plan(const RunConfig& config, const ModelSpec& model) {
   }
   plan.policy = config.plan.policy;
   plan.schedule = config.plan.schedule;
+  plan.shard_optimizer = config.plan.shard_optimizer.value_or(plan.shard_optimizer);
   validate(plan, model, config.plan.file.empty() ? "plan" : config.plan.file);
   for (const ModulePlan& module : plan.modules) {
     if (module.tensor_parallel != 1 || module.context_parallel != 1) {
@@ -289,6 +290,13 @@ RunSetup prepare_run(const RunConfig& config) {
   setup.identity = identity_of(setup);
   setup.resume = find_resume(config, setup.identity, setup.warnings);
   return setup;
+}
+
+StateOptions state_options(const RunSetup& setup) {
+  StateOptions options;
+  options.parameter_dtype = dtype_name_of(setup.config.execution.precision);
+  options.shard_optimizer = setup.plan.shard_optimizer;
+  return options;
 }
 
 StepCosts costs_of_step(const RunSetup& setup, std::int64_t step) {

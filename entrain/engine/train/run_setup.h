@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "entrain/core/assigner/assigner.h"
+#include "entrain/core/cost/memory.h"
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/spec/plan.h"
@@ -50,6 +51,9 @@ struct RunSetup {
 };
 
 RunSetup prepare_run(const RunConfig& config);
+
+// How the run holds parameters, gradients and optimizer state; for lane_states().
+StateOptions state_options(const RunSetup& setup);
 
 // One step as every rank sees it.
 struct PreparedStep {

@@ -238,8 +238,9 @@ class RankLoop {
     }
     save_at_end(step);
     validate_now(step);
+    const std::vector<NamedParameter> weights = executor_.weights();
     if (replica_ == 0) {
-      run_.lane_parameters[static_cast<std::size_t>(lane_)] = executor_.weights();
+      run_.lane_parameters[static_cast<std::size_t>(lane_)] = weights;
     }
   }
 
@@ -316,11 +317,16 @@ class RankLoop {
     return every > 0 && step % every == 0;
   }
 
-  // Replicas hold the same values, so the first one's lanes write them.
+  // Replicas hold the same values, or shards of them that come together here, so the first one's
+  // lanes write them.
   void save(std::int64_t step) {
-    if (replica_ == 0 && run_.checkpoints.has_value()) {
-      run_.checkpoints->submit(
-          step, snapshot_of(lane_, executor_.weights(), named_moments(executor_, optimizer_)));
+    if (!run_.checkpoints.has_value()) {
+      return;
+    }
+    const std::vector<NamedParameter> weights = executor_.weights();
+    const std::vector<NamedParameter> moments = named_moments(executor_, optimizer_);
+    if (replica_ == 0) {
+      run_.checkpoints->submit(step, snapshot_of(lane_, weights, moments));
     }
   }
 

@@ -122,6 +122,7 @@ StepConfiguration configure(Rng& rng,
                             const std::string& schedule,
                             FrozenPattern frozen,
                             bool recompute,
+                            bool shard_optimizer,
                             StepPolicy policy) {
   StepConfiguration result;
   result.model = batch.model;
@@ -137,6 +138,7 @@ StepConfiguration configure(Rng& rng,
   }
   result.schedule = schedule;
   result.plan.schedule = schedule;
+  result.plan.shard_optimizer = shard_optimizer;
   result.plan.limits.chunks = policy != StepPolicy::kRandom;
   validate(result.plan, result.model, "test plan");
   const Profile profile = analytic_profile(result.model, device_model("cpu-2core"));
@@ -147,6 +149,32 @@ StepConfiguration configure(Rng& rng,
   validate_program(result.program, result.plan, result.assignment, result.costs);
   return result;
 }
+
+void shard_optimizer(StepConfiguration& configuration) {
+  configuration.plan.shard_optimizer = true;
+  configuration.program = build_program(
+      configuration.plan, configuration.assignment, configuration.costs, configuration.schedule);
+  validate_program(
+      configuration.program, configuration.plan, configuration.assignment, configuration.costs);
+}
+
+namespace {
+
+// Every trained parameter's gradient after the reduction. All replicas of the lane call together.
+NamedWeights reduced_gradients(const engine::Executor& executor) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor own = at::zeros({executor.layout().shard_size()});
+  for (const engine::TrainedPiece& piece : executor.trained()) {
+    own.narrow(0, piece.begin, piece.gradient.numel()).copy_(piece.gradient);
+  }
+  NamedWeights gradients;
+  for (const engine::NamedParameter& view : executor.layout().views(executor.whole(own))) {
+    gradients.emplace(view.name, view.tensor);
+  }
+  return gradients;
+}
+
+}  // namespace
 
 std::string describe(const StepConfiguration& configuration, std::uint64_t seed) {
   RandomCase instance;
@@ -188,13 +216,16 @@ StepResult run_step(const GradientBatch& batch,
     inputs.data = &data;
     inputs.start = std::chrono::steady_clock::now();
     const engine::StepOutcome outcome = executor.run(inputs, {});
+    const NamedWeights reduced = reduced_gradients(executor);
     const std::lock_guard lock(mutex);
     losses[static_cast<std::size_t>(rank)] = outcome.loss_sum;
     result.gradient_norm = outcome.gradient_norm;
     for (const engine::NamedParameter& parameter : executor.parameters()) {
-      const bool first = result.gradients[static_cast<std::size_t>(replica)]
-                             .emplace(parameter.name, parameter.tensor.grad())
-                             .second;
+      const bool first =
+          result.gradients[static_cast<std::size_t>(replica)]
+              .emplace(parameter.name,
+                       parameter.tensor.requires_grad() ? reduced.at(parameter.name) : at::Tensor())
+              .second;
       EXPECT_TRUE(first) << parameter.name << " lies on two lanes";
       EXPECT_EQ(parameter.tensor.requires_grad(), parameter.tensor.grad().defined())
           << parameter.name;

@@ -58,7 +58,11 @@ StepConfiguration configure(Rng& rng,
                             const std::string& schedule,
                             FrozenPattern frozen,
                             bool recompute = false,
+                            bool shard_optimizer = false,
                             StepPolicy policy = StepPolicy::kRandom);
+
+// The same step with the optimizer's state shared out among replicas.
+void shard_optimizer(StepConfiguration& configuration);
 
 // For every stage a number of its layers, some more than none.
 void recompute_layers(Rng& rng, Plan& plan);
@@ -69,7 +73,8 @@ std::string describe(const StepConfiguration& configuration, std::uint64_t seed)
 struct StepResult {
   double loss = 0;
   double gradient_norm = 0;
-  std::vector<NamedWeights> gradients;  // [replica], after the reduction
+  // [replica], after the reduction; with a sharded optimizer all shards together.
+  std::vector<NamedWeights> gradients;
 };
 
 // Computes in `precision`.
