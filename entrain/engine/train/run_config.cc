@@ -1,8 +1,10 @@
 #include "entrain/engine/train/run_config.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include "entrain/core/base/text.h"
 
@@ -160,9 +162,43 @@ Precision precision_of(const std::string& name, const ObjectReader& reader) {
   reader.fail("precision", concat("'", name, "' given; allowed: \"fp32\", \"bf16\""));
 }
 
+constexpr std::array kRecomputeNames = {std::pair("plan", RecomputeKind::kPlan),
+                                        std::pair("none", RecomputeKind::kNone),
+                                        std::pair("full", RecomputeKind::kFull),
+                                        std::pair("fit", RecomputeKind::kFit)};
+
+RecomputePolicy read_recompute(ObjectReader& reader) {
+  const Json* value = reader.find("recompute");
+  if (value == nullptr) {
+    return {};
+  }
+  if (value->is_number_integer() && value->get<std::int64_t>() >= 1) {
+    return {RecomputeKind::kEvery, value_as<int>(*value, reader.where("recompute"))};
+  }
+  for (const auto& [name, kind] : kRecomputeNames) {
+    if (value->is_string() && value->get<std::string>() == name) {
+      return {kind, 0};
+    }
+  }
+  reader.fail("recompute",
+              concat(value->dump(),
+                     " given; allowed: \"plan\", \"none\", \"full\", \"fit\", or n >= 1 for one of "
+                     "every n layers"));
+}
+
+Json to_json(const RecomputePolicy& policy) {
+  for (const auto& [name, kind] : kRecomputeNames) {
+    if (kind == policy.kind) {
+      return name;
+    }
+  }
+  return policy.every;
+}
+
 ExecutionConfig read_execution(ObjectReader reader) {
   ExecutionConfig config;
   config.precision = precision_of(reader.optional<std::string>("precision", "fp32"), reader);
+  config.recompute = read_recompute(reader);
   config.paced = reader.optional("paced", config.paced);
   config.measure_memory = reader.optional("measure_memory", config.measure_memory);
   config.deadline_seconds = reader.optional("deadline_seconds", config.deadline_seconds);
@@ -322,6 +358,7 @@ Json to_json(const RunConfig& config) {
         {"resume", config.checkpoint.resume}}},
       {"execution",
        {{"precision", name_of(config.execution.precision)},
+        {"recompute", to_json(config.execution.recompute)},
         {"paced", config.execution.paced},
         {"measure_memory", config.execution.measure_memory},
         {"deadline_seconds", config.execution.deadline_seconds},

@@ -89,8 +89,22 @@ enum class Precision : std::uint8_t { kFp32, kBf16 };
 std::string_view name_of(Precision precision);        // "fp32", "bf16"
 std::string_view dtype_name_of(Precision precision);  // "float32", "bfloat16": as profiles say it
 
+// Which layers of a stage keep their input alone and run again in backward.
+enum class RecomputeKind : std::uint8_t {
+  kPlan,   // "plan": as the plan says
+  kNone,   // "none"
+  kFull,   // "full": all
+  kEvery,  // n: one of every n, rounded up; the stage's first ones, as plans count them
+  kFit,    // "fit": as few as keep the plan's memory limits, the lanes that lack most first
+};
+struct RecomputePolicy {
+  RecomputeKind kind = RecomputeKind::kPlan;
+  int every = 0;  // kEvery: n >= 1
+};
+
 struct ExecutionConfig {  // [execution]
   Precision precision = Precision::kFp32;
+  RecomputePolicy recompute;
   bool paced = false;  // wait for predicted times instead of computing
   // Record what activations every lane holds at most, beside the prediction, in metrics.jsonl; the
   // allocator then reports every tensor, which costs microseconds each.

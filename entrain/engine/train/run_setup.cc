@@ -13,6 +13,7 @@
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
 
+#include "entrain/engine/train/recompute_policy.h"
 #include "entrain/engine/train/validation_split.h"
 
 namespace entrain::engine {
@@ -285,6 +286,7 @@ RunSetup prepare_run(const RunConfig& config) {
   if (!config.plan.index.empty()) {
     setup.planned = batch_work(setup.model, read_index(config.plan.index).samples);
   }
+  apply_recompute(setup);
   setup.warnings = range_warnings(setup.model, setup.plan, setup.profile, work_of_step(setup, 0));
   check_precision(config, setup.profile, setup.warnings);
   setup.identity = identity_of(setup);
