@@ -223,6 +223,16 @@ const FlatLayout& Executor::layout() const {
   return state_->weights.layout();
 }
 
+LaneState Executor::held_bytes() const {
+  LaneState held;
+  held.parameter_bytes = state_->weights.parameter_bytes();
+  held.optimizer_bytes = state_->weights.master_bytes();
+  const at::Tensor shard = state_->gradients.own_shard();
+  held.gradient_bytes =
+      shard.defined() ? static_cast<std::int64_t>(shard.nbytes()) * layout().num_shards() : 0;
+  return held;
+}
+
 std::vector<NamedParameter> Executor::weights() const {
   return state_->weights.full(state_->context.comm, state_->lane_ranks());
 }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "entrain/core/cost/memory.h"
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/spec/model.h"
 #include "entrain/core/spec/program.h"
@@ -112,6 +113,10 @@ class Executor {
   // lives, always the same tensors.
   [[nodiscard]] std::vector<TrainedPiece> trained() const;
   [[nodiscard]] const FlatLayout& layout() const;
+
+  // What this rank holds all the time: parameters to compute with, gradients, and as optimizer
+  // state the masters beside narrower parameters.
+  [[nodiscard]] LaneState held_bytes() const;
 
   // Every weight in float32, under its name, as checkpoints hold them: to be copied, not changed.
   // Under Plan::shard_optimizer all replicas of the lane must call this and whole() together.

@@ -139,7 +139,9 @@ TEST_F(Bfloat16Run, NotesAChangeAndWarnsOfAnotherPrecisionsProfile) {
   run_.config.execution.fault_drill = {0, 0, 5};
   error_of<InternalError>([&] { train_now(run_.config); });
   wide.checkpoint.every_steps = 3;
-  const std::string notes = join(prepare_run(wide).resume->notes);
+  const RunSetup resumed = prepare_run(wide);
+  ASSERT_TRUE(resumed.resume.has_value());
+  const std::string notes = join(resumed.resume->notes);
   EXPECT_NE(notes.find("execution.precision was \"bf16\""), std::string::npos) << notes;
 }
 

@@ -21,6 +21,7 @@
 #include "entrain/engine/pipeline/ranks.h"
 #include "entrain/engine/train/drift_watch.h"
 #include "entrain/engine/train/lane_state.h"
+#include "entrain/engine/train/memory_report.h"
 #include "entrain/engine/train/metrics.h"
 #include "entrain/engine/train/optimizer.h"
 #include "entrain/engine/train/step_source.h"
@@ -227,6 +228,7 @@ class RankLoop {
 
   void loop() {
     std::int64_t step = run_.first_step;
+    note_memory();
     validate_when_due(step);  // of a checkpoint, whose validation comes after it
     while (const auto prepared = run_.source.get(step)) {
       train_step(*prepared);
@@ -291,6 +293,18 @@ class RankLoop {
 
   std::shared_ptr<StepData> queue(const PreparedStep& prepared) {
     return reader_.queue(needs_of(prepared.program, replica_, lane_, prepared.batch));
+  }
+
+  void note_memory() {
+    if (run_.setup.config.execution.paced) {
+      return;
+    }
+    LaneState held = executor_.held_bytes();
+    held.optimizer_bytes += optimizer_.bytes();
+    const std::string note = report_memory(run_.setup, held, comm_);
+    if (!note.empty()) {
+      run_.metrics.note(note);
+    }
   }
 
   void train_step(const PreparedStep& prepared) {
