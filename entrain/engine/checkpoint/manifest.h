@@ -55,7 +55,7 @@ struct LaneFiles {
 };
 
 struct Manifest {
-  std::int64_t step = 0;  // finished, which is how many updates the moments have seen
+  std::int64_t step = 0;  // finished
   std::string entrain_version;
   std::string torch_version;
   CheckpointRun run;
