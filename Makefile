@@ -41,8 +41,8 @@ check: $(ENGINE_READY) ## what CI checks beside the tests: format, lint, warning
 
 format: $(CORE_READY) ## rewrite sources in the house format
 	@git ls-files '*.h' '*.cc' | xargs clang-format-14 -i
-	@.venv/bin/ruff format --quiet --line-length 100 tools tests benchmarks
-	@.venv/bin/ruff check --quiet --line-length 100 --fix tools tests benchmarks
+	@.venv/bin/ruff format --quiet --line-length 100 tools tests benchmarks entrain/python
+	@.venv/bin/ruff check --quiet --line-length 100 --fix tools tests benchmarks entrain/python
 
 bench: build ## micro benchmarks and the scenarios of benchmarks/
 	@for program in build/release/benchmarks/*_benchmark; do $$program; done

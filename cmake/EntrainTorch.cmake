@@ -3,7 +3,8 @@
 # without CUDA sources does not want.
 set(ENTRAIN_PYTHON ${CMAKE_SOURCE_DIR}/.venv/bin/python CACHE FILEPATH "Python that has torch")
 execute_process(
-  COMMAND ${ENTRAIN_PYTHON} -c "import torch, os; print(os.path.dirname(torch.__file__)); print(torch.__version__)"
+  COMMAND ${ENTRAIN_PYTHON} -c "import torch, os; print(os.path.dirname(torch.__file__)); print(torch.__version__); \
+import sysconfig; print(sysconfig.get_paths()['include']); print(sysconfig.get_config_var('EXT_SUFFIX'))"
   OUTPUT_VARIABLE torch_output
   RESULT_VARIABLE torch_result
   OUTPUT_STRIP_TRAILING_WHITESPACE)
@@ -33,3 +34,21 @@ file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cc "// Owner of the precompiled ATen he
 add_library(entrain_torch_pch STATIC ${CMAKE_BINARY_DIR}/torch_pch.cc)
 target_link_libraries(entrain_torch_pch PUBLIC entrain_options entrain_torch)
 target_precompile_headers(entrain_torch_pch PRIVATE <ATen/ATen.h> <torch/csrc/autograd/custom_function.h>)
+
+list(GET torch_output 2 python_include)
+list(GET torch_output 3 python_suffix)
+set(ENTRAIN_PYTHON_INCLUDE ${python_include} CACHE INTERNAL "headers of ENTRAIN_PYTHON")
+set(ENTRAIN_PYTHON_SUFFIX ${python_suffix} CACHE INTERNAL "of extension modules")
+
+# Makes a MODULE library one that this Python imports, with torch's own pybind11. Torch is loaded by
+# then, so that nothing is linked that the interpreter has.
+function(entrain_python_module target)
+  if(NOT EXISTS ${ENTRAIN_PYTHON_INCLUDE}/Python.h)
+    message(FATAL_ERROR "${ENTRAIN_PYTHON_INCLUDE}/Python.h is missing: the Python package needs the headers of "
+                        "${ENTRAIN_PYTHON} (Debian: python3-dev). Run 'make setup'.")
+  endif()
+  target_include_directories(${target} SYSTEM PRIVATE ${ENTRAIN_PYTHON_INCLUDE})
+  target_link_libraries(${target} PRIVATE entrain_options entrain_torch)
+  set_target_properties(${target} PROPERTIES PREFIX "" SUFFIX "${ENTRAIN_PYTHON_SUFFIX}"
+                                             CXX_VISIBILITY_PRESET hidden)
+endfunction()

@@ -7,8 +7,8 @@ jobs=${JOBS:-$(nproc)}
 
 echo "check: format"
 git ls-files '*.h' '*.cc' | xargs clang-format-14 --dry-run --Werror
-.venv/bin/ruff format --quiet --check --line-length 100 tools tests benchmarks
-.venv/bin/ruff check --quiet --line-length 100 tools tests benchmarks
+.venv/bin/ruff format --quiet --check --line-length 100 tools tests benchmarks entrain/python
+.venv/bin/ruff check --quiet --line-length 100 tools tests benchmarks entrain/python
 
 echo "check: core under asan and ubsan, warnings as errors"
 cmake --preset asan >/dev/null

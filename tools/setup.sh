@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(g++ cmake ninja-build ccache make git python3 python3-venv clang-format-14
+packages=(g++ cmake ninja-build ccache make git python3 python3-dev python3-venv clang-format-14
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libjpeg-dev libpng-dev
   zlib1g-dev libxxhash-dev libgtest-dev libbenchmark-dev)
 
@@ -57,6 +57,9 @@ PY
     echo "setup: installing torch 2.13.0 (this downloads once)"
     "${pip[@]}" torch==2.13.0
   fi
+  # `python -m entrain` and `torchrun -m entrain` of this .venv find the package where it is built.
+  packages_folder=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+  echo "$PWD/build/release/python" >"$packages_folder/entrain.pth"
   touch .venv/.entrain-engine-ready
 fi
 touch .venv/.entrain-core-ready

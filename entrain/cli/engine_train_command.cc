@@ -1,6 +1,8 @@
 // entrain train: trains a run described by a TOML file.
 #include <atomic>
+#include <chrono>
 #include <csignal>
+#include <exception>
 #include <iostream>
 #include <string_view>
 
@@ -9,7 +11,9 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/memory.h"
 
-#include "entrain/cli/command.h"
+#include "entrain/cli/train_command.h"
+#include "entrain/engine/comm/c10d_comm.h"
+#include "entrain/engine/train/processes.h"
 #include "entrain/engine/train/trainer.h"
 
 namespace entrain::cli {
@@ -98,19 +102,8 @@ void print_end(const engine::RunConfig& config, const engine::TrainResult& resul
   }
 }
 
-int run(const Options& options) {
-  const engine::RunSetup setup =
-      engine::prepare_run(engine::read_run_config(options.config, options.overrides));
-  for (const std::string& warning : setup.warnings) {
-    std::cerr << "entrain: warning: " << warning << "\n";
-  }
-  if (options.dry_run) {
-    return dry_run(setup, options.json);
-  }
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
-  const engine::TrainResult result = engine::train(setup, interrupted);
-  if (options.json) {
+void report(const engine::RunConfig& config, const engine::TrainResult& result, bool json) {
+  if (json) {
     Json report = {{"first_step", result.first_step},
                    {"steps", result.steps},
                    {"first_loss", result.first_loss},
@@ -124,37 +117,122 @@ int run(const Options& options) {
       report["validation_loss"] = *result.validation_loss;
     }
     print_json(report);
-    return 0;
+    return;
   }
-  print_end(setup.config, result);
+  print_end(config, result);
   if (result.validation_loss.has_value()) {
     std::cout << "validation loss: " << *result.validation_loss << "\n";
   }
-  std::cout << "run folder: " << setup.config.output << "\n";
+  std::cout << "run folder: " << config.output << "\n";
+}
+
+void print_warnings(const engine::RunSetup& setup) {
+  for (const std::string& warning : setup.warnings) {
+    std::cerr << "entrain: warning: " << warning << "\n";
+  }
+}
+
+int run(const Options& options) {
+  const engine::RunSetup setup =
+      engine::prepare_run(engine::read_run_config(options.config, options.overrides));
+  print_warnings(setup);
+  if (options.dry_run) {
+    return dry_run(setup, options.json);
+  }
+  std::signal(SIGINT, on_signal);
+  std::signal(SIGTERM, on_signal);
+  report(setup.config, engine::train(setup, interrupted), options.json);
+  return 0;
+}
+
+int exit_code(engine::StartFailure::Kind kind) {
+  switch (kind) {
+    case engine::StartFailure::Kind::kInvalidInput:
+      return kExitInvalid;
+    case engine::StartFailure::Kind::kSystemFailure:
+      return kExitSystem;
+    case engine::StartFailure::Kind::kNothingFits:
+      return kExitNo;
+    case engine::StartFailure::Kind::kInternalError:
+      break;
+  }
+  return kExitBug;
+}
+
+// One rank of a run whose ranks are processes. Rank 0 speaks for all; another does when it failed
+// itself.
+int run_process(const Options& options, const std::string& process_group) {
+  engine::RunConfig config;
+  std::exception_ptr unreadable;
+  try {
+    config = engine::read_run_config(options.config, options.overrides);
+  } catch (...) {
+    unreadable = std::current_exception();
+  }
+  const std::chrono::duration<double> deadline(config.execution.deadline_seconds);
+  engine::C10dComm comm(process_group,
+                        std::chrono::duration_cast<std::chrono::milliseconds>(deadline));
+  std::signal(SIGINT, on_signal);
+  std::signal(SIGTERM, on_signal);
+  const engine::Prepared prepared = engine::prepare_together(comm, [&] {
+    if (unreadable != nullptr) {
+      std::rethrow_exception(unreadable);
+    }
+    return engine::prepare_run(config);
+  });
+  if (prepared.failure.has_value()) {
+    if (comm.rank() == 0) {
+      prepared.failure->raise();
+    }
+    return exit_code(prepared.failure->kind);
+  }
+  if (comm.rank() == 0) {
+    print_warnings(*prepared.setup);
+  }
+  try {
+    const engine::TrainResult result = engine::train(*prepared.setup, interrupted, comm);
+    if (comm.rank() == 0) {
+      report(config, result, options.json);
+    }
+  } catch (const engine::CommAborted&) {
+    if (comm.rank() == 0) {
+      throw;
+    }
+    return kExitSystem;
+  }
   return 0;
 }
 
 }  // namespace
 
 void add_train_command(CLI::App& app, Action& action) {
+  add_train_command(app, action, "");
+}
+
+void add_train_command(CLI::App& app, Action& action, const std::string& process_group) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      add_command(app,
-                  "train",
-                  "Trains a model on in-process ranks; goes on from the run's last checkpoint.\n"
-                  "Ctrl-C or SIGTERM finishes the step and writes one.",
-                  "entrain train configs/demo.toml --set steps=100 --set plan.policy=sequential\n"
-                  "A checkpoint every 50 steps; the same command again resumes:\n"
-                  "  entrain train configs/demo.toml --set checkpoint.every_steps=50\n"
-                  "Fault drill (replica 1, lane 0 fails in step 5, as a bug would make it):\n"
-                  "  entrain train configs/demo.toml --set 'execution.fault_drill=[1, 0, 5]'");
+  CLI::App* command = add_command(
+      app,
+      "train",
+      "Trains a model; goes on from the run's last checkpoint. Ranks are threads here,\n"
+      "and processes with `torchrun --nproc-per-node N -m entrain train run.toml`.\n"
+      "Ctrl-C or SIGTERM finishes the step and writes one.",
+      "entrain train configs/demo.toml --set steps=100 --set plan.policy=sequential\n"
+      "A checkpoint every 50 steps; the same command again resumes:\n"
+      "  entrain train configs/demo.toml --set checkpoint.every_steps=50\n"
+      "Fault drill (replica 1, lane 0 fails in step 5, as a bug would make it):\n"
+      "  entrain train configs/demo.toml --set 'execution.fault_drill=[1, 0, 5]'");
   command->add_option("config", options->config, "run file (TOML)")->required();
   command->add_option("--set", options->overrides, "path.to.key=value, overrides the file")
       ->allow_extra_args(false);
   command->add_flag(
       "--dry-run", options->dry_run, "plan, memory and first assignment; no training");
   command->add_flag("--json", options->json, "print the result as one line of JSON");
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command->callback([options, process_group, &action] {
+    action = [options, process_group] {
+      return process_group.empty() ? run(*options) : run_process(*options, process_group);
+    };
+  });
 }
 
 }  // namespace entrain::cli

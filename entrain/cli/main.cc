@@ -1,12 +1,9 @@
 // The `entrain` program. Each command is one file: <name>_command.cc, engine_<name>_command.cc
 // where it needs the engine.
-#include <exception>
-#include <iostream>
-
-#include "entrain/core/base/errors.h"
 #include "entrain/core/base/version.h"
 
 #include "entrain/cli/command.h"
+#include "entrain/cli/exit_code.h"
 
 namespace {
 
@@ -43,20 +40,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const entrain::InvalidInput& error) {
-    std::cerr << "entrain: " << error.what() << std::endl;
-    return entrain::cli::kExitInvalid;
-  } catch (const entrain::NothingFits& no) {
-    std::cerr << "entrain: nothing fits: " << no.what() << std::endl;
-    return entrain::cli::kExitNo;
-  } catch (const entrain::SystemFailure& error) {
-    std::cerr << "entrain: " << error.what() << std::endl;
-    return entrain::cli::kExitSystem;
-  } catch (const std::exception& error) {
-    std::cerr << "entrain: " << error.what() << "\nThis is a bug in Entrain; please report it."
-              << std::endl;
-    return entrain::cli::kExitBug;
-  }
+  return entrain::cli::exit_code_of([&] { return run(argc, argv); });
 }

@@ -8,6 +8,7 @@
 #include "entrain/core/base/thread_priority.h"
 #include "entrain/core/base/version.h"
 
+#include "entrain/engine/checkpoint/lane_report.h"
 #include "entrain/engine/checkpoint/layout.h"
 
 namespace entrain::engine {
@@ -15,10 +16,12 @@ namespace entrain::engine {
 CheckpointWriter::CheckpointWriter(std::filesystem::path folder,
                                    int keep,
                                    int num_lanes,
-                                   CheckpointRun run)
+                                   CheckpointRun run,
+                                   std::optional<int> own_lane)
     : folder_(std::move(folder)),
       keep_(keep),
-      num_lanes_(static_cast<std::size_t>(num_lanes)),
+      num_lanes_(num_lanes),
+      own_lane_(own_lane),
       run_(std::move(run)) {
   thread_ = std::thread([this] { work(); });
 }
@@ -69,25 +72,47 @@ std::filesystem::path CheckpointWriter::last_written() {
 }
 
 std::optional<std::int64_t> CheckpointWriter::ready() const {
+  const int wanted = own_lane_.has_value() ? 1 : num_lanes_;
   for (const auto& [step, snapshots] : pending_) {
-    if (step <= approved_ && snapshots.size() == num_lanes_) {
+    if (step <= approved_ && std::ssize(snapshots) == wanted) {
       return step;
     }
   }
   return std::nullopt;
 }
 
-void CheckpointWriter::write(std::int64_t step, const std::vector<LaneSnapshot>& snapshots) const {
+bool CheckpointWriter::is_closing() {
+  const std::lock_guard lock(mutex_);
+  return closing_;
+}
+
+bool CheckpointWriter::write(std::int64_t step, const std::vector<LaneSnapshot>& snapshots) {
+  if (own_lane_.has_value() && *own_lane_ != 0) {
+    hand_in_lane(folder_, step, snapshots.front());
+    return false;
+  }
   Manifest manifest;
   manifest.step = step;
   manifest.entrain_version = version();
   manifest.torch_version = ENTRAIN_TORCH_VERSION;
   manifest.run = run_;
-  const std::filesystem::path partial = begin_checkpoint(folder_, step);
+  // Other processes may have begun: what a killed run left has gone before this one started.
+  const std::filesystem::path partial =
+      own_lane_.has_value() ? partial_path(folder_, step) : begin_checkpoint(folder_, step);
   for (const LaneSnapshot& snapshot : snapshots) {
     manifest.lanes.push_back(write_lane(partial, snapshot));
   }
+  if (own_lane_.has_value()) {
+    for (LaneFiles& lane :
+         collect_lanes(folder_, step, num_lanes_, [this] { return is_closing(); })) {
+      manifest.lanes.push_back(std::move(lane));
+    }
+    if (std::ssize(manifest.lanes) != num_lanes_) {
+      return false;  // the run has failed elsewhere
+    }
+  }
   commit_checkpoint(folder_, manifest, keep_);
+  return true;
 }
 
 void CheckpointWriter::work() {
@@ -105,8 +130,9 @@ void CheckpointWriter::work() {
     writing_ = true;
     lock.unlock();
     std::exception_ptr error;
+    bool written = false;
     try {
-      write(*step, snapshots);
+      written = write(*step, snapshots);
     } catch (const std::exception& failure) {
       error = std::make_exception_ptr(
           SystemFailure(concat("checkpoint of step ",
@@ -127,7 +153,9 @@ void CheckpointWriter::work() {
       changed_.notify_all();
       return;
     }
-    last_written_ = folder_ / checkpoint_name(*step);
+    if (written) {
+      last_written_ = folder_ / checkpoint_name(*step);
+    }
     changed_.notify_all();
   }
 }

@@ -22,8 +22,15 @@ class CheckpointWriter {
  public:
   // `run` goes into every manifest. Nothing is created before the first checkpoint.
   //
+  // `own_lane`: where lanes are processes that share the folder, the one of this process; lane 0's
+  // waits for the others' files and commits. Empty: all lanes are here.
+  //
   // Requires  num_lanes >= 1, keep >= 1; `folder` is written by nobody else.
-  CheckpointWriter(std::filesystem::path folder, int keep, int num_lanes, CheckpointRun run);
+  CheckpointWriter(std::filesystem::path folder,
+                   int keep,
+                   int num_lanes,
+                   CheckpointRun run,
+                   std::optional<int> own_lane = {});
   // Finishes the checkpoint that is being written; those that lack a lane or the approval are
   // dropped.
   ~CheckpointWriter();
@@ -44,7 +51,8 @@ class CheckpointWriter {
   //         ones are as they were. Nothing is written after that.
   void check();
 
-  // Waits until everything that was handed in and approved is written. Throws  as check() does.
+  // Waits until everything that was handed in and approved is written. Where lanes are processes,
+  // lane 0's comes after all others have finished. Throws  as check() does.
   void finish();
 
   // The newest that this object has written; empty before the first.
@@ -52,13 +60,16 @@ class CheckpointWriter {
 
  private:
   void work();
-  void write(std::int64_t step, const std::vector<LaneSnapshot>& snapshots) const;
+  // Returns  whether there is a checkpoint now: not on lanes that do not commit.
+  bool write(std::int64_t step, const std::vector<LaneSnapshot>& snapshots);
+  bool is_closing();
   // Held under the lock: the first step that can be written.
   [[nodiscard]] std::optional<std::int64_t> ready() const;
 
   std::filesystem::path folder_;
   int keep_;
-  std::size_t num_lanes_;
+  int num_lanes_;
+  std::optional<int> own_lane_;
   CheckpointRun run_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -47,6 +47,52 @@ TEST(CheckpointWriter, WritesWhatEveryLaneHandedIn) {
   EXPECT_TRUE(at::equal(target, lane.weights[0].tensor));
 }
 
+// Two writers as two processes have them, one folder.
+TEST(CheckpointWriter, CommitsOnceLanesOfOtherProcessesHaveHandedIn) {
+  const oracle::TemporaryFolder folder;
+  const CheckpointRun run = tiny::checkpoint_run();
+  CheckpointWriter first(folder.path(), 2, 2, run, 0);
+  {
+    CheckpointWriter second(folder.path(), 2, 2, run, 1);
+    for (const std::int64_t step : {10, 20, 30}) {
+      second.submit(step, tiny::checkpoint_lanes(step)[1]);
+      second.approve(step);
+      first.submit(step, tiny::checkpoint_lanes(step)[0]);
+      first.approve(step);
+    }
+    second.finish();
+    EXPECT_TRUE(second.last_written().empty());
+  }
+  first.finish();
+  EXPECT_EQ(first.last_written(), folder.path() / checkpoint_name(30));
+  EXPECT_EQ(checkpoint_steps(folder.path()), (Steps{20, 30}));
+  EXPECT_TRUE(verify_latest(folder.path()).empty());
+  const auto usable = newest_usable(folder.path());
+  ASSERT_EQ(usable->manifest.lanes.size(), 2U);
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(usable->path)) {
+    files += entry.path().filename() != kManifestName ? 1 : 0;
+  }
+  EXPECT_EQ(files, 4) << "reports are left over";
+  const LaneSnapshot lane = tiny::checkpoint_lanes(30)[1];
+  const at::Tensor target = at::zeros_like(lane.weights[0].tensor);
+  load_tensors(usable->path, usable->manifest, {{lane.weights[0].name, target}});
+  EXPECT_TRUE(at::equal(target, lane.weights[0].tensor));
+}
+
+TEST(CheckpointWriter, GivesUpWhenAnotherProcessNeverHandsIn) {
+  const oracle::TemporaryFolder folder;
+  {
+    CheckpointWriter first(folder.path() / "c", 2, 2, tiny::checkpoint_run(), 0);
+    first.submit(10, tiny::checkpoint_lanes(10)[0]);
+    first.approve(10);
+    for (int wait = 0; wait < 2'000 && !fs::exists(partial_path(folder.path() / "c", 10)); ++wait) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+  EXPECT_EQ(checkpoint_steps(folder.path() / "c"), Steps{});
+}
+
 TEST(CheckpointWriter, WritesNothingThatLacksALaneOrTheApproval) {
   const oracle::TemporaryFolder folder;
   {

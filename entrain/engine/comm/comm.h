@@ -11,15 +11,26 @@
 
 #include <ATen/ATen.h>
 
+#include "entrain/core/base/errors.h"
+
 namespace entrain::engine {
+
+// What ranks get that were stopped by another rank's failure, as opposed to the failure itself.
+class CommAborted : public SystemFailure {
+ public:
+  using SystemFailure::SystemFailure;
+};
 
 // Names one ordered connection between two ranks; equal on both sides.
 struct ChannelKey {
   int source = 0;
   int target = 0;
-  int channel = 0;  // Program channel index: one per edge and direction
+  int channel = 0;  // Program channel index: one per edge and direction; or kReportChannel
   auto operator<=>(const ChannelKey&) const = default;
 };
+
+// What a rank tells another beside the Program.
+inline constexpr int kReportChannel = -1;
 
 // A receive that was posted; wait() gives the tensor.
 class PendingReceive {
@@ -28,13 +39,12 @@ class PendingReceive {
   // Throws  SystemFailure at the deadline, or with the first error of the failed rank after an
   // abort.
   virtual at::Tensor wait() = 0;
-  virtual bool ready() = 0;
 };
 
 // One rank's view of the communicator. All calls but abort() come from the rank's own thread.
 //
 // Every blocking call has the communicator's deadline. After abort() every waiting and later call
-// of every rank throws SystemFailure with the first reason.
+// of every rank throws CommAborted with the first reason.
 class Comm {
  public:
   virtual ~Comm() = default;

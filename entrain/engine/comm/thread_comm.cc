@@ -115,13 +115,6 @@ class ThreadCommState {
     return inbox.mailboxes[key].next_posted++;
   }
 
-  bool ready(const ChannelKey& key, std::uint64_t sequence) {
-    check_alive();
-    Inbox& inbox = inboxes_[at_index(key.target)];
-    const std::lock_guard lock(inbox.mutex);
-    return inbox.mailboxes[key].messages.count(sequence) > 0;
-  }
-
   Message take(const ChannelKey& key, std::uint64_t sequence) {
     Inbox& inbox = inboxes_[at_index(key.target)];
     std::unique_lock lock(inbox.mutex);
@@ -226,8 +219,6 @@ class ThreadReceive : public PendingReceive {
         shape_(std::move(shape)),
         dtype_(dtype),
         sequence_(state.post(key)) {}
-
-  bool ready() override { return state_.ready(key_, sequence_); }
 
   at::Tensor wait() override {
     ENTRAIN_INVARIANT(!taken_, concat("a message of ", to_text(key_), " is waited for twice"));

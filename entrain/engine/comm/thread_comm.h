@@ -8,17 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "entrain/core/base/errors.h"
-
 #include "entrain/engine/comm/comm.h"
 
 namespace entrain::engine {
-
-// What ranks get that were stopped by another rank's failure, as opposed to the failure itself.
-class CommAborted : public SystemFailure {
- public:
-  using SystemFailure::SystemFailure;
-};
 
 class ThreadCommState;
 

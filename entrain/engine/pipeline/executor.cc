@@ -8,7 +8,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
-#include "entrain/engine/comm/thread_comm.h"
+#include "entrain/engine/comm/comm.h"
 #include "entrain/engine/pipeline/gradients.h"
 #include "entrain/engine/pipeline/lane_run.h"
 #include "entrain/engine/pipeline/lane_stages.h"

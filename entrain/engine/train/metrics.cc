@@ -81,10 +81,12 @@ void cut_rows_from(const std::filesystem::path& path, std::int64_t step) {
 MetricsLog::MetricsLog(const std::filesystem::path& folder,
                        std::int64_t steps,
                        std::int64_t console_every,
-                       std::optional<std::int64_t> continue_at)
+                       std::optional<std::int64_t> continue_at,
+                       bool log_samples)
     : path_(folder / "metrics.jsonl"),
       steps_(steps),
       console_every_(console_every),
+      log_samples_(log_samples),
       coloured_(::isatty(STDOUT_FILENO) == 1) {
   if (continue_at.has_value()) {
     cut_rows_from(path_, *continue_at);
@@ -129,6 +131,9 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
   if (record.updates) {
     entry["grad_norm"] = record.gradient_norm;
     entry["learning_rate"] = record.learning_rate;
+  }
+  if (log_samples_) {
+    entry["batch"] = prepared.sample_ids;
   }
   if (record.drift.has_value()) {
     entry["drift"] = drift_record(*record.drift);

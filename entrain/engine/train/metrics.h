@@ -30,13 +30,15 @@ struct StepRecord {
 class MetricsLog {
  public:
   // A new file; with `continue_at`, the one that is there, cut back to what it held when that many
-  // steps were finished: later rows, and one that a kill cut short, go.
+  // steps were finished: later rows, and one that a kill cut short, go. `log_samples`: every step's
+  // row holds the ids of its samples.
   //
   // Throws  SystemFailure when the file cannot be written.
   MetricsLog(const std::filesystem::path& folder,
              std::int64_t steps,
              std::int64_t console_every,
-             std::optional<std::int64_t> continue_at = {});
+             std::optional<std::int64_t> continue_at = {},
+             bool log_samples = false);
 
   // A drift's warning goes to standard error too.
   void step(const PreparedStep& prepared, const StepRecord& record);
@@ -50,6 +52,7 @@ class MetricsLog {
   std::ofstream file_;
   std::int64_t steps_;
   std::int64_t console_every_;
+  bool log_samples_;
   bool coloured_;
 };
 

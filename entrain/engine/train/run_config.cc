@@ -201,6 +201,7 @@ ExecutionConfig read_execution(ObjectReader reader) {
   config.recompute = read_recompute(reader);
   config.paced = reader.optional("paced", config.paced);
   config.measure_memory = reader.optional("measure_memory", config.measure_memory);
+  config.log_samples = reader.optional("log_samples", config.log_samples);
   config.deadline_seconds = reader.optional("deadline_seconds", config.deadline_seconds);
   require(config.deadline_seconds > 0, reader, "deadline_seconds", "> 0");
   config.trace_step = reader.optional("trace_step", config.trace_step);
@@ -361,6 +362,7 @@ Json to_json(const RunConfig& config) {
         {"recompute", to_json(config.execution.recompute)},
         {"paced", config.execution.paced},
         {"measure_memory", config.execution.measure_memory},
+        {"log_samples", config.execution.log_samples},
         {"deadline_seconds", config.execution.deadline_seconds},
         {"trace_step", config.execution.trace_step},
         {"fault_drill", config.execution.fault_drill}}},

@@ -109,6 +109,8 @@ struct ExecutionConfig {  // [execution]
   // Record what activations every lane holds at most, beside the prediction, in metrics.jsonl; the
   // allocator then reports every tensor, which costs microseconds each.
   bool measure_memory = false;
+  // Write the ids of every step's samples into metrics.jsonl, in drawn order.
+  bool log_samples = false;
   double deadline_seconds = 120;  // of every blocking call between ranks, > 0
   int trace_step = 3;  // step whose predicted and measured timelines are written; -1 = none
   // [replica, lane, step]: that rank throws in the middle of that step, so that one can see how a

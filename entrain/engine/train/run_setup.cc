@@ -14,6 +14,7 @@
 #include "entrain/core/simulator/simulator.h"
 
 #include "entrain/engine/train/recompute_policy.h"
+#include "entrain/engine/train/step_digest.h"
 #include "entrain/engine/train/validation_split.h"
 
 namespace entrain::engine {
@@ -149,6 +150,7 @@ void fill_step(const RunSetup& setup,
   prepared.program = build_program(plan, prepared.assignment, prepared.costs, plan.schedule);
   validate_program(prepared.program, plan, prepared.assignment, prepared.costs);
   prepared.predicted = simulate(prepared.program, prepared.costs);
+  prepared.digest = digest(prepared);
 }
 
 CheckpointRun identity_of(const RunSetup& setup) {

@@ -69,6 +69,7 @@ struct PreparedStep {
   std::int64_t llm_tokens = 0;
   std::int64_t encoder_tokens = 0;
   Timeline predicted;  // without events
+  std::string digest;  // step_digest.h
 };
 
 // The costs of that step's global batch, without assigning it.

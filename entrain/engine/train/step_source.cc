@@ -46,13 +46,7 @@ std::shared_ptr<const PreparedStep> StepSource::get(std::int64_t step) {
 std::shared_ptr<const PreparedStep> StepSource::peek(std::int64_t step) {
   const std::lock_guard lock(mutex_);
   const auto entry = ready_.find(step);
-  return step >= last_ || entry == ready_.end() ? nullptr : entry->second;
-}
-
-void StepSource::stop() {
-  const std::lock_guard lock(mutex_);
-  const std::int64_t every = setup_.config.optimizer.update_every;
-  last_ = std::min(last_, (asked_ + every) / every * every);
+  return entry == ready_.end() ? nullptr : entry->second;
 }
 
 void StepSource::work() {

@@ -23,17 +23,13 @@ class StepSource {
   StepSource(const StepSource&) = delete;
   StepSource& operator=(const StepSource&) = delete;
 
-  // The same object for every rank; null after the last step or after stop(). Ranks ask for steps
-  // in rising order. A step is dropped when all ranks have let go of it.
+  // The same object for every rank; null after the last step. Ranks ask for steps in rising order.
+  // A step is dropped when all ranks have let go of it.
   //
   // Throws  whatever prepare_step threw.
   std::shared_ptr<const PreparedStep> get(std::int64_t step);
-  // The step if it is ready and will certainly run, else null; for reading ahead.
+  // The step if it is ready, else null; for reading ahead.
   std::shared_ptr<const PreparedStep> peek(std::int64_t step);
-
-  // No step that has not been handed to any rank yet will be, but for those of an update that has
-  // begun: these are finished by all.
-  void stop();
 
  private:
   void work();

@@ -92,17 +92,6 @@ TEST_F(StepSourceTest, PreparesTheNextStepWhileOneRuns) {
   EXPECT_EQ(source.peek(4), nullptr);
 }
 
-TEST_F(StepSourceTest, StopsBehindTheStepInProgress) {
-  StepSource source(setup_, 0, 4, 2);
-  const auto first = source.get(0);
-  ASSERT_NE(wait_for_peek(source, 1), nullptr);
-  source.stop();
-  EXPECT_EQ(source.peek(1), nullptr);
-  EXPECT_EQ(source.get(1), nullptr);
-  EXPECT_EQ(source.get(0), first) << "the other rank finishes the step as well";
-  EXPECT_EQ(source.get(1), nullptr);
-}
-
 TEST_F(StepSourceTest, EveryRankLearnsWhyAStepCannotBePrepared) {
   setup_.plan.policy = "enttrain";
   StepSource source(setup_, 0, 4, 2);

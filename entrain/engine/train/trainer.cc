@@ -1,218 +1,40 @@
 #include "entrain/engine/train/trainer.h"
 
-#include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <map>
-#include <mutex>
+#include <exception>
+#include <memory>
 #include <numeric>
 
-#include "entrain/core/base/errors.h"
-#include "entrain/core/base/files.h"
-#include "entrain/core/base/text.h"
-#include "entrain/core/report/trace.h"
-#include "entrain/core/simulator/simulator.h"
+#include <ATen/Parallel.h>
+#include <unistd.h>
 
-#include "entrain/engine/checkpoint/checkpoint_writer.h"
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
 #include "entrain/engine/comm/thread_comm.h"
 #include "entrain/engine/data/read_ahead.h"
-#include "entrain/engine/models/weights.h"
 #include "entrain/engine/pipeline/executor.h"
 #include "entrain/engine/pipeline/ranks.h"
-#include "entrain/engine/train/drift_watch.h"
 #include "entrain/engine/train/lane_state.h"
 #include "entrain/engine/train/memory_report.h"
-#include "entrain/engine/train/metrics.h"
 #include "entrain/engine/train/optimizer.h"
-#include "entrain/engine/train/step_source.h"
+#include "entrain/engine/train/run_state.h"
+#include "entrain/engine/train/step_meeting.h"
 
 namespace entrain::engine {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Where ranks meet at the end of a step: the last to report owns the step's record. Ranks may
-// already be in the next step by then, so every step has its own entry.
-class StepBoard {
- public:
-  StepBoard(int replicas, int lanes) : replicas_(replicas), lanes_(lanes) {}
-
-  // Common origin of a step's times: the moment the first rank begins it.
-  Clock::time_point start_of(std::int64_t step) {
-    const std::lock_guard lock(mutex_);
-    Entry& entry = entries_[step];
-    if (entry.losses.empty()) {
-      entry.start = Clock::now();
-      entry.losses.assign(static_cast<std::size_t>(replicas_ * lanes_), 0.0);
-      entry.record.step = step;
-      entry.record.processor_s.assign(static_cast<std::size_t>(replicas_),
-                                      std::vector<double>(static_cast<std::size_t>(lanes_)));
-      entry.record.measured.lanes.assign(static_cast<std::size_t>(replicas_),
-                                         std::vector<LaneUsage>(static_cast<std::size_t>(lanes_)));
-    }
-    return entry.start;
-  }
-
-  // The complete record for the last rank to report, nothing for the others.
-  std::optional<StepRecord> report(std::int64_t step, int replica, int lane, StepOutcome outcome) {
-    const std::lock_guard lock(mutex_);
-    Entry& entry = entries_.at(step);
-    Timeline& measured = entry.record.measured;
-    entry.losses[static_cast<std::size_t>(replica * lanes_ + lane)] = outcome.loss_sum;
-    entry.record.gradient_norm = outcome.gradient_norm;
-    measured.lanes[static_cast<std::size_t>(replica)][static_cast<std::size_t>(lane)] =
-        outcome.usage;
-    entry.record.processor_s[static_cast<std::size_t>(replica)][static_cast<std::size_t>(lane)] =
-        std::chrono::duration<double>(outcome.processor).count();
-    measured.makespan =
-        std::max<std::chrono::nanoseconds>(measured.makespan, Clock::now() - entry.start);
-    measured.events.insert(measured.events.end(), outcome.events.begin(), outcome.events.end());
-    if (++entry.reported < replicas_ * lanes_) {
-      return std::nullopt;
-    }
-    // Summed in rank order, so that the loss does not depend on who came first.
-    StepRecord record = std::move(entry.record);
-    record.loss = std::accumulate(entry.losses.begin(), entry.losses.end(), 0.0);
-    record.step_s = std::chrono::duration<double>(record.measured.makespan).count();
-    entries_.erase(step);
-    return record;
-  }
-
- private:
-  struct Entry {
-    Clock::time_point start;
-    int reported = 0;
-    std::vector<double> losses;  // [rank], sums over the rank's targets
-    StepRecord record;
-  };
-  int replicas_;
-  int lanes_;
-  std::mutex mutex_;
-  std::map<std::int64_t, Entry> entries_;
-};
-
-double median(std::vector<double> values) {
-  if (values.empty()) {
-    return 0;
-  }
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-// State of a run that all ranks share.
-struct Run {
-  Run(const RunSetup& run_setup, const std::atomic<bool>& flag)
-      : setup(run_setup),
-        interrupted(flag),
-        num_ranks(run_setup.plan.replicas * run_setup.plan.num_lanes()),
-        comm(num_ranks,
-             std::chrono::milliseconds(
-                 static_cast<std::int64_t>(run_setup.config.execution.deadline_seconds * 1e3))),
-        first_step(run_setup.resume.has_value() ? run_setup.resume->manifest.step : 0),
-        source(run_setup, first_step, run_setup.config.steps, num_ranks),
-        board(run_setup.plan.replicas, run_setup.plan.num_lanes()),
-        metrics(run_setup.config.output,
-                run_setup.config.steps,
-                std::max<std::int64_t>(1, run_setup.config.steps / 40),
-                run_setup.resume.has_value() && run_setup.resume->continues
-                    ? std::optional(first_step)
-                    : std::nullopt),
-        drift(DriftWatch::of(run_setup)),
-        validation(prepare_validation(run_setup)),
-        lane_parameters(static_cast<std::size_t>(run_setup.plan.num_lanes())) {
-    const RunConfig& config = run_setup.config;
-    if (!config.execution.paced) {
-      checkpoints.emplace(checkpoint_folder(config),
-                          config.checkpoint.keep,
-                          run_setup.plan.num_lanes(),
-                          run_setup.identity);
-    }
-  }
-
-  const RunSetup& setup;
-  const std::atomic<bool>& interrupted;
-  int num_ranks;
-  ThreadCommGroup comm;
-  std::int64_t first_step;
-  StepSource source;
-  StepBoard board;
-  MetricsLog metrics;
-  std::optional<DriftWatch> drift;
-  std::vector<PreparedStep> validation;
-  std::vector<std::vector<NamedParameter>> lane_parameters;  // of replica 0, after the last step
-  std::optional<CheckpointWriter> checkpoints;               // none when paced
-  std::vector<double> losses;
-  std::vector<double> step_seconds;
-  std::vector<double> predicted_seconds;
-  std::vector<double> validation_losses;
-  std::mutex mutex;
-};
-
-void write_traces(const Run& run, const PreparedStep& prepared, const Timeline& measured) {
-  const std::filesystem::path folder(run.setup.config.output);
-  SimulateOptions options;
-  options.events = true;
-  const Timeline predicted = simulate(prepared.program, prepared.costs, options);
-  write_trace(folder / "trace_predicted.json",
-              prepared.program,
-              predicted,
-              prepared.costs,
-              prepared.sample_ids,
-              "predicted");
-  write_trace(folder / "trace_measured.json",
-              prepared.program,
-              measured,
-              prepared.costs,
-              prepared.sample_ids,
-              "measured");
-}
-
-void finish_step(Run& run, const PreparedStep& prepared, StepRecord record) {
-  record.loss /= static_cast<double>(prepared.target_tokens);
-  const int every = run.setup.config.optimizer.update_every;
-  record.updates = (prepared.step + 1) % every == 0;
-  record.learning_rate = learning_rate_at(
-      run.setup.config.optimizer, prepared.step / every, run.setup.config.steps / every);
-  if (!run.setup.config.execution.paced &&
-      (!std::isfinite(record.loss) || !std::isfinite(record.gradient_norm))) {
-    throw SystemFailure(
-        concat("step ",
-               prepared.step,
-               ": loss ",
-               record.loss,
-               ", gradient norm ",
-               record.gradient_norm,
-               "; the run stops before it spreads (lower optimizer.learning_rate?)"));
-  }
-  if (run.drift.has_value()) {
-    record.drift = run.drift->observe(prepared.costs);
-  }
-  run.metrics.step(prepared, record);
-  run.losses.push_back(record.loss);
-  run.step_seconds.push_back(record.step_s);
-  run.predicted_seconds.push_back(
-      std::chrono::duration<double>(prepared.predicted.makespan).count());
-  if (prepared.step == run.setup.config.execution.trace_step) {
-    write_traces(run, prepared, record.measured);
-  }
-  if (run.checkpoints.has_value()) {
-    run.checkpoints->check();
-    run.checkpoints->approve(prepared.step + 1);
-  }
-  if (run.interrupted) {
-    run.source.stop();
-  }
-}
-
 // One rank's life.
 class RankLoop {
  public:
-  RankLoop(Run& run, int rank)
+  RankLoop(Run& run, Comm& comm)
       : run_(run),
-        replica_(rank / run.setup.plan.num_lanes()),
-        lane_(rank % run.setup.plan.num_lanes()),
-        comm_(run.comm.comm(rank)),
+        replica_(comm.rank() / run.setup.plan.num_lanes()),
+        lane_(comm.rank() % run.setup.plan.num_lanes()),
+        comm_(comm),
+        meeting_(comm, run.setup.plan.replicas, run.setup.plan.num_lanes()),
         executor_(run.setup.model, run.setup.plan, replica_, lane_, comm_, executor_options()),
         optimizer_(
             executor_.trained(), executor_.layout().shard_size(), run.setup.config.optimizer),
@@ -230,8 +52,10 @@ class RankLoop {
     std::int64_t step = run_.first_step;
     note_memory();
     validate_when_due(step);  // of a checkpoint, whose validation comes after it
-    while (const auto prepared = run_.source.get(step)) {
-      train_step(*prepared);
+    std::shared_ptr<const PreparedStep> prepared = run_.source.get(step);
+    meeting_.open(prepared.get());
+    while (prepared != nullptr) {
+      prepared = train_step(*prepared);
       ++step;
       if (is_due(step, run_.setup.config.checkpoint.every_steps)) {
         save(step);
@@ -303,11 +127,12 @@ class RankLoop {
     held.optimizer_bytes += optimizer_.bytes();
     const std::string note = report_memory(run_.setup, held, comm_);
     if (!note.empty()) {
-      run_.metrics.note(note);
+      run_.metrics->note(note);
     }
   }
 
-  void train_step(const PreparedStep& prepared) {
+  // Returns the step to run now: null after the last one, or when a rank was told to stop.
+  std::shared_ptr<const PreparedStep> train_step(const PreparedStep& prepared) {
     const RunConfig& config = run_.setup.config;
     const bool paced = config.execution.paced;
     const std::shared_ptr<StepData> data = paced ? nullptr : data_of(prepared);
@@ -315,16 +140,52 @@ class RankLoop {
       queued_ = queue(*next);
       queued_step_ = next->step;
     }
-    StepInputs inputs = inputs_of(prepared, data.get(), run_.board.start_of(prepared.step));
+    StepEnd end;
+    end.step = prepared.step;
+    end.with_events = prepared.step == config.execution.trace_step;
+    end.start = Clock::now();
+    StepInputs inputs = inputs_of(prepared, data.get(), end.start);
     const int every = config.optimizer.update_every;
     inputs.begins_update = prepared.step % every == 0;
     inputs.ends_update = (prepared.step + 1) % every == 0;
-    StepOutcome outcome = executor_.run(
+    end.outcome = executor_.run(
         inputs, [&] { optimizer_.step(prepared.step / every, config.steps / every); });
-    auto record = run_.board.report(prepared.step, replica_, lane_, std::move(outcome));
-    if (record.has_value()) {
-      finish_step(run_, prepared, std::move(*record));
+    end.end = Clock::now();
+    end.stop = run_.interrupted && inputs.ends_update;  // an update that has begun is finished
+    return close_step(prepared, end);
+  }
+
+  // The next step is prepared by now, or all ranks wait for it together. What failed there comes
+  // after this step's record.
+  std::shared_ptr<const PreparedStep> close_step(const PreparedStep& prepared, const StepEnd& end) {
+    std::shared_ptr<const PreparedStep> next;
+    std::exception_ptr error;
+    try {
+      next = run_.source.get(prepared.step + 1);
+    } catch (...) {
+      error = std::current_exception();
     }
+    StepVerdict verdict = meeting_.close(end, next.get());
+    if (verdict.record.has_value()) {
+      run_.stopped = verdict.stop && prepared.step + 1 < run_.setup.config.steps;
+      finish_step(run_, prepared, std::move(*verdict.record));
+    } else if (run_.in_processes && run_.checkpoints.has_value()) {
+      run_.checkpoints->check();
+    }
+    run_.log.line(concat("step ",
+                         prepared.step,
+                         ": ",
+                         format_duration(end.end - end.start),
+                         ", busy ",
+                         format_duration(end.outcome.usage.busy),
+                         ", gradient norm ",
+                         end.outcome.gradient_norm,
+                         ", digest ",
+                         prepared.digest));
+    if (error != nullptr && !verdict.stop) {
+      std::rethrow_exception(error);
+    }
+    return verdict.stop ? nullptr : next;
   }
 
   static bool is_due(std::int64_t step, std::int64_t every) {
@@ -334,13 +195,17 @@ class RankLoop {
   // Replicas hold the same values, or shards of them that come together here, so the first one's
   // lanes write them.
   void save(std::int64_t step) {
-    if (!run_.checkpoints.has_value()) {
+    if (run_.setup.config.execution.paced) {
       return;
     }
     const std::vector<NamedParameter> weights = executor_.weights();
     const std::vector<NamedParameter> moments = named_moments(executor_, optimizer_);
     if (replica_ == 0) {
       run_.checkpoints->submit(step, snapshot_of(lane_, weights, moments));
+      if (run_.in_processes && comm_.rank() != 0) {
+        run_.checkpoints->approve(step);  // rank 0 commits, once it has approved
+      }
+      run_.log.line(concat("step ", step, ": handed in a checkpoint"));
     }
   }
 
@@ -376,12 +241,12 @@ class RankLoop {
       targets += prepared.target_tokens;
     }
     at::Tensor total = at::scalar_tensor(loss_sum, at::kDouble).reshape({1});
-    std::vector<int> all(static_cast<std::size_t>(run_.num_ranks));
+    std::vector<int> all(static_cast<std::size_t>(comm_.size()));
     std::iota(all.begin(), all.end(), 0);
     comm_.all_reduce_sum(total, all);
     if (comm_.rank() == 0) {
       run_.validation_losses.push_back(total.item<double>() / static_cast<double>(targets));
-      run_.metrics.validation(step, run_.validation_losses.back());
+      run_.metrics->validation(step, run_.validation_losses.back());
     }
   }
 
@@ -389,6 +254,7 @@ class RankLoop {
   int replica_;
   int lane_;
   Comm& comm_;
+  StepMeeting meeting_;
   Executor executor_;
   AdamW optimizer_;
   ReadAhead reader_;
@@ -397,93 +263,66 @@ class RankLoop {
   std::int64_t queued_step_ = -1;
 };
 
-TrainResult result_of(Run& run) {
-  TrainResult result;
-  result.steps = static_cast<std::int64_t>(run.losses.size());
-  result.first_step = run.first_step;
-  result.interrupted = run.interrupted && run.first_step + result.steps < run.setup.config.steps;
-  if (!run.losses.empty()) {
-    result.first_loss = run.losses.front();
-    const std::size_t tail = std::min<std::size_t>(10, run.losses.size());
-    result.last_loss =
-        std::accumulate(
-            run.losses.end() - static_cast<std::ptrdiff_t>(tail), run.losses.end(), 0.0) /
-        static_cast<double>(tail);
+TrainResult train_process(const RunSetup& setup, const std::atomic<bool>& interrupted, Comm& comm) {
+  const bool leads = comm.rank() == 0;
+  const std::string set_aside = leads ? open_folder(setup) : "";
+  std::vector<int> all(static_cast<std::size_t>(comm.size()));
+  std::iota(all.begin(), all.end(), 0);
+  comm.barrier(all);
+  Run run(setup, interrupted, &comm);
+  run.log.line(concat("rank ",
+                      comm.rank(),
+                      " of ",
+                      comm.size(),
+                      ", process ",
+                      ::getpid(),
+                      ", begins at step ",
+                      run.first_step));
+  if (leads) {
+    announce(run, set_aside);
   }
-  if (!run.validation_losses.empty()) {
-    result.validation_loss = run.validation_losses.back();
-  }
-  result.median_step_s = median(run.step_seconds);
-  result.median_predicted_s = median(run.predicted_seconds);
-  return result;
-}
-
-// What the watch had gathered before the checkpoint; older steps than these are forgotten.
-void replay_drift(Run& run) {
-  constexpr std::int64_t kReplayed = 1'000;
-  for (std::int64_t step = std::max<std::int64_t>(0, run.first_step - kReplayed);
-       run.drift.has_value() && step < run.first_step;
-       ++step) {
-    run.drift->observe(costs_of_step(run.setup, step));  // its warnings have been given
-  }
-}
-
-void note_resume(Run& run) {
-  if (!run.setup.resume.has_value()) {
-    return;
-  }
-  const ResumePoint& resume = *run.setup.resume;
-  run.metrics.note(concat("resumed at step ",
-                          run.first_step,
-                          " of ",
-                          run.setup.config.steps,
-                          " from '",
-                          resume.checkpoint.string(),
-                          "'"));
-  for (const std::string& note : resume.notes) {
-    run.metrics.note("resumed: " + note);
+  try {
+    RankLoop(run, comm).loop();
+    TrainResult result = result_of(run);
+    write_weights_together(run, comm, result);
+    run.log.line("finished");
+    return result;
+  } catch (const std::exception& error) {
+    run.log.line(error.what());
+    comm.abort(concat("rank ", comm.rank(), ": ", error.what()));  // before the run's books close
+    throw;
   }
 }
 
 }  // namespace
 
 TrainResult train(const RunSetup& setup, const std::atomic<bool>& interrupted) {
-  const std::filesystem::path folder(setup.config.output);
-  write_file(folder / "config.json", to_json(setup.config).dump(1) + "\n");
-  write_file(folder / "plan.json", to_json(setup.plan).dump(1) + "\n");
-  write_file(folder / "model.json", to_json(setup.model).dump(1) + "\n");
-  const std::string set_aside = prepare_checkpoint_folder(setup.config, setup.resume);
-  Run run(setup, interrupted);
-  if (!set_aside.empty()) {
-    run.metrics.note(set_aside);
-  }
-  note_resume(run);
-  run.metrics.note(concat(setup.plan.replicas,
-                          " replicas x ",
-                          setup.plan.num_lanes(),
-                          " lanes, policy ",
-                          setup.plan.policy,
-                          ", schedule ",
-                          setup.plan.schedule,
-                          ", global batch ",
-                          setup.config.data.global_batch));
-  if (run.drift.has_value() && !run.drift->note().empty()) {
-    run.metrics.note(run.drift->note());
-  }
-  replay_drift(run);
-  run_ranks(run.comm, [&](int rank) { RankLoop(run, rank).loop(); });
+  const std::string set_aside = open_folder(setup);
+  Run run(setup, interrupted, nullptr);
+  announce(run, set_aside);
+  ThreadCommGroup group(setup.plan.replicas * setup.plan.num_lanes(),
+                        std::chrono::milliseconds(static_cast<std::int64_t>(
+                            setup.config.execution.deadline_seconds * 1e3)));
+  run_ranks(group, [&](int rank) { RankLoop(run, group.comm(rank)).loop(); });
   TrainResult result = result_of(run);
   if (!setup.config.execution.paced) {
-    std::vector<NamedParameter> parameters;
-    for (const auto& lane : run.lane_parameters) {
-      parameters.insert(parameters.end(), lane.begin(), lane.end());
-    }
-    result.weights = folder / "weights.safetensors";
-    write_weights(result.weights, parameters);
-    run.checkpoints->finish();
-    result.checkpoint = run.checkpoints->last_written();
+    write_all_weights(run, result);
   }
   return result;
+}
+
+TrainResult train(const RunSetup& setup, const std::atomic<bool>& interrupted, Comm& comm) {
+  at::set_num_threads(1);
+  ENTRAIN_INVARIANT(comm.size() == setup.plan.replicas * setup.plan.num_lanes(),
+                    concat(comm.size(), " processes for another plan"));
+  try {
+    return train_process(setup, interrupted, comm);
+  } catch (const CommAborted&) {
+    throw;
+  } catch (const std::exception& error) {
+    comm.abort(concat("rank ", comm.rank(), ": ", error.what()));
+    throw;
+  }
 }
 
 }  // namespace entrain::engine

@@ -1,5 +1,5 @@
-// The training loop: ranks as threads, steps prepared ahead, metrics, validation, checkpoints,
-// weights at the end.
+// The training loop: ranks as threads or processes, steps prepared ahead, metrics, validation,
+// checkpoints, weights at the end.
 //
 // Read first: train(). One call trains a run from its first step, or from a checkpoint, to its
 // last, or to a signal.
@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "entrain/engine/comm/comm.h"
 #include "entrain/engine/train/run_setup.h"
 
 namespace entrain::engine {
@@ -37,5 +38,14 @@ struct TrainResult {
 // failed, with rank, operation and
 //         samples; every other rank has stopped by then.
 TrainResult train(const RunSetup& setup, const std::atomic<bool>& interrupted);
+
+// One rank of the same run, in a process of its own. All ranks call it with one setup (see
+// prepare_together()) and share the file system; a signal that reaches one of them stops all.
+// Losses, weights and checkpoints are bitwise those of ranks that are threads. Every rank writes
+// logs/rank-N.log besides.
+//
+// Returns  the figures on rank 0; on the others only that all went well.
+// Throws   as above when this rank failed, CommAborted when another did.
+TrainResult train(const RunSetup& setup, const std::atomic<bool>& interrupted, Comm& comm);
 
 }  // namespace entrain::engine

@@ -185,6 +185,47 @@ std::string describe(const StepConfiguration& configuration, std::uint64_t seed)
   return concat(configuration.schedule, ", seed ", seed, "\n", describe(instance));
 }
 
+RankResult run_rank(const GradientBatch& batch,
+                    const StepConfiguration& configuration,
+                    engine::Comm& comm) {
+  const int num_lanes = configuration.plan.num_lanes();
+  engine::ExecutorOptions options;
+  options.stage.seed = kWeightSeed;
+  options.stage.dtype = precision;
+  engine::Executor executor(configuration.model,
+                            configuration.plan,
+                            comm.rank() / num_lanes,
+                            comm.rank() % num_lanes,
+                            comm,
+                            options);
+  std::vector<engine::NamedParameter> weights;
+  for (const engine::NamedParameter& parameter : executor.parameters()) {
+    weights.push_back({parameter.name, batch.weights.at(parameter.name)});
+  }
+  executor.set_weights(weights);
+  GradientData data(batch);
+  engine::StepInputs inputs;
+  inputs.program = &configuration.program;
+  inputs.costs = &configuration.costs;
+  inputs.sample_ids = &batch.ids;
+  inputs.target_tokens = batch.target_tokens;
+  inputs.data = &data;
+  inputs.start = std::chrono::steady_clock::now();
+  const engine::StepOutcome outcome = executor.run(inputs, {});
+  RankResult result;
+  result.loss_sum = outcome.loss_sum;
+  result.gradient_norm = outcome.gradient_norm;
+  const NamedWeights reduced = reduced_gradients(executor);
+  for (const engine::NamedParameter& parameter : executor.parameters()) {
+    result.gradients.emplace(
+        parameter.name,
+        parameter.tensor.requires_grad() ? reduced.at(parameter.name) : at::Tensor());
+    EXPECT_EQ(parameter.tensor.requires_grad(), parameter.tensor.grad().defined())
+        << parameter.name;
+  }
+  return result;
+}
+
 StepResult run_step(const GradientBatch& batch,
                     const StepConfiguration& configuration,
                     at::ScalarType precision) {
@@ -196,39 +237,13 @@ StepResult run_step(const GradientBatch& batch,
   std::vector<double> losses(static_cast<std::size_t>(group.size()));
   std::mutex mutex;
   engine::run_ranks(group, [&](int rank) {
-    const int replica = rank / num_lanes;
-    engine::ExecutorOptions options;
-    options.stage.seed = kWeightSeed;
-    options.stage.dtype = precision;
-    engine::Executor executor(
-        configuration.model, plan, replica, rank % num_lanes, group.comm(rank), options);
-    std::vector<engine::NamedParameter> weights;
-    for (const engine::NamedParameter& parameter : executor.parameters()) {
-      weights.push_back({parameter.name, batch.weights.at(parameter.name)});
-    }
-    executor.set_weights(weights);
-    GradientData data(batch);
-    engine::StepInputs inputs;
-    inputs.program = &configuration.program;
-    inputs.costs = &configuration.costs;
-    inputs.sample_ids = &batch.ids;
-    inputs.target_tokens = batch.target_tokens;
-    inputs.data = &data;
-    inputs.start = std::chrono::steady_clock::now();
-    const engine::StepOutcome outcome = executor.run(inputs, {});
-    const NamedWeights reduced = reduced_gradients(executor);
+    RankResult own = run_rank(batch, configuration, group.comm(rank), precision);
     const std::lock_guard lock(mutex);
-    losses[static_cast<std::size_t>(rank)] = outcome.loss_sum;
-    result.gradient_norm = outcome.gradient_norm;
-    for (const engine::NamedParameter& parameter : executor.parameters()) {
-      const bool first =
-          result.gradients[static_cast<std::size_t>(replica)]
-              .emplace(parameter.name,
-                       parameter.tensor.requires_grad() ? reduced.at(parameter.name) : at::Tensor())
-              .second;
-      EXPECT_TRUE(first) << parameter.name << " lies on two lanes";
-      EXPECT_EQ(parameter.tensor.requires_grad(), parameter.tensor.grad().defined())
-          << parameter.name;
+    losses[static_cast<std::size_t>(rank)] = own.loss_sum;
+    result.gradient_norm = own.gradient_norm;
+    NamedWeights& all = result.gradients[static_cast<std::size_t>(rank / num_lanes)];
+    for (const auto& [name, gradient] : own.gradients) {
+      EXPECT_TRUE(all.emplace(name, gradient).second) << name << " lies on two lanes";
     }
   });
   for (const double loss : losses) {

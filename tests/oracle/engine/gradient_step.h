@@ -14,6 +14,8 @@
 #include "entrain/core/spec/plan.h"
 #include "entrain/core/spec/program.h"
 
+#include "entrain/engine/comm/comm.h"
+
 #include "tests/oracle/engine/gradient_batch.h"
 #include "tests/oracle/random_cases.h"
 
@@ -76,6 +78,18 @@ struct StepResult {
   // [replica], after the reduction; with a sharded optimizer all shards together.
   std::vector<NamedWeights> gradients;
 };
+
+// One rank's part of it.
+struct RankResult {
+  double loss_sum = 0;
+  double gradient_norm = 0;
+  NamedWeights gradients;  // of the rank's own parameters
+};
+
+RankResult run_rank(const GradientBatch& batch,
+                    const StepConfiguration& configuration,
+                    engine::Comm& comm,
+                    at::ScalarType precision = at::kFloat);
 
 // Computes in `precision`.
 StepResult run_step(const GradientBatch& batch,

@@ -1,0 +1,442 @@
+#include "entrain/engine/comm/c10d_comm.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include "entrain/core/base/digest.h"
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+#include "entrain/engine/comm/c10d_transport.h"
+
+namespace entrain::engine {
+namespace {
+
+// Transport tags: program channels from kFirstChannelTag - 1 on, collectives of a group above.
+constexpr int kFirstChannelTag = 2;
+constexpr int kCollectiveTags = 1 << 24;
+// Up to here everybody sends everything to everybody: one hop instead of two.
+constexpr std::int64_t kSmall = 4096;
+
+std::size_t at_index(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
+
+// What goes before a tensor. Plain data between equal programs.
+struct Header {
+  static constexpr std::size_t kMaxDims = 4;
+  std::uint64_t tag = 0;
+  std::uint64_t sequence = 0;
+  std::int64_t dtype = 0;
+  std::int64_t dims = 0;
+  std::array<std::int64_t, kMaxDims> sizes{};
+};
+static_assert(std::is_trivially_copyable_v<Header> && sizeof(Header) % 8 == 0);
+
+Header header_of(std::uint64_t tag,
+                 std::uint64_t sequence,
+                 at::ScalarType dtype,
+                 at::IntArrayRef shape) {
+  ENTRAIN_INVARIANT(shape.size() <= Header::kMaxDims,
+                    concat("a message of ", shape.size(), " dimensions"));
+  Header header;
+  header.tag = tag;
+  header.sequence = sequence;
+  header.dtype = static_cast<std::int64_t>(dtype);
+  header.dims = static_cast<std::int64_t>(shape.size());
+  std::copy(shape.begin(), shape.end(), header.sizes.begin());
+  return header;
+}
+
+std::string shape_text(const Header& header) {
+  const auto dims = std::clamp<std::int64_t>(header.dims, 0, Header::kMaxDims);
+  return concat(static_cast<at::ScalarType>(header.dtype),
+                at::IntArrayRef(header.sizes.data(), at_index(dims)));
+}
+
+// The header's memory as a tensor, which owns it.
+at::Tensor as_tensor(std::unique_ptr<Header> header) {
+  Header* memory = header.release();
+  return at::from_blob(
+      memory, {sizeof(Header) / 8}, [memory](void*) { delete memory; }, at::kLong);
+}
+
+// While it lives, allocations of this thread are not reported: whoever measures memory counts a
+// message by itself, from where its receive is posted or where it is used.
+class Unreported {
+ public:
+  Unreported() : guard_(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Nobody>()) {}
+
+ private:
+  struct Nobody : public c10::MemoryReportingInfoBase {
+    void reportMemoryUsage(void* /*pointer*/,
+                           std::int64_t /*size*/,
+                           std::size_t /*allocated*/,
+                           std::size_t /*reserved*/,
+                           c10::Device /*device*/) override {}
+    [[nodiscard]] bool memoryProfilingEnabled() const override { return false; }
+  };
+  c10::DebugInfoGuard guard_;
+};
+
+std::string to_text(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) {
+    text += concat(text.empty() ? "" : ", ", rank);
+  }
+  return text;
+}
+
+std::string to_text(const ChannelKey& key) {
+  return concat("channel ", key.channel, " from rank ", key.source, " to rank ", key.target);
+}
+
+// A tensor on its way here, behind its header.
+struct Incoming {
+  int source = 0;
+  std::string what;
+  Header expected;
+  at::Tensor header;
+  at::Tensor tensor;
+  WorkPtr header_work;
+  WorkPtr tensor_work;  // none for an empty tensor
+};
+
+}  // namespace
+
+// Channels and collectives over the transport. For the rank's thread, but for abort().
+class C10dState {
+ public:
+  C10dState(const std::string& group_name, std::chrono::milliseconds deadline)
+      : transport(group_name, deadline) {}
+
+  // What the header alone can tell: how a mismatch is reported is the caller's.
+  Header take_header(Incoming& incoming) {
+    transport.await(incoming.header_work, incoming.source, incoming.what);
+    Header header;
+    std::memcpy(&header, incoming.header.data_ptr(), sizeof(Header));
+    return header;
+  }
+  at::Tensor take_tensor(Incoming& incoming) {
+    if (incoming.tensor_work != nullptr) {
+      transport.await(incoming.tensor_work, incoming.source, incoming.what);
+    }
+    return std::move(incoming.tensor);
+  }
+
+  void send(int target,
+            int transport_tag,
+            std::uint64_t tag,
+            std::uint64_t sequence,
+            const at::Tensor& tensor,
+            const std::string& what) {
+    const at::Tensor header = as_tensor(
+        std::make_unique<Header>(header_of(tag, sequence, tensor.scalar_type(), tensor.sizes())));
+    transport.send(target, transport_tag, header, what);
+    if (tensor.numel() > 0) {
+      transport.send(target, transport_tag, tensor, what);
+    }
+  }
+
+  Incoming receive(int source,
+                   int transport_tag,
+                   std::uint64_t tag,
+                   std::uint64_t sequence,
+                   at::IntArrayRef shape,
+                   at::ScalarType dtype,
+                   std::string what) {
+    Incoming incoming;
+    incoming.source = source;
+    incoming.what = std::move(what);
+    incoming.expected = header_of(tag, sequence, dtype, shape);
+    incoming.header = as_tensor(std::make_unique<Header>());
+    {
+      const Unreported unreported;
+      incoming.tensor = at::empty(shape, dtype);
+    }
+    incoming.header_work = transport.receive(source, transport_tag, incoming.header, incoming.what);
+    if (incoming.tensor.numel() > 0) {
+      incoming.tensor_work =
+          transport.receive(source, transport_tag, incoming.tensor, incoming.what);
+    }
+    return incoming;
+  }
+
+  C10dTransport transport;
+  std::map<ChannelKey, std::uint64_t> sent;    // messages so far
+  std::map<ChannelKey, std::uint64_t> posted;  // likewise
+  std::map<std::vector<int>, std::uint64_t> met;
+};
+
+namespace {
+
+class C10dReceive : public PendingReceive {
+ public:
+  C10dReceive(C10dState& state, const ChannelKey& key, Incoming incoming)
+      : state_(state), key_(key), incoming_(std::move(incoming)) {}
+
+  at::Tensor wait() override {
+    ENTRAIN_INVARIANT(!taken_, concat("a message of ", to_text(key_), " is waited for twice"));
+    taken_ = true;
+    const Header header = state_.take_header(incoming_);
+    const Header& expected = incoming_.expected;
+    const std::string name = concat("message ", expected.sequence, " of ", to_text(key_));
+    ENTRAIN_INVARIANT(
+        header.tag == expected.tag && header.sequence == expected.sequence,
+        concat(name, " carries tag ", header.tag, ", the receive expects ", expected.tag));
+    ENTRAIN_INVARIANT(
+        shape_text(header) == shape_text(expected),
+        concat(name, " is ", shape_text(header), ", the receive expects ", shape_text(expected)));
+    return state_.take_tensor(incoming_);
+  }
+
+ private:
+  C10dState& state_;
+  ChannelKey key_;
+  Incoming incoming_;
+  bool taken_ = false;
+};
+
+// One collective of one group: the members send each other tensors and take what was sent to them.
+class Round {
+ public:
+  Round(C10dState& state, const std::vector<int>& group, const char* name)
+      : state_(state), group_(group), name_(name) {
+    const int rank = state.transport.rank();
+    const auto found = std::find(group.begin(), group.end(), rank);
+    ENTRAIN_INVARIANT(found != group.end() && std::is_sorted(group.begin(), group.end()) &&
+                          group.front() >= 0 && group.back() < state.transport.size(),
+                      concat("rank ", rank, ": collective over ranks ", to_text(group)));
+    member_ = found - group.begin();
+    sequence_ = state.met[group]++;
+    tag_ = hash_of(name);
+    transport_tag_ = kCollectiveTags +
+                     static_cast<int>(hash_of(to_text(group)) % std::uint64_t{kCollectiveTags});
+  }
+
+  [[nodiscard]] std::int64_t member() const { return member_; }
+  [[nodiscard]] std::int64_t num_members() const { return std::ssize(group_); }
+
+  // outgoing(m): what member m gets from this rank, a contiguous tensor that nobody changes any
+  // more; what comes from each member has the shape of outgoing(this one).
+  //
+  // Returns  [member]
+  template <class Outgoing>
+  std::vector<at::Tensor> exchange(const Outgoing& outgoing) {
+    const at::Tensor own = outgoing(member_);
+    std::vector<Incoming> incoming(group_.size());
+    for (std::size_t m = 0; m < group_.size(); ++m) {
+      if (static_cast<std::int64_t>(m) != member_) {
+        incoming[m] = receive(group_[m], own);
+      }
+    }
+    for (std::size_t m = 0; m < group_.size(); ++m) {
+      if (static_cast<std::int64_t>(m) != member_) {
+        send(group_[m], outgoing(static_cast<std::int64_t>(m)));
+      }
+    }
+    std::vector<at::Tensor> tensors(group_.size());
+    tensors[at_index(member_)] = own;
+    for (std::size_t m = 0; m < group_.size(); ++m) {
+      if (static_cast<std::int64_t>(m) != member_) {
+        tensors[m] = take(incoming[m]);
+      }
+    }
+    return tensors;
+  }
+
+  // The root's tensor, on every member.
+  at::Tensor broadcast(const at::Tensor& own, int root) {
+    if (group_[at_index(member_)] != root) {
+      Incoming incoming = receive(root, own);
+      return take(incoming);
+    }
+    for (const int peer : group_) {
+      if (peer != root) {
+        send(peer, own);
+      }
+    }
+    return own;
+  }
+
+ private:
+  void send(int peer, const at::Tensor& tensor) {
+    state_.send(peer, transport_tag_, tag_, sequence_, tensor, what(peer));
+  }
+  Incoming receive(int peer, const at::Tensor& like) {
+    return state_.receive(
+        peer, transport_tag_, tag_, sequence_, like.sizes(), like.scalar_type(), what(peer));
+  }
+  at::Tensor take(Incoming& incoming) {
+    check(state_.take_header(incoming), incoming.expected, incoming.source);
+    return state_.take_tensor(incoming);
+  }
+
+  [[nodiscard]] std::string what(int peer) const {
+    return concat(name_, " with rank ", peer, " over ranks ", to_text(group_));
+  }
+
+  void check(const Header& header, const Header& expected, int peer) const {
+    ENTRAIN_INVARIANT(header.tag == expected.tag && header.sequence == expected.sequence,
+                      concat(what(peer), ": the other rank is in another collective"));
+    ENTRAIN_INVARIANT(shape_text(header) == shape_text(expected),
+                      concat("collective: rank ",
+                             peer,
+                             " brings ",
+                             shape_text(header),
+                             ", rank ",
+                             group_[at_index(member_)],
+                             " ",
+                             shape_text(expected)));
+  }
+
+  C10dState& state_;
+  const std::vector<int>& group_;
+  const char* name_;
+  std::int64_t member_ = 0;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t tag_ = 0;
+  int transport_tag_ = 0;
+};
+
+// Messages may be under way when a collective ends; the caller's own tensor is free then.
+at::Tensor copy_of(const at::Tensor& tensor) {
+  return tensor.detach().clone(at::MemoryFormat::Contiguous);
+}
+
+// From left to right, as ThreadComm adds.
+at::Tensor sum_of(const std::vector<at::Tensor>& tensors) {
+  at::Tensor sum = tensors.front().clone();
+  for (std::size_t i = 1; i < tensors.size(); ++i) {
+    sum.add_(tensors[i]);
+  }
+  return sum;
+}
+
+void check_channel(const ChannelKey& key, int own, int peer, int rank, int size) {
+  ENTRAIN_INVARIANT(
+      own == rank && peer != rank && peer >= 0 && peer < size && key.channel >= kReportChannel,
+      concat("rank ", rank, " of ", size, " uses ", to_text(key)));
+}
+
+}  // namespace
+
+C10dComm::C10dComm(const std::string& group_name, std::chrono::milliseconds deadline)
+    : state_(std::make_shared<C10dState>(group_name, deadline)) {}
+
+C10dComm::~C10dComm() = default;
+
+int C10dComm::rank() const {
+  return state_->transport.rank();
+}
+
+int C10dComm::size() const {
+  return state_->transport.size();
+}
+
+void C10dComm::abort(const std::string& reason) {
+  state_->transport.abort(reason);
+}
+
+void C10dComm::send(const ChannelKey& channel, std::uint64_t tag, const at::Tensor& tensor) {
+  check_channel(channel, channel.source, channel.target, rank(), size());
+  ENTRAIN_INVARIANT(tensor.device().is_cpu(),
+                    concat(to_text(channel), ": a CPU tensor is needed, not ", tensor.device()));
+  const at::NoGradGuard no_grad;
+  state_->send(channel.target,
+               channel.channel + kFirstChannelTag,
+               tag,
+               state_->sent[channel]++,
+               tensor.detach().contiguous(),
+               concat("send on ", to_text(channel)));
+}
+
+std::unique_ptr<PendingReceive> C10dComm::post_receive(const ChannelKey& channel,
+                                                       std::uint64_t tag,
+                                                       std::vector<std::int64_t> shape,
+                                                       at::ScalarType dtype) {
+  check_channel(channel, channel.target, channel.source, rank(), size());
+  const std::uint64_t sequence = state_->posted[channel]++;
+  return std::make_unique<C10dReceive>(
+      *state_,
+      channel,
+      state_->receive(channel.source,
+                      channel.channel + kFirstChannelTag,
+                      tag,
+                      sequence,
+                      shape,
+                      dtype,
+                      concat("message number ", sequence, " on ", to_text(channel))));
+}
+
+void C10dComm::all_reduce_sum(at::Tensor& tensor, const std::vector<int>& group) {
+  const at::NoGradGuard no_grad;
+  if (tensor.numel() <= kSmall) {
+    Round round(*state_, group, "all_reduce_sum");
+    const at::Tensor input = copy_of(tensor).view(-1);
+    tensor.copy_(sum_of(round.exchange([&](std::int64_t) { return input; })).view(tensor.sizes()));
+    return;
+  }
+  // Every member adds its own share of the elements, padded to one length, and hands it round.
+  Round shares(*state_, group, "all_reduce_sum");
+  const std::int64_t members = shares.num_members();
+  const std::int64_t length = (tensor.numel() + members - 1) / members;
+  const at::Tensor padded = at::zeros({length * members}, tensor.options());
+  padded.narrow(0, 0, tensor.numel()).copy_(tensor.reshape({-1}));
+  const at::Tensor share =
+      sum_of(shares.exchange([&](std::int64_t m) { return padded.narrow(0, m * length, length); }));
+  Round results(*state_, group, "all_reduce_sum, second half");
+  const at::Tensor joined = at::cat(results.exchange([&](std::int64_t) { return share; }));
+  tensor.copy_(joined.narrow(0, 0, tensor.numel()).view(tensor.sizes()));
+}
+
+at::Tensor C10dComm::reduce_scatter_sum(const at::Tensor& input, const std::vector<int>& group) {
+  const at::NoGradGuard no_grad;
+  Round round(*state_, group, "reduce_scatter_sum");
+  const std::int64_t members = round.num_members();
+  ENTRAIN_INVARIANT(
+      input.dim() == 1 && input.numel() % members == 0,
+      concat("reduce_scatter_sum: ", input.sizes(), " does not divide among ", members, " ranks"));
+  const at::Tensor whole = copy_of(input);
+  const std::int64_t length = input.numel() / members;
+  return sum_of(
+      round.exchange([&](std::int64_t m) { return whole.narrow(0, m * length, length); }));
+}
+
+at::Tensor C10dComm::all_gather(const at::Tensor& input, const std::vector<int>& group) {
+  const at::NoGradGuard no_grad;
+  ENTRAIN_INVARIANT(input.dim() == 1,
+                    concat("all_gather: a vector is needed, not ", input.sizes()));
+  Round round(*state_, group, "all_gather");
+  const at::Tensor own = copy_of(input);
+  return at::cat(round.exchange([&](std::int64_t) { return own; }));
+}
+
+void C10dComm::broadcast(at::Tensor& tensor, int root, const std::vector<int>& group) {
+  const at::NoGradGuard no_grad;
+  ENTRAIN_INVARIANT(std::find(group.begin(), group.end(), root) != group.end(),
+                    concat("broadcast from rank ", root, " to ranks ", to_text(group)));
+  Round round(*state_, group, "broadcast");
+  if (rank() == root) {
+    round.broadcast(copy_of(tensor), root);
+  } else {
+    tensor.copy_(round.broadcast(tensor, root));
+  }
+}
+
+void C10dComm::barrier(const std::vector<int>& group) {
+  Round round(*state_, group, "barrier");
+  const at::Tensor nothing = at::empty({0}, at::kLong);
+  round.exchange([&](std::int64_t) { return nothing; });
+}
+
+}  // namespace entrain::engine

@@ -1,0 +1,255 @@
+#include "entrain/engine/comm/c10d_transport.h"
+
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+#include "entrain/engine/comm/comm.h"
+
+namespace entrain::engine {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* kReasonKey = "entrain/abort";
+constexpr milliseconds kTick{50};
+// How long a rank that lost a peer waits for the reason that another may have left.
+constexpr milliseconds kGrace{1500};
+// Deadlines are the watcher's: Gloo's own would tear down every connection of the process.
+constexpr std::chrono::hours kForever{24 * 365};
+
+// The telling part of a transport's message: neither its source line nor its advice.
+std::string short_message(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  if (text.starts_with("[")) {
+    const std::size_t end = text.find("] ");
+    text = end == std::string::npos ? text : text.substr(end + 2);
+  }
+  return text.substr(0, text.find(". "));
+}
+
+}  // namespace
+
+C10dTransport::C10dTransport(const std::string& group_name, milliseconds deadline)
+    : deadline_(deadline) {
+  if (deadline.count() <= 0) {
+    throw InvalidInput(
+        concat("communicator with a deadline of ", deadline.count(), " ms; at least 1 is needed"));
+  }
+  try {
+    group_ = c10d::resolve_process_group(group_name);
+    backend_ = group_->getBackend(c10::DeviceType::CPU);
+    store_ = group_->getStore();
+  } catch (const std::exception& error) {
+    throw InvalidInput(
+        concat("no process group '", group_name, "' for CPU tensors: ", short_message(error)));
+  }
+  rank_ = group_->getRank();
+  size_ = group_->getSize();
+  watcher_ = std::thread([this] { watch(); });
+  drainer_ = std::thread([this] { drain(); });
+}
+
+C10dTransport::~C10dTransport() {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, deadline_, [&] { return aborted_ || sent_.empty(); });
+    closing_ = true;
+    if (!sent_.empty()) {
+      sent_.front()->abort();
+    }
+  }
+  changed_.notify_all();
+  watcher_.join();
+  drainer_.join();
+}
+
+void C10dTransport::send(int target, int tag, const at::Tensor& tensor, const std::string& what) {
+  check_alive();
+  std::vector<at::Tensor> tensors = {tensor};
+  WorkPtr work;
+  try {
+    work = backend_->send(tensors, target, tag);
+  } catch (const std::exception& error) {
+    fail(target, what, short_message(error));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    sent_.push_back(std::move(work));
+  }
+  changed_.notify_all();
+}
+
+WorkPtr C10dTransport::receive(int source, int tag, at::Tensor& tensor, const std::string& what) {
+  check_alive();
+  std::vector<at::Tensor> tensors = {tensor};
+  try {
+    return backend_->recv(tensors, source, tag);
+  } catch (const std::exception& error) {
+    fail(source, what, short_message(error));
+  }
+}
+
+void C10dTransport::await(const WorkPtr& work, int peer, const std::string& what) {
+  {
+    const std::lock_guard lock(mutex_);
+    awaited_ = work;
+    awaited_since_ = Clock::now();
+    expired_ = false;
+  }
+  bool done = false;
+  std::string error;
+  try {
+    check_alive();
+    done = work->wait(kForever);
+  } catch (const CommAborted&) {
+  } catch (const std::exception& failure) {
+    error = short_message(failure);
+  }
+  bool expired = false;
+  {
+    const std::lock_guard lock(mutex_);
+    awaited_ = nullptr;
+    expired = expired_;
+  }
+  if (done) {
+    return;
+  }
+  check_alive();
+  if (expired) {
+    throw SystemFailure(
+        concat("rank ", rank_, ": no ", what, " within ", format_duration(deadline_)));
+  }
+  fail(peer, what, error);
+}
+
+// A peer that failed leaves its reason before it goes; one that was killed leaves none.
+void C10dTransport::fail(int peer, const std::string& what, const std::string& error) {
+  const Clock::time_point end = Clock::now() + kGrace;
+  while (!aborted_ && Clock::now() < end) {
+    {
+      const std::lock_guard lock(store_mutex_);
+      look_for_reason(store_);
+    }
+    std::this_thread::sleep_for(kTick);
+  }
+  check_alive();
+  throw SystemFailure(concat("rank ",
+                             rank_,
+                             ": lost rank ",
+                             peer,
+                             " at ",
+                             what,
+                             " (",
+                             error.empty() ? "connection closed" : error,
+                             "): its process ended without a word, or the network failed"));
+}
+
+void C10dTransport::abort(const std::string& reason) {
+  if (!stop(reason)) {
+    return;
+  }
+  try {
+    const std::lock_guard lock(store_mutex_);
+    store_->compareSet(kReasonKey, "", reason);
+  } catch (const std::exception&) {
+    // Without the store the others see this rank's connections close.
+  }
+}
+
+bool C10dTransport::stop(const std::string& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) {
+      return false;
+    }
+    reason_ = reason;
+    aborted_ = true;
+    if (awaited_ != nullptr) {
+      awaited_->abort();
+    }
+    if (!sent_.empty()) {
+      sent_.front()->abort();
+    }
+  }
+  changed_.notify_all();
+  return true;
+}
+
+void C10dTransport::check_alive() {
+  if (aborted_) {
+    const std::lock_guard lock(mutex_);
+    throw CommAborted("stopped because another rank failed: " + reason_);
+  }
+}
+
+bool C10dTransport::look_for_reason(const c10::intrusive_ptr<c10d::Store>& store) {
+  try {
+    if (!store->check({kReasonKey})) {
+      return false;
+    }
+    stop(store->get_to_str(kReasonKey));
+    return true;
+  } catch (const std::exception&) {
+    return false;  // the store's host is gone; connections will close as well
+  }
+}
+
+void C10dTransport::watch() {
+  c10::intrusive_ptr<c10d::Store> store;  // a connection of its own
+  try {
+    store = store_->clone();
+  } catch (const std::exception&) {
+    store = nullptr;
+  }
+  std::unique_lock lock(mutex_);
+  for (int tick = 0; !closing_; ++tick) {
+    changed_.wait_for(lock, kTick, [&] { return closing_; });
+    if (awaited_ != nullptr && !expired_ && Clock::now() - awaited_since_ > deadline_) {
+      expired_ = true;
+      awaited_->abort();
+    }
+    if (tick % 2 == 0 && !closing_ && !aborted_ && store != nullptr) {
+      lock.unlock();
+      look_for_reason(store);
+      lock.lock();
+    }
+  }
+}
+
+void C10dTransport::drain() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return closing_ || !sent_.empty(); });
+    if (closing_ || aborted_) {
+      sent_.clear();
+      if (closing_) {
+        return;
+      }
+      continue;
+    }
+    WorkPtr work = sent_.front();
+    lock.unlock();
+    try {
+      work->wait(kForever);
+    } catch (const std::exception&) {
+      // The peer is gone: whoever waits for it says so.
+    }
+    lock.lock();
+    if (!sent_.empty()) {
+      sent_.pop_front();
+    }
+    lock.unlock();
+    work = nullptr;
+    changed_.notify_all();
+    lock.lock();
+  }
+}
+
+}  // namespace entrain::engine

@@ -1,0 +1,68 @@
+// What the ranks of a run share within one process: steps, books, checkpoints.
+//
+// Read first: Run. trainer.cc has the loop that uses it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "entrain/engine/checkpoint/checkpoint_writer.h"
+#include "entrain/engine/comm/comm.h"
+#include "entrain/engine/models/stages.h"
+#include "entrain/engine/train/drift_watch.h"
+#include "entrain/engine/train/metrics.h"
+#include "entrain/engine/train/rank_log.h"
+#include "entrain/engine/train/step_source.h"
+#include "entrain/engine/train/trainer.h"
+
+namespace entrain::engine {
+
+// For all ranks where they are threads, else for the one rank of this process.
+struct Run {
+  // `process`: this process's rank; null: all ranks are here.
+  Run(const RunSetup& run_setup, const std::atomic<bool>& flag, Comm* process);
+
+  const RunSetup& setup;
+  const std::atomic<bool>& interrupted;
+  bool in_processes;
+  std::int64_t first_step;
+  StepSource source;
+  std::optional<MetricsLog> metrics;  // where rank 0 is, as the drift
+  std::optional<DriftWatch> drift;
+  RankLog log;
+  std::vector<PreparedStep> validation;
+  std::vector<std::vector<NamedParameter>> lane_parameters;  // of replica 0, after the last step
+  std::optional<CheckpointWriter> checkpoints;  // of replica 0's ranks; none when paced
+  std::vector<double> losses;
+  std::vector<double> step_seconds;
+  std::vector<double> predicted_seconds;
+  std::vector<double> validation_losses;
+  bool stopped = false;  // before its last step
+};
+
+// What is written before the first step, by rank 0's process. Returns prepare_checkpoint_folder()'s
+// line.
+std::string open_folder(const RunSetup& setup);
+
+// The notes at the start of a run, by rank 0's process.
+void announce(Run& run, const std::string& set_aside);
+
+// Books a step that all ranks have finished, by rank 0. `record` is the meeting's.
+//
+// Throws  SystemFailure when the loss is no number, or a checkpoint could not be written.
+void finish_step(Run& run, const PreparedStep& prepared, StepRecord record);
+
+// What rank 0's process reports of the steps it booked.
+TrainResult result_of(const Run& run);
+
+// Writes the weights of all lanes into one file and waits for the last checkpoint.
+void write_all_weights(Run& run, TrainResult& result);
+
+// The same where ranks are processes, called by all: the other lanes of replica 0 leave their
+// weights in files, which rank 0 makes one of.
+void write_weights_together(Run& run, Comm& comm, TrainResult& result);
+
+}  // namespace entrain::engine

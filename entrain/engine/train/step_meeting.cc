@@ -1,0 +1,212 @@
+#include "entrain/engine/train/step_meeting.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <string>
+#include <type_traits>
+
+#include <unistd.h>
+
+#include "entrain/core/base/digest.h"
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+#include "entrain/engine/train/step_digest.h"
+
+namespace entrain::engine {
+namespace {
+
+using std::chrono::nanoseconds;
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+constexpr std::int64_t kEventFields = 6;
+
+nanoseconds since_epoch(SteadyTime time) {
+  return time.time_since_epoch();
+}
+
+std::uint64_t this_host() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return hash_of(name.data());
+}
+
+at::Tensor to_tensor(const std::vector<TimelineEvent>& events) {
+  at::Tensor table = at::empty({std::ssize(events), kEventFields}, at::kLong);
+  auto* row = table.data_ptr<std::int64_t>();
+  for (const TimelineEvent& event : events) {
+    *row++ = event.replica;
+    *row++ = event.lane;
+    *row++ = event.operation;
+    *row++ = static_cast<std::int64_t>(event.category);
+    *row++ = event.start.count();
+    *row++ = event.finish.count();
+  }
+  return table;
+}
+
+void append_events(const at::Tensor& table,
+                   nanoseconds offset,
+                   std::vector<TimelineEvent>& events) {
+  const auto* row = table.data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < table.size(0); ++i, row += kEventFields) {
+    events.push_back({static_cast<int>(row[0]),
+                      static_cast<int>(row[1]),
+                      static_cast<int>(row[2]),
+                      static_cast<EventCategory>(row[3]),
+                      nanoseconds(row[4]) + offset,
+                      nanoseconds(row[5]) + offset});
+  }
+}
+
+}  // namespace
+
+// Travels as it lies in memory, between equal programs on like machines.
+struct StepMeeting::Report {
+  std::int64_t step = -1;
+  double loss_sum = 0;
+  double gradient_norm = 0;
+  std::uint64_t host = 0;
+  nanoseconds start{0};
+  nanoseconds end{0};
+  nanoseconds busy{0};
+  nanoseconds finish{0};
+  nanoseconds processor{0};
+  std::int64_t peak_bytes = 0;
+  std::int64_t num_events = 0;
+  std::int64_t stop = 0;
+  std::array<char, 32> next{};  // digest; zeros where there is no next step
+
+  [[nodiscard]] std::string next_text() const {
+    return next[0] == '\0' ? "no step" : std::string(next.begin(), next.end());
+  }
+  void set_next(const PreparedStep* prepared) {
+    if (prepared != nullptr) {
+      const std::string& text = prepared->digest;
+      ENTRAIN_INVARIANT(text.size() == next.size(), concat("digest '", text, "'"));
+      std::copy(text.begin(), text.end(), next.begin());
+    }
+  }
+};
+
+StepMeeting::StepMeeting(Comm& comm, int replicas, int lanes)
+    : comm_(comm), replicas_(replicas), lanes_(lanes), all_(static_cast<std::size_t>(comm.size())) {
+  std::iota(all_.begin(), all_.end(), 0);
+}
+
+std::vector<StepMeeting::Report> StepMeeting::exchange(const Report& own) {
+  static_assert(std::is_trivially_copyable_v<Report> && sizeof(Report) % 8 == 0);
+  at::Tensor words = at::empty({sizeof(Report) / 8}, at::kLong);
+  std::memcpy(words.data_ptr(), &own, sizeof(Report));
+  const at::Tensor joined = comm_.all_gather(words, all_);
+  std::vector<Report> reports(all_.size());
+  std::memcpy(reports.data(), joined.data_ptr(), all_.size() * sizeof(Report));
+  return reports;
+}
+
+void StepMeeting::compare(const std::vector<Report>& reports, const PreparedStep* next) const {
+  const Report& first = reports.front();
+  for (std::size_t rank = 1; rank < reports.size(); ++rank) {
+    if (reports[rank].next != first.next) {
+      throw SystemFailure(
+          concat("ranks would run different steps: rank ",
+                 rank,
+                 " has ",
+                 reports[rank].next_text(),
+                 ", rank 0 ",
+                 first.next_text(),
+                 next != nullptr ? concat(" as digest of step ", next->step) : std::string(),
+                 ". It follows from the run's configuration, model, plan, profile and index, which "
+                 "were alike when the run began, and from the program itself: are its versions "
+                 "and the machines' arithmetic alike?"));
+    }
+  }
+}
+
+void StepMeeting::open(const PreparedStep* first) {
+  Report own;
+  own.set_next(first);
+  compare(exchange(own), first);
+}
+
+StepVerdict StepMeeting::close(const StepEnd& end, const PreparedStep* next) {
+  Report own;
+  own.step = end.step;
+  own.loss_sum = end.outcome.loss_sum;
+  own.gradient_norm = end.outcome.gradient_norm;
+  own.host = this_host();
+  own.start = since_epoch(end.start);
+  own.end = since_epoch(end.end);
+  own.busy = end.outcome.usage.busy;
+  own.finish = end.outcome.usage.finish;
+  own.processor = end.outcome.processor;
+  own.peak_bytes = end.outcome.usage.peak_bytes;
+  own.num_events = end.with_events ? std::ssize(end.outcome.events) : 0;
+  own.stop = end.stop ? 1 : 0;
+  own.set_next(next);
+  const std::vector<Report> reports = exchange(own);
+
+  std::map<std::uint64_t, nanoseconds> origins;  // by host: when its first rank began
+  for (const Report& report : reports) {
+    const auto [place, first] = origins.try_emplace(report.host, report.start);
+    place->second = std::min(place->second, report.start);
+  }
+  StepVerdict verdict;
+  StepRecord record;
+  record.step = end.step;
+  record.gradient_norm = reports.front().gradient_norm;
+  record.measured.lanes.assign(static_cast<std::size_t>(replicas_), {});
+  record.processor_s.assign(static_cast<std::size_t>(replicas_), {});
+  std::vector<nanoseconds> offsets;  // [rank]
+  for (std::size_t rank = 0; rank < reports.size(); ++rank) {
+    const Report& report = reports[rank];
+    const std::size_t replica = rank / static_cast<std::size_t>(lanes_);
+    const nanoseconds origin = origins.at(report.host);
+    offsets.push_back(report.start - origin);
+    verdict.stop = verdict.stop || report.stop != 0;
+    record.loss += report.loss_sum;
+    record.measured.makespan = std::max(record.measured.makespan, report.end - origin);
+    record.measured.lanes[replica].push_back(
+        {report.busy, report.finish + offsets.back(), report.peak_bytes});
+    record.processor_s[replica].push_back(std::chrono::duration<double>(report.processor).count());
+  }
+  record.step_s = std::chrono::duration<double>(record.measured.makespan).count();
+  if (end.with_events) {
+    gather_events(end, reports, offsets, record);
+  }
+  if (!verdict.stop) {
+    compare(reports, next);
+  }
+  if (comm_.rank() == 0) {
+    verdict.record = std::move(record);
+  }
+  return verdict;
+}
+
+// Every rank knows from the reports how many events each has.
+void StepMeeting::gather_events(const StepEnd& end,
+                                const std::vector<Report>& reports,
+                                const std::vector<nanoseconds>& offsets,
+                                StepRecord& record) {
+  const auto tag = static_cast<std::uint64_t>(end.step);
+  if (comm_.rank() != 0) {
+    comm_.send({comm_.rank(), 0, kReportChannel}, tag, to_tensor(end.outcome.events));
+    return;
+  }
+  append_events(to_tensor(end.outcome.events), offsets[0], record.measured.events);
+  for (int rank = 1; rank < comm_.size(); ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    const at::Tensor table = comm_
+                                 .post_receive({rank, 0, kReportChannel},
+                                               tag,
+                                               {reports[index].num_events, kEventFields},
+                                               at::kLong)
+                                 ->wait();
+    append_events(table, offsets[index], record.measured.events);
+  }
+}
+
+}  // namespace entrain::engine

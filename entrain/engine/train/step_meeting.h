@@ -1,0 +1,68 @@
+// Where all ranks meet between two steps, threads and processes alike: one all-gather of a fixed
+// number of bytes, from which each learns whether to go on, and rank 0 what the step came to.
+//
+// Read first: StepMeeting::close().
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "entrain/engine/comm/comm.h"
+#include "entrain/engine/pipeline/executor.h"
+#include "entrain/engine/train/metrics.h"
+
+namespace entrain::engine {
+
+// What one rank has to say when it has run a step.
+struct StepEnd {
+  std::int64_t step = 0;
+  StepOutcome outcome;
+  // When the rank began and ended the step, on its steady clock.
+  std::chrono::steady_clock::time_point start;
+  std::chrono::steady_clock::time_point end;
+  bool stop = false;         // this rank was told to stop
+  bool with_events = false;  // alike on all ranks
+};
+
+struct StepVerdict {
+  bool stop = false;                 // some rank was told to stop: none begins the next step
+  std::optional<StepRecord> record;  // on rank 0; loss as a sum over targets, no learning rate
+};
+
+class StepMeeting {
+ public:
+  // One for every rank. Requires  comm.size() == replicas · lanes, and that comm outlives it.
+  StepMeeting(Comm& comm, int replicas, int lanes);
+
+  // Before the first step: every rank brings the same one, or null.
+  //
+  // Throws  SystemFailure as close() does.
+  void open(const PreparedStep* first);
+
+  // Behind every step. `next` is the step this rank would run now, null where there is none.
+  //
+  // Times of ranks on one host are laid over each other by the host's clock, which threads and
+  // processes share; those of several hosts by the moment at which the first rank of each began.
+  // Losses are added in rank order.
+  //
+  // Throws  SystemFailure when ranks would run different steps, with both digests.
+  StepVerdict close(const StepEnd& end, const PreparedStep* next);
+
+ private:
+  struct Report;
+  std::vector<Report> exchange(const Report& own);
+  void compare(const std::vector<Report>& reports, const PreparedStep* next) const;
+  void gather_events(const StepEnd& end,
+                     const std::vector<Report>& reports,
+                     const std::vector<std::chrono::nanoseconds>& offsets,
+                     StepRecord& record);
+
+  Comm& comm_;
+  int replicas_;
+  int lanes_;
+  std::vector<int> all_;  // ranks
+};
+
+}  // namespace entrain::engine

@@ -1,0 +1,125 @@
+#include "entrain/engine/train/step_meeting.h"
+
+#include <functional>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+
+#include "entrain/engine/comm/thread_comm.h"
+#include "entrain/engine/pipeline/ranks.h"
+
+#include "tests/oracle/expect_error.h"
+
+namespace entrain::engine {
+namespace {
+
+using oracle::error_of;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+PreparedStep step_with(char digit, std::int64_t step = 5) {
+  PreparedStep prepared;
+  prepared.step = step;
+  prepared.digest = std::string(32, digit);
+  return prepared;
+}
+
+// 2 replicas of 2 lanes.
+void on_ranks(const std::function<void(Comm&, StepMeeting&)>& body) {
+  ThreadCommGroup group(4, milliseconds(5000));
+  run_ranks(group, [&](int rank) {
+    StepMeeting meeting(group.comm(rank), 2, 2);
+    body(group.comm(rank), meeting);
+  });
+}
+
+// Rank r begins r milliseconds behind rank 0 and takes 10.
+StepEnd end_of(int rank, std::chrono::steady_clock::time_point origin) {
+  StepEnd end;
+  end.step = 4;
+  end.start = origin + milliseconds(rank);
+  end.end = end.start + milliseconds(10);
+  end.outcome.loss_sum = 0.1 * rank;
+  end.outcome.gradient_norm = 2.5;
+  end.outcome.usage.busy = milliseconds(rank + 1);
+  end.outcome.usage.finish = milliseconds(9);
+  end.outcome.usage.peak_bytes = 100 + rank;
+  end.outcome.processor = milliseconds(3);
+  for (int i = 0; i < rank; ++i) {
+    end.outcome.events.push_back(
+        {rank / 2, rank % 2, i, EventCategory::kSend, nanoseconds(7), nanoseconds(8)});
+  }
+  return end;
+}
+
+TEST(StepMeeting, GivesRankZeroTheWholeStep) {
+  const auto origin = std::chrono::steady_clock::now();
+  on_ranks([&](Comm& comm, StepMeeting& meeting) {
+    const PreparedStep next = step_with('a');
+    StepEnd end = end_of(comm.rank(), origin);
+    end.with_events = true;
+    const StepVerdict verdict = meeting.close(end, &next);
+    EXPECT_FALSE(verdict.stop);
+    ASSERT_EQ(verdict.record.has_value(), comm.rank() == 0);
+    if (comm.rank() != 0) {
+      return;
+    }
+    const StepRecord& record = *verdict.record;
+    EXPECT_EQ(record.step, 4);
+    EXPECT_EQ(record.loss, 0.0 + 0.1 + 0.2 + 0.1 * 3);
+    EXPECT_EQ(record.gradient_norm, 2.5);
+    EXPECT_EQ(record.measured.makespan, milliseconds(13));
+    EXPECT_DOUBLE_EQ(record.step_s, 0.013);
+    ASSERT_EQ(record.measured.lanes.size(), 2U);
+    EXPECT_EQ(record.measured.lanes[1][0].busy, milliseconds(3));
+    EXPECT_EQ(record.measured.lanes[1][1].finish, milliseconds(12));
+    EXPECT_EQ(record.measured.lanes[0][1].peak_bytes, 101);
+    EXPECT_DOUBLE_EQ(record.processor_s[1][1], 0.003);
+    ASSERT_EQ(record.measured.events.size(), 6U);
+    const TimelineEvent& last = record.measured.events.back();
+    EXPECT_EQ(last.replica, 1);
+    EXPECT_EQ(last.lane, 1);
+    EXPECT_EQ(last.operation, 2);
+    EXPECT_EQ(last.category, EventCategory::kSend);
+    EXPECT_EQ(last.start, milliseconds(3) + nanoseconds(7));
+    EXPECT_EQ(last.finish, milliseconds(3) + nanoseconds(8));
+  });
+}
+
+TEST(StepMeeting, LeavesEventsWhereTheyAreUnlessAskedFor) {
+  on_ranks([&](Comm& comm, StepMeeting& meeting) {
+    const StepVerdict verdict = meeting.close(end_of(comm.rank(), {}), nullptr);
+    EXPECT_TRUE(!verdict.record.has_value() || verdict.record->measured.events.empty());
+  });
+}
+
+TEST(StepMeeting, OneRankThatWasToldToStopStopsAll) {
+  on_ranks([&](Comm& comm, StepMeeting& meeting) {
+    const PreparedStep next = step_with('a');
+    StepEnd end = end_of(comm.rank(), {});
+    end.stop = comm.rank() == 2;
+    EXPECT_TRUE(meeting.close(end, &next).stop);
+  });
+}
+
+TEST(StepMeeting, RefusesRanksWithDifferentSteps) {
+  on_ranks([&](Comm& comm, StepMeeting& meeting) {
+    const PreparedStep same = step_with('a', 0);
+    meeting.open(&same);
+    const PreparedStep next = step_with(comm.rank() == 2 ? 'b' : 'a');
+    const std::string message =
+        error_of<SystemFailure>([&] { meeting.close(end_of(comm.rank(), {}), &next); });
+    for (const std::string& part : {"rank 2 has " + std::string(32, 'b'),
+                                    "rank 0 " + std::string(32, 'a'),
+                                    std::string("step 5")}) {
+      EXPECT_NE(message.find(part), std::string::npos) << message;
+    }
+    const std::string at_start =
+        error_of<SystemFailure>([&] { meeting.open(comm.rank() == 3 ? nullptr : &same); });
+    EXPECT_NE(at_start.find("rank 3 has no step"), std::string::npos) << at_start;
+  });
+}
+
+}  // namespace
+}  // namespace entrain::engine

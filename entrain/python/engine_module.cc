@@ -1,0 +1,46 @@
+// entrain._engine: `entrain train` for Python, bound with torch's own pybind11. `python -m entrain`
+// calls it; entrain/python/entrain/__main__.py makes the process group before.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "entrain/core/base/version.h"
+
+#include "entrain/cli/exit_code.h"
+#include "entrain/cli/train_command.h"
+
+namespace {
+
+int run_program(std::vector<std::string> arguments, const std::string& process_group) {
+  using namespace entrain::cli;
+  return exit_code_of([&] {
+    CLI::App app("Entrain: trains multimodal LLMs without wasting devices.", "entrain");
+    app.set_version_flag("--version", "entrain " + std::string(entrain::version()));
+    app.require_subcommand(1);
+    app.footer("All other commands: the `entrain` program.");
+    Action action;
+    add_train_command(app, action, process_group);
+    std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+    try {
+      app.parse(arguments);
+    } catch (const CLI::ParseError& error) {
+      return app.exit(error) == 0 ? 0 : kExitInvalid;
+    }
+    return action();
+  });
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_engine, module) {
+  module.def("run_program",
+             &run_program,
+             pybind11::arg("arguments"),
+             pybind11::arg("process_group") = "",
+             pybind11::call_guard<pybind11::gil_scoped_release>(),
+             "Runs `entrain train`; returns its exit code. `process_group` is the name of the c10d "
+             "group whose ranks train together, empty for ranks that are threads.");
+}

@@ -1,0 +1,49 @@
+"""`python -m entrain train …`, and one rank of it under torchrun."""
+
+import os
+import sys
+from datetime import timedelta
+
+# Of the rendezvous alone: afterwards execution.deadline_seconds holds for every wait.
+JOIN_TIMEOUT = timedelta(minutes=5)
+EXIT_INVALID = 2
+
+
+def under_torchrun():
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def run(arguments):
+    """Runs one command and returns its exit code."""
+    try:
+        import entrain
+    except ImportError as error:
+        if os.environ.get("RANK", "0") == "0":
+            print(f"entrain: {error}", file=sys.stderr)
+        return EXIT_INVALID
+    trains = arguments[:1] == ["train"] and not {"--dry-run", "--help", "-h"} & set(arguments)
+    if not under_torchrun():
+        return entrain.run_program(arguments)
+    if not trains:  # says the same on every rank
+        return entrain.run_program(arguments) if os.environ["RANK"] == "0" else 0
+
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", timeout=JOIN_TIMEOUT)
+    code = entrain.run_program(arguments, dist.group.WORLD.group_name)
+    if code == 0:
+        dist.destroy_process_group()
+    return code
+
+
+def main():
+    code = run(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code != 0:
+        # Groups of ranks that failed are not taken down in order: that would wait for peers.
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Helpers of the tests whose ranks are processes under torchrun."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "end_to_end"))
+from cli_fixture import CliTest
+
+
+def rows(run):
+    """Whole rows of a run's metrics.jsonl; a kill may have cut the last one short."""
+    path = run / "metrics.jsonl"
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def history(run):
+    """What must not depend on where ranks live: of every row what is computed, not timed."""
+    kept = ("step", "loss", "grad_norm", "learning_rate", "validation_loss", "num_slots", "batch")
+    return [{key: row[key] for key in kept if key in row} for row in rows(run)]
+
+
+class ProcessTest(CliTest):
+    package = None
+
+    def environment(self):
+        paths = [str(self.package), os.environ.get("PYTHONPATH", "")]
+        return os.environ | {
+            "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def torchrun(self, processes, *program, restarts=0):
+        return [
+            *[sys.executable, "-m", "torch.distributed.run", "--standalone"],
+            *["--nproc-per-node", str(processes), "--max-restarts", str(restarts)],
+            *map(str, program),
+        ]
+
+    def start(self, command, **options):
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            **options,
+        )
+
+    def run_command(self, command, timeout=300):
+        """Exit code and output. Nothing of it is left running."""
+        process = self.start(command)
+        try:
+            output, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            output, _ = process.communicate()
+            self.fail(f"{command} hung\n{output}")
+        return process.returncode, output
+
+    def train(self, processes, *settings, restarts=0, timeout=300):
+        """Exit code and output of `entrain train run.toml` on that many processes."""
+        values = [part for setting in settings for part in ("--set", setting)]
+        program = ["-m", "entrain", "train", "run.toml", *values]
+        return self.run_command(
+            self.torchrun(processes, *program, restarts=restarts), timeout=timeout
+        )
+
+    def expect_trained(self, processes, *settings, **options):
+        code, output = self.train(processes, *settings, **options)
+        self.assertEqual(code, 0, output)
+        return output
+
+    def train_threads(self, *settings):
+        values = [part for setting in settings for part in ("--set", setting)]
+        return self.expect_success("train", "run.toml", *values)
+
+    def weights(self, run):
+        return (self.folder / run / "weights.safetensors").read_bytes()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--entrain", required=True, help="path of the entrain program")
+    parser.add_argument("--root", required=True, help="repository root")
+    parser.add_argument("--package", required=True, help="folder with the Python package")
+    options, rest = parser.parse_known_args()
+    CliTest.entrain = str(Path(options.entrain).resolve())
+    CliTest.root = Path(options.root).resolve()
+    ProcessTest.package = Path(options.package).resolve()
+    unittest.main(module="__main__", argv=[sys.argv[0], *rest], verbosity=2)
