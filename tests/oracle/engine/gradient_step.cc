@@ -187,7 +187,8 @@ std::string describe(const StepConfiguration& configuration, std::uint64_t seed)
 
 RankResult run_rank(const GradientBatch& batch,
                     const StepConfiguration& configuration,
-                    engine::Comm& comm) {
+                    engine::Comm& comm,
+                    at::ScalarType precision) {
   const int num_lanes = configuration.plan.num_lanes();
   engine::ExecutorOptions options;
   options.stage.seed = kWeightSeed;
