@@ -19,7 +19,6 @@
 namespace entrain::oracle {
 namespace {
 
-using engine::NamedParameter;
 using engine::ReadAhead;
 using engine::RunSetup;
 using engine::SegmentNeed;
@@ -82,12 +81,18 @@ double clip(NamedWeights& gradients, double limit) {
 // Plain training: one process, one sample at a time.
 std::vector<double> reference_losses(const RunSetup& setup, bool reversed) {
   NamedWeights weights = initial_weights(setup.model, setup.config.seed);
-  std::vector<NamedParameter> parameters;
+  std::vector<engine::TrainedPiece> trained;
+  std::int64_t size = 0;
   for (auto& [name, tensor] : weights) {
-    tensor.set_requires_grad(true);
-    parameters.push_back({name, tensor});
+    trained.push_back({.name = name,
+                       .part = "",
+                       .matrix = tensor.dim() >= 2,
+                       .begin = size,
+                       .value = tensor.view(-1),
+                       .gradient = at::zeros({tensor.numel()})});
+    size += tensor.numel();
   }
-  engine::AdamW optimizer(parameters, setup.config.optimizer);
+  engine::AdamW optimizer(trained, size, setup.config.optimizer);
   ReadAhead reader(setup.train.index, setup.model, {});
   GlobalBatchSampler sampler(static_cast<int>(setup.train.index.samples.size()),
                              setup.config.data.global_batch,
@@ -99,17 +104,13 @@ std::vector<double> reference_losses(const RunSetup& setup, bool reversed) {
       std::reverse(batch.begin(), batch.end());
     }
     const auto samples = reference_batch(setup.train, reader, batch);
-    NamedWeights detached;
-    for (const auto& [name, tensor] : weights) {
-      detached[name] = tensor.detach();
-    }
-    ReferenceResult result = reference_step(setup.model, detached, samples);
+    ReferenceResult result = reference_step(setup.model, weights, samples);
     losses.push_back(result.loss);
     clip(result.gradients, setup.config.optimizer.clip_norm);
-    for (NamedParameter& parameter : parameters) {
-      parameter.tensor.mutable_grad() = result.gradients.at(parameter.name);
+    for (const engine::TrainedPiece& piece : trained) {
+      piece.gradient.copy_(result.gradients.at(piece.name).flatten());
     }
-    optimizer.step(engine::learning_rate_at(setup.config.optimizer, step, setup.config.steps));
+    optimizer.step(step, setup.config.steps);
   }
   return losses;
 }
