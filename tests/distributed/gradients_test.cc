@@ -245,7 +245,13 @@ TEST_F(Gradients, EqualTheReferenceWithAudio) {
       for (const FrozenPattern frozen : kPatterns) {
         Rng rng(++seed, 77);
         const StepConfiguration configuration =
-            configure(rng, *cell.batch, cell.layout, schedule, frozen, seed % 2 == 0);
+            configure(rng,
+                      *cell.batch,
+                      cell.layout,
+                      schedule,
+                      frozen,
+                      seed % 2 == 0,
+                      cell.layout.replicas > 1 && seed % 3 != 0);
         SCOPED_TRACE(describe(configuration, seed));
         expect_reference(*cell.batch, run_step(*cell.batch, configuration), deviations);
         ASSERT_FALSE(HasFailure());
@@ -274,8 +280,13 @@ TEST_F(Gradients, EqualTheReferenceWithTiedEmbeddings) {
                                      StepLayout{{3, 3}, 1, StageLanes::kColocated}}) {
       for (const FrozenPattern frozen : kPatterns) {
         Rng rng(++seed, 77);
-        const StepConfiguration configuration =
-            configure(rng, batch, layout, schedule, frozen, seed % 2 == 0);
+        const StepConfiguration configuration = configure(rng,
+                                                          batch,
+                                                          layout,
+                                                          schedule,
+                                                          frozen,
+                                                          seed % 2 == 0,
+                                                          layout.replicas > 1 && seed % 3 != 0);
         SCOPED_TRACE(describe(configuration, seed));
         expect_reference(batch, run_step(batch, configuration), deviations);
         ASSERT_FALSE(HasFailure());

@@ -98,6 +98,33 @@ TEST_F(Bfloat16, GradientsAreNearTheReferenceForEverySchedule) {
   EXPECT_GT(largest.gradient, 1e-4) << "nothing was rounded";
 }
 
+// A copy of the table on another lane, and recordings beside images.
+TEST_F(Bfloat16, GradientsAreNearTheReferenceWithTiedEmbeddingsAndAudio) {
+  const GradientBatch tied = make_gradient_batch({"vision"}, 10, 9, /*tied=*/true);
+  const GradientBatch audio = make_gradient_batch({"vision", "audio"}, 11, 7);
+  LargestErrors largest;
+  std::uint64_t seed = 500;
+  const auto expect_near = [&](const GradientBatch& batch, const StepLayout& layout) {
+    for (const FrozenPattern frozen : kPatterns) {
+      Rng rng(++seed, 77);
+      const StepConfiguration configuration =
+          configure(rng, batch, layout, "zb-h1", frozen, seed % 2 == 0, layout.replicas > 1);
+      SCOPED_TRACE(describe(configuration, seed));
+      expect_near_reference(batch, run_step(batch, configuration, at::kBFloat16), largest);
+    }
+  };
+  expect_near(tied, {{1, 3}, 1, StageLanes::kOwn});
+  expect_near(tied, {{1, 2}, 2, StageLanes::kOwn});
+  expect_near(tied, {{2, 3}, 1, StageLanes::kSingle});
+  expect_near(audio, {{1, 2, 2}, 1, StageLanes::kOwn});
+  expect_near(audio, {{1, 1, 1}, 2, StageLanes::kOwn});
+  std::printf("%d configurations; largest error: loss %.4f, norm %.4f, gradient %.4f\n",
+              largest.configurations,
+              largest.loss,
+              largest.norm,
+              largest.gradient);
+}
+
 TEST_F(Bfloat16, RecomputedLayersChangeNoBit) {
   const GradientBatch batch = make_gradient_batch(1, 10, 5);
   std::uint64_t seed = 900;
