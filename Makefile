@@ -6,7 +6,11 @@ CORE_READY := .venv/.entrain-core-ready
 ENGINE_READY := .venv/.entrain-engine-ready
 ENTRAIN := build/release/entrain/cli/entrain
 
-.PHONY: help setup build demo test core-test check format bench clean
+FUZZ_READY := .venv/.entrain-fuzz-ready
+# Seconds for every fuzz target.
+FUZZ_SECONDS ?= 60
+
+.PHONY: help setup build demo test core-test check fuzz gpu-check format bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,6 +42,17 @@ core-test: $(CORE_READY) ## the torch-free core: build and tests
 
 check: $(ENGINE_READY) ## what CI checks beside the tests: format, lint, warnings, sanitizers
 	@tools/check.sh
+
+$(FUZZ_READY): tools/setup.sh tools/requirements.txt
+	@tools/setup.sh --fuzz
+
+fuzz: $(FUZZ_READY) ## every parser against mutated inputs, FUZZ_SECONDS (60) each; needs clang 14
+	@cmake --preset fuzz >/dev/null
+	@cmake --build --preset fuzz -j $(JOBS) --target fuzz_targets
+	@.venv/bin/python tools/fuzz.py --seconds $(FUZZ_SECONDS)
+
+gpu-check: ## build against ENTRAIN_PYTHON's torch, run the tests with label gpu, print a summary
+	@tools/gpu_check.sh
 
 format: $(CORE_READY) ## rewrite sources in the house format
 	@git ls-files '*.h' '*.cc' | xargs clang-format-14 -i

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Makes a fresh Debian 12 ready to build Entrain (written to work on Ubuntu 24.04 too; untested there).
 #
-# Usage: tools/setup.sh [--core]
+# Usage: tools/setup.sh [--core | --fuzz]
 #   --core   only what the torch-free core needs: no torch in .venv
+#   --fuzz   the same, and clang with its fuzzer
 #
 # As root, missing distribution packages are installed; otherwise the exact command is printed and the
 # exit status is 3. Then .venv is made with torch 2.13.0, unless a usable torch (>= 2.11) is there.
@@ -14,6 +15,10 @@ cd "$(dirname "$0")/.."
 packages=(g++ cmake ninja-build ccache make git python3 python3-dev python3-venv clang-format-14
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libjpeg-dev libpng-dev
   zlib1g-dev libxxhash-dev libgtest-dev libbenchmark-dev)
+
+if [[ ${1:-} == --fuzz ]]; then
+  packages+=(clang-14 libclang-rt-14-dev)
+fi
 
 missing=()
 for package in "${packages[@]}"; do
@@ -45,7 +50,7 @@ fi
 
 echo "setup: Python tools"
 "${pip[@]}" -r tools/requirements.txt
-if [[ ${1:-} != --core ]]; then
+if [[ -z ${1:-} ]]; then
   if .venv/bin/python - <<'PY' 2>/dev/null
 import torch
 version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
@@ -61,5 +66,8 @@ PY
   packages_folder=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
   echo "$PWD/build/release/python" >"$packages_folder/entrain.pth"
   touch .venv/.entrain-engine-ready
+fi
+if [[ ${1:-} == --fuzz ]]; then
+  touch .venv/.entrain-fuzz-ready
 fi
 touch .venv/.entrain-core-ready

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 #define TOML_EXCEPTIONS 1
+// Damaged text breaks some of the library's own assertions on the way to its error message.
+#define TOML_ASSERT(expr) static_assert(true)
 #include <toml++/toml.h>
 
 #include "entrain/core/base/files.h"
@@ -77,6 +79,84 @@ const char* type_name(const Json& value) {
       fmt::format("{}: {} is {}, but {} is needed", where, value.dump(), type_name(value), wanted));
 }
 
+// Writing, comparing and copying a tree recurse, so a hostile depth would exhaust the stack.
+void check_depth(std::string_view text, const std::string& where) {
+  constexpr int kMaxDepth = 200;
+  int depth = 0;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char character = text[i];
+    if (character == '"') {
+      quoted = !quoted;
+    } else if (quoted) {
+      i += character == '\\' ? 1 : 0;
+    } else if (character == '[' || character == '{') {
+      if (++depth > kMaxDepth) {
+        throw InvalidInput(
+            fmt::format("{}: not valid JSON: lists and tables nest deeper than {} at byte {}",
+                        where,
+                        kMaxDepth,
+                        i));
+      }
+    } else if (character == ']' || character == '}') {
+      --depth;
+    }
+  }
+}
+
+// The end of a TOML string whose opening quote stands at `begin`: behind its closing quotes, or the
+// text's end where it is not closed.
+std::size_t end_of_toml_string(std::string_view text, std::size_t begin) {
+  const std::string_view quotes = text.substr(begin, 3);
+  const bool multi_line = quotes == "\"\"\"" || quotes == "'''";
+  const std::string_view closing = quotes.substr(0, multi_line ? 3 : 1);
+  for (std::size_t i = begin + closing.size(); i < text.size(); ++i) {
+    if (text[begin] == '"' && text[i] == '\\') {
+      ++i;
+    } else if (text.substr(i, closing.size()) == closing) {
+      i += closing.size();
+      // Up to two quotes in front of the closing three are the string's own.
+      for (int own = 0; multi_line && own < 2 && i < text.size() && text[i] == text[begin]; ++own) {
+        ++i;
+      }
+      return i;
+    } else if (text[i] == '\n' && !multi_line) {
+      return i;
+    }
+  }
+  return text.size();
+}
+
+// TOML takes other characters than ASCII in strings and comments only; the library's tables for
+// them elsewhere are not safe to ask. The position of the first elsewhere, npos where there is
+// none.
+std::size_t find_foreign_character(std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  std::size_t i = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+  while (i < text.size()) {
+    if (text[i] == '#') {
+      i = std::min(text.find('\n', i), text.size());
+    } else if (text[i] == '"' || text[i] == '\'') {
+      i = end_of_toml_string(text, i);
+    } else if ((static_cast<unsigned char>(text[i]) & 0x80U) != 0) {
+      return i;
+    } else {
+      ++i;
+    }
+  }
+  return std::string_view::npos;
+}
+
+// Writing a document that holds text which is not UTF-8 would fail, far from where it came from.
+bool is_utf8(std::string_view text) {
+  try {
+    Json(text).dump();
+  } catch (const nlohmann::json::type_error&) {
+    return false;
+  }
+  return true;
+}
+
 template <class T>
 T integer_as(const Json& value, const std::string& where) {
   if (!value.is_number_integer()) {
@@ -101,9 +181,10 @@ Json read_json_file(const std::filesystem::path& path) {
 }
 
 Json parse_json(std::string_view text, const std::string& where) {
+  check_depth(text, where);
   try {
     return Json::parse(text);
-  } catch (const nlohmann::json::parse_error& error) {
+  } catch (const nlohmann::json::exception& error) {  // of syntax, or a number out of range
     throw InvalidInput(fmt::format("{}: not valid JSON: {}", where, error.what()));
   }
 }
@@ -113,6 +194,12 @@ Json read_toml_file(const std::filesystem::path& path) {
 }
 
 Json parse_toml(std::string_view text, const std::string& where) {
+  if (const std::size_t at = find_foreign_character(text); at != std::string_view::npos) {
+    throw InvalidInput(fmt::format(
+        "{}:{}: not valid TOML: a character that is not ASCII outside of quotes and comments",
+        where,
+        1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n')));
+  }
   try {
     return from_toml(toml::parse(text), where);
   } catch (const toml::parse_error& error) {
@@ -130,10 +217,14 @@ void set_by_path(Json& document, std::string_view assignment) {
     throw InvalidInput(
         fmt::format("--set '{}': write it as path.to.key=value", std::string(assignment)));
   }
+  if (!is_utf8(assignment)) {
+    throw InvalidInput(fmt::format("--set '{}': not UTF-8 text", std::string(assignment)));
+  }
   const std::string text(assignment.substr(equals + 1));
   Json value = text;
   try {
-    const toml::table parsed = toml::parse("value = " + text);
+    const bool parses = find_foreign_character(text) == std::string::npos;
+    const toml::table parsed = parses ? toml::parse("value = " + text) : toml::table();
     if (parsed.size() == 1) {  // text with line breaks could smuggle in other keys
       value = from_toml(*parsed.get("value"), "--set");
     }

@@ -41,6 +41,40 @@ TEST(ParseJson, NamesFileAndPlaceOfAMistake) {
   EXPECT_NE(message.find("line 2, column 7"), std::string::npos) << message;
 }
 
+TEST(SetByPath, TakesTextBeyondAsciiAndRefusesWhatIsNone) {
+  Json document = Json::object();
+  set_by_path(document, "output=caf\xC3\xA9");
+  EXPECT_EQ(document["output"], "caf\xC3\xA9");
+  EXPECT_THROW(set_by_path(document, "output=caf\xC3"), InvalidInput);
+}
+
+TEST(ParseJson, RefusesNumbersOutOfRange) {
+  const std::string message = message_of([] { parse_json(R"({"a": 1e999})", "f.json"); });
+  EXPECT_EQ(message.rfind("f.json: not valid JSON: ", 0), 0U) << message;
+}
+
+TEST(ParseToml, RefusesWhatTheLibraryAssertsOrCannotClassify) {
+  EXPECT_EQ(message_of([] { parse_toml("a = 1\n[= 2\n", "f.toml"); }).rfind("f.toml:2:2: ", 0), 0U);
+  EXPECT_EQ(
+      message_of([] { parse_toml("a = 1\n\xCB\x9E = 2\n", "f.toml"); }),
+      "f.toml:2: not valid TOML: a character that is not ASCII outside of quotes and comments");
+  const Json document = parse_toml(
+      "\xEF\xBB\xBF# \xC3\xA9 'open\nname = \"\xC3\xA9 \\\" # \xC3\xA9\" # \xC3\xA9\n"
+      "two = '\xC3\xA9\\'\nthree = \"\"\"\xC3\xA9 \"x\" \n\xC3\xA9\"\"\"\n",
+      "f.toml");
+  EXPECT_EQ(document["name"], "\xC3\xA9 \" # \xC3\xA9");
+  EXPECT_EQ(document["two"], "\xC3\xA9\\");
+  EXPECT_EQ(document["three"], "\xC3\xA9 \"x\" \n\xC3\xA9");
+}
+
+TEST(ParseJson, RefusesHostileDepth) {
+  const std::string deep = std::string(100'000, '[');
+  EXPECT_EQ(message_of([&] { parse_json("{\"version\": " + deep, "f.json"); }),
+            "f.json: not valid JSON: lists and tables nest deeper than 200 at byte 211");
+  const std::string brackets = std::string(R"({"a": "\"[[[)") + std::string(300, '[') + "\"}";
+  EXPECT_EQ(message_of([&] { parse_json(brackets, "f.json"); }), "nothing was thrown");
+}
+
 TEST(ReadJsonFile, RefusesAMissingFile) {
   EXPECT_THROW(read_json_file("no/such/file.json"), InvalidInput);
   EXPECT_THROW(read_toml_file("no/such/file.toml"), InvalidInput);

@@ -352,7 +352,10 @@ std::string format_rows(const Index& index, bool locations) {
 }  // namespace
 
 Index read_index(const std::filesystem::path& path) {
-  const std::string content = read_file(path);
+  return parse_index(read_file(path), path);
+}
+
+Index parse_index(std::string_view content, const std::filesystem::path& path) {
   CsvReader csv(content, path.string());
   const RowReader row(csv, path.string());
   Index index;

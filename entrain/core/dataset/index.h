@@ -15,6 +15,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "entrain/core/spec/model.h"
@@ -37,6 +38,8 @@ struct Index {
 //         duplicate id, two text digests; or a path that does not exist.
 // Cost    about 0.1 s for 50,000 rows.
 Index read_index(const std::filesystem::path& path);
+// The same from text that stands for the file at `path`.
+Index parse_index(std::string_view content, const std::filesystem::path& path);
 
 // Writes all columns; those of locations and exact lengths where a sample has them.
 //

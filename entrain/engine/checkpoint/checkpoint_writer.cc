@@ -99,6 +99,7 @@ bool CheckpointWriter::write(std::int64_t step, const std::vector<LaneSnapshot>&
   // Other processes may have begun: what a killed run left has gone before this one started.
   const std::filesystem::path partial =
       own_lane_.has_value() ? partial_path(folder_, step) : begin_checkpoint(folder_, step);
+  manifest.skipped = snapshots.front().skipped;
   for (const LaneSnapshot& snapshot : snapshots) {
     manifest.lanes.push_back(write_lane(partial, snapshot));
   }

@@ -6,8 +6,6 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
-#include "entrain/engine/models/stages.h"
-
 namespace entrain::engine {
 namespace {
 
@@ -35,20 +33,24 @@ Json content_of(const Manifest& manifest) {
     lanes.push_back(to_json(lane));
   }
   const CheckpointRun& run = manifest.run;
-  return {{"version", kVersion},
-          {"step", manifest.step},
-          {"entrain_version", manifest.entrain_version},
-          {"torch_version", manifest.torch_version},
-          {"seed", run.seed},
-          {"global_batch", run.global_batch},
-          {"index_digest", run.index_digest},
-          {"model_digest", run.model_digest},
-          {"plan_digest", run.plan_digest},
-          {"config_digest", run.config_digest},
-          {"config", run.config},
-          {"plan", run.plan},
-          {"model", run.model},
-          {"lanes", lanes}};
+  Json content = {{"version", kVersion},
+                  {"step", manifest.step},
+                  {"entrain_version", manifest.entrain_version},
+                  {"torch_version", manifest.torch_version},
+                  {"seed", run.seed},
+                  {"global_batch", run.global_batch},
+                  {"index_digest", run.index_digest},
+                  {"model_digest", run.model_digest},
+                  {"plan_digest", run.plan_digest},
+                  {"config_digest", run.config_digest},
+                  {"config", run.config},
+                  {"plan", run.plan},
+                  {"model", run.model},
+                  {"lanes", lanes}};
+  if (manifest.skipped != 0) {
+    content["skipped"] = manifest.skipped;
+  }
+  return content;
 }
 
 // A name that cannot lead out of the checkpoint's folder.
@@ -94,6 +96,10 @@ Manifest read_manifest(const Json& document, const std::string& where) {
   }
   Manifest manifest;
   manifest.step = reader.required<std::int64_t>("step");
+  manifest.skipped = reader.optional<std::int64_t>("skipped", 0);
+  if (manifest.skipped < 0 || manifest.skipped > manifest.step) {
+    reader.fail("skipped", concat(manifest.skipped, " of ", manifest.step, " steps"));
+  }
   manifest.entrain_version = reader.required<std::string>("entrain_version");
   manifest.torch_version = reader.required<std::string>("torch_version");
   manifest.run.seed = reader.required<std::uint64_t>("seed");
@@ -110,18 +116,6 @@ Manifest read_manifest(const Json& document, const std::string& where) {
   }
   reader.finish();
   return manifest;
-}
-
-void add_expected(const std::vector<NamedParameter>& parameters, std::vector<TensorInfo>& all) {
-  for (const NamedParameter& parameter : parameters) {
-    all.push_back(info_of(parameter));
-    if (!parameter.tensor.requires_grad()) {
-      continue;
-    }
-    for (const std::string_view suffix : kMomentSuffixes) {
-      all.push_back(info_of({concat(parameter.name, suffix), parameter.tensor}));
-    }
-  }
 }
 
 }  // namespace
@@ -152,20 +146,6 @@ Manifest decode_manifest(const std::string& content, const std::string& where) {
     throw InvalidInput(concat(where, ": the file was changed after it was written"));
   }
   return manifest;
-}
-
-std::vector<TensorInfo> expected_tensors(const ModelSpec& model) {
-  StageOptions options;
-  options.device = at::kMeta;
-  std::vector<TensorInfo> all;
-  for (std::size_t m = 0; m < model.encoders.size(); ++m) {
-    const LayerRange layers{0, num_layers(model, static_cast<int>(m))};
-    add_expected(EncoderStage(model.encoders[m], model.llm.hidden, layers, options).parameters(),
-                 all);
-  }
-  const LayerRange layers{0, num_layers(model, model.llm_module())};
-  add_expected(LlmStage(model.llm, layers, options).parameters(), all);
-  return all;
 }
 
 bool is_moment(const std::string& tensor_name) {

@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "entrain/core/base/json.h"
-#include "entrain/core/spec/model.h"
 
-#include "entrain/engine/models/weights.h"
+#include "entrain/engine/models/tensor_info.h"
 
 namespace entrain::engine {
 
@@ -55,7 +54,8 @@ struct LaneFiles {
 };
 
 struct Manifest {
-  std::int64_t step = 0;  // finished
+  std::int64_t step = 0;     // finished
+  std::int64_t skipped = 0;  // of these, without an update; in the file only where there are any
   std::string entrain_version;
   std::string torch_version;
   CheckpointRun run;
@@ -72,10 +72,6 @@ Manifest decode_manifest(const std::string& content, const std::string& where);
 
 // The digest that encode() put into the content.
 std::string digest(const Manifest& manifest);
-
-// All tensors that a checkpoint of the model must hold: every parameter, frozen ones included, and
-// both moments of those that are trained. Nothing is drawn or allocated.
-std::vector<TensorInfo> expected_tensors(const ModelSpec& model);
 
 bool is_moment(const std::string& tensor_name);
 

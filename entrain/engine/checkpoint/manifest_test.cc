@@ -6,6 +6,8 @@
 
 #include "entrain/core/base/errors.h"
 
+#include "entrain/engine/checkpoint/expected_tensors.h"
+
 #include "tests/oracle/engine/tiny_checkpoint.h"
 #include "tests/oracle/expect_error.h"
 
@@ -37,6 +39,15 @@ TEST(CheckpointManifest, ReadsBackWhatWasWritten) {
   EXPECT_EQ(read.run.seed, 3U);
   EXPECT_EQ(read.run.model, manifest.run.model);
   EXPECT_EQ(read.lanes[0].tensors[0].info, manifest.lanes[0].tensors[0].info);
+}
+
+TEST(CheckpointManifest, CountsSkippedStepsOnlyWhereThereAreAny) {
+  Manifest manifest = sample_manifest();
+  EXPECT_EQ(encode(manifest).find("skipped"), std::string::npos);
+  manifest.skipped = 3;
+  EXPECT_EQ(decode_manifest(encode(manifest), "m.json").skipped, 3);
+  manifest.skipped = 21;
+  EXPECT_THROW(decode_manifest(encode(manifest), "m.json"), InvalidInput);
 }
 
 TEST(CheckpointManifest, RefusesEveryFlippedBitAndEveryCut) {

@@ -10,7 +10,9 @@
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
 
+#include "entrain/engine/checkpoint/expected_tensors.h"
 #include "entrain/engine/checkpoint/layout.h"
+#include "entrain/engine/models/weights.h"
 
 namespace entrain::engine {
 namespace {

@@ -9,6 +9,7 @@
 #include "entrain/core/base/files.h"
 
 #include "entrain/engine/checkpoint/layout.h"
+#include "entrain/engine/models/weights.h"
 
 #include "tests/oracle/engine/tiny_checkpoint.h"
 #include "tests/oracle/expect_error.h"

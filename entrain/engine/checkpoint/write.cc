@@ -9,6 +9,7 @@
 #include "entrain/core/base/text.h"
 
 #include "entrain/engine/checkpoint/layout.h"
+#include "entrain/engine/models/weights.h"
 
 namespace entrain::engine {
 namespace {
@@ -54,7 +55,7 @@ void write_tensors(const fs::path& partial,
 LaneSnapshot snapshot_of(int lane,
                          const std::vector<NamedParameter>& weights,
                          const std::vector<NamedParameter>& moments) {
-  return {lane, copies_of(weights), copies_of(moments)};
+  return {lane, copies_of(weights), copies_of(moments), 0};
 }
 
 fs::path begin_checkpoint(const fs::path& folder, std::int64_t step) {

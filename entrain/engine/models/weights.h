@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "entrain/engine/models/stages.h"
+#include "entrain/engine/models/tensor_info.h"
 
 namespace entrain::engine {
 
@@ -40,14 +41,6 @@ void write_weights(const std::filesystem::path& path,
 // With `wanted`, only tensors whose names it accepts are read and returned.
 WeightFile read_weights(const std::filesystem::path& path,
                         const std::function<bool(const std::string& name)>& wanted = {});
-
-// What a file says about a tensor.
-struct TensorInfo {
-  std::string name;
-  std::string dtype;  // as the format writes it: "F32", "BF16", …
-  std::vector<std::int64_t> shape;
-  bool operator==(const TensorInfo&) const = default;
-};
 
 // The header alone, checked like the whole file; tensors by offset.
 std::vector<TensorInfo> read_weight_header(const std::filesystem::path& path);

@@ -1,0 +1,61 @@
+// The header of a safetensors file: which tensors its data holds, and where.
+//
+// Layout of a file: 8 bytes little-endian header length, a JSON header
+// {"name": {"dtype", "shape", "data_offsets": [begin, end]}, …}, then the tensors' bytes without
+// gaps. Nothing in it is believed; readers of tensors take memory only for what has been checked.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace entrain {
+
+inline constexpr std::size_t kSafetensorsLengthBytes = 8;
+
+struct SafetensorsDtype {
+  std::string_view name;
+  std::int64_t element_bytes = 0;
+};
+// The ones that can be read.
+inline constexpr std::array kSafetensorsDtypes = {SafetensorsDtype{"F32", 4},
+                                                  SafetensorsDtype{"F64", 8},
+                                                  SafetensorsDtype{"F16", 2},
+                                                  SafetensorsDtype{"BF16", 2},
+                                                  SafetensorsDtype{"I64", 8},
+                                                  SafetensorsDtype{"I32", 4},
+                                                  SafetensorsDtype{"U8", 1}};
+
+struct SafetensorsEntry {
+  std::string name;
+  std::string dtype;                // one of kSafetensorsDtypes
+  std::vector<std::int64_t> shape;  // sides >= 0
+  std::uint64_t begin = 0;          // bytes from the start of the data
+  std::uint64_t end = 0;
+};
+
+struct SafetensorsHeader {
+  std::vector<SafetensorsEntry> entries;        // by offset
+  std::map<std::string, std::string> metadata;  // "__metadata__"
+};
+
+// The header's length as a file's first bytes give it.
+//
+// Throws  InvalidInput naming `where` when the file is too short for it or it exceeds 100 MB, the
+//         format's own limit.
+std::uint64_t safetensors_header_bytes(std::string_view first_bytes,
+                                       std::uint64_t file_bytes,
+                                       const std::string& where);
+
+// Ensures  the tensors fill [0, data_bytes) without gap or overlap, each with the bytes of its
+//          shape.
+// Throws   InvalidInput naming `where` and the tensor otherwise.
+SafetensorsHeader parse_safetensors_header(std::string_view json,
+                                           std::uint64_t data_bytes,
+                                           const std::string& where);
+
+}  // namespace entrain

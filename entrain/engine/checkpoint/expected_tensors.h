@@ -1,0 +1,16 @@
+// Which tensors a checkpoint of a model must hold.
+#pragma once
+
+#include <vector>
+
+#include "entrain/core/spec/model.h"
+
+#include "entrain/engine/models/tensor_info.h"
+
+namespace entrain::engine {
+
+// Every parameter, frozen ones included, and both moments of those that are trained. Nothing is
+// drawn or allocated.
+std::vector<TensorInfo> expected_tensors(const ModelSpec& model);
+
+}  // namespace entrain::engine

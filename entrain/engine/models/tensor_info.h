@@ -1,0 +1,18 @@
+// What a file of weights says about a tensor; free of torch, so that those who only read documents
+// need none.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace entrain::engine {
+
+struct TensorInfo {
+  std::string name;
+  std::string dtype;  // as the format writes it: "F32", "BF16", …
+  std::vector<std::int64_t> shape;
+  bool operator==(const TensorInfo&) const = default;
+};
+
+}  // namespace entrain::engine

@@ -1,0 +1,21 @@
+// PNG and JPEG files: sizes from headers, and the pixels of images up to a million.
+#include "entrain/core/dataset/image.h"
+
+#include "tests/fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace entrain;
+  constexpr std::int64_t kMaxPixels = 1 << 20;
+  const std::string_view bytes = fuzz::text_of(data, size);
+  fuzz::expect_result_or_refusal([&] {
+    const ImageSize stated = image_size(bytes, "image");
+    if (stated.width * stated.height > kMaxPixels) {
+      return;  // refused or decoded alike, only slower
+    }
+    const DecodedImage image = decode_image(bytes, "image");
+    fuzz::expect(image.size == stated, "the header's size is the decoder's");
+    fuzz::expect(static_cast<std::int64_t>(image.rgb.size()) == 3 * stated.width * stated.height,
+                 "three bytes a pixel");
+  });
+  return 0;
+}

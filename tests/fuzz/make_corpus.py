@@ -1,0 +1,355 @@
+"""Writes the seeds of the fuzz targets: a few small good inputs each, made here byte by byte.
+
+Example:
+    python tests/fuzz/make_corpus.py            # into tests/fuzz/corpus/TARGET/
+"""
+
+import gzip
+import io
+import json
+import struct
+import sys
+import tarfile
+import zlib
+from pathlib import Path
+
+MODEL = """name = "tiny"
+[vision]
+num_layers = 2
+hidden = 16
+num_heads = 2
+intermediate = 32
+patch_size = 8
+merge_size = 2
+min_pixels = 256
+max_pixels = 4096
+[llm]
+num_layers = 2
+hidden = 16
+num_heads = 2
+num_kv_heads = 1
+intermediate = 32
+vocab_size = 264
+max_tokens = 512
+"""
+
+AUDIO = """[audio]
+num_layers = 2
+hidden = 16
+num_heads = 2
+intermediate = 32
+window_seconds = 30.0
+pad_windows = true
+"""
+
+CLUSTER = """name = "two"
+nodes = 2
+devices_per_node = 8
+device = "h100"
+memory_gib = 74.5
+[intra_node]
+latency_us = 5
+gigabytes_per_second = 360
+[inter_node]
+latency_us = 10
+gigabytes_per_second = 40
+"""
+
+RUN = """output = "run"
+steps = 4
+model = "model.toml"
+freeze = ["vision"]
+[data]
+train = "train.csv"
+global_batch = 8
+[plan]
+replicas = 2
+num_slots = 3
+without = ["shape"]
+[plan.stages]
+vision = 2
+[optimizer]
+learning_rate = 1e-3
+[checkpoint]
+every_steps = 2
+[execution]
+fault_drill = [0, 1, 2]
+"""
+
+INDEX = """sample_id,n_images,image_sizes,audio_seconds,video_seconds,video_frames,video_size,\
+prompt_chars,response_chars,text_chars,prompt_tokens_estimate,response_tokens_estimate,\
+text_tokens_estimate,prompt_tokens,response_tokens,text_digest,shard,offset,bytes,source
+a,1,64x48,,,,,3,5,8,3,5,8,7,6,00ff,train-0.tar,0,2048,x
+b,2,64x48;16x16,1.5;2,,,,3,5,8,3,5,8,7,6,00ff,train-0.tar,2048,4096,"x, ""y"" z"
+c,0,,,2.5,60,32x32,3,5,8,3,5,8,7,6,00ff,train-0.tar,6144,1024,
+"""
+
+COSTS = """sample_id,vision_tokens,vision_forward_s,vision_backward_s,llm_tokens,llm_forward_s,\
+llm_backward_s
+a,16,0.001,0.002,40,0.003,0.006
+b,0,0,0,20,0.001,0.002
+"""
+SEGMENTS = """sample_id,module,segment,tokens,forward_s,backward_s
+a,vision,0,8,0.0005,0.001
+a,vision,1,8,0.0005,0.001
+"""
+
+PLAN = {
+    "version": 1,
+    "replicas": 2,
+    "num_slots": 3,
+    "modules": {
+        "vision": {"tensor_parallel": 1, "context_parallel": 1, "stages": [[0, 1], [1, 4]]},
+        "llm": {"tensor_parallel": 2, "context_parallel": 1, "stages": [[0, 4]]},
+    },
+    "lanes": [[["vision", 0]], [["vision", 1]], [["llm", 0]]],
+    "policy": "entrain",
+    "schedule": "1f1b",
+}
+
+ASSIGNMENT = {
+    "version": 1,
+    "policy": "entrain",
+    "step": 0,
+    "seed": 0,
+    "replicas": [
+        {
+            "num_slots": 2,
+            "modules": {
+                "vision": [
+                    ["a", {"sample": "c", "segments": [0]}],
+                    [{"sample": "c", "segments": [1]}],
+                ],
+                "llm": [
+                    ["b", {"sample": "a", "tokens": [0, 5]}],
+                    [{"sample": "a", "tokens": [5, 18]}, "c"],
+                ],
+            },
+            "deferred": [{"sample": "c", "module": "vision", "from_slot": 0, "to_slot": 1}],
+        }
+    ],
+}
+
+MANIFEST = {
+    "version": 1,
+    "step": 20,
+    "entrain_version": "0.1.0",
+    "torch_version": "2.13.0",
+    "seed": 3,
+    "global_batch": 8,
+    "index_digest": "00",
+    "model_digest": "11",
+    "plan_digest": "22",
+    "config_digest": "33",
+    "config": {},
+    "plan": {},
+    "model": {},
+    "lanes": [
+        {
+            "files": [{"name": "weights-0.safetensors", "bytes": 128, "digest": "44"}],
+            "tensors": [
+                {
+                    "name": "model.norm.weight",
+                    "dtype": "F32",
+                    "shape": [16],
+                    "file": "weights-0.safetensors",
+                }
+            ],
+        }
+    ],
+}
+
+
+def dump(rank, state, call):
+    return {
+        "version": 1,
+        "rank": rank,
+        "num_ranks": 3,
+        "place": "replica 0 lane 0",
+        "host": "h",
+        "process": 7,
+        "state": state,
+        "failure": "why",
+        "failed_s": 2.5,
+        "taken_s": 3.0,
+        "origin_unix_s": 1.0,
+        "calls": [{"step": 1, "what": "forward llm 0", "start_s": 1.0, "finish_s": 1.5}, call],
+    }
+
+
+DUMPS = [
+    dump(
+        0,
+        "lost",
+        {
+            "step": 1,
+            "what": "receive",
+            "communication": True,
+            "number": 0,
+            "peer": 1,
+            "channel": 2,
+            "tag": 9,
+            "start_s": 1.5,
+        },
+    ),
+    dump(
+        1,
+        "running",
+        {
+            "step": 1,
+            "what": "barrier",
+            "communication": True,
+            "number": 0,
+            "group": [0, 1, 2],
+            "start_s": 1.5,
+        },
+    ),
+]
+
+
+def png(width, height, colour=2, depth=8, interlaced=False, chunks=()):
+    """A PNG of zeros; an interlaced one of a single pixel."""
+
+    def chunk(kind, body):
+        checksum = zlib.crc32(kind + body)
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", checksum)
+
+    channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour]
+    row = b"\x00" + bytes((width * channels * depth + 7) // 8)
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, int(interlaced))
+    body = b"".join(chunk(kind, content) for kind, content in chunks)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + body
+        + chunk(b"IDAT", zlib.compress(row * height))
+        + chunk(b"IEND", b"")
+    )
+
+
+def jpeg(components, progressive=False):
+    """An 8 x 8 JPEG of mid grey: every coefficient zero, Huffman tables of one code each."""
+
+    def segment(marker, body):
+        return bytes([0xFF, marker]) + struct.pack(">H", len(body) + 2) + body
+
+    one_code = bytes([1] + [0] * 15) + b"\x00"
+    ids = range(1, components + 1)
+    frame = struct.pack(">BHHB", 8, 8, 8, components)
+    frame += b"".join(bytes([i, 0x11, 0]) for i in ids)
+    scan = bytes([components]) + b"".join(bytes([i, 0]) for i in ids)
+    scan += bytes([0, 0 if progressive else 63, 0])
+    bits = components * (1 if progressive else 2)
+    return (
+        b"\xff\xd8"
+        + segment(0xDB, bytes([0]) + bytes([1] * 64))
+        + segment(0xC2 if progressive else 0xC0, frame)
+        + segment(0xC4, b"\x00" + one_code)
+        + segment(0xC4, b"\x10" + one_code)
+        + segment(0xDA, scan)
+        + bytes([(1 << (8 - bits)) - 1])
+        + b"\xff\xd9"
+    )
+
+
+def tar(members, form=tarfile.USTAR_FORMAT):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=form, bufsize=512) as archive:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    content = stream.getvalue().rstrip(b"\0")
+    return content + bytes(-len(content) % 512 + 1024)
+
+
+def safetensors():
+    header = {
+        "__metadata__": {"format": "pt"},
+        "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+        "b": {"dtype": "BF16", "shape": [4, 0], "data_offsets": [24, 24]},
+        "c": {"dtype": "I64", "shape": [5], "data_offsets": [24, 64]},
+    }
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(64), text
+
+
+def profile():
+    curve = {"per_pair_ns": 0.5, "per_token_ns": 2.0, "per_launch_ns": 1000}
+    layer = {
+        "module": "llm",
+        "kind": "decoder",
+        "tensor_parallel": 1,
+        "forward": curve,
+        "backward_input": curve,
+        "backward_weight": curve,
+        "recompute": curve,
+        "activation_bytes_per_token": 64.0,
+        "range": {"least_tokens": 16, "most_tokens": 512, "most_pairs": 1000},
+    }
+    return {
+        "version": 1,
+        "device": "cpu",
+        "source": "measured",
+        "threads": 1,
+        "layers": [layer],
+        "link": {"latency_ns": 5},
+    }
+
+
+def seeds():
+    text = json.dumps({"question": "what é?", "answer": "red", "kind": "x"}).encode()
+    sample = [("s0.0.png", png(4, 4)), ("s0.1.jpg", jpeg(3)), ("s0.json", text)]
+    whole, header = safetensors()
+    gzipped = gzip.compress(INDEX.encode(), mtime=0)
+    return {
+        "index_csv": [INDEX],
+        "cost_table": [COSTS, COSTS + "\0" + SEGMENTS],
+        "torch_csv": [
+            "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n",
+            "0F0,0I0,0W0\n1F0,1I0,1W0\n,REDUCE_GRAD\n",
+        ],
+        "model_toml": [MODEL, MODEL + AUDIO],
+        "cluster_toml": [CLUSTER],
+        "run_toml": [RUN, RUN + '\0plan.replicas=3\0freeze=["llm"]\0output=x y'],
+        "plan_json": [json.dumps(PLAN)],
+        "assignment_json": [json.dumps(ASSIGNMENT)],
+        "profile_json": [json.dumps(profile())],
+        "dump_json": [json.dumps(DUMPS[1]), "\0".join(json.dumps(d) for d in DUMPS)],
+        "manifest_json": [json.dumps(MANIFEST)],
+        "tar": [
+            tar(sample[:1]),
+            tar([("a" * 120 + "/" + "b" * 120, b"x")], tarfile.PAX_FORMAT),
+            tar([("c" * 150, b"x")], tarfile.GNU_FORMAT),
+        ],
+        "shard": [tar(sample), tar([("t.json", text)])],
+        "safetensors": [whole, header],
+        "sample_text": [
+            text,
+            json.dumps({"prompt": "p", "response": ""}),
+            json.dumps({"caption": "a cat"}),
+        ],
+        "image": [
+            png(4, 4),
+            png(3, 2, colour=6, depth=16),
+            png(1, 1, interlaced=True),
+            png(8, 2, colour=3, depth=1, chunks=[(b"PLTE", bytes(6)), (b"tRNS", b"\x80")]),
+            jpeg(1),
+            jpeg(3),
+            jpeg(1, progressive=True),
+        ],
+        "gzip": [gzipped, gzipped[:-4], b"plain"],
+    }
+
+
+def main():
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "corpus"
+    for target, contents in seeds().items():
+        (folder / target).mkdir(parents=True, exist_ok=True)
+        for i, content in enumerate(contents):
+            data = content.encode() if isinstance(content, str) else content
+            (folder / target / f"seed-{i}").write_bytes(data)
+
+
+if __name__ == "__main__":
+    main()

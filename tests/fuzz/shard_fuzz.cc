@@ -1,0 +1,19 @@
+// WebDataset shards, sample by sample, and the reading of one at its offset.
+#include "entrain/core/dataset/shard.h"
+
+#include "tests/fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace entrain;
+  const fuzz::MemoryFile file(fuzz::text_of(data, size));
+  fuzz::expect_result_or_refusal([&] {
+    ShardReader reader(file.path());
+    while (const auto sample = reader.next()) {
+      const SampleLocation location{"x.tar", sample->offset, sample->bytes};
+      const RawSample raw =
+          read_sample(file.path(), location, sample_id(file.path(), sample->name));
+      fuzz::expect(raw.images.size() == sample->images.size(), "a sample reads as it was indexed");
+    }
+  });
+  return 0;
+}
