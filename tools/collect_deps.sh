@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Gathers headers and libraries of the distribution packages that the build needs into one folder, for
+# machines that can install nothing.
+#
+# Usage: tools/collect_deps.sh [FOLDER]     (default: build/deps)
+#
+# Run it where the packages are installed (tools/setup.sh); copy the tree with FOLDER to the other
+# machine and configure there with -DENTRAIN_DEPS=FOLDER. The other machine needs a compiler, CMake,
+# Ninja or make, a C library at least as new, and for the engine a Python with torch
+# (-DENTRAIN_PYTHON=…).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+folder=${1:-build/deps}
+
+packages=(libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libjpeg-dev libjpeg62-turbo-dev
+  libpng-dev zlib1g-dev libxxhash-dev libgtest-dev libbenchmark-dev libbenchmark1debian
+  libjpeg62-turbo libpng16-16 zlib1g libxxhash0 libfmt9)
+
+installed=()
+for package in "${packages[@]}"; do
+  if dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed'; then
+    installed+=("$package")
+  elif [[ $package == *-dev && $package != libjpeg62-turbo-dev ]]; then
+    echo "collect_deps: package $package is not installed; run tools/setup.sh first" >&2
+    exit 3
+  fi
+done
+
+partial=$folder.partial-$$
+rm -rf "$partial"
+mkdir -p "$partial"
+trap 'rm -rf "$partial"' EXIT
+# Files that a build reads, whatever package they are in; links are kept, so that a library and its
+# versions stay together.
+dpkg -L "${installed[@]}" |
+  grep -E '^/(usr/)?(include|lib)/|^/usr/share/(cmake|pkgconfig)/' |
+  grep -vE '/python|/debug/' | sort -u |
+  while read -r path; do
+    if [[ -f $path || -L $path ]] && [[ ! -d $path || -L $path ]]; then
+      target=$path
+      [[ $target == /lib/* ]] && target=/usr$target
+      mkdir -p "$partial$(dirname "$target")"
+      cp -a "$path" "$partial$target"
+    fi
+  done
+rm -rf "$folder"
+mkdir -p "$(dirname "$folder")"
+mv "$partial" "$folder"
+trap - EXIT
+echo "collect_deps: $(find "$folder" -type f | wc -l) files, $(du -sh "$folder" | cut -f1), in $folder"
+echo "collect_deps: configure with  cmake --preset release -DENTRAIN_DEPS=$(realpath "$folder")"
