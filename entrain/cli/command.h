@@ -27,6 +27,7 @@ void add_b_min_command(CLI::App& app, Action& action);
 void add_assign_command(CLI::App& app, Action& action);
 void add_simulate_command(CLI::App& app, Action& action);
 void add_explain_command(CLI::App& app, Action& action);
+void add_doctor_command(CLI::App& app, Action& action);
 void add_env_command(CLI::App& app, Action& action);
 // Where the program was built with the engine; otherwise the commands say how to get it.
 void add_profile_command(CLI::App& app, Action& action);

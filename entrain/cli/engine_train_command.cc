@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <string_view>
@@ -13,6 +14,7 @@
 
 #include "entrain/cli/train_command.h"
 #include "entrain/engine/comm/c10d_comm.h"
+#include "entrain/engine/train/dumps.h"
 #include "entrain/engine/train/processes.h"
 #include "entrain/engine/train/trainer.h"
 
@@ -29,9 +31,16 @@ void on_signal(int signal) {
     // The one way to write that a signal handler may use; nothing can be done where it fails.
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kNote.data(), kNote.size());
   }
+  engine::request_dumps();  // of a run that cannot finish its step
   if (signal == SIGINT) {
     std::signal(SIGINT, SIG_DFL);
   }
+}
+
+// Of threads that cannot be stopped: nothing is left to unwind.
+void give_up(const std::string& why) {
+  std::cerr << "entrain: " << why << std::endl;
+  std::_Exit(kExitSystem);
 }
 
 struct Options {
@@ -106,6 +115,7 @@ void report(const engine::RunConfig& config, const engine::TrainResult& result, 
   if (json) {
     Json report = {{"first_step", result.first_step},
                    {"steps", result.steps},
+                   {"skipped", result.skipped},
                    {"first_loss", result.first_loss},
                    {"last_loss", result.last_loss},
                    {"interrupted", result.interrupted},
@@ -120,6 +130,9 @@ void report(const engine::RunConfig& config, const engine::TrainResult& result, 
     return;
   }
   print_end(config, result);
+  if (result.skipped > 0) {
+    std::cout << "steps without an update: " << result.skipped << "\n";
+  }
   if (result.validation_loss.has_value()) {
     std::cout << "validation loss: " << *result.validation_loss << "\n";
   }
@@ -141,7 +154,7 @@ int run(const Options& options) {
   }
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
-  report(setup.config, engine::train(setup, interrupted), options.json);
+  report(setup.config, engine::train(setup, interrupted, give_up), options.json);
   return 0;
 }
 

@@ -28,6 +28,7 @@ int run(int argc, char** argv) {
   add_train_command(app, action);
   add_eval_command(app, action);
   add_checkpoint_command(app, action);
+  add_doctor_command(app, action);
   add_env_command(app, action);
   try {
     app.parse(argc, argv);

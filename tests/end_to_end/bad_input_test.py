@@ -185,7 +185,9 @@ class BadRun(CliTest):
         self.assertNotIn("another rank", result.stderr)
         run = self.folder / "run"
         names = sorted(path.name for path in run.iterdir())
-        self.assertEqual(names, ["config.json", "metrics.jsonl", "model.json", "plan.json"])
+        self.assertEqual(
+            names, ["config.json", "dumps", "metrics.jsonl", "model.json", "plan.json"]
+        )
         for name in ("config.json", "model.json", "plan.json"):
             json.loads((run / name).read_text())
         lines = (run / "metrics.jsonl").read_text().splitlines()

@@ -32,6 +32,7 @@ struct Piece {
   bool wanted = false;   // a consumer waits for it
   Status status = Status::kWaiting;
   std::int64_t bytes = 0;  // of its tensor; counted from the start of decoding until taken
+  bool checked = false;    // decoded once, whether kept or not
   std::exception_ptr error;
   SegmentData segment;
   SampleTokens text;
@@ -54,6 +55,7 @@ struct StepPieces {
   std::vector<Piece> pieces;
   std::map<std::tuple<int, int, int>, std::size_t> positions;  // (module, sample, segment)
   std::size_t next = 0;                                        // first piece not yet begun
+  std::size_t next_check = 0;                                  // first piece not yet checked
   std::deque<std::size_t> wanted;  // waited for and not yet begun, first come first
   bool dropped = false;            // nobody holds the StepData any more
 };
@@ -67,6 +69,7 @@ class QueuedStep : public StepData {
     const std::lock_guard lock(shared_->mutex);
     step_->dropped = true;
     step_->next = step_->pieces.size();
+    step_->next_check = step_->pieces.size();
     step_->wanted.clear();
     for (Piece& piece : step_->pieces) {
       if (piece.status == Status::kReady) {
@@ -94,6 +97,26 @@ class QueuedStep : public StepData {
     return wait_for(lock, -1, sample, -1).text.tokens;
   }
 
+  std::optional<std::string> problem() override {
+    std::unique_lock lock(shared_->mutex);
+    for (const Piece& piece : step_->pieces) {
+      shared_->piece_changed.wait(lock, [&] { return piece.checked || shared_->stopped; });
+      if (!piece.checked) {
+        throw SystemFailure("reading of data was stopped while a step was checked");
+      }
+      try {
+        if (piece.error) {
+          std::rethrow_exception(piece.error);
+        }
+      } catch (const InvalidInput& error) {
+        return error.what();
+      } catch (const SystemFailure& error) {
+        return error.what();
+      }
+    }
+    return std::nullopt;
+  }
+
   std::string kind(int sample) override {
     std::unique_lock lock(shared_->mutex);
     return wait_for(lock, -1, sample, -1).text.kind;
@@ -111,10 +134,12 @@ class QueuedStep : public StepData {
                       concat(name(), " is not among the needs of this step"));
     Piece& piece = step_->pieces[found->second];
     ENTRAIN_INVARIANT(piece.status != Status::kTaken, concat(name(), " was taken before"));
-    if (piece.status == Status::kWaiting && !piece.wanted) {
+    if (!piece.wanted) {
       piece.wanted = true;
-      step_->wanted.push_back(found->second);
-      shared_->work_changed.notify_all();
+      if (piece.status == Status::kWaiting) {
+        step_->wanted.push_back(found->second);
+        shared_->work_changed.notify_all();
+      }
     }
     shared_->piece_changed.wait(lock,
                                 [&] { return piece.status == Status::kReady || shared_->stopped; });
@@ -187,8 +212,32 @@ struct ReadAhead::State {
   std::deque<std::shared_ptr<StepPieces>> steps;  // with pieces not yet begun; under the mutex
   std::thread thread;
 
-  // The next piece to decode, nullptr when there is none or no memory for it.
-  Piece* choose(std::shared_ptr<StepPieces>& owner) {
+  // The next piece to decode, nullptr when there is none or no memory for it. `keep`: whether there
+  // is memory for what is decoded, or it is only to be checked.
+  Piece* choose(std::shared_ptr<StepPieces>& owner, bool& keep) {
+    keep = true;
+    Piece* piece = choose_to_keep(owner);
+    if (piece == nullptr && options.check_steps) {
+      keep = false;
+      piece = choose_to_check(owner);
+    }
+    return piece;
+  }
+
+  Piece* choose_to_check(std::shared_ptr<StepPieces>& owner) {
+    for (const auto& step : steps) {
+      while (step->next_check < step->pieces.size() && step->pieces[step->next_check].checked) {
+        ++step->next_check;
+      }
+      if (step->next_check < step->pieces.size()) {
+        owner = step;
+        return &step->pieces[step->next_check];
+      }
+    }
+    return nullptr;
+  }
+
+  Piece* choose_to_keep(std::shared_ptr<StepPieces>& owner) {
     for (const auto& step : steps) {
       while (!step->wanted.empty()) {
         Piece& piece = step->pieces[step->wanted.front()];
@@ -241,16 +290,29 @@ struct ReadAhead::State {
     while (true) {
       std::shared_ptr<StepPieces> owner;
       Piece* piece = nullptr;
+      bool keep = true;
       shared->work_changed.wait(
-          lock, [&] { return shared->stopped || (piece = choose(owner)) != nullptr; });
+          lock, [&] { return shared->stopped || (piece = choose(owner, keep)) != nullptr; });
       if (shared->stopped) {
         return;
       }
       piece->status = Status::kDecoding;
-      shared->held_bytes += piece->bytes;
+      if (keep) {
+        shared->held_bytes += piece->bytes;
+      }
       lock.unlock();
       decode(*piece);
       lock.lock();
+      piece->checked = true;
+      if (!keep && !piece->wanted && piece->error == nullptr) {
+        piece->segment = {};
+        piece->status = Status::kWaiting;
+        shared->piece_changed.notify_all();
+        continue;
+      }
+      if (!keep) {
+        shared->held_bytes += piece->bytes;  // somebody waits for it, or it is an error
+      }
       piece->status = Status::kReady;
       if (owner->dropped) {
         shared->held_bytes -= piece->bytes;

@@ -21,6 +21,9 @@ struct ReadAheadOptions {
   std::int64_t memory_bytes = std::int64_t{256}
                               << 20;  // decoded segments waiting for use, >= 1; one segment
                                       // larger than that is still read
+  // Decode every piece of a step once before the step, so that StepData::problem() can tell; what
+  // memory_bytes has no room for is dropped and decoded again when it is used.
+  bool check_steps = false;
   bool blank = false;  // white pixels and silence, lengths kept: what a model knows without input
 };
 

@@ -158,6 +158,41 @@ TEST_F(ReadAheadTest, NeverLocksUpWhateverTheOrderOfUseAndTheMemory) {
   EXPECT_EQ(first->text(5).feature_begin.size(), 0U);
 }
 
+TEST_F(ReadAheadTest, ChecksWholeStepsWhateverTheMemory) {
+  ReadAheadOptions options;
+  options.check_steps = true;
+  for (const std::int64_t memory : {std::int64_t{1}, std::int64_t{1} << 30}) {
+    options.memory_bytes = memory;
+    ReadAhead reader(index_, model_, options);
+    const auto first = reader.queue(all_needs());
+    const auto second = reader.queue(all_needs());
+    EXPECT_EQ(second->problem(), std::nullopt);
+    EXPECT_EQ(first->problem(), std::nullopt);
+    for (const auto& data : {second, first}) {  // what was dropped is decoded again
+      for (const SegmentNeed& need : all_needs().segments) {
+        EXPECT_NEAR(red_of(data->segment(need.module, need.sample, need.segment)),
+                    expected_red(need.sample, need.segment),
+                    1e-5F);
+      }
+    }
+    EXPECT_LE(reader.ready_bytes(), memory);
+  }
+}
+
+TEST_F(ReadAheadTest, NamesTheFirstPieceThatCannotBeRead) {
+  const SampleLocation& third = *index_.samples[3].location;
+  overwrite(third.offset + 512 + 45, "not pixels");
+  ReadAheadOptions options;
+  options.check_steps = true;
+  options.memory_bytes = 1;
+  ReadAhead reader(index_, model_, options);
+  const auto data = reader.queue(all_needs());
+  const std::optional<std::string> problem = data->problem();
+  ASSERT_TRUE(problem.has_value());
+  EXPECT_NE(problem->find("'train/s3' in shard"), std::string::npos) << *problem;
+  EXPECT_EQ(reader.queue({{0, 1}, {{0, 1, 0}}, {0}})->problem(), std::nullopt);
+}
+
 TEST_F(ReadAheadTest, DecodesAheadUntilItsMemoryIsFull) {
   ReadAheadOptions options;
   options.memory_bytes = bytes_of(all_needs(), 3);

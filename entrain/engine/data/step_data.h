@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <ATen/ATen.h>
@@ -29,6 +30,9 @@ class StepData {
   // Throws  InvalidInput or SystemFailure naming sample and shard.
   virtual SegmentData segment(int module, int sample, int segment) = 0;
   virtual const TokenizedSample& text(int sample) = 0;
+  // Blocks until every piece of the step has been decoded once: what is wrong with the first that
+  // cannot be, else nothing. Only where the reader was told to check steps.
+  virtual std::optional<std::string> problem() { return {}; }
   // The sample's "kind", else its "source", from its JSON member; for reports. Empty without
   // either.
   virtual std::string kind(int sample) {

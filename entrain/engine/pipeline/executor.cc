@@ -9,6 +9,7 @@
 #include "entrain/core/base/text.h"
 
 #include "entrain/engine/comm/comm.h"
+#include "entrain/engine/comm/recorded_comm.h"
 #include "entrain/engine/pipeline/gradients.h"
 #include "entrain/engine/pipeline/lane_run.h"
 #include "entrain/engine/pipeline/lane_stages.h"
@@ -114,6 +115,9 @@ struct Executor::State {
       std::string message = lane_run.where() + ": " + message_of(error);
       if (!history.empty()) {
         message += "\nlast operations: " + history;
+      }
+      if (options.log != nullptr) {
+        note_failure(*options.log, error, message);
       }
       context.comm.abort(message);
       return message;

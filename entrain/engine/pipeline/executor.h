@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "entrain/core/base/call_log.h"
 #include "entrain/core/cost/memory.h"
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/spec/model.h"
@@ -21,6 +22,7 @@
 #include "entrain/engine/comm/comm.h"
 #include "entrain/engine/data/step_data.h"
 #include "entrain/engine/models/stages.h"
+#include "entrain/engine/pipeline/fault_drill.h"
 #include "entrain/engine/pipeline/flat_layout.h"
 
 namespace entrain::engine {
@@ -29,12 +31,13 @@ struct ExecutorOptions {
   // Seed, device, and the dtype to compute and to send with. Weights begin, are trained and are
   // checkpointed in float32, gradients are added up in it.
   StageOptions stage;
-  double clip_norm = 0;          // largest global gradient norm; 0 = no clipping
-  bool record_events = false;    // fill StepOutcome::events
-  bool measure_memory = false;   // fill LaneUsage::peak_bytes and StepOutcome::working_bytes
-  bool paced = false;            // wait for each operation's predicted time instead of computing
-  int history = 16;              // operations kept for error messages, >= 1
-  std::int64_t fault_step = -1;  // drill: this rank throws in the middle of that step; -1 = none
+  double clip_norm = 0;         // largest global gradient norm; 0 = no clipping
+  bool record_events = false;   // fill StepOutcome::events
+  bool measure_memory = false;  // fill LaneUsage::peak_bytes and StepOutcome::working_bytes
+  bool paced = false;           // wait for each operation's predicted time instead of computing
+  int history = 16;             // operations kept for error messages, >= 1
+  FaultDrill drill;             // of this rank
+  CallLog* log = nullptr;       // where operations are noted; may be null
 };
 
 // Everything about one step that all ranks agree on.
@@ -66,6 +69,9 @@ struct TrainedPiece {
 struct StepOutcome {
   double loss_sum = 0;  // cross-entropy summed over this lane's targets; 0 off the last LLM stage
   double gradient_norm = 0;  // global, before clipping; the same on all ranks
+  // Whether every rank's losses and the norm are numbers; the same on all ranks. Where not, the
+  // optimizer has not been called.
+  bool finite = true;
   std::vector<TimelineEvent> events;
   LaneUsage usage;
   std::chrono::nanoseconds processor{0};  // time of the lane's thread within usage.busy
@@ -92,8 +98,9 @@ class Executor {
 
   // Runs the step. `optimizer_step` is called at the Program's optimizer_step operation, with
   // gradients reduced over replicas and already clipped in place, and changes trained(); it may be
-  // empty. Gradients are zeroed where an update begins; every trainable parameter has one. Steps
-  // that do not end an update leave out the reduction and all behind it.
+  // empty. It is not called where a loss or the norm is no number, which all ranks find alike.
+  // Gradients are zeroed where an update begins; every trainable parameter has one. Steps that do
+  // not end an update leave out the reduction and all behind it.
   //
   // Throws  InvalidInput for a program with tied parameters.
   //         A failure of this rank keeps its type (torch's errors become SystemFailure), names

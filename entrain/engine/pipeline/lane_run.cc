@@ -1,9 +1,12 @@
 #include "entrain/engine/pipeline/lane_run.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <set>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include <c10/core/GradMode.h>
@@ -39,16 +42,16 @@ LaneRun::LaneRun(LaneContext& lane, const StepInputs& inputs, RunMode mode)
       chunks_(sizes_) {}
 
 StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
-  const bool drill = mode_ == RunMode::kTrain && inputs_.step == lane_.options.fault_step;
-  const int fault = drill ? static_cast<int>(operations_.size()) / 2 : -1;
+  begin_drill();
   lane_.tied.share(lane_.comm);
   begin_memory();
   for (position_ = 0; position_ < static_cast<int>(operations_.size()); ++position_) {
     const Operation& operation = operations_[at_index(position_)];
-    if (position_ == fault) {
-      throw std::runtime_error("fault drill: this rank was told to fail here");
-    }
     if (!is_skipped(operation)) {
+      const LoggedScope scope(lane_.options.log, logged(operation));
+      if (position_ == drill_position_) {
+        drill_before(operation);
+      }
       run_operation(operation, optimizer_step);
       note_memory();
       history_.add(position_);
@@ -59,6 +62,56 @@ StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
                     "tensors are left over at the end of the step");
   live_.reset();
   return std::move(outcome_);
+}
+
+LoggedCall LaneRun::logged(const Operation& operation) const {
+  LoggedCall call;
+  if (lane_.options.log != nullptr) {
+    call.step = inputs_.step;
+    call.what = to_string(*inputs_.program, operation);
+  }
+  return call;
+}
+
+// The middle of the step; what a drill does to a message or an output, at the next one there is (or
+// the last).
+void LaneRun::begin_drill() {
+  const FaultDrill& drill = lane_.options.drill;
+  if (mode_ != RunMode::kTrain || inputs_.step != drill.step) {
+    return;
+  }
+  const int middle = static_cast<int>(operations_.size()) / 2;
+  if (drill.kind != FaultKind::kWrongSize && drill.kind != FaultKind::kNan) {
+    drill_position_ = middle;
+    return;
+  }
+  const OperationKind kind =
+      drill.kind == FaultKind::kNan ? OperationKind::kForward : OperationKind::kSend;
+  for (int i = 0; i < static_cast<int>(operations_.size()); ++i) {
+    if (operations_[at_index(i)].kind == kind && drill_position_ < middle) {
+      drill_position_ = i;
+    }
+  }
+}
+
+void LaneRun::drill_before(const Operation& operation) {
+  switch (lane_.options.drill.kind) {
+    case FaultKind::kThrow:
+      throw std::runtime_error("fault drill: this rank was told to fail here");
+    case FaultKind::kHang:
+      std::this_thread::sleep_for(lane_.options.drill.hang);
+      return;
+    case FaultKind::kDie:
+      throw RankVanished();
+    default:
+      ENTRAIN_INVARIANT(
+          operation.kind == OperationKind::kSend || operation.kind == OperationKind::kForward,
+          "a drill at an operation that it does not concern");
+  }
+}
+
+bool LaneRun::drills(FaultKind kind) const {
+  return position_ == drill_position_ && lane_.options.drill.kind == kind;
 }
 
 // An evaluation leaves out all that belongs to gradients, a step whose update is yet to come what
@@ -157,6 +210,10 @@ void LaneRun::compute_forward(const UnitKey& unit,
     const WeightGradientsScope scope(graph.weight_gradients);
     UnitOutput output = run_forward(
         sizes_, lane_.stages, lane_.options.stage, unit, items, input, inputs_.target_tokens);
+    if (drills(FaultKind::kNan)) {
+      output.tensor = output.tensor * std::numeric_limits<float>::quiet_NaN();
+      output.loss_sum *= is_last_llm_stage(unit) ? std::numeric_limits<double>::quiet_NaN() : 1.0;
+    }
     outcome_.loss_sum += output.loss_sum;
     graph.output = std::move(output.tensor);
     // A chunk may take part for the sake of features that turn out to stand in a later one.
@@ -244,7 +301,10 @@ void LaneRun::give_gradients(const UnitKey& unit, const Group& items, const at::
 void LaneRun::send(const Operation& operation) {
   const Clock::time_point start = Clock::now();
   UnitTensors& tensors = channel(operation).gradient ? gradients_ : outputs_;
-  const at::Tensor message = take(tensors, operation.unit);
+  at::Tensor message = take(tensors, operation.unit);
+  if (drills(FaultKind::kWrongSize)) {
+    message = at::cat({message, message.narrow(0, 0, 1)});
+  }
   if (live_ != nullptr) {
     live_->add(-static_cast<std::int64_t>(message.nbytes()));
   }
@@ -295,7 +355,11 @@ void LaneRun::clip_norm() {
   std::iota(all.begin(), all.end(), 0);
   outcome_.gradient_norm = lane_.gradients.clip(
       lane_.comm, lane_.plan.shard_optimizer ? all : ranks_of_replica(), lane_.options.clip_norm);
-  lane_.comm.barrier(all);
+  // The one word about it that all ranks exchange, and the barrier before any of them updates.
+  const bool number = std::isfinite(outcome_.loss_sum) && std::isfinite(outcome_.gradient_norm);
+  at::Tensor without = at::full({1}, number ? 0.0 : 1.0, at::TensorOptions().dtype(at::kDouble));
+  lane_.comm.all_reduce_sum(without, all);
+  outcome_.finite = without.item<double>() == 0;
   record_wait(asked);
 }
 
@@ -304,7 +368,7 @@ void LaneRun::step_optimizer(const std::function<void()>& optimizer_step) {
   if (lane_.options.paced) {
     wait_until(start + sum_over_stages(&StageCosts::optimizer));
   }
-  if (optimizer_step) {
+  if (optimizer_step && outcome_.finite) {
     optimizer_step();
     lane_.weights.round();
   }

@@ -71,6 +71,10 @@ class LaneRun {
     WeightGradientsPtr weight_gradients;
   };
 
+  [[nodiscard]] LoggedCall logged(const Operation& operation) const;
+  void begin_drill();
+  void drill_before(const Operation& operation);
+  [[nodiscard]] bool drills(FaultKind kind) const;
   void run_operation(const Operation& operation, const std::function<void()>& optimizer_step);
   void forward(const Operation& operation);
   UnitInput take_input(const UnitKey& unit, const Group& group, bool with_graph);
@@ -116,6 +120,7 @@ class LaneRun {
   const std::vector<Operation>& operations_;
   History history_;
   int position_ = 0;
+  int drill_position_ = -1;  // where this rank misbehaves; -1: nowhere
   UnitTensors outputs_;
   UnitTensors gradients_;
   FeatureExchange features_;

@@ -260,7 +260,7 @@ TEST(LaneRun, NoticesWhatIsLeftOverAtTheEnd) {
 TEST(LaneRun, FaultDrillFailsInTheMiddleOfItsStepAlone) {
   const Step step = one_lane_step();
   ExecutorOptions options = tiny::seeded_options();
-  options.fault_step = 5;
+  options.drill.step = 5;
   Lane lane(step, options);
   LaneRun run(lane.context, lane.inputs, RunMode::kTrain);
   const std::string message = error_of<std::runtime_error>([&] { run.run({}); });

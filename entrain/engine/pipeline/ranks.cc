@@ -1,7 +1,10 @@
 #include "entrain/engine/pipeline/ranks.h"
 
+#include <algorithm>
+#include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -9,18 +12,50 @@
 
 #include "entrain/core/base/text.h"
 
+#include "entrain/engine/pipeline/fault_drill.h"
+
 namespace entrain::engine {
 namespace {
 
-// The error that a run reports: the first that is not the echo of another.
-class FirstError {
+// How the ranks of a run end, and the error that it reports: the first that is not the echo of
+// another.
+class Endings {
  public:
-  void keep(std::exception_ptr error, bool echo) {
-    const std::lock_guard lock(mutex_);
-    if (error_ == nullptr || (is_echo_ && !echo)) {
-      error_ = std::move(error);
-      is_echo_ = echo;
+  explicit Endings(int num_ranks) : running_(static_cast<std::size_t>(num_ranks), 1) {}
+
+  void keep(std::exception_ptr error, const std::string& message, bool echo) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (error_ == nullptr || (is_echo_ && !echo)) {
+        error_ = std::move(error);
+        message_ = message;
+        is_echo_ = echo;
+      }
     }
+    changed_.notify_all();
+  }
+  void ended(int rank) {
+    {
+      const std::lock_guard lock(mutex_);
+      running_[static_cast<std::size_t>(rank)] = 0;
+    }
+    changed_.notify_all();
+  }
+  // Returns when all ranks have ended, or gives up on those that do not after a failure.
+  void wait(const StuckRanks& stuck) {
+    std::unique_lock lock(mutex_);
+    const auto all_ended = [&] { return std::ranges::count(running_, 1) == 0; };
+    changed_.wait(lock, [&] { return all_ended() || error_ != nullptr; });
+    if (!stuck.give_up || changed_.wait_for(lock, stuck.patience, all_ended)) {
+      return;
+    }
+    std::vector<int> ranks;
+    for (std::size_t rank = 0; rank < running_.size(); ++rank) {
+      if (running_[rank] != 0) {
+        ranks.push_back(static_cast<int>(rank));
+      }
+    }
+    stuck.give_up(message_, ranks);
   }
   void rethrow() const {
     if (error_ != nullptr) {
@@ -30,49 +65,62 @@ class FirstError {
 
  private:
   std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<char> running_;  // [rank]
   std::exception_ptr error_;
+  std::string message_;
   bool is_echo_ = false;
 };
 
 void run_rank(ThreadCommGroup& group,
               int rank,
               const std::function<void(int)>& body,
-              FirstError& first) {
+              Endings& endings) {
   at::set_num_threads(1);
   try {
     body(rank);
-  } catch (const CommAborted&) {
-    first.keep(std::current_exception(), /*echo=*/true);
+  } catch (const RankVanished&) {
+    // A drill: the others have to find out by themselves.
+  } catch (const CommAborted& error) {
+    endings.keep(std::current_exception(), error.what(), /*echo=*/true);
   } catch (const std::exception& error) {
-    first.keep(std::current_exception(), /*echo=*/false);
+    endings.keep(std::current_exception(), error.what(), /*echo=*/false);
     group.abort(concat("rank ", rank, ": ", error.what()));
   } catch (...) {
-    first.keep(std::current_exception(), /*echo=*/false);
+    endings.keep(std::current_exception(), "unknown exception", /*echo=*/false);
     group.abort(concat("rank ", rank, ": unknown exception"));
   }
 }
 
 }  // namespace
 
-void run_ranks(ThreadCommGroup& group, const std::function<void(int rank)>& body) {
-  FirstError first;
+void run_ranks(ThreadCommGroup& group,
+               const std::function<void(int rank)>& body,
+               const StuckRanks& stuck) {
+  Endings endings(group.size());
   std::vector<std::thread> threads;
   threads.reserve(static_cast<std::size_t>(group.size()));
   try {
     for (int rank = 0; rank < group.size(); ++rank) {
-      threads.emplace_back([&group, &body, &first, rank] { run_rank(group, rank, body, first); });
+      threads.emplace_back([&group, &body, &endings, rank] {
+        run_rank(group, rank, body, endings);
+        endings.ended(rank);
+      });
     }
   } catch (const std::system_error& error) {
     group.abort(concat("cannot start a thread for every rank: ", error.what()));
-    first.keep(
-        std::make_exception_ptr(SystemFailure(concat(
-            "cannot start thread ", threads.size(), " of ", group.size(), ": ", error.what()))),
-        /*echo=*/false);
+    const std::string message =
+        concat("cannot start thread ", threads.size(), " of ", group.size(), ": ", error.what());
+    for (int rank = static_cast<int>(threads.size()); rank < group.size(); ++rank) {
+      endings.ended(rank);
+    }
+    endings.keep(std::make_exception_ptr(SystemFailure(message)), message, /*echo=*/false);
   }
+  endings.wait(stuck);
   for (std::thread& thread : threads) {
     thread.join();
   }
-  first.rethrow();
+  endings.rethrow();
 }
 
 }  // namespace entrain::engine

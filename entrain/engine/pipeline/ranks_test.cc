@@ -1,6 +1,8 @@
 #include "entrain/engine/pipeline/ranks.h"
 
+#include <algorithm>
 #include <atomic>
+#include <future>
 #include <stdexcept>
 
 #include <ATen/Parallel.h>
@@ -59,6 +61,47 @@ TEST(RunRanks, KeepsTheFirstOfSeveralFailures) {
               });
             }),
             "first");
+}
+
+TEST(RunRanks, GivesUpOnRanksThatDoNotEndAfterAFailure) {
+  ThreadCommGroup group(3);
+  std::promise<void> release;
+  std::vector<int> stuck_ranks;
+  StuckRanks stuck;
+  stuck.patience = std::chrono::milliseconds(1);
+  stuck.give_up = [&](const std::string& failure, const std::vector<int>& ranks) {
+    EXPECT_EQ(failure, "broken");
+    stuck_ranks = ranks;
+    release.set_value();  // so that this test can end; a process would end here
+  };
+  const std::string message = error_of<SystemFailure>([&] {
+    run_ranks(
+        group,
+        [&](int rank) {
+          if (rank == 1) {
+            release.get_future().wait();
+          } else if (rank == 2) {
+            throw SystemFailure("broken");
+          }
+        },
+        stuck);
+  });
+  EXPECT_EQ(message, "broken");
+  EXPECT_EQ(std::ranges::count(stuck_ranks, 1), 1);
+}
+
+TEST(RunRanks, WaitsForRanksAsLongAsNoneFails) {
+  ThreadCommGroup group(2);
+  StuckRanks stuck;
+  stuck.give_up = [](const std::string& failure, const std::vector<int>&) {
+    ADD_FAILURE() << failure;
+  };
+  run_ranks(
+      group,
+      [&](int rank) {
+        group.comm(rank).barrier({0, 1});
+      },
+      stuck);
 }
 
 TEST(RunRanks, ReportsAnAbortFromOutside) {

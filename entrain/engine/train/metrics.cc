@@ -162,6 +162,28 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
   std::fflush(stdout);
 }
 
+void MetricsLog::skipped(const PreparedStep& prepared, const StepRecord& record) {
+  const SkippedStep& why = record.skipped.value();
+  Json entry = {{"step", prepared.step},
+                {"skipped", why.cause},
+                {"detail", why.detail},
+                {"skipped_steps", record.skipped_steps},
+                {"samples", prepared.batch.size()}};
+  if (record.drift.has_value()) {
+    entry["drift"] = drift_record(*record.drift);
+  }
+  write(entry);
+  std::fputs(concat("entrain: warning: step ",
+                    prepared.step,
+                    " skipped, no update was made (",
+                    why.cause,
+                    "): ",
+                    why.detail,
+                    "\n")
+                 .c_str(),
+             stderr);
+}
+
 void MetricsLog::validation(std::int64_t step, double loss) {
   write({{"step", step}, {"validation_loss", loss}});
   note(concat("step: ", step, "  validation loss: ", loss));

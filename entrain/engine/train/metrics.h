@@ -11,6 +11,7 @@
 
 #include "entrain/engine/train/drift_watch.h"
 #include "entrain/engine/train/run_setup.h"
+#include "entrain/engine/train/skipped_steps.h"
 
 namespace entrain::engine {
 
@@ -24,6 +25,8 @@ struct StepRecord {
   Timeline measured;                             // usage of every lane; events where asked for
   std::vector<std::vector<double>> processor_s;  // [replica][lane] of forward and backward
   std::optional<DriftState> drift;               // where it is watched
+  std::optional<SkippedStep> skipped;            // why the step made no update
+  std::int64_t skipped_steps = 0;                // with this one, over the whole run
 };
 
 // Writes metrics.jsonl line by line, so that a killed run keeps what it had.
@@ -42,6 +45,8 @@ class MetricsLog {
 
   // A drift's warning goes to standard error too.
   void step(const PreparedStep& prepared, const StepRecord& record);
+  // A step without an update: a row that says why, and a warning on standard error.
+  void skipped(const PreparedStep& prepared, const StepRecord& record);
   void validation(std::int64_t step, double loss);
   void note(const std::string& text);  // console only
 

@@ -4,11 +4,13 @@
 #include <array>
 #include <cmath>
 #include <numbers>
+#include <span>
 #include <utility>
 
 #include "entrain/core/base/text.h"
 
 #include "entrain/engine/checkpoint/layout.h"
+#include "entrain/engine/pipeline/fault_drill.h"
 
 namespace entrain::engine {
 namespace {
@@ -23,6 +25,16 @@ template <class T>
 std::optional<T> own_value(ObjectReader& reader, const char* key) {
   const Json* value = reader.find(key);
   return value == nullptr ? std::nullopt : std::optional(value_as<T>(*value, reader.where(key)));
+}
+
+void check_name(const ObjectReader& reader,
+                const std::string& key,
+                const std::string& given,
+                std::span<const std::string_view> allowed) {
+  if (std::find(allowed.begin(), allowed.end(), given) == allowed.end()) {
+    const std::vector<std::string> names(allowed.begin(), allowed.end());
+    reader.fail(key, concat("'", given, "' given; allowed: ", join(names)));
+  }
 }
 
 DataConfig read_data(ObjectReader reader) {
@@ -213,6 +225,21 @@ ExecutionConfig read_execution(ObjectReader reader) {
           reader,
           "fault_drill",
           "[replica, lane, step], or [] for none");
+  config.fault_kind = reader.optional<std::string>("fault_kind", config.fault_kind);
+  check_name(reader, "fault_kind", config.fault_kind, kFaultNames);
+  reader.finish();
+  return config;
+}
+
+FaultConfig read_faults(ObjectReader reader) {
+  constexpr std::array<std::string_view, 2> kRules = {"stop", kSkipStep};
+  FaultConfig config;
+  config.on_bad_sample = reader.optional<std::string>("on_bad_sample", config.on_bad_sample);
+  check_name(reader, "on_bad_sample", config.on_bad_sample, kRules);
+  config.on_nan = reader.optional<std::string>("on_nan", config.on_nan);
+  check_name(reader, "on_nan", config.on_nan, kRules);
+  config.max_skips_in_a_row = reader.optional("max_skips_in_a_row", config.max_skips_in_a_row);
+  require(config.max_skips_in_a_row >= 0, reader, "max_skips_in_a_row", ">= 0");
   reader.finish();
   return config;
 }
@@ -242,6 +269,13 @@ void check_whole_updates(const RunConfig& config, const std::string& where) {
   };
   check("steps", config.steps);
   check("checkpoint.every_steps", config.checkpoint.every_steps);
+  const FaultConfig& faults = config.faults;
+  if (every > 1 && (faults.on_bad_sample == kSkipStep || faults.on_nan == kSkipStep)) {
+    throw InvalidInput(concat(where,
+                              ": faults: \"skip-step\" with optimizer.update_every = ",
+                              every,
+                              "; allowed: 1, where a step is an update"));
+  }
 }
 
 Json modules_to_json(const std::map<std::string, PartOptimizer>& modules) {
@@ -303,6 +337,7 @@ RunConfig run_config_from_json(const Json& document, const std::string& where) {
   config.validation = read_validation(table("validation"));
   config.checkpoint = read_checkpoint(table("checkpoint"));
   config.execution = read_execution(table("execution"));
+  config.faults = read_faults(table("faults"));
   reader.finish();
   check_whole_updates(config, where);
   return config;
@@ -365,7 +400,12 @@ Json to_json(const RunConfig& config) {
         {"log_samples", config.execution.log_samples},
         {"deadline_seconds", config.execution.deadline_seconds},
         {"trace_step", config.execution.trace_step},
-        {"fault_drill", config.execution.fault_drill}}},
+        {"fault_drill", config.execution.fault_drill},
+        {"fault_kind", config.execution.fault_kind}}},
+      {"faults",
+       {{"on_bad_sample", config.faults.on_bad_sample},
+        {"on_nan", config.faults.on_nan},
+        {"max_skips_in_a_row", config.faults.max_skips_in_a_row}}},
   };
   if (config.plan.shard_optimizer.has_value()) {
     document["plan"]["shard_optimizer"] = *config.plan.shard_optimizer;

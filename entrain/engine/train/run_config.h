@@ -116,6 +116,17 @@ struct ExecutionConfig {  // [execution]
   // [replica, lane, step]: that rank throws in the middle of that step, so that one can see how a
   // failing rank stops the others and is reported; empty = no drill.
   std::vector<int> fault_drill;
+  // What it does instead of throwing: "throw", "hang" (for three deadlines), "die" (without a
+  // word), "wrong-size" (a message with a row too many), "nan" (in one of its outputs).
+  std::string fault_kind = "throw";
+};
+
+inline constexpr const char* kSkipStep = "skip-step";
+
+struct FaultConfig {                   // [faults]; docs/faults.md
+  std::string on_bad_sample = "stop";  // or "skip-step": no rank runs a step that has one
+  std::string on_nan = "stop";         // or "skip-step": such a step ends without an update
+  int max_skips_in_a_row = 10;         // more than these stop the run, >= 0
 };
 
 struct RunConfig {
@@ -130,6 +141,7 @@ struct RunConfig {
   ValidationConfig validation;
   CheckpointConfig checkpoint;
   ExecutionConfig execution;
+  FaultConfig faults;
 };
 
 // Throws  InvalidInput with file, key path, what was given and what is allowed; unknown keys with a

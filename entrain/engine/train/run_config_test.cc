@@ -67,6 +67,16 @@ TEST(RunConfig, ChecksTheCheckpointTable) {
   }
 }
 
+TEST(RunConfig, StopsAtFaultsUnlessToldOtherwise) {
+  const RunConfig config = parse(kMinimal);
+  EXPECT_EQ(config.faults.on_bad_sample, "stop");
+  EXPECT_EQ(config.faults.on_nan, "stop");
+  EXPECT_EQ(parse(concat(kMinimal, "[faults]\non_nan = \"skip-step\"\n")).faults.on_nan, kSkipStep);
+  EXPECT_NE(message_of(concat(kMinimal, "[faults]\non_nan = \"skip\"\n"))
+                .find("faults.on_nan: 'skip' given; allowed: stop, skip-step"),
+            std::string::npos);
+}
+
 TEST(RunConfig, RefusesUnknownKeysWithSuggestion) {
   const std::string message = message_of(std::string(kMinimal) + "[optimizer]\nlearning_rat = 1\n");
   EXPECT_NE(message.find("run.toml"), std::string::npos) << message;

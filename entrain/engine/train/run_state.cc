@@ -83,6 +83,10 @@ Run::Run(const RunSetup& run_setup, const std::atomic<bool>& flag, Comm* process
              first_step,
              run_setup.config.steps,
              process != nullptr ? 1 : run_setup.plan.replicas * run_setup.plan.num_lanes()),
+      dumps(run_setup.config.output,
+            run_setup.plan,
+            process != nullptr ? process->rank() : 0,
+            process != nullptr ? 1 : run_setup.plan.replicas * run_setup.plan.num_lanes()),
       validation(prepare_validation(run_setup)),
       lane_parameters(static_cast<std::size_t>(run_setup.plan.num_lanes())) {
   const RunConfig& config = run_setup.config;
@@ -144,7 +148,10 @@ void finish_step(Run& run, const PreparedStep& prepared, StepRecord record) {
   record.updates = (prepared.step + 1) % every == 0;
   record.learning_rate = learning_rate_at(
       run.setup.config.optimizer, prepared.step / every, run.setup.config.steps / every);
-  if (!run.setup.config.execution.paced &&
+  if (record.skipped.has_value() && record.skipped->detail.empty()) {
+    record.skipped->detail = concat("loss ", record.loss, ", gradient norm ", record.gradient_norm);
+  }
+  if (!run.setup.config.execution.paced && !record.skipped.has_value() &&
       (!std::isfinite(record.loss) || !std::isfinite(record.gradient_norm))) {
     throw SystemFailure(
         concat("step ",
@@ -158,12 +165,17 @@ void finish_step(Run& run, const PreparedStep& prepared, StepRecord record) {
   if (run.drift.has_value()) {
     record.drift = run.drift->observe(prepared.costs);
   }
-  run.metrics->step(prepared, record);
-  run.losses.push_back(record.loss);
-  run.step_seconds.push_back(record.step_s);
-  run.predicted_seconds.push_back(
-      std::chrono::duration<double>(prepared.predicted.makespan).count());
-  if (prepared.step == run.setup.config.execution.trace_step) {
+  if (record.skipped.has_value()) {
+    run.metrics->skipped(prepared, record);
+    ++run.skipped;
+  } else {
+    run.metrics->step(prepared, record);
+    run.losses.push_back(record.loss);
+    run.step_seconds.push_back(record.step_s);
+    run.predicted_seconds.push_back(
+        std::chrono::duration<double>(prepared.predicted.makespan).count());
+  }
+  if (prepared.step == run.setup.config.execution.trace_step && !record.skipped.has_value()) {
     write_traces(run, prepared, record.measured);
   }
   if (run.checkpoints.has_value()) {
@@ -174,7 +186,8 @@ void finish_step(Run& run, const PreparedStep& prepared, StepRecord record) {
 
 TrainResult result_of(const Run& run) {
   TrainResult result;
-  result.steps = static_cast<std::int64_t>(run.losses.size());
+  result.steps = static_cast<std::int64_t>(run.losses.size()) + run.skipped;
+  result.skipped = run.skipped;
   result.first_step = run.first_step;
   result.interrupted = run.stopped;
   if (!run.losses.empty()) {

@@ -13,6 +13,7 @@
 #include "entrain/engine/comm/comm.h"
 #include "entrain/engine/models/stages.h"
 #include "entrain/engine/train/drift_watch.h"
+#include "entrain/engine/train/dumps.h"
 #include "entrain/engine/train/metrics.h"
 #include "entrain/engine/train/rank_log.h"
 #include "entrain/engine/train/step_source.h"
@@ -33,10 +34,12 @@ struct Run {
   std::optional<MetricsLog> metrics;  // where rank 0 is, as the drift
   std::optional<DriftWatch> drift;
   RankLog log;
+  RunDumps dumps;
   std::vector<PreparedStep> validation;
   std::vector<std::vector<NamedParameter>> lane_parameters;  // of replica 0, after the last step
   std::optional<CheckpointWriter> checkpoints;  // of replica 0's ranks; none when paced
   std::vector<double> losses;
+  std::int64_t skipped = 0;  // steps of this run without an update
   std::vector<double> step_seconds;
   std::vector<double> predicted_seconds;
   std::vector<double> validation_losses;

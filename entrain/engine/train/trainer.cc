@@ -1,6 +1,8 @@
 #include "entrain/engine/train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <exception>
 #include <memory>
 #include <numeric>
@@ -11,6 +13,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
+#include "entrain/engine/comm/recorded_comm.h"
 #include "entrain/engine/comm/thread_comm.h"
 #include "entrain/engine/data/read_ahead.h"
 #include "entrain/engine/pipeline/executor.h"
@@ -19,12 +22,40 @@
 #include "entrain/engine/train/memory_report.h"
 #include "entrain/engine/train/optimizer.h"
 #include "entrain/engine/train/run_state.h"
+#include "entrain/engine/train/skipped_steps.h"
 #include "entrain/engine/train/step_meeting.h"
 
 namespace entrain::engine {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Requires  a drill is asked for.
+FaultDrill drill_of(const ExecutionConfig& config) {
+  FaultDrill drill;
+  drill.step = config.fault_drill[2];
+  const auto* const kind = std::find(kFaultNames.begin(), kFaultNames.end(), config.fault_kind);
+  drill.kind = static_cast<FaultKind>(kind - kFaultNames.begin());
+  drill.hang = std::chrono::milliseconds(static_cast<std::int64_t>(3e3 * config.deadline_seconds));
+  return drill;
+}
+
+StuckRanks stuck_ranks(const ExecutionConfig& config,
+                       const std::function<void(const std::string& why)>& give_up) {
+  StuckRanks stuck;
+  stuck.patience =
+      std::chrono::milliseconds(static_cast<std::int64_t>(3e3 * config.deadline_seconds));
+  if (give_up) {
+    stuck.give_up = [give_up](const std::string& failure, const std::vector<int>& ranks) {
+      std::vector<std::string> names;
+      for (const int rank : ranks) {
+        names.push_back(std::to_string(rank));
+      }
+      give_up(concat(failure, "\nranks that do not end, so the process does: ", join(names)));
+    };
+  }
+  return stuck;
+}
 
 // One rank's life.
 class RankLoop {
@@ -33,8 +64,11 @@ class RankLoop {
       : run_(run),
         replica_(comm.rank() / run.setup.plan.num_lanes()),
         lane_(comm.rank() % run.setup.plan.num_lanes()),
-        comm_(comm),
-        meeting_(comm, run.setup.plan.replicas, run.setup.plan.num_lanes()),
+        comm_(comm, run.dumps.log(comm.rank())),
+        skips_(run.setup.config.faults,
+               comm_,
+               run.setup.resume.has_value() ? run.setup.resume->manifest.skipped : 0),
+        meeting_(comm_, run.setup.plan.replicas, run.setup.plan.num_lanes()),
         executor_(run.setup.model, run.setup.plan, replica_, lane_, comm_, executor_options()),
         optimizer_(
             executor_.trained(), executor_.layout().shard_size(), run.setup.config.optimizer),
@@ -42,7 +76,7 @@ class RankLoop {
         validation_reader_(run.setup.validation.index, run.setup.model, reader_options(run)) {
     if (run.setup.resume.has_value()) {
       restore(*run.setup.resume,
-              run.first_step / run.setup.config.optimizer.update_every,
+              run.first_step / run.setup.config.optimizer.update_every - skips_.skipped(),
               executor_,
               optimizer_);
     }
@@ -81,9 +115,10 @@ class RankLoop {
     options.paced = config.execution.paced;
     options.measure_memory = config.execution.measure_memory;
     options.record_events = config.execution.trace_step >= 0;
+    options.log = &run_.dumps.log(comm_.rank());
     const std::vector<int>& drill = config.execution.fault_drill;
     if (!drill.empty() && drill[0] == replica_ && drill[1] == lane_) {
-      options.fault_step = drill[2];
+      options.drill = drill_of(config.execution);
     }
     return options;
   }
@@ -91,6 +126,7 @@ class RankLoop {
   static ReadAheadOptions reader_options(const Run& run) {
     ReadAheadOptions options;
     options.memory_bytes = run.setup.config.data.read_ahead_mib << 20U;
+    options.check_steps = run.setup.config.faults.on_bad_sample == kSkipStep;
     return options;
   }
 
@@ -148,16 +184,22 @@ class RankLoop {
     const int every = config.optimizer.update_every;
     inputs.begins_update = prepared.step % every == 0;
     inputs.ends_update = (prepared.step + 1) % every == 0;
-    end.outcome = executor_.run(
-        inputs, [&] { optimizer_.step(prepared.step / every, config.steps / every); });
+    std::optional<SkippedStep> skip = skips_.before(data.get());
+    if (!skip.has_value()) {
+      end.outcome = executor_.run(
+          inputs, [&] { optimizer_.step(prepared.step / every, config.steps / every); });
+      skip = skips_.behind(end.outcome);
+    }
     end.end = Clock::now();
     end.stop = run_.interrupted && inputs.ends_update;  // an update that has begun is finished
-    return close_step(prepared, end);
+    return close_step(prepared, end, skip);
   }
 
   // The next step is prepared by now, or all ranks wait for it together. What failed there comes
   // after this step's record.
-  std::shared_ptr<const PreparedStep> close_step(const PreparedStep& prepared, const StepEnd& end) {
+  std::shared_ptr<const PreparedStep> close_step(const PreparedStep& prepared,
+                                                 const StepEnd& end,
+                                                 const std::optional<SkippedStep>& skip) {
     std::shared_ptr<const PreparedStep> next;
     std::exception_ptr error;
     try {
@@ -168,7 +210,12 @@ class RankLoop {
     StepVerdict verdict = meeting_.close(end, next.get());
     if (verdict.record.has_value()) {
       run_.stopped = verdict.stop && prepared.step + 1 < run_.setup.config.steps;
+      verdict.record->skipped = skip;
+      verdict.record->skipped_steps = skips_.skipped();
       finish_step(run_, prepared, std::move(*verdict.record));
+      if (skip.has_value()) {
+        skips_.check_row(prepared.step, *skip);
+      }
     } else if (run_.in_processes && run_.checkpoints.has_value()) {
       run_.checkpoints->check();
     }
@@ -201,7 +248,9 @@ class RankLoop {
     const std::vector<NamedParameter> weights = executor_.weights();
     const std::vector<NamedParameter> moments = named_moments(executor_, optimizer_);
     if (replica_ == 0) {
-      run_.checkpoints->submit(step, snapshot_of(lane_, weights, moments));
+      LaneSnapshot snapshot = snapshot_of(lane_, weights, moments);
+      snapshot.skipped = skips_.skipped();
+      run_.checkpoints->submit(step, std::move(snapshot));
       if (run_.in_processes && comm_.rank() != 0) {
         run_.checkpoints->approve(step);  // rank 0 commits, once it has approved
       }
@@ -253,7 +302,8 @@ class RankLoop {
   Run& run_;
   int replica_;
   int lane_;
-  Comm& comm_;
+  RecordedComm comm_;
+  StepSkips skips_;
   StepMeeting meeting_;
   Executor executor_;
   AdamW optimizer_;
@@ -281,12 +331,16 @@ TrainResult train_process(const RunSetup& setup, const std::atomic<bool>& interr
   if (leads) {
     announce(run, set_aside);
   }
+  run.dumps.watch_signals();
   try {
-    RankLoop(run, comm).loop();
+    run.dumps.run(comm.rank(), [&] { RankLoop(run, comm).loop(); });
     TrainResult result = result_of(run);
     write_weights_together(run, comm, result);
     run.log.line("finished");
     return result;
+  } catch (const RankVanished&) {
+    ::raise(SIGKILL);  // the drill's promise
+    throw;
   } catch (const std::exception& error) {
     run.log.line(error.what());
     comm.abort(concat("rank ", comm.rank(), ": ", error.what()));  // before the run's books close
@@ -296,14 +350,20 @@ TrainResult train_process(const RunSetup& setup, const std::atomic<bool>& interr
 
 }  // namespace
 
-TrainResult train(const RunSetup& setup, const std::atomic<bool>& interrupted) {
+TrainResult train(const RunSetup& setup,
+                  const std::atomic<bool>& interrupted,
+                  const std::function<void(const std::string& why)>& give_up) {
   const std::string set_aside = open_folder(setup);
   Run run(setup, interrupted, nullptr);
   announce(run, set_aside);
   ThreadCommGroup group(setup.plan.replicas * setup.plan.num_lanes(),
                         std::chrono::milliseconds(static_cast<std::int64_t>(
                             setup.config.execution.deadline_seconds * 1e3)));
-  run_ranks(group, [&](int rank) { RankLoop(run, group.comm(rank)).loop(); });
+  run.dumps.watch_signals();
+  run_ranks(
+      group,
+      [&](int rank) { run.dumps.run(rank, [&] { RankLoop(run, group.comm(rank)).loop(); }); },
+      stuck_ranks(setup.config.execution, give_up));
   TrainResult result = result_of(run);
   if (!setup.config.execution.paced) {
     write_all_weights(run, result);

@@ -8,7 +8,9 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
+#include <string>
 
 #include "entrain/engine/comm/comm.h"
 #include "entrain/engine/train/run_setup.h"
@@ -17,7 +19,8 @@ namespace entrain::engine {
 
 struct TrainResult {
   std::int64_t first_step = 0;  // 0, or the resumed checkpoint's
-  std::int64_t steps = 0;       // finished by this call
+  std::int64_t steps = 0;       // finished by this call, skipped ones among them
+  std::int64_t skipped = 0;     // of these, without an update
   double first_loss = 0;        // of this call
   double last_loss = 0;         // mean of this call's last ten steps
   std::optional<double> validation_loss;
@@ -37,7 +40,12 @@ struct TrainResult {
 // weights are written. Throws  InvalidInput, SystemFailure or InternalError of the first rank that
 // failed, with rank, operation and
 //         samples; every other rank has stopped by then.
-TrainResult train(const RunSetup& setup, const std::atomic<bool>& interrupted);
+//
+// `give_up` is called where in-process ranks do not end within three deadlines after another has
+// failed; it ends the process. Without it train() waits for them.
+TrainResult train(const RunSetup& setup,
+                  const std::atomic<bool>& interrupted,
+                  const std::function<void(const std::string& why)>& give_up = {});
 
 // One rank of the same run, in a process of its own. All ranks call it with one setup (see
 // prepare_together()) and share the file system; a signal that reaches one of them stops all.

@@ -1,0 +1,128 @@
+// What a rank did last: the ring that every rank keeps, and the dump that is left of it when a run
+// fails.
+//
+// Read first: CallLog, then RankDump. core/report/doctor.h reads the dumps of all ranks together.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "entrain/core/base/json.h"
+
+namespace entrain {
+
+// One operation of a rank, or a call of the communicator, most often within an operation.
+struct LoggedCall {
+  std::int64_t step = -1;
+  std::string what;            // "forward llm 0 slot 2 group 0"; "receive", "barrier"
+  bool communication = false;  // the following are of such calls
+  int peer = -1;               // of a message: the other rank
+  int channel = -1;            // of a message
+  std::uint64_t tag = 0;       // of a message
+  std::vector<int> group;      // of a collective: its ranks, rising
+  std::int64_t number = -1;    // of a message on its channel, of a collective in its group; from 0
+  double start_s = 0;          // seconds since the log's origin
+  double finish_s = -1;        // -1: not finished
+  [[nodiscard]] bool finished() const { return finish_s >= 0; }
+};
+
+// How a rank stood when its dump was taken.
+enum class RankState : std::uint8_t {
+  kRunning,
+  kFailed,    // by itself
+  kLost,      // by waiting for others: a deadline, a connection that broke
+  kMismatch,  // got a message, or met a collective, that is not the planned one
+  kStopped,   // by another rank's failure
+  kFinished,
+};
+std::string_view name_of(RankState state);
+
+struct RankDump {
+  int rank = 0;
+  int num_ranks = 1;
+  std::string place;  // "replica 0 lane 1"
+  std::string host;   // and process, for finding its log
+  std::int64_t process = 0;
+  RankState state = RankState::kRunning;
+  std::string failure;            // message, empty where there was none
+  double failed_s = -1;           // since origin; -1: it did not
+  double taken_s = 0;             // likewise
+  double origin_unix_s = 0;       // by the host's clock; hosts may differ
+  std::vector<LoggedCall> calls;  // in the order of their beginning
+};
+
+Json to_json(const RankDump& dump);
+// Throws  InvalidInput naming `where` and the key.
+RankDump rank_dump_from_json(const Json& document, const std::string& where);
+
+// dumps/rank-N.json in a run's folder.
+std::filesystem::path dump_path(const std::filesystem::path& run_folder, int rank);
+
+// A ring of calls. All functions may be called from any thread; begin() and finish() come from the
+// rank's own. Cost: well under a microsecond each, beside the making of `what`.
+class CallLog {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Requires  capacity >= 1.
+  CallLog(int rank, int num_ranks, std::string place, std::size_t capacity = 256);
+  CallLog(const CallLog&) = delete;
+  CallLog& operator=(const CallLog&) = delete;
+
+  // Returns what finish() takes. The step is that of the last call which named one.
+  std::uint64_t begin(LoggedCall call);
+  void finish(std::uint64_t serial);
+
+  // The first failure stays; later ones are its echo.
+  void set_state(RankState state, const std::string& failure = {});
+  // Whether a call of the communicator has begun and not finished.
+  [[nodiscard]] bool in_communication() const;
+  // Leaves no dump, as a rank that was killed.
+  void vanish();
+  [[nodiscard]] bool vanished() const;
+
+  [[nodiscard]] RankDump dump() const;
+
+ private:
+  [[nodiscard]] double now_s() const;
+
+  mutable std::mutex mutex_;
+  RankDump dump_;  // without calls
+  std::size_t capacity_;
+  std::int64_t step_ = -1;
+  std::uint64_t first_ = 0;  // serial of calls_.front()
+  std::deque<LoggedCall> calls_;
+  bool vanished_ = false;
+  Clock::time_point origin_;
+};
+
+// Begins a call and finishes it at the end of the scope, unless an exception ends it: what a rank
+// failed in stays unfinished.
+class LoggedScope {
+ public:
+  // `log` may be null: then nothing is logged.
+  LoggedScope(CallLog* log, LoggedCall call)
+      : log_(log),
+        exceptions_(std::uncaught_exceptions()),
+        serial_(log == nullptr ? 0 : log->begin(std::move(call))) {}
+  ~LoggedScope() {
+    if (log_ != nullptr && std::uncaught_exceptions() == exceptions_) {
+      log_->finish(serial_);
+    }
+  }
+  LoggedScope(const LoggedScope&) = delete;
+  LoggedScope& operator=(const LoggedScope&) = delete;
+
+ private:
+  CallLog* log_;
+  int exceptions_;
+  std::uint64_t serial_;
+};
+
+}  // namespace entrain

@@ -1,0 +1,381 @@
+#include "entrain/core/report/doctor.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/text.h"
+#include "entrain/core/report/table.h"
+
+namespace entrain {
+namespace {
+
+constexpr std::array<std::string_view, 7> kVerdictNames = {
+    "none", "failed", "mismatch", "died", "stuck", "left", "cycle"};
+
+std::size_t at_index(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+// The dumps by rank; null where a rank left none.
+using Ranks = std::vector<const RankDump*>;
+
+// The call of the communicator that the rank had begun and not finished.
+const LoggedCall* open_call(const RankDump& dump) {
+  for (auto call = dump.calls.rbegin(); call != dump.calls.rend(); ++call) {
+    if (call->communication && !call->finished()) {
+      return &*call;
+    }
+    if (!call->communication) {
+      return nullptr;  // calls of an operation stand behind it
+    }
+  }
+  return nullptr;
+}
+
+const LoggedCall* last_operation(const RankDump& dump) {
+  for (auto call = dump.calls.rbegin(); call != dump.calls.rend(); ++call) {
+    if (!call->communication) {
+      return &*call;
+    }
+  }
+  return nullptr;
+}
+
+// Whether the rank has come to the collective: it is in it, or behind it.
+bool has_come(const RankDump& dump, const LoggedCall& collective) {
+  return std::any_of(dump.calls.begin(), dump.calls.end(), [&](const LoggedCall& call) {
+    return call.group == collective.group && call.number >= collective.number;
+  });
+}
+
+// Ranks that `dump`'s rank waits for.
+std::vector<int> waits_for(const RankDump& dump, const Ranks& ranks) {
+  const LoggedCall* call = open_call(dump);
+  if (call == nullptr) {
+    return {};
+  }
+  if (call->group.empty()) {
+    return {call->peer};
+  }
+  std::vector<int> missing;
+  for (const int rank : call->group) {
+    const bool known = rank >= 0 && at_index(rank) < ranks.size();
+    if (rank != dump.rank &&
+        (!known || ranks[at_index(rank)] == nullptr || !has_come(*ranks[at_index(rank)], *call))) {
+      missing.push_back(rank);
+    }
+  }
+  return missing;
+}
+
+std::string to_text(const LoggedCall& call) {
+  std::string text = call.what;
+  if (call.communication && call.group.empty()) {
+    text += fmt::format(" of message {} on channel {}, rank {}, tag {}",
+                        call.number,
+                        call.channel,
+                        call.peer,
+                        call.tag);
+  } else if (call.communication) {
+    text += fmt::format(" {} over ranks {}", call.number, fmt::join(call.group, ", "));
+  }
+  return text;
+}
+
+RankFinding finding_of(const RankDump& dump, const Ranks& ranks) {
+  RankFinding finding;
+  finding.rank = dump.rank;
+  finding.has_dump = true;
+  finding.state = dump.state;
+  finding.place = dump.place;
+  finding.failure = dump.failure;
+  finding.waits_for = waits_for(dump, ranks);
+  const LoggedCall* operation = last_operation(dump);
+  const LoggedCall* call = open_call(dump);
+  const LoggedCall* latest = call != nullptr ? call : operation;
+  if (latest != nullptr) {
+    const LoggedCall& at = operation != nullptr ? *operation : *latest;
+    finding.doing = fmt::format("step {}, {}{}",
+                                at.step,
+                                at.finished() && at.communication == false ? "behind " : "",
+                                to_text(at));
+    if (call != nullptr && call != &at) {
+      finding.doing += ": " + to_text(*call);
+    }
+    const double until = dump.failed_s >= 0 ? dump.failed_s : dump.taken_s;
+    finding.since_s =
+        std::max(0.0, until - (latest->finished() ? latest->finish_s : latest->start_s));
+  }
+  return finding;
+}
+
+std::string name(const RankFinding& finding) {
+  return finding.place.empty() ? fmt::format("rank {}", finding.rank)
+                               : fmt::format("rank {} ({})", finding.rank, finding.place);
+}
+
+// The rank that failed first of those in `state`, by the hosts' clocks.
+const RankDump* first_in(RankState state, const Ranks& ranks) {
+  const RankDump* first = nullptr;
+  for (const RankDump* dump : ranks) {
+    if (dump != nullptr && dump->state == state &&
+        (first == nullptr ||
+         dump->origin_unix_s + dump->failed_s < first->origin_unix_s + first->failed_s)) {
+      first = dump;
+    }
+  }
+  return first;
+}
+
+void blame_failure(const RankDump& dump, Diagnosis& diagnosis) {
+  const RankFinding& finding = diagnosis.ranks[at_index(dump.rank)];
+  diagnosis.verdict = Verdict::kFailed;
+  diagnosis.culprits = {dump.rank};
+  diagnosis.summary =
+      fmt::format("{} failed first, in {}: {}", name(finding), finding.doing, finding.failure);
+}
+
+// Of a message its sender is to blame; of a collective nobody knows, so who found out is named.
+void blame_mismatch(const RankDump& dump, Diagnosis& diagnosis) {
+  const LoggedCall* call = open_call(dump);
+  const bool message = call != nullptr && call->group.empty();
+  const int culprit = message ? call->peer : dump.rank;
+  diagnosis.verdict = Verdict::kMismatch;
+  diagnosis.culprits = {culprit};
+  diagnosis.summary = message ? fmt::format("rank {} sent {} another message than was planned: {}",
+                                            culprit,
+                                            name(diagnosis.ranks[at_index(dump.rank)]),
+                                            dump.failure)
+                              : fmt::format("{} met a collective that is not the planned one: {}",
+                                            name(diagnosis.ranks[at_index(dump.rank)]),
+                                            dump.failure);
+}
+
+// A cycle of waiting ranks, if there is one; else empty.
+std::vector<int> find_cycle(const Diagnosis& diagnosis) {
+  const std::size_t count = diagnosis.ranks.size();
+  std::vector<char> colour(count, 0);  // 1: on the path, 2: done
+  std::vector<int> path;
+  std::vector<int> cycle;
+  const auto visit = [&](const auto& self, int rank) -> bool {
+    colour[at_index(rank)] = 1;
+    path.push_back(rank);
+    for (const int next : diagnosis.ranks[at_index(rank)].waits_for) {
+      if (next < 0 || at_index(next) >= count || colour[at_index(next)] == 2) {
+        continue;
+      }
+      if (colour[at_index(next)] == 1) {
+        cycle.assign(std::find(path.begin(), path.end(), next), path.end());
+        return true;
+      }
+      if (self(self, next)) {
+        return true;
+      }
+    }
+    path.pop_back();
+    colour[at_index(rank)] = 2;
+    return false;
+  };
+  for (std::size_t rank = 0; rank < count; ++rank) {
+    if (colour[rank] == 0 && visit(visit, static_cast<int>(rank))) {
+      break;
+    }
+  }
+  std::sort(cycle.begin(), cycle.end());
+  return cycle;
+}
+
+// Ranks that others wait for and that wait for nobody: there a chain of waiting ends. Those that
+// have not ended stand first.
+std::vector<int> ends_of_waiting(const Diagnosis& diagnosis) {
+  std::set<int> awaited;
+  for (const RankFinding& finding : diagnosis.ranks) {
+    awaited.insert(finding.waits_for.begin(), finding.waits_for.end());
+  }
+  std::vector<int> ends;
+  for (const RankFinding& finding : diagnosis.ranks) {
+    if (finding.has_dump && awaited.contains(finding.rank) && finding.waits_for.empty()) {
+      ends.push_back(finding.rank);
+    }
+  }
+  std::stable_partition(ends.begin(), ends.end(), [&](int rank) {
+    return diagnosis.ranks[at_index(rank)].state != RankState::kFinished;
+  });
+  return ends;
+}
+
+// Of a run that goes on: somebody always waits for somebody.
+void describe_waiting(const std::vector<int>& ends, Diagnosis& diagnosis) {
+  if (!ends.empty()) {
+    const RankFinding& end = diagnosis.ranks[at_index(ends[0])];
+    diagnosis.summary =
+        fmt::format("no rank has failed; others wait for {}, which is {:.1f} s in {}",
+                    name(end),
+                    end.since_s,
+                    end.doing);
+  }
+}
+
+void blame_dead(const std::vector<int>& died, Diagnosis& diagnosis) {
+  diagnosis.verdict = Verdict::kDied;
+  diagnosis.culprits = died;
+  diagnosis.summary =
+      fmt::format("{} {} left no dump, as one that was killed, while the others waited",
+                  died.size() == 1 ? "rank" : "ranks",
+                  fmt::join(died, ", "));
+}
+
+void blame_end(int rank, Diagnosis& diagnosis) {
+  const RankFinding& end = diagnosis.ranks[at_index(rank)];
+  diagnosis.culprits = {rank};
+  if (end.state == RankState::kFinished) {
+    diagnosis.verdict = Verdict::kLeft;
+    diagnosis.summary = fmt::format("{} had ended while others waited for it", name(end));
+    return;
+  }
+  diagnosis.verdict = Verdict::kStuck;
+  diagnosis.summary =
+      fmt::format("{} made no progress for {:.1f} s in {}, while others waited for it",
+                  name(end),
+                  end.since_s,
+                  end.doing);
+}
+
+// Where no rank failed by itself.
+void blame_waiting(Diagnosis& diagnosis) {
+  std::vector<int> died;
+  bool failed = false;
+  for (const RankFinding& finding : diagnosis.ranks) {
+    if (!finding.has_dump) {
+      died.push_back(finding.rank);
+    }
+    failed = failed || finding.state == RankState::kLost || finding.state == RankState::kStopped;
+  }
+  const std::vector<int> ends = ends_of_waiting(diagnosis);
+  if (!died.empty()) {
+    blame_dead(died, diagnosis);
+  } else if (!failed) {
+    describe_waiting(ends, diagnosis);
+  } else if (!ends.empty()) {
+    blame_end(ends[0], diagnosis);
+  } else {
+    diagnosis.culprits = find_cycle(diagnosis);
+    if (!diagnosis.culprits.empty()) {
+      diagnosis.verdict = Verdict::kCycle;
+      diagnosis.summary =
+          fmt::format("ranks {} wait for each other", fmt::join(diagnosis.culprits, ", "));
+    }
+  }
+}
+
+std::string table_text(const Diagnosis& diagnosis) {
+  Table table({"rank", "place", "state", "waits for", "since", "doing"});
+  for (const RankFinding& finding : diagnosis.ranks) {
+    if (!finding.has_dump) {
+      table.add_row({std::to_string(finding.rank), "-", "no dump", "-", "-", "-"});
+      continue;
+    }
+    table.add_row(
+        {std::to_string(finding.rank),
+         finding.place,
+         std::string(name_of(finding.state)),
+         finding.waits_for.empty() ? "-" : fmt::format("{}", fmt::join(finding.waits_for, ", ")),
+         fmt::format("{:.2f} s", finding.since_s),
+         finding.doing});
+  }
+  return table.to_text();
+}
+
+}  // namespace
+
+std::string_view name_of(Verdict verdict) {
+  return kVerdictNames.at(static_cast<std::size_t>(verdict));
+}
+
+Diagnosis diagnose(const std::vector<RankDump>& dumps) {
+  ENTRAIN_INVARIANT(!dumps.empty(), "no dumps to diagnose");
+  Ranks ranks(at_index(dumps.front().num_ranks), nullptr);
+  for (const RankDump& dump : dumps) {
+    ranks.at(at_index(dump.rank)) = &dump;
+  }
+  Diagnosis diagnosis;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    RankFinding absent;
+    absent.rank = static_cast<int>(rank);
+    diagnosis.ranks.push_back(ranks[rank] == nullptr ? absent : finding_of(*ranks[rank], ranks));
+  }
+  if (const RankDump* failed = first_in(RankState::kFailed, ranks)) {
+    blame_failure(*failed, diagnosis);
+  } else if (const RankDump* mismatch = first_in(RankState::kMismatch, ranks)) {
+    blame_mismatch(*mismatch, diagnosis);
+  } else {
+    blame_waiting(diagnosis);
+  }
+  if (diagnosis.verdict == Verdict::kNone && diagnosis.summary.empty()) {
+    diagnosis.summary = "no rank failed, and none waits for a rank that makes no progress";
+  }
+  return diagnosis;
+}
+
+std::vector<RankDump> read_dumps(const std::filesystem::path& run_folder) {
+  std::error_code error;
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(dump_path(run_folder, 0).parent_path(), error)) {
+    const std::string file = entry.path().filename().string();
+    if (file.starts_with("rank-") && file.ends_with(".json")) {
+      files.push_back(entry.path());
+    }
+  }
+  if (files.empty()) {
+    throw InvalidInput(
+        fmt::format("'{}' holds no dumps (dumps/rank-N.json); a run leaves them when a rank fails",
+                    run_folder.string()));
+  }
+  std::vector<RankDump> dumps;
+  for (const std::filesystem::path& file : files) {
+    dumps.push_back(rank_dump_from_json(read_json_file(file), file.string()));
+    if (dumps.back().num_ranks != dumps.front().num_ranks ||
+        file.filename() != dump_path("", dumps.back().rank).filename()) {
+      throw InvalidInput(fmt::format("{}: rank {} of {}; the other dumps are of {} ranks",
+                                     file.string(),
+                                     dumps.back().rank,
+                                     dumps.back().num_ranks,
+                                     dumps.front().num_ranks));
+    }
+  }
+  std::sort(dumps.begin(), dumps.end(), [](const RankDump& a, const RankDump& b) {
+    return a.rank < b.rank;
+  });
+  return dumps;
+}
+
+std::string to_text(const Diagnosis& diagnosis) {
+  return fmt::format(
+      "{}: {}\n\n{}", name_of(diagnosis.verdict), diagnosis.summary, table_text(diagnosis));
+}
+
+Json to_json(const Diagnosis& diagnosis) {
+  Json ranks = Json::array();
+  for (const RankFinding& finding : diagnosis.ranks) {
+    Json json = {{"rank", finding.rank}, {"dump", finding.has_dump}};
+    if (finding.has_dump) {
+      json["state"] = name_of(finding.state);
+      json["place"] = finding.place;
+      json["doing"] = finding.doing;
+      json["since_s"] = finding.since_s;
+      json["waits_for"] = finding.waits_for;
+      json["failure"] = finding.failure;
+    }
+    ranks.push_back(std::move(json));
+  }
+  return {{"verdict", name_of(diagnosis.verdict)},
+          {"culprits", diagnosis.culprits},
+          {"summary", diagnosis.summary},
+          {"ranks", ranks}};
+}
+
+}  // namespace entrain

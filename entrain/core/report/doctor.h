@@ -1,0 +1,56 @@
+// Who broke a run: the dumps of all ranks, lined up.
+//
+// Read first: diagnose(). It goes by what waits for what, not by clocks; times only break ties
+// among ranks that failed by themselves. docs/faults.md explains each verdict.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "entrain/core/base/call_log.h"
+
+namespace entrain {
+
+enum class Verdict : std::uint8_t {
+  kNone,      // nothing failed, or it cannot be told who did
+  kFailed,    // the culprit failed by itself; the others followed
+  kMismatch,  // the culprit said something else than was planned: a message, a collective
+  kDied,      // the culprit left no dump
+  kStuck,     // the culprit was in an operation of its own while others waited for it
+  kLeft,      // the culprit had ended while others waited for it
+  kCycle,     // the culprits wait for each other
+};
+std::string_view name_of(Verdict verdict);
+
+// How one rank stood.
+struct RankFinding {
+  int rank = 0;
+  bool has_dump = false;
+  RankState state = RankState::kRunning;
+  std::string place;           // "replica 0 lane 1"
+  std::string doing;           // last operation, and the call in it; empty without a dump
+  double since_s = 0;          // how long it had been at it when the dump was taken
+  std::vector<int> waits_for;  // ranks, rising
+  std::string failure;
+};
+
+struct Diagnosis {
+  Verdict verdict = Verdict::kNone;
+  std::vector<int> culprits;       // rising; empty for kNone
+  std::string summary;             // one sentence
+  std::vector<RankFinding> ranks;  // [rank]
+};
+
+// Requires  at least one dump, all of one run (equal num_ranks), none twice.
+Diagnosis diagnose(const std::vector<RankDump>& dumps);
+
+// All dumps of a run folder, by rank.
+// Throws  InvalidInput when there are none, or one is damaged or of another run than the others.
+std::vector<RankDump> read_dumps(const std::filesystem::path& run_folder);
+
+std::string to_text(const Diagnosis& diagnosis);
+Json to_json(const Diagnosis& diagnosis);
+
+}  // namespace entrain

@@ -1,0 +1,62 @@
+// The dumps that a run leaves when a rank fails: what every rank of this process did last.
+//
+// Read first: RunDumps::run(). `entrain doctor` reads them (core/report/doctor.h).
+#pragma once
+
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "entrain/core/base/call_log.h"
+#include "entrain/core/spec/plan.h"
+
+namespace entrain::engine {
+
+// Leaves dumps as SIGUSR1 does, where signals are watched; may be called in a signal handler.
+void request_dumps() noexcept;
+
+class RunDumps {
+ public:
+  // For ranks `first` … `first + count - 1` of the plan, those of this process: all of them where
+  // ranks are threads. Dumps of these ranks that an earlier run left are removed.
+  //
+  // Throws  SystemFailure when they cannot be removed.
+  RunDumps(std::filesystem::path run_folder, const Plan& plan, int first, int count);
+  ~RunDumps();
+  RunDumps(const RunDumps&) = delete;
+  RunDumps& operator=(const RunDumps&) = delete;
+
+  // Requires  a rank of this process.
+  CallLog& log(int rank);
+
+  // Runs a rank's body. When it is the first of this process to throw, all ranks of this process
+  // are dumped at once, before any of them can go on; the exception passes through. A rank that a
+  // drill made vanish is left out. Dumping itself never throws: what cannot be written is said on
+  // standard error.
+  void run(int rank, const std::function<void()>& body);
+
+  // From now on a signal that kills the process (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) leaves
+  // dumps first, and SIGUSR1 leaves dumps and nothing else. One object of a process at a time. The
+  // work is done by a thread of its own, which a crash may have crippled; after two seconds the
+  // signal goes on without it. Dumps on request go when all ranks have ended well.
+  void watch_signals();
+
+ private:
+  struct Watcher;
+  void write_all(const std::string& reason);
+  void remove_requested();
+
+  std::filesystem::path folder_;
+  int first_;
+  std::vector<std::unique_ptr<CallLog>> logs_;
+  std::mutex mutex_;
+  bool written_ = false;
+  std::unique_ptr<Watcher> watcher_;
+};
+
+}  // namespace entrain::engine

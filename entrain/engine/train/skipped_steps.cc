@@ -1,0 +1,88 @@
+#include "entrain/engine/train/skipped_steps.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+namespace entrain::engine {
+namespace {
+
+constexpr std::int64_t kMessageBytes = 1024;  // of a problem, as ranks exchange it
+
+}  // namespace
+
+StepSkips::StepSkips(const FaultConfig& config, Comm& comm, std::int64_t skipped)
+    : config_(config), comm_(comm), skipped_(skipped) {}
+
+std::optional<SkippedStep> StepSkips::before(StepData* data) {
+  if (config_.on_bad_sample != kSkipStep || data == nullptr) {
+    return std::nullopt;
+  }
+  const std::optional<std::string> problem = first_problem(data->problem());
+  if (!problem.has_value()) {
+    return std::nullopt;
+  }
+  return count({"bad-sample", *problem});
+}
+
+std::optional<SkippedStep> StepSkips::behind(const StepOutcome& outcome) {
+  if (outcome.finite || config_.on_nan != kSkipStep) {
+    in_a_row_ = 0;
+    return std::nullopt;
+  }
+  return count({"nan", ""});
+}
+
+SkippedStep StepSkips::count(SkippedStep skip) {
+  ++skipped_;
+  ++in_a_row_;
+  return skip;
+}
+
+void StepSkips::check_row(std::int64_t step, const SkippedStep& last) const {
+  if (in_a_row_ > config_.max_skips_in_a_row) {
+    throw SystemFailure(concat("step ",
+                               step,
+                               ": ",
+                               in_a_row_,
+                               " steps in a row were skipped, faults.max_skips_in_a_row = ",
+                               config_.max_skips_in_a_row,
+                               "; the last one (",
+                               last.cause,
+                               "): ",
+                               last.detail));
+  }
+}
+
+// The problem of the lowest rank that has one, on every rank. Ranks exchange one flag; the text
+// only where a flag is set.
+std::optional<std::string> StepSkips::first_problem(const std::optional<std::string>& own) {
+  std::vector<int> all(static_cast<std::size_t>(comm_.size()));
+  std::iota(all.begin(), all.end(), 0);
+  at::Tensor flag =
+      at::full({1}, own.has_value() ? 1.0 : 0.0, at::TensorOptions().dtype(at::kDouble));
+  comm_.all_reduce_sum(flag, all);
+  if (flag.item<double>() == 0) {
+    return std::nullopt;
+  }
+  at::Tensor text = at::zeros({kMessageBytes}, at::TensorOptions().dtype(at::kByte));
+  if (own.has_value()) {
+    std::memcpy(text.mutable_data_ptr(),
+                own->data(),
+                std::min(own->size(), static_cast<std::size_t>(kMessageBytes - 1)));
+  }
+  const at::Tensor texts = comm_.all_gather(text, all);
+  for (std::int64_t rank = 0; rank < comm_.size(); ++rank) {
+    const char* message = static_cast<const char*>(texts.const_data_ptr()) + rank * kMessageBytes;
+    if (*message != '\0') {
+      return concat("rank ", rank, ": ", message);
+    }
+  }
+  ENTRAIN_INVARIANT(false, "a rank has a problem and no words for it");
+}
+
+}  // namespace entrain::engine
