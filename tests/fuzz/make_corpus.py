@@ -252,6 +252,16 @@ def jpeg(components, progressive=False):
     )
 
 
+def wav(channels, bits, form=1):
+    """Eight frames of silence at 16 kHz."""
+    block = channels * bits // 8
+    head = struct.pack("<HHIIHH", form, channels, 16000, 16000 * block, block, bits)
+    data = bytes(8 * block)
+    body = b"WAVEfmt " + struct.pack("<I", len(head)) + head
+    body += b"data" + struct.pack("<I", len(data)) + data
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
 def tar(members, form=tarfile.USTAR_FORMAT):
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=form, bufsize=512) as archive:
@@ -338,6 +348,7 @@ def seeds():
             jpeg(3),
             jpeg(1, progressive=True),
         ],
+        "audio": [wav(1, 16), wav(2, 8), wav(1, 24), wav(2, 32, form=3)],
         "gzip": [gzipped, gzipped[:-4], b"plain"],
     }
 
