@@ -33,7 +33,10 @@ VARIANTS = {
     ],
     "entrain without deferral": ["plan.policy=entrain", 'plan.without=["deferral"]'],
     "entrain": ["plan.policy=entrain"],
+    "entrain without chunks": ["plan.policy=entrain", 'plan.without=["chunks"]'],
 }
+# The others do what they say under any plan, this one only where the plan allows chunks.
+ASKED_FOR = {"entrain without chunks"}
 
 
 def train(options, variant, folder):
@@ -51,9 +54,9 @@ def train(options, variant, folder):
 
 def measure(options):
     """Per variant, the records of every round; variants interleaved."""
-    records = {variant: [] for variant in VARIANTS}
+    records = {variant: [] for variant in options.variants}
     for round_index in range(options.rounds):
-        for variant in VARIANTS:
+        for variant in options.variants:
             with tempfile.TemporaryDirectory() as folder:
                 records[variant].append(train(options, variant, folder))
             print(f"round {round_index + 1}/{options.rounds}: {variant}", file=sys.stderr)
@@ -91,18 +94,23 @@ def table(records, baseline):
             step["predicted_step_s"] for steps in rounds for step in steps[2:]
         )
         bubble = statistics.median(step["bubble"] for steps in rounds for step in steps[2:])
+        chunks = statistics.mean(step["chunks"] for steps in rounds for step in steps[2:])
         rows.append(
             f"| {variant} | {statistics.median(times) * 1e3:.0f} | {min(medians) * 1e3:.0f}–"
             f"{max(medians) * 1e3:.0f} | {base / statistics.median(times):.3f} | "
             f"{min(ratios):.3f}–{max(ratios):.3f} | {base_predicted / predicted:.3f} | "
-            f"{predicted * 1e3:.0f} | {bubble:.3f} |"
+            f"{predicted * 1e3:.0f} | {bubble:.3f} | {chunks:.1f} |"
         )
     return rows
 
 
 def page(options, records):
     """The result page as Markdown."""
-    arguments = " ".join([options.config] + [f"--set '{s}'" for s in options.set])
+    arguments = " ".join(
+        [options.config]
+        + [f"--set '{s}'" for s in options.set]
+        + [f"--variant '{name}'" for name in options.asked_variants]
+    )
     lines = [
         f"# {options.title}",
         "",
@@ -121,9 +129,9 @@ def page(options, records):
         "",
         (
             "| policy | step ms (median) | medians of rounds | measured ratio | range | predicted ratio "
-            "| predicted ms | bubble |"
+            "| predicted ms | bubble | chunks a step |"
         ),
-        "|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|",
         *table(records, "sequential"),
         "",
     ]
@@ -138,10 +146,22 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="rounds of all variants")
     parser.add_argument("--steps", type=int, default=12, help="steps of each short run")
     parser.add_argument("--set", action="append", default=[], help="path.to.key=value for all")
+    parser.add_argument(
+        "--variant",
+        action="append",
+        dest="variants",
+        choices=list(VARIANTS),
+        help="run this one beside `sequential`; may be repeated (default: all but "
+        + ", ".join(sorted(ASKED_FOR))
+        + ")",
+    )
     parser.add_argument("--title", default="Two cores, one encoder lane and one LLM lane")
     parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
     parser.add_argument("--output", help="Markdown page to write; default: standard output")
     options = parser.parse_args()
+    options.asked_variants = options.variants or []
+    asked = options.variants or [variant for variant in VARIANTS if variant not in ASKED_FOR]
+    options.variants = ["sequential"] + [name for name in asked if name != "sequential"]
     records = measure(options)
     check_losses(records)
     text = page(options, records)
