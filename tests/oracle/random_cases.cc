@@ -261,7 +261,7 @@ void add_chunk_costs(Rng& rng, StepCosts& costs) {
     return result;
   };
   for (StageCosts& stage : costs.modules.back().stages) {
-    stage.chunk_weights = {weights(), weights(), weights(), weights()};
+    stage.chunk_weights = {weights(), weights(), weights(), weights(), weights()};
     stage.key_value_bytes_per_token = between(rng, 0, 8);
   }
 }
