@@ -168,7 +168,8 @@ TEST_F(RunSetupTest, RefusesAnIndexOfAnotherTokenizer) {
 }
 
 TEST_F(RunSetupTest, RefusesSamplesItCannotRead) {
-  change_index([](Index& index) { index.samples[5].videos = {{.seconds = 1.5}}; });
+  change_index(
+      [](Index& index) { index.samples[5].videos = {{.seconds = 1.5, .frames = {}, .size = {}}}; });
   expect_refused({"train.csv", "sample 'train/s5' has video"});
   change_index([](Index& index) {
     index.samples[5].videos.clear();
