@@ -214,6 +214,7 @@ TEST_F(ChunkedUnitTest, FeaturesReachTheChunkThatHoldsTheirTokens) {
       UnitInput input = read(unit, data_);
       input.features = all_features();
       const at::Tensor hidden = forward(unit, input).tensor;
+      chunks_.after_forward(unit.stage, group(unit));
       const std::int64_t before = slot == 0 ? 0 : work_[1].llm_tokens;
       rows.push_back(hidden.narrow(0, before, slot == 0 ? token : 12 - token));
       if (slot == 1) {
