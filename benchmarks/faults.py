@@ -65,7 +65,7 @@ class Case:
 
 
 def drill(kind):
-    return [f"execution.fault_drill=[1, 1, {FAULT_STEP}]", f"execution.fault_kind={kind}"]
+    return [f"execution.fault_drill=[1, 1, {FAULT_STEP}]", f'execution.fault_kind="{kind}"']
 
 
 def truncate(process, folder):

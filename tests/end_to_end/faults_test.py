@@ -35,7 +35,7 @@ class Faults(CliTest):
                     code,
                     [],
                     *["train", "run.toml", "--set", "execution.fault_drill=[1, 1, 1]"],
-                    *["--set", f"execution.fault_kind={kind}"],
+                    *["--set", f'execution.fault_kind="{kind}"'],
                     *["--set", "execution.deadline_seconds=3"],
                 )
                 if verdict is None:  # a rule of the run, not of one rank: every rank is as good
