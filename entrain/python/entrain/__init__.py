@@ -3,11 +3,10 @@
 `python -m entrain train …` is `entrain train …`. From Python, run_program().
 """
 
-import torch
-
 from entrain._build import TORCH_VERSION, VERSION
 
 __version__ = VERSION
+__all__ = ["check_torch", "load_engine", "run_program"]
 
 
 def check_torch(found, built_against=TORCH_VERSION):
@@ -26,9 +25,23 @@ def check_torch(found, built_against=TORCH_VERSION):
         )
 
 
-check_torch(torch.__version__)
+def load_engine():
+    """The module `_engine`, loaded behind the torch that it was built against.
 
-# Torch has to be loaded by now, and be the right one.
-from entrain._engine import run_program
+    Raises ImportError when torch is missing or another minor version.
+    """
+    import torch
 
-__all__ = ["check_torch", "run_program"]
+    check_torch(torch.__version__)
+    from entrain import _engine
+
+    return _engine
+
+
+def run_program(arguments, process_group=""):
+    """Runs `entrain` with these arguments ("train", "run.toml", …) and returns its exit code.
+
+    `process_group` is the name of the c10d group whose ranks train together, this process among
+    them; empty: ranks are threads of this process.
+    """
+    return load_engine().run_program(list(arguments), process_group)

@@ -4,6 +4,8 @@ import os
 import sys
 from datetime import timedelta
 
+import entrain
+
 # Of the rendezvous alone: afterwards execution.deadline_seconds holds for every wait.
 JOIN_TIMEOUT = timedelta(minutes=5)
 EXIT_INVALID = 2
@@ -16,7 +18,7 @@ def under_torchrun():
 def run(arguments):
     """Runs one command and returns its exit code."""
     try:
-        import entrain
+        entrain.load_engine()
     except ImportError as error:
         if os.environ.get("RANK", "0") == "0":
             print(f"entrain: {error}", file=sys.stderr)
