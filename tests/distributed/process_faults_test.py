@@ -135,7 +135,7 @@ class Faults(ProcessTest):
 
     def test_a_rank_that_hangs_stops_all_within_the_deadline(self):
         self.write_run(steps=100_000, llm=1, replicas=2)
-        process = self.launch("run", "execution.deadline_seconds=3", restarts=0)
+        process = self.launch("run", "execution.deadline_seconds=8", restarts=0)
         run = self.folder / "run"
         self.assertTrue(self.wait_for(process, lambda: len(rows(run)) > 3))
         ranks = ranks_of(process.pid)
@@ -143,9 +143,9 @@ class Faults(ProcessTest):
         stopped = time.monotonic()
         others = {pid for rank, pid in ranks.items() if rank != 1}
         self.wait_for(process, lambda: not others & set(ranks_of(process.pid).values()))
-        self.assertLess(time.monotonic() - stopped, 20)
+        self.assertLess(time.monotonic() - stopped, 40)
         logs = "".join((run / "logs" / f"rank-{rank}.log").read_text() for rank in (0, 2, 3))
-        self.assertIsNotNone(re.search(r"no .* rank 1 .*within 3", logs), logs)
+        self.assertIsNotNone(re.search(r"no .* rank 1 .*within 8", logs), logs)
         self.assertIn("stopped because another rank failed", logs)
 
 
