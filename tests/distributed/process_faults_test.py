@@ -144,9 +144,12 @@ class Faults(ProcessTest):
         others = {pid for rank, pid in ranks.items() if rank != 1}
         self.wait_for(process, lambda: not others & set(ranks_of(process.pid).values()))
         self.assertLess(time.monotonic() - stopped, 40)
-        logs = "".join((run / "logs" / f"rank-{rank}.log").read_text() for rank in (0, 2, 3))
-        self.assertIsNotNone(re.search(r"no .* rank 1 .*within 8", logs), logs)
-        self.assertIn("stopped because another rank failed", logs)
+        logs = [(run / "logs" / f"rank-{rank}.log").read_text() for rank in (0, 2, 3)]
+        self.assertIsNotNone(re.search(r"no .* rank 1 .*within 8", logs[0]), logs[0])
+        for (
+            log
+        ) in logs:  # who waits too, in turn, may reach its deadline before it hears of another
+            self.assertRegex(log, "within 8|stopped because another rank failed")
 
 
 if __name__ == "__main__":
