@@ -186,7 +186,8 @@ class BadRun(CliTest):
         run = self.folder / "run"
         names = sorted(path.name for path in run.iterdir())
         self.assertEqual(
-            names, ["config.json", "dumps", "metrics.jsonl", "model.json", "plan.json"]
+            names,
+            ["config.json", "dumps", "memory.json", "metrics.jsonl", "model.json", "plan.json"],
         )
         for name in ("config.json", "model.json", "plan.json"):
             json.loads((run / name).read_text())

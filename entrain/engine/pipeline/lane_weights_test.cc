@@ -78,7 +78,8 @@ TEST(LaneWeights, ShardsComeTogetherAgain) {
         EXPECT_TRUE(same(given[i].tensor.detach(), (expected[i].tensor * 2).to(precision)));
         EXPECT_TRUE(same(full[i].tensor, expected[i].tensor.detach() * 2));
       }
-      const at::Tensor own = at::full({weights.layout().shard_size()}, static_cast<float>(rank + 1));
+      const at::Tensor own =
+          at::full({weights.layout().shard_size()}, static_cast<float>(rank + 1));
       const at::Tensor whole = weights.whole(own, group.comm(rank), ranks);
       ASSERT_EQ(whole.numel(), weights.layout().size());
       EXPECT_EQ(whole[whole.numel() - 1].item<float>(), kRanks);
