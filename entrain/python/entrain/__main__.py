@@ -31,7 +31,12 @@ def run(arguments):
 
     import torch.distributed as dist
 
-    dist.init_process_group("gloo", timeout=JOIN_TIMEOUT)
+    # torchrun keeps one store over its restarts: what an attempt before this one left there (where its
+    # ranks listened, why they stopped) is not this one's.
+    store, rank, size = next(dist.rendezvous("env://", timeout=JOIN_TIMEOUT))
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store = dist.PrefixStore(f"attempt-{attempt}", store)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=JOIN_TIMEOUT)
     code = entrain.run_program(arguments, dist.group.WORLD.group_name)
     if code == 0:
         dist.destroy_process_group()
