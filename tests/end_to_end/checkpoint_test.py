@@ -71,8 +71,9 @@ class Checkpoints(CliTest):
         while killed_while_writing < KILLS:
             process = self.start(*settings)
             # First what the kill before left goes, then some checkpoints come and go, then one is
-            # seen while it is being written.
+            # seen while it is being written. On a slow disk none might ever be complete.
             self.wait_until(process, lambda: not any(checkpoints.glob(".step-*")))
+            self.wait_until(process, lambda: (checkpoints / "latest").exists())
             for _ in range(chance.randrange(1, 6)):
                 self.wait_until(process, lambda: any(checkpoints.glob(".step-*.partial")))
                 time.sleep(chance.random() * 0.01)
