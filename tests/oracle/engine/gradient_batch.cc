@@ -113,7 +113,6 @@ GradientBatch make_gradient_batch(const std::vector<std::string>& encoders,
   batch.model.llm.tie_word_embeddings = tied;
   const bool sound = std::count(encoders.begin(), encoders.end(), "audio") > 0;
   batch.segments.resize(batch.model.encoders.size());
-  std::vector<ReferenceSample> plain;
   for (int i = 0; i < num_samples; ++i) {
     SampleSizes sizes;
     sizes.id = concat("sample-", i);
@@ -142,7 +141,7 @@ GradientBatch make_gradient_batch(const std::vector<std::string>& encoders,
     batch.work.push_back(sample_work(batch.model, sizes));
     batch.texts.push_back(tokenize(text, features));
     batch.target_tokens += batch.work.back().target_tokens;
-    plain.push_back(add_segments(rng, i, batch));
+    batch.plain.push_back(add_segments(rng, i, batch));
   }
   batch.weights = initial_weights(batch.model, kWeightSeed);
   roughen(batch.weights);
@@ -150,7 +149,7 @@ GradientBatch make_gradient_batch(const std::vector<std::string>& encoders,
   for (const auto& [name, tensor] : batch.weights) {
     exact[name] = tensor.to(at::kDouble);
   }
-  batch.reference = reference_step(batch.model, exact, plain);
+  batch.reference = reference_step(batch.model, exact, batch.plain);
   return batch;
 }
 

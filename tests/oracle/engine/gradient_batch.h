@@ -29,8 +29,9 @@ struct GradientBatch {
   std::vector<TokenizedSample> texts;
   std::vector<std::vector<std::vector<engine::SegmentData>>> segments;  // [module][sample][segment]
   std::int64_t target_tokens = 0;
-  NamedWeights weights;       // float32
-  ReferenceResult reference;  // in float64
+  NamedWeights weights;                // float32
+  std::vector<ReferenceSample> plain;  // the samples as the reference reads them, in float64
+  ReferenceResult reference;           // in float64
 };
 
 // Samples of text alone, of one image and of several, and, where an encoder is called "audio", with
