@@ -22,6 +22,7 @@
 #include "entrain/core/schedule/schedule.h"
 
 #include "entrain/engine/comm/c10d_comm.h"
+#include "entrain/engine/models/live_bytes.h"
 
 #include "tests/oracle/engine/gradient_step.h"
 
@@ -177,7 +178,32 @@ void thousands_of_messages(C10dComm& comm) {
   }
 }
 
-// The ranks' connection is of no use after it: a refused message may still be on its way.
+// Whose thread frees a message decides in whose books it stands: never the sender's, where it was
+// given away, and the receiver's without having been noted there.
+void freed_elsewhere(C10dComm& comm) {
+  constexpr int kMessages = 2000;
+  constexpr std::int64_t kBytes = 64 * 4;
+  const int peer = comm.rank() ^ 1;
+  const engine::LiveBytes live;
+  for (int i = 0; i < kMessages; ++i) {
+    const auto tag = static_cast<std::uint64_t>(i);
+    at::Tensor message = at::empty({kBytes / 4});
+    comm.send({comm.rank(), peer, 0}, tag, std::move(message));
+    comm.post_receive({peer, comm.rank(), 0}, tag, {kBytes / 4}, at::kFloat)->wait();
+    expect(live.bytes() == 0, concat("message ", i, ": ", live.bytes(), " bytes in the books"));
+  }
+  for (const std::int64_t size : {4, 400, 40'000}) {
+    at::Tensor tensor = at::ones({size});
+    comm.all_reduce_sum(tensor, all_ranks(comm));
+    comm.broadcast(tensor, 1, all_ranks(comm));
+    const at::Tensor slice = comm.reduce_scatter_sum(tensor, all_ranks(comm));
+    const at::Tensor joined = comm.all_gather(tensor, all_ranks(comm));
+    const auto held = static_cast<std::int64_t>(tensor.nbytes() + slice.nbytes() + joined.nbytes());
+    expect(live.bytes() == held, concat(live.bytes(), " bytes in the books, held are ", held));
+  }
+}
+
+// A refused message may still be on its way; those behind it arrive all the same.
 void mismatches(C10dComm& comm) {
   if (comm.rank() == 0) {
     comm.send({0, 1, 3}, 11, at::ones({2, 3}));
@@ -192,6 +218,7 @@ void mismatches(C10dComm& comm) {
     expect_words(error_of<InternalError>([&] { wrong_shape->wait(); }), {"[2, 3]", "[3, 2]"});
     expect_words(error_of<InternalError>([&] { wrong_type->wait(); }), {"Float", "Int"});
   }
+  comm.barrier(all_ranks(comm));
 }
 
 // Rank 1 waits for what never comes; the others, in other calls, learn what it waited for.
@@ -319,6 +346,7 @@ void run(const std::string& check, const std::string& group) {
       {"collectives", collectives},
       {"channels", channels},
       {"thousands_of_messages", thousands_of_messages},
+      {"freed_elsewhere", freed_elsewhere},
       {"mismatches", mismatches},
       {"abort_stops_all", abort_stops_all},
       {"death", death},

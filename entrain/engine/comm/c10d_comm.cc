@@ -3,20 +3,21 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
+#include <list>
 #include <map>
 #include <memory>
 #include <type_traits>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include "entrain/core/base/digest.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
 #include "entrain/engine/comm/c10d_transport.h"
+#include "entrain/engine/comm/unreported.h"
 
 namespace entrain::engine {
 namespace {
@@ -70,24 +71,6 @@ at::Tensor as_tensor(std::unique_ptr<Header> header) {
       memory, {sizeof(Header) / 8}, [memory](void*) { delete memory; }, at::kLong);
 }
 
-// While it lives, allocations of this thread are not reported: whoever measures memory counts a
-// message by itself, from where its receive is posted or where it is used.
-class Unreported {
- public:
-  Unreported() : guard_(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Nobody>()) {}
-
- private:
-  struct Nobody : public c10::MemoryReportingInfoBase {
-    void reportMemoryUsage(void* /*pointer*/,
-                           std::int64_t /*size*/,
-                           std::size_t /*allocated*/,
-                           std::size_t /*reserved*/,
-                           c10::Device /*device*/) override {}
-    [[nodiscard]] bool memoryProfilingEnabled() const override { return false; }
-  };
-  c10::DebugInfoGuard guard_;
-};
-
 std::string to_text(const std::vector<int>& ranks) {
   std::string text;
   for (const int rank : ranks) {
@@ -100,7 +83,8 @@ std::string to_text(const ChannelKey& key) {
   return concat("channel ", key.channel, " from rank ", key.source, " to rank ", key.target);
 }
 
-// A tensor on its way here, behind its header.
+// A tensor on its way here, behind its header. The transport writes into both until their works are
+// done.
 struct Incoming {
   int source = 0;
   std::string what;
@@ -110,6 +94,7 @@ struct Incoming {
   WorkPtr header_work;
   WorkPtr tensor_work;  // none for an empty tensor
 };
+using IncomingRef = std::list<Incoming>::iterator;
 
 }  // namespace
 
@@ -120,41 +105,44 @@ class C10dState {
       : transport(group_name, deadline) {}
 
   // What the header alone can tell: how a mismatch is reported is the caller's.
-  Header take_header(Incoming& incoming) {
+  Header take_header(const Incoming& incoming) {
     transport.await(incoming.header_work, incoming.source, incoming.what);
     Header header;
     std::memcpy(&header, incoming.header.data_ptr(), sizeof(Header));
     return header;
   }
-  at::Tensor take_tensor(Incoming& incoming) {
-    if (incoming.tensor_work != nullptr) {
-      transport.await(incoming.tensor_work, incoming.source, incoming.what);
+  // Behind take_header(). The end of `incoming`.
+  at::Tensor take_tensor(IncomingRef incoming) {
+    if (incoming->tensor_work != nullptr) {
+      transport.await(incoming->tensor_work, incoming->source, incoming->what);
     }
-    return std::move(incoming.tensor);
+    at::Tensor tensor = std::move(incoming->tensor);
+    under_way_.erase(incoming);
+    return tensor;
   }
 
   void send(int target,
             int transport_tag,
             std::uint64_t tag,
             std::uint64_t sequence,
-            const at::Tensor& tensor,
+            at::Tensor tensor,
             const std::string& what) {
-    const at::Tensor header = as_tensor(
+    at::Tensor header = as_tensor(
         std::make_unique<Header>(header_of(tag, sequence, tensor.scalar_type(), tensor.sizes())));
-    transport.send(target, transport_tag, header, what);
+    transport.send(target, transport_tag, std::move(header), what);
     if (tensor.numel() > 0) {
-      transport.send(target, transport_tag, tensor, what);
+      transport.send(target, transport_tag, std::move(tensor), what);
     }
   }
 
-  Incoming receive(int source,
-                   int transport_tag,
-                   std::uint64_t tag,
-                   std::uint64_t sequence,
-                   at::IntArrayRef shape,
-                   at::ScalarType dtype,
-                   std::string what) {
-    Incoming incoming;
+  IncomingRef receive(int source,
+                      int transport_tag,
+                      std::uint64_t tag,
+                      std::uint64_t sequence,
+                      at::IntArrayRef shape,
+                      at::ScalarType dtype,
+                      std::string what) {
+    Incoming& incoming = under_way_.emplace_back();
     incoming.source = source;
     incoming.what = std::move(what);
     incoming.expected = header_of(tag, sequence, dtype, shape);
@@ -168,27 +156,32 @@ class C10dState {
       incoming.tensor_work =
           transport.receive(source, transport_tag, incoming.tensor, incoming.what);
     }
-    return incoming;
+    return std::prev(under_way_.end());
   }
 
   C10dTransport transport;
   std::map<ChannelKey, std::uint64_t> sent;    // messages so far
   std::map<ChannelKey, std::uint64_t> posted;  // likewise
   std::map<std::vector<int>, std::uint64_t> met;
+
+ private:
+  // What was not taken in the end, refused messages among it, stays to the end: the peers' other
+  // messages arrive behind it on the same connection.
+  std::list<Incoming> under_way_;
 };
 
 namespace {
 
 class C10dReceive : public PendingReceive {
  public:
-  C10dReceive(C10dState& state, const ChannelKey& key, Incoming incoming)
-      : state_(state), key_(key), incoming_(std::move(incoming)) {}
+  C10dReceive(C10dState& state, const ChannelKey& key, IncomingRef incoming)
+      : state_(state), key_(key), incoming_(incoming) {}
 
   at::Tensor wait() override {
     ENTRAIN_INVARIANT(!taken_, concat("a message of ", to_text(key_), " is waited for twice"));
     taken_ = true;
-    const Header header = state_.take_header(incoming_);
-    const Header& expected = incoming_.expected;
+    const Header header = state_.take_header(*incoming_);
+    const Header& expected = incoming_->expected;
     const std::string name = concat("message ", expected.sequence, " of ", to_text(key_));
     ENTRAIN_INVARIANT(
         header.tag == expected.tag && header.sequence == expected.sequence,
@@ -202,7 +195,7 @@ class C10dReceive : public PendingReceive {
  private:
   C10dState& state_;
   ChannelKey key_;
-  Incoming incoming_;
+  IncomingRef incoming_;
   bool taken_ = false;
 };
 
@@ -233,7 +226,7 @@ class Round {
   template <class Outgoing>
   std::vector<at::Tensor> exchange(const Outgoing& outgoing) {
     const at::Tensor own = outgoing(member_);
-    std::vector<Incoming> incoming(group_.size());
+    std::vector<IncomingRef> incoming(group_.size());
     for (std::size_t m = 0; m < group_.size(); ++m) {
       if (static_cast<std::int64_t>(m) != member_) {
         incoming[m] = receive(group_[m], own);
@@ -257,8 +250,7 @@ class Round {
   // The root's tensor, on every member.
   at::Tensor broadcast(const at::Tensor& own, int root) {
     if (group_[at_index(member_)] != root) {
-      Incoming incoming = receive(root, own);
-      return take(incoming);
+      return take(receive(root, own));
     }
     for (const int peer : group_) {
       if (peer != root) {
@@ -272,12 +264,12 @@ class Round {
   void send(int peer, const at::Tensor& tensor) {
     state_.send(peer, transport_tag_, tag_, sequence_, tensor, what(peer));
   }
-  Incoming receive(int peer, const at::Tensor& like) {
+  IncomingRef receive(int peer, const at::Tensor& like) {
     return state_.receive(
         peer, transport_tag_, tag_, sequence_, like.sizes(), like.scalar_type(), what(peer));
   }
-  at::Tensor take(Incoming& incoming) {
-    check(state_.take_header(incoming), incoming.expected, incoming.source);
+  at::Tensor take(IncomingRef incoming) {
+    check(state_.take_header(*incoming), incoming->expected, incoming->source);
     return state_.take_tensor(incoming);
   }
 
@@ -314,12 +306,11 @@ at::Tensor copy_of(const at::Tensor& tensor) {
 }
 
 // From left to right, as ThreadComm adds.
-at::Tensor sum_of(const std::vector<at::Tensor>& tensors) {
-  at::Tensor sum = tensors.front().clone();
+void sum_up(const std::vector<at::Tensor>& tensors, at::Tensor& sum) {
+  sum.copy_(tensors.front());
   for (std::size_t i = 1; i < tensors.size(); ++i) {
     sum.add_(tensors[i]);
   }
-  return sum;
 }
 
 void check_channel(const ChannelKey& key, int own, int peer, int rank, int size) {
@@ -347,16 +338,17 @@ void C10dComm::abort(const std::string& reason) {
   state_->transport.abort(reason);
 }
 
-void C10dComm::send(const ChannelKey& channel, std::uint64_t tag, const at::Tensor& tensor) {
+void C10dComm::send(const ChannelKey& channel, std::uint64_t tag, at::Tensor tensor) {
   check_channel(channel, channel.source, channel.target, rank(), size());
   ENTRAIN_INVARIANT(tensor.device().is_cpu(),
                     concat(to_text(channel), ": a CPU tensor is needed, not ", tensor.device()));
   const at::NoGradGuard no_grad;
+  tensor = tensor.detach().contiguous();
   state_->send(channel.target,
                channel.channel + kFirstChannelTag,
                tag,
                state_->sent[channel]++,
-               tensor.detach().contiguous(),
+               std::move(tensor),
                concat("send on ", to_text(channel)));
 }
 
@@ -380,10 +372,11 @@ std::unique_ptr<PendingReceive> C10dComm::post_receive(const ChannelKey& channel
 
 void C10dComm::all_reduce_sum(at::Tensor& tensor, const std::vector<int>& group) {
   const at::NoGradGuard no_grad;
+  const Unreported unreported;
   if (tensor.numel() <= kSmall) {
     Round round(*state_, group, "all_reduce_sum");
-    const at::Tensor input = copy_of(tensor).view(-1);
-    tensor.copy_(sum_of(round.exchange([&](std::int64_t) { return input; })).view(tensor.sizes()));
+    const at::Tensor input = copy_of(tensor);
+    sum_up(round.exchange([&](std::int64_t) { return input; }), tensor);
     return;
   }
   // Every member adds its own share of the elements, padded to one length, and hands it round.
@@ -392,8 +385,9 @@ void C10dComm::all_reduce_sum(at::Tensor& tensor, const std::vector<int>& group)
   const std::int64_t length = (tensor.numel() + members - 1) / members;
   const at::Tensor padded = at::zeros({length * members}, tensor.options());
   padded.narrow(0, 0, tensor.numel()).copy_(tensor.reshape({-1}));
-  const at::Tensor share =
-      sum_of(shares.exchange([&](std::int64_t m) { return padded.narrow(0, m * length, length); }));
+  at::Tensor share = at::empty({length}, tensor.options());
+  sum_up(shares.exchange([&](std::int64_t m) { return padded.narrow(0, m * length, length); }),
+         share);
   Round results(*state_, group, "all_reduce_sum, second half");
   const at::Tensor joined = at::cat(results.exchange([&](std::int64_t) { return share; }));
   tensor.copy_(joined.narrow(0, 0, tensor.numel()).view(tensor.sizes()));
@@ -406,10 +400,12 @@ at::Tensor C10dComm::reduce_scatter_sum(const at::Tensor& input, const std::vect
   ENTRAIN_INVARIANT(
       input.dim() == 1 && input.numel() % members == 0,
       concat("reduce_scatter_sum: ", input.sizes(), " does not divide among ", members, " ranks"));
-  const at::Tensor whole = copy_of(input);
   const std::int64_t length = input.numel() / members;
-  return sum_of(
-      round.exchange([&](std::int64_t m) { return whole.narrow(0, m * length, length); }));
+  at::Tensor sum = at::empty({length}, input.options());
+  const Unreported unreported;
+  const at::Tensor whole = copy_of(input);
+  sum_up(round.exchange([&](std::int64_t m) { return whole.narrow(0, m * length, length); }), sum);
+  return sum;
 }
 
 at::Tensor C10dComm::all_gather(const at::Tensor& input, const std::vector<int>& group) {
@@ -417,8 +413,11 @@ at::Tensor C10dComm::all_gather(const at::Tensor& input, const std::vector<int>&
   ENTRAIN_INVARIANT(input.dim() == 1,
                     concat("all_gather: a vector is needed, not ", input.sizes()));
   Round round(*state_, group, "all_gather");
+  at::Tensor joined = at::empty({input.numel() * round.num_members()}, input.options());
+  const Unreported unreported;
   const at::Tensor own = copy_of(input);
-  return at::cat(round.exchange([&](std::int64_t) { return own; }));
+  at::cat_out(joined, round.exchange([&](std::int64_t) { return own; }));
+  return joined;
 }
 
 void C10dComm::broadcast(at::Tensor& tensor, int root, const std::vector<int>& group) {
@@ -426,6 +425,7 @@ void C10dComm::broadcast(at::Tensor& tensor, int root, const std::vector<int>& g
   ENTRAIN_INVARIANT(std::find(group.begin(), group.end(), root) != group.end(),
                     concat("broadcast from rank ", root, " to ranks ", to_text(group)));
   Round round(*state_, group, "broadcast");
+  const Unreported unreported;
   if (rank() == root) {
     round.broadcast(copy_of(tensor), root);
   } else {

@@ -42,7 +42,7 @@ class C10dComm : public Comm {
 
   [[nodiscard]] int rank() const override;
   [[nodiscard]] int size() const override;
-  void send(const ChannelKey& channel, std::uint64_t tag, const at::Tensor& tensor) override;
+  void send(const ChannelKey& channel, std::uint64_t tag, at::Tensor tensor) override;
   std::unique_ptr<PendingReceive> post_receive(const ChannelKey& channel,
                                                std::uint64_t tag,
                                                std::vector<std::int64_t> shape,

@@ -70,15 +70,17 @@ C10dTransport::~C10dTransport() {
   drainer_.join();
 }
 
-void C10dTransport::send(int target, int tag, const at::Tensor& tensor, const std::string& what) {
+void C10dTransport::send(int target, int tag, at::Tensor tensor, const std::string& what) {
   check_alive();
-  std::vector<at::Tensor> tensors = {tensor};
+  std::vector<at::Tensor> tensors;
+  tensors.push_back(std::move(tensor));
   WorkPtr work;
   try {
     work = backend_->send(tensors, target, tag);
   } catch (const std::exception& error) {
     fail(target, what, short_message(error));
   }
+  tensors.clear();  // before the drainer may see the work, whose hold is the last one then
   {
     const std::lock_guard lock(mutex_);
     sent_.push_back(std::move(work));

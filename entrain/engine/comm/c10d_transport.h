@@ -32,9 +32,10 @@ class C10dTransport {
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
 
-  // Does not block; keeps the tensor until the peer has it. `tag` >= 0 keeps channels apart.
-  // `what` names the message where it fails. Requires  a contiguous CPU tensor.
-  void send(int target, int tag, const at::Tensor& tensor, const std::string& what);
+  // Does not block; keeps the tensor until the peer has it, and a thread of its own lets go of it.
+  // `tag` >= 0 keeps channels apart. `what` names the message where it fails. Requires  a
+  // contiguous CPU tensor.
+  void send(int target, int tag, at::Tensor tensor, const std::string& what);
   // Posts a receive into `tensor`, to be waited for with await().
   WorkPtr receive(int source, int tag, at::Tensor& tensor, const std::string& what);
   // Throws  SystemFailure at the deadline or when `peer` is gone, CommAborted after an abort.

@@ -52,8 +52,9 @@ class Comm {
   [[nodiscard]] virtual int size() const = 0;
 
   // Does not block. Messages of a channel arrive in the order sent. `tag` only checks: a receive
-  // with another tag throws InternalError naming both. The tensor must not change afterwards.
-  virtual void send(const ChannelKey& channel, std::uint64_t tag, const at::Tensor& tensor) = 0;
+  // with another tag throws InternalError naming both. The tensor must not change afterwards; this
+  // rank's thread keeps no hold of it, so one that was moved here is freed elsewhere, always.
+  virtual void send(const ChannelKey& channel, std::uint64_t tag, at::Tensor tensor) = 0;
   // Receives stand in the sender's order per channel. `shape` and dtype are known from the plan and
   // checked.
   virtual std::unique_ptr<PendingReceive> post_receive(const ChannelKey& channel,

@@ -62,9 +62,9 @@ LoggedCall RecordedComm::collective(const char* what, const std::vector<int>& gr
   return call;
 }
 
-void RecordedComm::send(const ChannelKey& channel, std::uint64_t tag, const at::Tensor& tensor) {
+void RecordedComm::send(const ChannelKey& channel, std::uint64_t tag, at::Tensor tensor) {
   const LoggedScope scope(&log_, message("send", channel, channel.target, tag));
-  inner_.send(channel, tag, tensor);
+  inner_.send(channel, tag, std::move(tensor));
 }
 
 std::unique_ptr<PendingReceive> RecordedComm::post_receive(const ChannelKey& channel,

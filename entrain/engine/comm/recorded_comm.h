@@ -28,7 +28,7 @@ class RecordedComm : public Comm {
 
   [[nodiscard]] int rank() const override { return inner_.rank(); }
   [[nodiscard]] int size() const override { return inner_.size(); }
-  void send(const ChannelKey& channel, std::uint64_t tag, const at::Tensor& tensor) override;
+  void send(const ChannelKey& channel, std::uint64_t tag, at::Tensor tensor) override;
   std::unique_ptr<PendingReceive> post_receive(const ChannelKey& channel,
                                                std::uint64_t tag,
                                                std::vector<std::int64_t> shape,

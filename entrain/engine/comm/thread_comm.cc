@@ -12,6 +12,8 @@
 
 #include "entrain/core/base/text.h"
 
+#include "entrain/engine/comm/unreported.h"
+
 namespace entrain::engine {
 namespace {
 
@@ -153,6 +155,7 @@ class ThreadCommState {
     if (open == nullptr) {
       open = std::make_shared<Round>(group.size());
       if (with_result) {
+        const Unreported unreported;  // freed by whoever is the last to read it
         open->result = at::empty_like(input, at::MemoryFormat::Contiguous);
       }
     }
@@ -265,11 +268,12 @@ class ThreadComm : public Comm {
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return state_.size(); }
 
-  void send(const ChannelKey& channel, std::uint64_t tag, const at::Tensor& tensor) override {
+  void send(const ChannelKey& channel, std::uint64_t tag, at::Tensor tensor) override {
     check_channel(channel);
     ENTRAIN_INVARIANT(channel.source == rank_,
                       concat("rank ", rank_, " sends on ", to_text(channel)));
-    state_.send(channel, tag, tensor.detach().contiguous());
+    tensor = tensor.detach().contiguous();
+    state_.send(channel, tag, std::move(tensor));
   }
 
   std::unique_ptr<PendingReceive> post_receive(const ChannelKey& channel,
@@ -285,18 +289,19 @@ class ThreadComm : public Comm {
   void all_reduce_sum(at::Tensor& tensor, const std::vector<int>& group) override {
     const at::NoGradGuard no_grad;
     const int member = member_of(group);
-    const auto round =
-        state_.meet(member, group, tensor.detach().contiguous(), /*with_result=*/true);
+    const Unreported unreported;
+    auto round = state_.meet(member, group, tensor.detach().contiguous(), /*with_result=*/true);
     check_alike(round->inputs, group);
     // Every member adds its own share of the elements, each in rank order.
     const std::int64_t length = tensor.numel();
     const auto num_members = static_cast<std::int64_t>(group.size());
     const std::int64_t begin = length * member / num_members;
     const std::int64_t end = length * (member + 1) / num_members;
-    at::Tensor share = round->result.view(-1).slice(0, begin, end);
+    const at::Tensor result = round->result;
+    at::Tensor share = result.view(-1).slice(0, begin, end);
     add_in_order(round->inputs, begin, end, share);
-    state_.meet(member, group, tensor);
-    tensor.copy_(round->result);
+    leave(std::move(round), member, group);
+    tensor.copy_(result);
   }
 
   at::Tensor reduce_scatter_sum(const at::Tensor& input, const std::vector<int>& group) override {
@@ -309,12 +314,12 @@ class ThreadComm : public Comm {
                              " does not divide among ",
                              num_members,
                              " ranks"));
-    const auto round = state_.meet(member, group, input.detach().contiguous());
+    auto round = state_.meet(member, group, input.detach().contiguous());
     check_alike(round->inputs, group);
     const std::int64_t length = input.numel() / num_members;
     at::Tensor result = at::empty({length}, input.options());
     add_in_order(round->inputs, length * member, length * (member + 1), result);
-    state_.meet(member, group, input);  // inputs may change from here on
+    leave(std::move(round), member, group);
     return result;
   }
 
@@ -323,10 +328,10 @@ class ThreadComm : public Comm {
     const int member = member_of(group);
     ENTRAIN_INVARIANT(input.dim() == 1,
                       concat("all_gather: a vector is needed, not ", input.sizes()));
-    const auto round = state_.meet(member, group, input.detach());
+    auto round = state_.meet(member, group, input.detach());
     check_alike(round->inputs, group);
     at::Tensor result = at::cat(round->inputs);
-    state_.meet(member, group, input);
+    leave(std::move(round), member, group);
     return result;
   }
 
@@ -336,12 +341,12 @@ class ThreadComm : public Comm {
     const auto found = std::find(group.begin(), group.end(), root);
     ENTRAIN_INVARIANT(found != group.end(),
                       concat("broadcast from rank ", root, " to ranks ", to_text(group)));
-    const auto round = state_.meet(member, group, tensor.detach());
+    auto round = state_.meet(member, group, tensor.detach());
     check_alike(round->inputs, group);
     if (rank_ != root) {
       tensor.copy_(round->inputs[at_index(found - group.begin())]);
     }
-    state_.meet(member, group, tensor);
+    leave(std::move(round), member, group);
   }
 
   void barrier(const std::vector<int>& group) override {
@@ -380,6 +385,13 @@ class ThreadComm : public Comm {
                                inputs[0].scalar_type(),
                                inputs[0].sizes()));
     }
+  }
+
+  // The end of a collective: when it returns, nobody holds the members' tensors any more, so that
+  // they may change, and are freed by those whose they are.
+  void leave(std::shared_ptr<const Round> round, int member, const std::vector<int>& group) {
+    round.reset();
+    state_.meet(member, group, at::Tensor());
   }
 
   // result[...] = inputs[0][begin, end) + inputs[1][begin, end) + …, from left to right.

@@ -1,10 +1,13 @@
 #include "entrain/engine/pipeline/unit_tensors.h"
 
+#include <thread>
+
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/errors.h"
 
 #include "entrain/engine/comm/thread_comm.h"
+#include "entrain/engine/models/live_bytes.h"
 
 namespace entrain::engine {
 namespace {
@@ -29,6 +32,51 @@ TEST(UnitTensors, WaitsForWhatWasPosted) {
   const UnitTensors::Taken taken = tensors.take({0, 0, 0, 0});
   EXPECT_EQ(taken.tensor.item<float>(), 4);
   EXPECT_EQ(taken.receive, 17);
+}
+
+// Whose thread frees a message decides in whose books it stands; it must not be a matter of luck.
+TEST(UnitTensors, MessagesAreFreedByTheirReceiver) {
+  constexpr int kMessages = 2000;
+  constexpr std::int64_t kBytes = 64 * 4;
+  ThreadCommGroup group(2);
+  const ChannelKey key{0, 1, 0};
+  std::thread receiver([&] {
+    const LiveBytes live;
+    for (int i = 0; i < kMessages; ++i) {
+      UnitTensors tensors;
+      tensors.post({0, 0, 0, 0}, group.comm(1).post_receive(key, 1, {64}, at::kFloat), 0);
+      tensors.take({0, 0, 0, 0});
+    }
+    EXPECT_EQ(live.bytes(), -kMessages * kBytes);
+  });
+  const LiveBytes live;
+  for (int i = 0; i < kMessages; ++i) {
+    at::Tensor message = at::empty({64});
+    group.comm(0).send(key, 1, std::move(message));
+  }
+  receiver.join();
+  EXPECT_EQ(live.bytes(), kMessages * kBytes);
+}
+
+TEST(UnitTensors, CollectivesLeaveNothingInAnyonesBooks) {
+  constexpr int kRounds = 500;
+  ThreadCommGroup group(2);
+  const std::vector<int> both = {0, 1};
+  const auto run = [&](int rank) {
+    Comm& comm = group.comm(rank);
+    const LiveBytes live;
+    for (int i = 0; i < kRounds; ++i) {
+      at::Tensor tensor = at::ones({64});
+      comm.all_reduce_sum(tensor, both);
+      comm.broadcast(tensor, 1, both);
+      comm.reduce_scatter_sum(tensor, both);
+      comm.all_gather(at::ones({32}), both);
+    }
+    EXPECT_EQ(live.bytes(), 0) << "rank " << rank;
+  };
+  std::thread other(run, 1);
+  run(0);
+  other.join();
 }
 
 TEST(UnitTensors, RefusesTwoTensorsForAUnit) {
