@@ -6,6 +6,9 @@
 #include <chrono>
 #include <cstdint>
 #include <string_view>
+#include <vector>
+
+#include "entrain/core/spec/program.h"
 
 namespace entrain::engine {
 
@@ -29,5 +32,14 @@ struct FaultDrill {
 // Thrown by kDie and by nothing else. No std::exception, so that it passes all who report failures:
 // whoever runs the rank lets it end in silence (a thread returns, a process kills itself).
 struct RankVanished {};
+
+// Where in a lane's list: the middle; for what a drill does to a message or an output, the next one
+// there is, or else the last; -1 where there is none.
+int drill_position(const FaultDrill& drill, const std::vector<Operation>& operations);
+
+// What happens there before the operation: nothing where the drill concerns its message or output.
+//
+// Throws  std::runtime_error (kThrow), RankVanished (kDie).
+void misbehave_before(const FaultDrill& drill, const Operation& operation);
 
 }  // namespace entrain::engine

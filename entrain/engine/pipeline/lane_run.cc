@@ -5,15 +5,12 @@
 #include <limits>
 #include <numeric>
 #include <set>
-#include <stdexcept>
-#include <thread>
 #include <utility>
 
 #include <c10/core/GradMode.h>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
-#include "entrain/core/base/thread_time.h"
 
 #include "entrain/engine/pipeline/pacing.h"
 
@@ -21,8 +18,6 @@ namespace entrain::engine {
 namespace {
 
 constexpr std::size_t kSamplesInMessage = 16;
-// What an operation spends on finding its inputs when they are there is no wait.
-constexpr std::chrono::microseconds kShortestWait{10};
 
 std::size_t at_index(int index) {
   return static_cast<std::size_t>(index);
@@ -39,28 +34,36 @@ LaneRun::LaneRun(LaneContext& lane, const StepInputs& inputs, RunMode mode)
       operations_(program_.lanes.at(at_index(lane.lane))),
       history_(static_cast<std::size_t>(std::max(1, lane.options.history))),
       features_(sizes_, lane.replica),
-      chunks_(sizes_) {}
+      chunks_(sizes_),
+      recorder_(lane.replica, lane.lane, lane.options, inputs.start, outcome_) {
+  if (mode == RunMode::kTrain && inputs.step == lane.options.drill.step) {
+    drill_position_ = drill_position(lane.options.drill, operations_);
+  }
+}
 
 StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
-  begin_drill();
   lane_.tied.share(lane_.comm);
-  begin_memory();
+  if (mode_ == RunMode::kTrain) {
+    recorder_.begin_memory();
+  }
   for (position_ = 0; position_ < static_cast<int>(operations_.size()); ++position_) {
     const Operation& operation = operations_[at_index(position_)];
     if (!is_skipped(operation)) {
       const LoggedScope scope(lane_.options.log, logged(operation));
       if (position_ == drill_position_) {
-        drill_before(operation);
+        misbehave_before(lane_.options.drill, operation);
       }
       run_operation(operation, optimizer_step);
-      note_memory();
+      if (operation.unit.module >= 0) {  // what the step does once more is not activations
+        recorder_.note_memory();
+      }
       history_.add(position_);
     }
   }
   ENTRAIN_INVARIANT(outputs_.empty() && gradients_.empty() && features_.empty() &&
                         graphs_.empty() && waiting_.empty() && chunks_.empty(),
                     "tensors are left over at the end of the step");
-  live_.reset();
+  recorder_.end_memory();
   return std::move(outcome_);
 }
 
@@ -71,43 +74,6 @@ LoggedCall LaneRun::logged(const Operation& operation) const {
     call.what = to_string(*inputs_.program, operation);
   }
   return call;
-}
-
-// The middle of the step; what a drill does to a message or an output, at the next one there is (or
-// the last).
-void LaneRun::begin_drill() {
-  const FaultDrill& drill = lane_.options.drill;
-  if (mode_ != RunMode::kTrain || inputs_.step != drill.step) {
-    return;
-  }
-  const int middle = static_cast<int>(operations_.size()) / 2;
-  if (drill.kind != FaultKind::kWrongSize && drill.kind != FaultKind::kNan) {
-    drill_position_ = middle;
-    return;
-  }
-  const OperationKind kind =
-      drill.kind == FaultKind::kNan ? OperationKind::kForward : OperationKind::kSend;
-  for (int i = 0; i < static_cast<int>(operations_.size()); ++i) {
-    if (operations_[at_index(i)].kind == kind && drill_position_ < middle) {
-      drill_position_ = i;
-    }
-  }
-}
-
-void LaneRun::drill_before(const Operation& operation) {
-  switch (lane_.options.drill.kind) {
-    case FaultKind::kThrow:
-      throw std::runtime_error("fault drill: this rank was told to fail here");
-    case FaultKind::kHang:
-      std::this_thread::sleep_for(lane_.options.drill.hang);
-      return;
-    case FaultKind::kDie:
-      throw RankVanished();
-    default:
-      ENTRAIN_INVARIANT(
-          operation.kind == OperationKind::kSend || operation.kind == OperationKind::kForward,
-          "a drill at an operation that it does not concern");
-  }
 }
 
 bool LaneRun::drills(FaultKind kind) const {
@@ -158,10 +124,10 @@ void LaneRun::forward(const Operation& operation) {
   const bool with_graph = takes_backward(items, unit.stage);
   const Clock::time_point asked = Clock::now();
   UnitInput input = take_input(unit, items, with_graph);
-  record_wait(asked);
-  const Clock::time_point start = begin_compute();
+  recorder_.wait(position_, asked);
+  const Clock::time_point start = recorder_.begin_compute();
   compute_forward(unit, items, input, with_graph);
-  record_compute(start);
+  recorder_.end_compute(position_, start);
 }
 
 // Waits for all that the forward reads. Its leaves require gradients where one goes upstream.
@@ -246,8 +212,8 @@ void LaneRun::backward(const Operation& operation) {
   if (!is_last_llm_stage(unit)) {
     gradient = take(gradients_, unit);
   }
-  record_wait(asked);
-  const Clock::time_point start = begin_compute();
+  recorder_.wait(position_, asked);
+  const Clock::time_point start = recorder_.begin_compute();
   if (lane_.options.paced) {
     wait_until(start + operation_time(*inputs_.costs, operation.kind, unit, items));
   } else {
@@ -267,21 +233,21 @@ void LaneRun::backward(const Operation& operation) {
   const at::Tensor input = found->second.input;
   graphs_.erase(found);
   give_gradients(unit, items, input);
-  record_compute(start);
+  recorder_.end_compute(position_, start);
 }
 
 void LaneRun::backward_weight(const Operation& operation) {
   const UnitKey& unit = operation.unit;
   const auto found = waiting_.find(unit);
   ENTRAIN_INVARIANT(found != waiting_.end(), "a weight half before its input half");
-  const Clock::time_point start = begin_compute();
+  const Clock::time_point start = recorder_.begin_compute();
   if (lane_.options.paced) {
     wait_until(start + operation_time(*inputs_.costs, operation.kind, unit, group(unit)));
   } else {
     found->second->run();
   }
   waiting_.erase(found);
-  record_compute(start);
+  recorder_.end_compute(position_, start);
 }
 
 // Hands on what backward left at the leaves.
@@ -305,11 +271,9 @@ void LaneRun::send(const Operation& operation) {
   if (drills(FaultKind::kWrongSize)) {
     message = at::cat({message, message.narrow(0, 0, 1)});
   }
-  if (live_ != nullptr) {
-    live_->add(-static_cast<std::int64_t>(message.nbytes()));
-  }
-  lane_.comm.send(channel_key(operation), tag(operation), message);
-  record(EventCategory::kSend, position_, start);
+  recorder_.bytes_go(static_cast<std::int64_t>(message.nbytes()));
+  lane_.comm.send(channel_key(operation), tag(operation), std::move(message));
+  recorder_.event(EventCategory::kSend, position_, start);
 }
 
 void LaneRun::receive(const Operation& operation) {
@@ -321,9 +285,9 @@ void LaneRun::receive(const Operation& operation) {
             lane_.comm.post_receive(
                 channel_key(operation), tag(operation), shape, lane_.options.stage.dtype),
             position_);
-  if (live_ != nullptr && !gradient) {
-    live_->add(shape[0] * shape[1] *
-               static_cast<std::int64_t>(at::elementSize(lane_.options.stage.dtype)));
+  if (!gradient) {
+    recorder_.bytes_come(shape[0] * shape[1] *
+                         static_cast<std::int64_t>(at::elementSize(lane_.options.stage.dtype)));
   }
 }
 
@@ -338,14 +302,14 @@ void LaneRun::reduce_gradients() {
   give_tied_gradient();
   const Clock::time_point asked = Clock::now();
   lane_.comm.barrier(ranks_of_lane());
-  record_wait(asked);
+  recorder_.wait(position_, asked);
   const Clock::time_point start = Clock::now();
   if (lane_.options.paced) {
     wait_until(start + sum_over_stages(&StageCosts::reduce));
   } else {
     lane_.gradients.reduce(lane_.comm, ranks_of_lane());
   }
-  record(EventCategory::kCompute, position_, start);
+  recorder_.event(EventCategory::kCompute, position_, start);
 }
 
 void LaneRun::clip_norm() {
@@ -360,7 +324,7 @@ void LaneRun::clip_norm() {
   at::Tensor without = at::full({1}, number ? 0.0 : 1.0, at::TensorOptions().dtype(at::kDouble));
   lane_.comm.all_reduce_sum(without, all);
   outcome_.finite = without.item<double>() == 0;
-  record_wait(asked);
+  recorder_.wait(position_, asked);
 }
 
 void LaneRun::step_optimizer(const std::function<void()>& optimizer_step) {
@@ -372,14 +336,14 @@ void LaneRun::step_optimizer(const std::function<void()>& optimizer_step) {
     optimizer_step();
     lane_.weights.round();
   }
-  record(EventCategory::kCompute, position_, start);
+  recorder_.event(EventCategory::kCompute, position_, start);
 }
 
 // Behind the optimizer's step of all replicas. Paced runs have waited for it there.
 void LaneRun::gather_parameters() {
   const Clock::time_point start = Clock::now();
   lane_.weights.gather(lane_.comm, ranks_of_lane());
-  record(EventCategory::kCompute, position_, start);
+  recorder_.event(EventCategory::kCompute, position_, start);
 }
 
 std::chrono::nanoseconds LaneRun::sum_over_stages(
@@ -396,28 +360,12 @@ at::Tensor LaneRun::take(UnitTensors& tensors, const UnitKey& unit) {
   const Clock::time_point start = Clock::now();
   UnitTensors::Taken taken = tensors.take(unit);
   if (taken.receive.has_value()) {
-    record(EventCategory::kReceive, *taken.receive, start);
-    if (live_ != nullptr && &tensors == &gradients_) {
-      live_->add(static_cast<std::int64_t>(taken.tensor.nbytes()));
+    recorder_.event(EventCategory::kReceive, *taken.receive, start);
+    if (&tensors == &gradients_) {
+      recorder_.bytes_come(static_cast<std::int64_t>(taken.tensor.nbytes()));
     }
   }
   return std::move(taken.tensor);
-}
-
-void LaneRun::begin_memory() {
-  if (lane_.options.measure_memory && mode_ == RunMode::kTrain) {
-    live_ = std::make_unique<LiveBytes>();
-  }
-}
-
-// Behind every operation with a unit; what the step does once more is not activations.
-void LaneRun::note_memory() {
-  if (live_ == nullptr || operations_[at_index(position_)].unit.module < 0) {
-    return;
-  }
-  outcome_.usage.peak_bytes = std::max(outcome_.usage.peak_bytes, live_->bytes());
-  outcome_.working_bytes = std::max(outcome_.working_bytes, live_->peak());
-  live_->reset_peak();
 }
 
 bool LaneRun::is_first_llm_stage(const UnitKey& unit) const {
@@ -483,42 +431,6 @@ std::vector<int> LaneRun::ranks_of_lane() const {
     ranks.push_back(replica * lane_.plan.num_lanes() + lane_.lane);
   }
   return ranks;
-}
-
-std::chrono::nanoseconds LaneRun::since_start(Clock::time_point time) const {
-  return time - inputs_.start;
-}
-
-void LaneRun::record(EventCategory category, int position, Clock::time_point start) {
-  if (lane_.options.record_events) {
-    outcome_.events.push_back({lane_.replica,
-                               lane_.lane,
-                               position,
-                               category,
-                               since_start(start),
-                               since_start(Clock::now())});
-  }
-}
-
-void LaneRun::record_wait(Clock::time_point start) {
-  if (Clock::now() - start >= kShortestWait) {
-    record(EventCategory::kWait, position_, start);
-  }
-}
-
-LaneRun::Clock::time_point LaneRun::begin_compute() {
-  const Clock::time_point start = Clock::now();
-  processor_start_ = thread_time();
-  return start;
-}
-
-// Forward, backward and its halves; as in the simulator, step-wide operations do not count as busy.
-void LaneRun::record_compute(Clock::time_point start) {
-  outcome_.processor += thread_time() - processor_start_;
-  const Clock::time_point finish = Clock::now();
-  outcome_.usage.busy += finish - start;
-  outcome_.usage.finish = since_start(finish);
-  record(EventCategory::kCompute, position_, start);
 }
 
 std::string LaneRun::where() const {

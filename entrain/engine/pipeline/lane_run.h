@@ -14,16 +14,15 @@
 #include <chrono>
 #include <functional>
 #include <map>
-#include <memory>
 #include <vector>
 
-#include "entrain/engine/models/live_bytes.h"
 #include "entrain/engine/models/weight_gradients.h"
 #include "entrain/engine/pipeline/chunk_store.h"
 #include "entrain/engine/pipeline/executor.h"
 #include "entrain/engine/pipeline/feature_exchange.h"
 #include "entrain/engine/pipeline/gradients.h"
 #include "entrain/engine/pipeline/history.h"
+#include "entrain/engine/pipeline/lane_recorder.h"
 #include "entrain/engine/pipeline/lane_stages.h"
 #include "entrain/engine/pipeline/lane_weights.h"
 #include "entrain/engine/pipeline/tied_table.h"
@@ -62,7 +61,7 @@ class LaneRun {
   [[nodiscard]] std::string history() const;
 
  private:
-  using Clock = std::chrono::steady_clock;
+  using Clock = LaneRecorder::Clock;
 
   // A group's graph from its forward to its backward.
   struct Graph {
@@ -72,8 +71,6 @@ class LaneRun {
   };
 
   [[nodiscard]] LoggedCall logged(const Operation& operation) const;
-  void begin_drill();
-  void drill_before(const Operation& operation);
   [[nodiscard]] bool drills(FaultKind kind) const;
   void run_operation(const Operation& operation, const std::function<void()>& optimizer_step);
   void forward(const Operation& operation);
@@ -93,8 +90,6 @@ class LaneRun {
   [[nodiscard]] std::chrono::nanoseconds sum_over_stages(
       std::chrono::nanoseconds StageCosts::*member) const;
   at::Tensor take(UnitTensors& tensors, const UnitKey& unit);
-  void begin_memory();
-  void note_memory();
   [[nodiscard]] bool is_first_llm_stage(const UnitKey& unit) const;
   [[nodiscard]] bool is_last_llm_stage(const UnitKey& unit) const;
   [[nodiscard]] bool takes_backward(const Group& group, int stage) const;
@@ -106,11 +101,6 @@ class LaneRun {
   [[nodiscard]] std::uint64_t tag(const Operation& operation) const;
   [[nodiscard]] std::vector<int> ranks_of_replica() const;
   [[nodiscard]] std::vector<int> ranks_of_lane() const;
-  [[nodiscard]] std::chrono::nanoseconds since_start(Clock::time_point time) const;
-  void record(EventCategory category, int position, Clock::time_point start);
-  void record_wait(Clock::time_point start);
-  Clock::time_point begin_compute();
-  void record_compute(Clock::time_point start);
 
   LaneContext& lane_;
   const StepInputs& inputs_;
@@ -129,8 +119,7 @@ class LaneRun {
   std::map<UnitKey, WeightGradientsPtr> waiting_;  // between the halves of a split backward
   bool gave_tied_gradient_ = false;
   StepOutcome outcome_;
-  std::chrono::nanoseconds processor_start_{0};  // of the compute operation at hand
-  std::unique_ptr<LiveBytes> live_;              // where memory is measured
+  LaneRecorder recorder_;
 };
 
 }  // namespace entrain::engine

@@ -1,0 +1,70 @@
+#include "entrain/engine/pipeline/lane_recorder.h"
+
+#include <algorithm>
+
+#include "entrain/core/base/thread_time.h"
+
+namespace entrain::engine {
+namespace {
+
+// What an operation spends on finding its inputs when they are there is no wait.
+constexpr std::chrono::microseconds kShortestWait{10};
+
+}  // namespace
+
+LaneRecorder::LaneRecorder(int replica,
+                           int lane,
+                           const ExecutorOptions& options,
+                           Clock::time_point origin,
+                           StepOutcome& outcome)
+    : replica_(replica), lane_(lane), options_(options), origin_(origin), outcome_(outcome) {}
+
+void LaneRecorder::event(EventCategory category, int position, Clock::time_point start) {
+  if (options_.record_events) {
+    outcome_.events.push_back(
+        {replica_, lane_, position, category, start - origin_, Clock::now() - origin_});
+  }
+}
+
+void LaneRecorder::wait(int position, Clock::time_point start) {
+  if (Clock::now() - start >= kShortestWait) {
+    event(EventCategory::kWait, position, start);
+  }
+}
+
+LaneRecorder::Clock::time_point LaneRecorder::begin_compute() {
+  const Clock::time_point start = Clock::now();
+  processor_start_ = thread_time();
+  return start;
+}
+
+void LaneRecorder::end_compute(int position, Clock::time_point start) {
+  outcome_.processor += thread_time() - processor_start_;
+  const Clock::time_point finish = Clock::now();
+  outcome_.usage.busy += finish - start;
+  outcome_.usage.finish = finish - origin_;
+  event(EventCategory::kCompute, position, start);
+}
+
+void LaneRecorder::begin_memory() {
+  if (options_.measure_memory) {
+    live_ = std::make_unique<LiveBytes>();
+  }
+}
+
+void LaneRecorder::bytes_come(std::int64_t bytes) {
+  if (live_ != nullptr) {
+    live_->add(bytes);
+  }
+}
+
+void LaneRecorder::note_memory() {
+  if (live_ == nullptr) {
+    return;
+  }
+  outcome_.usage.peak_bytes = std::max(outcome_.usage.peak_bytes, live_->bytes());
+  outcome_.working_bytes = std::max(outcome_.working_bytes, live_->peak());
+  live_->reset_peak();
+}
+
+}  // namespace entrain::engine

@@ -1,0 +1,56 @@
+// What a lane's step leaves in times and bytes: events, busy time, memory.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "entrain/core/spec/timeline.h"
+
+#include "entrain/engine/models/live_bytes.h"
+#include "entrain/engine/pipeline/executor.h"
+
+namespace entrain::engine {
+
+// Notes into a step's outcome what the options ask for. For the lane's own thread.
+class LaneRecorder {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // `origin`: of all times. Requires  options and outcome outlive this object.
+  LaneRecorder(int replica,
+               int lane,
+               const ExecutorOptions& options,
+               Clock::time_point origin,
+               StepOutcome& outcome);
+
+  // Something that began at `start` and ends now, at a position of the lane's list.
+  void event(EventCategory category, int position, Clock::time_point start);
+  // The same for waiting; what is found at once is no wait.
+  void wait(int position, Clock::time_point start);
+
+  // Around forward, backward and its halves: as in the simulator, step-wide operations do not count
+  // as busy.
+  Clock::time_point begin_compute();
+  void end_compute(int position, Clock::time_point start);
+
+  // Memory, where measured: what this thread allocates from begin_memory() to end_memory(), and
+  // what comes to it or leaves it in messages.
+  void begin_memory();
+  void end_memory() { live_.reset(); }
+  void bytes_come(std::int64_t bytes);
+  void bytes_go(std::int64_t bytes) { bytes_come(-bytes); }
+  // Behind an operation: what is held between operations, and the most there was in this one.
+  void note_memory();
+
+ private:
+  int replica_;
+  int lane_;
+  const ExecutorOptions& options_;
+  Clock::time_point origin_;
+  StepOutcome& outcome_;
+  std::chrono::nanoseconds processor_start_{0};  // of the compute operation at hand
+  std::unique_ptr<LiveBytes> live_;
+};
+
+}  // namespace entrain::engine
