@@ -10,6 +10,7 @@
 #include "entrain/engine/models/parameters.h"
 #include "entrain/engine/models/recompute.h"
 #include "entrain/engine/models/stages.h"
+#include "entrain/engine/models/tensor_group.h"
 #include "entrain/engine/models/weight_gradients.h"
 
 namespace entrain::engine {
@@ -49,42 +50,49 @@ void add_transformer(ParameterBuilder& builder,
   const std::int64_t hidden = encoder.hidden;
   const std::int64_t width = encoder.num_heads * head_dim;
   const std::int64_t intermediate = encoder.intermediate;
+  const auto add_matrix = [&](const char* name,
+                              std::int64_t rows,
+                              std::int64_t columns,
+                              ParameterRole role,
+                              const ParameterSplit& split) {
+    builder.add_matrix(prefix + name, rows, columns, role, split);
+  };
+  constexpr ParameterRole kLinear = ParameterRole::kLinear;
+  constexpr ParameterRole kResidual = ParameterRole::kResidualLinear;
   builder.add_vector(prefix + "norm1.weight", hidden, 1.0);
-  builder.add_matrix(prefix + "attn.qkv.weight", 3 * width, hidden);
-  builder.add_matrix(prefix + "attn.proj.weight", hidden, width, ParameterRole::kResidualLinear);
+  add_matrix("attn.qkv.weight", 3 * width, hidden, kLinear, {0, 3});
+  add_matrix("attn.proj.weight", hidden, width, kResidual, kByInputs);
   builder.add_vector(prefix + "norm2.weight", hidden, 1.0);
-  builder.add_matrix(prefix + "mlp.gate_proj.weight", intermediate, hidden);
-  builder.add_matrix(prefix + "mlp.up_proj.weight", intermediate, hidden);
-  builder.add_matrix(
-      prefix + "mlp.down_proj.weight", hidden, intermediate, ParameterRole::kResidualLinear);
+  add_matrix("mlp.gate_proj.weight", intermediate, hidden, kLinear, kByOutputs);
+  add_matrix("mlp.up_proj.weight", intermediate, hidden, kLinear, kByOutputs);
+  add_matrix("mlp.down_proj.weight", hidden, intermediate, kResidual, kByInputs);
 }
 
-void add_projector(ParameterBuilder& builder,
-                   const EncoderSpec& encoder,
-                   std::int64_t llm_hidden,
-                   int tensor_parallel) {
+void add_projector(ParameterBuilder& builder, const EncoderSpec& encoder, std::int64_t llm_hidden) {
   const std::string prefix = prefix_of(encoder) + ".merger.";
   const std::int64_t merged = merged_tokens(encoder) * encoder.hidden;
-  const std::int64_t inner = merged / tensor_parallel;
+  const ParameterRole role = ParameterRole::kLinear;
   builder.add_vector(prefix + "ln_q.weight", encoder.hidden, 1.0);
-  builder.add_matrix(prefix + "mlp.0.weight", inner, merged);
-  builder.add_vector(prefix + "mlp.0.bias", inner, 0.0);
-  builder.add_matrix(prefix + "mlp.2.weight", llm_hidden, inner);
+  builder.add_matrix(prefix + "mlp.0.weight", merged, merged, role, kByOutputs);
+  builder.add_vector(prefix + "mlp.0.bias", merged, 0.0, kByOutputs);
+  builder.add_matrix(prefix + "mlp.2.weight", llm_hidden, merged, role, kByInputs);
   builder.add_vector(prefix + "mlp.2.bias", llm_hidden, 0.0);
 }
 
 // `weights` points at the layer's first parameter in the order of add_transformer(); without
 // `windows` attention is full within each segment; audio's positions are in its embedding, its
-// `table` is empty.
+// `table` is empty. Input and result are own rows of the `tokens`.
 at::Tensor run_transformer(const EncoderSpec& encoder,
+                           const TensorGroupPtr& group,
                            std::int64_t head_dim,
                            const NamedParameter* weights,
                            const at::Tensor& input,
+                           std::int64_t tokens,
                            std::span<const std::int64_t> lengths,
                            const AttentionWindows* windows,
                            const RotaryTable& table) {
-  const std::int64_t tokens = input.size(0);
-  const at::Tensor normed = rms_norm(input, weights[0].tensor, kNormEpsilon);
+  const at::Tensor normed =
+      gather_rows(rms_norm(input, weights[0].tensor, kNormEpsilon), tokens, group);
   const at::Tensor qkv =
       split_linear(normed, weights[1].tensor).view({tokens, 3, encoder.num_heads, head_dim});
   const std::vector<at::Tensor> parts = at::unbind(qkv, 1);
@@ -94,25 +102,40 @@ at::Tensor run_transformer(const EncoderSpec& encoder,
   const at::Tensor attended =
       windows == nullptr ? segment_attention(query, key, parts[2], lengths, /*causal=*/false)
                          : window_attention(query, key, parts[2], *windows);
-  const at::Tensor middle = input + split_linear(attended, weights[2].tensor);
-  return middle + gated_mlp(rms_norm(middle, weights[3].tensor, kNormEpsilon),
-                            weights[4].tensor,
-                            weights[5].tensor,
-                            weights[6].tensor);
+  const at::Tensor middle =
+      input + reduce_scatter(split_linear(attended, weights[2].tensor), group);
+  const at::Tensor wide =
+      gather_rows(rms_norm(middle, weights[3].tensor, kNormEpsilon), tokens, group);
+  return middle +
+         reduce_scatter(gated_mlp(wide, weights[4].tensor, weights[5].tensor, weights[6].tensor),
+                        group);
 }
 
-// `weights` in the order of add_projector().
+// The last bias is one rank's to add.
+bool adds_bias(const TensorGroupPtr& group) {
+  return group == nullptr || group->index == 0;
+}
+
+// `weights` in the order of add_projector(). `own`: the input is own rows of the `tokens`, else
+// whole; the result is whole.
 at::Tensor run_projector(const EncoderSpec& encoder,
+                         const TensorGroupPtr& group,
                          const NamedParameter* weights,
                          const at::Tensor& input,
+                         bool own,
+                         std::int64_t tokens,
                          std::span<const SegmentGrid> segments) {
   const std::int64_t block = merged_tokens(encoder);
-  const at::Tensor tokens =
-      encoder.modality == Modality::kVision ? input : merged_rows(input, segments);
-  const at::Tensor merged = rms_norm(tokens, weights[0].tensor, kNormEpsilon)
-                                .reshape({tokens.size(0) / block, block * encoder.hidden});
+  const at::Tensor normed =
+      rms_norm(own ? input : copy_to_ranks(input, group), weights[0].tensor, kNormEpsilon);
+  const at::Tensor whole = own ? gather_rows(normed, tokens, group) : normed;
+  const at::Tensor used =
+      encoder.modality == Modality::kVision ? whole : merged_rows(whole, segments);
+  const at::Tensor merged = used.reshape({used.size(0) / block, block * encoder.hidden});
   const at::Tensor middle = at::gelu(split_linear(merged, weights[1].tensor, weights[2].tensor));
-  return split_linear(middle, weights[3].tensor, weights[4].tensor);
+  const std::optional<at::Tensor> bias =
+      adds_bias(group) ? std::optional(weights[4].tensor) : std::nullopt;
+  return all_reduce(split_linear(middle, weights[3].tensor, bias), group);
 }
 
 }  // namespace
@@ -131,6 +154,7 @@ EncoderStage::EncoderStage(const EncoderSpec& encoder,
                            const StageOptions& options,
                            int recompute)
     : encoder_(encoder),
+      group_(options.tensor_group),
       layers_(layers),
       recomputed_end_(layers.begin + recompute),
       last_layer_(encoder.num_layers + 1),
@@ -144,9 +168,9 @@ EncoderStage::EncoderStage(const EncoderSpec& encoder,
     if (layer == 0) {
       add_embedding(builder, encoder);
     } else if (layer == last_layer_) {
-      add_projector(builder, encoder_, llm_hidden, options.tensor_parallel);
+      add_projector(builder, encoder, llm_hidden);
     } else {
-      add_transformer(builder, encoder_, head_dim_, layer);
+      add_transformer(builder, encoder, head_dim_, layer);
     }
   }
   parameters_ = builder.take();
@@ -158,9 +182,11 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
   lengths.reserve(segments.size());
   const bool vision = encoder_.modality == Modality::kVision;
   const bool mel = !vision && layers_.begin == 0;
+  std::int64_t tokens = 0;
   std::int64_t rows = 0;
   for (const SegmentGrid& grid : segments) {
     lengths.push_back(grid.tokens());
+    tokens += grid.tokens();
     rows += mel ? grid.frames : grid.tokens();
   }
   ENTRAIN_INVARIANT(input.dim() == 2 && input.size(0) == rows,
@@ -175,6 +201,7 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
   RotaryTable table;
   AttentionWindows windows;
   at::Tensor hidden = input;
+  bool own = false;  // rows of `hidden`; else all of them
   const NamedParameter* weights = parameters_.data();
   // What a layer captures outlives this call where it runs again.
   const auto run = [&](int layer, std::size_t num_weights, const LayerForward& forward_of) {
@@ -184,18 +211,27 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
   };
   for (int layer = layers_.begin; layer < layers_.end; ++layer) {
     if (layer == 0 && vision) {
-      hidden = split_linear(hidden, weights->tensor);
+      hidden = split_linear(own_rows(hidden, group_), weights->tensor);
+      own = true;
       weights += 1;
     } else if (layer == 0) {
       run(layer, kAudioEmbeddingParameters, [weights, grids](const at::Tensor& x) {
         return audio_embedding(
             {weights[0].tensor, weights[1].tensor, weights[2].tensor, weights[3].tensor}, x, grids);
       });
+      hidden = own_rows(hidden, group_);
+      own = true;
     } else if (layer == last_layer_) {
-      run(layer, kProjectorParameters, [this, weights, grids](const at::Tensor& x) {
-        return run_projector(encoder_, weights, x, grids);
+      const std::size_t used = kProjectorParameters - (adds_bias(group_) ? 0 : 1);
+      run(layer, used, [this, weights, own, tokens, grids](const at::Tensor& x) {
+        return run_projector(encoder_, group_, weights, x, own, tokens, grids);
       });
+      own = false;
     } else {
+      if (!own) {
+        hidden = scatter_rows(hidden, group_);
+        own = true;
+      }
       if (vision && !table.cosine.defined()) {
         table = rotary_table(segments,
                              encoder_.merge_size,
@@ -212,13 +248,20 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
       }
       run(layer,
           kTransformerParameters,
-          [this, weights, lengths, windowed, windows, table](const at::Tensor& x) {
-            return run_transformer(
-                encoder_, head_dim_, weights, x, lengths, windowed ? &windows : nullptr, table);
+          [this, weights, tokens, lengths, windowed, windows, table](const at::Tensor& x) {
+            return run_transformer(encoder_,
+                                   group_,
+                                   head_dim_,
+                                   weights,
+                                   x,
+                                   tokens,
+                                   lengths,
+                                   windowed ? &windows : nullptr,
+                                   table);
           });
     }
   }
-  return hidden;
+  return own ? gather_whole(hidden, tokens, group_) : hidden;
 }
 
 }  // namespace entrain::engine

@@ -7,6 +7,7 @@
 #include "entrain/engine/models/parameters.h"
 #include "entrain/engine/models/recompute.h"
 #include "entrain/engine/models/stages.h"
+#include "entrain/engine/models/tensor_group.h"
 #include "entrain/engine/models/weight_gradients.h"
 
 namespace entrain::engine {
@@ -38,28 +39,38 @@ void add_decoder(ParameterBuilder& builder, const LlmSpec& llm, int layer) {
   const std::int64_t query_width = llm.num_heads * head_dim_of(llm);
   const std::int64_t key_width = llm.num_kv_heads * head_dim_of(llm);
   builder.add_vector(prefix + "input_layernorm.weight", hidden, 1.0);
-  builder.add_matrix(prefix + "self_attn.q_proj.weight", query_width, hidden);
-  builder.add_matrix(prefix + "self_attn.k_proj.weight", key_width, hidden);
-  builder.add_matrix(prefix + "self_attn.v_proj.weight", key_width, hidden);
-  builder.add_matrix(
-      prefix + "self_attn.o_proj.weight", hidden, query_width, ParameterRole::kResidualLinear);
+  const auto add_matrix = [&](const char* name,
+                              std::int64_t rows,
+                              std::int64_t columns,
+                              ParameterRole role,
+                              const ParameterSplit& split) {
+    builder.add_matrix(prefix + name, rows, columns, role, split);
+  };
+  constexpr ParameterRole kLinear = ParameterRole::kLinear;
+  constexpr ParameterRole kResidual = ParameterRole::kResidualLinear;
+  add_matrix("self_attn.q_proj.weight", query_width, hidden, kLinear, kByOutputs);
+  add_matrix("self_attn.k_proj.weight", key_width, hidden, kLinear, kByOutputs);
+  add_matrix("self_attn.v_proj.weight", key_width, hidden, kLinear, kByOutputs);
+  add_matrix("self_attn.o_proj.weight", hidden, query_width, kResidual, kByInputs);
   builder.add_vector(prefix + "post_attention_layernorm.weight", hidden, 1.0);
-  builder.add_matrix(prefix + "mlp.gate_proj.weight", intermediate, hidden);
-  builder.add_matrix(prefix + "mlp.up_proj.weight", intermediate, hidden);
-  builder.add_matrix(
-      prefix + "mlp.down_proj.weight", hidden, intermediate, ParameterRole::kResidualLinear);
+  add_matrix("mlp.gate_proj.weight", intermediate, hidden, kLinear, kByOutputs);
+  add_matrix("mlp.up_proj.weight", intermediate, hidden, kLinear, kByOutputs);
+  add_matrix("mlp.down_proj.weight", hidden, intermediate, kResidual, kByInputs);
 }
 
-// `weights` in the order of add_decoder(); `layer` counts the stage's.
+// `weights` in the order of add_decoder(); `layer` counts the stage's; input and result are own
+// rows.
 at::Tensor run_decoder(const LlmSpec& llm,
+                       const TensorGroupPtr& group,
                        const NamedParameter* weights,
                        const at::Tensor& input,
                        std::span<const PackedItem> items,
                        std::size_t layer,
                        const RotaryTable& table) {
-  const std::int64_t tokens = input.size(0);
+  const std::int64_t tokens = table.cosine.size(0);
   const std::int64_t head_dim = head_dim_of(llm);
-  const at::Tensor normed = rms_norm(input, weights[0].tensor, kNormEpsilon);
+  const at::Tensor normed =
+      gather_rows(rms_norm(input, weights[0].tensor, kNormEpsilon), tokens, group);
   const auto heads_of = [&](const at::Tensor& weight, int num_heads) {
     return split_linear(normed, weight).view({tokens, num_heads, head_dim});
   };
@@ -69,11 +80,13 @@ at::Tensor run_decoder(const LlmSpec& llm,
                        heads_of(weights[3].tensor, llm.num_kv_heads),
                        items,
                        layer);
-  const at::Tensor middle = input + split_linear(attended, weights[4].tensor);
-  return middle + gated_mlp(rms_norm(middle, weights[5].tensor, kNormEpsilon),
-                            weights[6].tensor,
-                            weights[7].tensor,
-                            weights[8].tensor);
+  const at::Tensor middle =
+      input + reduce_scatter(split_linear(attended, weights[4].tensor), group);
+  const at::Tensor wide =
+      gather_rows(rms_norm(middle, weights[5].tensor, kNormEpsilon), tokens, group);
+  return middle +
+         reduce_scatter(gated_mlp(wide, weights[6].tensor, weights[7].tensor, weights[8].tensor),
+                        group);
 }
 
 // `weights`: norm and matrix.
@@ -88,24 +101,28 @@ LlmStage::LlmStage(const LlmSpec& llm,
                    const StageOptions& options,
                    int recompute)
     : llm_(slice_of(llm, options.tensor_parallel)),
+      group_(options.tensor_group),
       layers_(layers),
       recomputed_end_(layers.begin + recompute),
       last_layer_(llm.num_layers + 1) {
   check_layers("llm", layers, last_layer_ + 1);
   ParameterBuilder builder(options, llm.num_layers);
   builder.set_trainable(!llm.frozen);
+  const auto add_table = [&](const char* name, ParameterRole role) {
+    builder.add_matrix(name, llm.vocab_size, llm.hidden, role, kByOutputs);
+  };
   for (int layer = layers.begin; layer < layers.end; ++layer) {
     if (layer == 0) {
-      builder.add_matrix(kTableName, llm_.vocab_size, llm.hidden, ParameterRole::kEmbedding);
+      add_table(kTableName, ParameterRole::kEmbedding);
     } else if (layer == last_layer_) {
       builder.add_vector("model.norm.weight", llm.hidden, 1.0);
       if (!llm.tie_word_embeddings) {
-        builder.add_matrix("lm_head.weight", llm_.vocab_size, llm.hidden);
+        add_table("lm_head.weight", ParameterRole::kLinear);
       } else if (layers.begin > 0) {
-        builder.add_matrix(kTableName, llm_.vocab_size, llm.hidden, ParameterRole::kEmbedding);
+        add_table(kTableName, ParameterRole::kEmbedding);
       }
     } else {
-      add_decoder(builder, llm_, layer);
+      add_decoder(builder, llm, layer);
     }
   }
   parameters_ = builder.take();
@@ -138,7 +155,7 @@ at::Tensor LlmStage::embed(const at::Tensor& ids,
                            const at::Tensor& features,
                            const at::Tensor& positions) const {
   ENTRAIN_INVARIANT(layers_.begin == 0, "embed() on an LLM stage that is not the first");
-  const at::Tensor embedded = split_embedding(parameters_.front().tensor, ids);
+  const at::Tensor embedded = split_lookup(parameters_.front().tensor, ids, group_);
   if (!features.defined() || features.size(0) == 0) {
     return embedded;
   }
@@ -173,7 +190,7 @@ at::Tensor LlmStage::decode(const at::Tensor& hidden, std::span<const PackedItem
   const RotaryTable table = rotary_table(
       begins, lengths, head_dim_of(llm_), llm_.rope_theta, hidden.options().requires_grad(false));
   const NamedParameter* weights = parameters_.data() + (layers_.begin == 0 ? 1 : 0);
-  at::Tensor result = hidden;
+  at::Tensor result = scatter_rows(hidden, group_);
   for (int layer = first; layer < end; ++layer) {
     const auto place = static_cast<std::size_t>(layer - first);
     if (layer < recomputed_end_) {
@@ -183,20 +200,21 @@ at::Tensor LlmStage::decode(const at::Tensor& hidden, std::span<const PackedItem
           result,
           {weights, kDecoderParameters},
           [this, weights, kept, place, table](const at::Tensor& x) {
-            return run_decoder(llm_, weights, x, kept, place, table);
+            return run_decoder(llm_, group_, weights, x, kept, place, table);
           },
           kept_leaves(items, place));
     } else {
-      result = run_decoder(llm_, weights, result, items, place, table);
+      result = run_decoder(llm_, group_, weights, result, items, place, table);
     }
     weights += kDecoderParameters;
   }
-  return result;
+  return gather_whole(result, tokens, group_);
 }
 
 at::Tensor LlmStage::logits(const at::Tensor& hidden, const at::Tensor& rows) const {
   ENTRAIN_INVARIANT(layers_.end == last_layer_ + 1,
                     "logits() on an LLM stage that is not the last");
+  ENTRAIN_INVARIANT(group_ == nullptr, "logits() of a stage that lies on several ranks");
   return run_head(head(), at::index_select(hidden, 0, rows));
 }
 
@@ -206,17 +224,16 @@ at::Tensor LlmStage::loss_sum(const at::Tensor& hidden,
   ENTRAIN_INVARIANT(layers_.end == last_layer_ + 1,
                     "loss_sum() on an LLM stage that is not the last");
   const NamedParameter* weights = head();
-  const auto loss = [weights, targets](const at::Tensor& chosen) {
+  const auto loss = [weights, targets, group = group_](const at::Tensor& chosen) {
     const at::Tensor narrow = run_head(weights, chosen);
     const at::Tensor scores = narrow.to(at::promoteTypes(narrow.scalar_type(), at::kFloat));
-    const at::Tensor losses =
-        at::cross_entropy_loss(scores, targets, std::nullopt, at::Reduction::None);
-    return at::sum(losses, at::kDouble);
+    return at::sum(split_cross_entropy(scores, targets, group), at::kDouble);
   };
-  const at::Tensor chosen = at::index_select(hidden, 0, rows);
+  const at::Tensor selected = at::index_select(hidden, 0, rows);
   if (rows.size(0) == 0) {
-    return at::sum(chosen, at::kDouble);
+    return at::sum(selected, at::kDouble);
   }
+  const at::Tensor chosen = copy_to_ranks(selected, group_);
   return last_layer_ < recomputed_end_ ? run_recomputed(chosen, {weights, kHeadParameters}, loss)
                                        : loss(chosen);
 }

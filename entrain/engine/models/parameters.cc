@@ -7,6 +7,8 @@
 #include "entrain/core/base/random.h"
 #include "entrain/core/base/text.h"
 
+#include "entrain/engine/models/tensor_group.h"
+
 namespace entrain::engine {
 
 at::Tensor initial_weight(const std::string& name,
@@ -41,27 +43,51 @@ double initial_deviation(ParameterRole role, std::int64_t fan_in, int num_layers
 void ParameterBuilder::add_matrix(const std::string& name,
                                   std::int64_t rows,
                                   std::int64_t columns,
-                                  ParameterRole role) {
-  const double deviation = initial_deviation(role, columns, num_layers_);
-  add(name, initial_weight(name, {rows, columns}, deviation, options_));
+                                  ParameterRole role,
+                                  const ParameterSplit& split) {
+  draw(name, {rows, columns}, initial_deviation(role, columns, num_layers_), split);
 }
 
 void ParameterBuilder::add_convolution(const std::string& name,
                                        std::int64_t rows,
                                        std::int64_t channels,
                                        std::int64_t kernel) {
-  const double deviation =
-      initial_deviation(ParameterRole::kLinear, channels * kernel, num_layers_);
-  add(name, initial_weight(name, {rows, channels, kernel}, deviation, options_));
+  draw(name,
+       {rows, channels, kernel},
+       initial_deviation(ParameterRole::kLinear, channels * kernel, num_layers_),
+       {});
 }
 
-void ParameterBuilder::add_vector(const std::string& name, std::int64_t size, double value) {
-  add(name, at::full({size}, value, at::TensorOptions(options_.device).dtype(options_.dtype)));
+void ParameterBuilder::add_vector(const std::string& name,
+                                  std::int64_t size,
+                                  double value,
+                                  const ParameterSplit& split) {
+  add(name,
+      at::full(part_shape({size}, split, options_.tensor_parallel),
+               value,
+               at::TensorOptions(options_.device).dtype(options_.dtype)),
+      split);
 }
 
-void ParameterBuilder::add(const std::string& name, at::Tensor tensor) {
+void ParameterBuilder::draw(const std::string& name,
+                            const std::vector<std::int64_t>& shape,
+                            double deviation,
+                            const ParameterSplit& split) {
+  const int degree = options_.tensor_parallel;
+  if (options_.tensor_group == nullptr) {
+    add(name, initial_weight(name, part_shape(shape, split, degree), deviation, options_), split);
+    return;
+  }
+  const at::Tensor whole = initial_weight(name, shape, deviation, options_);
+  const at::Tensor part = part_of(whole, split, options_.tensor_group->index, degree);
+  add(name, degree > 1 && !split.whole() ? part.clone() : part, split);
+}
+
+void ParameterBuilder::add(const std::string& name,
+                           at::Tensor tensor,
+                           const ParameterSplit& split) {
   tensor.set_requires_grad(trainable_);
-  parameters_.push_back({name, std::move(tensor)});
+  parameters_.push_back({name, std::move(tensor), split});
 }
 
 void check_layers(const std::string& module, LayerRange layers, int num_layers) {

@@ -24,7 +24,12 @@ enum class ParameterRole : std::uint8_t {
 // Requires  fan_in >= 1; num_layers: transformer layers of the module, >= 1.
 double initial_deviation(ParameterRole role, std::int64_t fan_in, int num_layers);
 
-// Collects a stage's parameters in layer order.
+// How a layer's matrices are cut (parameter_split.h): by what they put out, or by what they take.
+inline constexpr ParameterSplit kByOutputs{0};
+inline constexpr ParameterSplit kByInputs{1};
+
+// Collects a stage's parameters in layer order. Sizes are the whole parameter's; with a tensor
+// group values are its rank's part of the whole's, so they do not depend on how it is cut.
 class ParameterBuilder {
  public:
   ParameterBuilder(const StageOptions& options, int num_layers)
@@ -37,19 +42,27 @@ class ParameterBuilder {
   void add_matrix(const std::string& name,
                   std::int64_t rows,
                   std::int64_t columns,
-                  ParameterRole role = ParameterRole::kLinear);
+                  ParameterRole role = ParameterRole::kLinear,
+                  const ParameterSplit& split = {});
   // [rows, channels, kernel], likewise; channels · kernel is the fan-in.
   void add_convolution(const std::string& name,
                        std::int64_t rows,
                        std::int64_t channels,
                        std::int64_t kernel);
   // [size] filled with `value`.
-  void add_vector(const std::string& name, std::int64_t size, double value);
+  void add_vector(const std::string& name,
+                  std::int64_t size,
+                  double value,
+                  const ParameterSplit& split = {});
 
   std::vector<NamedParameter> take() { return std::move(parameters_); }
 
  private:
-  void add(const std::string& name, at::Tensor tensor);
+  void draw(const std::string& name,
+            const std::vector<std::int64_t>& shape,
+            double deviation,
+            const ParameterSplit& split);
+  void add(const std::string& name, at::Tensor tensor, const ParameterSplit& split);
 
   StageOptions options_;
   int num_layers_;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,8 +18,12 @@
 #include "entrain/core/spec/workload.h"
 
 #include "entrain/engine/models/chunk_attention.h"
+#include "entrain/engine/models/parameter_split.h"
 
 namespace entrain::engine {
+
+struct TensorGroup;  // tensor_group.h
+using TensorGroupPtr = std::shared_ptr<const TensorGroup>;
 
 // A leaf tensor with its Hugging Face name ("visual.blocks.0.attn.qkv.weight",
 // "model.layers.0.mlp.up_proj.weight", "lm_head.weight", …). requires_grad follows the model's
@@ -26,6 +31,7 @@ namespace entrain::engine {
 struct NamedParameter {
   std::string name;
   at::Tensor tensor;
+  ParameterSplit split = {};  // what part of the parameter a rank's stage has
 };
 
 struct StageOptions {
@@ -33,11 +39,15 @@ struct StageOptions {
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kFloat;
   // One rank's slice under tensor parallelism: heads, MLP, the projector's inner width and the
-  // vocabulary are divided by it. Attention, MLP, projector and token embedding then give partial
-  // sums, logits a slice; nobody adds them up here: slices are measured, not trained. Token ids
-  // stay below the slice of the vocabulary. The patch embedding stays whole. Requires  divides
-  // heads, key and value heads, MLP width, merged width and vocabulary.
+  // vocabulary are divided by it; norms, the projector's last bias, patch and audio embedding stay
+  // whole. Requires  divides heads, key and value heads, MLP width, merged width and vocabulary.
   int tensor_parallel = 1;
+  // The ranks that have the other slices, as many as tensor_parallel; all functions of a stage then
+  // take and give whole rows, the same on all of them, and gradients of parameters that stay whole
+  // are partial (tensor_group.h). Without it a slice is for measuring alone: attention, MLP,
+  // projector and token embedding give partial sums that nobody adds up, logits are a slice, token
+  // ids must stay below the slice of the vocabulary, and weights are drawn in the slice's shape.
+  TensorGroupPtr tensor_group = nullptr;
 };
 
 // Values drawn from (seed, name) alone, the same on every layout: normal with standard deviation
@@ -84,6 +94,7 @@ class EncoderStage {
 
  private:
   EncoderSpec encoder_;  // heads and MLP width those of the slice
+  TensorGroupPtr group_;
   LayerRange layers_;
   int recomputed_end_ = 0;  // layers before it are recomputed
   int last_layer_ = 0;
@@ -112,7 +123,8 @@ class LlmStage {
   // Of whole samples. Shapes  lengths: [samples], summing to T.
   at::Tensor decode(const at::Tensor& hidden, std::span<const std::int64_t> lengths) const;
 
-  // Logits at chosen rows; the last stage only. Shapes  rows: [N] int64; result: [N, vocab].
+  // Logits at chosen rows; the last stage only, and not under tensor parallelism.
+  // Shapes  rows: [N] int64; result: [N, vocab].
   at::Tensor logits(const at::Tensor& hidden, const at::Tensor& rows) const;
 
   // Sum (not mean) of the cross-entropy of `targets` at `rows`; the last stage only. A float64
@@ -134,6 +146,7 @@ class LlmStage {
   [[nodiscard]] const NamedParameter* head() const;
 
   LlmSpec llm_;  // heads, MLP width and vocabulary those of the slice
+  TensorGroupPtr group_;
   LayerRange layers_;
   int recomputed_end_ = 0;  // layers before it are recomputed
   int last_layer_ = 0;
