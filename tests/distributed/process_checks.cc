@@ -23,6 +23,7 @@
 
 #include "entrain/engine/comm/c10d_comm.h"
 #include "entrain/engine/models/live_bytes.h"
+#include "entrain/engine/pipeline/rank_places.h"
 
 #include "tests/oracle/engine/gradient_step.h"
 
@@ -295,7 +296,11 @@ void gradients(C10dComm& comm) {
                                    {{{2, 3}, 4, StageLanes::kSingle}},
                                    {{{3, 3}, 1, StageLanes::kWrapped}},
                                    {{{2, 2}, 2, StageLanes::kColocated}},
-                                   {{{1, 1, 2}, 1, StageLanes::kOwn}, 2}};
+                                   {{{1, 1, 2}, 1, StageLanes::kOwn}, 2},
+                                   {{{1, 1}, 1, StageLanes::kOwn, {2, 2}}},
+                                   {{{1, 2}, 1, StageLanes::kOwn, {2, 1}}},
+                                   {{{2, 1}, 1, StageLanes::kOwn, {1, 2}}},
+                                   {{{2, 2}, 2, StageLanes::kSingle, {2, 2}}}};
   const std::vector<oracle::FrozenPattern> patterns = {oracle::FrozenPattern::kNone,
                                                        oracle::FrozenPattern::kEncoders,
                                                        oracle::FrozenPattern::kEncoderBodies,
@@ -313,7 +318,8 @@ void gradients(C10dComm& comm) {
           rng, batch, cell.layout, schedule, patterns[seed % patterns.size()], seed % 2 == 0);
       const oracle::StepResult threads = oracle::run_step(batch, configuration);
       const oracle::RankResult own = oracle::run_rank(batch, configuration, comm);
-      const auto replica = static_cast<std::size_t>(comm.rank() / configuration.plan.num_lanes());
+      const auto replica = static_cast<std::size_t>(
+          engine::RankPlaces(configuration.plan).place_of(comm.rank()).replica);
       expect(own.gradient_norm == threads.gradient_norm, "gradient norm, " + schedule);
       for (const auto& [name, gradient] : own.gradients) {
         const at::Tensor& expected = threads.gradients.at(replica).at(name);

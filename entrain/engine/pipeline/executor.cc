@@ -1,7 +1,9 @@
 #include "entrain/engine/pipeline/executor.h"
 
+#include <algorithm>
 #include <exception>
 #include <map>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -10,6 +12,7 @@
 
 #include "entrain/engine/comm/comm.h"
 #include "entrain/engine/comm/recorded_comm.h"
+#include "entrain/engine/models/tensor_group.h"
 #include "entrain/engine/pipeline/gradients.h"
 #include "entrain/engine/pipeline/lane_run.h"
 #include "entrain/engine/pipeline/lane_stages.h"
@@ -68,10 +71,12 @@ struct Executor::State {
       : model(model_spec),
         plan(run_plan),
         options(executor_options),
-        stages(options.paced ? LaneStages()
-                             : LaneStages(model, plan, lane_index, exact(options.stage))),
+        places(plan),
+        place(places.place_of(communicator.rank())),
+        group{&communicator, places.of_lane(place.replica, place.lane), place.tensor_rank},
+        stages(options.paced ? LaneStages() : LaneStages(model, plan, lane_index, stage_options())),
         weights(stages.parameters(), options.stage.dtype, num_shards(), shard_of(replica_index)),
-        gradients(stages.parameters(), num_shards(), shard_of(replica_index)),
+        gradients(stages.parameters(), num_shards(), shard_of(replica_index), place.tensor_rank),
         context{model,
                 plan,
                 replica_index,
@@ -80,28 +85,37 @@ struct Executor::State {
                 options,
                 stages,
                 gradients,
-                weights} {
+                weights,
+                places,
+                group} {
+    options.record_events = options.record_events && place.tensor_rank == 0;
     if (!options.paced) {
-      context.tied = TiedTable(model, plan, replica_index, lane_index, stages, options.stage.dtype);
+      context.tied = TiedTable(model, plan, place, stages, options.stage.dtype);
     }
   }
 
   // Weights are drawn in float32 at least; LaneWeights rounds them to what is computed with.
-  static StageOptions exact(StageOptions stage) {
+  [[nodiscard]] StageOptions stage_options() const {
+    StageOptions stage = options.stage;
     stage.dtype = at::promoteTypes(stage.dtype, at::kFloat);
+    stage.tensor_parallel = group.size();
+    if (group.size() > 1) {
+      stage.tensor_group = std::make_shared<const TensorGroup>(group);
+    }
     return stage;
+  }
+
+  [[nodiscard]] at::Tensor part_of_whole(const at::Tensor& whole,
+                                         const ParameterSplit& split) const {
+    return part_of(whole, split, group.index, group.size());
   }
 
   [[nodiscard]] int num_shards() const { return plan.shard_optimizer ? plan.replicas : 1; }
   [[nodiscard]] int shard_of(int replica) const { return plan.shard_optimizer ? replica : 0; }
 
-  // The same lane of every replica.
+  // With this rank's weights, one a replica.
   [[nodiscard]] std::vector<int> lane_ranks() const {
-    std::vector<int> ranks;
-    for (int replica = 0; replica < plan.replicas; ++replica) {
-      ranks.push_back(replica * plan.num_lanes() + context.lane);
-    }
-    return ranks;
+    return places.across_replicas(place.lane, place.tensor_rank);
   }
 
   // Runs the lane's list; a failure gets its context and stops all ranks.
@@ -144,6 +158,9 @@ struct Executor::State {
   ModelSpec model;
   Plan plan;
   ExecutorOptions options;
+  RankPlaces places;
+  RankPlace place;
+  TensorGroup group;  // of the lane
   LaneStages stages;
   LaneWeights weights;
   LaneGradients gradients;
@@ -158,8 +175,11 @@ Executor::Executor(const ModelSpec& model,
                    const ExecutorOptions& options) {
   ENTRAIN_INVARIANT(replica >= 0 && replica < plan.replicas && lane >= 0 && lane < plan.num_lanes(),
                     concat("replica ", replica, " lane ", lane, " is not in the plan"));
-  ENTRAIN_INVARIANT(comm.rank() == replica * plan.num_lanes() + lane &&
-                        comm.size() == plan.replicas * plan.num_lanes(),
+  check_runnable(plan, model, "plan");
+  const RankPlaces places(plan);
+  const std::vector<int> ranks = places.of_lane(replica, lane);
+  ENTRAIN_INVARIANT(comm.size() == places.num_ranks() &&
+                        std::find(ranks.begin(), ranks.end(), comm.rank()) != ranks.end(),
                     concat("rank ",
                            comm.rank(),
                            " of ",
@@ -172,17 +192,6 @@ Executor::Executor(const ModelSpec& model,
                            plan.replicas,
                            " x ",
                            plan.num_lanes()));
-  for (const ModulePlan& module : plan.modules) {
-    if (module.tensor_parallel != 1 || module.context_parallel != 1) {
-      throw InvalidInput(concat("module '",
-                                module.name,
-                                "': tensor_parallel ",
-                                module.tensor_parallel,
-                                ", context_parallel ",
-                                module.context_parallel,
-                                "; this engine runs 1 and 1"));
-    }
-  }
   state_ = std::make_unique<State>(model, plan, replica, lane, comm, options);
 }
 
@@ -238,19 +247,36 @@ LaneState Executor::held_bytes() const {
 }
 
 std::vector<NamedParameter> Executor::weights() const {
-  return state_->weights.full(state_->context.comm, state_->lane_ranks());
+  return whole_parameters(state_->weights.full(state_->context.comm, state_->lane_ranks()),
+                          state_->group);
 }
 
 void Executor::set_weights(const std::vector<NamedParameter>& values) {
-  state_->weights.set(values);
+  const std::vector<NamedParameter>& parameters = state_->stages.parameters();
+  ENTRAIN_INVARIANT(values.size() == parameters.size(),
+                    concat(values.size(), " weights for a lane that has ", parameters.size()));
+  std::vector<NamedParameter> parts;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    parts.push_back({values[i].name, state_->part_of_whole(values[i].tensor, parameters[i].split)});
+  }
+  state_->weights.set(parts);
 }
 
-at::Tensor Executor::whole(const at::Tensor& own) const {
-  return state_->weights.whole(own, state_->context.comm, state_->lane_ranks());
+std::vector<NamedParameter> Executor::whole(const at::Tensor& own, std::string_view suffix) const {
+  const at::Tensor flat = state_->weights.whole(own, state_->context.comm, state_->lane_ranks());
+  return whole_parameters(layout().views(flat, suffix), state_->group);
 }
 
-void Executor::take_shard(const at::Tensor& whole, const at::Tensor& own) const {
-  state_->weights.take_shard(whole, own);
+void Executor::take(const std::vector<NamedParameter>& whole, const at::Tensor& own) const {
+  const at::NoGradGuard no_grad;
+  const at::Tensor flat = at::zeros({layout().size()}, own.options());
+  const std::vector<NamedParameter> views = layout().views(flat);
+  ENTRAIN_INVARIANT(whole.size() == views.size(),
+                    concat(whole.size(), " tensors for ", views.size(), " trained parameters"));
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    views[i].tensor.copy_(state_->part_of_whole(whole[i].tensor, views[i].split));
+  }
+  state_->weights.take_shard(flat, own);
 }
 
 }  // namespace entrain::engine

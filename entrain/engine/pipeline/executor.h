@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "entrain/core/base/call_log.h"
@@ -24,6 +25,7 @@
 #include "entrain/engine/models/stages.h"
 #include "entrain/engine/pipeline/fault_drill.h"
 #include "entrain/engine/pipeline/flat_layout.h"
+#include "entrain/engine/pipeline/rank_places.h"
 
 namespace entrain::engine {
 
@@ -32,7 +34,7 @@ struct ExecutorOptions {
   // checkpointed in float32, gradients are added up in it.
   StageOptions stage;
   double clip_norm = 0;         // largest global gradient norm; 0 = no clipping
-  bool record_events = false;   // fill StepOutcome::events
+  bool record_events = false;   // fill StepOutcome::events, on the first rank of every lane
   bool measure_memory = false;  // fill LaneUsage::peak_bytes and StepOutcome::working_bytes
   bool paced = false;           // wait for each operation's predicted time instead of computing
   int history = 16;             // operations kept for error messages, >= 1
@@ -67,7 +69,9 @@ struct TrainedPiece {
 };
 
 struct StepOutcome {
-  double loss_sum = 0;  // cross-entropy summed over this lane's targets; 0 off the last LLM stage
+  // Cross-entropy summed over this lane's targets; 0 off the last LLM stage, and but on the lane's
+  // first rank.
+  double loss_sum = 0;
   double gradient_norm = 0;  // global, before clipping; the same on all ranks
   // Whether every rank's losses and the norm are numbers; the same on all ranks. Where not, the
   // optimizer has not been called.
@@ -86,8 +90,8 @@ class Executor {
  public:
   // Builds the lane's stages with their parameters; none when paced.
   //
-  // Requires  comm.rank() == replica · num_lanes + lane, one rank for every lane of every replica.
-  // Throws    InvalidInput when the plan asks for tensor or context parallelism.
+  // Requires  comm.rank() stands there (rank_places.h), one rank for every place.
+  // Throws    InvalidInput as check_runnable() does.
   Executor(const ModelSpec& model,
            const Plan& plan,
            int replica,
@@ -125,15 +129,18 @@ class Executor {
   // state the masters beside narrower parameters.
   [[nodiscard]] LaneState held_bytes() const;
 
-  // Every weight in float32, under its name, as checkpoints hold them: to be copied, not changed.
-  // Under Plan::shard_optimizer all replicas of the lane must call this and whole() together.
+  // Every weight of the lane whole and in float32, under its name, as checkpoints hold them: to be
+  // copied, not changed. All ranks that share the lane, and under Plan::shard_optimizer all its
+  // replicas, must call this and whole() together.
   [[nodiscard]] std::vector<NamedParameter> weights() const;
   // Takes such values over, for computing and for training.
   void set_weights(const std::vector<NamedParameter>& values);
-  // The same for flat buffers that go with trained(): [layout().shard_size()] on this rank,
-  // [layout().size()] in whole.
-  [[nodiscard]] at::Tensor whole(const at::Tensor& own) const;
-  void take_shard(const at::Tensor& whole, const at::Tensor& own) const;
+  // The same for a flat buffer that goes with trained(): the values of every trained parameter, as
+  // "NAMEsuffix". Shapes  own: [layout().shard_size()].
+  [[nodiscard]] std::vector<NamedParameter> whole(const at::Tensor& own,
+                                                  std::string_view suffix = "") const;
+  // Takes such values over into `own`, zeros between them.
+  void take(const std::vector<NamedParameter>& whole, const at::Tensor& own) const;
 
  private:
   struct State;

@@ -317,9 +317,12 @@ TEST(Executor, RefusesOperationsItCannotRun) {
   EXPECT_NE(message.find("schedule 'tied' needs sync_tied"), std::string::npos) << message;
 }
 
-TEST(Executor, RefusesParallelismInsideALane) {
+TEST(Executor, RefusesContextParallelismAndHeadsThatDoNotDivide) {
   Step step = make_step({});
-  step.plan.modules[1].tensor_parallel = 2;
+  step.plan.modules[1].context_parallel = 2;
+  EXPECT_THROW(run_step(step), InvalidInput);
+  step.plan.modules[1].context_parallel = 1;
+  step.plan.modules[1].tensor_parallel = 2;  // of one key and value head
   EXPECT_THROW(run_step(step), InvalidInput);
 }
 

@@ -18,8 +18,11 @@ FlatLayout::FlatLayout(const std::vector<NamedParameter>& parameters, int num_sh
   std::int64_t end = 0;
   for (const NamedParameter& parameter : parameters) {
     if (parameter.tensor.requires_grad()) {
-      entries_.push_back(
-          {parameter.name, parameter.tensor.sizes().vec(), end, parameter.tensor.numel()});
+      entries_.push_back({parameter.name,
+                          parameter.tensor.sizes().vec(),
+                          end,
+                          parameter.tensor.numel(),
+                          parameter.split});
       end = rounded_up(end + parameter.tensor.numel(), kAlignment);
     }
   }
@@ -48,8 +51,9 @@ std::vector<NamedParameter> FlatLayout::views(const at::Tensor& buffer,
   std::vector<NamedParameter> views;
   views.reserve(entries_.size());
   for (const FlatEntry& entry : entries_) {
-    views.push_back(
-        {concat(entry.name, suffix), buffer.narrow(0, entry.begin, entry.size).view(entry.shape)});
+    views.push_back({concat(entry.name, suffix),
+                     buffer.narrow(0, entry.begin, entry.size).view(entry.shape),
+                     entry.split});
   }
   return views;
 }

@@ -21,6 +21,7 @@ struct FlatEntry {
   std::vector<std::int64_t> shape;  // of the parameter
   std::int64_t begin = 0;           // element of the buffer
   std::int64_t size = 0;            // elements
+  ParameterSplit split = {};        // of the parameter
 };
 
 // A parameter's run of elements within one shard.

@@ -4,12 +4,15 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "entrain/engine/models/tensor_group.h"
+
 namespace entrain::engine {
 
 LaneGradients::LaneGradients(const std::vector<NamedParameter>& parameters,
                              int num_shards,
-                             int shard)
-    : layout_(parameters, num_shards), shard_(shard) {
+                             int shard,
+                             int tensor_rank)
+    : layout_(parameters, num_shards), shard_(shard), counts_whole_(tensor_rank == 0) {
   std::size_t entry = 0;
   std::vector<NamedParameter> views;
   for (const NamedParameter& parameter : parameters) {
@@ -38,6 +41,27 @@ at::Tensor LaneGradients::own_shard() const {
   return buffer_.defined() ? layout_.shard_of(buffer_, shard_) : at::Tensor();
 }
 
+void LaneGradients::sum_whole(const TensorGroup& group) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> own;
+  for (const NamedParameter& view :
+       buffer_.defined() ? layout_.views(buffer_) : std::vector<NamedParameter>()) {
+    if (view.split.whole()) {
+      own.push_back(view.tensor.view(-1));
+    }
+  }
+  if (own.empty()) {
+    return;
+  }
+  at::Tensor sum = at::cat(own);
+  sum_over(group, sum);
+  std::int64_t begin = 0;
+  for (const at::Tensor& gradient : own) {
+    gradient.copy_(sum.narrow(0, begin, gradient.numel()));
+    begin += gradient.numel();
+  }
+}
+
 void LaneGradients::reduce(Comm& comm, const std::vector<int>& ranks) {
   const at::NoGradGuard no_grad;
   if (!buffer_.defined()) {
@@ -54,6 +78,9 @@ double LaneGradients::clip(Comm& comm, const std::vector<int>& ranks, double cli
   const at::Tensor own = own_shard();
   double squares = 0;
   for (const ShardPiece& piece : layout_.pieces(shard_)) {
+    if (piece.entry->split.whole() && !counts_whole_) {
+      continue;
+    }
     const double norm =
         at::linalg_vector_norm(
             own.narrow(0, piece.begin, piece.size), 2, std::nullopt, false, at::kDouble)

@@ -19,12 +19,20 @@ class LaneGradients {
   // Gives the trainable ones of `parameters` a gradient of zeros, a view of the buffer; autograd
   // adds to it in place. With several shards, one a replica, this rank keeps the sum of shard
   // `shard` alone.
+  //
+  // `tensor_rank`: of those that share the lane, all of whom hold some parameters whole; the first
+  // one alone counts these in the norm.
   explicit LaneGradients(const std::vector<NamedParameter>& parameters,
                          int num_shards = 1,
-                         int shard = 0);
+                         int shard = 0,
+                         int tensor_rank = 0);
 
   // Sets all gradients to zero.
   void clear();
+
+  // Sums, over the ranks that share the lane, the gradients of parameters that all of them hold
+  // whole: each has those of its own rows (tensor_group.h). Once a step, before reduce().
+  void sum_whole(const TensorGroup& group);
 
   // Sums the gradients over `ranks`, the same lane of every replica, in rank order. With several
   // shards each rank has the sum of its own shard only, the rest is no longer of use.
@@ -42,6 +50,7 @@ class LaneGradients {
  private:
   FlatLayout layout_;
   int shard_ = 0;
+  bool counts_whole_ = true;
   at::Tensor buffer_;  // [layout_.size()], or undefined
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <set>
 #include <utility>
 
@@ -180,7 +179,7 @@ void LaneRun::compute_forward(const UnitKey& unit,
       output.tensor = output.tensor * std::numeric_limits<float>::quiet_NaN();
       output.loss_sum *= is_last_llm_stage(unit) ? std::numeric_limits<double>::quiet_NaN() : 1.0;
     }
-    outcome_.loss_sum += output.loss_sum;
+    outcome_.loss_sum += lane_.group.index == 0 ? output.loss_sum : 0;
     graph.output = std::move(output.tensor);
     // A chunk may take part for the sake of features that turn out to stand in a later one.
     ENTRAIN_INVARIANT(!with_graph || graph.output.requires_grad() || has_chunks(items),
@@ -271,8 +270,14 @@ void LaneRun::send(const Operation& operation) {
   if (drills(FaultKind::kWrongSize)) {
     message = at::cat({message, message.narrow(0, 0, 1)});
   }
-  recorder_.bytes_go(static_cast<std::int64_t>(message.nbytes()));
-  lane_.comm.send(channel_key(operation), tag(operation), std::move(message));
+  const std::vector<int> receivers =
+      lane_.places.receivers_of(place(), channel(operation).target_lane);
+  for (std::size_t i = receivers.size(); i-- > 0;) {
+    at::Tensor sent = i > 0 ? message.clone() : std::move(message);  // each frees its own
+    recorder_.bytes_go(static_cast<std::int64_t>(sent.nbytes()));
+    lane_.comm.send(
+        {lane_.comm.rank(), receivers[i], operation.channel}, tag(operation), std::move(sent));
+  }
   recorder_.event(EventCategory::kSend, position_, start);
 }
 
@@ -280,10 +285,13 @@ void LaneRun::receive(const Operation& operation) {
   const bool gradient = channel(operation).gradient;
   const std::vector<std::int64_t> shape =
       output_shape(sizes_, operation.unit, group(operation.unit));
+  const int sender = lane_.places.sender_of(place(), channel(operation).source_lane);
   (gradient ? gradients_ : outputs_)
       .post(operation.unit,
-            lane_.comm.post_receive(
-                channel_key(operation), tag(operation), shape, lane_.options.stage.dtype),
+            lane_.comm.post_receive({sender, lane_.comm.rank(), operation.channel},
+                                    tag(operation),
+                                    shape,
+                                    lane_.options.stage.dtype),
             position_);
   if (!gradient) {
     recorder_.bytes_come(shape[0] * shape[1] *
@@ -291,15 +299,17 @@ void LaneRun::receive(const Operation& operation) {
   }
 }
 
-// Once a step, before whatever comes first of the gradients' sum over replicas and their norm.
-void LaneRun::give_tied_gradient() {
-  if (!std::exchange(gave_tied_gradient_, true)) {
+// Once a step, before whatever comes first of the gradients' sum over replicas and their norm: what
+// lies on several ranks of the replica comes together.
+void LaneRun::join_gradients() {
+  if (!std::exchange(joined_gradients_, true)) {
     lane_.tied.give_gradient(lane_.comm);
+    lane_.gradients.sum_whole(lane_.group);
   }
 }
 
 void LaneRun::reduce_gradients() {
-  give_tied_gradient();
+  join_gradients();
   const Clock::time_point asked = Clock::now();
   lane_.comm.barrier(ranks_of_lane());
   recorder_.wait(position_, asked);
@@ -313,12 +323,13 @@ void LaneRun::reduce_gradients() {
 }
 
 void LaneRun::clip_norm() {
-  give_tied_gradient();
+  join_gradients();
   const Clock::time_point asked = Clock::now();
-  std::vector<int> all(at_index(lane_.comm.size()));
-  std::iota(all.begin(), all.end(), 0);
+  const std::vector<int> all = lane_.places.all();
   outcome_.gradient_norm = lane_.gradients.clip(
-      lane_.comm, lane_.plan.shard_optimizer ? all : ranks_of_replica(), lane_.options.clip_norm);
+      lane_.comm,
+      lane_.plan.shard_optimizer ? all : lane_.places.of_replica(lane_.replica),
+      lane_.options.clip_norm);
   // The one word about it that all ranks exchange, and the barrier before any of them updates.
   const bool number = std::isfinite(outcome_.loss_sum) && std::isfinite(outcome_.gradient_norm);
   at::Tensor without = at::full({1}, number ? 0.0 : 1.0, at::TensorOptions().dtype(at::kDouble));
@@ -396,11 +407,8 @@ const Channel& LaneRun::channel(const Operation& operation) const {
   return program_.channels.at(at_index(operation.channel));
 }
 
-ChannelKey LaneRun::channel_key(const Operation& operation) const {
-  const int first_rank = lane_.replica * lane_.plan.num_lanes();
-  return {first_rank + channel(operation).source_lane,
-          first_rank + channel(operation).target_lane,
-          operation.channel};
+RankPlace LaneRun::place() const {
+  return {lane_.replica, lane_.lane, lane_.group.index};
 }
 
 // Step, direction and unit in one number; it only has to differ between messages that a bug could
@@ -419,27 +427,16 @@ std::uint64_t LaneRun::tag(const Operation& operation) const {
   return result << 16U | part(unit.group, 16);
 }
 
-std::vector<int> LaneRun::ranks_of_replica() const {
-  std::vector<int> ranks(at_index(lane_.plan.num_lanes()));
-  std::iota(ranks.begin(), ranks.end(), lane_.replica * lane_.plan.num_lanes());
-  return ranks;
-}
-
+// With this rank's weights, one a replica.
 std::vector<int> LaneRun::ranks_of_lane() const {
-  std::vector<int> ranks;
-  for (int replica = 0; replica < lane_.plan.replicas; ++replica) {
-    ranks.push_back(replica * lane_.plan.num_lanes() + lane_.lane);
-  }
-  return ranks;
+  return lane_.places.across_replicas(lane_.lane, lane_.group.index);
 }
 
 std::string LaneRun::where() const {
   std::string text = concat("rank ",
                             lane_.comm.rank(),
-                            " (replica ",
-                            lane_.replica,
-                            " lane ",
-                            lane_.lane,
+                            " (",
+                            lane_.places.name_of(lane_.comm.rank()),
                             "), step ",
                             inputs_.step);
   if (position_ >= static_cast<int>(operations_.size())) {

@@ -16,6 +16,7 @@
 #include <map>
 #include <vector>
 
+#include "entrain/engine/models/tensor_group.h"
 #include "entrain/engine/models/weight_gradients.h"
 #include "entrain/engine/pipeline/chunk_store.h"
 #include "entrain/engine/pipeline/executor.h"
@@ -42,6 +43,8 @@ struct LaneContext {
   const LaneStages& stages;
   LaneGradients& gradients;
   LaneWeights& weights;
+  const RankPlaces& places;
+  const TensorGroup& group;  // the ranks that share the lane
   TiedTable tied{};
 };
 
@@ -81,7 +84,7 @@ class LaneRun {
   void give_gradients(const UnitKey& unit, const Group& group, const at::Tensor& input);
   void send(const Operation& operation);
   void receive(const Operation& operation);
-  void give_tied_gradient();
+  void join_gradients();
   void reduce_gradients();
   void clip_norm();
   void step_optimizer(const std::function<void()>& optimizer_step);
@@ -97,9 +100,8 @@ class LaneRun {
   [[nodiscard]] const Group& group(const UnitKey& unit) const;
   [[nodiscard]] const Channel& channel(const Operation& operation) const;
   [[nodiscard]] bool is_skipped(const Operation& operation) const;
-  [[nodiscard]] ChannelKey channel_key(const Operation& operation) const;
+  [[nodiscard]] RankPlace place() const;
   [[nodiscard]] std::uint64_t tag(const Operation& operation) const;
-  [[nodiscard]] std::vector<int> ranks_of_replica() const;
   [[nodiscard]] std::vector<int> ranks_of_lane() const;
 
   LaneContext& lane_;
@@ -117,7 +119,7 @@ class LaneRun {
   ChunkStore chunks_;
   std::map<UnitKey, Graph> graphs_;
   std::map<UnitKey, WeightGradientsPtr> waiting_;  // between the halves of a split backward
-  bool gave_tied_gradient_ = false;
+  bool joined_gradients_ = false;
   StepOutcome outcome_;
   LaneRecorder recorder_;
 };

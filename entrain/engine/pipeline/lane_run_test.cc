@@ -30,6 +30,8 @@ struct Lane {
         stages(step.model, step.plan, 0, options.stage),
         weights(stages.parameters(), options.stage.dtype),
         gradients(stages.parameters()),
+        places(step.plan),
+        ranks{&group.comm(0), {0}, 0},
         data(step.costs.work),
         inputs(tiny::inputs_of(step, &data)) {}
 
@@ -39,10 +41,21 @@ struct Lane {
   LaneStages stages;
   LaneWeights weights;
   LaneGradients gradients;
+  RankPlaces places;
+  TensorGroup ranks;
   tiny::SyntheticData data;
   StepInputs inputs;
-  LaneContext context{
-      step.model, step.plan, 0, 0, group.comm(0), options, stages, gradients, weights};
+  LaneContext context{step.model,
+                      step.plan,
+                      0,
+                      0,
+                      group.comm(0),
+                      options,
+                      stages,
+                      gradients,
+                      weights,
+                      places,
+                      ranks};
 };
 
 std::vector<Operation>& operations_of(Step& step) {

@@ -81,7 +81,8 @@ std::vector<NamedParameter> LaneWeights::full(Comm& comm, const std::vector<int>
     result.push_back({parameter.name,
                       parameter.tensor.requires_grad()
                           ? trained[entry++].tensor
-                          : data.to(at::promoteTypes(data.scalar_type(), at::kFloat))});
+                          : data.to(at::promoteTypes(data.scalar_type(), at::kFloat)),
+                      parameter.split});
   }
   return result;
 }

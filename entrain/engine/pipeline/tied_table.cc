@@ -8,18 +8,18 @@ namespace entrain::engine {
 
 TiedTable::TiedTable(const ModelSpec& model,
                      const Plan& plan,
-                     int replica,
-                     int lane,
+                     const RankPlace& place,
                      const LaneStages& stages,
                      at::ScalarType precision) {
   const int llm = model.llm_module();
   const int last_stage = static_cast<int>(std::ssize(plan.modules.back().stages)) - 1;
   const int first = plan.lane_of(llm, 0);
   const int last = plan.lane_of(llm, last_stage);
-  if (!model.llm.tie_word_embeddings || first == last || (lane != first && lane != last)) {
+  if (!model.llm.tie_word_embeddings || first == last ||
+      (place.lane != first && place.lane != last)) {
     return;
   }
-  copy_ = lane == last;
+  copy_ = place.lane == last;
   table_ = stages.llm(copy_ ? last_stage : 0).table();
   if (copy_) {
     table_.set_data(table_.detach().to(precision));
@@ -27,9 +27,12 @@ TiedTable::TiedTable(const ModelSpec& model,
       table_.set_grad_dtype(at::promoteTypes(precision, at::kFloat));
     }
   }
-  const int begin = replica * plan.num_lanes();
-  owner_ = begin + first;
-  ranks_ = {begin + std::min(first, last), begin + std::max(first, last)};
+  const RankPlaces places(plan);
+  const auto rank_on = [&](int lane) {
+    return places.rank_of({place.replica, lane, place.tensor_rank});
+  };
+  owner_ = rank_on(first);
+  ranks_ = {rank_on(std::min(first, last)), rank_on(std::max(first, last))};
 }
 
 void TiedTable::share(Comm& comm) {

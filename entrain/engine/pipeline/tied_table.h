@@ -3,7 +3,8 @@
 //
 // Read first: TiedTable. The table is the first lane's: it alone is optimised, counted in the norm
 // and written. The last lane gets it before a step and gives its gradient back after the last
-// backward.
+// backward. Under tensor parallelism every rank of the lanes does so with its run of the
+// vocabulary.
 #pragma once
 
 #include <vector>
@@ -15,6 +16,7 @@
 
 #include "entrain/engine/comm/comm.h"
 #include "entrain/engine/pipeline/lane_stages.h"
+#include "entrain/engine/pipeline/rank_places.h"
 
 namespace entrain::engine {
 
@@ -25,8 +27,7 @@ class TiedTable {
   TiedTable() = default;
   TiedTable(const ModelSpec& model,
             const Plan& plan,
-            int replica,
-            int lane,
+            const RankPlace& place,
             const LaneStages& stages,
             at::ScalarType precision = at::kFloat);
 

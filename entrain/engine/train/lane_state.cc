@@ -11,9 +11,9 @@ std::vector<NamedParameter> named_moments(const Executor& executor, const AdamW&
   const at::NoGradGuard no_grad;
   std::vector<NamedParameter> named;
   for (std::size_t i = 0; i < kMomentSuffixes.size(); ++i) {
-    const at::Tensor whole = executor.whole(optimizer.moments()[i]);
-    const std::vector<NamedParameter> views = executor.layout().views(whole, kMomentSuffixes[i]);
-    named.insert(named.end(), views.begin(), views.end());
+    const std::vector<NamedParameter> moments =
+        executor.whole(optimizer.moments()[i], kMomentSuffixes[i]);
+    named.insert(named.end(), moments.begin(), moments.end());
   }
   return named;
 }
@@ -23,22 +23,24 @@ void restore(const ResumePoint& resume,
              Executor& executor,
              AdamW& optimizer) {
   const at::NoGradGuard no_grad;
-  std::vector<NamedParameter> weights;
-  for (const NamedParameter& weight : executor.weights()) {
-    weights.push_back({weight.name, at::empty_like(weight.tensor)});
-  }
+  const auto like = [](const std::vector<NamedParameter>& tensors) {
+    std::vector<NamedParameter> result;
+    for (const NamedParameter& tensor : tensors) {
+      result.push_back({tensor.name, at::empty_like(tensor.tensor)});
+    }
+    return result;
+  };
+  const std::vector<NamedParameter> weights = like(executor.weights());
   std::vector<NamedParameter> tensors = weights;
-  std::vector<at::Tensor> moments;
+  std::vector<std::vector<NamedParameter>> moments;
   for (std::size_t i = 0; i < kMomentSuffixes.size(); ++i) {
-    moments.push_back(at::zeros({executor.layout().size()}, optimizer.moments()[i].options()));
-    const std::vector<NamedParameter> views =
-        executor.layout().views(moments.back(), kMomentSuffixes[i]);
-    tensors.insert(tensors.end(), views.begin(), views.end());
+    moments.push_back(like(executor.whole(optimizer.moments()[i], kMomentSuffixes[i])));
+    tensors.insert(tensors.end(), moments.back().begin(), moments.back().end());
   }
   load_tensors(resume.checkpoint, resume.manifest, tensors);
   executor.set_weights(weights);
   for (std::size_t i = 0; i < moments.size(); ++i) {
-    executor.take_shard(moments[i], optimizer.moments()[i]);
+    executor.take(moments[i], optimizer.moments()[i]);
   }
   optimizer.set_updates(updates);
 }

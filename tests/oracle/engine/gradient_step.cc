@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -15,6 +16,7 @@
 
 #include "entrain/engine/comm/thread_comm.h"
 #include "entrain/engine/pipeline/executor.h"
+#include "entrain/engine/pipeline/rank_places.h"
 #include "entrain/engine/pipeline/ranks.h"
 
 namespace entrain::oracle {
@@ -132,6 +134,9 @@ StepConfiguration configure(Rng& rng,
     result.plan.modules[module].stages =
         random_cuts(rng, num_layers(result.model, static_cast<int>(module)), layout.stages[module]);
   }
+  for (std::size_t module = 0; module < layout.tensor_parallel.size(); ++module) {
+    result.plan.modules[module].tensor_parallel = layout.tensor_parallel[module];
+  }
   place_stages(layout.lanes, result.plan);
   if (recompute) {
     recompute_layers(rng, result.plan);
@@ -141,7 +146,9 @@ StepConfiguration configure(Rng& rng,
   result.plan.shard_optimizer = shard_optimizer;
   result.plan.limits.chunks = policy != StepPolicy::kRandom;
   validate(result.plan, result.model, "test plan");
-  const Profile profile = analytic_profile(result.model, device_model("cpu-2core"));
+  AnalyticOptions options;
+  options.tensor_parallel = {1, 2};
+  const Profile profile = analytic_profile(result.model, device_model("cpu-2core"), options);
   result.costs = step_costs(result.model, result.plan, profile, batch.work);
   result.assignment = assignment_of(rng, policy, result.plan, result.costs);
   validate_assignment(result.assignment, result.plan, result.costs);
@@ -160,7 +167,7 @@ void shard_optimizer(StepConfiguration& configuration) {
 
 namespace {
 
-// Every trained parameter's gradient after the reduction. All replicas of the lane call together.
+// Every trained parameter's gradient after the reduction. All ranks of the lane call together.
 NamedWeights reduced_gradients(const engine::Executor& executor) {
   const at::NoGradGuard no_grad;
   const at::Tensor own = at::zeros({executor.layout().shard_size()});
@@ -168,8 +175,8 @@ NamedWeights reduced_gradients(const engine::Executor& executor) {
     own.narrow(0, piece.begin, piece.gradient.numel()).copy_(piece.gradient);
   }
   NamedWeights gradients;
-  for (const engine::NamedParameter& view : executor.layout().views(executor.whole(own))) {
-    gradients.emplace(view.name, view.tensor);
+  for (const engine::NamedParameter& whole : executor.whole(own)) {
+    gradients.emplace(whole.name, whole.tensor.clone());
   }
   return gradients;
 }
@@ -189,16 +196,12 @@ RankResult run_rank(const GradientBatch& batch,
                     const StepConfiguration& configuration,
                     engine::Comm& comm,
                     at::ScalarType precision) {
-  const int num_lanes = configuration.plan.num_lanes();
+  const engine::RankPlace place = engine::RankPlaces(configuration.plan).place_of(comm.rank());
   engine::ExecutorOptions options;
   options.stage.seed = kWeightSeed;
   options.stage.dtype = precision;
-  engine::Executor executor(configuration.model,
-                            configuration.plan,
-                            comm.rank() / num_lanes,
-                            comm.rank() % num_lanes,
-                            comm,
-                            options);
+  engine::Executor executor(
+      configuration.model, configuration.plan, place.replica, place.lane, comm, options);
   std::vector<engine::NamedParameter> weights;
   for (const engine::NamedParameter& parameter : executor.parameters()) {
     weights.push_back({parameter.name, batch.weights.at(parameter.name)});
@@ -230,21 +233,29 @@ RankResult run_rank(const GradientBatch& batch,
 StepResult run_step(const GradientBatch& batch,
                     const StepConfiguration& configuration,
                     at::ScalarType precision) {
-  const Plan& plan = configuration.plan;
-  const int num_lanes = plan.num_lanes();
-  engine::ThreadCommGroup group(plan.replicas * num_lanes);
+  const engine::RankPlaces places(configuration.plan);
+  engine::ThreadCommGroup group(places.num_ranks());
   StepResult result;
-  result.gradients.resize(static_cast<std::size_t>(plan.replicas));
+  result.gradients.resize(static_cast<std::size_t>(configuration.plan.replicas));
   std::vector<double> losses(static_cast<std::size_t>(group.size()));
+  std::map<std::pair<int, std::string>, int> lane_of;  // by replica and name
   std::mutex mutex;
   engine::run_ranks(group, [&](int rank) {
     RankResult own = run_rank(batch, configuration, group.comm(rank), precision);
     const std::lock_guard lock(mutex);
     losses[static_cast<std::size_t>(rank)] = own.loss_sum;
     result.gradient_norm = own.gradient_norm;
-    NamedWeights& all = result.gradients[static_cast<std::size_t>(rank / num_lanes)];
+    const engine::RankPlace place = places.place_of(rank);
+    NamedWeights& all = result.gradients[static_cast<std::size_t>(place.replica)];
     for (const auto& [name, gradient] : own.gradients) {
-      EXPECT_TRUE(all.emplace(name, gradient).second) << name << " lies on two lanes";
+      const auto [found, is_new] = all.emplace(name, gradient);
+      if (is_new) {
+        EXPECT_TRUE(lane_of.emplace(std::pair(place.replica, name), place.lane).second);
+        continue;
+      }
+      EXPECT_EQ(lane_of.at({place.replica, name}), place.lane) << name << " lies on two lanes";
+      EXPECT_TRUE(!gradient.defined() || at::equal(gradient, found->second))
+          << name << " differs between the ranks of a lane";
     }
   });
   for (const double loss : losses) {

@@ -32,6 +32,7 @@ struct StepLayout {
   std::vector<int> stages;  // [module]
   int replicas = 1;
   StageLanes lanes = StageLanes::kOwn;
+  std::vector<int> tensor_parallel = {};  // [module], alike on a lane; empty: 1 everywhere
 };
 
 // Who says what runs in which slot.
@@ -75,7 +76,8 @@ std::string describe(const StepConfiguration& configuration, std::uint64_t seed)
 struct StepResult {
   double loss = 0;
   double gradient_norm = 0;
-  // [replica], after the reduction; with a sharded optimizer all shards together.
+  // [replica], after the reduction, whole: with a sharded optimizer all shards together, under
+  // tensor parallelism all parts.
   std::vector<NamedWeights> gradients;
 };
 
@@ -83,7 +85,7 @@ struct StepResult {
 struct RankResult {
   double loss_sum = 0;
   double gradient_norm = 0;
-  NamedWeights gradients;  // of the rank's own parameters
+  NamedWeights gradients;  // of its lane's parameters
 };
 
 RankResult run_rank(const GradientBatch& batch,

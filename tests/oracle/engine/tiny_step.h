@@ -201,15 +201,16 @@ inline Result run_step(const Step& step,
                        const ExecutorOptions& options = seeded_options(),
                        const MakeData& make_data = {},
                        seconds deadline = seconds(20)) {
-  ThreadCommGroup group(step.plan.replicas * step.plan.num_lanes(), deadline);
+  const RankPlaces places(step.plan);
+  ThreadCommGroup group(places.num_ranks(), deadline);
   Result result;
   result.gradients.resize(static_cast<std::size_t>(step.plan.replicas));
   result.outcomes.resize(static_cast<std::size_t>(group.size()));
   std::mutex mutex;
   run_ranks(group, [&](int rank) {
-    const int replica = rank / step.plan.num_lanes();
+    const int replica = places.place_of(rank).replica;
     Executor executor(
-        step.model, step.plan, replica, rank % step.plan.num_lanes(), group.comm(rank), options);
+        step.model, step.plan, replica, places.place_of(rank).lane, group.comm(rank), options);
     const std::unique_ptr<StepData> data =
         make_data ? make_data(rank) : std::make_unique<SyntheticData>(step.costs.work);
     const StepOutcome outcome = executor.run(inputs_of(step, data.get()), [&] {

@@ -1,0 +1,114 @@
+#include "entrain/engine/pipeline/rank_places.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/cost/sharding.h"
+
+namespace entrain::engine {
+namespace {
+
+std::size_t at_index(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+std::vector<int> run_of(int first, int count) {
+  std::vector<int> ranks(at_index(count));
+  std::iota(ranks.begin(), ranks.end(), first);
+  return ranks;
+}
+
+}  // namespace
+
+RankPlaces::RankPlaces(const Plan& plan) : replicas_(plan.replicas), first_of_lane_{0} {
+  for (const std::vector<StageRef>& lane : plan.lanes) {
+    const int width = plan.modules.at(at_index(lane.front().module)).tensor_parallel;
+    first_of_lane_.push_back(first_of_lane_.back() + width);
+  }
+}
+
+int RankPlaces::width(int lane) const {
+  return first_of_lane_.at(at_index(lane) + 1) - first_of_lane_.at(at_index(lane));
+}
+
+RankPlace RankPlaces::place_of(int rank) const {
+  ENTRAIN_INVARIANT(rank >= 0 && rank < num_ranks(), concat("rank ", rank, " of ", num_ranks()));
+  const int within = rank % ranks_per_replica();
+  const auto next = std::upper_bound(first_of_lane_.begin(), first_of_lane_.end(), within);
+  const auto lane = static_cast<int>(next - first_of_lane_.begin()) - 1;
+  return {rank / ranks_per_replica(), lane, within - first_of_lane_[at_index(lane)]};
+}
+
+int RankPlaces::rank_of(const RankPlace& place) const {
+  ENTRAIN_INVARIANT(place.tensor_rank >= 0 && place.tensor_rank < width(place.lane),
+                    concat("lane ", place.lane, " has no tensor rank ", place.tensor_rank));
+  return place.replica * ranks_per_replica() + first_of_lane_[at_index(place.lane)] +
+         place.tensor_rank;
+}
+
+std::string RankPlaces::name_of(int rank) const {
+  const RankPlace place = place_of(rank);
+  const std::string lane = concat("replica ", place.replica, " lane ", place.lane);
+  return width(place.lane) == 1 ? lane : concat(lane, " tensor rank ", place.tensor_rank);
+}
+
+std::vector<int> RankPlaces::all() const {
+  return run_of(0, num_ranks());
+}
+
+std::vector<int> RankPlaces::of_replica(int replica) const {
+  return run_of(replica * ranks_per_replica(), ranks_per_replica());
+}
+
+std::vector<int> RankPlaces::of_lane(int replica, int lane) const {
+  return run_of(rank_of({replica, lane, 0}), width(lane));
+}
+
+std::vector<int> RankPlaces::across_replicas(int lane, int tensor_rank) const {
+  std::vector<int> ranks;
+  for (int replica = 0; replica < replicas_; ++replica) {
+    ranks.push_back(rank_of({replica, lane, tensor_rank}));
+  }
+  return ranks;
+}
+
+int RankPlaces::sender_of(const RankPlace& receiver, int sending_lane) const {
+  return rank_of({receiver.replica, sending_lane, receiver.tensor_rank % width(sending_lane)});
+}
+
+std::vector<int> RankPlaces::receivers_of(const RankPlace& sender, int receiving_lane) const {
+  std::vector<int> ranks;
+  for (int t = sender.tensor_rank; t < width(receiving_lane); t += width(sender.lane)) {
+    ranks.push_back(rank_of({sender.replica, receiving_lane, t}));
+  }
+  return ranks;
+}
+
+void check_runnable(const Plan& plan, const ModelSpec& model, const std::string& where) {
+  for (std::size_t m = 0; m < plan.modules.size(); ++m) {
+    const ModulePlan& module = plan.modules[m];
+    if (module.context_parallel != 1) {
+      throw InvalidInput(concat(where,
+                                ": module '",
+                                module.name,
+                                "' asks for context_parallel ",
+                                module.context_parallel,
+                                "; this engine runs 1"));
+    }
+    const std::string obstacle =
+        sharding_obstacle(model, static_cast<int>(m), module.tensor_parallel);
+    if (!obstacle.empty()) {
+      throw InvalidInput(concat(where,
+                                ": module '",
+                                module.name,
+                                "' asks for tensor_parallel ",
+                                module.tensor_parallel,
+                                ": ",
+                                obstacle));
+    }
+  }
+}
+
+}  // namespace entrain::engine

@@ -1,0 +1,62 @@
+// Which rank runs what: replicas first, within one its lanes, within a lane the ranks that share
+// it.
+//
+// Read first: RankPlaces.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "entrain/core/spec/model.h"
+#include "entrain/core/spec/plan.h"
+
+namespace entrain::engine {
+
+struct RankPlace {
+  int replica = 0;
+  int lane = 0;
+  int tensor_rank = 0;  // among the ranks of the lane
+  bool operator==(const RankPlace&) const = default;
+};
+
+// Ranks are numbered through, so that a lane's are neighbours, and a replica's. Without tensor
+// parallelism rank = replica · lanes + lane.
+class RankPlaces {
+ public:
+  // Requires  a plan that check_runnable() lets pass.
+  explicit RankPlaces(const Plan& plan);
+
+  [[nodiscard]] int num_ranks() const { return replicas_ * ranks_per_replica(); }
+  [[nodiscard]] int ranks_per_replica() const { return first_of_lane_.back(); }
+  [[nodiscard]] int num_lanes() const { return static_cast<int>(first_of_lane_.size()) - 1; }
+  // Ranks of a lane: the tensor parallelism of the modules on it.
+  [[nodiscard]] int width(int lane) const;
+
+  [[nodiscard]] RankPlace place_of(int rank) const;
+  [[nodiscard]] int rank_of(const RankPlace& place) const;
+  // "replica 0 lane 1", with " tensor rank 1" where the lane has several.
+  [[nodiscard]] std::string name_of(int rank) const;
+
+  // All in rising order.
+  [[nodiscard]] std::vector<int> all() const;
+  [[nodiscard]] std::vector<int> of_replica(int replica) const;
+  [[nodiscard]] std::vector<int> of_lane(int replica, int lane) const;
+  // The ranks that hold the same weights: one a replica.
+  [[nodiscard]] std::vector<int> across_replicas(int lane, int tensor_rank) const;
+
+  // How messages between two lanes pass, which every rank of a lane holds alike: rank t of the
+  // receiving one gets its from rank t modulo the sending one's width.
+  [[nodiscard]] int sender_of(const RankPlace& receiver, int sending_lane) const;
+  // The ranks that get theirs from this one; there may be none.
+  [[nodiscard]] std::vector<int> receivers_of(const RankPlace& sender, int receiving_lane) const;
+
+ private:
+  int replicas_;
+  std::vector<int> first_of_lane_;  // [lane] rank within the replica; behind them their number
+};
+
+// Throws  InvalidInput, naming `where` and the module, for context parallelism, and for a tensor
+//         parallelism that does not divide heads, MLP width or vocabulary.
+void check_runnable(const Plan& plan, const ModelSpec& model, const std::string& where);
+
+}  // namespace entrain::engine

@@ -1,0 +1,191 @@
+// Lanes of several ranks against one plain process: every schedule, policy and freezing, with the
+// same tensor parallelism in all modules and with different ones.
+#include <cstdio>
+#include <iterator>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include "entrain/core/schedule/schedule.h"
+
+#include "tests/oracle/engine/gradient_step.h"
+
+namespace entrain {
+namespace {
+
+using oracle::configure;
+using oracle::Deviations;
+using oracle::FrozenPattern;
+using oracle::GradientBatch;
+using oracle::make_gradient_batch;
+using oracle::run_step;
+using oracle::StageLanes;
+using oracle::StepConfiguration;
+using oracle::StepLayout;
+using oracle::StepPolicy;
+using oracle::StepResult;
+
+constexpr FrozenPattern kPatterns[] = {FrozenPattern::kNone,
+                                       FrozenPattern::kEncoders,
+                                       FrozenPattern::kEncoderBodies,
+                                       FrozenPattern::kLlm,
+                                       FrozenPattern::kOnlyProjector};
+
+FrozenPattern pattern_of(std::uint64_t seed) {
+  return kPatterns[seed % std::size(kPatterns)];
+}
+
+// {1-3 LLM stages} × {1-2 replicas}, and lanes that host several stages; two ranks in the lanes of
+// either module or of both.
+std::vector<StepLayout> layouts() {
+  std::vector<StepLayout> result;
+  for (const int replicas : {1, 2}) {
+    for (const int llm_stages : {1, 2, 3}) {
+      for (const std::vector<int>& degrees :
+           std::vector<std::vector<int>>{{2, 2}, {1, 2}, {2, 1}}) {
+        result.push_back(
+            {{1 + (llm_stages + replicas) % 2, llm_stages}, replicas, StageLanes::kOwn, degrees});
+      }
+    }
+    result.push_back({{2, 3}, replicas, StageLanes::kSingle, {2, 2}});
+    result.push_back({{3, 4}, replicas, StageLanes::kWrapped, {1, 2}});
+    result.push_back({{3, 3}, replicas, StageLanes::kColocated, {2, 2}});
+  }
+  return result;
+}
+
+void report(const Deviations& deviations) {
+  std::printf(
+      "%d configurations; largest error in units of the tolerance: loss %.3f, gradient %.3f\n",
+      deviations.configurations,
+      deviations.loss,
+      deviations.gradient);
+}
+
+class TensorParallel : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { at::set_num_threads(1); }
+};
+
+// Recomputed layers, freezings and sharded optimizers in turn.
+TEST_F(TensorParallel, GradientsEqualTheReferenceForEverySchedulePolicyAndLayout) {
+  const GradientBatch batch = make_gradient_batch(1, 9, 1);
+  Deviations deviations;
+  std::uint64_t seed = 50'000;
+  int recomputed = 0;
+  int sharded = 0;
+  for (const std::string& schedule : schedule_names()) {
+    for (const StepPolicy policy :
+         {StepPolicy::kSequential, StepPolicy::kEntrain, StepPolicy::kRandom}) {
+      for (const StepLayout& layout : layouts()) {
+        Rng rng(++seed, 77);
+        const StepConfiguration configuration = configure(rng,
+                                                          batch,
+                                                          layout,
+                                                          schedule,
+                                                          pattern_of(seed),
+                                                          seed / 2 % 2 == 1,
+                                                          layout.replicas > 1 && seed / 3 % 2 == 1,
+                                                          policy);
+        SCOPED_TRACE(describe(configuration, seed));
+        expect_reference(batch, run_step(batch, configuration), deviations);
+        ASSERT_FALSE(HasFailure());
+        recomputed += recomputes(configuration.plan) ? 1 : 0;
+        sharded += configuration.plan.shard_optimizer ? 1 : 0;
+      }
+    }
+  }
+  report(deviations);
+  std::printf("%d with recomputed layers, %d with sharded optimizers\n", recomputed, sharded);
+  EXPECT_GT(recomputed, deviations.configurations / 3);
+  EXPECT_GT(sharded, deviations.configurations / 8);
+}
+
+// All of them on one layout of each kind.
+TEST_F(TensorParallel, GradientsEqualTheReferenceForEveryFreezing) {
+  const GradientBatch batch = make_gradient_batch(2, 9, 3);
+  Deviations deviations;
+  std::uint64_t seed = 52'000;
+  for (const std::string& schedule : schedule_names()) {
+    for (const StepLayout& layout : {StepLayout{{1, 2, 2}, 1, StageLanes::kOwn, {2, 1, 2}},
+                                     StepLayout{{2, 2, 2}, 1, StageLanes::kColocated, {2, 2, 2}}}) {
+      for (const FrozenPattern frozen : kPatterns) {
+        Rng rng(++seed, 77);
+        const StepConfiguration configuration =
+            configure(rng, batch, layout, schedule, frozen, seed % 2 == 0);
+        SCOPED_TRACE(describe(configuration, seed));
+        expect_reference(batch, run_step(batch, configuration), deviations);
+        ASSERT_FALSE(HasFailure());
+      }
+    }
+  }
+  report(deviations);
+}
+
+// Convolutions beside patches; tables tied within a lane and across two; samples cut into chunks.
+TEST_F(TensorParallel, GradientsEqualTheReferenceWithAudioTiedTablesAndChunks) {
+  struct Case {
+    GradientBatch batch;
+    StepLayout layout;
+    StepPolicy policy = StepPolicy::kRandom;
+  };
+  const std::vector<Case> cases = {
+      {make_gradient_batch({"vision", "audio"}, 9, 7), {{1, 2, 2}, 1, StageLanes::kOwn, {1, 2, 2}}},
+      {make_gradient_batch({"audio"}, 9, 8), {{4, 1}, 2, StageLanes::kOwn, {2, 1}}},
+      {make_gradient_batch({"vision"}, 10, 9, /*tied=*/true),
+       {{1, 3}, 1, StageLanes::kOwn, {1, 2}}},
+      {make_gradient_batch({"vision"}, 10, 9, /*tied=*/true),
+       {{2, 3}, 2, StageLanes::kSingle, {2, 2}}},
+      {make_gradient_batch(1, 10, 7),
+       {{1, 2}, 1, StageLanes::kOwn, {2, 2}},
+       StepPolicy::kRandomChunks},
+      {make_gradient_batch(1, 10, 7),
+       {{1, 2}, 2, StageLanes::kOwn, {1, 2}},
+       StepPolicy::kEntrainChunks}};
+  Deviations deviations;
+  std::uint64_t seed = 54'000;
+  for (const std::string& schedule : schedule_names()) {
+    for (const Case& one : cases) {
+      for (const bool recompute : {false, true}) {
+        Rng rng(++seed, 77);
+        const StepConfiguration configuration = configure(rng,
+                                                          one.batch,
+                                                          one.layout,
+                                                          schedule,
+                                                          pattern_of(seed),
+                                                          recompute,
+                                                          /*shard_optimizer=*/false,
+                                                          one.policy);
+        SCOPED_TRACE(describe(configuration, seed));
+        expect_reference(one.batch, run_step(one.batch, configuration), deviations);
+        ASSERT_FALSE(HasFailure());
+      }
+    }
+  }
+  report(deviations);
+}
+
+TEST_F(TensorParallel, TwoRunsAreBitwiseEqual) {
+  const GradientBatch batch = make_gradient_batch(1, 9, 4);
+  std::uint64_t seed = 56'000;
+  int configurations = 0;
+  for (const std::string& schedule : schedule_names()) {
+    for (const StepLayout& layout : {StepLayout{{1, 2}, 1, StageLanes::kOwn, {2, 2}},
+                                     StepLayout{{2, 1}, 2, StageLanes::kOwn, {1, 2}}}) {
+      Rng rng(++seed, 77);
+      const StepConfiguration configuration =
+          configure(rng, batch, layout, schedule, pattern_of(seed), seed % 2 == 0);
+      SCOPED_TRACE(describe(configuration, seed));
+      expect_bitwise_equal(run_step(batch, configuration), run_step(batch, configuration));
+      ASSERT_FALSE(HasFailure());
+      ++configurations;
+    }
+  }
+  std::printf("%d configurations run twice\n", configurations);
+}
+
+}  // namespace
+}  // namespace entrain
