@@ -21,7 +21,9 @@ class Communicator(ProcessTest):
         return output
 
     def test_messages_and_collectives(self):
-        self.check("collectives", "channels", "thousands_of_messages", "freed_elsewhere", "mismatches")
+        self.check(
+            "collectives", "channels", "thousands_of_messages", "freed_elsewhere", "mismatches"
+        )
 
     def test_failures_reach_every_rank(self):
         self.check("deadline", "abort_stops_all", "death")
@@ -96,6 +98,18 @@ class Runs(ProcessTest):
         plan["lanes"] = [stages[0:2], [stages[2], stages[4]], [stages[3], stages[5]]]
         (self.folder / "plan.json").write_text(json.dumps(plan))
         self.both(3, "plan.file=plan.json", "plan.schedule=interleaved")
+
+    def test_lanes_of_several_ranks_are_bitwise_those_of_threads(self):
+        self.write_run(steps=4, llm=1)
+        model = self.folder / "model.toml"
+        model.write_text(model.read_text().replace("num_kv_heads = 1", "num_kv_heads = 2"))
+        degree = "plan.tensor_parallel.llm=2"
+        self.both(3, degree, "validation.every=2", "checkpoint.every_steps=2")
+        self.expect_success("checkpoint", "verify", "processes")
+        self.both(4, degree, "plan.tensor_parallel.vision=2", "plan.schedule=zb-h1")
+        code, output = self.train(2, degree)
+        self.assertNotEqual(code, 0, output)
+        self.assertIn("2 lanes of 1, 2 ranks: 3 processes are needed, 2 were started", output)
 
     def test_resumes_what_threads_began_and_the_other_way_round(self):
         self.write_run(steps=8, llm=2)

@@ -35,8 +35,11 @@ std::string split_text(const std::vector<std::string>& names, const std::vector<
 std::string remedy_of(const RunSetup& setup) {
   const RunConfig& config = setup.config;
   const int lanes = setup.plan.num_lanes();
-  std::string command = lanes <= kMostLanes ? concat("entrain plan --lanes ", lanes)
-                                            : std::string("entrain plan --cluster CLUSTER.toml");
+  const bool one_rank_each = std::ranges::all_of(
+      setup.plan.modules, [](const ModulePlan& module) { return module.tensor_parallel == 1; });
+  std::string command = one_rank_each && lanes <= kMostLanes
+                            ? concat("entrain plan --lanes ", lanes)
+                            : std::string("entrain plan --cluster CLUSTER.toml");
   if (setup.plan.replicas > 1) {
     command += concat(" --replicas ", setup.plan.replicas);
   }

@@ -18,6 +18,7 @@
 
 #include "entrain/engine/comm/recorded_comm.h"
 #include "entrain/engine/pipeline/fault_drill.h"
+#include "entrain/engine/pipeline/rank_places.h"
 
 namespace entrain::engine {
 namespace {
@@ -129,12 +130,9 @@ struct RunDumps::Watcher {
 
 RunDumps::RunDumps(std::filesystem::path run_folder, const Plan& plan, int first, int count)
     : folder_(std::move(run_folder)), first_(first) {
-  const int num_ranks = plan.replicas * plan.num_lanes();
+  const RankPlaces places(plan);
   for (int rank = first; rank < first + count; ++rank) {
-    logs_.push_back(std::make_unique<CallLog>(
-        rank,
-        num_ranks,
-        concat("replica ", rank / plan.num_lanes(), " lane ", rank % plan.num_lanes())));
+    logs_.push_back(std::make_unique<CallLog>(rank, places.num_ranks(), places.name_of(rank)));
     std::error_code error;
     std::filesystem::remove(dump_path(folder_, rank), error);
     if (error) {

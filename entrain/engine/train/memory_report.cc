@@ -1,10 +1,11 @@
 #include "entrain/engine/train/memory_report.h"
 
 #include <filesystem>
-#include <numeric>
 
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
+
+#include "entrain/engine/pipeline/rank_places.h"
 
 namespace entrain::engine {
 namespace {
@@ -20,11 +21,10 @@ void add(const LaneState& bytes, const std::string& prefix, Json& record) {
 }  // namespace
 
 std::string report_memory(const RunSetup& setup, const LaneState& held, Comm& comm) {
-  std::vector<int> all(static_cast<std::size_t>(comm.size()));
-  std::iota(all.begin(), all.end(), 0);
+  const RankPlaces places(setup.plan);
   const at::Tensor own =
       at::tensor({held.parameter_bytes, held.gradient_bytes, held.optimizer_bytes}, at::kLong);
-  const at::Tensor of_all = comm.all_gather(own.to(at::kDouble), all).to(at::kLong);
+  const at::Tensor of_all = comm.all_gather(own.to(at::kDouble), places.all()).to(at::kLong);
   if (comm.rank() != 0) {
     return "";
   }
@@ -36,21 +36,24 @@ std::string report_memory(const RunSetup& setup, const LaneState& held, Comm& co
   for (int rank = 0; rank < comm.size(); ++rank) {
     const std::int64_t* bytes = of_all.const_data_ptr<std::int64_t>() + kParts * rank;
     const LaneState state{bytes[0], bytes[1], bytes[2]};
-    const int lane = rank % setup.plan.num_lanes();
-    const LaneState& expected = predicted[static_cast<std::size_t>(lane)];
+    const RankPlace place = places.place_of(rank);
+    const LaneState& expected = predicted[static_cast<std::size_t>(place.lane)];
     Json& record = records.emplace_back();
-    record["replica"] = rank / setup.plan.num_lanes();
-    record["lane"] = lane;
+    record["replica"] = place.replica;
+    record["lane"] = place.lane;
+    record["tensor_rank"] = place.tensor_rank;
     add(state, "", record);
     add(expected, "predicted_", record);
-    if (rank < setup.plan.num_lanes()) {
+    if (place.replica == 0 && place.tensor_rank == 0) {
       held_texts.push_back(format_bytes(state.total_bytes()));
       predicted_texts.push_back(format_bytes(expected.total_bytes()));
     }
   }
   write_file(std::filesystem::path(setup.config.output) / kMemoryReportName,
              records.dump(1) + "\n");
-  return concat("parameters, gradients and optimizer state per lane: ",
+  const bool shared = places.ranks_per_replica() > places.num_lanes();
+  return concat("parameters, gradients and optimizer state per lane",
+                shared ? ", on each of its ranks: " : ": ",
                 join(held_texts),
                 " (predicted ",
                 join(predicted_texts),

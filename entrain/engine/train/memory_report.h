@@ -13,7 +13,8 @@ namespace entrain::engine {
 inline constexpr const char* kMemoryReportName = "memory.json";
 
 // Every rank calls it once, with what it holds. Rank 0 writes memory.json into the run folder: one
-// object a replica and lane, parameters, gradients and optimizer state apart.
+// object a rank with its replica, lane and tensor rank, parameters, gradients and optimizer state
+// apart.
 //
 // Returns  on rank 0 a line for people, else nothing.
 // Throws   SystemFailure when the file cannot be written, or another rank fails.

@@ -10,6 +10,8 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/base/version.h"
 
+#include "entrain/engine/pipeline/rank_places.h"
+
 namespace entrain::engine {
 namespace {
 
@@ -107,15 +109,22 @@ std::string differences(Comm& comm, const RunSetup& setup) {
 }
 
 std::string wrong_size(const Comm& comm, const Plan& plan) {
-  const int needed = plan.replicas * plan.num_lanes();
+  const RankPlaces places(plan);
+  const int needed = places.num_ranks();
   if (comm.size() == needed) {
     return "";
   }
+  std::vector<std::string> widths;
+  for (int lane = 0; lane < places.num_lanes(); ++lane) {
+    widths.push_back(std::to_string(places.width(lane)));
+  }
+  const bool shared = places.ranks_per_replica() > places.num_lanes();
   return concat("the plan has ",
                 plan.replicas,
                 " replicas x ",
                 plan.num_lanes(),
-                " lanes: ",
+                " lanes",
+                shared ? concat(" of ", join(widths), " ranks: ") : std::string(": "),
                 needed,
                 " processes are needed, ",
                 comm.size(),

@@ -32,7 +32,7 @@ struct Prepared {  // exactly one of both
 
 // Calls `prepare` on this rank and tells the others how it went; all ranks call it together.
 //
-// Then checks that there is one process for every lane of every replica, and that configuration,
+// Then checks that there is one process for every rank of the plan, and that configuration,
 // model, plan, profile, data, checkpoint and versions are rank 0's everywhere.
 //
 // Returns  the setup, or on every rank the same failure.

@@ -58,6 +58,30 @@ DataConfig read_data(ObjectReader reader) {
   return data;
 }
 
+// A number for every module that the table names.
+std::map<std::string, int> read_counts(ObjectReader& reader, const char* table, const char* what) {
+  std::map<std::string, int> counts;
+  if (const Json* given = reader.find(table)) {
+    for (const auto& [name, value] : given->items()) {
+      const std::string where = reader.where(concat(table, ".", name));
+      const int count = value_as<int>(value, where);
+      if (count < 1) {
+        throw InvalidInput(concat(where, ": ", count, " ", what, "; allowed: >= 1"));
+      }
+      counts[name] = count;
+    }
+  }
+  return counts;
+}
+
+Json counts_json(const std::map<std::string, int>& counts) {
+  Json document = Json::object();
+  for (const auto& [name, count] : counts) {
+    document[name] = count;
+  }
+  return document;
+}
+
 PlanConfig read_plan_config(ObjectReader reader) {
   PlanConfig plan;
   plan.file = reader.optional<std::string>("file", "");
@@ -65,16 +89,8 @@ PlanConfig read_plan_config(ObjectReader reader) {
   require(plan.replicas >= 1, reader, "replicas", ">= 1");
   plan.num_slots = reader.optional("num_slots", plan.num_slots);
   require(plan.num_slots >= 1, reader, "num_slots", ">= 1");
-  if (const Json* stages = reader.find("stages")) {
-    for (const auto& [name, value] : stages->items()) {
-      const std::string where = reader.where("stages." + name);
-      const int count = value_as<int>(value, where);
-      if (count < 1) {
-        throw InvalidInput(concat(where, ": ", count, " stages; allowed: >= 1"));
-      }
-      plan.stages[name] = count;
-    }
-  }
+  plan.stages = read_counts(reader, "stages", "stages");
+  plan.tensor_parallel = read_counts(reader, "tensor_parallel", "ranks a lane");
   plan.single_lane = reader.optional("single_lane", plan.single_lane);
   plan.policy = reader.optional<std::string>("policy", plan.policy);
   plan.schedule = reader.optional<std::string>("schedule", plan.schedule);
@@ -344,10 +360,6 @@ RunConfig run_config_from_json(const Json& document, const std::string& where) {
 }
 
 Json to_json(const RunConfig& config) {
-  Json stages = Json::object();
-  for (const auto& [name, count] : config.plan.stages) {
-    stages[name] = count;
-  }
   Json document = {
       {"output", config.output},
       {"steps", config.steps},
@@ -364,7 +376,8 @@ Json to_json(const RunConfig& config) {
        {{"file", config.plan.file},
         {"replicas", config.plan.replicas},
         {"num_slots", config.plan.num_slots},
-        {"stages", stages},
+        {"stages", counts_json(config.plan.stages)},
+        {"tensor_parallel", counts_json(config.plan.tensor_parallel)},
         {"single_lane", config.plan.single_lane},
         {"policy", config.plan.policy},
         {"schedule", config.plan.schedule},

@@ -30,7 +30,9 @@ struct PlanConfig {                   // [plan]
   int replicas = 1;                   // >= 1
   int num_slots = 8;                  // default microbatches per replica, >= 1
   std::map<std::string, int> stages;  // [plan.stages] lanes per module, each >= 1; 1 where absent
-  bool single_lane = false;           // all stages on one lane
+  // [plan.tensor_parallel] ranks that share each lane of a module, >= 1; 1 where absent
+  std::map<std::string, int> tensor_parallel;
+  bool single_lane = false;  // all stages on one lane
   std::string policy = "entrain";
   std::string schedule = "1f1b";  // any of schedule_names()
   std::string profile;            // profile JSON; empty: analytic "cpu-2core"
@@ -113,8 +115,9 @@ struct ExecutionConfig {  // [execution]
   bool log_samples = false;
   double deadline_seconds = 120;  // of every blocking call between ranks, > 0
   int trace_step = 3;  // step whose predicted and measured timelines are written; -1 = none
-  // [replica, lane, step]: that rank throws in the middle of that step, so that one can see how a
-  // failing rank stops the others and is reported; empty = no drill.
+  // [replica, lane, step]: that rank (of a lane's ranks the first) throws in the middle of that
+  // step, so that one can see how a failing rank stops the others and is reported; empty = no
+  // drill.
   std::vector<int> fault_drill;
   // What it does instead of throwing: "throw", "hang" (for three deadlines), "die" (without a
   // word), "wrong-size" (a message with a row too many), "nan" (in one of its outputs).

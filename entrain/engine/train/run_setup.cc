@@ -13,6 +13,7 @@
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
 
+#include "entrain/engine/pipeline/rank_places.h"
 #include "entrain/engine/train/recompute_policy.h"
 #include "entrain/engine/train/step_digest.h"
 #include "entrain/engine/train/validation_split.h"
@@ -20,29 +21,40 @@
 namespace entrain::engine {
 namespace {
 
+// [module] what `given` says of it by name, 1 where it says nothing.
+std::vector<int> per_module(const std::map<std::string, int>& given,
+                            const char* key,
+                            const ModelSpec& model) {
+  std::vector<std::string> names;
+  std::vector<int> counts;
+  for (int module = 0; module < model.num_modules(); ++module) {
+    names.push_back(module_name(model, module));
+    const auto entry = given.find(names.back());
+    counts.push_back(entry == given.end() ? 1 : entry->second);
+  }
+  for (const auto& [name, count] : given) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      throw InvalidInput(
+          concat(key, ": the model has no module '", name, "'", suggestion(name, names)));
+    }
+  }
+  return counts;
+}
+
 Plan make_plan(const RunConfig& config, const ModelSpec& model) {
   Plan plan;
   if (!config.plan.file.empty()) {
     plan = read_plan(config.plan.file, model);
   } else {
-    std::vector<int> stages;
-    for (int module = 0; module < model.num_modules(); ++module) {
-      const auto entry = config.plan.stages.find(module_name(model, module));
-      stages.push_back(entry == config.plan.stages.end() ? 1 : entry->second);
+    plan = even_plan(model,
+                     per_module(config.plan.stages, "plan.stages", model),
+                     config.plan.replicas,
+                     config.plan.num_slots);
+    const std::vector<int> degrees =
+        per_module(config.plan.tensor_parallel, "plan.tensor_parallel", model);
+    for (std::size_t module = 0; module < degrees.size(); ++module) {
+      plan.modules[module].tensor_parallel = degrees[module];
     }
-    for (const auto& [name, count] : config.plan.stages) {
-      bool known = false;
-      std::vector<std::string> names;
-      for (int module = 0; module < model.num_modules(); ++module) {
-        names.push_back(module_name(model, module));
-        known = known || names.back() == name;
-      }
-      if (!known) {
-        throw InvalidInput(
-            concat("plan.stages: the model has no module '", name, "'", suggestion(name, names)));
-      }
-    }
-    plan = even_plan(model, stages, config.plan.replicas, config.plan.num_slots);
     if (config.plan.single_lane) {
       std::vector<StageRef> all;
       for (const auto& lane : plan.lanes) {
@@ -59,17 +71,7 @@ Plan make_plan(const RunConfig& config, const ModelSpec& model) {
   plan.schedule = config.plan.schedule;
   plan.shard_optimizer = config.plan.shard_optimizer.value_or(plan.shard_optimizer);
   validate(plan, model, config.plan.file.empty() ? "plan" : config.plan.file);
-  for (const ModulePlan& module : plan.modules) {
-    if (module.tensor_parallel != 1 || module.context_parallel != 1) {
-      throw InvalidInput(concat("plan: module '",
-                                module.name,
-                                "' asks for tensor_parallel ",
-                                module.tensor_parallel,
-                                " and context_parallel ",
-                                module.context_parallel,
-                                "; this engine runs 1 and 1"));
-    }
-  }
+  check_runnable(plan, model, config.plan.file.empty() ? "plan" : config.plan.file);
   const auto check_name = [](const char* what, const std::string& name, auto names) {
     if (std::find(names.begin(), names.end(), name) == names.end()) {
       throw InvalidInput(concat("plan: unknown ", what, " '", name, "'", suggestion(name, names)));
@@ -167,15 +169,19 @@ CheckpointRun identity_of(const RunSetup& setup) {
   return run;
 }
 
-// The file's, or an analytic stand-in for the run's precision.
-Profile run_profile(const RunConfig& config, const ModelSpec& model) {
+// The file's, or an analytic stand-in for the run's precision and degrees.
+Profile run_profile(const RunConfig& config, const ModelSpec& model, const Plan& plan) {
   const std::string dtype(dtype_name_of(config.execution.precision));
   if (!config.plan.profile.empty()) {
     return read_profile(config.plan.profile);
   }
   DeviceModel device = device_model("cpu-2core");
   device.dtype = dtype;
-  return analytic_profile(model, device);
+  AnalyticOptions options;
+  for (const ModulePlan& module : plan.modules) {
+    options.tensor_parallel.push_back(module.tensor_parallel);
+  }
+  return analytic_profile(model, device, options);
 }
 
 void check_precision(const RunConfig& config,
@@ -261,7 +267,7 @@ RunSetup prepare_run(const RunConfig& config) {
   }
   setup.plan = make_plan(config, setup.model);
   check_drill(config, setup.plan);
-  setup.profile = run_profile(config, setup.model);
+  setup.profile = run_profile(config, setup.model, setup.plan);
   validate(setup.profile,
            setup.model,
            config.plan.profile.empty() ? "analytic profile" : config.plan.profile);

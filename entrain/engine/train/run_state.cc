@@ -76,17 +76,18 @@ void note_resume(Run& run) {
 
 Run::Run(const RunSetup& run_setup, const std::atomic<bool>& flag, Comm* process)
     : setup(run_setup),
+      places(run_setup.plan),
       interrupted(flag),
       in_processes(process != nullptr),
       first_step(run_setup.resume.has_value() ? run_setup.resume->manifest.step : 0),
       source(run_setup,
              first_step,
              run_setup.config.steps,
-             process != nullptr ? 1 : run_setup.plan.replicas * run_setup.plan.num_lanes()),
+             process != nullptr ? 1 : places.num_ranks()),
       dumps(run_setup.config.output,
             run_setup.plan,
             process != nullptr ? process->rank() : 0,
-            process != nullptr ? 1 : run_setup.plan.replicas * run_setup.plan.num_lanes()),
+            process != nullptr ? 1 : places.num_ranks()),
       validation(prepare_validation(run_setup)),
       lane_parameters(static_cast<std::size_t>(run_setup.plan.num_lanes())) {
   const RunConfig& config = run_setup.config;
@@ -103,12 +104,13 @@ Run::Run(const RunSetup& run_setup, const std::atomic<bool>& flag, Comm* process
   if (process != nullptr) {
     log = RankLog(config.output, rank);
   }
-  if (!config.execution.paced && rank < run_setup.plan.num_lanes()) {
+  const RankPlace place = places.place_of(rank);
+  if (!config.execution.paced && place.replica == 0 && place.tensor_rank == 0) {
     checkpoints.emplace(checkpoint_folder(config),
                         config.checkpoint.keep,
                         run_setup.plan.num_lanes(),
                         run_setup.identity,
-                        process != nullptr ? std::optional(rank) : std::nullopt);
+                        process != nullptr ? std::optional(place.lane) : std::nullopt);
   }
 }
 
@@ -129,7 +131,10 @@ void announce(Run& run, const std::string& set_aside) {
   run.metrics->note(concat(setup.plan.replicas,
                            " replicas x ",
                            setup.plan.num_lanes(),
-                           " lanes, policy ",
+                           run.places.ranks_per_replica() > setup.plan.num_lanes()
+                               ? concat(" lanes on ", run.places.num_ranks(), " ranks")
+                               : std::string(" lanes"),
+                           ", policy ",
                            setup.plan.policy,
                            ", schedule ",
                            setup.plan.schedule,
@@ -226,11 +231,10 @@ void write_weights_together(Run& run, Comm& comm, TrainResult& result) {
   // The barrier also says that the others' part of the last checkpoint is written.
   if (run.checkpoints.has_value() && !leads) {
     run.checkpoints->finish();
-    write_weights(part(comm.rank()), run.lane_parameters[static_cast<std::size_t>(comm.rank())]);
+    const int lane = run.places.place_of(comm.rank()).lane;
+    write_weights(part(lane), run.lane_parameters[static_cast<std::size_t>(lane)]);
   }
-  std::vector<int> all(static_cast<std::size_t>(comm.size()));
-  std::iota(all.begin(), all.end(), 0);
-  comm.barrier(all);
+  comm.barrier(run.places.all());
   if (!leads || setup.config.execution.paced) {
     return;
   }

@@ -12,6 +12,7 @@
 #include "entrain/engine/checkpoint/checkpoint_writer.h"
 #include "entrain/engine/comm/comm.h"
 #include "entrain/engine/models/stages.h"
+#include "entrain/engine/pipeline/rank_places.h"
 #include "entrain/engine/train/drift_watch.h"
 #include "entrain/engine/train/dumps.h"
 #include "entrain/engine/train/metrics.h"
@@ -27,6 +28,7 @@ struct Run {
   Run(const RunSetup& run_setup, const std::atomic<bool>& flag, Comm* process);
 
   const RunSetup& setup;
+  RankPlaces places;
   const std::atomic<bool>& interrupted;
   bool in_processes;
   std::int64_t first_step;
@@ -37,7 +39,8 @@ struct Run {
   RunDumps dumps;
   std::vector<PreparedStep> validation;
   std::vector<std::vector<NamedParameter>> lane_parameters;  // of replica 0, after the last step
-  std::optional<CheckpointWriter> checkpoints;  // of replica 0's ranks; none when paced
+  // Of the first ranks of replica 0's lanes; none when paced.
+  std::optional<CheckpointWriter> checkpoints;
   std::vector<double> losses;
   std::int64_t skipped = 0;  // steps of this run without an update
   std::vector<double> step_seconds;

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstring>
 #include <map>
-#include <numeric>
 #include <string>
 #include <type_traits>
 
@@ -92,10 +91,8 @@ struct StepMeeting::Report {
   }
 };
 
-StepMeeting::StepMeeting(Comm& comm, int replicas, int lanes)
-    : comm_(comm), replicas_(replicas), lanes_(lanes), all_(static_cast<std::size_t>(comm.size())) {
-  std::iota(all_.begin(), all_.end(), 0);
-}
+StepMeeting::StepMeeting(Comm& comm, const RankPlaces& places)
+    : comm_(comm), places_(places), all_(places.all()) {}
 
 std::vector<StepMeeting::Report> StepMeeting::exchange(const Report& own) {
   static_assert(std::is_trivially_copyable_v<Report> && sizeof(Report) % 8 == 0);
@@ -158,20 +155,27 @@ StepVerdict StepMeeting::close(const StepEnd& end, const PreparedStep* next) {
   StepRecord record;
   record.step = end.step;
   record.gradient_norm = reports.front().gradient_norm;
-  record.measured.lanes.assign(static_cast<std::size_t>(replicas_), {});
-  record.processor_s.assign(static_cast<std::size_t>(replicas_), {});
+  const auto num_lanes = static_cast<std::size_t>(places_.num_lanes());
+  const auto replicas = static_cast<std::size_t>(places_.num_ranks() / places_.ranks_per_replica());
+  record.measured.lanes.assign(replicas, std::vector<LaneUsage>(num_lanes));
+  record.processor_s.assign(replicas, std::vector<double>(num_lanes, 0.0));
   std::vector<nanoseconds> offsets;  // [rank]
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {
     const Report& report = reports[rank];
-    const std::size_t replica = rank / static_cast<std::size_t>(lanes_);
+    const RankPlace place = places_.place_of(static_cast<int>(rank));
+    const auto replica = static_cast<std::size_t>(place.replica);
+    const auto lane = static_cast<std::size_t>(place.lane);
     const nanoseconds origin = origins.at(report.host);
     offsets.push_back(report.start - origin);
     verdict.stop = verdict.stop || report.stop != 0;
     record.loss += report.loss_sum;
     record.measured.makespan = std::max(record.measured.makespan, report.end - origin);
-    record.measured.lanes[replica].push_back(
-        {report.busy, report.finish + offsets.back(), report.peak_bytes});
-    record.processor_s[replica].push_back(std::chrono::duration<double>(report.processor).count());
+    LaneUsage& usage = record.measured.lanes[replica][lane];
+    usage.busy = std::max(usage.busy, report.busy);
+    usage.finish = std::max(usage.finish, report.finish + offsets.back());
+    usage.peak_bytes = std::max(usage.peak_bytes, report.peak_bytes);
+    double& processor = record.processor_s[replica][lane];
+    processor = std::max(processor, std::chrono::duration<double>(report.processor).count());
   }
   record.step_s = std::chrono::duration<double>(record.measured.makespan).count();
   if (end.with_events) {

@@ -11,6 +11,7 @@
 
 #include "entrain/engine/comm/comm.h"
 #include "entrain/engine/pipeline/executor.h"
+#include "entrain/engine/pipeline/rank_places.h"
 #include "entrain/engine/train/metrics.h"
 
 namespace entrain::engine {
@@ -33,8 +34,8 @@ struct StepVerdict {
 
 class StepMeeting {
  public:
-  // One for every rank. Requires  comm.size() == replicas · lanes, and that comm outlives it.
-  StepMeeting(Comm& comm, int replicas, int lanes);
+  // One for every rank. Requires  comm.size() == places.num_ranks(), and that both outlive it.
+  StepMeeting(Comm& comm, const RankPlaces& places);
 
   // Before the first step: every rank brings the same one, or null.
   //
@@ -45,7 +46,8 @@ class StepMeeting {
   //
   // Times of ranks on one host are laid over each other by the host's clock, which threads and
   // processes share; those of several hosts by the moment at which the first rank of each began.
-  // Losses are added in rank order.
+  // Losses are added in rank order. Of the ranks that share a lane the one that needed most stands
+  // for it: times, bytes.
   //
   // Throws  SystemFailure when ranks would run different steps, with both digests.
   StepVerdict close(const StepEnd& end, const PreparedStep* next);
@@ -60,8 +62,7 @@ class StepMeeting {
                      StepRecord& record);
 
   Comm& comm_;
-  int replicas_;
-  int lanes_;
+  const RankPlaces& places_;
   std::vector<int> all_;  // ranks
 };
 

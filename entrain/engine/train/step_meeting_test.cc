@@ -28,8 +28,13 @@ PreparedStep step_with(char digit, std::int64_t step = 5) {
 // 2 replicas of 2 lanes.
 void on_ranks(const std::function<void(Comm&, StepMeeting&)>& body) {
   ThreadCommGroup group(4, milliseconds(5000));
+  Plan plan;
+  plan.replicas = 2;
+  plan.modules = {{.name = "llm", .stages = {{0, 1}, {1, 2}}}};
+  plan.lanes = default_lanes(plan.modules);
+  const RankPlaces places(plan);
   run_ranks(group, [&](int rank) {
-    StepMeeting meeting(group.comm(rank), 2, 2);
+    StepMeeting meeting(group.comm(rank), places);
     body(group.comm(rank), meeting);
   });
 }

@@ -62,14 +62,18 @@ class RankLoop {
  public:
   RankLoop(Run& run, Comm& comm)
       : run_(run),
-        replica_(comm.rank() / run.setup.plan.num_lanes()),
-        lane_(comm.rank() % run.setup.plan.num_lanes()),
+        place_(run.places.place_of(comm.rank())),
         comm_(comm, run.dumps.log(comm.rank())),
         skips_(run.setup.config.faults,
                comm_,
                run.setup.resume.has_value() ? run.setup.resume->manifest.skipped : 0),
-        meeting_(comm_, run.setup.plan.replicas, run.setup.plan.num_lanes()),
-        executor_(run.setup.model, run.setup.plan, replica_, lane_, comm_, executor_options()),
+        meeting_(comm_, run.places),
+        executor_(run.setup.model,
+                  run.setup.plan,
+                  place_.replica,
+                  place_.lane,
+                  comm_,
+                  executor_options()),
         optimizer_(
             executor_.trained(), executor_.layout().shard_size(), run.setup.config.optimizer),
         reader_(run.setup.train.index, run.setup.model, reader_options(run)),
@@ -99,8 +103,8 @@ class RankLoop {
     save_at_end(step);
     validate_now(step);
     const std::vector<NamedParameter> weights = executor_.weights();
-    if (replica_ == 0) {
-      run_.lane_parameters[static_cast<std::size_t>(lane_)] = weights;
+    if (writes()) {
+      run_.lane_parameters[static_cast<std::size_t>(place_.lane)] = weights;
     }
   }
 
@@ -117,7 +121,7 @@ class RankLoop {
     options.record_events = config.execution.trace_step >= 0;
     options.log = &run_.dumps.log(comm_.rank());
     const std::vector<int>& drill = config.execution.fault_drill;
-    if (!drill.empty() && drill[0] == replica_ && drill[1] == lane_) {
+    if (!drill.empty() && RankPlace{drill[0], drill[1], 0} == place_) {
       options.drill = drill_of(config.execution);
     }
     return options;
@@ -152,7 +156,7 @@ class RankLoop {
   }
 
   std::shared_ptr<StepData> queue(const PreparedStep& prepared) {
-    return reader_.queue(needs_of(prepared.program, replica_, lane_, prepared.batch));
+    return reader_.queue(needs_of(prepared.program, place_.replica, place_.lane, prepared.batch));
   }
 
   void note_memory() {
@@ -239,16 +243,18 @@ class RankLoop {
     return every > 0 && step % every == 0;
   }
 
-  // Replicas hold the same values, or shards of them that come together here, so the first one's
-  // lanes write them.
+  // Replicas hold the same values, or shards of them that come together here as the parts of a
+  // lane's ranks do, so the first one's lanes write them.
+  [[nodiscard]] bool writes() const { return place_.replica == 0 && place_.tensor_rank == 0; }
+
   void save(std::int64_t step) {
     if (run_.setup.config.execution.paced) {
       return;
     }
     const std::vector<NamedParameter> weights = executor_.weights();
     const std::vector<NamedParameter> moments = named_moments(executor_, optimizer_);
-    if (replica_ == 0) {
-      LaneSnapshot snapshot = snapshot_of(lane_, weights, moments);
+    if (writes()) {
+      LaneSnapshot snapshot = snapshot_of(place_.lane, weights, moments);
       snapshot.skipped = skips_.skipped();
       run_.checkpoints->submit(step, std::move(snapshot));
       if (run_.in_processes && comm_.rank() != 0) {
@@ -284,15 +290,13 @@ class RankLoop {
     double loss_sum = 0;
     std::int64_t targets = 0;
     for (const PreparedStep& prepared : run_.validation) {
-      const std::shared_ptr<StepData> data =
-          validation_reader_.queue(needs_of(prepared.program, replica_, lane_, prepared.batch));
+      const std::shared_ptr<StepData> data = validation_reader_.queue(
+          needs_of(prepared.program, place_.replica, place_.lane, prepared.batch));
       loss_sum += executor_.evaluate(inputs_of(prepared, data.get(), Clock::now()));
       targets += prepared.target_tokens;
     }
     at::Tensor total = at::scalar_tensor(loss_sum, at::kDouble).reshape({1});
-    std::vector<int> all(static_cast<std::size_t>(comm_.size()));
-    std::iota(all.begin(), all.end(), 0);
-    comm_.all_reduce_sum(total, all);
+    comm_.all_reduce_sum(total, run_.places.all());
     if (comm_.rank() == 0) {
       run_.validation_losses.push_back(total.item<double>() / static_cast<double>(targets));
       run_.metrics->validation(step, run_.validation_losses.back());
@@ -300,8 +304,7 @@ class RankLoop {
   }
 
   Run& run_;
-  int replica_;
-  int lane_;
+  RankPlace place_;
   RecordedComm comm_;
   StepSkips skips_;
   StepMeeting meeting_;
@@ -356,7 +359,7 @@ TrainResult train(const RunSetup& setup,
   const std::string set_aside = open_folder(setup);
   Run run(setup, interrupted, nullptr);
   announce(run, set_aside);
-  ThreadCommGroup group(setup.plan.replicas * setup.plan.num_lanes(),
+  ThreadCommGroup group(run.places.num_ranks(),
                         std::chrono::milliseconds(static_cast<std::int64_t>(
                             setup.config.execution.deadline_seconds * 1e3)));
   run.dumps.watch_signals();
@@ -373,7 +376,7 @@ TrainResult train(const RunSetup& setup,
 
 TrainResult train(const RunSetup& setup, const std::atomic<bool>& interrupted, Comm& comm) {
   at::set_num_threads(1);
-  ENTRAIN_INVARIANT(comm.size() == setup.plan.replicas * setup.plan.num_lanes(),
+  ENTRAIN_INVARIANT(comm.size() == RankPlaces(setup.plan).num_ranks(),
                     concat(comm.size(), " processes for another plan"));
   try {
     return train_process(setup, interrupted, comm);
