@@ -1,10 +1,8 @@
 // Runs that compute in bfloat16: against float32, against themselves, stopped and gone on.
 #include <cmath>
-#include <filesystem>
 
 #include <gtest/gtest.h>
 
-#include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/analytic.h"
 
@@ -20,27 +18,10 @@
 namespace entrain::engine {
 namespace {
 
-namespace fs = std::filesystem;
 using oracle::error_of;
-
-TrainResult train_now(const RunConfig& config) {
-  const std::atomic<bool> interrupted{false};
-  return train(prepare_run(config), interrupted);
-}
-
-std::vector<double> losses_of(const RunConfig& config) {
-  std::vector<double> losses;
-  for (const Json& line : tiny::metrics_of(fs::path(config.output) / "metrics.jsonl")) {
-    if (line.contains("loss")) {
-      losses.push_back(line["loss"].get<double>());
-    }
-  }
-  return losses;
-}
-
-std::string weights_of(const RunConfig& config) {
-  return read_file(fs::path(config.output) / "weights.safetensors");
-}
+using tiny::losses_of;
+using tiny::train_now;
+using tiny::weights_of;
 
 class Bfloat16Run : public testing::Test {
  protected:
@@ -49,11 +30,6 @@ class Bfloat16Run : public testing::Test {
     run_.config.plan.stages = {{"llm", 2}};
     run_.config.steps = 8;
   }
-  RunConfig in_folder(const std::string& name) {
-    RunConfig config = run_.config;
-    config.output = run_.path(name).string();
-    return config;
-  }
   tiny::RunFolder run_;
 };
 
@@ -61,8 +37,8 @@ class Bfloat16Run : public testing::Test {
 TEST_F(Bfloat16Run, LearnsAsInFloat32) {
   run_.config.steps = 40;
   run_.config.plan.replicas = 2;
-  const RunConfig narrow = in_folder("narrow");
-  RunConfig wide = in_folder("wide");
+  const RunConfig narrow = run_.in_folder("narrow");
+  RunConfig wide = run_.in_folder("wide");
   wide.execution.precision = Precision::kFp32;
   const TrainResult result = train_now(narrow);
   train_now(wide);
@@ -84,13 +60,13 @@ TEST_F(Bfloat16Run, IsTheSameTwiceAndGoesOnToTheLastBit) {
   for (const int replicas : {1, 2}) {
     run_.config.plan.replicas = replicas;
     run_.config.checkpoint.every_steps = 3;
-    const RunConfig whole = in_folder(concat("whole", replicas));
-    const RunConfig again = in_folder(concat("again", replicas));
+    const RunConfig whole = run_.in_folder(concat("whole", replicas));
+    const RunConfig again = run_.in_folder(concat("again", replicas));
     train_now(whole);
     train_now(again);
     EXPECT_EQ(losses_of(again), losses_of(whole));
     EXPECT_TRUE(weights_of(again) == weights_of(whole));
-    RunConfig stopped = in_folder(concat("stopped", replicas));
+    RunConfig stopped = run_.in_folder(concat("stopped", replicas));
     stopped.execution.fault_drill = {0, 0, 5};
     error_of<InternalError>([&] { train_now(stopped); });
     stopped.execution.fault_drill = {};
@@ -105,7 +81,7 @@ TEST_F(Bfloat16Run, IsTheSameTwiceAndGoesOnToTheLastBit) {
 TEST_F(Bfloat16Run, KeepsFloat32) {
   run_.config.freeze = {"vision"};
   run_.config.checkpoint.every_steps = 8;
-  const RunConfig config = in_folder("frozen");
+  const RunConfig config = run_.in_folder("frozen");
   const TrainResult result = train_now(config);
   bool rounded_away = false;
   for (const NamedParameter& weight : read_weights(result.weights).tensors) {

@@ -21,13 +21,9 @@ namespace {
 
 using oracle::error_of;
 using tiny::RunFolder;
+using tiny::train_now;
 namespace fs = std::filesystem;
 using Steps = std::vector<std::int64_t>;
-
-TrainResult train_now(const RunConfig& config, bool interrupt = false) {
-  const std::atomic<bool> interrupted{interrupt};
-  return train(prepare_run(config), interrupted);
-}
 
 // What a run's rows say that does not depend on the clock.
 struct Row {
@@ -56,8 +52,7 @@ std::vector<Row> rows_of(const RunConfig& config) {
 
 // To the last bit.
 bool same_weights(const RunConfig& a, const RunConfig& b) {
-  return read_file(fs::path(a.output) / "weights.safetensors") ==
-         read_file(fs::path(b.output) / "weights.safetensors");
+  return tiny::weights_of(a) == tiny::weights_of(b);
 }
 
 class Resume : public testing::Test {
@@ -100,7 +95,7 @@ TEST_F(Resume, OfTiedEmbeddingsOnTwoLanes) {
   train_now(run_.config);
   EXPECT_EQ(rows_of(run_.config), rows_of(whole));
   EXPECT_TRUE(same_weights(run_.config, whole));
-  const std::string weights = read_file(fs::path(whole.output) / "weights.safetensors");
+  const std::string weights = tiny::weights_of(whole);
   EXPECT_NE(weights.find("model.embed_tokens.weight"), std::string::npos);
   EXPECT_EQ(weights.find("lm_head.weight"), std::string::npos);
   // One lane has the same losses: both uses of the table train it.
@@ -281,13 +276,13 @@ TEST_F(Resume, GoesBackWhereItIsTold) {
 TEST_F(Resume, HasNothingLeftToTrainAtTheEnd) {
   const TrainResult first = train_now(run_.config);
   const std::vector<Row> rows = rows_of(run_.config);
-  const std::string weights = read_file(run_.output("weights.safetensors"));
+  const std::string weights = tiny::weights_of(run_.config);
   const TrainResult again = train_now(run_.config);
   EXPECT_EQ(again.steps, 0);
   EXPECT_FALSE(again.interrupted);
   EXPECT_EQ(again.validation_loss, first.validation_loss);
   EXPECT_EQ(rows_of(run_.config), rows);
-  EXPECT_TRUE(read_file(run_.output("weights.safetensors")) == weights);
+  EXPECT_TRUE(tiny::weights_of(run_.config) == weights);
   EXPECT_TRUE(again.checkpoint.empty());
 }
 

@@ -21,21 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using oracle::error_of;
-
-TrainResult train_now(const RunConfig& config) {
-  const std::atomic<bool> interrupted{false};
-  return train(prepare_run(config), interrupted);
-}
-
-std::vector<double> losses_of(const RunConfig& config) {
-  std::vector<double> losses;
-  for (const Json& line : tiny::metrics_of(fs::path(config.output) / "metrics.jsonl")) {
-    if (line.contains("loss")) {
-      losses.push_back(line["loss"].get<double>());
-    }
-  }
-  return losses;
-}
+using tiny::losses_of;
+using tiny::train_now;
 
 class ShardOptimizer : public testing::Test {
  protected:
@@ -46,11 +33,6 @@ class ShardOptimizer : public testing::Test {
     run_.config.plan.shard_optimizer = true;
     run_.config.checkpoint.every_steps = 3;
     run_.config.optimizer.clip_norm = 0.5;  // always less than the norm
-  }
-  RunConfig in_folder(const std::string& name) {
-    RunConfig config = run_.config;
-    config.output = run_.path(name).string();
-    return config;
   }
   // Weights and moments to the last bit, whatever else the checkpoints say.
   static void expect_same_end(const RunConfig& a, const RunConfig& b) {
@@ -71,8 +53,8 @@ class ShardOptimizer : public testing::Test {
 TEST_F(ShardOptimizer, ChangesNoBitOfARun) {
   for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
     run_.config.execution.precision = precision;
-    const RunConfig sharded = in_folder(concat("sharded-", name_of(precision)));
-    RunConfig whole = in_folder(concat("whole-", name_of(precision)));
+    const RunConfig sharded = run_.in_folder(concat("sharded-", name_of(precision)));
+    RunConfig whole = run_.in_folder(concat("whole-", name_of(precision)));
     whole.plan.shard_optimizer = false;
     train_now(sharded);
     train_now(whole);
@@ -83,15 +65,15 @@ TEST_F(ShardOptimizer, ChangesNoBitOfARun) {
 TEST_F(ShardOptimizer, GoesOnAtTheLastBitOrUnderAnotherNumberOfReplicas) {
   for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
     run_.config.execution.precision = precision;
-    const RunConfig whole = in_folder(concat("whole-", name_of(precision)));
+    const RunConfig whole = run_.in_folder(concat("whole-", name_of(precision)));
     train_now(whole);
-    RunConfig stopped = in_folder(concat("stopped-", name_of(precision)));
+    RunConfig stopped = run_.in_folder(concat("stopped-", name_of(precision)));
     stopped.execution.fault_drill = {1, 1, 5};
     error_of<InternalError>([&] { train_now(stopped); });
     stopped.execution.fault_drill = {};
     for (const int replicas : {1, 2}) {
       for (const bool shards : {false, true}) {
-        RunConfig other = in_folder(concat("other-", name_of(precision), replicas, shards));
+        RunConfig other = run_.in_folder(concat("other-", name_of(precision), replicas, shards));
         other.plan.replicas = replicas;
         other.plan.shard_optimizer = shards;
         other.checkpoint.resume = (checkpoint_folder(stopped) / checkpoint_name(3)).string();

@@ -26,13 +26,9 @@ namespace {
 
 using oracle::error_of;
 using tiny::RunFolder;
+using tiny::train_now;
 
 using Tensors = std::map<std::string, at::Tensor>;
-
-TrainResult train_now(const RunConfig& config, bool interrupt = false) {
-  const std::atomic<bool> interrupted{interrupt};
-  return train(prepare_run(config), interrupted);
-}
 
 Tensors weights_of(const RunFolder& run) {
   Tensors tensors;

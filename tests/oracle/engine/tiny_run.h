@@ -2,6 +2,7 @@
 // a run configuration in a folder that goes with the object.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -9,10 +10,11 @@
 
 #include <ATen/Parallel.h>
 
+#include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/dataset/index.h"
 
-#include "entrain/engine/train/run_setup.h"
+#include "entrain/engine/train/trainer.h"
 
 #include "tests/oracle/shards.h"
 
@@ -94,6 +96,13 @@ class RunFolder {
     return path(name + ".csv").string();
   }
 
+  // The run with an output of its own.
+  [[nodiscard]] RunConfig in_folder(const std::string& name) const {
+    RunConfig result = config;
+    result.output = path(name).string();
+    return result;
+  }
+
   RunConfig config;
 
  private:
@@ -108,6 +117,36 @@ inline std::vector<Json> metrics_of(const std::filesystem::path& file) {
     lines.push_back(Json::parse(line));
   }
   return lines;
+}
+
+// `interrupt`: stopped as soon as it can be.
+inline TrainResult train_now(const RunConfig& config, bool interrupt = false) {
+  const std::atomic<bool> interrupted{interrupt};
+  return train(prepare_run(config), interrupted);
+}
+
+// Rows of the steps that were not skipped, in order.
+inline std::vector<Json> steps_of(const RunConfig& config) {
+  std::vector<Json> rows;
+  for (const Json& line : metrics_of(std::filesystem::path(config.output) / "metrics.jsonl")) {
+    if (line.contains("loss")) {
+      rows.push_back(line);
+    }
+  }
+  return rows;
+}
+
+inline std::vector<double> losses_of(const RunConfig& config) {
+  std::vector<double> losses;
+  for (const Json& row : steps_of(config)) {
+    losses.push_back(row["loss"].get<double>());
+  }
+  return losses;
+}
+
+// Bytes of the weights at the end.
+inline std::string weights_of(const RunConfig& config) {
+  return read_file(std::filesystem::path(config.output) / "weights.safetensors");
 }
 
 }  // namespace entrain::engine::tiny
