@@ -131,7 +131,7 @@ void report(const engine::RunConfig& config, const engine::TrainResult& result, 
   }
   print_end(config, result);
   if (result.skipped > 0) {
-    std::cout << "steps without an update: " << result.skipped << "\n";
+    std::cout << "skipped steps: " << result.skipped << "\n";
   }
   if (result.validation_loss.has_value()) {
     std::cout << "validation loss: " << *result.validation_loss << "\n";

@@ -47,8 +47,12 @@ Json content_of(const Manifest& manifest) {
                   {"plan", run.plan},
                   {"model", run.model},
                   {"lanes", lanes}};
-  if (manifest.skipped != 0) {
-    content["skipped"] = manifest.skipped;
+  const SkipCounts& skipped = manifest.skipped;
+  if (skipped.steps != 0) {
+    content["skipped"] = skipped.steps;
+  }
+  if (skipped.updates != skipped.steps) {
+    content["skipped_updates"] = skipped.updates;
   }
   return content;
 }
@@ -96,9 +100,15 @@ Manifest read_manifest(const Json& document, const std::string& where) {
   }
   Manifest manifest;
   manifest.step = reader.required<std::int64_t>("step");
-  manifest.skipped = reader.optional<std::int64_t>("skipped", 0);
-  if (manifest.skipped < 0 || manifest.skipped > manifest.step) {
-    reader.fail("skipped", concat(manifest.skipped, " of ", manifest.step, " steps"));
+  SkipCounts& skipped = manifest.skipped;
+  skipped.steps = reader.optional<std::int64_t>("skipped", 0);
+  if (skipped.steps < 0 || skipped.steps > manifest.step) {
+    reader.fail("skipped", concat(skipped.steps, " of ", manifest.step, " steps"));
+  }
+  skipped.updates = reader.optional("skipped_updates", skipped.steps);
+  if (skipped.updates < 0 || skipped.updates > skipped.steps) {
+    reader.fail("skipped_updates",
+                concat(skipped.updates, " by ", skipped.steps, " skipped steps"));
   }
   manifest.entrain_version = reader.required<std::string>("entrain_version");
   manifest.torch_version = reader.required<std::string>("torch_version");

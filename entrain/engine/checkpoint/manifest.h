@@ -53,9 +53,15 @@ struct LaneFiles {
   std::vector<CheckpointTensor> tensors;
 };
 
+// Of a run up to a step; in the file only where there are any.
+struct SkipCounts {
+  std::int64_t steps = 0;    // skipped
+  std::int64_t updates = 0;  // that came due and were not made
+};
+
 struct Manifest {
-  std::int64_t step = 0;     // finished
-  std::int64_t skipped = 0;  // of these, without an update; in the file only where there are any
+  std::int64_t step = 0;  // finished
+  SkipCounts skipped;
   std::string entrain_version;
   std::string torch_version;
   CheckpointRun run;

@@ -44,10 +44,17 @@ TEST(CheckpointManifest, ReadsBackWhatWasWritten) {
 TEST(CheckpointManifest, CountsSkippedStepsOnlyWhereThereAreAny) {
   Manifest manifest = sample_manifest();
   EXPECT_EQ(encode(manifest).find("skipped"), std::string::npos);
-  manifest.skipped = 3;
-  EXPECT_EQ(decode_manifest(encode(manifest), "m.json").skipped, 3);
-  manifest.skipped = 21;
-  EXPECT_THROW(decode_manifest(encode(manifest), "m.json"), InvalidInput);
+  manifest.skipped = {3, 3};
+  EXPECT_EQ(encode(manifest).find("skipped_updates"), std::string::npos);
+  EXPECT_EQ(decode_manifest(encode(manifest), "m.json").skipped.steps, 3);
+  EXPECT_EQ(decode_manifest(encode(manifest), "m.json").skipped.updates, 3);
+  manifest.skipped.updates = 1;
+  EXPECT_EQ(decode_manifest(encode(manifest), "m.json").skipped.steps, 3);
+  EXPECT_EQ(decode_manifest(encode(manifest), "m.json").skipped.updates, 1);
+  for (const SkipCounts& wrong : {SkipCounts{21, 21}, SkipCounts{3, 4}, SkipCounts{3, -1}}) {
+    manifest.skipped = wrong;
+    EXPECT_THROW(decode_manifest(encode(manifest), "m.json"), InvalidInput);
+  }
 }
 
 TEST(CheckpointManifest, RefusesEveryFlippedBitAndEveryCut) {

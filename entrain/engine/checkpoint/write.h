@@ -18,7 +18,7 @@ struct LaneSnapshot {
   int lane = 0;
   std::vector<NamedParameter> weights;  // under their Hugging Face names
   std::vector<NamedParameter> moments;  // of the optimizer; may be empty
-  std::int64_t skipped = 0;             // see Manifest; alike on all lanes
+  SkipCounts skipped;                   // alike on all lanes
 };
 
 LaneSnapshot snapshot_of(int lane,

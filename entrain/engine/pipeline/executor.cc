@@ -198,10 +198,18 @@ Executor::Executor(const ModelSpec& model,
 Executor::~Executor() = default;
 
 StepOutcome Executor::run(const StepInputs& inputs, const std::function<void()>& optimizer_step) {
+  ENTRAIN_INVARIANT(inputs.computes || (inputs.ends_update && !inputs.begins_update),
+                    "a step without forward and backward is an update of earlier ones' gradients");
   if (inputs.begins_update) {
     state_->gradients.clear();
+    state_->context.tied.clear_gradient();
   }
   return state_->run(inputs, RunMode::kTrain, optimizer_step);
+}
+
+void Executor::scale_gradients(double factor) {
+  state_->gradients.scale(factor);
+  state_->context.tied.scale_gradient(factor);
 }
 
 double Executor::evaluate(const StepInputs& inputs) {

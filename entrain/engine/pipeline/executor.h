@@ -48,14 +48,17 @@ struct StepInputs {
   const StepCosts* costs = nullptr;                      // token counts, and times when paced
   const std::vector<std::string>* sample_ids = nullptr;  // [sample], for error messages
   std::int64_t step = 0;
-  // What losses are divided by, >= 1: target tokens of all replicas, and of all steps of the
-  // update.
+  // What losses are divided by, >= 1: target tokens of all replicas, and of all steps of the update
+  // as far as they are in it.
   std::int64_t target_tokens = 0;
   StepData* data = nullptr;                     // may be null when paced
   std::chrono::steady_clock::time_point start;  // common origin of measured times
   // Of the steps whose gradients are added up for one update: the first one, and the last.
   bool begins_update = true;
   bool ends_update = true;
+  // Whether forward and backward run; without, the step ends an update that earlier ones have
+  // gradients for.
+  bool computes = true;
 };
 
 // A run of one trained parameter's elements that this rank updates.
@@ -111,6 +114,9 @@ class Executor {
   //         rank, step, operation, sample ids and the last operations, and aborts the communicator
   //         first, so that every other rank stops with CommAborted.
   StepOutcome run(const StepInputs& inputs, const std::function<void()>& optimizer_step);
+
+  // Between two steps of an update: multiplies the gradients added up so far.
+  void scale_gradients(double factor);
 
   // Forward operations only, without gradients: the sum of losses of this lane's targets.
   double evaluate(const StepInputs& inputs);

@@ -37,6 +37,12 @@ void LaneGradients::clear() {
   }
 }
 
+void LaneGradients::scale(double factor) {
+  if (buffer_.defined()) {
+    buffer_.mul_(factor);
+  }
+}
+
 at::Tensor LaneGradients::own_shard() const {
   return buffer_.defined() ? layout_.shard_of(buffer_, shard_) : at::Tensor();
 }

@@ -1,4 +1,4 @@
-// What happens to a lane's gradients once a step: sum over replicas, global norm, clipping.
+// What happens to a lane's gradients once an update: sum over replicas, global norm, clipping.
 #pragma once
 
 #include <vector>
@@ -33,6 +33,9 @@ class LaneGradients {
   // Sums, over the ranks that share the lane, the gradients of parameters that all of them hold
   // whole: each has those of its own rows (tensor_group.h). Once a step, before reduce().
   void sum_whole(const TensorGroup& group);
+
+  // Multiplies all gradients, before they are summed over replicas.
+  void scale(double factor);
 
   // Sums the gradients over `ranks`, the same lane of every replica, in rank order. With several
   // shards each rank has the sum of its own shard only, the rest is no longer of use.

@@ -80,10 +80,10 @@ bool LaneRun::drills(FaultKind kind) const {
 }
 
 // An evaluation leaves out all that belongs to gradients, a step whose update is yet to come what
-// makes it.
+// makes it, and one that only makes it all else.
 bool LaneRun::is_skipped(const Operation& operation) const {
   if (mode_ == RunMode::kTrain) {
-    return !inputs_.ends_update && operation.unit.module < 0;
+    return operation.unit.module < 0 ? !inputs_.ends_update : !inputs_.computes;
   }
   const bool message =
       operation.kind == OperationKind::kSend || operation.kind == OperationKind::kReceive;

@@ -42,6 +42,18 @@ void TiedTable::share(Comm& comm) {
   }
 }
 
+void TiedTable::clear_gradient() {
+  if (copy_) {
+    table_.mutable_grad() = at::Tensor();
+  }
+}
+
+void TiedTable::scale_gradient(double factor) {
+  if (copy_ && table_.grad().defined()) {
+    table_.mutable_grad().mul_(factor);
+  }
+}
+
 void TiedTable::give_gradient(Comm& comm) {
   if (!table_.defined() || !table_.requires_grad()) {
     return;

@@ -34,6 +34,11 @@ class TiedTable {
   // Brings the first lane's table to the last one. Both call it, before a step's first forward.
   void share(Comm& comm);
 
+  // The gradient that the copy has gathered so far, which is in no lane's buffer: dropped, or
+  // multiplied. Nothing happens on other lanes.
+  void clear_gradient();
+  void scale_gradient(double factor);
+
   // Adds the copy's gradient to the table's, in at least float32, and drops the copy's. Both call
   // it, after their last backward and before gradients are summed over replicas.
   void give_gradient(Comm& comm);

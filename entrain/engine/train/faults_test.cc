@@ -1,114 +1,35 @@
 // Runs that meet faults: samples that cannot be read, losses that are no numbers, ranks that fail.
-#include <algorithm>
-#include <fstream>
-#include <map>
-#include <set>
-
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/errors.h"
-#include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/doctor.h"
 
-#include "entrain/engine/comm/thread_comm.h"
-#include "entrain/engine/data/read_ahead.h"
-#include "entrain/engine/pipeline/executor.h"
-#include "entrain/engine/pipeline/ranks.h"
-#include "entrain/engine/train/optimizer.h"
 #include "entrain/engine/train/trainer.h"
 
-#include "tests/oracle/engine/tiny_run.h"
+#include "tests/oracle/engine/faulty_run.h"
 #include "tests/oracle/expect_error.h"
 
 namespace entrain::engine {
 namespace {
 
 using oracle::error_of;
+using tiny::damage;
+using tiny::Rows;
+using tiny::rows_of;
+using tiny::run_without;
 using tiny::RunFolder;
-using Steps = std::set<std::int64_t>;
+using tiny::Steps;
+using tiny::steps_with;
+using tiny::train_now;
 
-TrainResult train_now(const RunConfig& config) {
-  const std::atomic<bool> interrupted{false};
-  return train(prepare_run(config), interrupted);
-}
-
-// Losses of a loop written out for itself, with the setup's ranks, that leaves out the updates of
-// some steps. Bitwise what train() computes, if it is right.
-std::vector<double> losses_without_updates(const RunConfig& config, const Steps& left_out) {
-  const RunSetup setup = prepare_run(config);
-  const int lanes = setup.plan.num_lanes();
-  ThreadCommGroup group(setup.plan.replicas * lanes);
-  std::vector<std::vector<double>> sums(static_cast<std::size_t>(group.size()));
-  std::vector<PreparedStep> steps;
-  for (std::int64_t step = 0; step < config.steps; ++step) {
-    steps.push_back(prepare_step(setup, step));
+void expect_losses(const Rows& rows, const Rows& expected, const Steps& skipped) {
+  EXPECT_EQ(rows.losses, expected.losses);
+  EXPECT_EQ(rows.norms, expected.norms);
+  for (const std::int64_t step : skipped) {
+    EXPECT_TRUE(rows.skipped.contains(step)) << "step " << step;
   }
-  run_ranks(group, [&](int rank) {
-    ExecutorOptions options;
-    options.stage.seed = config.seed;
-    options.clip_norm = config.optimizer.clip_norm;
-    Executor executor(
-        setup.model, setup.plan, rank / lanes, rank % lanes, group.comm(rank), options);
-    AdamW optimizer(executor.trained(), executor.layout().shard_size(), config.optimizer);
-    ReadAhead reader(setup.train.index, setup.model, {});
-    for (const PreparedStep& step : steps) {
-      const auto data =
-          reader.queue(needs_of(step.program, rank / lanes, rank % lanes, step.batch));
-      StepInputs inputs;
-      inputs.program = &step.program;
-      inputs.costs = &step.costs;
-      inputs.sample_ids = &step.sample_ids;
-      inputs.step = step.step;
-      inputs.target_tokens = step.target_tokens;
-      inputs.data = data.get();
-      inputs.start = std::chrono::steady_clock::now();
-      const StepOutcome outcome = executor.run(inputs, [&] {
-        if (!left_out.contains(step.step)) {
-          optimizer.step(step.step, config.steps);
-        }
-      });
-      sums[static_cast<std::size_t>(rank)].push_back(outcome.loss_sum);
-    }
-  });
-  std::vector<double> losses;
-  for (std::size_t s = 0; s < steps.size(); ++s) {
-    double sum = 0;
-    for (const std::vector<double>& of_rank : sums) {
-      sum += of_rank[s];
-    }
-    losses.push_back(sum / static_cast<double>(steps[s].target_tokens));
-  }
-  return losses;
-}
-
-// The rows of steps that were skipped, and the losses of the others by step.
-struct Rows {
-  std::map<std::int64_t, Json> skipped;
-  std::map<std::int64_t, double> losses;
-};
-Rows rows_of(const RunConfig& config) {
-  Rows rows;
-  for (const Json& row : tiny::metrics_of(std::filesystem::path(config.output) / "metrics.jsonl")) {
-    const auto step = row["step"].get<std::int64_t>();
-    if (row.contains("skipped")) {
-      rows.skipped[step] = row;
-    } else if (row.contains("loss")) {
-      rows.losses[step] = row["loss"].get<double>();
-    }
-  }
-  return rows;
-}
-
-void expect_losses(const Rows& rows, const std::vector<double>& expected, const Steps& skipped) {
-  for (std::size_t step = 0; step < expected.size(); ++step) {
-    const auto key = static_cast<std::int64_t>(step);
-    EXPECT_EQ(rows.skipped.contains(key), skipped.contains(key)) << "step " << step;
-    if (!skipped.contains(key)) {
-      ASSERT_TRUE(rows.losses.contains(key)) << "step " << step;
-      EXPECT_EQ(rows.losses.at(key), expected[step]) << "step " << step;
-    }
-  }
+  EXPECT_EQ(rows.skipped.size(), skipped.size());
 }
 
 class Faults : public testing::Test {
@@ -120,30 +41,6 @@ class Faults : public testing::Test {
     run_.config.faults.on_bad_sample = kSkipStep;
   }
 
-  // Overwrites pixels of the sample's first image.
-  void damage(const std::string& id) {
-    const Index index = read_index(run_.config.data.train);
-    for (const SampleSizes& sample : index.samples) {
-      if (sample.id == id) {
-        std::fstream shard(shard_path(index, *sample.location),
-                           std::ios::in | std::ios::out | std::ios::binary);
-        shard.seekp(sample.location->offset + 512 + 45);
-        shard << "not pixels";
-        ASSERT_TRUE(shard.good());
-      }
-    }
-  }
-  [[nodiscard]] Steps steps_with(const std::string& id) const {
-    const RunSetup setup = prepare_run(run_.config);
-    Steps steps;
-    for (std::int64_t step = 0; step < run_.config.steps; ++step) {
-      const PreparedStep prepared = prepare_step(setup, step);
-      if (std::ranges::count(prepared.sample_ids, id) > 0) {
-        steps.insert(step);
-      }
-    }
-    return steps;
-  }
   std::string shown_by(const RunConfig& config) {
     testing::internal::CaptureStderr();
     result_ = train_now(config);
@@ -156,18 +53,18 @@ class Faults : public testing::Test {
 
 TEST_F(Faults, ABadSampleStopsTheRunByItsName) {
   run_.config.faults.on_bad_sample = "stop";
-  damage("train/s4");
+  damage(run_.config, "train/s4");
   const std::string message = error_of<InvalidInput>([&] { train_now(run_.config); });
   EXPECT_NE(message.find("sample 'train/s4' in shard"), std::string::npos) << message;
   EXPECT_NE(message.find("train-000000.tar"), std::string::npos) << message;
 }
 
 TEST_F(Faults, ABadSampleSkipsItsStepsOnAllRanksAndNothingElse) {
-  const Steps bad = steps_with("train/s4");
+  const Steps bad = steps_with(run_.config, "train/s4");
   ASSERT_GE(bad.size(), 2U);
   ASSERT_LT(bad.size(), 6U);
-  const std::vector<double> expected = losses_without_updates(run_.config, bad);
-  damage("train/s4");
+  const Rows expected = run_without(run_.config, bad);
+  damage(run_.config, "train/s4");
   for (const std::int64_t memory : {1, 256}) {  // MiB: room for the step ahead, or for hardly any
     run_.config.data.read_ahead_mib = memory;
     const std::string shown = shown_by(run_.config);
@@ -188,8 +85,8 @@ TEST_F(Faults, ABadSampleSkipsItsStepsOnAllRanksAndNothingElse) {
 }
 
 TEST_F(Faults, ARunResumesExactlyAcrossSkippedSteps) {
-  damage("train/s4");
-  const Steps bad = steps_with("train/s4");
+  damage(run_.config, "train/s4");
+  const Steps bad = steps_with(run_.config, "train/s4");
   RunConfig whole = run_.config;
   whole.output += "-whole";
   whole.checkpoint.every_steps = 1;
@@ -208,8 +105,7 @@ TEST_F(Faults, ARunResumesExactlyAcrossSkippedSteps) {
     EXPECT_GT(resumed.first_step, 0);
     EXPECT_EQ(rows_of(config).losses, rows_of(whole).losses) << "stopped in step " << stop;
     EXPECT_EQ(rows_of(config).skipped, rows_of(whole).skipped);
-    EXPECT_EQ(read_file(std::filesystem::path(config.output) / "weights.safetensors"),
-              read_file(std::filesystem::path(whole.output) / "weights.safetensors"));
+    EXPECT_EQ(tiny::weights_of(config), tiny::weights_of(whole));
   }
 }
 
@@ -232,7 +128,7 @@ TEST_F(Faults, ALossThatIsNoNumberStopsTheRunBeforeItsUpdate) {
 }
 
 TEST_F(Faults, ALossThatIsNoNumberSkipsItsStepOnAllRanks) {
-  const std::vector<double> expected = losses_without_updates(run_.config, {2});
+  const Rows expected = run_without(run_.config, {2});
   run_.config.faults.on_nan = kSkipStep;
   run_.config.execution.fault_kind = "nan";
   for (const int lane : {0, 1}) {  // of the encoder, of the LLM

@@ -49,6 +49,13 @@ Json lane_records(const StepRecord& record, const Timeline& predicted) {
   return lanes;
 }
 
+void add_update(const StepRecord& record, Json& entry) {
+  if (record.updated) {
+    entry["grad_norm"] = record.gradient_norm;
+    entry["learning_rate"] = record.learning_rate;
+  }
+}
+
 Json drift_record(const DriftState& drift) {
   Json record = {{"lane_shares", drift.shares}, {"left", drift.left}};
   if (!drift.warning.empty()) {
@@ -128,10 +135,7 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
                 {"deferred", deferred},
                 {"chunks", chunks},
                 {"lanes", lane_records(record, prepared.predicted)}};
-  if (record.updates) {
-    entry["grad_norm"] = record.gradient_norm;
-    entry["learning_rate"] = record.learning_rate;
-  }
+  add_update(record, entry);
   if (log_samples_) {
     entry["batch"] = prepared.sample_ids;
   }
@@ -169,13 +173,15 @@ void MetricsLog::skipped(const PreparedStep& prepared, const StepRecord& record)
                 {"detail", why.detail},
                 {"skipped_steps", record.skipped_steps},
                 {"samples", prepared.batch.size()}};
+  add_update(record, entry);
   if (record.drift.has_value()) {
     entry["drift"] = drift_record(*record.drift);
   }
   write(entry);
   std::fputs(concat("entrain: warning: step ",
                     prepared.step,
-                    " skipped, no update was made (",
+                    record.updated ? " skipped, the update was made without it ("
+                                   : " skipped, no update was made (",
                     why.cause,
                     "): ",
                     why.detail,

@@ -18,14 +18,14 @@ namespace entrain::engine {
 struct StepRecord {
   std::int64_t step = 0;
   double loss = 0;           // cross-entropy per target token of the step
-  bool updates = true;       // the step ends an update of the weights
+  bool updated = true;       // an update of the weights was made behind the step
   double gradient_norm = 0;  // before clipping; with an update
   double learning_rate = 0;
   double step_s = 0;                             // first start to last finish over all ranks
   Timeline measured;                             // usage of every lane; events where asked for
   std::vector<std::vector<double>> processor_s;  // [replica][lane] of forward and backward
   std::optional<DriftState> drift;               // where it is watched
-  std::optional<SkippedStep> skipped;            // why the step made no update
+  std::optional<SkippedStep> skipped;            // why the step is in no update
   std::int64_t skipped_steps = 0;                // with this one, over the whole run
 };
 
@@ -45,7 +45,7 @@ class MetricsLog {
 
   // A drift's warning goes to standard error too.
   void step(const PreparedStep& prepared, const StepRecord& record);
-  // A step without an update: a row that says why, and a warning on standard error.
+  // A step that was skipped: a row that says why, and a warning on standard error.
   void skipped(const PreparedStep& prepared, const StepRecord& record);
   void validation(std::int64_t step, double loss);
   void note(const std::string& text);  // console only

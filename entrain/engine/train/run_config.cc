@@ -285,13 +285,6 @@ void check_whole_updates(const RunConfig& config, const std::string& where) {
   };
   check("steps", config.steps);
   check("checkpoint.every_steps", config.checkpoint.every_steps);
-  const FaultConfig& faults = config.faults;
-  if (every > 1 && (faults.on_bad_sample == kSkipStep || faults.on_nan == kSkipStep)) {
-    throw InvalidInput(concat(where,
-                              ": faults: \"skip-step\" with optimizer.update_every = ",
-                              every,
-                              "; allowed: 1, where a step is an update"));
-  }
 }
 
 Json modules_to_json(const std::map<std::string, PartOptimizer>& modules) {

@@ -128,7 +128,7 @@ inline constexpr const char* kSkipStep = "skip-step";
 
 struct FaultConfig {                   // [faults]; docs/faults.md
   std::string on_bad_sample = "stop";  // or "skip-step": no rank runs a step that has one
-  std::string on_nan = "stop";         // or "skip-step": such a step ends without an update
+  std::string on_nan = "stop";         // or "skip-step": such a step adds nothing to an update
   int max_skips_in_a_row = 10;         // more than these stop the run, >= 0
 };
 

@@ -150,13 +150,13 @@ void announce(Run& run, const std::string& set_aside) {
 void finish_step(Run& run, const PreparedStep& prepared, StepRecord record) {
   record.loss /= static_cast<double>(prepared.target_tokens);
   const int every = run.setup.config.optimizer.update_every;
-  record.updates = (prepared.step + 1) % every == 0;
   record.learning_rate = learning_rate_at(
       run.setup.config.optimizer, prepared.step / every, run.setup.config.steps / every);
   if (record.skipped.has_value() && record.skipped->detail.empty()) {
     record.skipped->detail = concat("loss ", record.loss, ", gradient norm ", record.gradient_norm);
   }
-  if (!run.setup.config.execution.paced && !record.skipped.has_value() &&
+  const bool forgiven = record.skipped.has_value() && record.skipped->cause == "nan";
+  if (!run.setup.config.execution.paced && !forgiven &&
       (!std::isfinite(record.loss) || !std::isfinite(record.gradient_norm))) {
     throw SystemFailure(
         concat("step ",

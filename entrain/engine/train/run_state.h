@@ -42,7 +42,7 @@ struct Run {
   // Of the first ranks of replica 0's lanes; none when paced.
   std::optional<CheckpointWriter> checkpoints;
   std::vector<double> losses;
-  std::int64_t skipped = 0;  // steps of this run without an update
+  std::int64_t skipped = 0;  // steps of this run
   std::vector<double> step_seconds;
   std::vector<double> predicted_seconds;
   std::vector<double> validation_losses;

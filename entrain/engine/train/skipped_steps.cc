@@ -1,6 +1,7 @@
 #include "entrain/engine/train/skipped_steps.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -15,8 +16,8 @@ constexpr std::int64_t kMessageBytes = 1024;  // of a problem, as ranks exchange
 
 }  // namespace
 
-StepSkips::StepSkips(const FaultConfig& config, Comm& comm, std::int64_t skipped)
-    : config_(config), comm_(comm), skipped_(skipped) {}
+StepSkips::StepSkips(const FaultConfig& config, Comm& comm, const SkipCounts& before)
+    : config_(config), comm_(comm), counts_(before) {}
 
 std::optional<SkippedStep> StepSkips::before(StepData* data) {
   if (config_.on_bad_sample != kSkipStep || data == nullptr) {
@@ -26,35 +27,41 @@ std::optional<SkippedStep> StepSkips::before(StepData* data) {
   if (!problem.has_value()) {
     return std::nullopt;
   }
-  return count({"bad-sample", *problem});
+  return SkippedStep{"bad-sample", *problem};
 }
 
-std::optional<SkippedStep> StepSkips::behind(const StepOutcome& outcome) {
-  if (outcome.finite || config_.on_nan != kSkipStep) {
-    in_a_row_ = 0;
+std::optional<SkippedStep> StepSkips::behind(const StepOutcome& outcome, bool ends_update) {
+  if (config_.on_nan != kSkipStep) {
     return std::nullopt;
   }
-  return count({"nan", ""});
+  if (ends_update) {  // ranks have exchanged it before the optimizer
+    return outcome.finite ? std::nullopt : std::optional(SkippedStep{"nan", ""});
+  }
+  const std::optional<std::string> problem = first_problem(
+      std::isfinite(outcome.loss_sum) ? std::nullopt
+                                      : std::optional(concat("loss ", outcome.loss_sum)));
+  return problem.has_value() ? std::optional(SkippedStep{"nan", *problem}) : std::nullopt;
 }
 
-SkippedStep StepSkips::count(SkippedStep skip) {
-  ++skipped_;
-  ++in_a_row_;
-  return skip;
+void StepSkips::count(bool skipped, bool ends_update, bool updated) {
+  counts_.steps += skipped ? 1 : 0;
+  counts_.updates += ends_update && !updated ? 1 : 0;
+  in_a_row_ = updated ? 0 : in_a_row_ + (skipped ? 1 : 0);
 }
 
 void StepSkips::check_row(std::int64_t step, const SkippedStep& last) const {
   if (in_a_row_ > config_.max_skips_in_a_row) {
-    throw SystemFailure(concat("step ",
-                               step,
-                               ": ",
-                               in_a_row_,
-                               " steps in a row were skipped, faults.max_skips_in_a_row = ",
-                               config_.max_skips_in_a_row,
-                               "; the last one (",
-                               last.cause,
-                               "): ",
-                               last.detail));
+    throw SystemFailure(concat(
+        "step ",
+        step,
+        ": ",
+        in_a_row_,
+        " steps in a row were skipped with no update between them, faults.max_skips_in_a_row = ",
+        config_.max_skips_in_a_row,
+        "; the last one (",
+        last.cause,
+        "): ",
+        last.detail));
   }
 }
 

@@ -23,6 +23,7 @@ struct StepEnd {
   // When the rank began and ended the step, on its steady clock.
   std::chrono::steady_clock::time_point start;
   std::chrono::steady_clock::time_point end;
+  bool updated = false;      // an update of the weights was made behind it; alike on all ranks
   bool stop = false;         // this rank was told to stop
   bool with_events = false;  // alike on all ranks
 };

@@ -24,6 +24,7 @@
 #include "entrain/engine/train/run_state.h"
 #include "entrain/engine/train/skipped_steps.h"
 #include "entrain/engine/train/step_meeting.h"
+#include "entrain/engine/train/update_in_progress.h"
 
 namespace entrain::engine {
 namespace {
@@ -66,7 +67,7 @@ class RankLoop {
         comm_(comm, run.dumps.log(comm.rank())),
         skips_(run.setup.config.faults,
                comm_,
-               run.setup.resume.has_value() ? run.setup.resume->manifest.skipped : 0),
+               run.setup.resume.has_value() ? run.setup.resume->manifest.skipped : SkipCounts()),
         meeting_(comm_, run.places),
         executor_(run.setup.model,
                   run.setup.plan,
@@ -80,7 +81,7 @@ class RankLoop {
         validation_reader_(run.setup.validation.index, run.setup.model, reader_options(run)) {
     if (run.setup.resume.has_value()) {
       restore(*run.setup.resume,
-              run.first_step / run.setup.config.optimizer.update_every - skips_.skipped(),
+              run.first_step / run.setup.config.optimizer.update_every - skips_.counts().updates,
               executor_,
               optimizer_);
     }
@@ -140,7 +141,7 @@ class RankLoop {
     inputs.costs = &prepared.costs;
     inputs.sample_ids = &prepared.sample_ids;
     inputs.step = prepared.step;
-    inputs.target_tokens = prepared.update_target_tokens;
+    inputs.target_tokens = prepared.target_tokens;
     inputs.data = data;
     inputs.start = start;
     return inputs;
@@ -184,19 +185,50 @@ class RankLoop {
     end.step = prepared.step;
     end.with_events = prepared.step == config.execution.trace_step;
     end.start = Clock::now();
-    StepInputs inputs = inputs_of(prepared, data.get(), end.start);
-    const int every = config.optimizer.update_every;
-    inputs.begins_update = prepared.step % every == 0;
-    inputs.ends_update = (prepared.step + 1) % every == 0;
-    std::optional<SkippedStep> skip = skips_.before(data.get());
-    if (!skip.has_value()) {
-      end.outcome = executor_.run(
-          inputs, [&] { optimizer_.step(prepared.step / every, config.steps / every); });
-      skip = skips_.behind(end.outcome);
-    }
+    const bool ends_update = (prepared.step + 1) % config.optimizer.update_every == 0;
+    const std::optional<SkippedStep> skip =
+        run_step(inputs_of(prepared, data.get(), end.start), prepared, ends_update, end.outcome);
     end.end = Clock::now();
-    end.stop = run_.interrupted && inputs.ends_update;  // an update that has begun is finished
+    end.stop = run_.interrupted && ends_update;  // an update that has begun is finished
+    end.updated = ends_update && !update_.empty();
+    skips_.count(skip.has_value(), ends_update, end.updated);
     return close_step(prepared, end, skip);
+  }
+
+  // Runs what there is to run of the step, and says why if its batch is not in the update.
+  std::optional<SkippedStep> run_step(StepInputs inputs,
+                                      const PreparedStep& prepared,
+                                      bool ends_update,
+                                      StepOutcome& outcome) {
+    const RunConfig& config = run_.setup.config;
+    const int every = config.optimizer.update_every;
+    if (prepared.step % every == 0) {
+      update_.begin(prepared.update_target_tokens);
+    }
+    std::optional<SkippedStep> skip = skips_.before(inputs.data);
+    if (skip.has_value()) {
+      const double factor = update_.leave_out(prepared.target_tokens);
+      if (!update_.empty()) {
+        executor_.scale_gradients(factor);
+      }
+      if (!ends_update || update_.empty()) {
+        return skip;
+      }
+    }
+    inputs.target_tokens = update_.divisor();
+    inputs.begins_update = update_.empty();
+    inputs.ends_update = ends_update;
+    inputs.computes = !skip.has_value();
+    outcome = executor_.run(inputs,
+                            [&] { optimizer_.step(prepared.step / every, config.steps / every); });
+    if (inputs.computes) {
+      update_.add(prepared.target_tokens);
+    }
+    if (std::optional<SkippedStep> nan = skips_.behind(outcome, ends_update); nan.has_value()) {
+      update_.drop();
+      return nan;
+    }
+    return skip;
   }
 
   // The next step is prepared by now, or all ranks wait for it together. What failed there comes
@@ -215,7 +247,8 @@ class RankLoop {
     if (verdict.record.has_value()) {
       run_.stopped = verdict.stop && prepared.step + 1 < run_.setup.config.steps;
       verdict.record->skipped = skip;
-      verdict.record->skipped_steps = skips_.skipped();
+      verdict.record->updated = end.updated;
+      verdict.record->skipped_steps = skips_.counts().steps;
       finish_step(run_, prepared, std::move(*verdict.record));
       if (skip.has_value()) {
         skips_.check_row(prepared.step, *skip);
@@ -255,7 +288,7 @@ class RankLoop {
     const std::vector<NamedParameter> moments = named_moments(executor_, optimizer_);
     if (writes()) {
       LaneSnapshot snapshot = snapshot_of(place_.lane, weights, moments);
-      snapshot.skipped = skips_.skipped();
+      snapshot.skipped = skips_.counts();
       run_.checkpoints->submit(step, std::move(snapshot));
       if (run_.in_processes && comm_.rank() != 0) {
         run_.checkpoints->approve(step);  // rank 0 commits, once it has approved
@@ -307,6 +340,7 @@ class RankLoop {
   RankPlace place_;
   RecordedComm comm_;
   StepSkips skips_;
+  UpdateInProgress update_;
   StepMeeting meeting_;
   Executor executor_;
   AdamW optimizer_;

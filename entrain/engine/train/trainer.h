@@ -20,7 +20,7 @@ namespace entrain::engine {
 struct TrainResult {
   std::int64_t first_step = 0;  // 0, or the resumed checkpoint's
   std::int64_t steps = 0;       // finished by this call, skipped ones among them
-  std::int64_t skipped = 0;     // of these, without an update
+  std::int64_t skipped = 0;     // of these; see skipped_steps.h
   double first_loss = 0;        // of this call
   double last_loss = 0;         // mean of this call's last ten steps
   std::optional<double> validation_loss;
