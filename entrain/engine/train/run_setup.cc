@@ -122,10 +122,26 @@ std::vector<SampleWork> work_of_step(const RunSetup& setup, std::int64_t step) {
   return work;
 }
 
+// What is predicted of a step whose gradients wait for the update of a later one: it neither sums
+// them over replicas nor runs the optimizer.
+void leave_out_update(StepCosts& costs) {
+  for (ModuleCosts& module : costs.modules) {
+    for (StageCosts& stage : module.stages) {
+      stage.reduce = {};
+      stage.optimizer = {};
+    }
+  }
+}
+
+bool ends_update(const RunSetup& setup, std::int64_t step) {
+  return (step + 1) % setup.config.optimizer.update_every == 0;
+}
+
 void fill_step(const RunSetup& setup,
                const DataSet& data,
                const Plan& plan,
                const std::string& policy,
+               bool updates,
                PreparedStep& prepared) {
   std::vector<SampleWork> work;
   for (const int sample : prepared.batch) {
@@ -141,6 +157,9 @@ void fill_step(const RunSetup& setup,
   }
   prepared.update_target_tokens = prepared.target_tokens;
   prepared.costs = step_costs(setup.model, plan, setup.profile, work);
+  if (!updates) {
+    leave_out_update(prepared.costs);
+  }
   AssignRequest request;
   request.plan = &plan;
   request.costs = &prepared.costs;
@@ -317,7 +336,7 @@ PreparedStep prepare_step(const RunSetup& setup, std::int64_t step) {
   PreparedStep prepared;
   prepared.step = step;
   prepared.batch = batch_of_step(setup, step);
-  fill_step(setup, setup.train, setup.plan, setup.plan.policy, prepared);
+  fill_step(setup, setup.train, setup.plan, setup.plan.policy, ends_update(setup, step), prepared);
   const int every = setup.config.optimizer.update_every;
   for (std::int64_t other = step - step % every; other < step - step % every + every; ++other) {
     if (other != step) {
@@ -342,7 +361,7 @@ std::vector<PreparedStep> prepare_validation(const RunSetup& setup) {
       break;  // too few left to give every replica one
     }
     std::iota(prepared.batch.begin(), prepared.batch.end(), begin);
-    fill_step(setup, setup.validation, setup.plan, "sequential", prepared);
+    fill_step(setup, setup.validation, setup.plan, "sequential", /*updates=*/false, prepared);
     steps.push_back(std::move(prepared));
   }
   return steps;

@@ -60,7 +60,7 @@ struct PreparedStep {
   std::int64_t step = 0;
   std::vector<int> batch;  // sample indices in the data set, in drawn order
   std::vector<std::string> sample_ids;
-  StepCosts costs;
+  StepCosts costs;  // no reduction and no optimizer where the step does not end an update
   StepAssignment assignment;
   Program program;
   std::int64_t target_tokens = 0;  // with loss, over all replicas

@@ -1,11 +1,10 @@
 // Gradients of several steps added up for one update.
 #include <cmath>
-#include <filesystem>
 
 #include <gtest/gtest.h>
 
-#include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/simulator/simulator.h"
 
 #include "entrain/engine/checkpoint/layout.h"
 #include "entrain/engine/models/weights.h"
@@ -17,23 +16,9 @@
 namespace entrain::engine {
 namespace {
 
-namespace fs = std::filesystem;
 using oracle::error_of;
-
-TrainResult train_now(const RunConfig& config, bool interrupt = false) {
-  const std::atomic<bool> interrupted{interrupt};
-  return train(prepare_run(config), interrupted);
-}
-
-std::vector<Json> steps_of(const RunConfig& config) {
-  std::vector<Json> rows;
-  for (const Json& line : tiny::metrics_of(fs::path(config.output) / "metrics.jsonl")) {
-    if (line.contains("loss")) {
-      rows.push_back(line);
-    }
-  }
-  return rows;
-}
+using tiny::steps_of;
+using tiny::train_now;
 
 class UpdateEvery : public testing::Test {
  protected:
@@ -43,11 +28,6 @@ class UpdateEvery : public testing::Test {
     run_.config.optimizer.warmup_steps = 2;
     run_.config.plan.stages = {{"llm", 2}};
   }
-  RunConfig in_folder(const std::string& name) {
-    RunConfig config = run_.config;
-    config.output = run_.path(name).string();
-    return config;
-  }
   tiny::RunFolder run_;
 };
 
@@ -55,8 +35,8 @@ class UpdateEvery : public testing::Test {
 TEST_F(UpdateEvery, IsOneStepOfAllTheirSamples) {
   for (const int replicas : {1, 2}) {
     run_.config.plan.replicas = replicas;
-    const RunConfig halves = in_folder(concat("halves", replicas));
-    RunConfig whole = in_folder(concat("whole", replicas));
+    const RunConfig halves = run_.in_folder(concat("halves", replicas));
+    RunConfig whole = run_.in_folder(concat("whole", replicas));
     whole.steps = 4;
     whole.data.global_batch = 12;
     whole.optimizer.update_every = 1;
@@ -84,10 +64,36 @@ TEST_F(UpdateEvery, IsOneStepOfAllTheirSamples) {
   }
 }
 
+// A prediction is that of the operations that run: with the others' costs, of a program without
+// them.
+TEST_F(UpdateEvery, OnlyStepsThatEndAnUpdateArePredictedWithIt) {
+  run_.config.plan.replicas = 2;
+  for (const bool sharded : {false, true}) {
+    run_.config.plan.shard_optimizer = sharded;
+    const RunSetup setup = prepare_run(run_.config);
+    for (std::int64_t step = 0; step < 4; ++step) {
+      const PreparedStep prepared = prepare_step(setup, step);
+      const StepCosts costs = costs_of_step(setup, step);
+      Program without = prepared.program;
+      for (ReplicaProgram& replica : without.replicas) {
+        for (std::vector<Operation>& lane : replica.lanes) {
+          std::erase_if(lane, [](const Operation& operation) { return operation.unit.module < 0; });
+        }
+      }
+      const auto with_update = simulate(prepared.program, costs).makespan;
+      const auto without_update = simulate(without, costs).makespan;
+      ASSERT_LT(without_update, with_update);
+      EXPECT_EQ(prepared.predicted.makespan, step % 2 == 1 ? with_update : without_update) << step;
+      EXPECT_LE(prepared.assignment.stats.lower_bound_s,
+                std::chrono::duration<double>(prepared.predicted.makespan).count() + 1e-9);
+    }
+  }
+}
+
 TEST_F(UpdateEvery, StopsAndGoesOnBetweenUpdatesToTheLastBit) {
-  const RunConfig whole = in_folder("whole");
+  const RunConfig whole = run_.in_folder("whole");
   train_now(whole);
-  const RunConfig stopped = in_folder("stopped");
+  const RunConfig stopped = run_.in_folder("stopped");
   std::int64_t reached = 0;
   int calls = 0;
   while (reached < stopped.steps) {
@@ -105,8 +111,7 @@ TEST_F(UpdateEvery, StopsAndGoesOnBetweenUpdatesToTheLastBit) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(rows[i]["loss"], expected[i]["loss"]) << i;
   }
-  EXPECT_TRUE(read_file(fs::path(stopped.output) / "weights.safetensors") ==
-              read_file(fs::path(whole.output) / "weights.safetensors"));
+  EXPECT_TRUE(tiny::weights_of(stopped) == tiny::weights_of(whole));
 }
 
 TEST_F(UpdateEvery, IsPartOfTheRunsIdentity) {
@@ -122,9 +127,9 @@ TEST_F(UpdateEvery, PartsAreUpdatedAtTheirOwnRates) {
   run_.config.optimizer.modules["vision"].learning_rate = 1e-30;
   run_.config.optimizer.weight_decay = 0;
   run_.config.optimizer.clip_norm = 0;
-  RunConfig none = in_folder("none");
+  RunConfig none = run_.in_folder("none");
   none.steps = 2;
-  RunConfig some = in_folder("some");
+  RunConfig some = run_.in_folder("some");
   const auto first = read_weights(train_now(none).weights).tensors;
   const auto later = read_weights(train_now(some).weights).tensors;
   for (std::size_t i = 0; i < first.size(); ++i) {
