@@ -281,7 +281,6 @@ int run_cluster(const Options& options) {
     std::cerr << "entrain: no plan fits: " << result.reason << "\n";
     return kExitNo;
   }
-  result.plans.front().plan.shard_optimizer = options.search.state.shard_optimizer;
   write_plan(options, result.best().plan);
   return 0;
 }
@@ -377,7 +376,7 @@ void add_cluster_options(CLI::App& command, Options& options) {
       ->capture_default_str();
   command.add_flag("--shard-optimizer",
                    options.search.state.shard_optimizer,
-                   "optimizer states shared out among replicas");
+                   "optimizer states shared out among replicas, with the exchanges of that");
   command
       .add_option("--reserve-gib",
                   options.reserve_gib,

@@ -338,7 +338,8 @@ std::vector<std::vector<ReplicaFigures>> replica_figures(
     const StateOptions& state_options) {
   std::vector<std::vector<ReplicaFigures>> result(degrees.size());
   for (std::size_t index = 0; index < most_degrees(degrees); ++index) {
-    const Plan plan = probe_plan(model, degrees, index, replicas);
+    Plan plan = probe_plan(model, degrees, index, replicas);
+    plan.shard_optimizer = state_options.shard_optimizer;
     const StepCosts costs = step_costs(model, plan, profile, {});
     const std::vector<LaneState> states = lane_states(model, plan, state_options);
     std::size_t lane = 0;  // a stage each
@@ -350,7 +351,9 @@ std::vector<std::vector<ReplicaFigures>> replica_figures(
       for (std::size_t c = 0; c < runs.size(); ++c) {
         const StageCosts& stage = costs.modules[module].stages[c];
         reduce.push_back(replicas > 1 ? stage.reduce.count() - 1 : 0);
-        optimizer.push_back(stage.optimizer.count() - 1);
+        // Sharded, the sum of two roundings, so that a stage may have one less than its layers.
+        const int rounded_twice = plan.shard_optimizer ? runs[c].end - runs[c].begin : 0;
+        optimizer.push_back(stage.optimizer.count() - 1 - rounded_twice);
         state.push_back(states[lane++].total_bytes());
       }
       if (index < degrees[module].size()) {

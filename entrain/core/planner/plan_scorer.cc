@@ -181,6 +181,7 @@ PlanCandidate PlanScorer::lay_out(const PlanConfig& config,
   plan.policy = request_.policy;
   plan.schedule = request_.schedule;
   plan.limits = request_.limits;
+  plan.shard_optimizer = request_.state.shard_optimizer;
   for (std::size_t module = 0; module < stages.size(); ++module) {
     ModulePlan& part = plan.modules.emplace_back();
     part.name = module_name(*request_.model, static_cast<int>(module));

@@ -43,6 +43,33 @@ TEST(PlanScorer, MakesPlansOfTheirConfigurations) {
   }
 }
 
+TEST(PlanScorer, ChargesTheExchangesOfAShardedOptimizer) {
+  const oracle::PlanCase plan_case = make_case();
+  PlanSearchRequest request = plan_case.request_of();
+  request.state.shard_optimizer = false;
+  PlanScorer whole(request);
+  PlanSearchRequest sharded_request = request;
+  sharded_request.state.shard_optimizer = true;
+  PlanScorer sharded(sharded_request);
+  int differing = 0;  // not where there is one replica, or links are free
+  for (const PlanConfig& config : oracle::all_configs(plan_case, whole.space().degrees())) {
+    const PlanCandidate of_whole = whole.score(config, kNever);
+    const PlanCandidate of_shards = sharded.score(config, kNever);
+    Plan plan = of_whole.plan;
+    plan.shard_optimizer = true;
+    EXPECT_EQ(of_shards.plan, plan);
+    plan.limits.evaluations = request.score_evaluations;
+    const Profile profile = cluster_profile(*request.profile, *request.cluster, plan.replicas);
+    for (std::size_t batch = 0; batch < request.batches.size(); ++batch) {
+      const StepCosts costs = step_costs(*request.model, plan, profile, request.batches[batch]);
+      const auto step = request.first_step + static_cast<std::int64_t>(batch);
+      EXPECT_EQ(of_shards.steps[batch], score_step(plan, costs, step, request.seed).ns);
+    }
+    differing += of_shards.steps != of_whole.steps ? 1 : 0;
+  }
+  EXPECT_GT(differing, 0);
+}
+
 TEST(PlanScorer, StopsOnlyWhatIsProvenSlower) {
   const oracle::PlanCase plan_case = make_case();
   const PlanSearchRequest request = plan_case.request_of();

@@ -36,8 +36,10 @@ struct PlanSearchRequest {
   Batches batches;  // drawn global batches of equal size, >= 1
   std::string policy = "entrain";
   std::string schedule = "1f1b";
-  PlanLimits limits;               // of the plan; bytes come from the cluster's memory
-  StateOptions state;              // what devices hold beside activations
+  PlanLimits limits;  // of the plan; bytes come from the cluster's memory
+  // What devices hold beside activations. Its shard_optimizer is the plans' too, with the
+  // exchanges.
+  StateOptions state;
   std::int64_t reserve_bytes = 0;  // of a device, kept free, >= 0
   RecomputeRule recompute = RecomputeRule::kAuto;
   std::uint64_t seed = 0;

@@ -44,6 +44,7 @@ void limit_to_devices(const Study& study, const PlanSearchRequest& search, Plan&
                     format_bytes(first.missing_bytes)));
   }
   plan.limits.lane_bytes = room.lane_bytes;
+  plan.shard_optimizer = search.state.shard_optimizer;
 }
 
 Plan few_samples_or_layers(const Study& study, const BaselineRequest& request) {

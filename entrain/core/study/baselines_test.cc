@@ -70,6 +70,15 @@ TEST_F(BaselinePlans, KeepToWhatDevicesHaveLeft) {
   EXPECT_THROW(plan_of("one-sample"), NothingFits);
 }
 
+TEST_F(BaselinePlans, ShareOptimizersOutWhereAskedTo) {
+  for (const bool sharded : {false, true}) {
+    request_.search.state.shard_optimizer = sharded;
+    for (const std::string& planner : baseline_planner_names()) {
+      EXPECT_EQ(plan_of(planner).shard_optimizer, sharded) << planner;
+    }
+  }
+}
+
 TEST_F(BaselinePlans, AreMadeFromMoreOrFewerSamples) {
   EXPECT_EQ(plan_of("one-sample").modules.size(), study_.model.encoders.size() + 1);
   EXPECT_NE(plan_of("megatron-even").modules[0].stages, std::vector<LayerRange>{});
