@@ -8,6 +8,8 @@
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
 
+#include "tests/oracle/slow_memory.h"
+
 namespace entrain::oracle {
 namespace {
 

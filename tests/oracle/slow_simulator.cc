@@ -22,17 +22,6 @@ bool is_message(OperationKind kind) {
   return kind == OperationKind::kSend || kind == OperationKind::kReceive;
 }
 
-int lane_of(const Program& program, const UnitKey& unit) {
-  for (std::size_t lane = 0; lane < program.lanes.size(); ++lane) {
-    for (const StageRef& ref : program.lanes[lane]) {
-      if (ref == StageRef{unit.module, unit.stage}) {
-        return static_cast<int>(lane);
-      }
-    }
-  }
-  return -1;
-}
-
 nanoseconds lane_sum(const Program& program,
                      const StepCosts& costs,
                      int lane,
@@ -381,122 +370,23 @@ class SlowSimulator {
   SlowTimeline result_;
 };
 
-// First position on a lane that `matches`; the list's size when there is none.
-template <class Matches>
-int position_of(const std::vector<Operation>& list, const Matches& matches) {
-  return static_cast<int>(std::find_if(list.begin(), list.end(), matches) - list.begin());
-}
+}  // namespace
 
-// The LLM slot that holds a sample's last chunk.
-int last_slot(const ReplicaProgram& replica, int sample) {
-  int result = -1;
-  for (std::size_t slot = 0; slot < replica.groups.back().size(); ++slot) {
-    for (const Group& group : replica.groups.back()[slot]) {
-      for (const WorkItem& item : group.items) {
-        result = item.sample == sample ? static_cast<int>(slot) : result;
+int lane_of(const Program& program, const UnitKey& unit) {
+  for (std::size_t lane = 0; lane < program.lanes.size(); ++lane) {
+    for (const StageRef& ref : program.lanes[lane]) {
+      if (ref == StageRef{unit.module, unit.stage}) {
+        return static_cast<int>(lane);
       }
     }
   }
-  return result;
+  return -1;
 }
-
-// Positions between which a chunk's keys and values by themselves, or their gradients, are held.
-std::pair<int, int> key_value_span(const ReplicaProgram& replica,
-                                   const std::vector<Operation>& list,
-                                   const UnitKey& unit,
-                                   int sample) {
-  const UnitKey last{unit.module, unit.stage, last_slot(replica, sample), 0};
-  const auto forward = [&](const UnitKey& key) {
-    return position_of(list, [&](const Operation& operation) {
-      return operation.unit == key && operation.kind == OperationKind::kForward;
-    });
-  };
-  const auto backward = [&](const UnitKey& key) {
-    return position_of(list, [&](const Operation& operation) {
-      return operation.unit == key && is_gradient(operation.kind);
-    });
-  };
-  if (group_of(replica, unit).takes_backward[at(unit.stage)] != 0) {
-    return {backward(last), backward(unit)};
-  }
-  return {forward(unit), forward(last)};
-}
-
-}  // namespace
 
 SlowTimeline slow_simulate(const Program& program,
                            const StepCosts& costs,
                            const SimulateOptions& options) {
   return SlowSimulator(program, costs, options).run();
-}
-
-std::vector<std::int64_t> slow_memory(const Program& program,
-                                      const StepCosts& costs,
-                                      int replica,
-                                      int lane) {
-  const ReplicaProgram& part = program.replicas[at(replica)];
-  const std::vector<Operation>& list = part.lanes[at(lane)];
-  std::vector<std::int64_t> bytes(list.size(), 0);
-  const auto add = [&](std::int64_t amount, int from, int to) {
-    for (int i = from; i <= to && i < static_cast<int>(bytes.size()); ++i) {
-      bytes[at(i)] += amount;
-    }
-  };
-  const auto position = [&](const UnitKey& unit, auto... kinds) {
-    return position_of(list, [&](const Operation& operation) {
-      return operation.unit == unit && ((operation.kind == kinds) || ...);
-    });
-  };
-  const int llm = program.llm_module();
-  for (std::size_t module = 0; module < part.groups.size(); ++module) {
-    for (std::size_t slot = 0; slot < part.groups[module].size(); ++slot) {
-      for (std::size_t g = 0; g < part.groups[module][slot].size(); ++g) {
-        const Group& group = part.groups[module][slot][g];
-        for (int stage = 0; stage < program.num_stages[module]; ++stage) {
-          const UnitKey unit{
-              static_cast<int>(module), stage, static_cast<int>(slot), static_cast<int>(g)};
-          if (lane_of(program, unit) == lane) {
-            const int from = position(unit, OperationKind::kForward);
-            const int to =
-                group.takes_backward[at(stage)] != 0
-                    ? position(unit, OperationKind::kBackward, OperationKind::kBackwardWeight)
-                    : from;
-            add(activation_bytes(costs, unit, group), from, to);
-            if (group.takes_backward[at(stage)] != 0) {
-              const int whole = position(unit, OperationKind::kBackward);
-              const RecomputeBytes recomputed = recompute_bytes(costs, unit, group);
-              add(recomputed.largest, whole, whole);
-              add(recomputed.all,
-                  position(unit, OperationKind::kBackwardInput),
-                  position(unit, OperationKind::kBackwardWeight));
-            }
-            for (const WorkItem& item : group.items) {
-              if (item.is_chunk()) {
-                const auto [begin, end] = key_value_span(part, list, unit, item.sample);
-                add(key_value_bytes(costs, stage, item), begin, end);
-              }
-            }
-          }
-          const bool to_llm = unit.module != llm && stage + 1 == program.num_stages[module];
-          if (!to_llm || lane_of(program, {llm, 0, 0, 0}) != lane) {
-            continue;
-          }
-          const int from = lane_of(program, unit) == lane ? position(unit, OperationKind::kForward)
-                                                          : position(unit, OperationKind::kReceive);
-          int to = from;
-          for (const UnitKey& taker : backward_inputs(program, replica, unit)) {
-            const bool backward = group_of(part, taker).takes_backward[0] != 0;
-            to = std::max(
-                to,
-                backward ? position(taker, OperationKind::kBackward, OperationKind::kBackwardInput)
-                         : position(taker, OperationKind::kForward));
-          }
-          add(output_bytes(costs, unit, group), from, to);
-        }
-      }
-    }
-  }
-  return bytes;
 }
 
 }  // namespace entrain::oracle

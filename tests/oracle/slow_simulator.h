@@ -30,10 +30,7 @@ SlowTimeline slow_simulate(const Program& program,
                            const StepCosts& costs,
                            const SimulateOptions& options = {});
 
-// Bytes held by a lane while each operation of its list runs, summed over what is alive there.
-std::vector<std::int64_t> slow_memory(const Program& program,
-                                      const StepCosts& costs,
-                                      int replica,
-                                      int lane);
+// The lane that runs the unit's stage; -1 when none does.
+int lane_of(const Program& program, const UnitKey& unit);
 
 }  // namespace entrain::oracle

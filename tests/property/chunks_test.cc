@@ -18,6 +18,7 @@
 #include "entrain/core/simulator/simulator.h"
 
 #include "tests/oracle/random_cases.h"
+#include "tests/oracle/slow_memory.h"
 #include "tests/oracle/slow_simulator.h"
 
 namespace entrain {

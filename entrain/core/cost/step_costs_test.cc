@@ -9,87 +9,17 @@
 #include "entrain/core/base/errors.h"
 
 #include "tests/oracle/expect_error.h"
+#include "tests/oracle/paper_costs.h"
 
 namespace entrain {
 namespace {
 
+using oracle::paper_batch;
+using oracle::paper_layer;
+using oracle::paper_model;
+using oracle::paper_plan;
+using oracle::paper_profile;
 using std::chrono::nanoseconds;
-
-ModelSpec small_model() {
-  ModelSpec model;
-  model.name = "small";
-  EncoderSpec vision;
-  vision.name = "vision";
-  vision.num_layers = 1;
-  vision.hidden = 8;
-  vision.num_heads = 2;
-  vision.intermediate = 16;
-  model.encoders.push_back(vision);
-  model.llm.num_layers = 1;
-  model.llm.hidden = 16;
-  model.llm.num_heads = 2;
-  model.llm.num_kv_heads = 1;
-  model.llm.head_dim = 8;
-  model.llm.intermediate = 32;
-  model.llm.vocab_size = 64;
-  return model;
-}
-
-LayerProfile layer(const std::string& module,
-                   LayerKind kind,
-                   CostCurve forward,
-                   CostCurve backward_input,
-                   CostCurve backward_weight,
-                   double activation_bytes) {
-  LayerProfile result;
-  result.module = module;
-  result.kind = kind;
-  result.forward = forward;
-  result.backward_input = backward_input;
-  result.backward_weight = backward_weight;
-  result.activation_bytes_per_token = activation_bytes;
-  return result;
-}
-
-// Curves as {per pair, per token, per launch}.
-Profile small_profile() {
-  Profile profile;
-  profile.device = "paper";
-  profile.source = "analytic";
-  profile.layers = {
-      layer("vision", LayerKind::kPatchEmbedding, {0, 1, 10}, {0, 2, 20}, {0, 4, 40}, 3),
-      layer("vision", LayerKind::kEncoderTransformer, {0.5, 3, 11}, {1, 5, 21}, {0, 7, 41}, 10),
-      layer("vision", LayerKind::kProjector, {0, 9, 12}, {0, 6, 22}, {0, 8, 42}, 5),
-      layer("llm", LayerKind::kTokenEmbedding, {0, 2, 13}, {0, 1, 23}, {0, 3, 43}, 1),
-      layer("llm", LayerKind::kDecoder, {0.25, 10, 14}, {0.5, 12, 24}, {0, 11, 44}, 20),
-      layer("llm", LayerKind::kOutputHead, {0, 100, 15}, {0, 110, 25}, {0, 120, 45}, 1000),
-  };
-  return profile;
-}
-
-// vision: patches and transformer, projector; llm: embedding, decoder and head.
-Plan small_plan() {
-  Plan plan;
-  plan.modules = {{"vision", 1, 1, {{0, 2}, {2, 3}}}, {"llm", 1, 1, {{0, 1}, {1, 3}}}};
-  plan.lanes = default_lanes(plan.modules);
-  return plan;
-}
-
-// One sample of two images, one of text alone.
-std::vector<SampleWork> small_batch() {
-  SampleWork images;
-  images.segments = {{{.tokens = 4, .attention_pairs = 16, .llm_tokens = 1},
-                      {.tokens = 8, .attention_pairs = 64, .llm_tokens = 2}}};
-  images.llm_tokens = 10;
-  images.llm_attention_pairs = 50;
-  images.target_tokens = 3;
-  SampleWork text;
-  text.segments = {{}};
-  text.llm_tokens = 6;
-  text.llm_attention_pairs = 18;
-  text.target_tokens = 2;
-  return {images, text};
-}
 
 struct Expected {
   std::int64_t forward;
@@ -122,7 +52,7 @@ void expect_launch(
 }
 
 TEST(StepCosts, CountWhatEveryLayerPaysWhenAllIsTrainable) {
-  const StepCosts costs = step_costs(small_model(), small_plan(), small_profile(), small_batch());
+  const StepCosts costs = step_costs(paper_model(), paper_plan(), paper_profile(), paper_batch());
   // First image of 4 tokens and 16 pairs; nothing lies nearer the input than the patches.
   expect_unit(costs, 0, 0, 0, {4 + 8 + 12, 16 + 20, 16 + 28, 12 + 40});
   expect_unit(costs, 0, 0, 1, {8 + 32 + 24, 64 + 40, 32 + 56, 24 + 80});
@@ -139,10 +69,10 @@ TEST(StepCosts, CountWhatEveryLayerPaysWhenAllIsTrainable) {
 }
 
 TEST(StepCosts, LeaveBackwardOutOfAFrozenEncoder) {
-  ModelSpec model = small_model();
+  ModelSpec model = paper_model();
   model.encoders[0].frozen = true;
   model.encoders[0].projector_frozen = true;
-  const StepCosts costs = step_costs(model, small_plan(), small_profile(), small_batch());
+  const StepCosts costs = step_costs(model, paper_plan(), paper_profile(), paper_batch());
   expect_unit(costs, 0, 0, 0, {24, 0, 0, 0});
   expect_unit(costs, 0, 1, 0, {36, 0, 0, 0});
   // Nothing trainable lies nearer the input than the token embedding.
@@ -155,9 +85,9 @@ TEST(StepCosts, LeaveBackwardOutOfAFrozenEncoder) {
 }
 
 TEST(StepCosts, CarryGradientsThroughAFrozenLlm) {
-  ModelSpec model = small_model();
+  ModelSpec model = paper_model();
   model.llm.frozen = true;
-  const StepCosts costs = step_costs(model, small_plan(), small_profile(), small_batch());
+  const StepCosts costs = step_costs(model, paper_plan(), paper_profile(), paper_batch());
   expect_unit(costs, 0, 0, 0, {24, 36, 44, 52});
   expect_unit(costs, 0, 1, 0, {36, 24, 32, 20});
   expect_unit(costs, 1, 0, 0, {20, 10, 0, 10});
@@ -167,10 +97,10 @@ TEST(StepCosts, CarryGradientsThroughAFrozenLlm) {
 }
 
 TEST(StepCosts, PayForTheProjectorAndWhatLiesBehindItWhenOnlyItTrains) {
-  ModelSpec model = small_model();
+  ModelSpec model = paper_model();
   model.llm.frozen = true;
   model.encoders[0].frozen = true;
-  const StepCosts costs = step_costs(model, small_plan(), small_profile(), small_batch());
+  const StepCosts costs = step_costs(model, paper_plan(), paper_profile(), paper_batch());
   expect_unit(costs, 0, 0, 0, {24, 0, 0, 0});
   // The projector's norm gets its gradient through both matrices.
   expect_unit(costs, 0, 1, 0, {36, 24, 32, 20});
@@ -181,23 +111,23 @@ TEST(StepCosts, PayForTheProjectorAndWhatLiesBehindItWhenOnlyItTrains) {
 }
 
 TEST(StepCosts, CarryGradientsThroughTheSecondConvolutionOfAnAudioEmbedding) {
-  ModelSpec model = small_model();
+  ModelSpec model = paper_model();
   model.encoders[0].modality = Modality::kAudio;
-  Profile profile = small_profile();
+  Profile profile = paper_profile();
   profile.layers[0].kind = LayerKind::kAudioEmbedding;
-  const StepCosts costs = step_costs(model, small_plan(), profile, small_batch());
+  const StepCosts costs = step_costs(model, paper_plan(), profile, paper_batch());
   expect_unit(costs, 0, 0, 0, {24, 36 + 8, 44, 52});
 }
 
 // The last LLM stage: a decoder of 16 numbers a token, 20 bytes kept, and the head of 1,000.
 TEST(StepCosts, KeepTheInputOfRecomputedLayersAndRunTheirForwardAgain) {
-  Plan plan = small_plan();
-  Profile profile = small_profile();
+  Plan plan = paper_plan();
+  Profile profile = paper_profile();
   profile.layers[1].activation_bytes_per_token = 100;
   profile.layers[4].activation_bytes_per_token = 200;
   plan.modules[0].recompute = {2, 1};
   plan.modules[1].recompute = {1, 1};
-  StepCosts costs = step_costs(small_model(), plan, profile, small_batch());
+  StepCosts costs = step_costs(paper_model(), plan, profile, paper_batch());
   // The patches are kept as they are; the transformer keeps 8 numbers of 4 bytes and runs its 0.5
   // a pair and 3 a token again, before its input gradient.
   expect_unit(costs, 0, 0, 0, {4 + 8 + 12, 16 + 20 + (8 + 12), 16 + 28, 12 + 4 * 32});
@@ -215,24 +145,24 @@ TEST(StepCosts, KeepTheInputOfRecomputedLayersAndRunTheirForwardAgain) {
   expect_launch(costs, 1, 1, 29, 49 + 14, 89);
 
   plan.modules[1].recompute = {0, 2};
-  costs = step_costs(small_model(), plan, profile, small_batch());
+  costs = step_costs(paper_model(), plan, profile, paper_batch());
   // The head keeps 16 numbers for each of 3 target tokens and brings back 936 bytes for each.
   expect_unit(costs, 1, 1, 0, {412, 888, 470, 10 * 64 + 3 * 64});
   EXPECT_EQ(costs.modules[1].stages[1].units[0].recompute,
             (RecomputeBytes{10 * 136 + 3 * 936, 3 * 936}));
   profile.layers[4].recompute = {0, 1, 5};
-  costs = step_costs(small_model(), plan, profile, small_batch());
+  costs = step_costs(paper_model(), plan, profile, paper_batch());
   expect_unit(costs, 1, 1, 0, {412, 475 + 10 + 300, 470, 10 * 64 + 3 * 64});
   expect_launch(costs, 1, 1, 29, 49 + 5 + 15, 89);
 }
 
 TEST(StepCosts, RecomputeNothingThatTakesNoPartInBackward) {
-  ModelSpec model = small_model();
+  ModelSpec model = paper_model();
   model.encoders[0].frozen = true;
   model.encoders[0].projector_frozen = true;
-  Plan plan = small_plan();
+  Plan plan = paper_plan();
   plan.modules[0].recompute = {2, 1};
-  const StepCosts costs = step_costs(model, plan, small_profile(), small_batch());
+  const StepCosts costs = step_costs(model, plan, paper_profile(), paper_batch());
   expect_unit(costs, 0, 0, 0, {24, 0, 0, 0});
   expect_unit(costs, 0, 1, 0, {36, 0, 0, 0});
   expect_launch(costs, 0, 0, 21, 0, 0);
@@ -240,13 +170,13 @@ TEST(StepCosts, RecomputeNothingThatTakesNoPartInBackward) {
 }
 
 TEST(StepCosts, ShareTheInputOfRecomputedLayersAmongTheDevicesOfALane) {
-  ModelSpec model = small_model();
+  ModelSpec model = paper_model();
   model.llm.num_kv_heads = 2;
-  Plan plan = small_plan();
+  Plan plan = paper_plan();
   plan.modules[1].tensor_parallel = 2;
   plan.modules[1].context_parallel = 4;
   plan.modules[1].recompute = {0, 1};
-  Profile profile = small_profile();
+  Profile profile = paper_profile();
   for (std::size_t i = 3; i < 6; ++i) {
     LayerProfile entry = profile.layers[i];
     entry.tensor_parallel = 2;
@@ -254,19 +184,19 @@ TEST(StepCosts, ShareTheInputOfRecomputedLayersAmongTheDevicesOfALane) {
     entry.activation_bytes_per_token = 50;
     profile.layers.push_back(entry);
   }
-  const StepCosts costs = step_costs(model, plan, profile, small_batch());
+  const StepCosts costs = step_costs(model, plan, profile, paper_batch());
   EXPECT_EQ(costs.modules[1].stages[1].units[0].activation_bytes, 10 * 16 * 4 / 8 + 3 * 50);
   EXPECT_EQ(costs.modules[1].stages[1].units[0].recompute, (RecomputeBytes{10 * 42, 10 * 42}));
 }
 
 // Chunks read the keys and values of earlier ones: 2 · 8 numbers a token, beside 16 of the input.
 TEST(StepCosts, KeepKeysAndValuesOfRecomputedDecodersWhereChunksReadThem) {
-  Plan plan = small_plan();
+  Plan plan = paper_plan();
   plan.modules[1].recompute = {0, 2};
   plan.limits.chunks = true;
-  Profile profile = small_profile();
+  Profile profile = paper_profile();
   profile.layers[4].activation_bytes_per_token = 200;
-  const StepCosts costs = step_costs(small_model(), plan, profile, small_batch());
+  const StepCosts costs = step_costs(paper_model(), plan, profile, paper_batch());
   EXPECT_EQ(costs.modules[1].stages[1].units[0].activation_bytes, 10 * 128 + 3 * 64);
   EXPECT_EQ(costs.modules[1].stages[1].units[0].recompute,
             (RecomputeBytes{10 * 72 + 3 * 936, 3 * 936}));
@@ -281,24 +211,24 @@ TEST(StepCosts, KeepKeysAndValuesOfRecomputedDecodersWhereChunksReadThem) {
 }
 
 TEST(StepCosts, KnowMessagesFromTheModelAlone) {
-  Profile profile = small_profile();
-  StepCosts costs = step_costs(small_model(), small_plan(), profile, small_batch());
+  Profile profile = paper_profile();
+  StepCosts costs = step_costs(paper_model(), paper_plan(), profile, paper_batch());
   EXPECT_EQ(costs.modules[0].stages[0].units[1].output_bytes, 8 * 8 * 4);
   EXPECT_EQ(costs.modules[0].stages[1].units[1].output_bytes, 2 * 16 * 4);
   EXPECT_EQ(costs.modules[1].stages[0].units[0].output_bytes, 10 * 16 * 4);
   EXPECT_EQ(costs.modules[1].stages[1].units[0].output_bytes, 0);
   profile.dtype = "bfloat16";
-  costs = step_costs(small_model(), small_plan(), profile, small_batch());
+  costs = step_costs(paper_model(), paper_plan(), profile, paper_batch());
   EXPECT_EQ(costs.modules[0].stages[1].units[1].output_bytes, 2 * 16 * 2);
 }
 
 TEST(StepCosts, ChargeParametersOnceAStep) {
-  const ModelSpec model = small_model();
-  Plan plan = small_plan();
-  Profile profile = small_profile();
+  const ModelSpec model = paper_model();
+  Plan plan = paper_plan();
+  Profile profile = paper_profile();
   profile.reduce_bytes_per_second = 2e9;
   profile.optimizer_ns_per_parameter = 0.5;
-  StepCosts costs = step_costs(model, plan, profile, small_batch());
+  StepCosts costs = step_costs(model, plan, profile, paper_batch());
   const std::int64_t parameters = layer_parameters(model, 1, 1) + layer_parameters(model, 1, 2);
   const StageCosts& last = costs.modules[1].stages[1];
   EXPECT_EQ(last.parameter_bytes, 4 * parameters);
@@ -306,21 +236,21 @@ TEST(StepCosts, ChargeParametersOnceAStep) {
   EXPECT_EQ(last.optimizer.count(), parameters / 2);
   EXPECT_EQ(last.reduce.count(), 0);
   plan.replicas = 2;
-  costs = step_costs(model, plan, profile, small_batch());
+  costs = step_costs(model, plan, profile, paper_batch());
   EXPECT_EQ(costs.modules[1].stages[1].reduce.count(), 2 * parameters);
   // Half as reduce-scatter, half as gather behind an update of half as many.
   plan.shard_optimizer = true;
-  costs = step_costs(model, plan, profile, small_batch());
+  costs = step_costs(model, plan, profile, paper_batch());
   EXPECT_EQ(costs.modules[1].stages[1].reduce.count(), parameters);
   EXPECT_EQ(costs.modules[1].stages[1].optimizer.count(), parameters / 4 + parameters);
   plan.replicas = 1;
-  costs = step_costs(model, plan, profile, small_batch());
+  costs = step_costs(model, plan, profile, paper_batch());
   EXPECT_EQ(costs.modules[1].stages[1].reduce.count(), 0);
   EXPECT_EQ(costs.modules[1].stages[1].optimizer.count(), parameters / 2);
 }
 
 TEST(StepCosts, NumberUnitsBySampleAndSegment) {
-  const StepCosts costs = step_costs(small_model(), small_plan(), small_profile(), small_batch());
+  const StepCosts costs = step_costs(paper_model(), paper_plan(), paper_profile(), paper_batch());
   EXPECT_EQ(costs.num_samples, 2);
   EXPECT_EQ(costs.num_units(0), 2);
   EXPECT_EQ(costs.num_units(1), 2);
@@ -331,29 +261,29 @@ TEST(StepCosts, NumberUnitsBySampleAndSegment) {
 }
 
 TEST(StepCosts, RefuseWhatTheProfileLacks) {
-  const ModelSpec model = small_model();
-  Profile profile = small_profile();
+  const ModelSpec model = paper_model();
+  Profile profile = paper_profile();
   profile.layers.pop_back();
   try {
-    step_costs(model, small_plan(), profile, small_batch());
+    step_costs(model, paper_plan(), profile, paper_batch());
     FAIL();
   } catch (const InvalidInput& error) {
     EXPECT_NE(std::string(error.what()).find("output_head"), std::string::npos) << error.what();
   }
-  Plan plan = small_plan();
+  Plan plan = paper_plan();
   plan.modules[0].tensor_parallel = 2;
-  EXPECT_THROW(step_costs(model, plan, small_profile(), small_batch()), InvalidInput);
-  plan = small_plan();
+  EXPECT_THROW(step_costs(model, plan, paper_profile(), paper_batch()), InvalidInput);
+  plan = paper_plan();
   plan.modules[1].context_parallel = 2;
-  EXPECT_THROW(step_costs(model, plan, small_profile(), small_batch()), InvalidInput);
-  profile = small_profile();
+  EXPECT_THROW(step_costs(model, plan, paper_profile(), paper_batch()), InvalidInput);
+  profile = paper_profile();
   profile.dtype = "int3";
-  EXPECT_THROW(step_costs(model, small_plan(), profile, small_batch()), InvalidInput);
+  EXPECT_THROW(step_costs(model, paper_plan(), profile, paper_batch()), InvalidInput);
 }
 
 // Small costs at degree 1 and, other numbers, at tensor 2 × context 4 in every module.
 Profile profile_of_two_degrees() {
-  Profile profile = small_profile();
+  Profile profile = paper_profile();
   for (std::size_t i = 0; i < 6; ++i) {
     LayerProfile entry = profile.layers[i];
     entry.tensor_parallel = 2;
@@ -367,29 +297,29 @@ Profile profile_of_two_degrees() {
 }
 
 TEST(StepCosts, TakeTheEntriesOfTheModulesDegrees) {
-  ModelSpec model = small_model();
+  ModelSpec model = paper_model();
   model.llm.num_kv_heads = 2;
-  Plan plan = small_plan();
+  Plan plan = paper_plan();
   plan.modules[0].tensor_parallel = 2;
   plan.modules[0].context_parallel = 4;
-  const StepCosts costs = step_costs(model, plan, profile_of_two_degrees(), small_batch());
+  const StepCosts costs = step_costs(model, plan, profile_of_two_degrees(), paper_batch());
   expect_unit(costs, 0, 0, 0, {24 + 2 * 4 * 1000, 36, 44, 2 * 2 * 4});
   expect_launch(costs, 0, 0, 21 + 2 * 7, 21, 81);
   expect_unit(costs, 1, 0, 0, {20, 10, 30, 10});
   plan.modules[0].context_parallel = 2;
-  EXPECT_THROW(step_costs(model, plan, profile_of_two_degrees(), small_batch()), InvalidInput);
+  EXPECT_THROW(step_costs(model, plan, profile_of_two_degrees(), paper_batch()), InvalidInput);
 }
 
 TEST(StepCosts, ShareBytesAmongTheDevicesOfALane) {
-  ModelSpec model = small_model();
+  ModelSpec model = paper_model();
   model.llm.num_kv_heads = 2;
-  Plan plan = small_plan();
+  Plan plan = paper_plan();
   for (ModulePlan& module : plan.modules) {
     module.tensor_parallel = 2;
     module.context_parallel = 4;
   }
   Profile profile = profile_of_two_degrees();
-  StepCosts costs = step_costs(model, plan, profile, small_batch());
+  StepCosts costs = step_costs(model, plan, profile, paper_batch());
   EXPECT_EQ(costs.modules[0].stages[0].units[1].output_bytes, 8 * 8 * 4 / 8);
   EXPECT_EQ(costs.modules[0].stages[1].units[0].output_bytes, 1 * 16 * 4 / 8);
   EXPECT_EQ(costs.modules[1].stages[0].units[0].output_bytes, 10 * 16 * 4 / 8);
@@ -398,20 +328,20 @@ TEST(StepCosts, ShareBytesAmongTheDevicesOfALane) {
   // A wide encoder in front of an LLM on one device sends whole messages.
   plan.modules[1].tensor_parallel = 1;
   plan.modules[1].context_parallel = 1;
-  costs = step_costs(model, plan, profile, small_batch());
+  costs = step_costs(model, plan, profile, paper_batch());
   EXPECT_EQ(costs.modules[0].stages[1].units[0].output_bytes, 1 * 16 * 4);
   EXPECT_EQ(costs.modules[0].stages[0].units[1].output_bytes, 8 * 8 * 4 / 8);
 }
 
 TEST(StepCosts, ReduceOverReplicasAndContextRanks) {
-  ModelSpec model = small_model();
+  ModelSpec model = paper_model();
   model.llm.num_kv_heads = 2;
-  Plan plan = small_plan();
+  Plan plan = paper_plan();
   plan.modules[1].tensor_parallel = 2;
   plan.modules[1].context_parallel = 4;
   Profile profile = profile_of_two_degrees();
   profile.reduce_bytes_per_second = 1e9;
-  const StepCosts costs = step_costs(model, plan, profile, small_batch());
+  const StepCosts costs = step_costs(model, plan, profile, paper_batch());
   // Norms stand on both tensor ranks: two of the decoder, one of the head.
   const std::int64_t norms = 3 * 16;
   const std::int64_t parameters =
@@ -424,24 +354,24 @@ TEST(StepCosts, ReduceOverReplicasAndContextRanks) {
 
 TEST(StepCosts, RefuseABatchBeyondTwoToThe62Nanoseconds) {
   // 2^60 ns per target token and 5 of them: each unit fits, the batch does not.
-  Profile profile = small_profile();
+  Profile profile = paper_profile();
   profile.layers.back().forward.per_token_ns = 1152921504606846976.0;
-  EXPECT_THROW(step_costs(small_model(), small_plan(), profile, small_batch()), InvalidInput);
+  EXPECT_THROW(step_costs(paper_model(), paper_plan(), profile, paper_batch()), InvalidInput);
   profile.layers.back().forward.per_token_ns = 1152921504606846976.0 / 2;
-  EXPECT_NO_THROW(step_costs(small_model(), small_plan(), profile, small_batch()));
+  EXPECT_NO_THROW(step_costs(paper_model(), paper_plan(), profile, paper_batch()));
   profile.layers.back().forward.per_token_ns = 1e30;
-  EXPECT_THROW(step_costs(small_model(), small_plan(), profile, small_batch()), InvalidInput);
+  EXPECT_THROW(step_costs(paper_model(), paper_plan(), profile, paper_batch()), InvalidInput);
 }
 
 // Stages of one cost differ in what they send: features where a module ends.
 TEST(StepCosts, KnowMessagesOfStagesThatCostTheSame) {
-  Profile free = small_profile();
+  Profile free = paper_profile();
   for (LayerProfile& layer : free.layers) {
     layer.forward = layer.backward_input = layer.backward_weight = {};
     layer.activation_bytes_per_token = 0;
   }
-  const StepCosts costs = step_costs(small_model(), small_plan(), small_profile(), small_batch());
-  const StepCosts of_free = step_costs(small_model(), small_plan(), free, small_batch());
+  const StepCosts costs = step_costs(paper_model(), paper_plan(), paper_profile(), paper_batch());
+  const StepCosts of_free = step_costs(paper_model(), paper_plan(), free, paper_batch());
   for (std::size_t module = 0; module < costs.modules.size(); ++module) {
     for (std::size_t stage = 0; stage < costs.modules[module].stages.size(); ++stage) {
       const std::vector<UnitCost>& units = costs.modules[module].stages[stage].units;
@@ -458,93 +388,61 @@ TEST(StepCosts, KnowMessagesOfStagesThatCostTheSame) {
 TEST(StepCosts, CountTimesOfEveryKindInTheTotal) {
   constexpr double kTwoTo60 = 1152921504606846976.0;
   const auto refused = [](const Profile& profile, int replicas = 1) {
-    Plan plan = small_plan();
+    Plan plan = paper_plan();
     plan.replicas = replicas;
     return oracle::error_of<InvalidInput>(
-        [&] { step_costs(small_model(), plan, profile, small_batch()); });
+        [&] { step_costs(paper_model(), plan, profile, paper_batch()); });
   };
   for (CostCurve LayerProfile::*curve :
        {&LayerProfile::forward, &LayerProfile::backward_input, &LayerProfile::backward_weight}) {
-    Profile units = small_profile();
+    Profile units = paper_profile();
     (units.layers.back().*curve).per_token_ns = kTwoTo60;  // 5 target tokens
     EXPECT_NE(refused(units).find("the batch needs more than 2^62 ns"), std::string::npos);
-    Profile launches = small_profile();
+    Profile launches = paper_profile();
     (launches.layers.back().*curve).per_launch_ns = 2 * kTwoTo60;  // 2 samples
     EXPECT_NE(refused(launches).find("the batch needs more than 2^62 ns"), std::string::npos);
   }
   double parameters = 0;  // of the largest stage: with those of the others too much
   for (const ModuleCosts& module :
-       step_costs(small_model(), small_plan(), small_profile(), small_batch()).modules) {
+       step_costs(paper_model(), paper_plan(), paper_profile(), paper_batch()).modules) {
     for (const StageCosts& stage : module.stages) {
       parameters = std::max(parameters, static_cast<double>(stage.trainable_parameters));
     }
   }
-  Profile optimizer = small_profile();
+  Profile optimizer = paper_profile();
   optimizer.optimizer_ns_per_parameter = 3.99 * kTwoTo60 / parameters;
   EXPECT_NE(refused(optimizer).find("the batch needs more than 2^62 ns"), std::string::npos);
-  Profile reduce = small_profile();
+  Profile reduce = paper_profile();
   reduce.reduce_bytes_per_second = 4 * 1e9 * parameters / (3.99 * kTwoTo60);
   EXPECT_NE(refused(reduce, 2).find("the batch needs more than 2^62 ns"), std::string::npos);
-  EXPECT_NO_THROW(step_costs(small_model(), small_plan(), reduce, small_batch())) << "one replica";
+  EXPECT_NO_THROW(step_costs(paper_model(), paper_plan(), reduce, paper_batch())) << "one replica";
 }
 
 TEST(StepCosts, CountBytesOfEveryKindInTheTotal) {
   constexpr double kTwoTo60 = 1152921504606846976.0;
   const auto refused = [](const Profile& profile, const Plan& plan, int segment_tokens_shift) {
-    std::vector<SampleWork> batch = small_batch();
+    std::vector<SampleWork> batch = paper_batch();
     for (SegmentWork& segment : batch[0].segments[0]) {
       segment.tokens <<= segment_tokens_shift;
     }
-    return oracle::error_of<InvalidInput>([&] { step_costs(small_model(), plan, profile, batch); });
+    return oracle::error_of<InvalidInput>([&] { step_costs(paper_model(), plan, profile, batch); });
   };
-  Profile kept = small_profile();
+  Profile kept = paper_profile();
   kept.layers.back().activation_bytes_per_token = kTwoTo60;  // 5 target tokens
-  EXPECT_NE(refused(kept, small_plan(), 0).find("the batch needs more than 2^62 bytes"),
+  EXPECT_NE(refused(kept, paper_plan(), 0).find("the batch needs more than 2^62 bytes"),
             std::string::npos);
-  Plan recomputing = small_plan();
+  Plan recomputing = paper_plan();
   recomputing.modules[1].recompute = {0, 2};
   EXPECT_NE(refused(kept, recomputing, 0).find("the batch needs more than 2^62 bytes"),
             std::string::npos);
   // Messages of 4 and 8 << 55 tokens of 8 floats, from a profile in which nothing else grows.
-  Profile messages = small_profile();
+  Profile messages = paper_profile();
   for (LayerProfile& layer : messages.layers) {
     layer.forward = layer.backward_input = layer.backward_weight = {};
     layer.activation_bytes_per_token = 0;
   }
-  EXPECT_NE(refused(messages, small_plan(), 54).find("the batch needs more than 2^62 bytes"),
+  EXPECT_NE(refused(messages, paper_plan(), 54).find("the batch needs more than 2^62 bytes"),
             std::string::npos);
-}
-
-TEST(OperationTime, IsLaunchPlusItems) {
-  const StepCosts costs = step_costs(small_model(), small_plan(), small_profile(), small_batch());
-  const UnitKey unit{0, 0, 0, 0};
-  Group group;
-  group.items = {{.sample = 0, .segment = 0}, {.sample = 0, .segment = 1}};
-  EXPECT_EQ(operation_time(costs, OperationKind::kForward, unit, group).count(), 21 + 24 + 64);
-  EXPECT_EQ(operation_time(costs, OperationKind::kBackwardInput, unit, group).count(),
-            21 + 36 + 104);
-  EXPECT_EQ(operation_time(costs, OperationKind::kBackwardWeight, unit, group).count(),
-            81 + 44 + 88);
-  EXPECT_EQ(operation_time(costs, OperationKind::kBackward, unit, group).count(),
-            21 + 36 + 104 + 81 + 44 + 88);
-  EXPECT_EQ(activation_bytes(costs, unit, group), 52 + 104);
-  EXPECT_EQ(output_bytes(costs, unit, group), 12 * 8 * 4);
-  EXPECT_EQ(recompute_bytes(costs, unit, group), RecomputeBytes{});
-  EXPECT_THROW(operation_time(costs, OperationKind::kSend, unit, group), InternalError);
-}
-
-TEST(LaneTime, SumsTheStagesOfAModuleOnTheLane) {
-  const StepCosts costs = step_costs(small_model(), small_plan(), small_profile(), small_batch());
-  EXPECT_EQ(lane_time(costs, {{0, 0}, {0, 1}, {1, 0}}, 0, 0).count(), 24 + 36 + 44 + 36 + 24 + 32);
-  EXPECT_EQ(lane_time(costs, {{0, 0}}, 1, 0).count(), 0);
-}
-
-TEST(TransferTime, IsLatencyPlusBytesRoundedUp) {
-  EXPECT_EQ(transfer_time({}, 1 << 30).count(), 0);
-  EXPECT_EQ(transfer_time({nanoseconds{7}, 0}, 100).count(), 7);
-  EXPECT_EQ(transfer_time({nanoseconds{7}, 3e9}, 10).count(), 7 + 4);
-  EXPECT_EQ(transfer_time({nanoseconds{7}, 3e9}, 0).count(), 7);
-  EXPECT_THROW(transfer_time({nanoseconds{7}, 1e-9}, 1 << 30), InvalidInput);
 }
 
 TEST(BatchWork, IsTheWorkOfEverySample) {
@@ -554,14 +452,14 @@ TEST(BatchWork, IsTheWorkOfEverySample) {
   sizes.prompt_tokens = 5;
   sizes.response_tokens = 2;
   const std::vector<SampleSizes> batch = {sizes, sizes};
-  const std::vector<SampleWork> work = batch_work(small_model(), batch);
+  const std::vector<SampleWork> work = batch_work(paper_model(), batch);
   ASSERT_EQ(work.size(), 2U);
-  EXPECT_EQ(work[1], sample_work(small_model(), sizes));
+  EXPECT_EQ(work[1], sample_work(paper_model(), sizes));
 }
 
 // The LLM's second stage: one decoder of 1 key and value head of 8 numbers, and the output head.
 TEST(StepCosts, KnowHowASampleSpreadsOverItsTokens) {
-  const StepCosts costs = step_costs(small_model(), small_plan(), small_profile(), small_batch());
+  const StepCosts costs = step_costs(paper_model(), paper_plan(), paper_profile(), paper_batch());
   EXPECT_EQ(costs.modules[1].stages[0].key_value_bytes_per_token, 0);
   EXPECT_EQ(costs.modules[1].stages[1].key_value_bytes_per_token, 2 * 8 * 4);
   EXPECT_EQ(costs.modules[0].stages[0].key_value_bytes_per_token, 0);
