@@ -1,14 +1,11 @@
 // Training steps on recordings, alone and beside images, under a pipeline, against plain training
 // in one process; and the evaluation of such a model.
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <vector>
 
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/random.h"
@@ -16,17 +13,16 @@
 
 #include "entrain/engine/models/weights.h"
 #include "entrain/engine/train/evaluate.h"
-#include "entrain/engine/train/run_setup.h"
-#include "entrain/engine/train/trainer.h"
 
-#include "tests/oracle/engine/plain_training.h"
+#include "tests/oracle/engine/real_run.h"
 #include "tests/oracle/engine/reference_model.h"
-#include "tests/oracle/shards.h"
 
 namespace entrain::engine {
 namespace {
 
 namespace fs = std::filesystem;
+using oracle::expect_training;
+using oracle::shards_of;
 
 // Windows of 0.4 s: about half of the recordings have several.
 constexpr const char* kAudio = R"(
@@ -46,63 +42,6 @@ intermediate = 64
 min_pixels = 784
 max_pixels = 50176
 )";
-constexpr const char* kLlm = R"(
-[llm]
-num_layers = 2
-hidden = 48
-num_heads = 4
-num_kv_heads = 2
-intermediate = 96
-vocab_size = 264
-max_tokens = 2048
-)";
-
-RunConfig run_config(const fs::path& folder) {
-  RunConfig config;
-  config.output = (folder / "run").string();
-  config.steps = 20;
-  config.seed = 3;
-  config.model_file = (folder / "model.toml").string();
-  config.data.train = (folder / "train.csv").string();
-  config.data.global_batch = 24;
-  config.plan.replicas = 2;
-  config.plan.num_slots = 3;
-  config.plan.evaluations = 50;
-  config.optimizer.learning_rate = 1e-3;
-  config.optimizer.warmup_steps = 5;
-  config.execution.trace_step = -1;
-  return config;
-}
-
-std::vector<fs::path> shards_of(const char* data_set) {
-  std::vector<fs::path> shards;
-  const fs::path folder = oracle::shared_folder() / "data" / data_set;
-  if (fs::exists(folder)) {
-    for (const auto& entry : fs::directory_iterator(folder)) {
-      if (entry.path().filename().string().starts_with("train-")) {
-        shards.push_back(entry.path());
-      }
-    }
-  }
-  std::sort(shards.begin(), shards.end());
-  return shards;
-}
-
-void expect_training(const oracle::TemporaryFolder& folder,
-                     const std::string& model,
-                     const std::vector<fs::path>& data,
-                     const std::map<std::string, int>& stages) {
-  at::set_num_threads(1);
-  folder.write("model.toml", concat("name = \"audio-small-test\"\n", model, kLlm));
-  build_index(data, folder.path() / "train.csv", {});
-  RunConfig config = run_config(folder.path());
-  config.plan.stages = stages;
-  const RunSetup setup = prepare_run(config);
-  const std::atomic<bool> interrupted{false};
-  train(setup, interrupted);
-  oracle::expect_plain_training(setup);
-}
-
 // Samples with images and clips, with either, and of text alone.
 fs::path made_up_shard(const oracle::TemporaryFolder& folder) {
   Rng rng(11);

@@ -15,26 +15,10 @@ import unittest
 import zlib
 from pathlib import Path
 
-MODEL = """
-name = "tiny"
-[vision]
-num_layers = 1
-hidden = 16
-num_heads = 2
-intermediate = 32
-patch_size = 8
-merge_size = 2
-min_pixels = 256
-max_pixels = 4096
-[llm]
-num_layers = 2
-hidden = 16
-num_heads = 2
-num_kv_heads = 1
-intermediate = 32
-vocab_size = 264
-max_tokens = 512
-"""
+DOCUMENTS = Path(__file__).resolve().parents[1] / "documents"
+
+# With an encoder of one layer: runs are real here.
+MODEL = (DOCUMENTS / "tiny_model.toml").read_text().replace("num_layers = 2", "num_layers = 1", 1)
 
 
 def png(width, height, colour=(200, 30, 30)):

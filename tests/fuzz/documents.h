@@ -11,27 +11,7 @@
 namespace entrain::fuzz {
 
 inline ModelSpec tiny_model() {
-  static constexpr std::string_view kModel = R"(
-name = "tiny"
-[vision]
-num_layers = 2
-hidden = 16
-num_heads = 2
-intermediate = 32
-patch_size = 8
-merge_size = 2
-min_pixels = 256
-max_pixels = 4096
-[llm]
-num_layers = 2
-hidden = 16
-num_heads = 2
-num_kv_heads = 1
-intermediate = 32
-vocab_size = 264
-max_tokens = 512
-)";
-  return model_from_json(parse_toml(kModel, "model.toml"), "model.toml");
+  return read_model(ENTRAIN_SOURCE_ROOT "/tests/documents/tiny_model.toml");
 }
 
 inline Plan tiny_plan() {

@@ -13,25 +13,9 @@ import tarfile
 import zlib
 from pathlib import Path
 
-MODEL = """name = "tiny"
-[vision]
-num_layers = 2
-hidden = 16
-num_heads = 2
-intermediate = 32
-patch_size = 8
-merge_size = 2
-min_pixels = 256
-max_pixels = 4096
-[llm]
-num_layers = 2
-hidden = 16
-num_heads = 2
-num_kv_heads = 1
-intermediate = 32
-vocab_size = 264
-max_tokens = 512
-"""
+ROOT = Path(__file__).resolve().parents[2]
+
+MODEL = (ROOT / "tests/documents/tiny_model.toml").read_text()
 
 AUDIO = """[audio]
 num_layers = 2

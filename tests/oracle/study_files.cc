@@ -38,26 +38,12 @@ std::string index_text() {
   return text;
 }
 
-constexpr const char* kModel = R"(
-name = "tiny"
-[vision]
-num_layers = 2
-hidden = 16
-num_heads = 2
-intermediate = 32
-patch_size = 8
-merge_size = 2
-min_pixels = 256
-max_pixels = 16384
-[llm]
-num_layers = 2
-hidden = 16
-num_heads = 2
-num_kv_heads = 1
-intermediate = 32
-vocab_size = 264
-max_tokens = 512
-)";
+// The tiny model, with room for these images.
+std::string model_text() {
+  std::string text = read_file(ENTRAIN_SOURCE_ROOT "/tests/documents/tiny_model.toml");
+  const std::string_view small = "max_pixels = 4096";
+  return text.replace(text.find(small), small.size(), "max_pixels = 16384");
+}
 
 }  // namespace
 
@@ -67,7 +53,7 @@ StudyFiles::StudyFiles() {
   folder_ = pattern;
   write_file(folder_ / "costs.csv", costs_text());
   write_file(folder_ / "index.csv", index_text());
-  write_file(folder_ / "model.toml", kModel);
+  write_file(folder_ / "model.toml", model_text());
 }
 
 StudyFiles::~StudyFiles() {

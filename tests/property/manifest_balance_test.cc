@@ -12,10 +12,12 @@
 #include "entrain/core/dataset/global_batch.h"
 #include "entrain/core/dataset/index.h"
 
-#include "tests/oracle/shards.h"
+#include "tests/oracle/manifests.h"
 
 namespace entrain {
 namespace {
+
+using oracle::manifests;
 
 struct Manifest {
   std::string name;
@@ -30,36 +32,13 @@ const std::vector<Manifest> kManifests = {
     {"earnings22_turns", Modality::kAudio},
 };
 
-// Qwen2.5-VL's vision encoder or a Whisper-like one before a Llama-3 1B.
-ModelSpec model_of(Modality modality) {
-  ModelSpec model;
-  model.name = "manifest";
-  EncoderSpec& encoder = model.encoders.emplace_back();
-  encoder.name = name_of(modality);
-  encoder.modality = modality;
-  encoder.num_layers = 32;
-  encoder.hidden = 1280;
-  encoder.num_heads = 16;
-  encoder.intermediate = 3420;
-  encoder.max_pixels = 12'845'056;
-  model.llm.num_layers = 16;
-  model.llm.hidden = 2048;
-  model.llm.num_heads = 32;
-  model.llm.num_kv_heads = 8;
-  model.llm.head_dim = 64;
-  model.llm.intermediate = 8192;
-  model.llm.vocab_size = 128256;
-  model.llm.max_tokens = 131072;
-  return model;
-}
-
 struct Instance {
   Plan plan;
   StepCosts costs;
 };
 
 Instance make_instance(const std::filesystem::path& folder, const Manifest& manifest) {
-  const ModelSpec model = model_of(manifest.modality);
+  const ModelSpec model = oracle::manifest_model(manifest.modality);
   const Index index = read_index(folder / (manifest.name + ".csv"));
   Instance result;
   result.plan = even_plan(model, {5, 3}, 4, 32);
@@ -88,10 +67,6 @@ StepAssignment run(const Instance& instance, const std::string& policy, Objectiv
                 result.stats.assign_ms);
   }
   return result;
-}
-
-std::filesystem::path manifests() {
-  return oracle::shared_folder() / "data" / "manifests";
 }
 
 TEST(ManifestBalance, ComesWithinAFewPercentOfTheFloor) {

@@ -15,10 +15,12 @@
 #include "entrain/core/planner/lane_shares.h"
 #include "entrain/core/planner/stable_batch.h"
 
-#include "tests/oracle/shards.h"
+#include "tests/oracle/manifests.h"
 
 namespace entrain {
 namespace {
+
+using oracle::manifests;
 
 constexpr int kDevices = 16;
 constexpr int kBatch = 512;
@@ -36,37 +38,11 @@ const std::vector<Manifest> kManifests = {
     {"earnings22_turns", Modality::kAudio},
 };
 
-ModelSpec model_of(Modality modality) {
-  ModelSpec model;
-  model.name = "manifest";
-  EncoderSpec& encoder = model.encoders.emplace_back();
-  encoder.name = name_of(modality);
-  encoder.modality = modality;
-  encoder.num_layers = 32;
-  encoder.hidden = 1280;
-  encoder.num_heads = 16;
-  encoder.intermediate = 3420;
-  encoder.max_pixels = 12'845'056;
-  model.llm.num_layers = 16;
-  model.llm.hidden = 2048;
-  model.llm.num_heads = 32;
-  model.llm.num_kv_heads = 8;
-  model.llm.head_dim = 64;
-  model.llm.intermediate = 8192;
-  model.llm.vocab_size = 128256;
-  model.llm.max_tokens = 131072;
-  return model;
-}
-
 WorkTimes work_of(const std::filesystem::path& folder, const Manifest& manifest) {
-  const ModelSpec model = model_of(manifest.modality);
+  const ModelSpec model = oracle::manifest_model(manifest.modality);
   const Index index = read_index(folder / (manifest.name + ".csv"));
   const Profile profile = analytic_profile(model, device_model("a40"));
   return work_times(model, profile, batch_work(model, index.samples));
-}
-
-std::filesystem::path manifests() {
-  return oracle::shared_folder() / "data" / "manifests";
 }
 
 TEST(ManifestStableBatch, IsWhatDrawsAndBoundsSay) {

@@ -10,7 +10,7 @@
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/spec/workload.h"
 
-#include "tests/oracle/shards.h"
+#include "tests/oracle/manifests.h"
 
 namespace entrain {
 namespace {
@@ -45,7 +45,7 @@ const std::vector<ManifestTotals> kManifests = {
 };
 
 TEST(ManifestWork, AgreesWithAnIndependentImplementation) {
-  const std::filesystem::path folder = oracle::shared_folder() / "data" / "manifests";
+  const std::filesystem::path folder = oracle::manifests();
   if (!std::filesystem::is_directory(folder)) {
     GTEST_SKIP() << "no shared data; set ENTRAIN_SHARED to its folder";
   }

@@ -4,27 +4,13 @@
 
 #include "entrain/core/base/errors.h"
 
+#include "tests/oracle/paper_costs.h"
+
 namespace entrain {
 namespace {
 
 ModelSpec small_model() {
-  ModelSpec model;
-  model.name = "small";
-  EncoderSpec vision;
-  vision.name = "vision";
-  vision.num_layers = 2;
-  vision.hidden = 64;
-  vision.num_heads = 8;
-  vision.intermediate = 96;
-  model.encoders.push_back(vision);
-  model.llm.num_layers = 2;
-  model.llm.hidden = 64;
-  model.llm.num_heads = 8;
-  model.llm.num_kv_heads = 4;
-  model.llm.head_dim = 8;
-  model.llm.intermediate = 96;
-  model.llm.vocab_size = 200;
-  return model;
+  return oracle::eight_head_model(2);
 }
 
 // Decoders of the LLM: norms, four attention matrices and the MLP's three.

@@ -2,30 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/oracle/paper_costs.h"
+
 namespace entrain {
 namespace {
 
 constexpr double kBytes = 2;
 
-// 8 heads of 8 in both modules, 4 key and value heads in the LLM; four patches a feature.
 ModelSpec small_model() {
-  ModelSpec model;
-  model.name = "small";
-  EncoderSpec vision;
-  vision.name = "vision";
-  vision.num_layers = 1;
-  vision.hidden = 64;
-  vision.num_heads = 8;
-  vision.intermediate = 96;
-  model.encoders.push_back(vision);
-  model.llm.num_layers = 1;
-  model.llm.hidden = 64;
-  model.llm.num_heads = 8;
-  model.llm.num_kv_heads = 4;
-  model.llm.head_dim = 8;
-  model.llm.intermediate = 96;
-  model.llm.vocab_size = 200;
-  return model;
+  return oracle::eight_head_model(1);
 }
 
 constexpr int kVision = 0;

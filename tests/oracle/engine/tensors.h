@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include "entrain/engine/models/stages.h"
 
@@ -32,6 +33,18 @@ inline std::map<std::string, at::Tensor> gradients_of(
     gradients[parameter.name] = parameter.tensor.grad();
   }
   return gradients;
+}
+
+// Of two stages that follow each other, against those of one stage with the layers of both.
+inline void expect_gradients(const std::vector<engine::NamedParameter>& first,
+                             const std::vector<engine::NamedParameter>& second,
+                             const std::map<std::string, at::Tensor>& expected) {
+  auto gradients = gradients_of(first);
+  gradients.merge(gradients_of(second));
+  ASSERT_EQ(gradients.size(), expected.size());
+  for (const auto& [name, gradient] : expected) {
+    EXPECT_TRUE(at::equal(gradients.at(name), gradient)) << name;
+  }
 }
 
 // Largest difference between autograd's gradient of Σ f(x)·weights and central differences.
