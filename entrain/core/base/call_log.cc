@@ -186,6 +186,18 @@ bool CallLog::vanished() const {
   return vanished_;
 }
 
+std::string CallLog::last_operations(std::size_t count) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> operations;
+  for (auto call = calls_.rbegin(); call != calls_.rend() && operations.size() < count; ++call) {
+    if (call->finished() && !call->communication) {
+      operations.push_back(call->what);
+    }
+  }
+  std::reverse(operations.begin(), operations.end());
+  return join(operations, "; ");
+}
+
 RankDump CallLog::dump() const {
   const std::lock_guard lock(mutex_);
   RankDump dump = dump_;

@@ -88,6 +88,9 @@ class CallLog {
   [[nodiscard]] bool vanished() const;
 
   [[nodiscard]] RankDump dump() const;
+  // The last finished operations, at most `count`, oldest first; calls of the communicator are left
+  // out: "forward llm 0 slot 2 group 0; send llm 0 slot 2 group 0 channel 0".
+  [[nodiscard]] std::string last_operations(std::size_t count) const;
 
  private:
   [[nodiscard]] double now_s() const;

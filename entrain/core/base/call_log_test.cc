@@ -31,6 +31,20 @@ TEST(CallLog, KeepsTheLastCallsInOrder) {
   EXPECT_TRUE(log.dump().calls[2].finished());
 }
 
+TEST(CallLog, NamesTheLastFinishedOperations) {
+  CallLog log(0, 1, "");
+  EXPECT_EQ(log.last_operations(3), "");
+  for (const char* what : {"a", "b", "c", "d"}) {
+    const LoggedScope operation(&log, named(what, 0));
+    LoggedCall message = named("send");
+    message.communication = true;
+    const LoggedScope sent(&log, message);
+  }
+  log.begin(named("open"));
+  EXPECT_EQ(log.last_operations(3), "b; c; d");
+  EXPECT_EQ(log.last_operations(9), "a; b; c; d");
+}
+
 TEST(CallLog, FinishesNoCallThatHasLeftTheRing) {
   CallLog log(0, 1, "", 1);
   const std::uint64_t first = log.begin(named("first"));

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "entrain/core/base/errors.h"
@@ -20,6 +21,8 @@
 
 namespace entrain::engine {
 namespace {
+
+constexpr std::size_t kLastOperations = 16;  // in the message of a failure
 
 // Refuses what this engine cannot run. All ranks look at the whole program, so all refuse alike.
 void check_program(const Program& program, const Plan& plan) {
@@ -89,6 +92,9 @@ struct Executor::State {
                 places,
                 group} {
     options.record_events = options.record_events && place.tensor_rank == 0;
+    if (options.log == nullptr) {
+      options.log = &own_log.emplace(communicator.rank(), communicator.size(), "");
+    }
     if (!options.paced) {
       context.tied = TiedTable(model, plan, place, stages, options.stage.dtype);
     }
@@ -125,14 +131,12 @@ struct Executor::State {
     check_inputs(inputs, plan, options.paced);
     LaneRun lane_run(context, inputs, mode);
     const auto fail = [&](const std::exception& error) {
-      const std::string history = lane_run.history();
+      const std::string before = options.log->last_operations(kLastOperations);
       std::string message = lane_run.where() + ": " + message_of(error);
-      if (!history.empty()) {
-        message += "\nlast operations: " + history;
+      if (!before.empty()) {
+        message += "\nlast operations: " + before;
       }
-      if (options.log != nullptr) {
-        note_failure(*options.log, error, message);
-      }
+      note_failure(*options.log, error, message);
       context.comm.abort(message);
       return message;
     };
@@ -158,6 +162,7 @@ struct Executor::State {
   ModelSpec model;
   Plan plan;
   ExecutorOptions options;
+  std::optional<CallLog> own_log;
   RankPlaces places;
   RankPlace place;
   TensorGroup group;  // of the lane

@@ -37,9 +37,8 @@ struct ExecutorOptions {
   bool record_events = false;   // fill StepOutcome::events, on the first rank of every lane
   bool measure_memory = false;  // fill LaneUsage::peak_bytes and StepOutcome::working_bytes
   bool paced = false;           // wait for each operation's predicted time instead of computing
-  int history = 16;             // operations kept for error messages, >= 1
   FaultDrill drill;             // of this rank
-  CallLog* log = nullptr;       // where operations are noted; may be null
+  CallLog* log = nullptr;       // where operations are noted; null: in one of the executor's own
 };
 
 // Everything about one step that all ranks agree on.

@@ -31,7 +31,6 @@ LaneRun::LaneRun(LaneContext& lane, const StepInputs& inputs, RunMode mode)
       sizes_{lane.model, *inputs.program, *inputs.costs},
       program_(inputs.program->replicas.at(at_index(lane.replica))),
       operations_(program_.lanes.at(at_index(lane.lane))),
-      history_(static_cast<std::size_t>(std::max(1, lane.options.history))),
       features_(sizes_, lane.replica),
       chunks_(sizes_),
       recorder_(lane.replica, lane.lane, lane.options, inputs.start, outcome_) {
@@ -56,7 +55,6 @@ StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
       if (operation.unit.module >= 0) {  // what the step does once more is not activations
         recorder_.note_memory();
       }
-      history_.add(position_);
     }
   }
   ENTRAIN_INVARIANT(outputs_.empty() && gradients_.empty() && features_.empty() &&
@@ -458,10 +456,6 @@ std::string LaneRun::where() const {
   ids.resize(ids.size() - more);
   text += ", samples " + join(ids);
   return more == 0 ? text : concat(text, " and ", more, " more");
-}
-
-std::string LaneRun::history() const {
-  return history_.to_text(*inputs_.program, operations_);
 }
 
 }  // namespace entrain::engine

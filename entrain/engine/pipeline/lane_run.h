@@ -22,7 +22,6 @@
 #include "entrain/engine/pipeline/executor.h"
 #include "entrain/engine/pipeline/feature_exchange.h"
 #include "entrain/engine/pipeline/gradients.h"
-#include "entrain/engine/pipeline/history.h"
 #include "entrain/engine/pipeline/lane_recorder.h"
 #include "entrain/engine/pipeline/lane_stages.h"
 #include "entrain/engine/pipeline/lane_weights.h"
@@ -60,8 +59,6 @@ class LaneRun {
   // "rank 1 (replica 0 lane 1), step 7, forward llm 0 slot 2 group 0, samples a, b": what run() was
   // doing when it threw.
   [[nodiscard]] std::string where() const;
-  // The operations before it, oldest first.
-  [[nodiscard]] std::string history() const;
 
  private:
   using Clock = LaneRecorder::Clock;
@@ -110,7 +107,6 @@ class LaneRun {
   StepSizes sizes_;
   const ReplicaProgram& program_;
   const std::vector<Operation>& operations_;
-  History history_;
   int position_ = 0;
   int drill_position_ = -1;  // where this rank misbehaves; -1: nowhere
   UnitTensors outputs_;
