@@ -135,6 +135,10 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
                 {"deferred", deferred},
                 {"chunks", chunks},
                 {"lanes", lane_records(record, prepared.predicted)}};
+  if (record.gap_s.has_value()) {
+    entry["gap_s"] = *record.gap_s;
+    entry["assign_wait_s"] = record.assign_wait_s;
+  }
   add_update(record, entry);
   if (log_samples_) {
     entry["batch"] = prepared.sample_ids;

@@ -46,6 +46,8 @@ StepRecord step_record(std::int64_t step) {
   record.gradient_norm = 0.75;
   record.learning_rate = 1e-3;
   record.step_s = 0.1;
+  record.gap_s = 0.02;
+  record.assign_wait_s = 0.015;
   record.measured.makespan = milliseconds(100);
   record.measured.lanes = {{{milliseconds(90), milliseconds(95), 0}},
                            {{milliseconds(40), milliseconds(100), 0}}};
@@ -71,6 +73,8 @@ TEST(MetricsLog, WritesEveryFigureOfAStep) {
                                                   {"encoder_tokens", 640},
                                                   {"target_tokens", 50},
                                                   {"step_s", 0.1},
+                                                  {"gap_s", 0.02},
+                                                  {"assign_wait_s", 0.015},
                                                   {"predicted_step_s", 0.08},
                                                   {"lower_bound_s", 0.07},
                                                   {"bubble", 1 - (90.0 + 40.0) / 200},

@@ -178,6 +178,11 @@ StepVerdict StepMeeting::close(const StepEnd& end, const PreparedStep* next) {
     processor = std::max(processor, std::chrono::duration<double>(report.processor).count());
   }
   record.step_s = std::chrono::duration<double>(record.measured.makespan).count();
+  const nanoseconds begun = origins.at(own.host);
+  if (previous_end_.has_value()) {
+    record.gap_s = std::chrono::duration<double>(begun - *previous_end_).count();
+  }
+  previous_end_ = begun + record.measured.makespan;
   if (end.with_events) {
     gather_events(end, reports, offsets, record);
   }

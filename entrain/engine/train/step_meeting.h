@@ -64,7 +64,8 @@ class StepMeeting {
 
   Comm& comm_;
   const RankPlaces& places_;
-  std::vector<int> all_;  // ranks
+  std::vector<int> all_;                                  // ranks
+  std::optional<std::chrono::nanoseconds> previous_end_;  // of the step before, on this host
 };
 
 }  // namespace entrain::engine

@@ -92,6 +92,20 @@ TEST(StepMeeting, GivesRankZeroTheWholeStep) {
   });
 }
 
+TEST(StepMeeting, SaysHowLongTheRanksStoodBetweenTwoSteps) {
+  const auto origin = std::chrono::steady_clock::now();
+  on_ranks([&](Comm& comm, StepMeeting& meeting) {
+    const PreparedStep next = step_with('a');
+    const StepVerdict first = meeting.close(end_of(comm.rank(), origin), &next);
+    // All ranks have ended 13 ms behind the origin; the first begins again 20 ms behind it.
+    const StepVerdict second = meeting.close(end_of(comm.rank(), origin + milliseconds(20)), &next);
+    if (comm.rank() == 0) {
+      EXPECT_FALSE(first.record->gap_s.has_value());
+      EXPECT_DOUBLE_EQ(second.record->gap_s.value(), 0.007);
+    }
+  });
+}
+
 TEST(StepMeeting, LeavesEventsWhereTheyAreUnlessAskedFor) {
   on_ranks([&](Comm& comm, StepMeeting& meeting) {
     const StepVerdict verdict = meeting.close(end_of(comm.rank(), {}), nullptr);

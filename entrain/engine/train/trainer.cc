@@ -6,6 +6,7 @@
 #include <exception>
 #include <memory>
 #include <numeric>
+#include <utility>
 
 #include <ATen/Parallel.h>
 #include <unistd.h>
@@ -238,13 +239,16 @@ class RankLoop {
                                                  const std::optional<SkippedStep>& skip) {
     std::shared_ptr<const PreparedStep> next;
     std::exception_ptr error;
+    const Clock::time_point asked = Clock::now();
     try {
       next = run_.source.get(prepared.step + 1);
     } catch (...) {
       error = std::current_exception();
     }
+    const double waited_s = std::chrono::duration<double>(Clock::now() - asked).count();
     StepVerdict verdict = meeting_.close(end, next.get());
     if (verdict.record.has_value()) {
+      verdict.record->assign_wait_s = std::exchange(assign_wait_s_, waited_s);
       run_.stopped = verdict.stop && prepared.step + 1 < run_.setup.config.steps;
       verdict.record->skipped = skip;
       verdict.record->updated = end.updated;
@@ -348,6 +352,7 @@ class RankLoop {
   ReadAhead validation_reader_;
   std::shared_ptr<StepData> queued_;
   std::int64_t queued_step_ = -1;
+  double assign_wait_s_ = 0;  // for the step that runs now
 };
 
 TrainResult train_process(const RunSetup& setup, const std::atomic<bool>& interrupted, Comm& comm) {
