@@ -210,6 +210,8 @@ void mismatches(C10dComm& comm) {
     comm.send({0, 1, 3}, 11, at::ones({2, 3}));
     comm.send({0, 1, 3}, 12, at::ones({2, 3}));
     comm.send({0, 1, 4}, 13, at::ones({2, 3}));
+    comm.send({0, 1, 5}, 14, at::ones({1, 3}));
+    comm.send({0, 1, 5}, 15, at::ones({300, 3}));
   } else if (comm.rank() == 1) {
     auto wrong_tag = comm.post_receive({0, 1, 3}, 99, {2, 3}, at::kFloat);
     auto wrong_shape = comm.post_receive({0, 1, 3}, 12, {3, 2}, at::kFloat);
@@ -218,8 +220,22 @@ void mismatches(C10dComm& comm) {
                  {"message 0 of channel 3 from rank 0 to rank 1", "tag 11", "expects 99"});
     expect_words(error_of<InternalError>([&] { wrong_shape->wait(); }), {"[2, 3]", "[3, 2]"});
     expect_words(error_of<InternalError>([&] { wrong_type->wait(); }), {"Float", "Int"});
+    auto too_short = comm.post_receive({0, 1, 5}, 14, {2, 3}, at::kFloat);
+    auto too_long = comm.post_receive({0, 1, 5}, 15, {2, 3}, at::kFloat);
+    expect_words(error_of<InternalError>([&] { too_short->wait(); }), {"[1, 3]", "[2, 3]"});
+    expect_words(error_of<InternalError>([&] { too_long->wait(); }), {"[300, 3]", "[2, 3]"});
   }
   comm.barrier(all_ranks(comm));
+  // Nobody takes the refused messages, and their sender would wait for that at its end: once all
+  // others are through, it gives up.
+  if (comm.rank() != 0) {
+    comm.send({comm.rank(), 0, 6}, 16, at::ones({1}));
+    return;
+  }
+  for (int rank = 1; rank < comm.size(); ++rank) {
+    comm.post_receive({rank, 0, 6}, 16, {1}, at::kFloat)->wait();
+  }
+  comm.abort("the refused messages end here");
 }
 
 // Rank 1 waits for what never comes; the others, in other calls, learn what it waited for.

@@ -25,6 +25,12 @@ namespace {
 // Transport tags: program channels from kFirstChannelTag - 1 on, collectives of a group above.
 constexpr int kFirstChannelTag = 2;
 constexpr int kCollectiveTags = 1 << 24;
+// A channel's tensors travel beside its headers, under tags that tell their size too: the transport
+// ends the process that gets more bytes than it has room for, so a tensor of another size must not
+// meet the receive that was posted. Its header does, and tells.
+constexpr int kTensorTags = 1 << 30;
+constexpr int kMaxChannels = 1 << 14;
+constexpr int kSizeBits = 16;
 // Up to here everybody sends everything to everybody: one hop instead of two.
 constexpr std::int64_t kSmall = 4096;
 
@@ -69,6 +75,15 @@ at::Tensor as_tensor(std::unique_ptr<Header> header) {
   Header* memory = header.release();
   return at::from_blob(
       memory, {sizeof(Header) / 8}, [memory](void*) { delete memory; }, at::kLong);
+}
+
+// Sizes that share a tag by chance share it on both sides, in one order.
+int tensor_tag(int transport_tag, std::size_t num_bytes) {
+  if (transport_tag >= kMaxChannels) {
+    return transport_tag;  // a collective's
+  }
+  const std::uint64_t scattered = std::uint64_t{num_bytes} * 0x9E3779B97F4A7C15U;
+  return kTensorTags | transport_tag << kSizeBits | static_cast<int>(scattered >> (64 - kSizeBits));
 }
 
 std::string to_text(const std::vector<int>& ranks) {
@@ -131,7 +146,8 @@ class C10dState {
         std::make_unique<Header>(header_of(tag, sequence, tensor.scalar_type(), tensor.sizes())));
     transport.send(target, transport_tag, std::move(header), what);
     if (tensor.numel() > 0) {
-      transport.send(target, transport_tag, std::move(tensor), what);
+      const int its_tag = tensor_tag(transport_tag, tensor.nbytes());
+      transport.send(target, its_tag, std::move(tensor), what);
     }
   }
 
@@ -153,8 +169,8 @@ class C10dState {
     }
     incoming.header_work = transport.receive(source, transport_tag, incoming.header, incoming.what);
     if (incoming.tensor.numel() > 0) {
-      incoming.tensor_work =
-          transport.receive(source, transport_tag, incoming.tensor, incoming.what);
+      const int its_tag = tensor_tag(transport_tag, incoming.tensor.nbytes());
+      incoming.tensor_work = transport.receive(source, its_tag, incoming.tensor, incoming.what);
     }
     return std::prev(under_way_.end());
   }
