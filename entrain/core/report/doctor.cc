@@ -244,8 +244,46 @@ void blame_end(int rank, Diagnosis& diagnosis) {
                   end.doing);
 }
 
+// Ranks of the cycle that began to wait only when one that waited for them had given up: they stood
+// still before.
+std::vector<int> late_in(const std::vector<int>& cycle,
+                         const Ranks& ranks,
+                         const Diagnosis& diagnosis) {
+  std::vector<int> late;
+  for (const int rank : cycle) {
+    const RankDump& dump = *ranks[at_index(rank)];
+    const double began_s = dump.origin_unix_s + open_call(dump)->start_s;
+    if (std::any_of(cycle.begin(), cycle.end(), [&](int other) {
+          const RankDump& waiting = *ranks[at_index(other)];
+          const std::vector<int>& awaited = diagnosis.ranks[at_index(other)].waits_for;
+          return std::find(awaited.begin(), awaited.end(), rank) != awaited.end() &&
+                 waiting.failed_s >= 0 && waiting.origin_unix_s + waiting.failed_s < began_s;
+        })) {
+      late.push_back(rank);
+    }
+  }
+  return late;
+}
+
+void blame_cycle(const std::vector<int>& cycle, const Ranks& ranks, Diagnosis& diagnosis) {
+  const std::vector<int> late = late_in(cycle, ranks, diagnosis);
+  if (late.size() == 1) {
+    const RankFinding& finding = diagnosis.ranks[at_index(late[0])];
+    diagnosis.verdict = Verdict::kStuck;
+    diagnosis.culprits = late;
+    diagnosis.summary =
+        fmt::format("{} came to {} only when a rank that waited for it had given up",
+                    name(finding),
+                    finding.doing);
+  } else if (!cycle.empty()) {
+    diagnosis.verdict = Verdict::kCycle;
+    diagnosis.culprits = cycle;
+    diagnosis.summary = fmt::format("ranks {} wait for each other", fmt::join(cycle, ", "));
+  }
+}
+
 // Where no rank failed by itself.
-void blame_waiting(Diagnosis& diagnosis) {
+void blame_waiting(const Ranks& ranks, Diagnosis& diagnosis) {
   std::vector<int> died;
   bool failed = false;
   for (const RankFinding& finding : diagnosis.ranks) {
@@ -262,12 +300,7 @@ void blame_waiting(Diagnosis& diagnosis) {
   } else if (!ends.empty()) {
     blame_end(ends[0], diagnosis);
   } else {
-    diagnosis.culprits = find_cycle(diagnosis);
-    if (!diagnosis.culprits.empty()) {
-      diagnosis.verdict = Verdict::kCycle;
-      diagnosis.summary =
-          fmt::format("ranks {} wait for each other", fmt::join(diagnosis.culprits, ", "));
-    }
+    blame_cycle(find_cycle(diagnosis), ranks, diagnosis);
   }
 }
 
@@ -312,7 +345,7 @@ Diagnosis diagnose(const std::vector<RankDump>& dumps) {
   } else if (const RankDump* mismatch = first_in(RankState::kMismatch, ranks)) {
     blame_mismatch(*mismatch, diagnosis);
   } else {
-    blame_waiting(diagnosis);
+    blame_waiting(ranks, diagnosis);
   }
   if (diagnosis.verdict == Verdict::kNone && diagnosis.summary.empty()) {
     diagnosis.summary = "no rank failed, and none waits for a rank that makes no progress";

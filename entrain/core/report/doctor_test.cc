@@ -103,6 +103,22 @@ TEST(Doctor, FindsRanksThatWaitForEachOther) {
   EXPECT_EQ(diagnosis.culprits, (std::vector<int>{1, 2}));
 }
 
+TEST(Doctor, TellsAHangThatEndedTooLateFromACycle) {
+  LoggedCall late = receive_from(1);
+  late.start_s = 15;
+  std::vector<RankDump> dumps = {dump(0, RankState::kLost, {operation("a"), receive_from(1)}, 5),
+                                 dump(1, RankState::kLost, {operation("b"), receive_from(2)}, 5),
+                                 dump(2, RankState::kLost, {operation("c"), late}, 16)};
+  const Diagnosis diagnosis = diagnose(dumps);
+  EXPECT_EQ(diagnosis.verdict, Verdict::kStuck);
+  EXPECT_EQ(diagnosis.culprits, std::vector<int>{2});
+  EXPECT_NE(diagnosis.summary.find("only when a rank that waited for it had given up"),
+            std::string::npos)
+      << diagnosis.summary;
+  dumps[2].origin_unix_s = -11;  // by its host's clock it waited before rank 1 gave up
+  EXPECT_EQ(diagnose(dumps).verdict, Verdict::kCycle);
+}
+
 TEST(Doctor, NamesARankThatHadEndedTooEarly) {
   const Diagnosis diagnosis =
       diagnose({dump(0, RankState::kLost, {operation("a"), receive_from(1)}, 5),
