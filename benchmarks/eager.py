@@ -6,6 +6,8 @@ padded. All take the same weights, global batches and microbatches, the same Ada
 their losses must agree, or the script fails. Eager samples are decoded before its clock starts;
 the engine decodes while it trains.
 
+Where perf is installed each side runs once more under it: what the processor's time went to.
+
 Example:
     python benchmarks/eager.py configs/vlm-small.toml --output page.md
 """
@@ -14,6 +16,10 @@ import argparse
 import csv
 import json
 import math
+import os
+import re
+import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -28,6 +34,20 @@ from eager_model import Model, Sample, read_safetensors
 
 WARM_UP = 2  # steps of a run that do not count
 LOSS_TOLERANCE = 1e-4  # of ten steps, relative: other sums in another order
+PROFILED_STEPS = 4  # counted ones of a run under the profiler
+
+PERF_HZ = 999
+
+# Functions by what they do: the first class whose pattern "library;function" matches. Products within
+# attention are products.
+CLASSES = {
+    "matrix products": r"gemm|mkl_blas|dnnl|cblas|jit",
+    "attention beside its products": r"flash|attention|softmax",
+    "Python": r"python|;_?Py",
+    "the system: memory, page faults": r"\[kernel|memset|memcpy|memmove|malloc|free|mmap",
+    "optimizer": r"adamw|Adamw|AdamW",
+}
+REST = "element-wise, norms, autograd and the rest"
 
 
 def run(options, *arguments):
@@ -39,18 +59,23 @@ def run(options, *arguments):
     return result.stdout
 
 
-def train(options, folder, name, *settings):
-    """(run folder, its records) of one engine run."""
-    output = folder / name
-    arguments = [options.config]
+def train_arguments(options, output, *settings):
+    """Of the engine's run on one lane."""
+    arguments = ["train", options.config]
     for setting in (
         f"output={output}", f"steps={options.steps + WARM_UP}", "data.validation=",
         f"data.global_batch={options.global_batch}", f"plan.num_slots={options.num_slots}",
         "plan.policy=sequential", "plan.schedule=1f1b", f"plan.profile={options.profile}",
-        "execution.trace_step=-1", *settings,
+        "execution.trace_step=-1", "plan.single_lane=true", *settings,
     ):  # fmt: skip
-        arguments += ["--set", setting]
-    run(options, "train", *arguments)
+        arguments += ["--set", str(setting)]
+    return arguments
+
+
+def train(options, folder, name, *settings):
+    """(run folder, its records) of one engine run."""
+    output = folder / name
+    run(options, *train_arguments(options, output, *settings))
     lines = (output / "metrics.jsonl").read_text().splitlines()
     return output, [json.loads(line) for line in lines]
 
@@ -145,28 +170,107 @@ def check_losses(sides):
                 sys.exit(f"{side.name}, step {step}: loss {loss}, {sides[0].name} has {first}")
 
 
+def class_of(function):
+    for kind, pattern in CLASSES.items():
+        if re.search(pattern, function):
+            return kind
+    return REST
+
+
+def read_perf(path, steps):
+    """{class: processor milliseconds a step}."""
+    command = ["perf", "report", "-i", path, "--stdio", "-q", "-F", "sample,dso,sym", "-t", ";"]
+    report = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    classes = dict.fromkeys([*CLASSES, REST], 0.0)
+    for line in report.splitlines():
+        count, _, function = line.partition(";")
+        if count.strip().isdigit():
+            classes[class_of(function)] += 1e3 * int(count) / PERF_HZ / steps
+    return classes
+
+
+def profile_sides(options, folder, weights, batches):
+    """[{class: milliseconds}] of every side; empty without perf."""
+    if shutil.which("perf") is None:
+        return []
+    steps = PROFILED_STEPS + WARM_UP
+    data = folder / "perf.data"
+    record = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(PERF_HZ), "-o", str(data)]
+    arguments = train_arguments(options, folder / "profiled", f"steps={steps}")
+    subprocess.run([*record, "--", options.entrain, *arguments], stdout=subprocess.PIPE, check=True)
+    results = [read_perf(data, steps)]
+    for padded in (False, True):
+        perf = subprocess.Popen([*record, "-p", str(os.getpid())])
+        time.sleep(0.5)  # it has begun by then
+        train_eagerly(options, weights, batches[:steps], padded)
+        perf.send_signal(signal.SIGINT)
+        perf.wait()
+        results.append(read_perf(data, steps))
+    return results
+
+
+def attention_pairs(batches):
+    """Pairs of rows that attention looks at: what segments need, and what padding makes of them."""
+    needed, padded = 0, 0
+    for slots in batches:
+        for slot in slots:
+            images = [len(patches) for sample in slot for patches, _, _ in sample.images]
+            for lengths in (images, [len(sample.ids) for sample in slot]):
+                needed += sum(length**2 for length in lengths)
+                padded += len(lengths) * max(lengths, default=0) ** 2
+    return needed, padded
+
+
 def measure(options):
-    """(sides, tokens of every step)."""
+    """(sides, tokens of every step, profiles of the sides, attention pairs needed and padded)."""
     sides = [Side("engine, one lane"), Side("eager, packed"), Side("eager, padded")]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         still = "optimizer.learning_rate=1e-30"  # leaves the first weights as they are drawn
-        output, _ = train(options, folder, "still", "plan.single_lane=true", still)
+        output, _ = train(options, folder, "still", still)
         weights = read_safetensors(output / "weights.safetensors")
         batches = read_batches(options, folder, output / "plan.json")
         for index in range(options.rounds):
-            _, records = train(options, folder, "engine", "plan.single_lane=true")
+            _, records = train(options, folder, "engine")
             tokens = [record["llm_tokens"] + record["encoder_tokens"] for record in records]
             sides[0].add([r["step_s"] for r in records], [r["loss"] for r in records])
             for side, padded in ((sides[1], False), (sides[2], True)):
                 results = train_eagerly(options, weights, batches, padded)
                 side.add([s for s, _ in results], [loss for _, loss in results])
             print(f"round {index + 1}/{options.rounds}", file=sys.stderr)
-    check_losses(sides)
-    return sides, tokens
+        check_losses(sides)
+        profiles = profile_sides(options, folder, weights, batches)
+    return sides, tokens, profiles, attention_pairs(batches)
 
 
-def page(options, sides, tokens, load):
+def profile_lines(sides, profiles, pairs):
+    """What perf showed, and what padding does to attention."""
+    lines = []
+    if profiles:
+        lines = [
+            (
+                f"Processor time a step by perf, {PROFILED_STEPS + WARM_UP} steps of each side; the "
+                "engine's start and its helper threads (decoding, assignment) included:"
+            ),
+            "",
+            "| | " + " | ".join(side.name for side in sides) + " |",
+            "|---|" + "---|" * len(sides),
+        ]
+        for kind in profiles[0]:
+            cells = " | ".join(f"{classes[kind]:.0f} ms" for classes in profiles)
+            lines.append(f"| {kind} | {cells} |")
+        totals = " | ".join(f"**{sum(classes.values()):.0f} ms**" for classes in profiles)
+        lines += [f"| in all | {totals} |", ""]
+    return [
+        *lines,
+        (
+            f"Attention by segments looks at {pairs[0]:,} pairs of rows in all steps, on padded "
+            f"rectangles at {pairs[1]:,}, {pairs[1] / pairs[0]:.2f} times as many."
+        ),
+    ]
+
+
+def page(options, sides, tokens, profiles, pairs, load):
     """The result page as Markdown."""
     rows = []
     for side in sides:
@@ -205,6 +309,8 @@ def page(options, sides, tokens, load):
             "|---|---|---|---|---|",
             *rows,
             "",
+            *profile_lines(sides, profiles, pairs),
+            "",
         ]
     )
 
@@ -233,8 +339,8 @@ def main():
     options = parse()
     torch.set_num_threads(1)
     load = machine.OtherLoad()
-    sides, tokens = measure(options)
-    machine.give(page(options, sides, tokens, load.text()), options.output)
+    sides, tokens, profiles, pairs = measure(options)
+    machine.give(page(options, sides, tokens, profiles, pairs, load.text()), options.output)
 
 
 if __name__ == "__main__":
