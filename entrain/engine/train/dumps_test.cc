@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 Plan plan_of_four() {
   Plan plan;
   plan.replicas = 2;
+  plan.modules = {{"vision", 1, 1, {{0, 1}}}, {"llm", 1, 1, {{0, 1}}}};
   plan.lanes = {{{0, 0}}, {{1, 0}}};
   return plan;
 }
