@@ -61,9 +61,9 @@ inline void expect_training(const TemporaryFolder& folder,
   config.seed = 3;
   config.model_file = (folder.path() / "model.toml").string();
   config.data.train = (folder.path() / "train.csv").string();
-  config.data.global_batch = 24;
+  config.data.global_batch = 32;
   config.plan.replicas = 2;
-  config.plan.num_slots = 3;
+  config.plan.num_slots = 4;
   config.plan.stages = stages;
   config.plan.evaluations = 50;
   config.optimizer.learning_rate = 1e-3;
