@@ -1,0 +1,373 @@
+"""Loss curves of one training: ranks as threads and as Gloo processes, fp32 and bf16, two policies.
+
+Every run trains the same global batches from the same weights; what differs is where ranks live,
+what they compute with and how samples are placed. A further run of each precision has its
+microbatches cut elsewhere: it differs from the reference in the order of summation alone, and its
+gap is the yardstick. Rule of fp32: the first ten steps within 1e-5 of the reference, later ones within
+twice the gap (the largest so far, at least 1e-5). Under bf16 another order of summation alone moves
+the first step further than that, so its distances are told in gaps. The reference is the run on
+threads with the policy `sequential`, in the run's own precision; how far bf16 lies from fp32 is a
+table of its own.
+
+Runs are kept in --folder: finished ones are not repeated, and one that was stopped goes on from its
+last checkpoint. Exit code 1 where a curve breaks the rule, or two kinds of ranks differ in a bit.
+
+Example:
+    python benchmarks/loss_parity.py configs/vlm-small.toml --output benchmarks/results/page.md
+"""
+
+import argparse
+import itertools
+import json
+import math
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import launch
+import machine
+
+PRECISIONS = ("fp32", "bf16")
+POLICIES = ("sequential", "entrain")
+KINDS = ("threads", "gloo")
+TOLERANCE = 1e-5
+FIRST_STEPS = 10  # that must agree within the tolerance alone
+COLOURS = ("#1b6ca8", "#d1495b", "#66a182", "#edae49")
+
+
+class Run:
+    """One way to train: kind of ranks, precision, policy, number of slots; its loss at every step."""
+
+    def __init__(self, options, kind, precision, policy, num_slots):
+        self.kind = kind
+        self.precision = precision
+        self.policy = policy
+        self.num_slots = num_slots
+        self.reordered = num_slots != options.num_slots
+        self.folder = options.folder / f"{kind}-{precision}-{policy}-{num_slots}"
+        self.settings = {
+            "output": self.folder,
+            "steps": options.steps,
+            "data.global_batch": options.global_batch,
+            "data.validation": "",
+            "plan.num_slots": num_slots,
+            "plan.policy": policy,
+            "execution.precision": precision,
+            "execution.trace_step": -1,
+            "execution.deadline_seconds": 3600,  # a shared machine may let a run stand still
+            "checkpoint.every_steps": 25,
+        }
+
+    def name(self):
+        text = f"{self.kind}, {self.precision}, {self.policy}"
+        return text + (f", {self.num_slots} slots" if self.reordered else "")
+
+    def rows(self):
+        path = self.folder / "metrics.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [row for row in map(json.loads, lines) if "loss" in row]
+
+    def is_finished(self, options):
+        return len(self.rows()) == options.steps and (self.folder / "weights.safetensors").exists()
+
+    def train(self, options):
+        program = launch.command(options.entrain, processes=2 if self.kind == "gloo" else 0)
+        command = [*program, "train", options.config, *launch.settings(self.settings)]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "log").open("a") as log:
+            result = subprocess.run(
+                command,
+                env=launch.environment(options.package),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        if result.returncode != 0:
+            sys.exit(f"{' '.join(map(str, command))}\nfailed: see {self.folder / 'log'}")
+
+    def read(self):
+        rows = self.rows()
+        self.losses = [row["loss"] for row in rows]
+        self.norms = [row["grad_norm"] for row in rows]
+        self.deferred = sum(row["deferred"] for row in rows)
+        self.weights = (self.folder / "weights.safetensors").read_bytes()
+
+
+def runs_of(options):
+    runs = [
+        Run(options, kind, precision, policy, options.num_slots)
+        for precision in PRECISIONS
+        for policy in POLICIES
+        for kind in KINDS
+    ]
+    reordered = [
+        Run(options, "threads", precision, "sequential", options.other_slots)
+        for precision in PRECISIONS
+    ]
+    return runs + reordered
+
+
+def find(runs, kind, precision, policy, reordered=False):
+    (found,) = [
+        run
+        for run in runs
+        if (run.kind, run.precision, run.policy, run.reordered)
+        == (kind, precision, policy, reordered)
+    ]
+    return found
+
+
+def distances(run, reference):
+    return [abs(a - b) for a, b in zip(run.losses, reference.losses, strict=True)]
+
+
+def allowed(gaps):
+    """What the rule allows at every step, from the gaps of the reordered run."""
+    bounds, largest = [], 0.0
+    for step, gap in enumerate(gaps):
+        largest = max(largest, gap)
+        bounds.append(TOLERANCE if step < FIRST_STEPS else max(TOLERANCE, 2 * largest))
+    return bounds
+
+
+def spans(steps):
+    """Step ranges of the tables: the first ten, and the rest in four."""
+    edges = [0, FIRST_STEPS]
+    edges += [FIRST_STEPS + (steps - FIRST_STEPS) * i // 4 for i in range(1, 5)]
+    return list(itertools.pairwise(edges))
+
+
+def judge(runs):
+    """(rows of the table, whether every run of fp32 keeps the rule)."""
+    rows, good = [], True
+    for precision in PRECISIONS:
+        reference = find(runs, "threads", precision, "sequential")
+        gaps = distances(find(runs, "threads", precision, "sequential", True), reference)
+        bounds = allowed(gaps)
+        for run in [r for r in runs if r.precision == precision]:
+            away = distances(run, reference)
+            broken = [i for i, (d, bound) in enumerate(zip(away, bounds, strict=True)) if d > bound]
+            if run is reference:
+                verdict = "the reference"
+            elif run.reordered:
+                verdict = "the gap"
+            elif precision != "fp32":
+                verdict = f"{max(away) / max(gaps):.2f} of the largest gap"
+            elif broken:
+                verdict = f"**broken** at {len(broken)} steps, first {broken[0]}"
+                good = False
+            else:
+                verdict = "kept"
+            cells = [f"{max(away[a:b]):.1e}" for a, b in spans(len(away))]
+            rows.append([run.name(), *cells, verdict])
+        if precision == "fp32":
+            cells = [f"{max(bounds[a:b]):.1e}" for a, b in spans(len(bounds))]
+            rows.append(["allowed, fp32", *cells, ""])
+    return rows, good
+
+
+def equalities(runs):
+    """(lines about bits, whether threads and processes agree in all of them)."""
+    lines, good = [], True
+    for precision in PRECISIONS:
+        for policy in POLICIES:
+            threads, gloo = (find(runs, kind, precision, policy) for kind in KINDS)
+            same = (threads.losses, threads.norms) == (gloo.losses, gloo.norms)
+            weights = threads.weights == gloo.weights
+            good = good and same and weights
+            lines.append(
+                f"- {precision}, `{policy}`: losses and gradient norms of all "
+                f"{len(threads.losses)} steps {'equal' if same else '**differ**'}, final weights "
+                f"{'equal' if weights else '**differ**'}"
+            )
+    return lines, good
+
+
+def between_precisions(runs):
+    """Rows: how far bf16 lies from fp32."""
+    rows = []
+    for policy in POLICIES:
+        fp32, bf16 = (find(runs, "threads", p, policy) for p in PRECISIONS)
+        relative = [abs(a - b) / a for a, b in zip(fp32.losses, bf16.losses, strict=True)]
+        signed = [(b - a) / a for a, b in zip(fp32.losses, bf16.losses, strict=True)]
+        rows.append([
+            f"`{policy}`",
+            *[f"{100 * max(relative[a:b]):.2f} %" for a, b in spans(len(relative))],
+            f"{100 * statistics.mean(signed):+.3f} %",
+        ])  # fmt: skip
+    return rows
+
+
+def table(header, rows):
+    return [
+        "| " + " | ".join(header) + " |",
+        "|" + "---|" * len(header),
+        *["| " + " | ".join(row) + " |" for row in rows],
+    ]
+
+
+def polyline(values, x_of, y_of, style):
+    points = " ".join(f"{x_of(i):.1f},{y_of(value):.1f}" for i, value in enumerate(values))
+    return f'<polyline points="{points}" fill="none" {style}/>'
+
+
+def axes(left, top, width, height, ticks, label):
+    """Frame, horizontal lines with their texts, and what the axis is of."""
+    parts = [
+        f'<rect x="{left}" y="{top}" width="{width}" height="{height}" fill="none" stroke="#888"/>',
+        f'<text x="{left}" y="{top - 6}">{label}</text>',
+    ]
+    for y, text in ticks:
+        parts.append(
+            f'<line x1="{left}" y1="{y:.1f}" x2="{left + width}" y2="{y:.1f}" stroke="#ddd"/>'
+            f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{text}</text>'
+        )
+    return parts
+
+
+def legend(x, y, text, style):
+    return (
+        f'<line x1="{x}" y1="{y}" x2="{x + 28}" y2="{y}" {style}/>'
+        f'<text x="{x + 36}" y="{y + 4}">{text}</text>'
+    )
+
+
+def svg(runs, options):
+    """Above, all curves; below, distances to the fp32 reference, logarithmic."""
+    left, width, curve_h, distance_h = 64, 560, 260, 220
+    top, second = 24, 24 + 260 + 40
+    last = options.steps - 1
+    shown = [run for run in runs if not run.reordered]
+    reference = find(runs, "threads", "fp32", "sequential")
+    largest = max(max(run.losses) for run in shown)
+    smallest = min(min(run.losses) for run in shown)
+    x_of = lambda step: left + width * step / last
+    loss_y = lambda loss: top + curve_h * (largest - loss) / (largest - smallest)
+    floor, ceiling = -9, 0
+    distance_y = lambda value: (
+        second + distance_h * (ceiling - math.log10(max(value, 10.0**floor))) / (ceiling - floor)
+    )
+    parts = [
+        ('<svg xmlns="http://www.w3.org/2000/svg" width="900" height="600" '
+        'font-family="sans-serif" font-size="12">'),
+        '<rect width="900" height="600" fill="white"/>',
+        *axes(
+            left, top, width, curve_h,
+            [(loss_y(v), f"{v:.1f}") for v in (smallest, (smallest + largest) / 2, largest)],
+            "loss per target token",
+        ),
+        *axes(
+            left, second, width, distance_h,
+            [(distance_y(10.0**e), f"1e{e}") for e in range(floor, ceiling + 1, 3)],
+            "distance to threads, fp32, sequential",
+        ),
+    ]  # fmt: skip
+    for index, run in enumerate(shown):
+        pair = index // len(KINDS)
+        dashed = ' stroke-dasharray="5 5"' if run.kind == "gloo" else ""
+        stroke = 3 if run.kind == "threads" else 1.5
+        colour = COLOURS[pair] if run.kind == "threads" else "#222"
+        style = f'stroke="{colour}" stroke-width="{stroke}"{dashed}'
+        parts.append(polyline(run.losses, x_of, loss_y, style))
+        if run is not reference:
+            parts.append(polyline(distances(run, reference), x_of, distance_y, style))
+        parts.append(legend(left + width + 20, top + 14 + 22 * index, run.name(), style))
+    bounds = allowed(distances(find(runs, "threads", "fp32", "sequential", True), reference))
+    style = 'stroke="#999" stroke-width="1.5"'
+    parts.append(polyline(bounds, x_of, distance_y, style))
+    parts.append(legend(left + width + 20, second + 14, "allowed for fp32", style))
+    for step in range(0, options.steps + 1, max(1, options.steps // 6)):
+        parts.append(
+            f'<text x="{x_of(min(step, last)):.1f}" y="{second + distance_h + 18}" '
+            f'text-anchor="middle">{step}</text>'
+        )
+    parts.append(
+        f'<text x="{left + width / 2}" y="{second + distance_h + 38}" text-anchor="middle">step</text>'
+    )
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def page(options, runs, plot):
+    """(the page, whether all is as it must be)."""
+    curve_rows, kept = judge(runs)
+    bit_lines, equal = equalities(runs)
+    columns = [f"steps {a} to {b - 1}" for a, b in spans(options.steps)]
+    reference = find(runs, "threads", "fp32", "sequential")
+    deferred = {p: find(runs, "threads", p, "entrain").deferred for p in PRECISIONS}
+    tail = statistics.mean(reference.losses[-10:])
+    lines = [
+        "# Loss parity: threads and processes, fp32 and bf16, two policies",
+        "",
+        (
+            f"Command: `python benchmarks/loss_parity.py {options.config} --steps {options.steps} "
+            f"--global-batch {options.global_batch} --num-slots {options.num_slots} "
+            f"--other-slots {options.other_slots}`"
+        ),
+        "",
+        f"{machine.describe()}; two lanes, one thread each.",
+        "",
+        (
+            f"{options.steps} steps of {options.global_batch} samples in {options.num_slots} slots; "
+            f"the loss falls from {reference.losses[0]:.2f} to {tail:.2f} (mean of the last ten "
+            f"steps). `entrain` deferred {deferred['fp32']} segments. Largest distance of the loss to "
+            "the reference of the same precision (threads, `sequential`), in spans of steps. The "
+            f"gap is that of a run with {options.other_slots} slots, which differs in the order of "
+            f"summation alone; allowed under fp32 are {TOLERANCE:g} in the first {FIRST_STEPS} steps, "
+            f"then twice the largest gap so far, at least {TOLERANCE:g}."
+        ),
+        "",
+        f"![loss curves]({plot})",
+        "",
+        *table(["run", *columns, "rule"], curve_rows),
+        "",
+        "Threads and Gloo processes, bit by bit:",
+        "",
+        *bit_lines,
+        "",
+        "bf16 beside fp32, largest relative distance of the loss, and mean signed distance:",
+        "",
+        *table(["policy", *columns, "mean"], between_precisions(runs)),
+        "",
+    ]
+    return "\n".join(lines), kept and equal
+
+
+def parse():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("config", help="run file with one encoder lane and one LLM lane")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--global-batch", type=int, default=16)
+    parser.add_argument("--num-slots", type=int, default=4)
+    parser.add_argument("--other-slots", type=int, default=3, help="of the reordered run")
+    parser.add_argument("--folder", type=Path, default=Path("runs/loss_parity"))
+    parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
+    parser.add_argument("--package", default="build/release/python", help="the Python package's")
+    parser.add_argument("--output", help="Markdown page to write, its plot beside it")
+    options = parser.parse_args()
+    if options.other_slots == options.num_slots:
+        parser.error("--other-slots must differ from --num-slots")
+    return options
+
+
+def main():
+    options = parse()
+    runs = runs_of(options)
+    for run in runs:
+        if not run.is_finished(options):
+            print(run.name(), file=sys.stderr, flush=True)
+            run.train(options)
+        run.read()
+    plot = (
+        Path(options.output).with_suffix(".svg") if options.output else options.folder / "plot.svg"
+    )
+    plot.write_text(svg(runs, options))
+    text, good = page(options, runs, plot.name)
+    machine.give(text, options.output)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
