@@ -138,6 +138,65 @@ at::Tensor run_projector(const EncoderSpec& encoder,
   return all_reduce(split_linear(middle, weights[3].tensor, bias), group);
 }
 
+// The segments of one forward, and what its layers need of them, each made once.
+class PackedSegments {
+ public:
+  PackedSegments(const EncoderSpec& encoder,
+                 std::int64_t head_dim,
+                 std::span<const SegmentGrid> segments)
+      : encoder_(encoder), head_dim_(head_dim), grids_(segments.begin(), segments.end()) {
+    lengths_.reserve(grids_.size());
+    for (const SegmentGrid& grid : grids_) {
+      lengths_.push_back(grid.tokens());
+      tokens_ += grid.tokens();
+      frames_ += grid.frames;
+    }
+  }
+
+  [[nodiscard]] const std::vector<SegmentGrid>& grids() const { return grids_; }
+  [[nodiscard]] const std::vector<std::int64_t>& lengths() const { return lengths_; }
+  [[nodiscard]] std::int64_t tokens() const { return tokens_; }
+
+  // `mel`: the input is mel frames, else tokens.
+  void check(const at::Tensor& input, bool mel) const {
+    const std::int64_t rows = mel ? frames_ : tokens_;
+    ENTRAIN_INVARIANT(input.dim() == 2 && input.size(0) == rows,
+                      concat("stage of ",
+                             encoder_.name,
+                             ": input of shape ",
+                             input.sizes(),
+                             " for segments of ",
+                             rows,
+                             mel ? " mel frames" : " tokens"));
+  }
+
+  // Empty for audio, whose positions are in its embedding.
+  const RotaryTable& table(const at::TensorOptions& options) {
+    if (encoder_.modality == Modality::kVision && !table_.cosine.defined()) {
+      table_ = rotary_table(grids_, encoder_.merge_size, head_dim_, kRotaryTheta, options);
+    }
+    return table_;
+  }
+
+  const AttentionWindows& windows(at::Device device) {
+    if (windows_.lengths.empty()) {
+      const int side = encoder_.window_size / encoder_.patch_size;
+      windows_ = attention_windows(grids_, encoder_.merge_size, side, device);
+    }
+    return windows_;
+  }
+
+ private:
+  const EncoderSpec& encoder_;
+  std::int64_t head_dim_;
+  std::vector<SegmentGrid> grids_;
+  std::vector<std::int64_t> lengths_;
+  std::int64_t tokens_ = 0;
+  std::int64_t frames_ = 0;
+  RotaryTable table_;
+  AttentionWindows windows_;
+};
+
 }  // namespace
 
 SegmentGrid segment_grid(const EncoderSpec& encoder,
@@ -178,28 +237,10 @@ EncoderStage::EncoderStage(const EncoderSpec& encoder,
 
 at::Tensor EncoderStage::forward(const at::Tensor& input,
                                  std::span<const SegmentGrid> segments) const {
-  std::vector<std::int64_t> lengths;
-  lengths.reserve(segments.size());
   const bool vision = encoder_.modality == Modality::kVision;
-  const bool mel = !vision && layers_.begin == 0;
-  std::int64_t tokens = 0;
-  std::int64_t rows = 0;
-  for (const SegmentGrid& grid : segments) {
-    lengths.push_back(grid.tokens());
-    tokens += grid.tokens();
-    rows += mel ? grid.frames : grid.tokens();
-  }
-  ENTRAIN_INVARIANT(input.dim() == 2 && input.size(0) == rows,
-                    concat("stage of ",
-                           encoder_.name,
-                           ": input of shape ",
-                           input.sizes(),
-                           " for segments of ",
-                           rows,
-                           mel ? " mel frames" : " tokens"));
-  const std::vector<SegmentGrid> grids(segments.begin(), segments.end());
-  RotaryTable table;
-  AttentionWindows windows;
+  PackedSegments packed(encoder_, head_dim_, segments);
+  packed.check(input, /*mel=*/!vision && layers_.begin == 0);
+  const std::int64_t tokens = packed.tokens();
   at::Tensor hidden = input;
   bool own = false;  // rows of `hidden`; else all of them
   const NamedParameter* weights = parameters_.data();
@@ -209,13 +250,33 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
                                      : forward_of(hidden);
     weights += num_weights;
   };
+  const auto transformer_of = [&](int layer) -> LayerForward {
+    const bool windowed = attends_in_windows(encoder_, layer);
+    return [this,
+            weights,
+            tokens,
+            lengths = packed.lengths(),
+            table = packed.table(hidden.options().requires_grad(false)),
+            windows = windowed ? std::optional(packed.windows(hidden.device()))
+                               : std::nullopt](const at::Tensor& x) {
+      return run_transformer(encoder_,
+                             group_,
+                             head_dim_,
+                             weights,
+                             x,
+                             tokens,
+                             lengths,
+                             windows.has_value() ? &*windows : nullptr,
+                             table);
+    };
+  };
   for (int layer = layers_.begin; layer < layers_.end; ++layer) {
     if (layer == 0 && vision) {
       hidden = split_linear(own_rows(hidden, group_), weights->tensor);
       own = true;
       weights += 1;
     } else if (layer == 0) {
-      run(layer, kAudioEmbeddingParameters, [weights, grids](const at::Tensor& x) {
+      run(layer, kAudioEmbeddingParameters, [weights, grids = packed.grids()](const at::Tensor& x) {
         return audio_embedding(
             {weights[0].tensor, weights[1].tensor, weights[2].tensor, weights[3].tensor}, x, grids);
       });
@@ -223,42 +284,14 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
       own = true;
     } else if (layer == last_layer_) {
       const std::size_t used = kProjectorParameters - (adds_bias(group_) ? 0 : 1);
-      run(layer, used, [this, weights, own, tokens, grids](const at::Tensor& x) {
+      run(layer, used, [this, weights, own, tokens, grids = packed.grids()](const at::Tensor& x) {
         return run_projector(encoder_, group_, weights, x, own, tokens, grids);
       });
       own = false;
     } else {
-      if (!own) {
-        hidden = scatter_rows(hidden, group_);
-        own = true;
-      }
-      if (vision && !table.cosine.defined()) {
-        table = rotary_table(segments,
-                             encoder_.merge_size,
-                             head_dim_,
-                             kRotaryTheta,
-                             hidden.options().requires_grad(false));
-      }
-      const bool windowed = attends_in_windows(encoder_, layer);
-      if (windowed && windows.lengths.empty()) {
-        windows = attention_windows(segments,
-                                    encoder_.merge_size,
-                                    encoder_.window_size / encoder_.patch_size,
-                                    hidden.device());
-      }
-      run(layer,
-          kTransformerParameters,
-          [this, weights, tokens, lengths, windowed, windows, table](const at::Tensor& x) {
-            return run_transformer(encoder_,
-                                   group_,
-                                   head_dim_,
-                                   weights,
-                                   x,
-                                   tokens,
-                                   lengths,
-                                   windowed ? &windows : nullptr,
-                                   table);
-          });
+      hidden = own ? hidden : scatter_rows(hidden, group_);
+      own = true;
+      run(layer, kTransformerParameters, transformer_of(layer));
     }
   }
   return own ? gather_whole(hidden, tokens, group_) : hidden;
