@@ -221,13 +221,32 @@ def attention_pairs(batches):
     return needed, padded
 
 
+def losses(options, num_steps):
+    """Losses of `num_steps` steps in eager Python, attention packed, from the engine's weights.
+
+    `options` with entrain, global_batch, num_slots, and what read_config() adds.
+    """
+    options.steps = num_steps - WARM_UP
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        output = first_weights(options, folder)
+        weights = read_safetensors(output / "weights.safetensors")
+        batches = read_batches(options, folder, output / "plan.json")
+    return [loss for _, loss in train_eagerly(options, weights, batches, padded=False)]
+
+
+def first_weights(options, folder):
+    """A run folder whose weights are those that training begins with."""
+    output, _ = train(options, folder, "still", "steps=1", "optimizer.learning_rate=1e-30")
+    return output
+
+
 def measure(options):
     """(sides, tokens of every step, profiles of the sides, attention pairs needed and padded)."""
     sides = [Side("engine, one lane"), Side("eager, packed"), Side("eager, padded")]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        still = "optimizer.learning_rate=1e-30"  # leaves the first weights as they are drawn
-        output, _ = train(options, folder, "still", still)
+        output = first_weights(options, folder)
         weights = read_safetensors(output / "weights.safetensors")
         batches = read_batches(options, folder, output / "plan.json")
         for index in range(options.rounds):
@@ -326,7 +345,11 @@ def parse():
     parser.add_argument("--num-slots", type=int, default=8)
     parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
     parser.add_argument("--output", help="Markdown page to write; default: standard output")
-    options = parser.parse_args()
+    return read_config(parser.parse_args())
+
+
+def read_config(options):
+    """Adds to `options` what its run file says of model, data, profile and optimizer."""
     options.document = tomllib.loads(Path(options.config).read_text())
     options.model = options.document["model"]
     options.spec = tomllib.loads(Path(options.model).read_text())

@@ -1,5 +1,8 @@
 """Loss curves of one training: ranks as threads and as Gloo processes, fp32 and bf16, two policies.
 
+Beside them the curve of the same model in plain eager PyTorch (benchmarks/eager_model.py), which
+shares no code with the engine but its first weights and its choice of samples.
+
 Every run trains the same global batches from the same weights; what differs is where ranks live,
 what they compute with and how samples are placed. A further run of each precision has its
 microbatches cut elsewhere: it differs from the reference in the order of summation alone, and its
@@ -25,14 +28,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import eager
 import launch
 import machine
+import torch
 
 PRECISIONS = ("fp32", "bf16")
 POLICIES = ("sequential", "entrain")
 KINDS = ("threads", "gloo")
 TOLERANCE = 1e-5
 FIRST_STEPS = 10  # that must agree within the tolerance alone
+DASHES = {"gloo": ' stroke-dasharray="5 5"', "eager": ' stroke-dasharray="1 4"'}
 COLOURS = ("#1b6ca8", "#d1495b", "#66a182", "#edae49")
 
 
@@ -94,6 +100,32 @@ class Run:
         self.weights = (self.folder / "weights.safetensors").read_bytes()
 
 
+class EagerRun:
+    """The same training in eager Python, one thread and no pipeline, in fp32."""
+
+    kind, precision, policy, reordered, deferred = "eager", "fp32", "sequential", False, 0
+
+    def __init__(self, options):
+        self.path = options.folder / "eager.json"
+
+    def name(self):
+        return "eager PyTorch, fp32"
+
+    def is_finished(self, options):
+        return self.path.exists() and len(json.loads(self.path.read_text())) == options.steps
+
+    def train(self, options):
+        torch.set_num_threads(1)
+        settings = argparse.Namespace(**vars(options))
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = self.path.with_suffix(".partial")
+        unfinished.write_text(json.dumps(eager.losses(eager.read_config(settings), options.steps)))
+        unfinished.rename(self.path)
+
+    def read(self):
+        self.losses = json.loads(self.path.read_text())
+
+
 def runs_of(options):
     runs = [
         Run(options, kind, precision, policy, options.num_slots)
@@ -105,7 +137,7 @@ def runs_of(options):
         Run(options, "threads", precision, "sequential", options.other_slots)
         for precision in PRECISIONS
     ]
-    return runs + reordered
+    return [*runs, *reordered, EagerRun(options)]
 
 
 def find(runs, kind, precision, policy, reordered=False):
@@ -238,7 +270,7 @@ def svg(runs, options):
     left, width, curve_h, distance_h = 64, 560, 260, 220
     top, second = 24, 24 + 260 + 40
     last = options.steps - 1
-    shown = [run for run in runs if not run.reordered]
+    shown = [run for run in runs if not run.reordered]  # the eager one last
     reference = find(runs, "threads", "fp32", "sequential")
     largest = max(max(run.losses) for run in shown)
     smallest = min(min(run.losses) for run in shown)
@@ -264,10 +296,9 @@ def svg(runs, options):
         ),
     ]  # fmt: skip
     for index, run in enumerate(shown):
-        pair = index // len(KINDS)
-        dashed = ' stroke-dasharray="5 5"' if run.kind == "gloo" else ""
+        colour = COLOURS[index // len(KINDS)] if run.kind == "threads" else "#222"
+        dashed = DASHES.get(run.kind, "")
         stroke = 3 if run.kind == "threads" else 1.5
-        colour = COLOURS[pair] if run.kind == "threads" else "#222"
         style = f'stroke="{colour}" stroke-width="{stroke}"{dashed}'
         parts.append(polyline(run.losses, x_of, loss_y, style))
         if run is not reference:
