@@ -2,7 +2,6 @@
 // layout, schedule and freezing, under assignments wilder than any policy's.
 #include <algorithm>
 #include <cstdio>
-#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
@@ -19,8 +18,10 @@ namespace {
 
 using oracle::configure;
 using oracle::Deviations;
+using oracle::frozen_pattern_of;
 using oracle::FrozenPattern;
 using oracle::GradientBatch;
+using oracle::kFrozenPatterns;
 using oracle::make_gradient_batch;
 using oracle::recompute_layers;
 using oracle::run_step;
@@ -59,12 +60,6 @@ std::vector<Cell> all_cells() {
   }
   return cells;
 }
-
-constexpr FrozenPattern kPatterns[] = {FrozenPattern::kNone,
-                                       FrozenPattern::kEncoders,
-                                       FrozenPattern::kEncoderBodies,
-                                       FrozenPattern::kLlm,
-                                       FrozenPattern::kOnlyProjector};
 
 bool has_chunks(const StepAssignment& assignment) {
   for (const ReplicaAssignment& replica : assignment.replicas) {
@@ -146,14 +141,6 @@ class Coverage {
   std::map<std::string, Counts> counts_;
 };
 
-void report(const Deviations& deviations) {
-  std::printf(
-      "%d configurations; largest error in units of the tolerance: loss %.3f, gradient %.3f\n",
-      deviations.configurations,
-      deviations.loss,
-      deviations.gradient);
-}
-
 class Gradients : public testing::Test {
  protected:
   static void SetUpTestSuite() { at::set_num_threads(1); }
@@ -168,7 +155,7 @@ TEST_F(Gradients, EqualTheReferenceForEveryLayoutScheduleAndFreezing) {
   Coverage coverage;
   std::uint64_t seed = 0;
   for (const Cell& cell : all_cells()) {
-    for (const FrozenPattern frozen : kPatterns) {
+    for (const FrozenPattern frozen : kFrozenPatterns) {
       for (const GradientBatch& batch : batches) {
         Rng rng(++seed, 77);
         const bool recompute = seed / 2 % 2 == 1;  // with either batch in turn
@@ -188,7 +175,7 @@ TEST_F(Gradients, EqualTheReferenceForEveryLayoutScheduleAndFreezing) {
     }
   }
   EXPECT_EQ(coverage.expect_all(100), deviations.configurations);
-  report(deviations);
+  print(deviations);
 }
 
 TEST_F(Gradients, EqualTheReferenceWithTwoEncoders) {
@@ -202,7 +189,7 @@ TEST_F(Gradients, EqualTheReferenceWithTwoEncoders) {
                                      StepLayout{{1, 1, 2}, 1, StageLanes::kSingle},
                                      StepLayout{{3, 1, 4}, 1, StageLanes::kWrapped},
                                      StepLayout{{2, 2, 2}, 2, StageLanes::kColocated}}) {
-      for (const FrozenPattern frozen : kPatterns) {
+      for (const FrozenPattern frozen : kFrozenPatterns) {
         Rng rng(++seed, 77);
         const StepConfiguration configuration = configure(rng,
                                                           batch,
@@ -219,7 +206,7 @@ TEST_F(Gradients, EqualTheReferenceWithTwoEncoders) {
     }
   }
   EXPECT_EQ(coverage.expect_all(10), deviations.configurations);
-  report(deviations);
+  print(deviations);
 }
 
 // Sound beside images and alone: lanes of their own, one for all, stages of both on one lane.
@@ -242,7 +229,7 @@ TEST_F(Gradients, EqualTheReferenceWithAudio) {
   std::uint64_t seed = 15'000;
   for (const std::string& schedule : schedule_names()) {
     for (const AudioCell& cell : cells) {
-      for (const FrozenPattern frozen : kPatterns) {
+      for (const FrozenPattern frozen : kFrozenPatterns) {
         Rng rng(++seed, 77);
         const StepConfiguration configuration =
             configure(rng,
@@ -260,7 +247,7 @@ TEST_F(Gradients, EqualTheReferenceWithAudio) {
     }
   }
   EXPECT_EQ(coverage.expect_all(10), deviations.configurations);
-  report(deviations);
+  print(deviations);
 }
 
 // The head's matrix is the embedding's table: one stage, two stages on one lane, copies on two.
@@ -278,7 +265,7 @@ TEST_F(Gradients, EqualTheReferenceWithTiedEmbeddings) {
                                      StepLayout{{1, 3}, 1, StageLanes::kWrapped},
                                      StepLayout{{1, 4}, 2, StageLanes::kWrapped},
                                      StepLayout{{3, 3}, 1, StageLanes::kColocated}}) {
-      for (const FrozenPattern frozen : kPatterns) {
+      for (const FrozenPattern frozen : kFrozenPatterns) {
         Rng rng(++seed, 77);
         const StepConfiguration configuration = configure(rng,
                                                           batch,
@@ -295,7 +282,7 @@ TEST_F(Gradients, EqualTheReferenceWithTiedEmbeddings) {
     }
   }
   EXPECT_EQ(coverage.expect_all(10), deviations.configurations);
-  report(deviations);
+  print(deviations);
 }
 
 // Half of the samples are cut into two to four chunks anywhere, so that features stand on either
@@ -309,7 +296,7 @@ TEST_F(Gradients, EqualTheReferenceWithSamplesCutIntoChunks) {
   std::uint64_t seed = 30'000;
   int cut = 0;
   for (const Cell& cell : all_cells()) {
-    for (const FrozenPattern frozen : kPatterns) {
+    for (const FrozenPattern frozen : kFrozenPatterns) {
       Rng rng(++seed, 77);
       const GradientBatch& batch = batches[seed % 2];
       StepLayout layout = cell.layout;
@@ -333,7 +320,7 @@ TEST_F(Gradients, EqualTheReferenceWithSamplesCutIntoChunks) {
   }
   EXPECT_EQ(coverage.expect_all(30), deviations.configurations);
   EXPECT_GT(cut, deviations.configurations * 2 / 3);
-  report(deviations);
+  print(deviations);
 }
 
 // Freezings and recomputation in turn.
@@ -356,7 +343,7 @@ TEST_F(Gradients, EqualTheReferenceUnderPolicies) {
                                                         batch,
                                                         layout,
                                                         cell.schedule,
-                                                        kPatterns[seed % std::size(kPatterns)],
+                                                        frozen_pattern_of(seed),
                                                         seed / 2 % 2 == 1,
                                                         layout.replicas > 1 && seed / 3 % 2 == 1,
                                                         policy);
@@ -373,7 +360,7 @@ TEST_F(Gradients, EqualTheReferenceUnderPolicies) {
                 : policy == StepPolicy::kEntrain  ? "entrain"
                                                   : "entrain, every sample cut");
     EXPECT_EQ(coverage.expect_all(5), deviations.configurations);
-    report(deviations);
+    print(deviations);
   }
 }
 
@@ -384,7 +371,7 @@ TEST_F(Gradients, RecomputedLayersChangeNoBit) {
   std::uint64_t seed = 12'000;
   int recomputed = 0;
   for (const Cell& cell : all_cells()) {
-    for (const FrozenPattern frozen : kPatterns) {
+    for (const FrozenPattern frozen : kFrozenPatterns) {
       if (++seed % 3 != 0) {
         continue;
       }
@@ -420,7 +407,7 @@ TEST_F(Gradients, ShardedOptimizersChangeNoBit) {
     layout.replicas = 2 + static_cast<int>(++seed % 2);
     Rng rng(seed, 77);
     StepConfiguration configuration =
-        configure(rng, batch, layout, cell.schedule, kPatterns[seed % std::size(kPatterns)]);
+        configure(rng, batch, layout, cell.schedule, frozen_pattern_of(seed));
     const StepResult whole = run_step(batch, configuration);
     shard_optimizer(configuration);
     SCOPED_TRACE(describe(configuration, seed));
@@ -441,9 +428,9 @@ TEST_F(Gradients, TwoRunsOfOneConfigurationAreBitwiseEqual) {
   for (const Cell& cell : all_cells()) {
     Rng rng(++seed, 77);
     const StepConfiguration configuration =
-        configure(rng, batch, cell.layout, cell.schedule, kPatterns[seed % std::size(kPatterns)]);
+        configure(rng, batch, cell.layout, cell.schedule, frozen_pattern_of(seed));
     SCOPED_TRACE(describe(configuration, seed));
-    expect_bitwise_equal(run_step(batch, configuration), run_step(batch, configuration));
+    expect_two_runs_alike(batch, configuration);
     ASSERT_FALSE(HasFailure());
     ++configurations;
   }

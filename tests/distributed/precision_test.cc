@@ -130,12 +130,6 @@ class Bfloat16 : public testing::Test {
   static void SetUpTestSuite() { at::set_num_threads(1); }
 };
 
-constexpr FrozenPattern kPatterns[] = {FrozenPattern::kNone,
-                                       FrozenPattern::kEncoders,
-                                       FrozenPattern::kEncoderBodies,
-                                       FrozenPattern::kLlm,
-                                       FrozenPattern::kOnlyProjector};
-
 TEST_F(Bfloat16, GradientsAreNearTheReferenceForEverySchedule) {
   const GradientBatch batch = make_gradient_batch(1, 10, 1);
   const NarrowReference narrow = narrow_reference(batch);
@@ -145,7 +139,7 @@ TEST_F(Bfloat16, GradientsAreNearTheReferenceForEverySchedule) {
     for (const StepLayout& layout : {StepLayout{{1, 2}, 2, StageLanes::kOwn},
                                      StepLayout{{2, 3}, 1, StageLanes::kSingle},
                                      StepLayout{{4, 3}, 1, StageLanes::kWrapped}}) {
-      for (const FrozenPattern frozen : kPatterns) {
+      for (const FrozenPattern frozen : kFrozenPatterns) {
         Rng rng(++seed, 77);
         const StepConfiguration configuration =
             configure(rng, batch, layout, schedule, frozen, seed % 2 == 0);
@@ -174,7 +168,7 @@ TEST_F(Bfloat16, LanesOfSeveralRanksAreNearerThanPlainAutograd) {
                                      StepLayout{{2, 1}, 1, StageLanes::kOwn, {1, 2}}}) {
       Rng rng(++seed, 77);
       const StepConfiguration configuration =
-          configure(rng, batch, layout, schedule, kPatterns[seed % 5], seed % 2 == 0);
+          configure(rng, batch, layout, schedule, frozen_pattern_of(seed), seed % 2 == 0);
       SCOPED_TRACE(describe(configuration, seed));
       const StepResult result = run_step(batch, configuration, at::kBFloat16);
       double squares = 0;
@@ -208,7 +202,7 @@ TEST_F(Bfloat16, GradientsAreNearTheReferenceWithTiedEmbeddingsAndAudio) {
   LargestErrors largest;
   std::uint64_t seed = 500;
   const auto expect_near = [&](const GradientBatch& batch, const StepLayout& layout) {
-    for (const FrozenPattern frozen : kPatterns) {
+    for (const FrozenPattern frozen : kFrozenPatterns) {
       Rng rng(++seed, 77);
       const StepConfiguration configuration =
           configure(rng, batch, layout, "zb-h1", frozen, seed % 2 == 0, layout.replicas > 1);
@@ -234,7 +228,7 @@ TEST_F(Bfloat16, RecomputedLayersChangeNoBit) {
   for (const std::string& schedule : schedule_names()) {
     Rng rng(++seed, 77);
     StepConfiguration configuration =
-        configure(rng, batch, {{2, 2}, 1, StageLanes::kOwn}, schedule, kPatterns[seed % 5]);
+        configure(rng, batch, {{2, 2}, 1, StageLanes::kOwn}, schedule, frozen_pattern_of(seed));
     const StepResult kept = run_step(batch, configuration, at::kBFloat16);
     recompute_layers(rng, configuration.plan);
     SCOPED_TRACE(describe(configuration, seed));

@@ -317,11 +317,6 @@ void gradients(C10dComm& comm) {
                                    {{{1, 2}, 1, StageLanes::kOwn, {2, 1}}},
                                    {{{2, 1}, 1, StageLanes::kOwn, {1, 2}}},
                                    {{{2, 2}, 2, StageLanes::kSingle, {2, 2}}}};
-  const std::vector<oracle::FrozenPattern> patterns = {oracle::FrozenPattern::kNone,
-                                                       oracle::FrozenPattern::kEncoders,
-                                                       oracle::FrozenPattern::kEncoderBodies,
-                                                       oracle::FrozenPattern::kLlm,
-                                                       oracle::FrozenPattern::kOnlyProjector};
   const std::map<int, oracle::GradientBatch> batches = {{1, oracle::make_gradient_batch(1, 9, 1)},
                                                         {2, oracle::make_gradient_batch(2, 9, 3)}};
   std::uint64_t seed = 70'000;
@@ -331,7 +326,7 @@ void gradients(C10dComm& comm) {
       const oracle::GradientBatch& batch = batches.at(cell.encoders);
       Rng rng(++seed, 77);
       const oracle::StepConfiguration configuration = oracle::configure(
-          rng, batch, cell.layout, schedule, patterns[seed % patterns.size()], seed % 2 == 0);
+          rng, batch, cell.layout, schedule, oracle::frozen_pattern_of(seed), seed % 2 == 0);
       const oracle::StepResult threads = oracle::run_step(batch, configuration);
       const oracle::RankResult own = oracle::run_rank(batch, configuration, comm);
       const auto replica = static_cast<std::size_t>(

@@ -143,7 +143,7 @@ class Faults(ProcessTest):
         stopped = time.monotonic()
         others = {pid for rank, pid in ranks.items() if rank != 1}
         self.wait_for(process, lambda: not others & set(ranks_of(process.pid).values()))
-        self.assertLess(time.monotonic() - stopped, 8 + 17)
+        self.assertLess(time.monotonic() - stopped, 20)
         logs = [(run / "logs" / f"rank-{rank}.log").read_text() for rank in (0, 2, 3)]
         self.assertIsNotNone(re.search(r"no .* rank 1 .*within 8", logs[0]), logs[0])
         for log in logs:  # who waits in turn may reach its deadline before it hears of another

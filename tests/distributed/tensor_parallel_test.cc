@@ -1,7 +1,6 @@
 // Lanes of several ranks against one plain process: every schedule, policy and freezing, with the
 // same tensor parallelism in all modules and with different ones.
 #include <cstdio>
-#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
@@ -18,8 +17,10 @@ namespace {
 
 using oracle::configure;
 using oracle::Deviations;
+using oracle::frozen_pattern_of;
 using oracle::FrozenPattern;
 using oracle::GradientBatch;
+using oracle::kFrozenPatterns;
 using oracle::make_gradient_batch;
 using oracle::run_step;
 using oracle::StageLanes;
@@ -27,16 +28,6 @@ using oracle::StepConfiguration;
 using oracle::StepLayout;
 using oracle::StepPolicy;
 using oracle::StepResult;
-
-constexpr FrozenPattern kPatterns[] = {FrozenPattern::kNone,
-                                       FrozenPattern::kEncoders,
-                                       FrozenPattern::kEncoderBodies,
-                                       FrozenPattern::kLlm,
-                                       FrozenPattern::kOnlyProjector};
-
-FrozenPattern pattern_of(std::uint64_t seed) {
-  return kPatterns[seed % std::size(kPatterns)];
-}
 
 // {1-3 LLM stages} × {1-2 replicas}, and lanes that host several stages; two ranks in the lanes of
 // either module or of both.
@@ -55,14 +46,6 @@ std::vector<StepLayout> layouts() {
     result.push_back({{3, 3}, replicas, StageLanes::kColocated, {2, 2}});
   }
   return result;
-}
-
-void report(const Deviations& deviations) {
-  std::printf(
-      "%d configurations; largest error in units of the tolerance: loss %.3f, gradient %.3f\n",
-      deviations.configurations,
-      deviations.loss,
-      deviations.gradient);
 }
 
 class TensorParallel : public testing::Test {
@@ -86,7 +69,7 @@ TEST_F(TensorParallel, GradientsEqualTheReferenceForEverySchedulePolicyAndLayout
                                                           batch,
                                                           layout,
                                                           schedule,
-                                                          pattern_of(seed),
+                                                          frozen_pattern_of(seed),
                                                           seed / 2 % 2 == 1,
                                                           layout.replicas > 1 && seed / 3 % 2 == 1,
                                                           policy);
@@ -98,7 +81,7 @@ TEST_F(TensorParallel, GradientsEqualTheReferenceForEverySchedulePolicyAndLayout
       }
     }
   }
-  report(deviations);
+  print(deviations);
   std::printf("%d with recomputed layers, %d with sharded optimizers\n", recomputed, sharded);
   EXPECT_GT(recomputed, deviations.configurations / 3);
   EXPECT_GT(sharded, deviations.configurations / 8);
@@ -112,7 +95,7 @@ TEST_F(TensorParallel, GradientsEqualTheReferenceForEveryFreezing) {
   for (const std::string& schedule : schedule_names()) {
     for (const StepLayout& layout : {StepLayout{{1, 2, 2}, 1, StageLanes::kOwn, {2, 1, 2}},
                                      StepLayout{{2, 2, 2}, 1, StageLanes::kColocated, {2, 2, 2}}}) {
-      for (const FrozenPattern frozen : kPatterns) {
+      for (const FrozenPattern frozen : kFrozenPatterns) {
         Rng rng(++seed, 77);
         const StepConfiguration configuration =
             configure(rng, batch, layout, schedule, frozen, seed % 2 == 0);
@@ -122,7 +105,7 @@ TEST_F(TensorParallel, GradientsEqualTheReferenceForEveryFreezing) {
       }
     }
   }
-  report(deviations);
+  print(deviations);
 }
 
 // Convolutions beside patches; tables tied within a lane and across two; samples cut into chunks.
@@ -155,7 +138,7 @@ TEST_F(TensorParallel, GradientsEqualTheReferenceWithAudioTiedTablesAndChunks) {
                                                           one.batch,
                                                           one.layout,
                                                           schedule,
-                                                          pattern_of(seed),
+                                                          frozen_pattern_of(seed),
                                                           recompute,
                                                           /*shard_optimizer=*/false,
                                                           one.policy);
@@ -165,7 +148,7 @@ TEST_F(TensorParallel, GradientsEqualTheReferenceWithAudioTiedTablesAndChunks) {
       }
     }
   }
-  report(deviations);
+  print(deviations);
 }
 
 TEST_F(TensorParallel, TwoRunsAreBitwiseEqual) {
@@ -177,9 +160,9 @@ TEST_F(TensorParallel, TwoRunsAreBitwiseEqual) {
                                      StepLayout{{2, 1}, 2, StageLanes::kOwn, {1, 2}}}) {
       Rng rng(++seed, 77);
       const StepConfiguration configuration =
-          configure(rng, batch, layout, schedule, pattern_of(seed), seed % 2 == 0);
+          configure(rng, batch, layout, schedule, frozen_pattern_of(seed), seed % 2 == 0);
       SCOPED_TRACE(describe(configuration, seed));
-      expect_bitwise_equal(run_step(batch, configuration), run_step(batch, configuration));
+      expect_two_runs_alike(batch, configuration);
       ASSERT_FALSE(HasFailure());
       ++configurations;
     }

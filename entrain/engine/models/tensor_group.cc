@@ -105,7 +105,8 @@ struct ScatterRows : torch::autograd::Function<ScatterRows> {
   }
 };
 
-struct GatherRows : torch::autograd::Function<GatherRows> {
+// What both gathers do forward; their gradients come as different kinds.
+struct Gather {
   static at::Tensor forward(AutogradContext* context,
                             const at::Tensor& own,
                             std::int64_t rows,
@@ -113,19 +114,15 @@ struct GatherRows : torch::autograd::Function<GatherRows> {
     remember(context, group);
     return gathered(own, rows, *group);
   }
+};
+
+struct GatherRows : Gather, torch::autograd::Function<GatherRows> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     return {reduced_rows(gradients[0], *remembered(context)), at::Tensor(), at::Tensor()};
   }
 };
 
-struct GatherWhole : torch::autograd::Function<GatherWhole> {
-  static at::Tensor forward(AutogradContext* context,
-                            const at::Tensor& own,
-                            std::int64_t rows,
-                            const TensorGroupPtr& group) {
-    remember(context, group);
-    return gathered(own, rows, *group);
-  }
+struct GatherWhole : Gather, torch::autograd::Function<GatherWhole> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     return {own_of(gradients[0], *remembered(context)), at::Tensor(), at::Tensor()};
   }

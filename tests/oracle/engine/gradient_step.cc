@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -301,6 +302,14 @@ void expect_reference(const GradientBatch& batch,
   }
 }
 
+void print(const Deviations& deviations) {
+  std::printf(
+      "%d configurations; largest error in units of the tolerance: loss %.3f, gradient %.3f\n",
+      deviations.configurations,
+      deviations.loss,
+      deviations.gradient);
+}
+
 void expect_bitwise_equal(const StepResult& first, const StepResult& second) {
   EXPECT_EQ(first.loss, second.loss);
   EXPECT_EQ(first.gradient_norm, second.gradient_norm);
@@ -311,6 +320,10 @@ void expect_bitwise_equal(const StepResult& first, const StepResult& second) {
       EXPECT_TRUE(!gradient.defined() || at::equal(gradient, again)) << name;
     }
   }
+}
+
+void expect_two_runs_alike(const GradientBatch& batch, const StepConfiguration& configuration) {
+  expect_bitwise_equal(run_step(batch, configuration), run_step(batch, configuration));
 }
 
 }  // namespace entrain::oracle

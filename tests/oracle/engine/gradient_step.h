@@ -3,6 +3,7 @@
 // Read first: configure() draws a step, run_step() runs it, expect_reference() judges it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -34,6 +35,16 @@ struct StepLayout {
   StageLanes lanes = StageLanes::kOwn;
   std::vector<int> tensor_parallel = {};  // [module], alike on a lane; empty: 1 everywhere
 };
+
+inline constexpr std::array<FrozenPattern, 5> kFrozenPatterns = {FrozenPattern::kNone,
+                                                                 FrozenPattern::kEncoders,
+                                                                 FrozenPattern::kEncoderBodies,
+                                                                 FrozenPattern::kLlm,
+                                                                 FrozenPattern::kOnlyProjector};
+// One after another, by rising seed.
+inline FrozenPattern frozen_pattern_of(std::uint64_t seed) {
+  return kFrozenPatterns[seed % kFrozenPatterns.size()];
+}
 
 // Who says what runs in which slot.
 enum class StepPolicy : std::uint8_t {
@@ -109,6 +120,9 @@ struct Deviations {
 // where that is larger; equal on all replicas.
 void expect_reference(const GradientBatch& batch, const StepResult& result, Deviations& deviations);
 
+void print(const Deviations& deviations);
+
 void expect_bitwise_equal(const StepResult& first, const StepResult& second);
+void expect_two_runs_alike(const GradientBatch& batch, const StepConfiguration& configuration);
 
 }  // namespace entrain::oracle
