@@ -111,13 +111,12 @@ Seen compare_events(const Program& program, const SlowTimeline& expected, const 
 }
 
 int num_events(const Operation& operation,
-               const SimulateOptions& options,
+               int reduce_buckets,
                const std::vector<SlowOperation>& buckets) {
   if (operation.kind == OperationKind::kReceive || operation.kind == OperationKind::kClipNorm) {
     return 0;
   }
-  const bool overlapped =
-      operation.kind == OperationKind::kReduceGradients && options.reduce_buckets > 0;
+  const bool overlapped = operation.kind == OperationKind::kReduceGradients && reduce_buckets > 0;
   return overlapped ? static_cast<int>(buckets.size()) : 1;
 }
 
@@ -168,6 +167,8 @@ void expect_equal(const RandomProgram& instance,
   const Program& program = instance.program;
   EXPECT_EQ(actual.makespan, expected.makespan);
   const Seen seen = compare_events(program, expected, actual);
+  const int reduce_buckets =
+      options.reduce_buckets.value_or(instance.random_case.costs.reduce_buckets);
   for (int replica = 0; replica < static_cast<int>(program.replicas.size()); ++replica) {
     for (int lane = 0; lane < program.num_lanes(); ++lane) {
       const std::vector<Operation>& list = program.replicas[at(replica)].lanes[at(lane)];
@@ -175,7 +176,7 @@ void expect_equal(const RandomProgram& instance,
       nanoseconds finish{0};
       for (std::size_t i = 0; i < list.size(); ++i) {
         EXPECT_EQ(seen[at(replica)][at(lane)][i],
-                  num_events(list[i], options, expected.buckets[at(lane)]));
+                  num_events(list[i], reduce_buckets, expected.buckets[at(lane)]));
         if (!is_step_wide(list[i]) && list[i].channel < 0) {
           const auto& slow = expected.operations[at(replica)][at(lane)][i];
           busy += slow->finish - slow->start;

@@ -220,7 +220,7 @@ class SlowSimulator {
                                                        : send(replica, lane, position, *free);
       case OperationKind::kReduceGradients: {
         const Time all = barrier(operation.kind, lane, lane + 1);
-        if (all && options_.reduce_buckets > 0) {
+        if (all && num_buckets() > 0) {
           return ran(std::max(*free, reduced(lane)), nanoseconds{0});
         }
         return all ? ran(*all, lane_sum(program_, costs_, lane, &StageCosts::reduce))
@@ -300,6 +300,11 @@ class SlowSimulator {
     return ran(start, transfer_time(link, output_bytes(costs_, operation.unit, group)));
   }
 
+  // Per stage; 0: reductions run at the end of the step.
+  [[nodiscard]] int num_buckets() const {
+    return options_.reduce_buckets.has_value() ? *options_.reduce_buckets : costs_.reduce_buckets;
+  }
+
   // Runs a lane's buckets; when the last is done.
   nanoseconds reduced(int lane) {
     std::vector<SlowOperation>& buckets = result_.buckets[at(lane)];
@@ -308,7 +313,7 @@ class SlowSimulator {
     const std::vector<StageRef>& stages = program_.lanes[at(lane)];
     for (auto ref = stages.rbegin(); ref != stages.rend(); ++ref) {
       const StageCosts& stage = costs_.modules[at(ref->module)].stages[at(ref->stage)];
-      const int n = stage.trainable ? options_.reduce_buckets : 0;
+      const int n = stage.trainable ? num_buckets() : 0;
       for (int i = 0; i < n; ++i) {
         nanoseconds ready{0};
         for (int replica = 0; replica < static_cast<int>(program_.replicas.size()); ++replica) {

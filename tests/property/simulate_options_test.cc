@@ -68,7 +68,7 @@ SimulateOptions options_of(const Combination& combination, Rng& rng, const Progr
 std::string text_of(const RandomProgram& instance, const SimulateOptions& options) {
   std::string text = instance.text + "\nblocking " + std::to_string(options.blocking_sends) +
                      " sharing " + std::to_string(static_cast<int>(options.sharing)) + " buckets " +
-                     std::to_string(options.reduce_buckets) + "\nnodes:";
+                     std::to_string(options.reduce_buckets.value_or(-1)) + "\nnodes:";
   for (const std::vector<int>& replica : options.network.nodes) {
     for (const int node : replica) {
       text += " " + std::to_string(node);

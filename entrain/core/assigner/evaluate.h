@@ -56,7 +56,8 @@ class StepEvaluator {
   // Whether choose_rule() has a choice.
   [[nodiscard]] bool has_rules() const { return rules_.size() > 1 && !first_that_works_; }
 
-  // The step time that simulate() gives for the program of all replicas.
+  // The step time that simulate() gives for the program of all replicas; an upper bound of it where
+  // reductions run beside compute (StepCosts::reduce_buckets), as if they ran at the end.
   [[nodiscard]] std::int64_t step_ns(const std::vector<ReplicaTimes>& replicas) const;
   [[nodiscard]] int evaluations() const { return evaluations_; }
 

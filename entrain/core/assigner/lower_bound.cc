@@ -87,7 +87,9 @@ class Bound {
       }
     }
     for (int lane = 0; lane < plan.num_lanes(); ++lane) {
-      reduce_.push_back(plan.replicas > 1 ? sum_on_lane(lane, &StageCosts::reduce) : 0);
+      // Beside compute, little of a reduction stands behind it for certain.
+      const bool at_the_end = plan.replicas > 1 && costs.reduce_buckets == 0;
+      reduce_.push_back(at_the_end ? sum_on_lane(lane, &StageCosts::reduce) : 0);
     }
     for (int m = 0; m < llm_; ++m) {
       measure_ways(m);

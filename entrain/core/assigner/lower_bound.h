@@ -30,7 +30,8 @@ namespace entrain {
 // Chain bound  a sample's longest way through all stages and back.
 //
 // To both come the gradients' reduction (on the lane, or on any lane that a way back passes, of
-// which each waits for its own last backward, whichever is latest) and the slowest optimizer step.
+// which each waits for its own last backward, whichever is latest; none where reductions run beside
+// compute) and the slowest optimizer step.
 // Launch constants count along heads, tails and chains, and not in R(T); transfers on the way
 // forward.
 //

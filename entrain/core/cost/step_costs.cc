@@ -211,6 +211,7 @@ class StepCostBuilder {
 
   StepCosts build() {
     StepCosts result;
+    result.reduce_buckets = plan_.shard_optimizer && plan_.replicas > 1 ? kReduceBuckets : 0;
     result.num_samples = static_cast<int>(work_.size());
     result.work.assign(work_.begin(), work_.end());
     result.link = profile_.link;

@@ -91,11 +91,16 @@ struct ModuleCosts {
   std::vector<std::int64_t> tokens;  // [unit], in the module's own tokens
 };
 
+// Buckets per stage of a reduction that runs beside the backward's tail: what the engine does under
+// a sharded optimizer.
+inline constexpr int kReduceBuckets = 4;
+
 struct StepCosts {
   int num_samples = 0;
   std::vector<ModuleCosts> modules;  // encoders first, LLM last
   std::vector<SampleWork> work;      // [sample]
   LinkSpec link;
+  int reduce_buckets = 0;  // per stage; 0: reductions run at the end of the step
 
   [[nodiscard]] int llm_module() const { return static_cast<int>(modules.size()) - 1; }
   // Index into StageCosts::units: that of its whole sample for a chunk, whose own cost is

@@ -238,15 +238,18 @@ TEST(StepCosts, ChargeParametersOnceAStep) {
   plan.replicas = 2;
   costs = step_costs(model, plan, profile, paper_batch());
   EXPECT_EQ(costs.modules[1].stages[1].reduce.count(), 2 * parameters);
+  EXPECT_EQ(costs.reduce_buckets, 0);
   // Half as reduce-scatter, half as gather behind an update of half as many.
   plan.shard_optimizer = true;
   costs = step_costs(model, plan, profile, paper_batch());
+  EXPECT_EQ(costs.reduce_buckets, kReduceBuckets);
   EXPECT_EQ(costs.modules[1].stages[1].reduce.count(), parameters);
   EXPECT_EQ(costs.modules[1].stages[1].optimizer.count(), parameters / 4 + parameters);
   plan.replicas = 1;
   costs = step_costs(model, plan, profile, paper_batch());
   EXPECT_EQ(costs.modules[1].stages[1].reduce.count(), 0);
   EXPECT_EQ(costs.modules[1].stages[1].optimizer.count(), parameters / 2);
+  EXPECT_EQ(costs.reduce_buckets, 0);
 }
 
 TEST(StepCosts, NumberUnitsBySampleAndSegment) {

@@ -350,7 +350,8 @@ std::vector<std::vector<ReplicaFigures>> replica_figures(
       std::vector<int64_t> state;
       for (std::size_t c = 0; c < runs.size(); ++c) {
         const StageCosts& stage = costs.modules[module].stages[c];
-        reduce.push_back(replicas > 1 ? stage.reduce.count() - 1 : 0);
+        const bool at_the_end = replicas > 1 && costs.reduce_buckets == 0;
+        reduce.push_back(at_the_end ? stage.reduce.count() - 1 : 0);
         // Sharded, the sum of two roundings, so that a stage may have one less than its layers.
         const int rounded_twice = plan.shard_optimizer ? runs[c].end - runs[c].begin : 0;
         optimizer.push_back(stage.optimizer.count() - 1 - rounded_twice);

@@ -40,7 +40,7 @@ struct LayerFigures {
 
 // What depends on the number of replicas.
 struct ReplicaFigures {
-  std::vector<std::int64_t> reduce_ns;     // [layer]
+  std::vector<std::int64_t> reduce_ns;     // [layer] at the end of the step
   std::vector<std::int64_t> optimizer_ns;  // [layer]
   std::vector<std::int64_t> state_bytes;   // [layer] parameters, gradients, optimizer; per device
 };

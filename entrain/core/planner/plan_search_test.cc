@@ -214,7 +214,7 @@ void set_segments(std::size_t count, oracle::PlanCase& plan_case) {
 TEST(SearchPlans, SpendsLessWhereStepsTakeLong) {
   Rng rng(59);
   int with_long_steps = 0;
-  for (int i = 0; i < 1000 && with_long_steps < 2; ++i) {
+  for (int i = 0; i < 3000 && with_long_steps < 2; ++i) {
     oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
     const auto batches = static_cast<int>(plan_case.request.batches.size());
     if (plan_case.cluster.memory_bytes != 0 || plan_case.model.num_modules() != 2 ||

@@ -111,7 +111,7 @@ class ReplicaTimer {
     return end;
   }
 
-  // The step time that simulate() gives for the program of all replicas.
+  // The step time that simulate() gives for the program of all replicas, reductions at the end.
   [[nodiscard]] std::int64_t step_ns(const std::vector<ReplicaEnd>& replicas) const {
     std::int64_t latest = 0;
     for (const ReplicaEnd& replica : replicas) {

@@ -76,7 +76,11 @@ std::vector<TimelineEvent> critical_path(const Program& program, const Timeline&
   }
   std::vector<TimelineEvent> path;
   for (; event != nullptr; event = table.before(*event)) {
-    path.push_back(*event);
+    TimelineEvent link = *event;
+    if (!path.empty()) {  // what makes gradients may go on when their first bucket leaves
+      link.finish = std::min(link.finish, path.back().start);
+    }
+    path.push_back(link);
   }
   std::reverse(path.begin(), path.end());
   return path;

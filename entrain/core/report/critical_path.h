@@ -13,7 +13,8 @@ namespace entrain {
 
 // From the step's start to its end without a gap: each event begins when the one before it ends,
 // and could not have begun earlier. Of several such chains the one that stays on its lane as long
-// as it can. Events are of category kCompute or kSend.
+// as it can. Events are of category kCompute or kSend; of an operation during which a bucket of its
+// gradients leaves, the path has the part up to there.
 //
 // Requires  a timeline with events that simulate() made of this program.
 // Ensures   the durations sum to the makespan.
@@ -30,7 +31,8 @@ struct LaneAccount {
   std::chrono::nanoseconds features{0};    // waits between operations: for encoders' outputs,
   std::chrono::nanoseconds activation{0};  // for the stage before,
   std::chrono::nanoseconds gradient{0};    // for a gradient
-  std::chrono::nanoseconds drain{0};  // for other lanes and replicas, behind the last operation
+  // For other lanes and replicas behind the last operation, and for reductions beside compute.
+  std::chrono::nanoseconds drain{0};
   std::chrono::nanoseconds reduction{0};
   std::chrono::nanoseconds optimizer{0};
   std::chrono::nanoseconds transfer{

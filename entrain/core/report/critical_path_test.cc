@@ -42,7 +42,8 @@ TEST(LaneAccounts, SplitTheTwoSlotExample) {
 TEST(CriticalPath, CoversTheStepWithoutGapInRandomCases) {
   for (int i = 0; i < 1500; ++i) {
     Rng rng(20261121, static_cast<std::uint64_t>(i));
-    const oracle::RandomCase random_case = oracle::make_random_case(rng);
+    oracle::RandomCase random_case = oracle::make_random_case(rng);
+    random_case.costs.reduce_buckets = i % 3 == 0 ? 1 + i % 4 : 0;
     for (const char* schedule : {"gpipe", "1f1b"}) {
       const Program program =
           build_program(random_case.plan, random_case.assignment, random_case.costs, schedule);

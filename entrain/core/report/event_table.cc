@@ -42,7 +42,7 @@ const TimelineEvent* EventTable::before(const TimelineEvent& event) const {
   }
   const TimelineEvent* other = nullptr;
   if (event.category == EventCategory::kSend) {
-    other = send_before(event);
+    other = is_bucket(event) ? bucket_before(event) : send_before(event);
   } else if (operation_of(event).unit.module >= 0) {
     other = message_of(event);
   } else {
@@ -108,6 +108,32 @@ const TimelineEvent* EventTable::message_of(const TimelineEvent& event) const {
   return nullptr;
 }
 
+bool EventTable::is_bucket(const TimelineEvent& event) const {
+  return event.category == EventCategory::kSend &&
+         operation_of(event).kind == OperationKind::kReduceGradients;
+}
+
+const TimelineEvent* EventTable::bucket_before(const TimelineEvent& event) const {
+  const TimelineEvent* before = nullptr;
+  for (const TimelineEvent* bucket : sends_.at({event.replica, -1})) {
+    if (bucket == &event) {
+      break;
+    }
+    if (bucket->lane == event.lane && bucket->finish == event.start) {
+      before = bucket;
+    }
+  }
+  for (int replica = 0; before == nullptr && replica < static_cast<int>(program_.replicas.size());
+       ++replica) {
+    for (const TimelineEvent* maker : computes(replica, event.lane)) {
+      if (maker->start < event.start && event.start <= maker->finish) {
+        before = maker;
+      }
+    }
+  }
+  return before;
+}
+
 // A step-wide operation waits for other lanes: the one that came last with what stands before such
 // operations (a reduction too, for those behind it).
 const TimelineEvent* EventTable::last_arrival(const TimelineEvent& event) const {
@@ -124,6 +150,13 @@ const TimelineEvent* EventTable::last_arrival(const TimelineEvent& event) const 
         if (before && other->finish == event.start) {
           return other;
         }
+      }
+    }
+  }
+  for (const auto& [channel, sends] : sends_) {
+    for (const TimelineEvent* send : sends) {
+      if (is_bucket(*send) && send->finish == event.start) {
+        return send;
       }
     }
   }

@@ -29,7 +29,8 @@ class EventTable {
   }
 
   // What a compute or send event had to wait for last: it ends where this one begins. On its own
-  // lane where several do. nullptr at the step's start.
+  // lane where several do. nullptr at the step's start. A bucket of gradients may begin while the
+  // operation that makes them still runs.
   [[nodiscard]] const TimelineEvent* before(const TimelineEvent& event) const;
 
   // The receive whose arrival let a compute operation start; nullptr when none did.
@@ -43,6 +44,8 @@ class EventTable {
   [[nodiscard]] const Channel& channel_of(const TimelineEvent& event) const;
   [[nodiscard]] const TimelineEvent* compute_before(int replica, int lane, int operation) const;
   [[nodiscard]] const TimelineEvent* send_before(const TimelineEvent& event) const;
+  [[nodiscard]] bool is_bucket(const TimelineEvent& event) const;
+  [[nodiscard]] const TimelineEvent* bucket_before(const TimelineEvent& event) const;
   [[nodiscard]] const TimelineEvent* message_of(const TimelineEvent& event) const;
   [[nodiscard]] const TimelineEvent* last_arrival(const TimelineEvent& event) const;
 

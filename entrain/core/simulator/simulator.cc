@@ -67,7 +67,7 @@ class Replay {
         log_(options.events),
         stages_(program),
         inputs_(program, stages_),
-        buckets_(program, stages_, costs, options.reduce_buckets),
+        buckets_(program, stages_, costs, options.reduce_buckets.value_or(costs.reduce_buckets)),
         clips_({0, 1}, static_cast<int>(program.replicas.size()) * program.num_lanes()) {
     const int num_replicas = static_cast<int>(program.replicas.size());
     replicas_.reserve(at(num_replicas));
@@ -441,9 +441,9 @@ class Replay {
 };
 
 void check_options(const SimulateOptions& options) {
-  if (options.reduce_buckets < 0) {
+  if (options.reduce_buckets.value_or(0) < 0) {
     throw InvalidInput(
-        fmt::format("reduce_buckets: {} given; at least 0 is needed", options.reduce_buckets));
+        fmt::format("reduce_buckets: {} given; at least 0 is needed", *options.reduce_buckets));
   }
   if (options.stop_after.count() < 0) {
     throw InvalidInput(

@@ -13,11 +13,12 @@
 //   it on its lane starts after its arrival;
 // - a receive costs no compute time; what waits for it is the operation that needs its message;
 // - reduce_gradients waits for all replicas' lane to arrive and then takes the reduce time of the
-//   lane's stages (SimulateOptions::reduce_buckets changes this); clip_norm waits for all lanes of
+//   lane's stages (buckets change this); clip_norm waits for all lanes of
 //   all replicas and takes no time; optimizer_step takes the optimizer time of the lane's stages,
 //   the gathering of sharded parameters included: gather_parameters itself takes none.
 //
-// With reduce_buckets = n, reductions run beside compute, as engines do that reduce layer by layer:
+// With n > 0 buckets a stage (StepCosts::reduce_buckets, unless SimulateOptions says otherwise)
+// reductions run beside compute:
 // - the gradients of a stage are reduced in n equal buckets. The stage's last operation with weight
 //   gradients on its lane (backward or its weight half) makes them one after another, at equal
 //   distances of its time; a bucket is ready when all replicas have made theirs (at the step's
@@ -31,6 +32,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "entrain/core/cost/step_costs.h"
@@ -45,8 +47,9 @@ struct SimulateOptions {
   bool events = false;          // fill Timeline::events
   bool blocking_sends = false;  // a send holds its lane
   LinkSharing sharing = LinkSharing::kChannel;
-  Network network{};       // empty: StepCosts::link everywhere
-  int reduce_buckets = 0;  // per stage, beside compute; 0: at the end of the step
+  Network network{};  // empty: StepCosts::link everywhere
+  // Per stage, beside compute, instead of what the costs say; 0: at the end of the step.
+  std::optional<int> reduce_buckets{};
   // > 0: return as soon as the makespan is proven to exceed this; 0: never.
   std::chrono::nanoseconds stop_after{0};
 };

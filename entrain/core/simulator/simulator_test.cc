@@ -199,6 +199,13 @@ TEST(Simulate, ReducesInBucketsBesideComputeIfAsked) {
             (std::vector<std::string>{
                 "send 8: 60-110", "wait 8: 70-160", "send 8: 110-160", "run 10: 160-160"}));
   EXPECT_EQ(timeline.makespan.count(), 190);
+
+  const std::int64_t at_the_end = simulate(lanes.program, lanes.costs).makespan.count();
+  EXPECT_GT(at_the_end, 190);
+  lanes.costs.reduce_buckets = 2;
+  EXPECT_EQ(simulate(lanes.program, lanes.costs).makespan.count(), 190);
+  EXPECT_EQ(simulate(lanes.program, lanes.costs, {.reduce_buckets = 0}).makespan.count(),
+            at_the_end);
 }
 
 TEST(Simulate, StopsWhenTheStepTakesTooLong) {
