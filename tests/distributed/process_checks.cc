@@ -321,12 +321,21 @@ void gradients(C10dComm& comm) {
                                                         {2, oracle::make_gradient_batch(2, 9, 3)}};
   std::uint64_t seed = 70'000;
   oracle::Deviations deviations;
+  int sharded = 0;
   for (const std::string& schedule : schedule_names()) {
     for (const Cell& cell : cells) {
       const oracle::GradientBatch& batch = batches.at(cell.encoders);
       Rng rng(++seed, 77);
-      const oracle::StepConfiguration configuration = oracle::configure(
-          rng, batch, cell.layout, schedule, oracle::frozen_pattern_of(seed), seed % 2 == 0);
+      const bool shard_optimizer = cell.layout.replicas > 1 && seed / 2 % 2 == 0;
+      sharded += shard_optimizer ? 1 : 0;
+      const oracle::StepConfiguration configuration =
+          oracle::configure(rng,
+                            batch,
+                            cell.layout,
+                            schedule,
+                            oracle::frozen_pattern_of(seed),
+                            seed % 2 == 0,
+                            shard_optimizer);
       const oracle::StepResult threads = oracle::run_step(batch, configuration);
       const oracle::RankResult own = oracle::run_rank(batch, configuration, comm);
       const auto replica = static_cast<std::size_t>(
@@ -342,11 +351,13 @@ void gradients(C10dComm& comm) {
     }
   }
   expect(!testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed(), "off the reference");
+  expect(sharded >= 5, "few configurations with sharded optimizers");
   if (comm.rank() == 0) {
     std::printf(
-        "%d configurations on 4 processes, bitwise those of threads; largest error in units "
-        "of the tolerance: loss %.3f, gradient %.3f\n",
+        "%d configurations on 4 processes, %d with sharded optimizers, bitwise those of threads; "
+        "largest error in units of the tolerance: loss %.3f, gradient %.3f\n",
         deviations.configurations,
+        sharded,
         deviations.loss,
         deviations.gradient);
   }

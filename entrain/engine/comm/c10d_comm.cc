@@ -22,8 +22,8 @@
 namespace entrain::engine {
 namespace {
 
-// Transport tags: program channels from kFirstChannelTag - 1 on, collectives of a group above.
-constexpr int kFirstChannelTag = 2;
+// Transport tags: channels from 1 on, collectives of a group above.
+constexpr int kFirstChannelTag = 1 - kLeastChannel;
 constexpr int kCollectiveTags = 1 << 24;
 // A channel's tensors travel beside its headers, under tags that tell their size too: the transport
 // ends the process that gets more bytes than it has room for, so a tensor of another size must not
@@ -331,7 +331,7 @@ void sum_up(const std::vector<at::Tensor>& tensors, at::Tensor& sum) {
 
 void check_channel(const ChannelKey& key, int own, int peer, int rank, int size) {
   ENTRAIN_INVARIANT(
-      own == rank && peer != rank && peer >= 0 && peer < size && key.channel >= kReportChannel,
+      own == rank && peer != rank && peer >= 0 && peer < size && key.channel >= kLeastChannel,
       concat("rank ", rank, " of ", size, " uses ", to_text(key)));
 }
 

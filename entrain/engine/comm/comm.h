@@ -25,12 +25,13 @@ class CommAborted : public SystemFailure {
 struct ChannelKey {
   int source = 0;
   int target = 0;
-  int channel = 0;  // Program channel index: one per edge and direction; or kReportChannel
+  int channel = 0;  // Program channel index: one per edge and direction; or one of those below
   auto operator<=>(const ChannelKey&) const = default;
 };
 
-// What a rank tells another beside the Program.
-inline constexpr int kReportChannel = -1;
+inline constexpr int kReportChannel = -1;    // what a rank tells another beside the Program
+inline constexpr int kGradientChannel = -2;  // gradients on their way to the rank that sums them
+inline constexpr int kLeastChannel = kGradientChannel;
 
 // A receive that was posted; wait() gives the tensor.
 class PendingReceive {

@@ -107,7 +107,15 @@ void WeightGradients::add(const at::Tensor& parameter, std::function<at::Tensor(
   waiting_.push_back({parameter, std::move(gradient)});
 }
 
-void WeightGradients::run() {
+std::vector<at::Tensor> WeightGradients::parameters() const {
+  std::vector<at::Tensor> result;
+  for (const Piece& piece : waiting_) {
+    result.push_back(piece.parameter);
+  }
+  return result;
+}
+
+void WeightGradients::run(const std::function<void(const at::Tensor& parameter)>& added) {
   const at::NoGradGuard no_grad;
   for (Piece& waiting : std::exchange(waiting_, {})) {
     const Piece piece = std::move(waiting);
@@ -117,6 +125,9 @@ void WeightGradients::run() {
     } else {
       const at::Tensor gradient = piece.gradient();
       sum = gradient.to(piece.parameter.grad_dtype().value_or(gradient.scalar_type()));
+    }
+    if (added) {
+      added(piece.parameter);
     }
   }
 }

@@ -31,10 +31,14 @@ class WeightGradients : public torch::CustomClassHolder {
 
   void add(const at::Tensor& parameter, std::function<at::Tensor()> gradient);
 
+  // The parameters of what waits, one as often as it is to be added to.
+  [[nodiscard]] std::vector<at::Tensor> parameters() const;
+
   // Computes what waits in the order in which the backward pass came by, adds it to the parameters'
   // gradients as autograd would, bit for bit, and frees each piece's inputs behind it. A bfloat16
-  // parameter whose grad_dtype() is float32 has them added up in that, either way.
-  void run();
+  // parameter whose grad_dtype() is float32 has them added up in that, either way. `added` is
+  // called behind each addition.
+  void run(const std::function<void(const at::Tensor& parameter)>& added = {});
 
  private:
   struct Piece {

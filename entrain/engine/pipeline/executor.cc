@@ -18,6 +18,7 @@
 #include "entrain/engine/pipeline/lane_run.h"
 #include "entrain/engine/pipeline/lane_stages.h"
 #include "entrain/engine/pipeline/lane_weights.h"
+#include "entrain/engine/pipeline/overlapped_reduction.h"
 
 namespace entrain::engine {
 namespace {
@@ -78,8 +79,16 @@ struct Executor::State {
         place(places.place_of(communicator.rank())),
         group{&communicator, places.of_lane(place.replica, place.lane), place.tensor_rank},
         stages(options.paced ? LaneStages() : LaneStages(model, plan, lane_index, stage_options())),
-        weights(stages.parameters(), options.stage.dtype, num_shards(), shard_of(replica_index)),
-        gradients(stages.parameters(), num_shards(), shard_of(replica_index), place.tensor_rank),
+        weights(stages.parameters(),
+                options.stage.dtype,
+                num_shards(),
+                shard_of(replica_index),
+                buckets()),
+        gradients(stages.parameters(),
+                  num_shards(),
+                  shard_of(replica_index),
+                  place.tensor_rank,
+                  buckets()),
         context{model,
                 plan,
                 replica_index,
@@ -98,6 +107,27 @@ struct Executor::State {
     if (!options.paced) {
       context.tied = TiedTable(model, plan, place, stages, options.stage.dtype);
     }
+    if (options.overlap_reduction && num_shards() > 1 && !stages.parameters().empty()) {
+      overlap.emplace(stages, late_parameters(), gradients, communicator, lane_ranks());
+      context.overlap = &*overlap;
+    }
+  }
+
+  // Where to cut what is summed over replicas, so that sums may begin one by one.
+  [[nodiscard]] std::vector<std::size_t> buckets() const {
+    return num_shards() == 1
+               ? std::vector<std::size_t>{0}
+               : bucket_begins(stages.parameters(), stages.stage_begins(), kReduceBuckets);
+  }
+
+  // Those whose gradients another rank of the replica, or another stage of the lane, adds to.
+  [[nodiscard]] std::vector<char> late_parameters() const {
+    std::vector<char> late;
+    for (const NamedParameter& parameter : stages.parameters()) {
+      const bool table = model.llm.tie_word_embeddings && stages.is_table(parameter.tensor);
+      late.push_back(table || (group.size() > 1 && parameter.split.whole()) ? 1 : 0);
+    }
+    return late;
   }
 
   // Weights are drawn in float32 at least; LaneWeights rounds them to what is computed with.
@@ -170,6 +200,7 @@ struct Executor::State {
   LaneWeights weights;
   LaneGradients gradients;
   LaneContext context;
+  std::optional<OverlappedReduction> overlap;
 };
 
 Executor::Executor(const ModelSpec& model,
@@ -227,8 +258,7 @@ std::vector<NamedParameter> Executor::parameters() const {
 
 std::vector<TrainedPiece> Executor::trained() const {
   const at::NoGradGuard no_grad;
-  const at::Tensor values = state_->weights.masters();
-  const at::Tensor gradients = state_->gradients.own_shard();
+  const at::Tensor& gradients = state_->gradients.buffer();
   std::map<std::string, std::string> part_of;
   for (std::size_t i = 0; i < state_->stages.parts().size(); ++i) {
     part_of[state_->stages.parameters()[i].name] = state_->stages.parts()[i];
@@ -239,8 +269,8 @@ std::vector<TrainedPiece> Executor::trained() const {
                        part_of.at(piece.entry->name),
                        piece.entry->shape.size() >= 2,
                        piece.begin,
-                       values.narrow(0, piece.begin, piece.size),
-                       gradients.narrow(0, piece.begin, piece.size)});
+                       state_->weights.master(piece),
+                       gradients.narrow(0, piece.place, piece.size)});
   }
   return trained;
 }
@@ -253,9 +283,8 @@ LaneState Executor::held_bytes() const {
   LaneState held;
   held.parameter_bytes = state_->weights.parameter_bytes();
   held.optimizer_bytes = state_->weights.master_bytes();
-  const at::Tensor shard = state_->gradients.own_shard();
-  held.gradient_bytes =
-      shard.defined() ? static_cast<std::int64_t>(shard.nbytes()) * layout().num_shards() : 0;
+  const at::Tensor& gradients = state_->gradients.buffer();
+  held.gradient_bytes = gradients.defined() ? static_cast<std::int64_t>(gradients.nbytes()) : 0;
   return held;
 }
 

@@ -33,12 +33,13 @@ struct ExecutorOptions {
   // Seed, device, and the dtype to compute and to send with. Weights begin, are trained and are
   // checkpointed in float32, gradients are added up in it.
   StageOptions stage;
-  double clip_norm = 0;         // largest global gradient norm; 0 = no clipping
-  bool record_events = false;   // fill StepOutcome::events, on the first rank of every lane
-  bool measure_memory = false;  // fill LaneUsage::peak_bytes and StepOutcome::working_bytes
-  bool paced = false;           // wait for each operation's predicted time instead of computing
-  FaultDrill drill;             // of this rank
-  CallLog* log = nullptr;       // where operations are noted; null: in one of the executor's own
+  double clip_norm = 0;           // largest global gradient norm; 0 = no clipping
+  bool record_events = false;     // fill StepOutcome::events, on the first rank of every lane
+  bool measure_memory = false;    // fill LaneUsage::peak_bytes and StepOutcome::working_bytes
+  bool paced = false;             // wait for each operation's predicted time instead of computing
+  bool overlap_reduction = true;  // under Plan::shard_optimizer (overlapped_reduction.h)
+  FaultDrill drill;               // of this rank
+  CallLog* log = nullptr;         // where operations are noted; null: in one of the executor's own
 };
 
 // Everything about one step that all ranks agree on.
@@ -106,7 +107,9 @@ class Executor {
   // gradients reduced over replicas and already clipped in place, and changes trained(); it may be
   // empty. It is not called where a loss or the norm is no number, which all ranks find alike.
   // Gradients are zeroed where an update begins; every trainable parameter has one. Steps that do
-  // not end an update leave out the reduction and all behind it.
+  // not end an update leave out the reduction and all behind it. Under Plan::shard_optimizer the
+  // reduction begins while the last backward runs, where asked for and not paced; paced runs go by
+  // StepCosts::reduce_buckets.
   //
   // Throws  InvalidInput for a program with tied parameters.
   //         A failure of this rank keeps its type (torch's errors become SystemFailure), names

@@ -1,10 +1,13 @@
 // Where a lane's trained parameters lie, one after another, in flat buffers: of values, gradients,
 // moments.
 //
-// Read first: FlatLayout. A buffer is cut into equal shards, one a replica, where the optimizer's
-// state is shared out; else the whole buffer is one shard. A shard's border may cut a parameter.
+// Read first: FlatLayout. A buffer is cut into buckets of whole parameters, and each bucket into
+// equal slices, one a replica, where the optimizer's state is shared out: a replica's shard is its
+// slice of every bucket, so that each bucket's sum is work for all of them. A slice's border may
+// cut a parameter. Without sharing the whole buffer is one bucket and one shard.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -24,10 +27,18 @@ struct FlatEntry {
   ParameterSplit split = {};        // of the parameter
 };
 
+struct FlatBucket {
+  std::size_t first_parameter = 0;  // of those that the layout was made of
+  std::int64_t begin = 0;           // element of the buffer
+  std::int64_t slice_size = 0;      // elements; the bucket has one slice a shard
+  std::int64_t shard_begin = 0;     // where each shard holds its slice, by itself
+};
+
 // A parameter's run of elements within one shard.
 struct ShardPiece {
   const FlatEntry* entry = nullptr;
-  std::int64_t begin = 0;  // element of the shard
+  std::int64_t place = 0;  // element of the buffer
+  std::int64_t begin = 0;  // element of the shard by itself
   std::int64_t size = 0;   // elements, >= 1
 };
 
@@ -35,20 +46,33 @@ class FlatLayout {
  public:
   FlatLayout() = default;  // of a lane without trained parameters
   // Takes the trainable ones of `parameters`, in their order. Every parameter begins at a multiple
-  // of kAlignment elements; what lies between belongs to nobody.
+  // of kAlignment elements; what lies between belongs to nobody. `bucket_begins`: the first
+  // parameter of every bucket, rising, from 0 on; a bucket without trainable ones is left out.
   //
   // Requires  num_shards >= 1.
-  FlatLayout(const std::vector<NamedParameter>& parameters, int num_shards);
+  FlatLayout(const std::vector<NamedParameter>& parameters,
+             int num_shards,
+             const std::vector<std::size_t>& bucket_begins = {0});
 
   static constexpr std::int64_t kAlignment = 32;  // elements: 64 bytes in bfloat16
 
   [[nodiscard]] const std::vector<FlatEntry>& entries() const { return entries_; }
+  [[nodiscard]] const std::vector<FlatBucket>& buckets() const { return buckets_; }
   [[nodiscard]] std::int64_t size() const { return shard_size_ * num_shards_; }  // elements
   [[nodiscard]] std::int64_t shard_size() const { return shard_size_; }          // elements
   [[nodiscard]] int num_shards() const { return num_shards_; }
 
-  // A shard of a buffer. Shapes  buffer: [size()]; result: [shard_size()], a view.
+  // A shard's part of a bucket. Shapes  buffer: [size()]; result: [slice_size], a view.
+  [[nodiscard]] at::Tensor slice_of(const at::Tensor& buffer,
+                                    const FlatBucket& bucket,
+                                    int shard) const;
+  // A shard by itself, and back into its place. Shapes  buffer: [size()]; own, result:
+  // [shard_size()], a copy where there are several shards.
   [[nodiscard]] at::Tensor shard_of(const at::Tensor& buffer, int shard) const;
+  void put_shard(const at::Tensor& own, int shard, const at::Tensor& buffer) const;
+  // A buffer of all shards by themselves, one after another. Shapes  shards, result: [size()].
+  [[nodiscard]] at::Tensor joined(const at::Tensor& shards) const;
+  void put_shards(const at::Tensor& shards, const at::Tensor& buffer) const;
   // What lies in a shard, in order; points into this layout.
   [[nodiscard]] std::vector<ShardPiece> pieces(int shard) const;
   // All parameters' views of a buffer in their shapes, as "NAMEsuffix". Shapes  buffer: [size()].
@@ -57,8 +81,16 @@ class FlatLayout {
 
  private:
   std::vector<FlatEntry> entries_;
+  std::vector<FlatBucket> buckets_;
   std::int64_t shard_size_ = 0;
   int num_shards_ = 1;
 };
+
+// Cuts every stage's parameters, where any are trainable, into at most `per_stage` buckets of about
+// equal size: what FlatLayout calls bucket_begins. `stage_begins`: the first parameter of every
+// stage, rising, from 0 on.
+std::vector<std::size_t> bucket_begins(const std::vector<NamedParameter>& parameters,
+                                       const std::vector<std::size_t>& stage_begins,
+                                       int per_stage);
 
 }  // namespace entrain::engine

@@ -4,6 +4,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "entrain/engine/comm/unreported.h"
 #include "entrain/engine/models/tensor_group.h"
 
 namespace entrain::engine {
@@ -11,8 +12,11 @@ namespace entrain::engine {
 LaneGradients::LaneGradients(const std::vector<NamedParameter>& parameters,
                              int num_shards,
                              int shard,
-                             int tensor_rank)
-    : layout_(parameters, num_shards), shard_(shard), counts_whole_(tensor_rank == 0) {
+                             int tensor_rank,
+                             const std::vector<std::size_t>& bucket_begins)
+    : layout_(parameters, num_shards, bucket_begins),
+      shard_(shard),
+      counts_whole_(tensor_rank == 0) {
   std::size_t entry = 0;
   std::vector<NamedParameter> views;
   for (const NamedParameter& parameter : parameters) {
@@ -43,10 +47,6 @@ void LaneGradients::scale(double factor) {
   }
 }
 
-at::Tensor LaneGradients::own_shard() const {
-  return buffer_.defined() ? layout_.shard_of(buffer_, shard_) : at::Tensor();
-}
-
 void LaneGradients::sum_whole(const TensorGroup& group) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> own;
@@ -75,29 +75,75 @@ void LaneGradients::reduce(Comm& comm, const std::vector<int>& ranks) {
   } else if (layout_.num_shards() == 1) {
     comm.all_reduce_sum(buffer_, ranks);
   } else {
-    own_shard().copy_(comm.reduce_scatter_sum(buffer_, ranks));
+    while (buckets_to_send() > 0) {
+      send_bucket(comm, ranks);
+    }
+    sum_slices(ranks);
   }
+}
+
+void LaneGradients::send_bucket(Comm& comm, const std::vector<int>& ranks) {
+  const at::NoGradGuard no_grad;
+  const Unreported unreported;  // as any collective's
+  const FlatBucket& bucket = layout_.buckets()[buckets_to_send() - 1];
+  const auto tag = static_cast<std::uint64_t>(sent_++);
+  Incoming& incoming = incoming_.emplace_back(ranks.size());
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] != comm.rank()) {
+      incoming[i] = comm.post_receive({ranks[i], comm.rank(), kGradientChannel},
+                                      tag,
+                                      {bucket.slice_size},
+                                      buffer_.scalar_type());
+    }
+  }
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] != comm.rank()) {
+      comm.send({comm.rank(), ranks[i], kGradientChannel},
+                tag,
+                layout_.slice_of(buffer_, bucket, static_cast<int>(i)));
+    }
+  }
+}
+
+void LaneGradients::sum_slices(const std::vector<int>& ranks) {
+  const Unreported unreported;
+  for (std::size_t i = 0; i < incoming_.size(); ++i) {
+    const FlatBucket& bucket = layout_.buckets()[layout_.buckets().size() - 1 - i];
+    at::Tensor own = layout_.slice_of(buffer_, bucket, shard_);
+    at::Tensor sum;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      std::unique_ptr<PendingReceive>& receive = incoming_[i][rank];
+      const at::Tensor part = receive == nullptr ? own : receive->wait();
+      sum = rank == 0 ? part.clone() : sum.add_(part);
+      receive.reset();
+    }
+    own.copy_(sum);
+  }
+  incoming_.clear();
+  sent_ = 0;
 }
 
 double LaneGradients::clip(Comm& comm, const std::vector<int>& ranks, double clip_norm) {
   const at::NoGradGuard no_grad;
-  const at::Tensor own = own_shard();
+  const std::vector<ShardPiece> pieces = layout_.pieces(shard_);
   double squares = 0;
-  for (const ShardPiece& piece : layout_.pieces(shard_)) {
+  for (const ShardPiece& piece : pieces) {
     if (piece.entry->split.whole() && !counts_whole_) {
       continue;
     }
     const double norm =
         at::linalg_vector_norm(
-            own.narrow(0, piece.begin, piece.size), 2, std::nullopt, false, at::kDouble)
+            buffer_.narrow(0, piece.place, piece.size), 2, std::nullopt, false, at::kDouble)
             .item<double>();
     squares += norm * norm;
   }
   at::Tensor total = at::full({1}, squares, at::TensorOptions().dtype(at::kDouble));
   comm.all_reduce_sum(total, ranks);
   const double norm = std::sqrt(total.item<double>());
-  if (clip_norm > 0 && norm > clip_norm && own.defined()) {
-    own.mul_(clip_norm / norm);
+  if (clip_norm > 0 && norm > clip_norm) {
+    for (const ShardPiece& piece : pieces) {
+      buffer_.narrow(0, piece.place, piece.size).mul_(clip_norm / norm);
+    }
   }
   return norm;
 }

@@ -41,7 +41,7 @@ TEST(LaneGradients, TakeWhatBackwardPassesAdd) {
     (weight * at::arange(3, at::kFloat)).sum().backward();
   }
   EXPECT_TRUE(weight.grad().is_same(before));
-  EXPECT_TRUE(at::equal(gradients.own_shard().narrow(0, 0, 3), 3 * at::arange(3, at::kFloat)));
+  EXPECT_TRUE(at::equal(gradients.buffer().narrow(0, 0, 3), 3 * at::arange(3, at::kFloat)));
 }
 
 // 1 + 4096 times 1/4096: in bfloat16 every one of them is lost.
@@ -80,13 +80,12 @@ TEST(LaneGradients, ShardsHoldTheSumsOfOneBuffer) {
     expected.reduce(group.comm(rank), ranks);
     gradients.reduce(group.comm(rank), ranks);
     const auto expect_same = [&] {
-      const std::vector<NamedParameter> views = expected.layout().views(expected.own_shard());
+      const std::vector<NamedParameter> views = expected.layout().views(expected.buffer());
       for (const ShardPiece& piece : gradients.layout().pieces(rank)) {
         const std::size_t entry = piece.entry->name == "a" ? 0 : 1;
-        const std::int64_t first = rank * gradients.layout().shard_size() + piece.begin;
         EXPECT_TRUE(at::equal(
-            gradients.own_shard().narrow(0, piece.begin, piece.size),
-            views[entry].tensor.flatten().narrow(0, first - piece.entry->begin, piece.size)));
+            gradients.buffer().narrow(0, piece.place, piece.size),
+            views[entry].tensor.flatten().narrow(0, piece.place - piece.entry->begin, piece.size)));
       }
     };
     expect_same();

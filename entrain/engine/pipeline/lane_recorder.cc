@@ -21,8 +21,17 @@ LaneRecorder::LaneRecorder(int replica,
 
 void LaneRecorder::event(EventCategory category, int position, Clock::time_point start) {
   if (options_.record_events) {
+    event(category, position, start, Clock::now());
+  }
+}
+
+void LaneRecorder::event(EventCategory category,
+                         int position,
+                         Clock::time_point start,
+                         Clock::time_point finish) {
+  if (options_.record_events) {
     outcome_.events.push_back(
-        {replica_, lane_, position, category, start - origin_, Clock::now() - origin_});
+        {replica_, lane_, position, category, start - origin_, finish - origin_});
   }
 }
 

@@ -26,6 +26,10 @@ class LaneRecorder {
 
   // Something that began at `start` and ends now, at a position of the lane's list.
   void event(EventCategory category, int position, Clock::time_point start);
+  void event(EventCategory category,
+             int position,
+             Clock::time_point start,
+             Clock::time_point finish);
   // The same for waiting; what is found at once is no wait.
   void wait(int position, Clock::time_point start);
 

@@ -22,6 +22,22 @@ std::size_t at_index(int index) {
   return static_cast<std::size_t>(index);
 }
 
+// The last operation of each of the lane's stages that adds to weight gradients; -1: none does.
+std::vector<int> last_of_stages(const std::vector<Operation>& operations,
+                                const std::vector<StageRef>& stages) {
+  std::vector<int> last(stages.size(), -1);
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    const Operation& operation = operations[i];
+    if (operation.kind == OperationKind::kBackward ||
+        operation.kind == OperationKind::kBackwardWeight) {
+      const StageRef ref{operation.unit.module, operation.unit.stage};
+      const auto stage = std::find(stages.begin(), stages.end(), ref);
+      last.at(at_index(static_cast<int>(stage - stages.begin()))) = static_cast<int>(i);
+    }
+  }
+  return last;
+}
+
 }  // namespace
 
 LaneRun::LaneRun(LaneContext& lane, const StepInputs& inputs, RunMode mode)
@@ -31,8 +47,10 @@ LaneRun::LaneRun(LaneContext& lane, const StepInputs& inputs, RunMode mode)
       sizes_{lane.model, *inputs.program, *inputs.costs},
       program_(inputs.program->replicas.at(at_index(lane.replica))),
       operations_(program_.lanes.at(at_index(lane.lane))),
+      last_of_stage_(last_of_stages(operations_, inputs.program->lanes.at(at_index(lane.lane)))),
       features_(sizes_, lane.replica),
       chunks_(sizes_),
+      paced_reduction_(last_of_stage_.size()),
       recorder_(lane.replica, lane.lane, lane.options, inputs.start, outcome_) {
   if (mode == RunMode::kTrain && inputs.step == lane.options.drill.step) {
     drill_position_ = drill_position(lane.options.drill, operations_);
@@ -43,6 +61,9 @@ StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
   lane_.tied.share(lane_.comm);
   if (mode_ == RunMode::kTrain) {
     recorder_.begin_memory();
+    if (lane_.overlap != nullptr && inputs_.ends_update) {
+      lane_.overlap->begin_step();
+    }
   }
   for (position_ = 0; position_ < static_cast<int>(operations_.size()); ++position_) {
     const Operation& operation = operations_[at_index(position_)];
@@ -214,12 +235,7 @@ void LaneRun::backward(const Operation& operation) {
   if (lane_.options.paced) {
     wait_until(start + operation_time(*inputs_.costs, operation.kind, unit, items));
   } else {
-    if (split) {
-      found->second.weight_gradients->defer();
-    }
-    if (found->second.output.requires_grad()) {
-      found->second.output.backward(gradient);
-    }
+    run_backward(found->second, gradient, split);
     if (unit.module == inputs_.program->llm_module()) {
       chunks_.after_backward(unit.stage, items);
     }
@@ -231,6 +247,23 @@ void LaneRun::backward(const Operation& operation) {
   graphs_.erase(found);
   give_gradients(unit, items, input);
   recorder_.end_compute(position_, start);
+  note_last(start);
+}
+
+void LaneRun::run_backward(Graph& graph, const at::Tensor& gradient, bool split) {
+  const int stage = lane_.overlap != nullptr ? last_for_stage() : -1;
+  if (split) {
+    graph.weight_gradients->defer();
+  }
+  if (stage >= 0) {
+    lane_.overlap->begin_last(at_index(stage));
+  }
+  if (graph.output.requires_grad()) {
+    graph.output.backward(gradient);
+  }
+  if (stage >= 0) {
+    lane_.overlap->end_last(at_index(stage));
+  }
 }
 
 void LaneRun::backward_weight(const Operation& operation) {
@@ -240,11 +273,31 @@ void LaneRun::backward_weight(const Operation& operation) {
   const Clock::time_point start = recorder_.begin_compute();
   if (lane_.options.paced) {
     wait_until(start + operation_time(*inputs_.costs, operation.kind, unit, group(unit)));
+  } else if (const int stage = last_for_stage(); lane_.overlap != nullptr && stage >= 0) {
+    lane_.overlap->begin_last(at_index(stage), *found->second);
+    found->second->run([&](const at::Tensor& parameter) { lane_.overlap->added(parameter); });
+    lane_.overlap->end_last(at_index(stage));
   } else {
     found->second->run();
   }
   waiting_.erase(found);
   recorder_.end_compute(position_, start);
+  note_last(start);
+}
+
+// The stage of the lane that gets no more weight gradients behind this operation, if the step ends
+// with a reduction; -1: none.
+int LaneRun::last_for_stage() const {
+  const auto stage = std::find(last_of_stage_.begin(), last_of_stage_.end(), position_);
+  return inputs_.ends_update && stage != last_of_stage_.end()
+             ? static_cast<int>(stage - last_of_stage_.begin())
+             : -1;
+}
+
+void LaneRun::note_last(Clock::time_point start) {
+  if (const int stage = last_for_stage(); stage >= 0) {
+    paced_reduction_.ran(at_index(stage), start - inputs_.start, Clock::now() - inputs_.start);
+  }
 }
 
 // Hands on what backward left at the leaves.
@@ -307,17 +360,38 @@ void LaneRun::join_gradients() {
 }
 
 void LaneRun::reduce_gradients() {
+  if (lane_.overlap != nullptr) {
+    lane_.overlap->end_step();
+  }
   join_gradients();
   const Clock::time_point asked = Clock::now();
   lane_.comm.barrier(ranks_of_lane());
   recorder_.wait(position_, asked);
   const Clock::time_point start = Clock::now();
+  if (lane_.options.paced && inputs_.costs->reduce_buckets > 0) {
+    wait_for_buckets();
+    return recorder_.wait(position_, start);
+  }
   if (lane_.options.paced) {
     wait_until(start + sum_over_stages(&StageCosts::reduce));
   } else {
     lane_.gradients.reduce(lane_.comm, ranks_of_lane());
   }
   recorder_.event(EventCategory::kCompute, position_, start);
+}
+
+// Of a paced reduction beside compute.
+void LaneRun::wait_for_buckets() {
+  const std::vector<simulation::Bucket> buckets = paced_reduction_.buckets(
+      *inputs_.program, *inputs_.costs, lane_.lane, lane_.comm, ranks_of_lane());
+  for (const simulation::Bucket& bucket : buckets) {
+    const Clock::time_point finish = inputs_.start + std::chrono::nanoseconds{bucket.finish};
+    wait_until(finish);
+    recorder_.event(EventCategory::kSend,
+                    position_,
+                    inputs_.start + std::chrono::nanoseconds{bucket.start},
+                    finish);
+  }
 }
 
 void LaneRun::clip_norm() {

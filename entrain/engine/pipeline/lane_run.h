@@ -25,6 +25,8 @@
 #include "entrain/engine/pipeline/lane_recorder.h"
 #include "entrain/engine/pipeline/lane_stages.h"
 #include "entrain/engine/pipeline/lane_weights.h"
+#include "entrain/engine/pipeline/overlapped_reduction.h"
+#include "entrain/engine/pipeline/paced_reduction.h"
 #include "entrain/engine/pipeline/tied_table.h"
 #include "entrain/engine/pipeline/unit_compute.h"
 #include "entrain/engine/pipeline/unit_tensors.h"
@@ -45,6 +47,7 @@ struct LaneContext {
   const RankPlaces& places;
   const TensorGroup& group;  // the ranks that share the lane
   TiedTable tied{};
+  OverlappedReduction* overlap = nullptr;  // null: gradients are reduced at the step's end
 };
 
 enum class RunMode : std::uint8_t { kTrain, kEvaluate };
@@ -77,12 +80,14 @@ class LaneRun {
   UnitInput take_input(const UnitKey& unit, const Group& group, bool with_graph);
   void compute_forward(const UnitKey& unit, const Group& group, UnitInput& input, bool with_graph);
   void backward(const Operation& operation);
+  void run_backward(Graph& graph, const at::Tensor& gradient, bool split);
   void backward_weight(const Operation& operation);
   void give_gradients(const UnitKey& unit, const Group& group, const at::Tensor& input);
   void send(const Operation& operation);
   void receive(const Operation& operation);
   void join_gradients();
   void reduce_gradients();
+  void wait_for_buckets();
   void clip_norm();
   void step_optimizer(const std::function<void()>& optimizer_step);
   void gather_parameters();
@@ -92,6 +97,8 @@ class LaneRun {
   at::Tensor take(UnitTensors& tensors, const UnitKey& unit);
   [[nodiscard]] bool is_first_llm_stage(const UnitKey& unit) const;
   [[nodiscard]] bool is_last_llm_stage(const UnitKey& unit) const;
+  [[nodiscard]] int last_for_stage() const;
+  void note_last(Clock::time_point start);
   [[nodiscard]] bool takes_backward(const Group& group, int stage) const;
   [[nodiscard]] at::Tensor paced_tensor(const UnitKey& unit, const Group& group) const;
   [[nodiscard]] const Group& group(const UnitKey& unit) const;
@@ -108,7 +115,8 @@ class LaneRun {
   const ReplicaProgram& program_;
   const std::vector<Operation>& operations_;
   int position_ = 0;
-  int drill_position_ = -1;  // where this rank misbehaves; -1: nowhere
+  int drill_position_ = -1;         // where this rank misbehaves; -1: nowhere
+  std::vector<int> last_of_stage_;  // [stage of the lane] position that ends its weight gradients
   UnitTensors outputs_;
   UnitTensors gradients_;
   FeatureExchange features_;
@@ -116,6 +124,7 @@ class LaneRun {
   std::map<UnitKey, Graph> graphs_;
   std::map<UnitKey, WeightGradientsPtr> waiting_;  // between the halves of a split backward
   bool joined_gradients_ = false;
+  PacedReduction paced_reduction_;
   StepOutcome outcome_;
   LaneRecorder recorder_;
 };

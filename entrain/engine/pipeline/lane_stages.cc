@@ -25,6 +25,7 @@ LaneStages::LaneStages(const ModelSpec& model,
     const ModulePlan& module = plan.modules.at(static_cast<std::size_t>(ref.module));
     const LayerRange layers = module.stages.at(static_cast<std::size_t>(ref.stage));
     const int recompute = module.recomputed(ref.stage);
+    stage_begins_.push_back(parameters_.size());
     if (ref.module == model.llm_module()) {
       LlmStage& stage =
           llms_.emplace(ref.stage, LlmStage(model.llm, layers, options, recompute)).first->second;
@@ -50,6 +51,11 @@ const EncoderStage& LaneStages::encoder(int module, int stage) const {
   ENTRAIN_INVARIANT(found != encoders_.end(),
                     concat("the lane does not host stage ", stage, " of module ", module));
   return found->second;
+}
+
+bool LaneStages::is_table(const at::Tensor& parameter) const {
+  const auto first = llms_.find(0);
+  return first != llms_.end() && parameter.is_same(first->second.table());
 }
 
 const LlmStage& LaneStages::llm(int stage) const {

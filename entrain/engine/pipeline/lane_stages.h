@@ -1,6 +1,7 @@
 // The stages that one lane hosts, with their parameters.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <string>
 #include <utility>
@@ -24,6 +25,10 @@ class LaneStages {
   // In the order of the lane's stages, frozen ones included. A tied head on another lane than the
   // embedding has a copy of its table, which is not among them (tied_table.h).
   [[nodiscard]] const std::vector<NamedParameter>& parameters() const { return parameters_; }
+  // Whether it is the token embedding's table.
+  [[nodiscard]] bool is_table(const at::Tensor& parameter) const;
+  // The first of parameters() of every stage. Shapes  [stage of the lane].
+  [[nodiscard]] const std::vector<std::size_t>& stage_begins() const { return stage_begins_; }
   // What each of parameters() belongs to, as a run's `freeze` names it: its module, or "projector"
   // for that of any encoder. Shapes  [parameter].
   [[nodiscard]] const std::vector<std::string>& parts() const { return parts_; }
@@ -32,6 +37,7 @@ class LaneStages {
   std::map<std::pair<int, int>, EncoderStage> encoders_;  // (module, stage)
   std::map<int, LlmStage> llms_;                          // stage
   std::vector<NamedParameter> parameters_;
+  std::vector<std::size_t> stage_begins_;
   std::vector<std::string> parts_;
 };
 

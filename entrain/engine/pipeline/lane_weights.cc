@@ -12,11 +12,15 @@ namespace entrain::engine {
 LaneWeights::LaneWeights(std::vector<NamedParameter> parameters,
                          at::ScalarType precision,
                          int num_shards,
-                         int shard)
-    : parameters_(std::move(parameters)), layout_(parameters_, num_shards), shard_(shard) {
+                         int shard,
+                         const std::vector<std::size_t>& bucket_begins)
+    : parameters_(std::move(parameters)),
+      layout_(parameters_, num_shards, bucket_begins),
+      shard_(shard) {
   const at::NoGradGuard no_grad;
   std::vector<NamedParameter> views;
-  std::vector<NamedParameter> exact;  // of masters of all shards
+  at::Tensor exact;  // masters of all shards
+  std::vector<NamedParameter> exact_views;
   std::size_t entry = 0;
   for (NamedParameter& parameter : parameters_) {
     const at::Tensor data = parameter.tensor.detach();
@@ -27,39 +31,48 @@ LaneWeights::LaneWeights(std::vector<NamedParameter> parameters,
     if (!values_.defined()) {
       values_ = at::zeros({layout_.size()}, data.options().dtype(precision));
       views = layout_.views(values_);
-      const bool narrow = precision != data.scalar_type();
-      masters_ = narrow ? at::zeros({layout_.size()}, data.options()) : values_;
-      exact = layout_.views(masters_);
+      if (precision != data.scalar_type()) {
+        exact = at::zeros({layout_.size()}, data.options());
+        exact_views = layout_.views(exact);
+      }
     }
-    exact[entry].tensor.copy_(data);
+    if (exact.defined()) {
+      exact_views[entry].tensor.copy_(data);
+    }
     views[entry].tensor.copy_(data);
     parameter.tensor.set_data(views[entry].tensor);
     ++entry;
   }
-  if (masters_.defined()) {
-    const at::Tensor own = layout_.shard_of(masters_, shard_);
-    masters_ = masters_.is_same(values_) || num_shards == 1 ? own : own.clone();
+  if (exact.defined()) {
+    masters_ = layout_.shard_of(exact, shard_);
   }
+}
+
+at::Tensor LaneWeights::master(const ShardPiece& piece) const {
+  return masters_.defined() ? masters_.narrow(0, piece.begin, piece.size)
+                            : values_.narrow(0, piece.place, piece.size);
 }
 
 void LaneWeights::round() {
   const at::NoGradGuard no_grad;
-  if (masters_.defined() && masters_.scalar_type() != values_.scalar_type()) {
-    layout_.shard_of(values_, shard_).copy_(masters_);
+  if (masters_.defined()) {
+    layout_.put_shard(masters_, shard_, values_);
   }
 }
 
 void LaneWeights::gather(Comm& comm, const std::vector<int>& ranks) {
   const at::NoGradGuard no_grad;
   if (values_.defined() && layout_.num_shards() > 1) {
-    values_.copy_(comm.all_gather(layout_.shard_of(values_, shard_), ranks));
+    layout_.put_shards(comm.all_gather(layout_.shard_of(values_, shard_), ranks), values_);
   }
 }
 
 at::Tensor LaneWeights::whole(const at::Tensor& own,
                               Comm& comm,
                               const std::vector<int>& ranks) const {
-  return layout_.size() > 0 && layout_.num_shards() > 1 ? comm.all_gather(own, ranks) : own;
+  return layout_.size() > 0 && layout_.num_shards() > 1
+             ? layout_.joined(comm.all_gather(own, ranks))
+             : own;
 }
 
 void LaneWeights::take_shard(const at::Tensor& buffer, const at::Tensor& own) const {
@@ -70,9 +83,8 @@ void LaneWeights::take_shard(const at::Tensor& buffer, const at::Tensor& own) co
 std::vector<NamedParameter> LaneWeights::full(Comm& comm, const std::vector<int>& ranks) const {
   const at::NoGradGuard no_grad;
   std::vector<NamedParameter> trained;
-  if (masters_.defined()) {
-    const bool narrow = masters_.scalar_type() != values_.scalar_type();
-    trained = layout_.views(narrow ? whole(masters_, comm, ranks) : values_);
+  if (values_.defined()) {
+    trained = layout_.views(masters_.defined() ? whole(masters_, comm, ranks) : values_);
   }
   std::vector<NamedParameter> result;
   std::size_t entry = 0;
@@ -101,7 +113,7 @@ void LaneWeights::set(const std::vector<NamedParameter>& values) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     at::Tensor target = parameters_[i].tensor.detach();
     target.copy_(values[i].tensor);
-    if (parameters_[i].tensor.requires_grad()) {
+    if (masters_.defined() && parameters_[i].tensor.requires_grad()) {
       exact[entry++].tensor.copy_(values[i].tensor);
     }
   }
@@ -119,8 +131,7 @@ std::int64_t LaneWeights::parameter_bytes() const {
 }
 
 std::int64_t LaneWeights::master_bytes() const {
-  const bool narrow = masters_.defined() && masters_.scalar_type() != values_.scalar_type();
-  return narrow ? static_cast<std::int64_t>(masters_.nbytes()) : 0;
+  return masters_.defined() ? static_cast<std::int64_t>(masters_.nbytes()) : 0;
 }
 
 }  // namespace entrain::engine

@@ -5,6 +5,7 @@
 // memory.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 #include <vector>
 
@@ -22,19 +23,20 @@ class LaneWeights {
   // Takes `parameters` over, whose values are float32: trained ones become views of one buffer of
   // `precision`, frozen ones tensors of it, and where it is narrower the trained ones' float32
   // values stay here as masters. With several shards, one a replica, this rank keeps the masters of
-  // shard `shard` alone.
+  // shard `shard` alone, and the buffer has buckets (flat_layout.h).
   LaneWeights(std::vector<NamedParameter> parameters,
               at::ScalarType precision,
               int num_shards = 1,
-              int shard = 0);
+              int shard = 0,
+              const std::vector<std::size_t>& bucket_begins = {0});
 
   // What forward and backward compute with, frozen ones included, in layer order.
   [[nodiscard]] const std::vector<NamedParameter>& parameters() const { return parameters_; }
   [[nodiscard]] const FlatLayout& layout() const { return layout_; }
 
-  // Float32 values of this rank's shard, for the optimizer to change in place.
-  // Shapes  [layout().shard_size()]; undefined where nothing is trained.
-  [[nodiscard]] at::Tensor masters() const { return masters_; }
+  // Float32 values of a piece of this rank's shard, for the optimizer to change in place.
+  // Shapes  [piece.size].
+  [[nodiscard]] at::Tensor master(const ShardPiece& piece) const;
 
   // After the optimizer's step: rounds this rank's masters to what is computed with.
   void round();
@@ -66,7 +68,7 @@ class LaneWeights {
   FlatLayout layout_;
   int shard_ = 0;
   at::Tensor values_;   // [layout_.size()] in the precision; parameters are its views
-  at::Tensor masters_;  // [layout_.shard_size()] float32: values_' own shard, or beside it
+  at::Tensor masters_;  // [layout_.shard_size()] float32; undefined where values_ are that wide
 };
 
 }  // namespace entrain::engine

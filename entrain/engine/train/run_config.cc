@@ -228,6 +228,7 @@ ExecutionConfig read_execution(ObjectReader reader) {
   config.precision = precision_of(reader.optional<std::string>("precision", "fp32"), reader);
   config.recompute = read_recompute(reader);
   config.paced = reader.optional("paced", config.paced);
+  config.overlap_reduction = reader.optional("overlap_reduction", config.overlap_reduction);
   config.measure_memory = reader.optional("measure_memory", config.measure_memory);
   config.log_samples = reader.optional("log_samples", config.log_samples);
   config.deadline_seconds = reader.optional("deadline_seconds", config.deadline_seconds);
@@ -402,6 +403,7 @@ Json to_json(const RunConfig& config) {
        {{"precision", name_of(config.execution.precision)},
         {"recompute", to_json(config.execution.recompute)},
         {"paced", config.execution.paced},
+        {"overlap_reduction", config.execution.overlap_reduction},
         {"measure_memory", config.execution.measure_memory},
         {"log_samples", config.execution.log_samples},
         {"deadline_seconds", config.execution.deadline_seconds},

@@ -108,6 +108,9 @@ struct ExecutionConfig {  // [execution]
   Precision precision = Precision::kFp32;
   RecomputePolicy recompute;
   bool paced = false;  // wait for predicted times instead of computing
+  // Under Plan::shard_optimizer: send gradients to where they are summed as soon as the last
+  // backward has made them, instead of behind it. Changes no bit.
+  bool overlap_reduction = true;
   // Record what activations every lane holds at most, beside the prediction, in metrics.jsonl; the
   // allocator then reports every tensor, which costs microseconds each.
   bool measure_memory = false;

@@ -157,6 +157,9 @@ void fill_step(const RunSetup& setup,
   }
   prepared.update_target_tokens = prepared.target_tokens;
   prepared.costs = step_costs(setup.model, plan, setup.profile, work);
+  if (!setup.config.execution.overlap_reduction) {
+    prepared.costs.reduce_buckets = 0;
+  }
   if (!updates) {
     leave_out_update(prepared.costs);
   }

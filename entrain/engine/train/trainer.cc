@@ -119,6 +119,7 @@ class RankLoop {
         config.execution.precision == Precision::kBf16 ? at::kBFloat16 : at::kFloat;
     options.clip_norm = config.optimizer.clip_norm;
     options.paced = config.execution.paced;
+    options.overlap_reduction = config.execution.overlap_reduction;
     options.measure_memory = config.execution.measure_memory;
     options.record_events = config.execution.trace_step >= 0;
     options.log = &run_.dumps.log(comm_.rank());
