@@ -4,16 +4,17 @@ Two kinds of runs, each for two policies and three schedules. *Real*: one lane a
 real data, one thread a lane; predictions rest on `entrain profile`. *Paced*: many lanes as threads
 wait for predicted times instead of computing, so that only executor and simulator are compared.
 
-The machine is profiled anew before every round and once more at the end, and all variants run in
-turn within a round: how far the profiles differ from each other says how far the machine itself
-wandered, and bounds what any prediction can hold. Equal global batches must give equal losses, or
-the script fails.
+The machine is profiled anew before and after every real run, and a run's predictions are those of the
+profile before it, times the mean of both profiles' speed over that one's: a virtual core's speed
+wanders by a fifth within a minute, which no earlier profile can know. How far neighbouring profiles
+differ says how far it wandered. Equal global batches must give equal losses, or the script fails.
 
 Example:
     python benchmarks/real_steps.py configs/vlm-small.toml --output page.md
 """
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
@@ -39,13 +40,13 @@ def run(options, *arguments):
     return result.stdout
 
 
-def profile(options, files):
-    """Measures the machine once more: as one lane sees it, and as each of several at once does."""
-    for lanes in {1, *options.lanes}:
-        run(
-            options, "profile", "--model", options.model, "-o", profile_of(files, lanes),
-            "--lanes", lanes, *options.profile_options,
-        )  # fmt: skip
+def profile(options, files, lanes):
+    """Measures the machine once more, as each of so many lanes at once sees it; its speed."""
+    run(
+        options, "profile", "--model", options.model, "-o", profile_of(files, lanes),
+        "--lanes", lanes, *options.profile_options,
+    )  # fmt: skip
+    return speed(options, files, lanes)
 
 
 def profile_of(files, lanes):
@@ -62,6 +63,7 @@ class Variant:
         self.policy = policy
         self.schedule = schedule
         self.steps = []  # [round][step] of metrics.jsonl
+        self.drifts = []  # [round] what predictions are multiplied by
 
     def name(self):
         return f"{'paced' if self.paced else 'real'}, {self.lanes} {plural(self.lanes, 'lane')}"
@@ -69,22 +71,43 @@ class Variant:
     def counted(self):
         """(predicted, measured) of every step that counts."""
         return [
-            (step["predicted_step_s"], step["step_s"])
-            for steps in self.steps
+            (drift * step["predicted_step_s"], step["step_s"])
+            for steps, drift in zip(self.steps, self.drifts, strict=True)
             for step in steps[WARM_UP:]
+        ]
+
+    def round_errors(self):
+        """[round][step] (predicted - measured) / measured."""
+        return [
+            [
+                (drift * step["predicted_step_s"] - step["step_s"]) / step["step_s"]
+                for step in steps[WARM_UP:]
+            ]
+            for steps, drift in zip(self.steps, self.drifts, strict=True)
         ]
 
     def errors(self):
         """(predicted - measured) / measured."""
         return [(predicted - measured) / measured for predicted, measured in self.counted()]
 
+    def size_before(self):
+        """Median size of the error by the profile before each run alone."""
+        return statistics.median(
+            abs(step["predicted_step_s"] - step["step_s"]) / step["step_s"]
+            for steps in self.steps
+            for step in steps[WARM_UP:]
+        )
+
     def compute_times(self):
         """Sums over a step's lanes: predicted compute, processor time of it, its wall time."""
         keys = ("predicted_busy_s", "processor_s", "busy_s")
         return [
-            tuple(sum(lane[key] for lane in step["lanes"]) for key in keys)
-            for steps in self.steps
+            (drift * predicted, processor, busy)
+            for steps, drift in zip(self.steps, self.drifts, strict=True)
             for step in steps[WARM_UP:]
+            for predicted, processor, busy in [
+                tuple(sum(lane[key] for lane in step["lanes"]) for key in keys)
+            ]
         ]
 
     def compute_error(self):
@@ -183,35 +206,45 @@ def check_losses(variants):
 
 
 def measure(options, variants, folder):
-    """Runs all rounds; [round] of step times that each round's profile predicts for one lane."""
+    """Runs all rounds; {lanes: [profile] seconds that it says of one sample's compute}."""
     files = {
         "folder": Path(folder),
         "deep": Path(folder) / "deep.toml",
         "deep_profile": Path(folder) / "deep-profile.json",
     }
-    speeds = []
-    for round_index in range(options.rounds):
-        begun = time.monotonic()
-        profile(options, files)
-        speeds.append(speed(options, files))
-        deepen(options, files, max(options.paced_lanes, default=0))
-        for variant in variants:
+    speeds = {}
+    for lanes in options.lanes:
+        own = [variant for variant in variants if variant.lanes == lanes and not variant.paced]
+        speeds[lanes] = [profile(options, files, lanes)]
+        for round_index in range(options.rounds):
+            begun = time.monotonic()
+            for variant in own:
+                variant.steps.append(train(options, variant, files))
+                speeds[lanes].append(profile(options, files, lanes))
+                before, after = speeds[lanes][-2:]
+                variant.drifts.append((before + after) / 2 / before)
+            print(
+                f"{lanes} {plural(lanes, 'lane')}, round {round_index + 1}/{options.rounds}: "
+                f"{time.monotonic() - begun:.0f} s",
+                file=sys.stderr,
+            )
+    paced = [variant for variant in variants if variant.paced]
+    if paced:
+        profile(options, files, 1)
+        deepen(options, files, max(options.paced_lanes))
+    for variant in paced:
+        for _ in range(options.rounds):
             variant.steps.append(train(options, variant, files))
-        print(
-            f"round {round_index + 1}/{options.rounds}: {time.monotonic() - begun:.0f} s",
-            file=sys.stderr,
-        )
-    profile(options, files)
-    speeds.append(speed(options, files))
+            variant.drifts.append(1.0)
     return speeds
 
 
-def speed(options, files):
-    """Seconds of forward and backward of all samples by the profile: one number for the machine."""
+def speed(options, files, lanes):
+    """Seconds of forward and backward of a mean sample by the profile: one number for the machine."""
     table = files["folder"] / "costs.csv"
     run(
         options, "cost", "--index", options.train, "--model", options.model,
-        "--profile", profile_of(files, 1), "-o", table,
+        "--profile", profile_of(files, lanes), "-o", table,
     )  # fmt: skip
     header, *rows = table.read_text().splitlines()
     columns = [i for i, name in enumerate(header.split(",")) if name.endswith("_s")]
@@ -229,18 +262,14 @@ def rows_of(variants):
         pairs = variant.counted()
         errors = sorted(variant.errors())
         sizes = sorted(abs(error) for error in errors)
-        by_round = [
-            statistics.median(
-                (s["predicted_step_s"] - s["step_s"]) / s["step_s"] for s in steps[WARM_UP:]
-            )
-            for steps in variant.steps
-        ]
+        by_round = [statistics.median(errors) for errors in variant.round_errors()]
         quarter = len(errors) // 4
         rows.append(
             f"| {variant.name()} | {variant.schedule} | {variant.policy} | "
             f"{1e3 * statistics.median(p for p, _ in pairs):.0f} | "
             f"{1e3 * statistics.median(m for _, m in pairs):.0f} | "
-            f"**{percent(statistics.median(sizes))}** | {percent(errors[quarter], True)} … "
+            f"**{percent(statistics.median(sizes))}** | {percent(variant.size_before())} | "
+            f"{percent(errors[quarter], True)} … "
             f"{percent(errors[-1 - quarter], True)} | {percent(sizes[-1])} | "
             f"{', '.join(percent(error, True) for error in by_round)} | "
             + ("|" if variant.paced else f"{percent(variant.compute_error(), True)} | ")
@@ -261,6 +290,17 @@ def summary(variants):
     return lines
 
 
+def wandering(lanes, speeds):
+    """How far the machine's profiles differ, as a line of the page."""
+    steps = [abs(b - a) / a for a, b in itertools.pairwise(speeds)]
+    return (
+        f"- The machine by its {len(speeds)} profiles for {lanes} {plural(lanes, 'lane')}: "
+        f"{1e3 * min(speeds):.1f} to {1e3 * max(speeds):.1f} ms of forward and backward of a mean "
+        f"sample; from one to the next {percent(statistics.median(steps))} in the median, "
+        f"{percent(max(steps))} at most."
+    )
+
+
 def page(options, variants, speeds, busy):
     """The result page as Markdown."""
     arguments = " ".join(
@@ -277,10 +317,11 @@ def page(options, variants, speeds, busy):
             "",
             (
                 f"Every variant trains {options.steps} counted steps in each of {options.rounds} "
-                f"rounds, variants in turn, with a profile measured at the round's start (`entrain "
-                f"profile {' '.join(options.profile_options)}`, with `--lanes` for more than one "
-                "real lane). Error of a step: (predicted − "
-                "measured) / measured; the middle half is that of signed errors. Real lanes compute "
+                "rounds, variants in turn; before and after each real run a profile is measured "
+                f"(`entrain profile {' '.join(options.profile_options)}`, with `--lanes` for more "
+                "than one lane), and predictions are those of the profile before, times the mean of "
+                "both profiles' speed over that one's. Error of a step: (predicted − measured) / "
+                "measured; the middle half is that of signed errors. Real lanes compute "
                 "on real samples; paced lanes wait for predicted times. `entrain-fused` is the "
                 "schedule `entrain` without weight gradients split off. Losses of the "
                 "first steps agree over all real variants. Compute error: lanes' forward and "
@@ -291,18 +332,16 @@ def page(options, variants, speeds, busy):
             ),
             "",
             (
-                "| run | schedule | policy | predicted ms | measured ms | median error | middle half "
-                "| worst | bias by round | compute error | core share |"
+                "| run | schedule | policy | predicted ms | measured ms | median error | by the "
+                "profile before alone | middle half | worst | bias by round | compute error "
+                "| core share |"
             ),
-            "|---|---|---|---|---|---|---|---|---|---|---|",
+            "|---|---|---|---|---|---|---|---|---|---|---|---|",
             *rows_of(variants),
             "",
             *summary(variants),
             "",
-            (
-                "The machine by its profiles (ms of forward and backward of a mean sample, before "
-                f"each round and after the last): {', '.join(f'{1e3 * s:.2f}' for s in speeds)}."
-            ),
+            *(wandering(lanes, of_lanes) for lanes, of_lanes in speeds.items()),
             "",
         ]
     )
@@ -313,13 +352,13 @@ def parse():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("config", help="run file of a model with one encoder, `vision`")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=20, help="counted steps of each run")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=4, help="counted steps of each run")
     parser.add_argument("--global-batch", type=int, default=16)
     parser.add_argument("--num-slots", type=int, default=4)
     parser.add_argument("--lanes", type=int, nargs="*", default=[1, 2], help="of real runs")
     parser.add_argument("--paced-lanes", type=int, nargs="*", default=[8, 16])
-    parser.add_argument("--profile-seconds", type=int, default=40)
+    parser.add_argument("--profile-seconds", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=4096, help="of the profile")
     parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
     parser.add_argument("--output", help="Markdown page to write; default: standard output")
