@@ -1,7 +1,6 @@
 #include "entrain/engine/pipeline/lane_run.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <set>
 #include <utility>
@@ -22,22 +21,6 @@ std::size_t at_index(int index) {
   return static_cast<std::size_t>(index);
 }
 
-// The last operation of each of the lane's stages that adds to weight gradients; -1: none does.
-std::vector<int> last_of_stages(const std::vector<Operation>& operations,
-                                const std::vector<StageRef>& stages) {
-  std::vector<int> last(stages.size(), -1);
-  for (std::size_t i = 0; i < operations.size(); ++i) {
-    const Operation& operation = operations[i];
-    if (operation.kind == OperationKind::kBackward ||
-        operation.kind == OperationKind::kBackwardWeight) {
-      const StageRef ref{operation.unit.module, operation.unit.stage};
-      const auto stage = std::find(stages.begin(), stages.end(), ref);
-      last.at(at_index(static_cast<int>(stage - stages.begin()))) = static_cast<int>(i);
-    }
-  }
-  return last;
-}
-
 }  // namespace
 
 LaneRun::LaneRun(LaneContext& lane, const StepInputs& inputs, RunMode mode)
@@ -47,11 +30,10 @@ LaneRun::LaneRun(LaneContext& lane, const StepInputs& inputs, RunMode mode)
       sizes_{lane.model, *inputs.program, *inputs.costs},
       program_(inputs.program->replicas.at(at_index(lane.replica))),
       operations_(program_.lanes.at(at_index(lane.lane))),
-      last_of_stage_(last_of_stages(operations_, inputs.program->lanes.at(at_index(lane.lane)))),
       features_(sizes_, lane.replica),
       chunks_(sizes_),
-      paced_reduction_(last_of_stage_.size()),
-      recorder_(lane.replica, lane.lane, lane.options, inputs.start, outcome_) {
+      recorder_(lane.replica, lane.lane, lane.options, inputs.start, outcome_),
+      end_(lane, inputs, recorder_, outcome_) {
   if (mode == RunMode::kTrain && inputs.step == lane.options.drill.step) {
     drill_position_ = drill_position(lane.options.drill, operations_);
   }
@@ -61,9 +43,7 @@ StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
   lane_.tied.share(lane_.comm);
   if (mode_ == RunMode::kTrain) {
     recorder_.begin_memory();
-    if (lane_.overlap != nullptr && inputs_.ends_update) {
-      lane_.overlap->begin_step();
-    }
+    end_.begin_step();
   }
   for (position_ = 0; position_ < static_cast<int>(operations_.size()); ++position_) {
     const Operation& operation = operations_[at_index(position_)];
@@ -123,16 +103,8 @@ void LaneRun::run_operation(const Operation& operation,
       return send(operation);
     case OperationKind::kReceive:
       return receive(operation);
-    case OperationKind::kReduceGradients:
-      return reduce_gradients();
-    case OperationKind::kClipNorm:
-      return clip_norm();
-    case OperationKind::kOptimizerStep:
-      return step_optimizer(optimizer_step);
-    case OperationKind::kGatherParameters:
-      return gather_parameters();
     default:
-      ENTRAIN_INVARIANT(false, concat("no way to run ", name_of(operation.kind)));
+      return end_.run(operation.kind, position_, optimizer_step);
   }
 }
 
@@ -247,11 +219,11 @@ void LaneRun::backward(const Operation& operation) {
   graphs_.erase(found);
   give_gradients(unit, items, input);
   recorder_.end_compute(position_, start);
-  note_last(start);
+  end_.made_gradients(position_, start);
 }
 
 void LaneRun::run_backward(Graph& graph, const at::Tensor& gradient, bool split) {
-  const int stage = lane_.overlap != nullptr ? last_for_stage() : -1;
+  const int stage = lane_.overlap != nullptr ? end_.last_for_stage(position_) : -1;
   if (split) {
     graph.weight_gradients->defer();
   }
@@ -273,7 +245,8 @@ void LaneRun::backward_weight(const Operation& operation) {
   const Clock::time_point start = recorder_.begin_compute();
   if (lane_.options.paced) {
     wait_until(start + operation_time(*inputs_.costs, operation.kind, unit, group(unit)));
-  } else if (const int stage = last_for_stage(); lane_.overlap != nullptr && stage >= 0) {
+  } else if (const int stage = end_.last_for_stage(position_);
+             lane_.overlap != nullptr && stage >= 0) {
     lane_.overlap->begin_last(at_index(stage), *found->second);
     found->second->run([&](const at::Tensor& parameter) { lane_.overlap->added(parameter); });
     lane_.overlap->end_last(at_index(stage));
@@ -282,22 +255,7 @@ void LaneRun::backward_weight(const Operation& operation) {
   }
   waiting_.erase(found);
   recorder_.end_compute(position_, start);
-  note_last(start);
-}
-
-// The stage of the lane that gets no more weight gradients behind this operation, if the step ends
-// with a reduction; -1: none.
-int LaneRun::last_for_stage() const {
-  const auto stage = std::find(last_of_stage_.begin(), last_of_stage_.end(), position_);
-  return inputs_.ends_update && stage != last_of_stage_.end()
-             ? static_cast<int>(stage - last_of_stage_.begin())
-             : -1;
-}
-
-void LaneRun::note_last(Clock::time_point start) {
-  if (const int stage = last_for_stage(); stage >= 0) {
-    paced_reduction_.ran(at_index(stage), start - inputs_.start, Clock::now() - inputs_.start);
-  }
+  end_.made_gradients(position_, start);
 }
 
 // Hands on what backward left at the leaves.
@@ -348,95 +306,6 @@ void LaneRun::receive(const Operation& operation) {
     recorder_.bytes_come(shape[0] * shape[1] *
                          static_cast<std::int64_t>(at::elementSize(lane_.options.stage.dtype)));
   }
-}
-
-// Once a step, before whatever comes first of the gradients' sum over replicas and their norm: what
-// lies on several ranks of the replica comes together.
-void LaneRun::join_gradients() {
-  if (!std::exchange(joined_gradients_, true)) {
-    lane_.tied.give_gradient(lane_.comm);
-    lane_.gradients.sum_whole(lane_.group);
-  }
-}
-
-void LaneRun::reduce_gradients() {
-  if (lane_.overlap != nullptr) {
-    lane_.overlap->end_step();
-  }
-  join_gradients();
-  const Clock::time_point asked = Clock::now();
-  lane_.comm.barrier(ranks_of_lane());
-  recorder_.wait(position_, asked);
-  const Clock::time_point start = Clock::now();
-  if (lane_.options.paced && inputs_.costs->reduce_buckets > 0) {
-    wait_for_buckets();
-    return recorder_.wait(position_, start);
-  }
-  if (lane_.options.paced) {
-    wait_until(start + sum_over_stages(&StageCosts::reduce));
-  } else {
-    lane_.gradients.reduce(lane_.comm, ranks_of_lane());
-  }
-  recorder_.event(EventCategory::kCompute, position_, start);
-}
-
-// Of a paced reduction beside compute.
-void LaneRun::wait_for_buckets() {
-  const std::vector<simulation::Bucket> buckets = paced_reduction_.buckets(
-      *inputs_.program, *inputs_.costs, lane_.lane, lane_.comm, ranks_of_lane());
-  for (const simulation::Bucket& bucket : buckets) {
-    const Clock::time_point finish = inputs_.start + std::chrono::nanoseconds{bucket.finish};
-    wait_until(finish);
-    recorder_.event(EventCategory::kSend,
-                    position_,
-                    inputs_.start + std::chrono::nanoseconds{bucket.start},
-                    finish);
-  }
-}
-
-void LaneRun::clip_norm() {
-  join_gradients();
-  const Clock::time_point asked = Clock::now();
-  const std::vector<int> all = lane_.places.all();
-  outcome_.gradient_norm = lane_.gradients.clip(
-      lane_.comm,
-      lane_.plan.shard_optimizer ? all : lane_.places.of_replica(lane_.replica),
-      lane_.options.clip_norm);
-  // The one word about it that all ranks exchange, and the barrier before any of them updates.
-  const bool number = std::isfinite(outcome_.loss_sum) && std::isfinite(outcome_.gradient_norm);
-  at::Tensor without = at::full({1}, number ? 0.0 : 1.0, at::TensorOptions().dtype(at::kDouble));
-  lane_.comm.all_reduce_sum(without, all);
-  outcome_.finite = without.item<double>() == 0;
-  recorder_.wait(position_, asked);
-}
-
-void LaneRun::step_optimizer(const std::function<void()>& optimizer_step) {
-  const Clock::time_point start = Clock::now();
-  if (lane_.options.paced) {
-    wait_until(start + sum_over_stages(&StageCosts::optimizer));
-  }
-  if (optimizer_step && outcome_.finite) {
-    optimizer_step();
-    lane_.weights.round();
-  }
-  recorder_.event(EventCategory::kCompute, position_, start);
-}
-
-// Behind the optimizer's step of all replicas. Paced runs have waited for it there.
-void LaneRun::gather_parameters() {
-  const Clock::time_point start = Clock::now();
-  lane_.weights.gather(lane_.comm, ranks_of_lane());
-  recorder_.event(EventCategory::kCompute, position_, start);
-}
-
-std::chrono::nanoseconds LaneRun::sum_over_stages(
-    std::chrono::nanoseconds StageCosts::*member) const {
-  std::chrono::nanoseconds sum{0};
-  for (const StageRef& ref : lane_.plan.lanes.at(at_index(lane_.lane))) {
-    const ModuleCosts& module = inputs_.costs->modules.at(at_index(ref.module));
-    sum += module.stages.at(at_index(ref.stage)).*member;
-  }
-  return sum;
 }
 
 at::Tensor LaneRun::take(UnitTensors& tensors, const UnitKey& unit) {
@@ -497,11 +366,6 @@ std::uint64_t LaneRun::tag(const Operation& operation) const {
   result = result << 8U | part(unit.stage, 8);
   result = result << 16U | part(unit.slot, 16);
   return result << 16U | part(unit.group, 16);
-}
-
-// With this rank's weights, one a replica.
-std::vector<int> LaneRun::ranks_of_lane() const {
-  return lane_.places.across_replicas(lane_.lane, lane_.group.index);
 }
 
 std::string LaneRun::where() const {

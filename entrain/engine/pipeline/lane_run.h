@@ -16,39 +16,17 @@
 #include <map>
 #include <vector>
 
-#include "entrain/engine/models/tensor_group.h"
 #include "entrain/engine/models/weight_gradients.h"
 #include "entrain/engine/pipeline/chunk_store.h"
 #include "entrain/engine/pipeline/executor.h"
 #include "entrain/engine/pipeline/feature_exchange.h"
-#include "entrain/engine/pipeline/gradients.h"
+#include "entrain/engine/pipeline/lane_context.h"
 #include "entrain/engine/pipeline/lane_recorder.h"
-#include "entrain/engine/pipeline/lane_stages.h"
-#include "entrain/engine/pipeline/lane_weights.h"
-#include "entrain/engine/pipeline/overlapped_reduction.h"
-#include "entrain/engine/pipeline/paced_reduction.h"
-#include "entrain/engine/pipeline/tied_table.h"
+#include "entrain/engine/pipeline/step_end.h"
 #include "entrain/engine/pipeline/unit_compute.h"
 #include "entrain/engine/pipeline/unit_tensors.h"
 
 namespace entrain::engine {
-
-// What stays the same from step to step.
-struct LaneContext {
-  const ModelSpec& model;
-  const Plan& plan;
-  int replica = 0;
-  int lane = 0;
-  Comm& comm;
-  const ExecutorOptions& options;
-  const LaneStages& stages;
-  LaneGradients& gradients;
-  LaneWeights& weights;
-  const RankPlaces& places;
-  const TensorGroup& group;  // the ranks that share the lane
-  TiedTable tied{};
-  OverlappedReduction* overlap = nullptr;  // null: gradients are reduced at the step's end
-};
 
 enum class RunMode : std::uint8_t { kTrain, kEvaluate };
 
@@ -85,20 +63,10 @@ class LaneRun {
   void give_gradients(const UnitKey& unit, const Group& group, const at::Tensor& input);
   void send(const Operation& operation);
   void receive(const Operation& operation);
-  void join_gradients();
-  void reduce_gradients();
-  void wait_for_buckets();
-  void clip_norm();
-  void step_optimizer(const std::function<void()>& optimizer_step);
-  void gather_parameters();
 
-  [[nodiscard]] std::chrono::nanoseconds sum_over_stages(
-      std::chrono::nanoseconds StageCosts::*member) const;
   at::Tensor take(UnitTensors& tensors, const UnitKey& unit);
   [[nodiscard]] bool is_first_llm_stage(const UnitKey& unit) const;
   [[nodiscard]] bool is_last_llm_stage(const UnitKey& unit) const;
-  [[nodiscard]] int last_for_stage() const;
-  void note_last(Clock::time_point start);
   [[nodiscard]] bool takes_backward(const Group& group, int stage) const;
   [[nodiscard]] at::Tensor paced_tensor(const UnitKey& unit, const Group& group) const;
   [[nodiscard]] const Group& group(const UnitKey& unit) const;
@@ -106,7 +74,6 @@ class LaneRun {
   [[nodiscard]] bool is_skipped(const Operation& operation) const;
   [[nodiscard]] RankPlace place() const;
   [[nodiscard]] std::uint64_t tag(const Operation& operation) const;
-  [[nodiscard]] std::vector<int> ranks_of_lane() const;
 
   LaneContext& lane_;
   const StepInputs& inputs_;
@@ -115,18 +82,16 @@ class LaneRun {
   const ReplicaProgram& program_;
   const std::vector<Operation>& operations_;
   int position_ = 0;
-  int drill_position_ = -1;         // where this rank misbehaves; -1: nowhere
-  std::vector<int> last_of_stage_;  // [stage of the lane] position that ends its weight gradients
+  int drill_position_ = -1;  // where this rank misbehaves; -1: nowhere
   UnitTensors outputs_;
   UnitTensors gradients_;
   FeatureExchange features_;
   ChunkStore chunks_;
   std::map<UnitKey, Graph> graphs_;
   std::map<UnitKey, WeightGradientsPtr> waiting_;  // between the halves of a split backward
-  bool joined_gradients_ = false;
-  PacedReduction paced_reduction_;
   StepOutcome outcome_;
   LaneRecorder recorder_;
+  StepEnd end_;
 };
 
 }  // namespace entrain::engine
