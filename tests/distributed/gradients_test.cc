@@ -12,6 +12,7 @@
 #include "entrain/core/schedule/schedule.h"
 
 #include "tests/oracle/engine/gradient_step.h"
+#include "tests/oracle/engine/step_coverage.h"
 
 namespace entrain {
 namespace {
@@ -21,12 +22,14 @@ using oracle::Deviations;
 using oracle::frozen_pattern_of;
 using oracle::FrozenPattern;
 using oracle::GradientBatch;
+using oracle::has_chunks;
 using oracle::kFrozenPatterns;
 using oracle::make_gradient_batch;
 using oracle::recompute_layers;
 using oracle::run_step;
 using oracle::StageLanes;
 using oracle::StepConfiguration;
+using oracle::StepCoverage;
 using oracle::StepLayout;
 using oracle::StepPolicy;
 using oracle::StepResult;
@@ -61,86 +64,6 @@ std::vector<Cell> all_cells() {
   return cells;
 }
 
-bool has_chunks(const StepAssignment& assignment) {
-  for (const ReplicaAssignment& replica : assignment.replicas) {
-    for (const Slot& slot : replica.modules.back()) {
-      if (std::any_of(
-              slot.begin(), slot.end(), [](const WorkItem& item) { return item.is_chunk(); })) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
-// How many steps of each schedule ran, and of those how many split a backward, hosted several
-// stages on a lane, recomputed layers, cut samples into chunks.
-class Coverage {
- public:
-  void add(const StepConfiguration& configuration) {
-    Counts& counts = counts_[configuration.schedule];
-    ++counts.all;
-    const Program& program = configuration.program;
-    bool splits = false;
-    for (const ReplicaProgram& replica : program.replicas) {
-      for (const std::vector<Operation>& lane : replica.lanes) {
-        splits = splits || std::any_of(lane.begin(), lane.end(), [](const Operation& operation) {
-                   return operation.kind == OperationKind::kBackwardWeight;
-                 });
-      }
-    }
-    counts.split += splits ? 1 : 0;
-    counts.shared += std::any_of(program.lanes.begin(),
-                                 program.lanes.end(),
-                                 [](const auto& stages) { return stages.size() > 1; })
-                         ? 1
-                         : 0;
-    counts.recomputed += recomputes(configuration.plan) ? 1 : 0;
-    counts.sharded += configuration.plan.shard_optimizer ? 1 : 0;
-    counts.cut += has_chunks(configuration.assignment) ? 1 : 0;
-  }
-
-  // Every schedule ran, those with split backwards did split; returns the number of steps.
-  int expect_all(int recomputed_at_least) const {
-    int all = 0;
-    for (const std::string& schedule : schedule_names()) {
-      const auto found = counts_.find(schedule);
-      if (found == counts_.end()) {
-        ADD_FAILURE() << schedule << " never ran";
-        continue;
-      }
-      const Counts& counts = found->second;
-      std::printf(
-          "%-13s %4d steps: %4d split backwards, %4d shared lanes, %4d recomputed, %4d sharded, "
-          "%4d cut samples\n",
-          schedule.c_str(),
-          counts.all,
-          counts.split,
-          counts.shared,
-          counts.recomputed,
-          counts.sharded,
-          counts.cut);
-      EXPECT_EQ(counts.split > counts.all / 4, splits_backward(schedule)) << schedule;
-      EXPECT_GT(counts.shared, 0) << schedule;
-      EXPECT_GE(counts.recomputed, recomputed_at_least) << schedule;
-      EXPECT_GE(counts.sharded, recomputed_at_least / 5) << schedule;
-      all += counts.all;
-    }
-    return all;
-  }
-
- private:
-  struct Counts {
-    int all = 0;
-    int split = 0;
-    int shared = 0;
-    int recomputed = 0;
-    int sharded = 0;
-    int cut = 0;
-  };
-  std::map<std::string, Counts> counts_;
-};
-
 class Gradients : public testing::Test {
  protected:
   static void SetUpTestSuite() { at::set_num_threads(1); }
@@ -152,7 +75,7 @@ TEST_F(Gradients, EqualTheReferenceForEveryLayoutScheduleAndFreezing) {
   const std::vector<GradientBatch> batches = {make_gradient_batch(1, 10, 1),
                                               make_gradient_batch(1, 7, 2)};
   Deviations deviations;
-  Coverage coverage;
+  StepCoverage coverage;
   std::uint64_t seed = 0;
   for (const Cell& cell : all_cells()) {
     for (const FrozenPattern frozen : kFrozenPatterns) {
@@ -174,14 +97,14 @@ TEST_F(Gradients, EqualTheReferenceForEveryLayoutScheduleAndFreezing) {
       }
     }
   }
-  EXPECT_EQ(coverage.expect_all(100), deviations.configurations);
+  EXPECT_EQ(coverage.expect_schedules(100), deviations.configurations);
   print(deviations);
 }
 
 TEST_F(Gradients, EqualTheReferenceWithTwoEncoders) {
   const GradientBatch batch = make_gradient_batch(2, 9, 3);
   Deviations deviations;
-  Coverage coverage;
+  StepCoverage coverage;
   std::uint64_t seed = 5000;
   for (const std::string& schedule : schedule_names()) {
     for (const StepLayout& layout : {StepLayout{{1, 2, 2}, 1, StageLanes::kOwn},
@@ -205,7 +128,7 @@ TEST_F(Gradients, EqualTheReferenceWithTwoEncoders) {
       }
     }
   }
-  EXPECT_EQ(coverage.expect_all(10), deviations.configurations);
+  EXPECT_EQ(coverage.expect_schedules(10), deviations.configurations);
   print(deviations);
 }
 
@@ -225,7 +148,7 @@ TEST_F(Gradients, EqualTheReferenceWithAudio) {
                                         {&alone, {{4, 2}, 1, StageLanes::kOwn}},
                                         {&alone, {{1, 1}, 2, StageLanes::kSingle}}};
   Deviations deviations;
-  Coverage coverage;
+  StepCoverage coverage;
   std::uint64_t seed = 15'000;
   for (const std::string& schedule : schedule_names()) {
     for (const AudioCell& cell : cells) {
@@ -246,7 +169,7 @@ TEST_F(Gradients, EqualTheReferenceWithAudio) {
       }
     }
   }
-  EXPECT_EQ(coverage.expect_all(10), deviations.configurations);
+  EXPECT_EQ(coverage.expect_schedules(10), deviations.configurations);
   print(deviations);
 }
 
@@ -255,7 +178,7 @@ TEST_F(Gradients, EqualTheReferenceWithTiedEmbeddings) {
   const GradientBatch batch = make_gradient_batch({"vision"}, 10, 9, /*tied=*/true);
   ASSERT_FALSE(batch.weights.contains("lm_head.weight"));
   Deviations deviations;
-  Coverage coverage;
+  StepCoverage coverage;
   std::uint64_t seed = 18'000;
   for (const std::string& schedule : schedule_names()) {
     for (const StepLayout& layout : {StepLayout{{1, 3}, 1, StageLanes::kOwn},
@@ -281,7 +204,7 @@ TEST_F(Gradients, EqualTheReferenceWithTiedEmbeddings) {
       }
     }
   }
-  EXPECT_EQ(coverage.expect_all(10), deviations.configurations);
+  EXPECT_EQ(coverage.expect_schedules(10), deviations.configurations);
   print(deviations);
 }
 
@@ -292,7 +215,7 @@ TEST_F(Gradients, EqualTheReferenceWithSamplesCutIntoChunks) {
   const std::vector<GradientBatch> batches = {make_gradient_batch(1, 10, 7),
                                               make_gradient_batch(2, 9, 8)};
   Deviations deviations;
-  Coverage coverage;
+  StepCoverage coverage;
   std::uint64_t seed = 30'000;
   int cut = 0;
   for (const Cell& cell : all_cells()) {
@@ -318,7 +241,7 @@ TEST_F(Gradients, EqualTheReferenceWithSamplesCutIntoChunks) {
       cut += has_chunks(configuration.assignment) ? 1 : 0;
     }
   }
-  EXPECT_EQ(coverage.expect_all(30), deviations.configurations);
+  EXPECT_EQ(coverage.expect_schedules(30), deviations.configurations);
   EXPECT_GT(cut, deviations.configurations * 2 / 3);
   print(deviations);
 }
@@ -330,7 +253,7 @@ TEST_F(Gradients, EqualTheReferenceUnderPolicies) {
   for (const StepPolicy policy :
        {StepPolicy::kSequential, StepPolicy::kEntrain, StepPolicy::kEntrainChunks}) {
     Deviations deviations;
-    Coverage coverage;
+    StepCoverage coverage;
     std::uint64_t seed = 40'000;
     for (const Cell& cell : all_cells()) {
       Rng rng(++seed, 77);
@@ -359,7 +282,7 @@ TEST_F(Gradients, EqualTheReferenceUnderPolicies) {
                 policy == StepPolicy::kSequential ? "sequential"
                 : policy == StepPolicy::kEntrain  ? "entrain"
                                                   : "entrain, every sample cut");
-    EXPECT_EQ(coverage.expect_all(5), deviations.configurations);
+    EXPECT_EQ(coverage.expect_schedules(5), deviations.configurations);
     print(deviations);
   }
 }

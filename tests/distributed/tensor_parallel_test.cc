@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -11,6 +12,7 @@
 #include "entrain/core/schedule/schedule.h"
 
 #include "tests/oracle/engine/gradient_step.h"
+#include "tests/oracle/engine/step_coverage.h"
 
 namespace entrain {
 namespace {
@@ -25,6 +27,7 @@ using oracle::make_gradient_batch;
 using oracle::run_step;
 using oracle::StageLanes;
 using oracle::StepConfiguration;
+using oracle::StepCoverage;
 using oracle::StepLayout;
 using oracle::StepPolicy;
 using oracle::StepResult;
@@ -85,6 +88,57 @@ TEST_F(TensorParallel, GradientsEqualTheReferenceForEverySchedulePolicyAndLayout
   std::printf("%d with recomputed layers, %d with sharded optimizers\n", recomputed, sharded);
   EXPECT_GT(recomputed, deviations.configurations / 3);
   EXPECT_GT(sharded, deviations.configurations / 8);
+}
+
+// {1-4 LLM stages} × {1-3 replicas} × every schedule × every policy; degrees, encoders, freezings,
+// recomputed layers, sharded optimizers and tied tables are drawn, each pair of values at least
+// once.
+TEST_F(TensorParallel, GradientsEqualTheReferenceForEveryPairOfFactors) {
+  std::map<std::pair<int, bool>, GradientBatch> batches;  // by encoders and tied
+  for (const bool tied : {false, true}) {
+    batches[{1, tied}] = make_gradient_batch({"vision"}, 9, 21, tied);
+    batches[{2, tied}] = make_gradient_batch({"vision", "thermal"}, 9, 22, tied);
+  }
+  const std::vector<std::pair<int, int>> degrees = {{1, 1}, {1, 2}, {2, 1}, {2, 2}};
+  Deviations deviations;
+  StepCoverage coverage;
+  std::uint64_t seed = 57'000;
+  for (const std::string& schedule : schedule_names()) {
+    for (const StepPolicy policy :
+         {StepPolicy::kSequential, StepPolicy::kEntrain, StepPolicy::kEntrainChunks}) {
+      for (const int llm_stages : {1, 2, 3, 4}) {
+        for (const int replicas : {1, 2, 3}) {
+          Rng rng(++seed, 77);
+          const int encoders = 1 + static_cast<int>(rng.below(2));
+          const GradientBatch& batch = batches.at({encoders, rng.below(2) == 1});
+          const auto [of_encoders, of_llm] = degrees[rng.below(degrees.size())];
+          StepLayout layout;
+          layout.replicas = replicas;
+          for (int encoder = 0; encoder < encoders; ++encoder) {
+            layout.stages.push_back(1 + static_cast<int>(rng.below(2)));
+            layout.tensor_parallel.push_back(of_encoders);
+          }
+          layout.stages.push_back(llm_stages);
+          layout.tensor_parallel.push_back(of_llm);
+          if (of_encoders == of_llm && rng.below(4) == 0) {
+            layout.lanes = StageLanes::kSingle;
+          }
+          const FrozenPattern frozen = frozen_pattern_of(rng.next());
+          const bool recompute = rng.below(2) == 1;
+          const bool shard = replicas > 1 && rng.below(2) == 1;
+          const StepConfiguration configuration =
+              configure(rng, batch, layout, schedule, frozen, recompute, shard, policy);
+          SCOPED_TRACE(describe(configuration, seed));
+          expect_reference(batch, run_step(batch, configuration), deviations);
+          ASSERT_FALSE(HasFailure());
+          coverage.add(configuration);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(coverage.expect_schedules(10), deviations.configurations);
+  coverage.expect_pairs(oracle::all_step_factors());
+  print(deviations);
 }
 
 // All of them on one layout of each kind.

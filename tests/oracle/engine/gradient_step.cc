@@ -143,6 +143,7 @@ StepConfiguration configure(Rng& rng,
     recompute_layers(rng, result.plan);
   }
   result.schedule = schedule;
+  result.policy = policy;
   result.plan.schedule = schedule;
   result.plan.shard_optimizer = shard_optimizer;
   result.plan.limits.chunks = policy != StepPolicy::kRandom;

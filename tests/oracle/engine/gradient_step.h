@@ -59,6 +59,7 @@ struct StepConfiguration {
   ModelSpec model;
   Plan plan;
   std::string schedule;
+  StepPolicy policy = StepPolicy::kRandom;
   StepCosts costs;
   StepAssignment assignment;
   Program program;
