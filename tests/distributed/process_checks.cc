@@ -226,6 +226,28 @@ void mismatches(C10dComm& comm) {
     expect_words(error_of<InternalError>([&] { too_long->wait(); }), {"[300, 3]", "[2, 3]"});
   }
   comm.barrier(all_ranks(comm));
+  // Collectives whose members bring different sizes: each member refuses what comes to it, names
+  // both sizes and lives. Larger than a receive has room for, and smaller; at every size of tensor.
+  const std::vector<int> pair = comm.rank() < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3};
+  const std::int64_t more = comm.rank() % 2;
+  for (const std::int64_t size : {6, 4'000, 300'000}) {
+    const auto refused = [&](const std::string& own, const std::function<void()>& call) {
+      expect_words(error_of<InternalError>(call),
+                   {concat("collective: rank ", comm.rank() ^ 1, " brings"), own});
+    };
+    const auto brings = [&](std::int64_t length) { return concat("[", length, "]"); };
+    at::Tensor own = at::ones({size + 2 * more});
+    refused(brings(size <= 4'096 ? own.numel() : own.numel() / 2),
+            [&] { comm.all_reduce_sum(own, pair); });
+    refused(brings(own.numel() / 2), [&] { comm.reduce_scatter_sum(own, pair); });
+    refused(brings(own.numel()), [&] { comm.all_gather(own, pair); });
+    if (more == 1) {
+      refused(brings(own.numel()), [&] { comm.broadcast(own, pair.front(), pair); });
+    } else {
+      comm.broadcast(own, pair.front(), pair);
+    }
+  }
+  comm.barrier(all_ranks(comm));
   // Nobody takes the refused messages, and their sender would wait for that at its end: once all
   // others are through, it gives up.
   if (comm.rank() != 0) {

@@ -22,13 +22,14 @@
 namespace entrain::engine {
 namespace {
 
-// Transport tags: channels from 1 on, collectives of a group above.
+// Transport tags of headers: channels from 1 on, collectives of a group above.
 constexpr int kFirstChannelTag = 1 - kLeastChannel;
 constexpr int kCollectiveTags = 1 << 24;
-// A channel's tensors travel beside its headers, under tags that tell their size too: the transport
-// ends the process that gets more bytes than it has room for, so a tensor of another size must not
-// meet the receive that was posted. Its header does, and tells.
-constexpr int kTensorTags = 1 << 30;
+// Tensors travel beside their headers, under tags that tell their size too: the transport ends the
+// process that gets more bytes than it has room for, so a tensor of another size must not meet the
+// receive that was posted. Its header does, and tells. Channels have the upper half of these tags.
+constexpr int kTensorTags = 1 << 29;
+constexpr int kChannelTensorTags = 1 << 30;
 constexpr int kMaxChannels = 1 << 14;
 constexpr int kSizeBits = 16;
 // Up to here everybody sends everything to everybody: one hop instead of two.
@@ -79,11 +80,15 @@ at::Tensor as_tensor(std::unique_ptr<Header> header) {
 
 // Sizes that share a tag by chance share it on both sides, in one order.
 int tensor_tag(int transport_tag, std::size_t num_bytes) {
-  if (transport_tag >= kMaxChannels) {
-    return transport_tag;  // a collective's
-  }
   const std::uint64_t scattered = std::uint64_t{num_bytes} * 0x9E3779B97F4A7C15U;
-  return kTensorTags | transport_tag << kSizeBits | static_cast<int>(scattered >> (64 - kSizeBits));
+  if (transport_tag < kMaxChannels) {
+    return kChannelTensorTags | transport_tag << kSizeBits |
+           static_cast<int>(scattered >> (64 - kSizeBits));
+  }
+  // A collective's: its group and the size.
+  const std::uint64_t mixed =
+      (scattered ^ static_cast<std::uint64_t>(transport_tag)) * 0x9E3779B97F4A7C15U;
+  return kTensorTags | static_cast<int>(mixed >> 35U);
 }
 
 std::string to_text(const std::vector<int>& ranks) {
