@@ -114,9 +114,11 @@ LayerWork device_work(const ModelSpec& model,
                       int context_parallel) {
   LayerWork work = layer_work(model, module, layer, bytes);
   const double devices = static_cast<double>(tensor_parallel) * context_parallel;
-  const bool looks_up = layer_kind(model, module, layer) == LayerKind::kTokenEmbedding;
-  const double shares = looks_up ? context_parallel : devices;
-  work.matrix_flops /= devices;
+  const LayerKind kind = layer_kind(model, module, layer);
+  const bool convolves = kind == LayerKind::kAudioEmbedding;
+  const bool all_tokens = convolves || kind == LayerKind::kTokenEmbedding;
+  const double shares = all_tokens ? context_parallel : devices;
+  work.matrix_flops /= convolves ? context_parallel : devices;
   work.attention_flops /= devices;
   work.moved_bytes /= shares;
   work.weight_moved_bytes /= shares;

@@ -6,7 +6,8 @@
 // output head: attention by heads, MLP and projector by columns and then rows, embedding and head
 // by vocabulary; between them norms and residuals run on a further share of the tokens. Replicated
 // on every device are the weights of norms, of the projector's last bias and of patch and audio
-// embeddings, which cut tokens alone.
+// embeddings; the patch embedding cuts tokens alone, the audio embedding those of context
+// parallelism alone: its convolutions reach over the cut.
 //
 // Source    Korthikanti et al. 2022 (sequence parallelism); Llama 3, section 3.3.2 (context
 //           parallelism by gathered keys and values).
@@ -32,7 +33,8 @@ std::int64_t parameters_per_device(const ModelSpec& model,
                                    int tensor_parallel);
 
 // layer_work() as it falls to each device, still per token of the whole lane: all divides by both
-// degrees, except in the token embedding, whose devices look up all tokens of their context share.
+// degrees, except in the token and audio embeddings, whose devices look up, or convolve, all tokens
+// of their context share.
 // Requires  no sharding_obstacle().
 LayerWork device_work(const ModelSpec& model,
                       int module,

@@ -76,6 +76,18 @@ TEST(DeviceWork, DividesByBothDegrees) {
   }
 }
 
+TEST(DeviceWork, ConvolvesAllTokensOfTheContextShare) {
+  ModelSpec model = small_model();
+  model.encoders[kVision].modality = Modality::kAudio;
+  const LayerWork whole = layer_work(model, kVision, 0, kBytes);
+  const LayerWork work = device_work(model, kVision, 0, kBytes, 4, 2);
+  EXPECT_DOUBLE_EQ(work.matrix_flops, whole.matrix_flops / 2);
+  EXPECT_DOUBLE_EQ(work.moved_bytes, whole.moved_bytes / 2);
+  EXPECT_DOUBLE_EQ(work.input_bytes, whole.input_bytes / 2);
+  EXPECT_DOUBLE_EQ(work.activation_bytes, whole.activation_bytes / 2);
+  EXPECT_DOUBLE_EQ(work.output_bytes, whole.output_bytes / 8);
+}
+
 TEST(LayerExchange, IsNothingOnOneDevice) {
   const ModelSpec model = small_model();
   for (int module : {kVision, kLlm}) {
