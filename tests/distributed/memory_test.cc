@@ -64,6 +64,7 @@ struct MemoryCase {
   int recompute_every = 0;  // one of so many layers of a stage; 0: none
   at::ScalarType precision = at::kFloat;
   bool chunks = false;  // about half of the samples cut
+  std::vector<int> tensor_parallel = {1, 1};
 };
 
 class PeakMemory : public testing::Test {
@@ -73,13 +74,23 @@ class PeakMemory : public testing::Test {
     options.repeats = 3;
     options.seconds = 5;
     profile_ = new Profile(measure_profile(demo_model(), options).profile);
+    options.tensor_parallel = {1, 2};
+    shared_profile_ = new Profile(measure_profile(demo_model(), options).profile);
     options.dtype = "bfloat16";
     narrow_profile_ = new Profile(measure_profile(demo_model(), options).profile);
   }
   static void TearDownTestSuite() {
     delete profile_;
+    delete shared_profile_;
     delete narrow_profile_;
-    profile_ = narrow_profile_ = nullptr;
+    profile_ = shared_profile_ = narrow_profile_ = nullptr;
+  }
+
+  static const Profile& profile_of(const MemoryCase& memory_case) {
+    const bool shared = memory_case.tensor_parallel != std::vector<int>{1, 1};
+    return memory_case.precision != at::kFloat ? *narrow_profile_
+           : shared                            ? *shared_profile_
+                                               : *profile_;
   }
 
   static tiny::Step make_step(const MemoryCase& memory_case) {
@@ -87,7 +98,9 @@ class PeakMemory : public testing::Test {
     step.model = demo_model();
     oracle::freeze(memory_case.frozen, step.model);
     step.plan = even_plan(step.model, memory_case.stages, 1, 6);
-    for (ModulePlan& module : step.plan.modules) {
+    for (std::size_t m = 0; m < step.plan.modules.size(); ++m) {
+      ModulePlan& module = step.plan.modules[m];
+      module.tensor_parallel = memory_case.tensor_parallel.at(m);
       for (const LayerRange& layers : module.stages) {
         const int every = memory_case.recompute_every;
         module.recompute.push_back(every > 0 ? (layers.end - layers.begin + every - 1) / every : 0);
@@ -95,10 +108,7 @@ class PeakMemory : public testing::Test {
     }
     step.plan.limits.chunks = memory_case.chunks;
     const std::vector<SampleWork> work = demo_batch();
-    step.costs = step_costs(step.model,
-                            step.plan,
-                            memory_case.precision == at::kFloat ? *profile_ : *narrow_profile_,
-                            work);
+    step.costs = step_costs(step.model, step.plan, profile_of(memory_case), work);
     Rng rng(11);
     step.program = build_program(step.plan,
                                  oracle::random_assignment(rng, step.costs, step.plan, 1, 6),
@@ -111,22 +121,30 @@ class PeakMemory : public testing::Test {
     return step;
   }
 
+  static tiny::Result run(const tiny::Step& step, at::ScalarType precision) {
+    ExecutorOptions options = tiny::seeded_options();
+    options.measure_memory = true;
+    options.stage.dtype = precision;
+    return tiny::run_step(step, options, [&](int) {
+      return std::make_unique<tiny::SyntheticData>(step.costs.work, kDemoPatch);
+    });
+  }
+
   static void expect_predicted(const MemoryCase& memory_case, double freed = 0) {
     const tiny::Step step = make_step(memory_case);
     const Timeline predicted = simulate(step.program, step.costs);
-    ExecutorOptions options = tiny::seeded_options();
-    options.measure_memory = true;
-    options.stage.dtype = memory_case.precision;
-    const tiny::Result result = tiny::run_step(step, options, [&](int) {
-      return std::make_unique<tiny::SyntheticData>(step.costs.work, kDemoPatch);
-    });
-    for (std::size_t lane = 0; lane < result.outcomes.size(); ++lane) {
+    const tiny::Result result = run(step, memory_case.precision);
+    const RankPlaces places(step.plan);
+    for (std::size_t rank = 0; rank < result.outcomes.size(); ++rank) {
+      const RankPlace place = places.place_of(static_cast<int>(rank));
+      const auto lane = static_cast<std::size_t>(place.lane);
       const auto expected = static_cast<double>(predicted.lanes[0][lane].peak_bytes);
-      const auto measured = static_cast<double>(result.outcomes[lane].usage.peak_bytes);
-      const auto working = static_cast<double>(result.outcomes[lane].working_bytes);
-      std::cout << memory_case.schedule << " lane " << lane << ": predicted " << expected / 1e6
-                << " MB, measured " << measured / 1e6 << " MB (" << 100 * (expected / measured - 1)
-                << " %), at most " << working / 1e6 << " MB within an operation\n";
+      const auto measured = static_cast<double>(result.outcomes[rank].usage.peak_bytes);
+      const auto working = static_cast<double>(result.outcomes[rank].working_bytes);
+      std::cout << memory_case.schedule << " " << places.name_of(static_cast<int>(rank))
+                << ": predicted " << expected / 1e6 << " MB, measured " << measured / 1e6 << " MB ("
+                << 100 * (expected / measured - 1) << " %), at most " << working / 1e6
+                << " MB within an operation\n";
       EXPECT_GE(expected / measured, 1 - kTolerance) << memory_case.schedule << " lane " << lane;
       EXPECT_LE(expected / measured, (1 + kTolerance) / (1 - freed))
           << memory_case.schedule << " lane " << lane;
@@ -135,9 +153,11 @@ class PeakMemory : public testing::Test {
   }
 
   static Profile* profile_;
-  static Profile* narrow_profile_;  // in bfloat16
+  static Profile* shared_profile_;  // of lanes of one rank and of two
+  static Profile* narrow_profile_;  // the same in bfloat16
 };
 Profile* PeakMemory::profile_ = nullptr;
+Profile* PeakMemory::shared_profile_ = nullptr;
 Profile* PeakMemory::narrow_profile_ = nullptr;
 
 TEST_F(PeakMemory, IsPredictedUnder1F1B) {
@@ -180,6 +200,58 @@ TEST_F(PeakMemory, IsPredictedInBfloat16) {
   expect_predicted(narrow, kFreedByInputHalf);
 }
 
+class SharedLanesPeakMemory : public PeakMemory,
+                              public testing::WithParamInterface<std::vector<int>> {};
+
+TEST_P(SharedLanesPeakMemory, IsPredicted) {
+  at::set_num_threads(1);
+  MemoryCase shared{"1f1b"};
+  shared.tensor_parallel = GetParam();
+  expect_predicted(shared);
+  shared.schedule = "gpipe";
+  expect_predicted(shared);
+  for (const char* schedule : {"zb-h1", "entrain"}) {
+    shared.schedule = schedule;
+    expect_predicted(shared, kFreedByInputHalf);
+  }
+  shared.schedule = "1f1b";
+  shared.stages = {1, 1};
+  expect_predicted(shared);
+  shared.stages = {2, 2};
+  shared.chunks = true;
+  expect_predicted(shared);
+  shared.chunks = false;
+  shared.precision = at::kBFloat16;
+  expect_predicted(shared);
+}
+
+INSTANTIATE_TEST_SUITE_P(ForBothModulesAndEither,
+                         SharedLanesPeakMemory,
+                         testing::Values(std::vector<int>{2, 2},
+                                         std::vector<int>{1, 2},
+                                         std::vector<int>{2, 1}));
+
+// Each rank of a lane keeps its share, nothing whole.
+TEST_F(PeakMemory, IsHalvedByASecondRank) {
+  at::set_num_threads(1);
+  for (const char* schedule : {"1f1b", "gpipe"}) {
+    MemoryCase alone{schedule};
+    const tiny::Result whole = run(make_step(alone), at::kFloat);
+    alone.tensor_parallel = {2, 2};
+    const tiny::Step step = make_step(alone);
+    const tiny::Result shared = run(step, at::kFloat);
+    const RankPlaces places(step.plan);
+    for (std::size_t rank = 0; rank < shared.outcomes.size(); ++rank) {
+      const auto lane = static_cast<std::size_t>(places.place_of(static_cast<int>(rank)).lane);
+      const double share = static_cast<double>(shared.outcomes[rank].usage.peak_bytes) /
+                           static_cast<double>(whole.outcomes[lane].usage.peak_bytes);
+      std::cout << schedule << " " << places.name_of(static_cast<int>(rank)) << ": " << share
+                << " of what a lone rank keeps\n";
+      EXPECT_NEAR(share, 0.5, 0.5 * kTolerance);
+    }
+  }
+}
+
 // What is kept between operations is less than without; while a layer runs again there is more,
 // which the prediction counts.
 class RecomputedPeakMemory : public PeakMemory,
@@ -188,21 +260,13 @@ class RecomputedPeakMemory : public PeakMemory,
 TEST_P(RecomputedPeakMemory, IsPredicted) {
   at::set_num_threads(1);
   const auto [every, precision] = GetParam();
-  const auto run = [precision = precision](const tiny::Step& step) {
-    ExecutorOptions options = tiny::seeded_options();
-    options.measure_memory = true;
-    options.stage.dtype = precision;
-    return tiny::run_step(step, options, [&](int) {
-      return std::make_unique<tiny::SyntheticData>(step.costs.work, kDemoPatch);
-    });
-  };
   MemoryCase memory_case{"1f1b"};
   memory_case.precision = precision;
-  const tiny::Result without = run(make_step(memory_case));
+  const tiny::Result without = run(make_step(memory_case), precision);
   memory_case.recompute_every = every;
   const tiny::Step step = make_step(memory_case);
   const Timeline predicted = simulate(step.program, step.costs);
-  const tiny::Result with = run(step);
+  const tiny::Result with = run(step, precision);
   for (std::size_t lane = 0; lane < with.outcomes.size(); ++lane) {
     const auto expected = static_cast<double>(predicted.lanes[0][lane].peak_bytes);
     const auto kept = static_cast<double>(with.outcomes[lane].usage.peak_bytes);

@@ -91,10 +91,10 @@ at::Tensor run_transformer(const EncoderSpec& encoder,
                            std::span<const std::int64_t> lengths,
                            const AttentionWindows* windows,
                            const RotaryTable& table) {
-  const at::Tensor normed =
-      gather_rows(rms_norm(input, weights[0].tensor, kNormEpsilon), tokens, group);
-  const at::Tensor qkv =
-      split_linear(normed, weights[1].tensor).view({tokens, 3, encoder.num_heads, head_dim});
+  const MatrixInput normed =
+      gather_input(rms_norm(input, weights[0].tensor, kNormEpsilon), tokens, group);
+  const at::Tensor qkv = split_linear(normed.rows, weights[1].tensor, {}, normed.again)
+                             .view({tokens, 3, encoder.num_heads, head_dim});
   const std::vector<at::Tensor> parts = at::unbind(qkv, 1);
   const bool rotary = encoder.modality == Modality::kVision;
   const at::Tensor query = rotary ? rotate(parts[0], table) : parts[0];
@@ -104,11 +104,13 @@ at::Tensor run_transformer(const EncoderSpec& encoder,
                          : window_attention(query, key, parts[2], *windows);
   const at::Tensor middle =
       input + reduce_scatter(split_linear(attended, weights[2].tensor), group);
-  const at::Tensor wide =
-      gather_rows(rms_norm(middle, weights[3].tensor, kNormEpsilon), tokens, group);
+  const MatrixInput wide =
+      gather_input(rms_norm(middle, weights[3].tensor, kNormEpsilon), tokens, group);
   return middle +
-         reduce_scatter(gated_mlp(wide, weights[4].tensor, weights[5].tensor, weights[6].tensor),
-                        group);
+         reduce_scatter(
+             gated_mlp(
+                 wide.rows, weights[4].tensor, weights[5].tensor, weights[6].tensor, wide.again),
+             group);
 }
 
 // The last bias is one rank's to add.
@@ -116,23 +118,25 @@ bool adds_bias(const TensorGroupPtr& group) {
   return group == nullptr || group->index == 0;
 }
 
-// `weights` in the order of add_projector(). `own`: the input is own rows of the `tokens`, else
-// whole; the result is whole.
+// `weights` in the order of add_projector(). The input is own rows of the `tokens`, the result
+// whole.
 at::Tensor run_projector(const EncoderSpec& encoder,
                          const TensorGroupPtr& group,
                          const NamedParameter* weights,
                          const at::Tensor& input,
-                         bool own,
                          std::int64_t tokens,
                          std::span<const SegmentGrid> segments) {
   const std::int64_t block = merged_tokens(encoder);
-  const at::Tensor normed =
-      rms_norm(own ? input : copy_to_ranks(input, group), weights[0].tensor, kNormEpsilon);
-  const at::Tensor whole = own ? gather_rows(normed, tokens, group) : normed;
-  const at::Tensor used =
-      encoder.modality == Modality::kVision ? whole : merged_rows(whole, segments);
-  const at::Tensor merged = used.reshape({used.size(0) / block, block * encoder.hidden});
-  const at::Tensor middle = at::gelu(split_linear(merged, weights[1].tensor, weights[2].tensor));
+  const bool vision = encoder.modality == Modality::kVision;
+  const std::vector<SegmentGrid> grids(segments.begin(), segments.end());
+  const auto merged_of = [block, vision, grids](const at::Tensor& whole) {
+    const at::Tensor used = vision ? whole : merged_rows(whole, grids);
+    return used.reshape({used.size(0) / block, block * used.size(1)});
+  };
+  const MatrixInput merged =
+      gather_input(rms_norm(input, weights[0].tensor, kNormEpsilon), tokens, group, merged_of);
+  const at::Tensor middle =
+      at::gelu(split_linear(merged.rows, weights[1].tensor, weights[2].tensor, merged.again));
   const std::optional<at::Tensor> bias =
       adds_bias(group) ? std::optional(weights[4].tensor) : std::nullopt;
   return all_reduce(split_linear(middle, weights[3].tensor, bias), group);
@@ -284,8 +288,9 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
       own = true;
     } else if (layer == last_layer_) {
       const std::size_t used = kProjectorParameters - (adds_bias(group_) ? 0 : 1);
-      run(layer, used, [this, weights, own, tokens, grids = packed.grids()](const at::Tensor& x) {
-        return run_projector(encoder_, group_, weights, x, own, tokens, grids);
+      hidden = own ? hidden : scatter_rows(hidden, group_);
+      run(layer, used, [this, weights, tokens, grids = packed.grids()](const at::Tensor& x) {
+        return run_projector(encoder_, group_, weights, x, tokens, grids);
       });
       own = false;
     } else {
@@ -295,6 +300,10 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
     }
   }
   return own ? gather_whole(hidden, tokens, group_) : hidden;
+}
+
+bool EncoderStage::keeps_input() const {
+  return group_ == nullptr;
 }
 
 }  // namespace entrain::engine

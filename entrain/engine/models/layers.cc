@@ -9,8 +9,6 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
-#include "entrain/engine/models/weight_gradients.h"
-
 namespace entrain::engine {
 namespace {
 
@@ -221,8 +219,10 @@ at::Tensor segment_attention(const at::Tensor& query,
 at::Tensor gated_mlp(const at::Tensor& input,
                      const at::Tensor& gate,
                      const at::Tensor& up,
-                     const at::Tensor& down) {
-  return split_linear(at::silu(split_linear(input, gate)) * split_linear(input, up), down);
+                     const at::Tensor& down,
+                     const RemadeInputPtr& remade) {
+  return split_linear(
+      at::silu(split_linear(input, gate, {}, remade)) * split_linear(input, up, {}, remade), down);
 }
 
 }  // namespace entrain::engine

@@ -11,6 +11,7 @@
 #include <ATen/ATen.h>
 
 #include "entrain/engine/models/stages.h"
+#include "entrain/engine/models/weight_gradients.h"
 
 namespace entrain::engine {
 
@@ -73,10 +74,12 @@ at::Tensor segment_attention(const at::Tensor& query,
                              bool causal);
 
 // down(silu(gate(x)) · up(x)), without biases.
-// Shapes  input: [T, D]; gate, up: [I, D]; down: [D, I]; result: [T, D].
+// Shapes  input: [T, D], which `remade` makes again where it is given; gate, up: [I, D];
+//         down: [D, I]; result: [T, D].
 at::Tensor gated_mlp(const at::Tensor& input,
                      const at::Tensor& gate,
                      const at::Tensor& up,
-                     const at::Tensor& down);
+                     const at::Tensor& down,
+                     const RemadeInputPtr& remade = {});
 
 }  // namespace entrain::engine

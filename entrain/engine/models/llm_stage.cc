@@ -69,10 +69,10 @@ at::Tensor run_decoder(const LlmSpec& llm,
                        const RotaryTable& table) {
   const std::int64_t tokens = table.cosine.size(0);
   const std::int64_t head_dim = head_dim_of(llm);
-  const at::Tensor normed =
-      gather_rows(rms_norm(input, weights[0].tensor, kNormEpsilon), tokens, group);
+  const MatrixInput normed =
+      gather_input(rms_norm(input, weights[0].tensor, kNormEpsilon), tokens, group);
   const auto heads_of = [&](const at::Tensor& weight, int num_heads) {
-    return split_linear(normed, weight).view({tokens, num_heads, head_dim});
+    return split_linear(normed.rows, weight, {}, normed.again).view({tokens, num_heads, head_dim});
   };
   const at::Tensor attended =
       packed_attention(rotate(heads_of(weights[1].tensor, llm.num_heads), table),
@@ -82,16 +82,24 @@ at::Tensor run_decoder(const LlmSpec& llm,
                        layer);
   const at::Tensor middle =
       input + reduce_scatter(split_linear(attended, weights[4].tensor), group);
-  const at::Tensor wide =
-      gather_rows(rms_norm(middle, weights[5].tensor, kNormEpsilon), tokens, group);
+  const MatrixInput wide =
+      gather_input(rms_norm(middle, weights[5].tensor, kNormEpsilon), tokens, group);
   return middle +
-         reduce_scatter(gated_mlp(wide, weights[6].tensor, weights[7].tensor, weights[8].tensor),
-                        group);
+         reduce_scatter(
+             gated_mlp(
+                 wide.rows, weights[6].tensor, weights[7].tensor, weights[8].tensor, wide.again),
+             group);
 }
 
-// `weights`: norm and matrix.
-at::Tensor run_head(const NamedParameter* weights, const at::Tensor& chosen) {
-  return split_linear(rms_norm(chosen, weights[0].tensor, kNormEpsilon), weights[1].tensor);
+// `weights`: norm and matrix; `chosen` is own rows of the `rows`, the result all of them at this
+// rank's run of the vocabulary.
+at::Tensor run_head(const TensorGroupPtr& group,
+                    const NamedParameter* weights,
+                    const at::Tensor& chosen,
+                    std::int64_t rows) {
+  const MatrixInput normed =
+      gather_input(rms_norm(chosen, weights[0].tensor, kNormEpsilon), rows, group);
+  return split_linear(normed.rows, weights[1].tensor, {}, normed.again);
 }
 
 }  // namespace
@@ -215,7 +223,7 @@ at::Tensor LlmStage::logits(const at::Tensor& hidden, const at::Tensor& rows) co
   ENTRAIN_INVARIANT(layers_.end == last_layer_ + 1,
                     "logits() on an LLM stage that is not the last");
   ENTRAIN_INVARIANT(group_ == nullptr, "logits() of a stage that lies on several ranks");
-  return run_head(head(), at::index_select(hidden, 0, rows));
+  return run_head(group_, head(), at::index_select(hidden, 0, rows), rows.size(0));
 }
 
 at::Tensor LlmStage::loss_sum(const at::Tensor& hidden,
@@ -225,7 +233,7 @@ at::Tensor LlmStage::loss_sum(const at::Tensor& hidden,
                     "loss_sum() on an LLM stage that is not the last");
   const NamedParameter* weights = head();
   const auto loss = [weights, targets, group = group_](const at::Tensor& chosen) {
-    const at::Tensor narrow = run_head(weights, chosen);
+    const at::Tensor narrow = run_head(group, weights, chosen, targets.size(0));
     const at::Tensor scores = narrow.to(at::promoteTypes(narrow.scalar_type(), at::kFloat));
     return at::sum(split_cross_entropy(scores, targets, group), at::kDouble);
   };
@@ -233,9 +241,13 @@ at::Tensor LlmStage::loss_sum(const at::Tensor& hidden,
   if (rows.size(0) == 0) {
     return at::sum(selected, at::kDouble);
   }
-  const at::Tensor chosen = copy_to_ranks(selected, group_);
+  const at::Tensor chosen = scatter_rows(selected, group_);
   return last_layer_ < recomputed_end_ ? run_recomputed(chosen, {weights, kHeadParameters}, loss)
                                        : loss(chosen);
+}
+
+bool LlmStage::keeps_input() const {
+  return group_ == nullptr;
 }
 
 const NamedParameter* LlmStage::head() const {

@@ -90,6 +90,10 @@ class EncoderStage {
   //          [T, hidden].
   at::Tensor forward(const at::Tensor& input, std::span<const SegmentGrid> segments) const;
 
+  // Whether graphs of a stage that is not the first hold their input as it came. On several ranks
+  // they hold own rows of it: nothing reads the input's values once the stage has run.
+  [[nodiscard]] bool keeps_input() const;
+
   [[nodiscard]] const std::vector<NamedParameter>& parameters() const { return parameters_; }
 
  private:
@@ -133,6 +137,8 @@ class LlmStage {
   at::Tensor loss_sum(const at::Tensor& hidden,
                       const at::Tensor& rows,
                       const at::Tensor& targets) const;
+
+  [[nodiscard]] bool keeps_input() const;  // as EncoderStage's
 
   // A tied head's copy of the table, where this stage has no embedding, is not among them.
   [[nodiscard]] const std::vector<NamedParameter>& parameters() const { return parameters_; }

@@ -9,8 +9,6 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
-#include "entrain/engine/models/weight_gradients.h"
-
 namespace entrain::engine {
 namespace {
 
@@ -98,7 +96,7 @@ struct ScatterRows : torch::autograd::Function<ScatterRows> {
                             const at::Tensor& whole,
                             const TensorGroupPtr& group) {
     remember(context, group, whole.size(0));
-    return own_of(whole, *group);
+    return own_of(whole, *group).clone();
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     return {gathered(gradients[0], remembered_rows(context), *remembered(context)), at::Tensor()};
@@ -151,18 +149,6 @@ struct AllReduce : torch::autograd::Function<AllReduce> {
   }
 };
 
-struct CopyToRanks : torch::autograd::Function<CopyToRanks> {
-  static at::Tensor forward(AutogradContext* context,
-                            const at::Tensor& whole,
-                            const TensorGroupPtr& group) {
-    remember(context, group);
-    return whole;
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    return {reduced(gradients[0], *remembered(context)), at::Tensor()};
-  }
-};
-
 // Ids or targets as this rank's run of the vocabulary counts them, and whether they lie in it.
 struct LocalIds {
   at::Tensor ids;     // clamped into the run
@@ -212,7 +198,7 @@ RowRange row_range(std::int64_t rows, int index, int num_ranks) {
 }
 
 at::Tensor own_rows(const at::Tensor& whole, const TensorGroupPtr& group) {
-  return alone(group) ? whole : own_of(whole, *group);
+  return alone(group) ? whole : own_of(whole, *group).clone();
 }
 
 at::Tensor scatter_rows(const at::Tensor& whole, const TensorGroupPtr& group) {
@@ -235,8 +221,17 @@ at::Tensor all_reduce(const at::Tensor& partial, const TensorGroupPtr& group) {
   return alone(group) ? partial : AllReduce::apply(partial, group);
 }
 
-at::Tensor copy_to_ranks(const at::Tensor& whole, const TensorGroupPtr& group) {
-  return alone(group) ? whole : CopyToRanks::apply(whole, group);
+MatrixInput gather_input(const at::Tensor& own,
+                         std::int64_t rows,
+                         const TensorGroupPtr& group,
+                         const OfRows& then) {
+  const auto of = [then](const at::Tensor& whole) { return then ? then(whole) : whole; };
+  MatrixInput input = {of(gather_rows(own, rows, group)), {}};
+  if (!alone(group)) {
+    input.again = c10::make_intrusive<RemadeInput>(
+        [kept = own.detach(), rows, group, of] { return of(gathered(kept, rows, *group)); });
+  }
+  return input;
 }
 
 at::Tensor split_cross_entropy(const at::Tensor& scores,

@@ -12,21 +12,24 @@
 //   gather_whole     own      whole    whole -> own            gather; nothing
 //   reduce_scatter   partial  own      own -> whole            reduce-scatter; gather
 //   all_reduce       partial  whole    whole -> whole          reduce-scatter and gather; nothing
-//   copy_to_ranks    whole    whole    partial -> whole        nothing; reduce-scatter and gather
 //
 // So norms and residuals run on own rows, and a column-split linear followed by a row-split one
-// takes gather_rows() before and reduce_scatter() behind it. Gradients of parameters that every
-// rank holds whole are partial: their sum over the ranks is the gradient (LaneGradients). Sums run
-// in rank order, so whole tensors are the same bits on every rank.
+// takes gather_input() before and reduce_scatter() behind it: gather_rows(), of which own rows
+// alone are kept and gathered once more for the weight gradient, in whichever half of a backward
+// that runs. Gradients of parameters that every rank holds whole are partial: their sum over the
+// ranks is the gradient (LaneGradients). Sums run in rank order, so whole tensors are the same bits
+// on every rank.
 //
-// Without a group, or in one of a single rank, every function returns its argument. Collectives run
-// in the order in which a rank's graph is built, and backward in the reverse, so all ranks of a
-// group must record the same graph, each from one thread.
+// Without a group, or in one of a single rank, every function returns its argument; else no result
+// shares its memory, so that own rows do not keep whole ones alive. Collectives run in the order in
+// which a rank's graph is built, and backward in the reverse, weight halves in the order in which
+// they run, so all ranks of a group must do the same, each from one thread.
 //
 // Source  Korthikanti et al. 2022, sequence parallelism; rows may divide unevenly here.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -35,6 +38,7 @@
 
 #include "entrain/engine/comm/comm.h"
 #include "entrain/engine/models/stages.h"
+#include "entrain/engine/models/weight_gradients.h"
 
 namespace entrain::engine {
 
@@ -61,7 +65,19 @@ at::Tensor gather_rows(const at::Tensor& own, std::int64_t rows, const TensorGro
 at::Tensor gather_whole(const at::Tensor& own, std::int64_t rows, const TensorGroupPtr& group);
 at::Tensor reduce_scatter(const at::Tensor& partial, const TensorGroupPtr& group);
 at::Tensor all_reduce(const at::Tensor& partial, const TensorGroupPtr& group);
-at::Tensor copy_to_ranks(const at::Tensor& whole, const TensorGroupPtr& group);
+
+// What matrices read: all rows, and what makes these again for their weight gradients; null on one
+// rank, which keeps them.
+struct MatrixInput {
+  at::Tensor rows;
+  RemadeInputPtr again;
+};
+// gather_rows() and, where given, `then` of them: a function of its argument and what it captured.
+using OfRows = std::function<at::Tensor(const at::Tensor& whole)>;
+MatrixInput gather_input(const at::Tensor& own,
+                         std::int64_t rows,
+                         const TensorGroupPtr& group,
+                         const OfRows& then = {});
 
 // cross_entropy of rows whose scores lie on the ranks by runs of the vocabulary.
 //

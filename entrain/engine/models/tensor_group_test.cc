@@ -9,6 +9,8 @@
 
 #include "entrain/core/base/text.h"
 
+#include "entrain/engine/models/live_bytes.h"
+
 #include "tests/oracle/engine/tensor_ranks.h"
 #include "tests/oracle/engine/tensors.h"
 
@@ -121,7 +123,47 @@ TEST(TensorGroup, EveryExchangeHasItsMirrorInBackward) {
   expect_exchange("gather_whole", kOwn, kWhole, kWhole, kOwn, gather_whole);
   expect_exchange("reduce_scatter", kPartial, kOwn, kOwn, kWhole, plain(reduce_scatter));
   expect_exchange("all_reduce", kPartial, kWhole, kWhole, kWhole, plain(all_reduce));
-  expect_exchange("copy_to_ranks", kWhole, kWhole, kPartial, kWhole, plain(copy_to_ranks));
+}
+
+// Rows of a norm between two residuals, as stages have them.
+TEST(TensorGroup, AMatrixKeepsOwnRowsOfWhatItReads) {
+  constexpr std::int64_t kRows = 64;
+  constexpr std::int64_t kResults = 3;
+  const at::Tensor values = random_tensor({kRows, kWidth}, "value");
+  const at::Tensor matrix = random_tensor({kResults, kWidth}, "matrix");
+  const at::Tensor plain = values.clone().set_requires_grad(true);
+  const at::Tensor plain_weight = matrix.clone().set_requires_grad(true);
+  at::linear(2 * plain, plain_weight).square().sum().backward();
+  for (const int num_ranks : {2, 4}) {
+    on_tensor_ranks(num_ranks, [&](const TensorGroupPtr& group) {
+      const at::Tensor own = rows_of(values, *group).clone().set_requires_grad(true);
+      const at::Tensor weight = matrix.clone().set_requires_grad(true);
+      const LiveBytes live;
+      at::Tensor result;
+      {
+        const MatrixInput input = gather_input(2 * own, kRows, group);
+        EXPECT_TRUE(at::equal(input.rows, 2 * values));
+        result = split_linear(input.rows, weight, {}, input.again);
+      }
+      EXPECT_EQ(live.bytes(), static_cast<std::int64_t>(own.nbytes() + result.nbytes()));
+      result.square().sum().backward();
+      // Every rank computes all results here: gradients of own rows add up to as many times theirs.
+      EXPECT_LT(oracle::largest_difference(own.grad(), rows_of(plain.grad(), *group) * num_ranks),
+                1e-10);
+      EXPECT_LT(oracle::largest_difference(weight.grad(), plain_weight.grad()), 1e-10);
+    });
+  }
+}
+
+TEST(TensorGroup, OwnRowsKeepNoWholeOnesAlive) {
+  on_tensor_ranks(2, [](const TensorGroupPtr& group) {
+    const LiveBytes live;
+    at::Tensor whole = at::ones({64, kWidth}, at::kDouble);
+    const at::Tensor own = own_rows(whole, group);
+    const at::Tensor scattered = scatter_rows(whole, group);
+    whole.reset();
+    EXPECT_EQ(live.bytes(), static_cast<std::int64_t>(own.nbytes() + scattered.nbytes()));
+  });
 }
 
 // Scores of a thousand would overflow without the maximum of all ranks.

@@ -13,6 +13,7 @@ using torch::autograd::variable_list;
 thread_local WeightGradientsPtr current_gradients;
 
 constexpr const char* kOwner = "weight gradients";
+constexpr const char* kRemade = "remade input";
 
 void remember_owner(AutogradContext* context) {
   if (const WeightGradientsPtr& owner = WeightGradientsScope::current()) {
@@ -36,6 +37,19 @@ at::Tensor now_or_later(AutogradContext* context,
   return gradient();
 }
 
+void remember_remade(AutogradContext* context, const RemadeInputPtr& remade) {
+  remade->add_reader();
+  context->saved_data[kRemade] = c10::IValue::make_capsule(remade);
+}
+
+RemadeInputPtr remembered_remade(AutogradContext* context) {
+  const auto found = context->saved_data.find(kRemade);
+  return found == context->saved_data.end()
+             ? RemadeInputPtr()
+             : RemadeInputPtr::reclaim_copy(
+                   static_cast<RemadeInput*>(found->second.toCapsule().get()));
+}
+
 at::ScalarType wide(at::ScalarType dtype) {
   return at::promoteTypes(dtype, at::kFloat);
 }
@@ -45,9 +59,14 @@ class SplitLinear : public torch::autograd::Function<SplitLinear> {
   static at::Tensor forward(AutogradContext* context,
                             const at::Tensor& input,
                             const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias) {
+                            const std::optional<at::Tensor>& bias,
+                            const RemadeInputPtr& remade) {
+    const bool reads_input = weight.requires_grad();
     context->save_for_backward(
-        {weight.requires_grad() ? input : at::Tensor(), weight, bias.value_or(at::Tensor())});
+        {reads_input && !remade ? input : at::Tensor(), weight, bias.value_or(at::Tensor())});
+    if (reads_input && remade) {
+      remember_remade(context, remade);
+    }
     remember_owner(context);
     return at::linear(input, weight.flatten(1), bias);
   }
@@ -57,15 +76,20 @@ class SplitLinear : public torch::autograd::Function<SplitLinear> {
     const at::Tensor& weight = saved[1];
     const at::Tensor& bias = saved[2];
     const at::Tensor& gradient = gradients[0];
-    variable_list result(3);
+    variable_list result(4);
     if (context->needs_input_grad(0)) {
       result[0] = at::mm(gradient, weight.flatten(1));
     }
     if (context->needs_input_grad(1)) {
       result[1] =
-          now_or_later(context, weight, [gradient, input = saved[0], shape = weight.sizes().vec()] {
-            return at::mm(gradient.t(), input).view(shape);
-          });
+          now_or_later(context,
+                       weight,
+                       [gradient,
+                        input = saved[0],
+                        remade = remembered_remade(context),
+                        shape = weight.sizes().vec()] {
+                         return at::mm(gradient.t(), remade ? remade->read() : input).view(shape);
+                       });
     }
     if (bias.defined() && context->needs_input_grad(2)) {
       result[2] = now_or_later(context, bias, [gradient] {
@@ -132,6 +156,13 @@ void WeightGradients::run(const std::function<void(const at::Tensor& parameter)>
   }
 }
 
+at::Tensor RemadeInput::read() {
+  if (!made_.defined()) {
+    made_ = make_();
+  }
+  return --readers_ > 0 ? made_ : std::exchange(made_, at::Tensor());
+}
+
 WeightGradientsScope::WeightGradientsScope(WeightGradientsPtr gradients)
     : outer_(std::exchange(current_gradients, std::move(gradients))) {}
 
@@ -145,8 +176,9 @@ const WeightGradientsPtr& WeightGradientsScope::current() {
 
 at::Tensor split_linear(const at::Tensor& input,
                         const at::Tensor& weight,
-                        const std::optional<at::Tensor>& bias) {
-  return SplitLinear::apply(input, weight, bias);
+                        const std::optional<at::Tensor>& bias,
+                        const RemadeInputPtr& remade) {
+  return SplitLinear::apply(input, weight, bias, remade);
 }
 
 at::Tensor split_embedding(const at::Tensor& weight, const at::Tensor& ids) {

@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -65,15 +66,38 @@ class WeightGradientsScope {
   WeightGradientsPtr outer_;
 };
 
-// at::linear(), bit for bit forward and backward, but for the time of its weight gradient.
+// An input of matrices that is dearer to keep than to make once more: their weight gradients read()
+// it again.
+//
+// One thread at a time.
+class RemadeInput : public torch::CustomClassHolder {
+ public:
+  // `make` holds what it needs, and gives the same values every time.
+  explicit RemadeInput(std::function<at::Tensor()> make) : make_(std::move(make)) {}
+
+  void add_reader() { ++readers_; }
+  // Made when the first reader asks, let go of when the last one has it.
+  at::Tensor read();
+
+ private:
+  std::function<at::Tensor()> make_;
+  at::Tensor made_;
+  int readers_ = 0;
+};
+using RemadeInputPtr = c10::intrusive_ptr<RemadeInput>;
+
+// at::linear(), bit for bit forward and backward, but for the time of its weight gradient. With
+// `remade`, which makes `input` again, that is read once a backward instead of kept.
 //
 // Shapes  input: [T, in]; weight: [out, in], or of more axes that hold `in` values together, as a
 //         convolution's do; bias: [out]; result: [T, out].
-// Cost    keeps what at::linear() keeps: the input where the weight is trainable. What waits keeps
-//         the output's gradient too.
+// Cost    keeps what at::linear() keeps: the input where the weight is trainable and nothing makes
+// it
+//         again. What waits keeps the output's gradient too.
 at::Tensor split_linear(const at::Tensor& input,
                         const at::Tensor& weight,
-                        const std::optional<at::Tensor>& bias = {});
+                        const std::optional<at::Tensor>& bias = {},
+                        const RemadeInputPtr& remade = {});
 
 // at::embedding(), likewise.
 // Shapes  weight: [V, D]; ids: [T] int64; result: [T, D].

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
@@ -43,6 +44,12 @@ using Linear = at::Tensor (*)(const at::Tensor&,
                               const at::Tensor&,
                               const std::optional<at::Tensor>&);
 
+at::Tensor split(const at::Tensor& input,
+                 const at::Tensor& weight,
+                 const std::optional<at::Tensor>& bias) {
+  return split_linear(input, weight, bias);
+}
+
 // Two matrices, the second with a bias, and a factor between them that keeps nothing.
 struct TwoMatrices {
   explicit TwoMatrices(at::ScalarType dtype = at::kFloat,
@@ -65,7 +72,7 @@ struct TwoMatrices {
   // Of a graph whose weight gradients are `weight_gradients`.
   [[nodiscard]] at::Tensor forward(const WeightGradientsPtr& weight_gradients) const {
     const WeightGradientsScope scope(weight_gradients);
-    return forward(split_linear);
+    return forward(split);
   }
   [[nodiscard]] at::Tensor output_gradient() const {
     return random_tensor({9, 7}, "output", input.scalar_type());
@@ -394,6 +401,54 @@ TEST(WeightGradients, OfAnLlmWaitButForGains) {
       return stage.loss_sum(
           stage.decode(stage.embed(ids, features, positions), lengths), rows, rows);
     });
+  }
+}
+
+// Two matrices read one input that is made again: once a backward, and not at all where both are
+// frozen.
+TEST(RemadeInput, ChangesNoBitAndIsMadeOnceForAllReaders) {
+  const at::Tensor values = random_tensor({9, 6}, "input", at::kFloat);
+  const at::Tensor first = random_tensor({5, 6}, "first", at::kFloat);
+  const at::Tensor second = random_tensor({7, 6}, "second", at::kFloat);
+  const auto gradients_of = [&](bool remakes, bool defers, bool trains, int& made) {
+    at::Tensor input = values.clone().set_requires_grad(true);
+    const at::Tensor one = first.clone().set_requires_grad(trains);
+    const at::Tensor two = second.clone().set_requires_grad(trains);
+    RemadeInputPtr remade;
+    if (remakes) {
+      remade = c10::make_intrusive<RemadeInput>([&made, values] {
+        ++made;
+        return values.clone();
+      });
+    }
+    const auto waiting = c10::make_intrusive<WeightGradients>();
+    at::Tensor output;
+    {
+      const WeightGradientsScope scope(waiting);
+      output =
+          split_linear(input, one, {}, remade).sum() + split_linear(input, two, {}, remade).sum();
+    }
+    if (defers) {
+      waiting->defer();
+    }
+    output.backward();
+    EXPECT_EQ(made, remakes && trains && !defers ? 1 : 0);
+    waiting->run();
+    return std::vector<at::Tensor>{input.grad(), one.grad(), two.grad()};
+  };
+  for (const bool trains : {true, false}) {
+    int never = 0;
+    const std::vector<at::Tensor> expected = gradients_of(false, false, trains, never);
+    for (const bool defers : {false, true}) {
+      int made = 0;
+      const std::vector<at::Tensor> actual = gradients_of(true, defers, trains, made);
+      EXPECT_EQ(made, trains ? 1 : 0);
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        ASSERT_EQ(actual[i].defined(), expected[i].defined());
+        EXPECT_TRUE(!expected[i].defined() || at::equal(actual[i], expected[i])) << i;
+      }
+    }
+    EXPECT_EQ(never, 0);
   }
 }
 

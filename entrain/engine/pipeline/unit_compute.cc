@@ -28,6 +28,11 @@ const SegmentWork& segment_of(const StepSizes& sizes, const UnitKey& unit, const
       .at(at_index(item.segment));
 }
 
+// The values of a leaf whose gradient alone is still asked for; its shape stays.
+void let_go_of_values(at::Tensor& leaf) {
+  leaf.set_data(at::zeros({}, leaf.options().requires_grad(false)).expand(leaf.sizes()));
+}
+
 UnitOutput run_encoder(const StepSizes& sizes,
                        const EncoderStage& stage,
                        const StageOptions& options,
@@ -50,7 +55,11 @@ UnitOutput run_encoder(const StepSizes& sizes,
     hidden = at::cat(inputs).to(options.device, options.dtype);
     input.segments.clear();
   }
-  return {stage.forward(hidden, grids), 0};
+  at::Tensor output = stage.forward(hidden, grids);
+  if (unit.stage > 0 && !stage.keeps_input()) {
+    let_go_of_values(hidden);
+  }
+  return {std::move(output), 0};
 }
 
 // Features of the packed samples by rising position in the packed rows.
@@ -200,13 +209,13 @@ at::Tensor embed(const StepSizes& sizes,
   return stage.embed(to_tensor(ids, options), placed.rows, to_tensor(placed.positions, options));
 }
 
-UnitOutput run_llm(const StepSizes& sizes,
-                   const LlmStage& stage,
-                   const StageOptions& options,
-                   const UnitKey& unit,
-                   const Group& group,
-                   UnitInput& input,
-                   std::int64_t target_tokens) {
+UnitOutput compute_llm(const StepSizes& sizes,
+                       const LlmStage& stage,
+                       const StageOptions& options,
+                       const UnitKey& unit,
+                       const Group& group,
+                       UnitInput& input,
+                       std::int64_t target_tokens) {
   at::Tensor hidden =
       unit.stage == 0 ? embed(sizes, stage, options, group, input) : std::move(input.hidden);
   hidden = stage.decode(hidden, input.items);
@@ -231,6 +240,21 @@ UnitOutput run_llm(const StepSizes& sizes,
   const at::Tensor loss =
       stage.loss_sum(hidden, to_tensor(rows, options), to_tensor(targets, options));
   return {loss / static_cast<double>(target_tokens), loss.item<double>()};
+}
+
+UnitOutput run_llm(const StepSizes& sizes,
+                   const LlmStage& stage,
+                   const StageOptions& options,
+                   const UnitKey& unit,
+                   const Group& group,
+                   UnitInput& input,
+                   std::int64_t target_tokens) {
+  at::Tensor received = input.hidden;
+  UnitOutput output = compute_llm(sizes, stage, options, unit, group, input, target_tokens);
+  if (received.defined() && !stage.keeps_input()) {
+    let_go_of_values(received);
+  }
+  return output;
 }
 
 }  // namespace

@@ -20,37 +20,41 @@ const EncoderSpec* encoder_of(const ModelSpec& model, const std::string& module)
   return nullptr;
 }
 
-void add_all_reduces(
-    int count, double bytes_per_token, int degree, const LinkSpec& link, CostCurve& curve) {
-  const double hops = 2.0 * (degree - 1);
-  curve.per_launch_ns += count * hops * static_cast<double>(link.latency.count());
+void add_exchange(const RankExchange& exchange,
+                  int degree,
+                  const LinkSpec& link,
+                  CostCurve& curve) {
+  const double hops = degree - 1;
+  curve.per_launch_ns += exchange.count * hops * static_cast<double>(link.latency.count());
   if (link.bytes_per_second > 0) {
-    curve.per_token_ns += hops / degree * bytes_per_token * 1e9 / link.bytes_per_second;
+    curve.per_token_ns += hops / degree * exchange.bytes * 1e9 / link.bytes_per_second;
   }
 }
 
 }  // namespace
 
-PartialSums partial_sums(const ModelSpec& model,
-                         const std::string& module,
-                         LayerKind kind,
-                         double bytes_of_number) {
+RankExchanges rank_exchanges(const ModelSpec& model,
+                             const std::string& module,
+                             LayerKind kind,
+                             double bytes_of_number) {
+  constexpr double kScore = 4;  // bytes: scores are float32
   const EncoderSpec* encoder = encoder_of(model, module);
   const double hidden = bytes_of_number * (encoder == nullptr ? model.llm.hidden : encoder->hidden);
   switch (kind) {
     case LayerKind::kEncoderTransformer:
     case LayerKind::kWindowedTransformer:
     case LayerKind::kDecoder:
-      return {2, 2 * hidden, 2, 2 * hidden};
+      return {{4, 4 * hidden}, {4, 4 * hidden}, {2, 2 * hidden}};
     case LayerKind::kProjector: {
       const double block = encoder == nullptr ? 1.0 : static_cast<double>(merged_tokens(*encoder));
-      return {1, bytes_of_number * model.llm.hidden / block, 1, hidden};
+      const double result = bytes_of_number * model.llm.hidden / block;
+      return {{3, hidden + 2 * result}, {1, hidden}, {1, hidden}};
     }
     case LayerKind::kTokenEmbedding:
-      return {1, hidden, 0, 0};
+      return {{2, 2 * hidden}, {}, {}};
     case LayerKind::kOutputHead:
-      // Largest logit, sum of exponentials and the target's logit of every row.
-      return {1, 3 * 4.0, 1, hidden};
+      // The largest score is gathered; sum of exponentials and the target's score are all-reduced.
+      return {{4, hidden + 5 * kScore}, {2, 2 * hidden}, {1, hidden}};
     case LayerKind::kPatchEmbedding:
     case LayerKind::kAudioEmbedding:
       return {};
@@ -103,12 +107,14 @@ LayerProfile fit_layer(const ModelSpec& model,
   }
   const double bytes_of_number = dtype == "float32" ? 4 : 2;
   if (layer.tensor_parallel > 1) {
-    const PartialSums sums = partial_sums(model, layer.module, layer.kind, bytes_of_number);
+    const RankExchanges exchanges =
+        rank_exchanges(model, layer.module, layer.kind, bytes_of_number);
     const int degree = layer.tensor_parallel;
-    add_all_reduces(sums.forward, sums.forward_bytes, degree, link, profile.forward);
-    add_all_reduces(sums.backward, sums.backward_bytes, degree, link, profile.backward_input);
+    add_exchange(exchanges.forward, degree, link, profile.forward);
+    add_exchange(exchanges.backward_input, degree, link, profile.backward_input);
+    add_exchange(exchanges.backward_weight, degree, link, profile.backward_weight);
     if (!recompute.empty()) {
-      add_all_reduces(sums.forward, sums.forward_bytes, degree, link, profile.recompute);
+      add_exchange(exchanges.forward, degree, link, profile.recompute);
     }
   }
   profile.activation_bytes_per_token = layer.activation_bytes_per_token;

@@ -71,18 +71,26 @@ TEST(FitLayer, AddsWhatRanksSayToEachOther) {
   EXPECT_NEAR(four.forward.per_launch_ns - alone.forward.per_launch_ns, 12000, 1);
   EXPECT_NEAR(four.forward.per_token_ns - alone.forward.per_token_ns, 1.5 * 2 * 48 * 4, 1e-3);
   EXPECT_NEAR(four.backward_input.per_token_ns - alone.backward_input.per_token_ns, 576, 1e-3);
-  EXPECT_EQ(four.backward_weight.per_token_ns, alone.backward_weight.per_token_ns);
+  // Two inputs gathered once more: 3 hops each, 3/4 of the bytes.
+  EXPECT_NEAR(four.backward_weight.per_launch_ns - alone.backward_weight.per_launch_ns, 6000, 1);
+  EXPECT_NEAR(four.backward_weight.per_token_ns - alone.backward_weight.per_token_ns, 288, 1e-3);
 }
 
-TEST(PartialSums, CountWhatEachLayerKindAddsUp) {
+TEST(RankExchanges, CountWhatEachLayerKindBringsTogether) {
   const ModelSpec model = model_of_one_encoder();
-  const PartialSums projector = partial_sums(model, "vision", LayerKind::kProjector, 4);
-  EXPECT_EQ(projector.forward, 1);
-  EXPECT_EQ(projector.forward_bytes, 48) << "four patches make one token of the LLM's width";
-  EXPECT_EQ(projector.backward_bytes, 4 * 32);
-  EXPECT_EQ(partial_sums(model, "vision", LayerKind::kPatchEmbedding, 4).forward, 0);
-  EXPECT_EQ(partial_sums(model, "llm", LayerKind::kTokenEmbedding, 2).forward_bytes, 96);
-  EXPECT_EQ(partial_sums(model, "llm", LayerKind::kTokenEmbedding, 2).backward, 0);
+  const RankExchanges projector = rank_exchanges(model, "vision", LayerKind::kProjector, 4);
+  EXPECT_EQ(projector.forward.count, 3);
+  EXPECT_EQ(projector.forward.bytes, 4 * 32 + 2 * 48) << "four patches make one token of the LLM";
+  EXPECT_EQ(projector.backward_input.bytes, 4 * 32);
+  EXPECT_EQ(projector.backward_weight.bytes, 4 * 32);
+  EXPECT_EQ(rank_exchanges(model, "vision", LayerKind::kPatchEmbedding, 4).forward.count, 0);
+  const RankExchanges embedding = rank_exchanges(model, "llm", LayerKind::kTokenEmbedding, 2);
+  EXPECT_EQ(embedding.forward.bytes, 2 * 96);
+  EXPECT_EQ(embedding.backward_input.count, 0);
+  const RankExchanges head = rank_exchanges(model, "llm", LayerKind::kOutputHead, 2);
+  EXPECT_EQ(head.forward.bytes, 96 + 20);
+  EXPECT_EQ(head.backward_input.bytes, 2 * 96);
+  EXPECT_EQ(head.backward_weight.bytes, 96);
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 
 #include "entrain/core/spec/workload.h"
 
+#include "entrain/engine/profiler/lone_rank.h"
+
 namespace entrain::engine {
 namespace {
 
@@ -261,6 +263,19 @@ LayerCases llm_cases(const ModelSpec& model,
   return result;
 }
 
+LayerCases slice_cases(const ModelSpec& model,
+                       const LayerChoice& choice,
+                       const CaseGrid& grid,
+                       const StageOptions& options,
+                       std::int64_t memory_bytes) {
+  LayerCases result = choice.module == model.llm_module()
+                          ? llm_cases(model, choice, grid, options, memory_bytes)
+                          : encoder_cases(model, choice, grid, options, memory_bytes);
+  result.tensor_parallel = choice.tensor_parallel;
+  result.num_alike = count_alike(model, choice);
+  return result;
+}
+
 bool divides(const ModelSpec& model, int module, int degree) {
   const auto whole = [degree](std::int64_t value) { return value % degree == 0; };
   if (module == model.llm_module()) {
@@ -307,11 +322,17 @@ LayerCases layer_cases(const ModelSpec& model,
                        std::int64_t memory_bytes) {
   StageOptions slice = options;
   slice.tensor_parallel = choice.tensor_parallel;
-  LayerCases result = choice.module == model.llm_module()
-                          ? llm_cases(model, choice, grid, slice, memory_bytes)
-                          : encoder_cases(model, choice, grid, slice, memory_bytes);
-  result.tensor_parallel = choice.tensor_parallel;
-  result.num_alike = count_alike(model, choice);
+  LayerCases result = slice_cases(model, choice, grid, slice, memory_bytes);
+  if (choice.tensor_parallel > 1) {
+    result.on_rank = [model, choice, grid, slice] {
+      constexpr std::int64_t kOneLayer = 1;  // byte
+      StageOptions rank = slice;
+      rank.tensor_group = lone_rank(choice.tensor_parallel);
+      LayerCases cases = slice_cases(model, choice, grid, rank, kOneLayer);
+      cases.keeps_input = false;
+      return cases;
+    };
+  }
   return result;
 }
 

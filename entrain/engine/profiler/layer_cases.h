@@ -37,6 +37,11 @@ struct LayerCases {
   std::vector<std::vector<NamedParameter>> layers;
   std::vector<LayerCase> cases;       // rising tokens, then segments
   double output_bytes_per_token = 0;  // of the stage's message
+  bool keeps_input = true;            // whole; else the layer keeps what it copies of it
+  // Where a lane has several ranks: the same cases through one layer as one of them runs it, which
+  // has its run of the rows and exchanges with the others (made up, see lone_rank.h). It is what a
+  // rank keeps; times are those of `cases`, which exchange nothing. Makes weights and inputs.
+  std::function<LayerCases()> on_rank;
 };
 
 // One layer of every kind, at one degree of tensor parallelism.

@@ -50,10 +50,17 @@ double kept_bytes_per_token(const LayerCases& cases, const LayerCase& layer_case
   const LiveBytes live;
   const at::Tensor output = layer_case.forward(0);
   // Image features count by themselves, from their arrival to their last backward.
-  const std::size_t input_bytes = cases.kind == LayerKind::kTokenEmbedding ? 0 : input.nbytes();
+  const bool keeps_input = cases.keeps_input && cases.kind != LayerKind::kTokenEmbedding;
+  const std::size_t input_bytes = keeps_input ? input.nbytes() : 0;
   const auto kept = static_cast<double>(live.bytes()) - static_cast<double>(output.nbytes()) +
                     static_cast<double>(input_bytes);
   return std::max(0.0, kept) / layer_case.tokens;
+}
+
+// What one rank of the lane keeps of a case.
+double bytes_on_rank(const LayerCases& cases, std::size_t index) {
+  const LayerCases on_rank = cases.on_rank ? cases.on_rank() : cases;
+  return kept_bytes_per_token(on_rank, on_rank.cases[index]);
 }
 
 class LayerTimer {
@@ -248,7 +255,7 @@ void measure_layer(const LayerCases& cases,
     return repeats < kLeastRepeats ||
            (repeats < budget.repeats && seconds_since(start) < budget.seconds);
   };
-  layer.activation_bytes_per_token = kept_bytes_per_token(cases, cases.cases[kept.back()]);
+  layer.activation_bytes_per_token = bytes_on_rank(cases, kept.back());
   while (std::any_of(layer.points.begin(), layer.points.end(), wants_more)) {
     for (std::size_t i = 0; i < layer.points.size(); ++i) {
       if (wants_more(layer.points[i])) {
