@@ -91,9 +91,8 @@ using RemadeInputPtr = c10::intrusive_ptr<RemadeInput>;
 //
 // Shapes  input: [T, in]; weight: [out, in], or of more axes that hold `in` values together, as a
 //         convolution's do; bias: [out]; result: [T, out].
-// Cost    keeps what at::linear() keeps: the input where the weight is trainable and nothing makes
-// it
-//         again. What waits keeps the output's gradient too.
+// Cost    keeps what at::linear() keeps: the input where the weight is trainable, and not even that
+//         with `remade`. What waits keeps the output's gradient too.
 at::Tensor split_linear(const at::Tensor& input,
                         const at::Tensor& weight,
                         const std::optional<at::Tensor>& bias = {},

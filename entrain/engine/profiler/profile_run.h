@@ -50,8 +50,8 @@ struct ProfileRun {
 // medians of points; `range` and `spread` of each entry say what they rest on.
 //
 // At tensor_parallel > 1 an entry is one rank's slice (heads, MLP, projector and vocabulary divided
-// by the degree), and what its ranks say to each other is added from the measured link: ring
-// all-reduces of what the layer's partial sums amount to (two a transformer layer and direction).
+// by the degree), what its ranks say to each other is added from the measured link (fit_layer.h),
+// and its activation bytes are those of the layer run as one rank of its group (lone_rank.h).
 // Windowed attention is not measured: no layer of the engine has it.
 //
 // With `lanes` above 1 that many lanes less one run the same layer beside the one that is measured,
