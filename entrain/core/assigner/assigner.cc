@@ -99,7 +99,9 @@ StepAssignment assign(std::string_view policy, const AssignRequest& request) {
   const std::chrono::duration<double, std::milli> elapsed =
       std::chrono::steady_clock::now() - started;
   result.stats.assign_ms = elapsed.count();
-  fill_stats(*request.plan, *request.costs, result);
+  if (request.stats) {
+    fill_stats(*request.plan, *request.costs, result);
+  }
   return result;
 }
 

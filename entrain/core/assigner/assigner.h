@@ -9,7 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "entrain/core/base/errors.h"
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/simulator/over_limit.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/spec/plan.h"
 
@@ -42,6 +44,22 @@ enum class Objective : std::uint8_t {
               // plan's num_slots; see balance_objective.h
 };
 
+// Where the policy `entrain` finds nothing within memory with the plan's evaluations, it tries so
+// many.
+inline constexpr int kFewEvaluations = 50;
+
+// NothingFits of the policy `entrain`.
+class OverLimits : public NothingFits {
+ public:
+  OverLimits(const std::string& message, const MemoryExcess& excess)
+      : NothingFits(message), excess_(excess) {}
+  // Of the assignment that missed the limits by least; no bytes where the search alone knows.
+  [[nodiscard]] const MemoryExcess& excess() const { return excess_; }
+
+ private:
+  MemoryExcess excess_;
+};
+
 struct AssignRequest {
   const Plan* plan = nullptr;        // replicas, default num_slots, lanes, limits, schedule
   const StepCosts* costs = nullptr;  // of this step's global batch
@@ -49,6 +67,8 @@ struct AssignRequest {
   std::uint64_t seed = 0;
   EntrainOptions options{};
   Objective objective = Objective::kStepTime;
+  bool stats =
+      true;  // false: the result's hold assign_ms alone, which saves a program and a replay
 };
 
 // "sequential", "random", "packed", "encoder-lpt", "llm-lpt", "lpt-2d", "disttrain", "dflop",
@@ -57,15 +77,18 @@ std::vector<std::string> policy_names();
 
 // Ensures   the result passes validate_assignment(); equal requests give equal results on every
 //           machine; stats are filled: balance per module, the simulated step time under
-//           plan.schedule, and the bound of step_lower_bound().
+//           plan.schedule, and the bound of step_lower_bound(), unless request.stats is false.
 // entrain   never slower under plan.schedule than `sequential` and `lpt-2d`, where their result
 //           keeps limits.bytes_of(lane); its own result keeps it. (Under a found order with
 //           limits.evaluations = 0 the comparison is by one rule, not by the best.)
 //           limits.evaluations bounds the simulated replicas, but for what a valid result, two
 //           dozen constructions a replica and that comparison need. It is a heuristic: stats.gap
-//           says how far from the bound it stopped.
+//           says how far from the bound it stopped. It finds an assignment within memory with any
+//           number of evaluations above 0 where it does with kFewEvaluations, or where
+//           `sequential`, `lpt-2d` or one sample a slot in drawn order keep the limits (all parts
+//           of EntrainOptions allowed, objective kStepTime).
 // Throws    InvalidInput for an unknown policy (with a suggestion), fewer samples than replicas,
-//           costs of other modules than the plan's. NothingFits, for `entrain`, when no assignment
+//           costs of other modules than the plan's. OverLimits, for `entrain`, when no assignment
 //           that it tried keeps the plan's memory limits, naming lane, slot and bytes of the one
 //           that missed them by least. Other policies do not look at bytes.
 StepAssignment assign(std::string_view policy, const AssignRequest& request);

@@ -9,7 +9,9 @@
 //    construction that keeps them, and a search from the best rival with one that mends the first.
 // 4. Heavy samples are cut into chunks where that is allowed and pays.
 // 5. Local search from the best (search.h) with what is left of the budget of evaluations.
+// 6. Where nothing fits: all of it with few evaluations, then one sample a slot in drawn order.
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -334,40 +336,41 @@ Evaluated against_rivals(const AssignRequest& request,
 }
 
 // Says where the best candidate misses the limits the most.
-std::string nothing_fits(const AssignRequest& request, const Evaluated& nearest) {
+[[noreturn]] void throw_nothing_fits(const AssignRequest& request, const Evaluated& nearest) {
   const StepAssignment assignment = to_assignment(*request.costs, nearest.placement);
   const Program program =
       build_program(*request.plan, assignment, *request.costs, request.plan->schedule);
   const auto excess = worst_excess(program, *request.costs, request.plan->limits);
-  return fmt::format("no assignment found that keeps the plan's memory limits; the nearest: {}",
-                     excess ? to_string(program, *excess) : "too much in the search alone");
+  throw OverLimits(
+      fmt::format("no assignment found that keeps the plan's memory limits; the nearest: {}",
+                  excess ? to_string(program, *excess) : "too much in the search alone"),
+      excess.value_or(MemoryExcess{}));
+}
+
+std::vector<ReplicaTimes> times_by_best_rules(const Placement& placement,
+                                              StepEvaluator& evaluator) {
+  std::vector<ReplicaTimes> times;
+  for (int replica = 0; replica < static_cast<int>(placement.samples.size()); ++replica) {
+    times.push_back(evaluator.choose_rule(placement, replica));
+  }
+  return times;
 }
 
 // Under a found order the search timed everything by one rule a replica. The program takes the best
 // rule of all: compares with the rivals once more by what the program will take.
 void settle(const AssignRequest& request, StepEvaluator& evaluator, Evaluated& best) {
-  const auto time_by_best_rules = [&](Evaluated& candidate) {
-    candidate.times.clear();
-    for (int replica = 0; replica < request.plan->replicas; ++replica) {
-      candidate.times.push_back(evaluator.choose_rule(candidate.placement, replica));
-    }
-  };
-  time_by_best_rules(best);
+  best.times = times_by_best_rules(best.placement, evaluator);
   for (const Policy rival : {lpt_2d_policy, sequential_policy}) {
     Evaluated candidate{rival(request), {}};
-    time_by_best_rules(candidate);
+    candidate.times = times_by_best_rules(candidate.placement, evaluator);
     if (better(candidate, best, evaluator)) {
       best = std::move(candidate);
     }
   }
 }
 
-}  // namespace
-
-Placement entrain_policy(const AssignRequest& request) {
-  if (request.objective == Objective::kBalance) {
-    return balance_objective(request);
-  }
+// Steps 1 to 5: the best found; it may be over the limits.
+Evaluated best_found(const AssignRequest& request) {
   const BatchLoads loads = batch_loads(*request.plan, *request.costs);
   const BatchLoads start_loads =
       request.options.joint ? loads : encoder_only(loads, *request.costs);
@@ -389,8 +392,50 @@ Placement entrain_policy(const AssignRequest& request) {
   if (evaluator.has_rules() && request.plan->limits.evaluations > 0) {
     settle(request, evaluator, best);
   }
+  return best;
+}
+
+// More evaluations lead elsewhere, and not always to what fits: whatever kFewEvaluations find, and
+// the leanest slots, count with every number.
+void fall_back(const AssignRequest& request, Evaluated& best) {
+  Plan few = *request.plan;
+  few.limits.evaluations = kFewEvaluations;
+  AssignRequest other = request;
+  other.plan = &few;
+  StepEvaluator evaluator(*request.plan, *request.costs);
+  if (request.plan->limits.evaluations != kFewEvaluations) {
+    Evaluated found = best_found(other);
+    if (better(found, best, evaluator)) {
+      best = std::move(found);
+    }
+  }
+  if (!best.fits() && request.options.choose_slots) {
+    Evaluated lean{one_sample_a_slot(request), {}};
+    lean.times = times_by_best_rules(lean.placement, evaluator);
+    if (better(lean, best, evaluator)) {
+      best = std::move(lean);
+    }
+  }
+}
+
+}  // namespace
+
+Placement one_sample_a_slot(const AssignRequest& request) {
+  std::vector<int> order(at(request.costs->num_samples));
+  std::iota(order.begin(), order.end(), 0);
+  return deal_in_order(*request.costs, order, request.plan->replicas, request.costs->num_samples);
+}
+
+Placement entrain_policy(const AssignRequest& request) {
+  if (request.objective == Objective::kBalance) {
+    return balance_objective(request);
+  }
+  Evaluated best = best_found(request);
   if (!best.fits()) {
-    throw NothingFits(nothing_fits(request, best));
+    fall_back(request, best);
+  }
+  if (!best.fits()) {
+    throw_nothing_fits(request, best);
   }
   return std::move(best.placement);
 }
