@@ -2,7 +2,8 @@
 // the global batch a device and the default budget of simulated steps.
 //
 // Checks its own answer: a plan that fits, no faster than its bound. `ratio` is simulated time over
-// lower bound, `steps` the simulated steps, `configurations` those that were listed.
+// lower bound, `steps` the simulated steps, `checked` the further batches on which the plan's
+// memory was checked (drawing them is part of the time), `configurations` those that were listed.
 #include <cstdint>
 #include <string>
 
@@ -61,6 +62,16 @@ void run_search(benchmark::State& state, const char* model_name) {
     request.batches.push_back(
         make_batch(model, kSamplesPerDevice * devices, static_cast<std::uint64_t>(batch)));
   }
+  constexpr int kFurther = 100;  // as the command has by default
+  request.further.first = kBatches;
+  request.further.in_row = kFurther;
+  request.further.may_stop = true;
+  for (std::int64_t step = kBatches; step < kBatches + kFurther; ++step) {
+    request.further.steps.push_back(step);
+  }
+  request.further.draw = [&](std::int64_t step) {
+    return make_batch(model, kSamplesPerDevice * devices, static_cast<std::uint64_t>(step));
+  };
   PlanSearchResult result;
   for (auto _ : state) {
     result = search_plans(request);
@@ -72,6 +83,7 @@ void run_search(benchmark::State& state, const char* model_name) {
   }
   state.counters["ratio"] = result.best().plan.certificate.ratio;
   state.counters["steps"] = result.simulated_steps;
+  state.counters["checked"] = result.further_batches;
   state.counters["configurations"] = static_cast<double>(result.configurations);
 }
 

@@ -13,12 +13,14 @@
 #include "entrain/core/planner/dynamic_regret.h"
 #include "entrain/core/planner/lane_split.h"
 #include "entrain/core/planner/plan_neighbours.h"
+#include "entrain/core/planner/plan_scorer.h"
 #include "entrain/core/planner/plan_search.h"
 #include "entrain/core/planner/recompute_levels.h"
 #include "entrain/core/planner/stable_batch.h"
 #include "entrain/core/report/plan_page.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/study/baselines.h"
+#include "entrain/core/study/further_batches.h"
 #include "entrain/core/study/study_work.h"
 
 #include "entrain/cli/command.h"
@@ -45,9 +47,12 @@ struct Options {
   PlanSearchRequest search;  // its counts and its space
   double reserve_gib = 0;
   int regret_batches = 0;
+  int check_batches = -1;  // kCheckBatches, fewer where they take long
   bool explain = false;
   bool json = false;
 };
+
+constexpr int kCheckBatches = 100;
 
 // Few batches mislead (a plan chosen by three lost 3 % to one chosen by eight on 16 devices); on
 // many devices a simulated step takes longer, and eight of each plan leave time for few plans.
@@ -167,7 +172,17 @@ Json result_json(const PlanSearchResult& result, const ModelSpec& model) {
                  {"lower_bound_s", static_cast<double>(result.lower_bound_ns) * 1e-9},
                  {"shapes", result.shapes},
                  {"configurations", result.configurations},
-                 {"simulated_steps", result.simulated_steps}};
+                 {"simulated_steps", result.simulated_steps},
+                 {"further_batches", result.further_batches}};
+  report["set_aside_for_memory"] = Json::array();
+  for (const PlanCandidate& candidate : result.no_fit) {
+    if (candidate.further_step >= 0) {
+      report["set_aside_for_memory"].push_back({{"plan", describe(candidate.config, model)},
+                                                {"step", candidate.further_step},
+                                                {"missing_bytes", candidate.missing_bytes},
+                                                {"reason", candidate.reason}});
+    }
+  }
   report["candidates"] = Json::array();
   for (const std::vector<PlanCandidate>* list :
        {&result.plans, &result.stopped, &result.set_aside}) {
@@ -239,13 +254,20 @@ int run_cluster(const Options& options) {
   Progress progress("steps simulated",
                     request.most_simulations >= 0 ? request.most_simulations : kMostSimulations);
   request.progress = [&progress](int) { progress.advance(); };
-  complete_request(study, batches_of(options, study), request);
+  const int batches = batches_of(options, study);
+  complete_request(study, batches, request);
+  if (study.cluster->memory_bytes > 0) {
+    const bool by_default = options.check_batches < 0;
+    request.further =
+        further_batches(study, batches, by_default ? kCheckBatches : options.check_batches);
+    request.further.may_stop = by_default;
+  }
   PlanSearchResult result = search_plans(request);
   progress.finish();
   request.progress = nullptr;
   std::vector<PlanNeighbour> neighbours;
   if (options.explain && result.fits()) {
-    neighbours = judge_neighbours(request, result.best().config);
+    neighbours = judge_neighbours(request, result.best().config, total_ns(result.best()));
   }
   if (result.fits()) {
     PlanCandidate& best = result.plans.front();
@@ -401,6 +423,12 @@ void add_cluster_options(CLI::App& command, Options& options) {
           "further batches, each re-planned by itself, to tell what a dynamic plan could gain")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  command
+      .add_option("--check-batches",
+                  options.check_batches,
+                  "further global batches that the plan has to fit in memory, with the most "
+                  "demanding of those behind; 0 = none (default: 100, fewer where they take long)")
+      ->check(CLI::NonNegativeNumber);
   command.add_flag("--explain", options.explain, "why not the neighbours of the best plan");
 }
 

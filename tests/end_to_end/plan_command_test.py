@@ -19,6 +19,9 @@ latency_us = 20
 gigabytes_per_second = 5
 """
 
+# Row of the 256 of write_a_giant() that seed 0 draws into none of its first three batches of 12.
+GIANT = 100
+
 
 class PlanTest(CliTest):
     def setUp(self):
@@ -72,6 +75,42 @@ class ClusterPlan(PlanTest):
             *("--steps", 3, "--evaluations", 5),
         )["rows"]
         self.assertGreaterEqual(rows[0]["step_s"], certificate["lower_bound_s"] * 0.8)
+
+    def test_checks_memory_on_further_batches(self):
+        self.write_cluster(memory=1)
+        page = self.expect_success(*self.plan("--check-batches", 12, "-o", "plan.json")).stdout
+        self.assertIn("further batches (steps 8 to 19 of a run", page)
+        self.assertIn("no other is checked", page)
+        plan = json.loads((self.folder / "plan.json").read_text())
+        self.assertGreaterEqual(plan["certificate"]["further_batches"], 12)
+        report = self.json_of(*self.plan("--check-batches", 12))
+        self.assertEqual(report["further_batches"], plan["certificate"]["further_batches"])
+        none = self.expect_success(*self.plan("--check-batches", 0)).stdout
+        self.assertNotIn("further batches", none)
+        self.assertEqual(self.json_of(*self.plan("--check-batches", 0))["further_batches"], 0)
+
+    def write_a_giant(self):
+        """The drawn batches lack the giant of 256; it comes in the steps behind."""
+        header = (
+            "sample_id,n_images,image_sizes,prompt_chars,response_chars,prompt_tokens_estimate,"
+        )
+        rows = [f"s{i},0,,80,80,{20 + i * 7 % 40},{10 + i * 5 % 30}\n" for i in range(256)]
+        # Found by the seed: in none of the first three batches.
+        rows[GIANT] = f"s{GIANT},0,,80,80,40000,1000\n"
+        text = header + "response_tokens_estimate\n" + "".join(rows)
+        (self.folder / "train.csv").write_text(text)
+
+    def test_takes_no_plan_that_a_later_giant_breaks(self):
+        self.write_a_giant()
+        self.write_cluster(nodes=1, devices=2, memory=0.01)
+        alone = self.json_of(*self.plan("--batches", 3, "--check-batches", 0))
+        self.assertTrue(alone["fits"])
+        self.expect_failure(
+            4,
+            ["no plan fits", "llm", "further batches (step ", "lane ", "bytes short", "would fit"],
+            *self.plan("--batches", 3, "-o", "plan.json"),
+        )
+        self.assertFalse((self.folder / "plan.json").exists())
 
     def test_explains_why_not_the_neighbour(self):
         page = self.expect_success(*self.plan("--explain", "--regret-batches", 2)).stdout
@@ -130,6 +169,10 @@ class Refusals(PlanTest):
             ["12 samples", "replicas × 4"],
             *self.plan("--planner", "b-min", "--replicas", 2),
         )
+
+    def test_refuses_numbers_of_batches_to_check(self):
+        for bad in (-1, "many", 1.5):
+            self.expect_failure(2, ["--check-batches"], *self.plan("--check-batches", bad))
 
     def test_refuses_contradictions(self):
         self.expect_failure(2, ["--cluster", "--lanes"], *self.plan()[:7])

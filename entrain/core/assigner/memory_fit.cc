@@ -1,9 +1,12 @@
 #include "entrain/core/assigner/memory_fit.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "entrain/core/assigner/evaluate.h"
 #include "entrain/core/assigner/policies.h"
+#include "entrain/core/base/text.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/over_limit.h"
 
@@ -17,6 +20,15 @@ bool has_limit(const Plan& plan) {
     }
   }
   return false;
+}
+
+std::string stages_text(const Plan& plan, const std::vector<StageRef>& lane) {
+  std::vector<std::string> stages;
+  for (const StageRef& ref : lane) {
+    stages.push_back(
+        fmt::format("{} {}", plan.modules[static_cast<std::size_t>(ref.module)].name, ref.stage));
+  }
+  return join(stages);
 }
 
 bool keeps_limits(const Plan& plan, const Placement& placement, StepEvaluator& evaluator) {
@@ -39,6 +51,67 @@ bool fits_at_once(const AssignRequest& request) {
   return false;
 }
 
+// What a lane holds at one moment for a sample by itself, whatever is run: when the LLM's backward
+// of it begins there, none of its backwards on earlier stages has run, and none of its segments',
+// which wait for the LLM's input gradient. What takes no part in backward is left out, and the LLM
+// where chunks may cut its work.
+std::int64_t bytes_of_sample(const Plan& plan,
+                             const StepCosts& costs,
+                             const std::vector<StageRef>& lane,
+                             int sample) {
+  std::int64_t bytes = 0;
+  std::int64_t recomputed = 0;
+  int last = -1;  // LLM stage of the lane
+  for (const StageRef& ref : lane) {
+    if (ref.module == costs.llm_module() && plan.limits.chunks) {
+      continue;
+    }
+    const ModuleCosts& module = costs.modules[static_cast<std::size_t>(ref.module)];
+    const StageCosts& stage = module.stages[static_cast<std::size_t>(ref.stage)];
+    for (int unit = module.first_unit[static_cast<std::size_t>(sample)];
+         unit < module.first_unit[static_cast<std::size_t>(sample) + 1];
+         ++unit) {
+      const UnitCost& cost = stage.units[static_cast<std::size_t>(unit)];
+      if (cost.time.backward().count() == 0) {
+        continue;
+      }
+      bytes += cost.activation_bytes;
+      if (ref.module == costs.llm_module() && ref.stage > last) {
+        last = ref.stage;
+        recomputed = cost.recompute.largest;
+      }
+    }
+  }
+  return bytes + recomputed;
+}
+
+// The lane that lacks most for one sample alone.
+std::optional<MemoryMiss> too_large_a_sample(const Plan& plan, const StepCosts& costs) {
+  std::optional<MemoryMiss> worst;
+  for (int lane = 0; lane < plan.num_lanes(); ++lane) {
+    const std::vector<StageRef>& stages = plan.lanes[static_cast<std::size_t>(lane)];
+    const std::int64_t limit = plan.limits.bytes_of(lane);
+    std::int64_t most = 0;
+    for (int sample = 0; sample < costs.num_samples && limit > 0; ++sample) {
+      most = std::max(most, bytes_of_sample(plan, costs, stages, sample));
+    }
+    if (most - limit > (worst ? worst->missing_bytes : 0)) {
+      worst = MemoryMiss{lane,
+                         most - limit,
+                         fmt::format("lane {} ({}) needs {} ({} bytes) for the largest sample "
+                                     "alone; allowed: {} ({} bytes), {} bytes short",
+                                     lane,
+                                     stages_text(plan, stages),
+                                     format_bytes(most),
+                                     most,
+                                     format_bytes(limit),
+                                     limit,
+                                     most - limit)};
+    }
+  }
+  return worst;
+}
+
 MemoryMiss miss_of(const MemoryExcess& excess, const std::string& text) {
   return {excess.lane, excess.over(), fmt::format("{}, {} bytes short", text, excess.over())};
 }
@@ -53,6 +126,9 @@ std::optional<MemoryMiss> memory_miss(std::string_view policy, const AssignReque
   Plan few = *request.plan;
   quick.plan = &few;
   quick.stats = false;
+  if (std::optional<MemoryMiss> miss = too_large_a_sample(*request.plan, *request.costs)) {
+    return miss;
+  }
   if (policy == "entrain") {
     if (fits_at_once(request)) {
       return std::nullopt;

@@ -27,8 +27,9 @@ struct MemoryMiss {
 // Ensures   a pure function of policy and request, whose plan's evaluations and `stats` do not
 //           count for `entrain`.
 // Throws    as assign() does, NothingFits apart.
-// Cost      `entrain`: one or two evaluations a replica where memory is ample; one assignment with
-//           kFewEvaluations where it is short. Others: one assignment and its program.
+// Cost      O(units × stages) where a sample by itself is too large; else `entrain`: one or two
+//           evaluations a replica where memory is ample, one assignment with kFewEvaluations where
+//           it is short. Others: one assignment and its program.
 std::optional<MemoryMiss> memory_miss(std::string_view policy, const AssignRequest& request);
 
 }  // namespace entrain

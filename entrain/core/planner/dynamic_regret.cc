@@ -38,6 +38,7 @@ DynamicRegret dynamic_regret(const PlanSearchRequest& request,
     }
     PlanSearchRequest one = request;
     one.batches = {request.batches[batch]};
+    one.further = {};
     one.first_step = request.first_step + static_cast<std::int64_t>(batch);
     one.runners_up = 0;
     one.progress = nullptr;

@@ -169,6 +169,17 @@ class Reader {
     }
   }
 
+  // Bytes alone.
+  void add_further(const StepCosts& costs) {
+    const ModuleCosts& module = costs.modules[at(module_)];
+    for (int sample = 0; sample < costs.num_samples; ++sample) {
+      for (int unit = module.first_unit[at(sample)]; unit < module.first_unit[at(sample + 1)];
+           ++unit) {
+        keep_largest(module, unit, costs.work[at(sample)], unit - module.first_unit[at(sample)]);
+      }
+    }
+  }
+
   LayerFigures finish() {
     std::vector<int64_t> forward(runs_.size());
     std::vector<int64_t> backward(runs_.size());
@@ -313,6 +324,12 @@ std::vector<std::vector<LayerFigures>> layer_figures(
         if (index < degrees[module].size()) {
           readers[module].add(costs, batch.repeats[module]);
         }
+      }
+    }
+    if (!options.further.empty()) {
+      const StepCosts costs = step_costs(model, plan, profile, options.further);
+      for (Reader& reader : readers) {
+        reader.add_further(costs);
       }
     }
     recompute_all(plan);

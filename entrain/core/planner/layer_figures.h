@@ -48,6 +48,9 @@ struct ReplicaFigures {
 struct FigureOptions {
   bool splits_backward = false;  // the schedule may run the input half alone
   bool chunks = false;           // LLM work may be cut, so that no LLM way or unit is certain
+  // Samples beside those of the batches whose units count for unit_bytes and recomputed_bytes
+  // alone.
+  std::vector<SampleWork> further{};
 };
 
 // Shapes  result: [module][index into degrees[module]].

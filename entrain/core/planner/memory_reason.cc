@@ -94,6 +94,31 @@ class Reason {
   const PlanSearchRequest& request_;
 };
 
+// The configurations that were tried, and the one of them that came nearest to fitting.
+std::string tried_reason(const PlanSearchRequest& request,
+                         const std::vector<PlanCandidate>& no_fit) {
+  const PlanCandidate* nearest = &no_fit.front();
+  for (const PlanCandidate& candidate : no_fit) {
+    const bool first = nearest->missing_bytes == 0;
+    if (candidate.missing_bytes > 0 &&
+        (first || candidate.missing_bytes < nearest->missing_bytes)) {
+      nearest = &candidate;
+    }
+  }
+  std::string text = fmt::format("none of {} configurations that were tried fits; {}{}: {}",
+                                 no_fit.size(),
+                                 nearest->missing_bytes > 0 ? "the nearest, " : "",
+                                 describe(nearest->config, *request.model),
+                                 nearest->reason);
+  if (nearest->missing_bytes > 0) {
+    text +=
+        fmt::format("; what would fit there: devices of {}{}",
+                    format_bytes(request.cluster->memory_bytes + nearest->missing_bytes),
+                    request.recompute == RecomputeRule::kNever ? ", or layers that recompute" : "");
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string memory_reason(const PlanScorer& scorer,
@@ -104,10 +129,7 @@ std::string memory_reason(const PlanScorer& scorer,
   const std::optional<Shortage> nearest = reason.nearest();
   if (cluster.memory_bytes == 0 || !nearest.has_value() || nearest->memory.missing_bytes <= 0) {
     if (!no_fit.empty()) {
-      return fmt::format("none of {} configurations that were tried fits; {}: {}",
-                         no_fit.size(),
-                         describe(no_fit.front().config, *request.model),
-                         no_fit.front().reason);
+      return tried_reason(request, no_fit);
     }
     return fmt::format("cluster '{}' has {} devices, too few for any layout of {} modules",
                        cluster.name,

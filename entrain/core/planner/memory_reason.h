@@ -11,8 +11,8 @@ namespace entrain {
 
 // Names the module and lane that lack bytes under the number of replicas that comes nearest, how
 // many they lack, and what would do: devices of so many bytes, or more devices a replica. Where
-// every module by itself would fit, the first of `no_fit` says why it did not, or that there are
-// too few devices for a lane each.
+// every module by itself would fit, one of `no_fit` says why it did not (of those that miss a
+// further batch the one that lacks least), or that there are too few devices for a lane each.
 //
 // Requires  nothing fits.
 // Cost      O(shapes × layers² × stages).

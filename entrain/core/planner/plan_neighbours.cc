@@ -183,8 +183,10 @@ class Neighbours {
 }  // namespace
 
 std::vector<PlanNeighbour> judge_neighbours(const PlanSearchRequest& request,
-                                            const PlanConfig& config) {
+                                            const PlanConfig& config,
+                                            std::int64_t best_total_ns) {
   PlanScorer scorer(request);
+  scorer.set_lead(best_total_ns);
   std::vector<PlanNeighbour> result = Neighbours(scorer, *request.model, config).list();
   for (PlanNeighbour& neighbour : result) {
     neighbour.bound = scorer.bounds().bound(neighbour.config);
@@ -201,7 +203,11 @@ std::vector<PlanNeighbour> judge_neighbours(const PlanSearchRequest& request,
                       format_bytes(std::max<std::int64_t>(0, shortage.missing_bytes)));
       continue;
     }
-    neighbour.reason = neighbour.candidate.emplace(scorer.score(neighbour.config, kNever)).reason;
+    PlanCandidate& candidate = neighbour.candidate.emplace(scorer.score(neighbour.config, kNever));
+    if (candidate.reason.empty() && total_ns(candidate) <= best_total_ns) {
+      scorer.check_all(candidate);
+    }
+    neighbour.reason = candidate.reason;
   }
   std::stable_sort(
       result.begin(), result.end(), [](const PlanNeighbour& a, const PlanNeighbour& b) {

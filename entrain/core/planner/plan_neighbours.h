@@ -25,10 +25,13 @@ struct PlanNeighbour {
 // match; encoders on shared lanes or on lanes of their own. Each is simulated on every batch,
 // whatever its bound.
 //
+// best_total_ns  of the configuration's own steps: who is as fast has to fit the request's further
+//                batches too.
 // Ensures   plans first, by mean simulated time; a pure function of its arguments.
 // Throws    as search_plans() does.
 // Cost      one simulation per neighbour and batch, about ten to thirty neighbours.
 std::vector<PlanNeighbour> judge_neighbours(const PlanSearchRequest& request,
-                                            const PlanConfig& config);
+                                            const PlanConfig& config,
+                                            std::int64_t best_total_ns = 0);
 
 }  // namespace entrain

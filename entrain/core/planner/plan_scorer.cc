@@ -11,6 +11,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/memory.h"
+#include "entrain/core/planner/plan_units.h"
 #include "entrain/core/schedule/schedule.h"
 
 namespace entrain {
@@ -60,7 +61,7 @@ std::int64_t usable_memory(const PlanSearchRequest& request) {
 }
 
 FigureOptions figure_options(const PlanSearchRequest& request) {
-  return {splits_backward(request.schedule), request.limits.chunks};
+  return {splits_backward(request.schedule), request.limits.chunks, request.further.largest};
 }
 
 // "lane 3 (vision 3, audio 3)"
@@ -92,17 +93,6 @@ void set_recompute(const RecomputeCounts& counts, Plan& plan) {
       plan.modules[module].recompute.clear();
     }
   }
-}
-
-std::int64_t unit_stages(const Plan& plan, const StepCosts& costs) {
-  const bool shares_lanes = std::any_of(
-      plan.lanes.begin(), plan.lanes.end(), [](const auto& lane) { return lane.size() > 1; });
-  std::int64_t count = 0;
-  for (const ModuleCosts& module : costs.modules) {
-    const std::int64_t replayed = shares_lanes ? 5 * std::int64_t{costs.num_samples} : 0;
-    count += (module.first_unit.back() + replayed) * std::ssize(module.stages);
-  }
-  return count;
 }
 
 std::int64_t backward_ns(const StepCosts& costs, const StageRef& ref) {
@@ -145,7 +135,8 @@ PlanScorer::PlanScorer(const PlanSearchRequest& request)
                usable_memory(request),
                request.recompute != RecomputeRule::kNever,
                request.state,
-               figure_options(request)}) {}
+               figure_options(request)}),
+      check_({request.model, request.profile, request.cluster, &request.further, request.seed}) {}
 
 std::int64_t PlanScorer::num_batches() const {
   return static_cast<std::int64_t>(request_.batches.size());
@@ -370,12 +361,55 @@ StepScore PlanScorer::step(const Plan& plan, std::size_t batch) {
     request_.progress(simulated_steps_);
   }
   ++simulated_steps_;
+  std::map<std::size_t, DoneStep>* done = nullptr;
+  if (request_.further.count() > 0) {
+    const auto found = std::find_if(
+        done_.begin(), done_.end(), [&](const auto& other) { return other.first == plan; });
+    done = found != done_.end()
+               ? &found->second
+               : &done_.emplace_back(plan, std::map<std::size_t, DoneStep>()).second;
+    if (const auto known = done->find(batch); known != done->end()) {
+      simulated_unit_stages_ += known->second.unit_stages;
+      return known->second.score;
+    }
+  }
   const StepCosts costs = costs_of(plan, batch);
-  simulated_unit_stages_ += unit_stages(plan, costs);
+  const std::int64_t units = unit_stages(plan, costs);
+  simulated_unit_stages_ += units;
   Plan scored = plan;
   scored.limits.evaluations = request_.score_evaluations;
-  return score_step(
+  StepScore score = score_step(
       scored, costs, request_.first_step + static_cast<std::int64_t>(batch), request_.seed);
+  if (done != nullptr) {
+    (*done)[batch] = {score, units};
+  }
+  return score;
+}
+
+bool PlanScorer::passes(const FurtherMiss& found, PlanCandidate& candidate) const {
+  if (found.fits()) {
+    return true;
+  }
+  candidate.state = CandidateState::kNoFit;
+  candidate.further_step = found.step;
+  candidate.missing_bytes = found.miss.missing_bytes;
+  candidate.reason =
+      fmt::format("{}: {}", entrain::describe(request_.further, found.step), found.miss.reason);
+  return false;
+}
+
+FurtherMiss PlanScorer::check_all(PlanCandidate& candidate) {
+  FurtherMiss found = check_.all(candidate.plan);
+  passes(found, candidate);
+  return found;
+}
+
+void PlanScorer::start_again() {
+  simulated_steps_ = 0;
+  simulated_unit_stages_ = 0;
+  known_.clear();
+  lead_ns_ = std::numeric_limits<std::int64_t>::max();
+  all_for_leaders_ = true;
 }
 
 const std::vector<StepScore>* PlanScorer::known_scores(const Plan& plan) const {
@@ -387,6 +421,9 @@ const std::vector<StepScore>* PlanScorer::known_scores(const Plan& plan) const {
 void PlanScorer::simulate(PlanCandidate& candidate,
                           std::int64_t stop_at,
                           std::span<const std::int64_t> rival) {
+  if (!passes(check_.known(candidate.plan), candidate)) {
+    return;
+  }
   std::vector<std::vector<LayerRange>> stages;
   for (const ModulePlan& module : candidate.plan.modules) {
     stages.push_back(module.stages);
@@ -431,6 +468,10 @@ void PlanScorer::simulate(PlanCandidate& candidate,
     done += score.ns;
   }
   candidate.mean_ns = (done + rest[candidate.steps.size()]) / num_batches();
+  if (candidate.state == CandidateState::kSimulated && done <= lead_ns_) {
+    const Plan& plan = candidate.plan;
+    passes(all_for_leaders_ ? check_.all(plan) : check_.few(plan), candidate);
+  }
 }
 
 }  // namespace entrain

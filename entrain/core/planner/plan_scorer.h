@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <map>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/planner/memory_check.h"
 #include "entrain/core/planner/plan_bound.h"
 #include "entrain/core/planner/plan_score.h"
 #include "entrain/core/planner/plan_search.h"
@@ -63,6 +66,16 @@ class PlanScorer {
                 std::int64_t stop_at,
                 std::span<const std::int64_t> rival = {});
   [[nodiscard]] int simulated_steps() const { return simulated_steps_; }
+
+  // Of simulated plans those whose steps take no more than this in sum are looked at on further
+  // batches, and do not fit where one of those says so; at first all are.
+  void set_lead(std::int64_t total_ns) { lead_ns_ = total_ns; }
+  // Of the request's further batches all, as far as they may stop; a plan that misses one loses its
+  // fit.
+  FurtherMiss check_all(PlanCandidate& candidate);
+  // For another search of the same request, from no simulated steps on: those that are known are
+  // counted, and not run again. Who is to lead is looked at on all further batches.
+  void start_again();
   // What they took, as kMostUnitStages counts.
   [[nodiscard]] std::int64_t simulated_unit_stages() const { return simulated_unit_stages_; }
 
@@ -76,6 +89,8 @@ class PlanScorer {
                                          const RecomputeLevels& all,
                                          std::span<const std::int64_t> rival);
   void count_recompute(PlanCandidate& candidate) const;
+  // Whether it fits the further batches; else its state and reason say so.
+  bool passes(const FurtherMiss& found, PlanCandidate& candidate) const;
   // One batch as it would run.
   [[nodiscard]] StepScore step(const Plan& plan, std::size_t batch);
   // The scores of a plan that was set aside, or did not fit beside one; null: it never was.
@@ -88,6 +103,15 @@ class PlanScorer {
   int simulated_steps_ = 0;
   std::int64_t simulated_unit_stages_ = 0;
   std::vector<std::pair<Plan, std::vector<StepScore>>> known_;  // of plans set aside: [batch]
+  MemoryCheck check_;
+  std::int64_t lead_ns_ = std::numeric_limits<std::int64_t>::max();
+  bool all_for_leaders_ = false;
+  // Where there are further batches.
+  struct DoneStep {
+    StepScore score;
+    std::int64_t unit_stages = 0;
+  };
+  std::vector<std::pair<Plan, std::map<std::size_t, DoneStep>>> done_;  // batch → its step
 };
 
 // Of the steps that were simulated.

@@ -35,7 +35,8 @@ bool lower_bound_first(const Entry& a, const Entry& b) {
 
 class Search {
  public:
-  explicit Search(const PlanSearchRequest& request) : request_(request), scorer_(request) {}
+  Search(const PlanSearchRequest& request, PlanScorer& scorer)
+      : request_(request), scorer_(scorer) {}
 
   PlanSearchResult run() {
     list_entries();
@@ -278,6 +279,7 @@ class Search {
     keys_.insert(keys_.begin() + static_cast<std::ptrdiff_t>(position), key);
     result_.plans.insert(result_.plans.begin() + static_cast<std::ptrdiff_t>(position),
                          std::move(candidate));
+    scorer_.set_lead(total_ns(result_.best()));
   }
 
   void finish() {
@@ -399,7 +401,7 @@ class Search {
   }
 
   const PlanSearchRequest& request_;
-  PlanScorer scorer_;
+  PlanScorer& scorer_;
   PlanSearchResult result_;
   std::vector<Entry> entries_;
   std::vector<char> judged_;                       // [entry]
@@ -414,7 +416,21 @@ class Search {
 }  // namespace
 
 PlanSearchResult search_plans(const PlanSearchRequest& request) {
-  return Search(request).run();
+  PlanScorer scorer(request);
+  PlanSearchResult result = Search(request, scorer).run();
+  // Every turn knows one more batch that breaks plans.
+  while (result.fits() && request.further.count() > 0) {
+    PlanCandidate best = result.best();
+    const FurtherMiss found = scorer.check_all(best);
+    if (found.fits()) {
+      result.further_batches = found.batches;
+      result.plans.front().plan.certificate.further_batches = found.batches;
+      break;
+    }
+    scorer.start_again();
+    result = Search(request, scorer).run();
+  }
+  return result;
 }
 
 }  // namespace entrain

@@ -6,6 +6,7 @@
 // aside until all others have had their turn: the budget goes to those that may win. Nothing is
 // dropped by anything but a proven bound, so that the best is never lost; where a budget ends the
 // search early, the result says so and what the configurations that were left could reach at best.
+// Who would be the best plan has to fit in memory on further batches too (memory_check.h).
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "entrain/core/planner/layer_figures.h"
+#include "entrain/core/planner/memory_check.h"
 #include "entrain/core/planner/plan_bound.h"
 #include "entrain/core/planner/plan_space.h"
 #include "entrain/core/spec/cluster.h"
@@ -34,6 +36,8 @@ struct PlanSearchRequest {
   const Profile* profile = nullptr;  // its degrees are those that are searched
   const ClusterSpec* cluster = nullptr;
   Batches batches;  // drawn global batches of equal size, >= 1
+  // That the best plan has to fit in memory too; may be empty.
+  FurtherBatches further;
   std::string policy = "entrain";
   std::string schedule = "1f1b";
   PlanLimits limits;  // of the plan; bytes come from the cluster's memory
@@ -57,12 +61,12 @@ enum class CandidateState : std::uint8_t {
   kSimulated,  // on every batch
   kStopped,    // proven slower than the best ones after some batches
   kSetAside,   // behind the best ones by more than kFarBehind after some batches; nothing is proven
-  kNoFit,  // the policy, or a lane's state, found no room in memory, with what may be recomputed
+  kNoFit,      // the policy, or a lane's state, found no room in memory on a batch, or on a further
+               // one, with what may be recomputed
 };
 
 // What a search without most_simulations may spend: so many simulated steps, and fewer where they
-// take long, which is counted in units on stages: a sample or segment on one stage of the plan is
-// one; where stages share lanes, whose replay is dearer, a sample on a stage is five more.
+// take long, which is counted in units on stages (plan_units.h).
 inline constexpr int kMostSimulations = 64;
 inline constexpr int kLeastSimulations = 24;
 inline constexpr std::int64_t kMostUnitStages = 1'400'000;
@@ -77,10 +81,12 @@ struct PlanCandidate {
   Plan plan;  // with its certificate where it is the best
   CandidateState state = CandidateState::kSimulated;
   std::vector<std::int64_t> steps;  // [batch] simulated step times in nanoseconds, as far as run
-  std::int64_t mean_ns = 0;      // of steps; kStopped, kSetAside: a mean that the plan cannot beat
-  std::int64_t bound_ns = 0;     // mean that no cut or assignment of this configuration beats
-  std::string reason;            // kNoFit: why
-  bool recompute_tried = false;  // its configuration was tried with recomputation too
+  std::int64_t mean_ns = 0;   // of steps; kStopped, kSetAside: a mean that the plan cannot beat
+  std::int64_t bound_ns = 0;  // mean that no cut or assignment of this configuration beats
+  std::string reason;         // kNoFit: why
+  std::int64_t further_step = -1;  // kNoFit: the further batch that it does not fit, if that is why
+  std::int64_t missing_bytes = 0;  // there, on the lane that lacks most
+  bool recompute_tried = false;    // its configuration was tried with recomputation too
   std::vector<std::int64_t> lane_work_ns;       // [lane] mean of a step, launches left out
   std::vector<std::int64_t> lane_recompute_ns;  // [lane] of that, forwards that run again; or empty
   std::vector<std::int64_t> lane_peak_bytes;    // [lane] activations per device
@@ -115,6 +121,9 @@ struct PlanSearchResult {
   // What re-planning for every single one of the batches would have gained at no cost of switching,
   // among the plans that were simulated: mean of the best plan / mean of each batch's best - 1.
   double dynamic_regret = 0;
+  // Further batches that the best plan was found to fit; others behind it were seen on a few of
+  // them at most.
+  int further_batches = 0;
   // Why nothing fits: which module on which lane lacks how many bytes, and what would do.
   std::string reason;
 
@@ -126,12 +135,21 @@ struct PlanSearchResult {
 // The policy `entrain` chooses its own number of slots, so that of request.space.microbatches it
 // takes the first alone; with other policies every one makes a configuration of its own.
 //
+// A plan that is to become the best is looked at on the further batches that broke others before it
+// and on the most demanding ones; the best of all on all of them. Where that says no, the search
+// starts again with a look at all of them for every plan that is to become the best, so that the
+// next best fits.
+//
 // Ensures   a pure function of the request (`progress` apart). result.plans holds the best of the
 //           space by mean simulated step time, if complete; no plan's mean is under lower_bound_ns.
+//           The best plan fits `batches`, and result.further_batches of the further ones: all of
+//           them unless they may stop. Nothing is proven of any other batch.
 // Throws    InvalidInput for no batch, batches of different sizes, an unknown policy or schedule,
 //           and as PlanSpace, cluster_degrees() and step_costs() do.
 // Cost      bounds for every configuration (about 0.2 us each), then one assignment and replay for
-//           every batch of every survivor. O(most_candidates + one batch's costs) memory.
+//           every batch of every survivor; memory_miss() for the further batches of some. Simulated
+//           steps are not repeated where it starts again. O(most_candidates + one batch's costs)
+//           memory.
 PlanSearchResult search_plans(const PlanSearchRequest& request);
 
 }  // namespace entrain

@@ -149,6 +149,25 @@ std::string shares(const PlanCandidate& best) {
   return "; " + join(parts);
 }
 
+// What was checked for memory beside the batches that the plan was chosen by.
+std::string further(const PlanSearchResult& result, const FurtherBatches& batches) {
+  if (result.further_batches == 0) {
+    return "";
+  }
+  const std::int64_t behind = batches.first + batches.in_row;
+  std::string of =
+      fmt::format("steps {} to {} of a run", format_count(batches.first), format_count(behind - 1));
+  if (batches.count() > batches.in_row) {
+    of += fmt::format(", and the most demanding of the {} behind", format_count(batches.screened));
+  }
+  if (result.further_batches < batches.count()) {
+    of = fmt::format("the most demanding first, of {}: {}", batches.count(), of);
+  }
+  return fmt::format("  fits too     {:>10}  further batches ({}); no other is checked\n",
+                     result.further_batches,
+                     of);
+}
+
 std::string certificate(const PlanSearchResult& result, const PlanSearchRequest& request) {
   const PlanCertificate& of = result.best().plan.certificate;
   std::string text = fmt::format(
@@ -173,6 +192,7 @@ std::string certificate(const PlanSearchResult& result, const PlanSearchRequest&
         "replica's devices\n",
         format_count(of.b_min));
   }
+  text += further(result, request.further);
   if (result.complete) {
     return text +
            "  proven: everything that was not simulated is no faster than what is ranked "
@@ -223,6 +243,24 @@ std::string runners_up(const PlanSearchResult& result, const ModelSpec& model) {
                         description(candidate, model));
   }
   return result.plans.size() + result.stopped.size() + result.set_aside.size() > 1 ? text : "";
+}
+
+// Those that a further batch alone has taken out.
+std::string missed(const PlanSearchResult& result, const ModelSpec& model) {
+  std::string text;
+  std::size_t count = 0;
+  for (const PlanCandidate& candidate : result.no_fit) {
+    if (candidate.further_step < 0) {
+      continue;
+    }
+    if (++count <= kRows) {
+      text += fmt::format("  {}\n    {}\n", description(candidate, model), candidate.reason);
+    }
+  }
+  if (count > kRows) {
+    text += fmt::format("  and {} more\n", count - kRows);
+  }
+  return text.empty() ? "" : "set aside: no room on a further batch\n" + text;
 }
 
 std::string cause_of(const CutSummary& cut, const ModelSpec& model, RecomputeRule recompute) {
@@ -297,6 +335,8 @@ std::string plan_page(const PlanSearchResult& result, const PlanSearchRequest& r
   text += certificate(result, request) + "\n";
   const std::string others = runners_up(result, model);
   text += others.empty() ? "" : others + "\n";
+  const std::string short_of_memory = missed(result, model);
+  text += short_of_memory.empty() ? "" : short_of_memory + "\n";
   return text + cuts(result, model, request.recompute);
 }
 

@@ -101,6 +101,7 @@ PlanCertificate read_certificate(ObjectReader reader) {
   certificate.ratio = reader.optional("ratio", 0.0);
   certificate.dynamic_regret = reader.optional("dynamic_regret", 0.0);
   certificate.b_min = reader.optional("b_min", 0);
+  certificate.further_batches = reader.optional("further_batches", 0);
   reader.finish();
   return certificate;
 }
@@ -357,7 +358,8 @@ Json to_json(const Plan& plan) {
                      {"simulated_s", plan.certificate.simulated_s},
                      {"ratio", plan.certificate.ratio},
                      {"dynamic_regret", plan.certificate.dynamic_regret},
-                     {"b_min", plan.certificate.b_min}}}};
+                     {"b_min", plan.certificate.b_min},
+                     {"further_batches", plan.certificate.further_batches}}}};
   if (plan.shard_optimizer) {
     document["shard_optimizer"] = true;
   }

@@ -62,6 +62,8 @@ struct PlanCertificate {
   double ratio = 0;  // simulated / bound
   double dynamic_regret = 0;
   int b_min = 0;
+  // Global batches beside those that it was chosen by which it was found to fit in memory.
+  int further_batches = 0;
   bool operator==(const PlanCertificate&) const = default;
 };
 

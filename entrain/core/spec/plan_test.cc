@@ -44,7 +44,7 @@ Json plan_json() {
     "limits": {"bytes_per_lane": 1000, "max_deferral": 3, "chunks": false, "evaluations": 7,
                "lane_bytes": [10, 20, 30]},
     "certificate": {"lower_bound_s": 1.5, "simulated_s": 3.0, "ratio": 2.0,
-                    "dynamic_regret": 0.25, "b_min": 64}})",
+                    "dynamic_regret": 0.25, "b_min": 64, "further_batches": 104}})",
                     "plan.json");
 }
 
@@ -76,7 +76,7 @@ TEST(PlanFromJson, ReadsEveryField) {
   EXPECT_EQ(plan.policy, "lpt-2d");
   EXPECT_EQ(plan.schedule, "gpipe");
   EXPECT_EQ(plan.limits, (PlanLimits{1000, {10, 20, 30}, 3, false, 7}));
-  EXPECT_EQ(plan.certificate, (PlanCertificate{1.5, 3.0, 2.0, 0.25, 64}));
+  EXPECT_EQ(plan.certificate, (PlanCertificate{1.5, 3.0, 2.0, 0.25, 64, 104}));
 }
 
 TEST(PlanFromJson, RoundTripsToTheSameText) {

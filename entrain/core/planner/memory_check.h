@@ -1,0 +1,89 @@
+// Whether plans fit in memory on further global batches than those that they are scored on.
+//
+// Read first: MemoryCheck. A sample that the scored batches lack may be larger than any of theirs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "entrain/core/assigner/memory_fit.h"
+#include "entrain/core/spec/cluster.h"
+#include "entrain/core/spec/model.h"
+#include "entrain/core/spec/plan.h"
+#include "entrain/core/spec/profile.h"
+
+namespace entrain {
+
+// Batches of a run behind those that plans are scored on.
+struct FurtherBatches {
+  // Steps of the run that they belong to, the most demanding first; each once.
+  std::vector<std::int64_t> steps;
+  // The batch of one of them. Called again for a step that is needed again.
+  std::function<std::vector<SampleWork>(std::int64_t step)> draw;
+  // Samples of theirs with the largest units, for bounds and cuts of layers; any number.
+  std::vector<SampleWork> largest;
+  // Steps first … first + in_row - 1 are all among them; the others were chosen for their work
+  // from the `screened` steps behind.
+  std::int64_t first = 0;
+  int in_row = 0;
+  int screened = 0;
+  // Whether a check may look at fewer of them where they take long: kMostCheckUnits.
+  bool may_stop = false;
+
+  [[nodiscard]] int count() const { return static_cast<int>(steps.size()); }
+};
+
+// What a check that may stop looks at: so many units on stages (plan_units.h says what counts),
+// and so many batches at least.
+inline constexpr std::int64_t kMostCheckUnits = 3'000'000;
+inline constexpr int kLeastCheckBatches = 16;
+
+// The first further batch that a plan does not fit.
+struct FurtherMiss {
+  std::int64_t step = -1;  // -1: it fits those that were looked at
+  int batches = 0;         // looked at; 0 where nothing limits memory
+  MemoryMiss miss;
+
+  [[nodiscard]] bool fits() const { return step < 0; }
+};
+
+struct MemoryCheckInputs {
+  const ModelSpec* model = nullptr;
+  const Profile* profile = nullptr;
+  const ClusterSpec* cluster = nullptr;
+  const FurtherBatches* further = nullptr;
+  std::uint64_t seed = 0;
+};
+
+// What broke one plan comes first for the next. All answers are those of memory_miss() under the
+// plan's policy: they hold for the batches that were looked at, and for no other.
+class MemoryCheck {
+ public:
+  // What the inputs point to must outlive the check.
+  explicit MemoryCheck(const MemoryCheckInputs& inputs);
+
+  // On the batches that broke an earlier plan alone.
+  FurtherMiss known(const Plan& plan);
+  // On kFewBatches of the most demanding too.
+  FurtherMiss few(const Plan& plan);
+  // On all of them, as far as they may stop. Cost: some percent of a simulated step each.
+  FurtherMiss all(const Plan& plan);
+
+ private:
+  FurtherMiss check(const Plan& plan, std::size_t count, bool may_stop);
+  const std::vector<SampleWork>& work_of(std::int64_t step, bool keep);
+
+  MemoryCheckInputs inputs_;
+  std::vector<std::int64_t> order_;                       // steps, those that broke a plan first
+  std::size_t num_known_ = 0;                             // of these
+  std::map<std::int64_t, std::vector<SampleWork>> kept_;  // step → batch
+  std::vector<SampleWork> last_;
+};
+
+// "one of 104 further batches (step 44)"
+std::string describe(const FurtherBatches& further, std::int64_t step);
+
+}  // namespace entrain
