@@ -47,22 +47,22 @@ struct Options {
   PlanSearchRequest search;  // its counts and its space
   double reserve_gib = 0;
   int regret_batches = 0;
-  int check_batches = -1;  // kCheckBatches, fewer where they take long
+  int check_batches = -1;  // kCheckBatches, on many devices fewer where they take long
   bool explain = false;
   bool json = false;
 };
 
 constexpr int kCheckBatches = 100;
 
+bool many_devices(const Study& study) {
+  constexpr int kFewDevices = 32;
+  return study.cluster->num_nodes * study.cluster->devices_per_node > kFewDevices;
+}
+
 // Few batches mislead (a plan chosen by three lost 3 % to one chosen by eight on 16 devices); on
 // many devices a simulated step takes longer, and eight of each plan leave time for few plans.
 int default_batches(const Study& study) {
-  constexpr int kManyDevices = 32;
-  if (!study.cluster.has_value()) {
-    return 3;
-  }
-  const int devices = study.cluster->num_nodes * study.cluster->devices_per_node;
-  return devices <= kManyDevices ? 8 : 3;
+  return !study.cluster.has_value() || many_devices(study) ? 3 : 8;
 }
 
 int batches_of(const Options& options, const Study& study) {
@@ -260,7 +260,7 @@ int run_cluster(const Options& options) {
     const bool by_default = options.check_batches < 0;
     request.further =
         further_batches(study, batches, by_default ? kCheckBatches : options.check_batches);
-    request.further.may_stop = by_default;
+    request.further.may_stop = by_default && many_devices(study);
   }
   PlanSearchResult result = search_plans(request);
   progress.finish();
@@ -427,7 +427,8 @@ void add_cluster_options(CLI::App& command, Options& options) {
       .add_option("--check-batches",
                   options.check_batches,
                   "further global batches that the plan has to fit in memory, with the most "
-                  "demanding of those behind; 0 = none (default: 100, fewer where they take long)")
+                  "demanding of those behind; 0 = none (default: 100; fewer where they "
+                  "take long on more than 32 devices)")
       ->check(CLI::NonNegativeNumber);
   command.add_flag("--explain", options.explain, "why not the neighbours of the best plan");
 }

@@ -38,7 +38,7 @@ struct FurtherBatches {
 
 // What a check that may stop looks at: so many units on stages (plan_units.h says what counts),
 // and so many batches at least.
-inline constexpr std::int64_t kMostCheckUnits = 3'000'000;
+inline constexpr std::int64_t kMostCheckUnits = 1'500'000;
 inline constexpr int kLeastCheckBatches = 16;
 
 // The first further batch that a plan does not fit.
