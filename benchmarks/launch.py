@@ -1,6 +1,7 @@
 """How benchmarks start runs of the program: ranks as threads, or as processes under torchrun."""
 
 import os
+import subprocess
 import sys
 
 
@@ -23,3 +24,13 @@ def environment(package):
 def settings(values):
     """{key: value} as arguments of `train`."""
     return [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
+
+
+def train(options, values, processes=0):
+    """Trains `options.config` with these settings to its end; leaves with what went wrong."""
+    full = [*command(options.entrain, processes), "train", options.config, *settings(values)]
+    result = subprocess.run(
+        full, env=environment(options.package), capture_output=True, text=True, check=False
+    )
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(map(str, full))}\n{result.stdout}{result.stderr}")

@@ -18,7 +18,6 @@ Example:
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -242,17 +241,7 @@ def train(options, variant, files, traced):
         **plan_settings(layout, files),
     }
     ranks = layout.lanes * layout.replicas
-    command = launch.command(options.entrain, ranks if layout.processes else 0)
-    command += ["train", options.config, *launch.settings(settings)]
-    result = subprocess.run(
-        command,
-        env=launch.environment(options.package),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))}\n{result.stdout}{result.stderr}")
+    launch.train(options, settings, ranks if layout.processes else 0)
     rows = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     variant.steps += rows[real_steps.WARM_UP :]
     step_s, predicted_s = rows[traced]["step_s"], rows[traced]["predicted_step_s"]

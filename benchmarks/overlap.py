@@ -13,7 +13,6 @@ Example:
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -66,17 +65,7 @@ def train(options, folder, layout, schedule, bandwidth, overlap):
         "execution.trace_step": -1,
     }
     ranks = layout.lanes * layout.replicas
-    command = launch.command(options.entrain, ranks if layout.processes else 0)
-    command += ["train", options.config, *launch.settings(settings)]
-    result = subprocess.run(
-        command,
-        env=launch.environment(options.package),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))}\n{result.stdout}{result.stderr}")
+    launch.train(options, settings, ranks if layout.processes else 0)
     lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines][WARM_UP:]
 
