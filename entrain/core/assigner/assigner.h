@@ -67,8 +67,8 @@ struct AssignRequest {
   std::uint64_t seed = 0;
   EntrainOptions options{};
   Objective objective = Objective::kStepTime;
-  bool stats =
-      true;  // false: the result's hold assign_ms alone, which saves a program and a replay
+  // false: the result's stats hold assign_ms alone, which saves a program and a replay.
+  bool stats = true;
 };
 
 // "sequential", "random", "packed", "encoder-lpt", "llm-lpt", "lpt-2d", "disttrain", "dflop",

@@ -13,9 +13,9 @@
 //   it on its lane starts after its arrival;
 // - a receive costs no compute time; what waits for it is the operation that needs its message;
 // - reduce_gradients waits for all replicas' lane to arrive and then takes the reduce time of the
-//   lane's stages (buckets change this); clip_norm waits for all lanes of
-//   all replicas and takes no time; optimizer_step takes the optimizer time of the lane's stages,
-//   the gathering of sharded parameters included: gather_parameters itself takes none.
+//   lane's stages (buckets change this); clip_norm waits for all lanes of all replicas and takes no
+//   time; optimizer_step takes the optimizer time of the lane's stages, the gathering of sharded
+//   parameters included: gather_parameters itself takes none.
 //
 // With n > 0 buckets a stage (StepCosts::reduce_buckets, unless SimulateOptions says otherwise)
 // reductions run beside compute:
