@@ -21,16 +21,16 @@ class OverlappedReductions : public testing::Test {
   static constexpr std::size_t kBuckets = kStages * kReduceBuckets;
 
   struct Rank {
-    Rank(const tiny::Step& step, Comm& comm, const std::vector<std::string>& late_names)
+    Rank(const tiny::Step& step, Comm& lane_comm, const std::vector<std::string>& late_names)
         : stages(step.model, step.plan, 0, {.seed = 3}),
           gradients(stages.parameters(),
                     2,
-                    comm.rank(),
+                    lane_comm.rank(),
                     0,
                     bucket_begins(stages.parameters(), stages.stage_begins(), kReduceBuckets)),
           expected(copies_of(stages.parameters())),
           expected_gradients(expected),
-          comm(comm),
+          comm(lane_comm),
           reduction(stages, late_of(late_names), gradients, comm, {0, 1}) {}
 
     static std::vector<NamedParameter> copies_of(const std::vector<NamedParameter>& parameters) {
