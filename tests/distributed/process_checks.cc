@@ -12,20 +12,17 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
-#include <gtest/gtest.h>
 #include <pybind11/pybind11.h>
 #include <unistd.h>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/random.h"
 #include "entrain/core/base/text.h"
-#include "entrain/core/schedule/schedule.h"
 
 #include "entrain/engine/comm/c10d_comm.h"
 #include "entrain/engine/models/live_bytes.h"
-#include "entrain/engine/pipeline/rank_places.h"
 
-#include "tests/oracle/engine/gradient_step.h"
+#include "tests/distributed/process_gradients.h"
 
 namespace entrain {
 namespace {
@@ -319,72 +316,6 @@ void death(C10dComm& comm) {
   expect(Clock::now() - start < milliseconds(5'000), "noticed too late");
 }
 
-struct Cell {
-  oracle::StepLayout layout;
-  int encoders = 1;
-};
-
-// Every schedule on layouts of four ranks: each rank's gradients are bitwise those of threads,
-// which stay within the tolerance of the reference.
-void gradients(C10dComm& comm) {
-  using oracle::StageLanes;
-  const std::vector<Cell> cells = {{{{1, 3}, 1, StageLanes::kOwn}},
-                                   {{{2, 2}, 1, StageLanes::kOwn}},
-                                   {{{1, 1}, 2, StageLanes::kOwn}},
-                                   {{{2, 3}, 4, StageLanes::kSingle}},
-                                   {{{3, 3}, 1, StageLanes::kWrapped}},
-                                   {{{2, 2}, 2, StageLanes::kColocated}},
-                                   {{{1, 1, 2}, 1, StageLanes::kOwn}, 2},
-                                   {{{1, 1}, 1, StageLanes::kOwn, {2, 2}}},
-                                   {{{1, 2}, 1, StageLanes::kOwn, {2, 1}}},
-                                   {{{2, 1}, 1, StageLanes::kOwn, {1, 2}}},
-                                   {{{2, 2}, 2, StageLanes::kSingle, {2, 2}}}};
-  const std::map<int, oracle::GradientBatch> batches = {{1, oracle::make_gradient_batch(1, 9, 1)},
-                                                        {2, oracle::make_gradient_batch(2, 9, 3)}};
-  std::uint64_t seed = 70'000;
-  oracle::Deviations deviations;
-  int sharded = 0;
-  for (const std::string& schedule : schedule_names()) {
-    for (const Cell& cell : cells) {
-      const oracle::GradientBatch& batch = batches.at(cell.encoders);
-      Rng rng(++seed, 77);
-      const bool shard_optimizer = cell.layout.replicas > 1 && seed / 2 % 2 == 0;
-      sharded += shard_optimizer ? 1 : 0;
-      const oracle::StepConfiguration configuration =
-          oracle::configure(rng,
-                            batch,
-                            cell.layout,
-                            schedule,
-                            oracle::frozen_pattern_of(seed),
-                            seed % 2 == 0,
-                            shard_optimizer);
-      const oracle::StepResult threads = oracle::run_step(batch, configuration);
-      const oracle::RankResult own = oracle::run_rank(batch, configuration, comm);
-      const auto replica = static_cast<std::size_t>(
-          engine::RankPlaces(configuration.plan).place_of(comm.rank()).replica);
-      expect(own.gradient_norm == threads.gradient_norm, "gradient norm, " + schedule);
-      for (const auto& [name, gradient] : own.gradients) {
-        const at::Tensor& expected = threads.gradients.at(replica).at(name);
-        expect(gradient.defined() == expected.defined() &&
-                   (!gradient.defined() || at::equal(gradient, expected)),
-               concat(name, " differs: ", oracle::describe(configuration, seed)));
-      }
-      oracle::expect_reference(batch, threads, deviations);
-    }
-  }
-  expect(!testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed(), "off the reference");
-  expect(sharded >= 5, "few configurations with sharded optimizers");
-  if (comm.rank() == 0) {
-    std::printf(
-        "%d configurations on 4 processes, %d with sharded optimizers, bitwise those of threads; "
-        "largest error in units of the tolerance: loss %.3f, gradient %.3f\n",
-        deviations.configurations,
-        sharded,
-        deviations.loss,
-        deviations.gradient);
-  }
-}
-
 void run(const std::string& check, const std::string& group) {
   at::set_num_threads(1);
   if (check == "deadline") {
@@ -400,7 +331,8 @@ void run(const std::string& check, const std::string& group) {
       {"mismatches", mismatches},
       {"abort_stops_all", abort_stops_all},
       {"death", death},
-      {"gradients", gradients}};
+      {"gradients_of_four", check_layouts_of_four},
+      {"covering_gradients", check_covering_steps}};
   expect(checks.contains(check), "no check " + check);
   try {
     checks.at(check)(comm);

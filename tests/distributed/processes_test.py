@@ -12,9 +12,9 @@ from process_fixture import ProcessTest, history, rows
 
 
 class Communicator(ProcessTest):
-    def check(self, *names):
+    def check(self, *names, processes=4):
         script = Path(__file__).with_name("process_check_main.py")
-        code, output = self.run_command(self.torchrun(4, script, *names), timeout=900)
+        code, output = self.run_command(self.torchrun(processes, script, *names), timeout=900)
         self.assertEqual(code, 0, output)
         for name in names:
             self.assertIn(f"passed: {name}", output)
@@ -29,8 +29,10 @@ class Communicator(ProcessTest):
         self.check("deadline", "abort_stops_all", "death")
 
     def test_gradients_are_those_of_threads(self):
-        output = self.check("gradients")
-        print(next(line for line in output.splitlines() if "configurations" in line))
+        for name, processes in (("gradients_of_four", 4), ("covering_gradients", 30)):
+            output = self.check(name, processes=processes)
+            print(*(line for line in output.splitlines() if "of values" in line), sep="\n")
+            print(next(line for line in output.splitlines() if "configurations" in line))
 
 
 class Runs(ProcessTest):
