@@ -55,11 +55,7 @@ UnitOutput run_encoder(const StepSizes& sizes,
     hidden = at::cat(inputs).to(options.device, options.dtype);
     input.segments.clear();
   }
-  at::Tensor output = stage.forward(hidden, grids);
-  if (unit.stage > 0 && !stage.keeps_input()) {
-    let_go_of_values(hidden);
-  }
-  return {std::move(output), 0};
+  return {stage.forward(hidden, grids), 0};
 }
 
 // Features of the packed samples by rising position in the packed rows.
@@ -209,13 +205,13 @@ at::Tensor embed(const StepSizes& sizes,
   return stage.embed(to_tensor(ids, options), placed.rows, to_tensor(placed.positions, options));
 }
 
-UnitOutput compute_llm(const StepSizes& sizes,
-                       const LlmStage& stage,
-                       const StageOptions& options,
-                       const UnitKey& unit,
-                       const Group& group,
-                       UnitInput& input,
-                       std::int64_t target_tokens) {
+UnitOutput run_llm(const StepSizes& sizes,
+                   const LlmStage& stage,
+                   const StageOptions& options,
+                   const UnitKey& unit,
+                   const Group& group,
+                   UnitInput& input,
+                   std::int64_t target_tokens) {
   at::Tensor hidden =
       unit.stage == 0 ? embed(sizes, stage, options, group, input) : std::move(input.hidden);
   hidden = stage.decode(hidden, input.items);
@@ -240,21 +236,6 @@ UnitOutput compute_llm(const StepSizes& sizes,
   const at::Tensor loss =
       stage.loss_sum(hidden, to_tensor(rows, options), to_tensor(targets, options));
   return {loss / static_cast<double>(target_tokens), loss.item<double>()};
-}
-
-UnitOutput run_llm(const StepSizes& sizes,
-                   const LlmStage& stage,
-                   const StageOptions& options,
-                   const UnitKey& unit,
-                   const Group& group,
-                   UnitInput& input,
-                   std::int64_t target_tokens) {
-  at::Tensor received = input.hidden;
-  UnitOutput output = compute_llm(sizes, stage, options, unit, group, input, target_tokens);
-  if (received.defined() && !stage.keeps_input()) {
-    let_go_of_values(received);
-  }
-  return output;
 }
 
 }  // namespace
@@ -314,10 +295,22 @@ UnitOutput run_forward(const StepSizes& sizes,
                        const Group& group,
                        UnitInput& input,
                        std::int64_t target_tokens) {
-  return unit.module == sizes.program.llm_module()
-             ? run_llm(sizes, stages.llm(unit.stage), options, unit, group, input, target_tokens)
-             : run_encoder(
-                   sizes, stages.encoder(unit.module, unit.stage), options, unit, group, input);
+  at::Tensor received = input.hidden;
+  UnitOutput output;
+  bool kept = true;
+  if (unit.module == sizes.program.llm_module()) {
+    const LlmStage& stage = stages.llm(unit.stage);
+    output = run_llm(sizes, stage, options, unit, group, input, target_tokens);
+    kept = stage.keeps_input();
+  } else {
+    const EncoderStage& stage = stages.encoder(unit.module, unit.stage);
+    output = run_encoder(sizes, stage, options, unit, group, input);
+    kept = stage.keeps_input();
+  }
+  if (received.defined() && !kept) {
+    let_go_of_values(received);
+  }
+  return output;
 }
 
 }  // namespace entrain::engine
