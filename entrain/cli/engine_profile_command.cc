@@ -224,7 +224,7 @@ int check(const Options& options) {
   if (options.json) {
     print_json(report);
   } else {
-    std::cout << "error: (predicted - measured) / measured; measured in processor time, median of "
+    std::cout << "error: (predicted - measured) / measured; measured in processor time, mean of "
               << repeats << " repeats\n";
   }
   return 0;

@@ -1,15 +1,14 @@
 #include "entrain/engine/profiler/companions.h"
 
 #include <cstdint>
-#include <utility>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones_like.h>
 
 namespace entrain::engine {
 
-Companions::Companions(std::vector<LayerCases> lanes) : lanes_(std::move(lanes)) {
-  for (const LayerCases& cases : lanes_) {
+Companions::Companions(const std::vector<LayerCases>& lanes) {
+  for (const LayerCases& cases : lanes) {
     threads_.emplace_back([this, &cases] { run(cases); });
   }
 }

@@ -12,11 +12,11 @@ namespace entrain::engine {
 // While it lives, one thread for each of `lanes` runs that lane's cases, forward and backward, one
 // after another and again, on one torch thread.
 //
-// Requires  every lane's cases run; torch's CPU device.
+// Requires  every lane's cases run and outlive this object; torch's CPU device.
 // Cost      one core a lane.
 class Companions {
  public:
-  explicit Companions(std::vector<LayerCases> lanes);
+  explicit Companions(const std::vector<LayerCases>& lanes);
   ~Companions();
   Companions(const Companions&) = delete;
   Companions& operator=(const Companions&) = delete;
@@ -27,7 +27,6 @@ class Companions {
  private:
   void run(const LayerCases& cases);
 
-  std::vector<LayerCases> lanes_;
   std::atomic<bool> stop_ = false;
   std::atomic<std::int64_t> passes_ = 0;
   std::vector<std::thread> threads_;

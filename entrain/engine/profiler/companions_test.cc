@@ -36,7 +36,7 @@ TEST(Companions, RunEveryLaneUntilTheyAreStopped) {
     std::vector<LayerCases> lanes;
     lanes.push_back(lane(passes[0], gradients[0]));
     lanes.push_back(lane(passes[1], gradients[1]));
-    const Companions companions(std::move(lanes));
+    const Companions companions(lanes);
     while (gradients[0] < 7 || gradients[1] < 7 || companions.passes() < 14) {
       std::this_thread::yield();
     }

@@ -79,15 +79,15 @@ LayerProfile fit_layer(const ModelSpec& model,
   for (const MeasuredPoint& point : layer.points) {
     const double pairs = point.attention_pairs;
     const double tokens = point.tokens;
-    const double backward = median(point.backward);
-    const double input = median(point.backward_input);
-    forward.push_back({pairs, tokens, median(point.forward)});
+    const double backward = capped_mean(point.backward);
+    const double input = capped_mean(point.backward_input);
+    forward.push_back({pairs, tokens, capped_mean(point.forward)});
     backward_input.push_back({pairs, tokens, input});
     backward_weight.push_back({pairs, tokens, std::max(0.0, backward - input), backward});
-    const double halves = median(point.backward_halves);
+    const double halves = capped_mean(point.backward_halves);
     split.push_back({pairs, tokens, std::max(0.0, halves - backward), backward});
     if (!point.recompute.empty()) {
-      recompute.push_back({pairs, tokens, median(point.recompute)});
+      recompute.push_back({pairs, tokens, capped_mean(point.recompute)});
     }
     spreads.push_back(relative_spread(point.forward));
     profile.range.least_tokens = std::min(profile.range.least_tokens, tokens);

@@ -27,7 +27,8 @@ RankExchanges rank_exchanges(const ModelSpec& model,
                              LayerKind kind,
                              double bytes_of_number);
 
-// Curves through the medians of points. backward_weight is the whole backward without the input
+// Curves through the means of points' repeats (capped_mean()), since a step's time adds many of
+// them up. backward_weight is the whole backward without the input
 // gradient, whatever is left of 0; attention has no weights, so that it is linear in tokens. split
 // is what a backward in halves takes beyond a whole one, linear in tokens too. With
 // tensor_parallel t > 1 every gather or reduce-scatter adds (t - 1) times the link's latency per

@@ -31,11 +31,12 @@ MeasuredLayer decoder(int tensor_parallel) {
       point.tokens = tokens;
       point.attention_pairs = tokens * tokens / 2 / segments;
       const double forward = 0.5 * point.attention_pairs + 1000 * tokens + 5000;
-      point.forward = {0.99 * forward, forward, 1.01 * forward, 9 * forward, forward};
+      point.forward = {0.8 * forward, forward, 1.2 * forward, 0.9 * forward, 1.1 * forward};
       point.backward_input = {2 * forward, 2 * forward, 2 * forward};
-      point.backward = {2 * forward + 700 * tokens, 2 * forward + 700 * tokens, 1e12};
-      const double split = 30 * tokens + 200;
-      point.backward_halves = {point.backward[0] + split, point.backward[1] + split, 1};
+      const double backward = 2 * forward + 700 * tokens;
+      point.backward = {0.9 * backward, 0.9 * backward, 1.2 * backward};
+      const double halves = backward + 30 * tokens + 200;
+      point.backward_halves = {0.5 * halves, 1.25 * halves, 1.25 * halves};
       point.recompute = {forward, forward};
       layer.points.push_back(point);
     }
@@ -43,7 +44,7 @@ MeasuredLayer decoder(int tensor_parallel) {
   return layer;
 }
 
-TEST(FitLayer, FitsMediansAndSaysWhatTheyRestOn) {
+TEST(FitLayer, FitsMeansAndSaysWhatTheyRestOn) {
   const LayerProfile profile = fit_layer(model_of_one_encoder(), decoder(1), "float32", {});
   EXPECT_NEAR(profile.forward.per_pair_ns, 0.5, 1e-6);
   EXPECT_NEAR(profile.forward.per_token_ns, 1000, 1e-3);
@@ -56,7 +57,7 @@ TEST(FitLayer, FitsMediansAndSaysWhatTheyRestOn) {
   EXPECT_EQ(profile.range.least_tokens, 64);
   EXPECT_EQ(profile.range.most_tokens, 1024);
   EXPECT_EQ(profile.range.most_pairs, 1024 * 512);
-  EXPECT_NEAR(profile.spread, 0.01, 1e-9);
+  EXPECT_NEAR(profile.spread, 0.2, 1e-9);
   EXPECT_EQ(profile.optimizer_bytes, 80);
   EXPECT_EQ(fit_layer(model_of_one_encoder(), decoder(1), "bfloat16", {}).optimizer_bytes, 120);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
@@ -238,40 +239,107 @@ std::vector<MeasuredPoint> points_of(const LayerCases& cases,
 
 }  // namespace
 
-void measure_layer(const LayerCases& cases,
-                   const LayerBudget& budget,
-                   at::Device device,
-                   MeasuredLayer& layer,
-                   const std::function<void()>& on_point,
-                   const std::function<void()>& on_round) {
-  ENTRAIN_INVARIANT(budget.repeats >= kLeastRepeats, "too few repeats");
-  const Clock::time_point start = Clock::now();
-  LayerTimer timer(cases, budget, device);
-  layer.skipped.clear();
-  const std::vector<std::size_t> kept = warm_up(cases, budget, device, timer, layer, on_point);
-  layer.points = points_of(cases, kept, layer);
-  const auto wants_more = [&](const MeasuredPoint& point) {
+struct LayerMeasurement::State {
+  State(LayerCases own_cases,
+        const LayerBudget& own_budget,
+        at::Device on_device,
+        MeasuredLayer& measured,
+        std::function<void()> after_point)
+      : cases(std::move(own_cases)),
+        budget(own_budget),
+        layer(measured),
+        on_point(std::move(after_point)),
+        timer(cases, budget, on_device) {
+    const Clock::time_point start = Clock::now();
+    layer.skipped.clear();
+    kept = warm_up(cases, budget, on_device, timer, layer, on_point);
+    layer.points = points_of(cases, kept, layer);
+    layer.activation_bytes_per_token = bytes_on_rank(cases, kept.back());
+    seconds = seconds_since(start);
+    round_seconds = seconds;
+    complete_if_done();
+  }
+
+  [[nodiscard]] bool wants_more(const MeasuredPoint& point) const {
     const int repeats = static_cast<int>(point.forward.size());
-    return repeats < kLeastRepeats ||
-           (repeats < budget.repeats && seconds_since(start) < budget.seconds);
-  };
-  layer.activation_bytes_per_token = bytes_on_rank(cases, kept.back());
-  while (std::any_of(layer.points.begin(), layer.points.end(), wants_more)) {
+    return repeats < kLeastRepeats || (repeats < budget.repeats && seconds < budget.seconds);
+  }
+
+  void run_round() {
+    const double before = seconds;
     for (std::size_t i = 0; i < layer.points.size(); ++i) {
       if (wants_more(layer.points[i])) {
+        const Clock::time_point start = Clock::now();
         timer.measure(cases.cases[kept[i]], layer.points[i]);
+        seconds += seconds_since(start);
         on_point();
       }
     }
-    on_round();
+    round_seconds = seconds - before;
+    complete_if_done();
   }
-  layer.output_bytes_per_token = cases.output_bytes_per_token;
-  for (const NamedParameter& parameter : cases.layers[0]) {
-    layer.parameters += parameter.tensor.numel();
-    layer.parameter_bytes += static_cast<double>(parameter.tensor.nbytes());
+
+  void complete_if_done() {
+    if (std::any_of(layer.points.begin(), layer.points.end(), [&](const MeasuredPoint& point) {
+          return wants_more(point);
+        })) {
+      return;
+    }
+    layer.output_bytes_per_token = cases.output_bytes_per_token;
+    for (const NamedParameter& parameter : cases.layers[0]) {
+      layer.parameters += parameter.tensor.numel();
+      layer.parameter_bytes += static_cast<double>(parameter.tensor.nbytes());
+    }
+    layer.complete = true;
   }
-  layer.complete = true;
-  on_round();
+
+  LayerCases cases;
+  LayerBudget budget;
+  MeasuredLayer& layer;
+  std::function<void()> on_point;
+  LayerTimer timer;
+  std::vector<std::size_t> kept;  // [point] its case
+  double seconds = 0;
+  double round_seconds = 0;  // of the last one; warming up is about one
+};
+
+LayerMeasurement::LayerMeasurement(LayerCases cases,
+                                   const LayerBudget& budget,
+                                   at::Device device,
+                                   MeasuredLayer& layer,
+                                   std::function<void()> on_point) {
+  ENTRAIN_INVARIANT(budget.repeats >= kLeastRepeats, "too few repeats");
+  state_ = std::make_unique<State>(std::move(cases), budget, device, layer, std::move(on_point));
+}
+
+LayerMeasurement::~LayerMeasurement() = default;
+
+bool LayerMeasurement::wants_more() const {
+  return !state_->layer.complete;
+}
+
+void LayerMeasurement::run_round() {
+  state_->run_round();
+}
+
+double LayerMeasurement::progress() const {
+  return wants_more() ? std::max(state_->seconds / state_->budget.seconds,
+                                 static_cast<double>(state_->layer.points.front().forward.size()) /
+                                     state_->budget.repeats)
+                      : 1;
+}
+
+double LayerMeasurement::wanted_seconds() const {
+  if (!wants_more()) {
+    return 0;
+  }
+  const std::size_t repeats = state_->layer.points.front().forward.size();
+  const auto most = static_cast<std::size_t>(state_->budget.repeats);
+  const double all = state_->round_seconds * static_cast<double>(most - std::min(most, repeats));
+  const double least =
+      state_->round_seconds *
+      static_cast<double>(kLeastRepeats - std::min<std::size_t>(kLeastRepeats, repeats));
+  return std::max(least, std::min(all, state_->budget.seconds - state_->seconds));
 }
 
 }  // namespace entrain::engine

@@ -1,10 +1,11 @@
 // Times one layer at all its sizes.
 //
-// Read first: measure_layer().
+// Read first: LayerMeasurement.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "entrain/engine/profiler/layer_cases.h"
 #include "entrain/engine/profiler/points.h"
@@ -22,7 +23,8 @@ struct LayerBudget {
 };
 inline constexpr int kLeastRepeats = 3;
 
-// Fills `layer` (which may hold repeats of an earlier run) with times of `cases`.
+// Fills a MeasuredLayer (which may hold repeats of an earlier run) with times of `cases`, a round
+// at a time.
 //
 // Every point first runs once to warm up caches and allocator, in rising order; a point whose three
 // repeats would not fit what is left of the time, judged by smaller ones, is left out, and so is
@@ -45,15 +47,34 @@ inline constexpr int kLeastRepeats = 3;
 // activation_bytes_per_token: bytes that the forward leaves allocated, without its output (which
 // the layer after counts as its input) and with its input (the image features of a token embedding
 // excepted, which count by themselves), at the largest size.
-//
-// `on_point` is called after every point and may throw to stop; `on_round` after every round, when
-// `layer` is fit to be kept.
-// Requires  budget.repeats >= kLeastRepeats; gradients enabled; torch at one thread on the CPU.
-void measure_layer(const LayerCases& cases,
+class LayerMeasurement {
+ public:
+  // Warms up. `on_point` is called after every point, here and in rounds, and may throw to stop.
+  //
+  // Requires  budget.repeats >= kLeastRepeats; gradients enabled; torch at one thread on the CPU;
+  //           `layer` and what `on_point` refers to outlive this object.
+  LayerMeasurement(LayerCases cases,
                    const LayerBudget& budget,
                    at::Device device,
                    MeasuredLayer& layer,
-                   const std::function<void()>& on_point,
-                   const std::function<void()>& on_round);
+                   std::function<void()> on_point);
+  ~LayerMeasurement();
+  LayerMeasurement(const LayerMeasurement&) = delete;
+  LayerMeasurement& operator=(const LayerMeasurement&) = delete;
+
+  // Whether some point has too few repeats, or fewer than asked for while there is time. Where not,
+  // the layer is complete.
+  [[nodiscard]] bool wants_more() const;
+  // One more repeat of every point that wants one. Behind it `layer` is fit to be kept.
+  void run_round();
+
+  // Of its time or of its repeats, whichever is further; 1 and more: complete, or behind.
+  [[nodiscard]] double progress() const;
+  [[nodiscard]] double wanted_seconds() const;  // about what its rounds to come take
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace entrain::engine

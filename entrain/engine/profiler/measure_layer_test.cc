@@ -46,18 +46,12 @@ class NotedLayer {
     budget.recompute = false;
     budget.clock = clock;
     MeasuredLayer layer;
-    int rounds = 0;
-    measure_layer(
-        cases,
-        budget,
-        at::kCPU,
-        layer,
-        [] {},
-        [&] {
-          if (rounds++ == 0) {
-            notes.clear();  // what went before: warming up, the first round
-          }
-        });
+    LayerMeasurement measurement(cases, budget, at::kCPU, layer, [] {});
+    measurement.run_round();
+    notes.clear();  // what went before: warming up, the first round
+    while (measurement.wants_more()) {
+      measurement.run_round();
+    }
     return layer;
   }
 

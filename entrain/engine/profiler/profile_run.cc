@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include <ATen/Parallel.h>
 
@@ -91,7 +93,24 @@ Json settings_of(const ModelSpec& model, const ProfileOptions& options) {
           {"recompute", options.recompute}};
 }
 
-// Measures all layers, one after another, and keeps the points.
+// Layers that are measured in turns hold together what one more comes on top of.
+constexpr double kBytesTogether = 512.0 * (1 << 20);
+
+// Weights with their gradients, and inputs.
+double held_bytes(const LayerCases& cases) {
+  double bytes = 0;
+  for (const std::vector<NamedParameter>& layer : cases.layers) {
+    for (const NamedParameter& parameter : layer) {
+      bytes += 2 * static_cast<double>(parameter.tensor.nbytes());
+    }
+  }
+  for (const LayerCase& layer_case : cases.cases) {
+    bytes += layer_case.input.defined() ? static_cast<double>(layer_case.input.nbytes()) : 0.0;
+  }
+  return bytes;
+}
+
+// Measures all layers, several in turns, and keeps the points.
 class Measuring {
  public:
   Measuring(const ModelSpec& model, const ProfileOptions& options)
@@ -106,56 +125,107 @@ class Measuring {
     if (choices_.empty()) {
       throw InvalidInput("profile: no degree of tensor parallelism divides any module");
     }
+    points_.layers.reserve(choices_.size());  // measurements refer to them
   }
 
   MeasuredPoints run() {
     for (std::size_t i = 0; i < choices_.size(); ++i) {
-      if (i == points_.layers.size() || !points_.layers[i].complete) {
-        measure(i);
+      if (i < points_.layers.size() && points_.layers[i].complete) {
+        continue;
       }
-      show(static_cast<double>(i + 1));
+      warm_up(i);
+      if (held_bytes_ > kBytesTogether) {
+        run_rounds();
+      }
     }
+    run_rounds();
+    keep(true);
+    show();
     progress_.finish();
     return std::move(points_);
   }
 
  private:
-  void measure(std::size_t i) {
-    const LayerCases cases = layer_cases(
-        model_, choices_[i], options_.grid, stage_, options_.memory_bytes / options_.lanes);
+  struct InTurn {
+    std::vector<LayerCases> beside;  // what other lanes run meanwhile
+    std::unique_ptr<LayerMeasurement> measurement;
+  };
+
+  void warm_up(std::size_t i) {
+    const auto cases_of_layer = [&] {
+      return layer_cases(
+          model_, choices_[i], options_.grid, stage_, options_.memory_bytes / options_.lanes);
+    };
+    LayerCases cases = cases_of_layer();
     if (i == points_.layers.size()) {
       MeasuredLayer& layer = points_.layers.emplace_back();
       layer.module = cases.module;
       layer.kind = cases.kind;
       layer.tensor_parallel = cases.tensor_parallel;
     }
-    const double began = seconds();
+    InTurn next;
+    for (int lane = 1; lane < options_.lanes; ++lane) {
+      next.beside.push_back(cases_of_layer());
+    }
+    held_bytes_ += held_bytes(cases) * options_.lanes;
     LayerBudget budget;
     budget.repeats = options_.repeats;
-    // What earlier layers left of the time, but no less than an equal share: on a busy machine they
-    // take longer, and the last ones would have no sizes left to fit a curve through.
-    budget.seconds = std::max((options_.seconds - began) / static_cast<double>(choices_.size() - i),
-                              options_.seconds / static_cast<double>(choices_.size()));
+    budget.seconds = seconds_for(i);
     budget.memory_bytes = options_.memory_bytes / options_.lanes;
     budget.recompute = options_.recompute;
     budget.clock = options_.clock;
-    std::vector<LayerCases> beside;
-    for (int lane = 1; lane < options_.lanes; ++lane) {
-      beside.push_back(layer_cases(
-          model_, choices_[i], options_.grid, stage_, options_.memory_bytes / options_.lanes));
-    }
-    const Companions companions(std::move(beside));
-    const auto on_point = [&] {
-      const double share = (seconds() - began) / std::max(1e-9, budget.seconds);
-      show(static_cast<double>(i) + std::min(1.0, share));
-    };
-    measure_layer(cases, budget, device_, points_.layers[i], on_point, [&] {
-      keep(points_.layers[i].complete);
-    });
+    const Companions companions(next.beside);
+    next.measurement = std::make_unique<LayerMeasurement>(
+        std::move(cases), budget, device_, points_.layers[i], [this] { show(); });
+    in_turn_.push_back(std::move(next));
+    keep(false);
   }
 
-  // So many layers, and part of one, are done.
-  void show(double layers) {
+  // For a layer that comes now: an equal share of what is left besides that of layers in turn, but
+  // no less than of the whole. On a busy machine earlier ones take longer, and the last would have
+  // no sizes left to fit a curve through.
+  [[nodiscard]] double seconds_for(std::size_t i) const {
+    const auto layers = static_cast<double>(choices_.size());
+    double left = options_.seconds - seconds();
+    for (const InTurn& other : in_turn_) {
+      left -= other.measurement->wanted_seconds();
+    }
+    return std::max(left / (layers - static_cast<double>(i)), options_.seconds / layers);
+  }
+
+  // A round of the layer that is least far, until none wants more: all of them spread over the
+  // time.
+  void run_rounds() {
+    while (true) {
+      InTurn* next = nullptr;
+      for (InTurn& turn : in_turn_) {
+        if (turn.measurement->wants_more() &&
+            (next == nullptr || turn.measurement->progress() < next->measurement->progress())) {
+          next = &turn;
+        }
+      }
+      if (next == nullptr) {
+        break;
+      }
+      const Companions companions(next->beside);
+      next->measurement->run_round();
+      keep(false);
+    }
+    in_turn_.clear();
+    held_bytes_ = 0;
+  }
+
+  // How far it is: layers that are complete, and those in turn in part.
+  void show() {
+    double layers = 0;
+    for (const MeasuredLayer& layer : points_.layers) {
+      layers += layer.complete ? 1.0 : 0.0;
+    }
+    for (const InTurn& turn : in_turn_) {
+      if (turn.measurement->wants_more()) {
+        layers += std::min(1.0, turn.measurement->progress());
+      }
+    }
     const auto steps = static_cast<std::int64_t>(layers * kStepsPerLayer);
     progress_.advance(std::max<std::int64_t>(0, steps - shown_));
     shown_ = std::max(shown_, steps);
@@ -180,6 +250,8 @@ class Measuring {
   StageOptions stage_;
   std::vector<LayerChoice> choices_;
   MeasuredPoints points_;
+  std::vector<InTurn> in_turn_;
+  double held_bytes_ = 0;  // by their cases
   double seconds_before_;
   double next_write_ = 0;
   std::int64_t shown_ = 0;

@@ -21,7 +21,7 @@ struct ProfileOptions {
   CaseGrid grid;
   std::vector<int> tensor_parallel = {
       1};                         // degrees; those that do not divide a module are left out
-  int repeats = 15;               // most measurements per point, >= 3; the median counts
+  int repeats = 15;               // most measurements per point, >= 3
   double seconds = 60;            // for the layers together, > 0; a busy machine takes longer
   std::int64_t memory_bytes = 0;  // activations of the largest point; 0 = any
   int lanes = 1;                  // that run at once on the machine, >= 1; see measure_profile()
@@ -47,7 +47,9 @@ struct ProfileRun {
 // Every layer kind on one CPU thread in processor time, which other programs disturb little (or on
 // CUDA by events). Backward is measured with and without trainable weights; the difference is
 // backward_weight, whose errors are relative to the whole backward. Curves are fitted to the
-// medians of points; `range` and `spread` of each entry say what they rest on.
+// means of points (fit_layer.h); `range` and `spread` of each entry say what they rest on. Layers
+// take turns, a round of repeats each, as far as memory holds several: what slows the machine for
+// seconds slows all of them alike.
 //
 // At tensor_parallel > 1 an entry is one rank's slice (heads, MLP, projector and vocabulary divided
 // by the degree), what its ranks say to each other is added from the measured link (fit_layer.h),
@@ -66,8 +68,8 @@ struct ProfileRun {
 //           module; uses one thread and restores torch's thread count.
 // Throws    InvalidInput for options out of range, points of other settings or a model with an
 //           encoder that cannot run; SystemFailure for a device that is not there.
-// Cost      options.seconds and a few more on a quiet machine; memory of one layer and of the
-// largest point.
+// Cost      options.seconds and a few more on a quiet machine; memory of one layer, or of several
+//           that come to 512 MiB with what one more takes, and of the largest point.
 ProfileRun measure_profile(const ModelSpec& model, const ProfileOptions& options);
 
 }  // namespace entrain::engine

@@ -1,5 +1,6 @@
 #include "entrain/engine/profiler/profile_run.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include <ATen/Parallel.h>
@@ -131,6 +132,27 @@ TEST(MeasureProfile, MeasuresBfloat16) {
     EXPECT_DOUBLE_EQ(layer.optimizer_bytes, 6 * layer.parameter_bytes)
         << "two moments and a master copy in float32 beside two bytes a weight";
   }
+}
+
+// A clock whose seconds grow: what a pass "takes" says when it ran.
+TEST(MeasureProfile, LayersTakeTurns) {
+  ProfileOptions options = few_repeats(64);
+  double readings = 0;
+  options.clock = [&] {
+    ++readings;
+    return readings * readings;
+  };
+  const ProfileRun run = measure_profile(small_model(), options);
+  double begun = 0;      // when the last layer did
+  double ended = 1e300;  // when the first one did
+  for (const MeasuredLayer& layer : run.points.layers) {
+    const std::vector<double>& passes = layer.points.front().forward;
+    ASSERT_EQ(passes.size(), 3U);
+    EXPECT_LT(passes[0], passes[1]);
+    begun = std::max(begun, passes.front());
+    ended = std::min(ended, passes.back());
+  }
+  EXPECT_LT(begun, ended) << "one had all its rounds before another had any";
 }
 
 TEST(MeasureProfile, GoesOnWhereAnEarlierRunStood) {

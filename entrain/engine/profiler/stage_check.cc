@@ -168,8 +168,8 @@ class StageCheck {
       }
     }
     for (std::size_t i = 0; i < cases.size(); ++i) {
-      times[i].measured_forward = median(forward[i]);
-      times[i].measured_backward = median(backward[i]);
+      times[i].measured_forward = capped_mean(forward[i]);
+      times[i].measured_backward = capped_mean(backward[i]);
       result.push_back(times[i]);
     }
   }

@@ -34,8 +34,9 @@ struct StageTime {
 
 // Runs every slot (the samples of one microbatch) through every stage of `plan`: the stages
 // themselves on made-up content of the slot's real lengths, graphs, freezing and input gradients as
-// in a step; median of `repeats` by Stopwatch (which reads `clock` where it is given), after one
-// run to warm up, slots in turn. Predicted times are operation_time() of the same slots.
+// in a step; mean of `repeats` (capped_mean()) by Stopwatch (which reads `clock` where it is
+// given), after one run to warm up, slots in turn. Predicted times are operation_time() of the same
+// slots.
 //
 // Requires  plan and profile are valid for the model; tensor_parallel 1; no slot empty; repeats >=
 //           1.

@@ -22,6 +22,16 @@ double median(std::vector<double> values) {
   return quantile(std::move(values), 0.5);
 }
 
+double capped_mean(const std::vector<double>& values) {
+  constexpr double kMostMedians = 3;
+  const double most = kMostMedians * median(values);
+  double sum = 0;
+  for (const double value : values) {
+    sum += std::min(value, most);
+  }
+  return sum / static_cast<double>(values.size());
+}
+
 double relative_spread(const std::vector<double>& values) {
   const double middle = median(values);
   return middle > 0 ? (quantile(values, 0.75) - quantile(values, 0.25)) / middle : 0.0;

@@ -13,6 +13,11 @@ double median(std::vector<double> values);
 // Requires  values not empty; share in [0, 1].
 double quantile(std::vector<double> values, double share);
 
+// Mean, no value counted above three medians: what one of many takes on average, slow moments
+// among them, whatever a single one that has nothing to do with it took.
+// Requires  values not empty, >= 0.
+double capped_mean(const std::vector<double>& values);
+
 // (Upper quartile - lower quartile) / median; 0 where the median is.
 // Requires  values not empty.
 double relative_spread(const std::vector<double>& values);

@@ -17,6 +17,14 @@ TEST(Quantile, LiesBetweenNeighboursInProportion) {
   EXPECT_EQ(quantile({10, 20}, 1), 20);
 }
 
+TEST(CappedMean, CountsSlowMomentsAndNoSingleMishap) {
+  EXPECT_DOUBLE_EQ(capped_mean({1, 2, 6}), 3);
+  EXPECT_DOUBLE_EQ(capped_mean({10, 10, 20, 20}), 15);
+  EXPECT_DOUBLE_EQ(capped_mean({10, 10, 1e12}), (10 + 10 + 30) / 3.0);
+  EXPECT_EQ(capped_mean({0, 0, 7}), 0);
+  EXPECT_EQ(capped_mean({4}), 4);
+}
+
 TEST(RelativeSpread, IsTheQuartilesDistance) {
   EXPECT_DOUBLE_EQ(relative_spread({8, 9, 10, 11, 12}), 0.2);
   EXPECT_EQ(relative_spread({0, 0, 0}), 0);
