@@ -37,6 +37,7 @@ def parse_arguments():
     parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
     parser.add_argument("--manifests", required=True, help="folder of size manifests")
     parser.add_argument("--cluster", default="configs/clusters/a40-16.toml")
+    parser.add_argument("--profile", default="analytic:a40")
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--regret-batches", type=int, default=100)
     parser.add_argument("--steps", type=int, default=40, help="held-out batches")
@@ -57,7 +58,7 @@ class Case:
         kind = "audio-" if manifest in AUDIO else ""
         self.inputs = ["--index", str(Path(options.manifests) / f"{manifest}.csv")]
         self.inputs += ["--model", f"configs/models/qwen2.5-vl-{kind}llama-{llm}.toml"]
-        self.inputs += ["--profile", "analytic:a40", "--cluster", options.cluster]
+        self.inputs += ["--profile", options.profile, "--cluster", options.cluster]
         self.inputs += ["--global-batch", str(options.batch)]
 
     def run(self, command, *extra):

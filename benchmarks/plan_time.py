@@ -1,0 +1,135 @@
+"""How long `entrain plan --cluster` takes on real size manifests, and how good its plans are.
+
+For every manifest with encoder work and every size of LLM the whole command runs several times, all
+its options at their defaults: processor time, which other programs disturb less than wall time, and
+the plan's simulated step over the lower bound of all plans. Where asked for, others' plans for the same
+replicas and tensor parallelism are simulated on the same held-out batches.
+
+Example:
+    python benchmarks/plan_time.py --manifests ../shared/data/manifests --output page.md
+"""
+
+import argparse
+import resource
+import statistics
+import sys
+import tempfile
+
+import machine
+from manifests import AUDIO, VISION
+from plans import PLANNERS, Case, baseline_regrets, layout, regret_text, table
+
+ASKED_S = 2.0
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
+    parser.add_argument("--manifests", required=True, help="folder of size manifests")
+    parser.add_argument("--cluster", default="configs/clusters/h100-64.toml")
+    parser.add_argument("--profile", default="analytic:h100")
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--llms", default="1b,3b")
+    parser.add_argument("--only", default="", help="comma-separated manifests (default: all)")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--others", default="", help="manifests to simulate others' plans on")
+    parser.add_argument("--steps", type=int, default=10, help="held-out batches, with --others")
+    parser.add_argument("--evaluations", type=int, default=100, help="of the policy, with --others")
+    parser.add_argument("--output", default="", help="Markdown page (default: standard output)")
+    return parser.parse_args()
+
+
+def children_seconds():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def plan(case, frozen, repeats):
+    """The command's report and its processor times."""
+    seconds = []
+    for _ in range(repeats):
+        begun = children_seconds()
+        report = case.run("plan", *(("--frozen", frozen) if frozen else ()))
+        seconds.append(children_seconds() - begun)
+    return report, seconds
+
+
+def row_of(name, llm, report, seconds):
+    times = f"{statistics.median(seconds):.2f} ({min(seconds):.2f} … {max(seconds):.2f})"
+    if report is None:
+        return [name, llm.upper(), "nothing fits", times, "", "", "", ""]
+    best = report["candidates"][0]
+    over = best["step_s"] / report["lower_bound_s"]
+    further = report["further_batches"]
+    return [
+        *(name, llm.upper(), layout(report["plan"]), times, str(report["simulated_steps"])),
+        *("yes" if report["complete"] else "no", str(further), f"{over:.2f}"),
+    ]
+
+
+def compare(case, report, draws=1):
+    """What others' plans lose on held-out batches; None where ours does not fit on them."""
+    ours = case.step_times(case.write_plan("ours", report["plan"]))
+    if ours is None:
+        return None
+    return [
+        regret_text(baseline_regrets(case, planner, ours, report["plan"], draws))
+        for planner in PLANNERS
+    ]
+
+
+def measure(options):
+    """Rows of both tables, and every case's processor time."""
+    rows, losses, medians = [], [], []
+    chosen = options.only.split(",") if options.only else [*VISION, *AUDIO]
+    for manifest in chosen:
+        for frozen in ("", "vision") if manifest in VISION else ("",):
+            for llm in options.llms.split(","):
+                with tempfile.TemporaryDirectory() as folder:
+                    case = Case(options, manifest, llm, folder)
+                    report, seconds = plan(case, frozen, options.repeats)
+                    name = f"{manifest}, {frozen} frozen" if frozen else manifest
+                    rows.append(row_of(name, llm, report, seconds))
+                    medians.append(statistics.median(seconds))
+                    print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
+                    if report and not frozen and manifest in options.others.split(","):
+                        losses.append([manifest, llm.upper(), *(compare(case, report) or [])])
+    return rows, losses, medians
+
+
+def page(options, rows, losses, medians, load):
+    command = f"python {' '.join(['benchmarks/plan_time.py', *sys.argv[1:]])}"
+    yield f"Command: `{command.replace(options.manifests, 'MANIFESTS')}`"
+    yield ""
+    yield f"{machine.describe()}; {load}. Processor time of the whole command in seconds: median"
+    yield f"(least … largest) of {options.repeats} runs; global batch {options.batch}."
+    yield ""
+    header = ["manifest", "LLM", "plan: replicas x (stages x devices)", "seconds"]
+    header += ["simulated steps", "proven", "further batches checked", "step over bound"]
+    yield from table(header, rows)
+    yield ""
+    late = sum(seconds > ASKED_S for seconds in medians)
+    yield (
+        f"- {len(rows)} cases: {statistics.median(medians):.2f} s in the median, "
+        f"{max(medians):.2f} s at most; {late} over {ASKED_S:.0f} s."
+    )
+    if losses:
+        yield ""
+        yield f"Mean step time under others' plans over that under the found one, less 1, in %, over {options.steps}"
+        yield f"held-out batches: policy `entrain` at {options.evaluations} evaluations, `1f1b`; the planners that take"
+        yield "replicas and tensor parallelism have the found plan's, `b-min` chooses its own."
+        yield ""
+        yield from table(["manifest", "LLM", *PLANNERS], losses)
+
+
+def main():
+    options = parse_arguments()
+    load = machine.OtherLoad()
+    rows, losses, medians = measure(options)
+    machine.give(
+        "\n".join(page(options, rows, losses, medians, load.text())) + "\n", options.output
+    )
+
+
+if __name__ == "__main__":
+    main()
