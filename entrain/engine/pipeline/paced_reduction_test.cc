@@ -55,5 +55,36 @@ TEST(PacedReduction, HasTheSimulatorsBuckets) {
   }
 }
 
+// Of three stages, two of them trained, on one lane of two replicas.
+TEST(PacedReduction, KeepsTheTimesOfALanesStagesApart) {
+  Program program;
+  program.lanes = {{{0, 0}, {1, 0}, {1, 1}}};
+  program.num_stages = {1, 2};
+  program.replicas.resize(2);
+  StepCosts costs;
+  costs.reduce_buckets = 1;
+  costs.modules.resize(2);
+  costs.modules[0].stages.resize(1);
+  costs.modules[1].stages.resize(2);
+  costs.modules[1].stages[0].trainable = true;
+  costs.modules[1].stages[0].reduce = nanoseconds{5};
+  costs.modules[1].stages[1].trainable = true;
+  costs.modules[1].stages[1].reduce = nanoseconds{7};
+  ThreadCommGroup group(2);
+  run_ranks(group, [&](int replica) {
+    PacedReduction reduction(3);
+    reduction.ran(0, nanoseconds{900}, nanoseconds{1000});
+    reduction.ran(1, nanoseconds{200}, nanoseconds{replica == 0 ? 310 : 300});
+    reduction.ran(2, nanoseconds{100}, nanoseconds{replica == 0 ? 150 : 160});
+    const std::vector<simulation::Bucket> buckets =
+        reduction.buckets(program, costs, 0, group.comm(replica), {0, 1});
+    ASSERT_EQ(buckets.size(), 2U);
+    EXPECT_EQ(buckets[0].start, 160);
+    EXPECT_EQ(buckets[0].finish, 167);
+    EXPECT_EQ(buckets[1].start, 310);
+    EXPECT_EQ(buckets[1].finish, 315);
+  });
+}
+
 }  // namespace
 }  // namespace entrain::engine
