@@ -10,31 +10,13 @@ import signal
 import statistics
 import subprocess
 import time
-from pathlib import Path
 
 import process_fixture
-from process_fixture import ProcessTest, history, rows
+from process_fixture import ProcessTest, history, ranks_of, rows
 
 PROCESSES = 4
 STEPS = 900
 SAMPLES = 12
-
-
-def ranks_of(launcher):
-    """Rank → process id of the launcher's living children."""
-    ranks = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-            if int(fields[1]) != launcher or fields[0] == "Z":
-                continue
-            environment = (status.parent / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue  # it has just ended
-        for entry in environment:
-            if entry.startswith(b"RANK="):
-                ranks[int(entry[5:])] = int(status.parent.name)
-    return ranks
 
 
 class Faults(ProcessTest):

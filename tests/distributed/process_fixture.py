@@ -3,6 +3,8 @@
 import argparse
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import unittest
@@ -25,6 +27,23 @@ def history(run):
     return [{key: row[key] for key in kept if key in row} for row in rows(run)]
 
 
+def ranks_of(launcher):
+    """Rank → process id of the launcher's living children."""
+    ranks = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+            if int(fields[1]) != launcher or fields[0] == "Z":
+                continue
+            environment = (status.parent / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue  # it has just ended
+        for entry in environment:
+            if entry.startswith(b"RANK="):
+                ranks[int(entry[5:])] = int(status.parent.name)
+    return ranks
+
+
 class ProcessTest(CliTest):
     package = None
 
@@ -35,12 +54,54 @@ class ProcessTest(CliTest):
             "OMP_NUM_THREADS": "1",
         }
 
-    def torchrun(self, processes, *program, restarts=0):
+    def torchrun(self, processes, *program, restarts=0, node=("--standalone",)):
         return [
-            *[sys.executable, "-m", "torch.distributed.run", "--standalone"],
+            *[sys.executable, "-m", "torch.distributed.run", *node],
             *["--nproc-per-node", str(processes), "--max-restarts", str(restarts)],
             *map(str, program),
         ]
+
+    def start_agents(self, agents, processes, *program, restarts=0, rejoin=False):
+        """Starts as many torchrun agents as hosts would have, `processes` ranks each; a list.
+
+        rejoin: agents meet anew after a failure, so that `restarts` holds for all of them together.
+        """
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        started = []
+        for agent in range(agents):
+            node = ["--nnodes", str(agents), "--node-rank", str(agent)]
+            if rejoin:
+                node += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}"]
+                node += ["--rdzv-id", "run", "--local-addr", "127.0.0.1"]
+            else:
+                node += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
+            command = self.torchrun(processes, *program, restarts=restarts, node=node)
+            started.append(self.start(command))
+            self.addCleanup(self.end_agent, started[-1])
+        return started
+
+    def end_agent(self, agent):
+        """It and its ranks, if they still run."""
+        for pid in ranks_of(agent.pid).values():
+            os.kill(pid, signal.SIGKILL)
+        if agent.poll() is None:
+            agent.kill()
+        agent.wait()
+        agent.stdout.close()
+
+    def finish_agents(self, agents, timeout=120):
+        """Exit codes and outputs, in the agents' order."""
+        outputs = []
+        for agent in agents:
+            try:
+                outputs.append(agent.communicate(timeout=timeout)[0])
+            except subprocess.TimeoutExpired:
+                for each in agents:
+                    self.end_agent(each)
+                self.fail(f"agent {agents.index(agent)} hung after {outputs}")
+        return [agent.returncode for agent in agents], outputs
 
     def start(self, command, **options):
         return subprocess.Popen(

@@ -2,6 +2,8 @@
 
 import os
 import sys
+import time
+import uuid
 from datetime import timedelta
 
 import entrain
@@ -13,6 +15,39 @@ EXIT_INVALID = 2
 
 def under_torchrun():
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def agree_on_attempt(store, rank, size):
+    """A name of this attempt that no other has, the same on all ranks.
+
+    torchrun keeps one store over its restarts: what an attempt before this one left there (where its
+    ranks listened, why they stopped) is not this one's. Agents count restarts each for itself, and
+    differently, so that TORCHELASTIC_RESTART_COUNT names none. Instead rank 0 draws a name and tells
+    it to every rank under a word that this rank has drawn; words of ranks that are gone harm nobody.
+    """
+    own = uuid.uuid4().hex
+    if rank != 0:
+        store.set(f"asks/{rank}", own)
+        attempt = store.get(f"attempt-for/{own}").decode()
+        store.set(f"{attempt}/knows/{rank}", "")
+        return attempt
+    attempt = f"attempt-{own}"
+    asked = {}  # rank → its word; a later one of the same rank replaces it
+    waiting = set(range(1, size))
+    end = time.monotonic() + JOIN_TIMEOUT.total_seconds()
+    while waiting:
+        for other in sorted(waiting):
+            if store.check([f"{attempt}/knows/{other}"]):
+                waiting.remove(other)
+            elif store.check([f"asks/{other}"]):
+                word = store.get(f"asks/{other}").decode()
+                if asked.get(other) != word:
+                    asked[other] = word
+                    store.set(f"attempt-for/{word}", attempt)
+        if waiting and time.monotonic() > end:
+            raise SystemExit(f"entrain: ranks {sorted(waiting)} did not join")
+        time.sleep(0.01 if waiting else 0)
+    return attempt
 
 
 def run(arguments):
@@ -31,11 +66,8 @@ def run(arguments):
 
     import torch.distributed as dist
 
-    # torchrun keeps one store over its restarts: what an attempt before this one left there (where its
-    # ranks listened, why they stopped) is not this one's.
     store, rank, size = next(dist.rendezvous("env://", timeout=JOIN_TIMEOUT))
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    store = dist.PrefixStore(f"attempt-{attempt}", store)
+    store = dist.PrefixStore(agree_on_attempt(store, rank, size), store)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=JOIN_TIMEOUT)
     code = entrain.run_program(arguments, dist.group.WORLD.group_name)
     if code == 0:
