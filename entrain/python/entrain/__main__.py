@@ -11,6 +11,11 @@ import entrain
 # Of the rendezvous alone: afterwards execution.deadline_seconds holds for every wait.
 JOIN_TIMEOUT = timedelta(minutes=5)
 EXIT_INVALID = 2
+EXIT_FAILED = 3
+NETWORK_ADVICE = (
+    "Ranks of several hosts connect at the address that each host's name stands for on that host "
+    "(127.0.1.1 is none that others reach); GLOO_SOCKET_IFNAME=eth0 names a network interface instead."
+)
 
 
 def under_torchrun():
@@ -45,7 +50,7 @@ def agree_on_attempt(store, rank, size):
                     asked[other] = word
                     store.set(f"attempt-for/{word}", attempt)
         if waiting and time.monotonic() > end:
-            raise SystemExit(f"entrain: ranks {sorted(waiting)} did not join")
+            raise RuntimeError(f"no word of ranks {sorted(waiting)}")
         time.sleep(0.01 if waiting else 0)
     return attempt
 
@@ -66,9 +71,19 @@ def run(arguments):
 
     import torch.distributed as dist
 
-    store, rank, size = next(dist.rendezvous("env://", timeout=JOIN_TIMEOUT))
-    store = dist.PrefixStore(agree_on_attempt(store, rank, size), store)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=JOIN_TIMEOUT)
+    try:
+        store, rank, size = next(dist.rendezvous("env://", timeout=JOIN_TIMEOUT))
+        store = dist.PrefixStore(agree_on_attempt(store, rank, size), store)
+        dist.init_process_group(
+            "gloo", store=store, rank=rank, world_size=size, timeout=JOIN_TIMEOUT
+        )
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        print(
+            f"entrain: rank {os.environ['RANK']} did not join the others: {reason}", file=sys.stderr
+        )
+        print(NETWORK_ADVICE, file=sys.stderr)
+        return EXIT_FAILED
     code = entrain.run_program(arguments, dist.group.WORLD.group_name)
     if code == 0:
         dist.destroy_process_group()
