@@ -12,6 +12,7 @@ foreach(folder ${deps_libraries})
   list(PREPEND CMAKE_LIBRARY_PATH ${folder})
 endforeach()
 list(PREPEND CMAKE_INCLUDE_PATH ${ENTRAIN_DEPS}/usr/include ${deps_headers})
-# Headers without a CMake package (toml++, xxhash), and programs that find their libraries there.
-include_directories(BEFORE SYSTEM ${ENTRAIN_DEPS}/usr/include ${deps_headers})
+# Headers without a CMake package (toml++, xxhash), behind all others as the distribution's are: torch
+# has an fmt of its own. And programs that find their libraries there.
+list(APPEND CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES ${ENTRAIN_DEPS}/usr/include ${deps_headers})
 list(APPEND CMAKE_BUILD_RPATH ${deps_libraries})

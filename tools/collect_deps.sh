@@ -13,14 +13,14 @@ cd "$(dirname "$0")/.."
 folder=${1:-build/deps}
 
 packages=(libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libjpeg-dev libjpeg62-turbo-dev
-  libpng-dev zlib1g-dev libxxhash-dev libgtest-dev libbenchmark-dev libbenchmark1debian
+  libpng-dev zlib1g-dev libxxhash-dev libgtest-dev googletest libbenchmark-dev libbenchmark1debian
   libjpeg62-turbo libpng16-16 zlib1g libxxhash0 libfmt9)
 
 installed=()
 for package in "${packages[@]}"; do
   if dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed'; then
     installed+=("$package")
-  elif [[ $package == *-dev && $package != libjpeg62-turbo-dev ]]; then
+  elif [[ $package == googletest || $package == *-dev && $package != libjpeg62-turbo-dev ]]; then
     echo "collect_deps: package $package is not installed; run tools/setup.sh first" >&2
     exit 3
   fi
@@ -33,7 +33,7 @@ trap 'rm -rf "$partial"' EXIT
 # Files that a build reads, whatever package they are in; links are kept, so that a library and its
 # versions stay together.
 dpkg -L "${installed[@]}" |
-  grep -E '^/(usr/)?(include|lib)/|^/usr/share/(cmake|pkgconfig)/' |
+  grep -E '^/(usr/)?(include|lib)/|^/usr/share/(cmake|pkgconfig)/|^/usr/src/googletest/googletest/(include|src)/' |
   grep -vE '/python|/debug/' | sort -u |
   while read -r path; do
     if [[ -f $path || -L $path ]] && [[ ! -d $path || -L $path ]]; then
