@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
-#include <memory>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -19,6 +18,7 @@
 #include "entrain/engine/pipeline/rank_places.h"
 
 #include "tests/oracle/covering_rows.h"
+#include "tests/oracle/engine/forwarding_comm.h"
 #include "tests/oracle/engine/gradient_step.h"
 #include "tests/oracle/engine/step_coverage.h"
 
@@ -50,37 +50,12 @@ std::vector<int> first_ranks(int count) {
 }
 
 // A communicator of a larger one's first ranks.
-class FirstRanks : public engine::Comm {
+class FirstRanks : public oracle::ForwardingComm {
  public:
-  FirstRanks(engine::Comm& whole, int size) : whole_(whole), size_(size) {}
-  [[nodiscard]] int rank() const override { return whole_.rank(); }
+  FirstRanks(engine::Comm& whole, int size) : ForwardingComm(whole), size_(size) {}
   [[nodiscard]] int size() const override { return size_; }
-  void send(const engine::ChannelKey& channel, std::uint64_t tag, at::Tensor tensor) override {
-    whole_.send(channel, tag, std::move(tensor));
-  }
-  std::unique_ptr<engine::PendingReceive> post_receive(const engine::ChannelKey& channel,
-                                                       std::uint64_t tag,
-                                                       std::vector<std::int64_t> shape,
-                                                       at::ScalarType dtype) override {
-    return whole_.post_receive(channel, tag, std::move(shape), dtype);
-  }
-  void all_reduce_sum(at::Tensor& tensor, const std::vector<int>& group) override {
-    whole_.all_reduce_sum(tensor, group);
-  }
-  at::Tensor reduce_scatter_sum(const at::Tensor& input, const std::vector<int>& group) override {
-    return whole_.reduce_scatter_sum(input, group);
-  }
-  at::Tensor all_gather(const at::Tensor& input, const std::vector<int>& group) override {
-    return whole_.all_gather(input, group);
-  }
-  void broadcast(at::Tensor& tensor, int root, const std::vector<int>& group) override {
-    whole_.broadcast(tensor, root, group);
-  }
-  void barrier(const std::vector<int>& group) override { whole_.barrier(group); }
-  void abort(const std::string& reason) override { whole_.abort(reason); }
 
  private:
-  engine::Comm& whole_;
   int size_;
 };
 

@@ -1,7 +1,6 @@
 #include "entrain/engine/pipeline/step_end.h"
 
 #include <map>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -9,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/oracle/engine/forwarding_comm.h"
 #include "tests/oracle/engine/tiny_step.h"
 
 namespace entrain::engine {
@@ -130,37 +130,12 @@ TEST_P(StepEnds, PacedReductionsBehindTheBackwardAreOneWait) {
 
 // Sends what a tensor holds at that moment, as a network may; threads hand over its memory, where
 // what is added later would arrive all the same.
-class CopyingComm : public Comm {
+class CopyingComm : public oracle::ForwardingComm {
  public:
-  explicit CopyingComm(Comm& comm) : comm_(comm) {}
-  [[nodiscard]] int rank() const override { return comm_.rank(); }
-  [[nodiscard]] int size() const override { return comm_.size(); }
+  using ForwardingComm::ForwardingComm;
   void send(const ChannelKey& channel, std::uint64_t tag, at::Tensor tensor) override {
-    comm_.send(channel, tag, tensor.clone());
+    ForwardingComm::send(channel, tag, tensor.clone());
   }
-  std::unique_ptr<PendingReceive> post_receive(const ChannelKey& channel,
-                                               std::uint64_t tag,
-                                               std::vector<std::int64_t> shape,
-                                               at::ScalarType dtype) override {
-    return comm_.post_receive(channel, tag, std::move(shape), dtype);
-  }
-  void all_reduce_sum(at::Tensor& tensor, const std::vector<int>& group) override {
-    comm_.all_reduce_sum(tensor, group);
-  }
-  at::Tensor reduce_scatter_sum(const at::Tensor& input, const std::vector<int>& group) override {
-    return comm_.reduce_scatter_sum(input, group);
-  }
-  at::Tensor all_gather(const at::Tensor& input, const std::vector<int>& group) override {
-    return comm_.all_gather(input, group);
-  }
-  void broadcast(at::Tensor& tensor, int root, const std::vector<int>& group) override {
-    comm_.broadcast(tensor, root, group);
-  }
-  void barrier(const std::vector<int>& group) override { comm_.barrier(group); }
-  void abort(const std::string& reason) override { comm_.abort(reason); }
-
- private:
-  Comm& comm_;
 };
 
 // Every shard's gradients and the norm, of real steps.
