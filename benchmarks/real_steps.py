@@ -98,6 +98,19 @@ class Variant:
             for step in steps[WARM_UP:]
         )
 
+    def size_at_own_speed(self):
+        """Median size of the error where all times are stretched as the step's own compute was."""
+        sizes = []
+        for steps in self.steps:
+            for step in steps[WARM_UP:]:
+                predicted, busy = (
+                    sum(lane[key] for lane in step["lanes"])
+                    for key in ("predicted_busy_s", "busy_s")
+                )
+                stretched = step["predicted_step_s"] * busy / predicted
+                sizes.append(abs(stretched - step["step_s"]) / step["step_s"])
+        return statistics.median(sizes)
+
     def compute_times(self):
         """Sums over a step's lanes: predicted compute, processor time of it, its wall time."""
         keys = ("predicted_busy_s", "processor_s", "busy_s")
@@ -269,7 +282,8 @@ def rows_of(variants):
             f"{1e3 * statistics.median(p for p, _ in pairs):.0f} | "
             f"{1e3 * statistics.median(m for _, m in pairs):.0f} | "
             f"**{percent(statistics.median(sizes))}** | {percent(variant.size_before())} | "
-            f"{percent(errors[quarter], True)} … "
+            + ("|" if variant.paced else f"{percent(variant.size_at_own_speed())} | ")
+            + f"{percent(errors[quarter], True)} … "
             f"{percent(errors[-1 - quarter], True)} | {percent(sizes[-1])} | "
             f"{', '.join(percent(error, True) for error in by_round)} | "
             + ("|" if variant.paced else f"{percent(variant.compute_error(), True)} | ")
@@ -320,7 +334,9 @@ def page(options, variants, speeds, busy):
                 "rounds, variants in turn; before and after each real run a profile is measured "
                 f"(`entrain profile {' '.join(options.profile_options)}`, with `--lanes` for more "
                 "than one lane), and predictions are those of the profile before, times the mean of "
-                "both profiles' speed over that one's. Error of a step: (predicted − measured) / "
+                "both profiles' speed over that one's. At the step's own speed: the prediction times "
+                "the step's measured compute over its predicted one, all lanes together, which "
+                "leaves out how fast the machine was and keeps order, waits and messages. Error of a step: (predicted − measured) / "
                 "measured; the middle half is that of signed errors. Real lanes compute "
                 "on real samples; paced lanes wait for predicted times. `entrain-fused` is the "
                 "schedule `entrain` without weight gradients split off. Losses of the "
@@ -333,10 +349,11 @@ def page(options, variants, speeds, busy):
             "",
             (
                 "| run | schedule | policy | predicted ms | measured ms | median error | by the "
-                "profile before alone | middle half | worst | bias by round | compute error "
+                "profile before alone | at the step's own speed | middle half | worst "
+                "| bias by round | compute error "
                 "| core share |"
             ),
-            "|---|---|---|---|---|---|---|---|---|---|---|---|",
+            "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
             *rows_of(variants),
             "",
             *summary(variants),

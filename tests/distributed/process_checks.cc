@@ -331,7 +331,7 @@ void run(const std::string& check, const std::string& group) {
       {"mismatches", mismatches},
       {"abort_stops_all", abort_stops_all},
       {"death", death},
-      {"gradients_of_four", check_layouts_of_four},
+      {"shared_lanes", check_lanes_of_several_stages},
       {"covering_gradients", check_covering_steps}};
   expect(checks.contains(check), "no check " + check);
   try {

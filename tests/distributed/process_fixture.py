@@ -148,6 +148,7 @@ class ProcessTest(CliTest):
 
 
 def main():
+    os.environ.pop("RANK", None)
     parser = argparse.ArgumentParser()
     parser.add_argument("--entrain", required=True, help="path of the entrain program")
     parser.add_argument("--root", required=True, help="repository root")

@@ -5,10 +5,9 @@
 
 namespace entrain {
 
-// All ranks of a group of four call it together: every schedule on layouts of four ranks, lanes
-// with several stages among them.
-// Throws  std::runtime_error naming what differs and where.
-void check_layouts_of_four(engine::C10dComm& comm);
+// All ranks of a group of four call it together: every schedule on layouts of four ranks whose
+// lanes host several stages. Throws  std::runtime_error naming what differs and where.
+void check_lanes_of_several_stages(engine::C10dComm& comm);
 
 // All ranks of a group of kCoverRanks call it together: steps in which every two values of
 // oracle::all_step_factors() come together, each on as many ranks as its plan has.
