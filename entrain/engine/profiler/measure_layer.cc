@@ -176,47 +176,96 @@ double expected_seconds(const LayerCase& from, double seconds, const LayerCase& 
   return seconds * std::max(tokens, pairs);
 }
 
-// Warms up and decides which cases fit the budget: positions in `cases.cases`, rising.
-std::vector<std::size_t> warm_up(const LayerCases& cases,
-                                 const LayerBudget& budget,
-                                 at::Device device,
-                                 LayerTimer& timer,
-                                 MeasuredLayer& layer,
-                                 const std::function<void()>& on_point) {
-  const double start = work_seconds(device);
-  std::vector<std::size_t> kept;
-  std::size_t known = 0;     // the last point of one segment that ran …
-  double known_seconds = 0;  // … and what it took
-  double repeat = 0;         // seconds of one repeat of all points so far
-  for (std::size_t i = 0; i < cases.cases.size(); ++i) {
-    const LayerCase& layer_case = cases.cases[i];
-    const double expected = expected_seconds(cases.cases[known], known_seconds, layer_case);
+// Every second size, each in its fewest segments: what is tried first, with half of the time, so
+// that a short time still reaches far.
+std::vector<char> tried_first(const std::vector<LayerCase>& cases) {
+  std::vector<char> first(cases.size(), 0);
+  bool wanted = true;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (i == 0 || cases[i].num_segments <= cases[i - 1].num_segments) {  // a new size
+      first[i] = wanted ? 1 : 0;
+      wanted = !wanted;
+    }
+  }
+  return first;
+}
+
+// Warms up and decides which cases fit the budget.
+class WarmUp {
+ public:
+  WarmUp(const LayerCases& cases,
+         const LayerBudget& budget,
+         at::Device device,
+         LayerTimer& timer,
+         const std::function<void()>& on_point)
+      : cases_(cases),
+        budget_(budget),
+        device_(device),
+        timer_(timer),
+        on_point_(on_point),
+        start_(work_seconds(device)) {}
+
+  // Positions in `cases.cases`, rising; says in `skipped` what is not among them.
+  std::vector<std::size_t> run(std::vector<std::string>& skipped) {
+    const std::vector<char> first = tried_first(cases_.cases);
+    for (const bool now : {true, false}) {
+      for (std::size_t i = 0; i < cases_.cases.size(); ++i) {
+        const bool kept = std::find(kept_.begin(), kept_.end(), i) != kept_.end();
+        if (!kept && (first[i] != 0 || !now)) {
+          consider(i, now ? budget_.seconds / 2 : budget_.seconds, now ? nullptr : &skipped);
+        }
+      }
+    }
+    std::sort(kept_.begin(), kept_.end());
+    return kept_;
+  }
+
+ private:
+  // Runs the case, or says why it is left out where nothing comes after.
+  void consider(std::size_t i, double seconds, std::vector<std::string>* skipped) {
+    const LayerCase& layer_case = cases_.cases[i];
+    const double expected = expected_seconds(cases_.cases[known_], known_seconds_, layer_case);
     const double rest =
-        work_seconds(device) - start + expected + kLeastRepeats * (repeat + expected);
-    const bool too_large = budget.memory_bytes > 0 &&
-                           timer.bytes(layer_case) > static_cast<double>(budget.memory_bytes);
-    if (kept.size() >= kLeastPoints && (rest > budget.seconds || too_large)) {
-      layer.skipped.push_back(
+        work_seconds(device_) - start_ + expected + kLeastRepeats * (repeat_ + expected);
+    const bool too_large = budget_.memory_bytes > 0 &&
+                           timer_.bytes(layer_case) > static_cast<double>(budget_.memory_bytes);
+    const std::size_t least = skipped != nullptr ? kLeastPoints : 1;
+    if (kept_.size() < least || (rest <= seconds && !too_large)) {
+      run_case(i);
+    } else if (skipped != nullptr) {
+      skipped->push_back(
           concat(static_cast<std::int64_t>(layer_case.tokens),
                  " tokens, segments ",
                  layer_case.num_segments,
                  too_large ? ": more activation bytes than allowed" : ": more time than there is"));
-      continue;
     }
-    const double began = work_seconds(device);
-    MeasuredPoint unused;
-    timer.measure(layer_case, unused);
-    const double taken = work_seconds(device) - began;
-    repeat += taken;
-    if (kept.empty() || layer_case.num_segments == 1) {
-      known = i;
-      known_seconds = taken;
-    }
-    kept.push_back(i);
-    on_point();
   }
-  return kept;
-}
+
+  void run_case(std::size_t i) {
+    const double began = work_seconds(device_);
+    MeasuredPoint unused;
+    timer_.measure(cases_.cases[i], unused);
+    const double taken = work_seconds(device_) - began;
+    repeat_ += taken;
+    if (kept_.empty() || cases_.cases[i].num_segments == 1) {
+      known_ = i;
+      known_seconds_ = taken;
+    }
+    kept_.push_back(i);
+    on_point_();
+  }
+
+  const LayerCases& cases_;
+  const LayerBudget& budget_;
+  at::Device device_;
+  LayerTimer& timer_;
+  const std::function<void()>& on_point_;
+  double start_;
+  std::vector<std::size_t> kept_;
+  std::size_t known_ = 0;     // the last point of one segment that ran …
+  double known_seconds_ = 0;  // … and what it took
+  double repeat_ = 0;         // seconds of one repeat of all points so far
+};
 
 // Points of the cases that are kept, with the times that `layer` had of them.
 std::vector<MeasuredPoint> points_of(const LayerCases& cases,
@@ -252,7 +301,7 @@ struct LayerMeasurement::State {
         timer(cases, budget, on_device) {
     const Clock::time_point start = Clock::now();
     layer.skipped.clear();
-    kept = warm_up(cases, budget, on_device, timer, layer, on_point);
+    kept = WarmUp(cases, budget, on_device, timer, on_point).run(layer.skipped);
     layer.points = points_of(cases, kept, layer);
     layer.activation_bytes_per_token = bytes_on_rank(cases, kept.back());
     seconds = seconds_since(start);

@@ -26,9 +26,10 @@ inline constexpr int kLeastRepeats = 3;
 // Fills a MeasuredLayer (which may hold repeats of an earlier run) with times of `cases`, a round
 // at a time.
 //
-// Every point first runs once to warm up caches and allocator, in rising order; a point whose three
-// repeats would not fit what is left of the time, judged by smaller ones, is left out, and so is
-// one whose activations exceed the memory (`skipped` says which). On the CPU this counts processor
+// Every point first runs once to warm up caches and allocator: every second size in its fewest
+// segments within half of the time, then all others, each by rising size. A point whose three
+// repeats would not fit what is left of the time, judged by others, is left out, and so is one
+// whose activations exceed the memory (`skipped` says which). On the CPU this counts processor
 // time, so that a busy machine takes longer and leaves out no more. Then rounds visit all points in
 // turn, so that a busy moment of the machine disturbs many points once instead of one point often.
 //

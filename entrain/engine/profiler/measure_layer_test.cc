@@ -116,6 +116,38 @@ TEST(MeasureLayer, DeepModelsAreImitatedByEightLayers) {
   EXPECT_EQ(layer.notes, rounds_of({"aaaaaaaaAAAAAAAA", "bbbbbbbbBBBBBBBB"}));
 }
 
+// Of four sizes the largest does not fit.
+TEST(MeasureLayer, SizesThatAreLeftOutAreNamedOnceByRisingSize) {
+  NotedLayer layer({4, 8, 16, 64});
+  const double kept = NotedLayer({4}).measure(0).activation_bytes_per_token;
+  const MeasuredLayer measured = layer.measure(static_cast<std::int64_t>(2 * 16 * kept));
+  ASSERT_EQ(measured.points.size(), 3U);
+  for (std::size_t i = 1; i < measured.points.size(); ++i) {
+    EXPECT_LT(measured.points[i - 1].tokens, measured.points[i].tokens);
+  }
+  ASSERT_EQ(measured.skipped.size(), 1U);
+  EXPECT_NE(measured.skipped[0].find("64 tokens, segments 1: more activation bytes"),
+            std::string::npos);
+}
+
+// Warming up visits every second size first.
+TEST(MeasureLayer, ReachesFarBeforeItFillsUp) {
+  NotedLayer layer({4, 8, 16, 32, 64});
+  LayerBudget budget;
+  budget.repeats = kLeastRepeats;
+  budget.seconds = 1e6;
+  budget.recompute = false;
+  MeasuredLayer measured;
+  const LayerMeasurement measurement(layer.cases, budget, at::kCPU, measured, [] {});
+  std::string firsts;
+  for (const char note : layer.notes) {
+    if (firsts.find(note) == std::string::npos && note >= 'a') {
+      firsts += note;
+    }
+  }
+  EXPECT_EQ(firsts, "acebd");
+}
+
 // What the larger point keeps, with its gradients, just fits; the smaller one fits four times.
 TEST(MeasureLayer, LayersKeepToTheMemory) {
   NotedLayer layer({4, 16});
