@@ -169,12 +169,45 @@ class LayerTimer {
   Stopwatch watch_;
 };
 
-// What a point takes at most, by one that was measured: attention's share grows with pairs.
-double expected_seconds(const LayerCase& from, double seconds, const LayerCase& to) {
-  const double tokens = to.tokens / from.tokens;
-  const double pairs = from.attention_pairs > 0 ? to.attention_pairs / from.attention_pairs : 0.0;
-  return seconds * std::max(tokens, pairs);
-}
+// What points of rising size took, to say what others will.
+class KnownTimes {
+ public:
+  void add(const LayerCase& layer_case, double seconds) {
+    if (known_.empty() || layer_case.tokens > known_.back().tokens) {
+      known_.push_back({layer_case.tokens, layer_case.attention_pairs, seconds});
+    }
+  }
+
+  // By the two largest, whose times tell attention's share, which grows with pairs, from the rest;
+  // by one alone at most: as if all grew with what grows most.
+  [[nodiscard]] double expected(const LayerCase& to) const {
+    if (known_.empty()) {
+      return 0;
+    }
+    const Known& last = known_.back();
+    if (known_.size() > 1) {
+      const Known& before = known_[known_.size() - 2];
+      const double ratio = last.tokens / before.tokens;
+      const double pairs = last.pairs - ratio * before.pairs;
+      if (pairs > 0) {
+        const double per_pair = std::clamp(
+            (last.seconds - ratio * before.seconds) / pairs, 0.0, last.seconds / last.pairs);
+        return per_pair * to.attention_pairs +
+               (last.seconds - per_pair * last.pairs) / last.tokens * to.tokens;
+      }
+    }
+    return last.seconds * std::max(to.tokens / last.tokens,
+                                   last.pairs > 0 ? to.attention_pairs / last.pairs : 0.0);
+  }
+
+ private:
+  struct Known {
+    double tokens = 0;
+    double pairs = 0;
+    double seconds = 0;
+  };
+  std::vector<Known> known_;  // rising tokens
+};
 
 // Every second size, each in its fewest segments: what is tried first, with half of the time, so
 // that a short time still reaches far.
@@ -224,7 +257,7 @@ class WarmUp {
   // Runs the case, or says why it is left out where nothing comes after.
   void consider(std::size_t i, double seconds, std::vector<std::string>* skipped) {
     const LayerCase& layer_case = cases_.cases[i];
-    const double expected = expected_seconds(cases_.cases[known_], known_seconds_, layer_case);
+    const double expected = known_.expected(layer_case);
     const double rest =
         work_seconds(device_) - start_ + expected + kLeastRepeats * (repeat_ + expected);
     const bool too_large = budget_.memory_bytes > 0 &&
@@ -247,10 +280,7 @@ class WarmUp {
     timer_.measure(cases_.cases[i], unused);
     const double taken = work_seconds(device_) - began;
     repeat_ += taken;
-    if (kept_.empty() || cases_.cases[i].num_segments == 1) {
-      known_ = i;
-      known_seconds_ = taken;
-    }
+    known_.add(cases_.cases[i], taken);
     kept_.push_back(i);
     on_point_();
   }
@@ -262,9 +292,8 @@ class WarmUp {
   const std::function<void()>& on_point_;
   double start_;
   std::vector<std::size_t> kept_;
-  std::size_t known_ = 0;     // the last point of one segment that ran …
-  double known_seconds_ = 0;  // … and what it took
-  double repeat_ = 0;         // seconds of one repeat of all points so far
+  KnownTimes known_;
+  double repeat_ = 0;  // seconds of one repeat of all points so far
 };
 
 // Points of the cases that are kept, with the times that `layer` had of them.

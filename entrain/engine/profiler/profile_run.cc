@@ -174,23 +174,37 @@ class Measuring {
     budget.memory_bytes = options_.memory_bytes / options_.lanes;
     budget.recompute = options_.recompute;
     budget.clock = options_.clock;
-    const Companions companions(next.beside);
-    next.measurement = std::make_unique<LayerMeasurement>(
-        std::move(cases), budget, device_, points_.layers[i], [this] { show(); });
+    {
+      const Companions companions(next.beside);
+      next.measurement = std::make_unique<LayerMeasurement>(
+          std::move(cases), budget, device_, points_.layers[i], [this] { show(); });
+    }
     in_turn_.push_back(std::move(next));
     keep(false);
   }
 
-  // For a layer that comes now: an equal share of what is left besides that of layers in turn, but
-  // no less than of the whole. On a busy machine earlier ones take longer, and the last would have
-  // no sizes left to fit a curve through.
+  // For a layer that comes now: its share of what is left besides that of layers in turn, but no
+  // less than its share of the whole. On a busy machine earlier ones take longer, and the last
+  // would have no sizes left to fit a curve through.
   [[nodiscard]] double seconds_for(std::size_t i) const {
-    const auto layers = static_cast<double>(choices_.size());
     double left = options_.seconds - seconds();
     for (const InTurn& other : in_turn_) {
       left -= other.measurement->wanted_seconds();
     }
-    return std::max(left / (layers - static_cast<double>(i)), options_.seconds / layers);
+    return std::max(left / weight_from(i), options_.seconds / weight_from(0)) * weight_of(i);
+  }
+
+  // Transformer layers are most of a stage, and need sizes enough to tell attention apart.
+  [[nodiscard]] double weight_of(std::size_t i) const {
+    const LayerChoice& choice = choices_[i];
+    return has_attention(layer_kind(model_, choice.module, choice.layer)) ? 3 : 1;
+  }
+  [[nodiscard]] double weight_from(std::size_t first) const {
+    double sum = 0;
+    for (std::size_t i = first; i < choices_.size(); ++i) {
+      sum += weight_of(i);
+    }
+    return sum;
   }
 
   // A round of the layer that is least far, until none wants more: all of them spread over the
