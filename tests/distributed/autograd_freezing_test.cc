@@ -1,5 +1,8 @@
 // The four ways to freeze parts of a model: what autograd really does, operation by operation and
 // by the clock, against what step_costs() charges.
+#include <algorithm>
+#include <cmath>
+#include <iostream>
 #include <map>
 #include <string>
 #include <vector>
@@ -242,10 +245,16 @@ ModelSpec clock_model(FrozenPattern pattern) {
   return model;
 }
 
-// The tolerance is loose since the machine may be shared; a gradient charged but not computed, or
-// the other way round, is a third of a layer's time or more.
-TEST(FreezingPatterns, TakeTheTimeThatIsCharged) {
-  constexpr double kTolerance = 0.3;
+constexpr int kRounds = 3;
+
+struct BackwardTimes {
+  double predicted = 0;
+  std::vector<double> measured;  // [round]
+};
+
+// Of both modules' only stages under every pattern. Patterns take turns, so that a slow moment of
+// the machine has no pattern to itself.
+std::map<FrozenPattern, BackwardTimes> backward_times() {
   ProfileOptions options = quick_options(1024);
   options.repeats = 7;
   options.seconds = 8;
@@ -253,21 +262,58 @@ TEST(FreezingPatterns, TakeTheTimeThatIsCharged) {
   const std::vector<std::vector<SampleWork>> slots = {
       {tiny::sample_of({{8, 10}, {6, 6}}, 60, 20), tiny::sample_of({{9, 7}}, 90, 30)},
       {tiny::sample_of({{5, 12}}, 200, 40)}};
-  double whole = 0;
+  std::map<FrozenPattern, BackwardTimes> times;
+  for (int round = 0; round < kRounds; ++round) {
+    for (const auto& [name, pattern] : kPatterns) {
+      const ModelSpec model = clock_model(pattern);
+      BackwardTimes& own = times[pattern];
+      own.predicted = 0;
+      own.measured.push_back(0);
+      for (const StageTime& time :
+           check_stages(model, even_plan(model, {1, 1}, 1, 1), profile, slots, 3)) {
+        own.measured.back() += time.measured_backward;
+        own.predicted += time.predicted_backward;
+      }
+    }
+  }
+  return times;
+}
+
+double middle_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// The tolerance is loose since the machine may be shared; a gradient charged but not computed, or
+// the other way round, is a third of a layer's time or more. What freezing spares is held to what
+// is charged less for it, round by round, whatever speed the machine has then; the whole backward
+// to its prediction, once more where the machine changed its speed behind the profile.
+TEST(FreezingPatterns, TakeTheTimeThatIsCharged) {
+  constexpr double kTolerance = 0.3;
+  std::map<FrozenPattern, BackwardTimes> times = backward_times();
+  const auto whole_ratio = [&] {
+    const BackwardTimes& whole = times.at(FrozenPattern::kNone);
+    return whole.predicted / middle_of(whole.measured);
+  };
+  if (std::abs(whole_ratio() - 1) > kTolerance) {
+    std::cout << "again, the prediction is " << whole_ratio() << " x the measured time\n";
+    times = backward_times();
+  }
+  EXPECT_NEAR(whole_ratio(), 1, kTolerance);
+  const BackwardTimes& whole = times.at(FrozenPattern::kNone);
   for (const auto& [name, pattern] : kPatterns) {
-    const ModelSpec model = clock_model(pattern);
-    double measured = 0;
-    double predicted = 0;
-    const Plan plan = even_plan(model, {1, 1}, 1, 1);
-    for (const StageTime& time : check_stages(model, plan, profile, slots, 7)) {
-      measured += time.measured_backward;
-      predicted += time.predicted_backward;
+    if (pattern == FrozenPattern::kNone) {
+      continue;
     }
-    EXPECT_NEAR(predicted / measured, 1, kTolerance) << name;
-    whole = pattern == FrozenPattern::kNone ? measured : whole;
-    if (pattern != FrozenPattern::kNone) {
-      EXPECT_LT(measured, 0.95 * whole) << name << ": freezing spares something";
+    const BackwardTimes& own = times.at(pattern);
+    std::vector<double> shares;
+    for (std::size_t round = 0; round < own.measured.size(); ++round) {
+      shares.push_back(own.measured[round] / whole.measured[round]);
     }
+    EXPECT_NEAR(own.predicted / whole.predicted / middle_of(shares), 1, kTolerance) << name;
+    EXPECT_LT(*std::min_element(own.measured.begin(), own.measured.end()),
+              0.95 * *std::min_element(whole.measured.begin(), whole.measured.end()))
+        << name << ": freezing spares something";
   }
 }
 
