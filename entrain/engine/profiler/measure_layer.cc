@@ -253,24 +253,41 @@ class WarmUp {
     return kept_;
   }
 
+  // The largest case of which one forward fits memory and a quarter of the time, whether or not its
+  // repeats do. Requires  run() was called.
+  [[nodiscard]] std::size_t largest() const {
+    constexpr double kForwardsOfRepeat = 9;  // at least: three passes, backwards twice as long
+    std::size_t result = kept_.back();
+    for (std::size_t i = result + 1; i < cases_.cases.size(); ++i) {
+      const double forward = known_.expected(cases_.cases[i]) / kForwardsOfRepeat;
+      if (forward <= budget_.seconds / 4 && !too_large(cases_.cases[i])) {
+        result = i;
+      }
+    }
+    return result;
+  }
+
  private:
+  [[nodiscard]] bool too_large(const LayerCase& layer_case) const {
+    return budget_.memory_bytes > 0 &&
+           timer_.bytes(layer_case) > static_cast<double>(budget_.memory_bytes);
+  }
+
   // Runs the case, or says why it is left out where nothing comes after.
   void consider(std::size_t i, double seconds, std::vector<std::string>* skipped) {
     const LayerCase& layer_case = cases_.cases[i];
     const double expected = known_.expected(layer_case);
     const double rest =
         work_seconds(device_) - start_ + expected + kLeastRepeats * (repeat_ + expected);
-    const bool too_large = budget_.memory_bytes > 0 &&
-                           timer_.bytes(layer_case) > static_cast<double>(budget_.memory_bytes);
     const std::size_t least = skipped != nullptr ? kLeastPoints : 1;
-    if (kept_.size() < least || (rest <= seconds && !too_large)) {
+    if (kept_.size() < least || (rest <= seconds && !too_large(layer_case))) {
       run_case(i);
     } else if (skipped != nullptr) {
-      skipped->push_back(
-          concat(static_cast<std::int64_t>(layer_case.tokens),
-                 " tokens, segments ",
-                 layer_case.num_segments,
-                 too_large ? ": more activation bytes than allowed" : ": more time than there is"));
+      skipped->push_back(concat(static_cast<std::int64_t>(layer_case.tokens),
+                                " tokens, segments ",
+                                layer_case.num_segments,
+                                too_large(layer_case) ? ": more activation bytes than allowed"
+                                                      : ": more time than there is"));
     }
   }
 
@@ -330,9 +347,10 @@ struct LayerMeasurement::State {
         timer(cases, budget, on_device) {
     const Clock::time_point start = Clock::now();
     layer.skipped.clear();
-    kept = WarmUp(cases, budget, on_device, timer, on_point).run(layer.skipped);
+    WarmUp warm_up(cases, budget, on_device, timer, on_point);
+    kept = warm_up.run(layer.skipped);
     layer.points = points_of(cases, kept, layer);
-    layer.activation_bytes_per_token = bytes_on_rank(cases, kept.back());
+    layer.activation_bytes_per_token = bytes_on_rank(cases, warm_up.largest());
     seconds = seconds_since(start);
     round_seconds = seconds;
     complete_if_done();

@@ -47,7 +47,8 @@ inline constexpr int kLeastRepeats = 3;
 //
 // activation_bytes_per_token: bytes that the forward leaves allocated, without its output (which
 // the layer after counts as its input) and with its input (the image features of a token embedding
-// excepted, which count by themselves), at the largest size.
+// excepted, which count by themselves), at the largest size of which one forward fits memory and a
+// quarter of the time.
 class LayerMeasurement {
  public:
   // Warms up. `on_point` is called after every point, here and in rounds, and may throw to stop.
