@@ -9,7 +9,6 @@ Example:
     python benchmarks/plan_time.py --manifests ../shared/data/manifests --output page.md
 """
 
-import argparse
 import resource
 import statistics
 import sys
@@ -17,20 +16,14 @@ import tempfile
 
 import machine
 from manifests import AUDIO, VISION
-from plans import PLANNERS, Case, baseline_regrets, layout, regret_text, table
+from plans import PLANNERS, Case, baseline_regrets, case_arguments, layout, regret_text, table
 
 ASKED_S = 2.0
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
-    parser.add_argument("--manifests", required=True, help="folder of size manifests")
-    parser.add_argument("--cluster", default="configs/clusters/h100-64.toml")
-    parser.add_argument("--profile", default="analytic:h100")
-    parser.add_argument("--batch", type=int, default=512)
+    parser = case_arguments(__doc__, "configs/clusters/h100-64.toml", "analytic:h100")
     parser.add_argument("--llms", default="1b,3b")
-    parser.add_argument("--only", default="", help="comma-separated manifests (default: all)")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--others", default="", help="manifests to simulate others' plans on")
     parser.add_argument("--steps", type=int, default=10, help="held-out batches, with --others")
@@ -68,10 +61,10 @@ def row_of(name, llm, report, seconds):
 
 
 def compare(case, report, draws=1):
-    """What others' plans lose on held-out batches; None where ours does not fit on them."""
+    """What others' plans lose on held-out batches, a cell each."""
     ours = case.step_times(case.write_plan("ours", report["plan"]))
     if ours is None:
-        return None
+        return ["ours does not fit them"] * len(PLANNERS)
     return [
         regret_text(baseline_regrets(case, planner, ours, report["plan"], draws))
         for planner in PLANNERS
@@ -93,7 +86,7 @@ def measure(options):
                     medians.append(statistics.median(seconds))
                     print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
                     if report and not frozen and manifest in options.others.split(","):
-                        losses.append([manifest, llm.upper(), *(compare(case, report) or [])])
+                        losses.append([manifest, llm.upper(), *compare(case, report)])
     return rows, losses, medians
 
 

@@ -32,19 +32,25 @@ HELD_OUT_SEED = 1000  # of the batches that plans are compared on
 NO_PLAN = 4  # exit code: nothing fits
 
 
-def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+def case_arguments(description, cluster, profile):
+    """A parser with what a Case reads."""
+    parser = argparse.ArgumentParser(description=description.split("\n", maxsplit=1)[0])
     parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
     parser.add_argument("--manifests", required=True, help="folder of size manifests")
-    parser.add_argument("--cluster", default="configs/clusters/a40-16.toml")
-    parser.add_argument("--profile", default="analytic:a40")
+    parser.add_argument("--cluster", default=cluster)
+    parser.add_argument("--profile", default=profile)
     parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--only", default="", help="comma-separated manifests (default: all)")
+    return parser
+
+
+def parse_arguments():
+    parser = case_arguments(__doc__, "configs/clusters/a40-16.toml", "analytic:a40")
     parser.add_argument("--regret-batches", type=int, default=100)
     parser.add_argument("--steps", type=int, default=40, help="held-out batches")
     parser.add_argument("--draws", type=int, default=6, help="of one and of four samples")
     parser.add_argument("--evaluations", type=int, default=200, help="of the policy, a step")
     parser.add_argument("--llms", default=LLMS)
-    parser.add_argument("--only", default="", help="comma-separated manifests (default: all)")
     parser.add_argument("--output", required=True, help="Markdown page to write")
     return parser.parse_args()
 
