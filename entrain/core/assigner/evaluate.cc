@@ -33,10 +33,10 @@ std::vector<ListRule> rules_of(const Plan& plan) {
   if (plan.schedule == "1f1b-eager") {
     return eager_rules();
   }
-  if (plan.schedule == "1f1b" && one_stage_a_lane(plan)) {
+  if (plan.schedule == "1f1b") {
     return {kStrictRule};
   }
-  if (plan.schedule == "gpipe" && one_stage_a_lane(plan)) {
+  if (plan.schedule == "gpipe") {
     return {kGpipeRule};
   }
   return {};
@@ -57,6 +57,7 @@ StepEvaluator::StepEvaluator(const Plan& plan, const StepCosts& costs)
       lane_end_(lane_end_times(plan, costs)),
       graph_(plan, costs),
       rules_(rules_of(plan)),
+      in_turns_(plan.schedule == "1f1b" || plan.schedule == "gpipe"),
       first_that_works_(plan.schedule == "1f1b-eager"),
       one_stage_a_lane_(one_stage_a_lane(plan)),
       rule_of_(at(plan.replicas), 0),
@@ -133,6 +134,9 @@ ReplicaTimes StepEvaluator::evaluate(const Placement& placement,
     return simulate_program(placement, replica);
   }
   const ReplicaGraph& graph = graph_of(placement, replica);
+  if (in_turns_) {
+    return times_of(scheduler_->run_turns(graph, rules_.front(), stop_after));
+  }
   if (!first_that_works_) {
     return run_rule(graph, rules_[at(rule_of_[at(replica)])], stop_after);
   }
@@ -143,16 +147,7 @@ ReplicaTimes StepEvaluator::evaluate(const Placement& placement,
       return times;
     }
   }
-  return in_strict_order(graph, placement, replica, stop_after);
-}
-
-// What the program falls back to: on lanes of several stages 1F1B is not the list scheduler's.
-ReplicaTimes StepEvaluator::in_strict_order(const ReplicaGraph& graph,
-                                            const Placement& placement,
-                                            int replica,
-                                            std::int64_t stop_after) {
-  return one_stage_a_lane_ ? times_of(scheduler_->run(graph, kStrictRule, nullptr, stop_after))
-                           : simulate_program(placement, replica);
+  return times_of(scheduler_->run_turns(graph, kStrictRule, stop_after));
 }
 
 ReplicaTimes StepEvaluator::choose_rule(const Placement& placement, int replica) {
@@ -170,7 +165,7 @@ ReplicaTimes StepEvaluator::choose_rule(const Placement& placement, int replica)
     }
   }
   if (!best.fits() && !one_stage_a_lane_) {
-    const ReplicaTimes last = simulate_program(placement, replica);
+    const ReplicaTimes last = times_of(scheduler_->run_turns(graph, kStrictRule));
     best = better(last, best) ? last : best;
   }
   has_rule_[at(replica)] = 1;

@@ -34,10 +34,10 @@ bool better(const ReplicaTimes& a, const ReplicaTimes& b);
 // Replicas meet only at the end of a step (reduction, clipping), so that a change in one replica
 // leaves the times of the others as they are.
 //
-// Schedules that the list scheduler knows (`gpipe` and `1f1b` with one stage a lane, `1f1b-eager`,
-// `entrain`, `entrain-fused`) are replayed on plain arrays; others through build_program() and
-// simulate(). For `entrain` a replica is timed under one rule, that of the last choose_rule(); the
-// program that is built in the end takes the fastest rule and is never slower.
+// Schedules that the list scheduler knows (`gpipe`, `1f1b`, `1f1b-eager`, `entrain`,
+// `entrain-fused`) are replayed on plain arrays; others through build_program() and simulate(). For
+// `entrain` a replica is timed under one rule, that of the last choose_rule(); the program that is
+// built in the end takes the fastest rule and is never slower.
 class StepEvaluator {
  public:
   // `plan` and `costs` must outlive the evaluator.
@@ -64,10 +64,6 @@ class StepEvaluator {
  private:
   const ReplicaGraph& graph_of(const Placement& placement, int replica);
   ReplicaTimes run_rule(const ReplicaGraph& graph, const ListRule& rule, std::int64_t stop_after);
-  ReplicaTimes in_strict_order(const ReplicaGraph& graph,
-                               const Placement& placement,
-                               int replica,
-                               std::int64_t stop_after);
   [[nodiscard]] ReplicaTimes times_of(const ListResult& result) const;
   ReplicaTimes simulate_program(const Placement& placement, int replica);
   void add_memory(std::size_t lane, std::int64_t bytes, ReplicaTimes& times) const;
@@ -80,6 +76,7 @@ class StepEvaluator {
   ReplicaGraph chunked_;
   std::unique_ptr<ListScheduler> scheduler_;  // null: through the program
   std::vector<ListRule> rules_;               // to choose from; the first that works where eager
+  bool in_turns_ = false;
   bool first_that_works_ = false;
   bool one_stage_a_lane_;
   std::vector<int> rule_of_;    // [replica] into rules_

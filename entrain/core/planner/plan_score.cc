@@ -15,18 +15,14 @@ namespace entrain {
 namespace {
 
 // Peaks of all lanes, and the first lane over its limit.
-void check_memory(const Plan& plan,
-                  const Program& program,
-                  const StepCosts& costs,
-                  StepScore& score) {
+void check_memory(const Plan& plan, const Timeline& timeline, StepScore& score) {
   score.lane_peak_bytes.assign(static_cast<std::size_t>(plan.num_lanes()), 0);
   for (int replica = 0; replica < plan.replicas; ++replica) {
     for (int lane = 0; lane < plan.num_lanes(); ++lane) {
-      std::int64_t peak = 0;
-      for (const std::int64_t bytes : memory_over_time(program, costs, replica, lane)) {
-        peak = std::max(peak, bytes);
-      }
-      std::int64_t& most = score.lane_peak_bytes[static_cast<std::size_t>(lane)];
+      const auto number = static_cast<std::size_t>(lane);
+      const std::int64_t peak =
+          timeline.lanes[static_cast<std::size_t>(replica)][number].peak_bytes;
+      std::int64_t& most = score.lane_peak_bytes[number];
       most = std::max(most, peak);
       const std::int64_t limit = plan.limits.bytes_of(lane);
       if (limit > 0 && peak > limit && score.fits()) {
@@ -51,6 +47,7 @@ StepScore score_step(const Plan& plan,
   request.costs = &costs;
   request.step = step;
   request.seed = seed;
+  request.stats = false;
   StepScore score;
   std::optional<StepAssignment> assignment;
   try {
@@ -60,8 +57,9 @@ StepScore score_step(const Plan& plan,
     return score;
   }
   const Program program = build_program(plan, *assignment, costs, plan.schedule);
-  check_memory(plan, program, costs, score);
-  score.ns = simulate(program, costs).makespan.count();
+  const Timeline timeline = simulate(program, costs);
+  check_memory(plan, timeline, score);
+  score.ns = timeline.makespan.count();
   return score;
 }
 

@@ -14,13 +14,17 @@ std::size_t at(int index) {
 
 void ListScheduler::execute(int lane) {
   const Decision decision = lane_[at(lane)].decision;
+  StageState& state = stage_[at(std::max(0, decision.stage))];
   switch (decision.choice) {
     case Choice::kForward:
-      run_forward(lane, decision.stage);
+      run_forward(lane, decision.stage, state.next_forward++);
       break;
-    case Choice::kBackward:
-      run_backward(lane, decision.stage);
+    case Choice::kBackward: {
+      const int group = graph_->backward_order[at(state.next_backward++)];
+      skip_without_backward(decision.stage);
+      run_backward(lane, decision.stage, group);
       break;
+    }
     case Choice::kWeight:
       run_weight(lane, decision.stage);
       break;
@@ -79,11 +83,9 @@ void ListScheduler::release_features(int group) {
   }
 }
 
-void ListScheduler::run_forward(int lane, int stage) {
+void ListScheduler::run_forward(int lane, int stage, int number) {
   LaneState& state = lane_[at(lane)];
-  StageState& of = stage_[at(stage)];
   const StageGraph::Stage& place = stages_.stages[at(stage)];
-  const int number = of.next_forward++;
   const GraphGroup& group = graph_->groups[at(number)];
   const GraphUnit& unit = graph_->units[at(group.first_unit + place.stage)];
   const bool takes_features = place.module == stages_.llm && place.stage == 0;
@@ -121,12 +123,9 @@ bool ListScheduler::splits(const GraphUnit& unit, int lane, std::int64_t made) c
          state.held + made + unit.recompute.all + state.recompute <= limit;
 }
 
-void ListScheduler::run_backward(int lane, int stage) {
+void ListScheduler::run_backward(int lane, int stage, int number) {
   LaneState& state = lane_[at(lane)];
-  StageState& of = stage_[at(stage)];
   const StageGraph::Stage& place = stages_.stages[at(stage)];
-  const int number = graph_->backward_order[at(of.next_backward++)];
-  skip_without_backward(stage);
   const GraphGroup& group = graph_->groups[at(number)];
   const GraphUnit& unit = graph_->units[at(group.first_unit + place.stage)];
   const std::int64_t made = ended_bytes(number, place.stage, true);
@@ -140,7 +139,7 @@ void ListScheduler::run_backward(int lane, int stage) {
   state.peak = std::max(state.peak, state.held);
   state.held -= unit.key_value_bytes;
   if (split) {
-    of.weights.push_back(number);
+    stage_[at(stage)].weights.push_back(number);
   } else {
     state.held -= unit.activation_bytes + recomputed;
   }

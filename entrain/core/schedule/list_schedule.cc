@@ -34,17 +34,22 @@ const ListResult& ListScheduler::run(const ReplicaGraph& graph,
                                      const ListRule& rule,
                                      std::vector<std::vector<Operation>>* orders,
                                      std::int64_t stop_after) {
-  graph_ = &graph;
-  rule_ = rule;
   orders_ = orders;
-  start();
-  result_.done = false;
-  result_.stuck = false;
-  const int num_lanes = static_cast<int>(lane_.size());
-  for (int lane = 0; lane < num_lanes; ++lane) {
+  if (orders_ != nullptr) {
+    orders_->assign(lane_.size(), {});
+  }
+  start(graph, rule);
+  decide_all();
+  return finish(!(order_is_fixed() ? run_by_lane(stop_after) : run_by_time(stop_after)));
+}
+
+void ListScheduler::decide_all() {
+  for (int lane = 0; lane < static_cast<int>(lane_.size()); ++lane) {
     decide(lane);
   }
-  const bool late = !(order_is_fixed() ? run_by_lane(stop_after) : run_by_time(stop_after));
+}
+
+const ListResult& ListScheduler::finish(bool late) {
   result_.finish_ns.resize(lane_.size());
   result_.peak_bytes.resize(lane_.size());
   bool left = false;
@@ -98,7 +103,9 @@ bool ListScheduler::run_by_lane(std::int64_t stop_after) {
   return true;
 }
 
-void ListScheduler::start() {
+void ListScheduler::start(const ReplicaGraph& graph, const ListRule& rule) {
+  graph_ = &graph;
+  rule_ = rule;
   runnable_.clear();
   unit_.assign(graph_->units.size(), {});
   group_.assign(graph_->groups.size(), {});
@@ -108,9 +115,6 @@ void ListScheduler::start() {
   }
   for (LaneState& lane : lane_) {
     lane = {};
-  }
-  if (orders_ != nullptr) {
-    orders_->assign(lane_.size(), {});
   }
   for (std::size_t i = 0; i < stage_.size(); ++i) {
     const StageGraph::Stage& stage = stages_.stages[i];
@@ -171,11 +175,12 @@ void ListScheduler::count_work() {
     for (int stage = 0; stage < num_stages; ++stage) {
       const StageGraph::Stage& place = stages_.stages[at(first_stage + stage)];
       const GraphUnit& unit = graph_->units[at(group.first_unit + stage)];
-      if (place.crosses && unit.output_bytes != bytes) {
+      const bool takes_time = place.crosses && !merging_;
+      if (takes_time && unit.output_bytes != bytes) {
         bytes = unit.output_bytes;
         transfer_ns = transfer_time(stages_.link, bytes).count();
       }
-      transfer_ns_[at(group.first_unit + stage)] = place.crosses ? transfer_ns : 0;
+      transfer_ns_[at(group.first_unit + stage)] = takes_time ? transfer_ns : 0;
       LaneState& lane = lane_[at(place.lane)];
       lane.left += unit.forward;
       if (stage >= group.first_backward) {
@@ -278,7 +283,8 @@ void ListScheduler::weigh(int stage, std::int64_t free, Decision& best, Decision
   }
   const bool forward_first =
       rule_.in_order || (rule_.encoder_forward_first && of.module != stages_.llm);
-  bool forward_ranks = forward_first;
+  // A merge lets a backward go before forwards of other stages.
+  const bool forward_ranks = merging_ ? best.choice != Choice::kBackward : forward_first;
   if (forward_open) {
     const GraphGroup& group = graph_->groups[at(state.next_forward)];
     const std::int64_t ready = unit_[at(group.first_unit + of.stage)].forward_ready;
@@ -292,7 +298,7 @@ void ListScheduler::weigh(int stage, std::int64_t free, Decision& best, Decision
     if (ready >= 0) {
       const GraphUnit& unit = graph_->units[at(group.first_unit + of.stage)];
       const bool urgent = !rule_.split_weight || unit.backward_input > 0;
-      consider(urgent ? best : spare, ready, Choice::kBackward, !forward_first);
+      consider(urgent ? best : spare, ready, Choice::kBackward, merging_ || !forward_first);
     }
   }
   if (at(state.next_weight) < state.weights.size()) {

@@ -74,6 +74,13 @@ class ListScheduler {
                         std::vector<std::vector<Operation>>* orders = nullptr,
                         std::int64_t stop_after = std::numeric_limits<std::int64_t>::max());
 
+  // The order of turn_order() (turns.h) with whole backwards, on lanes of one stage, of all stages
+  // or of some; `rule` is kStrictRule, for the warm-up of `1f1b`, or kGpipeRule. Results are those
+  // of simulate() for its program. Returns early, and costs, as run() does.
+  const ListResult& run_turns(const ReplicaGraph& graph,
+                              const ListRule& rule,
+                              std::int64_t stop_after = std::numeric_limits<std::int64_t>::max());
+
   // Time that follows the last operation of a lane (its reduction). [lane], zeros at first.
   void set_lane_end(std::vector<std::int64_t> lane_end) { lane_end_ = std::move(lane_end); }
 
@@ -112,7 +119,9 @@ class ListScheduler {
     std::int64_t latest = 0;
   };
 
-  void start();
+  void start(const ReplicaGraph& graph, const ListRule& rule);
+  void decide_all();
+  const ListResult& finish(bool late);
   // Whether no lane ever has a choice, so that operations may be run in any order that has their
   // inputs instead of that of time.
   [[nodiscard]] bool order_is_fixed() const;
@@ -120,6 +129,14 @@ class ListScheduler {
   // Returns  false where a lane cannot finish by `stop_after`.
   bool run_by_time(std::int64_t stop_after);
   bool run_by_lane(std::int64_t stop_after);
+  // Likewise: a lane of all stages, slot by slot.
+  bool run_whole_slots(std::int64_t stop_after);
+  // Likewise: what merge_stage_orders() finds without transfers, then replayed with them.
+  bool run_merged(std::int64_t stop_after);
+  void find_merged_orders();
+  [[nodiscard]] bool replay(int lane, std::size_t& next, std::int64_t stop_after);
+  [[nodiscard]] bool more_urgent(int lane, int other) const;
+  void sort_by_slot();
   [[nodiscard]] bool too_late(int lane, std::int64_t stop_after) const;
   void link_groups();
   void count_work();
@@ -131,8 +148,8 @@ class ListScheduler {
   [[nodiscard]] std::int64_t features_of(int group) const;
   [[nodiscard]] bool splits(const GraphUnit& unit, int lane, std::int64_t made) const;
   void execute(int lane);
-  void run_forward(int lane, int stage);
-  void run_backward(int lane, int stage);
+  void run_forward(int lane, int stage, int group);
+  void run_backward(int lane, int stage, int group);
   void run_weight(int lane, int stage);
   // Bytes of keys and values, at a stage, of groups whose samples end with `group` and that take
   // part in backward there, or do not.
@@ -151,6 +168,7 @@ class ListScheduler {
   std::vector<std::int64_t> lane_end_;
   const ReplicaGraph* graph_ = nullptr;
   ListRule rule_;
+  bool merging_ = false;  // find_merged_orders() is at work
   std::vector<std::vector<Operation>>* orders_ = nullptr;
   ListResult result_;
   std::vector<StageState> stage_;
@@ -165,6 +183,10 @@ class ListScheduler {
   std::vector<std::int64_t> link_free_;  // [2 × stage number + gradient]
   std::vector<int> received_;            // [module] encoder groups received on the LLM's first lane
   std::vector<int> next_source_;         // scratch
+  // run_whole_slots(): encoder groups by the first LLM slot that takes them, and by their turn.
+  std::vector<int> opened_;
+  std::vector<int> released_;
+  std::vector<std::vector<Decision>> merged_;  // run_merged(): [lane][position]
 };
 
 }  // namespace entrain

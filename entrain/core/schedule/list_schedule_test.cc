@@ -69,21 +69,26 @@ void expect_same(const Timeline& timeline, const ListResult& result, const std::
   }
 }
 
-TEST(ListScheduler, ReplaysFixedOrdersToTheNanosecond) {
+// Lanes of one stage, of all stages, of some; chunks; and a limit of time, which stops what takes
+// longer, and nothing else.
+TEST(ListScheduler, ReplaysTurnsToTheNanosecond) {
   Rng rng(20261121, 1);
-  for (int i = 0; i < 1500; ++i) {
+  for (int i = 0; i < 3000; ++i) {
     oracle::RandomCaseOptions options;
-    options.recompute = i >= 1000;
-    options.layout = oracle::LaneLayout::kLanePerStage;
+    options.recompute = i % 3 == 0;
+    options.chunks = i % 4 == 0;
     const RandomCase of = make_random_case(rng, options);
     Replica replica(of, 0);
     ListScheduler scheduler(replica.stages(), {});
-    const ListResult strict = scheduler.run(replica.graph(), kStrictRule);
-    ASSERT_TRUE(strict.done) << describe(of);
-    expect_same(replica.simulated("1f1b"), strict, describe(of));
-    const ListResult all = scheduler.run(replica.graph(), kGpipeRule);
-    ASSERT_TRUE(all.done) << describe(of);
-    expect_same(replica.simulated("gpipe"), all, describe(of));
+    for (const auto& [schedule, rule] :
+         {std::pair("1f1b", kStrictRule), std::pair("gpipe", kGpipeRule)}) {
+      const ListResult result = scheduler.run_turns(replica.graph(), rule);
+      ASSERT_TRUE(result.done) << schedule << "\n" << describe(of);
+      expect_same(replica.simulated(schedule), result, schedule + ("\n" + describe(of)));
+      const std::int64_t last = *std::max_element(result.finish_ns.begin(), result.finish_ns.end());
+      ASSERT_TRUE(scheduler.run_turns(replica.graph(), rule, last).done) << describe(of);
+      ASSERT_FALSE(scheduler.run_turns(replica.graph(), rule, last - 1).done) << describe(of);
+    }
   }
 }
 

@@ -1,0 +1,192 @@
+// The list scheduler's replay of `gpipe` and `1f1b`: orders that are fixed before any clock runs.
+#include <algorithm>
+
+#include "entrain/core/schedule/list_schedule.h"
+
+namespace entrain {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+}  // namespace
+
+const ListResult& ListScheduler::run_turns(const ReplicaGraph& graph,
+                                           const ListRule& rule,
+                                           std::int64_t stop_after) {
+  if (one_stage_a_lane_) {
+    return run(graph, rule, nullptr, stop_after);
+  }
+  orders_ = nullptr;
+  if (lane_.size() == 1) {
+    start(graph, rule);
+    return finish(!run_whole_slots(stop_after));
+  }
+  merging_ = true;
+  start(graph, rule);
+  find_merged_orders();
+  merging_ = false;
+  start(graph, rule);
+  return finish(!run_merged(stop_after));
+}
+
+void ListScheduler::sort_by_slot() {
+  const int first_llm = graph_->first_group[at(stages_.llm)];
+  opened_.resize(at(first_llm));
+  for (int group = 0; group < first_llm; ++group) {
+    opened_[at(group)] = group;
+  }
+  released_ = opened_;
+  const auto opens = [this](int group) {
+    const GraphGroup& of = graph_->groups[at(group)];
+    return graph_->groups[at(graph_->served[at(of.served_begin)])].slot;
+  };
+  std::stable_sort(
+      opened_.begin(), opened_.end(), [&](int a, int b) { return opens(a) < opens(b); });
+  std::stable_sort(released_.begin(), released_.end(), [this](int a, int b) {
+    const GraphGroup& of_a = graph_->groups[at(a)];
+    const GraphGroup& of_b = graph_->groups[at(b)];
+    return of_a.turn != of_b.turn ? of_a.turn < of_b.turn : of_a.completing > of_b.completing;
+  });
+}
+
+bool ListScheduler::run_whole_slots(std::int64_t stop_after) {
+  LaneState& lane = lane_[0];
+  if (lane.left + lane_end_[0] > stop_after) {
+    return false;
+  }
+  sort_by_slot();
+  const auto forward = [&](int group) {
+    const int module = graph_->groups[at(group)].module;
+    for (int stage = 0; stage < stages_.num_stages(module); ++stage) {
+      const int number = stages_.first_stage[at(module)] + stage;
+      ++stage_[at(number)].next_forward;
+      lane.decision.time = lane.free;
+      run_forward(0, number, group);
+    }
+  };
+  const auto backward = [&](int group) {
+    const GraphGroup& of = graph_->groups[at(group)];
+    for (int stage = stages_.num_stages(of.module) - 1; stage >= of.first_backward; --stage) {
+      const int number = stages_.first_stage[at(of.module)] + stage;
+      ++stage_[at(number)].next_backward;
+      skip_without_backward(number);
+      lane.decision.time = lane.free;
+      run_backward(0, number, group);
+    }
+  };
+  const std::vector<GraphGroup>& groups = graph_->groups;
+  const int end = graph_->first_group.back();
+  int llm = graph_->first_group[at(stages_.llm)];
+  int llm_turn = llm;
+  std::size_t opened = 0;
+  std::size_t released = 0;
+  const auto forward_slot = [&](int slot) {
+    for (; opened < opened_.size() &&
+           groups[at(graph_->served[at(groups[at(opened_[opened])].served_begin)])].slot == slot;
+         ++opened) {
+      forward(opened_[opened]);
+    }
+    for (; llm < end && groups[at(llm)].slot == slot; ++llm) {
+      forward(llm);
+    }
+  };
+  const auto backward_slot = [&](int slot) {
+    for (; llm_turn < end && groups[at(graph_->backward_order[at(llm_turn)])].turn == slot;
+         ++llm_turn) {
+      backward(graph_->backward_order[at(llm_turn)]);
+    }
+    for (; released < released_.size() && groups[at(released_[released])].turn == slot;
+         ++released) {
+      backward(released_[released]);
+    }
+  };
+  // The LLM's last stage warms up with no slot, or, where the window is open, with all of them.
+  const int warm_up = rule_.window_percent == 0 ? graph_->num_slots : 0;
+  for (int slot = 0; slot < warm_up; ++slot) {
+    forward_slot(slot);
+  }
+  for (int slot = 0; slot < graph_->num_slots; ++slot) {
+    forward_slot(slot);
+    backward_slot(slot);
+  }
+  return true;
+}
+
+// Of two lanes whose operations start at one time.
+bool ListScheduler::more_urgent(int lane, int other) const {
+  const Decision& a = lane_[at(lane)].decision;
+  const Decision& b = lane_[at(other)].decision;
+  return a.choice != b.choice ? a.choice == Choice::kBackward : a.stage > b.stage;
+}
+
+void ListScheduler::find_merged_orders() {
+  merged_.resize(lane_.size());
+  for (std::vector<Decision>& of_lane : merged_) {
+    of_lane.clear();
+  }
+  decide_all();
+  while (true) {
+    int first = 0;
+    for (int lane = 1; lane < static_cast<int>(lane_.size()); ++lane) {
+      if (next_[at(lane)] < next_[at(first)] ||
+          (next_[at(lane)] == next_[at(first)] && more_urgent(lane, first))) {
+        first = lane;
+      }
+    }
+    if (lane_[at(first)].decision.choice == Choice::kNone) {
+      return;
+    }
+    merged_[at(first)].push_back(lane_[at(first)].decision);
+    execute(first);
+  }
+}
+
+// Runs a lane's operations as long as their inputs are there.
+bool ListScheduler::replay(int lane, std::size_t& next, std::int64_t stop_after) {
+  LaneState& state = lane_[at(lane)];
+  const std::vector<Decision>& order = merged_[at(lane)];
+  for (; next < order.size(); ++next) {
+    const bool forward = order[next].choice == Choice::kForward;
+    const int stage = order[next].stage;
+    StageState& of = stage_[at(stage)];
+    const int group = forward ? of.next_forward : graph_->backward_order[at(of.next_backward)];
+    const UnitState& unit =
+        unit_[at(graph_->groups[at(group)].first_unit + stages_.stages[at(stage)].stage)];
+    const std::int64_t ready = forward ? unit.forward_ready : unit.backward_ready;
+    if (ready < 0) {
+      return true;
+    }
+    state.decision.time = std::max(state.free, ready);
+    if (state.decision.time + state.left + lane_end_[at(lane)] > stop_after) {
+      return false;
+    }
+    if (forward) {
+      ++of.next_forward;
+      run_forward(lane, stage, group);
+    } else {
+      ++of.next_backward;
+      skip_without_backward(stage);
+      run_backward(lane, stage, group);
+    }
+  }
+  return true;
+}
+
+bool ListScheduler::run_merged(std::int64_t stop_after) {
+  std::vector<std::size_t> next(lane_.size(), 0);
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int lane = 0; lane < static_cast<int>(lane_.size()); ++lane) {
+      const std::size_t before = next[at(lane)];
+      if (!replay(lane, next[at(lane)], stop_after)) {
+        return false;
+      }
+      moved = moved || next[at(lane)] > before;
+    }
+  }
+  return true;
+}
+
+}  // namespace entrain
