@@ -34,6 +34,14 @@ void ListScheduler::execute(int lane) {
   decide(lane);
 }
 
+void ListScheduler::wake(int lane) {
+  if (fixed_) {
+    runnable_.push_back(lane);
+  } else {
+    decide(lane);
+  }
+}
+
 void ListScheduler::emit(int lane, OperationKind kind, int stage, int group) {
   if (orders_ != nullptr) {
     const GraphGroup& of = graph_->groups[at(group)];
@@ -189,7 +197,7 @@ void ListScheduler::send_forward(int stage, int group, std::int64_t finish) {
     unit_[at(unit + 1)].forward_ready = arrival;
     const int next = stages_.stages[at(stage + 1)].lane;
     if (next != place.lane && stage_[at(stage + 1)].next_forward == group) {
-      decide(next);
+      wake(next);
     }
     return;
   }
@@ -204,7 +212,7 @@ void ListScheduler::send_forward(int stage, int group, std::int64_t finish) {
     }
   }
   if (opens && stages_.llm_first_lane != place.lane) {
-    decide(stages_.llm_first_lane);
+    wake(stages_.llm_first_lane);
   }
 }
 
@@ -219,7 +227,7 @@ void ListScheduler::send_backward(int stage, int group, std::int64_t finish) {
     unit_[at(unit)].backward_ready = transfer(stage - 1, true, finish, unit);
     const int lane = stages_.stages[at(stage - 1)].lane;
     if (lane != place.lane && next_backward_is(stage - 1, group)) {
-      decide(lane);
+      wake(lane);
     }
     return;
   }
@@ -240,7 +248,7 @@ void ListScheduler::send_backward(int stage, int group, std::int64_t finish) {
     unit_[at(unit)].backward_ready = transfer(number, true, finish, unit);
     const int lane = stages_.stages[at(number)].lane;
     if (lane != place.lane && next_backward_is(number, source)) {
-      decide(lane);
+      wake(lane);
     }
   }
 }

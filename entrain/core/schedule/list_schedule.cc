@@ -39,8 +39,12 @@ const ListResult& ListScheduler::run(const ReplicaGraph& graph,
     orders_->assign(lane_.size(), {});
   }
   start(graph, rule);
+  if (order_is_fixed()) {
+    fixed_ = true;
+    return finish(!run_by_lane(false, stop_after));
+  }
   decide_all();
-  return finish(!(order_is_fixed() ? run_by_lane(stop_after) : run_by_time(stop_after)));
+  return finish(!run_by_time(stop_after));
 }
 
 void ListScheduler::decide_all() {
@@ -88,24 +92,10 @@ bool ListScheduler::run_by_time(std::int64_t stop_after) {
   }
 }
 
-bool ListScheduler::run_by_lane(std::int64_t stop_after) {
-  while (!runnable_.empty()) {
-    const int lane = runnable_.back();
-    runnable_.pop_back();
-    if (next_[at(lane)] == kNever) {
-      continue;
-    }
-    if (too_late(lane, stop_after)) {
-      return false;
-    }
-    execute(lane);
-  }
-  return true;
-}
-
 void ListScheduler::start(const ReplicaGraph& graph, const ListRule& rule) {
   graph_ = &graph;
   rule_ = rule;
+  fixed_ = false;
   runnable_.clear();
   unit_.assign(graph_->units.size(), {});
   group_.assign(graph_->groups.size(), {});
@@ -330,9 +320,6 @@ void ListScheduler::decide(int lane) {
   }
   state.decision = best;
   next_[at(lane)] = best.choice == Choice::kNone ? kNever : best.time;
-  if (best.choice != Choice::kNone && order_is_fixed()) {
-    runnable_.push_back(lane);
-  }
 }
 
 }  // namespace entrain

@@ -128,19 +128,23 @@ class ListScheduler {
   // Both run until nothing is left to decide.
   // Returns  false where a lane cannot finish by `stop_after`.
   bool run_by_time(std::int64_t stop_after);
-  bool run_by_lane(std::int64_t stop_after);
-  // Likewise: a lane of all stages, slot by slot.
+  // As the order is fixed: by the rule on lanes of one stage, or that of find_merged_orders().
+  bool run_by_lane(bool merged, std::int64_t stop_after);
+  // A lane of all stages, slot by slot.
   bool run_whole_slots(std::int64_t stop_after);
-  // Likewise: what merge_stage_orders() finds without transfers, then replayed with them.
-  bool run_merged(std::int64_t stop_after);
+  // What merge_stage_orders() finds: without transfers, and no limit of time.
   void find_merged_orders();
-  [[nodiscard]] bool replay(int lane, std::size_t& next, std::int64_t stop_after);
+  enum class Outcome : std::uint8_t { kRan, kWaits, kLate };
+  Outcome run_next(int lane, int stage, bool forward, std::int64_t stop_after);
+  [[nodiscard]] bool next_is_forward(const StageState& of) const;
   [[nodiscard]] bool more_urgent(int lane, int other) const;
   void sort_by_slot();
   [[nodiscard]] bool too_late(int lane, std::int64_t stop_after) const;
   void link_groups();
   void count_work();
   void decide(int lane);
+  // Something that the lane may wait for is there.
+  void wake(int lane);
   void weigh(int stage, std::int64_t free, Decision& best, Decision& spare);
   [[nodiscard]] bool next_backward_is(int stage, int group) const;
   [[nodiscard]] bool window_open(const StageState& state, int slot) const;
@@ -169,12 +173,14 @@ class ListScheduler {
   const ReplicaGraph* graph_ = nullptr;
   ListRule rule_;
   bool merging_ = false;  // find_merged_orders() is at work
+  bool fixed_ = false;    // run_by_lane() is: nothing is to be decided
   std::vector<std::vector<Operation>>* orders_ = nullptr;
   ListResult result_;
   std::vector<StageState> stage_;
   std::vector<LaneState> lane_;
-  std::vector<std::int64_t> next_;  // [lane] time of its decision; the largest value: none
-  std::vector<int> runnable_;       // run_by_lane(): lanes that have decided; may name one twice
+  std::vector<std::int64_t> next_;     // [lane] time of its decision; the largest value: none
+  std::vector<int> runnable_;          // run_by_lane(): lanes to look at; may name one twice
+  std::vector<std::size_t> position_;  // likewise: [lane] operations that have run
   std::vector<UnitState> unit_;
   std::vector<std::int64_t> transfer_ns_;  // [unit] of its output, over the edge behind its stage
   std::vector<GroupState> group_;
@@ -186,7 +192,7 @@ class ListScheduler {
   // run_whole_slots(): encoder groups by the first LLM slot that takes them, and by their turn.
   std::vector<int> opened_;
   std::vector<int> released_;
-  std::vector<std::vector<Decision>> merged_;  // run_merged(): [lane][position]
+  std::vector<std::vector<Decision>> merged_;  // find_merged_orders(): [lane][position]
 };
 
 }  // namespace entrain

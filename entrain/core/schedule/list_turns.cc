@@ -28,7 +28,8 @@ const ListResult& ListScheduler::run_turns(const ReplicaGraph& graph,
   find_merged_orders();
   merging_ = false;
   start(graph, rule);
-  return finish(!run_merged(stop_after));
+  fixed_ = true;
+  return finish(!run_by_lane(true, stop_after));
 }
 
 void ListScheduler::sort_by_slot() {
@@ -143,47 +144,79 @@ void ListScheduler::find_merged_orders() {
   }
 }
 
-// Runs a lane's operations as long as their inputs are there.
-bool ListScheduler::replay(int lane, std::size_t& next, std::int64_t stop_after) {
+// Of `stage`, which stands on `lane`: its next forward or backward, once its inputs are there.
+ListScheduler::Outcome ListScheduler::run_next(int lane,
+                                               int stage,
+                                               bool forward,
+                                               std::int64_t stop_after) {
   LaneState& state = lane_[at(lane)];
-  const std::vector<Decision>& order = merged_[at(lane)];
-  for (; next < order.size(); ++next) {
-    const bool forward = order[next].choice == Choice::kForward;
-    const int stage = order[next].stage;
-    StageState& of = stage_[at(stage)];
-    const int group = forward ? of.next_forward : graph_->backward_order[at(of.next_backward)];
-    const UnitState& unit =
-        unit_[at(graph_->groups[at(group)].first_unit + stages_.stages[at(stage)].stage)];
-    const std::int64_t ready = forward ? unit.forward_ready : unit.backward_ready;
-    if (ready < 0) {
-      return true;
-    }
-    state.decision.time = std::max(state.free, ready);
-    if (state.decision.time + state.left + lane_end_[at(lane)] > stop_after) {
-      return false;
-    }
-    if (forward) {
-      ++of.next_forward;
-      run_forward(lane, stage, group);
-    } else {
-      ++of.next_backward;
-      skip_without_backward(stage);
-      run_backward(lane, stage, group);
-    }
+  StageState& of = stage_[at(stage)];
+  const int group = forward ? of.next_forward : graph_->backward_order[at(of.next_backward)];
+  const UnitState& unit =
+      unit_[at(graph_->groups[at(group)].first_unit + stages_.stages[at(stage)].stage)];
+  const std::int64_t ready = forward ? unit.forward_ready : unit.backward_ready;
+  if (ready < 0) {
+    return Outcome::kWaits;
   }
-  return true;
+  state.decision.time = std::max(state.free, ready);
+  if (state.decision.time + state.left + lane_end_[at(lane)] > stop_after) {
+    return Outcome::kLate;
+  }
+  if (forward) {
+    ++of.next_forward;
+    run_forward(lane, stage, group);
+  } else {
+    ++of.next_backward;
+    skip_without_backward(stage);
+    run_backward(lane, stage, group);
+  }
+  return Outcome::kRan;
 }
 
-bool ListScheduler::run_merged(std::int64_t stop_after) {
-  std::vector<std::size_t> next(lane_.size(), 0);
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (int lane = 0; lane < static_cast<int>(lane_.size()); ++lane) {
-      const std::size_t before = next[at(lane)];
-      if (!replay(lane, next[at(lane)], stop_after)) {
+// What a lane of one stage runs next, in order: forwards within the window before the turn's
+// backwards.
+bool ListScheduler::next_is_forward(const StageState& of) const {
+  if (of.next_forward == of.end || of.next_backward == of.end || of.window < 0) {
+    return of.next_forward < of.end;
+  }
+  const int turn = graph_->groups[at(graph_->backward_order[at(of.next_backward)])].turn;
+  return graph_->groups[at(of.next_forward)].slot <= turn + of.window;
+}
+
+bool ListScheduler::run_by_lane(bool merged, std::int64_t stop_after) {
+  const int num_lanes = static_cast<int>(lane_.size());
+  position_.assign(lane_.size(), 0);
+  for (int lane = num_lanes; lane > 0; --lane) {
+    runnable_.push_back(lane - 1);
+  }
+  while (!runnable_.empty()) {
+    const int lane = runnable_.back();
+    runnable_.pop_back();
+    int stage = stages_.lanes[at(lane)].front();
+    while (true) {
+      bool forward = false;
+      if (merged) {
+        if (position_[at(lane)] == merged_[at(lane)].size()) {
+          break;
+        }
+        const Decision& next = merged_[at(lane)][position_[at(lane)]];
+        stage = next.stage;
+        forward = next.choice == Choice::kForward;
+      } else {
+        const StageState& of = stage_[at(stage)];
+        forward = next_is_forward(of);
+        if (!forward && of.next_backward == of.end) {
+          break;
+        }
+      }
+      const Outcome outcome = run_next(lane, stage, forward, stop_after);
+      if (outcome == Outcome::kLate) {
         return false;
       }
-      moved = moved || next[at(lane)] > before;
+      if (outcome == Outcome::kWaits) {
+        break;
+      }
+      ++position_[at(lane)];
     }
   }
   return true;
