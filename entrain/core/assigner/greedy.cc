@@ -17,7 +17,8 @@ double fourth(double value) {
 // Bins with target sizes and the sum of fourth powers of their relative loads.
 class Bins {
  public:
-  explicit Bins(const std::vector<double>& targets) : loads_(targets.size()) {
+  explicit Bins(const std::vector<double>& targets)
+      : loads_(targets.size()), fourths_(targets.size()) {
     for (const double target : targets) {
       weights_.push_back(1.0 / fourth(target));
     }
@@ -28,9 +29,10 @@ class Bins {
   // Change of the sum when `load` joins the bin.
   [[nodiscard]] double growth(int bin, const Load& load) const {
     const Load& now = loads_[at(bin)];
+    const Load& fourths = fourths_[at(bin)];
     double sum = 0;
     for (std::size_t d = 0; d < load.size(); ++d) {
-      sum += fourth(now[d] + load[d]) - fourth(now[d]);
+      sum += fourth(now[d] + load[d]) - fourths[d];
     }
     return sum * weights_[at(bin)];
   }
@@ -51,17 +53,23 @@ class Bins {
 
   void add(int bin, const Load& load) {
     for (std::size_t d = 0; d < load.size(); ++d) {
-      loads_[at(bin)][d] += load[d];
+      set(bin, d, loads_[at(bin)][d] + load[d]);
     }
   }
   void remove(int bin, const Load& load) {
     for (std::size_t d = 0; d < load.size(); ++d) {
-      loads_[at(bin)][d] -= load[d];
+      set(bin, d, loads_[at(bin)][d] - load[d]);
     }
   }
 
  private:
+  void set(int bin, std::size_t dimension, double load) {
+    loads_[at(bin)][dimension] = load;
+    fourths_[at(bin)][dimension] = fourth(load);
+  }
+
   std::vector<Load> loads_;
+  std::vector<Load> fourths_;  // of loads_
   std::vector<double> weights_;
 };
 

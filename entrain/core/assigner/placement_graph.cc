@@ -47,6 +47,14 @@ GraphUnit flat(const UnitCost& cost) {
           cost.recompute};
 }
 
+bool cost_the_same(const StageCosts& a, const StageCosts& b) {
+  return std::equal(a.units.begin(),
+                    a.units.end(),
+                    b.units.begin(),
+                    b.units.end(),
+                    [](const UnitCost& x, const UnitCost& y) { return flat(x) == flat(y); });
+}
+
 }  // namespace
 
 PlacementGraph::PlacementGraph(const Plan& plan, const StepCosts& costs)
@@ -58,12 +66,11 @@ PlacementGraph::PlacementGraph(const Plan& plan, const StepCosts& costs)
     module.num_stages = static_cast<int>(from.stages.size());
     module.first_backward = module.num_stages;
     module.first_unit = &from.first_unit;
-    module.units.resize((num_units + from.first_unit.size()) * from.stages.size());
     module.work.assign(num_units + from.first_unit.size(), 0);
-    for (std::size_t s = 0; s < from.stages.size(); ++s) {
-      const StageCosts& stage = from.stages[s];
+    for (const StageCosts& stage : from.stages) {
       if (stage.trainable) {
-        module.first_backward = std::min(module.first_backward, static_cast<int>(s));
+        module.first_backward =
+            std::min(module.first_backward, static_cast<int>(module.launch.size()));
       }
       module.launch.push_back({stage.launch.forward.count(),
                                stage.launch.backward_input.count(),
@@ -72,25 +79,48 @@ PlacementGraph::PlacementGraph(const Plan& plan, const StepCosts& costs)
                                0,
                                0});
       module.launch_work += (stage.launch.forward + stage.launch.backward()).count();
-      for (std::size_t unit = 0; unit < stage.units.size(); ++unit) {
-        module.units[unit * from.stages.size() + s] = flat(stage.units[unit]);
-        const OperationTimes& time = stage.units[unit].time;
-        module.work[unit] += (time.forward + time.backward()).count();
-      }
     }
+    add_units(from, module);
     add_samples(module);
+  }
+}
+
+void PlacementGraph::add_units(const ModuleCosts& from, Module& module) {
+  std::vector<std::size_t> stages;  // [kind] the first of it
+  std::vector<std::int64_t> times;  // [kind] stages of it
+  for (std::size_t s = 0; s < from.stages.size(); ++s) {
+    const auto like = std::find_if(stages.begin(), stages.end(), [&](std::size_t other) {
+      return cost_the_same(from.stages[other], from.stages[s]);
+    });
+    module.kind.push_back(static_cast<int>(like - stages.begin()));
+    if (like == stages.end()) {
+      stages.push_back(s);
+      times.push_back(0);
+    }
+    ++times[at(module.kind.back())];
+  }
+  module.num_kinds = static_cast<int>(stages.size());
+  const std::size_t num_units = at(from.first_unit.back());
+  module.units.resize((num_units + from.first_unit.size()) * stages.size());
+  for (std::size_t kind = 0; kind < stages.size(); ++kind) {
+    const std::vector<UnitCost>& units = from.stages[stages[kind]].units;
+    for (std::size_t unit = 0; unit < num_units; ++unit) {
+      module.units[unit * stages.size() + kind] = flat(units[unit]);
+      const OperationTimes& time = units[unit].time;
+      module.work[unit] += times[kind] * (time.forward + time.backward()).count();
+    }
   }
 }
 
 // Behind the units, the sums over each sample's: most samples lie in one slot.
 void PlacementGraph::add_samples(Module& module) {
   const std::vector<int>& first = *module.first_unit;
-  const std::size_t stages = at(module.num_stages);
+  const std::size_t kinds = at(module.num_kinds);
   for (std::size_t sample = 0; sample + 1 < first.size(); ++sample) {
     const std::size_t sum = at(first.back()) + sample;
     for (std::size_t unit = at(first[sample]); unit < at(first[sample + 1]); ++unit) {
-      for (std::size_t stage = 0; stage < stages; ++stage) {
-        add(module.units[sum * stages + stage], module.units[unit * stages + stage]);
+      for (std::size_t kind = 0; kind < kinds; ++kind) {
+        add(module.units[sum * kinds + kind], module.units[unit * kinds + kind]);
       }
       module.work[sum] += module.work[unit];
     }
@@ -212,13 +242,12 @@ void PlacementGraph::add_group(int module, const Run& run, int group) {
   flat_group.turn = llm_slot_of(entries_[run.end - 1]);
   flat_group.completing = flat_group.turn;
   flat_group.served_begin = static_cast<int>(graph_.served.size());
-  graph_.units.insert(graph_.units.end(), of.launch.begin(), of.launch.end());
-  GraphUnit* units = &graph_.units[at(flat_group.first_unit)];
+  sums_.assign(at(of.num_kinds), {});
   int last = -1;
   for (std::size_t i = run.begin; i < run.end; ++i) {
-    const GraphUnit* costs = &of.units[unit_of(entries_[i]) * at(of.num_stages)];
-    for (int stage = 0; stage < of.num_stages; ++stage) {
-      add(units[stage], costs[stage]);
+    const GraphUnit* costs = &of.units[unit_of(entries_[i]) * at(of.num_kinds)];
+    for (std::size_t kind = 0; kind < sums_.size(); ++kind) {
+      add(sums_[kind], costs[kind]);
     }
     const int llm_slot = llm_slot_of(entries_[i]);
     if (llm_slot != last) {
@@ -231,11 +260,27 @@ void PlacementGraph::add_group(int module, const Run& run, int group) {
   }
   flat_group.served_end = static_cast<int>(graph_.served.size());
   graph_.groups.push_back(flat_group);
+  add_stages(of, sums_.data());
+}
+
+void PlacementGraph::add_stages(const Module& of, const GraphUnit* sums) {
+  for (std::size_t stage = 0; stage < of.kind.size(); ++stage) {
+    graph_.units.push_back(of.launch[stage]);
+    add(graph_.units.back(), sums[at(of.kind[stage])]);
+  }
 }
 
 void PlacementGraph::add_llm(const Placement& placement, int replica) {
   const Module& of = modules_.back();
-  const std::size_t first_unit = graph_.units.size();
+  const std::size_t kinds = at(of.num_kinds);
+  sums_.assign(at(graph_.num_slots) * kinds, {});
+  for (const int sample : placement.samples[at(replica)]) {
+    GraphUnit* sums = &sums_[at(placement.llm_slot[at(sample)]) * kinds];
+    const GraphUnit* costs = &of.units[at(sample) * kinds];
+    for (std::size_t kind = 0; kind < kinds; ++kind) {
+      add(sums[kind], costs[kind]);
+    }
+  }
   for (int slot = 0; slot < graph_.num_slots; ++slot) {
     if (llm_group_[at(slot)] < 0) {
       continue;
@@ -249,15 +294,7 @@ void PlacementGraph::add_llm(const Placement& placement, int replica) {
     group.completing = slot;
     group.served_begin = group.served_end = static_cast<int>(graph_.served.size());
     graph_.groups.push_back(group);
-    graph_.units.insert(graph_.units.end(), of.launch.begin(), of.launch.end());
-  }
-  for (const int sample : placement.samples[at(replica)]) {
-    const int group = llm_group_[at(placement.llm_slot[at(sample)])];
-    GraphUnit* units = &graph_.units[first_unit + at(group) * at(of.num_stages)];
-    const GraphUnit* costs = &of.units[at(sample) * at(of.num_stages)];
-    for (int stage = 0; stage < of.num_stages; ++stage) {
-      add(units[stage], costs[stage]);
-    }
+    add_stages(of, &sums_[at(slot) * kinds]);
   }
 }
 

@@ -29,7 +29,10 @@ class PlacementGraph {
   struct Module {
     int num_stages = 0;
     int first_backward = 0;  // by its own trainable stages; num_stages if none
-    // [unit × num_stages + stage]; behind the units the sums over each sample's
+    // Stages of like layers cost the same: sums are made once a kind.
+    std::vector<int> kind;  // [stage]
+    int num_kinds = 0;
+    // [unit × num_kinds + kind]; behind the units the sums over each sample's
     std::vector<GraphUnit> units;
     std::vector<GraphUnit> launch;                 // [stage]
     std::vector<std::int64_t> work;                // likewise: forward and backward over all stages
@@ -42,11 +45,14 @@ class PlacementGraph {
     std::size_t end = 0;
   };
 
+  static void add_units(const ModuleCosts& from, Module& module);
   static void add_samples(Module& module);
   void add_encoder(int module, const Placement& placement, int replica);
   void add_slot(int module, std::size_t begin, std::size_t end);
   void add_group(int module, const Run& run, int group);
   void add_llm(const Placement& placement, int replica);
+  // Appends a group's units: launches and sums by kind.
+  void add_stages(const Module& of, const GraphUnit* sums);
   void mark_llm_slots(const Placement& placement, int replica);
 
   StageGraph stages_;
@@ -57,6 +63,7 @@ class PlacementGraph {
   // Encoder work: slot << 44 | LLM slot << 24 | unit.
   std::vector<std::uint64_t> entries_;
   std::vector<Run> runs_;
+  std::vector<GraphUnit> sums_;  // [kind], or [LLM slot × num_kinds + kind]
 };
 
 }  // namespace entrain

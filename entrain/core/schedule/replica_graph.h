@@ -51,6 +51,7 @@ struct GraphUnit {
   std::int64_t output_bytes = 0;
   std::int64_t key_value_bytes = 0;  // of its chunks that others follow
   RecomputeBytes recompute{};
+  bool operator==(const GraphUnit&) const = default;
 };
 
 struct GraphGroup {
