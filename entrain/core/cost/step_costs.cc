@@ -33,6 +33,14 @@ struct Features {
   bool operator==(const Features&) const = default;
 };
 
+// Neighbouring units that are equal: frames of a video, windows of a recording.
+struct Run {
+  Features features;
+  std::int64_t tokens = 0;
+  std::int64_t to_llm = 0;  // tokens of an encoder's result
+  int count = 0;            // > 0
+};
+
 bool equal(const CostWeights& a, const CostWeights& b) {
   return a.per_pair == b.per_pair && a.per_token == b.per_token &&
          a.per_target_token == b.per_target_token;
@@ -132,17 +140,17 @@ class Total {
  public:
   explicit Total(std::int64_t most, const char* unit) : most_(most), unit_(unit) {}
 
-  void add(std::int64_t value) {
-    if (value > most_ - sum_) {
+  void add(std::int64_t value, std::int64_t times = 1) {
+    if (value > 0 && times > (most_ - sum_) / value) {
       throw InvalidInput(
           fmt::format("the batch needs more than 2^62 {} in all: check sizes and profile", unit_));
     }
-    sum_ += value;
+    sum_ += value * times;
   }
-  void add(const OperationTimes& times) {
-    add(times.forward.count());
-    add(times.backward_input.count());
-    add(times.weight_half().count());
+  void add(const OperationTimes& of, std::int64_t times) {
+    add(of.forward.count(), times);
+    add(of.backward_input.count(), times);
+    add(of.weight_half().count(), times);
   }
 
  private:
@@ -224,9 +232,7 @@ class StepCostBuilder {
  private:
   ModuleCosts module_costs(int module) {
     ModuleCosts result;
-    std::vector<Features> units;
-    std::vector<std::int64_t> features_to_llm;  // [unit] tokens of an encoder's result
-    list_units(module, result, units, features_to_llm);
+    const std::vector<Run> runs = list_units(module, result);
     const bool llm = module == model_.llm_module();
     const ModulePlan& plan = plan_.modules[at(module)];
     std::vector<StageRates> kinds;  // [stage]: stages of like layers cost the same
@@ -248,23 +254,21 @@ class StepCostBuilder {
       // The smaller of two lanes has the fewer links, and the larger share of the message.
       const std::int64_t shares =
           last ? std::min(devices_of(plan), devices_of(plan_.modules.back())) : devices_of(plan);
-      const auto output_bytes = [&](std::size_t unit) {
-        const std::vector<std::int64_t>& tokens = last ? features_to_llm : result.tokens;
-        return llm && last ? 0 : divided_up(tokens[unit] * width, shares);
+      const auto output_bytes = [&](const Run& run) {
+        return llm && last ? 0 : divided_up((last ? run.to_llm : run.tokens) * width, shares);
       };
       const auto equal = std::find(kinds.begin(), kinds.end(), rates);
       if (!last && equal != kinds.end()) {
         stage.units = result.stages[static_cast<std::size_t>(equal - kinds.begin())].units;
       } else {
-        stage.units.reserve(units.size());
-        for (std::size_t u = 0; u < units.size(); ++u) {
-          // Neighbours are often equal: frames of a video, windows of a recording.
-          const bool as_before = u > 0 && units[u] == units[u - 1];
-          stage.units.push_back(as_before ? stage.units.back() : cost_of_unit(rates, units[u]));
-          stage.units.back().output_bytes = output_bytes(u);
+        stage.units.reserve(result.tokens.size());
+        for (const Run& run : runs) {
+          UnitCost cost = cost_of_unit(rates, run.features);
+          cost.output_bytes = output_bytes(run);
+          stage.units.insert(stage.units.end(), at(run.count), cost);
         }
       }
-      count(stage);
+      count(stage, runs);
       kinds.push_back(rates);
       result.stages.push_back(std::move(stage));
     }
@@ -272,41 +276,54 @@ class StepCostBuilder {
   }
 
   // Adds a stage's units to what the batch costs in all.
-  void count(const StageCosts& stage) {
-    for (const UnitCost& unit : stage.units) {
-      total_time_.add(unit.time);
+  void count(const StageCosts& stage, const std::vector<Run>& runs) {
+    std::size_t first = 0;
+    for (const Run& run : runs) {
+      const UnitCost& unit = stage.units[first];
+      total_time_.add(unit.time, run.count);
       // As if every unit were launched alone: no grouping can cost more.
-      total_time_.add(stage.launch);
-      total_bytes_.add(unit.activation_bytes);
-      total_bytes_.add(unit.recompute.all);
-      total_bytes_.add(unit.output_bytes);
+      total_time_.add(stage.launch, run.count);
+      total_bytes_.add(unit.activation_bytes, run.count);
+      total_bytes_.add(unit.recompute.all, run.count);
+      total_bytes_.add(unit.output_bytes, run.count);
+      first += at(run.count);
     }
   }
 
-  void list_units(int module,
-                  ModuleCosts& result,
-                  std::vector<Features>& units,
-                  std::vector<std::int64_t>& features_to_llm) const {
+  // Fills first_unit and tokens.
+  std::vector<Run> list_units(int module, ModuleCosts& result) const {
+    std::vector<Run> runs;
+    const auto append = [&](const Features& features, std::int64_t tokens, std::int64_t to_llm) {
+      result.tokens.push_back(tokens);
+      if (!runs.empty() && runs.back().features == features && runs.back().to_llm == to_llm) {
+        ++runs.back().count;
+      } else {
+        runs.push_back({features, tokens, to_llm, 1});
+      }
+    };
+    result.first_unit.reserve(work_.size() + 1);
     result.first_unit.push_back(0);
     for (const SampleWork& sample : work_) {
       if (module == model_.llm_module()) {
-        result.tokens.push_back(sample.llm_tokens);
-        units.push_back({static_cast<double>(sample.llm_attention_pairs),
-                         0.0,
-                         static_cast<double>(sample.llm_tokens),
-                         static_cast<double>(sample.target_tokens)});
+        append({static_cast<double>(sample.llm_attention_pairs),
+                0.0,
+                static_cast<double>(sample.llm_tokens),
+                static_cast<double>(sample.target_tokens)},
+               sample.llm_tokens,
+               0);
       } else {
         for (const SegmentWork& segment : sample.segments[at(module)]) {
-          result.tokens.push_back(segment.tokens);
-          units.push_back({static_cast<double>(segment.attention_pairs),
-                           static_cast<double>(segment.window_pairs),
-                           static_cast<double>(segment.tokens),
-                           0.0});
-          features_to_llm.push_back(segment.llm_tokens);
+          append({static_cast<double>(segment.attention_pairs),
+                  static_cast<double>(segment.window_pairs),
+                  static_cast<double>(segment.tokens),
+                  0.0},
+                 segment.tokens,
+                 segment.llm_tokens);
         }
       }
       result.first_unit.push_back(static_cast<int>(result.tokens.size()));
     }
+    return runs;
   }
 
   // Of one decoder and a token that the device holds: every device of a lane holds whole heads of

@@ -11,6 +11,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/memory.h"
+#include "entrain/core/planner/batch_sum.h"
 #include "entrain/core/planner/plan_units.h"
 #include "entrain/core/schedule/schedule.h"
 
@@ -95,14 +96,13 @@ void set_recompute(const RecomputeCounts& counts, Plan& plan) {
   }
 }
 
+// Of a batch that is one sample.
 std::int64_t backward_ns(const StepCosts& costs, const StageRef& ref) {
-  std::int64_t sum = 0;
-  for (const UnitCost& unit : costs.modules[static_cast<std::size_t>(ref.module)]
-                                  .stages[static_cast<std::size_t>(ref.stage)]
-                                  .units) {
-    sum += unit.time.backward().count();
-  }
-  return sum;
+  return costs.modules[static_cast<std::size_t>(ref.module)]
+      .stages[static_cast<std::size_t>(ref.stage)]
+      .units.front()
+      .time.backward()
+      .count();
 }
 
 }  // namespace
@@ -136,7 +136,13 @@ PlanScorer::PlanScorer(const PlanSearchRequest& request)
                request.recompute != RecomputeRule::kNever,
                request.state,
                figure_options(request)}),
-      check_({request.model, request.profile, request.cluster, &request.further, request.seed}) {}
+      check_({request.model, request.profile, request.cluster, &request.further, request.seed}) {
+  std::vector<SampleWork> sums;
+  for (const std::vector<SampleWork>& batch : request.batches) {
+    sums.push_back(batch_sum(batch));
+  }
+  sum_ = {batch_sum(sums)};
+}
 
 std::int64_t PlanScorer::num_batches() const {
   return static_cast<std::int64_t>(request_.batches.size());
@@ -341,13 +347,13 @@ void PlanScorer::count_recompute(PlanCandidate& candidate) const {
   Plan without = candidate.plan;
   set_recompute({}, without);
   candidate.lane_recompute_ns.assign(candidate.plan.lanes.size(), 0);
-  for (std::size_t batch = 0; batch < request_.batches.size(); ++batch) {
-    const StepCosts with_costs = costs_of(candidate.plan, batch);
-    const StepCosts costs = costs_of(without, batch);
-    for (std::size_t lane = 0; lane < candidate.plan.lanes.size(); ++lane) {
-      for (const StageRef& ref : candidate.plan.lanes[lane]) {
-        candidate.lane_recompute_ns[lane] += backward_ns(with_costs, ref) - backward_ns(costs, ref);
-      }
+  const Profile profile =
+      cluster_profile(*request_.profile, *request_.cluster, candidate.plan.replicas);
+  const StepCosts with_costs = step_costs(*request_.model, candidate.plan, profile, sum_);
+  const StepCosts costs = step_costs(*request_.model, without, profile, sum_);
+  for (std::size_t lane = 0; lane < candidate.plan.lanes.size(); ++lane) {
+    for (const StageRef& ref : candidate.plan.lanes[lane]) {
+      candidate.lane_recompute_ns[lane] += backward_ns(with_costs, ref) - backward_ns(costs, ref);
     }
   }
   for (std::size_t lane = 0; lane < candidate.plan.lanes.size(); ++lane) {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/planner/batch_sum.h"
 #include "entrain/core/schedule/replica_graph.h"
 
 namespace entrain {
@@ -18,22 +19,6 @@ std::size_t at(int index) {
 int layers_of(const Plan& plan, const StageRef& ref) {
   const LayerRange range = plan.modules[at(ref.module)].stages[at(ref.stage)];
   return range.end - range.begin;
-}
-
-// All samples as one: bytes are linear in its tokens. Attention takes no bytes.
-SampleWork sum_of(std::span<const SampleWork> batch) {
-  SampleWork sum;
-  for (const SampleWork& sample : batch) {
-    sum.segments.resize(sample.segments.size(), {SegmentWork{}});
-    for (std::size_t encoder = 0; encoder < sample.segments.size(); ++encoder) {
-      for (const SegmentWork& segment : sample.segments[encoder]) {
-        sum.segments[encoder].front().tokens += segment.tokens;
-      }
-    }
-    sum.llm_tokens += sample.llm_tokens;
-    sum.target_tokens += sample.target_tokens;
-  }
-  return sum;
 }
 
 class Levels {
@@ -52,7 +37,7 @@ class Levels {
       most = std::max(most, steps);
     }
     shares_.resize(plan.lanes.size());
-    const std::vector<SampleWork> sum = {sum_of(batch)};
+    const std::vector<SampleWork> sum = {batch_sum(batch)};
     for (int step = 0; step <= most; ++step) {
       Plan at_step = plan;
       set_counts(counts_at(std::vector<int>(plan.lanes.size(), step)), at_step);

@@ -320,6 +320,9 @@ void ListScheduler::decide(int lane) {
   }
   state.decision = best;
   next_[at(lane)] = best.choice == Choice::kNone ? kNever : best.time;
+  if (merging_) {
+    queue(lane);
+  }
 }
 
 }  // namespace entrain

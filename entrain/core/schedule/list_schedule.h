@@ -137,7 +137,8 @@ class ListScheduler {
   enum class Outcome : std::uint8_t { kRan, kWaits, kLate };
   Outcome run_next(int lane, int stage, bool forward, std::int64_t stop_after);
   [[nodiscard]] bool next_is_forward(const StageState& of) const;
-  [[nodiscard]] bool more_urgent(int lane, int other) const;
+  [[nodiscard]] int urgency(const Decision& decision) const;
+  void queue(int lane);
   void sort_by_slot();
   [[nodiscard]] bool too_late(int lane, std::int64_t stop_after) const;
   void link_groups();
@@ -192,6 +193,15 @@ class ListScheduler {
   // run_whole_slots(): encoder groups by the first LLM slot that takes them, and by their turn.
   std::vector<int> opened_;
   std::vector<int> released_;
+  struct Queued {
+    std::int64_t time = 0;
+    int urgency = 0;
+    int lane = 0;
+    bool operator<(const Queued& other) const {  // for a heap: the first comes out
+      return time != other.time ? time > other.time : urgency < other.urgency;
+    }
+  };
+  std::vector<Queued> queue_;                  // find_merged_orders(): a heap
   std::vector<std::vector<Decision>> merged_;  // find_merged_orders(): [lane][position]
 };
 

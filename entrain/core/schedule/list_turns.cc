@@ -115,11 +115,20 @@ bool ListScheduler::run_whole_slots(std::int64_t stop_after) {
   return true;
 }
 
-// Of two lanes whose operations start at one time.
-bool ListScheduler::more_urgent(int lane, int other) const {
-  const Decision& a = lane_[at(lane)].decision;
-  const Decision& b = lane_[at(other)].decision;
-  return a.choice != b.choice ? a.choice == Choice::kBackward : a.stage > b.stage;
+// Of lanes whose operations start at one time the greatest runs first: a backward, then the stage
+// nearest to the loss.
+int ListScheduler::urgency(const Decision& decision) const {
+  const int num_stages = static_cast<int>(stage_.size());
+  return (decision.choice == Choice::kBackward ? num_stages : 0) + decision.stage;
+}
+
+// For find_merged_orders(): what the lane runs next, unless it decides anew before.
+void ListScheduler::queue(int lane) {
+  const Decision& decision = lane_[at(lane)].decision;
+  if (decision.choice != Choice::kNone) {
+    queue_.push_back({decision.time, urgency(decision), lane});
+    std::push_heap(queue_.begin(), queue_.end());
+  }
 }
 
 void ListScheduler::find_merged_orders() {
@@ -127,20 +136,19 @@ void ListScheduler::find_merged_orders() {
   for (std::vector<Decision>& of_lane : merged_) {
     of_lane.clear();
   }
+  queue_.clear();
   decide_all();
-  while (true) {
-    int first = 0;
-    for (int lane = 1; lane < static_cast<int>(lane_.size()); ++lane) {
-      if (next_[at(lane)] < next_[at(first)] ||
-          (next_[at(lane)] == next_[at(first)] && more_urgent(lane, first))) {
-        first = lane;
-      }
+  while (!queue_.empty()) {
+    const Queued first = queue_.front();
+    std::pop_heap(queue_.begin(), queue_.end());
+    queue_.pop_back();
+    const Decision decision = lane_[at(first.lane)].decision;
+    const bool current = decision.choice != Choice::kNone && decision.time == first.time &&
+                         urgency(decision) == first.urgency;
+    if (current) {
+      merged_[at(first.lane)].push_back(decision);
+      execute(first.lane);
     }
-    if (lane_[at(first)].decision.choice == Choice::kNone) {
-      return;
-    }
-    merged_[at(first)].push_back(lane_[at(first)].decision);
-    execute(first);
   }
 }
 
