@@ -128,7 +128,7 @@ class ListScheduler {
   // Both run until nothing is left to decide.
   // Returns  false where a lane cannot finish by `stop_after`.
   bool run_by_time(std::int64_t stop_after);
-  // As the order is fixed: by the rule on lanes of one stage, or that of find_merged_orders().
+  // As the order is fixed, each lane as far as its inputs are there.
   bool run_by_lane(bool merged, std::int64_t stop_after);
   // A lane of all stages, slot by slot.
   bool run_whole_slots(std::int64_t stop_after);
@@ -137,6 +137,7 @@ class ListScheduler {
   enum class Outcome : std::uint8_t { kRan, kWaits, kLate };
   Outcome run_next(int lane, int stage, bool forward, std::int64_t stop_after);
   [[nodiscard]] bool next_is_forward(const StageState& of) const;
+  [[nodiscard]] Decision next_of(int lane, bool merged) const;
   [[nodiscard]] int urgency(const Decision& decision) const;
   void queue(int lane);
   void sort_by_slot();

@@ -191,40 +191,39 @@ bool ListScheduler::next_is_forward(const StageState& of) const {
   return graph_->groups[at(of.next_forward)].slot <= turn + of.window;
 }
 
+// What the lane runs next where its order is fixed: by the rule on a lane of one stage, or by what
+// find_merged_orders() has found. kNone: nothing is left.
+ListScheduler::Decision ListScheduler::next_of(int lane, bool merged) const {
+  if (merged) {
+    const std::size_t next = position_[at(lane)];
+    return next < merged_[at(lane)].size() ? merged_[at(lane)][next] : Decision{};
+  }
+  const int stage = stages_.lanes[at(lane)].front();
+  const StageState& of = stage_[at(stage)];
+  if (next_is_forward(of)) {
+    return {0, stage, Choice::kForward};
+  }
+  return {0, stage, of.next_backward < of.end ? Choice::kBackward : Choice::kNone};
+}
+
 bool ListScheduler::run_by_lane(bool merged, std::int64_t stop_after) {
-  const int num_lanes = static_cast<int>(lane_.size());
   position_.assign(lane_.size(), 0);
-  for (int lane = num_lanes; lane > 0; --lane) {
+  for (int lane = static_cast<int>(lane_.size()); lane > 0; --lane) {
     runnable_.push_back(lane - 1);
   }
   while (!runnable_.empty()) {
     const int lane = runnable_.back();
     runnable_.pop_back();
-    int stage = stages_.lanes[at(lane)].front();
-    while (true) {
-      bool forward = false;
-      if (merged) {
-        if (position_[at(lane)] == merged_[at(lane)].size()) {
-          break;
-        }
-        const Decision& next = merged_[at(lane)][position_[at(lane)]];
-        stage = next.stage;
-        forward = next.choice == Choice::kForward;
-      } else {
-        const StageState& of = stage_[at(stage)];
-        forward = next_is_forward(of);
-        if (!forward && of.next_backward == of.end) {
-          break;
-        }
-      }
-      const Outcome outcome = run_next(lane, stage, forward, stop_after);
-      if (outcome == Outcome::kLate) {
-        return false;
-      }
-      if (outcome == Outcome::kWaits) {
-        break;
-      }
-      ++position_[at(lane)];
+    Outcome outcome = Outcome::kRan;
+    while (outcome == Outcome::kRan) {
+      const Decision next = next_of(lane, merged);
+      outcome = next.choice == Choice::kNone
+                    ? Outcome::kWaits
+                    : run_next(lane, next.stage, next.choice == Choice::kForward, stop_after);
+      position_[at(lane)] += outcome == Outcome::kRan ? 1 : 0;
+    }
+    if (outcome == Outcome::kLate) {
+      return false;
     }
   }
   return true;
