@@ -57,7 +57,8 @@ bool equal(const GraphUnit& a, const GraphUnit& b) {
          a.output_bytes == b.output_bytes;
 }
 
-// Whether the first unit and the turn are those of before; other stages change along with it.
+// Whether the first stage's costs and the turn are those of before; other stages change along with
+// it.
 bool unchanged(const ReplicaGraph& before,
                const ReplicaGraph& after,
                const std::map<GroupName, int>& names_before,
@@ -70,8 +71,8 @@ bool unchanged(const ReplicaGraph& before,
   }
   const GraphGroup& a = before.groups[static_cast<std::size_t>(old_group->second)];
   const GraphGroup& b = after.groups[static_cast<std::size_t>(new_group->second)];
-  return a.turn == b.turn && equal(before.units[static_cast<std::size_t>(a.first_unit)],
-                                   after.units[static_cast<std::size_t>(b.first_unit)]);
+  return a.turn == b.turn && equal(before.costs[static_cast<std::size_t>(a.first_cost)],
+                                   after.costs[static_cast<std::size_t>(b.first_cost)]);
 }
 
 // Share of the operations that stand, on their lane, before the first of a changed group.
@@ -124,7 +125,7 @@ void run_moves(benchmark::State& state, const char* name, const char* schedule, 
     }
     state.ResumeTiming();
     const ReplicaGraph& after = graphs.build(searched.placement, 0);
-    benchmark::DoNotOptimize(after.units.data());
+    benchmark::DoNotOptimize(after.costs.data());
     if (part == Part::kReplay) {
       if (!scheduler.run(after, rule).done) {
         state.SkipWithError("a replay did not finish");

@@ -364,6 +364,20 @@ const char* name_of_frozen(bool frozen) {
   return frozen ? "frozen" : "trainable";
 }
 
+// All but a module's last stage, whose output is another one's size.
+void make_stages_alike(StepCosts& costs) {
+  for (ModuleCosts& module : costs.modules) {
+    for (std::size_t s = 1; s + 1 < module.stages.size(); ++s) {
+      const StageCosts& before = module.stages[s - 1];
+      StageCosts& stage = module.stages[s];
+      if (stage.trainable == before.trainable) {
+        stage.units = before.units;
+        stage.launch = before.launch;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void freeze(FrozenPattern pattern, ModelSpec& model) {
@@ -394,6 +408,9 @@ RandomCase make_random_case(Rng& rng, const RandomCaseOptions& options) {
   }
   if (options.recompute) {
     add_recompute_costs(rng, result.costs);
+  }
+  if (options.alike) {
+    make_stages_alike(result.costs);
   }
   result.assignment =
       random_assignment(rng, result.costs, result.plan, options.min_slots, options.max_slots);

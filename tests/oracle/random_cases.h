@@ -47,6 +47,7 @@ struct RandomCaseOptions {
   int max_samples = 12;    // of the global batch, at least one per replica
   bool chunks = false;     // allow chunks and cut about half of the samples' LLM work
   bool recompute = false;  // about half of the stages bring something back in backward
+  bool alike = false;      // stages between the ends cost what the one before costs, where they may
 };
 
 struct RandomCase {

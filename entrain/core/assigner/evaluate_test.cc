@@ -53,6 +53,7 @@ TEST(StepEvaluator, AgreesWithTheSimulatorOnEverySchedule) {
     Rng rng(kSeed, static_cast<std::uint64_t>(i));
     oracle::RandomCaseOptions options;
     options.chunks = i % 3 == 0;
+    options.alike = i % 4 == 0;
     oracle::RandomCase of = oracle::make_random_case(rng, options);
     const Placement placement = oracle::placement_of(of.assignment, of.costs);
     for (const std::string& schedule : schedule_names()) {

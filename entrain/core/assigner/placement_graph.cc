@@ -47,8 +47,18 @@ GraphUnit flat(const UnitCost& cost) {
           cost.recompute};
 }
 
+GraphUnit launch_of(const StageCosts& stage) {
+  return {stage.launch.forward.count(),
+          stage.launch.backward_input.count(),
+          stage.launch.backward_weight.count(),
+          stage.launch.split.count(),
+          0,
+          0};
+}
+
 bool cost_the_same(const StageCosts& a, const StageCosts& b) {
-  return std::equal(a.units.begin(),
+  return launch_of(a) == launch_of(b) &&
+         std::equal(a.units.begin(),
                     a.units.end(),
                     b.units.begin(),
                     b.units.end(),
@@ -67,18 +77,12 @@ PlacementGraph::PlacementGraph(const Plan& plan, const StepCosts& costs)
     module.first_backward = module.num_stages;
     module.first_unit = &from.first_unit;
     module.work.assign(num_units + from.first_unit.size(), 0);
-    for (const StageCosts& stage : from.stages) {
-      if (stage.trainable) {
-        module.first_backward =
-            std::min(module.first_backward, static_cast<int>(module.launch.size()));
+    for (std::size_t stage = from.stages.size(); stage > 0; --stage) {
+      if (from.stages[stage - 1].trainable) {
+        module.first_backward = static_cast<int>(stage) - 1;
       }
-      module.launch.push_back({stage.launch.forward.count(),
-                               stage.launch.backward_input.count(),
-                               stage.launch.backward_weight.count(),
-                               stage.launch.split.count(),
-                               0,
-                               0});
-      module.launch_work += (stage.launch.forward + stage.launch.backward()).count();
+      const OperationTimes& launch = from.stages[stage - 1].launch;
+      module.launch_work += (launch.forward + launch.backward()).count();
     }
     add_units(from, module);
     add_samples(module);
@@ -92,12 +96,14 @@ void PlacementGraph::add_units(const ModuleCosts& from, Module& module) {
     const auto like = std::find_if(stages.begin(), stages.end(), [&](std::size_t other) {
       return cost_the_same(from.stages[other], from.stages[s]);
     });
-    module.kind.push_back(static_cast<int>(like - stages.begin()));
+    const auto kind = static_cast<std::size_t>(like - stages.begin());
+    graph_.kind.push_back(static_cast<int>(kind));
     if (like == stages.end()) {
       stages.push_back(s);
       times.push_back(0);
+      module.launch.push_back(launch_of(from.stages[s]));
     }
-    ++times[at(module.kind.back())];
+    ++times[kind];
   }
   module.num_kinds = static_cast<int>(stages.size());
   const std::size_t num_units = at(from.first_unit.back());
@@ -129,7 +135,8 @@ void PlacementGraph::add_samples(Module& module) {
 
 const ReplicaGraph& PlacementGraph::build(const Placement& placement, int replica) {
   graph_.num_slots = placement.num_slots[at(replica)];
-  graph_.units.clear();
+  graph_.num_units = 0;
+  graph_.costs.clear();
   graph_.groups.clear();
   graph_.first_group.clear();
   graph_.served.clear();
@@ -237,17 +244,20 @@ void PlacementGraph::add_group(int module, const Run& run, int group) {
   flat_group.module = module;
   flat_group.slot = slot_of(entries_[run.begin]);
   flat_group.group = group;
-  flat_group.first_unit = static_cast<int>(graph_.units.size());
+  flat_group.first_unit = graph_.num_units;
+  flat_group.first_cost = static_cast<int>(graph_.costs.size());
   flat_group.first_backward = of.first_backward;
   flat_group.turn = llm_slot_of(entries_[run.end - 1]);
   flat_group.completing = flat_group.turn;
   flat_group.served_begin = static_cast<int>(graph_.served.size());
-  sums_.assign(at(of.num_kinds), {});
+  graph_.num_units += of.num_stages;
+  graph_.costs.insert(graph_.costs.end(), of.launch.begin(), of.launch.end());
+  GraphUnit* sums = &graph_.costs[at(flat_group.first_cost)];
   int last = -1;
   for (std::size_t i = run.begin; i < run.end; ++i) {
     const GraphUnit* costs = &of.units[unit_of(entries_[i]) * at(of.num_kinds)];
-    for (std::size_t kind = 0; kind < sums_.size(); ++kind) {
-      add(sums_[kind], costs[kind]);
+    for (int kind = 0; kind < of.num_kinds; ++kind) {
+      add(sums[kind], costs[kind]);
     }
     const int llm_slot = llm_slot_of(entries_[i]);
     if (llm_slot != last) {
@@ -260,27 +270,11 @@ void PlacementGraph::add_group(int module, const Run& run, int group) {
   }
   flat_group.served_end = static_cast<int>(graph_.served.size());
   graph_.groups.push_back(flat_group);
-  add_stages(of, sums_.data());
-}
-
-void PlacementGraph::add_stages(const Module& of, const GraphUnit* sums) {
-  for (std::size_t stage = 0; stage < of.kind.size(); ++stage) {
-    graph_.units.push_back(of.launch[stage]);
-    add(graph_.units.back(), sums[at(of.kind[stage])]);
-  }
 }
 
 void PlacementGraph::add_llm(const Placement& placement, int replica) {
   const Module& of = modules_.back();
-  const std::size_t kinds = at(of.num_kinds);
-  sums_.assign(at(graph_.num_slots) * kinds, {});
-  for (const int sample : placement.samples[at(replica)]) {
-    GraphUnit* sums = &sums_[at(placement.llm_slot[at(sample)]) * kinds];
-    const GraphUnit* costs = &of.units[at(sample) * kinds];
-    for (std::size_t kind = 0; kind < kinds; ++kind) {
-      add(sums[kind], costs[kind]);
-    }
-  }
+  const std::size_t first_cost = graph_.costs.size();
   for (int slot = 0; slot < graph_.num_slots; ++slot) {
     if (llm_group_[at(slot)] < 0) {
       continue;
@@ -288,13 +282,23 @@ void PlacementGraph::add_llm(const Placement& placement, int replica) {
     GraphGroup group;
     group.module = stages_.llm;
     group.slot = slot;
-    group.first_unit = static_cast<int>(graph_.units.size());
+    group.first_unit = graph_.num_units;
+    group.first_cost = static_cast<int>(graph_.costs.size());
     group.first_backward = trainable_features_[at(slot)] != 0 ? 0 : of.first_backward;
     group.turn = slot;
     group.completing = slot;
     group.served_begin = group.served_end = static_cast<int>(graph_.served.size());
     graph_.groups.push_back(group);
-    add_stages(of, &sums_[at(slot) * kinds]);
+    graph_.num_units += of.num_stages;
+    graph_.costs.insert(graph_.costs.end(), of.launch.begin(), of.launch.end());
+  }
+  for (const int sample : placement.samples[at(replica)]) {
+    const int group = llm_group_[at(placement.llm_slot[at(sample)])];
+    GraphUnit* sums = &graph_.costs[first_cost + at(group) * at(of.num_kinds)];
+    const GraphUnit* costs = &of.units[at(sample) * at(of.num_kinds)];
+    for (int kind = 0; kind < of.num_kinds; ++kind) {
+      add(sums[kind], costs[kind]);
+    }
   }
 }
 

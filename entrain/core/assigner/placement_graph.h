@@ -19,7 +19,8 @@ class PlacementGraph {
   [[nodiscard]] const StageGraph& stages() const { return stages_; }
 
   // Requires whole samples: no chunks in the replica.
-  // Ensures  equal to replica_graph() of the groups that build_groups() makes of the placement.
+  // Ensures  equal to replica_graph() of the groups that build_groups() makes of the placement, but
+  //          for stages that cost the same, which are one kind.
   // Cost     O(units × stages + units log units) of the replica; the result lives until the next
   //          call.
   const ReplicaGraph& build(const Placement& placement, int replica);
@@ -30,11 +31,10 @@ class PlacementGraph {
     int num_stages = 0;
     int first_backward = 0;  // by its own trainable stages; num_stages if none
     // Stages of like layers cost the same: sums are made once a kind.
-    std::vector<int> kind;  // [stage]
     int num_kinds = 0;
     // [unit × num_kinds + kind]; behind the units the sums over each sample's
     std::vector<GraphUnit> units;
-    std::vector<GraphUnit> launch;                 // [stage]
+    std::vector<GraphUnit> launch;                 // [kind]
     std::vector<std::int64_t> work;                // likewise: forward and backward over all stages
     std::int64_t launch_work = 0;                  // of one forward and backward on every stage
     const std::vector<int>* first_unit = nullptr;  // [sample + 1]
@@ -45,14 +45,12 @@ class PlacementGraph {
     std::size_t end = 0;
   };
 
-  static void add_units(const ModuleCosts& from, Module& module);
+  void add_units(const ModuleCosts& from, Module& module);
   static void add_samples(Module& module);
   void add_encoder(int module, const Placement& placement, int replica);
   void add_slot(int module, std::size_t begin, std::size_t end);
   void add_group(int module, const Run& run, int group);
   void add_llm(const Placement& placement, int replica);
-  // Appends a group's units: launches and sums by kind.
-  void add_stages(const Module& of, const GraphUnit* sums);
   void mark_llm_slots(const Placement& placement, int replica);
 
   StageGraph stages_;
@@ -63,7 +61,6 @@ class PlacementGraph {
   // Encoder work: slot << 44 | LLM slot << 24 | unit.
   std::vector<std::uint64_t> entries_;
   std::vector<Run> runs_;
-  std::vector<GraphUnit> sums_;  // [kind], or [LLM slot × num_kinds + kind]
 };
 
 }  // namespace entrain

@@ -56,7 +56,7 @@ std::int64_t ListScheduler::ended_bytes(int group, int stage, bool backward) con
   for (int i = of.ended_begin; i < of.ended_end; ++i) {
     const GraphGroup& ended = graph_->groups[at(graph_->ended[at(i)])];
     if ((stage >= ended.first_backward) == backward) {
-      bytes += graph_->units[at(ended.first_unit + stage)].key_value_bytes;
+      bytes += graph_->cost(ended, stages_.first_stage[at(of.module)] + stage).key_value_bytes;
     }
   }
   return bytes;
@@ -86,7 +86,7 @@ void ListScheduler::release_features(int group) {
       const GraphGroup& of = graph_->groups[at(source)];
       const int last = stages_.num_stages(of.module) - 1;
       lane_[at(stages_.llm_first_lane)].held -=
-          graph_->units[at(of.first_unit + last)].output_bytes;
+          graph_->cost(of, stages_.first_stage[at(of.module)] + last).output_bytes;
     }
   }
 }
@@ -95,7 +95,7 @@ void ListScheduler::run_forward(int lane, int stage, int number) {
   LaneState& state = lane_[at(lane)];
   const StageGraph::Stage& place = stages_.stages[at(stage)];
   const GraphGroup& group = graph_->groups[at(number)];
-  const GraphUnit& unit = graph_->units[at(group.first_unit + place.stage)];
+  const GraphUnit& unit = graph_->cost(group, stage);
   const bool takes_features = place.module == stages_.llm && place.stage == 0;
   if (takes_features) {
     receive_features(lane, number);
@@ -135,7 +135,7 @@ void ListScheduler::run_backward(int lane, int stage, int number) {
   LaneState& state = lane_[at(lane)];
   const StageGraph::Stage& place = stages_.stages[at(stage)];
   const GraphGroup& group = graph_->groups[at(number)];
-  const GraphUnit& unit = graph_->units[at(group.first_unit + place.stage)];
+  const GraphUnit& unit = graph_->cost(group, stage);
   const std::int64_t made = ended_bytes(number, place.stage, true);
   const bool split = splits(unit, lane, made);
   const std::int64_t recomputed = split ? unit.recompute.all : unit.recompute.largest;
@@ -162,8 +162,7 @@ void ListScheduler::run_weight(int lane, int stage) {
   LaneState& state = lane_[at(lane)];
   StageState& of = stage_[at(stage)];
   const int number = of.weights[at(of.next_weight++)];
-  const GraphUnit& unit =
-      graph_->units[at(graph_->groups[at(number)].first_unit + stages_.stages[at(stage)].stage)];
+  const GraphUnit& unit = graph_->cost(graph_->groups[at(number)], stage);
   const std::int64_t duration = unit.backward_weight + unit.split;
   state.free = state.decision.time + duration;
   state.left -= duration;
@@ -173,12 +172,15 @@ void ListScheduler::run_weight(int lane, int stage) {
 }
 
 // Arrival of a unit's message over the edge behind a stage.
-std::int64_t ListScheduler::transfer(int stage, bool gradient, std::int64_t start, int unit) {
+std::int64_t ListScheduler::transfer(int stage,
+                                     bool gradient,
+                                     std::int64_t start,
+                                     const GraphGroup& group) {
   if (!stages_.stages[at(stage)].crosses) {
     return start;
   }
   std::int64_t& free = link_free_[2 * at(stage) + (gradient ? 1 : 0)];
-  free = std::max(start, free) + transfer_ns_[at(unit)];
+  free = std::max(start, free) + transfer_ns_[at(graph_->cost_index(group, stage))];
   return free;
 }
 
@@ -192,7 +194,7 @@ void ListScheduler::send_forward(int stage, int group, std::int64_t finish) {
     }
     return;
   }
-  const std::int64_t arrival = transfer(stage, false, finish, unit);
+  const std::int64_t arrival = transfer(stage, false, finish, of);
   if (!place.last) {
     unit_[at(unit + 1)].forward_ready = arrival;
     const int next = stages_.stages[at(stage + 1)].lane;
@@ -224,7 +226,7 @@ void ListScheduler::send_backward(int stage, int group, std::int64_t finish) {
       return;
     }
     const int unit = of.first_unit + place.stage - 1;
-    unit_[at(unit)].backward_ready = transfer(stage - 1, true, finish, unit);
+    unit_[at(unit)].backward_ready = transfer(stage - 1, true, finish, of);
     const int lane = stages_.stages[at(stage - 1)].lane;
     if (lane != place.lane && next_backward_is(stage - 1, group)) {
       wake(lane);
@@ -245,7 +247,7 @@ void ListScheduler::send_backward(int stage, int group, std::int64_t finish) {
     }
     const int unit = encoder.first_unit + last;
     const int number = stages_.first_stage[at(encoder.module)] + last;
-    unit_[at(unit)].backward_ready = transfer(number, true, finish, unit);
+    unit_[at(unit)].backward_ready = transfer(number, true, finish, encoder);
     const int lane = stages_.stages[at(number)].lane;
     if (lane != place.lane && next_backward_is(number, source)) {
       wake(lane);

@@ -97,7 +97,7 @@ void ListScheduler::start(const ReplicaGraph& graph, const ListRule& rule) {
   rule_ = rule;
   fixed_ = false;
   runnable_.clear();
-  unit_.assign(graph_->units.size(), {});
+  unit_.assign(at(graph_->num_units), {});
   group_.assign(graph_->groups.size(), {});
   std::fill(link_free_.begin(), link_free_.end(), 0);
   for (std::size_t module = 0; module < received_.size(); ++module) {
@@ -156,7 +156,7 @@ void ListScheduler::link_groups() {
 }
 
 void ListScheduler::count_work() {
-  transfer_ns_.resize(graph_->units.size());
+  transfer_ns_.resize(graph_->costs.size());
   std::int64_t bytes = -1;  // of the last message that was timed: most stages send equal ones
   std::int64_t transfer_ns = 0;
   for (const GraphGroup& group : graph_->groups) {
@@ -164,13 +164,15 @@ void ListScheduler::count_work() {
     const int num_stages = stages_.num_stages(group.module);
     for (int stage = 0; stage < num_stages; ++stage) {
       const StageGraph::Stage& place = stages_.stages[at(first_stage + stage)];
-      const GraphUnit& unit = graph_->units[at(group.first_unit + stage)];
-      const bool takes_time = place.crosses && !merging_;
-      if (takes_time && unit.output_bytes != bytes) {
-        bytes = unit.output_bytes;
-        transfer_ns = transfer_time(stages_.link, bytes).count();
+      const int cost = graph_->cost_index(group, first_stage + stage);
+      const GraphUnit& unit = graph_->costs[at(cost)];
+      if (place.crosses) {
+        if (unit.output_bytes != bytes) {
+          bytes = unit.output_bytes;
+          transfer_ns = merging_ ? 0 : transfer_time(stages_.link, bytes).count();
+        }
+        transfer_ns_[at(cost)] = transfer_ns;
       }
-      transfer_ns_[at(group.first_unit + stage)] = takes_time ? transfer_ns : 0;
       LaneState& lane = lane_[at(place.lane)];
       lane.left += unit.forward;
       if (stage >= group.first_backward) {
@@ -233,7 +235,8 @@ std::int64_t ListScheduler::features_of(int group) const {
     }
     from = received_[at(module)];
     for (int g = from; g <= source; ++g) {
-      bytes += graph_->units[at(graph_->groups[at(g)].first_unit + last_stage)].output_bytes;
+      bytes += graph_->cost(graph_->groups[at(g)], stages_.first_stage[at(module)] + last_stage)
+                   .output_bytes;
     }
   }
   return bytes;
@@ -246,7 +249,7 @@ bool ListScheduler::bytes_open(int stage, int group) const {
     return true;
   }
   const LaneState& lane = lane_[at(of.lane)];
-  const GraphUnit& unit = graph_->units[at(graph_->groups[at(group)].first_unit + of.stage)];
+  const GraphUnit& unit = graph_->cost(graph_->groups[at(group)], stage);
   std::int64_t bytes = unit.activation_bytes + unit.key_value_bytes;
   std::int64_t early = 0;  // received one operation ahead
   if (of.module == stages_.llm && of.stage == 0) {
@@ -286,7 +289,7 @@ void ListScheduler::weigh(int stage, std::int64_t free, Decision& best, Decision
     const GraphGroup& group = graph_->groups[at(graph_->backward_order[at(state.next_backward)])];
     const std::int64_t ready = unit_[at(group.first_unit + of.stage)].backward_ready;
     if (ready >= 0) {
-      const GraphUnit& unit = graph_->units[at(group.first_unit + of.stage)];
+      const GraphUnit& unit = graph_->cost(group, stage);
       const bool urgent = !rule_.split_weight || unit.backward_input > 0;
       consider(urgent ? best : spare, ready, Choice::kBackward, merging_ || !forward_first);
     }
@@ -310,8 +313,7 @@ void ListScheduler::decide(int lane) {
       const int group = spare.choice == Choice::kWeight
                             ? of.weights[at(of.next_weight)]
                             : graph_->backward_order[at(of.next_backward)];
-      const GraphUnit& unit = graph_->units[at(graph_->groups[at(group)].first_unit +
-                                               stages_.stages[at(spare.stage)].stage)];
+      const GraphUnit& unit = graph_->cost(graph_->groups[at(group)], spare.stage);
       take = 2 * (best.time - spare.time) >= unit.backward_weight;
     }
     if (take) {

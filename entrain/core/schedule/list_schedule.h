@@ -165,7 +165,7 @@ class ListScheduler {
   void send_forward(int stage, int group, std::int64_t finish);
   void send_backward(int stage, int group, std::int64_t finish);
   void skip_without_backward(int stage);
-  std::int64_t transfer(int stage, bool gradient, std::int64_t start, int unit);
+  std::int64_t transfer(int stage, bool gradient, std::int64_t start, const GraphGroup& group);
   void emit(int lane, OperationKind kind, int stage, int group);
 
   const StageGraph& stages_;
@@ -184,7 +184,8 @@ class ListScheduler {
   std::vector<int> runnable_;          // run_by_lane(): lanes to look at; may name one twice
   std::vector<std::size_t> position_;  // likewise: [lane] operations that have run
   std::vector<UnitState> unit_;
-  std::vector<std::int64_t> transfer_ns_;  // [unit] of its output, over the edge behind its stage
+  // [ReplicaGraph::cost_index()] of the output, over an edge; of kinds that have one behind them.
+  std::vector<std::int64_t> transfer_ns_;
   std::vector<GroupState> group_;
   std::vector<int> first_source_;        // [LLM group + 1 - first LLM group] into sources_
   std::vector<int> sources_;             // encoder groups whose output an LLM group takes

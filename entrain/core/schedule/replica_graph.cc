@@ -87,6 +87,10 @@ ReplicaGraph replica_graph(const StageGraph& stages,
                            const UnitTable& table) {
   ReplicaGraph graph;
   graph.num_slots = table.num_slots();
+  graph.num_units = table.num_units();
+  for (const StageGraph::Stage& stage : stages.stages) {
+    graph.kind.push_back(stage.stage);
+  }
   for (int module = 0; module <= stages.llm; ++module) {
     graph.first_group.push_back(static_cast<int>(graph.groups.size()));
     for (int slot = 0; slot < table.num_slots(); ++slot) {
@@ -96,7 +100,7 @@ ReplicaGraph replica_graph(const StageGraph& stages,
         flat.module = module;
         flat.slot = slot;
         flat.group = entry.group;
-        flat.first_unit = static_cast<int>(graph.units.size());
+        flat.first_unit = flat.first_cost = static_cast<int>(graph.costs.size());
         flat.first_backward = entry.first_backward_stage;
         flat.turn = entry.release_slot;
         flat.completing = entry.completing_slot;
@@ -117,7 +121,7 @@ ReplicaGraph replica_graph(const StageGraph& stages,
         }
         flat.ended_end = static_cast<int>(graph.ended.size());
         for (int stage = 0; stage < stages.num_stages(module); ++stage) {
-          graph.units.push_back(unit_of(costs, {module, stage, slot, entry.group}, group));
+          graph.costs.push_back(unit_of(costs, {module, stage, slot, entry.group}, group));
         }
         graph.groups.push_back(flat);
       }

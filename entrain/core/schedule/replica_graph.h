@@ -1,8 +1,10 @@
 // One replica's operations and their dependencies as flat arrays: what a list scheduler reads.
 //
 // Read first: ReplicaGraph. Groups stand by module, slot, group; a group's units (one per stage of
-// its module) are neighbours in order of stage. Every stage runs its forwards in order of groups
-// and its backwards in `backward_order`, so that only what lies between stages is a dependency.
+// its module) have neighbouring numbers in order of stage. Stages that cost the same are one kind,
+// whose costs a group has once: a module of many stages has few. Every stage runs its forwards in
+// order of groups and its backwards in `backward_order`, so that only what lies between stages is a
+// dependency.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +60,8 @@ struct GraphGroup {
   int module = 0;
   int slot = 0;
   int group = 0;           // within its slot
-  int first_unit = 0;      // of stage 0
+  int first_unit = 0;      // number of stage 0's
+  int first_cost = 0;      // into `costs`
   int first_backward = 0;  // lowest stage with a backward; the module's num_stages if none
   int turn = 0;            // GroupEntry::release_slot
   int completing = 0;      // GroupEntry::completing_slot
@@ -70,7 +73,9 @@ struct GraphGroup {
 
 struct ReplicaGraph {
   int num_slots = 0;
-  std::vector<GraphUnit> units;
+  int num_units = 0;
+  std::vector<GraphUnit> costs;  // of every group, one for each kind of its module's stages
+  std::vector<int> kind;         // [stage number]
   std::vector<GraphGroup> groups;
   std::vector<int> first_group;  // [module + 1] into `groups`
   std::vector<int> served;       // LLM groups that take an encoder group's output
@@ -79,10 +84,19 @@ struct ReplicaGraph {
   // which no chunk's backward comes before that of a later one.
   std::vector<int> backward_order;
 
+  // `stage`: its number.
+  [[nodiscard]] int cost_index(const GraphGroup& group, int stage) const {
+    return group.first_cost + kind[static_cast<std::size_t>(stage)];
+  }
+  [[nodiscard]] const GraphUnit& cost(const GraphGroup& group, int stage) const {
+    return costs[static_cast<std::size_t>(cost_index(group, stage))];
+  }
+
   // Fills backward_order from the groups' turns.
   void sort_backwards();
 };
 
+// Every stage is a kind of its own.
 // Shapes  groups and table of one replica.
 ReplicaGraph replica_graph(const StageGraph& stages,
                            const StepCosts& costs,

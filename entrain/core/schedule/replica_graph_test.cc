@@ -58,8 +58,8 @@ TEST(ReplicaGraph, HoldsTheTimesOfOperations) {
                       [static_cast<std::size_t>(group.group)];
       for (int stage = 0; stage < built.stages.num_stages(group.module); ++stage) {
         const UnitKey key{group.module, stage, group.slot, group.group};
-        const GraphUnit& unit =
-            built.graph.units[static_cast<std::size_t>(group.first_unit + stage)];
+        const int number = built.stages.first_stage[static_cast<std::size_t>(group.module)] + stage;
+        const GraphUnit& unit = built.graph.cost(group, number);
         ASSERT_EQ(nanoseconds{unit.forward},
                   operation_time(of.costs, OperationKind::kForward, key, source));
         ASSERT_EQ(unit.activation_bytes, activation_bytes(of.costs, key, source));
