@@ -16,6 +16,9 @@ install(TARGETS entrain_core ${core_targets} entrain_options
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         COMPONENT core)
 install(TARGETS entrain RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+if(ENTRAIN_ENGINE)
+  install(TARGETS entrain-engine RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+endif()
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/entrain/core
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/entrain
         COMPONENT core

@@ -1,14 +1,18 @@
-// The `entrain` program. Each command is one file: <name>_command.cc, engine_<name>_command.cc
-// where it needs the engine.
+// The `entrain` program and, with torch, `entrain-engine`. Each command is one file:
+// <name>_command.cc, engine_<name>_command.cc where it needs the engine.
 #include "entrain/core/base/version.h"
 
 #include "entrain/cli/command.h"
+#include "entrain/cli/engine_handover.h"
 #include "entrain/cli/exit_code.h"
 
 namespace {
 
 int run(int argc, char** argv) {
   using namespace entrain::cli;
+#ifdef ENTRAIN_HANDS_OVER
+  hand_over_to_engine(argc, argv);
+#endif
   CLI::App app("Entrain: trains multimodal LLMs without wasting devices.", "entrain");
   app.set_version_flag("--version", "entrain " + std::string(entrain::version()));
   app.require_subcommand(1);

@@ -1,6 +1,5 @@
-// Stand-ins for the engine's commands in a core-only build: they say how to get them.
-#ifndef ENTRAIN_HAS_ENGINE
-
+// Stand-ins for the engine's commands in the program without torch: in a core-only build they say
+// how to get them; beside the engine's program they are never reached.
 #include "entrain/core/base/errors.h"
 
 #include "entrain/cli/command.h"
@@ -40,5 +39,3 @@ void add_checkpoint_command(CLI::App& app, Action& action) {
 }
 
 }  // namespace entrain::cli
-
-#endif

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import cli_fixture
 from cli_fixture import CliTest
@@ -339,6 +340,29 @@ class Assign(StudyTest):
         self.expect_failure(
             4, ["lane ", "slot ", "allowed: 1 B"], *self.planned("assign", "--memory", 1)
         )
+
+
+class EngineHandover(CliTest):
+    """Commands that need torch run in a program of their own beside the one that is called."""
+
+    def test_hands_over_arguments_and_exit_code(self):
+        if not self.has_engine():
+            self.skipTest("built without the engine")
+        self.assertIn("--set", self.expect_success("train", "--help").stdout)
+        self.expect_failure(2, ["missing.toml"], "train", "missing.toml")
+        everything = self.expect_success("--help").stdout
+        for command in ("plan", "train", "profile", "checkpoint"):
+            self.assertIn(command, everything)
+        self.assertNotIn("needs the engine", everything)
+
+    def test_needs_torch_for_nothing_else(self):
+        alone = self.folder / "entrain"
+        shutil.copy(self.entrain, alone)
+        engine = self.has_engine()
+        self.entrain = str(alone)
+        self.assertIn("policies", self.expect_success("env", "--json").stdout)
+        words = ["cannot start", "entrain-engine"] if engine else ["needs the engine"]
+        self.expect_failure(3 if engine else 2, words, "train", "run.toml")
 
 
 class Explain(StudyTest):
