@@ -98,6 +98,7 @@ class ListScheduler {
     int next_weight = 0;       // into `weights`
     std::vector<int> weights;  // groups whose backward has run and whose weight half has not
     int window = 0;            // slots; -1: any
+    int open_until = 0;        // run_by_lane(): slot; see open_until()
   };
   struct LaneState {
     std::int64_t free = 0;
@@ -132,12 +133,14 @@ class ListScheduler {
   bool run_by_lane(bool merged, std::int64_t stop_after);
   // A lane of all stages, slot by slot.
   bool run_whole_slots(std::int64_t stop_after);
-  // What merge_stage_orders() finds: without transfers, and no limit of time.
-  void find_merged_orders();
+  // What merge_stage_orders() finds: without transfers.
+  // Returns  false where a lane cannot finish by `stop_after`.
+  bool find_merged_orders(std::int64_t stop_after);
   enum class Outcome : std::uint8_t { kRan, kWaits, kLate };
   Outcome run_next(int lane, int stage, bool forward, std::int64_t stop_after);
-  [[nodiscard]] bool next_is_forward(const StageState& of) const;
-  [[nodiscard]] Decision next_of(int lane, bool merged) const;
+  Outcome run_stage(int lane, std::int64_t stop_after);
+  Outcome run_found(int lane, std::int64_t stop_after);
+  [[nodiscard]] int open_until(const StageState& of) const;
   [[nodiscard]] int urgency(const Decision& decision) const;
   void queue(int lane);
   void sort_by_slot();

@@ -1,5 +1,6 @@
 // The list scheduler's replay of `gpipe` and `1f1b`: orders that are fixed before any clock runs.
 #include <algorithm>
+#include <limits>
 
 #include "entrain/core/schedule/list_schedule.h"
 
@@ -25,8 +26,11 @@ const ListResult& ListScheduler::run_turns(const ReplicaGraph& graph,
   }
   merging_ = true;
   start(graph, rule);
-  find_merged_orders();
+  const bool late = !find_merged_orders(stop_after);
   merging_ = false;
+  if (late) {
+    return finish(true);
+  }
   start(graph, rule);
   fixed_ = true;
   return finish(!run_by_lane(true, stop_after));
@@ -131,7 +135,8 @@ void ListScheduler::queue(int lane) {
   }
 }
 
-void ListScheduler::find_merged_orders() {
+// Transfers can only make the order later: what is late without them is late.
+bool ListScheduler::find_merged_orders(std::int64_t stop_after) {
   merged_.resize(lane_.size());
   for (std::vector<Decision>& of_lane : merged_) {
     of_lane.clear();
@@ -146,10 +151,21 @@ void ListScheduler::find_merged_orders() {
     const bool current = decision.choice != Choice::kNone && decision.time == first.time &&
                          urgency(decision) == first.urgency;
     if (current) {
+      if (too_late(first.lane, stop_after)) {
+        return false;
+      }
       merged_[at(first.lane)].push_back(decision);
       execute(first.lane);
     }
   }
+  return true;
+}
+
+// The last slot whose forward the stage may run before its next backward.
+int ListScheduler::open_until(const StageState& of) const {
+  return of.window < 0 || of.next_backward == of.end
+             ? std::numeric_limits<int>::max()
+             : graph_->groups[at(graph_->backward_order[at(of.next_backward)])].turn + of.window;
 }
 
 // Of `stage`, which stands on `lane`: its next forward or backward, once its inputs are there.
@@ -176,52 +192,53 @@ ListScheduler::Outcome ListScheduler::run_next(int lane,
   } else {
     ++of.next_backward;
     skip_without_backward(stage);
+    of.open_until = open_until(of);
     run_backward(lane, stage, group);
   }
   return Outcome::kRan;
 }
 
-// What a lane of one stage runs next, in order: forwards within the window before the turn's
+// A lane of one stage, as far as its inputs are there: forwards within the window before the turn's
 // backwards.
-bool ListScheduler::next_is_forward(const StageState& of) const {
-  if (of.next_forward == of.end || of.next_backward == of.end || of.window < 0) {
-    return of.next_forward < of.end;
-  }
-  const int turn = graph_->groups[at(graph_->backward_order[at(of.next_backward)])].turn;
-  return graph_->groups[at(of.next_forward)].slot <= turn + of.window;
-}
-
-// What the lane runs next where its order is fixed: by the rule on a lane of one stage, or by what
-// find_merged_orders() has found. kNone: nothing is left.
-ListScheduler::Decision ListScheduler::next_of(int lane, bool merged) const {
-  if (merged) {
-    const std::size_t next = position_[at(lane)];
-    return next < merged_[at(lane)].size() ? merged_[at(lane)][next] : Decision{};
-  }
+ListScheduler::Outcome ListScheduler::run_stage(int lane, std::int64_t stop_after) {
   const int stage = stages_.lanes[at(lane)].front();
   const StageState& of = stage_[at(stage)];
-  if (next_is_forward(of)) {
-    return {0, stage, Choice::kForward};
+  Outcome outcome = Outcome::kRan;
+  while (outcome == Outcome::kRan) {
+    const bool forward =
+        of.next_forward < of.end && graph_->groups[at(of.next_forward)].slot <= of.open_until;
+    outcome = forward || of.next_backward < of.end ? run_next(lane, stage, forward, stop_after)
+                                                   : Outcome::kWaits;
   }
-  return {0, stage, of.next_backward < of.end ? Choice::kBackward : Choice::kNone};
+  return outcome;
+}
+
+// A lane in the order of find_merged_orders(), as far as its inputs are there.
+ListScheduler::Outcome ListScheduler::run_found(int lane, std::int64_t stop_after) {
+  std::size_t& position = position_[at(lane)];
+  const std::vector<Decision>& order = merged_[at(lane)];
+  for (; position < order.size(); ++position) {
+    const Decision& next = order[position];
+    const Outcome outcome = run_next(lane, next.stage, next.choice == Choice::kForward, stop_after);
+    if (outcome != Outcome::kRan) {
+      return outcome;
+    }
+  }
+  return Outcome::kWaits;
 }
 
 bool ListScheduler::run_by_lane(bool merged, std::int64_t stop_after) {
   position_.assign(lane_.size(), 0);
+  for (StageState& of : stage_) {
+    of.open_until = open_until(of);
+  }
   for (int lane = static_cast<int>(lane_.size()); lane > 0; --lane) {
     runnable_.push_back(lane - 1);
   }
   while (!runnable_.empty()) {
     const int lane = runnable_.back();
     runnable_.pop_back();
-    Outcome outcome = Outcome::kRan;
-    while (outcome == Outcome::kRan) {
-      const Decision next = next_of(lane, merged);
-      outcome = next.choice == Choice::kNone
-                    ? Outcome::kWaits
-                    : run_next(lane, next.stage, next.choice == Choice::kForward, stop_after);
-      position_[at(lane)] += outcome == Outcome::kRan ? 1 : 0;
-    }
+    const Outcome outcome = merged ? run_found(lane, stop_after) : run_stage(lane, stop_after);
     if (outcome == Outcome::kLate) {
       return false;
     }
