@@ -133,6 +133,8 @@ class ListScheduler {
   bool run_by_lane(bool merged, std::int64_t stop_after);
   // A lane of all stages, slot by slot.
   bool run_whole_slots(std::int64_t stop_after);
+  void run_all_forwards(int group);  // through its module's stages
+  void run_all_backwards(int group);
   // What merge_stage_orders() finds: without transfers.
   // Returns  false where a lane cannot finish by `stop_after`.
   bool find_merged_orders(std::int64_t stop_after);

@@ -56,31 +56,33 @@ void ListScheduler::sort_by_slot() {
   });
 }
 
+void ListScheduler::run_all_forwards(int group) {
+  const int module = graph_->groups[at(group)].module;
+  const int first = stages_.first_stage[at(module)];
+  for (int stage = first; stage < first + stages_.num_stages(module); ++stage) {
+    ++stage_[at(stage)].next_forward;
+    lane_[0].decision.time = lane_[0].free;
+    run_forward(0, stage, group);
+  }
+}
+
+void ListScheduler::run_all_backwards(int group) {
+  const GraphGroup& of = graph_->groups[at(group)];
+  const int first = stages_.first_stage[at(of.module)];
+  const int last = first + stages_.num_stages(of.module) - 1;
+  for (int stage = last; stage >= first + of.first_backward; --stage) {
+    ++stage_[at(stage)].next_backward;
+    skip_without_backward(stage);
+    lane_[0].decision.time = lane_[0].free;
+    run_backward(0, stage, group);
+  }
+}
+
 bool ListScheduler::run_whole_slots(std::int64_t stop_after) {
-  LaneState& lane = lane_[0];
-  if (lane.left + lane_end_[0] > stop_after) {
+  if (lane_[0].left + lane_end_[0] > stop_after) {
     return false;
   }
   sort_by_slot();
-  const auto forward = [&](int group) {
-    const int module = graph_->groups[at(group)].module;
-    for (int stage = 0; stage < stages_.num_stages(module); ++stage) {
-      const int number = stages_.first_stage[at(module)] + stage;
-      ++stage_[at(number)].next_forward;
-      lane.decision.time = lane.free;
-      run_forward(0, number, group);
-    }
-  };
-  const auto backward = [&](int group) {
-    const GraphGroup& of = graph_->groups[at(group)];
-    for (int stage = stages_.num_stages(of.module) - 1; stage >= of.first_backward; --stage) {
-      const int number = stages_.first_stage[at(of.module)] + stage;
-      ++stage_[at(number)].next_backward;
-      skip_without_backward(number);
-      lane.decision.time = lane.free;
-      run_backward(0, number, group);
-    }
-  };
   const std::vector<GraphGroup>& groups = graph_->groups;
   const int end = graph_->first_group.back();
   int llm = graph_->first_group[at(stages_.llm)];
@@ -91,20 +93,20 @@ bool ListScheduler::run_whole_slots(std::int64_t stop_after) {
     for (; opened < opened_.size() &&
            groups[at(graph_->served[at(groups[at(opened_[opened])].served_begin)])].slot == slot;
          ++opened) {
-      forward(opened_[opened]);
+      run_all_forwards(opened_[opened]);
     }
     for (; llm < end && groups[at(llm)].slot == slot; ++llm) {
-      forward(llm);
+      run_all_forwards(llm);
     }
   };
   const auto backward_slot = [&](int slot) {
     for (; llm_turn < end && groups[at(graph_->backward_order[at(llm_turn)])].turn == slot;
          ++llm_turn) {
-      backward(graph_->backward_order[at(llm_turn)]);
+      run_all_backwards(graph_->backward_order[at(llm_turn)]);
     }
     for (; released < released_.size() && groups[at(released_[released])].turn == slot;
          ++released) {
-      backward(released_[released]);
+      run_all_backwards(released_[released]);
     }
   };
   // The LLM's last stage warms up with no slot, or, where the window is open, with all of them.
