@@ -84,6 +84,20 @@ void make_coarse(StepCosts& costs) {
   }
 }
 
+// The order of encoders' backwards decides about a lane's peak.
+void make_recomputation_large(StepCosts& costs) {
+  for (int module = 0; module < costs.llm_module(); ++module) {
+    for (StageCosts& stage : costs.modules[static_cast<std::size_t>(module)].stages) {
+      std::int64_t bytes = 0;
+      for (UnitCost& unit : stage.units) {
+        bytes = (bytes * 7 + 1300) % 10007;
+        unit.activation_bytes += 1000;
+        unit.recompute = {1000 * bytes, 1000 * bytes};
+      }
+    }
+  }
+}
+
 // Lanes of one stage, of all stages, of some; chunks; and a limit of time, which stops what takes
 // longer, and nothing else.
 TEST(ListScheduler, ReplaysTurnsToTheNanosecond) {
@@ -95,6 +109,9 @@ TEST(ListScheduler, ReplaysTurnsToTheNanosecond) {
     RandomCase of = make_random_case(rng, options);
     if (i % 5 == 0) {
       make_coarse(of.costs);
+    }
+    if (i % 4 == 0) {
+      make_recomputation_large(of.costs);
     }
     Replica replica(of, 0);
     ListScheduler scheduler(replica.stages(), {});
