@@ -51,12 +51,6 @@ std::map<GroupName, int> groups_by_name(const ReplicaGraph& graph) {
   return names;
 }
 
-bool equal(const GraphUnit& a, const GraphUnit& b) {
-  return a.forward == b.forward && a.backward_input == b.backward_input &&
-         a.backward_weight == b.backward_weight && a.activation_bytes == b.activation_bytes &&
-         a.output_bytes == b.output_bytes;
-}
-
 // Whether the first stage's costs and the turn are those of before; other stages change along with
 // it.
 bool unchanged(const ReplicaGraph& before,
@@ -71,8 +65,8 @@ bool unchanged(const ReplicaGraph& before,
   }
   const GraphGroup& a = before.groups[static_cast<std::size_t>(old_group->second)];
   const GraphGroup& b = after.groups[static_cast<std::size_t>(new_group->second)];
-  return a.turn == b.turn && equal(before.costs[static_cast<std::size_t>(a.first_cost)],
-                                   after.costs[static_cast<std::size_t>(b.first_cost)]);
+  return a.turn == b.turn && before.costs[static_cast<std::size_t>(a.first_cost)] ==
+                                 after.costs[static_cast<std::size_t>(b.first_cost)];
 }
 
 // Share of the operations that stand, on their lane, before the first of a changed group.

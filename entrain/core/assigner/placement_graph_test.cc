@@ -13,18 +13,6 @@
 namespace entrain {
 namespace {
 
-auto fields(const GraphUnit& unit) {
-  return std::tie(unit.forward,
-                  unit.backward_input,
-                  unit.backward_weight,
-                  unit.activation_bytes,
-                  unit.output_bytes,
-                  unit.key_value_bytes,
-                  unit.split,
-                  unit.recompute.all,
-                  unit.recompute.largest);
-}
-
 auto fields(const GraphGroup& group) {
   return std::tie(group.module,
                   group.slot,
@@ -51,7 +39,7 @@ bool same_costs(const StageGraph& stages, const ReplicaGraph& a, const ReplicaGr
     const int module = a.groups[group].module;
     const int first = stages.first_stage[static_cast<std::size_t>(module)];
     for (int stage = first; stage < first + stages.num_stages(module); ++stage) {
-      if (fields(a.cost(a.groups[group], stage)) != fields(b.cost(b.groups[group], stage))) {
+      if (a.cost(a.groups[group], stage) != b.cost(b.groups[group], stage)) {
         return false;
       }
     }
