@@ -126,7 +126,7 @@ class ListScheduler {
   // Whether no lane ever has a choice, so that operations may be run in any order that has their
   // inputs instead of that of time.
   [[nodiscard]] bool order_is_fixed() const;
-  // Both run until nothing is left to decide.
+  // All of these run until nothing is left to run.
   // Returns  false where a lane cannot finish by `stop_after`.
   bool run_by_time(std::int64_t stop_after);
   // As the order is fixed, each lane as far as its inputs are there.
