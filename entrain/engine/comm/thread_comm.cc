@@ -176,12 +176,13 @@ class ThreadCommState {
     if (!round->complete()) {
       throw SystemFailure(concat("rank ",
                                  group[at_index(member)],
-                                 ": collective over ranks ",
+                                 ": no collective over ranks ",
                                  to_text(group),
-                                 " still misses ranks ",
+                                 " within ",
+                                 format_duration(deadline_),
+                                 ", ranks ",
                                  to_text(missing_of(*round, group)),
-                                 " after ",
-                                 format_duration(deadline_)));
+                                 " are missing"));
     }
     return round;
   }
