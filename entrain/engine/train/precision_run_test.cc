@@ -1,4 +1,5 @@
 // Runs that compute in bfloat16: against float32, against themselves, stopped and gone on.
+#include <algorithm>
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -33,27 +34,39 @@ class Bfloat16Run : public testing::Test {
   tiny::RunFolder run_;
 };
 
-// Every step's loss within 2 % of a guess's: half of what one step of learning changes.
+// How far one run is from float32 in a step is luck (0.01 to 0.2 for 24 seeds, when a guess costs
+// 5.6), and another processor rounds otherwise. So six seeds are held to two figures: how far a
+// middling run is, and where all are in the end. Masters that are rounded too end 0.05 above.
 TEST_F(Bfloat16Run, LearnsAsInFloat32) {
+  constexpr int kSeeds = 6;
   run_.config.steps = 40;
   run_.config.plan.replicas = 2;
-  const RunConfig narrow = run_.in_folder("narrow");
-  RunConfig wide = run_.in_folder("wide");
-  wide.execution.precision = Precision::kFp32;
-  const TrainResult result = train_now(narrow);
-  train_now(wide);
-  const std::vector<double> losses = losses_of(narrow);
-  const std::vector<double> expected = losses_of(wide);
-  ASSERT_EQ(losses.size(), 40U);
-  ASSERT_EQ(expected.size(), 40U);
-  double largest = 0;
-  for (std::size_t i = 0; i < losses.size(); ++i) {
-    largest = std::max(largest, std::abs(losses[i] - expected[i]));
+  std::vector<double> distances;  // means of all steps
+  double drift = 0;               // of the last ten steps, mean of all seeds
+  for (int seed = 1; seed <= kSeeds; ++seed) {
+    run_.config.seed = seed;
+    const RunConfig narrow = run_.in_folder(concat("narrow", seed));
+    RunConfig wide = run_.in_folder(concat("wide", seed));
+    wide.execution.precision = Precision::kFp32;
+    EXPECT_LT(train_now(narrow).last_loss, 1.0);
+    train_now(wide);
+    const std::vector<double> losses = losses_of(narrow);
+    const std::vector<double> expected = losses_of(wide);
+    ASSERT_EQ(losses.size(), 40U);
+    ASSERT_EQ(expected.size(), 40U);
+    EXPECT_NE(losses, expected) << "nothing was rounded";
+    distances.push_back(0);
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+      const double difference = losses[i] - expected[i];
+      distances.back() += std::abs(difference) / 40;
+      drift += i < 30 ? 0 : difference / 10 / kSeeds;
+    }
   }
-  EXPECT_LT(largest, 0.1);
-  EXPECT_GT(largest, 0) << "nothing was rounded";
-  EXPECT_LT(result.last_loss, 1.0);
-  std::printf("largest difference of 40 losses: %.4f\n", largest);
+  std::ranges::sort(distances);
+  const double middle = (distances[kSeeds / 2 - 1] + distances[kSeeds / 2]) / 2;
+  EXPECT_LT(middle, 0.05);
+  EXPECT_LT(std::abs(drift), 0.02);
+  std::printf("losses of a middling seed: %.4f from float32; at the end: %+.4f\n", middle, drift);
 }
 
 TEST_F(Bfloat16Run, IsTheSameTwiceAndGoesOnToTheLastBit) {
