@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <functional>
 #include <thread>
 
@@ -114,8 +115,9 @@ using DumpsDeathTest = Dumps;
 
 TEST_F(DumpsDeathTest, ASignalThatKillsLeavesThemWithItsRank) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const std::string folder = testing::TempDir() + "entrain-dumps-of-a-crash";
-  fs::remove_all(folder);
+  // The child runs this test from its start, and must write where this process looks.
+  ::setenv("ENTRAIN_DUMPS_TEST_FOLDER", folder_.path().c_str(), 0);
+  const std::string folder = std::getenv("ENTRAIN_DUMPS_TEST_FOLDER");
   EXPECT_EXIT(
       {
         RunDumps dumps(folder, plan_of_four(), 0, 2);
@@ -124,13 +126,13 @@ TEST_F(DumpsDeathTest, ASignalThatKillsLeavesThemWithItsRank) {
       },
       testing::KilledBySignal(SIGSEGV),
       "");
+  ::unsetenv("ENTRAIN_DUMPS_TEST_FOLDER");
   const fs::path path = dump_path(folder, 1);
   ASSERT_TRUE(fs::exists(path));
   const RankDump dump = rank_dump_from_json(read_json_file(path), path.string());
   EXPECT_EQ(dump.state, RankState::kFailed);
   EXPECT_NE(dump.failure.find("signal 11"), std::string::npos) << dump.failure;
   EXPECT_TRUE(fs::exists(dump_path(folder, 0)));
-  fs::remove_all(folder);
 }
 
 }  // namespace
