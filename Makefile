@@ -33,12 +33,12 @@ demo: $(ENGINE_READY) ## draw charts, train a small VLM on 4 ranks, evaluate it 
 	@tools/demo/run.sh
 
 test: build ## build and run every test
-	@ctest --preset release -j $(JOBS)
+	@ctest --preset release -j $(JOBS) || { tools/show_failures.sh build/release; exit 1; }
 
 core-test: $(CORE_READY) ## the torch-free core: build and tests
 	@cmake --preset core >/dev/null
 	@cmake --build --preset core -j $(JOBS)
-	@ctest --preset core -j $(JOBS)
+	@ctest --preset core -j $(JOBS) || { tools/show_failures.sh build/core; exit 1; }
 
 check: $(ENGINE_READY) ## what CI checks beside the tests: format, lint, warnings, sanitizers
 	@tools/check.sh
