@@ -98,6 +98,14 @@ class Variant:
             for step in steps[WARM_UP:]
         )
 
+    def size_at_run_speed(self):
+        """Median size of the error of what the run expected, by the speed of the steps before."""
+        return statistics.median(
+            abs(step["expected_step_s"] - step["step_s"]) / step["step_s"]
+            for steps in self.steps
+            for step in steps[WARM_UP:]
+        )
+
     def size_at_own_speed(self):
         """Median size of the error where all times are stretched as the step's own compute was."""
         sizes = []
@@ -282,6 +290,7 @@ def rows_of(variants):
             f"{1e3 * statistics.median(p for p, _ in pairs):.0f} | "
             f"{1e3 * statistics.median(m for _, m in pairs):.0f} | "
             f"**{percent(statistics.median(sizes))}** | {percent(variant.size_before())} | "
+            + f"{percent(variant.size_at_run_speed())} | "
             + ("|" if variant.paced else f"{percent(variant.size_at_own_speed())} | ")
             + f"{percent(errors[quarter], True)} … "
             f"{percent(errors[-1 - quarter], True)} | {percent(sizes[-1])} | "
@@ -334,7 +343,9 @@ def page(options, variants, speeds, busy):
                 "rounds, variants in turn; before and after each real run a profile is measured "
                 f"(`entrain profile {' '.join(options.profile_options)}`, with `--lanes` for more "
                 "than one lane), and predictions are those of the profile before, times the mean of "
-                "both profiles' speed over that one's. At the step's own speed: the prediction times "
+                "both profiles' speed over that one's. As the run expected it: the prediction by the "
+                "profile before, times measured over predicted compute of the run's eight steps "
+                "before (`expected_step_s`). At the step's own speed: the prediction times "
                 "the step's measured compute over its predicted one, all lanes together, which "
                 "leaves out how fast the machine was and keeps order, waits and messages. Error of a step: (predicted − measured) / "
                 "measured; the middle half is that of signed errors. Real lanes compute "
@@ -349,11 +360,12 @@ def page(options, variants, speeds, busy):
             "",
             (
                 "| run | schedule | policy | predicted ms | measured ms | median error | by the "
-                "profile before alone | at the step's own speed | middle half | worst "
+                "profile before alone | as the run expected it | at the step's own speed | middle half "
+                "| worst "
                 "| bias by round | compute error "
                 "| core share |"
             ),
-            "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+            "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
             *rows_of(variants),
             "",
             *summary(variants),

@@ -118,7 +118,6 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
     }
     num_slots.push_back(replica.num_slots);
   }
-  const auto tokens = static_cast<double>(prepared.llm_tokens);
   Json entry = {{"step", record.step},
                 {"loss", record.loss},
                 {"samples", prepared.batch.size()},
@@ -139,6 +138,9 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
     entry["gap_s"] = *record.gap_s;
     entry["assign_wait_s"] = record.assign_wait_s;
   }
+  if (record.expected_s.has_value()) {
+    entry["expected_step_s"] = *record.expected_s;
+  }
   add_update(record, entry);
   if (log_samples_) {
     entry["batch"] = prepared.sample_ids;
@@ -150,10 +152,15 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
     }
   }
   write(entry);
-  const bool last = record.step + 1 == steps_;
-  if (record.step % console_every_ != 0 && !last) {
-    return;
+  if (record.step % console_every_ == 0 || record.step + 1 == steps_) {
+    show(prepared, record, deferred);
   }
+}
+
+void MetricsLog::show(const PreparedStep& prepared,
+                      const StepRecord& record,
+                      std::size_t deferred) const {
+  const auto tokens = static_cast<double>(prepared.llm_tokens);
   std::ostringstream line;
   const char* dim = coloured_ ? "\x1b[36m" : "";
   const char* bold = coloured_ ? "\x1b[32m" : "";
@@ -164,8 +171,12 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
        << "  memory: " << format_bytes(peak_resident_bytes())
        << "  tps: " << format_count(static_cast<std::int64_t>(tokens / record.step_s)) << "  "
        << dim << "step: " << std::setprecision(0) << record.step_s * 1e3 << " ms (predicted "
-       << predicted_s * 1e3 << ")  bubble: " << std::setprecision(2)
-       << bubble_fraction(record.measured) << "  deferred: " << deferred << reset << "\n";
+       << seconds(prepared.predicted.makespan) * 1e3;
+  if (record.expected_s.has_value()) {
+    line << ", at this run's speed " << *record.expected_s * 1e3;
+  }
+  line << ")  bubble: " << std::setprecision(2) << bubble_fraction(record.measured)
+       << "  deferred: " << deferred << reset << "\n";
   std::fputs(line.str().c_str(), stdout);
   std::fflush(stdout);
 }

@@ -21,10 +21,11 @@ struct StepRecord {
   bool updated = true;       // an update of the weights was made behind the step
   double gradient_norm = 0;  // before clipping; with an update
   double learning_rate = 0;
-  double step_s = 0;            // first start to last finish over all ranks
-  std::optional<double> gap_s;  // from the end of the step before; none for a run's first step
-  double assign_wait_s = 0;     // of the gap: how long rank 0 waited for the step's assignment
-  Timeline measured;            // usage of every lane; events where asked for
+  double step_s = 0;                 // first start to last finish over all ranks
+  std::optional<double> gap_s;       // from the end of the step before; none for a run's first step
+  double assign_wait_s = 0;          // of the gap: how long rank 0 waited for the step's assignment
+  std::optional<double> expected_s;  // simulated, at the speed of the steps before
+  Timeline measured;                 // usage of every lane; events where asked for
   std::vector<std::vector<double>> processor_s;  // [replica][lane] of forward and backward
   std::optional<DriftState> drift;               // where it is watched
   std::optional<SkippedStep> skipped;            // why the step is in no update
@@ -54,6 +55,8 @@ class MetricsLog {
 
  private:
   void write(const Json& line);
+  // The step's line on the console.
+  void show(const PreparedStep& prepared, const StepRecord& record, std::size_t deferred) const;
 
   std::filesystem::path path_;
   std::ofstream file_;

@@ -48,6 +48,7 @@ StepRecord step_record(std::int64_t step) {
   record.step_s = 0.1;
   record.gap_s = 0.02;
   record.assign_wait_s = 0.015;
+  record.expected_s = 0.096;
   record.measured.makespan = milliseconds(100);
   record.measured.lanes = {{{milliseconds(90), milliseconds(95), 0}},
                            {{milliseconds(40), milliseconds(100), 0}}};
@@ -60,7 +61,9 @@ TEST(MetricsLog, WritesEveryFigureOfAStep) {
   MetricsLog log(folder.path(), 10, 1);
   CaptureStdout();
   log.step(prepared_step(), step_record(3));
-  GetCapturedStdout();
+  const std::string shown = GetCapturedStdout();
+  EXPECT_NE(shown.find("step: 100 ms (predicted 80, at this run's speed 96)"), std::string::npos)
+      << shown;
   const std::vector<Json> lines = tiny::metrics_of(folder.path() / "metrics.jsonl");
   ASSERT_EQ(lines.size(), 1U);
   const Json& line = lines[0];
@@ -76,6 +79,7 @@ TEST(MetricsLog, WritesEveryFigureOfAStep) {
                                                   {"gap_s", 0.02},
                                                   {"assign_wait_s", 0.015},
                                                   {"predicted_step_s", 0.08},
+                                                  {"expected_step_s", 0.096},
                                                   {"lower_bound_s", 0.07},
                                                   {"bubble", 1 - (90.0 + 40.0) / 200},
                                                   {"predicted_bubble", 1 - (60.0 + 80.0) / 160},
@@ -142,8 +146,10 @@ TEST(MetricsLog, ShowsEveryFewStepsAndTheLast) {
   }
   EXPECT_EQ(shown, (std::vector<std::int64_t>{0, 4, 8}));
   EXPECT_EQ(tiny::metrics_of(folder.path() / "metrics.jsonl").size(), 9U);
+  StepRecord record = step_record(9);
+  record.expected_s.reset();  // as in a run's first steps
   CaptureStdout();
-  MetricsLog(folder.path(), 10, 4).step(prepared, step_record(9));
+  MetricsLog(folder.path(), 10, 4).step(prepared, record);
   const std::string line = GetCapturedStdout();
   for (const char* part : {"step:    9/10",
                            "loss:  2.5000",

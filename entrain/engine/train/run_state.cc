@@ -174,7 +174,12 @@ void finish_step(Run& run, const PreparedStep& prepared, StepRecord record) {
     run.metrics->skipped(prepared, record);
     ++run.skipped;
   } else {
+    record.expected_s = run.speed.expected_s(prepared.predicted);
     run.metrics->step(prepared, record);
+    if (const std::string advice = run.speed.observe(prepared.predicted, record.measured);
+        !advice.empty()) {
+      run.metrics->note(advice);
+    }
     run.losses.push_back(record.loss);
     run.step_seconds.push_back(record.step_s);
     run.predicted_seconds.push_back(

@@ -17,6 +17,7 @@
 #include "entrain/engine/train/dumps.h"
 #include "entrain/engine/train/metrics.h"
 #include "entrain/engine/train/rank_log.h"
+#include "entrain/engine/train/run_speed.h"
 #include "entrain/engine/train/step_source.h"
 #include "entrain/engine/train/trainer.h"
 
@@ -35,6 +36,7 @@ struct Run {
   StepSource source;
   std::optional<MetricsLog> metrics;  // where rank 0 is, as the drift
   std::optional<DriftWatch> drift;
+  RunSpeed speed;
   RankLog log;
   RunDumps dumps;
   std::vector<PreparedStep> validation;

@@ -86,6 +86,32 @@ TEST(Train, LearnsATinyTaskAndReportsIt) {
   EXPECT_GT(result.median_predicted_s, 0);
 }
 
+// The first step warms up; from the third on the rows tell what is expected, by those before.
+TEST(Train, ExpectsStepsAtTheSpeedOfThoseBefore) {
+  RunFolder run;
+  run.config.steps = 12;
+  run.config.plan.stages = {{"llm", 2}};
+  train_now(run.config);
+  std::vector<Json> rows = tiny::metrics_of(run.output("metrics.jsonl"));
+  std::erase_if(rows, [](const Json& row) { return !row.contains("step_s"); });
+  ASSERT_EQ(rows.size(), 12U);
+  for (std::size_t step = 0; step < 12; ++step) {
+    ASSERT_EQ(rows[step].contains("expected_step_s"), step >= 2) << step;
+    double predicted = 0;
+    double measured = 0;
+    for (std::size_t before = step > 9 ? step - 8 : 1; before < step; ++before) {
+      for (const Json& lane : rows[before]["lanes"]) {
+        predicted += lane["predicted_busy_s"].get<double>();
+        measured += lane["busy_s"].get<double>();
+      }
+    }
+    if (step >= 2) {
+      const double expected = rows[step]["predicted_step_s"].get<double>() * measured / predicted;
+      EXPECT_NEAR(rows[step]["expected_step_s"].get<double>(), expected, 1e-9 * expected) << step;
+    }
+  }
+}
+
 // On a long pipeline the policy cuts few samples where launches and messages cost next to nothing.
 TEST(Train, LearnsAlikeWithSamplesCutIntoChunks) {
   const auto train_with = [](bool chunks, int& cut) {
