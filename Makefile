@@ -10,7 +10,7 @@ FUZZ_READY := .venv/.entrain-fuzz-ready
 # Seconds for every fuzz target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup build demo test core-test check fuzz gpu-check format bench clean
+.PHONY: help setup build demo test long-test core-test check fuzz gpu-check format bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,15 +32,18 @@ demo: $(ENGINE_READY) ## draw charts, train a small VLM on 4 ranks, evaluate it 
 	@cmake --build --preset release -j $(JOBS) --target entrain
 	@tools/demo/run.sh
 
-test: build ## build and run every test
-	@ctest --preset release -j $(JOBS) || { tools/show_failures.sh build/release; exit 1; }
+test: build ## build, and run all tests but the long ones (under 5 minutes on 2 cores)
+	@ctest --preset release -LE '^long$$' -j $(JOBS) || { tools/show_failures.sh build/release; exit 1; }
+
+long-test: build ## the long tests: gradients of every layout, processes, kills, real data
+	@ctest --preset release -L '^long$$' -j $(JOBS) || { tools/show_failures.sh build/release; exit 1; }
 
 core-test: $(CORE_READY) ## the torch-free core: build and tests
 	@cmake --preset core >/dev/null
 	@cmake --build --preset core -j $(JOBS)
 	@ctest --preset core -j $(JOBS) || { tools/show_failures.sh build/core; exit 1; }
 
-check: $(ENGINE_READY) ## what CI checks beside the tests: format, lint, warnings, sanitizers
+check: $(ENGINE_READY) ## what CI runs beside `make test`: format, lint, sanitizers, the long tests
 	@tools/check.sh
 
 $(FUZZ_READY): tools/setup.sh tools/requirements.txt

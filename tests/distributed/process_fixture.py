@@ -1,6 +1,5 @@
 """Helpers of the tests whose ranks are processes under torchrun."""
 
-import argparse
 import json
 import os
 import signal
@@ -11,7 +10,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "end_to_end"))
-from cli_fixture import CliTest
+from cli_fixture import CliTest, Selection, selecting_parser
 
 
 def rows(run):
@@ -149,7 +148,7 @@ class ProcessTest(CliTest):
 
 def main():
     os.environ.pop("RANK", None)
-    parser = argparse.ArgumentParser()
+    parser = selecting_parser()
     parser.add_argument("--entrain", required=True, help="path of the entrain program")
     parser.add_argument("--root", required=True, help="repository root")
     parser.add_argument("--package", required=True, help="folder with the Python package")
@@ -157,4 +156,9 @@ def main():
     CliTest.entrain = str(Path(options.entrain).resolve())
     CliTest.root = Path(options.root).resolve()
     ProcessTest.package = Path(options.package).resolve()
-    unittest.main(module="__main__", argv=[sys.argv[0], *rest], verbosity=2)
+    unittest.main(
+        module="__main__",
+        argv=[sys.argv[0], *rest],
+        testLoader=Selection(options.tests),
+        verbosity=2,
+    )

@@ -142,12 +142,44 @@ deadline_seconds = 20
         )
 
 
+class Selection(unittest.TestLoader):
+    """Loads tests as --gtest_filter does: those of `a:b`, or with `-a:b` all others."""
+
+    def __init__(self, selected):
+        super().__init__()
+        self.inverse = selected.startswith("-")
+        self.names = set(filter(None, selected.removeprefix("-").split(":")))
+
+    def getTestCaseNames(self, case):
+        names = super().getTestCaseNames(case)
+        if not self.names:
+            return names
+        unknown = self.names.difference(names) if names else ()
+        if unknown:
+            raise SystemExit(f"--tests: {case.__name__} has no {', '.join(sorted(unknown))}")
+        return [name for name in names if (name in self.names) != self.inverse]
+
+
+def selecting_parser():
+    """Arguments that every test file takes."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument(
+        "--tests", default="", help="names, as a:b; with a minus before, all others"
+    )
+    return parser
+
+
 def main():
     """Entry point of a test file: takes the program's path from the build."""
-    parser = argparse.ArgumentParser()
+    parser = selecting_parser()
     parser.add_argument("--entrain", required=True, help="path of the entrain program")
     parser.add_argument("--root", required=True, help="repository root")
     options, rest = parser.parse_known_args()
     CliTest.entrain = str(Path(options.entrain).resolve())
     CliTest.root = Path(options.root).resolve()
-    unittest.main(module="__main__", argv=[sys.argv[0], *rest], verbosity=2)
+    unittest.main(
+        module="__main__",
+        argv=[sys.argv[0], *rest],
+        testLoader=Selection(options.tests),
+        verbosity=2,
+    )
