@@ -19,43 +19,46 @@ std::chrono::nanoseconds compute_of(const Timeline& timeline) {
 
 std::string advice(double factor) {
   char text[200];
-  std::snprintf(text,
-                sizeof text,
-                "compute takes %.2f times what the plan's costs say (%zu steps); `entrain profile` "
-                "on this machine gives plans and predictions that fit it",
-                factor,
-                RunSpeed::kSteps);
+  std::snprintf(
+      text,
+      sizeof text,
+      "compute takes %.2f times the processor time that the plan's costs say (%zu steps); "
+      "`entrain profile` on this machine gives plans and predictions that fit it",
+      factor,
+      RunSpeed::kSteps);
   return text;
 }
 
 }  // namespace
 
-std::optional<double> RunSpeed::factor() const {
-  Compute sum;
+RunSpeed::Compute RunSpeed::sum() const {
+  Compute total;
   for (const Compute& step : recent_) {
-    sum.predicted += step.predicted;
-    sum.measured += step.measured;
+    total.predicted += step.predicted;
+    total.measured += step.measured;
+    total.processor_s += step.processor_s;
   }
-  if (sum.predicted.count() <= 0 || sum.measured.count() <= 0) {
-    return std::nullopt;
-  }
-  return static_cast<double>(sum.measured.count()) / static_cast<double>(sum.predicted.count());
+  return total;
 }
 
 std::optional<double> RunSpeed::expected_s(const Timeline& predicted) const {
-  const std::optional<double> known = factor();
-  if (!known.has_value()) {
+  const Compute known = sum();
+  if (known.predicted.count() <= 0 || known.measured.count() <= 0) {
     return std::nullopt;
   }
-  return *known * std::chrono::duration<double>(predicted.makespan).count();
+  return static_cast<double>(known.measured.count()) /
+         static_cast<double>(known.predicted.count()) *
+         std::chrono::duration<double>(predicted.makespan).count();
 }
 
-std::string RunSpeed::observe(const Timeline& predicted, const Timeline& measured) {
+std::string RunSpeed::observe(const Timeline& predicted,
+                              const Timeline& measured,
+                              double processor_s) {
   if (!warm_) {
     warm_ = true;
     return "";
   }
-  recent_.push_back({compute_of(predicted), compute_of(measured)});
+  recent_.push_back({compute_of(predicted), compute_of(measured), processor_s});
   if (recent_.size() > kSteps) {
     recent_.pop_front();
   }
@@ -63,8 +66,12 @@ std::string RunSpeed::observe(const Timeline& predicted, const Timeline& measure
     return "";
   }
   advised_ = true;
-  const double known = factor().value_or(1);
-  return known > kFarOff || known < 1 / kFarOff ? advice(known) : "";
+  const Compute known = sum();
+  if (known.predicted.count() <= 0) {
+    return "";
+  }
+  const double factor = known.processor_s / std::chrono::duration<double>(known.predicted).count();
+  return factor > kFarOff || factor < 1 / kFarOff ? advice(factor) : "";
 }
 
 }  // namespace entrain::engine

@@ -25,20 +25,21 @@ class RunSpeed {
   // Returns  nullopt before the run's third step.
   [[nodiscard]] std::optional<double> expected_s(const Timeline& predicted) const;
 
-  // Takes one step that was computed, in rising order. Cost: O(lanes).
+  // Takes one step that was computed, in rising order; `processor_s` is what its lanes' threads
+  // computed, without the turns of others on their cores. Cost: O(lanes).
   //
-  // Returns  a line of advice once a run, where its first kSteps computed a quarter slower or
-  //          faster than predicted; else nothing.
-  std::string observe(const Timeline& predicted, const Timeline& measured);
+  // Returns  a line of advice once a run, where the first kSteps took a quarter more or less of the
+  //          processors' time than predicted; else nothing.
+  std::string observe(const Timeline& predicted, const Timeline& measured, double processor_s);
 
  private:
   struct Compute {
     std::chrono::nanoseconds predicted{0};
     std::chrono::nanoseconds measured{0};
+    double processor_s = 0;
   };
 
-  // Measured over predicted; nullopt where nothing is known.
-  [[nodiscard]] std::optional<double> factor() const;
+  [[nodiscard]] Compute sum() const;
 
   std::deque<Compute> recent_;  // newest last
   bool warm_ = false;

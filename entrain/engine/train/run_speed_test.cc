@@ -19,41 +19,43 @@ Timeline timeline(int first_ms, int second_ms) {
 TEST(RunSpeed, KnowsNothingBeforeTwoSteps) {
   RunSpeed speed;
   EXPECT_FALSE(speed.expected_s(timeline(10, 10)).has_value());
-  speed.observe(timeline(10, 10), timeline(500, 500));  // warms up
+  speed.observe(timeline(10, 10), timeline(500, 500), 1);  // warms up
   EXPECT_FALSE(speed.expected_s(timeline(10, 10)).has_value());
 }
 
 TEST(RunSpeed, IsTheRatioOfTheLastStepsSums) {
   RunSpeed speed;
-  speed.observe(timeline(10, 10), timeline(500, 500));
-  speed.observe(timeline(10, 30), timeline(20, 40));
+  speed.observe(timeline(10, 10), timeline(500, 500), 1);
+  speed.observe(timeline(10, 30), timeline(20, 40), 0);
   EXPECT_DOUBLE_EQ(speed.expected_s(timeline(100, 1)).value(), 0.2 * 60 / 40);
-  speed.observe(timeline(100, 60), timeline(100, 40));
+  speed.observe(timeline(100, 60), timeline(100, 40), 0);
   EXPECT_DOUBLE_EQ(speed.expected_s(timeline(100, 1)).value(), 0.2 * 200 / 200);
   for (std::size_t i = 0; i < RunSpeed::kSteps; ++i) {
-    speed.observe(timeline(10, 10), timeline(30, 10));
+    speed.observe(timeline(10, 10), timeline(30, 10), 0);
   }
   EXPECT_DOUBLE_EQ(speed.expected_s(timeline(100, 1)).value(), 0.2 * 2) << "old steps count";
 }
 
 TEST(RunSpeed, AdvisesOnceWhereTheProfileIsFarOff) {
-  for (const auto& [measured_ms, advised] :
-       {std::pair{13, true}, {12, false}, {9, false}, {7, true}}) {
+  // Where lanes share cores their times are longer, and the profile is right.
+  for (const auto& [processor_ms, advised] :
+       {std::pair{26, true}, {24, false}, {17, false}, {15, true}}) {
     RunSpeed speed;
     int lines = 0;
     for (std::size_t step = 0; step < 3 * RunSpeed::kSteps; ++step) {
-      const std::string line = speed.observe(timeline(10, 10), timeline(measured_ms, measured_ms));
+      const std::string line =
+          speed.observe(timeline(10, 10), timeline(50, 50), 1e-3 * processor_ms);
       EXPECT_TRUE(line.empty() || step == RunSpeed::kSteps) << step;
       lines += line.empty() ? 0 : 1;
     }
-    EXPECT_EQ(lines, advised ? 1 : 0) << measured_ms;
+    EXPECT_EQ(lines, advised ? 1 : 0) << processor_ms;
   }
 }
 
 TEST(RunSpeed, SaysNothingOfStepsWithoutCosts) {
   RunSpeed speed;
   for (std::size_t step = 0; step < 2 * RunSpeed::kSteps; ++step) {
-    EXPECT_EQ(speed.observe(timeline(0, 0), timeline(10, 10)), "");
+    EXPECT_EQ(speed.observe(timeline(0, 0), timeline(10, 10), 0.02), "");
   }
   EXPECT_FALSE(speed.expected_s(timeline(10, 10)).has_value());
 }

@@ -176,8 +176,12 @@ void finish_step(Run& run, const PreparedStep& prepared, StepRecord record) {
   } else {
     record.expected_s = run.speed.expected_s(prepared.predicted);
     run.metrics->step(prepared, record);
-    if (const std::string advice = run.speed.observe(prepared.predicted, record.measured);
-        !advice.empty()) {
+    double processor_s = 0;
+    for (const std::vector<double>& lanes : record.processor_s) {
+      processor_s = std::accumulate(lanes.begin(), lanes.end(), processor_s);
+    }
+    const std::string advice = run.speed.observe(prepared.predicted, record.measured, processor_s);
+    if (!advice.empty() && !run.setup.config.execution.paced) {  // a paced run does not compute
       run.metrics->note(advice);
     }
     run.losses.push_back(record.loss);
