@@ -112,6 +112,23 @@ TEST(Train, ExpectsStepsAtTheSpeedOfThoseBefore) {
   }
 }
 
+// A tiny model's layers are all overhead, which the analytic costs of a run without a profile leave
+// out. Where ranks wait instead of computing, their processor time says nothing.
+TEST(Train, AdvisesToProfileOnceWhereItComputes) {
+  for (const bool paced : {false, true}) {
+    RunFolder run;
+    run.config.steps = 20;
+    run.config.execution.paced = paced;
+    testing::internal::CaptureStdout();
+    train_now(run.config);
+    const std::string shown = testing::internal::GetCapturedStdout();
+    const std::size_t first = shown.find("`entrain profile` on this machine");
+    EXPECT_EQ(first == std::string::npos, paced) << shown;
+    EXPECT_EQ(shown.find("`entrain profile` on this machine", first + 1), std::string::npos)
+        << shown;
+  }
+}
+
 // On a long pipeline the policy cuts few samples where launches and messages cost next to nothing.
 TEST(Train, LearnsAlikeWithSamplesCutIntoChunks) {
   const auto train_with = [](bool chunks, int& cut) {
