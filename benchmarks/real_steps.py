@@ -290,7 +290,7 @@ def rows_of(variants):
             f"{1e3 * statistics.median(p for p, _ in pairs):.0f} | "
             f"{1e3 * statistics.median(m for _, m in pairs):.0f} | "
             f"**{percent(statistics.median(sizes))}** | {percent(variant.size_before())} | "
-            + f"{percent(variant.size_at_run_speed())} | "
+            f"{percent(variant.size_at_run_speed())} | "
             + ("|" if variant.paced else f"{percent(variant.size_at_own_speed())} | ")
             + f"{percent(errors[quarter], True)} … "
             f"{percent(errors[-1 - quarter], True)} | {percent(sizes[-1])} | "
@@ -329,6 +329,8 @@ def page(options, variants, speeds, busy):
     arguments = " ".join(
         [options.config, f"--rounds {options.rounds}", f"--steps {options.steps}"]
         + [f"--global-batch {options.global_batch}", f"--num-slots {options.num_slots}"]
+        + ["--lanes", *map(str, options.lanes), "--paced-lanes", *map(str, options.paced_lanes)]
+        + [f"--profile-seconds {options.profile_seconds}", f"--max-tokens {options.max_tokens}"]
     )
     return "\n".join(
         [

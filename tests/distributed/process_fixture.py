@@ -6,11 +6,10 @@ import signal
 import socket
 import subprocess
 import sys
-import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "end_to_end"))
-from cli_fixture import CliTest, Selection, selecting_parser
+from cli_fixture import CliTest, options_parser, run_tests
 
 
 def rows(run):
@@ -148,17 +147,8 @@ class ProcessTest(CliTest):
 
 def main():
     os.environ.pop("RANK", None)
-    parser = selecting_parser()
-    parser.add_argument("--entrain", required=True, help="path of the entrain program")
-    parser.add_argument("--root", required=True, help="repository root")
+    parser = options_parser()
     parser.add_argument("--package", required=True, help="folder with the Python package")
     options, rest = parser.parse_known_args()
-    CliTest.entrain = str(Path(options.entrain).resolve())
-    CliTest.root = Path(options.root).resolve()
     ProcessTest.package = Path(options.package).resolve()
-    unittest.main(
-        module="__main__",
-        argv=[sys.argv[0], *rest],
-        testLoader=Selection(options.tests),
-        verbosity=2,
-    )
+    run_tests(options, rest)

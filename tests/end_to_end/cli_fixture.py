@@ -160,21 +160,19 @@ class Selection(unittest.TestLoader):
         return [name for name in names if (name in self.names) != self.inverse]
 
 
-def selecting_parser():
-    """Arguments that every test file takes."""
+def options_parser():
+    """Options of a test file: the program's path from the build, and which tests to run."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--entrain", required=True, help="path of the entrain program")
+    parser.add_argument("--root", required=True, help="repository root")
     parser.add_argument(
         "--tests", default="", help="names, as a:b; with a minus before, all others"
     )
     return parser
 
 
-def main():
-    """Entry point of a test file: takes the program's path from the build."""
-    parser = selecting_parser()
-    parser.add_argument("--entrain", required=True, help="path of the entrain program")
-    parser.add_argument("--root", required=True, help="repository root")
-    options, rest = parser.parse_known_args()
+def run_tests(options, rest):
+    """Runs the test file as its options say; `rest` are unittest's own arguments."""
     CliTest.entrain = str(Path(options.entrain).resolve())
     CliTest.root = Path(options.root).resolve()
     unittest.main(
@@ -183,3 +181,8 @@ def main():
         testLoader=Selection(options.tests),
         verbosity=2,
     )
+
+
+def main():
+    """Entry point of a test file."""
+    run_tests(*options_parser().parse_known_args())
