@@ -17,6 +17,7 @@
 #include "entrain/core/base/text.h"
 
 #include "entrain/engine/comm/c10d_transport.h"
+#include "entrain/engine/comm/moved.h"
 #include "entrain/engine/comm/unreported.h"
 
 namespace entrain::engine {
@@ -195,8 +196,8 @@ namespace {
 
 class C10dReceive : public PendingReceive {
  public:
-  C10dReceive(C10dState& state, const ChannelKey& key, IncomingRef incoming)
-      : state_(state), key_(key), incoming_(incoming) {}
+  C10dReceive(C10dState& state, const ChannelKey& key, at::Device device, IncomingRef incoming)
+      : state_(state), key_(key), device_(device), incoming_(incoming) {}
 
   at::Tensor wait() override {
     ENTRAIN_INVARIANT(!taken_, concat("a message of ", to_text(key_), " is waited for twice"));
@@ -210,12 +211,13 @@ class C10dReceive : public PendingReceive {
     ENTRAIN_INVARIANT(
         shape_text(header) == shape_text(expected),
         concat(name, " is ", shape_text(header), ", the receive expects ", shape_text(expected)));
-    return state_.take_tensor(incoming_);
+    return moved_to(device_, state_.take_tensor(incoming_));
   }
 
  private:
   C10dState& state_;
   ChannelKey key_;
+  at::Device device_;
   IncomingRef incoming_;
   bool taken_ = false;
 };
@@ -322,8 +324,21 @@ class Round {
 };
 
 // Messages may be under way when a collective ends; the caller's own tensor is free then.
-at::Tensor copy_of(const at::Tensor& tensor) {
-  return tensor.detach().clone(at::MemoryFormat::Contiguous);
+at::Tensor host_copy_of(const at::Tensor& tensor) {
+  return tensor.is_cpu() ? tensor.detach().clone(at::MemoryFormat::Contiguous)
+                         : tensor.detach().to(at::kCPU).contiguous();
+}
+
+// fill(tensor), by way of one of the host where the tensor lies elsewhere.
+template <class Fill>
+void fill_on_host(at::Tensor& tensor, const Fill& fill) {
+  if (tensor.is_cpu()) {
+    fill(tensor);
+    return;
+  }
+  at::Tensor host = at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
+  fill(host);
+  tensor.copy_(host);
 }
 
 // From left to right, as ThreadComm adds.
@@ -361,10 +376,9 @@ void C10dComm::abort(const std::string& reason) {
 
 void C10dComm::send(const ChannelKey& channel, std::uint64_t tag, at::Tensor tensor) {
   check_channel(channel, channel.source, channel.target, rank(), size());
-  ENTRAIN_INVARIANT(tensor.device().is_cpu(),
-                    concat(to_text(channel), ": a CPU tensor is needed, not ", tensor.device()));
   const at::NoGradGuard no_grad;
-  tensor = tensor.detach().contiguous();
+  tensor = tensor.detach();
+  tensor = moved_to(at::kCPU, std::move(tensor)).contiguous();
   state_->send(channel.target,
                channel.channel + kFirstChannelTag,
                tag,
@@ -376,18 +390,19 @@ void C10dComm::send(const ChannelKey& channel, std::uint64_t tag, at::Tensor ten
 std::unique_ptr<PendingReceive> C10dComm::post_receive(const ChannelKey& channel,
                                                        std::uint64_t tag,
                                                        std::vector<std::int64_t> shape,
-                                                       at::ScalarType dtype) {
+                                                       at::TensorOptions options) {
   check_channel(channel, channel.target, channel.source, rank(), size());
   const std::uint64_t sequence = state_->posted[channel]++;
   return std::make_unique<C10dReceive>(
       *state_,
       channel,
+      options.device(),
       state_->receive(channel.source,
                       channel.channel + kFirstChannelTag,
                       tag,
                       sequence,
                       shape,
-                      dtype,
+                      c10::typeMetaToScalarType(options.dtype()),
                       concat("message number ", sequence, " on ", to_text(channel))));
 }
 
@@ -396,17 +411,20 @@ void C10dComm::all_reduce_sum(at::Tensor& tensor, const std::vector<int>& group)
   const Unreported unreported;
   if (tensor.numel() <= kSmall) {
     Round round(*state_, group, "all_reduce_sum");
-    const at::Tensor input = copy_of(tensor);
-    sum_up(round.exchange([&](std::int64_t) { return input; }), tensor);
+    const at::Tensor input = host_copy_of(tensor);
+    fill_on_host(tensor, [&](at::Tensor& sum) {
+      sum_up(round.exchange([&](std::int64_t) { return input; }), sum);
+    });
     return;
   }
   // Every member adds its own share of the elements, padded to one length, and hands it round.
   Round shares(*state_, group, "all_reduce_sum");
   const std::int64_t members = shares.num_members();
   const std::int64_t length = (tensor.numel() + members - 1) / members;
-  const at::Tensor padded = at::zeros({length * members}, tensor.options());
+  const at::TensorOptions options = tensor.options().device(at::kCPU);
+  const at::Tensor padded = at::zeros({length * members}, options);
   padded.narrow(0, 0, tensor.numel()).copy_(tensor.reshape({-1}));
-  at::Tensor share = at::empty({length}, tensor.options());
+  at::Tensor share = at::empty({length}, options);
   sum_up(shares.exchange([&](std::int64_t m) { return padded.narrow(0, m * length, length); }),
          share);
   Round results(*state_, group, "all_reduce_sum, second half");
@@ -424,8 +442,11 @@ at::Tensor C10dComm::reduce_scatter_sum(const at::Tensor& input, const std::vect
   const std::int64_t length = input.numel() / members;
   at::Tensor sum = at::empty({length}, input.options());
   const Unreported unreported;
-  const at::Tensor whole = copy_of(input);
-  sum_up(round.exchange([&](std::int64_t m) { return whole.narrow(0, m * length, length); }), sum);
+  const at::Tensor whole = host_copy_of(input);
+  fill_on_host(sum, [&](at::Tensor& host) {
+    sum_up(round.exchange([&](std::int64_t m) { return whole.narrow(0, m * length, length); }),
+           host);
+  });
   return sum;
 }
 
@@ -436,8 +457,10 @@ at::Tensor C10dComm::all_gather(const at::Tensor& input, const std::vector<int>&
   Round round(*state_, group, "all_gather");
   at::Tensor joined = at::empty({input.numel() * round.num_members()}, input.options());
   const Unreported unreported;
-  const at::Tensor own = copy_of(input);
-  at::cat_out(joined, round.exchange([&](std::int64_t) { return own; }));
+  const at::Tensor own = host_copy_of(input);
+  fill_on_host(joined, [&](at::Tensor& host) {
+    at::cat_out(host, round.exchange([&](std::int64_t) { return own; }));
+  });
   return joined;
 }
 
@@ -448,7 +471,7 @@ void C10dComm::broadcast(at::Tensor& tensor, int root, const std::vector<int>& g
   Round round(*state_, group, "broadcast");
   const Unreported unreported;
   if (rank() == root) {
-    round.broadcast(copy_of(tensor), root);
+    round.broadcast(host_copy_of(tensor), root);
   } else {
     tensor.copy_(round.broadcast(tensor, root));
   }

@@ -1,7 +1,9 @@
 // Communication between ranks that are processes, over a c10d process group made in Python.
 //
 // Read first: C10dComm. It uses the group's send and receive alone, on CPU tensors, and needs of
-// the backend what Gloo has: tags that keep channels apart.
+// the backend what Gloo has: tags that keep channels apart. Tensors of other devices go by way of
+// the host: NCCL keeps no channels apart, and a message that waits there for its receiver holds
+// part of the GPU.
 #pragma once
 
 #include <chrono>
@@ -27,7 +29,7 @@ class C10dState;
 // - abort() leaves its reason in the group's store, where every rank looks ten times a second; the
 //   first reason wins.
 //
-// Not for a rank's messages to itself, and not for CUDA tensors: NCCL keeps no channels apart.
+// Not for a rank's messages to itself.
 class C10dComm : public Comm {
  public:
   // The group that Python registered under `group_name`, which must outlive this object.
@@ -46,7 +48,7 @@ class C10dComm : public Comm {
   std::unique_ptr<PendingReceive> post_receive(const ChannelKey& channel,
                                                std::uint64_t tag,
                                                std::vector<std::int64_t> shape,
-                                               at::ScalarType dtype) override;
+                                               at::TensorOptions options) override;
   void all_reduce_sum(at::Tensor& tensor, const std::vector<int>& group) override;
   at::Tensor reduce_scatter_sum(const at::Tensor& input, const std::vector<int>& group) override;
   at::Tensor all_gather(const at::Tensor& input, const std::vector<int>& group) override;

@@ -57,11 +57,11 @@ class Comm {
   // rank's thread keeps no hold of it, so one that was moved here is freed elsewhere, always.
   virtual void send(const ChannelKey& channel, std::uint64_t tag, at::Tensor tensor) = 0;
   // Receives stand in the sender's order per channel. `shape` and dtype are known from the plan and
-  // checked.
+  // checked; `options` also say on which device the tensor is wanted.
   virtual std::unique_ptr<PendingReceive> post_receive(const ChannelKey& channel,
                                                        std::uint64_t tag,
                                                        std::vector<std::int64_t> shape,
-                                                       at::ScalarType dtype) = 0;
+                                                       at::TensorOptions options) = 0;
 
   // Collectives over `group` (ranks in rising order, this rank among them); every member calls them
   // in the same order. Sums run in rank order, so results are bitwise equal on all ranks and in all

@@ -70,9 +70,9 @@ void RecordedComm::send(const ChannelKey& channel, std::uint64_t tag, at::Tensor
 std::unique_ptr<PendingReceive> RecordedComm::post_receive(const ChannelKey& channel,
                                                            std::uint64_t tag,
                                                            std::vector<std::int64_t> shape,
-                                                           at::ScalarType dtype) {
+                                                           at::TensorOptions options) {
   return std::make_unique<RecordedReceive>(
-      inner_.post_receive(channel, tag, std::move(shape), dtype),
+      inner_.post_receive(channel, tag, std::move(shape), options),
       log_,
       message("receive", channel, channel.source, tag));
 }

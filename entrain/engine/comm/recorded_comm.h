@@ -32,7 +32,7 @@ class RecordedComm : public Comm {
   std::unique_ptr<PendingReceive> post_receive(const ChannelKey& channel,
                                                std::uint64_t tag,
                                                std::vector<std::int64_t> shape,
-                                               at::ScalarType dtype) override;
+                                               at::TensorOptions options) override;
   void all_reduce_sum(at::Tensor& tensor, const std::vector<int>& group) override;
   at::Tensor reduce_scatter_sum(const at::Tensor& input, const std::vector<int>& group) override;
   at::Tensor all_gather(const at::Tensor& input, const std::vector<int>& group) override;

@@ -12,6 +12,7 @@
 
 #include "entrain/core/base/text.h"
 
+#include "entrain/engine/comm/moved.h"
 #include "entrain/engine/comm/unreported.h"
 
 namespace entrain::engine {
@@ -216,12 +217,13 @@ class ThreadReceive : public PendingReceive {
                 const ChannelKey& key,
                 std::uint64_t tag,
                 std::vector<std::int64_t> shape,
-                at::ScalarType dtype)
+                at::TensorOptions options)
       : state_(state),
         key_(key),
         tag_(tag),
         shape_(std::move(shape)),
-        dtype_(dtype),
+        dtype_(c10::typeMetaToScalarType(options.dtype())),
+        device_(options.device()),
         sequence_(state.post(key)) {}
 
   at::Tensor wait() override {
@@ -249,7 +251,7 @@ class ThreadReceive : public PendingReceive {
                ", the receive expects ",
                dtype_,
                at::IntArrayRef(shape_)));
-    return std::move(message.tensor);
+    return moved_to(device_, std::move(message.tensor));
   }
 
  private:
@@ -258,6 +260,7 @@ class ThreadReceive : public PendingReceive {
   std::uint64_t tag_;
   std::vector<std::int64_t> shape_;
   at::ScalarType dtype_;
+  at::Device device_;
   std::uint64_t sequence_;
   bool taken_ = false;
 };
@@ -280,11 +283,11 @@ class ThreadComm : public Comm {
   std::unique_ptr<PendingReceive> post_receive(const ChannelKey& channel,
                                                std::uint64_t tag,
                                                std::vector<std::int64_t> shape,
-                                               at::ScalarType dtype) override {
+                                               at::TensorOptions options) override {
     check_channel(channel);
     ENTRAIN_INVARIANT(channel.target == rank_,
                       concat("rank ", rank_, " receives on ", to_text(channel)));
-    return std::make_unique<ThreadReceive>(state_, channel, tag, std::move(shape), dtype);
+    return std::make_unique<ThreadReceive>(state_, channel, tag, std::move(shape), options);
   }
 
   void all_reduce_sum(at::Tensor& tensor, const std::vector<int>& group) override {
@@ -331,7 +334,15 @@ class ThreadComm : public Comm {
                       concat("all_gather: a vector is needed, not ", input.sizes()));
     auto round = state_.meet(member, group, input.detach());
     check_alike(round->inputs, group);
-    at::Tensor result = at::cat(round->inputs);
+    at::Tensor result = at::empty({input.numel() * std::ssize(group)}, input.options());
+    {
+      const Unreported unreported;  // copies from other devices
+      std::vector<at::Tensor> parts;
+      for (const at::Tensor& part : round->inputs) {
+        parts.push_back(moved_to(input.device(), part));
+      }
+      at::cat_out(result, parts);
+    }
     leave(std::move(round), member, group);
     return result;
   }
@@ -401,8 +412,9 @@ class ThreadComm : public Comm {
                            std::int64_t end,
                            at::Tensor& result) {
     result.copy_(inputs[0].view(-1).slice(0, begin, end));
+    const Unreported unreported;  // copies from other devices
     for (std::size_t i = 1; i < inputs.size(); ++i) {
-      result.add_(inputs[i].view(-1).slice(0, begin, end));
+      result.add_(moved_to(result.device(), inputs[i].view(-1).slice(0, begin, end)));
     }
   }
 

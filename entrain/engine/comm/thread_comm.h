@@ -1,6 +1,7 @@
 // Communication between ranks that are threads of one process: mailboxes and meetings under locks.
 //
 // Read first: ThreadCommGroup. Messages are handed over, not copied; collectives add in rank order.
+// Ranks may have devices of their own: what goes from one to another is copied by who takes it.
 #pragma once
 
 #include <chrono>
@@ -21,8 +22,7 @@ class ThreadCommState;
 // - A receive takes the message of its place in its channel's order, whatever order they are waited
 //   for.
 // - A wait that passes the deadline throws SystemFailure naming rank, peer and channel, or the
-// ranks
-//   that a collective still misses.
+//   ranks that a collective still misses.
 // - A call of an aborted communicator throws CommAborted.
 class ThreadCommGroup {
  public:

@@ -90,10 +90,8 @@ void LaneGradients::send_bucket(Comm& comm, const std::vector<int>& ranks) {
   Incoming& incoming = incoming_.emplace_back(ranks.size());
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i] != comm.rank()) {
-      incoming[i] = comm.post_receive({ranks[i], comm.rank(), kGradientChannel},
-                                      tag,
-                                      {bucket.slice_size},
-                                      buffer_.scalar_type());
+      incoming[i] = comm.post_receive(
+          {ranks[i], comm.rank(), kGradientChannel}, tag, {bucket.slice_size}, buffer_.options());
     }
   }
   for (std::size_t i = 0; i < ranks.size(); ++i) {

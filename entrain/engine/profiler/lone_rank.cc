@@ -26,7 +26,7 @@ class LoneRank : public Comm {
   std::unique_ptr<PendingReceive> post_receive(const ChannelKey& /*channel*/,
                                                std::uint64_t /*tag*/,
                                                std::vector<std::int64_t> /*shape*/,
-                                               at::ScalarType /*dtype*/) override {
+                                               at::TensorOptions /*options*/) override {
     ENTRAIN_INVARIANT(false, "a lone rank has nobody to receive from");
   }
 

@@ -22,8 +22,8 @@ class ForwardingComm : public engine::Comm {
   std::unique_ptr<engine::PendingReceive> post_receive(const engine::ChannelKey& channel,
                                                        std::uint64_t tag,
                                                        std::vector<std::int64_t> shape,
-                                                       at::ScalarType dtype) override {
-    return comm_.post_receive(channel, tag, std::move(shape), dtype);
+                                                       at::TensorOptions options) override {
+    return comm_.post_receive(channel, tag, std::move(shape), options);
   }
   void all_reduce_sum(at::Tensor& tensor, const std::vector<int>& group) override {
     comm_.all_reduce_sum(tensor, group);

@@ -1,0 +1,23 @@
+// Tensors on their way between devices, or between a device and the host.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include "entrain/engine/comm/unreported.h"
+
+namespace entrain::engine {
+
+// The tensor itself where it lies on `device`, else a copy there, made when the call returns. Like
+// other memory of messages, neither the copy nor the end of the original is reported
+// (unreported.h).
+inline at::Tensor moved_to(at::Device device, at::Tensor tensor) {
+  if (tensor.device() == device) {
+    return tensor;
+  }
+  const Unreported unreported;
+  at::Tensor moved = tensor.to(device);
+  tensor = at::Tensor();
+  return moved;
+}
+
+}  // namespace entrain::engine
