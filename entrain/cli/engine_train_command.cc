@@ -1,4 +1,5 @@
 // entrain train: trains a run described by a TOML file.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -14,6 +15,7 @@
 
 #include "entrain/cli/train_command.h"
 #include "entrain/engine/comm/c10d_comm.h"
+#include "entrain/engine/models/device.h"
 #include "entrain/engine/train/dumps.h"
 #include "entrain/engine/train/processes.h"
 #include "entrain/engine/train/trainer.h"
@@ -172,6 +174,12 @@ int exit_code(engine::StartFailure::Kind kind) {
   return kExitBug;
 }
 
+// As torchrun counts the processes of a host.
+int local_rank() {
+  const char* text = std::getenv("LOCAL_RANK");
+  return text == nullptr ? 0 : std::max(0, std::atoi(text));
+}
+
 // One rank of a run whose ranks are processes. Rank 0 speaks for all; another does when it failed
 // itself.
 int run_process(const Options& options, const std::string& process_group) {
@@ -191,7 +199,9 @@ int run_process(const Options& options, const std::string& process_group) {
     if (unreadable != nullptr) {
       std::rethrow_exception(unreadable);
     }
-    return engine::prepare_run(config);
+    engine::RunSetup setup = engine::prepare_run(config);
+    engine::device_of(config.execution.device, local_rank());  // or nobody begins
+    return setup;
   });
   if (prepared.failure.has_value()) {
     if (comm.rank() == 0) {
@@ -203,7 +213,8 @@ int run_process(const Options& options, const std::string& process_group) {
     print_warnings(*prepared.setup);
   }
   try {
-    const engine::TrainResult result = engine::train(*prepared.setup, interrupted, comm);
+    const engine::TrainResult result =
+        engine::train(*prepared.setup, interrupted, comm, local_rank());
     if (comm.rank() == 0) {
       report(config, result, options.json);
     }

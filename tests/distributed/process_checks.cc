@@ -1,4 +1,5 @@
-// Checks of ranks that are processes, for tests/distributed/processes_test.py: a Python module
+// Checks of ranks that are processes, for tests/distributed/process_communicator_test.py: a Python
+// module
 // whose functions every rank of a group calls together.
 #include <algorithm>
 #include <chrono>
@@ -22,6 +23,7 @@
 #include "entrain/engine/comm/c10d_comm.h"
 #include "entrain/engine/models/live_bytes.h"
 
+#include "tests/distributed/process_devices.h"
 #include "tests/distributed/process_gradients.h"
 
 namespace entrain {
@@ -331,6 +333,8 @@ void run(const std::string& check, const std::string& group) {
       {"mismatches", mismatches},
       {"abort_stops_all", abort_stops_all},
       {"death", death},
+      {"device_messages", check_device_messages},
+      {"device_runs", check_device_runs},
       {"shared_lanes", check_lanes_of_several_stages},
       {"covering_gradients", check_covering_steps}};
   expect(checks.contains(check), "no check " + check);

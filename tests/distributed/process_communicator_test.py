@@ -20,6 +20,9 @@ class Communicator(ProcessTest):
             "collectives", "channels", "thousands_of_messages", "freed_elsewhere", "mismatches"
         )
 
+    def test_devices_that_are_not_the_processor(self):
+        self.check("device_messages", "device_runs")
+
     def test_failures_reach_every_rank(self):
         self.check("deadline", "abort_stops_all", "death")
 

@@ -81,7 +81,8 @@ struct StepOutcome {
   bool finite = true;
   std::vector<TimelineEvent> events;
   LaneUsage usage;
-  std::chrono::nanoseconds processor{0};  // time of the lane's thread within usage.busy
+  // Time of the lane's thread within usage.busy; of a device that is not the processor, its own.
+  std::chrono::nanoseconds processor{0};
   // Most that was allocated at any moment, temporaries of the operation at hand and messages among
   // it, parameters and their gradients not (those that an operation is just making excepted); 0
   // where not measured. usage.peak_bytes leaves the temporaries out: what is held between

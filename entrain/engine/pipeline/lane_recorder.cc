@@ -17,7 +17,11 @@ LaneRecorder::LaneRecorder(int replica,
                            const ExecutorOptions& options,
                            Clock::time_point origin,
                            StepOutcome& outcome)
-    : replica_(replica), lane_(lane), options_(options), origin_(origin), outcome_(outcome) {}
+    : replica_(replica), lane_(lane), options_(options), origin_(origin), outcome_(outcome) {
+  if (!options.stage.device.is_cpu() && !options.paced) {
+    device_times_.emplace(options.stage.device);
+  }
+}
 
 void LaneRecorder::event(EventCategory category, int position, Clock::time_point start) {
   if (options_.record_events) {
@@ -44,20 +48,44 @@ void LaneRecorder::wait(int position, Clock::time_point start) {
 LaneRecorder::Clock::time_point LaneRecorder::begin_compute() {
   const Clock::time_point start = Clock::now();
   processor_start_ = thread_time();
+  if (device_times_.has_value()) {
+    device_times_->begin();
+  }
   return start;
 }
 
 void LaneRecorder::end_compute(int position, Clock::time_point start) {
+  if (device_times_.has_value()) {
+    device_times_->end(position);
+    return;
+  }
   outcome_.processor += thread_time() - processor_start_;
-  const Clock::time_point finish = Clock::now();
+  count_compute(position, start, Clock::now());
+}
+
+void LaneRecorder::count_compute(int position, Clock::time_point start, Clock::time_point finish) {
   outcome_.usage.busy += finish - start;
   outcome_.usage.finish = finish - origin_;
-  event(EventCategory::kCompute, position, start);
+  event(EventCategory::kCompute, position, start, finish);
+}
+
+void LaneRecorder::finish() {
+  if (!device_times_.has_value()) {
+    return;
+  }
+  for (const DeviceTimes::Span& span : device_times_->take()) {
+    outcome_.processor += span.finish - span.start;
+    count_compute(span.position, span.start, span.finish);
+  }
+  const auto begins_earlier = [](const TimelineEvent& first, const TimelineEvent& second) {
+    return first.start < second.start;
+  };
+  std::stable_sort(outcome_.events.begin(), outcome_.events.end(), begins_earlier);
 }
 
 void LaneRecorder::begin_memory() {
   if (options_.measure_memory) {
-    live_ = std::make_unique<LiveBytes>();
+    live_ = std::make_unique<LiveBytes>(options_.stage.device.type());
   }
 }
 

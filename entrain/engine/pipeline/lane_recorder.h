@@ -4,15 +4,19 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "entrain/core/spec/timeline.h"
 
+#include "entrain/engine/models/device.h"
 #include "entrain/engine/models/live_bytes.h"
+#include "entrain/engine/pipeline/device_times.h"
 #include "entrain/engine/pipeline/executor.h"
 
 namespace entrain::engine {
 
-// Notes into a step's outcome what the options ask for. For the lane's own thread.
+// Notes into a step's outcome what the options ask for. For the lane's own thread. Compute on a
+// device that is not the processor is timed there, and stands in the outcome after finish().
 class LaneRecorder {
  public:
   using Clock = std::chrono::steady_clock;
@@ -37,6 +41,10 @@ class LaneRecorder {
   // as busy.
   Clock::time_point begin_compute();
   void end_compute(int position, Clock::time_point start);
+  // Behind work outside of these, so that the host's clock tells when it was done.
+  void settle() const { wait_for_device(options_.stage.device); }
+  // At the end of the step: waits for the device, and takes over what was timed there.
+  void finish();
 
   // Memory, where measured: what this thread allocates from begin_memory() to end_memory(), and
   // what comes to it or leaves it in messages.
@@ -48,6 +56,8 @@ class LaneRecorder {
   void note_memory();
 
  private:
+  void count_compute(int position, Clock::time_point start, Clock::time_point finish);
+
   int replica_;
   int lane_;
   const ExecutorOptions& options_;
@@ -55,6 +65,7 @@ class LaneRecorder {
   StepOutcome& outcome_;
   std::chrono::nanoseconds processor_start_{0};  // of the compute operation at hand
   std::unique_ptr<LiveBytes> live_;
+  std::optional<DeviceTimes> device_times_;
 };
 
 }  // namespace entrain::engine

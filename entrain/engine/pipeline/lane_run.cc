@@ -62,6 +62,7 @@ StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
                         graphs_.empty() && waiting_.empty() && chunks_.empty(),
                     "tensors are left over at the end of the step");
   recorder_.end_memory();
+  recorder_.finish();
   return std::move(outcome_);
 }
 
@@ -300,7 +301,7 @@ void LaneRun::receive(const Operation& operation) {
             lane_.comm.post_receive({sender, lane_.comm.rank(), operation.channel},
                                     tag(operation),
                                     shape,
-                                    lane_.options.stage.dtype),
+                                    message_options()),
             position_);
   if (!gradient) {
     recorder_.bytes_come(shape[0] * shape[1] *
@@ -335,9 +336,11 @@ bool LaneRun::takes_backward(const Group& items, int stage) const {
 
 // A tensor of the right shape that nobody fills.
 at::Tensor LaneRun::paced_tensor(const UnitKey& unit, const Group& items) const {
-  return at::empty(
-      output_shape(sizes_, unit, items),
-      at::TensorOptions().dtype(lane_.options.stage.dtype).device(lane_.options.stage.device));
+  return at::empty(output_shape(sizes_, unit, items), message_options());
+}
+
+at::TensorOptions LaneRun::message_options() const {
+  return at::TensorOptions(lane_.options.stage.dtype).device(lane_.options.stage.device);
 }
 
 const Group& LaneRun::group(const UnitKey& unit) const {

@@ -69,6 +69,7 @@ class LaneRun {
   [[nodiscard]] bool is_last_llm_stage(const UnitKey& unit) const;
   [[nodiscard]] bool takes_backward(const Group& group, int stage) const;
   [[nodiscard]] at::Tensor paced_tensor(const UnitKey& unit, const Group& group) const;
+  [[nodiscard]] at::TensorOptions message_options() const;
   [[nodiscard]] const Group& group(const UnitKey& unit) const;
   [[nodiscard]] const Channel& channel(const Operation& operation) const;
   [[nodiscard]] bool is_skipped(const Operation& operation) const;

@@ -149,6 +149,7 @@ void StepEnd::step_optimizer(int position, const std::function<void()>& optimize
   if (optimizer_step && outcome_.finite) {
     optimizer_step();
     lane_.weights.round();
+    recorder_.settle();
   }
   recorder_.event(EventCategory::kCompute, position, start);
 }

@@ -48,7 +48,7 @@ at::Tensor fresh_leaf(const LayerCase& layer_case) {
 double kept_bytes_per_token(const LayerCases& cases, const LayerCase& layer_case) {
   set_trainable(cases, true);
   const at::Tensor input = fresh_leaf(layer_case);
-  const LiveBytes live;
+  const LiveBytes live(input.device().type());
   const at::Tensor output = layer_case.forward(0);
   // Image features count by themselves, from their arrival to their last backward.
   const bool keeps_input = cases.keeps_input && cases.kind != LayerKind::kTokenEmbedding;

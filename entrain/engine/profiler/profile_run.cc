@@ -13,6 +13,7 @@
 #include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
 
+#include "entrain/engine/models/device.h"
 #include "entrain/engine/profiler/companions.h"
 #include "entrain/engine/profiler/fit_layer.h"
 #include "entrain/engine/profiler/machine.h"

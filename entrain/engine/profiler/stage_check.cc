@@ -13,6 +13,7 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/step_costs.h"
 
+#include "entrain/engine/models/device.h"
 #include "entrain/engine/models/stages.h"
 #include "entrain/engine/profiler/statistics.h"
 

@@ -1,13 +1,10 @@
 #include "entrain/engine/profiler/stopwatch.h"
 
-#include <string>
 #include <utility>
 
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "entrain/core/base/errors.h"
-#include "entrain/core/base/text.h"
 #include "entrain/core/base/thread_time.h"
 
 namespace entrain::engine {
@@ -49,24 +46,6 @@ double Stopwatch::stop() {
   events_->end.record(events_->stream());
   events_->end.synchronize();
   return 1e6 * events_->begin.elapsedTime(events_->end);
-}
-
-at::Device device_of(const std::string& name) {
-  if (name == "cpu") {
-    return at::kCPU;
-  }
-  if (name != "cuda") {
-    throw InvalidInput(concat("--device: '", name, "' given; allowed: cpu, cuda"));
-  }
-  if (!c10::impl::hasDeviceGuardImpl(at::kCUDA)) {
-    throw SystemFailure(
-        concat("--device cuda: this torch (", ENTRAIN_TORCH_VERSION, ") was built without CUDA"));
-  }
-  if (c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount() == 0) {
-    throw SystemFailure(
-        concat("--device cuda: torch ", ENTRAIN_TORCH_VERSION, " finds no CUDA device"));
-  }
-  return {at::kCUDA, 0};
 }
 
 }  // namespace entrain::engine

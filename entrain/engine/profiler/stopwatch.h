@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <memory>
-#include <string>
 
 #include <ATen/ATen.h>
 
@@ -33,11 +32,5 @@ class Stopwatch {
   NanosecondClock clock_;
   double started_ = 0;
 };
-
-// "cpu" or "cuda" as a device that is there.
-//
-// Throws  InvalidInput for another name; SystemFailure where this torch has no CUDA or finds no
-//         device.
-at::Device device_of(const std::string& name);
 
 }  // namespace entrain::engine

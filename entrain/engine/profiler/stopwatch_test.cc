@@ -5,8 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "entrain/core/base/errors.h"
-
 namespace entrain::engine {
 namespace {
 
@@ -29,11 +27,6 @@ TEST(Stopwatch, ReadsTheClockItIsGiven) {
   watch.start();
   now = 12.5;
   EXPECT_EQ(watch.stop(), 7.5);
-}
-
-TEST(DeviceOf, RefusesWhatIsNoDevice) {
-  EXPECT_TRUE(device_of("cpu").is_cpu());
-  EXPECT_THROW(device_of("tpu"), InvalidInput);
 }
 
 }  // namespace

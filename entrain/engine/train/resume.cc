@@ -82,6 +82,10 @@ std::vector<std::string> changes(const Manifest& manifest, const CheckpointRun& 
                 notes);
   }
   const Json& execution = then.at("execution");
+  note_change("execution.device",
+              execution.contains("device") ? execution.at("device") : Json("cpu"),
+              now.config.at("execution").at("device"),
+              notes);
   note_change("execution.precision",
               execution.contains("precision") ? execution.at("precision") : Json("fp32"),
               now.config.at("execution").at("precision"),

@@ -225,6 +225,8 @@ Json to_json(const RecomputePolicy& policy) {
 
 ExecutionConfig read_execution(ObjectReader reader) {
   ExecutionConfig config;
+  config.device = reader.optional<std::string>("device", config.device);
+  check_name(reader, "device", config.device, kDevices);
   config.precision = precision_of(reader.optional<std::string>("precision", "fp32"), reader);
   config.recompute = read_recompute(reader);
   config.paced = reader.optional("paced", config.paced);
@@ -400,7 +402,8 @@ Json to_json(const RunConfig& config) {
         {"folder", config.checkpoint.folder},
         {"resume", config.checkpoint.resume}}},
       {"execution",
-       {{"precision", name_of(config.execution.precision)},
+       {{"device", config.execution.device},
+        {"precision", name_of(config.execution.precision)},
         {"recompute", to_json(config.execution.recompute)},
         {"paced", config.execution.paced},
         {"overlap_reduction", config.execution.overlap_reduction},

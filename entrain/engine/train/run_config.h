@@ -4,6 +4,7 @@
 // with the run as config.json and reads back unchanged.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -104,7 +105,12 @@ struct RecomputePolicy {
   int every = 0;  // kEvery: n >= 1
 };
 
+// Where ranks compute, as device_of() takes it.
+inline constexpr std::array<std::string_view, 2> kDevices = {"cpu", "cuda"};
+
 struct ExecutionConfig {  // [execution]
+  // Of several GPUs ranks take one each in turn; messages between them go by way of the host.
+  std::string device = "cpu";
   Precision precision = Precision::kFp32;
   RecomputePolicy recompute;
   bool paced = false;  // wait for predicted times instead of computing

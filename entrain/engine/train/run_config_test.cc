@@ -130,6 +130,16 @@ TEST(RunConfig, TakesOneKindOfValidation) {
   }
 }
 
+TEST(RunConfig, KnowsTwoDevices) {
+  EXPECT_EQ(parse(kMinimal).execution.device, "cpu");
+  const RunConfig config = parse(concat(kMinimal, "[execution]\ndevice = \"cuda\"\n"));
+  EXPECT_EQ(config.execution.device, "cuda");
+  EXPECT_EQ(to_json(config)["execution"]["device"], "cuda");
+  const std::string message = message_of(concat(kMinimal, "[execution]\ndevice = \"cuda:1\"\n"));
+  EXPECT_NE(message.find("execution.device"), std::string::npos) << message;
+  EXPECT_NE(message.find("cpu"), std::string::npos) << message;
+}
+
 TEST(RunConfig, KnowsTwoPrecisions) {
   EXPECT_EQ(parse(kMinimal).execution.precision, Precision::kFp32);
   const RunConfig config = parse(concat(kMinimal, "[execution]\nprecision = \"bf16\"\n"));

@@ -206,9 +206,10 @@ Profile run_profile(const RunConfig& config, const ModelSpec& model, const Plan&
   return analytic_profile(model, device, options);
 }
 
-void check_precision(const RunConfig& config,
-                     const Profile& profile,
-                     std::vector<std::string>& warnings) {
+// What is predicted, and assigned by it, comes from the profile.
+void check_profile(const RunConfig& config,
+                   const Profile& profile,
+                   std::vector<std::string>& warnings) {
   const std::string_view dtype = dtype_name_of(config.execution.precision);
   if (profile.dtype != dtype) {
     warnings.push_back(
@@ -224,6 +225,18 @@ void check_precision(const RunConfig& config,
                "the other; measure with `entrain profile --dtype ",
                dtype,
                "`"));
+  }
+  const std::string& device = config.execution.device;
+  const bool of_cpu = profile.device.starts_with("cpu");
+  if (!config.execution.paced && (device == "cpu" ? profile.device == "cuda" : of_cpu)) {
+    warnings.push_back(concat("costs are of device '",
+                              profile.device,
+                              "', the run computes on '",
+                              device,
+                              "': predicted times, and what is assigned by them, are of the other; "
+                              "measure with `entrain profile --device ",
+                              device,
+                              "` and name the file as plan.profile"));
   }
 }
 
@@ -318,7 +331,7 @@ RunSetup prepare_run(const RunConfig& config) {
   }
   apply_recompute(setup);
   setup.warnings = range_warnings(setup.model, setup.plan, setup.profile, work_of_step(setup, 0));
-  check_precision(config, setup.profile, setup.warnings);
+  check_profile(config, setup.profile, setup.warnings);
   setup.identity = identity_of(setup);
   setup.resume = find_resume(config, setup.identity, setup.warnings);
   return setup;

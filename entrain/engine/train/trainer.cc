@@ -4,8 +4,10 @@
 #include <chrono>
 #include <csignal>
 #include <exception>
+#include <map>
 #include <memory>
 #include <numeric>
+#include <string>
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -17,6 +19,7 @@
 #include "entrain/engine/comm/recorded_comm.h"
 #include "entrain/engine/comm/thread_comm.h"
 #include "entrain/engine/data/read_ahead.h"
+#include "entrain/engine/models/device.h"
 #include "entrain/engine/pipeline/executor.h"
 #include "entrain/engine/pipeline/ranks.h"
 #include "entrain/engine/train/lane_state.h"
@@ -59,11 +62,38 @@ StuckRanks stuck_ranks(const ExecutionConfig& config,
   return stuck;
 }
 
+// Of ranks that are threads: see train().
+void check_devices(const RunSetup& setup) {
+  const RankPlaces places(setup.plan);
+  std::map<std::string, int> rank_on;  // device → rank of a lane that others share
+  for (int rank = 0; rank < places.num_ranks(); ++rank) {
+    const at::Device device = device_of(setup.config.execution.device, rank);
+    if (device.is_cpu() || places.width(places.place_of(rank).lane) == 1) {
+      continue;
+    }
+    const auto [found, is_new] = rank_on.try_emplace(device.str(), rank);
+    if (!is_new) {
+      throw InvalidInput(concat("ranks ",
+                                found->second,
+                                " and ",
+                                rank,
+                                " share device ",
+                                device.str(),
+                                ", and their lanes with other ranks: as threads their backward "
+                                "passes would wait for each other for ever; make them processes "
+                                "(torchrun --nproc-per-node ",
+                                places.num_ranks(),
+                                " -m entrain train …)"));
+    }
+  }
+}
+
 // One rank's life.
 class RankLoop {
  public:
-  RankLoop(Run& run, Comm& comm)
+  RankLoop(Run& run, Comm& comm, int local_rank)
       : run_(run),
+        device_(device_of(run.setup.config.execution.device, local_rank)),
         place_(run.places.place_of(comm.rank())),
         comm_(comm, run.dumps.log(comm.rank())),
         skips_(run.setup.config.faults,
@@ -115,6 +145,7 @@ class RankLoop {
     const RunConfig& config = run_.setup.config;
     ExecutorOptions options;
     options.stage.seed = config.seed;
+    options.stage.device = device_;
     options.stage.dtype =
         config.execution.precision == Precision::kBf16 ? at::kBFloat16 : at::kFloat;
     options.clip_norm = config.optimizer.clip_norm;
@@ -342,6 +373,7 @@ class RankLoop {
   }
 
   Run& run_;
+  at::Device device_;
   RankPlace place_;
   RecordedComm comm_;
   StepSkips skips_;
@@ -356,7 +388,10 @@ class RankLoop {
   double assign_wait_s_ = 0;  // for the step that runs now
 };
 
-TrainResult train_process(const RunSetup& setup, const std::atomic<bool>& interrupted, Comm& comm) {
+TrainResult train_process(const RunSetup& setup,
+                          const std::atomic<bool>& interrupted,
+                          Comm& comm,
+                          int local_rank) {
   const bool leads = comm.rank() == 0;
   const std::string set_aside = leads ? open_folder(setup) : "";
   std::vector<int> all(static_cast<std::size_t>(comm.size()));
@@ -376,7 +411,7 @@ TrainResult train_process(const RunSetup& setup, const std::atomic<bool>& interr
   }
   run.dumps.watch_signals();
   try {
-    run.dumps.run(comm.rank(), [&] { RankLoop(run, comm).loop(); });
+    run.dumps.run(comm.rank(), [&] { RankLoop(run, comm, local_rank).loop(); });
     TrainResult result = result_of(run);
     write_weights_together(run, comm, result);
     run.log.line("finished");
@@ -396,6 +431,7 @@ TrainResult train_process(const RunSetup& setup, const std::atomic<bool>& interr
 TrainResult train(const RunSetup& setup,
                   const std::atomic<bool>& interrupted,
                   const std::function<void(const std::string& why)>& give_up) {
+  check_devices(setup);
   const std::string set_aside = open_folder(setup);
   Run run(setup, interrupted, nullptr);
   announce(run, set_aside);
@@ -405,7 +441,7 @@ TrainResult train(const RunSetup& setup,
   run.dumps.watch_signals();
   run_ranks(
       group,
-      [&](int rank) { run.dumps.run(rank, [&] { RankLoop(run, group.comm(rank)).loop(); }); },
+      [&](int rank) { run.dumps.run(rank, [&] { RankLoop(run, group.comm(rank), rank).loop(); }); },
       stuck_ranks(setup.config.execution, give_up));
   TrainResult result = result_of(run);
   if (!setup.config.execution.paced) {
@@ -414,12 +450,15 @@ TrainResult train(const RunSetup& setup,
   return result;
 }
 
-TrainResult train(const RunSetup& setup, const std::atomic<bool>& interrupted, Comm& comm) {
+TrainResult train(const RunSetup& setup,
+                  const std::atomic<bool>& interrupted,
+                  Comm& comm,
+                  int local_rank) {
   at::set_num_threads(1);
   ENTRAIN_INVARIANT(comm.size() == RankPlaces(setup.plan).num_ranks(),
                     concat(comm.size(), " processes for another plan"));
   try {
-    return train_process(setup, interrupted, comm);
+    return train_process(setup, interrupted, comm, local_rank);
   } catch (const CommAborted&) {
     throw;
   } catch (const std::exception& error) {

@@ -37,9 +37,12 @@ struct TrainResult {
 // was never stopped: bitwise at the same layout, within rounding of sums at another.
 //
 // `interrupted` set from a signal handler ends the run after the step in progress; a checkpoint and
-// weights are written. Throws  InvalidInput, SystemFailure or InternalError of the first rank that
-// failed, with rank, operation and
-//         samples; every other rank has stopped by then.
+// weights are written.
+//
+// Throws  InvalidInput, SystemFailure or InternalError of the first rank that failed, with rank,
+//         operation and samples; every other rank has stopped by then. Before any step InvalidInput
+//         where two ranks of lanes with several ranks would share a GPU: backward runs on one
+//         thread a GPU of the process, and theirs wait for other ranks' in it.
 //
 // `give_up` is called where in-process ranks do not end within three deadlines after another has
 // failed; it ends the process. Without it train() waits for them.
@@ -49,11 +52,15 @@ TrainResult train(const RunSetup& setup,
 
 // One rank of the same run, in a process of its own. All ranks call it with one setup (see
 // prepare_together()) and share the file system; a signal that reaches one of them stops all.
+// `local_rank` counts the ranks of this one's host, which share its devices out.
 // Losses, weights and checkpoints are bitwise those of ranks that are threads. Every rank writes
 // logs/rank-N.log besides.
 //
 // Returns  the figures on rank 0; on the others only that all went well.
 // Throws   as above when this rank failed, CommAborted when another did.
-TrainResult train(const RunSetup& setup, const std::atomic<bool>& interrupted, Comm& comm);
+TrainResult train(const RunSetup& setup,
+                  const std::atomic<bool>& interrupted,
+                  Comm& comm,
+                  int local_rank = 0);
 
 }  // namespace entrain::engine

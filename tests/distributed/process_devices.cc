@@ -1,0 +1,164 @@
+#include "tests/distributed/process_devices.h"
+
+#include <atomic>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+#include "entrain/engine/models/live_bytes.h"
+
+#include "tests/oracle/engine/stand_in_device.h"
+#include "tests/oracle/engine/tiny_run.h"
+
+namespace entrain {
+namespace {
+
+using engine::C10dComm;
+using engine::LiveBytes;
+using engine::RunConfig;
+using oracle::stand_in_device;
+
+void expect(bool holds, const std::string& what) {
+  if (!holds) {
+    throw std::runtime_error(what);
+  }
+}
+
+std::vector<int> all_ranks(const C10dComm& comm) {
+  std::vector<int> ranks(static_cast<std::size_t>(comm.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+// What rank `rank` brings.
+at::Tensor input_of(int rank, std::int64_t size) {
+  return at::arange(size, at::kFloat).mul_(0.25).add_(static_cast<double>(rank));
+}
+
+// As all ranks bring it, added up.
+at::Tensor sum_of(const C10dComm& comm, std::int64_t size) {
+  at::Tensor sum = input_of(0, size);
+  for (int rank = 1; rank < comm.size(); ++rank) {
+    sum += input_of(rank, size);
+  }
+  return sum;
+}
+
+void check_collectives(C10dComm& comm, at::Device device) {
+  const std::vector<int> all = all_ranks(comm);
+  for (const std::int64_t size : {3, 4096, 300'001}) {
+    at::Tensor tensor = input_of(comm.rank(), size).to(device);
+    comm.all_reduce_sum(tensor, all);
+    expect(tensor.device() == device && at::equal(tensor.cpu(), sum_of(comm, size)),
+           concat("all_reduce_sum of ", size));
+  }
+  const std::int64_t length = 50'021;
+  const at::Tensor slice =
+      comm.reduce_scatter_sum(input_of(comm.rank(), length * comm.size()).to(device), all);
+  expect(slice.device() == device &&
+             at::equal(slice.cpu(),
+                       sum_of(comm, length * comm.size()).narrow(0, length * comm.rank(), length)),
+         "reduce_scatter_sum");
+  const at::Tensor joined = comm.all_gather(input_of(comm.rank(), length).to(device), all);
+  expect(joined.device() == device, "all_gather's device");
+  for (const int rank : all) {
+    expect(at::equal(joined.narrow(0, length * rank, length).cpu(), input_of(rank, length)),
+           "all_gather");
+  }
+  at::Tensor sent = input_of(comm.rank(), 1000).to(device);
+  comm.broadcast(sent, 2, all);
+  expect(sent.device() == device && at::equal(sent.cpu(), input_of(2, 1000)), "broadcast");
+}
+
+// Every message to the peer's device and to its host; what is sent is freed by nobody's account,
+// what comes stands in no account until it is freed here.
+void check_messages(C10dComm& comm, at::Device device) {
+  const int peer = comm.rank() ^ 1;
+  const std::int64_t size = 10'000;
+  const LiveBytes live(device.type());
+  for (std::uint64_t tag = 0; tag < 4; ++tag) {
+    at::Tensor message = input_of(comm.rank(), 2 * size).to(device).view({size, 2}).t();
+    comm.send({comm.rank(), peer, 0}, tag, std::move(message));
+  }
+  expect(live.bytes() == 4 * 8 * size, "the end of what was sent is not reported");
+  for (std::uint64_t tag = 0; tag < 4; ++tag) {
+    const at::TensorOptions options =
+        tag % 2 == 0 ? at::TensorOptions(at::kFloat).device(device) : at::TensorOptions(at::kFloat);
+    const at::Tensor message =
+        comm.post_receive({peer, comm.rank(), 0}, tag, {2, size}, options)->wait();
+    expect(message.device() == options.device() &&
+               at::equal(message.cpu(), input_of(peer, 2 * size).view({size, 2}).t()),
+           concat("message ", tag));
+  }
+  expect(live.bytes() == (4 - 2) * 8 * size, "two messages came to the device");
+}
+
+// Rank 0's text, on all ranks.
+std::string shared_text(C10dComm& comm, const std::string& own) {
+  const std::vector<int> all = all_ranks(comm);
+  at::Tensor length = at::full({1}, std::ssize(own), at::kLong);
+  comm.broadcast(length, 0, all);
+  at::Tensor bytes = at::empty({length.item<std::int64_t>()}, at::kByte);
+  if (comm.rank() == 0) {
+    std::memcpy(bytes.mutable_data_ptr(), own.data(), own.size());
+  }
+  comm.broadcast(bytes, 0, all);
+  return {static_cast<const char*>(bytes.const_data_ptr()),
+          static_cast<std::size_t>(bytes.numel())};
+}
+
+// A device a rank and all on one, beside threads with a device each.
+void check_run(C10dComm& comm, const RunConfig& config, const std::string& what) {
+  RunConfig by_threads = config;
+  by_threads.output += "-threads-" + what;
+  if (comm.rank() == 0) {
+    engine::tiny::train_now(by_threads);
+  }
+  for (const bool shared : {false, true}) {
+    const int local_rank = shared ? 0 : comm.rank();
+    RunConfig by_processes = config;
+    by_processes.output += concat(shared ? "-one-device-" : "-processes-", what);
+    const std::atomic<bool> interrupted{false};
+    engine::train(engine::prepare_run(by_processes), interrupted, comm, local_rank);
+    if (comm.rank() == 0) {
+      expect(engine::tiny::losses_of(by_threads) == engine::tiny::losses_of(by_processes),
+             "losses differ: " + what);
+      expect(engine::tiny::weights_of(by_threads) == engine::tiny::weights_of(by_processes),
+             "weights differ: " + what);
+    }
+  }
+  comm.barrier(all_ranks(comm));
+}
+
+}  // namespace
+
+void check_device_messages(C10dComm& comm) {
+  const at::Device device = stand_in_device(comm.rank() % 2);
+  check_collectives(comm, device);
+  check_messages(comm, device);
+}
+
+void check_device_runs(C10dComm& comm) {
+  stand_in_device();
+  const engine::tiny::RunFolder folder;  // rank 0's is everybody's
+  std::string model = engine::tiny::kRunModel;
+  const std::string key = "num_kv_heads = 1";
+  folder.write("model.toml", model.replace(model.find(key), key.size(), "num_kv_heads = 2"));
+  RunConfig config = folder.config;
+  config.plan.tensor_parallel = {{"vision", 2}, {"llm", 2}};
+  config = engine::run_config_from_json(
+      Json::parse(shared_text(comm, engine::to_json(config).dump())), "rank 0's run");
+  config.execution.device = oracle::kStandInName;
+  check_run(comm, config, "lanes of two ranks");
+  config.plan.tensor_parallel = {};
+  config.plan.replicas = 2;
+  config.plan.shard_optimizer = true;
+  check_run(comm, config, "two replicas");
+}
+
+}  // namespace entrain
