@@ -283,6 +283,10 @@ def rows_of(variants):
     return rows
 
 
+def layouts_of(variants):
+    return list(dict.fromkeys(variant.layout for variant in variants))
+
+
 def of_layout(variants, layout):
     return [variant for variant in variants if variant.layout is layout]
 
@@ -290,7 +294,7 @@ def of_layout(variants, layout):
 def summary(variants):
     """(lines, whether every layout keeps the limit in the median over its steps)."""
     lines, kept = [], True
-    for layout in LAYOUTS:
+    for layout in layouts_of(variants):
         overheads = [x for v in of_layout(variants, layout) for x in v.overheads()]
         gaps = [x for v in of_layout(variants, layout) for x in v.with_gaps()]
         median = statistics.median(overheads)
@@ -305,13 +309,14 @@ def summary(variants):
 
 def cause_rows(variants):
     """Causes by layout, as shares of the traced steps' time."""
+    layouts = layouts_of(variants)
     traced = {
-        layout: [t for v in of_layout(variants, layout) for t in v.traced] for layout in LAYOUTS
+        layout: [t for v in of_layout(variants, layout) for t in v.traced] for layout in layouts
     }
-    total = {layout: sum(step_s for step_s, _, _ in traced[layout]) for layout in LAYOUTS}
+    total = {layout: sum(step_s for step_s, _, _ in traced[layout]) for layout in layouts}
 
     def row(name, seconds_of):
-        cells = [percent(sum(map(seconds_of, traced[la])) / total[la]) for la in LAYOUTS]
+        cells = [percent(sum(map(seconds_of, traced[la])) / total[la]) for la in layouts]
         return f"| {name} | " + " | ".join(cells) + " |"
 
     rows = [row(text, lambda t, key=key: t[2].get(key, 0.0)) for key, text in CAUSES.items()]
@@ -321,7 +326,8 @@ def cause_rows(variants):
 
 def gap_rows(variants):
     """What lies between two steps, in milliseconds."""
-    steps = {la: [s for v in of_layout(variants, la) for s in v.steps] for la in LAYOUTS}
+    layouts = layouts_of(variants)
+    steps = {la: [s for v in of_layout(variants, la) for s in v.steps] for la in layouts}
     figures = {
         "between two steps": lambda s: s["gap_s"],
         "of it waiting for the assignment": lambda s: s["assign_wait_s"],
@@ -329,7 +335,7 @@ def gap_rows(variants):
     }
     return [
         f"| {name} | "
-        + " | ".join(f"{1e3 * statistics.median(map(of, steps[la])):.2f} ms" for la in LAYOUTS)
+        + " | ".join(f"{1e3 * statistics.median(map(of, steps[la])):.2f} ms" for la in layouts)
         + " |"
         for name, of in figures.items()
     ]
@@ -338,8 +344,9 @@ def gap_rows(variants):
 def page(options, variants, load):
     """(the page, whether the limit is kept)."""
     lines, kept = summary(variants)
-    header = ["| | " + " | ".join(layout.name() for layout in LAYOUTS) + " |"]
-    header.append("|---|" + "---|" * len(LAYOUTS))
+    layouts = layouts_of(variants)
+    header = ["| | " + " | ".join(layout.name() for layout in layouts) + " |"]
+    header.append("|---|" + "---|" * len(layouts))
     text = "\n".join([
         "# Engine overhead over its own arithmetic",
         "",
@@ -405,6 +412,7 @@ def parse():
     parser.add_argument("--num-slots", type=int, default=4)
     parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
     parser.add_argument("--package", default="build/release/python", help="the Python package's")
+    parser.add_argument("--only", default="", help="layouts whose name contains this")
     parser.add_argument("--output", help="Markdown page to write; default: standard output")
     options = parser.parse_args()
     document = tomllib.loads(Path(options.config).read_text())
@@ -418,6 +426,7 @@ def main():
     variants = [
         Variant(layout, policy, schedule)
         for layout in LAYOUTS
+        if options.only in layout.name()
         for schedule in SCHEDULES
         for policy in POLICIES
     ]

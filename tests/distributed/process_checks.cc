@@ -88,7 +88,7 @@ void collectives(C10dComm& comm) {
   const int rank = comm.rank();
   const std::vector<int> half = rank % 2 == 0 ? std::vector<int>{0, 2} : std::vector<int>{1, 3};
   for (const std::vector<int>& group : {all_ranks(comm), half, std::vector<int>{rank}}) {
-    for (const std::int64_t size : {1, 3, 1000, 4096, 4099, 300'001}) {
+    for (const std::int64_t size : {1, 3, 112, 113, 1000, 4096, 4099, 300'001}) {
       at::Tensor tensor = input_of(rank, size);
       comm.all_reduce_sum(tensor, group);
       expect(at::equal(tensor, plain_sum(group, size)), concat("all_reduce_sum of ", size));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <iterator>
 #include <list>
@@ -40,14 +41,16 @@ std::size_t at_index(std::int64_t index) {
   return static_cast<std::size_t>(index);
 }
 
-// What goes before a tensor. Plain data between equal programs.
+// What goes before a tensor, with one that is small. Plain data between equal programs.
 struct Header {
   static constexpr std::size_t kMaxDims = 4;
+  static constexpr std::size_t kRoom = 448;
   std::uint64_t tag = 0;
   std::uint64_t sequence = 0;
   std::int64_t dtype = 0;
   std::int64_t dims = 0;
   std::array<std::int64_t, kMaxDims> sizes{};
+  std::array<std::byte, kRoom> small{};  // the tensor's bytes, where they have room
 };
 static_assert(std::is_trivially_copyable_v<Header> && sizeof(Header) % 8 == 0);
 
@@ -113,7 +116,7 @@ struct Incoming {
   at::Tensor header;
   at::Tensor tensor;
   WorkPtr header_work;
-  WorkPtr tensor_work;  // none for an empty tensor
+  WorkPtr tensor_work;  // none where the header has the tensor
 };
 using IncomingRef = std::list<Incoming>::iterator;
 
@@ -134,10 +137,13 @@ class C10dState {
   }
   // Behind take_header(). The end of `incoming`.
   at::Tensor take_tensor(IncomingRef incoming) {
+    at::Tensor tensor = std::move(incoming->tensor);
     if (incoming->tensor_work != nullptr) {
       transport.await(incoming->tensor_work, incoming->source, incoming->what);
+    } else if (tensor.numel() > 0) {
+      const auto* header = static_cast<const Header*>(incoming->header.const_data_ptr());
+      std::memcpy(tensor.mutable_data_ptr(), header->small.data(), tensor.nbytes());
     }
-    at::Tensor tensor = std::move(incoming->tensor);
     under_way_.erase(incoming);
     return tensor;
   }
@@ -148,10 +154,16 @@ class C10dState {
             std::uint64_t sequence,
             at::Tensor tensor,
             const std::string& what) {
-    at::Tensor header = as_tensor(
-        std::make_unique<Header>(header_of(tag, sequence, tensor.scalar_type(), tensor.sizes())));
-    transport.send(target, transport_tag, std::move(header), what);
-    if (tensor.numel() > 0) {
+    auto header =
+        std::make_unique<Header>(header_of(tag, sequence, tensor.scalar_type(), tensor.sizes()));
+    const bool small = tensor.nbytes() <= Header::kRoom;
+    if (small && tensor.numel() > 0) {
+      std::memcpy(header->small.data(), tensor.const_data_ptr(), tensor.nbytes());
+      const Unreported unreported;
+      tensor = at::Tensor();
+    }
+    transport.send(target, transport_tag, as_tensor(std::move(header)), what);
+    if (!small) {
       const int its_tag = tensor_tag(transport_tag, tensor.nbytes());
       transport.send(target, its_tag, std::move(tensor), what);
     }
@@ -174,7 +186,7 @@ class C10dState {
       incoming.tensor = at::empty(shape, dtype);
     }
     incoming.header_work = transport.receive(source, transport_tag, incoming.header, incoming.what);
-    if (incoming.tensor.numel() > 0) {
+    if (incoming.tensor.nbytes() > Header::kRoom) {
       const int its_tag = tensor_tag(transport_tag, incoming.tensor.nbytes());
       incoming.tensor_work = transport.receive(source, its_tag, incoming.tensor, incoming.what);
     }

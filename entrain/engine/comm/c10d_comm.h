@@ -20,8 +20,9 @@ class C10dState;
 
 // One process's rank of the group.
 //
-// - A message is a header (tag, number, dtype, shape) and the tensor's own memory, which is kept
-//   until it has been taken; both receives are posted at once, so no shape is ever asked for.
+// - A message is a header (tag, number, dtype, shape; a small tensor too) and the tensor's own
+//   memory, which is kept until it has been taken; both receives are posted at once, so no shape is
+//   ever asked for.
 // - Collectives are built of messages and add in rank order, so results are bitwise those of
 //   ThreadComm.
 // - A wait that passes the deadline, or whose peer is gone, throws SystemFailure naming rank, peer
