@@ -28,19 +28,6 @@ nanoseconds since_epoch(SteadyTime time) {
   return time.time_since_epoch();
 }
 
-// Ranks with the same one share a clock. Hosts may bear one name, as images of one kind do; the
-// kernel's start tells them apart.
-std::uint64_t this_host() {
-  static const std::uint64_t host = [] {
-    std::array<char, 256> name{};
-    gethostname(name.data(), name.size() - 1);
-    std::string boot;
-    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-    return hash_of(concat(name.data(), " ", boot));
-  }();
-  return host;
-}
-
 at::Tensor to_tensor(const std::vector<TimelineEvent>& events) {
   at::Tensor table = at::empty({std::ssize(events), kEventFields}, at::kLong);
   auto* row = table.data_ptr<std::int64_t>();
@@ -99,8 +86,23 @@ struct StepMeeting::Report {
   }
 };
 
-StepMeeting::StepMeeting(Comm& comm, const RankPlaces& places)
-    : comm_(comm), places_(places), all_(places.all()) {}
+std::uint64_t host_id(std::string_view name, std::string_view boot_id) {
+  return hash_of(concat(name, " ", boot_id));
+}
+
+std::uint64_t this_host() {
+  static const std::uint64_t host = [] {
+    std::array<char, 256> name{};
+    gethostname(name.data(), name.size() - 1);
+    std::string boot_id;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+    return host_id(name.data(), boot_id);
+  }();
+  return host;
+}
+
+StepMeeting::StepMeeting(Comm& comm, const RankPlaces& places, std::uint64_t host)
+    : comm_(comm), places_(places), host_(host), all_(places.all()) {}
 
 std::vector<StepMeeting::Report> StepMeeting::exchange(const Report& own) {
   static_assert(std::is_trivially_copyable_v<Report> && sizeof(Report) % 8 == 0);
@@ -142,7 +144,7 @@ StepVerdict StepMeeting::close(const StepEnd& end, const PreparedStep* next) {
   own.step = end.step;
   own.loss_sum = end.outcome.loss_sum;
   own.gradient_norm = end.outcome.gradient_norm;
-  own.host = this_host();
+  own.host = host_;
   own.start = since_epoch(end.start);
   own.end = since_epoch(end.end);
   own.busy = end.outcome.usage.busy;

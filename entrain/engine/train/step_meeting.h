@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "entrain/engine/comm/comm.h"
@@ -33,10 +34,15 @@ struct StepVerdict {
   std::optional<StepRecord> record;  // on rank 0; loss as a sum over targets, no learning rate
 };
 
+// Names a host: ranks with the same one share a clock. Hosts may bear one name, as images of one
+// kind do; the kernel's id of its start tells them apart.
+std::uint64_t host_id(std::string_view name, std::string_view boot_id);
+std::uint64_t this_host();
+
 class StepMeeting {
  public:
   // One for every rank. Requires  comm.size() == places.num_ranks(), and that both outlive it.
-  StepMeeting(Comm& comm, const RankPlaces& places);
+  StepMeeting(Comm& comm, const RankPlaces& places, std::uint64_t host = this_host());
 
   // Before the first step: every rank brings the same one, or null.
   //
@@ -64,6 +70,7 @@ class StepMeeting {
 
   Comm& comm_;
   const RankPlaces& places_;
+  std::uint64_t host_;
   std::vector<int> all_;                                  // ranks
   std::optional<std::chrono::nanoseconds> previous_end_;  // of the step before, on this host
 };

@@ -1,6 +1,9 @@
 #include "entrain/engine/train/step_meeting.h"
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -25,8 +28,9 @@ PreparedStep step_with(char digit, std::int64_t step = 5) {
   return prepared;
 }
 
-// 2 replicas of 2 lanes.
-void on_ranks(const std::function<void(Comm&, StepMeeting&)>& body) {
+// 2 replicas of 2 lanes, on hosts by rank.
+void on_ranks(const std::function<void(Comm&, StepMeeting&)>& body,
+              const std::vector<std::uint64_t>& hosts = {1, 1, 1, 1}) {
   ThreadCommGroup group(4, milliseconds(5000));
   Plan plan;
   plan.replicas = 2;
@@ -34,7 +38,7 @@ void on_ranks(const std::function<void(Comm&, StepMeeting&)>& body) {
   plan.lanes = default_lanes(plan.modules);
   const RankPlaces places(plan);
   run_ranks(group, [&](int rank) {
-    StepMeeting meeting(group.comm(rank), places);
+    StepMeeting meeting(group.comm(rank), places, hosts.at(static_cast<std::size_t>(rank)));
     body(group.comm(rank), meeting);
   });
 }
@@ -104,6 +108,36 @@ TEST(StepMeeting, SaysHowLongTheRanksStoodBetweenTwoSteps) {
       EXPECT_DOUBLE_EQ(second.record->gap_s.value(), 0.007);
     }
   });
+}
+
+// Clocks of two hosts, an hour apart: the second's ranks begin 2 and 3 ms behind the first's on the
+// same clock, 0 and 1 ms behind their own host's first on another.
+TEST(StepMeeting, LaysTimesOfEveryHostOverItsOwnClock) {
+  const auto origin = std::chrono::steady_clock::now();
+  for (const bool other : {false, true}) {
+    const auto close = [&](Comm& comm, StepMeeting& meeting) {
+      const PreparedStep next = step_with('a');
+      StepEnd end = end_of(comm.rank(), origin);
+      if (comm.rank() >= 2) {
+        end.start += std::chrono::hours(1);
+        end.end += std::chrono::hours(1);
+      }
+      const StepVerdict verdict = meeting.close(end, &next);
+      if (comm.rank() == 0) {
+        EXPECT_NEAR(verdict.record->step_s, other ? 11e-3 : 3600 + 13e-3, 1e-6);
+        EXPECT_EQ(verdict.record->measured.lanes[1][1].finish,
+                  other ? milliseconds(10) : std::chrono::hours(1) + milliseconds(12));
+      }
+    };
+    on_ranks(close, {1, 1, other ? 2U : 1U, other ? 2U : 1U});
+  }
+}
+
+TEST(StepMeeting, TellsHostsApartByNameAndStart) {
+  EXPECT_EQ(this_host(), this_host());
+  EXPECT_EQ(host_id("node", "a"), host_id("node", "a"));
+  EXPECT_NE(host_id("node", "a"), host_id("node", "b")) << "images of one kind bear one name";
+  EXPECT_NE(host_id("node", "a"), host_id("edge", "a"));
 }
 
 TEST(StepMeeting, LeavesEventsWhereTheyAreUnlessAskedFor) {
