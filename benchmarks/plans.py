@@ -112,6 +112,10 @@ def layout(plan):
 def baseline_regrets(case, planner, ours, plan, draws):
     """Mean step time under the planner's plans over that under ours, less 1; None: nothing fits."""
     degree = max(module.get("tensor_parallel", 1) for module in plan["modules"].values())
+    # Their modules have lanes of their own: where ours share fewer, half the degree makes twice as many.
+    lanes = len(plan["lanes"])
+    while 1 < lanes < len(plan["modules"]) and degree > 1:
+        degree, lanes = degree // 2, lanes * 2
     shape = (
         () if planner == "b-min" else ("--replicas", plan["replicas"], "--tensor-parallel", degree)
     )
