@@ -95,6 +95,7 @@ void add_eval_command(CLI::App& app, Action& action) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--answers", options->answers, "JSON lines file for every answer");
+  command->add_option("--device", options->evaluate.device, "cpu or cuda")->capture_default_str();
   command->add_flag("--blank-images",
                     options->evaluate.blank,
                     "white pixels and silence: the answer without input");

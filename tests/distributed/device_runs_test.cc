@@ -19,8 +19,8 @@
 #include "entrain/engine/models/weights.h"
 #include "entrain/engine/pipeline/device_times.h"
 
+#include "tests/oracle/engine/device_run.h"
 #include "tests/oracle/engine/stand_in_device.h"
-#include "tests/oracle/engine/tiny_run.h"
 #include "tests/oracle/engine/tiny_step.h"
 #include "tests/oracle/expect_error.h"
 
@@ -111,81 +111,39 @@ TEST_F(StandIn, AStepOfTheExecutorIsTheProcessors) {
 }
 
 // Training runs on two devices, ranks in turn, beside the same runs on the processor.
-class StandInRun : public StandIn {
+class StandInRun : public StandIn, protected tiny::DeviceRun {
  protected:
-  StandInRun() {
+  StandInRun() : DeviceRun(kStandInName) {
     at::zeros({1}, at::TensorOptions(device_)).requires_grad_(true).sum().backward();
     oracle::set_stand_in_count(2);  // of those that have a thread for backward now
-    run_.config.steps = 6;
-    run_.config.plan.stages = {{"llm", 2}};
-    run_.config.validation.every = 3;
   }
 
-  [[nodiscard]] RunConfig on(const std::string& device, const std::string& folder) const {
-    RunConfig config = run_.in_folder(folder);
-    config.execution.device = device;
-    return config;
-  }
-
-  void change_model(const std::string& from, const std::string& to) const {
-    std::string model = read_file(run_.path("model.toml"));
-    model.replace(model.find(from), from.size(), to);
-    run_.write("model.toml", model);
-  }
-
-  // Of the run as configured; the weights by the norm of all.
   void expect_the_processors(const std::string& name, double tolerance = 1e-5) const {
-    SCOPED_TRACE(name);
     const std::int64_t before = stand_in_bytes();
-    const RunConfig device = on(kStandInName, name + "-device");
-    const RunConfig host = on("cpu", name + "-cpu");
-    const TrainResult on_device = tiny::train_now(device);
-    const TrainResult on_host = tiny::train_now(host);
-    EXPECT_EQ(stand_in_bytes(), before) << "all is freed at the end";
-    const std::vector<double> losses = tiny::losses_of(device);
-    const std::vector<double> expected = tiny::losses_of(host);
-    ASSERT_EQ(losses.size(), expected.size());
-    for (std::size_t i = 0; i < losses.size(); ++i) {
-      EXPECT_NEAR(losses[i], expected[i], tolerance * std::abs(expected[i])) << "step " << i;
-    }
-    EXPECT_NEAR(on_device.validation_loss.value(),
-                on_host.validation_loss.value(),
-                tolerance * on_host.validation_loss.value());
-    const std::vector<NamedParameter> weights = read_weights(on_device.weights).tensors;
-    const std::vector<NamedParameter> wanted = read_weights(on_host.weights).tensors;
-    ASSERT_EQ(weights.size(), wanted.size());
-    double difference = 0;
-    double norm = 0;
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      ASSERT_EQ(weights[i].name, wanted[i].name);
-      difference += (weights[i].tensor - wanted[i].tensor).square().sum().item<double>();
-      norm += wanted[i].tensor.square().sum().item<double>();
-    }
-    EXPECT_LE(std::sqrt(difference / norm), 100 * tolerance);
+    DeviceRun::expect_the_processors(name, tolerance);
+    EXPECT_EQ(stand_in_bytes(), before) << name << ": all is freed at the end";
   }
-
-  tiny::RunFolder run_;
 };
 
 TEST_F(StandInRun, TrainsAsTheProcessorDoes) {
   expect_the_processors("plain");
-  run_.config.plan.replicas = 2;
-  run_.config.plan.shard_optimizer = true;
+  run.config.plan.replicas = 2;
+  run.config.plan.shard_optimizer = true;
   expect_the_processors("sharded");
-  run_.config.execution.recompute = {RecomputeKind::kFull};
-  run_.config.optimizer.update_every = 2;
+  run.config.execution.recompute = {RecomputeKind::kFull};
+  run.config.optimizer.update_every = 2;
   expect_the_processors("recomputed");
 }
 
 TEST_F(StandInRun, TrainsWithChunksFreezingAndDeferredWeightGradients) {
-  run_.config.plan.schedule = "zb-h1";
+  run.config.plan.schedule = "zb-h1";
   expect_the_processors("deferred");
-  run_.config.plan.chunks = true;
-  run_.config.plan.policy = "entrain";
+  run.config.plan.chunks = true;
+  run.config.plan.policy = "entrain";
   expect_the_processors("chunks");
-  run_.config.freeze = {"vision"};
-  run_.config.plan.single_lane = true;
-  run_.config.plan.stages = {};
+  run.config.freeze = {"vision"};
+  run.config.plan.single_lane = true;
+  run.config.plan.stages = {};
   expect_the_processors("frozen");
 }
 
@@ -195,9 +153,9 @@ TEST_F(StandInRun, TrainsTiedTables) {
 }
 
 TEST_F(StandInRun, TrainsInBfloat16) {
-  run_.config.execution.precision = Precision::kBf16;
-  run_.config.plan.replicas = 2;
-  run_.config.plan.shard_optimizer = true;
+  run.config.execution.precision = Precision::kBf16;
+  run.config.plan.replicas = 2;
+  run.config.plan.shard_optimizer = true;
   expect_the_processors("bf16", 2e-2);
 }
 
@@ -205,11 +163,11 @@ TEST_F(StandInRun, TrainsInBfloat16) {
 // there. One device has a rank of another lane besides.
 TEST_F(StandInRun, TrainsLanesOfSeveralRanks) {
   change_model("num_kv_heads = 1", "num_kv_heads = 2");
-  run_.config.plan.stages = {};
-  run_.config.plan.tensor_parallel = {{"llm", 2}};
+  run.config.plan.stages = {};
+  run.config.plan.tensor_parallel = {{"llm", 2}};
   expect_the_processors("parallel");
   oracle::set_stand_in_count(4);
-  run_.config.plan.tensor_parallel = {{"vision", 2}, {"llm", 2}};
+  run.config.plan.tensor_parallel = {{"vision", 2}, {"llm", 2}};
   expect_the_processors("both");
 }
 
@@ -227,10 +185,10 @@ TEST_F(StandInRun, WarnsOfAnotherDevicesCosts) {
 // the thread that the other's waits for.
 TEST_F(StandInRun, RefusesRanksThatWouldWaitForEachOther) {
   change_model("num_kv_heads = 1", "num_kv_heads = 2");
-  run_.config.plan.tensor_parallel = {{"llm", 2}};
+  run.config.plan.tensor_parallel = {{"llm", 2}};
   for (const int devices : {1, 2}) {
     oracle::set_stand_in_count(devices);
-    const RunConfig config = on(kStandInName, "shared");
+    const RunConfig config = on_device("shared");
     const std::string message = error_of<InvalidInput>([&] { tiny::train_now(config); });
     EXPECT_NE(message.find("share device standin:"), std::string::npos) << message;
     EXPECT_NE(message.find("torchrun"), std::string::npos) << message;
@@ -239,12 +197,12 @@ TEST_F(StandInRun, RefusesRanksThatWouldWaitForEachOther) {
 }
 
 TEST_F(StandInRun, GoesOnToTheLastBitAndOnTheProcessor) {
-  run_.config.plan.replicas = 2;
-  run_.config.plan.shard_optimizer = true;
-  run_.config.checkpoint.every_steps = 2;
-  const RunConfig whole = on(kStandInName, "whole");
+  run.config.plan.replicas = 2;
+  run.config.plan.shard_optimizer = true;
+  run.config.checkpoint.every_steps = 2;
+  const RunConfig whole = on_device("whole");
   tiny::train_now(whole);
-  RunConfig stopped = on(kStandInName, "stopped");
+  RunConfig stopped = on_device("stopped");
   stopped.execution.fault_drill = {0, 0, 5};
   error_of<InternalError>([&] { tiny::train_now(stopped); });
   stopped.execution.fault_drill = {};
@@ -261,9 +219,9 @@ TEST_F(StandInRun, GoesOnToTheLastBitAndOnTheProcessor) {
 
 // Compute is timed by events of the device, laid beside the host's waits; memory is the device's.
 TEST_F(StandInRun, MeasuresItsDevice) {
-  run_.config.execution.trace_step = 3;
-  run_.config.execution.measure_memory = true;
-  const RunConfig device = on(kStandInName, "measured");
+  run.config.execution.trace_step = 3;
+  run.config.execution.measure_memory = true;
+  const RunConfig device = on_device("measured");
   const RunConfig host = on("cpu", "measured-cpu");
   tiny::train_now(device);
   tiny::train_now(host);

@@ -8,6 +8,7 @@
 #include "entrain/engine/models/attention_windows.h"
 #include "entrain/engine/models/layers.h"
 
+#include "tests/oracle/engine/device_run.h"
 #include "tests/oracle/engine/tiny_step.h"
 
 namespace entrain::engine {
@@ -133,6 +134,49 @@ TEST_F(Gpu, AStepOfTheExecutorAgreesWithTheProcessor) {
         const at::Tensor back = device.gradients[replica].at(name).cpu();
         EXPECT_LE((back - gradient).norm().item<double>(), 1e-3 * scale);
       }
+    }
+  }
+}
+
+// Whole runs, all ranks on the GPUs that there are; their arithmetic is other kernels'.
+class GpuRun : public Gpu, protected tiny::DeviceRun {
+ protected:
+  GpuRun() : DeviceRun("cuda") {}
+};
+
+TEST_F(GpuRun, TrainsAsTheProcessorDoes) {
+  expect_the_processors("plain", 1e-4);
+  run.config.plan.replicas = 2;
+  run.config.plan.shard_optimizer = true;
+  run.config.execution.recompute = {RecomputeKind::kFull};
+  expect_the_processors("sharded", 1e-4);
+}
+
+TEST_F(GpuRun, TrainsWithDeferredWeightGradientsChunksAndTiedTables) {
+  change_model("vocab_size = 264", "vocab_size = 264\ntie_word_embeddings = true");
+  run.config.plan.schedule = "zb-h1";
+  run.config.plan.chunks = true;
+  expect_the_processors("deferred", 1e-4);
+}
+
+TEST_F(GpuRun, TrainsInBfloat16) {
+  run.config.execution.precision = Precision::kBf16;
+  expect_the_processors("bf16", 2e-2);
+}
+
+TEST_F(GpuRun, GoesOnAndMeasures) {
+  run.config.checkpoint.every_steps = 2;
+  run.config.execution.measure_memory = true;
+  RunConfig stopped = on_device("stopped");
+  stopped.execution.fault_drill = {0, 0, 5};
+  EXPECT_THROW(tiny::train_now(stopped), InternalError);
+  stopped.execution.fault_drill = {};
+  EXPECT_EQ(tiny::train_now(stopped).first_step, 4);
+  for (const Json& row : tiny::steps_of(stopped)) {
+    for (const Json& lane : row["lanes"]) {
+      EXPECT_GT(lane["busy_s"], 0);
+      EXPECT_LE(lane["busy_s"], row["step_s"]);
+      EXPECT_GT(lane["peak_bytes"], 0);
     }
   }
 }

@@ -13,6 +13,7 @@
 #include "entrain/core/dataset/text.h"
 
 #include "entrain/engine/data/read_ahead.h"
+#include "entrain/engine/models/device.h"
 #include "entrain/engine/models/stages.h"
 #include "entrain/engine/models/weights.h"
 
@@ -21,13 +22,17 @@ namespace {
 
 // The whole model in one piece.
 struct WholeModel {
-  WholeModel(const ModelSpec& given, const std::filesystem::path& weights)
-      : spec(given), llm(spec.llm, {0, num_layers(spec, spec.llm_module())}, StageOptions{}) {
+  WholeModel(const ModelSpec& given,
+             const std::filesystem::path& weights,
+             const StageOptions& options)
+      : spec(given),
+        device(options.device),
+        llm(spec.llm, {0, num_layers(spec, spec.llm_module())}, options) {
     for (int module = 0; module < spec.llm_module(); ++module) {
       encoders.emplace_back(spec.encoders[static_cast<std::size_t>(module)],
                             spec.llm.hidden,
                             LayerRange{0, num_layers(spec, module)},
-                            StageOptions{});
+                            options);
     }
     std::vector<NamedParameter> parameters = llm.parameters();
     for (const EncoderStage& encoder : encoders) {
@@ -36,7 +41,13 @@ struct WholeModel {
     load_weights(weights, parameters);
   }
 
+  // Token ids, rows or positions where the model lies.
+  [[nodiscard]] at::Tensor numbers(const std::vector<std::int64_t>& values) const {
+    return at::tensor(values, at::kLong).to(device);
+  }
+
   const ModelSpec& spec;
+  at::Device device;
   std::vector<EncoderStage> encoders;
   LlmStage llm;
 };
@@ -78,7 +89,8 @@ void encode(const WholeModel& model,
   if (inputs.empty()) {
     return;
   }
-  const auto parts = model.encoders[module].forward(at::cat(inputs), grids).split_with_sizes(rows);
+  const at::Tensor joined = at::cat(inputs).to(model.device);
+  const auto parts = model.encoders[module].forward(joined, grids).split_with_sizes(rows);
   for (std::size_t i = 0; i < places.size(); ++i) {
     if (rows[i] > 0) {
       batch.features[places[i].first][places[i].second] = parts[i];
@@ -128,9 +140,9 @@ PackedHidden decode(const WholeModel& model,
       }
     }
   }
-  const at::Tensor embedded = model.llm.embed(at::tensor(ids, at::kLong),
+  const at::Tensor embedded = model.llm.embed(model.numbers(ids),
                                               features.empty() ? at::Tensor() : at::cat(features),
-                                              at::tensor(positions, at::kLong));
+                                              model.numbers(positions));
   packed.hidden = model.llm.decode(embedded, lengths);
   return packed;
 }
@@ -152,8 +164,7 @@ double loss_sum(const WholeModel& model, const Batch& batch) {
       targets.push_back(text.ids[static_cast<std::size_t>(position)]);
     }
   }
-  return model.llm
-      .loss_sum(packed.hidden, at::tensor(rows, at::kLong), at::tensor(targets, at::kLong))
+  return model.llm.loss_sum(packed.hidden, model.numbers(rows), model.numbers(targets))
       .item<double>();
 }
 
@@ -174,8 +185,7 @@ std::vector<std::vector<std::int64_t>> greedy_answers(const WholeModel& model,
     for (std::size_t m = 0; m < open.size(); ++m) {
       rows.push_back(packed.begin[m] + std::ssize(sequences[open[m]]) - 1);
     }
-    const at::Tensor best =
-        model.llm.logits(packed.hidden, at::tensor(rows, at::kLong)).argmax(1).cpu();
+    const at::Tensor best = model.llm.logits(packed.hidden, model.numbers(rows)).argmax(1).cpu();
     std::vector<std::size_t> still_open;
     for (std::size_t m = 0; m < open.size(); ++m) {
       const auto token = best[static_cast<std::int64_t>(m)].item<std::int64_t>();
@@ -221,7 +231,7 @@ EvaluateResult evaluate(const ModelSpec& model,
   const at::NoGradGuard no_grad;
   // The matrices of a packed batch are small: more threads would spend their time waiting.
   at::set_num_threads(1);
-  const WholeModel whole(model, weights);
+  const WholeModel whole(model, weights, {.device = device_of(options.device)});
   ReadAheadOptions reader_options;
   reader_options.blank = options.blank;
   ReadAhead reader(data.index, model, reader_options);

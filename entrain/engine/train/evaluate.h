@@ -15,6 +15,7 @@ struct EvaluateOptions {
   int batch = 16;              // samples packed together, >= 1
   int max_answer_tokens = 32;  // greedy decoding stops here or at end-of-sequence
   bool blank = false;          // white pixels and silence: what the model knows without input
+  std::string device = "cpu";  // as device_of() takes it
 };
 
 struct Answer {
@@ -32,7 +33,7 @@ struct EvaluateResult {
 };
 
 // Throws  InvalidInput when the weights do not fit the model (name and shape), or a sample is
-// damaged.
+//         damaged; what device_of() throws.
 EvaluateResult evaluate(const ModelSpec& model,
                         const std::filesystem::path& weights,
                         const DataSet& data,
