@@ -16,6 +16,7 @@
 #include "entrain/cli/train_command.h"
 #include "entrain/engine/comm/c10d_comm.h"
 #include "entrain/engine/models/device.h"
+#include "entrain/engine/pipeline/rank_places.h"
 #include "entrain/engine/train/dumps.h"
 #include "entrain/engine/train/processes.h"
 #include "entrain/engine/train/trainer.h"
@@ -180,9 +181,29 @@ int local_rank() {
   return text == nullptr ? 0 : std::max(0, std::atoi(text));
 }
 
+// Behind prepare_together(), so that all ranks want it or none.
+void connect_devices(engine::C10dComm& comm,
+                     const engine::RunSetup& setup,
+                     const ProcessGroups& groups) {
+  const engine::ExecutionConfig& config = setup.config.execution;
+  if (config.device_messages != engine::kNccl) {
+    return;
+  }
+  const at::Device device = engine::device_of(config.device, local_rank());
+  const std::vector<int> peers = engine::RankPlaces(setup.plan).peers_of(comm.rank());
+  try {
+    comm.connect(device, groups.make_for_devices(), peers);
+  } catch (const std::exception& error) {
+    const std::string message =
+        concat("rank ", comm.rank(), ": execution.device_messages = \"nccl\": ", error.what());
+    comm.abort(message);
+    throw SystemFailure(message);
+  }
+}
+
 // One rank of a run whose ranks are processes. Rank 0 speaks for all; another does when it failed
 // itself.
-int run_process(const Options& options, const std::string& process_group) {
+int run_process(const Options& options, const ProcessGroups& groups) {
   engine::RunConfig config;
   std::exception_ptr unreadable;
   try {
@@ -191,7 +212,7 @@ int run_process(const Options& options, const std::string& process_group) {
     unreadable = std::current_exception();
   }
   const std::chrono::duration<double> deadline(config.execution.deadline_seconds);
-  engine::C10dComm comm(process_group,
+  engine::C10dComm comm(groups.ranks,
                         std::chrono::duration_cast<std::chrono::milliseconds>(deadline));
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
@@ -213,6 +234,7 @@ int run_process(const Options& options, const std::string& process_group) {
     print_warnings(*prepared.setup);
   }
   try {
+    connect_devices(comm, *prepared.setup, groups);
     const engine::TrainResult result =
         engine::train(*prepared.setup, interrupted, comm, local_rank());
     if (comm.rank() == 0) {
@@ -230,10 +252,10 @@ int run_process(const Options& options, const std::string& process_group) {
 }  // namespace
 
 void add_train_command(CLI::App& app, Action& action) {
-  add_train_command(app, action, "");
+  add_train_command(app, action, ProcessGroups());
 }
 
-void add_train_command(CLI::App& app, Action& action, const std::string& process_group) {
+void add_train_command(CLI::App& app, Action& action, const ProcessGroups& groups) {
   auto options = std::make_shared<Options>();
   CLI::App* command = add_command(
       app,
@@ -252,9 +274,9 @@ void add_train_command(CLI::App& app, Action& action, const std::string& process
   command->add_flag(
       "--dry-run", options->dry_run, "plan, memory and first assignment; no training");
   command->add_flag("--json", options->json, "print the result as one line of JSON");
-  command->callback([options, process_group, &action] {
-    action = [options, process_group] {
-      return process_group.empty() ? run(*options) : run_process(*options, process_group);
+  command->callback([options, groups, &action] {
+    action = [options, groups] {
+      return groups.ranks.empty() ? run(*options) : run_process(*options, groups);
     };
   });
 }

@@ -1,14 +1,23 @@
 // `entrain train` where ranks may be processes: what the Python package adds to its own program.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "entrain/cli/command.h"
 
 namespace entrain::cli {
 
-// `process_group` names the c10d group of a run whose ranks are processes, this one among them;
-// empty: ranks are threads of this process, as in add_train_command(app, action).
-void add_train_command(CLI::App& app, Action& action, const std::string& process_group);
+// How a run's ranks that are processes reach each other, this one among them.
+struct ProcessGroups {
+  std::string ranks;  // name of a c10d group; empty: ranks are threads of this process
+  // Makes two more groups of all ranks for tensors of GPUs and names them; all ranks call it
+  // together, if any does. Empty: it cannot.
+  std::function<std::vector<std::string>()> make_for_devices;
+};
+
+// As add_train_command(app, action) where ranks are threads.
+void add_train_command(CLI::App& app, Action& action, const ProcessGroups& groups);
 
 }  // namespace entrain::cli

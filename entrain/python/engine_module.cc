@@ -1,9 +1,11 @@
 // entrain._engine: `entrain train` for Python, bound with torch's own pybind11. `python -m entrain`
 // calls it; entrain/python/entrain/__main__.py makes the process group before.
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -14,7 +16,9 @@
 
 namespace {
 
-int run_program(std::vector<std::string> arguments, const std::string& process_group) {
+int run_program(std::vector<std::string> arguments,
+                const std::string& process_group,
+                const std::function<std::vector<std::string>()>& make_device_groups) {
   using namespace entrain::cli;
   return exit_code_of([&] {
     CLI::App app("Entrain: trains multimodal LLMs without wasting devices.", "entrain");
@@ -22,7 +26,7 @@ int run_program(std::vector<std::string> arguments, const std::string& process_g
     app.require_subcommand(1);
     app.footer("All other commands: the `entrain` program.");
     Action action;
-    add_train_command(app, action, process_group);
+    add_train_command(app, action, ProcessGroups{process_group, make_device_groups});
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
     try {
       app.parse(arguments);
@@ -40,7 +44,10 @@ PYBIND11_MODULE(_engine, module) {
              &run_program,
              pybind11::arg("arguments"),
              pybind11::arg("process_group") = "",
+             pybind11::arg("make_device_groups") = pybind11::none(),
              pybind11::call_guard<pybind11::gil_scoped_release>(),
              "Runs `entrain train`; returns its exit code. `process_group` is the name of the c10d "
-             "group whose ranks train together, empty for ranks that are threads.");
+             "group whose ranks train together, empty for ranks that are threads; "
+             "`make_device_groups` makes two more of them for tensors of GPUs and returns their "
+             "names.");
 }

@@ -14,6 +14,7 @@
 
 #include <ATen/Parallel.h>
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 #include <unistd.h>
 
 #include "entrain/core/base/errors.h"
@@ -318,10 +319,16 @@ void death(C10dComm& comm) {
   expect(Clock::now() - start < milliseconds(5'000), "noticed too late");
 }
 
-void run(const std::string& check, const std::string& group) {
+void run(const std::string& check,
+         const std::string& group,
+         const std::vector<std::string>& more_groups) {
   at::set_num_threads(1);
   if (check == "deadline") {
     deadline(group);
+    return;
+  }
+  if (check == "lost_transfer") {
+    check_lost_transfer(group, more_groups);
     return;
   }
   C10dComm comm(group, kDeadline);
@@ -335,6 +342,7 @@ void run(const std::string& check, const std::string& group) {
       {"death", death},
       {"device_messages", check_device_messages},
       {"device_runs", check_device_runs},
+      {"device_links", [&](C10dComm& each) { check_device_links(each, more_groups); }},
       {"shared_lanes", check_lanes_of_several_stages},
       {"covering_gradients", check_covering_steps}};
   expect(checks.contains(check), "no check " + check);

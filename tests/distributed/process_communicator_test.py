@@ -23,6 +23,9 @@ class Communicator(ProcessTest):
     def test_devices_that_are_not_the_processor(self):
         self.check("device_messages", "device_runs")
 
+    def test_transfers_between_devices(self):
+        self.check("device_links", "lost_transfer")
+
     def test_failures_reach_every_rank(self):
         self.check("deadline", "abort_stops_all", "death")
 

@@ -1,14 +1,8 @@
 #include "entrain/engine/comm/c10d_comm.h"
 
 #include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstring>
-#include <iterator>
-#include <list>
 #include <map>
 #include <memory>
-#include <type_traits>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -17,82 +11,20 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
-#include "entrain/engine/comm/c10d_transport.h"
-#include "entrain/engine/comm/moved.h"
+#include "entrain/engine/comm/c10d_messages.h"
 #include "entrain/engine/comm/unreported.h"
 
 namespace entrain::engine {
 namespace {
 
-// Transport tags of headers: channels from 1 on, collectives of a group above.
+// Transport tags: channels from 1 on, then groups.
 constexpr int kFirstChannelTag = 1 - kLeastChannel;
-constexpr int kCollectiveTags = 1 << 24;
-// Tensors travel beside their headers, under tags that tell their size too: the transport ends the
-// process that gets more bytes than it has room for, so a tensor of another size must not meet the
-// receive that was posted. Its header does, and tells. Channels have the upper half of these tags.
-constexpr int kTensorTags = 1 << 29;
-constexpr int kChannelTensorTags = 1 << 30;
-constexpr int kMaxChannels = 1 << 14;
-constexpr int kSizeBits = 16;
+constexpr int kFirstGroupTag = kMaxChannelTag + 1;
 // Up to here everybody sends everything to everybody: one hop instead of two.
 constexpr std::int64_t kSmall = 4096;
 
 std::size_t at_index(std::int64_t index) {
   return static_cast<std::size_t>(index);
-}
-
-// What goes before a tensor, with one that is small. Plain data between equal programs.
-struct Header {
-  static constexpr std::size_t kMaxDims = 4;
-  static constexpr std::size_t kRoom = 448;
-  std::uint64_t tag = 0;
-  std::uint64_t sequence = 0;
-  std::int64_t dtype = 0;
-  std::int64_t dims = 0;
-  std::array<std::int64_t, kMaxDims> sizes{};
-  std::array<std::byte, kRoom> small{};  // the tensor's bytes, where they have room
-};
-static_assert(std::is_trivially_copyable_v<Header> && sizeof(Header) % 8 == 0);
-
-Header header_of(std::uint64_t tag,
-                 std::uint64_t sequence,
-                 at::ScalarType dtype,
-                 at::IntArrayRef shape) {
-  ENTRAIN_INVARIANT(shape.size() <= Header::kMaxDims,
-                    concat("a message of ", shape.size(), " dimensions"));
-  Header header;
-  header.tag = tag;
-  header.sequence = sequence;
-  header.dtype = static_cast<std::int64_t>(dtype);
-  header.dims = static_cast<std::int64_t>(shape.size());
-  std::copy(shape.begin(), shape.end(), header.sizes.begin());
-  return header;
-}
-
-std::string shape_text(const Header& header) {
-  const auto dims = std::clamp<std::int64_t>(header.dims, 0, Header::kMaxDims);
-  return concat(static_cast<at::ScalarType>(header.dtype),
-                at::IntArrayRef(header.sizes.data(), at_index(dims)));
-}
-
-// The header's memory as a tensor, which owns it.
-at::Tensor as_tensor(std::unique_ptr<Header> header) {
-  Header* memory = header.release();
-  return at::from_blob(
-      memory, {sizeof(Header) / 8}, [memory](void*) { delete memory; }, at::kLong);
-}
-
-// Sizes that share a tag by chance share it on both sides, in one order.
-int tensor_tag(int transport_tag, std::size_t num_bytes) {
-  const std::uint64_t scattered = std::uint64_t{num_bytes} * 0x9E3779B97F4A7C15U;
-  if (transport_tag < kMaxChannels) {
-    return kChannelTensorTags | transport_tag << kSizeBits |
-           static_cast<int>(scattered >> (64 - kSizeBits));
-  }
-  // A collective's: its group and the size.
-  const std::uint64_t mixed =
-      (scattered ^ static_cast<std::uint64_t>(transport_tag)) * 0x9E3779B97F4A7C15U;
-  return kTensorTags | static_cast<int>(mixed >> 35U);
 }
 
 std::string to_text(const std::vector<int>& ranks) {
@@ -107,115 +39,37 @@ std::string to_text(const ChannelKey& key) {
   return concat("channel ", key.channel, " from rank ", key.source, " to rank ", key.target);
 }
 
-// A tensor on its way here, behind its header. The transport writes into both until their works are
-// done.
-struct Incoming {
-  int source = 0;
-  std::string what;
-  Header expected;
-  at::Tensor header;
-  at::Tensor tensor;
-  WorkPtr header_work;
-  WorkPtr tensor_work;  // none where the header has the tensor
-};
-using IncomingRef = std::list<Incoming>::iterator;
-
 }  // namespace
 
-// Channels and collectives over the transport. For the rank's thread, but for abort().
+// Channels and collectives so far. For the rank's thread, but for abort().
 class C10dState {
  public:
   C10dState(const std::string& group_name, std::chrono::milliseconds deadline)
-      : transport(group_name, deadline) {}
+      : messages(group_name, deadline) {}
 
-  // What the header alone can tell: how a mismatch is reported is the caller's.
-  Header take_header(const Incoming& incoming) {
-    transport.await(incoming.header_work, incoming.source, incoming.what);
-    Header header;
-    std::memcpy(&header, incoming.header.data_ptr(), sizeof(Header));
-    return header;
-  }
-  // Behind take_header(). The end of `incoming`.
-  at::Tensor take_tensor(IncomingRef incoming) {
-    at::Tensor tensor = std::move(incoming->tensor);
-    if (incoming->tensor_work != nullptr) {
-      transport.await(incoming->tensor_work, incoming->source, incoming->what);
-    } else if (tensor.numel() > 0) {
-      const auto* header = static_cast<const Header*>(incoming->header.const_data_ptr());
-      std::memcpy(tensor.mutable_data_ptr(), header->small.data(), tensor.nbytes());
-    }
-    under_way_.erase(incoming);
-    return tensor;
-  }
+  [[nodiscard]] int rank() const { return messages.transport().rank(); }
+  [[nodiscard]] int size() const { return messages.transport().size(); }
 
-  void send(int target,
-            int transport_tag,
-            std::uint64_t tag,
-            std::uint64_t sequence,
-            at::Tensor tensor,
-            const std::string& what) {
-    auto header =
-        std::make_unique<Header>(header_of(tag, sequence, tensor.scalar_type(), tensor.sizes()));
-    const bool small = tensor.nbytes() <= Header::kRoom;
-    if (small && tensor.numel() > 0) {
-      std::memcpy(header->small.data(), tensor.const_data_ptr(), tensor.nbytes());
-      const Unreported unreported;
-      tensor = at::Tensor();
-    }
-    transport.send(target, transport_tag, as_tensor(std::move(header)), what);
-    if (!small) {
-      const int its_tag = tensor_tag(transport_tag, tensor.nbytes());
-      transport.send(target, its_tag, std::move(tensor), what);
-    }
-  }
-
-  IncomingRef receive(int source,
-                      int transport_tag,
-                      std::uint64_t tag,
-                      std::uint64_t sequence,
-                      at::IntArrayRef shape,
-                      at::ScalarType dtype,
-                      std::string what) {
-    Incoming& incoming = under_way_.emplace_back();
-    incoming.source = source;
-    incoming.what = std::move(what);
-    incoming.expected = header_of(tag, sequence, dtype, shape);
-    incoming.header = as_tensor(std::make_unique<Header>());
-    {
-      const Unreported unreported;
-      incoming.tensor = at::empty(shape, dtype);
-    }
-    incoming.header_work = transport.receive(source, transport_tag, incoming.header, incoming.what);
-    if (incoming.tensor.nbytes() > Header::kRoom) {
-      const int its_tag = tensor_tag(transport_tag, incoming.tensor.nbytes());
-      incoming.tensor_work = transport.receive(source, its_tag, incoming.tensor, incoming.what);
-    }
-    return std::prev(under_way_.end());
-  }
-
-  C10dTransport transport;
-  std::map<ChannelKey, std::uint64_t> sent;    // messages so far
-  std::map<ChannelKey, std::uint64_t> posted;  // likewise
+  C10dMessages messages;
+  std::map<ChannelKey, std::uint64_t> sent;
+  std::map<ChannelKey, std::uint64_t> posted;
   std::map<std::vector<int>, std::uint64_t> met;
-
- private:
-  // What was not taken in the end, refused messages among it, stays to the end: the peers' other
-  // messages arrive behind it on the same connection.
-  std::list<Incoming> under_way_;
 };
 
 namespace {
 
+using Incoming = C10dMessages::Incoming;
+
 class C10dReceive : public PendingReceive {
  public:
-  C10dReceive(C10dState& state, const ChannelKey& key, at::Device device, IncomingRef incoming)
-      : state_(state), key_(key), device_(device), incoming_(incoming) {}
+  C10dReceive(C10dState& state, const ChannelKey& key, Incoming incoming)
+      : state_(state), key_(key), incoming_(incoming) {}
 
   at::Tensor wait() override {
     ENTRAIN_INVARIANT(!taken_, concat("a message of ", to_text(key_), " is waited for twice"));
     taken_ = true;
-    const Header header = state_.take_header(*incoming_);
-    const Header& expected = incoming_->expected;
+    const MessageHeader header = state_.messages.take_header(*incoming_);
+    const MessageHeader& expected = incoming_->expected;
     const std::string name = concat("message ", expected.sequence, " of ", to_text(key_));
     ENTRAIN_INVARIANT(
         header.tag == expected.tag && header.sequence == expected.sequence,
@@ -223,14 +77,13 @@ class C10dReceive : public PendingReceive {
     ENTRAIN_INVARIANT(
         shape_text(header) == shape_text(expected),
         concat(name, " is ", shape_text(header), ", the receive expects ", shape_text(expected)));
-    return moved_to(device_, state_.take_tensor(incoming_));
+    return state_.messages.take_tensor(incoming_);
   }
 
  private:
   C10dState& state_;
   ChannelKey key_;
-  at::Device device_;
-  IncomingRef incoming_;
+  Incoming incoming_;
   bool taken_ = false;
 };
 
@@ -238,20 +91,19 @@ class C10dReceive : public PendingReceive {
 class Round {
  public:
   Round(C10dState& state, const std::vector<int>& group, const char* name)
-      : state_(state), group_(group), name_(name) {
-    const int rank = state.transport.rank();
+      : state_(state), group_(group), what_(name) {
+    const int rank = state.rank();
     const auto found = std::find(group.begin(), group.end(), rank);
     ENTRAIN_INVARIANT(found != group.end() && std::is_sorted(group.begin(), group.end()) &&
-                          group.front() >= 0 && group.back() < state.transport.size(),
+                          group.front() >= 0 && group.back() < state.size(),
                       concat("rank ", rank, ": collective over ranks ", to_text(group)));
     member_ = found - group.begin();
-    sequence_ = state.met[group]++;
-    tag_ = hash_of(name);
-    transport_tag_ = kCollectiveTags +
-                     static_cast<int>(hash_of(to_text(group)) % std::uint64_t{kCollectiveTags});
+    name_.sequence = state.met[group]++;
+    name_.tag = hash_of(name);
+    constexpr std::uint64_t kTags = kMaxTransportTag + 1 - kFirstGroupTag;
+    name_.transport_tag = kFirstGroupTag + static_cast<int>(hash_of(to_text(group)) % kTags);
   }
 
-  [[nodiscard]] std::int64_t member() const { return member_; }
   [[nodiscard]] std::int64_t num_members() const { return std::ssize(group_); }
 
   // outgoing(m): what member m gets from this rank, a contiguous tensor that nobody changes any
@@ -261,7 +113,7 @@ class Round {
   template <class Outgoing>
   std::vector<at::Tensor> exchange(const Outgoing& outgoing) {
     const at::Tensor own = outgoing(member_);
-    std::vector<IncomingRef> incoming(group_.size());
+    std::vector<Incoming> incoming(group_.size());
     for (std::size_t m = 0; m < group_.size(); ++m) {
       if (static_cast<std::int64_t>(m) != member_) {
         incoming[m] = receive(group_[m], own);
@@ -297,22 +149,21 @@ class Round {
 
  private:
   void send(int peer, const at::Tensor& tensor) {
-    state_.send(peer, transport_tag_, tag_, sequence_, tensor, what(peer));
+    state_.messages.send(peer, name_, tensor, what(peer));
   }
-  IncomingRef receive(int peer, const at::Tensor& like) {
-    return state_.receive(
-        peer, transport_tag_, tag_, sequence_, like.sizes(), like.scalar_type(), what(peer));
+  Incoming receive(int peer, const at::Tensor& like) {
+    return state_.messages.receive(peer, name_, like.sizes(), like.options(), what(peer));
   }
-  at::Tensor take(IncomingRef incoming) {
-    check(state_.take_header(*incoming), incoming->expected, incoming->source);
-    return state_.take_tensor(incoming);
+  at::Tensor take(Incoming incoming) {
+    check(state_.messages.take_header(*incoming), incoming->expected, incoming->source);
+    return state_.messages.take_tensor(incoming);
   }
 
   [[nodiscard]] std::string what(int peer) const {
-    return concat(name_, " with rank ", peer, " over ranks ", to_text(group_));
+    return concat(what_, " with rank ", peer, " over ranks ", to_text(group_));
   }
 
-  void check(const Header& header, const Header& expected, int peer) const {
+  void check(const MessageHeader& header, const MessageHeader& expected, int peer) const {
     ENTRAIN_INVARIANT(header.tag == expected.tag && header.sequence == expected.sequence,
                       concat(what(peer), ": the other rank is in another collective"));
     ENTRAIN_INVARIANT(shape_text(header) == shape_text(expected),
@@ -328,29 +179,36 @@ class Round {
 
   C10dState& state_;
   const std::vector<int>& group_;
-  const char* name_;
+  const char* what_;
   std::int64_t member_ = 0;
-  std::uint64_t sequence_ = 0;
-  std::uint64_t tag_ = 0;
-  int transport_tag_ = 0;
+  MessageName name_;
 };
 
-// Messages may be under way when a collective ends; the caller's own tensor is free then.
-at::Tensor host_copy_of(const at::Tensor& tensor) {
-  return tensor.is_cpu() ? tensor.detach().clone(at::MemoryFormat::Contiguous)
-                         : tensor.detach().to(at::kCPU).contiguous();
+// Where the tensors of a collective are while members exchange them: alike on all of them, who have
+// the same links.
+at::Device wire_of(const C10dState& state,
+                   const at::Tensor& tensor,
+                   const std::vector<int>& group) {
+  const int other = group.front() == state.rank() ? group.back() : group.front();
+  return state.messages.wire(tensor.device(), other);
 }
 
-// fill(tensor), by way of one of the host where the tensor lies elsewhere.
+// Messages may be under way when a collective ends; the caller's own tensor is free then.
+at::Tensor copy_on(at::Device device, const at::Tensor& tensor) {
+  return tensor.device() == device ? tensor.detach().clone(at::MemoryFormat::Contiguous)
+                                   : tensor.detach().to(device).contiguous();
+}
+
+// fill(tensor), by way of one on that device where the tensor lies elsewhere.
 template <class Fill>
-void fill_on_host(at::Tensor& tensor, const Fill& fill) {
-  if (tensor.is_cpu()) {
+void fill_on(at::Device device, at::Tensor& tensor, const Fill& fill) {
+  if (tensor.device() == device) {
     fill(tensor);
     return;
   }
-  at::Tensor host = at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
-  fill(host);
-  tensor.copy_(host);
+  at::Tensor there = at::empty(tensor.sizes(), tensor.options().device(device));
+  fill(there);
+  tensor.copy_(there);
 }
 
 // From left to right, as ThreadComm adds.
@@ -375,28 +233,31 @@ C10dComm::C10dComm(const std::string& group_name, std::chrono::milliseconds dead
 C10dComm::~C10dComm() = default;
 
 int C10dComm::rank() const {
-  return state_->transport.rank();
+  return state_->rank();
 }
 
 int C10dComm::size() const {
-  return state_->transport.size();
+  return state_->size();
 }
 
 void C10dComm::abort(const std::string& reason) {
-  state_->transport.abort(reason);
+  state_->messages.transport().abort(reason);
+}
+
+void C10dComm::connect(at::Device device,
+                       const std::vector<std::string>& groups,
+                       const std::vector<int>& peers) {
+  state_->messages.use(std::make_unique<DeviceLinks>(device, groups, peers));
 }
 
 void C10dComm::send(const ChannelKey& channel, std::uint64_t tag, at::Tensor tensor) {
   check_channel(channel, channel.source, channel.target, rank(), size());
   const at::NoGradGuard no_grad;
   tensor = tensor.detach();
-  tensor = moved_to(at::kCPU, std::move(tensor)).contiguous();
-  state_->send(channel.target,
-               channel.channel + kFirstChannelTag,
-               tag,
-               state_->sent[channel]++,
-               std::move(tensor),
-               concat("send on ", to_text(channel)));
+  state_->messages.send(channel.target,
+                        {channel.channel + kFirstChannelTag, tag, state_->sent[channel]++},
+                        std::move(tensor),
+                        concat("send on ", to_text(channel)));
 }
 
 std::unique_ptr<PendingReceive> C10dComm::post_receive(const ChannelKey& channel,
@@ -408,23 +269,21 @@ std::unique_ptr<PendingReceive> C10dComm::post_receive(const ChannelKey& channel
   return std::make_unique<C10dReceive>(
       *state_,
       channel,
-      options.device(),
-      state_->receive(channel.source,
-                      channel.channel + kFirstChannelTag,
-                      tag,
-                      sequence,
-                      shape,
-                      c10::typeMetaToScalarType(options.dtype()),
-                      concat("message number ", sequence, " on ", to_text(channel))));
+      state_->messages.receive(channel.source,
+                               {channel.channel + kFirstChannelTag, tag, sequence},
+                               shape,
+                               options,
+                               concat("message number ", sequence, " on ", to_text(channel))));
 }
 
 void C10dComm::all_reduce_sum(at::Tensor& tensor, const std::vector<int>& group) {
   const at::NoGradGuard no_grad;
   const Unreported unreported;
+  const at::Device wire = wire_of(*state_, tensor, group);
   if (tensor.numel() <= kSmall) {
     Round round(*state_, group, "all_reduce_sum");
-    const at::Tensor input = host_copy_of(tensor);
-    fill_on_host(tensor, [&](at::Tensor& sum) {
+    const at::Tensor input = copy_on(wire, tensor);
+    fill_on(wire, tensor, [&](at::Tensor& sum) {
       sum_up(round.exchange([&](std::int64_t) { return input; }), sum);
     });
     return;
@@ -433,7 +292,7 @@ void C10dComm::all_reduce_sum(at::Tensor& tensor, const std::vector<int>& group)
   Round shares(*state_, group, "all_reduce_sum");
   const std::int64_t members = shares.num_members();
   const std::int64_t length = (tensor.numel() + members - 1) / members;
-  const at::TensorOptions options = tensor.options().device(at::kCPU);
+  const at::TensorOptions options = tensor.options().device(wire);
   const at::Tensor padded = at::zeros({length * members}, options);
   padded.narrow(0, 0, tensor.numel()).copy_(tensor.reshape({-1}));
   at::Tensor share = at::empty({length}, options);
@@ -454,10 +313,11 @@ at::Tensor C10dComm::reduce_scatter_sum(const at::Tensor& input, const std::vect
   const std::int64_t length = input.numel() / members;
   at::Tensor sum = at::empty({length}, input.options());
   const Unreported unreported;
-  const at::Tensor whole = host_copy_of(input);
-  fill_on_host(sum, [&](at::Tensor& host) {
+  const at::Device wire = wire_of(*state_, input, group);
+  const at::Tensor whole = copy_on(wire, input);
+  fill_on(wire, sum, [&](at::Tensor& there) {
     sum_up(round.exchange([&](std::int64_t m) { return whole.narrow(0, m * length, length); }),
-           host);
+           there);
   });
   return sum;
 }
@@ -469,9 +329,10 @@ at::Tensor C10dComm::all_gather(const at::Tensor& input, const std::vector<int>&
   Round round(*state_, group, "all_gather");
   at::Tensor joined = at::empty({input.numel() * round.num_members()}, input.options());
   const Unreported unreported;
-  const at::Tensor own = host_copy_of(input);
-  fill_on_host(joined, [&](at::Tensor& host) {
-    at::cat_out(host, round.exchange([&](std::int64_t) { return own; }));
+  const at::Device wire = wire_of(*state_, input, group);
+  const at::Tensor own = copy_on(wire, input);
+  fill_on(wire, joined, [&](at::Tensor& there) {
+    at::cat_out(there, round.exchange([&](std::int64_t) { return own; }));
   });
   return joined;
 }
@@ -483,7 +344,7 @@ void C10dComm::broadcast(at::Tensor& tensor, int root, const std::vector<int>& g
   Round round(*state_, group, "broadcast");
   const Unreported unreported;
   if (rank() == root) {
-    round.broadcast(host_copy_of(tensor), root);
+    round.broadcast(copy_on(wire_of(*state_, tensor, group), tensor), root);
   } else {
     tensor.copy_(round.broadcast(tensor, root));
   }

@@ -2,8 +2,7 @@
 //
 // Read first: C10dComm. It uses the group's send and receive alone, on CPU tensors, and needs of
 // the backend what Gloo has: tags that keep channels apart. Tensors of other devices go by way of
-// the host: NCCL keeps no channels apart, and a message that waits there for its receiver holds
-// part of the GPU.
+// the host, or after connect() over a backend of theirs.
 #pragma once
 
 #include <chrono>
@@ -40,6 +39,17 @@ class C10dComm : public Comm {
   C10dComm(const std::string& group_name, std::chrono::milliseconds deadline);
   // Waits until what was sent has been taken, unless the communicator was aborted.
   ~C10dComm() override;
+
+  // From now on tensors of `device`, this rank's, go to `peers` and come from them between devices,
+  // over the backends of two more groups (device_links.h), and not by way of the host. All ranks
+  // call this, and have each other among their peers; a group of a collective of such tensors is
+  // all peers. Blocks until they are connected.
+  //
+  // Throws  InvalidInput where there are no such groups.
+  void connect(at::Device device,
+               const std::vector<std::string>& groups,
+               const std::vector<int>& peers);
+
   C10dComm(const C10dComm&) = delete;
   C10dComm& operator=(const C10dComm&) = delete;
 

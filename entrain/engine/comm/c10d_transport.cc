@@ -166,6 +166,7 @@ void C10dTransport::abort(const std::string& reason) {
 }
 
 bool C10dTransport::stop(const std::string& reason) {
+  std::function<void()> stopped;
   {
     const std::lock_guard lock(mutex_);
     if (aborted_) {
@@ -179,9 +180,20 @@ bool C10dTransport::stop(const std::string& reason) {
     if (!sent_.empty()) {
       sent_.front()->abort();
     }
+    stopped = stopped_;
   }
   changed_.notify_all();
+  if (stopped) {
+    stopped();
+  }
   return true;
+}
+
+void C10dTransport::watch_also(std::function<std::string(milliseconds)> overdue,
+                               std::function<void()> stopped) {
+  const std::lock_guard lock(mutex_);
+  overdue_ = std::move(overdue);
+  stopped_ = std::move(stopped);
 }
 
 void C10dTransport::check_alive() {
@@ -217,9 +229,16 @@ void C10dTransport::watch() {
       expired_ = true;
       awaited_->abort();
     }
-    if (tick % 2 == 0 && !closing_ && !aborted_ && store != nullptr) {
+    if (tick % 2 == 0 && !closing_ && !aborted_) {
+      const auto overdue = overdue_;
       lock.unlock();
-      look_for_reason(store);
+      if (const std::string what = overdue ? overdue(deadline_) : ""; !what.empty()) {
+        abort(
+            concat("rank ", rank_, ": not all of ", what, " within ", format_duration(deadline_)));
+      }
+      if (store != nullptr) {
+        look_for_reason(store);
+      }
       lock.lock();
     }
   }

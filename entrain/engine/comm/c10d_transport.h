@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -44,6 +45,12 @@ class C10dTransport {
   void abort(const std::string& reason);
   void check_alive();
 
+  // Another way for messages, to be watched like this one. overdue(deadline): what of it is not
+  // there in time, or "": then everything stops. stopped(): called once when it does. Both on other
+  // threads, until this object's end.
+  void watch_also(std::function<std::string(std::chrono::milliseconds)> overdue,
+                  std::function<void()> stopped);
+
  private:
   using Clock = std::chrono::steady_clock;
 
@@ -71,6 +78,8 @@ class C10dTransport {
   bool expired_ = false;      // the watcher ended that wait
   std::deque<WorkPtr> sent_;  // not known to be taken; the first is being waited for
   bool closing_ = false;
+  std::function<std::string(std::chrono::milliseconds)> overdue_;
+  std::function<void()> stopped_;
   std::thread watcher_;  // of the store and the deadline
   std::thread drainer_;  // of sent_
 };

@@ -74,6 +74,17 @@ std::vector<int> RankPlaces::across_replicas(int lane, int tensor_rank) const {
   return ranks;
 }
 
+std::vector<int> RankPlaces::peers_of(int rank) const {
+  const RankPlace place = place_of(rank);
+  std::vector<int> peers = of_replica(place.replica);
+  const std::vector<int> others = across_replicas(place.lane, place.tensor_rank);
+  peers.insert(peers.end(), others.begin(), others.end());
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  std::erase(peers, rank);
+  return peers;
+}
+
 int RankPlaces::sender_of(const RankPlace& receiver, int sending_lane) const {
   return rank_of({receiver.replica, sending_lane, receiver.tensor_rank % width(sending_lane)});
 }

@@ -44,6 +44,10 @@ class RankPlaces {
   // The ranks that hold the same weights: one a replica.
   [[nodiscard]] std::vector<int> across_replicas(int lane, int tensor_rank) const;
 
+  // The ranks that activations, gradients or weights go to or come from: those of the replica, and
+  // of other replicas those with the same weights.
+  [[nodiscard]] std::vector<int> peers_of(int rank) const;
+
   // How messages between two lanes pass, which every rank of a lane holds alike: rank t of the
   // receiving one gets its from rank t modulo the sending one's width.
   [[nodiscard]] int sender_of(const RankPlace& receiver, int sending_lane) const;

@@ -40,6 +40,7 @@ TEST(RankPlaces, NumberReplicasThenLanesThenTensorRanks) {
   EXPECT_EQ(places.of_replica(1), (std::vector<int>{6, 7, 8, 9, 10, 11}));
   EXPECT_EQ(places.of_lane(1, 1), (std::vector<int>{7, 8, 9}));
   EXPECT_EQ(places.across_replicas(1, 2), (std::vector<int>{3, 9}));
+  EXPECT_EQ(places.peers_of(3), (std::vector<int>{0, 1, 2, 4, 5, 9}));
   EXPECT_EQ(places.name_of(6), "replica 1 lane 0");
   EXPECT_EQ(places.name_of(9), "replica 1 lane 1 tensor rank 2");
   EXPECT_THROW(static_cast<void>(places.place_of(12)), InternalError);

@@ -227,6 +227,12 @@ ExecutionConfig read_execution(ObjectReader reader) {
   ExecutionConfig config;
   config.device = reader.optional<std::string>("device", config.device);
   check_name(reader, "device", config.device, kDevices);
+  config.device_messages = reader.optional<std::string>("device_messages", config.device_messages);
+  check_name(reader, "device_messages", config.device_messages, kDeviceMessages);
+  require(config.device_messages != kNccl || config.device == "cuda",
+          reader,
+          "device_messages",
+          "\"host\" unless device = \"cuda\"");
   config.precision = precision_of(reader.optional<std::string>("precision", "fp32"), reader);
   config.recompute = read_recompute(reader);
   config.paced = reader.optional("paced", config.paced);
@@ -403,6 +409,7 @@ Json to_json(const RunConfig& config) {
         {"resume", config.checkpoint.resume}}},
       {"execution",
        {{"device", config.execution.device},
+        {"device_messages", config.execution.device_messages},
         {"precision", name_of(config.execution.precision)},
         {"recompute", to_json(config.execution.recompute)},
         {"paced", config.execution.paced},

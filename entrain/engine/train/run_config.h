@@ -107,10 +107,15 @@ struct RecomputePolicy {
 
 // Where ranks compute, as device_of() takes it.
 inline constexpr std::array<std::string_view, 2> kDevices = {"cpu", "cuda"};
+inline constexpr const char* kNccl = "nccl";
+inline constexpr std::array<std::string_view, 2> kDeviceMessages = {"host", kNccl};
 
 struct ExecutionConfig {  // [execution]
-  // Of several GPUs ranks take one each in turn; messages between them go by way of the host.
+  // Of several GPUs ranks take one each in turn.
   std::string device = "cpu";
+  // How tensors of GPUs pass between ranks that are processes: "host", by way of the host, which
+  // any ranks can; "nccl", between GPUs, of which every rank then needs its own.
+  std::string device_messages = "host";
   Precision precision = Precision::kFp32;
   RecomputePolicy recompute;
   bool paced = false;  // wait for predicted times instead of computing

@@ -135,6 +135,10 @@ TEST(RunConfig, KnowsTwoDevices) {
   const RunConfig config = parse(concat(kMinimal, "[execution]\ndevice = \"cuda\"\n"));
   EXPECT_EQ(config.execution.device, "cuda");
   EXPECT_EQ(to_json(config)["execution"]["device"], "cuda");
+  EXPECT_EQ(config.execution.device_messages, "host");
+  const std::string nccl = "[execution]\ndevice_messages = \"nccl\"\n";
+  EXPECT_EQ(parse(concat(kMinimal, nccl, "device = \"cuda\"\n")).execution.device_messages, "nccl");
+  EXPECT_NE(message_of(concat(kMinimal, nccl)).find("device_messages"), std::string::npos);
   const std::string message = message_of(concat(kMinimal, "[execution]\ndevice = \"cuda:1\"\n"));
   EXPECT_NE(message.find("execution.device"), std::string::npos) << message;
   EXPECT_NE(message.find("cpu"), std::string::npos) << message;

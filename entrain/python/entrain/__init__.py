@@ -38,10 +38,11 @@ def load_engine():
     return _engine
 
 
-def run_program(arguments, process_group=""):
+def run_program(arguments, process_group="", make_device_groups=None):
     """Runs `entrain` with these arguments ("train", "run.toml", …) and returns its exit code.
 
     `process_group` is the name of the c10d group whose ranks train together, this process among
-    them; empty: ranks are threads of this process.
+    them; empty: ranks are threads of this process. `make_device_groups()` makes two more groups of all
+    ranks with a backend for GPUs and returns their names, for `execution.device_messages = "nccl"`.
     """
-    return load_engine().run_program(list(arguments), process_group)
+    return load_engine().run_program(list(arguments), process_group, make_device_groups)

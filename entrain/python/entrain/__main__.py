@@ -12,6 +12,7 @@ import entrain
 JOIN_TIMEOUT = timedelta(minutes=5)
 EXIT_INVALID = 2
 EXIT_FAILED = 3
+DEVICE_GROUPS = []  # torch keeps groups no longer than whoever made them
 NETWORK_ADVICE = (
     "Ranks of several hosts connect at the address that each host's name stands for on that host "
     "(127.0.1.1 is none that others reach); GLOO_SOCKET_IFNAME=eth0 names a network interface instead."
@@ -55,6 +56,24 @@ def agree_on_attempt(store, rank, size):
     return attempt
 
 
+def make_device_groups():
+    """Names of two NCCL groups of all ranks, for messages to higher ranks and to lower ones.
+
+    Raises RuntimeError where this rank has no GPU of its own.
+    """
+    import torch
+    import torch.distributed as dist
+
+    ranks, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if not dist.is_nccl_available():
+        raise RuntimeError(f"torch {torch.__version__} was built without NCCL")
+    if ranks > gpus:
+        raise RuntimeError(f"{ranks} ranks on this host, which has {gpus} GPUs; each needs its own")
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    DEVICE_GROUPS.extend(dist.new_group(backend="nccl") for _ in range(2))
+    return [group.group_name for group in DEVICE_GROUPS]
+
+
 def run(arguments):
     """Runs one command and returns its exit code."""
     try:
@@ -84,7 +103,7 @@ def run(arguments):
         )
         print(NETWORK_ADVICE, file=sys.stderr)
         return EXIT_FAILED
-    code = entrain.run_program(arguments, dist.group.WORLD.group_name)
+    code = entrain.run_program(arguments, dist.group.WORLD.group_name, make_device_groups)
     if code == 0:
         dist.destroy_process_group()
     return code
