@@ -109,13 +109,21 @@ def layout(plan):
     return f"{plan['replicas']} x ({', '.join(parts)})"
 
 
+def devices_of_replica(plan):
+    devices = 0
+    for lane in plan["lanes"]:
+        module = plan["modules"][lane[0][0]]  # of a lane with several all have as many
+        devices += module.get("tensor_parallel", 1) * module.get("context_parallel", 1)
+    return devices
+
+
 def baseline_regrets(case, planner, ours, plan, draws):
     """Mean step time under the planner's plans over that under ours, less 1; None: nothing fits."""
     degree = max(module.get("tensor_parallel", 1) for module in plan["modules"].values())
-    # Their modules have lanes of their own: where ours share fewer, half the degree makes twice as many.
-    lanes = len(plan["lanes"])
-    while 1 < lanes < len(plan["modules"]) and degree > 1:
-        degree, lanes = degree // 2, lanes * 2
+    # All modules on one lane, or each on its own: where ours has fewer devices for that, with half the
+    # degree and twice the lanes.
+    while 1 < devices_of_replica(plan) // degree < len(plan["modules"]):
+        degree //= 2
     shape = (
         () if planner == "b-min" else ("--replicas", plan["replicas"], "--tensor-parallel", degree)
     )

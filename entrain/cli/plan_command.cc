@@ -65,6 +65,9 @@ int default_batches(const Study& study) {
   return !study.cluster.has_value() || many_devices(study) ? 3 : 8;
 }
 
+// On a cluster of few devices, whose plans are simulated on more batches.
+constexpr int kPatience = 4;
+
 int batches_of(const Options& options, const Study& study) {
   return options.batches > 0 ? options.batches : default_batches(study);
 }
@@ -251,8 +254,10 @@ int run_cluster(const Options& options) {
   keep_freed_memory();
   const Study study = load_study(options.study);
   PlanSearchRequest request = cluster_request(options);
-  Progress progress("steps simulated",
-                    request.most_simulations >= 0 ? request.most_simulations : kMostSimulations);
+  request.patience = many_devices(study) ? 1 : kPatience;
+  Progress progress(
+      "steps simulated",
+      request.most_simulations >= 0 ? request.most_simulations : default_budget(request.patience));
   request.progress = [&progress](int) { progress.advance(); };
   const int batches = batches_of(options, study);
   complete_request(study, batches, request);
@@ -382,7 +387,7 @@ void add_cluster_options(CLI::App& command, Options& options) {
           "--simulations",
           options.search.most_simulations,
           "simulated steps the search may spend; 0 = until the best plan is proven (default: "
-          "64, fewer where they take long)")
+          "64, 256 on up to 32 devices; fewer where they take long)")
       ->check(CLI::NonNegativeNumber);
   command
       .add_option("--search-evaluations",

@@ -126,8 +126,9 @@ class Search {
     if (request_.most_simulations >= 0) {
       return request_.most_simulations > 0 && steps >= request_.most_simulations;
     }
-    return steps >= kMostSimulations ||
-           (steps >= kLeastSimulations && scorer_.simulated_unit_stages() >= kMostUnitStages);
+    return steps >= default_budget(request_.patience) ||
+           (steps >= kLeastSimulations &&
+            scorer_.simulated_unit_stages() >= request_.patience * kMostUnitStages);
   }
 
   // Those that differ from the best plan in the shape of one module or in where lanes went, as the
@@ -181,7 +182,8 @@ class Search {
     if (last == nullptr) {
       return {};
     }
-    const int budget = request_.most_simulations < 0 ? kMostSimulations : request_.most_simulations;
+    const int budget = request_.most_simulations < 0 ? default_budget(request_.patience)
+                                                     : request_.most_simulations;
     const bool may_be_complete = budget == 0 || std::ssize(entries_) <= 2 * std::int64_t{budget};
     return may_be_complete ? last->steps : result_.best().steps;
   }

@@ -50,7 +50,8 @@ struct PlanSearchRequest {
   std::int64_t first_step = 0;    // that batches[0] belongs to
   SpaceOptions space;             // global_batch is taken from the batches
   int score_evaluations = 50;     // limits.evaluations while plans are scored, >= 0
-  int most_simulations = -1;      // simulated steps; -1: kMostSimulations, 0: no limit
+  int most_simulations = -1;      // simulated steps; -1: default_budget(), 0: no limit
+  int patience = 1;               // times the default budget, >= 1
   int runners_up = 1;             // plans behind the best whose rank is proven too, >= 0
   int most_candidates = 100'000;  // configurations held at a time, >= 1
   // Called before each simulated step with the number so far; may be empty.
@@ -70,6 +71,11 @@ enum class CandidateState : std::uint8_t {
 inline constexpr int kMostSimulations = 64;
 inline constexpr int kLeastSimulations = 24;
 inline constexpr std::int64_t kMostUnitStages = 1'400'000;
+
+// Steps of a search without most_simulations, where none takes long.
+inline int default_budget(int patience) {
+  return patience * kMostSimulations;
+}
 
 // Share of the time on the same batches: of the best plan's, or, where the space is small for the
 // budget, of the last of those whose rank is to be proven.

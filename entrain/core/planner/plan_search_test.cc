@@ -209,6 +209,31 @@ void set_segments(std::size_t count, oracle::PlanCase& plan_case) {
   }
 }
 
+// Patience multiplies what a search may spend: what stops after the default budget goes on, and a
+// plan that it finds is no slower.
+TEST(SearchPlans, SpendsMoreWherePatient) {
+  Rng rng(61);
+  int went_on = 0;
+  for (int i = 0; i < 3000 && went_on < 3; ++i) {
+    oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
+    PlanSearchRequest request = plan_case.request_of();
+    request.most_simulations = -1;
+    const PlanSearchResult hasty = search_plans(request);
+    const auto batches = static_cast<int>(request.batches.size());
+    EXPECT_LE(hasty.simulated_steps, default_budget(1) + batches);
+    if (hasty.complete || !hasty.fits() || hasty.simulated_steps < default_budget(1)) {
+      continue;
+    }
+    request.patience = 3;
+    const PlanSearchResult patient = search_plans(request);
+    EXPECT_GT(patient.simulated_steps, hasty.simulated_steps);
+    EXPECT_LE(patient.simulated_steps, default_budget(3) + batches);
+    EXPECT_LE(patient.best().mean_ns, hasty.best().mean_ns);
+    ++went_on;
+  }
+  EXPECT_EQ(went_on, 3);
+}
+
 // Without a number of its own a search stops after kMostSimulations, or kLeastSimulations of long
 // steps.
 TEST(SearchPlans, SpendsLessWhereStepsTakeLong) {
