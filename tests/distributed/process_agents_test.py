@@ -14,11 +14,12 @@ class Agents(ProcessTest):
         self.make_data()
 
     def wait_for_rows(self, agents, count):
+        self.wait_until(agents, lambda: len(rows(self.folder / "run")) >= count)
+
+    def wait_until(self, agents, holds):
         end = time.monotonic() + 120
-        while (
-            all(agent.poll() is None for agent in agents) and len(rows(self.folder / "run")) < count
-        ):
-            self.assertLess(time.monotonic(), end, "no step is finished")
+        while all(agent.poll() is None for agent in agents) and not holds():
+            self.assertLess(time.monotonic(), end, "the run does not come that far")
             time.sleep(0.01)
 
     def test_two_agents_are_bitwise_threads(self):
@@ -58,6 +59,7 @@ class Agents(ProcessTest):
         program = ["-m", "entrain", "train", "run.toml", "--set", "checkpoint.every_steps=5"]
         agents = self.start_agents(2, 1, *program, restarts=3, rejoin=True)
         self.wait_for_rows(agents, 9)
+        self.wait_until(agents, lambda: (self.folder / "run/checkpoints/latest").exists())
         by_rank = {rank: pid for agent in agents for rank, pid in ranks_of(agent.pid).items()}
         os.kill(by_rank[1], signal.SIGKILL)
         codes, outputs = self.finish_agents(agents)

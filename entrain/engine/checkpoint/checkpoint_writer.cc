@@ -17,11 +17,13 @@ CheckpointWriter::CheckpointWriter(std::filesystem::path folder,
                                    int keep,
                                    int num_lanes,
                                    CheckpointRun run,
-                                   std::optional<int> own_lane)
+                                   std::optional<int> own_lane,
+                                   std::chrono::milliseconds deadline)
     : folder_(std::move(folder)),
       keep_(keep),
       num_lanes_(num_lanes),
       own_lane_(own_lane),
+      deadline_(deadline),
       run_(std::move(run)) {
   thread_ = std::thread([this] { work(); });
 }
@@ -104,12 +106,21 @@ bool CheckpointWriter::write(std::int64_t step, const std::vector<LaneSnapshot>&
     manifest.lanes.push_back(write_lane(partial, snapshot));
   }
   if (own_lane_.has_value()) {
+    const auto end = std::chrono::steady_clock::now() + deadline_;
+    const auto is_late = [end] { return std::chrono::steady_clock::now() > end; };
     for (LaneFiles& lane :
-         collect_lanes(folder_, step, num_lanes_, [this] { return is_closing(); })) {
+         collect_lanes(folder_, step, num_lanes_, [&] { return is_closing() || is_late(); })) {
       manifest.lanes.push_back(std::move(lane));
     }
     if (std::ssize(manifest.lanes) != num_lanes_) {
-      return false;  // the run has failed elsewhere
+      if (is_closing()) {
+        return false;  // the run has failed elsewhere
+      }
+      throw SystemFailure(concat("not all of its ",
+                                 num_lanes_,
+                                 " lanes are there within ",
+                                 format_duration(deadline_),
+                                 ": a rank may have ended"));
     }
   }
   commit_checkpoint(folder_, manifest, keep_);

@@ -4,6 +4,7 @@
 // the step has been approved; then the ranks are no longer needed for it.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -23,14 +24,16 @@ class CheckpointWriter {
   // `run` goes into every manifest. Nothing is created before the first checkpoint.
   //
   // `own_lane`: where lanes are processes that share the folder, the one of this process; lane 0's
-  // waits for the others' files and commits. Empty: all lanes are here.
+  // waits for the others' files, no longer than `deadline` behind its own, and commits. Empty: all
+  // lanes are here.
   //
   // Requires  num_lanes >= 1, keep >= 1; `folder` is written by nobody else.
   CheckpointWriter(std::filesystem::path folder,
                    int keep,
                    int num_lanes,
                    CheckpointRun run,
-                   std::optional<int> own_lane = {});
+                   std::optional<int> own_lane = {},
+                   std::chrono::milliseconds deadline = std::chrono::minutes(2));
   // Finishes the checkpoint that is being written; those that lack a lane or the approval are
   // dropped.
   ~CheckpointWriter();
@@ -70,6 +73,7 @@ class CheckpointWriter {
   int keep_;
   int num_lanes_;
   std::optional<int> own_lane_;
+  std::chrono::milliseconds deadline_;
   CheckpointRun run_;
   std::mutex mutex_;
   std::condition_variable changed_;

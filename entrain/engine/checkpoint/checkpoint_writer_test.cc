@@ -129,6 +129,23 @@ TEST(CheckpointWriter, FinishesWhatIsApprovedWhenItGoes) {
   EXPECT_EQ(newest_usable(folder.path())->manifest.step, 10);
 }
 
+// A rank that was killed with its part of one checkpoint: lane 0's would wait for it, and the ranks
+// for the next.
+TEST(CheckpointWriter, GivesUpOnALaneOfAnotherProcessThatDoesNotCome) {
+  const oracle::TemporaryFolder folder;
+  CheckpointWriter writer(
+      folder.path() / "c", 2, 2, tiny::checkpoint_run(), 0, std::chrono::milliseconds(100));
+  writer.approve(10);
+  writer.submit(10, tiny::checkpoint_lanes(10)[0]);
+  const std::string message =
+      error_of<SystemFailure>([&] { writer.submit(20, tiny::checkpoint_lanes(20)[0]); });
+  EXPECT_NE(message.find("not all of its 2 lanes are there within 100"), std::string::npos)
+      << message;
+  EXPECT_NE(message.find("checkpoint of step 10"), std::string::npos) << message;
+  EXPECT_EQ(checkpoint_steps(folder.path() / "c"), Steps{});
+  EXPECT_FALSE(fs::exists(partial_path(folder.path() / "c", 10)));
+}
+
 TEST(CheckpointWriter, TellsEverybodyThatItCannotWrite) {
   const oracle::TemporaryFolder folder;
   const fs::path in_the_way = folder.write("file", "in the way");

@@ -110,7 +110,9 @@ Run::Run(const RunSetup& run_setup, const std::atomic<bool>& flag, Comm* process
                         config.checkpoint.keep,
                         run_setup.plan.num_lanes(),
                         run_setup.identity,
-                        process != nullptr ? std::optional(place.lane) : std::nullopt);
+                        process != nullptr ? std::optional(place.lane) : std::nullopt,
+                        std::chrono::milliseconds(
+                            static_cast<std::int64_t>(1e3 * config.execution.deadline_seconds)));
   }
 }
 
