@@ -25,6 +25,7 @@
 #include "entrain/engine/models/live_bytes.h"
 
 #include "tests/distributed/process_devices.h"
+#include "tests/distributed/process_expect.h"
 #include "tests/distributed/process_gradients.h"
 
 namespace entrain {
@@ -37,12 +38,6 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kDeadline{20'000};
-
-void expect(bool holds, const std::string& what) {
-  if (!holds) {
-    throw std::runtime_error(what);
-  }
-}
 
 template <class Error>
 std::string error_of(const std::function<void()>& call) {

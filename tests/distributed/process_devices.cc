@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstring>
 #include <numeric>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "entrain/engine/models/live_bytes.h"
 
 #include "tests/distributed/fifo_backend.h"
+#include "tests/distributed/process_expect.h"
 #include "tests/oracle/engine/stand_in_device.h"
 #include "tests/oracle/engine/tiny_run.h"
 
@@ -28,12 +28,6 @@ using engine::C10dComm;
 using engine::LiveBytes;
 using engine::RunConfig;
 using oracle::stand_in_device;
-
-void expect(bool holds, const std::string& what) {
-  if (!holds) {
-    throw std::runtime_error(what);
-  }
-}
 
 std::vector<int> all_ranks(const C10dComm& comm) {
   std::vector<int> ranks(static_cast<std::size_t>(comm.size()));

@@ -17,6 +17,7 @@
 
 #include "entrain/engine/pipeline/rank_places.h"
 
+#include "tests/distributed/process_expect.h"
 #include "tests/oracle/covering_rows.h"
 #include "tests/oracle/engine/forwarding_comm.h"
 #include "tests/oracle/engine/gradient_step.h"
@@ -36,12 +37,6 @@ using oracle::StepCoverage;
 using oracle::StepLayout;
 using oracle::StepPolicy;
 using oracle::StepResult;
-
-void expect(bool holds, const std::string& what) {
-  if (!holds) {
-    throw std::runtime_error(what);
-  }
-}
 
 std::vector<int> first_ranks(int count) {
   std::vector<int> ranks(static_cast<std::size_t>(count));

@@ -247,7 +247,7 @@ void C10dComm::abort(const std::string& reason) {
 void C10dComm::connect(at::Device device,
                        const std::vector<std::string>& groups,
                        const std::vector<int>& peers) {
-  state_->messages.use(std::make_unique<DeviceLinks>(device, groups, peers));
+  state_->messages.connect(device, groups, peers);
 }
 
 void C10dComm::send(const ChannelKey& channel, std::uint64_t tag, at::Tensor tensor) {

@@ -76,15 +76,15 @@ std::string shape_text(const MessageHeader& header) {
 }
 
 C10dMessages::C10dMessages(const std::string& group_name, std::chrono::milliseconds deadline)
-    : transport_(group_name, deadline) {}
+    : deadline_(deadline), transport_(group_name, deadline) {}
 
 C10dMessages::~C10dMessages() = default;
 
-void C10dMessages::use(std::unique_ptr<DeviceLinks> links) {
-  links_ = std::move(links);
-  transport_.watch_also(
-      [this](std::chrono::milliseconds deadline) { return links_->overdue(deadline); },
-      [this] { links_->abort(); });
+void C10dMessages::connect(at::Device device,
+                           const std::vector<std::string>& groups,
+                           std::vector<int> peers) {
+  links_ = std::make_unique<DeviceLinks>(device, groups, std::move(peers), deadline_);
+  transport_.watch_also([this] { return links_->overdue(); }, [this] { links_->abort(); });
 }
 
 at::Device C10dMessages::wire(at::Device device, int peer) const {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -72,8 +73,8 @@ class C10dMessages {
   C10dMessages(const std::string& group_name, std::chrono::milliseconds deadline);
   ~C10dMessages();
 
-  // From now on `links` carry what they can.
-  void use(std::unique_ptr<DeviceLinks> links);
+  // From now on links (device_links.h) carry what they can.
+  void connect(at::Device device, const std::vector<std::string>& groups, std::vector<int> peers);
   // Where tensors of `device` are while they go between this rank and `peer`.
   [[nodiscard]] at::Device wire(at::Device device, int peer) const;
 
@@ -107,6 +108,7 @@ class C10dMessages {
                     const std::string& what);
   void pull(const IncomingMessage& wanted);
 
+  std::chrono::milliseconds deadline_;
   std::unique_ptr<DeviceLinks> links_;  // before the transport, whose watcher looks at them
   std::map<int, std::map<Place, Arrived>> arrived_;  // by source
   // What was not taken in the end, refused messages among it, stays to the end: the peers' other

@@ -189,7 +189,7 @@ bool C10dTransport::stop(const std::string& reason) {
   return true;
 }
 
-void C10dTransport::watch_also(std::function<std::string(milliseconds)> overdue,
+void C10dTransport::watch_also(std::function<std::string()> overdue,
                                std::function<void()> stopped) {
   const std::lock_guard lock(mutex_);
   overdue_ = std::move(overdue);
@@ -232,7 +232,7 @@ void C10dTransport::watch() {
     if (tick % 2 == 0 && !closing_ && !aborted_) {
       const auto overdue = overdue_;
       lock.unlock();
-      if (const std::string what = overdue ? overdue(deadline_) : ""; !what.empty()) {
+      if (const std::string what = overdue ? overdue() : ""; !what.empty()) {
         abort(
             concat("rank ", rank_, ": not all of ", what, " within ", format_duration(deadline_)));
       }

@@ -45,11 +45,10 @@ class C10dTransport {
   void abort(const std::string& reason);
   void check_alive();
 
-  // Another way for messages, to be watched like this one. overdue(deadline): what of it is not
-  // there in time, or "": then everything stops. stopped(): called once when it does. Both on other
-  // threads, until this object's end.
-  void watch_also(std::function<std::string(std::chrono::milliseconds)> overdue,
-                  std::function<void()> stopped);
+  // Another way for messages, to be watched like this one. overdue(): what of it is not there
+  // within the deadline, or ""; where there is something, everything stops. stopped(): called once
+  // when it does. Both on other threads, until this object's end.
+  void watch_also(std::function<std::string()> overdue, std::function<void()> stopped);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -78,7 +77,7 @@ class C10dTransport {
   bool expired_ = false;      // the watcher ended that wait
   std::deque<WorkPtr> sent_;  // not known to be taken; the first is being waited for
   bool closing_ = false;
-  std::function<std::string(std::chrono::milliseconds)> overdue_;
+  std::function<std::string()> overdue_;
   std::function<void()> stopped_;
   std::thread watcher_;  // of the store and the deadline
   std::thread drainer_;  // of sent_

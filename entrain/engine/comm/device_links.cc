@@ -37,8 +37,9 @@ c10::intrusive_ptr<c10d::Backend> backend_of(const std::string& name, at::Device
 
 DeviceLinks::DeviceLinks(at::Device device,
                          const std::vector<std::string>& groups,
-                         std::vector<int> peers)
-    : device_(device), peers_(std::move(peers)) {
+                         std::vector<int> peers,
+                         std::chrono::milliseconds deadline)
+    : device_(device), deadline_(deadline), peers_(std::move(peers)) {
   ENTRAIN_INVARIANT(groups.size() == 2, concat(groups.size(), " groups for two directions"));
   rank_ = group_of(groups[0])->getRank();
   rising_ = backend_of(groups[0], device);
@@ -52,9 +53,13 @@ DeviceLinks::DeviceLinks(at::Device device,
 }
 
 DeviceLinks::~DeviceLinks() {
-  while (sends()) {
+  const Clock::time_point end = Clock::now() + deadline_;
+  while (sends() && Clock::now() < end) {
     std::this_thread::sleep_for(kPause);
     release_done();
+  }
+  if (sends()) {
+    abort();  // nobody takes it any more
   }
   const Unreported unreported;
   under_way_.clear();
@@ -98,15 +103,17 @@ c10d::Backend& DeviceLinks::backend_from(int source) {
 void DeviceLinks::send(int target, at::Tensor tensor) {
   release_done();
   std::vector<at::Tensor> tensors = {tensor};
-  WorkPtr work = backend_to(target).send(tensors, target, kTag);
+  c10::intrusive_ptr<c10d::Work> work = backend_to(target).send(tensors, target, kTag);
   const std::lock_guard lock(mutex_);
   under_way_.push_back({std::move(work), std::move(tensor), Clock::now(), ""});
 }
 
-WorkPtr DeviceLinks::receive(int source, at::Tensor& tensor, const std::string& what) {
+c10::intrusive_ptr<c10d::Work> DeviceLinks::receive(int source,
+                                                    at::Tensor& tensor,
+                                                    const std::string& what) {
   release_done();
   std::vector<at::Tensor> tensors = {tensor};
-  WorkPtr work = backend_from(source).recv(tensors, source, kTag);
+  c10::intrusive_ptr<c10d::Work> work = backend_from(source).recv(tensors, source, kTag);
   const std::lock_guard lock(mutex_);
   under_way_.push_back({work, at::Tensor(), Clock::now(), what});
   return work;
@@ -119,10 +126,10 @@ void DeviceLinks::release_done() {
 }
 
 // A send waits for its receiver as long as that computes; a receive finds its message on the way.
-std::string DeviceLinks::overdue(std::chrono::milliseconds deadline) {
+std::string DeviceLinks::overdue() {
   const std::lock_guard lock(mutex_);
   for (const Transfer& transfer : under_way_) {
-    if (!transfer.sent.defined() && Clock::now() - transfer.begun > deadline &&
+    if (!transfer.sent.defined() && Clock::now() - transfer.begun > deadline_ &&
         !transfer.work->isCompleted()) {
       return transfer.what;
     }

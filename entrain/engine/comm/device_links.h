@@ -18,8 +18,6 @@
 
 namespace entrain::engine {
 
-using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-
 // What goes from one rank to another comes in the order in which it was sent, and what goes the
 // other way never stands before it: a pair of ranks has one connection in each of two groups, for
 // messages to the higher rank and to the lower. On one connection of a pair, sends of both would
@@ -32,15 +30,19 @@ class DeviceLinks {
   // connect in the order of their lower, then higher rank, so that nobody waits in a circle: the
   // backend makes a connection where both sides first use it.
   //
-  // groups: names of two c10d groups of all ranks with a backend for `device`'s kind.
+  // groups: names of two c10d groups of all ranks with a backend for `device`'s kind; connecting
+  // has
+  //         their timeout. `deadline`: of every transfer afterwards.
   // Throws  InvalidInput where there are no such groups.
-  DeviceLinks(at::Device device, const std::vector<std::string>& groups, std::vector<int> peers);
-  // Waits until what was sent is gone, unless aborted.
+  DeviceLinks(at::Device device,
+              const std::vector<std::string>& groups,
+              std::vector<int> peers,
+              std::chrono::milliseconds deadline);
+  // Waits until what was sent is gone, no longer than the deadline, unless aborted.
   ~DeviceLinks();
   DeviceLinks(const DeviceLinks&) = delete;
   DeviceLinks& operator=(const DeviceLinks&) = delete;
 
-  [[nodiscard]] at::Device device() const { return device_; }
   // Whether tensors of `device` go over them to and from that rank.
   [[nodiscard]] bool carry(at::Device device, int peer) const;
 
@@ -48,16 +50,16 @@ class DeviceLinks {
   void send(int target, at::Tensor tensor);
   // Requires  the next message from there to be on its way, or the device waits for it. `tensor` is
   // whole behind work->wait(), for whatever its device does then.
-  WorkPtr receive(int source, at::Tensor& tensor, const std::string& what);
+  c10::intrusive_ptr<c10d::Work> receive(int source, at::Tensor& tensor, const std::string& what);
 
-  // For any thread: a transfer that began longer ago and is not done, or "".
-  std::string overdue(std::chrono::milliseconds deadline);
+  // For any thread: a transfer that began a deadline ago and is not done, or "".
+  std::string overdue();
   // For any thread: ends all transfers, now and later.
   void abort();
 
  private:
   struct Transfer {
-    WorkPtr work;
+    c10::intrusive_ptr<c10d::Work> work;
     at::Tensor sent;  // undefined for what is received
     Clock::time_point begun;
     std::string what;
@@ -70,6 +72,7 @@ class DeviceLinks {
   void release_done();
 
   at::Device device_;
+  std::chrono::milliseconds deadline_;
   int rank_ = 0;
   std::vector<int> peers_;  // rising
   c10::intrusive_ptr<c10d::Backend> rising_;

@@ -70,7 +70,8 @@ def make_device_groups():
     if ranks > gpus:
         raise RuntimeError(f"{ranks} ranks on this host, which has {gpus} GPUs; each needs its own")
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    DEVICE_GROUPS.extend(dist.new_group(backend="nccl") for _ in range(2))
+    groups = (dist.new_group(backend="nccl", timeout=JOIN_TIMEOUT) for _ in range(2))
+    DEVICE_GROUPS.extend(groups)
     return [group.group_name for group in DEVICE_GROUPS]
 
 
