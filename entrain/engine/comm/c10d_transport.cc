@@ -16,9 +16,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr const char* kReasonKey = "entrain/abort";
 constexpr milliseconds kTick{50};
-// How long a rank that lost a peer waits for the reason that another may have left.
+// How long a rank that lost a peer waits for the reason that another may have left, and one that
+// leaves a reason for the store.
 constexpr milliseconds kGrace{1500};
 // Deadlines are the watcher's: Gloo's own would tear down every connection of the process.
 constexpr std::chrono::hours kForever{24 * 365};
@@ -42,10 +42,11 @@ C10dTransport::C10dTransport(const std::string& group_name, milliseconds deadlin
     throw InvalidInput(
         concat("communicator with a deadline of ", deadline.count(), " ms; at least 1 is needed"));
   }
+  c10::intrusive_ptr<c10d::Store> store;
   try {
     group_ = c10d::resolve_process_group(group_name);
     backend_ = group_->getBackend(c10::DeviceType::CPU);
-    store_ = group_->getStore();
+    store = group_->getStore();
   } catch (const std::exception& error) {
     throw InvalidInput(
         concat("no process group '", group_name, "' for CPU tensors: ", short_message(error)));
@@ -54,6 +55,8 @@ C10dTransport::C10dTransport(const std::string& group_name, milliseconds deadlin
   size_ = group_->getSize();
   watcher_ = std::thread([this] { watch(); });
   drainer_ = std::thread([this] { drain(); });
+  board_ =
+      std::make_unique<ReasonBoard>(store, [this](const std::string& reason) { stop(reason); });
 }
 
 C10dTransport::~C10dTransport() {
@@ -133,13 +136,9 @@ void C10dTransport::await(const WorkPtr& work, int peer, const std::string& what
 
 // A peer that failed leaves its reason before it goes; one that was killed leaves none.
 void C10dTransport::fail(int peer, const std::string& what, const std::string& error) {
-  const Clock::time_point end = Clock::now() + kGrace;
-  while (!aborted_ && Clock::now() < end) {
-    {
-      const std::lock_guard lock(store_mutex_);
-      look_for_reason(store_);
-    }
-    std::this_thread::sleep_for(kTick);
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kGrace, [&] { return aborted_.load(); });
   }
   check_alive();
   throw SystemFailure(concat("rank ",
@@ -154,14 +153,8 @@ void C10dTransport::fail(int peer, const std::string& what, const std::string& e
 }
 
 void C10dTransport::abort(const std::string& reason) {
-  if (!stop(reason)) {
-    return;
-  }
-  try {
-    const std::lock_guard lock(store_mutex_);
-    store_->compareSet(kReasonKey, "", reason);
-  } catch (const std::exception&) {
-    // Without the store the others see this rank's connections close.
+  if (stop(reason)) {
+    board_->leave(reason, kGrace);
   }
 }
 
@@ -203,25 +196,7 @@ void C10dTransport::check_alive() {
   }
 }
 
-bool C10dTransport::look_for_reason(const c10::intrusive_ptr<c10d::Store>& store) {
-  try {
-    if (!store->check({kReasonKey})) {
-      return false;
-    }
-    stop(store->get_to_str(kReasonKey));
-    return true;
-  } catch (const std::exception&) {
-    return false;  // the store's host is gone; connections will close as well
-  }
-}
-
 void C10dTransport::watch() {
-  c10::intrusive_ptr<c10d::Store> store;  // a connection of its own
-  try {
-    store = store_->clone();
-  } catch (const std::exception&) {
-    store = nullptr;
-  }
   std::unique_lock lock(mutex_);
   for (int tick = 0; !closing_; ++tick) {
     changed_.wait_for(lock, kTick, [&] { return closing_; });
@@ -235,9 +210,6 @@ void C10dTransport::watch() {
       if (const std::string what = overdue ? overdue() : ""; !what.empty()) {
         abort(
             concat("rank ", rank_, ": not all of ", what, " within ", format_duration(deadline_)));
-      }
-      if (store != nullptr) {
-        look_for_reason(store);
       }
       lock.lock();
     }

@@ -9,14 +9,16 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "entrain/engine/comm/reason_board.h"
 
 namespace entrain::engine {
 
@@ -56,15 +58,12 @@ class C10dTransport {
   [[noreturn]] void fail(int peer, const std::string& what, const std::string& error);
   // Takes the reason and wakes whatever waits; false where there was one already.
   bool stop(const std::string& reason);
-  bool look_for_reason(const c10::intrusive_ptr<c10d::Store>& store);
   void watch();
   void drain();
 
   std::chrono::milliseconds deadline_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   c10::intrusive_ptr<c10d::Backend> backend_;
-  c10::intrusive_ptr<c10d::Store> store_;  // under store_mutex_
-  std::mutex store_mutex_;
   int rank_ = 0;
   int size_ = 0;
 
@@ -79,8 +78,9 @@ class C10dTransport {
   bool closing_ = false;
   std::function<std::string()> overdue_;
   std::function<void()> stopped_;
-  std::thread watcher_;  // of the store and the deadline
-  std::thread drainer_;  // of sent_
+  std::thread watcher_;                 // of the deadline; waits for nothing else
+  std::thread drainer_;                 // of sent_
+  std::unique_ptr<ReasonBoard> board_;  // the first to go, since it stops the others
 };
 
 }  // namespace entrain::engine

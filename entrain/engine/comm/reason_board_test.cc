@@ -1,0 +1,78 @@
+#include "entrain/engine/comm/reason_board.h"
+
+#include <atomic>
+#include <future>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+namespace entrain::engine {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// A store whose host is gone without a word: whoever asks it waits until it is released.
+class SilentStore : public c10d::HashStore {
+ public:
+  explicit SilentStore(std::shared_future<void> released) : released_(std::move(released)) {}
+  c10::intrusive_ptr<c10d::Store> clone() override {
+    return c10::make_intrusive<SilentStore>(released_);
+  }
+  bool check(const std::vector<std::string>& keys) override {
+    released_.wait();
+    return c10d::HashStore::check(keys);
+  }
+  std::vector<std::uint8_t> compareSet(const std::string& key,
+                                       const std::vector<std::uint8_t>& expected,
+                                       const std::vector<std::uint8_t>& desired) override {
+    released_.wait();
+    return c10d::HashStore::compareSet(key, expected, desired);
+  }
+
+ private:
+  std::shared_future<void> released_;
+};
+
+std::string get_within_10_s(std::future<std::string> found) {
+  return found.wait_for(10s) == std::future_status::ready ? found.get() : "nothing was found";
+}
+
+TEST(ReasonBoard, TellsTheOthersAndKeepsTheFirstReason) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::atomic<int> own_found = 0;
+  ReasonBoard first(store, [&](const std::string&) { ++own_found; });
+  first.leave("rank 0: the disk is full", 10s);
+  ReasonBoard second(store, [](const std::string&) {});
+  second.leave("rank 1: stopped because another rank failed", 10s);
+  std::promise<std::string> found;
+  ReasonBoard third(store, [&](const std::string& reason) { found.set_value(reason); });
+  EXPECT_EQ(get_within_10_s(found.get_future()), "rank 0: the disk is full");
+  EXPECT_EQ(own_found, 0);  // who left it knows it
+}
+
+TEST(ReasonBoard, AReasonThatComesLaterIsFound) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::promise<std::string> found;
+  ReasonBoard waiting(store, [&](const std::string& reason) { found.set_value(reason); });
+  ReasonBoard failing(store, [](const std::string&) {});
+  failing.leave("rank 3: out of memory", 10s);
+  EXPECT_EQ(get_within_10_s(found.get_future()), "rank 3: out of memory");
+}
+
+TEST(ReasonBoard, NobodyWaitsForAStoreThatDoesNotAnswer) {
+  std::promise<void> release;
+  const auto store = c10::make_intrusive<SilentStore>(release.get_future().share());
+  const Clock::time_point begun = Clock::now();
+  {
+    ReasonBoard board(store, [](const std::string&) { ADD_FAILURE() << "it found something"; });
+    board.leave("rank 0: the network is gone", 100ms);
+  }
+  EXPECT_LT(Clock::now() - begun, 60s);  // instead of for ever
+  release.set_value();
+}
+
+}  // namespace
+}  // namespace entrain::engine
