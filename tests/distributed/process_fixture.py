@@ -42,6 +42,14 @@ def ranks_of(launcher):
     return ranks
 
 
+def is_running(pid):
+    """Whether there is such a process, and it has not ended: nobody may have asked how yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 class ProcessTest(CliTest):
     package = None
 
@@ -59,24 +67,26 @@ class ProcessTest(CliTest):
             *map(str, program),
         ]
 
-    def start_agents(self, agents, processes, *program, restarts=0, rejoin=False):
+    def start_agents(self, agents, processes, *program, restarts=0, rejoin=False, hosts=None):
         """Starts as many torchrun agents as hosts would have, `processes` ranks each; a list.
 
         rejoin: agents meet anew after a failure, so that `restarts` holds for all of them together.
+        hosts: where they run, one each (network_hosts.Host); None: all on this machine.
         """
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
+        addresses = [host.address for host in hosts] if hosts else ["127.0.0.1"] * agents
         started = []
         for agent in range(agents):
             node = ["--nnodes", str(agents), "--node-rank", str(agent)]
             if rejoin:
-                node += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}"]
-                node += ["--rdzv-id", "run", "--local-addr", "127.0.0.1"]
+                node += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{addresses[0]}:{port}"]
+                node += ["--rdzv-id", "run", "--local-addr", addresses[agent]]
             else:
-                node += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
+                node += ["--master-addr", addresses[0], "--master-port", str(port)]
             command = self.torchrun(processes, *program, restarts=restarts, node=node)
-            started.append(self.start(command))
+            started.append(self.start(hosts[agent].command(command) if hosts else command))
             self.addCleanup(self.end_agent, started[-1])
         return started
 

@@ -1,0 +1,135 @@
+"""Ranks on two hosts: the network between them whole, cut for a while, or for long."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import network_hosts
+import process_fixture
+from process_fixture import ProcessTest, history, is_running, ranks_of, rows
+
+SKIPPED = 77  # ctest's word for it
+
+
+class Hosts(ProcessTest):
+    def setUp(self):
+        super().setUp()
+        self.make_data()
+        self.network = network_hosts.TwoHosts()
+        self.addCleanup(self.network.close)
+
+    def launch(self, processes, *settings, restarts=0, rejoin=False):
+        values = [part for setting in settings for part in ("--set", setting)]
+        program = ["-m", "entrain", "train", "run.toml", *values]
+        return self.start_agents(
+            2, processes, *program, restarts=restarts, rejoin=rejoin, hosts=self.network.hosts
+        )
+
+    def wait_until(self, agents, holds, seconds=120):
+        end = time.monotonic() + seconds
+        while all(agent.poll() is None for agent in agents) and not holds():
+            self.assertLess(time.monotonic(), end, "it does not come to that")
+            time.sleep(0.01)
+
+    def wait_for_rows(self, agents, count):
+        self.wait_until(agents, lambda: len(rows(self.folder / "run")) >= count)
+
+    def expect_as_whole(self):
+        self.assertEqual(history(self.folder / "run"), history(self.folder / "whole"))
+        self.assertTrue(self.weights("run") == self.weights("whole"), "weights differ")
+
+    def test_runs_are_bitwise_those_of_threads(self):
+        """Edges across the cable, then replicas, then both: found by the hosts' names."""
+        for llm, replicas, processes in ((3, 1, 2), (1, 2, 2)):
+            self.write_run(steps=4, llm=llm, replicas=replicas)
+            self.train_threads("output=whole")
+            codes, outputs = self.finish_agents(self.launch(processes))
+            self.assertEqual(codes, [0, 0], outputs)
+            self.expect_as_whole()
+            for folder in ("run", "whole"):
+                os.rename(self.folder / folder, self.folder / f"{folder}-{llm}")
+
+    def test_a_short_cut_is_waited_out(self):
+        """No longer than the deadline: TCP sends again what was lost, and nothing is different."""
+        self.write_run(steps=60, llm=3)
+        self.train_threads("output=whole")
+        agents = self.launch(2)
+        self.wait_for_rows(agents, 3)
+        self.network.hosts[1].plug("down")
+        time.sleep(3)
+        before = len(rows(self.folder / "run"))
+        self.network.hosts[1].plug("up")
+        codes, outputs = self.finish_agents(agents)
+        self.assertEqual(codes, [0, 0], outputs)
+        self.assertLess(before, 60, "the run had ended before the cable was pulled")
+        self.expect_as_whole()
+
+    def cut_until_all_ranks_are_gone(self, agents):
+        """Seconds that it took."""
+        ranks = [pid for agent in agents for pid in ranks_of(agent.pid).values()]
+        self.network.hosts[1].plug("down")
+        cut = time.monotonic()
+        while any(map(is_running, ranks)):
+            self.assertLess(time.monotonic() - cut, 60, "ranks hang without a network")
+            time.sleep(0.02)
+        return time.monotonic() - cut
+
+    def test_a_long_cut_stops_both_hosts_at_the_deadline(self):
+        """Also the host without the store, which answers its ranks no more."""
+        self.write_run(steps=100_000, llm=3)
+        agents = self.launch(2, "execution.deadline_seconds=5")
+        self.wait_for_rows(agents, 3)
+        seconds = self.cut_until_all_ranks_are_gone(agents)
+        codes, outputs = self.finish_agents(agents)
+        self.assertEqual(codes, [1, 1], outputs)
+        for output in outputs:
+            self.assertIn("within 5 s", output)
+        for rank in range(4):
+            log = (self.folder / "run" / "logs" / f"rank-{rank}.log").read_text()
+            self.assertRegex(log, "within 5 s|stopped because another rank failed")
+        print(f"all ranks of both hosts gone {seconds:.1f} s after the cut, deadline 5 s")
+
+    def expect_to_go_on(self, act, **options):
+        """A run with restarts meets `act`: it ends as the one that met nothing."""
+        self.write_run(steps=100)
+        self.train_threads("output=whole")
+        settings = ["checkpoint.every_steps=5", "execution.deadline_seconds=5"]
+        agents = self.launch(1, *settings, restarts=3, **options)
+        self.wait_for_rows(agents, 9)
+        self.wait_until(agents, lambda: (self.folder / "run/checkpoints/latest").exists())
+        act(agents)
+        codes, outputs = self.finish_agents(agents)
+        self.assertEqual(codes, [0, 0], outputs)
+        self.assertTrue(any("resumed at step" in output for output in outputs), outputs)
+        self.expect_as_whole()
+
+    def kill_rank_1(self, agents):
+        by_rank = {rank: pid for agent in agents for rank, pid in ranks_of(agent.pid).items()}
+        os.kill(by_rank[1], signal.SIGKILL)
+
+    def cut_for_long(self, agents):
+        self.cut_until_all_ranks_are_gone(agents)
+        time.sleep(5)
+        self.network.hosts[1].plug("up")
+
+    def test_agents_that_meet_anew_go_on_after_a_kill(self):
+        self.expect_to_go_on(self.kill_rank_1, rejoin=True)
+
+    def test_agents_by_node_rank_go_on_after_a_kill(self):
+        self.expect_to_go_on(self.kill_rank_1)
+
+    def test_agents_that_meet_anew_go_on_after_a_long_cut(self):
+        self.expect_to_go_on(self.cut_for_long, rejoin=True)
+
+    def test_agents_by_node_rank_go_on_after_a_long_cut(self):
+        self.expect_to_go_on(self.cut_for_long)
+
+
+if __name__ == "__main__":
+    if missing := network_hosts.why_not():
+        print(f"skipped: {missing}")
+        sys.exit(SKIPPED)
+    process_fixture.main()
