@@ -3,6 +3,7 @@
 # machines that can install nothing.
 #
 # Usage: tools/collect_deps.sh [FOLDER]     (default: build/deps)
+#        tools/collect_deps.sh --list       (prints the files, copies none)
 #
 # Run it where the packages are installed (tools/setup.sh); copy the tree with FOLDER to the other
 # machine and configure there with -DENTRAIN_DEPS=FOLDER. The other machine needs a compiler, CMake,
@@ -26,22 +27,33 @@ for package in "${packages[@]}"; do
   fi
 done
 
+# Files that a build reads, whatever package they are in.
+list_files() {
+  dpkg -L "${installed[@]}" |
+    grep -E '^/(usr/)?(include|lib)/|^/usr/share/(cmake|pkgconfig)/|^/usr/src/googletest/googletest/(include|src)/' |
+    grep -vE '/python|/debug/' | sort -u |
+    while read -r path; do
+      if [[ -f $path || -L $path ]] && [[ ! -d $path || -L $path ]]; then
+        echo "$path"
+      fi
+    done
+}
+if [[ $folder == --list ]]; then
+  list_files
+  exit 0
+fi
+
 partial=$folder.partial-$$
 rm -rf "$partial"
 mkdir -p "$partial"
 trap 'rm -rf "$partial"' EXIT
-# Files that a build reads, whatever package they are in; links are kept, so that a library and its
-# versions stay together.
-dpkg -L "${installed[@]}" |
-  grep -E '^/(usr/)?(include|lib)/|^/usr/share/(cmake|pkgconfig)/|^/usr/src/googletest/googletest/(include|src)/' |
-  grep -vE '/python|/debug/' | sort -u |
+# Links are kept, so that a library and its versions stay together.
+list_files |
   while read -r path; do
-    if [[ -f $path || -L $path ]] && [[ ! -d $path || -L $path ]]; then
-      target=$path
-      [[ $target == /lib/* ]] && target=/usr$target
-      mkdir -p "$partial$(dirname "$target")"
-      cp -a "$path" "$partial$target"
-    fi
+    target=$path
+    [[ $target == /lib/* ]] && target=/usr$target
+    mkdir -p "$partial$(dirname "$target")"
+    cp -a "$path" "$partial$target"
   done
 rm -rf "$folder"
 mkdir -p "$(dirname "$folder")"

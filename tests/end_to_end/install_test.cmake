@@ -1,5 +1,6 @@
 # Installs the core of BUILD into a fresh folder, then configures, builds and runs
-# examples/assign_batch against it. Torch is needed nowhere.
+# examples/assign_batch against it. Torch is needed nowhere. DEPS: where the libraries that the core needs
+# lie, if not among the system's.
 set(folder ${BUILD}/install_test)
 file(REMOVE_RECURSE ${folder})
 
@@ -11,6 +12,9 @@ function(run)
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
+if(DEPS)
+  set(ENV{CMAKE_PREFIX_PATH} ${DEPS})
+endif()
 set(flags "")
 if(SANITIZER)
   set(flags "-fsanitize=${SANITIZER}")

@@ -21,7 +21,7 @@ TEST(DeviceOf, RanksTakeGpusInTurn) {
     EXPECT_THROW(device_of("cuda"), SystemFailure);
     GTEST_SKIP() << "this torch has no CUDA";
   }
-  const int count = at::getNumGPUs();
+  const int count = static_cast<int>(at::getNumGPUs());
   if (count == 0) {
     EXPECT_THROW(device_of("cuda"), SystemFailure);
     GTEST_SKIP() << "no GPU";
