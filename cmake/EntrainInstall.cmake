@@ -8,7 +8,9 @@ list(TRANSFORM core_packages PREPEND entrain_ OUTPUT_VARIABLE core_targets)
 # Packages see the repository's root while they are built, the install folder's include afterwards.
 add_library(entrain_core INTERFACE)
 set_target_properties(entrain_core PROPERTIES EXPORT_NAME core)
-target_link_libraries(entrain_core INTERFACE ${core_targets})
+# Public headers include nlohmann/json.hpp, which need not lie among the system's.
+target_link_libraries(entrain_core INTERFACE ${core_targets}
+                                             $<INSTALL_INTERFACE:nlohmann_json::nlohmann_json>)
 add_library(entrain::core ALIAS entrain_core)
 
 install(TARGETS entrain_core ${core_targets} entrain_options

@@ -38,7 +38,7 @@ built=$((SECONDS - begun))
 log=build/gpu/gpu_check.log
 status=0
 ctest --test-dir build/gpu -L '^gpu$' --output-on-failure | tee "$log" || status=1
-skipped=$(grep -c 'Skipped' "$log" || true)
+skipped=$(grep -cE 'Test +#[0-9]+: .*\*\*\*Skipped' "$log" || true)
 passed=$(grep -cE 'Test +#[0-9]+: .* Passed' "$log" || true)
 failed=$(grep -cE 'Test +#[0-9]+: .*\*\*\*(Failed|Exception|Timeout)' "$log" || true)
 echo "gpu-check: built in $built s; $passed passed, $failed failed, $skipped skipped"
