@@ -9,4 +9,10 @@ namespace entrain {
 // the system refuses, nothing happens.
 void run_in_background();
 
+// The calling thread, and those that it starts, take a core from one in the background as soon as
+// they wake: for ranks, which others wait for. Without it they may wait for some ms until its turn
+// is over (Linux since 6.6; asked for by a short slice, which Linux knows since 6.12; elsewhere
+// nothing happens).
+void wake_promptly();
+
 }  // namespace entrain

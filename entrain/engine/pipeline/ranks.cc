@@ -11,6 +11,7 @@
 #include <ATen/Parallel.h>
 
 #include "entrain/core/base/text.h"
+#include "entrain/core/base/thread_priority.h"
 
 #include "entrain/engine/pipeline/fault_drill.h"
 
@@ -77,6 +78,7 @@ void run_rank(ThreadCommGroup& group,
               const std::function<void(int)>& body,
               Endings& endings) {
   at::set_num_threads(1);
+  wake_promptly();
   try {
     body(rank);
   } catch (const RankVanished&) {

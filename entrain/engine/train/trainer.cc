@@ -15,6 +15,7 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/base/thread_priority.h"
 
 #include "entrain/engine/comm/recorded_comm.h"
 #include "entrain/engine/comm/thread_comm.h"
@@ -455,6 +456,7 @@ TrainResult train(const RunSetup& setup,
                   Comm& comm,
                   int local_rank) {
   at::set_num_threads(1);
+  wake_promptly();
   ENTRAIN_INVARIANT(comm.size() == RankPlaces(setup.plan).num_ranks(),
                     concat(comm.size(), " processes for another plan"));
   try {
