@@ -4,13 +4,13 @@ Beside them the curve of the same model in plain eager PyTorch (benchmarks/eager
 shares no code with the engine but its first weights and its choice of samples.
 
 Every run trains the same global batches from the same weights; what differs is where ranks live,
-what they compute with and how samples are placed. A further run of each precision has its
-microbatches cut elsewhere: it differs from the reference in the order of summation alone, and its
-gap is the yardstick. Rule of fp32: the first ten steps within 1e-5 of the reference, later ones within
-twice the gap (the largest so far, at least 1e-5). Under bf16 another order of summation alone moves
-the first step further than that, so its distances are told in gaps. The reference is the run on
-threads with the policy `sequential`, in the run's own precision; how far bf16 lies from fp32 is a
-table of its own.
+what they compute with and how samples are placed. There are two references: the run on threads with
+the policy `sequential`, in the run's own precision, and the eager one. Beside each stands a second
+run with its microbatches cut elsewhere: it differs from the first in the order of summation alone, and
+their gap is the yardstick. Rule of fp32, beside either reference: the first ten steps within 1e-5,
+later ones within twice the gap (the largest so far, at least 1e-5). Under bf16 another order of
+summation alone moves the first step further than that, so its distances are told in gaps; how far
+bf16 lies from fp32 is a table of its own.
 
 Runs are kept in --folder: finished ones are not repeated, and one that was stopped goes on from its
 last checkpoint. Exit code 1 where a curve breaks the rule, or two kinds of ranks differ in a bit.
@@ -103,20 +103,22 @@ class Run:
 class EagerRun:
     """The same training in eager Python, one thread and no pipeline, in fp32."""
 
-    kind, precision, policy, reordered, deferred = "eager", "fp32", "sequential", False, 0
+    kind, precision, policy, deferred = "eager", "fp32", "sequential", 0
 
-    def __init__(self, options):
-        self.path = options.folder / "eager.json"
+    def __init__(self, options, num_slots):
+        self.num_slots = num_slots
+        self.reordered = num_slots != options.num_slots
+        self.path = options.folder / f"eager-{num_slots}.json"
 
     def name(self):
-        return "eager PyTorch, fp32"
+        return "eager PyTorch, fp32" + (f", {self.num_slots} slots" if self.reordered else "")
 
     def is_finished(self, options):
         return self.path.exists() and len(json.loads(self.path.read_text())) == options.steps
 
     def train(self, options):
         torch.set_num_threads(1)
-        settings = argparse.Namespace(**vars(options))
+        settings = argparse.Namespace(**vars(options) | {"num_slots": self.num_slots})
         self.path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = self.path.with_suffix(".partial")
         unfinished.write_text(json.dumps(eager.losses(eager.read_config(settings), options.steps)))
@@ -137,7 +139,8 @@ def runs_of(options):
         Run(options, "threads", precision, "sequential", options.other_slots)
         for precision in PRECISIONS
     ]
-    return [*runs, *reordered, EagerRun(options)]
+    orders = (options.num_slots, options.other_slots)
+    return [*runs, *reordered, *(EagerRun(options, num_slots) for num_slots in orders)]
 
 
 def find(runs, kind, precision, policy, reordered=False):
@@ -170,32 +173,37 @@ def spans(steps):
     return list(itertools.pairwise(edges))
 
 
-def judge(runs):
-    """(rows of the table, whether every run of fp32 keeps the rule)."""
-    rows, good = [], True
-    for precision in PRECISIONS:
-        reference = find(runs, "threads", precision, "sequential")
-        gaps = distances(find(runs, "threads", precision, "sequential", True), reference)
-        bounds = allowed(gaps)
-        for run in [r for r in runs if r.precision == precision]:
+def verdict_of(away, bounds):
+    """(text, whether the rule is kept)."""
+    broken = [i for i, (d, bound) in enumerate(zip(away, bounds, strict=True)) if d > bound]
+    if broken:
+        return f"**broken** at {len(broken)} steps, first {broken[0]}", False
+    return "kept", True
+
+
+def row_of(name, values, verdict):
+    return [name, *[f"{max(values[a:b]):.1e}" for a, b in spans(len(values))], verdict]
+
+
+def judge(runs, kind, precision):
+    """(rows of the table, whether all is kept) of the engine's runs beside a reference of `kind`."""
+    reference = find(runs, kind, precision, "sequential")
+    other = find(runs, kind, precision, "sequential", True)
+    gaps = distances(other, reference)
+    bounds = allowed(gaps)
+    rows, good = [row_of(reference.name(), [0.0] * len(gaps), "the reference")], True
+    for run in runs:
+        if run.precision == precision and run.kind in KINDS and run not in (reference, other):
             away = distances(run, reference)
-            broken = [i for i, (d, bound) in enumerate(zip(away, bounds, strict=True)) if d > bound]
-            if run is reference:
-                verdict = "the reference"
-            elif run.reordered:
-                verdict = "the gap"
-            elif precision != "fp32":
-                verdict = f"{max(away) / max(gaps):.2f} of the largest gap"
-            elif broken:
-                verdict = f"**broken** at {len(broken)} steps, first {broken[0]}"
-                good = False
+            if precision == "fp32":
+                verdict, kept = verdict_of(away, bounds)
+                good = good and kept
             else:
-                verdict = "kept"
-            cells = [f"{max(away[a:b]):.1e}" for a, b in spans(len(away))]
-            rows.append([run.name(), *cells, verdict])
-        if precision == "fp32":
-            cells = [f"{max(bounds[a:b]):.1e}" for a, b in spans(len(bounds))]
-            rows.append(["allowed, fp32", *cells, ""])
+                verdict = f"{max(away) / max(gaps):.2f} of the largest gap"
+            rows.append(row_of(run.name(), away, verdict))
+    rows.append(row_of(other.name(), gaps, "the gap"))
+    if precision == "fp32":
+        rows.append(row_of("allowed", bounds, ""))
     return rows, good
 
 
@@ -321,7 +329,11 @@ def svg(runs, options):
 
 def page(options, runs, plot):
     """(the page, whether all is as it must be)."""
-    curve_rows, kept = judge(runs)
+    judged = [
+        judge(runs, *pair) for pair in (("threads", "fp32"), ("eager", "fp32"), ("threads", "bf16"))
+    ]
+    curves = [rows for rows, _ in judged]
+    kept = all(good for _, good in judged)
     bit_lines, equal = equalities(runs)
     columns = [f"steps {a} to {b - 1}" for a, b in spans(options.steps)]
     reference = find(runs, "threads", "fp32", "sequential")
@@ -342,15 +354,25 @@ def page(options, runs, plot):
             f"{options.steps} steps of {options.global_batch} samples in {options.num_slots} slots; "
             f"the loss falls from {reference.losses[0]:.2f} to {tail:.2f} (mean of the last ten "
             f"steps). `entrain` deferred {deferred['fp32']} segments. Largest distance of the loss to "
-            "the reference of the same precision (threads, `sequential`), in spans of steps. The "
-            f"gap is that of a run with {options.other_slots} slots, which differs in the order of "
-            f"summation alone; allowed under fp32 are {TOLERANCE:g} in the first {FIRST_STEPS} steps, "
-            f"then twice the largest gap so far, at least {TOLERANCE:g}."
+            "the reference, in spans of steps. The gap is that of two runs of the reference, one of "
+            f"them with {options.other_slots} slots, which differ in the order of summation alone; "
+            f"allowed under fp32 are {TOLERANCE:g} in the first {FIRST_STEPS} steps, then twice the "
+            f"largest gap so far, at least {TOLERANCE:g}."
         ),
         "",
         f"![loss curves]({plot})",
         "",
-        *table(["run", *columns, "rule"], curve_rows),
+        "Beside the engine's own run on threads:",
+        "",
+        *table(["fp32", *columns, "rule"], curves[0]),
+        "",
+        "Beside plain eager PyTorch (`benchmarks/eager_model.py`), one process:",
+        "",
+        *table(["fp32", *columns, "rule"], curves[1]),
+        "",
+        "bf16, beside the engine's own run on threads in bf16:",
+        "",
+        *table(["bf16", *columns, ""], curves[2]),
         "",
         "Threads and Gloo processes, bit by bit:",
         "",
