@@ -5,22 +5,13 @@ import signal
 import time
 
 import process_fixture
-from process_fixture import ProcessTest, history, ranks_of, rows
+from process_fixture import ProcessTest, history, ranks_of
 
 
 class Agents(ProcessTest):
     def setUp(self):
         super().setUp()
         self.make_data()
-
-    def wait_for_rows(self, agents, count):
-        self.wait_until(agents, lambda: len(rows(self.folder / "run")) >= count)
-
-    def wait_until(self, agents, holds):
-        end = time.monotonic() + 120
-        while all(agent.poll() is None for agent in agents) and not holds():
-            self.assertLess(time.monotonic(), end, "the run does not come that far")
-            time.sleep(0.01)
 
     def test_two_agents_are_bitwise_threads(self):
         """As two hosts have them: 2 agents, 2 ranks each, one folder; replicas and lanes across."""

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "end_to_end"))
@@ -98,6 +99,16 @@ class ProcessTest(CliTest):
             agent.kill()
         agent.wait()
         agent.stdout.close()
+
+    def wait_until(self, agents, holds, seconds=120):
+        """Until the condition holds or an agent has ended."""
+        end = time.monotonic() + seconds
+        while all(agent.poll() is None for agent in agents) and not holds():
+            self.assertLess(time.monotonic(), end, "it does not come to that")
+            time.sleep(0.01)
+
+    def wait_for_rows(self, agents, count):
+        self.wait_until(agents, lambda: len(rows(self.folder / "run")) >= count)
 
     def finish_agents(self, agents, timeout=120):
         """Exit codes and outputs, in the agents' order."""

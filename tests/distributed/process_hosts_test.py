@@ -28,21 +28,12 @@ class Hosts(ProcessTest):
             2, processes, *program, restarts=restarts, rejoin=rejoin, hosts=self.network.hosts
         )
 
-    def wait_until(self, agents, holds, seconds=120):
-        end = time.monotonic() + seconds
-        while all(agent.poll() is None for agent in agents) and not holds():
-            self.assertLess(time.monotonic(), end, "it does not come to that")
-            time.sleep(0.01)
-
-    def wait_for_rows(self, agents, count):
-        self.wait_until(agents, lambda: len(rows(self.folder / "run")) >= count)
-
     def expect_as_whole(self):
         self.assertEqual(history(self.folder / "run"), history(self.folder / "whole"))
         self.assertTrue(self.weights("run") == self.weights("whole"), "weights differ")
 
     def test_runs_are_bitwise_those_of_threads(self):
-        """Edges across the cable, then replicas, then both: found by the hosts' names."""
+        """Edges across the cable, then replicas; hosts found by their names."""
         for llm, replicas, processes in ((3, 1, 2), (1, 2, 2)):
             self.write_run(steps=4, llm=llm, replicas=replicas)
             self.train_threads("output=whole")
@@ -111,9 +102,14 @@ class Hosts(ProcessTest):
         os.kill(by_rank[1], signal.SIGKILL)
 
     def cut_for_long(self, agents):
-        self.cut_until_all_ranks_are_gone(agents)
+        stopped = self.cut_until_all_ranks_are_gone(agents)
         time.sleep(5)
+        count = len(rows(self.folder / "run"))
         self.network.hosts[1].plug("up")
+        mended = time.monotonic()
+        self.wait_for_rows(agents, count + 1)
+        again = time.monotonic() - mended
+        print(f"stopped {stopped:.1f} s after the cut, training again {again:.1f} s after its end")
 
     def test_agents_that_meet_anew_go_on_after_a_kill(self):
         self.expect_to_go_on(self.kill_rank_1, rejoin=True)
