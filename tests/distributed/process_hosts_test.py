@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import network_hosts
@@ -110,6 +111,27 @@ class Hosts(ProcessTest):
         self.wait_for_rows(agents, count + 1)
         again = time.monotonic() - mended
         print(f"stopped {stopped:.1f} s after the cut, training again {again:.1f} s after its end")
+
+    def lose_a_host(self, agents):
+        """Without a word, as power does; the same command is given on the host that replaces it."""
+        here, there = (list(ranks_of(agent.pid).values()) for agent in agents)
+        self.network.hosts[1].plug("down")
+        lost = time.monotonic()
+        for pid in [*there, agents[1].pid]:
+            os.kill(pid, signal.SIGKILL)
+        while any(map(is_running, here)):
+            self.assertLess(time.monotonic() - lost, 60, "ranks wait for a host that is gone")
+            time.sleep(0.02)
+        print(f"the other host's ranks gone {time.monotonic() - lost:.1f} s after the loss")
+        agents[1].communicate()
+        self.network.hosts[1].plug("up")
+        agents[1] = self.start(agents[1].args)
+        self.addCleanup(self.end_agent, agents[1])
+
+    @mock.patch.dict(os.environ, {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
+    def test_a_host_that_is_replaced_joins_the_run(self):
+        """torch 2.13 to 2.15 tell newcomers of a later round no address without that variable."""
+        self.expect_to_go_on(self.lose_a_host, rejoin=True)
 
     def test_agents_that_meet_anew_go_on_after_a_kill(self):
         self.expect_to_go_on(self.kill_rank_1, rejoin=True)
