@@ -44,9 +44,9 @@ TEST(ReasonBoard, TellsTheOthersAndKeepsTheFirstReason) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::atomic<int> own_found = 0;
   ReasonBoard first(store, [&](const std::string&) { ++own_found; });
-  first.leave("rank 0: the disk is full", 10s);
+  first.leave("rank 0: the disk is full", 1h);
   ReasonBoard second(store, [](const std::string&) {});
-  second.leave("rank 1: stopped because another rank failed", 10s);
+  second.leave("rank 1: stopped because another rank failed", 1h);
   std::promise<std::string> found;
   ReasonBoard third(store, [&](const std::string& reason) { found.set_value(reason); });
   EXPECT_EQ(get_within_10_s(found.get_future()), "rank 0: the disk is full");
@@ -58,7 +58,7 @@ TEST(ReasonBoard, AReasonThatComesLaterIsFound) {
   std::promise<std::string> found;
   ReasonBoard waiting(store, [&](const std::string& reason) { found.set_value(reason); });
   ReasonBoard failing(store, [](const std::string&) {});
-  failing.leave("rank 3: out of memory", 10s);
+  failing.leave("rank 3: out of memory", 1h);
   EXPECT_EQ(get_within_10_s(found.get_future()), "rank 3: out of memory");
 }
 
