@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #ifdef __linux__
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -27,15 +28,14 @@ struct SchedulerAttributes {
   std::uint64_t period_ns = 0;
 };
 
-// Changes the calling thread's attributes, where it is an ordinary one. A refusal is no failure:
-// the work gets done anyway.
-template <typename Change>
-void change_attributes(const Change& change) {
+// Of the calling thread, where it is an ordinary one. A refusal is no failure: the work gets done
+// anyway.
+void ask_for_slice(std::uint64_t slice_ns) {
   constexpr std::uint32_t kOrdinary = 0;  // SCHED_OTHER
   SchedulerAttributes attributes;
   if (syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) == 0 &&
       attributes.policy == kOrdinary) {
-    change(attributes);
+    attributes.slice_ns = slice_ns;
     syscall(SYS_sched_setattr, 0, &attributes, 0);
   }
 }
@@ -45,16 +45,16 @@ void change_attributes(const Change& change) {
 
 void run_in_background() {
 #ifdef __linux__
-  change_attributes([](SchedulerAttributes& attributes) {
-    attributes.nice = std::max(kBackgroundNice, attributes.nice);
-    attributes.slice_ns = 0;  // its parent may wake promptly
-  });
+  // Linux has a niceness for every thread.
+  const auto thread = static_cast<id_t>(gettid());
+  setpriority(PRIO_PROCESS, thread, std::max(kBackgroundNice, getpriority(PRIO_PROCESS, thread)));
+  ask_for_slice(0);  // the default: its parent may wake promptly
 #endif
 }
 
 void wake_promptly() {
 #ifdef __linux__
-  change_attributes([](SchedulerAttributes& attributes) { attributes.slice_ns = kShortSliceNs; });
+  ask_for_slice(kShortSliceNs);
 #endif
 }
 
