@@ -11,8 +11,11 @@ operation waited for (the one before it on its lane, or a message, or all ranks)
 step's start; what every piece of it takes beyond the prediction has a cause. The sum over causes,
 less what this path is shorter than the predicted one, is the step's overhead to the nanosecond.
 
+The limit of 3 % is asked of steps whose median operation takes 10 ms or more; --slower 8 makes
+every operation take eight times what the profile says, as a larger model's would.
+
 Example:
-    python benchmarks/overhead.py configs/vlm-small.toml --output page.md
+    python benchmarks/overhead.py configs/vlm-small.toml --slower 8 --output page.md
 """
 
 import argparse
@@ -32,6 +35,7 @@ import real_steps
 POLICIES = ("sequential", "entrain")
 SCHEDULES = ("1f1b", "entrain")
 LIMIT = 0.03  # of the step's time
+LONG_OPERATION = 0.010  # seconds; the limit is asked where the median operation takes as long
 CAUSES = {
     "start": "ranks that begin after the first",
     "operations": "paced operations that end late",
@@ -71,6 +75,7 @@ class Variant:
         self.schedule = schedule
         self.steps = []  # counted rows of metrics.jsonl
         self.traced = []  # (step_s, overhead_s, {cause: seconds}) of traced steps
+        self.operations = []  # predicted seconds of every operation of a microbatch, traced steps
 
     def overheads(self):
         """Of every counted step: the share of its time that no operation accounts for."""
@@ -197,9 +202,20 @@ def causes_of(measured, predicted, lanes, step_s, predicted_s):
 # --- runs ----------------------------------------------------------------------------------------
 
 
+def slow_down(profile, factor):
+    """Makes all that takes time take so many times as long."""
+    for layer in profile["layers"]:
+        for work in ("forward", "backward_input", "backward_weight"):
+            for cost in ("per_pair_ns", "per_token_ns", "per_launch_ns"):
+                layer[work][cost] *= factor
+    profile["reduce_bytes_per_second"] /= factor
+    profile["optimizer_ns_per_parameter"] *= factor
+
+
 def prepare(options, folder):
     """Writes the profile whose links take no time, and the deep model; the files' names."""
     profile = json.loads(Path(options.profile).read_text())
+    slow_down(profile, options.slower)
     profile["link"] = {"latency_ns": 0, "bytes_per_second": 1e18}
     files = {"folder": folder, "deep": folder / "deep.toml"}
     files["profile"] = real_steps.profile_of(files, 1)
@@ -245,12 +261,10 @@ def train(options, variant, files, traced):
     rows = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     variant.steps += rows[real_steps.WARM_UP :]
     step_s, predicted_s = rows[traced]["step_s"], rows[traced]["predicted_step_s"]
+    predicted = Trace(output / "trace_predicted.json")
+    variant.operations += [s for (_, _, unit), s in predicted.durations().items() if unit]
     causes = causes_of(
-        Trace(output / "trace_measured.json"),
-        Trace(output / "trace_predicted.json"),
-        layout.lanes,
-        step_s,
-        predicted_s,
+        Trace(output / "trace_measured.json"), predicted, layout.lanes, step_s, predicted_s
     )
     assert abs(sum(causes.values()) - (step_s - predicted_s)) < 1e-6, causes
     variant.traced.append((step_s, step_s - predicted_s, causes))
@@ -275,6 +289,7 @@ def rows_of(variants):
         steps, overheads = variant.steps, variant.overheads()
         rows.append(
             f"| {variant.layout.name()} | {variant.schedule} | {variant.policy} | "
+            f"{1e3 * statistics.median(variant.operations):.1f} | "
             f"{1e3 * statistics.median(s['predicted_step_s'] for s in steps):.1f} | "
             f"{1e3 * statistics.median(s['step_s'] for s in steps):.1f} | "
             f"**{percent(statistics.median(overheads))}** | {middle_half(overheads)} | "
@@ -292,19 +307,31 @@ def of_layout(variants, layout):
 
 
 def summary(variants):
-    """(lines, whether every layout keeps the limit in the median over its steps)."""
-    lines, kept = [], True
+    """(lines, whether every variant keeps the limit in the median over its steps)."""
+    medians = [statistics.median(v.overheads()) for v in variants]
+    shortest = min(statistics.median(v.operations) for v in variants)
+    kept = sum(median <= LIMIT for median in medians)
+    lines = [
+        (
+            f"Asked: at most {percent(LIMIT)} of the step's time, where the median operation takes "
+            f"{1e3 * LONG_OPERATION:.0f} ms or more. The median operation takes at least "
+            f"{1e3 * shortest:.1f} ms here"
+            + (", so that more is held to the limit than is asked" * (shortest < LONG_OPERATION))
+            + f". Kept in the median by {kept} of {len(variants)} variants, the worst at "
+            f"{percent(max(medians))}:"
+        ),
+        "",
+    ]
     for layout in layouts_of(variants):
         overheads = [x for v in of_layout(variants, layout) for x in v.overheads()]
         gaps = [x for v in of_layout(variants, layout) for x in v.with_gaps()]
-        median = statistics.median(overheads)
-        kept = kept and median <= LIMIT
         lines.append(
-            f"- {layout.name()}: median {percent(median)} over {len(overheads)} steps, mean "
-            f"{percent(statistics.mean(overheads))}, {sum(x > LIMIT for x in overheads)} steps "
-            f"over {percent(LIMIT)}; with the time between steps {percent(statistics.median(gaps))}"
+            f"- {layout.name()}: median {percent(statistics.median(overheads))} over "
+            f"{len(overheads)} steps, mean {percent(statistics.mean(overheads))}, "
+            f"{sum(x > LIMIT for x in overheads)} steps over {percent(LIMIT)}; with the time "
+            f"between steps {percent(statistics.median(gaps))}"
         )
-    return lines, kept
+    return lines, kept == len(variants)
 
 
 def cause_rows(variants):
@@ -353,7 +380,7 @@ def page(options, variants, load):
         (
             f"Command: `python benchmarks/overhead.py {options.config} --rounds {options.rounds} "
             f"--steps {options.steps} --global-batch {options.global_batch} "
-            f"--num-slots {options.num_slots}`"
+            f"--num-slots {options.num_slots} --slower {options.slower:g}`"
         ),
         "",
         f"{machine.describe()}; paced, {load}.",
@@ -363,20 +390,18 @@ def page(options, variants, load):
             "that take no time, so that messages count as overhead altogether. Every variant runs "
             f"{options.steps} counted steps in each of {options.rounds} rounds, "
             f"{options.global_batch} samples in {options.num_slots} slots a replica; 16 lanes with "
-            "more layers, one or two a lane. *With gaps*: the time from the end of the step before "
-            "added to the step."
+            "more layers, one or two a lane; every operation lasts "
+            f"{options.slower:g} times what the profile says. *With gaps*: the time from the end of "
+            "the step before added to the step."
         ),
-        "",
-        (f"Asked: at most {percent(LIMIT)} of the step's time. {'Kept' if kept else '**Not kept**'} "
-        "in the median of every layout:"),
         "",
         *lines,
         "",
         (
-            "| ranks | schedule | policy | predicted ms | measured ms | overhead | middle half "
-            "| worst | with gaps |"
+            "| ranks | schedule | policy | median operation ms | predicted ms | measured ms "
+            "| overhead | middle half | worst | with gaps |"
         ),
-        "|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|",
         *rows_of(variants),
         "",
         (
@@ -410,6 +435,7 @@ def parse():
     parser.add_argument("--steps", type=int, default=12, help="counted steps of each run")
     parser.add_argument("--global-batch", type=int, default=16, help="samples of a replica")
     parser.add_argument("--num-slots", type=int, default=4)
+    parser.add_argument("--slower", type=float, default=1.0, help="times the profile's costs")
     parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
     parser.add_argument("--package", default="build/release/python", help="the Python package's")
     parser.add_argument("--only", default="", help="layouts whose name contains this")
