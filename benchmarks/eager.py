@@ -66,7 +66,8 @@ def train_arguments(options, output, *settings):
         f"output={output}", f"steps={options.steps + WARM_UP}", "data.validation=",
         f"data.global_batch={options.global_batch}", f"plan.num_slots={options.num_slots}",
         "plan.policy=sequential", "plan.schedule=1f1b", f"plan.profile={options.profile}",
-        "execution.trace_step=-1", "plan.single_lane=true", *settings,
+        f"seed={options.document.get('seed', 0)}", "execution.trace_step=-1",
+        "plan.single_lane=true", *settings,
     ):  # fmt: skip
         arguments += ["--set", str(setting)]
     return arguments
