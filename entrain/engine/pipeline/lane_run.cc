@@ -61,6 +61,7 @@ StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
   ENTRAIN_INVARIANT(outputs_.empty() && gradients_.empty() && features_.empty() &&
                         graphs_.empty() && waiting_.empty() && chunks_.empty(),
                     "tensors are left over at the end of the step");
+  read_losses();
   recorder_.end_memory();
   recorder_.finish();
   return std::move(outcome_);
@@ -104,8 +105,23 @@ void LaneRun::run_operation(const Operation& operation,
       return send(operation);
     case OperationKind::kReceive:
       return receive(operation);
+    case OperationKind::kClipNorm:
+      read_losses();  // where all ranks say whether theirs are numbers
+      [[fallthrough]];
     default:
       return end_.run(operation.kind, position_, optimizer_step);
+  }
+}
+
+// All at once, in the order of the groups: a device is waited for once a step.
+void LaneRun::read_losses() {
+  if (losses_.empty()) {
+    return;
+  }
+  const at::Tensor losses = at::stack(losses_).to(at::kCPU, at::kDouble);
+  losses_.clear();
+  for (std::int64_t i = 0; i < losses.size(0); ++i) {
+    outcome_.loss_sum += losses.const_data_ptr<double>()[i];
   }
 }
 
@@ -169,9 +185,13 @@ void LaneRun::compute_forward(const UnitKey& unit,
         sizes_, lane_.stages, lane_.options.stage, unit, items, input, inputs_.target_tokens);
     if (drills(FaultKind::kNan)) {
       output.tensor = output.tensor * std::numeric_limits<float>::quiet_NaN();
-      output.loss_sum *= is_last_llm_stage(unit) ? std::numeric_limits<double>::quiet_NaN() : 1.0;
+      if (output.loss_sum.defined()) {
+        output.loss_sum = output.loss_sum * std::numeric_limits<float>::quiet_NaN();
+      }
     }
-    outcome_.loss_sum += lane_.group.index == 0 ? output.loss_sum : 0;
+    if (output.loss_sum.defined() && lane_.group.index == 0) {
+      losses_.push_back(std::move(output.loss_sum));
+    }
     graph.output = std::move(output.tensor);
     // A chunk may take part for the sake of features that turn out to stand in a later one.
     ENTRAIN_INVARIANT(!with_graph || graph.output.requires_grad() || has_chunks(items),

@@ -54,6 +54,7 @@ class LaneRun {
   [[nodiscard]] LoggedCall logged(const Operation& operation) const;
   [[nodiscard]] bool drills(FaultKind kind) const;
   void run_operation(const Operation& operation, const std::function<void()>& optimizer_step);
+  void read_losses();
   void forward(const Operation& operation);
   UnitInput take_input(const UnitKey& unit, const Group& group, bool with_graph);
   void compute_forward(const UnitKey& unit, const Group& group, UnitInput& input, bool with_graph);
@@ -90,6 +91,7 @@ class LaneRun {
   ChunkStore chunks_;
   std::map<UnitKey, Graph> graphs_;
   std::map<UnitKey, WeightGradientsPtr> waiting_;  // between the halves of a split backward
+  std::vector<at::Tensor> losses_;  // of the LLM's last stage, not yet in the outcome
   StepOutcome outcome_;
   LaneRecorder recorder_;
   StepEnd end_;

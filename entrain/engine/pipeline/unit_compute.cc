@@ -55,7 +55,7 @@ UnitOutput run_encoder(const StepSizes& sizes,
     hidden = at::cat(inputs).to(options.device, options.dtype);
     input.segments.clear();
   }
-  return {stage.forward(hidden, grids), 0};
+  return {stage.forward(hidden, grids), {}};
 }
 
 // Features of the packed samples by rising position in the packed rows.
@@ -216,7 +216,7 @@ UnitOutput run_llm(const StepSizes& sizes,
       unit.stage == 0 ? embed(sizes, stage, options, group, input) : std::move(input.hidden);
   hidden = stage.decode(hidden, input.items);
   if (!is_last_stage(sizes, unit)) {
-    return {hidden, 0};
+    return {hidden, {}};
   }
   std::vector<std::int64_t> rows;
   std::vector<std::int64_t> targets;
@@ -235,7 +235,7 @@ UnitOutput run_llm(const StepSizes& sizes,
   }
   const at::Tensor loss =
       stage.loss_sum(hidden, to_tensor(rows, options), to_tensor(targets, options));
-  return {loss / static_cast<double>(target_tokens), loss.item<double>()};
+  return {loss / static_cast<double>(target_tokens), loss.detach()};
 }
 
 }  // namespace

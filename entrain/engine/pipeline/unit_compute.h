@@ -30,7 +30,8 @@ struct UnitInput {
 struct UnitOutput {
   at::Tensor tensor;    // shape as output_shape(); on the LLM's last stage the loss of the group,
                         // summed over targets and divided by the step's target tokens
-  double loss_sum = 0;  // LLM's last stage: before the division
+  at::Tensor loss_sum;  // LLM's last stage: before the division, no dimensions, without graph;
+                        // where the stage computes, so that nobody waits for it before the end
 };
 
 // Reads the group's segments and texts from `data`, as far as this stage uses them.
