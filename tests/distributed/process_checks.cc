@@ -279,6 +279,36 @@ void deadline(const std::string& group) {
   expect(Clock::now() - start < milliseconds(4'000), "learnt too late");
 }
 
+// Rank 2 waits for rank 0, which waits for rank 1, which does not wait: the first to reach its
+// deadline tells at whom that ends.
+void chain_of_waits(const std::string& group) {
+  C10dComm comm(group, milliseconds(4'000));
+  comm.barrier(all_ranks(comm));
+  const auto wait = [&] {
+    if (comm.rank() == 2) {
+      comm.barrier({0, 2});
+    } else if (comm.rank() == 0) {
+      std::this_thread::sleep_for(milliseconds(500));
+      comm.post_receive({1, 0, 2}, 1, {1}, at::kFloat)->wait();
+    }
+    while (true) {  // until another's reason comes
+      std::this_thread::sleep_for(milliseconds(100));
+      comm.send({comm.rank(), comm.rank() ^ 2, 0}, 1, at::ones({1}));
+    }
+  };
+  std::string message;
+  if (comm.rank() == 2) {
+    message = error_of<SystemFailure>(wait);
+    comm.abort(message);
+  } else {
+    message = error_of<CommAborted>(wait);
+  }
+  expect_words(message,
+               {"rank 2: no barrier with rank 0",
+                "rank 0 waits for rank 1 (message number 0 on channel 2",
+                "rank 1 is not known to wait"});
+}
+
 void abort_stops_all(C10dComm& comm) {
   comm.barrier(all_ranks(comm));
   const Clock::time_point start = Clock::now();
@@ -320,6 +350,10 @@ void run(const std::string& check,
   at::set_num_threads(1);
   if (check == "deadline") {
     deadline(group);
+    return;
+  }
+  if (check == "chain_of_waits") {
+    chain_of_waits(group);
     return;
   }
   if (check == "lost_transfer") {

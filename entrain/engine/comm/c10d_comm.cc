@@ -12,6 +12,7 @@
 #include "entrain/core/base/text.h"
 
 #include "entrain/engine/comm/c10d_messages.h"
+#include "entrain/engine/comm/names.h"
 #include "entrain/engine/comm/unreported.h"
 
 namespace entrain::engine {
@@ -25,18 +26,6 @@ constexpr std::int64_t kSmall = 4096;
 
 std::size_t at_index(std::int64_t index) {
   return static_cast<std::size_t>(index);
-}
-
-std::string to_text(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) {
-    text += concat(text.empty() ? "" : ", ", rank);
-  }
-  return text;
-}
-
-std::string to_text(const ChannelKey& key) {
-  return concat("channel ", key.channel, " from rank ", key.source, " to rank ", key.target);
 }
 
 }  // namespace

@@ -20,6 +20,8 @@ constexpr milliseconds kTick{50};
 // How long a rank that lost a peer waits for the reason that another may have left, and one that
 // leaves a reason for the store.
 constexpr milliseconds kGrace{1500};
+// How long a rank at its deadline waits for what others wait for.
+constexpr milliseconds kAsking{500};
 // Deadlines are the watcher's: Gloo's own would tear down every connection of the process.
 constexpr std::chrono::hours kForever{24 * 365};
 
@@ -105,6 +107,8 @@ void C10dTransport::await(const WorkPtr& work, int peer, const std::string& what
   {
     const std::lock_guard lock(mutex_);
     awaited_ = work;
+    awaited_peer_ = peer;
+    awaited_what_ = what;
     awaited_since_ = Clock::now();
     expired_ = false;
   }
@@ -128,10 +132,18 @@ void C10dTransport::await(const WorkPtr& work, int peer, const std::string& what
   }
   check_alive();
   if (expired) {
+    const std::string end = end_of_waits_from(peer);
+    check_alive();
     throw SystemFailure(
-        concat("rank ", rank_, ": no ", what, " within ", format_duration(deadline_)));
+        concat("rank ", rank_, ": no ", what, " within ", format_duration(deadline_), end));
   }
   fail(peer, what, error);
+}
+
+// "; rank 0 waits for rank 1 (…); rank 1 is not known to wait", or "" where nobody can tell.
+std::string C10dTransport::end_of_waits_from(int peer) {
+  const auto waits = board_->waits_from(peer, kAsking);
+  return waits.has_value() ? "; " + end_of_waits(*waits, peer) : "";
 }
 
 // A peer that failed leaves its reason before it goes; one that was killed leaves none.
@@ -196,6 +208,23 @@ void C10dTransport::check_alive() {
   }
 }
 
+// For the watcher's thread: others learn of a wait that lasts half a deadline, and of its end,
+// unless that was the deadline. Without the mutex, for which the board's thread may be waiting.
+void C10dTransport::tell_waits() {
+  std::unique_lock lock(mutex_);
+  const bool late = awaited_ != nullptr && Clock::now() - awaited_since_ > deadline_ / 2;
+  if (late && told_ != awaited_since_) {
+    told_ = awaited_since_;
+    const Wait wait{awaited_peer_, awaited_what_};
+    lock.unlock();
+    board_->say(rank_, wait);
+  } else if (!late && told_.has_value() && !expired_) {
+    told_.reset();
+    lock.unlock();
+    board_->say(rank_, std::nullopt);
+  }
+}
+
 void C10dTransport::watch() {
   std::unique_lock lock(mutex_);
   for (int tick = 0; !closing_; ++tick) {
@@ -207,6 +236,7 @@ void C10dTransport::watch() {
     if (tick % 2 == 0 && !closing_ && !aborted_) {
       const auto overdue = overdue_;
       lock.unlock();
+      tell_waits();
       if (const std::string what = overdue ? overdue() : ""; !what.empty()) {
         abort(
             concat("rank ", rank_, ": not all of ", what, " within ", format_duration(deadline_)));

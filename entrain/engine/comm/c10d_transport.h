@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -55,6 +56,8 @@ class C10dTransport {
  private:
   using Clock = std::chrono::steady_clock;
 
+  void tell_waits();
+  [[nodiscard]] std::string end_of_waits_from(int peer);
   [[noreturn]] void fail(int peer, const std::string& what, const std::string& error);
   // Takes the reason and wakes whatever waits; false where there was one already.
   bool stop(const std::string& reason);
@@ -72,15 +75,18 @@ class C10dTransport {
   std::string reason_;
   std::atomic<bool> aborted_{false};
   WorkPtr awaited_;  // by the rank's thread
+  int awaited_peer_ = 0;
+  std::string awaited_what_;
   Clock::time_point awaited_since_;
   bool expired_ = false;      // the watcher ended that wait
   std::deque<WorkPtr> sent_;  // not known to be taken; the first is being waited for
   bool closing_ = false;
   std::function<std::string()> overdue_;
   std::function<void()> stopped_;
-  std::thread watcher_;                 // of the deadline; waits for nothing else
-  std::thread drainer_;                 // of sent_
-  std::unique_ptr<ReasonBoard> board_;  // the first to go, since it stops the others
+  std::optional<Clock::time_point> told_;  // since when the wait lasts that others know of
+  std::thread watcher_;                    // of the deadline; waits for nothing else
+  std::thread drainer_;                    // of sent_
+  std::unique_ptr<ReasonBoard> board_;     // the first to go, since it stops the others
 };
 
 }  // namespace entrain::engine

@@ -5,6 +5,8 @@
 #include <mutex>
 #include <utility>
 
+#include "entrain/core/base/text.h"
+
 namespace entrain::engine {
 namespace {
 
@@ -31,6 +33,45 @@ void write(c10d::Store& store, const std::string& reason) {
   }
 }
 
+std::string key_of_wait(int rank) {
+  return concat("entrain/wait/", rank);
+}
+
+void write(c10d::Store& store, int rank, const std::optional<Wait>& wait) {
+  try {
+    store.set(key_of_wait(rank), wait.has_value() ? concat(wait->peer, " ", wait->what) : "");
+  } catch (const std::exception&) {
+    // Others know less about whom they wait for.
+  }
+}
+
+std::optional<Wait> read_wait(c10d::Store& store, int rank) {
+  const std::string key = key_of_wait(rank);
+  const std::string text = store.check({key}) ? store.get_to_str(key) : "";
+  const std::size_t space = text.find(' ');
+  if (space == std::string::npos) {
+    return std::nullopt;
+  }
+  return Wait{std::stoi(text.substr(0, space)), text.substr(space + 1)};
+}
+
+std::map<int, Wait> read_waits(c10d::Store& store, int rank) {
+  std::map<int, Wait> waits;
+  try {
+    while (!waits.contains(rank)) {
+      const std::optional<Wait> wait = read_wait(store, rank);
+      if (!wait.has_value()) {
+        break;
+      }
+      waits.emplace(rank, *wait);
+      rank = wait->peer;
+    }
+  } catch (const std::exception&) {
+    // As far as it is known.
+  }
+  return waits;
+}
+
 }  // namespace
 
 struct ReasonBoard::Shared {
@@ -41,8 +82,15 @@ struct ReasonBoard::Shared {
   std::condition_variable changed;
   std::string own;       // to be left there
   bool settled = false;  // there is a reason, or it was tried: nothing to look for
+  std::map<int, std::optional<Wait>> to_say;  // [rank], not yet said
+  std::optional<int> asked;                   // where a chain of waits is to begin
+  std::optional<std::map<int, Wait>> answer;  // to what was asked
   bool closing = false;
   bool ended = false;
+
+  [[nodiscard]] bool has_work() const {
+    return !own.empty() || !to_say.empty() || asked.has_value();
+  }
 
   void run() {
     try {
@@ -52,12 +100,21 @@ struct ReasonBoard::Shared {
     }
     std::unique_lock lock(mutex);
     while (!closing) {
-      changed.wait_for(lock, kPeriod, [&] { return closing || (!own.empty() && !settled); });
+      changed.wait_for(lock, kPeriod, [&] { return closing || (!settled && has_work()); });
       if (settled) {
         continue;
       }
       const std::string reason = own;
+      const auto waits = std::exchange(to_say, {});
+      const std::optional<int> begin = std::exchange(asked, std::nullopt);
       lock.unlock();
+      for (const auto& [rank, wait] : waits) {
+        write(*store, rank, wait);
+      }
+      std::optional<std::map<int, Wait>> chain;
+      if (begin.has_value()) {
+        chain = read_waits(*store, *begin);
+      }
       std::string seen;
       if (!reason.empty()) {
         write(*store, reason);
@@ -66,6 +123,7 @@ struct ReasonBoard::Shared {
       }
       lock.lock();
       settled = !reason.empty() || !seen.empty();
+      answer = chain.has_value() ? std::move(chain) : std::move(answer);
       changed.notify_all();
       if (!seen.empty() && own.empty() && !closing) {
         found(seen);
@@ -102,6 +160,22 @@ void ReasonBoard::leave(const std::string& reason, milliseconds patience) {
   shared_->own = reason;
   shared_->changed.notify_all();
   shared_->changed.wait_for(lock, patience, [&] { return shared_->settled; });
+}
+
+void ReasonBoard::say(int rank, std::optional<Wait> wait) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->to_say[rank] = std::move(wait);
+  shared_->changed.notify_all();
+}
+
+std::optional<std::map<int, Wait>> ReasonBoard::waits_from(int rank, milliseconds patience) {
+  std::unique_lock lock(shared_->mutex);
+  shared_->asked = rank;
+  shared_->answer.reset();
+  shared_->changed.notify_all();
+  shared_->changed.wait_for(
+      lock, patience, [&] { return shared_->settled || shared_->answer.has_value(); });
+  return std::exchange(shared_->answer, std::nullopt);
 }
 
 }  // namespace entrain::engine

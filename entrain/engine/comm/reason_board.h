@@ -1,14 +1,18 @@
 // Why ranks stop: a word in the group's store, which the first to fail leaves and all others look
-// for.
+// for; and what ranks say there that they wait for.
 #pragma once
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "entrain/engine/comm/waits.h"
 
 namespace entrain::engine {
 
@@ -29,6 +33,12 @@ class ReasonBoard {
   // Leaves `reason`, unless there is one. Returns when that is done, or after `patience`; it is
   // tried on then.
   void leave(const std::string& reason, std::chrono::milliseconds patience);
+
+  // Tells the others what this rank waits for, or that it no longer does. Does not wait.
+  void say(int rank, std::optional<Wait> wait);
+  // What `rank` says it waits for, and what the rank does for which it waits, and so on; nothing
+  // where there is a reason already, or the store does not answer within `patience`.
+  std::optional<std::map<int, Wait>> waits_from(int rank, std::chrono::milliseconds patience);
 
  private:
   struct Shared;

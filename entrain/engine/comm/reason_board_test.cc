@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "entrain/core/base/text.h"
+
 namespace entrain::engine {
 namespace {
 
@@ -24,6 +26,10 @@ class SilentStore : public c10d::HashStore {
   bool check(const std::vector<std::string>& keys) override {
     released_.wait();
     return c10d::HashStore::check(keys);
+  }
+  void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
+    released_.wait();
+    c10d::HashStore::set(key, value);
   }
   std::vector<std::uint8_t> compareSet(const std::string& key,
                                        const std::vector<std::uint8_t>& expected,
@@ -62,12 +68,45 @@ TEST(ReasonBoard, AReasonThatComesLaterIsFound) {
   EXPECT_EQ(get_within_10_s(found.get_future()), "rank 3: out of memory");
 }
 
+TEST(ReasonBoard, TellsWhatRanksWaitForUntilTheyNoLongerDo) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  ReasonBoard own(store, [](const std::string&) {});
+  ReasonBoard other(store, [](const std::string&) {});
+  const auto chain_from = [&](int rank) {
+    own.waits_from(rank, 1h);  // behind all that it had to say
+    std::map<int, int> peers;
+    const auto waits = other.waits_from(rank, 1h);
+    for (const auto& [waiting, wait] : waits.value()) {
+      EXPECT_EQ(wait.what, concat("message of rank ", wait.peer));
+      peers[waiting] = wait.peer;
+    }
+    return peers;
+  };
+  for (const auto& [rank, peer] : std::map<int, int>{{0, 1}, {2, 0}, {3, 2}, {4, 5}, {5, 4}}) {
+    own.say(rank, Wait{peer, concat("message of rank ", peer)});
+  }
+  EXPECT_EQ(chain_from(2), (std::map<int, int>{{0, 1}, {2, 0}}));
+  EXPECT_EQ(chain_from(4), (std::map<int, int>{{4, 5}, {5, 4}}));
+  EXPECT_EQ(chain_from(1), (std::map<int, int>{}));
+  own.say(0, std::nullopt);
+  EXPECT_EQ(chain_from(2), (std::map<int, int>{{2, 0}}));
+}
+
+TEST(ReasonBoard, WhereThereIsAReasonNobodyIsAskedForWaits) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  ReasonBoard board(store, [](const std::string&) {});
+  board.leave("rank 0: the disk is full", 1h);
+  EXPECT_FALSE(board.waits_from(1, 1h).has_value());
+}
+
 TEST(ReasonBoard, NobodyWaitsForAStoreThatDoesNotAnswer) {
   std::promise<void> release;
   const auto store = c10::make_intrusive<SilentStore>(release.get_future().share());
   const Clock::time_point begun = Clock::now();
   {
     ReasonBoard board(store, [](const std::string&) { ADD_FAILURE() << "it found something"; });
+    board.say(0, Wait{1, "message"});
+    EXPECT_FALSE(board.waits_from(1, 100ms).has_value());
     board.leave("rank 0: the network is gone", 100ms);
   }
   EXPECT_LT(Clock::now() - begun, 60s);  // instead of for ever

@@ -13,7 +13,9 @@
 #include "entrain/core/base/text.h"
 
 #include "entrain/engine/comm/moved.h"
+#include "entrain/engine/comm/names.h"
 #include "entrain/engine/comm/unreported.h"
+#include "entrain/engine/comm/waits.h"
 
 namespace entrain::engine {
 namespace {
@@ -22,18 +24,6 @@ using Clock = std::chrono::steady_clock;
 
 std::size_t at_index(std::int64_t index) {
   return static_cast<std::size_t>(index);
-}
-
-std::string to_text(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) {
-    text += concat(text.empty() ? "" : ", ", rank);
-  }
-  return text;
-}
-
-std::string to_text(const ChannelKey& key) {
-  return concat("channel ", key.channel, " from rank ", key.source, " to rank ", key.target);
 }
 
 struct Message {
@@ -67,7 +57,8 @@ struct Round {
 
 }  // namespace
 
-// Locks: an inbox's, the meetings', the abort reason's; never two at once.
+// Locks: an inbox's, the meetings', the abort reason's; never two at once, but for that of the
+// waits, which is held briefly within others.
 class ThreadCommState {
  public:
   ThreadCommState(int num_ranks, std::chrono::milliseconds deadline)
@@ -122,9 +113,15 @@ class ThreadCommState {
     Inbox& inbox = inboxes_[at_index(key.target)];
     std::unique_lock lock(inbox.mutex);
     Mailbox& mailbox = inbox.mailboxes[key];
-    const bool done = inbox.arrived.wait_until(lock, Clock::now() + deadline_, [&] {
-      return aborted_ || mailbox.messages.count(sequence) > 0;
-    });
+    const auto what = [&] {
+      return Wait{key.source, concat("message number ", sequence, " on ", to_text(key))};
+    };
+    const bool done = wait(
+        lock,
+        inbox.arrived,
+        key.target,
+        [&] { return aborted_ || mailbox.messages.count(sequence) > 0; },
+        what);
     if (aborted_) {
       lock.unlock();
       check_alive();
@@ -132,12 +129,12 @@ class ThreadCommState {
     if (!done) {
       throw SystemFailure(concat("rank ",
                                  key.target,
-                                 ": no message number ",
-                                 sequence,
-                                 " on ",
-                                 to_text(key),
+                                 ": no ",
+                                 what().what,
                                  " within ",
-                                 format_duration(deadline_)));
+                                 format_duration(deadline_),
+                                 "; ",
+                                 end_of_waits_from(key.source)));
     }
     const auto found = mailbox.messages.find(sequence);
     Message message = std::move(found->second);
@@ -169,26 +166,62 @@ class ThreadCommState {
       met_.notify_all();
       return round;
     }
-    met_.wait_until(lock, Clock::now() + deadline_, [&] { return round->complete() || aborted_; });
+    const int rank = group[at_index(member)];
+    const auto what = [&] {
+      return Wait{missing_of(*round, group).front(), "collective over ranks " + to_text(group)};
+    };
+    wait(
+        lock, met_, rank, [&] { return round->complete() || aborted_; }, what);
     if (aborted_) {
       lock.unlock();
       check_alive();
     }
     if (!round->complete()) {
+      const std::vector<int> missing = missing_of(*round, group);
       throw SystemFailure(concat("rank ",
-                                 group[at_index(member)],
+                                 rank,
                                  ": no collective over ranks ",
                                  to_text(group),
                                  " within ",
                                  format_duration(deadline_),
                                  ", ranks ",
-                                 to_text(missing_of(*round, group)),
-                                 " are missing"));
+                                 to_text(missing),
+                                 " are missing; ",
+                                 end_of_waits_from(missing.front())));
     }
     return round;
   }
 
  private:
+  // Waits for `ready` until the deadline. After half of that others are told what() the rank waits
+  // for; of a wait that reached the deadline they go on to know.
+  template <class Ready, class What>
+  bool wait(std::unique_lock<std::mutex>& lock,
+            std::condition_variable& changed,
+            int rank,
+            const Ready& ready,
+            const What& what) {
+    const Clock::time_point begun = Clock::now();
+    if (changed.wait_until(lock, begun + deadline_ / 2, ready)) {
+      return true;
+    }
+    {
+      const std::lock_guard waits_lock(waits_mutex_);
+      waits_[rank] = what();
+    }
+    const bool done = changed.wait_until(lock, begun + deadline_, ready);
+    if (done) {
+      const std::lock_guard waits_lock(waits_mutex_);
+      waits_.erase(rank);
+    }
+    return done;
+  }
+
+  std::string end_of_waits_from(int rank) {
+    const std::lock_guard lock(waits_mutex_);
+    return end_of_waits(waits_, rank);
+  }
+
   static std::vector<int> missing_of(const Round& round, const std::vector<int>& group) {
     std::vector<int> missing;
     for (std::size_t i = 0; i < group.size(); ++i) {
@@ -204,6 +237,8 @@ class ThreadCommState {
   std::mutex meetings_mutex_;
   std::condition_variable met_;
   std::map<std::vector<int>, std::shared_ptr<Round>> open_rounds_;  // null: none in progress
+  std::mutex waits_mutex_;
+  std::map<int, Wait> waits_;  // of ranks that have been waiting for long
   std::mutex reason_mutex_;
   std::string reason_;
   std::atomic<bool> aborted_{false};

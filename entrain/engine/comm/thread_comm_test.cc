@@ -171,7 +171,32 @@ TEST(ThreadComm, NamesTheMissingRanksOfACollectiveAtTheDeadline) {
   ThreadCommGroup group(4, milliseconds(50));
   const std::string message = error_of<SystemFailure>([&] { group.comm(2).barrier(all_ranks(4)); });
   EXPECT_EQ(message,
-            "rank 2: no collective over ranks 0, 1, 2, 3 within 50 ms, ranks 0, 1, 3 are missing");
+            "rank 2: no collective over ranks 0, 1, 2, 3 within 50 ms, ranks 0, 1, 3 are missing; "
+            "rank 0 is not known to wait");
+}
+
+TEST(ThreadComm, NamesTheRankAtWhichAChainOfWaitsEnds) {
+  ThreadCommGroup group(3, milliseconds(50));
+  auto receive = group.comm(0).post_receive({1, 0, 4}, 0, {1}, at::kFloat);
+  EXPECT_THROW(receive->wait(), SystemFailure);
+  const std::string message = error_of<SystemFailure>([&] { group.comm(2).barrier({0, 2}); });
+  EXPECT_EQ(message,
+            "rank 2: no collective over ranks 0, 2 within 50 ms, ranks 0 are missing; rank 0 waits "
+            "for rank 1 (message number 0 on channel 4 from rank 1 to rank 0); rank 1 is not known "
+            "to wait");
+}
+
+TEST(ThreadComm, AWaitThatEndedIsNoLongerKnown) {
+  ThreadCommGroup group(3, milliseconds(2000));
+  auto receive = group.comm(0).post_receive({1, 0, 4}, 0, {1}, at::kFloat);
+  std::thread sender([&] {
+    std::this_thread::sleep_for(milliseconds(1100));  // others know of the wait by then
+    group.comm(1).send({1, 0, 4}, 0, at::ones({1}));
+  });
+  receive->wait();
+  sender.join();
+  const std::string message = error_of<SystemFailure>([&] { group.comm(2).barrier({0, 2}); });
+  EXPECT_NE(message.find("missing; rank 0 is not known to wait"), std::string::npos) << message;
 }
 
 TEST(ThreadComm, AbortWakesEveryWaitingRankWithTheFirstReason) {
