@@ -1,10 +1,23 @@
 #include "entrain/engine/train/optimizer.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
+#include <numbers>
 #include <string>
 #include <utility>
 
 namespace entrain::engine {
+
+double learning_rate_at(const OptimizerConfig& config, std::int64_t update, std::int64_t updates) {
+  if (update < config.warmup_steps) {
+    return config.learning_rate * static_cast<double>(update + 1) / config.warmup_steps;
+  }
+  const auto left = static_cast<double>(std::max<std::int64_t>(1, updates - config.warmup_steps));
+  const double progress = std::min(1.0, static_cast<double>(update - config.warmup_steps) / left);
+  const double cosine = 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
+  return config.learning_rate * (config.final_fraction + (1.0 - config.final_fraction) * cosine);
+}
 
 AdamW::AdamW(std::vector<TrainedPiece> trained, std::int64_t size, const OptimizerConfig& config) {
   const at::NoGradGuard no_grad;

@@ -10,6 +10,9 @@
 
 namespace entrain::engine {
 
+// Linear warm-up, then cosine to final_fraction; update counts from 0.
+double learning_rate_at(const OptimizerConfig& config, std::int64_t update, std::int64_t updates);
+
 // Decoupled weight decay on matrices; vectors (norms, biases) take none. Rates, warm-up and decay
 // may differ from part to part (OptimizerConfig::modules).
 class AdamW {

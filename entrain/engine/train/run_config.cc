@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <numbers>
 #include <span>
 #include <utility>
 
@@ -487,16 +485,6 @@ OptimizerConfig optimizer_of(const OptimizerConfig& config, const std::string& p
     result.weight_decay = own.weight_decay.value_or(config.weight_decay);
   }
   return result;
-}
-
-double learning_rate_at(const OptimizerConfig& config, std::int64_t update, std::int64_t updates) {
-  if (update < config.warmup_steps) {
-    return config.learning_rate * static_cast<double>(update + 1) / config.warmup_steps;
-  }
-  const auto left = static_cast<double>(std::max<std::int64_t>(1, updates - config.warmup_steps));
-  const double progress = std::min(1.0, static_cast<double>(update - config.warmup_steps) / left);
-  const double cosine = 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
-  return config.learning_rate * (config.final_fraction + (1.0 - config.final_fraction) * cosine);
 }
 
 }  // namespace entrain::engine

@@ -174,9 +174,6 @@ ModelSpec run_model(const RunConfig& config);
 // Where the run writes its checkpoints.
 std::filesystem::path checkpoint_folder(const RunConfig& config);
 
-// Linear warm-up, then cosine to final_fraction; update counts from 0.
-double learning_rate_at(const OptimizerConfig& config, std::int64_t update, std::int64_t updates);
-
 // What holds for a part ("llm", an encoder, "projector"): [optimizer] with its own keys over it.
 OptimizerConfig optimizer_of(const OptimizerConfig& config, const std::string& part);
 

@@ -175,17 +175,5 @@ TEST(RunConfig, SetOverridesTheFile) {
   EXPECT_THROW(read_run_config(path, {"steps"}), InvalidInput);
 }
 
-TEST(LearningRate, WarmsUpThenFallsToTheFinalFraction) {
-  OptimizerConfig config;
-  config.learning_rate = 1.0;
-  config.warmup_steps = 10;
-  config.final_fraction = 0.1;
-  EXPECT_DOUBLE_EQ(learning_rate_at(config, 0, 110), 0.1);
-  EXPECT_DOUBLE_EQ(learning_rate_at(config, 9, 110), 1.0);
-  EXPECT_DOUBLE_EQ(learning_rate_at(config, 10, 110), 1.0);
-  EXPECT_NEAR(learning_rate_at(config, 60, 110), 0.55, 1e-12);
-  EXPECT_NEAR(learning_rate_at(config, 110, 110), 0.1, 1e-12);
-}
-
 }  // namespace
 }  // namespace entrain::engine

@@ -13,6 +13,7 @@
 #include "entrain/core/simulator/simulator.h"
 
 #include "entrain/engine/models/weights.h"
+#include "entrain/engine/train/optimizer.h"
 
 namespace entrain::engine {
 namespace {
