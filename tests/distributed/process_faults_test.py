@@ -1,6 +1,6 @@
 """Ranks that are killed and ranks that hang: the run under torchrun goes on as if nothing had been.
 
-ENTRAIN_KILLS sets how many kills the test makes (default 6), ENTRAIN_KILL_SEED their seed.
+ENTRAIN_KILLS sets how many kills the test makes (default 30), ENTRAIN_KILL_SEED their seed.
 """
 
 import os
@@ -79,7 +79,7 @@ class Faults(ProcessTest):
         return {"rank": rank, "rows": reached, "stopped_s": stopped, "killed": killed}
 
     def test_kills_leave_the_run_as_it_would_have_been(self):
-        wanted = int(os.environ.get("ENTRAIN_KILLS", "6"))
+        wanted = int(os.environ.get("ENTRAIN_KILLS", "30"))
         seed = int(os.environ.get("ENTRAIN_KILL_SEED", "11"))
         chance = random.Random(seed)
         self.write_run(steps=STEPS, llm=1, replicas=2, global_batch=4)
