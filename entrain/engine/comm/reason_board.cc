@@ -55,7 +55,8 @@ std::optional<Wait> read_wait(c10d::Store& store, int rank) {
   return Wait{std::stoi(text.substr(0, space)), text.substr(space + 1)};
 }
 
-std::map<int, Wait> read_waits(c10d::Store& store, int rank) {
+// Nothing where the store fails: half a chain would end at the wrong rank.
+std::optional<std::map<int, Wait>> read_waits(c10d::Store& store, int rank) {
   std::map<int, Wait> waits;
   try {
     while (!waits.contains(rank)) {
@@ -67,7 +68,7 @@ std::map<int, Wait> read_waits(c10d::Store& store, int rank) {
       rank = wait->peer;
     }
   } catch (const std::exception&) {
-    // As far as it is known.
+    return std::nullopt;
   }
   return waits;
 }
@@ -123,7 +124,9 @@ struct ReasonBoard::Shared {
       }
       lock.lock();
       settled = !reason.empty() || !seen.empty();
-      answer = chain.has_value() ? std::move(chain) : std::move(answer);
+      if (chain.has_value()) {
+        answer = std::move(chain);
+      }
       changed.notify_all();
       if (!seen.empty() && own.empty() && !closing) {
         found(seen);

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <future>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,20 @@ class SilentStore : public c10d::HashStore {
 
  private:
   std::shared_future<void> released_;
+};
+
+// A store whose host goes in the middle of it: the second question fails.
+class FailingStore : public c10d::HashStore {
+ public:
+  c10::intrusive_ptr<c10d::Store> clone() override {
+    return c10::intrusive_ptr<c10d::Store>::reclaim_copy(this);
+  }
+  std::vector<std::uint8_t> get(const std::string& key) override {
+    if (key == "entrain/wait/1") {
+      throw std::runtime_error("connection reset by peer");
+    }
+    return c10d::HashStore::get(key);
+  }
 };
 
 std::string get_within_10_s(std::future<std::string> found) {
@@ -90,6 +105,14 @@ TEST(ReasonBoard, TellsWhatRanksWaitForUntilTheyNoLongerDo) {
   EXPECT_EQ(chain_from(1), (std::map<int, int>{}));
   own.say(0, std::nullopt);
   EXPECT_EQ(chain_from(2), (std::map<int, int>{{2, 0}}));
+}
+
+TEST(ReasonBoard, HalfAChainIsNone) {
+  ReasonBoard board(c10::make_intrusive<FailingStore>(), [](const std::string&) {});
+  board.say(0, Wait{1, "message"});
+  board.say(1, Wait{2, "message"});
+  EXPECT_TRUE(board.waits_from(2, 1h).has_value());
+  EXPECT_FALSE(board.waits_from(0, 200ms).has_value());
 }
 
 TEST(ReasonBoard, WhereThereIsAReasonNobodyIsAskedForWaits) {
