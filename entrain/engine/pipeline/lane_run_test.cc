@@ -1,6 +1,7 @@
 #include "entrain/engine/pipeline/lane_run.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include <gtest/gtest.h>
@@ -85,6 +86,24 @@ int count(const Step& step, OperationKind kind) {
       }));
 }
 
+// One slot of samples without pictures.
+void make_text_only(Step& step, int num_samples) {
+  const std::vector<SampleWork> work(static_cast<std::size_t>(num_samples),
+                                     tiny::sample_of({}, 4, 1));
+  step.costs = step_costs(
+      step.model, step.plan, analytic_profile(step.model, device_model("cpu-2core")), work);
+  StepAssignment assignment;
+  ReplicaAssignment& replica = assignment.replicas.emplace_back();
+  replica.num_slots = 1;
+  replica.modules = {{{}}, {{}}};
+  step.ids.clear();
+  for (int sample = 0; sample < num_samples; ++sample) {
+    replica.modules[1][0].push_back({.sample = sample});
+    step.ids.push_back(concat("sample-", sample));
+  }
+  step.program = build_program(step.plan, assignment, step.costs, "1f1b");
+}
+
 TEST(LaneRun, SaysWhatItIsDoing) {
   const Step step = one_lane_step();
   Lane lane(step);
@@ -104,19 +123,7 @@ TEST(LaneRun, SaysWhatItIsDoing) {
 
 TEST(LaneRun, NamesSixteenSamplesAndCountsTheRest) {
   Step step = one_lane_step();
-  const std::vector<SampleWork> work(20, tiny::sample_of({}, 4, 1));
-  step.costs = step_costs(
-      step.model, step.plan, analytic_profile(step.model, device_model("cpu-2core")), work);
-  StepAssignment assignment;
-  ReplicaAssignment& replica = assignment.replicas.emplace_back();
-  replica.num_slots = 1;
-  replica.modules = {{{}}, {{}}};
-  step.ids.clear();
-  for (int sample = 0; sample < 20; ++sample) {
-    replica.modules[1][0].push_back({.sample = sample});
-    step.ids.push_back(concat("sample-", sample));
-  }
-  step.program = build_program(step.plan, assignment, step.costs, "1f1b");
+  make_text_only(step, 20);
   Lane lane(step);
   const std::string where = LaneRun(lane.context, lane.inputs, RunMode::kTrain).where();
   EXPECT_NE(where.find("samples sample-0, sample-1, "), std::string::npos) << where;
@@ -262,6 +269,26 @@ TEST(LaneRun, NoticesWhatIsLeftOverAtTheEnd) {
   const std::string message =
       error_of<InternalError>([&] { LaneRun(lane.context, lane.inputs, RunMode::kTrain).run({}); });
   EXPECT_NE(message.find("left over"), std::string::npos) << message;
+}
+
+// The gradients do not tell: there are none.
+TEST(LaneRun, NoticesALossThatIsNoNumberBeforeTheOptimizer) {
+  Step step = tiny::make_step({{1, 2}, 1, true, "1f1b", tiny::FrozenPattern::kLlm});
+  make_text_only(step, 4);
+  ExecutorOptions options = tiny::seeded_options();
+  Lane good(step, options);
+  const StepOutcome number = LaneRun(good.context, good.inputs, RunMode::kTrain).run({});
+  EXPECT_GT(number.loss_sum, 0);
+  EXPECT_EQ(number.gradient_norm, 0);
+  EXPECT_TRUE(number.finite);
+  options.drill.kind = FaultKind::kNan;
+  options.drill.step = 5;
+  Lane bad(step, options);
+  const auto never = [] { FAIL() << "an optimizer step behind a loss that is no number"; };
+  const StepOutcome none = LaneRun(bad.context, bad.inputs, RunMode::kTrain).run(never);
+  EXPECT_TRUE(std::isnan(none.loss_sum));
+  EXPECT_EQ(none.gradient_norm, 0);
+  EXPECT_FALSE(none.finite);
 }
 
 TEST(LaneRun, FaultDrillFailsInTheMiddleOfItsStepAlone) {
