@@ -279,17 +279,16 @@ void deadline(const std::string& group) {
   expect(Clock::now() - start < milliseconds(4'000), "learnt too late");
 }
 
-// Rank 2 waits for rank 0, which waits for rank 1, which does not wait: the first to reach its
-// deadline tells at whom that ends.
-void chain_of_waits(const std::string& group) {
-  C10dComm comm(group, milliseconds(4'000));
-  comm.barrier(all_ranks(comm));
+// Rank 2 runs into its deadline in a barrier with rank 0, which does `meanwhile`, and tells
+// `words`.
+void expect_of_rank_2(C10dComm& comm,
+                      const std::function<void()>& meanwhile,
+                      const std::vector<std::string>& words) {
   const auto wait = [&] {
     if (comm.rank() == 2) {
       comm.barrier({0, 2});
     } else if (comm.rank() == 0) {
-      std::this_thread::sleep_for(milliseconds(500));
-      comm.post_receive({1, 0, 2}, 1, {1}, at::kFloat)->wait();
+      meanwhile();
     }
     while (true) {  // until another's reason comes
       std::this_thread::sleep_for(milliseconds(100));
@@ -303,10 +302,38 @@ void chain_of_waits(const std::string& group) {
   } else {
     message = error_of<CommAborted>(wait);
   }
-  expect_words(message,
-               {"rank 2: no barrier with rank 0",
-                "rank 0 waits for rank 1 (message number 0 on channel 2",
-                "rank 1 is not known to wait"});
+  expect_words(message, words);
+}
+
+// Rank 2 waits for rank 0, which waits for rank 1, which does not wait: the first to reach its
+// deadline tells at whom that ends.
+void chain_of_waits(const std::string& group) {
+  C10dComm comm(group, milliseconds(4'000));
+  comm.barrier(all_ranks(comm));
+  const auto wait_for_rank_1 = [&] {
+    std::this_thread::sleep_for(milliseconds(500));
+    comm.post_receive({1, 0, 2}, 1, {1}, at::kFloat)->wait();
+  };
+  expect_of_rank_2(comm,
+                   wait_for_rank_1,
+                   {"rank 2: no barrier with rank 0",
+                    "rank 0 waits for rank 1 (message number 0 on channel 2",
+                    "rank 1 is not known to wait"});
+}
+
+// Rank 0 has waited for so long that others were told, and waits no longer.
+void ended_wait(const std::string& group) {
+  C10dComm comm(group, milliseconds(2'000));
+  comm.barrier(all_ranks(comm));
+  if (comm.rank() == 1) {
+    std::this_thread::sleep_for(milliseconds(1'300));
+    comm.send({1, 0, 2}, 1, at::ones({1}));
+  } else if (comm.rank() == 0) {
+    comm.post_receive({1, 0, 2}, 1, {1}, at::kFloat)->wait();
+  }
+  comm.barrier(all_ranks(comm));
+  expect_of_rank_2(
+      comm, [] {}, {"rank 2: no barrier with rank 0", "; rank 0 is not known to wait"});
 }
 
 void abort_stops_all(C10dComm& comm) {
@@ -348,12 +375,10 @@ void run(const std::string& check,
          const std::string& group,
          const std::vector<std::string>& more_groups) {
   at::set_num_threads(1);
-  if (check == "deadline") {
-    deadline(group);
-    return;
-  }
-  if (check == "chain_of_waits") {
-    chain_of_waits(group);
+  const std::map<std::string, void (*)(const std::string&)> of_deadlines = {
+      {"deadline", deadline}, {"chain_of_waits", chain_of_waits}, {"ended_wait", ended_wait}};
+  if (of_deadlines.contains(check)) {
+    of_deadlines.at(check)(group);
     return;
   }
   if (check == "lost_transfer") {

@@ -27,7 +27,7 @@ class Communicator(ProcessTest):
         self.check("device_links", "lost_transfer")
 
     def test_failures_reach_every_rank(self):
-        self.check("deadline", "chain_of_waits", "abort_stops_all", "death")
+        self.check("deadline", "chain_of_waits", "ended_wait", "abort_stops_all", "death")
 
     def test_gradients_are_those_of_threads(self):
         for name, processes in (("shared_lanes", 4), ("covering_gradients", 30)):
