@@ -235,6 +235,8 @@ ExecutionConfig read_execution(ObjectReader reader) {
   config.recompute = read_recompute(reader);
   config.paced = reader.optional("paced", config.paced);
   config.overlap_reduction = reader.optional("overlap_reduction", config.overlap_reduction);
+  config.memory_check = reader.optional<std::string>("memory_check", config.memory_check);
+  check_name(reader, "memory_check", config.memory_check, kMemoryChecks);
   config.measure_memory = reader.optional("measure_memory", config.measure_memory);
   config.log_samples = reader.optional("log_samples", config.log_samples);
   config.deadline_seconds = reader.optional("deadline_seconds", config.deadline_seconds);
@@ -412,6 +414,7 @@ Json to_json(const RunConfig& config) {
         {"recompute", to_json(config.execution.recompute)},
         {"paced", config.execution.paced},
         {"overlap_reduction", config.execution.overlap_reduction},
+        {"memory_check", config.execution.memory_check},
         {"measure_memory", config.execution.measure_memory},
         {"log_samples", config.execution.log_samples},
         {"deadline_seconds", config.execution.deadline_seconds},

@@ -109,6 +109,7 @@ struct RecomputePolicy {
 inline constexpr std::array<std::string_view, 2> kDevices = {"cpu", "cuda"};
 inline constexpr const char* kNccl = "nccl";
 inline constexpr std::array<std::string_view, 2> kDeviceMessages = {"host", kNccl};
+inline constexpr std::array<std::string_view, 2> kMemoryChecks = {"stop", "warn"};
 
 struct ExecutionConfig {  // [execution]
   // Of several GPUs ranks take one each in turn.
@@ -122,6 +123,10 @@ struct ExecutionConfig {  // [execution]
   // Under Plan::shard_optimizer: send gradients to where they are summed as soon as the last
   // backward has made them, instead of behind it. Changes no bit.
   bool overlap_reduction = true;
+  // What a run does whose predicted memory this host or its devices do not have (memory_fit.h): one
+  // of kMemoryChecks. "stop": nothing is allocated; "warn": it goes on, as a prediction may be
+  // wrong.
+  std::string memory_check = "stop";
   // Record what activations every lane holds at most, beside the prediction, in metrics.jsonl; the
   // allocator then reports every tensor, which costs microseconds each.
   bool measure_memory = false;

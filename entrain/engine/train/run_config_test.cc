@@ -67,6 +67,15 @@ TEST(RunConfig, ChecksTheCheckpointTable) {
   }
 }
 
+TEST(RunConfig, ChecksMemoryUnlessToldOtherwise) {
+  EXPECT_EQ(parse(kMinimal).execution.memory_check, "stop");
+  const std::string warn = concat(kMinimal, "[execution]\nmemory_check = \"warn\"\n");
+  EXPECT_EQ(run_config_from_json(to_json(parse(warn)), "again").execution.memory_check, "warn");
+  EXPECT_NE(message_of(concat(kMinimal, "[execution]\nmemory_check = \"off\"\n"))
+                .find("execution.memory_check: 'off' given; allowed: stop, warn"),
+            std::string::npos);
+}
+
 TEST(RunConfig, StopsAtFaultsUnlessToldOtherwise) {
   const RunConfig config = parse(kMinimal);
   EXPECT_EQ(config.faults.on_bad_sample, "stop");
