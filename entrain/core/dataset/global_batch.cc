@@ -54,8 +54,11 @@ BatchDraw named_draw(std::span<const std::string> ids, std::vector<int> rows) {
 
 }  // namespace
 
-GlobalBatchSampler::GlobalBatchSampler(int num_samples, int global_batch, std::uint64_t seed)
-    : num_samples_(num_samples), global_batch_(global_batch), seed_(seed) {
+GlobalBatchSampler::GlobalBatchSampler(int num_samples,
+                                       int global_batch,
+                                       std::uint64_t seed,
+                                       LastBatch last)
+    : num_samples_(num_samples), global_batch_(global_batch), seed_(seed), last_(last) {
   if (global_batch < 1) {
     throw InvalidInput(fmt::format("global batch {} is below 1", global_batch));
   }
@@ -65,6 +68,20 @@ GlobalBatchSampler::GlobalBatchSampler(int num_samples, int global_batch, std::u
         num_samples,
         global_batch));
   }
+}
+
+std::int64_t GlobalBatchSampler::steps_per_epoch() const {
+  const int rest = num_samples_ % global_batch_;
+  return num_samples_ / global_batch_ + (last_ == LastBatch::kKeep && rest > 0 ? 1 : 0);
+}
+
+int GlobalBatchSampler::last_batch() const {
+  const int rest = num_samples_ % global_batch_;
+  return last_ == LastBatch::kKeep && rest > 0 ? rest : global_batch_;
+}
+
+int GlobalBatchSampler::left_out_per_epoch() const {
+  return last_ == LastBatch::kDrop ? num_samples_ % global_batch_ : 0;
 }
 
 std::vector<int> GlobalBatchSampler::batch(std::int64_t step) {
@@ -77,8 +94,9 @@ std::vector<int> GlobalBatchSampler::batch(std::int64_t step) {
     rng.shuffle(std::span<int>(order_));
     epoch_ = epoch;
   }
-  const auto begin = order_.begin() + (step % steps_per_epoch()) * global_batch_;
-  return {begin, begin + global_batch_};
+  const std::int64_t in_epoch = step % steps_per_epoch();
+  const auto begin = order_.begin() + in_epoch * global_batch_;
+  return {begin, begin + (in_epoch + 1 < steps_per_epoch() ? global_batch_ : last_batch())};
 }
 
 std::vector<int> draw_study_rows(int num_samples,

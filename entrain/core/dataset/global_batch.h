@@ -10,24 +10,39 @@
 
 namespace entrain {
 
-// Draws without replacement within an epoch, drops the last incomplete batch, never crosses epochs.
-// Resuming needs the step number alone.
+// What becomes of an epoch's last samples where they do not fill a global batch.
+enum class LastBatch : std::uint8_t {
+  kDrop,  // left out of that epoch; another epoch draws in another order
+  kKeep,  // a batch of their own, smaller than the others
+};
+
+// Draws without replacement within an epoch, never crosses epochs. Resuming needs the step number
+// alone.
 class GlobalBatchSampler {
  public:
   // Throws  InvalidInput when num_samples < global_batch (with both numbers), or global_batch < 1.
-  GlobalBatchSampler(int num_samples, int global_batch, std::uint64_t seed);
+  GlobalBatchSampler(int num_samples,
+                     int global_batch,
+                     std::uint64_t seed,
+                     LastBatch last = LastBatch::kDrop);
 
-  // Sample indices of a step, in drawn order. The same step always gives the same batch.
+  // Sample indices of a step, in drawn order: global_batch of them, or under kKeep, in an epoch's
+  // last step, what is left. The same step always gives the same batch.
   //
   // Throws  InvalidInput when step < 0.
   // Cost    O(global_batch); O(num_samples) when the epoch is another than the call before.
   std::vector<int> batch(std::int64_t step);
-  [[nodiscard]] std::int64_t steps_per_epoch() const { return num_samples_ / global_batch_; }
+  [[nodiscard]] std::int64_t steps_per_epoch() const;
+  // Samples of an epoch's last step: global_batch, or under kKeep what is left.
+  [[nodiscard]] int last_batch() const;
+  // Samples that an epoch leaves out, always 0 under kKeep.
+  [[nodiscard]] int left_out_per_epoch() const;
 
  private:
   int num_samples_;
   int global_batch_;
   std::uint64_t seed_;
+  LastBatch last_;
   std::int64_t epoch_ = -1;  // of order_
   std::vector<int> order_;
 };

@@ -24,6 +24,17 @@ std::string index_text(const CheckpointRun& run) {
   return concat(run.index_digest, " (", run.config.at("data").at("train").get<std::string>(), ")");
 }
 
+// A run of before this key dropped it.
+std::string last_batch(const CheckpointRun& run) {
+  return run.config.at("data").value("last_batch", "drop");
+}
+
+// "steps = 100" or "epochs = 2".
+std::string length(const Json& config) {
+  const char* key = config.contains("epochs") ? "epochs" : "steps";
+  return concat(key, " = ", config.at(key).dump());
+}
+
 int update_every(const CheckpointRun& run) {
   const auto optimizer = run.config.find("optimizer");
   return optimizer == run.config.end() ? 1 : optimizer->value("update_every", 1);
@@ -44,6 +55,8 @@ void check_same_run(const fs::path& checkpoint,
           then.global_batch == now.global_batch,
           then.global_batch,
           now.global_batch);
+  compare(
+      "data.last_batch", last_batch(then) == last_batch(now), last_batch(then), last_batch(now));
   compare("optimizer.update_every",
           update_every(then) == update_every(now),
           update_every(then),
@@ -73,7 +86,12 @@ void note_change(const std::string& key,
 std::vector<std::string> changes(const Manifest& manifest, const CheckpointRun& now) {
   std::vector<std::string> notes;
   const Json& then = manifest.run.config;
-  note_change("steps", then.at("steps"), now.config.at("steps"), notes);
+  const char* unit = then.contains("epochs") ? "epochs" : "steps";
+  if (now.config.contains(unit)) {
+    note_change(unit, then.at(unit), now.config.at(unit), notes);
+  } else {
+    note_change("the run's length", length(then), length(now.config), notes);
+  }
   for (const auto& [key, value] : now.config.at("optimizer").items()) {
     const Json& optimizer = then.at("optimizer");
     note_change(concat("optimizer.", key),

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "entrain/core/base/text.h"
+#include "entrain/core/spec/media.h"
 
 #include "entrain/engine/checkpoint/layout.h"
 #include "entrain/engine/pipeline/fault_drill.h"
@@ -35,6 +36,8 @@ void check_name(const ObjectReader& reader,
   }
 }
 
+constexpr std::array<std::string_view, 2> kLastBatchRules = {"drop", kKeepLastBatch};
+
 DataConfig read_data(ObjectReader reader) {
   DataConfig data;
   data.train = reader.required<std::string>("train");
@@ -50,6 +53,12 @@ DataConfig read_data(ObjectReader reader) {
           "0 where data.validation names an index");
   data.global_batch = reader.required<int>("global_batch");
   require(data.global_batch >= 1, reader, "global_batch", ">= 1");
+  data.last_batch = reader.optional<std::string>("last_batch", data.last_batch);
+  check_name(reader, "last_batch", data.last_batch, kLastBatchRules);
+  for (const auto& [value, where] : reader.array("ignore_modality")) {
+    data.ignore_modality.push_back(value_as<std::string>(*value, where));
+    check_name(reader, "ignore_modality", data.ignore_modality.back(), kMediaNames);
+  }
   data.read_ahead_mib = reader.optional<std::int64_t>("read_ahead_mib", data.read_ahead_mib);
   require(data.read_ahead_mib >= 1, reader, "read_ahead_mib", ">= 1");
   reader.finish();
@@ -278,22 +287,19 @@ FaultConfig read_faults(ObjectReader reader) {
       concat(key, ": the model has no module '", name, "'", suggestion(name, allowed)));
 }
 
-// A run and its checkpoints end with updates: no state lies between them.
-void check_whole_updates(const RunConfig& config, const std::string& where) {
-  const int every = config.optimizer.update_every;
-  const auto check = [&](const char* key, std::int64_t value) {
-    if (value % every != 0) {
-      throw InvalidInput(concat(where,
-                                ": ",
-                                key,
-                                " = ",
-                                value,
-                                "; allowed: multiples of optimizer.update_every = ",
-                                every));
-    }
-  };
-  check("steps", config.steps);
-  check("checkpoint.every_steps", config.checkpoint.every_steps);
+// How long the run is: one of steps and epochs.
+void read_length(ObjectReader& reader, RunConfig& config) {
+  config.steps = reader.optional<std::int64_t>("steps", 0);
+  config.epochs = reader.optional<std::int64_t>("epochs", 0);
+  const bool steps = reader.has("steps");
+  const bool epochs = reader.has("epochs");
+  if (steps == epochs) {
+    reader.fail("steps",
+                steps ? "given beside epochs; needed is one of both"
+                      : "missing; needed is steps, or epochs in its place");
+  }
+  require(epochs || config.steps >= 1, reader, "steps", ">= 1");
+  require(steps || config.epochs >= 1, reader, "epochs", ">= 1, whole numbers");
 }
 
 Json modules_to_json(const std::map<std::string, PartOptimizer>& modules) {
@@ -327,6 +333,14 @@ std::string_view dtype_name_of(Precision precision) {
 RunConfig read_run_config(const std::filesystem::path& path,
                           const std::vector<std::string>& overrides) {
   Json document = path.extension() == ".json" ? read_json_file(path) : read_toml_file(path);
+  const auto overridden = [&](std::string_view key) {
+    return std::ranges::any_of(overrides, [&](const std::string& assignment) {
+      return assignment.starts_with(concat(key, "="));
+    });
+  };
+  if (document.is_object() && overridden("epochs") != overridden("steps")) {
+    document.erase(overridden("epochs") ? "steps" : "epochs");
+  }
   for (const std::string& assignment : overrides) {
     set_by_path(document, assignment);
   }
@@ -337,8 +351,7 @@ RunConfig run_config_from_json(const Json& document, const std::string& where) {
   ObjectReader reader(document, where);
   RunConfig config;
   config.output = reader.required<std::string>("output");
-  config.steps = reader.required<std::int64_t>("steps");
-  require(config.steps >= 1, reader, "steps", ">= 1");
+  read_length(reader, config);
   config.seed = reader.optional<std::uint64_t>("seed", 0);
   config.model_file = reader.required<std::string>("model");
   for (const auto& [value, value_where] : reader.array("freeze")) {
@@ -364,7 +377,7 @@ RunConfig run_config_from_json(const Json& document, const std::string& where) {
 Json to_json(const RunConfig& config) {
   Json document = {
       {"output", config.output},
-      {"steps", config.steps},
+      {config.epochs > 0 ? "epochs" : "steps", config.epochs > 0 ? config.epochs : config.steps},
       {"seed", config.seed},
       {"model", config.model_file},
       {"freeze", config.freeze},
@@ -373,6 +386,8 @@ Json to_json(const RunConfig& config) {
         {"validation", config.data.validation},
         {"validation_fraction", config.data.validation_fraction},
         {"global_batch", config.data.global_batch},
+        {"last_batch", config.data.last_batch},
+        {"ignore_modality", config.data.ignore_modality},
         {"read_ahead_mib", config.data.read_ahead_mib}}},
       {"plan",
        {{"file", config.plan.file},
@@ -430,6 +445,24 @@ Json to_json(const RunConfig& config) {
     document["plan"]["shard_optimizer"] = *config.plan.shard_optimizer;
   }
   return document;
+}
+
+// A run and its checkpoints end with updates: no state lies between them.
+void check_whole_updates(const RunConfig& config, const std::string& where) {
+  const int every = config.optimizer.update_every;
+  const auto check = [&](const char* key, std::int64_t value) {
+    if (value % every != 0) {
+      throw InvalidInput(concat(where,
+                                ": ",
+                                key,
+                                " = ",
+                                value,
+                                "; allowed: multiples of optimizer.update_every = ",
+                                every));
+    }
+  };
+  check("steps", config.steps);
+  check("checkpoint.every_steps", config.checkpoint.every_steps);
 }
 
 std::filesystem::path checkpoint_folder(const RunConfig& config) {

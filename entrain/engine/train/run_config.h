@@ -18,11 +18,18 @@
 
 namespace entrain::engine {
 
-struct DataConfig {                   // [data]
-  std::string train;                  // index file of the training samples
-  std::string validation;             // index file, or empty for none
-  double validation_fraction = 0;     // or this share of the training samples, in [0, 1): 0 = none
-  int global_batch = 0;               // samples per step over all replicas, >= 1
+inline constexpr const char* kKeepLastBatch = "keep";
+
+struct DataConfig {                // [data]
+  std::string train;               // index file of the training samples
+  std::string validation;          // index file, or empty for none
+  double validation_fraction = 0;  // or this share of the training samples, in [0, 1): 0 = none
+  int global_batch = 0;            // samples per step over all replicas, >= 1
+  // What becomes of an epoch's last samples where they do not fill a global batch: "drop" leaves
+  // them out of that epoch, kKeepLastBatch ("keep") makes them a smaller batch.
+  std::string last_batch = "drop";
+  // Media that the model has no encoder for and that the run may do without: "audio", "image".
+  std::vector<std::string> ignore_modality;
   std::int64_t read_ahead_mib = 256;  // decoded images kept ahead per rank, >= 1
 };
 
@@ -152,8 +159,10 @@ struct FaultConfig {                   // [faults]; docs/faults.md
 };
 
 struct RunConfig {
-  std::string output;      // run folder
-  std::int64_t steps = 0;  // >= 1
+  std::string output;  // run folder
+  // Exactly one of both is given. With `epochs`, prepare_run() sets `steps` when it knows the data.
+  std::int64_t steps = 0;   // >= 1
+  std::int64_t epochs = 0;  // passes over the training samples, >= 1; 0: `steps` says how long
   std::uint64_t seed = 0;
   std::string model_file;           // `model = "model.toml"`
   std::vector<std::string> freeze;  // module names; "projector" freezes every encoder's last layer
@@ -167,11 +176,16 @@ struct RunConfig {
 };
 
 // Throws  InvalidInput with file, key path, what was given and what is allowed; unknown keys with a
-//         suggestion. `overrides` are `path.to.key=value` texts, applied before checking.
+//         suggestion. `overrides` are `path.to.key=value` texts, applied before checking; one of
+//         steps or epochs replaces the other of the file.
 RunConfig read_run_config(const std::filesystem::path& path,
                           const std::vector<std::string>& overrides);
 RunConfig run_config_from_json(const Json& document, const std::string& where);
+// Holds `epochs` without `steps` where epochs are given.
 Json to_json(const RunConfig& config);
+
+// Throws  InvalidInput when steps or checkpoint.every_steps end between two updates.
+void check_whole_updates(const RunConfig& config, const std::string& where);
 
 // The model file with `freeze` applied: a module named there takes no weight gradients.
 ModelSpec run_model(const RunConfig& config);

@@ -56,6 +56,45 @@ TEST(RunConfig, RoundTripsThroughJson) {
   EXPECT_EQ(checkpoint_folder(again), "elsewhere");
 }
 
+TEST(RunConfig, IsAsLongAsStepsOrEpochsSay) {
+  const std::string rest =
+      "output = \"x\"\nmodel = \"m\"\n[data]\ntrain = \"t\"\nglobal_batch = 8\n";
+  const RunConfig config = parse("epochs = 3\n" + rest);
+  EXPECT_EQ(config.epochs, 3);
+  EXPECT_EQ(config.steps, 0);
+  RunConfig resolved = config;
+  resolved.steps = 21;  // as prepare_run() does
+  EXPECT_EQ(to_json(resolved), to_json(config));
+  EXPECT_EQ(run_config_from_json(to_json(resolved), "config.json").epochs, 3);
+  EXPECT_NE(message_of(rest).find("steps: missing; needed is steps, or epochs"), std::string::npos);
+  EXPECT_NE(message_of("steps = 1\nepochs = 1\n" + rest).find("given beside epochs"),
+            std::string::npos);
+  EXPECT_NE(message_of("epochs = 0\n" + rest).find("epochs: out of range"), std::string::npos);
+  EXPECT_NE(message_of("epochs = 1.5\n" + rest).find("epochs"), std::string::npos);
+}
+
+TEST(RunConfig, TakesTheOverriddenLength) {
+  const std::string path = ::testing::TempDir() + "length.toml";
+  std::ofstream(path) << kMinimal;
+  EXPECT_EQ(read_run_config(path, {"epochs=2"}).epochs, 2);
+  EXPECT_EQ(read_run_config(path, {"epochs=2"}).steps, 0);
+  EXPECT_EQ(read_run_config(path, {"steps=7"}).steps, 7);
+  EXPECT_THROW(read_run_config(path, {"steps=7", "epochs=2"}), InvalidInput);
+}
+
+TEST(RunConfig, NamesTheLastBatchAndIgnoredMedia) {
+  EXPECT_EQ(parse(kMinimal).data.last_batch, "drop");
+  const RunConfig config =
+      parse(concat(kMinimal, "last_batch = \"keep\"\nignore_modality = [\"audio\"]\n"));
+  const RunConfig again = run_config_from_json(to_json(config), "config.json");
+  EXPECT_EQ(again.data.last_batch, kKeepLastBatch);
+  EXPECT_EQ(again.data.ignore_modality, std::vector<std::string>{"audio"});
+  for (const char* line : {"last_batch = \"shrink\"", "ignore_modality = [\"sound\"]"}) {
+    const std::string message = message_of(concat(kMinimal, line, "\n"));
+    EXPECT_NE(message.find("given; allowed: "), std::string::npos) << message;
+  }
+}
+
 TEST(RunConfig, ChecksTheCheckpointTable) {
   const RunConfig config = parse(kMinimal);
   EXPECT_EQ(config.checkpoint.every_steps, 0);

@@ -21,6 +21,8 @@
 namespace entrain::engine {
 namespace {
 
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
+
 // [module] what `given` says of it by name, 1 where it says nothing.
 std::vector<int> per_module(const std::map<std::string, int>& given,
                             const char* key,
@@ -107,11 +109,38 @@ void check_drill(const RunConfig& config, const Plan& plan) {
   }
 }
 
+// The run's length in steps where its config gives epochs, and what an epoch holds.
+void set_length(const RunConfig& config, RunSetup& setup) {
+  const GlobalBatchSampler sampler = batches_of(setup);
+  if (config.epochs > 0) {
+    const std::int64_t per_epoch = sampler.steps_per_epoch();
+    if (config.epochs > kMostSteps / per_epoch) {
+      throw InvalidInput(concat("epochs = ",
+                                config.epochs,
+                                " of ",
+                                per_epoch,
+                                " steps each; at most ",
+                                kMostSteps,
+                                " steps are allowed"));
+    }
+    setup.config.steps = config.epochs * per_epoch;
+    check_whole_updates(setup.config,
+                        concat("epochs = ", config.epochs, " of ", per_epoch, " steps each"));
+  }
+  if (sampler.last_batch() < setup.plan.replicas) {
+    throw InvalidInput(concat("data.last_batch = \"keep\": the last batch of an epoch has ",
+                              sampler.last_batch(),
+                              " of ",
+                              setup.train.index.samples.size(),
+                              " samples, the plan ",
+                              setup.plan.replicas,
+                              " replicas, each of which needs one; allowed are \"drop\", another "
+                              "data.global_batch or fewer replicas"));
+  }
+}
+
 std::vector<int> batch_of_step(const RunSetup& setup, std::int64_t step) {
-  GlobalBatchSampler sampler(static_cast<int>(setup.train.index.samples.size()),
-                             setup.config.data.global_batch,
-                             setup.config.seed);
-  return sampler.batch(step);
+  return batches_of(setup).batch(step);
 }
 
 std::vector<SampleWork> work_of_step(const RunSetup& setup, std::int64_t step) {
@@ -242,6 +271,35 @@ void check_profile(const RunConfig& config,
 
 }  // namespace
 
+GlobalBatchSampler batches_of(const RunSetup& setup) {
+  const DataConfig& data = setup.config.data;
+  return {static_cast<int>(setup.train.index.samples.size()),
+          data.global_batch,
+          setup.config.seed,
+          data.last_batch == kKeepLastBatch ? LastBatch::kKeep : LastBatch::kDrop};
+}
+
+std::string epoch_note(const RunSetup& setup) {
+  const GlobalBatchSampler sampler = batches_of(setup);
+  const RunConfig& config = setup.config;
+  std::string note = concat(setup.train.index.samples.size(),
+                            " training samples: an epoch has ",
+                            sampler.steps_per_epoch(),
+                            " steps");
+  if (sampler.last_batch() < config.data.global_batch) {
+    note +=
+        concat(", the last one of ", sampler.last_batch(), " samples (data.last_batch = \"keep\")");
+  }
+  if (sampler.left_out_per_epoch() > 0) {
+    note += concat(" and leaves out ",
+                   sampler.left_out_per_epoch(),
+                   " samples that fill no batch (data.last_batch = \"drop\")");
+  }
+  return config.epochs == 0
+             ? note
+             : concat(note, "; ", config.epochs, " epochs are ", config.steps, " steps");
+}
+
 DataSet load_data_set(const std::string& path, const ModelSpec& model) {
   DataSet data;
   data.index = read_index(path);
@@ -301,7 +359,6 @@ RunSetup prepare_run(const RunConfig& config) {
                               kVocabSize));
   }
   setup.plan = make_plan(config, setup.model);
-  check_drill(config, setup.plan);
   setup.profile = run_profile(config, setup.model, setup.plan);
   validate(setup.profile,
            setup.model,
@@ -323,6 +380,8 @@ RunSetup prepare_run(const RunConfig& config) {
                               setup.plan.replicas,
                               " replicas; needed: samples >= global_batch >= replicas"));
   }
+  set_length(config, setup);
+  check_drill(setup.config, setup.plan);
   if (!config.data.validation.empty()) {
     setup.validation = load_data_set(config.data.validation, setup.model);
   }
@@ -333,7 +392,7 @@ RunSetup prepare_run(const RunConfig& config) {
   setup.warnings = range_warnings(setup.model, setup.plan, setup.profile, work_of_step(setup, 0));
   check_profile(config, setup.profile, setup.warnings);
   setup.identity = identity_of(setup);
-  setup.resume = find_resume(config, setup.identity, setup.warnings);
+  setup.resume = find_resume(setup.config, setup.identity, setup.warnings);
   return setup;
 }
 

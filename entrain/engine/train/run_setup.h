@@ -14,6 +14,7 @@
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/cost/memory.h"
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/dataset/global_batch.h"
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/spec/plan.h"
 #include "entrain/core/spec/profile.h"
@@ -36,7 +37,7 @@ struct DataSet {
 DataSet load_data_set(const std::string& path, const ModelSpec& model);
 
 struct RunSetup {
-  RunConfig config;
+  RunConfig config;  // with `steps` where it gives epochs
   ModelSpec model;
   Plan plan;
   Profile profile;
@@ -51,6 +52,11 @@ struct RunSetup {
 };
 
 RunSetup prepare_run(const RunConfig& config);
+
+// The run's global batches: a pure function of the data, the seed and [data].
+GlobalBatchSampler batches_of(const RunSetup& setup);
+// How many steps an epoch and the run have, and what becomes of an epoch's last samples.
+std::string epoch_note(const RunSetup& setup);
 
 // How the run holds parameters, gradients and optimizer state; for lane_states().
 StateOptions state_options(const RunSetup& setup);

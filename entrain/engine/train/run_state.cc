@@ -144,6 +144,7 @@ void announce(Run& run, const std::string& set_aside) {
                            ", global batch ",
                            setup.config.data.global_batch,
                            run.in_processes ? ", a process each" : ""));
+  run.metrics->note(epoch_note(setup));
   if (run.drift.has_value() && !run.drift->note().empty()) {
     run.metrics->note(run.drift->note());
   }
