@@ -1,33 +1,74 @@
-// Progress of long work on standard error: a bar that redraws itself on a terminal, silent
-// otherwise.
+// Progress of long work on standard error, with elapsed and remaining time: one line that redraws
+// itself on a terminal, a line a minute in a log, nothing where the work ends at once.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <mutex>
 #include <string>
 
 namespace entrain {
 
+enum class ProgressUnit : std::uint8_t {
+  kCount,  // "12 of 144"
+  kBytes,  // "1.2 GiB of 3.5 GiB"
+  kShare,  // percent alone, where the total means nothing to a reader
+};
+
+// Where progress is shown, and by which clock. Tests give their own.
+struct ProgressOutput {
+  bool terminal = false;
+  int columns = 80;  // of the terminal
+  std::function<std::chrono::steady_clock::time_point()> now;
+  std::function<void(const std::string&)> write;
+};
+ProgressOutput standard_error_progress();
+
+// advance(), reach() and finish() may be called by several threads.
 class Progress {
  public:
-  // Requires  total >= 0 (0: unknown, shows a count).
-  Progress(std::string title, std::int64_t total);
+  static constexpr std::int64_t kShareTotal = 1000;  // for reach_share()
+
+  // Requires  total >= 0 (0: unknown, neither share nor remaining time is shown).
+  Progress(std::string title,
+           std::int64_t total,
+           ProgressUnit unit = ProgressUnit::kCount,
+           ProgressOutput output = standard_error_progress());
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   void advance(std::int64_t count = 1);
+  // `done` in all; less than before changes nothing.
+  void reach(std::int64_t done);
+  // `share` of the total.
+  void reach_share(double share);
+  // Shows the last state where an earlier one was shown. Later calls change nothing.
   void finish();
 
  private:
-  void draw();
+  using Time = std::chrono::steady_clock::time_point;
+  void set(std::int64_t done);
+  void show(Time now);
 
-  std::string title_;
-  std::int64_t total_;
+  const std::string title_;
+  const std::int64_t total_;
+  const ProgressUnit unit_;
+  const ProgressOutput output_;
+  std::mutex mutex_;  // of all below
   std::int64_t done_ = 0;
-  bool enabled_;
-  std::chrono::steady_clock::time_point started_;
-  std::chrono::steady_clock::time_point drawn_;
+  Time started_;
+  Time shown_;
+  bool any_shown_ = false;
+  bool finished_ = false;
 };
+
+// "0:42", "12:05", "1:02:03"
+std::string format_clock(std::chrono::nanoseconds duration);
+
+// "1:00 elapsed, about 2:10 left", the rest at the speed so far; "1:00 elapsed" where `done` is 0
+// or not less than `total`.
+std::string format_elapsed(std::chrono::nanoseconds elapsed, std::int64_t done, std::int64_t total);
 
 }  // namespace entrain
