@@ -178,12 +178,20 @@ ValidationConfig read_validation(ObjectReader reader) {
 CheckpointConfig read_checkpoint(ObjectReader reader) {
   CheckpointConfig config;
   config.every_steps = reader.optional<std::int64_t>("every_steps", config.every_steps);
-  require(config.every_steps >= 0, reader, "every_steps", ">= 0 (0: only when stopped)");
+  require(config.every_steps >= 0,
+          reader,
+          "every_steps",
+          ">= 0 (0: by every_minutes and at the end alone)");
+  config.every_minutes = reader.optional("every_minutes", config.every_minutes);
+  require(config.every_minutes >= 0 && config.every_minutes <= 525'600,
+          reader,
+          "every_minutes",
+          "0 (off) to 525600, a year");
   config.keep = reader.optional("keep", config.keep);
   require(config.keep >= 1, reader, "keep", ">= 1");
   config.folder = reader.optional<std::string>("folder", "");
   config.resume = reader.optional<std::string>("resume", config.resume);
-  require(!config.resume.empty(), reader, "resume", "\"auto\", \"never\" or a path");
+  require(!config.resume.empty(), reader, "resume", "\"auto\", \"accept\", \"never\" or a path");
   reader.finish();
   return config;
 }
@@ -250,6 +258,11 @@ ExecutionConfig read_execution(ObjectReader reader) {
   config.log_samples = reader.optional("log_samples", config.log_samples);
   config.deadline_seconds = reader.optional("deadline_seconds", config.deadline_seconds);
   require(config.deadline_seconds > 0, reader, "deadline_seconds", "> 0");
+  config.stop_seconds = reader.optional("stop_seconds", config.stop_seconds);
+  require(config.stop_seconds >= 0 && config.stop_seconds <= 86'400,
+          reader,
+          "stop_seconds",
+          "0 to 86400, a day");
   config.trace_step = reader.optional("trace_step", config.trace_step);
   require(config.trace_step >= -1, reader, "trace_step", ">= -1 (-1: none)");
   for (const auto& [value, where] : reader.array("fault_drill")) {
@@ -351,6 +364,9 @@ RunConfig run_config_from_json(const Json& document, const std::string& where) {
   ObjectReader reader(document, where);
   RunConfig config;
   config.output = reader.required<std::string>("output");
+  if (config.output.empty()) {
+    reader.fail("output", "'' given; the run needs a folder of its own");
+  }
   read_length(reader, config);
   config.seed = reader.optional<std::uint64_t>("seed", 0);
   config.model_file = reader.required<std::string>("model");
@@ -419,6 +435,7 @@ Json to_json(const RunConfig& config) {
       {"validation", {{"every", config.validation.every}, {"samples", config.validation.samples}}},
       {"checkpoint",
        {{"every_steps", config.checkpoint.every_steps},
+        {"every_minutes", config.checkpoint.every_minutes},
         {"keep", config.checkpoint.keep},
         {"folder", config.checkpoint.folder},
         {"resume", config.checkpoint.resume}}},
@@ -433,6 +450,7 @@ Json to_json(const RunConfig& config) {
         {"measure_memory", config.execution.measure_memory},
         {"log_samples", config.execution.log_samples},
         {"deadline_seconds", config.execution.deadline_seconds},
+        {"stop_seconds", config.execution.stop_seconds},
         {"trace_step", config.execution.trace_step},
         {"fault_drill", config.execution.fault_drill},
         {"fault_kind", config.execution.fault_kind}}},

@@ -84,13 +84,19 @@ struct ValidationConfig {  // [validation]
   int samples = 128;       // from the head of the validation index, >= 1
 };
 
+inline constexpr const char* kResumeAuto = "auto";
+inline constexpr const char* kResumeAccept = "accept";
+inline constexpr const char* kResumeNever = "never";
+
 struct CheckpointConfig {        // [checkpoint]
-  std::int64_t every_steps = 0;  // steps between two; 0 = only when a signal stops it
+  std::int64_t every_steps = 0;  // steps between two; 0 = by the clock and at the end alone
+  double every_minutes = 15;     // of rank 0's clock between two, >= 0; 0 = off
   int keep = 2;                  // newest ones that stay, >= 1
   std::string folder;            // empty: "checkpoints" in the run folder
-  // "auto": go on from the folder's newest where it holds any; "never": begin anew (checkpoints in
-  // the folder are set aside); else a checkpoint, a folder of them or a run folder to start from.
-  std::string resume = "auto";
+  // "auto": go on from the folder's newest where it is of this same run; "accept": go on from it
+  // though settings differ; "never": set an earlier run aside and begin anew; else a checkpoint, a
+  // folder of them or a run folder to start from.
+  std::string resume = kResumeAuto;
 };
 
 // What forward and backward compute with and lanes send each other. Weights are trained, and their
@@ -140,6 +146,9 @@ struct ExecutionConfig {  // [execution]
   // Write the ids of every step's samples into metrics.jsonl, in drawn order.
   bool log_samples = false;
   double deadline_seconds = 120;  // of every blocking call between ranks, > 0
+  // That a run told to stop has for its step, checkpoint and weights, >= 0; then it ends without.
+  // The default leaves a margin to the 30 s after which Kubernetes and torchrun kill.
+  double stop_seconds = 20;
   int trace_step = 3;  // step whose predicted and measured timelines are written; -1 = none
   // [replica, lane, step]: that rank (of a lane's ranks the first) throws in the middle of that
   // step, so that one can see how a failing rank stops the others and is reported; empty = no
@@ -159,7 +168,7 @@ struct FaultConfig {                   // [faults]; docs/faults.md
 };
 
 struct RunConfig {
-  std::string output;  // run folder
+  std::string output;  // run folder, not empty
   // Exactly one of both is given. With `epochs`, prepare_run() sets `steps` when it knows the data.
   std::int64_t steps = 0;   // >= 1
   std::int64_t epochs = 0;  // passes over the training samples, >= 1; 0: `steps` says how long

@@ -100,7 +100,14 @@ TEST(RunConfig, ChecksTheCheckpointTable) {
   EXPECT_EQ(config.checkpoint.every_steps, 0);
   EXPECT_EQ(config.checkpoint.resume, "auto");
   EXPECT_EQ(checkpoint_folder(config), "runs/x/checkpoints");
-  for (const char* line : {"every_steps = -1", "keep = 0", "resume = \"\"", "evry_steps = 1"}) {
+  EXPECT_EQ(config.checkpoint.every_minutes, 15);
+  for (const char* line : {"every_steps = -1",
+                           "keep = 0",
+                           "resume = \"\"",
+                           "evry_steps = 1",
+                           "every_minutes = -1",
+                           "every_minutes = nan",
+                           "every_minutes = inf"}) {
     const std::string message = message_of(concat(kMinimal, "[checkpoint]\n", line, "\n"));
     EXPECT_NE(message.find("checkpoint."), std::string::npos) << message;
   }
@@ -204,6 +211,12 @@ TEST(RunConfig, KnowsTwoPrecisions) {
 }
 
 TEST(RunConfig, RefusesValuesOutOfRange) {
+  EXPECT_EQ(parse(kMinimal).execution.stop_seconds, 20);
+  EXPECT_NE(message_of(std::string(kMinimal) + "[execution]\nstop_seconds = -1\n")
+                .find("execution.stop_seconds"),
+            std::string::npos);
+  EXPECT_EQ(message_of(std::string("output = \"\"\n") + (kMinimal + 19)),
+            "run.toml: output: '' given; the run needs a folder of its own");
   EXPECT_NE(message_of(std::string(kMinimal) + "[optimizer]\nbeta1 = 1.0\n").find("beta1"),
             std::string::npos);
   EXPECT_NE(message_of(std::string(kMinimal) + "[plan]\nreplicas = 0\n").find("replicas"),
