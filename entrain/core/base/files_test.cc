@@ -3,9 +3,11 @@
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -125,7 +127,8 @@ TEST_F(Files, ReportAFullDevice) {
   if (!fs::exists("/dev/full")) {
     GTEST_SKIP() << "no /dev/full on this machine";
   }
-  // The temporary name cannot point to a device, so the stream itself is shown one.
+  EXPECT_THROW(write_file("/dev/full", "content"), SystemFailure);
+  // A temporary file cannot be a device, so the stream itself is shown one.
   const auto produce = [](std::ostream& out) {
     std::ofstream full("/dev/full", std::ios::binary);
     full << "content" << std::flush;
@@ -169,6 +172,22 @@ TEST_F(Files, AreInvalidInputWhenMissingOrAFolder) {
   EXPECT_THROW(read_file(folder_), InvalidInput);
   const std::string message = message_of([&] { read_file(folder_ / "absent"); });
   EXPECT_NE(message.find("absent' does not exist"), std::string::npos) << message;
+}
+
+TEST_F(Files, AreInvalidInputWhenADeviceOrASilentPipe) {
+  EXPECT_THROW(read_file("/dev/zero"), InvalidInput);
+  const fs::path pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::string message = message_of([&] { read_file(pipe); });
+  EXPECT_NE(message.find("nothing was written for 5 seconds"), std::string::npos) << message;
+}
+
+TEST_F(Files, ReadAPipeToItsEnd) {
+  const fs::path pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::string content = noise(300'000);
+  std::jthread writer([&] { write_file(pipe, content); });
+  EXPECT_EQ(read_file(pipe), content);
 }
 
 TEST_F(Files, InflateGzip) {

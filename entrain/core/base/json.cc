@@ -1,6 +1,7 @@
 #include "entrain/core/base/json.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <sstream>
 
@@ -173,7 +174,7 @@ T integer_as(const Json& value, const std::string& where) {
   const bool fits = value.is_number_unsigned() ? std::in_range<T>(value.get<std::uint64_t>())
                                                : std::in_range<T>(value.get<std::int64_t>());
   if (!fits) {
-    throw InvalidInput(fmt::format("{}: {} is out of range [{}, {}]",
+    throw InvalidInput(fmt::format("{}: {} is out of range; allowed: {} to {}",
                                    where,
                                    value.dump(),
                                    std::numeric_limits<T>::min(),
@@ -355,7 +356,11 @@ double value_as<double>(const Json& value, const std::string& where) {
   if (!value.is_number()) {
     fail_type(value, where, "a number");
   }
-  return value.get<double>();
+  const auto number = value.get<double>();
+  if (!std::isfinite(number)) {
+    throw InvalidInput(fmt::format("{}: {} given; a finite number is needed", where, number));
+  }
+  return number;
 }
 
 template <>

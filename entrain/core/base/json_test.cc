@@ -220,7 +220,7 @@ TEST(ObjectReader, RefusesIntegersOutOfRange) {
       parse_json(R"({"a": 2147483648, "b": -1, "c": 9223372036854775808, "d": 2147483647})", "f");
   ObjectReader reader(document, "f");
   EXPECT_EQ(message_of([&] { reader.required<int>("a"); }),
-            "f: a: 2147483648 is out of range [-2147483648, 2147483647]");
+            "f: a: 2147483648 is out of range; allowed: -2147483648 to 2147483647");
   EXPECT_THROW(reader.required<std::uint64_t>("b"), InvalidInput);
   EXPECT_THROW(reader.required<std::int64_t>("c"), InvalidInput);
   EXPECT_EQ(reader.required<int>("d"), 2147483647);
