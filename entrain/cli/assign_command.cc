@@ -5,11 +5,11 @@
 
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"
-#include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/table.h"
 #include "entrain/core/schedule/schedule.h"
 
+#include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
 #include "entrain/cli/study_options.h"
 
@@ -24,6 +24,7 @@ struct Options {
   std::string schedule;
   std::string output;
   std::int64_t step = 0;
+  bool force = false;
   bool json = false;
 };
 
@@ -82,11 +83,13 @@ std::vector<StepAssignment> assign_all(const std::vector<std::string>& policies,
 }
 
 int run(const Options& options) {
-  const Study study = load_study(options.study);
   const auto policies = parse_selection(options.policies, policy_names(), "--policy");
   if (policies.size() > 1 && !options.output.empty()) {
     throw InvalidInput("--output takes the assignment of one policy; --policy gives several");
   }
+  Outputs outputs(input_files(options.study, options.plan), options.force);
+  const Output output = outputs.open("--output", options.output, OutputKind::kAssignment);
+  const Study study = load_study(options.study);
   Plan plan = make_plan(options.plan, study);
   if (!options.schedule.empty()) {
     plan.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
@@ -97,8 +100,8 @@ int run(const Options& options) {
     return kExitNo;
   }
   const BatchNames names = names_of(study, step.batch);
-  if (!options.output.empty()) {
-    write_file(options.output, to_json(assignments.front(), names).dump(1) + "\n");
+  if (output.named()) {
+    output.write(to_json(assignments.front(), names).dump(1) + "\n");
   }
   if (options.json) {
     Json documents = Json::array();
@@ -139,9 +142,10 @@ void add_assign_command(CLI::App& app, Action& action) {
       options->schedule,
       "under which step times are simulated (default: the plan's): " + join(schedule_names()));
   command->add_option("--step", options->step, "which step's batch")
-      ->check(CLI::NonNegativeNumber)
+      ->transform(whole(0, kMostSteps))
       ->capture_default_str();
-  command->add_option("--output,-o", options->output, "assignment JSON to write, of one policy");
+  add_output(*command, "--output,-o", options->output, "assignment JSON to write, of one policy");
+  add_force(*command, options->force);
   command->add_flag("--json",
                     options->json,
                     "print the assignment as one line of JSON, a list where there are several");

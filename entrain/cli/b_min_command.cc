@@ -7,11 +7,15 @@
 #include "entrain/core/report/table.h"
 #include "entrain/core/study/study_work.h"
 
+#include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
 #include "entrain/cli/study_options.h"
 
 namespace entrain::cli {
 namespace {
+
+constexpr int kMostDevices = 100'000;
+constexpr double kLeastProbability = 1e-6;
 
 struct Options {
   StudyInputs study;
@@ -199,23 +203,22 @@ void add_b_min_command(CLI::App& app, Action& action) {
                    request.devices,
                    "devices of one replica; devices that act as one by tensor or context "
                    "parallelism count once")
-      ->check(CLI::PositiveNumber)
+      ->transform(whole(1, kMostDevices))
       ->capture_default_str();
-  command
-      ->add_option("--alpha", request.alpha, "probability of a wrong certificate, above 0, below 1")
+  command->add_option("--alpha", request.alpha, "probability of a wrong certificate")
+      ->transform(number({kLeastProbability, 1 - kLeastProbability}))
       ->capture_default_str();
-  command
-      ->add_option(
-          "--error", request.error, "probability of another split to certify, above 0, below 1")
+  command->add_option("--error", request.error, "probability of another split to certify")
+      ->transform(number({kLeastProbability, 1 - kLeastProbability}))
       ->capture_default_str();
   command
       ->add_option(
           "--limit", request.limit, "largest batch to try; 0: as many as there are samples")
-      ->check(CLI::NonNegativeNumber)
+      ->transform(whole(0, kMostSamples))
       ->capture_default_str();
   command->add_option("--also", request.also, "batch sizes to draw as well, for the table")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber);
+      ->transform(whole(1, kMostSamples));
   command->add_flag("--json", options->json, "print the result as one line of JSON");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

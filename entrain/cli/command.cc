@@ -1,12 +1,38 @@
 #include "entrain/cli/command.h"
 
 #include <algorithm>
+#include <cctype>
 #include <iostream>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
 namespace entrain::cli {
+namespace {
+
+bool is_word(char character) {
+  return std::isalnum(static_cast<unsigned char>(character)) != 0 || character == '_' ||
+         character == '-';
+}
+
+// Whether `message` holds `text` as whole words.
+bool holds(const std::string& message, const std::string& text) {
+  for (std::size_t at = message.find(text); at != std::string::npos && !text.empty();
+       at = message.find(text, at + 1)) {
+    const std::size_t end = at + text.size();
+    if ((at == 0 || !is_word(message[at - 1]) || !is_word(text.front())) &&
+        (end == message.size() || !is_word(message[end]) || !is_word(text.back()))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool is_number(const std::string& text) {
+  return text.find_first_not_of("+-.0123456789e") == std::string::npos;
+}
+
+}  // namespace
 
 CLI::App* add_command(CLI::App& app,
                       const std::string& name,
@@ -19,6 +45,29 @@ CLI::App* add_command(CLI::App& app,
 
 void print_json(const Json& document) {
   std::cout << document.dump() << std::endl;
+}
+
+std::string with_options(const CLI::App& app, const std::string& message) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+  }
+  std::vector<std::string> named;
+  for (const CLI::Option* option : command->get_options()) {
+    const bool positional = option->get_lnames().empty();
+    if (!positional && holds(message, option->get_name())) {
+      return message;
+    }
+    const std::vector<std::string> values = option->results();
+    // Of `--set key=value` the message may name the key.
+    if (std::ranges::any_of(values, [&](const std::string& value) {
+          return !is_number(value) &&
+                 (holds(message, value) || holds(message, value.substr(0, value.find('='))));
+        })) {
+      named.push_back(positional ? "argument " + option->get_name() : option->get_name());
+    }
+  }
+  return named.empty() ? message : concat(message, " (", join(named), ")");
 }
 
 std::vector<std::string> parse_names(const std::string& text,

@@ -44,6 +44,10 @@ CLI::App* add_command(CLI::App& app,
 // One line of JSON on standard output.
 void print_json(const Json& document);
 
+// `message`, and behind it the given options whose values it speaks of: "… (--model)". Unchanged
+// where it names an option itself.
+std::string with_options(const CLI::App& app, const std::string& message);
+
 // "a,b,c" → {"a", "b", "c"}, each checked against `allowed` with a suggestion.
 // Throws  InvalidInput naming `option`.
 std::vector<std::string> parse_names(const std::string& text,

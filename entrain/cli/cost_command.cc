@@ -5,12 +5,12 @@
 #include <span>
 
 #include "entrain/core/base/errors.h"
-#include "entrain/core/base/files.h"
 #include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/sample_costs.h"
 #include "entrain/core/report/table.h"
 
+#include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
 #include "entrain/cli/study_options.h"
 
@@ -24,6 +24,7 @@ struct Options {
   std::string output;
   std::string segments;
   CostColumns columns;
+  bool force = false;
   bool json = false;
 };
 
@@ -61,7 +62,10 @@ void add(const CostTable& table, std::vector<ModuleSummary>& summaries) {
 }
 
 // Writes both files, piece by piece; a mistake in the samples leaves neither.
-std::vector<ModuleSummary> write_costs(const Study& study, const Options& options) {
+std::vector<ModuleSummary> write_costs(const Study& study,
+                                       const Options& options,
+                                       const Output& costs_file,
+                                       const Output& segments_file) {
   const std::vector<std::string> modules = study.module_names();
   std::vector<ModuleSummary> summaries(modules.size());
   for (std::size_t module = 0; module < modules.size(); ++module) {
@@ -96,11 +100,11 @@ std::vector<ModuleSummary> write_costs(const Study& study, const Options& option
       progress.advance(static_cast<std::int64_t>(count));
     }
   };
-  write_file(options.output, [&](std::ostream& costs) {
-    if (options.segments.empty()) {
-      produce(costs, nullptr);
+  costs_file.write([&](std::ostream& costs) {
+    if (segments_file.named()) {
+      segments_file.write([&](std::ostream& segments) { produce(costs, &segments); });
     } else {
-      write_file(options.segments, [&](std::ostream& segments) { produce(costs, &segments); });
+      produce(costs, nullptr);
     }
   });
   return summaries;
@@ -164,11 +168,11 @@ std::string summary_table(const std::vector<ModuleSummary>& summaries) {
 }
 
 int run(const Options& options) {
-  if (options.segments == options.output) {
-    throw InvalidInput("--segments and --output name the same file: '" + options.output + "'");
-  }
+  Outputs outputs(input_files(options.study), options.force);
+  const Output costs = outputs.open("--output", options.output, OutputKind::kCosts);
+  const Output segments = outputs.open("--segments", options.segments, OutputKind::kSegmentCosts);
   const Study study = load_study(options.study);
-  const std::vector<ModuleSummary> summaries = write_costs(study, options);
+  const std::vector<ModuleSummary> summaries = write_costs(study, options, costs, segments);
   if (options.json) {
     print_json(summary_json(summaries, study, options));
     return 0;
@@ -193,11 +197,13 @@ void add_cost_command(CLI::App& app, Action& action) {
   add_sample_options(*command, options->study);
   command->get_option("--index")->required();
   command->get_option("--model")->required();
-  command->add_option("--output,-o", options->output, "costs CSV to write, one row a sample")
+  add_output(*command, "--output,-o", options->output, "costs CSV to write, one row a sample")
       ->required();
-  command->add_option("--segments",
-                      options->segments,
-                      "second CSV to write, one row per image, audio window or video patch");
+  add_output(*command,
+             "--segments",
+             options->segments,
+             "second CSV to write, one row per image, audio window or video patch");
+  add_force(*command, options->force);
   command->add_flag("--activation-bytes",
                     options->columns.activation_bytes,
                     "add <module>_activation_bytes: what one device keeps until the backward");

@@ -5,6 +5,7 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/table.h"
 
+#include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
 #include "entrain/engine/checkpoint/layout.h"
 #include "entrain/engine/checkpoint/read.h"
@@ -15,6 +16,7 @@ namespace {
 struct Options {
   std::string path;
   std::string output;
+  bool force = false;
   bool json = false;
 };
 
@@ -153,12 +155,14 @@ int verify(const Options& options) {
 }
 
 int export_to(const Options& options) {
+  Outputs outputs({options.path}, options.force);
+  const Output output = outputs.open("--output", options.output, OutputKind::kWeights);
   const engine::UsableCheckpoint checkpoint = engine::usable_at(options.path);
   for (const std::string& warning : checkpoint.warnings) {
     std::cerr << "entrain: warning: " << warning << "\n";
   }
   const std::size_t tensors =
-      engine::export_weights(checkpoint.path, checkpoint.manifest, options.output);
+      engine::export_weights(checkpoint.path, checkpoint.manifest, output.path());
   if (options.json) {
     print_json({{"checkpoint", checkpoint.path.string()},
                 {"step", checkpoint.manifest.step},
@@ -203,12 +207,13 @@ void add_checkpoint_command(CLI::App& app, Action& action) {
       "Reads every byte and says what is damaged or missing; exit code 3 if anything is.",
       "entrain checkpoint verify runs/demo",
       verify);
-  add("export",
-      "Writes the weights of a checkpoint, the latest by default, into one safetensors file.",
-      "entrain checkpoint export runs/demo -o model.safetensors",
-      export_to)
-      ->add_option("--output,-o", options->output, "file to write")
-      ->required();
+  CLI::App* chosen =
+      add("export",
+          "Writes the weights of a checkpoint, the latest by default, into one safetensors file.",
+          "entrain checkpoint export runs/demo -o model.safetensors",
+          export_to);
+  add_output(*chosen, "--output,-o", options->output, "file to write")->required();
+  add_force(*chosen, options->force);
 }
 
 }  // namespace entrain::cli

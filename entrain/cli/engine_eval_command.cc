@@ -1,11 +1,9 @@
 // entrain eval: judges trained weights on unseen samples.
-#include <fstream>
 #include <iomanip>
 #include <iostream>
 #include <map>
 
-#include "entrain/core/base/files.h"
-
+#include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
 #include "entrain/engine/train/evaluate.h"
 
@@ -18,6 +16,7 @@ struct Options {
   std::string weights;
   std::string answers;
   engine::EvaluateOptions evaluate;
+  bool force = false;
   bool json = false;
 };
 
@@ -51,20 +50,26 @@ int run(const Options& options) {
                                             ? folder / "weights.safetensors"
                                             : std::filesystem::path(options.weights);
   const engine::DataSet data = engine::load_data_set(index, model);
-  const engine::EvaluateResult result = engine::evaluate(model, weights, data, options.evaluate);
-  if (!options.answers.empty()) {
-    write_file(options.answers, [&](std::ostream& out) {
-      for (const engine::Answer& answer : result.answers) {
-        out << Json{{"id", answer.id},
-                    {"kind", answer.kind},
-                    {"expected", answer.expected},
-                    {"given", answer.given},
-                    {"correct", answer.correct()}}
-                   .dump(-1, ' ', false, Json::error_handler_t::replace)
-            << "\n";
-      }
-    });
+  std::vector<std::filesystem::path> inputs = {folder, index, weights};
+  for (const SampleSizes& sample : data.index.samples) {
+    if (sample.location.has_value()) {
+      inputs.push_back(shard_path(data.index, *sample.location));
+    }
   }
+  Outputs outputs(inputs, options.force);
+  const Output answers = outputs.open("--answers", options.answers, OutputKind::kAnswers);
+  const engine::EvaluateResult result = engine::evaluate(model, weights, data, options.evaluate);
+  answers.write([&](std::ostream& out) {
+    for (const engine::Answer& answer : result.answers) {
+      out << Json{{"id", answer.id},
+                  {"kind", answer.kind},
+                  {"expected", answer.expected},
+                  {"given", answer.given},
+                  {"correct", answer.correct()}}
+                 .dump(-1, ' ', false, Json::error_handler_t::replace)
+          << "\n";
+    }
+  });
   if (options.json) {
     print_json({{"loss", result.loss},
                 {"accuracy", result.accuracy()},
@@ -90,11 +95,12 @@ void add_eval_command(CLI::App& app, Action& action) {
   command->add_option(
       "--weights,-w", options->weights, "weights (default: the run's weights.safetensors)");
   command->add_option("--samples", options->evaluate.samples, "from the head of the index; 0 = all")
-      ->check(CLI::NonNegativeNumber);
+      ->transform(whole(0, 1'000'000'000));
   command->add_option("--batch", options->evaluate.batch, "samples packed together")
-      ->check(CLI::PositiveNumber)
+      ->transform(whole(1, 65'536))
       ->capture_default_str();
-  command->add_option("--answers", options->answers, "JSON lines file for every answer");
+  add_output(*command, "--answers", options->answers, "JSON lines file for every answer");
+  add_force(*command, options->force);
   command->add_option("--device", options->evaluate.device, "cpu or cuda")->capture_default_str();
   command->add_flag("--blank-images",
                     options->evaluate.blank,

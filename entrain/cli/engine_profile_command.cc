@@ -10,6 +10,7 @@
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/report/table.h"
 
+#include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
 #include "entrain/engine/profiler/profile_run.h"
 #include "entrain/engine/profiler/stage_check.h"
@@ -33,6 +34,7 @@ struct Options {
   std::int64_t memory_mib = 4096;
   std::string points;
   bool quick = false;
+  bool force = false;
   bool json = false;
   // --check
   std::string check;
@@ -109,15 +111,19 @@ engine::ProfileOptions profile_options(const Options& options) {
                           options.lanes == 1 ? "" : concat(" --lanes ", options.lanes),
                           " --max-tokens ",
                           tokens);
-  if (!options.quick && !options.output.empty()) {
-    result.partial = options.output + ".partial.json";
-  }
   return result;
 }
 
 int measure(const Options& options) {
   const ModelSpec model = read_model(options.model);
-  const engine::ProfileOptions wanted = profile_options(options);
+  engine::ProfileOptions wanted = profile_options(options);
+  Outputs outputs({options.model}, options.force);
+  const Output output = outputs.open("--output", options.output, OutputKind::kProfile);
+  const Output points = outputs.open("--points", options.points, OutputKind::kPoints);
+  if (!options.quick && output.named() && !is_stream(output.path())) {
+    wanted.partial =
+        outputs.open("--output", options.output + ".partial.json", OutputKind::kPoints).path();
+  }
   if (!wanted.partial.empty() && std::filesystem::exists(wanted.partial)) {
     std::cerr << "entrain: going on with the points in " << wanted.partial.string() << "\n";
   }
@@ -128,12 +134,8 @@ int measure(const Options& options) {
                 << "' at tensor_parallel " << layer.tensor_parallel << ": " << skipped << "\n";
     }
   }
-  if (!options.points.empty()) {
-    write_file(options.points, engine::to_json(run.points).dump() + "\n");
-  }
-  if (!options.output.empty()) {
-    write_file(options.output, to_json(run.profile).dump(1) + "\n");
-  }
+  points.write(engine::to_json(run.points).dump() + "\n");
+  output.write(to_json(run.profile).dump(1) + "\n");
   if (!wanted.partial.empty()) {
     std::filesystem::remove(wanted.partial);
   }
@@ -142,7 +144,7 @@ int measure(const Options& options) {
     return 0;
   }
   print_table(run.profile);
-  if (!options.output.empty()) {
+  if (output.named()) {
     std::cout << "written to " << options.output << "\n";
   }
   return 0;
@@ -238,12 +240,14 @@ void add_check_options(CLI::App& command, Options& options) {
   command.add_option("--index,-i", options.index, "samples for --check (index or manifest)")
       ->needs(option);
   command.add_option("--slots", options.slots, "slots to check")
-      ->check(CLI::PositiveNumber)
+      ->transform(whole(1, 10'000))
       ->capture_default_str();
   command.add_option("--samples-per-slot", options.samples_per_slot, "samples packed in each")
-      ->check(CLI::PositiveNumber)
+      ->transform(whole(1, 10'000))
       ->capture_default_str();
-  command.add_option("--seed", options.seed, "of the samples drawn")->capture_default_str();
+  command.add_option("--seed", options.seed, "of the samples drawn")
+      ->transform(seed_number())
+      ->capture_default_str();
 }
 
 }  // namespace
@@ -260,10 +264,11 @@ void add_profile_command(CLI::App& app, Action& action) {
                   "--index train.csv");
   command->add_flag("--quick", options->quick, "three sizes per layer kind, a few seconds");
   command->add_option("--model,-m", options->model, "model file (TOML)")->required();
-  command->add_option("--output,-o",
-                      options->output,
-                      "profile JSON to write; without --quick, points so far are kept beside it "
-                      "in .partial.json and a killed run goes on there");
+  add_output(*command,
+             "--output,-o",
+             options->output,
+             "profile JSON to write; without --quick, points so far are kept beside it in "
+             ".partial.json and a killed run goes on there");
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
   command
@@ -271,32 +276,34 @@ void add_profile_command(CLI::App& app, Action& action) {
                    options->tensor_parallel,
                    "degrees to measure, comma-separated; those that divide a module")
       ->delimiter(',')
+      ->transform(whole(1, 1024))
       ->capture_default_str();
   command
       ->add_option("--max-tokens",
                    options->max_tokens,
                    "largest microbatch measured (default: 16384, with --quick 1024)")
-      ->check(CLI::Range(16, 1 << 20));
+      ->transform(whole(16, 1 << 20));
   command
       ->add_option("--seconds",
                    options->seconds,
                    "time to spend on layers (default: 180, with --quick 20); what does not fit is "
                    "left out and said")
-      ->check(CLI::PositiveNumber);
+      ->transform(number({0, 86'400, true}));
   command
       ->add_option("--lanes",
                    options->lanes,
                    "lanes that will run at once on this machine: the others run beside the one "
                    "that is measured, and take memory bandwidth from it")
-      ->check(CLI::Range(1, 1024))
+      ->transform(whole(1, 1024))
       ->capture_default_str();
   command->add_option("--repeats", options->repeats, "most measurements per point (default: 15)")
-      ->check(CLI::Range(3, 1000));
+      ->transform(whole(3, 1000));
   command
       ->add_option("--memory-mib", options->memory_mib, "activations of the largest point; 0 = any")
-      ->check(CLI::NonNegativeNumber)
+      ->transform(whole(0, 1'000'000'000))
       ->capture_default_str();
-  command->add_option("--points", options->points, "write every single measurement there (JSON)");
+  add_output(*command, "--points", options->points, "write every single measurement there (JSON)");
+  add_force(*command, options->force);
   add_check_options(*command, *options);
   command->add_flag("--json", options->json, "print the result as one line of JSON");
   command->callback([options, &action] {

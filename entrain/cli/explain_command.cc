@@ -8,6 +8,7 @@
 #include "entrain/core/report/explain.h"
 #include "entrain/core/schedule/schedule.h"
 
+#include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
 #include "entrain/cli/study_options.h"
 
@@ -101,15 +102,15 @@ void add_explain_command(CLI::App& app, Action& action) {
   command->add_option(
       "--schedule", options->schedule, "one of (default: the plan's): " + join(schedule_names()));
   command->add_option("--step", options->step, "which step's batch")
-      ->check(CLI::NonNegativeNumber)
+      ->transform(whole(0, kMostSteps))
       ->capture_default_str();
   command->add_option("--sample", options->sample, "the story of this sample");
   command->add_option("--replica", options->replica, "which replica (default: the slowest)")
-      ->check(CLI::NonNegativeNumber);
+      ->transform(whole(0, kMostReplicas - 1));
   command->add_option("--slot", options->slot, "show this slot and who is in it")
-      ->check(CLI::NonNegativeNumber);
+      ->transform(whole(0, kMostSlots - 1));
   command->add_option("--stories", options->stories, "how many of the heaviest samples to tell of")
-      ->check(CLI::NonNegativeNumber)
+      ->transform(whole(0, kMostSamples))
       ->capture_default_str();
   command->add_flag("--json", options->json, "print it as one line of JSON");
   command->callback([options, &action] { action = [options] { return run(*options); }; });

@@ -4,6 +4,7 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/dataset/index.h"
 
+#include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
 
 namespace entrain::cli {
@@ -17,6 +18,7 @@ struct Options {
   std::string too_long = "refuse";
   std::string empty_response = "refuse";
   bool verify = false;
+  bool force = false;
   bool json = false;
 };
 
@@ -62,6 +64,9 @@ int run(const Options& options) {
     index_options.model = read_model(options.model);
   }
   const std::vector<std::filesystem::path> data(options.data.begin(), options.data.end());
+  std::vector<std::filesystem::path> inputs = data;
+  inputs.emplace_back(options.model);
+  Outputs(inputs, options.force).open("--output", options.output, OutputKind::kIndex);
   const IndexResult result = build_index(data, options.output, index_options);
   if (options.json) {
     print_json(summary_json(result.summary));
@@ -83,13 +88,14 @@ void add_index_command(CLI::App& app, Action& action) {
       "entrain index data/train-*.tar --output train.csv --model model.toml --too-long leave-out");
   command->add_option("data", options->data, "tar shards, folders of them, or index files to merge")
       ->required();
-  command->add_option("--output,-o", options->output, "index CSV to write")->required();
+  add_output(*command, "--output,-o", options->output, "index CSV to write")->required();
+  add_force(*command, options->force);
   command->add_option("--model,-m", options->model, "model file, for the length limit");
   command
       ->add_option("--max-tokens",
                    options->max_tokens,
                    "longest LLM sequence (default: the model's llm.max_tokens)")
-      ->check(CLI::NonNegativeNumber);
+      ->transform(whole(0, 1'000'000'000));
   command->add_option("--too-long", options->too_long, "what happens to longer samples")
       ->check(CLI::IsMember({"refuse", "leave-out", "truncate"}))
       ->capture_default_str();

@@ -1,5 +1,6 @@
 // The `entrain` program and, with torch, `entrain-engine`. Each command is one file:
 // <name>_command.cc, engine_<name>_command.cc where it needs the engine.
+#include "entrain/core/base/errors.h"
 #include "entrain/core/base/version.h"
 
 #include "entrain/cli/command.h"
@@ -39,7 +40,13 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kExitInvalid;
   }
-  return action();
+  try {
+    return action();
+  } catch (const entrain::InvalidInput& error) {
+    throw entrain::InvalidInput(with_options(app, error.what()));
+  } catch (const entrain::SystemFailure& error) {
+    throw entrain::SystemFailure(with_options(app, error.what()));
+  }
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"
-#include "entrain/core/base/files.h"
 #include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/planner/dynamic_regret.h"
@@ -23,6 +22,7 @@
 #include "entrain/core/study/further_batches.h"
 #include "entrain/core/study/study_work.h"
 
+#include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
 #include "entrain/cli/study_options.h"
 
@@ -49,6 +49,7 @@ struct Options {
   int regret_batches = 0;
   int check_batches = -1;  // kCheckBatches, on many devices fewer where they take long
   bool explain = false;
+  bool force = false;
   bool json = false;
 };
 
@@ -97,16 +98,14 @@ Json splits_json(const LaneSplitResult& result) {
   return splits;
 }
 
-void write_plan(const Options& options, const Plan& plan) {
-  if (!options.output.empty()) {
-    write_file(options.output, to_json(plan).dump(1) + "\n");
-    if (!options.json) {
-      std::cout << "written to " << options.output << "\n";
-    }
+void write_plan(const Options& options, const Plan& plan, const Output& output) {
+  output.write(to_json(plan).dump(1) + "\n");
+  if (output.named() && !options.json) {
+    std::cout << "written to " << options.output << "\n";
   }
 }
 
-int run_lanes(const Options& options) {
+int run_lanes(const Options& options, const Output& output) {
   const Study study = load_study(options.study);
   const LaneSplitResult result = search(options, study);
   if (result.fits()) {
@@ -128,7 +127,7 @@ int run_lanes(const Options& options) {
     std::cerr << "entrain: no plan fits: " << result.reason << "\n";
     return kExitNo;
   }
-  write_plan(options, result.best());
+  write_plan(options, result.best(), output);
   return 0;
 }
 
@@ -250,7 +249,7 @@ void keep_freed_memory() {
 #endif
 }
 
-int run_cluster(const Options& options) {
+int run_cluster(const Options& options, const Output& output) {
   keep_freed_memory();
   const Study study = load_study(options.study);
   PlanSearchRequest request = cluster_request(options);
@@ -308,13 +307,13 @@ int run_cluster(const Options& options) {
     std::cerr << "entrain: no plan fits: " << result.reason << "\n";
     return kExitNo;
   }
-  write_plan(options, result.best().plan);
+  write_plan(options, result.best().plan, output);
   return 0;
 }
 
 // A plan as others make it. On a cluster its lanes are those that replicas and tensor parallelism
 // leave.
-int run_baseline(const Options& options) {
+int run_baseline(const Options& options, const Output& output) {
   BaselineRequest request;
   request.planner = parse_names(options.planner, planner_names(), "--planner").front();
   request.replicas = std::max(1, options.replicas);
@@ -336,23 +335,25 @@ int run_baseline(const Options& options) {
   } else {
     std::cout << lanes_page(plan);
   }
-  write_plan(options, plan);
+  write_plan(options, plan, output);
   return 0;
 }
 
 int run(const Options& options) {
+  Outputs outputs(input_files(options.study), options.force);
+  const Output output = outputs.open("--output", options.output, OutputKind::kPlan);
   if (options.planner != "search") {
-    return run_baseline(options);
+    return run_baseline(options, output);
   }
   if (!options.study.cluster.empty()) {
-    return run_cluster(options);
+    return run_cluster(options, output);
   }
   if (options.lanes == 0) {
     throw InvalidInput(
         "give --cluster cluster.toml for the search of a cluster's plan, or --lanes N "
         "for a pipeline of fixed length");
   }
-  return run_lanes(options);
+  return run_lanes(options, output);
 }
 
 void add_cluster_options(CLI::App& command, Options& options) {
@@ -366,21 +367,21 @@ void add_cluster_options(CLI::App& command, Options& options) {
       .add_option("--tensor-parallel",
                   options.tensor_parallel,
                   "of every module, for the planners one-sample, four-samples and megatron-even")
-      ->check(CLI::PositiveNumber)
+      ->transform(whole(1, 1024))
       ->capture_default_str();
   command
       .add_option("--microbatch",
                   options.search.space.microbatches,
                   "samples of a slot; several for policies that do not choose the number of slots")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber)
+      ->transform(whole(1, kMostSamples))
       ->capture_default_str();
   command
       .add_option("--context-parallel",
                   options.study.analytic.context_parallel,
                   "degrees that an analytic profile has; a measured one has its own")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber)
+      ->transform(whole(1, 1024))
       ->capture_default_str();
   command
       .add_option(
@@ -388,18 +389,18 @@ void add_cluster_options(CLI::App& command, Options& options) {
           options.search.most_simulations,
           "simulated steps the search may spend; 0 = until the best plan is proven (default: "
           "64, 256 on up to 32 devices; fewer where they take long)")
-      ->check(CLI::NonNegativeNumber);
+      ->transform(whole(0, 1'000'000));
   command
       .add_option("--search-evaluations",
                   options.search.score_evaluations,
                   "--evaluations while plans are compared")
-      ->check(CLI::NonNegativeNumber)
+      ->transform(whole(0, kMostEvaluations))
       ->capture_default_str();
   command
       .add_option("--runners-up",
                   options.search.runners_up,
                   "plans behind the best whose rank is proven too")
-      ->check(CLI::NonNegativeNumber)
+      ->transform(whole(0, 1000))
       ->capture_default_str();
   command.add_flag("--shard-optimizer",
                    options.search.state.shard_optimizer,
@@ -408,7 +409,7 @@ void add_cluster_options(CLI::App& command, Options& options) {
       .add_option("--reserve-gib",
                   options.reserve_gib,
                   "memory of a device kept free for what no model counts")
-      ->check(CLI::NonNegativeNumber)
+      ->transform(number({0, 1e6}))
       ->capture_default_str();
   command
       .add_option(
@@ -426,7 +427,7 @@ void add_cluster_options(CLI::App& command, Options& options) {
           "--regret-batches",
           options.regret_batches,
           "further batches, each re-planned by itself, to tell what a dynamic plan could gain")
-      ->check(CLI::NonNegativeNumber)
+      ->transform(whole(0, 10'000))
       ->capture_default_str();
   command
       .add_option("--check-batches",
@@ -434,7 +435,7 @@ void add_cluster_options(CLI::App& command, Options& options) {
                   "further global batches that the plan has to fit in memory, with the most "
                   "demanding of those behind; 0 = none (default: 100; fewer where they "
                   "take long on more than 32 devices)")
-      ->check(CLI::NonNegativeNumber);
+      ->transform(whole(0, 10'000));
   command.add_flag("--explain", options.explain, "why not the neighbours of the best plan");
 }
 
@@ -453,15 +454,15 @@ void add_plan_command(CLI::App& app, Action& action) {
   CLI::Option* cluster = command->get_option("--cluster");
   cluster->description("cluster file (TOML): plan all of it");
   command->add_option("--lanes", options->lanes, "instead: so many pipeline lanes per replica")
-      ->check(CLI::Range(1, 8))
+      ->transform(whole(1, 8))
       ->excludes(cluster);
   command
       ->add_option("--replicas",
                    options->replicas,
                    "full model copies (default: 1 with --lanes, any number with --cluster)")
-      ->check(CLI::PositiveNumber);
+      ->transform(whole(1, kMostReplicas));
   command->add_option("--num-slots", options->num_slots, "default microbatches per replica")
-      ->check(CLI::PositiveNumber)
+      ->transform(whole(1, kMostSlots))
       ->capture_default_str()
       ->excludes(cluster);
   command
@@ -469,24 +470,25 @@ void add_plan_command(CLI::App& app, Action& action) {
                    options->batches,
                    "global batches to draw and simulate (default: 3; 8 on a cluster of up to 32 "
                    "devices)")
-      ->check(CLI::PositiveNumber);
+      ->transform(whole(1, 1000));
   command->add_option("--policy", options->policy, "one of: " + join(policy_names()))
       ->capture_default_str();
   command->add_option("--schedule", options->schedule, "one of: " + join(schedule_names()))
       ->capture_default_str();
   command
       ->add_option("--memory-mib", options->memory_mib, "activation memory per lane; 0 = no limit")
-      ->check(CLI::NonNegativeNumber)
+      ->transform(whole(0, kMostMebibytes))
       ->excludes(cluster);
   command->add_flag("--chunks", options->chunks, "allow LLM work in token ranges (chunks)");
   command
       ->add_option("--evaluations",
                    options->evaluations,
                    "simulated replicas the `entrain` policy may spend on a step")
-      ->check(CLI::NonNegativeNumber)
+      ->transform(whole(0, kMostEvaluations))
       ->capture_default_str();
   add_cluster_options(*command, *options);
-  command->add_option("--output,-o", options->output, "plan JSON to write");
+  add_output(*command, "--output,-o", options->output, "plan JSON to write");
+  add_force(*command, options->force);
   command->add_flag("--json", options->json, "print the result as one line of JSON");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

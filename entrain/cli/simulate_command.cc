@@ -4,7 +4,6 @@
 
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"
-#include "entrain/core/base/files.h"
 #include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/trace.h"
@@ -13,6 +12,7 @@
 #include "entrain/core/study/one_sample.h"
 #include "entrain/core/study/summary.h"
 
+#include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
 #include "entrain/cli/study_options.h"
 
@@ -30,6 +30,7 @@ struct Options {
   int threads = 1;
   std::string trace;
   std::string csv;
+  bool force = false;
   bool json = false;
 };
 
@@ -37,18 +38,21 @@ struct Options {
 void trace_case(const Options& options,
                 const Study& study,
                 const Plan& plan,
-                const CaseResult& result) {
+                const CaseResult& result,
+                const Output& output) {
   Plan traced = plan;
   traced.schedule = result.schedule;
   const StudyStep step = make_step(options.plan, study, traced, 0);
   const StepAssignment assignment = assign_step(step, study, result.policy, 0, options.policy);
   const Program program = build_program(step.plan, assignment, step.costs, result.schedule);
-  write_trace(options.trace,
-              program,
-              simulate(program, step.costs, {.events = true}),
-              step.costs,
-              step.batch.ids,
-              concat(result.policy, " with ", result.schedule));
+  output.write([&](std::ostream& out) {
+    write_trace(out,
+                program,
+                simulate(program, step.costs, {.events = true}),
+                step.costs,
+                step.batch.ids,
+                concat(result.policy, " with ", result.schedule));
+  });
 }
 
 std::vector<CaseResult> simulate_cases(const Options& options,
@@ -91,6 +95,9 @@ int run(const Options& options) {
   if (options.one_sample > 0 && !options.trace.empty()) {
     throw InvalidInput("--trace shows one plan's timeline, --one-sample runs many plans");
   }
+  Outputs outputs(input_files(options.study, options.plan), options.force);
+  const Output csv = outputs.open("--csv", options.csv, OutputKind::kCases);
+  const Output trace = outputs.open("--trace", options.trace, OutputKind::kTrace);
   const Study study = load_study(options.study);
   // Names are checked before anything takes time.
   parse_selection(options.policies, policy_names(), "--policy");
@@ -98,8 +105,8 @@ int run(const Options& options) {
   const Plan plan = make_plan(options.plan, study);
   const std::vector<CaseResult> cases = simulate_cases(options, study, plan);
   const std::vector<CaseSummary> summaries = summarise(cases);
-  if (!options.csv.empty()) {
-    write_file(options.csv, cases_csv(cases, study.module_names()));
+  if (csv.named()) {
+    csv.write(cases_csv(cases, study.module_names()));
   }
   if (options.json) {
     print_json(report_json(options, study, summaries));
@@ -115,8 +122,8 @@ int run(const Options& options) {
     std::cerr << "entrain: nothing fits: " << cases.front().steps.front().refused << "\n";
     return kExitNo;
   }
-  if (!options.trace.empty()) {
-    trace_case(options, study, plan, *shown);
+  if (trace.named()) {
+    trace_case(options, study, plan, *shown, trace);
     std::cerr << "timeline of " << shown->policy << " with " << shown->schedule
               << ", first step: " << options.trace << " (open in Perfetto or chrome://tracing)\n";
   }
@@ -141,7 +148,7 @@ void add_simulate_command(CLI::App& app, Action& action) {
                    options->one_sample,
                    "instead of one plan, those that so many single samples ask for (DistTrain's "
                    "habit): mean step time over the draws")
-      ->check(CLI::PositiveNumber);
+      ->transform(whole(1, 1000));
   command
       ->add_option(
           "--policy", options->policies, "all, or comma-separated: " + join(policy_names()))
@@ -151,17 +158,18 @@ void add_simulate_command(CLI::App& app, Action& action) {
           "--schedule", options->schedules, "all, or comma-separated: " + join(schedule_names()))
       ->capture_default_str();
   command->add_option("--steps", options->steps, "global batches to draw")
-      ->check(CLI::PositiveNumber)
+      ->transform(whole(1, 100'000))
       ->capture_default_str();
   command
       ->add_option("--threads",
                    options->threads,
                    "cases at a time; figures do not depend on it, assign times excepted")
-      ->check(CLI::Range(1, 1024))
+      ->transform(whole(1, 1024))
       ->capture_default_str();
-  command->add_option(
-      "--csv", options->csv, "CSV to write: one line per policy, schedule and step");
-  command->add_option("--trace", options->trace, "Chrome trace of the last row's first step");
+  add_output(
+      *command, "--csv", options->csv, "CSV to write: one line per policy, schedule and step");
+  add_output(*command, "--trace", options->trace, "Chrome trace of the last row's first step");
+  add_force(*command, options->force);
   command->add_flag("--json", options->json, "print the rows as one line of JSON");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

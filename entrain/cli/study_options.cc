@@ -9,6 +9,8 @@
 #include "entrain/core/cost/profile_range.h"
 #include "entrain/core/planner/lane_split.h"
 
+#include "entrain/cli/checked_options.h"
+
 namespace entrain::cli {
 void add_sample_options(CLI::App& command, StudyInputs& inputs) {
   command.add_option("--index,-i", inputs.index, "index or manifest (CSV, gzip accepted)");
@@ -40,8 +42,20 @@ void add_study_options(CLI::App& command, StudyInputs& inputs) {
                      "tokens, forward_s, backward_s");
   command.add_option("--global-batch,-b", inputs.global_batch, "samples per step")
       ->required()
-      ->check(CLI::PositiveNumber);
-  command.add_option("--seed", inputs.seed, "seed of the drawn batches")->capture_default_str();
+      ->transform(whole(1, kMostSamples));
+  command.add_option("--seed", inputs.seed, "seed of the drawn batches")
+      ->transform(seed_number())
+      ->capture_default_str();
+}
+
+std::vector<std::filesystem::path> input_files(const StudyInputs& inputs, const PlanOptions& plan) {
+  return {inputs.index,
+          inputs.model,
+          inputs.profile,
+          inputs.cluster,
+          inputs.costs,
+          inputs.segment_costs,
+          plan.file};
 }
 
 void add_plan_options(CLI::App& command, PlanOptions& options) {
@@ -50,23 +64,23 @@ void add_plan_options(CLI::App& command, PlanOptions& options) {
       .add_option("--lanes",
                   options.lanes,
                   "instead of --plan: the best split of so many lanes, by simulation")
-      ->check(CLI::Range(1, 8))
+      ->transform(whole(1, 8))
       ->excludes(file);
   command
       .add_option("--replicas", options.replicas, "full model copies (default: the plan's, or 1)")
-      ->check(CLI::PositiveNumber);
+      ->transform(whole(1, kMostReplicas));
   command
       .add_option("--num-slots",
                   options.num_slots,
                   "microbatches per replica of policies that do not choose them (default: the "
                   "plan's, or 8)")
-      ->check(CLI::PositiveNumber);
+      ->transform(whole(1, kMostSlots));
   command
       .add_option("--evaluations",
                   options.evaluations,
                   "simulated replicas the `entrain` policy may spend on a step (default: the "
                   "plan's)")
-      ->check(CLI::NonNegativeNumber);
+      ->transform(whole(0, kMostEvaluations));
   command
       .add_option("--memory",
                   options.memory,
@@ -82,7 +96,7 @@ void add_plan_options(CLI::App& command, PlanOptions& options) {
       .add_option("--plan-batches",
                   options.search_batches,
                   "global batches that the search of --lanes simulates")
-      ->check(CLI::Range(1, 1000))
+      ->transform(whole(1, 1000))
       ->capture_default_str();
   command.add_flag("--chunks", options.chunks, "allow LLM work in token ranges (chunks)");
 }

@@ -1,6 +1,8 @@
 // Options shared by the commands that study samples under a plan, without training.
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +17,14 @@
 #include "entrain/cli/command.h"
 
 namespace entrain::cli {
+
+// The most that a number on the command line may be.
+inline constexpr std::int64_t kMostSamples = 1'000'000;  // of a batch
+inline constexpr std::int64_t kMostSteps = 1'000'000'000;
+inline constexpr std::int64_t kMostReplicas = 65'536;
+inline constexpr std::int64_t kMostSlots = 65'536;
+inline constexpr std::int64_t kMostEvaluations = 1'000'000;
+inline constexpr std::int64_t kMostMebibytes = 1'000'000'000;
 
 // Where samples and their costs come from: --index, --model, --profile, --frozen.
 void add_sample_options(CLI::App& command, StudyInputs& inputs);
@@ -34,6 +44,10 @@ struct PlanOptions {
   std::string search_schedule = "1f1b";  // that the search for a plan simulates
   int search_batches = 3;                // likewise
 };
+
+// What the command reads, for Outputs.
+std::vector<std::filesystem::path> input_files(const StudyInputs& inputs,
+                                               const PlanOptions& plan = {});
 
 // --plan, --lanes, --replicas, --num-slots, --evaluations, --memory, --chunks, --plan-schedule,
 // --plan-batches.

@@ -66,7 +66,9 @@ class BadIndexInput(CliTest):
     def test_unwritable_output(self):
         write_shard(self.folder / "train-0.tar", [sample(0)])
         (self.folder / "file").write_text("in the way")
-        self.expect_failure(3, ["file/i.csv"], "index", "train-0.tar", "-o", "file/i.csv")
+        self.expect_failure(
+            2, ["--output: 'file/i.csv'"], "index", "train-0.tar", "-o", "file/i.csv"
+        )
         self.assertEqual((self.folder / "file").read_text(), "in the way")
 
 

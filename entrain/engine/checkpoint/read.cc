@@ -339,7 +339,7 @@ std::size_t export_weights(const fs::path& checkpoint,
       weights.push_back({expected.name, read.at(expected.name)});
     }
   }
-  write_weights(file, weights, {{"format", "pt"}});
+  write_weights(file, weights, {{"format", "pt"}, {"writer", "entrain"}});
   return weights.size();
 }
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "entrain/core/base/ranges.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/spec/media.h"
 
@@ -17,6 +18,30 @@ namespace {
 void require(bool holds, const ObjectReader& reader, const std::string& key, const char* allowed) {
   if (!holds) {
     reader.fail(key, concat("out of range; allowed: ", allowed));
+  }
+}
+
+constexpr std::int64_t kMostSteps = 1'000'000'000;
+constexpr std::int64_t kMostMebibytes = 1'000'000'000;
+
+// `note` is said behind what is allowed.
+void check_whole(const ObjectReader& reader,
+                 const std::string& key,
+                 std::int64_t value,
+                 const WholeRange& range,
+                 const char* note = "") {
+  if (const std::string error = range_error(value, range); !error.empty()) {
+    reader.fail(key, error + note);
+  }
+}
+
+void check_number(const ObjectReader& reader,
+                  const std::string& key,
+                  double value,
+                  const NumberRange& range,
+                  const char* note = "") {
+  if (const std::string error = range_error(value, range); !error.empty()) {
+    reader.fail(key, error + note);
   }
 }
 
@@ -43,16 +68,14 @@ DataConfig read_data(ObjectReader reader) {
   data.train = reader.required<std::string>("train");
   data.validation = reader.optional<std::string>("validation", "");
   data.validation_fraction = reader.optional("validation_fraction", data.validation_fraction);
-  require(data.validation_fraction >= 0 && data.validation_fraction < 1,
-          reader,
-          "validation_fraction",
-          "0 <= validation_fraction < 1 (0: none)");
+  check_number(
+      reader, "validation_fraction", data.validation_fraction, {0, 1, false, true}, " (0: none)");
   require(data.validation.empty() || data.validation_fraction == 0,
           reader,
           "validation_fraction",
           "0 where data.validation names an index");
   data.global_batch = reader.required<int>("global_batch");
-  require(data.global_batch >= 1, reader, "global_batch", ">= 1");
+  check_whole(reader, "global_batch", data.global_batch, {1, 1'000'000});
   data.last_batch = reader.optional<std::string>("last_batch", data.last_batch);
   check_name(reader, "last_batch", data.last_batch, kLastBatchRules);
   for (const auto& [value, where] : reader.array("ignore_modality")) {
@@ -60,20 +83,21 @@ DataConfig read_data(ObjectReader reader) {
     check_name(reader, "ignore_modality", data.ignore_modality.back(), kMediaNames);
   }
   data.read_ahead_mib = reader.optional<std::int64_t>("read_ahead_mib", data.read_ahead_mib);
-  require(data.read_ahead_mib >= 1, reader, "read_ahead_mib", ">= 1");
+  check_whole(reader, "read_ahead_mib", data.read_ahead_mib, {1, 1'000'000});
   reader.finish();
   return data;
 }
 
 // A number for every module that the table names.
-std::map<std::string, int> read_counts(ObjectReader& reader, const char* table, const char* what) {
+std::map<std::string, int> read_counts(ObjectReader& reader, const char* table, int most) {
   std::map<std::string, int> counts;
   if (const Json* given = reader.find(table)) {
     for (const auto& [name, value] : given->items()) {
       const std::string where = reader.where(concat(table, ".", name));
       const int count = value_as<int>(value, where);
-      if (count < 1) {
-        throw InvalidInput(concat(where, ": ", count, " ", what, "; allowed: >= 1"));
+      if (const std::string error = range_error(std::int64_t{count}, WholeRange{1, most});
+          !error.empty()) {
+        throw InvalidInput(concat(where, ": ", error));
       }
       counts[name] = count;
     }
@@ -93,27 +117,28 @@ PlanConfig read_plan_config(ObjectReader reader) {
   PlanConfig plan;
   plan.file = reader.optional<std::string>("file", "");
   plan.replicas = reader.optional("replicas", plan.replicas);
-  require(plan.replicas >= 1, reader, "replicas", ">= 1");
+  check_whole(reader, "replicas", plan.replicas, {1, 65'536});
   plan.num_slots = reader.optional("num_slots", plan.num_slots);
-  require(plan.num_slots >= 1, reader, "num_slots", ">= 1");
-  plan.stages = read_counts(reader, "stages", "stages");
-  plan.tensor_parallel = read_counts(reader, "tensor_parallel", "ranks a lane");
+  check_whole(reader, "num_slots", plan.num_slots, {1, 65'536});
+  plan.stages = read_counts(reader, "stages", 10'000);
+  plan.tensor_parallel = read_counts(reader, "tensor_parallel", 1024);
   plan.single_lane = reader.optional("single_lane", plan.single_lane);
   plan.policy = reader.optional<std::string>("policy", plan.policy);
   plan.schedule = reader.optional<std::string>("schedule", plan.schedule);
   plan.profile = reader.optional<std::string>("profile", "");
   plan.index = reader.optional<std::string>("index", "");
   plan.max_deferral = reader.optional("max_deferral", plan.max_deferral);
-  require(plan.max_deferral >= -1, reader, "max_deferral", ">= -1 (-1: any distance)");
+  check_whole(reader, "max_deferral", plan.max_deferral, {-1, 65'536}, " (-1: any distance)");
   plan.chunks = reader.optional("chunks", plan.chunks);
   plan.evaluations = reader.optional("evaluations", plan.evaluations);
-  require(plan.evaluations >= 0, reader, "evaluations", ">= 0");
+  check_whole(reader, "evaluations", plan.evaluations, {0, 1'000'000});
   for (const auto& [value, where] : reader.array("without")) {
     plan.without.push_back(value_as<std::string>(*value, where));
   }
   plan.bytes_per_lane_mib =
       reader.optional<std::int64_t>("bytes_per_lane_mib", plan.bytes_per_lane_mib);
-  require(plan.bytes_per_lane_mib >= 0, reader, "bytes_per_lane_mib", ">= 0 (0: no limit)");
+  check_whole(
+      reader, "bytes_per_lane_mib", plan.bytes_per_lane_mib, {0, kMostMebibytes}, " (0: no limit)");
   plan.shard_optimizer = own_value<bool>(reader, "shard_optimizer");
   reader.finish();
   return plan;
@@ -130,11 +155,10 @@ PartOptimizer read_part_optimizer(ObjectReader& reader) {
 }
 
 void check_rates(const OptimizerConfig& config, const ObjectReader& reader) {
-  require(config.learning_rate > 0, reader, "learning_rate", "> 0");
-  require(
-      config.final_fraction >= 0 && config.final_fraction <= 1, reader, "final_fraction", "0 to 1");
-  require(config.warmup_steps >= 0, reader, "warmup_steps", ">= 0");
-  require(config.weight_decay >= 0, reader, "weight_decay", ">= 0");
+  check_number(reader, "learning_rate", config.learning_rate, {0, 1000, true});
+  check_number(reader, "final_fraction", config.final_fraction, {0, 1});
+  check_whole(reader, "warmup_steps", config.warmup_steps, {0, kMostSteps});
+  check_number(reader, "weight_decay", config.weight_decay, {0, 1000});
 }
 
 OptimizerConfig read_optimizer(ObjectReader reader) {
@@ -145,7 +169,7 @@ OptimizerConfig read_optimizer(ObjectReader reader) {
   config.weight_decay = reader.optional("weight_decay", config.weight_decay);
   check_rates(config, reader);
   config.update_every = reader.optional("update_every", config.update_every);
-  require(config.update_every >= 1, reader, "update_every", ">= 1");
+  check_whole(reader, "update_every", config.update_every, {1, 1'000'000});
   if (const Json* modules = reader.find("modules")) {
     for (const auto& [name, table] : modules->items()) {
       ObjectReader part(table, reader.where("modules." + name));
@@ -154,13 +178,13 @@ OptimizerConfig read_optimizer(ObjectReader reader) {
     }
   }
   config.beta1 = reader.optional("beta1", config.beta1);
-  require(config.beta1 >= 0 && config.beta1 < 1, reader, "beta1", "0 <= beta1 < 1");
+  check_number(reader, "beta1", config.beta1, {0, 1, false, true});
   config.beta2 = reader.optional("beta2", config.beta2);
-  require(config.beta2 >= 0 && config.beta2 < 1, reader, "beta2", "0 <= beta2 < 1");
+  check_number(reader, "beta2", config.beta2, {0, 1, false, true});
   config.epsilon = reader.optional("epsilon", config.epsilon);
-  require(config.epsilon > 0, reader, "epsilon", "> 0");
+  check_number(reader, "epsilon", config.epsilon, {0, 1, true});
   config.clip_norm = reader.optional("clip_norm", config.clip_norm);
-  require(config.clip_norm >= 0, reader, "clip_norm", ">= 0 (0: no clipping)");
+  check_number(reader, "clip_norm", config.clip_norm, {0, 1e9}, " (0: no clipping)");
   reader.finish();
   return config;
 }
@@ -168,9 +192,9 @@ OptimizerConfig read_optimizer(ObjectReader reader) {
 ValidationConfig read_validation(ObjectReader reader) {
   ValidationConfig config;
   config.every = reader.optional("every", config.every);
-  require(config.every >= 0, reader, "every", ">= 0 (0: only at the end)");
+  check_whole(reader, "every", config.every, {0, kMostSteps}, " (0: only at the end)");
   config.samples = reader.optional("samples", config.samples);
-  require(config.samples >= 1, reader, "samples", ">= 1");
+  check_whole(reader, "samples", config.samples, {1, 1'000'000'000});
   reader.finish();
   return config;
 }
@@ -178,17 +202,15 @@ ValidationConfig read_validation(ObjectReader reader) {
 CheckpointConfig read_checkpoint(ObjectReader reader) {
   CheckpointConfig config;
   config.every_steps = reader.optional<std::int64_t>("every_steps", config.every_steps);
-  require(config.every_steps >= 0,
-          reader,
-          "every_steps",
-          ">= 0 (0: by every_minutes and at the end alone)");
+  check_whole(reader,
+              "every_steps",
+              config.every_steps,
+              {0, kMostSteps},
+              " (0: by every_minutes and at the end alone)");
   config.every_minutes = reader.optional("every_minutes", config.every_minutes);
-  require(config.every_minutes >= 0 && config.every_minutes <= 525'600,
-          reader,
-          "every_minutes",
-          "0 (off) to 525600, a year");
+  check_number(reader, "every_minutes", config.every_minutes, {0, 525'600}, " (0: off)");
   config.keep = reader.optional("keep", config.keep);
-  require(config.keep >= 1, reader, "keep", ">= 1");
+  check_whole(reader, "keep", config.keep, {1, 1'000'000});
   config.folder = reader.optional<std::string>("folder", "");
   config.resume = reader.optional<std::string>("resume", config.resume);
   require(!config.resume.empty(), reader, "resume", "\"auto\", \"accept\", \"never\" or a path");
@@ -257,14 +279,11 @@ ExecutionConfig read_execution(ObjectReader reader) {
   config.measure_memory = reader.optional("measure_memory", config.measure_memory);
   config.log_samples = reader.optional("log_samples", config.log_samples);
   config.deadline_seconds = reader.optional("deadline_seconds", config.deadline_seconds);
-  require(config.deadline_seconds > 0, reader, "deadline_seconds", "> 0");
+  check_number(reader, "deadline_seconds", config.deadline_seconds, {0, 604'800, true});
   config.stop_seconds = reader.optional("stop_seconds", config.stop_seconds);
-  require(config.stop_seconds >= 0 && config.stop_seconds <= 86'400,
-          reader,
-          "stop_seconds",
-          "0 to 86400, a day");
+  check_number(reader, "stop_seconds", config.stop_seconds, {0, 86'400});
   config.trace_step = reader.optional("trace_step", config.trace_step);
-  require(config.trace_step >= -1, reader, "trace_step", ">= -1 (-1: none)");
+  check_whole(reader, "trace_step", config.trace_step, {-1, kMostSteps}, " (-1: none)");
   for (const auto& [value, where] : reader.array("fault_drill")) {
     config.fault_drill.push_back(value_as<int>(*value, where));
   }
@@ -286,7 +305,7 @@ FaultConfig read_faults(ObjectReader reader) {
   config.on_nan = reader.optional<std::string>("on_nan", config.on_nan);
   check_name(reader, "on_nan", config.on_nan, kRules);
   config.max_skips_in_a_row = reader.optional("max_skips_in_a_row", config.max_skips_in_a_row);
-  require(config.max_skips_in_a_row >= 0, reader, "max_skips_in_a_row", ">= 0");
+  check_whole(reader, "max_skips_in_a_row", config.max_skips_in_a_row, {0, kMostSteps});
   reader.finish();
   return config;
 }
@@ -311,8 +330,11 @@ void read_length(ObjectReader& reader, RunConfig& config) {
                 steps ? "given beside epochs; needed is one of both"
                       : "missing; needed is steps, or epochs in its place");
   }
-  require(epochs || config.steps >= 1, reader, "steps", ">= 1");
-  require(steps || config.epochs >= 1, reader, "epochs", ">= 1, whole numbers");
+  if (epochs) {
+    check_whole(reader, "epochs", config.epochs, {1, 1'000'000});
+  } else {
+    check_whole(reader, "steps", config.steps, {1, kMostSteps});
+  }
 }
 
 Json modules_to_json(const std::map<std::string, PartOptimizer>& modules) {

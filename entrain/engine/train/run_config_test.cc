@@ -69,7 +69,7 @@ TEST(RunConfig, IsAsLongAsStepsOrEpochsSay) {
   EXPECT_NE(message_of(rest).find("steps: missing; needed is steps, or epochs"), std::string::npos);
   EXPECT_NE(message_of("steps = 1\nepochs = 1\n" + rest).find("given beside epochs"),
             std::string::npos);
-  EXPECT_NE(message_of("epochs = 0\n" + rest).find("epochs: out of range"), std::string::npos);
+  EXPECT_NE(message_of("epochs = 0\n" + rest).find("epochs: 0 is out of range"), std::string::npos);
   EXPECT_NE(message_of("epochs = 1.5\n" + rest).find("epochs"), std::string::npos);
 }
 

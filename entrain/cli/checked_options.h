@@ -1,0 +1,29 @@
+// Options whose values are checked where they are read: numbers with a range, and outputs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "entrain/core/base/output.h"
+#include "entrain/core/base/ranges.h"
+
+namespace entrain::cli {
+
+// A whole number in [least, most]. In help and messages "1 to 100,000".
+CLI::Validator whole(std::int64_t least, std::int64_t most);
+// A number in the range, neither NaN nor infinite.
+CLI::Validator number(const NumberRange& range);
+// A seed: as large as TOML has whole numbers, so that every command and run file takes the same.
+CLI::Validator seed_number();
+
+// An output that Outputs::open() takes; refuses an empty path. Use with add_force().
+CLI::Option* add_output(CLI::App& command,
+                        const std::string& names,
+                        std::string& path,
+                        const std::string& description);
+// --force, for all outputs of a command.
+void add_force(CLI::App& command, bool& force);
+
+}  // namespace entrain::cli
