@@ -89,7 +89,7 @@ int run(const Options& options) {
   }
   Outputs outputs(input_files(options.study, options.plan), options.force);
   const Output output = outputs.open("--output", options.output, OutputKind::kAssignment);
-  const Study study = load_study(options.study);
+  const Study study = open_study(options.study);
   Plan plan = make_plan(options.plan, study);
   if (!options.schedule.empty()) {
     plan.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();

@@ -170,7 +170,7 @@ std::string verdict_text(const StableBatchResult& result, int global_batch) {
 }
 
 int run(const Options& options) {
-  const Study study = load_study(options.study);
+  const Study study = open_study(options.study);
   WorkTimes work_ns = study_work(study);
   const std::vector<std::int64_t> all = total_work(work_ns);
   const StableBatchResult result = find(options, std::move(work_ns));

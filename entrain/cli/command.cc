@@ -70,6 +70,12 @@ std::string with_options(const CLI::App& app, const std::string& message) {
   return named.empty() ? message : concat(message, " (", join(named), ")");
 }
 
+void print_notes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) {
+    std::cerr << "entrain: " << note << "\n";
+  }
+}
+
 std::vector<std::string> parse_names(const std::string& text,
                                      const std::vector<std::string>& allowed,
                                      const std::string& option) {

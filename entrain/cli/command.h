@@ -48,6 +48,9 @@ void print_json(const Json& document);
 // where it names an option itself.
 std::string with_options(const CLI::App& app, const std::string& message);
 
+// A line each on standard error.
+void print_notes(const std::vector<std::string>& notes);
+
 // "a,b,c" → {"a", "b", "c"}, each checked against `allowed` with a suggestion.
 // Throws  InvalidInput naming `option`.
 std::vector<std::string> parse_names(const std::string& text,

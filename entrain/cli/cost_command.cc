@@ -171,7 +171,7 @@ int run(const Options& options) {
   Outputs outputs(input_files(options.study), options.force);
   const Output costs = outputs.open("--output", options.output, OutputKind::kCosts);
   const Output segments = outputs.open("--segments", options.segments, OutputKind::kSegmentCosts);
-  const Study study = load_study(options.study);
+  const Study study = open_study(options.study, /*draws=*/false);
   const std::vector<ModuleSummary> summaries = write_costs(study, options, costs, segments);
   if (options.json) {
     print_json(summary_json(summaries, study, options));

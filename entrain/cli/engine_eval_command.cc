@@ -3,9 +3,13 @@
 #include <iostream>
 #include <map>
 
+#include "entrain/core/base/errors.h"
+
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
+#include "entrain/cli/study_options.h"
 #include "entrain/engine/train/evaluate.h"
+#include "entrain/engine/train/validation_split.h"
 
 namespace entrain::cli {
 namespace {
@@ -15,6 +19,7 @@ struct Options {
   std::string index;
   std::string weights;
   std::string answers;
+  std::vector<std::string> ignore_modality;
   engine::EvaluateOptions evaluate;
   bool force = false;
   bool json = false;
@@ -37,6 +42,24 @@ void print_report(const engine::EvaluateResult& result) {
   }
 }
 
+// Says how many of the samples the run was trained on, where its index can still be read.
+void warn_of_trained_samples(const engine::RunConfig& config, const engine::DataSet& data) {
+  engine::DataSet train;
+  try {
+    train.index = read_index(config.data.train);
+    train.work.resize(train.index.samples.size());
+    if (config.data.validation_fraction > 0) {
+      engine::split_validation(config.data.validation_fraction, config.seed, train);
+    }
+  } catch (const InvalidInput&) {
+    return;
+  }
+  const std::string warning = engine::overlap_warning(train.index, data.index);
+  if (!warning.empty()) {
+    std::cerr << "entrain: warning: " << warning << "\n";
+  }
+}
+
 int run(const Options& options) {
   const std::filesystem::path folder(options.run);
   const ModelSpec model =
@@ -49,7 +72,11 @@ int run(const Options& options) {
   const std::filesystem::path weights = options.weights.empty()
                                             ? folder / "weights.safetensors"
                                             : std::filesystem::path(options.weights);
-  const engine::DataSet data = engine::load_data_set(index, model);
+  std::vector<std::string> ignored = config.data.ignore_modality;
+  ignored.insert(ignored.end(), options.ignore_modality.begin(), options.ignore_modality.end());
+  const engine::DataSet data = engine::load_data_set(index, model, ignored, kIgnoreOption);
+  print_notes(data.notes);
+  warn_of_trained_samples(config, data);
   std::vector<std::filesystem::path> inputs = {folder, index, weights};
   for (const SampleSizes& sample : data.index.samples) {
     if (sample.location.has_value()) {
@@ -102,6 +129,7 @@ void add_eval_command(CLI::App& app, Action& action) {
   add_output(*command, "--answers", options->answers, "JSON lines file for every answer");
   add_force(*command, options->force);
   command->add_option("--device", options->evaluate.device, "cpu or cuda")->capture_default_str();
+  add_ignore_modality(*command, options->ignore_modality);
   command->add_flag("--blank-images",
                     options->evaluate.blank,
                     "white pixels and silence: the answer without input");

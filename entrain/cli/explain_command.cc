@@ -45,7 +45,7 @@ int find_sample(const std::string& id, const StudyBatch& batch, std::int64_t ste
 }
 
 int run(const Options& options) {
-  const Study study = load_study(options.study);
+  const Study study = open_study(options.study);
   const std::string policy = parse_names(options.policy, policy_names(), "--policy").front();
   Plan plan = make_plan(options.plan, study);
   if (!options.schedule.empty()) {

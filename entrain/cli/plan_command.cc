@@ -106,7 +106,7 @@ void write_plan(const Options& options, const Plan& plan, const Output& output) 
 }
 
 int run_lanes(const Options& options, const Output& output) {
-  const Study study = load_study(options.study);
+  const Study study = open_study(options.study);
   const LaneSplitResult result = search(options, study);
   if (result.fits()) {
     warn_beyond_range(study, result.best());
@@ -251,7 +251,7 @@ void keep_freed_memory() {
 
 int run_cluster(const Options& options, const Output& output) {
   keep_freed_memory();
-  const Study study = load_study(options.study);
+  const Study study = open_study(options.study);
   PlanSearchRequest request = cluster_request(options);
   request.patience = many_devices(study) ? 1 : kPatience;
   Progress progress(
@@ -321,7 +321,7 @@ int run_baseline(const Options& options, const Output& output) {
   request.tensor_parallel = options.tensor_parallel;
   request.lanes = options.lanes;
   request.search = cluster_request(options);
-  const Study study = load_study(options.study);
+  const Study study = open_study(options.study);
   if (study.cluster.has_value()) {
     complete_request(study, batches_of(options, study), request.search);
     const int devices = study.cluster->num_nodes * study.cluster->devices_per_node;

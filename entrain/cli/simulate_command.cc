@@ -98,7 +98,7 @@ int run(const Options& options) {
   Outputs outputs(input_files(options.study, options.plan), options.force);
   const Output csv = outputs.open("--csv", options.csv, OutputKind::kCases);
   const Output trace = outputs.open("--trace", options.trace, OutputKind::kTrace);
-  const Study study = load_study(options.study);
+  const Study study = open_study(options.study);
   // Names are checked before anything takes time.
   parse_selection(options.policies, policy_names(), "--policy");
   parse_selection(options.schedules, schedule_names(), "--schedule");

@@ -8,10 +8,24 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/profile_range.h"
 #include "entrain/core/planner/lane_split.h"
+#include "entrain/core/spec/media.h"
 
 #include "entrain/cli/checked_options.h"
 
 namespace entrain::cli {
+
+void add_ignore_modality(CLI::App& command, std::vector<std::string>& ignored) {
+  const std::vector<std::string> names(kMediaNames.begin(), kMediaNames.end());
+  command
+      .add_option(
+          "--ignore-modality",
+          ignored,
+          "go on without media that the model has no encoder for: audio, image (video too); "
+          "without it such samples are refused")
+      ->delimiter(',')
+      ->check(CLI::IsMember(names));
+}
+
 void add_sample_options(CLI::App& command, StudyInputs& inputs) {
   command.add_option("--index,-i", inputs.index, "index or manifest (CSV, gzip accepted)");
   command.add_option("--model,-m", inputs.model, "model file (TOML)");
@@ -26,6 +40,17 @@ void add_sample_options(CLI::App& command, StudyInputs& inputs) {
                   "modules to freeze: NAME (leaves an encoder's projector trainable), "
                   "NAME.projector")
       ->delimiter(',');
+  add_ignore_modality(command, inputs.ignore_modality);
+}
+
+Study open_study(const StudyInputs& inputs, bool draws) {
+  Study study = load_study(inputs);
+  print_notes(study.ignored);
+  const std::string repeats = draws ? repetition_warning(study) : "";
+  if (!repeats.empty()) {
+    std::cerr << "entrain: warning: " << repeats << "\n";
+  }
+  return study;
 }
 
 void add_study_options(CLI::App& command, StudyInputs& inputs) {

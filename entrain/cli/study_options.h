@@ -26,11 +26,19 @@ inline constexpr std::int64_t kMostSlots = 65'536;
 inline constexpr std::int64_t kMostEvaluations = 1'000'000;
 inline constexpr std::int64_t kMostMebibytes = 1'000'000'000;
 
-// Where samples and their costs come from: --index, --model, --profile, --frozen.
+// --ignore-modality.
+void add_ignore_modality(CLI::App& command, std::vector<std::string>& ignored);
+
+// Where samples and their costs come from: --index, --model, --profile, --frozen,
+// --ignore-modality.
 void add_sample_options(CLI::App& command, StudyInputs& inputs);
 
 // These and --cluster, --costs, --segment-costs, --global-batch, --seed.
 void add_study_options(CLI::App& command, StudyInputs& inputs);
+
+// load_study(). What of the samples is ignored is said on standard error, and where the command
+// `draws` batches, how often samples repeat in them.
+Study open_study(const StudyInputs& inputs, bool draws = true);
 
 // Where a plan comes from, and what of it the command line overrides.
 struct PlanOptions {

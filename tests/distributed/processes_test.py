@@ -103,6 +103,20 @@ class Runs(ProcessTest):
         self.assertEqual(history(self.folder / "first"), history(self.folder / "second"))
         self.assertTrue(self.weights("first") == self.weights("second"), "weights differ")
 
+    def test_a_kept_last_batch_is_trained_and_resumed_as_on_threads(self):
+        """12 samples in batches of 8 and 4: two steps an epoch, and a stop inside of one."""
+        self.write_run(llm=2)
+        kept = ("data.last_batch=keep", "execution.log_samples=true", "checkpoint.every_steps=3")
+        self.both(3, "epochs=3", *kept)
+        sizes = [len(row["batch"]) for row in rows(self.folder / "processes") if "batch" in row]
+        self.assertEqual(sizes, [8, 4] * 3)
+        self.train_threads("output=first", "steps=3", *kept)
+        self.expect_trained(3, "output=second", "steps=3", *kept)
+        self.expect_trained(3, "output=first", "steps=6", *kept)
+        self.train_threads("output=second", "steps=6", *kept)
+        self.assertEqual(history(self.folder / "first"), history(self.folder / "second"))
+        self.assertTrue(self.weights("first") == self.weights("second"), "weights differ")
+
     def test_a_signal_finishes_the_step_and_the_same_command_goes_on(self):
         self.write_run(steps=300, llm=2)
         self.train_threads("output=whole")

@@ -54,6 +54,22 @@ inline void expect(bool holds, const char* claim) {
   }
 }
 
+// Bytes of which no range outside may be read.
+class WatchedBytes {
+ public:
+  explicit WatchedBytes(std::string_view bytes) : bytes_(bytes) {}
+  [[nodiscard]] auto reader() const {
+    return [bytes = bytes_](std::int64_t offset, std::int64_t count) {
+      const auto size = static_cast<std::int64_t>(bytes.size());
+      expect(offset >= 0 && count >= 0 && count <= size - offset, "a range lies inside");
+      return bytes.substr(static_cast<std::size_t>(offset), static_cast<std::size_t>(count));
+    };
+  }
+
+ private:
+  std::string_view bytes_;
+};
+
 // Bytes as a file that lies in memory, for parsers that open paths.
 class MemoryFile {
  public:

@@ -1,4 +1,4 @@
-// PNG and JPEG files: sizes from headers, and the pixels of images up to a million.
+// PNG and JPEG files: sizes from headers, their ends, and the pixels of images up to a million.
 #include "entrain/core/dataset/image.h"
 
 #include "tests/fuzz/fuzz.h"
@@ -7,6 +7,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace entrain;
   constexpr std::int64_t kMaxPixels = 1 << 20;
   const std::string_view bytes = fuzz::text_of(data, size);
+  const fuzz::WatchedBytes watched(bytes);
+  fuzz::expect_result_or_refusal(
+      [&] { check_image_end(static_cast<std::int64_t>(size), watched.reader(), "image"); });
   fuzz::expect_result_or_refusal([&] {
     const ImageSize stated = image_size(bytes, "image");
     if (stated.width * stated.height > kMaxPixels) {

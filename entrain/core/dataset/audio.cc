@@ -8,6 +8,7 @@
 #include <numbers>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -37,6 +38,7 @@ struct Layout {
   std::uint16_t coding = kPcm;
   int bytes_per_value = 0;
   std::size_t data_begin = 0;
+  std::int64_t data_bytes = 0;  // whole frames, and what is left of a last one
 };
 
 Layout read_format(std::string_view chunk, const std::string& where) {
@@ -82,6 +84,13 @@ Layout read_format(std::string_view chunk, const std::string& where) {
   return layout;
 }
 
+// Who writes to a pipe does not know the length when the header leaves, and writes all ones or 0;
+// 0 is meant where it fits the length that the file's own header claims.
+bool is_streamed(std::uint64_t data_bytes, std::uint64_t riff_bytes, std::int64_t size) {
+  return data_bytes == 0xFFFFFFFF ||
+         (data_bytes == 0 && std::cmp_not_equal(riff_bytes + kChunkHeader, size));
+}
+
 void set_length(std::uint64_t data_bytes,
                 std::int64_t size,
                 const std::string& where,
@@ -102,6 +111,7 @@ void set_length(std::uint64_t data_bytes,
         "{}: WAV of {} samples a channel; 1 to {} are allowed", where, frames, kMaxAudioFrames));
   }
   layout.info.frames = static_cast<std::int64_t>(frames);
+  layout.data_bytes = static_cast<std::int64_t>(data_bytes);
 }
 
 // Walks the chunks up to the data.
@@ -120,7 +130,10 @@ Layout read_layout(std::string_view prefix, std::int64_t size, const std::string
         throw InvalidInput(fmt::format("{}: damaged WAV: data before its format", where));
       }
       layout->data_begin = position;
-      set_length(bytes, size, where, *layout);
+      const auto riff_bytes = read_unsigned<std::uint32_t>(prefix, 4);
+      const bool streamed = is_streamed(bytes, riff_bytes, size);
+      set_length(
+          streamed ? static_cast<std::uint64_t>(size) - position : bytes, size, where, *layout);
       return *layout;
     }
     if (name == "fmt ") {
@@ -172,6 +185,39 @@ double filter_value(double seconds, double cutoff, double gain) {
 
 AudioInfo audio_info(std::string_view prefix, std::int64_t size, const std::string& where) {
   return read_layout(prefix, size, where).info;
+}
+
+void check_audio_end(std::string_view prefix,
+                     std::int64_t size,
+                     const BytesAt& bytes,
+                     const std::string& where) {
+  const Layout layout = read_layout(prefix, size, where);
+  constexpr auto kHeader = static_cast<std::int64_t>(kChunkHeader);
+  const auto data_end = static_cast<std::int64_t>(layout.data_begin) + layout.data_bytes;
+  std::int64_t position = data_end + data_end % 2;
+  while (position + kHeader <= size) {
+    const std::string_view header = bytes(position, kHeader);
+    const std::int64_t chunk = read_unsigned<std::uint32_t>(header, 4);
+    const bool named = std::all_of(header.begin(), header.begin() + 4, [](char character) {
+      return character >= ' ' && character <= '~';
+    });
+    if (!named || chunk > size - position - kHeader) {
+      break;
+    }
+    position += kHeader + chunk + chunk % 2;
+  }
+  constexpr std::int64_t kPiece = 1 << 16;
+  for (; position < size; position += kPiece) {
+    const std::string_view rest = bytes(position, std::min(kPiece, size - position));
+    if (rest.find_first_not_of('\0') != std::string_view::npos) {
+      throw InvalidInput(fmt::format(
+          "{}: damaged WAV: its header claims {} bytes of data, {} more follow that are "
+          "neither chunks nor zeros",
+          where,
+          layout.data_bytes,
+          size - data_end));
+    }
+  }
 }
 
 DecodedAudio decode_audio(std::string_view bytes, const std::string& where) {

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "entrain/core/dataset/bytes_at.h"
+
 namespace entrain {
 
 // Longer clips are refused before any memory is taken for them: 4.6 hours at 16 kHz.
@@ -25,8 +27,20 @@ struct AudioInfo {
 //
 // Throws  InvalidInput naming `where`: no WAV file, a damaged header, another coding than PCM of 8,
 //         16, 24 or 32 bits or floats of 32 or 64, a value outside AudioInfo's ranges, or less data
-//         than the header claims.
+//         than the header claims. A claim of 0xFFFFFFFF bytes, or of 0 in a file that is longer
+//         than its header says, is that of a stream: its data go on to the file's end.
 AudioInfo audio_info(std::string_view prefix, std::int64_t size, const std::string& where);
+
+// Whether a file of `size` bytes has no more data than its header claims: only whole chunks and
+// zeros may follow them.
+//
+// Requires  audio_info(prefix, size, where) takes it.
+// Throws    InvalidInput naming `where`, what is claimed and what follows.
+// Cost      a read for each chunk behind the data.
+void check_audio_end(std::string_view prefix,
+                     std::int64_t size,
+                     const BytesAt& bytes,
+                     const std::string& where);
 
 struct DecodedAudio {
   AudioInfo info;

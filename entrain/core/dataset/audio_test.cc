@@ -127,5 +127,49 @@ TEST(Resample, IsTheConvolutionThatItsHeaderStates) {
   EXPECT_EQ(resample(input, 8'000, 8'000), input);
 }
 
+void check_end(const std::string& wav) {
+  const auto size = static_cast<std::int64_t>(wav.size());
+  check_audio_end(
+      std::string_view(wav).substr(0, 60),
+      size,
+      [&](std::int64_t offset, std::int64_t count) {
+        EXPECT_TRUE(offset >= 0 && offset + count <= size);
+        return std::string_view(wav).substr(static_cast<std::size_t>(offset),
+                                            static_cast<std::size_t>(count));
+      },
+      "member 'a'");
+}
+
+TEST(CheckAudioEnd, RefusesMoreDataThanTheHeaderClaims) {
+  const std::string wav = make_wav(kSteps);
+  check_end(wav);
+  check_end(wav + std::string(1000, '\0'));
+  check_end(wav + std::string("LIST\3\0\0\0abc\0", 12) + std::string("id3 \0\0\0\0", 8));
+  for (const std::string& more : {std::string("\1\1"),
+                                  std::string(40, '\1'),
+                                  std::string("LIST\x09\0\0\0abc", 11),
+                                  std::string(70'000, '\0') + "x"}) {
+    const std::string message = error_of<InvalidInput>([&] { check_end(wav + more); });
+    EXPECT_NE(message.find("claims 12 bytes of data, " + std::to_string(more.size()) + " more"),
+              std::string::npos)
+        << message;
+  }
+}
+
+TEST(DecodeAudio, TakesAStreamsLengthFromItsFile) {
+  std::string wav = make_wav(kSteps);
+  for (std::size_t i = 40; i < 44; ++i) {
+    wav[i] = '\xFF';
+  }
+  EXPECT_EQ(decode_audio(wav, "x").info.frames, 6);
+  EXPECT_EQ(decode_audio(wav + "\1", "x").info.frames, 6);  // half a frame
+  check_end(wav + std::string(9, '\1'));
+  // A size of 0 in a file that goes on, which is how a writer that stops early leaves it.
+  std::string stopped = make_wav({});
+  EXPECT_NE(refused(stopped).find("0 samples"), std::string::npos);
+  stopped += make_wav(kSteps).substr(44);
+  EXPECT_EQ(decode_audio(stopped, "x").info.frames, 6);
+}
+
 }  // namespace
 }  // namespace entrain

@@ -12,8 +12,11 @@
 #include "entrain/core/dataset/audio.h"
 #include "entrain/core/dataset/image.h"
 #include "entrain/core/dataset/index.h"
+#include "entrain/core/dataset/measure.h"
 #include "entrain/core/dataset/shard.h"
+#include "entrain/core/dataset/shard_list.h"
 #include "entrain/core/dataset/text.h"
+#include "entrain/core/spec/media.h"
 #include "entrain/core/spec/workload.h"
 
 namespace entrain {
@@ -21,49 +24,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kHeaderPrefix = 1 << 16;  // bytes that nearly always hold a header
 constexpr const char* kEmptyResponse = "response is empty";
 constexpr const char* kTooLong = "too long";
 constexpr const char* kCannotBeCut = "too long, and no cut of its prompt makes it fit";
 constexpr const char* kPromptCut = "prompt cut to fit";
-
-bool is_index_file(const fs::path& path) {
-  const std::string name = path.filename().string();
-  return name.ends_with(".csv") || name.ends_with(".csv.gz");
-}
-
-// Shards and index files in the order in which they are read.
-std::vector<fs::path> expand(const std::vector<fs::path>& data) {
-  if (data.empty()) {
-    throw InvalidInput(
-        "no data given; needed are shards (.tar), folders of shards or index files (.csv)");
-  }
-  std::vector<fs::path> files;
-  for (const fs::path& path : data) {
-    if (!fs::exists(path)) {
-      throw InvalidInput(fmt::format("'{}' does not exist", path.string()));
-    }
-    if (!fs::is_directory(path)) {
-      if (path.extension() != ".tar" && !is_index_file(path)) {
-        throw InvalidInput(fmt::format(
-            "'{}' is neither a shard (.tar) nor an index file (.csv, .csv.gz)", path.string()));
-      }
-      files.push_back(path);
-      continue;
-    }
-    const auto begin = static_cast<std::ptrdiff_t>(files.size());
-    for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
-      if (entry.path().extension() == ".tar") {
-        files.push_back(entry.path());
-      }
-    }
-    if (std::cmp_equal(begin, files.size())) {
-      throw InvalidInput(fmt::format("folder '{}' holds no shards (*.tar)", path.string()));
-    }
-    std::sort(files.begin() + begin, files.end());
-  }
-  return files;
-}
+constexpr const char* kDamaged = "cannot be read";
+constexpr const char* kDamagedShard = "a shard that is no archive to its end";
 
 // `path` as it is written in an index in `folder`.
 std::string relative_to(const fs::path& path, const fs::path& folder) {
@@ -94,12 +60,49 @@ struct Refusals {
   }
 };
 
+// Progress in bytes of the files that are read.
+class ReadProgress {
+ public:
+  explicit ReadProgress(const std::vector<fs::path>& files)
+      : progress_("indexing", total_size(files), ProgressUnit::kBytes) {}
+
+  void begin_file(const fs::path& path) {
+    begin_ += size_;
+    size_ = static_cast<std::int64_t>(fs::file_size(path));
+  }
+  // `part` of the `whole` samples of the file are done, whatever became of them.
+  void reach(std::int64_t part, std::int64_t whole) {
+    const double share = static_cast<double>(part) / static_cast<double>(whole);
+    progress_.reach(begin_ + static_cast<std::int64_t>(static_cast<double>(size_) * share));
+  }
+  void finish() { progress_.finish(); }
+
+ private:
+  static std::int64_t total_size(const std::vector<fs::path>& files) {
+    std::int64_t total = 0;
+    for (const fs::path& file : files) {
+      total += static_cast<std::int64_t>(fs::file_size(file));
+    }
+    return total;
+  }
+
+  Progress progress_;
+  std::int64_t begin_ = 0;  // bytes of the files before this one
+  std::int64_t size_ = 0;
+};
+
 class IndexBuilder {
  public:
   IndexBuilder(const fs::path& output, const IndexOptions& options)
       : options_(options), folder_(output.parent_path()) {
     if (options.empty_response == BadSampleRule::kTruncate) {
       throw InvalidInput("empty responses cannot be truncated; refuse them or leave them out");
+    }
+    if (options.damaged == BadSampleRule::kTruncate) {
+      throw InvalidInput("damaged samples cannot be truncated; refuse them or leave them out");
+    }
+    if (!options.ignore_modality.empty() && !options.model) {
+      throw InvalidInput("ignored media need a model, which says what it has encoders for");
     }
     if (options.max_tokens < 0 || (options.max_tokens > 0 && !options.model)) {
       throw InvalidInput(fmt::format(
@@ -113,64 +116,37 @@ class IndexBuilder {
     result_.index.path = output;
   }
 
-  void add_shard(const fs::path& path, Progress& progress) {
-    ShardReader reader(path);
+  void add_shard(const fs::path& path, ReadProgress& progress) {
     use_text_digest(text_digest(), path);
+    std::optional<ShardReader> reader;
+    if (!unless_damaged(path.string(), kDamagedShard, [&] { reader.emplace(path); })) {
+      progress.reach(1, 1);
+      return;
+    }
+    for (const auto& [reason, count] : reader->skipped()) {
+      result_.summary.ignored_members[reason] += count;
+    }
+    compressed_ += is_compressed_shard(path) ? 1 : 0;
     const std::string shard = relative_to(path, folder_);
-    while (const std::optional<ShardSample> found = reader.next()) {
-      const std::string id = sample_id(path, found->name);
-      check_new(id, reader.tar().where(found->text));
-      for (const std::string& extension : found->ignored) {
-        ++result_.summary.ignored_members[extension];
-      }
-      SampleSizes sample;
-      sample.id = id;
-      sample.location = SampleLocation{shard, found->offset, found->bytes};
-      for (const TarMember& image : found->images) {
-        sample.images.push_back(measure_image(reader.tar(), image));
-      }
-      for (const TarMember& clip : found->audio) {
-        sample.audio_seconds.push_back(measure_clip(reader.tar(), clip));
-      }
-      SampleText text =
-          sample_text(reader.tar().content(found->text), reader.tar().where(found->text));
-      set_text_lengths(sample, text);
-      add(std::move(sample), [&] { return std::move(text); }, {});
-      progress.advance();
+    for (std::int64_t i = 0; i < reader->num_samples(); ++i) {
+      add_sample(path, shard, *reader);
+      progress.reach(i + 1, reader->num_samples());
     }
   }
 
-  void add_index(const fs::path& path, Progress& progress) {
+  void add_index(const fs::path& path, ReadProgress& progress) {
     const Index index = read_index(path);
     if (!index.text_digest.empty()) {
       use_text_digest(index.text_digest, path);
     }
     const std::vector<std::size_t> columns = take_columns(index.extra_columns);
     for (std::size_t i = 0; i < index.samples.size(); ++i) {
-      SampleSizes sample = index.samples[i];
-      check_new(sample.id, path.string());
-      const fs::path shard = sample.location ? shard_path(index, *sample.location) : fs::path();
-      const SampleLocation location = sample.location.value_or(SampleLocation());
-      if (sample.location) {
-        sample.location->shard = relative_to(shard, folder_);
-      }
-      if (options_.verify && sample.location) {
-        verify(sample, read_sample(shard, location, sample.id), shard);
-      }
       std::vector<std::string> extra(result_.index.extra_columns.size());
       for (std::size_t column = 0; column < columns.size(); ++column) {
         extra[columns[column]] = index.extra_values[i][column];
       }
-      const std::string id = sample.id;
-      const auto text = [&]() -> std::optional<SampleText> {
-        if (shard.empty() || index.text_digest != text_digest()) {
-          return std::nullopt;
-        }
-        return sample_text(read_sample(shard, location, id).text,
-                           fmt::format("sample '{}' in '{}'", id, shard.string()));
-      };
-      add(std::move(sample), text, std::move(extra));
-      progress.advance();
+      add_row(path, index, index.samples[i], std::move(extra));
+      progress.reach(static_cast<std::int64_t>(i) + 1, std::ssize(index.samples));
     }
   }
 
@@ -178,7 +154,17 @@ class IndexBuilder {
     refusals_.stop_if_any();
     Index& index = result_.index;
     if (index.samples.empty()) {
-      throw InvalidInput("the data hold no samples that may stay");
+      throw InvalidInput(nothing_stays());
+    }
+    if (options_.model) {
+      result_.summary.notes = check_media(
+          *options_.model, index.samples, options_.ignore_modality, "data", kIgnoreOption);
+    }
+    if (compressed_ > 0) {
+      result_.summary.notes.push_back(
+          fmt::format("{} shards are compressed: their samples can be studied, not trained; unpack "
+                      "them and make the index anew",
+                      compressed_));
     }
     if (!index.extra_columns.empty()) {
       for (std::vector<std::string>& values : index.extra_values) {
@@ -226,36 +212,93 @@ class IndexBuilder {
     }
   }
 
-  // What `read_header` finds in the first bytes of a member, or in all of it.
-  template <class ReadHeader>
-  static auto measure(TarReader& tar, const TarMember& member, const ReadHeader& read_header) {
-    if (member.size > kHeaderPrefix) {
-      try {
-        return read_header(tar.content(member, kHeaderPrefix));
-      } catch (const InvalidInput&) {
-        // Large metadata in front of the header, or damage: the whole member tells.
+  // Why there is nothing to write; what was left out may say it.
+  [[nodiscard]] std::string nothing_stays() const {
+    const std::vector<LeftOut>& left_out = result_.summary.left_out;
+    return left_out.empty()
+               ? "the data hold no samples"
+               : fmt::format(
+                     "the data hold no samples that may stay; left out are {}, the first '{}': {}",
+                     left_out.size(),
+                     left_out.front().id,
+                     left_out.front().reason);
+  }
+
+  // Runs `read`; false when what it reads is damaged and is therefore left out, by its `id`.
+  template <class Read>
+  bool unless_damaged(const std::string& id, const char* kind, const Read& read) {
+    try {
+      read();
+      return true;
+    } catch (const InvalidInput& error) {
+      if (options_.damaged == BadSampleRule::kRefuse) {
+        throw InvalidInput(
+            fmt::format("{} (--damaged leave-out goes on without such samples)", error.what()));
       }
+      result_.summary.left_out.push_back({id, error.what()});
+      ++result_.summary.reasons[fmt::format("left out: {}", kind)];
+      return false;
     }
-    return read_header(tar.content(member));
   }
 
-  ImageSize measure_image(TarReader& tar, const TarMember& image) const {
-    const std::string where = tar.where(image);
-    if (options_.verify) {
-      return decode_image(tar.content(image), where).size;
+  // The next sample of `reader`.
+  void add_sample(const fs::path& path, const std::string& shard, ShardReader& reader) {
+    SampleSizes sample;
+    std::optional<ShardSample> found;
+    SampleText text;
+    const auto read = [&] {
+      found = reader.next();
+      TarReader& tar = reader.tar();
+      for (const TarMember& image : found->images) {
+        sample.images.push_back(measure_image(tar, image, options_.verify));
+      }
+      for (const TarMember& clip : found->audio) {
+        sample.audio_seconds.push_back(measure_clip(tar, clip, options_.verify));
+      }
+      text = sample_text(tar.content(found->text), tar.where(found->text));
+      set_text_lengths(sample, text);
+    };
+    if (!unless_damaged(sample_id(path, reader.upcoming()), kDamaged, read)) {
+      return;
     }
-    return measure(tar, image, [&](const std::string& bytes) { return image_size(bytes, where); });
+    sample.id = sample_id(path, found->name);
+    check_new(sample.id, reader.tar().where(found->text));
+    for (const std::string& extension : found->ignored) {
+      ++result_.summary.ignored_members[extension];
+    }
+    result_.summary.scattered += found->scattered ? 1 : 0;
+    sample.location = SampleLocation{shard, found->offset, found->bytes};
+    add(std::move(sample), [&] { return std::move(text); }, {});
   }
 
-  // In seconds.
-  double measure_clip(TarReader& tar, const TarMember& clip) const {
-    const std::string where = tar.where(clip);
-    if (options_.verify) {
-      return decode_audio(tar.content(clip), where).info.seconds();
+  // A sample that `index`, read from `path`, has already measured.
+  void add_row(const fs::path& path,
+               const Index& index,
+               SampleSizes sample,
+               std::vector<std::string> extra) {
+    check_new(sample.id, path.string());
+    const fs::path shard = sample.location ? shard_path(index, *sample.location) : fs::path();
+    const SampleLocation location = sample.location.value_or(SampleLocation());
+    if (sample.location) {
+      sample.location->shard = relative_to(shard, folder_);
     }
-    return measure(tar, clip, [&](const std::string& bytes) {
-      return audio_info(bytes, clip.size, where).seconds();
-    });
+    const auto check = [&] {
+      if (options_.verify && sample.location) {
+        verify(sample, read_sample(shard, location, sample.id), shard);
+      }
+    };
+    if (!unless_damaged(sample.id, kDamaged, check)) {
+      return;
+    }
+    const std::string id = sample.id;
+    const auto text = [&]() -> std::optional<SampleText> {
+      if (shard.empty() || index.text_digest != text_digest()) {
+        return std::nullopt;
+      }
+      return sample_text(read_sample(shard, location, id).text,
+                         fmt::format("sample '{}' in '{}'", id, shard.string()));
+    };
+    add(std::move(sample), text, std::move(extra));
   }
 
   static void verify(const SampleSizes& sample, const RawSample& raw, const fs::path& shard) {
@@ -334,7 +377,7 @@ class IndexBuilder {
       refusals_.ids[reason].push_back(id);
       return;
     }
-    ++result_.summary.left_out;
+    result_.summary.left_out.push_back({id, reason});
     ++result_.summary.reasons["left out: " + reason];
   }
 
@@ -372,6 +415,7 @@ class IndexBuilder {
   Refusals refusals_;
   std::unordered_map<std::string, std::string> seen_;  // id → where
   std::vector<std::int64_t> llm_tokens_;
+  std::int64_t compressed_ = 0;  // shards
 };
 
 }  // namespace
@@ -379,10 +423,11 @@ class IndexBuilder {
 IndexResult build_index(const std::vector<fs::path>& data,
                         const fs::path& output,
                         const IndexOptions& options) {
-  const std::vector<fs::path> files = expand(data);
+  const std::vector<fs::path> files = list_data(data);
   IndexBuilder builder(output, options);
-  Progress progress("indexing samples", 0);
+  ReadProgress progress(files);
   for (const fs::path& file : files) {
+    progress.begin_file(file);
     if (is_index_file(file)) {
       builder.add_index(file, progress);
     } else {

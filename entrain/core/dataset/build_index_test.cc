@@ -150,7 +150,7 @@ TEST_F(BuildIndex, FollowsTheRuleForEmptyResponses) {
   options.empty_response = BadSampleRule::kLeaveOut;
   const IndexResult result = build({path}, options);
   EXPECT_EQ(result.summary.rows, 1);
-  EXPECT_EQ(result.summary.left_out, 1);
+  EXPECT_EQ(result.summary.left_out.size(), 1U);
   EXPECT_EQ(result.summary.reasons.at("left out: response is empty"), 1);
   const auto all_empty = shard("u-0.tar", TarWriter().add("a.json", question("q", "")));
   EXPECT_NE(error_of<InvalidInput>([&] { build({all_empty}, options); }).find("no samples"),
@@ -174,14 +174,14 @@ TEST_F(BuildIndex, FollowsTheRuleForTooLongSamples) {
   EXPECT_NE(message.find("(2): 't/long', 't/never'"), std::string::npos) << message;
 
   options.too_long = BadSampleRule::kLeaveOut;
-  EXPECT_EQ(build({path}, options).summary.left_out, 2);
+  EXPECT_EQ(build({path}, options).summary.left_out.size(), 2U);
 
   options.too_long = BadSampleRule::kTruncate;
   options.max_tokens = 33;  // 4 features, 5 marks, 3 of the response: 21 bytes of prompt, which
                             // would begin inside a character
   const IndexResult result = build({path}, options);
   EXPECT_EQ(result.summary.truncated, 1);
-  EXPECT_EQ(result.summary.left_out, 1);
+  EXPECT_EQ(result.summary.left_out.size(), 1U);
   ASSERT_EQ(result.summary.rows, 2);
   const SampleSizes& cut = result.index.samples[1];
   EXPECT_EQ(cut.id, "t/long");
@@ -224,6 +224,112 @@ TEST_F(BuildIndex, VerifyFindsDamageBehindAGoodHeader) {
     EXPECT_NE(message.find("t-0.tar"), std::string::npos) << message;
     EXPECT_NE(message.find("damaged PNG"), std::string::npos) << message;
   }
+}
+
+TEST_F(BuildIndex, RefusesHalfFilesWithoutVerify) {
+  const std::string png = flat_png(40, 40, 1, 2, 3);
+  const std::string jpeg = oracle::make_jpeg(80, 80, std::string(6'400, 'x'), {.components = 1});
+  const std::string wav = oracle::make_wav(std::vector<double>(400));
+  const std::vector<std::pair<std::string, std::string>> files = {
+      {"png", png.substr(0, png.size() / 2)},
+      {"jpg", jpeg.substr(0, jpeg.size() - 40)},
+      {"wav", wav.substr(0, wav.size() / 2)},
+      {"wav", wav + std::string(40, 'x')}};
+  for (const auto& [extension, bytes] : files) {
+    const auto path = shard(
+        "t-0.tar", TarWriter().add("a.json", question("q", "r")).add("a." + extension, bytes));
+    const std::string message = refused({path});
+    EXPECT_NE(message.find("member 'a." + extension + "'"), std::string::npos) << message;
+    EXPECT_NE(message.find("--damaged leave-out"), std::string::npos) << message;
+  }
+}
+
+TEST_F(BuildIndex, LeavesOutWhatIsDamagedAndListsIt) {
+  const std::string png = flat_png(40, 40, 1, 2, 3);
+  TarWriter writer;
+  writer.add("a.json", question("q", "r")).add("a.png", png.substr(0, 60));
+  writer.add("b.json", question("q", "r")).add("b.png", png);
+  writer.add("c.png", png);
+  writer.add("d.json", R"({"question": "q", "answer": null})");
+  writer.add("e.json", question("q", ""));
+  const auto path = shard("t-0.tar", writer);
+  const std::string whole = TarWriter().add("x.json", question("q", "r")).archive();
+  const auto cut = folder_.write("shards/u-0.tar", whole.substr(0, whole.size() - 700));
+  IndexOptions options;
+  options.damaged = BadSampleRule::kLeaveOut;
+  options.empty_response = BadSampleRule::kLeaveOut;
+  const IndexResult result = build({path, cut}, options);
+  EXPECT_EQ(result.summary.rows, 1);
+  EXPECT_EQ(result.index.samples[0].id, "t/b");
+  const std::vector<LeftOut>& left_out = result.summary.left_out;
+  ASSERT_EQ(left_out.size(), 5U);
+  EXPECT_EQ(left_out[0].id, "t/a");
+  EXPECT_NE(left_out[0].reason.find("damaged PNG"), std::string::npos);
+  EXPECT_EQ(left_out[1].id, "t/c");
+  EXPECT_NE(left_out[1].reason.find("no 'c.json'"), std::string::npos);
+  EXPECT_EQ(left_out[2].id, "t/d");
+  EXPECT_EQ(left_out[3].id, "t/e");
+  EXPECT_EQ(left_out[4].id, cut.string());
+  EXPECT_EQ(result.summary.reasons.at("left out: cannot be read"), 3);
+  EXPECT_EQ(result.summary.reasons.at("left out: a shard that is no archive to its end"), 1);
+  const std::string text = to_string(result.summary);
+  EXPECT_NE(text.find("'t/a': "), std::string::npos) << text;
+  std::filesystem::remove(output_);
+  // Nothing but damage: the reason is said.
+  const std::string message = refused({cut}, options);
+  EXPECT_NE(message.find("no samples that may stay; left out are 1"), std::string::npos) << message;
+  options.damaged = BadSampleRule::kTruncate;
+  refused({path}, options);
+}
+
+TEST_F(BuildIndex, ShowsTenOfWhatIsLeftOut) {
+  TarWriter writer;
+  writer.add("keep.json", question("q", "r"));
+  for (int i = 10; i < 25; ++i) {
+    writer.add("s" + std::to_string(i) + ".json", "{}");
+  }
+  IndexOptions options;
+  options.damaged = BadSampleRule::kLeaveOut;
+  const IndexSummary summary = build({shard("t-0.tar", writer)}, options).summary;
+  EXPECT_EQ(summary.left_out.size(), 15U);
+  const std::string text = to_string(summary);
+  EXPECT_NE(text.find("'t/s19'"), std::string::npos) << text;
+  EXPECT_EQ(text.find("'t/s20'"), std::string::npos) << text;
+  EXPECT_NE(text.find("and 5 more"), std::string::npos) << text;
+}
+
+TEST_F(BuildIndex, RefusesMediaWithoutAnEncoder) {
+  const auto path = shard("t-0.tar",
+                          TarWriter()
+                              .add("a.json", question("q", "r"))
+                              .add("b.json", question("q", "r"))
+                              .add("b.wav", oracle::make_wav({0, 0.5, 0})));
+  IndexOptions options;
+  options.model = small_model();
+  const std::string message = refused({path}, options);
+  EXPECT_NE(message.find("1 of 2 samples have audio clips ('t/b')"), std::string::npos) << message;
+  options.ignore_modality = {"audio"};
+  const IndexResult result = build({path}, options);
+  ASSERT_EQ(result.summary.notes.size(), 1U);
+  EXPECT_NE(result.summary.notes[0].find("1 audio clips of 1 of 2 samples are ignored"),
+            std::string::npos);
+  EXPECT_EQ(result.index.samples[1].audio_seconds.size(), 1U);  // the index still holds its size
+  std::filesystem::remove(output_);
+  options.model.reset();
+  EXPECT_NE(refused({path}, options).find("need a model"), std::string::npos);
+}
+
+TEST_F(BuildIndex, CountsScatteredSamplesAndSkippedMembers) {
+  const IndexResult result = build({shard("t-0.tar",
+                                          TarWriter()
+                                              .add("./b.png", flat_png(8, 8, 0, 0, 0))
+                                              .add("./a.json", question("q", "r"))
+                                              .add("./b.json", question("q", "r"))
+                                              .add("./README", "x"))});
+  EXPECT_EQ(result.summary.scattered, 1);
+  EXPECT_EQ(result.summary.ignored_members.at("no extension"), 1);
+  EXPECT_EQ(result.index.samples[0].id, "t/b");
+  EXPECT_EQ(result.index.samples[0].images.size(), 1U);
 }
 
 TEST_F(BuildIndex, VerifyComparesTheImagesWithTheirIndex) {

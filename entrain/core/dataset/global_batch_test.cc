@@ -56,6 +56,35 @@ TEST(GlobalBatch, TakesEverySampleAtMostOnceAnEpoch) {
   }
 }
 
+TEST(GlobalBatch, KeepsTheLastBatchOfAnEpochSmaller) {
+  GlobalBatchSampler kept(10, 4, 7, LastBatch::kKeep);
+  EXPECT_EQ(kept.steps_per_epoch(), 3);
+  EXPECT_EQ(kept.last_batch(), 2);
+  EXPECT_EQ(kept.left_out_per_epoch(), 0);
+  // The first batches of an epoch are those that dropping gives.
+  EXPECT_EQ(kept.batch(1), (std::vector<int>{4, 3, 1, 7}));
+  EXPECT_EQ(kept.batch(2), (std::vector<int>{8, 6}));
+  EXPECT_EQ(kept.batch(3), (std::vector<int>{2, 5, 3, 4}));
+  for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+    std::set<int> seen;
+    for (std::int64_t step = 3 * epoch; step < 3 * epoch + 3; ++step) {
+      const std::vector<int> batch = GlobalBatchSampler(10, 4, 7, LastBatch::kKeep).batch(step);
+      EXPECT_EQ(batch.size(), step % 3 == 2 ? 2U : 4U);
+      seen.insert(batch.begin(), batch.end());
+    }
+    EXPECT_EQ(seen.size(), 10U);
+  }
+}
+
+TEST(GlobalBatch, SaysWhatAnEpochLeavesOut) {
+  EXPECT_EQ(GlobalBatchSampler(10, 4, 7).left_out_per_epoch(), 2);
+  EXPECT_EQ(GlobalBatchSampler(10, 4, 7).last_batch(), 4);
+  GlobalBatchSampler even(8, 4, 7, LastBatch::kKeep);
+  EXPECT_EQ(even.steps_per_epoch(), 2);
+  EXPECT_EQ(even.last_batch(), 4);
+  EXPECT_EQ(even.batch(1).size(), 4U);
+}
+
 TEST(GlobalBatch, ResumesFromTheStepAlone) {
   GlobalBatchSampler straight(37, 5, 9);
   for (std::int64_t step = 0; step < 30; ++step) {

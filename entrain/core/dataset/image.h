@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "entrain/core/dataset/bytes_at.h"
 #include "entrain/core/spec/sample.h"
 
 namespace entrain {
@@ -20,6 +21,16 @@ inline constexpr std::int64_t kMaxImagePixels = 1LL << 27;
 // Throws  InvalidInput naming `where`: neither PNG nor JPEG, a damaged header, more than
 //         kMaxImagePixels pixels, CMYK or lossless or arithmetic-coded JPEG.
 ImageSize image_size(std::string_view bytes, const std::string& where);
+
+// Whether a file of `size` bytes is there to its end, without decoding it: every chunk of a PNG
+// lies inside and the last one is IEND; a JPEG has scans and an end marker behind them. Bytes
+// behind the end are left alone, as decoders do.
+//
+// Requires  image_size() takes its beginning.
+// Throws    InvalidInput naming `where` and what is missing.
+// Cost      a read for each chunk of a PNG; of a JPEG its last 64 bytes, or all of it where bytes
+//           other than padding follow the end marker.
+void check_image_end(std::int64_t size, const BytesAt& bytes, const std::string& where);
 
 struct DecodedImage {
   ImageSize size;

@@ -99,5 +99,69 @@ TEST(ImageSize, RefusesImpossibleDepths) {
   refused(oracle::make_png(1, 1, "xxx", {.depth = 8, .colour = 5}));
 }
 
+BytesAt bytes_of(const std::string& bytes) {
+  return [&](std::int64_t offset, std::int64_t size) {
+    EXPECT_TRUE(offset >= 0 && size >= 0 &&
+                offset + size <= static_cast<std::int64_t>(bytes.size()));
+    return std::string_view(bytes).substr(static_cast<std::size_t>(offset),
+                                          static_cast<std::size_t>(size));
+  };
+}
+
+void check_end(const std::string& bytes) {
+  check_image_end(static_cast<std::int64_t>(bytes.size()), bytes_of(bytes), "member 'a'");
+}
+
+TEST(CheckImageEnd, RefusesEveryCutOfAPng) {
+  const std::string png = oracle::flat_png(31, 17, 1, 2, 3);
+  check_end(png);
+  check_end(png + "behind");
+  for (std::size_t size = 33; size < png.size(); ++size) {
+    const std::string message = error_of<InvalidInput>([&] { check_end(png.substr(0, size)); });
+    EXPECT_NE(message.find("member 'a': damaged PNG: it ends"), std::string::npos) << message;
+  }
+  std::string longer = png;  // a chunk that claims more than there is
+  longer[33] = 1;
+  EXPECT_NE(error_of<InvalidInput>([&] { check_end(longer); }).find("at byte 33"),
+            std::string::npos);
+}
+
+TEST(CheckImageEnd, RefusesEveryCutOfAJpeg) {
+  for (const bool progressive : {false, true}) {
+    const std::string jpeg = grey_jpeg(64, 40, progressive);
+    check_end(jpeg);
+    const std::size_t frame = jpeg.find(progressive ? "\xFF\xC2" : "\xFF\xC0");
+    for (std::size_t size = frame + 13; size < jpeg.size(); ++size) {
+      const std::string cut = jpeg.substr(0, size);
+      for (const std::string& padding : {std::string(), std::string(100, '\0')}) {
+        EXPECT_NE(error_of<InvalidInput>([&] { check_end(cut + padding); }).find("end marker"),
+                  std::string::npos)
+            << size;
+      }
+    }
+  }
+}
+
+TEST(CheckImageEnd, LeavesAloneWhatFollowsAJpeg) {
+  const std::string jpeg = grey_jpeg(33, 9, false);
+  check_end(jpeg + std::string(200, '\0'));
+  check_end(jpeg + "\r\n");
+  check_end(jpeg + "\xFF\xFF");
+  check_end(jpeg + "a maker's notes");  // found from its beginning
+}
+
+// A thumbnail within the metadata has an end marker of its own.
+TEST(CheckImageEnd, IsNotSatisfiedWithAThumbnail) {
+  const std::string jpeg = grey_jpeg(33, 9, false);
+  std::string segment("\xFF\xE1\x00\x00", 4);
+  segment += jpeg;
+  segment[2] = static_cast<char>((segment.size() - 2) >> 8U);
+  segment[3] = static_cast<char>((segment.size() - 2) & 0xFFU);
+  std::string whole = jpeg;
+  whole.insert(2, segment);
+  check_end(whole + "notes");
+  error_of<InvalidInput>([&] { check_end(whole.substr(0, whole.size() - 2) + "notes"); });
+}
+
 }  // namespace
 }  // namespace entrain

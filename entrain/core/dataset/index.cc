@@ -445,10 +445,25 @@ std::string to_string(const IndexSummary& summary) {
     line("LLM tokens per sample", *summary.llm_tokens);
   }
   out += fmt::format("  left out {}, truncated {}\n",
-                     format_count(summary.left_out),
+                     format_count(std::ssize(summary.left_out)),
                      format_count(summary.truncated));
   for (const auto& [reason, count] : summary.reasons) {
     out += fmt::format("  {}: {}\n", reason, format_count(count));
+  }
+  constexpr std::size_t kShown = 10;
+  for (std::size_t i = 0; i < std::min(kShown, summary.left_out.size()); ++i) {
+    out += fmt::format("    '{}': {}\n", summary.left_out[i].id, summary.left_out[i].reason);
+  }
+  if (summary.left_out.size() > kShown) {
+    out += fmt::format("    and {} more; --json lists all\n",
+                       format_count(static_cast<std::int64_t>(summary.left_out.size() - kShown)));
+  }
+  if (summary.scattered > 0) {
+    out += fmt::format(
+        "  members of other samples lie between those of {} samples: they are read more slowly "
+        "(tar "
+        "--sort=name makes them neighbours)\n",
+        format_count(summary.scattered));
   }
   for (const auto& [extension, count] : summary.ignored_members) {
     out += fmt::format("  members ignored, {}: {}\n", extension, format_count(count));

@@ -55,8 +55,12 @@ std::filesystem::path shard_path(const Index& index, const SampleLocation& locat
 enum class BadSampleRule : std::uint8_t { kRefuse, kLeaveOut, kTruncate };
 
 struct IndexOptions {
-  bool verify = false;             // decode every image and clip
-  std::optional<ModelSpec> model;  // needed for the length limit
+  bool verify = false;  // decode every image and clip
+  // Samples that cannot be read, and whole shards that are no archives to their end; kTruncate is
+  // not allowed here.
+  BadSampleRule damaged = BadSampleRule::kRefuse;
+  std::vector<std::string> ignore_modality;  // kMediaNames that the model may have no encoder for
+  std::optional<ModelSpec> model;            // needed for the length limit
   std::int64_t max_tokens = 0;  // longest LLM sequence; 0: the model's own, or no limit without one
   BadSampleRule too_long = BadSampleRule::kRefuse;  // kTruncate cuts the prompt from its front
   BadSampleRule empty_response = BadSampleRule::kRefuse;  // kTruncate is not allowed here
@@ -74,13 +78,20 @@ struct Percentiles {
 // All zero for no values.
 Percentiles percentiles(std::vector<std::int64_t> values);
 
+struct LeftOut {
+  std::string id;  // of the sample, or the path of a shard that is left out as a whole
+  std::string reason;
+};
+
 struct IndexSummary {
   std::int64_t rows = 0;
-  std::int64_t left_out = 0;
+  std::vector<LeftOut> left_out;
   std::int64_t truncated = 0;
-  std::map<std::string, std::int64_t> reasons;          // why rows were left out or truncated
-  std::map<std::string, std::int64_t> ignored_members;  // members that are no text, image or clip,
-                                                        // by extension
+  std::map<std::string, std::int64_t> reasons;  // why rows were left out or truncated
+  // Members that are no text, image or clip, by extension; those of no sample by the reason.
+  std::map<std::string, std::int64_t> ignored_members;
+  std::int64_t scattered = 0;             // samples between whose members lie those of others
+  std::vector<std::string> notes;         // media that are ignored, shards that cannot be trained
   Percentiles text_tokens;                // per sample: prompt and response, exact where known
   Percentiles images;                     // per sample
   Percentiles pixels;                     // per image
@@ -96,20 +107,19 @@ struct IndexResult {
   IndexSummary summary;
 };
 
-// Makes an index of WebDataset tar shards and index files, and writes it to `output`. A folder
-// stands for the shards (*.tar) in it, sorted by name. Shows progress on a terminal.
+// Makes an index of shards and index files (list_data() says which), and writes it to `output`.
+// Shows progress.
 //
-// Shards    members of a sample stand next to each other and share the name up to its first dot:
-//           `NAME.json` with its text (see sample_text()), and `NAME.png`, `.jpg` or `.jpeg`, or
-//           `NAME.0.png`, `NAME.1.png` …; audio likewise as `NAME.wav` or `NAME.0.wav` …. Ids are
-//           `SPLIT/NAME`, SPLIT the shard's file name without its number (`train-000003.tar` →
-//           `train`).
+// Shards    see shard.h. Ids are `SPLIT/NAME`, SPLIT the shard's file name without its number
+//           (`train-000003.tar` → `train`). Of every image and clip its header is read and, without
+//           decoding it, whether it is there to its end.
 // Too long  samples whose LLM sequence exceeds the limit. kTruncate lowers prompt_tokens (and
 //           prompt_chars) to what fits; training repeats the cut from prompt_tokens alone. Samples
 //           that do not fit even without prompt are left out.
-// Throws    InvalidInput naming shard, member and offset: a truncated or damaged tar, a damaged
-//           image or audio header (with `verify` any damage), a duplicate id, a sample without
-//           text, video; with kRefuse the count and first ids of too long or empty samples.
+// Throws    InvalidInput naming shard, member and offset: a duplicate id; under damaged = kRefuse a
+//           truncated or damaged tar, image or clip (with `verify` any damage), a sample without
+//           text, video; with kRefuse the count and first ids of too long or empty samples; media
+//           that the model has no encoder for (check_media()).
 IndexResult build_index(const std::vector<std::filesystem::path>& data,
                         const std::filesystem::path& output,
                         const IndexOptions& options);

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <charconv>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -46,7 +47,7 @@ std::string lower(std::string_view text) {
 }
 
 struct NameParts {
-  std::string_view name;
+  std::string_view key;
   std::string_view extension;  // all behind the first dot of the file name
 };
 
@@ -60,57 +61,128 @@ NameParts split_name(std::string_view path) {
   return {path.substr(0, dot), path.substr(dot + 1)};
 }
 
-// Collects the members of one sample by role.
+// Why a member belongs to no sample; empty where it belongs to one. Names of the form __NAME__, of
+// files at the top and of folders, are WebDataset's own.
+std::string reason_to_skip(std::string_view path) {
+  const auto is_meta = [](std::string_view name) {
+    return name.size() >= 4 && name.starts_with("__") && name.ends_with("__");
+  };
+  if (is_meta(path.substr(0, path.find('/')))) {
+    return "__NAME__ (metadata)";
+  }
+  if (!split_name(path).key.empty()) {
+    return "";
+  }
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  return name.starts_with('.') ? "hidden files" : "no extension";
+}
+
+// An extension is FIELD.FORMAT or FORMAT.
+std::string_view format_of(std::string_view extension) {
+  return extension.substr(extension.rfind('.') + 1);
+}
+
+std::string_view field_of(std::string_view extension) {
+  const std::size_t dot = extension.rfind('.');
+  return dot == std::string_view::npos ? std::string_view() : extension.substr(0, dot);
+}
+
+// Finds the roles of one sample's members.
 class SampleBuilder {
  public:
-  SampleBuilder(const TarReader& tar, const TarMember& first) : tar_(tar) {
-    sample_.name = split_name(first.name).name;
-    sample_.offset = first.header_offset;
-    where_ = tar.where(first);
+  SampleBuilder(const TarReader& tar, std::string_view key, const std::vector<TarMember>& members)
+      : tar_(tar), members_(members) {
+    sample_.name = key;
+    sample_.offset = members.front().header_offset;
+    sample_.bytes = members.back().end_offset - sample_.offset;
+    for (const TarMember& member : members) {
+      extensions_.push_back(lower(split_name(member.name).extension));
+    }
   }
 
-  void add(const TarMember& member) {
-    sample_.bytes = member.end_offset - sample_.offset;
-    const std::string extension = lower(split_name(member.name).extension);
-    const std::size_t dot = extension.find('.');
-    const std::string_view number =
-        dot == std::string::npos ? std::string_view() : std::string_view(extension).substr(0, dot);
-    const std::string_view format =
-        std::string_view(extension).substr(dot == std::string::npos ? 0 : dot + 1);
-    if (extension == "json") {
-      if (has_text_) {
-        throw InvalidInput(
-            fmt::format("{}: a second text of sample '{}'", tar_.where(member), sample_.name));
+  ShardSample build() {
+    refuse_repeats();
+    const std::size_t text = text_member();
+    sample_.text = members_[text];
+    const std::string field(field_of(extensions_[text]));
+    Numbered images;
+    Numbered audio;
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      const std::string_view format = format_of(extensions_[i]);
+      std::string_view number = field_of(extensions_[i]);
+      if (!field.empty() && number.starts_with(field)) {  // the name has dots: NAME.FIELD
+        number.remove_prefix(std::min(number.size(), field.size() + 1));
       }
-      sample_.text = member;
-      has_text_ = true;
-    } else if (contains(kImageExtensions, format)) {
-      images_.emplace_back(number_of(member, number, "an image"), member);
-    } else if (format == kAudioExtension) {
-      audio_.emplace_back(number_of(member, number, "a clip"), member);
-    } else if (contains(kRefusedExtensions, format)) {
-      throw InvalidInput(fmt::format(
-          "{}: '.{}' members cannot be read; images must be PNG or JPEG, audio WAV, and video "
-          "is not supported in shards",
-          tar_.where(member),
-          format));
-    } else {
-      sample_.ignored.push_back("." + extension);
+      if (contains(kImageExtensions, format)) {
+        images.emplace_back(number_of(members_[i], number, "an image"), members_[i]);
+      } else if (format == kAudioExtension) {
+        audio.emplace_back(number_of(members_[i], number, "a clip"), members_[i]);
+      } else if (contains(kRefusedExtensions, format)) {
+        throw InvalidInput(fmt::format(
+            "{}: '.{}' members cannot be read; images must be PNG or JPEG, audio WAV, and video "
+            "is not supported in shards",
+            tar_.where(members_[i]),
+            format));
+      } else if (i != text) {
+        sample_.ignored.push_back("." + extensions_[i]);
+      }
     }
-  }
-
-  ShardSample finish() {
-    if (!has_text_) {
-      throw InvalidInput(
-          fmt::format("{}: sample '{}' has no '{}.json'", where_, sample_.name, sample_.name));
-    }
-    sample_.images = ordered(images_, "images");
-    sample_.audio = ordered(audio_, "clips");
+    sample_.images = ordered(images, "images");
+    sample_.audio = ordered(audio, "clips");
     return std::move(sample_);
   }
 
  private:
   using Numbered = std::vector<std::pair<int, TarMember>>;
+
+  // "; by the first dot, …" where names with dots may be the reason.
+  [[nodiscard]] std::string hint() const {
+    return fmt::format(
+        "; a sample is what shares its name up to the first dot, here '{}': if these are several "
+        "samples, rename them",
+        sample_.name);
+  }
+
+  void refuse_repeats() const {
+    for (std::size_t i = 0; i < extensions_.size(); ++i) {
+      if (std::find(extensions_.begin(),
+                    extensions_.begin() + static_cast<std::ptrdiff_t>(i),
+                    extensions_[i]) != extensions_.begin() + static_cast<std::ptrdiff_t>(i)) {
+        throw InvalidInput(fmt::format("{}: a second '.{}' of sample '{}'",
+                                       tar_.where(members_[i]),
+                                       extensions_[i],
+                                       sample_.name));
+      }
+    }
+  }
+
+  // NAME.json; else the only NAME.….json.
+  [[nodiscard]] std::size_t text_member() const {
+    std::vector<std::size_t> found;
+    for (std::size_t i = 0; i < extensions_.size(); ++i) {
+      if (extensions_[i] == "json") {
+        return i;
+      }
+      if (format_of(extensions_[i]) == "json") {
+        found.push_back(i);
+      }
+    }
+    const std::string where = tar_.where(members_.front());
+    if (found.empty()) {
+      throw InvalidInput(
+          fmt::format("{}: sample '{}' has no '{}.json'", where, sample_.name, sample_.name));
+    }
+    if (found.size() > 1) {
+      throw InvalidInput(fmt::format("{}: sample '{}' has '{}' and '{}', and no '{}.json'{}",
+                                     where,
+                                     sample_.name,
+                                     members_[found[0]].name,
+                                     members_[found[1]].name,
+                                     sample_.name,
+                                     hint()));
+    }
+    return found.front();
+  }
 
   [[nodiscard]] std::vector<TarMember> ordered(Numbered& members, const char* what) const {
     std::stable_sort(members.begin(), members.end(), [](const auto& a, const auto& b) {
@@ -122,11 +194,12 @@ class SampleBuilder {
       if (members[i].first != expected) {
         throw InvalidInput(fmt::format(
             "{}: the {} of sample '{}' are not numbered 0 to {}; a single one may go without "
-            "number",
+            "number{}",
             tar_.where(members[i].second),
             what,
             sample_.name,
-            members.size() - 1));
+            members.size() - 1,
+            hint()));
       }
       result.push_back(std::move(members[i].second));
     }
@@ -143,52 +216,105 @@ class SampleBuilder {
     int number = -1;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error != std::errc() || end != text.data() + text.size() || number < 0) {
-      throw InvalidInput(fmt::format(
-          "{}: '{}' is not the number of {}; named NAME.png or NAME.0.png, NAME.1.png …",
-          tar_.where(member),
-          text,
-          what));
+      throw InvalidInput(
+          fmt::format("{}: '{}' is not the number of {}; named NAME.png or NAME.0.png, "
+                      "NAME.1.png …{}",
+                      tar_.where(member),
+                      text,
+                      what,
+                      hint()));
     }
     return number;
   }
 
   const TarReader& tar_;
-  std::string where_;
+  const std::vector<TarMember>& members_;
+  std::vector<std::string> extensions_;  // [member] in lower case
   ShardSample sample_;
-  bool has_text_ = false;
-  Numbered images_;
-  Numbered audio_;
 };
 
-// Takes the members of one sample from `tar`; `ahead` holds the member behind them afterwards.
-ShardSample take_sample(TarReader& tar, std::optional<TarMember>& ahead) {
-  SampleBuilder builder(tar, *ahead);
-  const std::string name(split_name(ahead->name).name);
-  if (name.empty()) {
-    throw InvalidInput(fmt::format(
-        "{}: members are named NAME.json, NAME.png …; this one has no name or no extension",
-        tar.where(*ahead)));
+// "train-000003" of ".../train-000003.tar.gz".
+std::string shard_name(const std::filesystem::path& shard) {
+  const std::filesystem::path name =
+      shard.extension() == ".gz" ? shard.stem() : std::filesystem::path(shard.filename());
+  return name.stem().string();
+}
+
+constexpr std::int64_t kOneRead = 4 << 20;  // bytes; more are read member by member
+
+TarReader open_range(const std::filesystem::path& shard, const SampleLocation& location) {
+  if (location.bytes > kOneRead) {
+    return {shard, location.offset, location.bytes};
   }
-  while (ahead && split_name(ahead->name).name == name) {
-    builder.add(*ahead);
-    ahead = tar.next();
+  return {read_range(shard, location.offset, location.bytes), shard.string(), location.offset};
+}
+
+// The sample whose first and last members are the first and last ones of `tar`.
+ShardSample only_sample(TarReader& tar) {
+  std::optional<TarMember> member = tar.next();
+  if (!member) {
+    throw InvalidInput("nothing stands there");
   }
-  return builder.finish();
+  const std::string key(split_name(member->name).key);
+  if (key.empty()) {
+    throw InvalidInput(fmt::format("member '{}' stands there", member->name));
+  }
+  std::vector<TarMember> members;
+  bool last = false;
+  for (; member; member = tar.next()) {
+    last = split_name(member->name).key == key && reason_to_skip(member->name).empty();
+    if (last) {
+      members.push_back(std::move(*member));
+    }
+  }
+  if (!last) {
+    throw InvalidInput("more than one sample stands there");
+  }
+  return SampleBuilder(tar, key, members).build();
 }
 
 }  // namespace
 
-ShardReader::ShardReader(const std::filesystem::path& shard) : tar_(shard), ahead_(tar_.next()) {}
+ShardReader::ShardReader(const std::filesystem::path& shard) : tar_(shard) {
+  std::unordered_map<std::string, std::size_t> known;
+  std::size_t previous = 0;
+  while (std::optional<TarMember> member = tar_.next()) {
+    const std::string reason = reason_to_skip(member->name);
+    if (!reason.empty()) {
+      ++skipped_[reason];
+      continue;
+    }
+    const std::string key(split_name(member->name).key);
+    const auto [place, fresh] = known.emplace(key, keys_.size());
+    if (fresh) {
+      keys_.push_back(key);
+      members_.emplace_back();
+      scattered_.push_back(0);
+    } else if (place->second != previous) {
+      scattered_[place->second] = 1;
+    }
+    previous = place->second;
+    members_[previous].push_back(std::move(*member));
+  }
+}
 
 std::optional<ShardSample> ShardReader::next() {
-  if (!ahead_) {
+  if (next_ == keys_.size()) {
     return std::nullopt;
   }
-  return take_sample(tar_, ahead_);
+  const std::size_t sample = next_++;
+  ShardSample result = SampleBuilder(tar_, keys_[sample], members_[sample]).build();
+  result.scattered = scattered_[sample] != 0;
+  return result;
+}
+
+bool is_compressed_shard(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  return name.ends_with(".tar.gz") || name.ends_with(".tgz");
 }
 
 std::string sample_id(const std::filesystem::path& shard, const std::string& name) {
-  std::string split = shard.stem().string();
+  std::string split = shard_name(shard);
   const std::size_t dash = split.rfind('-');
   const bool numbered = dash != std::string::npos && dash > 0 && dash + 1 < split.size() &&
                         split.find_first_not_of("0123456789", dash + 1) == std::string::npos;
@@ -204,17 +330,14 @@ RawSample read_sample(const std::filesystem::path& shard,
   const std::string where =
       fmt::format("sample '{}' in shard '{}' at offset {}", id, shard.string(), location.offset);
   try {
-    TarReader tar(
-        read_range(shard, location.offset, location.bytes), shard.string(), location.offset);
-    std::optional<TarMember> ahead = tar.next();
-    if (!ahead) {
-      throw InvalidInput("nothing stands there");
+    if (is_compressed_shard(shard)) {
+      throw InvalidInput("the shard is compressed and samples are read at offsets; unpack it");
     }
-    const ShardSample sample = take_sample(tar, ahead);
+    TarReader tar = open_range(shard, location);
+    const ShardSample sample = only_sample(tar);
     const std::string found = sample_id(shard, sample.name);
-    if (ahead || found != id) {
-      throw InvalidInput(ahead ? "more than one sample stands there"
-                               : fmt::format("sample '{}' stands there", found));
+    if (found != id) {
+      throw InvalidInput(fmt::format("sample '{}' stands there", found));
     }
     RawSample raw;
     raw.text = tar.content(sample.text);

@@ -1,11 +1,13 @@
-// Samples in WebDataset tar shards: members that stand next to each other and share their name up
-// to its first dot.
+// Samples in WebDataset tar shards: members that share their key, which is their path up to the
+// first dot of the file name; all behind that dot is the extension.
 //
 // Read first: ShardReader walks a shard for the index; read_sample() brings one sample to training.
+// docs/data.md says how this compares with the webdataset library.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,12 +17,14 @@
 
 namespace entrain {
 
-// A sample's members by their role.
+// A sample's members by their role. What follows an extension's last dot is the format; in front of
+// it may stand a number, which orders images and clips.
 struct ShardSample {
-  std::string name;               // folder and file name up to the first dot
+  std::string name;               // its key
   std::int64_t offset = 0;        // of its first tar header
   std::int64_t bytes = 0;         // up to the end of its last member's padded content
-  TarMember text;                 // NAME.json
+  bool scattered = false;         // members of other samples lie between its own
+  TarMember text;                 // NAME.json; else its only NAME.….json
   std::vector<TarMember> images;  // NAME.png, .jpg, .jpeg; or NAME.0.png, NAME.1.png … in order
   std::vector<TarMember> audio;   // NAME.wav; or NAME.0.wav, NAME.1.wav … in order
   std::vector<std::string> ignored;  // extensions of all other members
@@ -28,23 +32,44 @@ struct ShardSample {
 
 class ShardReader {
  public:
+  // Walks all headers of the shard.
+  //
+  // Throws  InvalidInput naming shard and offset: whatever TarReader refuses.
   explicit ShardReader(const std::filesystem::path& shard);
 
-  // Throws  InvalidInput naming shard, offset and member: whatever TarReader refuses, a member
-  //         without name or extension, a sample without NAME.json, images or clips that are
-  //         not numbered 0, 1, 2 …, video, images or audio of other formats.
+  // The next sample, in the order of first members. When it throws, the call after it goes on with
+  // the sample behind.
+  //
+  // Throws  InvalidInput naming shard, offset and member: a sample without text or with several,
+  //         an extension twice, images or clips that are not numbered 0, 1, 2 …, video, images or
+  //         audio of other formats.
   std::optional<ShardSample> next();
 
+  // Key of the sample that next() will give or refuse.
+  //
+  // Requires  there is one.
+  [[nodiscard]] const std::string& upcoming() const { return keys_.at(next_); }
+  [[nodiscard]] std::int64_t num_samples() const { return std::ssize(keys_); }
+  // Members that belong to no sample, as the webdataset library passes over them, by the reason.
+  [[nodiscard]] const std::map<std::string, std::int64_t>& skipped() const { return skipped_; }
   TarReader& tar() { return tar_; }
 
  private:
   TarReader tar_;
-  std::optional<TarMember> ahead_;  // first member of the next sample
+  std::vector<std::string> keys_;                // in the order of first members
+  std::vector<std::vector<TarMember>> members_;  // [sample] in the shard's order
+  std::vector<char> scattered_;                  // [sample]
+  std::size_t next_ = 0;
+  std::map<std::string, std::int64_t> skipped_;
 };
 
 // "train/chart-17" for sample "chart-17" of ".../train-000003.tar": the shard's file name without
-// `.tar` and without a number after its last '-', then the sample's name.
+// `.tar`, `.tar.gz` or `.tgz` and without a number after its last '-', then the sample's name.
 std::string sample_id(const std::filesystem::path& shard, const std::string& name);
+
+// Whether the name is that of a compressed shard (.tar.gz, .tgz): one that can be indexed for
+// studies, but whose samples cannot be read at their offsets, so that none can be trained.
+bool is_compressed_shard(const std::filesystem::path& path);
 
 // One sample's content, not yet parsed.
 struct RawSample {
@@ -53,10 +78,12 @@ struct RawSample {
   std::vector<std::string> audio;   // encoded, in order
 };
 
-// Reads a sample with one pread and checks that it is the one the index means.
+// Reads a sample and checks that it is the one the index means. With one pread up to 4 MiB; beyond
+// that, which is where the sample is large or its members lie far apart, header by header.
 //
-// Throws  InvalidInput naming shard, sample and offset when the shard does not exist, is too short,
-//         or holds something else there; SystemFailure when reading fails.
+// Throws  InvalidInput naming shard, sample and offset when the shard does not exist, is
+// compressed,
+//         is too short, or holds something else there; SystemFailure when reading fails.
 RawSample read_sample(const std::filesystem::path& shard,
                       const SampleLocation& location,
                       const std::string& id);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
 
 namespace entrain {
 namespace {
@@ -19,6 +20,8 @@ namespace {
 constexpr std::int64_t kBlock = 512;
 constexpr std::size_t kTypeOffset = 156;
 constexpr std::int64_t kMaxExtension = 1 << 20;  // bytes of a pax header or a long name
+// Bytes read at once where less is asked for: small, since a walk skips most contents.
+constexpr std::int64_t kWindow = 1 << 14;
 
 // A file open for reading, closed with the object.
 class InputFile {
@@ -74,6 +77,19 @@ class InputFile {
   int descriptor_ = -1;
   std::int64_t size_ = 0;
 };
+
+void check_range(const InputFile& file,
+                 const std::filesystem::path& path,
+                 std::int64_t offset,
+                 std::int64_t size) {
+  if (offset < 0 || size < 0 || size > file.size() || offset > file.size() - size) {
+    throw InvalidInput(fmt::format("'{}' has {} bytes; {} bytes from offset {} are needed",
+                                   path.string(),
+                                   file.size(),
+                                   size,
+                                   offset));
+  }
+}
 
 bool all_zero(std::string_view bytes) {
   return bytes.find_first_not_of('\0') == std::string_view::npos;
@@ -133,8 +149,24 @@ bool checksum_holds(std::string_view header) {
 
 class TarReader::Source {
  public:
+  // A whole file.
   explicit Source(const std::filesystem::path& path)
-      : file_(std::in_place, path), size_(file_->size()) {}
+      : file_(std::in_place, path), size_(file_->size()) {
+    if (at(0, std::min<std::int64_t>(2, size_)) == "\x1F\x8B") {
+      file_.reset();
+      try {
+        window_ = read_file(path);
+      } catch (const SystemFailure& error) {  // nearly always a damaged or truncated stream
+        throw InvalidInput(fmt::format("{}, offset 0: {}", path.string(), error.what()));
+      }
+      size_ = static_cast<std::int64_t>(window_.size());
+    }
+  }
+  // Bytes [begin, begin + size) of a file.
+  Source(const std::filesystem::path& path, std::int64_t begin, std::int64_t size)
+      : file_(std::in_place, path), begin_(begin), size_(size) {
+    check_range(*file_, path, begin, size);
+  }
   explicit Source(std::string bytes)
       : size_(static_cast<std::int64_t>(bytes.size())), window_(std::move(bytes)) {}
 
@@ -144,8 +176,7 @@ class TarReader::Source {
   std::string_view at(std::int64_t offset, std::int64_t size) {
     const auto held = static_cast<std::int64_t>(window_.size());
     if (file_ && (offset < window_begin_ || offset + size > window_begin_ + held)) {
-      constexpr std::int64_t kWindow = 1 << 18;
-      window_ = file_->read(offset, std::min(std::max(size, kWindow), size_ - offset));
+      window_ = file_->read(begin_ + offset, std::min(std::max(size, kWindow), size_ - offset));
       window_begin_ = offset;
     }
     return std::string_view(window_).substr(static_cast<std::size_t>(offset - window_begin_),
@@ -154,6 +185,7 @@ class TarReader::Source {
 
  private:
   std::optional<InputFile> file_;
+  std::int64_t begin_ = 0;  // in the file
   std::int64_t size_;
   std::string window_;
   std::int64_t window_begin_ = 0;
@@ -171,6 +203,11 @@ TarReader::TarReader(const std::filesystem::path& path)
 TarReader::TarReader(std::string bytes, std::string where, std::int64_t base)
     : source_(std::make_unique<Source>(std::move(bytes))),
       where_(std::move(where)),
+      base_(base),
+      fragment_(true) {}
+TarReader::TarReader(const std::filesystem::path& path, std::int64_t base, std::int64_t size)
+    : source_(std::make_unique<Source>(path, base, size)),
+      where_(path.string()),
       base_(base),
       fragment_(true) {}
 TarReader::~TarReader() = default;
@@ -215,10 +252,7 @@ TarMember TarReader::locate(std::string_view header,
                             std::int64_t offset,
                             const Extension& extension) const {
   if (!checksum_holds(header)) {
-    const bool gzip = offset == 0 && !fragment_ && header.starts_with("\x1F\x8B");
-    fail(offset,
-         gzip ? "the archive is compressed; samples are read at offsets, so unpack it first"
-              : "the checksum of the tar header is wrong: the archive is damaged");
+    fail(offset, "the checksum of the tar header is wrong: the archive is damaged");
   }
   const std::optional<std::int64_t> size = size_of(header);
   if (!size) {
@@ -359,6 +393,14 @@ std::string TarReader::content(const TarMember& member, std::int64_t limit) {
   return std::string(source_->at(member.data_offset, std::min(member.size, limit)));
 }
 
+std::string_view TarReader::content_at(const TarMember& member,
+                                       std::int64_t offset,
+                                       std::int64_t size) {
+  ENTRAIN_INVARIANT(offset >= 0 && size >= 0 && offset <= member.size - size,
+                    "a range beyond a member's content");
+  return source_->at(member.data_offset + offset, size);
+}
+
 std::string TarReader::where(const TarMember& member) const {
   return fmt::format(
       "{}, offset {}, member '{}'", where_, base_ + member.header_offset, member.name);
@@ -370,13 +412,7 @@ void TarReader::fail(std::int64_t offset, const std::string& message) const {
 
 std::string read_range(const std::filesystem::path& path, std::int64_t offset, std::int64_t size) {
   const InputFile file(path);
-  if (offset < 0 || size < 0 || size > file.size() || offset > file.size() - size) {
-    throw InvalidInput(fmt::format("'{}' has {} bytes; {} bytes from offset {} are needed",
-                                   path.string(),
-                                   file.size(),
-                                   size,
-                                   offset));
-  }
+  check_range(file, path, offset, size);
   return file.read(offset, size);
 }
 

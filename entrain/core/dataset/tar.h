@@ -1,7 +1,8 @@
 // Tar archives: members one after another, with everything checked that the format lets us check.
 //
 // ustar, pax (path and size) and GNU long names; old unsigned and signed checksums; octal and
-// base-256 sizes. Compressed archives, links, devices and sparse files are refused.
+// base-256 sizes. Links, devices and sparse files are refused. An archive compressed with gzip is
+// read through, into memory: it has no offsets at which a sample could be read later.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,10 @@ class TarReader {
   explicit TarReader(const std::filesystem::path& path);
   // A run of whole members of an archive; `base` is its offset there, for messages.
   TarReader(std::string bytes, std::string where, std::int64_t base);
+  // The same, read from the archive's file as it is walked, for runs too long to be held.
+  //
+  // Throws  InvalidInput when the file does not exist or ends before base + size.
+  TarReader(const std::filesystem::path& path, std::int64_t base, std::int64_t size);
   ~TarReader();
   TarReader(TarReader&&) noexcept;
   TarReader& operator=(TarReader&&) noexcept;
@@ -43,6 +48,10 @@ class TarReader {
 
   // Content of a member, at most `limit` bytes of it.
   std::string content(const TarMember& member, std::int64_t limit = INT64_MAX);
+  // Bytes [offset, offset + size) of a member's content. Valid until the reader is used again.
+  //
+  // Requires  the range lies inside the content.
+  std::string_view content_at(const TarMember& member, std::int64_t offset, std::int64_t size);
 
   // "train-000000.tar, offset 1024, member 'a.png'"
   [[nodiscard]] std::string where(const TarMember& member) const;

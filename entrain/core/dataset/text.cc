@@ -23,16 +23,54 @@ constexpr std::array<KeyPair, 4> kTextKeys = {KeyPair{"question", "answer"},
                                               KeyPair{nullptr, "caption"},
                                               KeyPair{nullptr, "text"}};
 
-std::string text_value(const Json& document, const char* key, const std::string& where) {
+// Whether the document spells the value of `key` as `text`.
+bool is_spelled(std::string_view json, const std::string& key, std::string_view text) {
+  constexpr std::string_view kSpaces = " \t\r\n";
+  const std::string quoted = "\"" + key + "\"";
+  for (std::size_t at = json.find(quoted); at != std::string_view::npos;
+       at = json.find(quoted, at + 1)) {
+    const std::size_t colon = json.find_first_not_of(kSpaces, at + quoted.size());
+    if (colon == std::string_view::npos || json[colon] != ':') {
+      continue;
+    }
+    const std::size_t value = json.find_first_not_of(kSpaces, colon + 1);
+    if (value != std::string_view::npos && json.substr(value).starts_with(text)) {
+      return json.find_first_of("0123456789.eE+-", value + text.size()) != value + text.size();
+    }
+  }
+  return false;
+}
+
+// A string, or a number or truth value as JSON spells it. `json` is the whole document: a number
+// that it spells in another way than we would (1e3, or more digits than a double has) has no text.
+std::string text_value(const Json& document,
+                       const char* key,
+                       std::string_view json,
+                       const std::string& where) {
   const auto found = document.find(key);
   if (found == document.end()) {
     throw InvalidInput(fmt::format("{}: key '{}' is missing beside its partner", where, key));
   }
-  if (!found->is_string()) {
-    throw InvalidInput(
-        fmt::format("{}: '{}' is of type {}; a string is needed", where, key, found->type_name()));
+  if (found->is_string()) {
+    return found->get<std::string>();
   }
-  return found->get<std::string>();
+  if (!found->is_number() && !found->is_boolean()) {
+    throw InvalidInput(
+        fmt::format("{}: '{}' is of type {}; a string, number, true or false is needed",
+                    where,
+                    key,
+                    found->type_name()));
+  }
+  std::string text = found->dump();
+  if (!is_spelled(json, key, text)) {
+    throw InvalidInput(
+        fmt::format("{}: '{}' is a number that JSON may spell in several ways, such as {}; put it "
+                    "in quotes",
+                    where,
+                    key,
+                    text));
+  }
+  return text;
 }
 
 bool is_continuation(char byte) {
@@ -62,9 +100,9 @@ SampleText sample_text(std::string_view json, const std::string& where) {
     if (has_prompt || document.contains(keys.response)) {
       SampleText text;
       if (keys.prompt != nullptr) {
-        text.prompt = text_value(document, keys.prompt, where);
+        text.prompt = text_value(document, keys.prompt, json, where);
       }
-      text.response = text_value(document, keys.response, where);
+      text.response = text_value(document, keys.response, json, where);
       return text;
     }
   }

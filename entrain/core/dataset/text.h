@@ -43,10 +43,11 @@ struct TokenizedSample {
 };
 
 // Texts of a WebDataset JSON member: question/answer, else prompt/response, else caption, else text
-// (their prompts are empty). Other keys are left alone.
+// (their prompts are empty). Other keys are left alone. A number, true or false is its own
+// spelling: 3 is "3".
 //
 // Throws  InvalidInput naming `where`: no JSON object, none of these keys, half of a pair, a value
-//         that is no string.
+//         that is an object, an array or null, a number whose spelling JSON leaves open (1e3).
 SampleText sample_text(std::string_view json, const std::string& where);
 
 // Unicode code points of UTF-8 text.

@@ -25,6 +25,16 @@ TEST(SampleText, TakesATranscript) {
   EXPECT_EQ(text.response, "seven");
 }
 
+TEST(SampleText, SpellsNumbersAndTruthValuesAsJsonDoes) {
+  const SampleText text = sample_text(R"({"question": true, "answer": 3})", "x");
+  EXPECT_EQ(text.prompt, "true");
+  EXPECT_EQ(text.response, "3");
+  EXPECT_EQ(sample_text(R"({"text": -0.5})", "x").response, "-0.5");
+  EXPECT_EQ(sample_text(R"({"text": false})", "x").response, "false");
+  EXPECT_EQ(sample_text("{\"width\": 8, \"text\"\n : 18446744073709551615}", "x").response,
+            "18446744073709551615");
+}
+
 TEST(SampleText, PrefersTheQuestionOverACaption) {
   EXPECT_EQ(sample_text(R"({"caption": "c", "question": "q", "answer": "a"})", "x").response, "a");
 }
@@ -35,7 +45,12 @@ TEST(SampleText, RefusesWhatHoldsNoTextAndNamesThePlace) {
                            "{",
                            R"({"question": "q"})",
                            R"({"answer": "a"})",
-                           R"({"prompt": "p", "response": 3})"}) {
+                           R"({"prompt": "p", "response": null})",
+                           R"({"prompt": "p", "response": [3]})",
+                           R"({"prompt": {}, "response": "r"})",
+                           R"({"text": 1e3})",
+                           R"({"text": 1.50, "other": 1.5})",
+                           R"({"text": 123456789012345678901234567890})"}) {
     const std::string message =
         error_of<InvalidInput>([&] { sample_text(json, "train.tar, offset 512"); });
     EXPECT_NE(message.find("train.tar, offset 512"), std::string::npos) << json << ": " << message;

@@ -11,6 +11,7 @@
 #include "entrain/core/cost/analytic.h"
 #include "entrain/core/dataset/global_batch.h"
 #include "entrain/core/dataset/index.h"
+#include "entrain/core/spec/media.h"
 
 namespace entrain {
 namespace {
@@ -36,6 +37,9 @@ void check_inputs(const StudyInputs& inputs) {
     throw InvalidInput(
         "--costs replaces --index, --model and --profile, and knows no --cluster; "
         "give one or the other");
+  } else if (!inputs.ignore_modality.empty()) {
+    throw InvalidInput(
+        "--ignore-modality needs --index and --model: costs of your own hold no media");
   }
 }
 
@@ -103,6 +107,11 @@ void load_index(Study& study) {
   study.model = read_model(inputs.model);
   freeze(inputs.frozen, study.model);
   study.samples = read_index(inputs.index).samples;
+  study.ignored = check_media(study.model,
+                              study.samples,
+                              inputs.ignore_modality,
+                              fmt::format("index '{}'", inputs.index),
+                              kIgnoreOption);
   study.profile =
       inputs.profile.starts_with(kAnalytic)
           ? analytic_profile(
@@ -182,6 +191,26 @@ StudyBatch batch_of(const Study& study, std::vector<int> rows) {
   }
   batch.work = work_of(study, batch.rows);
   return batch;
+}
+
+std::string repetition_warning(const Study& study) {
+  if (!study.with_replacement) {
+    return "";
+  }
+  const int global_batch = study.inputs.global_batch;
+  std::vector<int> rows = draw_study_batch(study.ids, global_batch, study.inputs.seed, 0).rows;
+  std::sort(rows.begin(), rows.end());
+  const auto distinct = std::unique(rows.begin(), rows.end()) - rows.begin();
+  return fmt::format(
+      "{} samples are fewer than four global batches of {}: batches are drawn with replacement, "
+      "and "
+      "{} of the first batch's {} samples are repeats (id~2, …){}",
+      study.ids.size(),
+      global_batch,
+      global_batch - distinct,
+      global_batch,
+      std::cmp_less(study.ids.size(), global_batch) ? "; `entrain train` refuses such a batch"
+                                                    : "");
 }
 
 StudyBatch draw_batch(const Study& study, std::int64_t step) {

@@ -35,7 +35,8 @@ struct StudyInputs {
   // an encoder's projector trainable, `NAME.projector` freezes that; a cost table has whole
   // modules.
   std::vector<std::string> frozen;
-  int global_batch = 0;  // >= 1
+  std::vector<std::string> ignore_modality;  // kMediaNames that the model may have no encoder for
+  int global_batch = 0;                      // >= 1
   std::uint64_t seed = 0;
   // Degrees of an analytic profile; under a cluster tensor parallelism is every divisor of
   // devices_per_node.
@@ -50,16 +51,18 @@ struct Study {
   std::optional<ClusterSpec> cluster;  // where the inputs name one
   std::vector<SampleSizes> samples;    // likewise
   std::optional<CostTable> table;
-  std::vector<char> frozen;       // [module], of a cost table
-  std::vector<std::string> ids;   // [sample]
-  bool with_replacement = false;  // fewer than four batches of samples
+  std::vector<char> frozen;          // [module], of a cost table
+  std::vector<std::string> ids;      // [sample]
+  bool with_replacement = false;     // fewer than four batches of samples
+  std::vector<std::string> ignored;  // what samples hold and `model` has no encoder for
 
   [[nodiscard]] std::vector<std::string> module_names() const;
   // "profile: analytic, a40" or "costs: costs.csv", and what else a reader of figures must know.
   [[nodiscard]] std::string note() const;
 };
 
-// Throws  InvalidInput naming what is missing, superfluous or wrong among the inputs.
+// Throws  InvalidInput naming what is missing, superfluous or wrong among the inputs; as
+//         check_media() does.
 Study load_study(const StudyInputs& inputs);
 
 struct StudyBatch {
@@ -71,6 +74,9 @@ struct StudyBatch {
 // These rows of the study, which must not repeat.
 // Throws  InvalidInput when a sample's size is impossible.
 StudyBatch batch_of(const Study& study, std::vector<int> rows);
+
+// How often samples repeat where the study draws with replacement, for people; else empty.
+std::string repetition_warning(const Study& study);
 
 // Throws  InvalidInput when step < 0 or a sample's size is impossible.
 StudyBatch draw_batch(const Study& study, std::int64_t step);

@@ -9,6 +9,7 @@
 #include "entrain/core/cost/analytic.h"
 #include "entrain/core/cost/profile_range.h"
 #include "entrain/core/dataset/global_batch.h"
+#include "entrain/core/dataset/shard.h"
 #include "entrain/core/dataset/text.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
@@ -269,6 +270,17 @@ void check_profile(const RunConfig& config,
   }
 }
 
+// What is ignored, and what the validation loss cannot say.
+void add_data_warnings(RunSetup& setup) {
+  for (const DataSet* data : {&setup.train, &setup.validation}) {
+    setup.warnings.insert(setup.warnings.end(), data->notes.begin(), data->notes.end());
+  }
+  const std::string overlap = overlap_warning(setup.train.index, setup.validation.index);
+  if (!overlap.empty()) {
+    setup.warnings.push_back(overlap);
+  }
+}
+
 }  // namespace
 
 GlobalBatchSampler batches_of(const RunSetup& setup) {
@@ -300,7 +312,10 @@ std::string epoch_note(const RunSetup& setup) {
              : concat(note, "; ", config.epochs, " epochs are ", config.steps, " steps");
 }
 
-DataSet load_data_set(const std::string& path, const ModelSpec& model) {
+DataSet load_data_set(const std::string& path,
+                      const ModelSpec& model,
+                      const std::vector<std::string>& ignored,
+                      const MediaOption& option) {
   DataSet data;
   data.index = read_index(path);
   if (data.index.text_digest.empty()) {
@@ -319,11 +334,24 @@ DataSet load_data_set(const std::string& path, const ModelSpec& model) {
                               text_digest(),
                               "): make it again with `entrain index`"));
   }
+  data.notes =
+      check_media(model, data.index.samples, ignored, concat("index '", path, "'"), option);
   data.work.reserve(data.index.samples.size());
   for (const SampleSizes& sample : data.index.samples) {
     if (!sample.location.has_value() || !sample.prompt_tokens.has_value()) {
       throw InvalidInput(
           concat("index '", path, "': sample '", sample.id, "' has no shard or no exact length"));
+    }
+    if (is_compressed_shard(sample.location->shard)) {
+      throw InvalidInput(
+          concat("index '",
+                 path,
+                 "': sample '",
+                 sample.id,
+                 "' is in the compressed shard '",
+                 sample.location->shard,
+                 "'; training reads samples at their offsets: unpack it (gunzip) and "
+                 "make the index anew"));
     }
     if (!sample.videos.empty()) {
       throw InvalidInput(concat("index '",
@@ -363,7 +391,7 @@ RunSetup prepare_run(const RunConfig& config) {
   validate(setup.profile,
            setup.model,
            config.plan.profile.empty() ? "analytic profile" : config.plan.profile);
-  setup.train = load_data_set(config.data.train, setup.model);
+  setup.train = load_data_set(config.data.train, setup.model, config.data.ignore_modality);
   if (config.data.validation_fraction > 0) {
     setup.validation = split_validation(config.data.validation_fraction, config.seed, setup.train);
   }
@@ -383,14 +411,22 @@ RunSetup prepare_run(const RunConfig& config) {
   set_length(config, setup);
   check_drill(setup.config, setup.plan);
   if (!config.data.validation.empty()) {
-    setup.validation = load_data_set(config.data.validation, setup.model);
+    setup.validation =
+        load_data_set(config.data.validation, setup.model, config.data.ignore_modality);
   }
   if (!config.plan.index.empty()) {
-    setup.planned = batch_work(setup.model, read_index(config.plan.index).samples);
+    const std::vector<SampleSizes> planned = read_index(config.plan.index).samples;
+    check_media(setup.model,
+                planned,
+                config.data.ignore_modality,
+                concat("index '", config.plan.index, "'"),
+                kIgnoreKey);
+    setup.planned = batch_work(setup.model, planned);
   }
   apply_recompute(setup);
   setup.warnings = range_warnings(setup.model, setup.plan, setup.profile, work_of_step(setup, 0));
   check_profile(config, setup.profile, setup.warnings);
+  add_data_warnings(setup);
   setup.identity = identity_of(setup);
   setup.resume = find_resume(setup.config, setup.identity, setup.warnings);
   return setup;

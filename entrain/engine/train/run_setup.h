@@ -16,6 +16,7 @@
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/dataset/global_batch.h"
 #include "entrain/core/dataset/index.h"
+#include "entrain/core/spec/media.h"
 #include "entrain/core/spec/plan.h"
 #include "entrain/core/spec/profile.h"
 #include "entrain/core/spec/timeline.h"
@@ -28,13 +29,19 @@ namespace entrain::engine {
 // An index with the work of every sample under the run's model.
 struct DataSet {
   Index index;
-  std::vector<SampleWork> work;  // [sample]
+  std::vector<SampleWork> work;    // [sample]
+  std::vector<std::string> notes;  // media that are ignored, as check_media() says it
 };
 
+// `ignored` are kMediaNames that the model may have no encoder for, `option` how they were named.
+//
 // Throws  InvalidInput when the index holds estimates only, was made with another tokenizer or
-// template,
-//         holds a sample longer than the model's max_tokens, or media the engine cannot read.
-DataSet load_data_set(const std::string& path, const ModelSpec& model);
+//         template, holds a sample longer than the model's max_tokens, media the engine cannot
+//         read, or media that are neither for an encoder nor ignored.
+DataSet load_data_set(const std::string& path,
+                      const ModelSpec& model,
+                      const std::vector<std::string>& ignored = {},
+                      const MediaOption& option = kIgnoreKey);
 
 struct RunSetup {
   RunConfig config;  // with `steps` where it gives epochs

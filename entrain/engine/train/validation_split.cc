@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 #include <span>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "entrain/core/base/digest.h"
@@ -39,6 +41,33 @@ DataSet split_validation(double fraction, std::uint64_t seed, DataSet& train) {
     target.work.push_back(std::move(work[sample]));
   }
   return validation;
+}
+
+std::string overlap_warning(const Index& train, const Index& validation) {
+  std::unordered_set<std::string_view> trained;
+  for (const SampleSizes& sample : train.samples) {
+    trained.insert(sample.id);
+  }
+  std::int64_t count = 0;
+  std::vector<std::string> first;
+  for (const SampleSizes& sample : validation.samples) {
+    if (trained.contains(sample.id)) {
+      ++count;
+      if (first.size() < 3) {
+        first.push_back(sample.id);
+      }
+    }
+  }
+  if (count == 0) {
+    return "";
+  }
+  return concat(count,
+                " of the ",
+                validation.samples.size(),
+                " validation samples are training samples too ('",
+                join(first, "', '"),
+                std::cmp_greater(count, first.size()) ? "' …" : "'",
+                "): loss and accuracy on them say nothing of unseen data");
 }
 
 }  // namespace entrain::engine

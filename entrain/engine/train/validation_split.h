@@ -1,7 +1,9 @@
-// Validation samples taken from the training data where there are no others.
+// Validation samples taken from the training data where there are no others, and those that are
+// training samples against the intent.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "entrain/engine/train/run_setup.h"
 
@@ -13,5 +15,8 @@ namespace entrain::engine {
 // Requires  0 < fraction < 1.
 // Throws    InvalidInput when that would leave no sample to train on.
 DataSet split_validation(double fraction, std::uint64_t seed, DataSet& train);
+
+// How many samples of `validation` (by id) are trained on, for people; empty for none.
+std::string overlap_warning(const Index& train, const Index& validation);
 
 }  // namespace entrain::engine

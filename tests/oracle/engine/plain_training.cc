@@ -94,9 +94,7 @@ std::vector<double> reference_losses(const RunSetup& setup, bool reversed) {
   }
   engine::AdamW optimizer(trained, size, setup.config.optimizer);
   ReadAhead reader(setup.train.index, setup.model, {});
-  GlobalBatchSampler sampler(static_cast<int>(setup.train.index.samples.size()),
-                             setup.config.data.global_batch,
-                             setup.config.seed);
+  GlobalBatchSampler sampler = engine::batches_of(setup);
   std::vector<double> losses;
   for (std::int64_t step = 0; step < setup.config.steps; ++step) {
     std::vector<int> batch = sampler.batch(step);

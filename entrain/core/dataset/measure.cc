@@ -1,0 +1,50 @@
+#include "entrain/core/dataset/measure.h"
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/dataset/audio.h"
+#include "entrain/core/dataset/image.h"
+
+namespace entrain {
+namespace {
+
+constexpr std::int64_t kHeaderPrefix = 1 << 16;  // bytes that nearly always hold a header
+
+// What `read_header` finds in the first bytes of a member, or in all of it.
+template <class ReadHeader>
+auto measure(TarReader& tar, const TarMember& member, const ReadHeader& read_header) {
+  if (member.size > kHeaderPrefix) {
+    try {
+      return read_header(tar.content(member, kHeaderPrefix));
+    } catch (const InvalidInput&) {
+      // Large metadata in front of the header, or damage: the whole member tells.
+    }
+  }
+  return read_header(tar.content(member));
+}
+
+BytesAt bytes_of(TarReader& tar, const TarMember& member) {
+  return
+      [&](std::int64_t offset, std::int64_t size) { return tar.content_at(member, offset, size); };
+}
+
+}  // namespace
+
+ImageSize measure_image(TarReader& tar, const TarMember& image, bool verify) {
+  const std::string where = tar.where(image);
+  const ImageSize size =
+      measure(tar, image, [&](const std::string& bytes) { return image_size(bytes, where); });
+  check_image_end(image.size, bytes_of(tar, image), where);
+  return verify ? decode_image(tar.content(image), where).size : size;
+}
+
+double measure_clip(TarReader& tar, const TarMember& clip, bool verify) {
+  const std::string where = tar.where(clip);
+  const double seconds = measure(tar, clip, [&](const std::string& bytes) {
+    const double found = audio_info(bytes, clip.size, where).seconds();
+    check_audio_end(bytes, clip.size, bytes_of(tar, clip), where);
+    return found;
+  });
+  return verify ? decode_audio(tar.content(clip), where).info.seconds() : seconds;
+}
+
+}  // namespace entrain

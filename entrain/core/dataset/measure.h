@@ -1,0 +1,16 @@
+// Sizes of the members of a sample in a shard.
+#pragma once
+
+#include "entrain/core/dataset/tar.h"
+#include "entrain/core/spec/sample.h"
+
+namespace entrain {
+
+// From the header, and whether the member is there to its end; with `verify` by decoding it too.
+//
+// Throws  InvalidInput naming archive, offset and member: whatever image_size(), audio_info() and
+//         the checks of their ends refuse, with `verify` whatever the decoders refuse.
+ImageSize measure_image(TarReader& tar, const TarMember& image, bool verify);
+double measure_clip(TarReader& tar, const TarMember& clip, bool verify);  // in seconds
+
+}  // namespace entrain

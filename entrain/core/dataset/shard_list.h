@@ -1,0 +1,28 @@
+// Which files a person means by shards, folders and names with braces.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace entrain {
+
+// "train-{000000..000009}.tar" → ten names, "{a,b}.tar" → two; ranges count up or down, with the
+// zeros of their first end, and may say a step ("{0..9..3}"); braces may stand within braces. A
+// name without braces is itself.
+//
+// Throws  InvalidInput for braces that do not close or hold neither a range nor a list, and for
+// more
+//         than 100,000 names.
+std::vector<std::string> expand_braces(const std::string& name);
+
+// Shards (.tar, .tar.gz, .tgz) and index files (.csv, .csv.gz) in the order in which they are
+// read. A folder stands for the shards in it, sorted by name; a name that does not exist as it is
+// written stands for what its braces say.
+//
+// Throws  InvalidInput naming what does not exist, is of another kind, or holds no shards.
+std::vector<std::filesystem::path> list_data(const std::vector<std::filesystem::path>& data);
+
+bool is_index_file(const std::filesystem::path& path);
+
+}  // namespace entrain

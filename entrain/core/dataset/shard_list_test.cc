@@ -1,0 +1,66 @@
+#include "entrain/core/dataset/shard_list.h"
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+#include "tests/oracle/expect_error.h"
+#include "tests/oracle/shards.h"
+
+namespace entrain {
+namespace {
+
+std::string names(const std::string& pattern) {
+  return join(expand_braces(pattern), " ");
+}
+
+// As the library braceexpand 0.1.7, which webdataset uses, has them.
+TEST(ExpandBraces, MakesRangesAndLists) {
+  EXPECT_EQ(names("t-{000..002}.tar"), "t-000.tar t-001.tar t-002.tar");
+  EXPECT_EQ(names("{a,b{1..2}}-{0..4..2}.x"),
+            "a-0.x a-2.x a-4.x b1-0.x b1-2.x b1-4.x b2-0.x b2-2.x b2-4.x");
+  EXPECT_EQ(names("{3..1}"), "3 2 1");
+  EXPECT_EQ(names("{08..10}"), "08 09 10");
+  EXPECT_EQ(names("{1..010}"), "001 002 003 004 005 006 007 008 009 010");
+  EXPECT_EQ(names("a{,b}c"), "ac abc");
+  EXPECT_EQ(names("plain.tar"), "plain.tar");
+}
+
+TEST(ExpandBraces, RefusesWhatMeansNothing) {
+  for (const char* pattern : {"{0..2",
+                              "{x}",
+                              "{}",
+                              "{a..c}",
+                              "{0..1..0}",
+                              "{0..9999999}",
+                              "{0..999}{0..999}",
+                              "{-1..3}"}) {
+    const std::string message = oracle::error_of<InvalidInput>([&] { expand_braces(pattern); });
+    EXPECT_NE(message.find(pattern), std::string::npos) << message;
+  }
+}
+
+TEST(ListData, TakesFoldersAndNamesWithBraces) {
+  const oracle::TemporaryFolder folder;
+  for (const char* name : {"t-1.tar", "t-0.tar", "u.tar.gz", "v.tgz", "w.txt", "odd{1}.tar"}) {
+    folder.write(name, "x");
+  }
+  const auto listed = [&](const std::string& name) {
+    std::string text;
+    for (const auto& path : list_data({folder.path() / name})) {
+      text += path.filename().string() + " ";
+    }
+    return text;
+  };
+  EXPECT_EQ(listed(""), "odd{1}.tar t-0.tar t-1.tar u.tar.gz v.tgz ");
+  EXPECT_EQ(listed("t-{1..0}.tar"), "t-1.tar t-0.tar ");
+  EXPECT_EQ(listed("odd{1}.tar"), "odd{1}.tar ");
+  const std::string message = oracle::error_of<InvalidInput>([&] { listed("t-{0..2}.tar"); });
+  EXPECT_NE(message.find("t-2.tar' does not exist (one of 3 names"), std::string::npos) << message;
+  EXPECT_NE(oracle::error_of<InvalidInput>([&] { listed("w.txt"); }).find("neither a shard"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace entrain

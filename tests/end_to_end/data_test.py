@@ -1,0 +1,291 @@
+"""Data sets as people have them: what is refused, left out, ignored and said, and never in silence."""
+
+import gzip
+import io
+import json
+import random
+import struct
+import tarfile
+
+import cli_fixture
+from cli_fixture import CliTest, png, sample, write_shard
+
+AUDIO = """
+[audio]
+num_layers = 1
+hidden = 32
+num_heads = 2
+intermediate = 64
+"""
+
+
+def wav(frames=1600):
+    """A mono WAV of silence at 16 kHz."""
+    data = b"\0\0" * frames
+    form = struct.pack("<HHIIHH", 1, 1, 16000, 32000, 2, 16)
+    content = b"WAVEfmt " + struct.pack("<I", 16) + form + b"data" + struct.pack("<I", len(data))
+    return b"RIFF" + struct.pack("<I", len(content) + len(data)) + content + data
+
+
+def write_members(path, members, mode="w"):
+    """members: list of (name, bytes)."""
+    with tarfile.open(path, mode, format=tarfile.USTAR_FORMAT) as shard:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            shard.addfile(info, io.BytesIO(content))
+
+
+def text(answer="red"):
+    return json.dumps({"question": "what?", "answer": answer}).encode()
+
+
+class Shards(CliTest):
+    def index(self, *data, model=False):
+        options = ["--model", "model.toml"] if model else []
+        return json.loads(
+            self.expect_success("index", *data, "-o", "train.csv", "--json", *options).stdout
+        )
+
+    def rows(self):
+        lines = (self.folder / "train.csv").read_text().splitlines()
+        return [line.split(",")[0] for line in lines[1:]]
+
+    def test_a_folder_packed_with_tar_is_read_and_trained(self):
+        """As `tar cf s.tar .` writes it: ./ in front, members in any order."""
+        members = []
+        for i in range(12):
+            name, images, document = sample(i)
+            members += [
+                (f"./{name}.png", images[0]),
+                (f"./{name}.json", json.dumps(document).encode()),
+            ]
+        random.Random(1).shuffle(members)
+        write_members(
+            self.folder / "train-0.tar", [*members, ("./.DS_Store", b"x"), ("./README", b"x")]
+        )
+        summary = self.index("train-0.tar")
+        self.assertEqual(summary["rows"], 12)
+        self.assertEqual(summary["images"]["total"], 12)
+        self.assertGreater(summary["scattered"], 0)
+        self.assertEqual(summary["ignored_members"], {"hidden files": 1, "no extension": 1})
+        if self.has_engine():
+            self.write_run()
+            self.expect_success("train", "run.toml")
+
+    def test_names_with_dots_and_numbers_as_answers(self):
+        members = [("photo.v2.png", png(16, 16)), ("photo.v2.json", text(answer=3))]
+        write_members(self.folder / "t-0.tar", members)
+        self.assertEqual(self.index("t-0.tar")["images"]["total"], 1)
+        self.assertEqual(self.rows(), ["t/photo"])
+        write_members(
+            self.folder / "u-0.tar",
+            [("a.1.json", text()), ("a.2.json", text()), ("b.json", text())],
+        )
+        self.expect_failure(2, ["a.1.json", "rename them"], "index", "u-0.tar", "-o", "u.csv")
+        write_members(self.folder / "v-0.tar", [("a.json", text(answer=[3]))])
+        self.expect_failure(2, ["a.json", "'answer'", "array"], "index", "v-0.tar", "-o", "v.csv")
+
+    def test_braces_stand_for_many_shards(self):
+        for i in range(3):
+            write_shard(self.folder / f"train-{i:06}.tar", [sample(i)])
+        self.assertEqual(self.index("train-{000000..000002}.tar")["rows"], 3)
+        self.expect_failure(
+            2, ["train-000003.tar", "4 names"], "index", "train-{000000..000003}.tar", "-o", "x.csv"
+        )
+
+    def test_a_compressed_shard_is_for_studies_alone(self):
+        write_shard(self.folder / "train-0.tar", [sample(i) for i in range(12)])
+        plain = (self.folder / "train-0.tar").read_bytes()
+        (self.folder / "train-0.tar.gz").write_bytes(gzip.compress(plain))
+        result = self.expect_success("index", "train-0.tar.gz", "-o", "train.csv")
+        self.assertIn("1 shards are compressed", result.stderr)
+        study = ["cost", "-i", "train.csv", "-m", "model.toml", "-o", "costs.csv"]
+        self.expect_success(*study, "--profile", "analytic:a40")
+        if self.has_engine():
+            self.write_run()
+            words = ["train-0.tar.gz", "gunzip", "compressed"]
+            self.expect_failure(2, words, "train", "run.toml")
+        (self.folder / "t.tar.zst").write_bytes(b"x")
+        self.expect_failure(2, ["t.tar.zst", "neither"], "index", "t.tar.zst", "-o", "x.csv")
+
+    def test_damage_stops_or_is_left_out_and_listed(self):
+        whole = png(64, 64)
+        members = []
+        for i in range(14):
+            image = whole[: len(whole) // 2] if i < 12 else whole
+            members += [(f"s{i:02}.png", image), (f"s{i:02}.json", text())]
+        members += [("w.wav", wav()[:-100]), ("w.json", text())]
+        write_members(self.folder / "train-0.tar", members)
+        index = ["index", "train-0.tar", "-o", "train.csv"]
+        words = ["train-0.tar", "s00.png", "damaged PNG", "--damaged leave-out"]
+        self.expect_failure(2, words, *index)
+        self.assertFalse((self.folder / "train.csv").exists())
+        summary = json.loads(self.expect_success(*index, "--damaged", "leave-out", "--json").stdout)
+        self.assertEqual((summary["rows"], summary["left_out"]), (2, 13))
+        left_out = {entry["id"]: entry["reason"] for entry in summary["left_out_samples"]}
+        self.assertEqual(len(left_out), 13)
+        self.assertIn("damaged PNG", left_out["train/s11"])
+        self.assertIn("damaged WAV", left_out["train/w"])
+        output = self.expect_success(*index, "--damaged", "leave-out").stdout
+        self.assertIn("left out 13", output)
+        self.assertIn("'train/s09'", output)
+        self.assertNotIn("'train/s10'", output)
+        self.assertIn("and 3 more", output)
+
+
+class Modalities(CliTest):
+    """A model that sees and samples that sound; a model that hears and samples with pictures."""
+
+    def setUp(self):
+        super().setUp()
+        samples = [sample(i) for i in range(12)]
+        write_shard(self.folder / "seen-0.tar", samples)
+        write_members(
+            self.folder / "heard-0.tar",
+            [
+                member
+                for i in range(12)
+                for member in ((f"h{i}.json", text()), *([(f"h{i}.wav", wav())] if i < 5 else []))
+            ],
+        )
+        for name in ("seen", "heard"):
+            self.expect_success("index", f"{name}-0.tar", "-o", f"{name}.csv")
+        vision, _, llm = (self.folder / "model.toml").read_text().partition("[llm]")
+        (self.folder / "hears.toml").write_text(
+            vision.partition("[vision]")[0] + AUDIO + "[llm]" + llm
+        )
+
+    def studies(self, index, model):
+        study = ["-i", index, "-m", model, "-p", "analytic:a40"]
+        drawn = [*study, "-b", "4"]
+        placed = [*drawn, "--lanes", "2", "--num-slots", "2"]
+        return {
+            "index": ["index", index, "-o", "again.csv", "-m", model],
+            "cost": ["cost", *study, "-o", "costs.csv"],
+            "plan": ["plan", *drawn, "--lanes", "2", "-o", "plan.json"],
+            "b-min": ["b-min", *drawn, "--devices", "2"],
+            "assign": ["assign", *placed, "--policy", "lpt-2d"],
+            "simulate": ["simulate", *placed, "--policy", "lpt-2d", "--steps", "1"],
+            "explain": ["explain", *placed],
+        }
+
+    def test_every_command_refuses_what_the_model_has_no_encoder_for(self):
+        for index, model, medium, words in (
+            ("heard.csv", "model.toml", "audio", ["5 of 12 samples", "audio clips", "'heard/h0'"]),
+            ("seen.csv", "hears.toml", "image", ["12 of 12 samples", "images", "'seen/s000'"]),
+        ):
+            for name, arguments in self.studies(index, model).items():
+                with self.subTest(name, index=index):
+                    option = f"--ignore-modality {medium}"
+                    self.expect_failure(2, [*words, option], *arguments)
+                    result = self.run_program(*arguments, "--ignore-modality", medium)
+                    self.assertIn("of 12 samples are ignored", result.stderr)
+                    self.assertIn(result.returncode, (0, 4), result.stderr)
+
+    def test_training_and_judging_refuse_it_too(self):
+        if not self.has_engine():
+            self.skipTest("built without the engine")
+        self.write_run()
+        run = [
+            "train",
+            "run.toml",
+            "--set",
+            "data.train=heard.csv",
+            "--set",
+            "data.validation=heard.csv",
+        ]
+        key = 'data.ignore_modality = ["audio"]'
+        self.expect_failure(2, ["5 of 12 samples", key], *run)
+        self.expect_failure(2, ["5 of 12 samples", key], *run, "--dry-run")
+        result = self.expect_success(*run, "--set", 'data.ignore_modality=["audio"]')
+        self.assertIn("5 audio clips of 5 of 12 samples are ignored", result.stderr)
+        judged = self.expect_success("eval", "run")
+        self.assertIn("5 audio clips of 5 of 12 samples are ignored", judged.stderr)
+        self.expect_success("index", "seen-0.tar", "heard-0.tar", "-o", "train.csv")
+        self.expect_failure(2, [key], "train", "run.toml", "--set", "output=other")
+        self.expect_success(
+            "train",
+            "run.toml",
+            "--set",
+            "output=seen",
+            "--set",
+            "data.train=seen.csv",
+            "--set",
+            "data.validation=seen.csv",
+        )
+        self.expect_failure(2, ["--ignore-modality audio"], "eval", "seen", "--index", "heard.csv")
+        self.expect_success("eval", "seen", "--index", "heard.csv", "--ignore-modality", "audio")
+
+    def test_a_medium_that_the_model_takes_cannot_be_ignored(self):
+        arguments = self.studies("seen.csv", "model.toml")["cost"]
+        self.expect_failure(2, ["encoder 'vision'"], *arguments, "--ignore-modality", "image")
+        self.expect_failure(2, ["--ignore-modality"], *arguments, "--ignore-modality", "smell")
+
+
+class Draws(CliTest):
+    """Which samples a run and a study see, and how often."""
+
+    def setUp(self):
+        super().setUp()
+        self.make_data(count=13)
+        self.write_run()
+
+    def train(self, *settings):
+        values = [part for setting in settings for part in ("--set", setting)]
+        return self.expect_success("train", "run.toml", *values)
+
+    def steps(self, run):
+        lines = (self.folder / run / "metrics.jsonl").read_text().splitlines()
+        return [row for row in map(json.loads, lines) if "loss" in row]
+
+    def test_studies_say_when_samples_repeat(self):
+        study = ["-i", "train.csv", "-m", "model.toml", "-p", "analytic:a40", "--lanes", "2"]
+        for batch, words in (
+            ("8", ["13 samples are fewer than four global batches of 8", "of the first batch's 8"]),
+            ("16", ["of the first batch's 16 samples are repeats", "`entrain train` refuses"]),
+        ):
+            for command in (["assign"], ["simulate", "--steps", "1"], ["plan", "-o", "p.json"]):
+                policy = [] if command[0] == "plan" else ["--policy", "lpt-2d"]
+                result = self.expect_success(*command, *study, "-b", batch, *policy)
+                for word in words:
+                    self.assertIn(word, result.stderr)
+        result = self.expect_success("assign", *study, "-b", "3", "--policy", "lpt-2d")
+        self.assertNotIn("repeats", result.stderr)
+
+    def test_epochs_say_what_they_leave_out(self):
+        if not self.has_engine():
+            self.skipTest("built without the engine")
+        output = self.train("epochs=3")
+        said = output.stdout + output.stderr
+        self.assertIn("an epoch has 1 steps and leaves out 5 samples", said)
+        self.assertIn("3 epochs are 3 steps", said)
+        self.assertEqual(len(self.steps("run")), 3)
+        config = json.loads((self.folder / "run" / "config.json").read_text())
+        self.assertEqual(config["epochs"], 3)
+        both = ["--set", "epochs=1", "--set", "steps=1"]
+        self.expect_failure(2, ["steps", "epochs"], "train", "run.toml", *both)
+
+    def test_a_kept_last_batch_is_trained_and_resumed(self):
+        if not self.has_engine():
+            self.skipTest("built without the engine")
+        kept = ["data.last_batch=keep", "execution.log_samples=true", "checkpoint.every_steps=1"]
+        said = self.train(*kept, "epochs=2", "output=whole").stdout
+        self.assertIn("an epoch has 2 steps, the last one of 5 samples", said)
+        rows = self.steps("whole")
+        self.assertEqual([len(row["batch"]) for row in rows], [8, 5, 8, 5])
+        for epoch in (rows[:2], rows[2:]):
+            self.assertEqual(len({i for row in epoch for i in row["batch"]}), 13)
+
+    def test_validation_that_was_trained_on_is_said(self):
+        if not self.has_engine():
+            self.skipTest("built without the engine")
+        words = "13 of the 13 validation samples are training samples too ('train/s000'"
+        self.assertIn(words, self.train().stderr)
+        self.assertIn(words, self.expect_success("eval", "run").stderr)
+        split = ["data.validation=", "data.validation_fraction=0.2", "output=split"]
+        self.assertNotIn("training samples too", self.train(*split).stderr)
+
+
+if __name__ == "__main__":
+    cli_fixture.main()
