@@ -15,11 +15,14 @@ struct Options {
 };
 
 int run(const Options& options) {
-  const Diagnosis diagnosis = diagnose(read_dumps(options.run_folder));
+  const std::filesystem::path folder = find_dumps(options.run_folder);
+  const Diagnosis diagnosis = diagnose(read_dumps(folder));
   if (options.json) {
-    print_json(to_json(diagnosis));
+    Json document = to_json(diagnosis);
+    document["dumps"] = folder.string();
+    print_json(document);
   } else {
-    std::cout << to_text(diagnosis);
+    std::cout << to_text(diagnosis) << "\nfrom " << folder.string() << "\n";
   }
   return diagnosis.verdict == Verdict::kNone ? kExitNo : 0;
 }
@@ -32,10 +35,13 @@ void add_doctor_command(CLI::App& app, Action& action) {
       app,
       "doctor",
       "Says which rank broke a run, from the dumps in its folder (dumps/rank-N.json): who failed\n"
-      "first, who died, who was stuck, and what every rank was waiting for. Exit code 4 where it\n"
-      "cannot be told.",
-      "entrain doctor runs/demo");
-  command->add_option("run", options->run_folder, "run folder")->required();
+      "first, who died, who was stuck, and what every rank was waiting for. A run that was "
+      "started\n"
+      "again after a failure keeps the dumps of the last five in dumps/failure-N; the newest is\n"
+      "read where the run itself has none. Exit code 4 where it cannot be told.",
+      "entrain doctor runs/demo\n"
+      "An earlier failure: entrain doctor runs/demo/dumps/failure-2");
+  command->add_option("run", options->run_folder, "run folder, or a folder of dumps")->required();
   command->add_flag("--json", options->json, "print the result as one line of JSON");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <set>
 
 #include <fmt/format.h>
@@ -219,13 +220,41 @@ void describe_waiting(const std::vector<int>& ends, Diagnosis& diagnosis) {
   }
 }
 
-void blame_dead(const std::vector<int>& died, Diagnosis& diagnosis) {
-  diagnosis.verdict = Verdict::kDied;
-  diagnosis.culprits = died;
-  diagnosis.summary =
-      fmt::format("{} {} left no dump, as one that was killed, while the others waited",
-                  died.size() == 1 ? "rank" : "ranks",
-                  fmt::join(died, ", "));
+// Whether what the others said when they failed shows that the ranks without a dump had ended: one
+// lost a connection, which a process that only hangs keeps. Ranks that are threads share a process,
+// so that one which hangs leaves a dump.
+bool shows_an_end(const std::vector<int>& silent, const Ranks& ranks) {
+  std::set<std::int64_t> processes;
+  std::size_t dumps = 0;
+  bool timed_out = false;
+  for (const RankDump* dump : ranks) {
+    if (dump == nullptr) {
+      continue;
+    }
+    ++dumps;
+    processes.insert(dump->process);
+    timed_out = timed_out || dump->failure.find(" within ") != std::string::npos;
+    for (const int rank : silent) {
+      if (dump->failure.find(fmt::format("lost rank {} ", rank)) != std::string::npos) {
+        return true;
+      }
+    }
+  }
+  return !timed_out || (dumps > 1 && processes.size() == 1);
+}
+
+void blame_silent(const std::vector<int>& silent, const Ranks& ranks, Diagnosis& diagnosis) {
+  const bool died = shows_an_end(silent, ranks);
+  diagnosis.verdict = died ? Verdict::kDied : Verdict::kStuck;
+  diagnosis.culprits = silent;
+  diagnosis.summary = fmt::format(
+      "{} {} left no dump, {}",
+      silent.size() == 1 ? "rank" : "ranks",
+      fmt::join(silent, ", "),
+      died
+          ? "as one that was killed, while the others waited"
+          : "and the others waited for it until their deadline with its connections open: as one "
+            "that was stopped (SIGSTOP), hangs, or whose network was cut, not one that was killed");
 }
 
 void blame_end(int rank, Diagnosis& diagnosis) {
@@ -294,7 +323,7 @@ void blame_waiting(const Ranks& ranks, Diagnosis& diagnosis) {
   }
   const std::vector<int> ends = ends_of_waiting(diagnosis);
   if (!died.empty()) {
-    blame_dead(died, diagnosis);
+    blame_silent(died, ranks, diagnosis);
   } else if (!failed) {
     describe_waiting(ends, diagnosis);
   } else if (!ends.empty()) {
@@ -353,21 +382,63 @@ Diagnosis diagnose(const std::vector<RankDump>& dumps) {
   return diagnosis;
 }
 
-std::vector<RankDump> read_dumps(const std::filesystem::path& run_folder) {
+namespace {
+
+std::vector<std::filesystem::path> dump_files(const std::filesystem::path& folder) {
   std::error_code error;
   std::vector<std::filesystem::path> files;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(dump_path(run_folder, 0).parent_path(), error)) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string file = entry.path().filename().string();
     if (file.starts_with("rank-") && file.ends_with(".json")) {
       files.push_back(entry.path());
     }
   }
-  if (files.empty()) {
+  return files;
+}
+
+constexpr std::string_view kFailurePrefix = "failure-";
+
+}  // namespace
+
+std::filesystem::path failure_path(const std::filesystem::path& run_folder, std::int64_t number) {
+  return dump_path(run_folder, 0).parent_path() / fmt::format("{}{}", kFailurePrefix, number);
+}
+
+std::vector<std::int64_t> failures_in(const std::filesystem::path& run_folder) {
+  std::vector<std::int64_t> numbers;
+  std::error_code error;
+  const std::filesystem::path folder = dump_path(run_folder, 0).parent_path();
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    std::int64_t number = 0;
+    if (name.starts_with(kFailurePrefix)) {
+      std::from_chars(name.data() + kFailurePrefix.size(), name.data() + name.size(), number);
+    }
+    if (number > 0) {
+      numbers.push_back(number);
+    }
+  }
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+std::filesystem::path find_dumps(const std::filesystem::path& path) {
+  for (const std::filesystem::path& folder : {path, dump_path(path, 0).parent_path()}) {
+    if (!dump_files(folder).empty()) {
+      return folder;
+    }
+  }
+  const std::vector<std::int64_t> failures = failures_in(path);
+  if (failures.empty()) {
     throw InvalidInput(
         fmt::format("'{}' holds no dumps (dumps/rank-N.json); a run leaves them when a rank fails",
-                    run_folder.string()));
+                    path.string()));
   }
+  return failure_path(path, failures.back());
+}
+
+std::vector<RankDump> read_dumps(const std::filesystem::path& folder) {
+  const std::vector<std::filesystem::path> files = dump_files(folder);
   std::vector<RankDump> dumps;
   for (const std::filesystem::path& file : files) {
     dumps.push_back(rank_dump_from_json(read_json_file(file), file.string()));

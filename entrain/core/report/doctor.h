@@ -17,8 +17,9 @@ enum class Verdict : std::uint8_t {
   kNone,      // nothing failed, or it cannot be told who did
   kFailed,    // the culprit failed by itself; the others followed
   kMismatch,  // the culprit said something else than was planned: a message, a collective
-  kDied,      // the culprit left no dump
-  kStuck,     // the culprit was in an operation of its own while others waited for it
+  kDied,      // the culprit left no dump, and its connections closed
+  kStuck,     // the culprit was in an operation of its own while others waited for it; or left no
+              // dump though its connections stayed open
   kLeft,      // the culprit had ended while others waited for it
   kCycle,     // the culprits wait for each other
 };
@@ -46,9 +47,19 @@ struct Diagnosis {
 // Requires  at least one dump, all of one run (equal num_ranks), none twice.
 Diagnosis diagnose(const std::vector<RankDump>& dumps);
 
-// All dumps of a run folder, by rank.
-// Throws  InvalidInput when there are none, or one is damaged or of another run than the others.
-std::vector<RankDump> read_dumps(const std::filesystem::path& run_folder);
+// dumps/failure-N in a run's folder: the dumps of failures before the run was started again.
+std::filesystem::path failure_path(const std::filesystem::path& run_folder, std::int64_t number);
+// Their numbers, rising.
+std::vector<std::int64_t> failures_in(const std::filesystem::path& run_folder);
+
+// The folder of `path` that holds dumps: `path` itself, its dumps, or where these are none those of
+// its last failure.
+// Throws  InvalidInput when there are none.
+std::filesystem::path find_dumps(const std::filesystem::path& path);
+
+// All dumps of a folder that find_dumps() gave, by rank.
+// Throws  InvalidInput when one is damaged or of another run than the others.
+std::vector<RankDump> read_dumps(const std::filesystem::path& folder);
 
 std::string to_text(const Diagnosis& diagnosis);
 Json to_json(const Diagnosis& diagnosis);

@@ -66,6 +66,26 @@ TEST(Doctor, FollowsWaitingRanksToTheOneThatDoesNotWait) {
       << diagnosis.summary;
 }
 
+// Rank 1 left no dump. What the others say of their wait tells one that hangs from one that ended.
+TEST(Doctor, TellsARankThatHangsFromOneThatWasKilled) {
+  std::vector<RankDump> dumps = {
+      dump(0, RankState::kLost, {operation("a"), receive_from(1)}, 5),
+      dump(2, RankState::kStopped, {operation("b"), receive_from(0)}, 5)};
+  dumps[0].process = 100;
+  dumps[1].process = 102;
+  dumps[0].failure = "rank 0: no message number 4 within 8 s; rank 1 is not known to wait";
+  Diagnosis diagnosis = diagnose(dumps);
+  EXPECT_EQ(diagnosis.verdict, Verdict::kStuck);
+  EXPECT_EQ(diagnosis.culprits, std::vector<int>{1});
+  EXPECT_NE(diagnosis.summary.find("SIGSTOP"), std::string::npos) << diagnosis.summary;
+  dumps[1].failure = "stopped because another rank failed: rank 2: lost rank 1 at message number 4";
+  EXPECT_EQ(diagnose(dumps).verdict, Verdict::kDied);
+  dumps[1].failure = "stopped because another rank failed: rank 2: lost rank 12 at message 4";
+  EXPECT_EQ(diagnose(dumps).verdict, Verdict::kStuck);
+  dumps[0].process = dumps[1].process;  // threads: one that hangs would have been dumped
+  EXPECT_EQ(diagnose(dumps).verdict, Verdict::kDied);
+}
+
 TEST(Doctor, TellsWhoHasNotComeToACollective) {
   // Rank 1 is in it, rank 2 is at the one before.
   const Diagnosis diagnosis =

@@ -15,6 +15,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/report/doctor.h"
 
 #include "entrain/engine/comm/recorded_comm.h"
 #include "entrain/engine/pipeline/fault_drill.h"
@@ -69,6 +70,39 @@ void request_dumps() noexcept {
   const int error = errno;
   hand_over(SIGUSR1);
   errno = error;
+}
+
+void keep_dumps(const std::filesystem::path& run_folder) {
+  namespace fs = std::filesystem;
+  constexpr std::size_t kKept = 5;
+  const fs::path folder = dump_path(run_folder, 0).parent_path();
+  std::vector<fs::path> dumps;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() == ".json") {
+      dumps.push_back(entry->path());
+    }
+  }
+  if (dumps.empty()) {
+    return;
+  }
+  std::vector<std::int64_t> failures = failures_in(run_folder);
+  failures.push_back(failures.empty() ? 1 : failures.back() + 1);
+  const fs::path kept = failure_path(run_folder, failures.back());
+  error.clear();
+  fs::create_directories(kept, error);
+  for (const fs::path& dump : dumps) {
+    if (!error) {
+      fs::rename(dump, kept / dump.filename(), error);
+    }
+  }
+  for (std::size_t i = 0; i + kKept < failures.size() && !error; ++i) {
+    fs::remove_all(failure_path(run_folder, failures[i]), error);
+  }
+  if (error) {
+    throw SystemFailure(concat("cannot move dumps to '", kept.string(), "': ", error.message()));
+  }
 }
 
 // The thread behind watch_signals().
@@ -133,12 +167,6 @@ RunDumps::RunDumps(std::filesystem::path run_folder, const Plan& plan, int first
   const RankPlaces places(plan);
   for (int rank = first; rank < first + count; ++rank) {
     logs_.push_back(std::make_unique<CallLog>(rank, places.num_ranks(), places.name_of(rank)));
-    std::error_code error;
-    std::filesystem::remove(dump_path(folder_, rank), error);
-    if (error) {
-      throw SystemFailure(
-          concat("cannot remove '", dump_path(folder_, rank).string(), "': ", error.message()));
-    }
   }
 }
 

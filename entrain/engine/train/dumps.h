@@ -20,12 +20,16 @@ namespace entrain::engine {
 // Leaves dumps as SIGUSR1 does, where signals are watched; may be called in a signal handler.
 void request_dumps() noexcept;
 
+// Moves the dumps that an earlier run or attempt left to dumps/failure-N, N rising; the last five
+// such folders stay.
+//
+// Throws  SystemFailure when they cannot be moved.
+void keep_dumps(const std::filesystem::path& run_folder);
+
 class RunDumps {
  public:
   // For ranks `first` … `first + count - 1` of the plan, those of this process: all of them where
-  // ranks are threads. Dumps of these ranks that an earlier run left are removed.
-  //
-  // Throws  SystemFailure when they cannot be removed.
+  // ranks are threads.
   RunDumps(std::filesystem::path run_folder, const Plan& plan, int first, int count);
   ~RunDumps();
   RunDumps(const RunDumps&) = delete;

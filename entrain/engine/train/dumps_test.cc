@@ -11,6 +11,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/json.h"
+#include "entrain/core/report/doctor.h"
 
 #include "entrain/engine/pipeline/fault_drill.h"
 
@@ -78,15 +79,23 @@ TEST_F(Dumps, ARankThatVanishedLeavesNone) {
   EXPECT_FALSE(dumped(1));
 }
 
-TEST_F(Dumps, OfAnEarlierRunGoByRank) {
-  for (int rank = 0; rank < 4; ++rank) {
-    write_file(dump_path(folder_.path(), rank), "old");
+TEST_F(Dumps, OfTheLastFiveFailuresAreKept) {
+  keep_dumps(folder_.path());  // nothing to keep
+  EXPECT_FALSE(fs::exists(dump_path(folder_.path(), 0).parent_path()));
+  for (int failure = 1; failure <= 7; ++failure) {
+    for (int rank = 0; rank < 2; ++rank) {
+      write_file(dump_path(folder_.path(), rank), std::to_string(failure));
+    }
+    keep_dumps(folder_.path());
+    EXPECT_FALSE(dumped(0));
+    EXPECT_EQ(failures_in(folder_.path()).back(), failure);
+    EXPECT_EQ(find_dumps(folder_.path()), failure_path(folder_.path(), failure));
+    EXPECT_EQ(read_file(failure_path(folder_.path(), failure) / "rank-1.json"),
+              std::to_string(failure));
   }
-  const RunDumps dumps(folder_.path(), plan_of_four(), 1, 2);
-  EXPECT_TRUE(dumped(0));
-  EXPECT_FALSE(dumped(1));
-  EXPECT_FALSE(dumped(2));
-  EXPECT_TRUE(dumped(3));
+  EXPECT_EQ(failures_in(folder_.path()), (std::vector<std::int64_t>{3, 4, 5, 6, 7}));
+  write_file(dump_path(folder_.path(), 0), "the run's own");
+  EXPECT_EQ(find_dumps(folder_.path()), dump_path(folder_.path(), 0).parent_path());
 }
 
 TEST_F(Dumps, OnRequestComeAtOnceAndGoWhenAllEndWell) {

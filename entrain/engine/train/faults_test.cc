@@ -152,7 +152,7 @@ class Drills : public Faults {
     run_.config.execution.fault_kind = kind;
     run_.config.execution.fault_drill = rank_and_step;
     message_ = error_of<Error>([&] { train_now(run_.config); });
-    return diagnose(read_dumps(run_.config.output));
+    return diagnose(read_dumps(find_dumps(run_.config.output)));
   }
 
   std::string message_;
@@ -195,7 +195,10 @@ TEST_F(Drills, ARunThatGoesWellLeavesNoDumps) {
   drill<InternalError>("throw", {1, 0, 1});
   run_.config.execution.fault_drill.clear();
   train_now(run_.config);
-  EXPECT_THROW(read_dumps(run_.config.output), InvalidInput);
+  EXPECT_FALSE(std::filesystem::exists(dump_path(run_.config.output, 0)));
+  // Those of the failure before stay to be read.
+  EXPECT_EQ(failures_in(run_.config.output), std::vector<std::int64_t>{1});
+  EXPECT_EQ(diagnose(read_dumps(find_dumps(run_.config.output))).culprits, std::vector<int>{2});
 }
 
 }  // namespace
