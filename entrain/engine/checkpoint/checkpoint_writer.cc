@@ -12,18 +12,30 @@
 #include "entrain/engine/checkpoint/layout.h"
 
 namespace entrain::engine {
+namespace {
+
+constexpr std::chrono::milliseconds kPoll{50};  // for the failure of others
+
+// What check_others() threw, on its way out of the writing.
+struct OthersFailed {
+  std::exception_ptr error;
+};
+
+}  // namespace
 
 CheckpointWriter::CheckpointWriter(std::filesystem::path folder,
                                    int keep,
                                    int num_lanes,
                                    CheckpointRun run,
                                    std::optional<int> own_lane,
-                                   std::chrono::milliseconds deadline)
+                                   std::chrono::milliseconds deadline,
+                                   std::function<void()> check_others)
     : folder_(std::move(folder)),
       keep_(keep),
       num_lanes_(num_lanes),
       own_lane_(own_lane),
       deadline_(deadline),
+      check_others_(std::move(check_others)),
       run_(std::move(run)) {
   thread_ = std::thread([this] { work(); });
 }
@@ -39,10 +51,7 @@ CheckpointWriter::~CheckpointWriter() {
 
 void CheckpointWriter::submit(std::int64_t step, LaneSnapshot snapshot) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return error_ != nullptr || (!writing_ && !ready().has_value()); });
-  if (error_ != nullptr) {
-    std::rethrow_exception(error_);
-  }
+  wait_until_written(lock);
   pending_[step].push_back(std::move(snapshot));
   changed_.notify_all();
 }
@@ -62,7 +71,18 @@ void CheckpointWriter::check() {
 
 void CheckpointWriter::finish() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return error_ != nullptr || (!writing_ && !ready().has_value()); });
+  wait_until_written(lock);
+}
+
+void CheckpointWriter::wait_until_written(std::unique_lock<std::mutex>& lock) {
+  while (!changed_.wait_for(
+      lock, kPoll, [&] { return error_ != nullptr || (!writing_ && !ready().has_value()); })) {
+    if (check_others_) {
+      lock.unlock();
+      check_others_();
+      lock.lock();
+    }
+  }
   if (error_ != nullptr) {
     std::rethrow_exception(error_);
   }
@@ -108,8 +128,19 @@ bool CheckpointWriter::write(std::int64_t step, const std::vector<LaneSnapshot>&
   if (own_lane_.has_value()) {
     const auto end = std::chrono::steady_clock::now() + deadline_;
     const auto is_late = [end] { return std::chrono::steady_clock::now() > end; };
-    for (LaneFiles& lane :
-         collect_lanes(folder_, step, num_lanes_, [&] { return is_closing() || is_late(); })) {
+    auto asked = std::chrono::steady_clock::now();
+    const auto give_up = [&] {
+      if (const auto now = std::chrono::steady_clock::now(); check_others_ && now > asked + kPoll) {
+        asked = now;
+        try {
+          check_others_();
+        } catch (...) {
+          throw OthersFailed{std::current_exception()};
+        }
+      }
+      return is_closing() || is_late();
+    };
+    for (LaneFiles& lane : collect_lanes(folder_, step, num_lanes_, give_up)) {
       manifest.lanes.push_back(std::move(lane));
     }
     if (std::ssize(manifest.lanes) != num_lanes_) {
@@ -145,6 +176,8 @@ void CheckpointWriter::work() {
     bool written = false;
     try {
       written = write(*step, snapshots);
+    } catch (const OthersFailed& failure) {
+      error = failure.error;
     } catch (const std::exception& failure) {
       error = std::make_exception_ptr(
           SystemFailure(concat("checkpoint of step ",
@@ -154,6 +187,8 @@ void CheckpointWriter::work() {
                                "': ",
                                failure.what(),
                                "; the run stops, earlier checkpoints are as they were")));
+    }
+    if (error != nullptr) {
       std::error_code ignored;  // what fails here has failed above
       std::filesystem::remove_all(partial_path(folder_, *step), ignored);
     }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -27,13 +28,17 @@ class CheckpointWriter {
   // waits for the others' files, no longer than `deadline` behind its own, and commits. Empty: all
   // lanes are here.
   //
+  // `check_others` throws once another rank is known to have failed; it is asked while this object
+  // waits, by any thread, and its error is passed on.
+  //
   // Requires  num_lanes >= 1, keep >= 1; `folder` is written by nobody else.
   CheckpointWriter(std::filesystem::path folder,
                    int keep,
                    int num_lanes,
                    CheckpointRun run,
                    std::optional<int> own_lane = {},
-                   std::chrono::milliseconds deadline = std::chrono::minutes(2));
+                   std::chrono::milliseconds deadline = std::chrono::minutes(2),
+                   std::function<void()> check_others = {});
   // Finishes the checkpoint that is being written; those that lack a lane or the approval are
   // dropped.
   ~CheckpointWriter();
@@ -66,6 +71,8 @@ class CheckpointWriter {
   // Returns  whether there is a checkpoint now: not on lanes that do not commit.
   bool write(std::int64_t step, const std::vector<LaneSnapshot>& snapshots);
   bool is_closing();
+  // Under the lock: until nothing is being written or ready to be. Throws  as check() does.
+  void wait_until_written(std::unique_lock<std::mutex>& lock);
   // Held under the lock: the first step that can be written.
   [[nodiscard]] std::optional<std::int64_t> ready() const;
 
@@ -74,6 +81,7 @@ class CheckpointWriter {
   int num_lanes_;
   std::optional<int> own_lane_;
   std::chrono::milliseconds deadline_;
+  std::function<void()> check_others_;
   CheckpointRun run_;
   std::mutex mutex_;
   std::condition_variable changed_;

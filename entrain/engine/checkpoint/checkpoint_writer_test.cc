@@ -1,6 +1,8 @@
 #include "entrain/engine/checkpoint/checkpoint_writer.h"
 
+#include <atomic>
 #include <chrono>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -144,6 +146,35 @@ TEST(CheckpointWriter, GivesUpOnALaneOfAnotherProcessThatDoesNotCome) {
   EXPECT_NE(message.find("checkpoint of step 10"), std::string::npos) << message;
   EXPECT_EQ(checkpoint_steps(folder.path() / "c"), Steps{});
   EXPECT_FALSE(fs::exists(partial_path(folder.path() / "c", 10)));
+}
+
+// Once the failure is known nobody waits for the deadline, neither the rank nor the writing.
+TEST(CheckpointWriter, EndsAtOnceWhenAnotherRankIsKnownToHaveFailed) {
+  for (const bool waits : {true, false}) {
+    const oracle::TemporaryFolder folder;
+    std::atomic<bool> failed{false};
+    CheckpointWriter writer(
+        folder.path() / "c", 2, 2, tiny::checkpoint_run(), 0, std::chrono::minutes(10), [&] {
+          if (failed) {
+            throw InternalError("rank 1 has gone");
+          }
+        });
+    writer.approve(10);
+    writer.submit(10, tiny::checkpoint_lanes(10)[0]);
+    const auto begin = std::chrono::steady_clock::now();
+    std::thread later([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      failed = true;
+    });
+    if (!waits) {  // only the thread that writes sees it
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    }
+    const std::string message = error_of<InternalError>([&] { writer.finish(); });
+    EXPECT_EQ(message, "rank 1 has gone");
+    later.join();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+    EXPECT_EQ(checkpoint_steps(folder.path() / "c"), Steps{});
+  }
 }
 
 TEST(CheckpointWriter, TellsEverybodyThatItCannotWrite) {

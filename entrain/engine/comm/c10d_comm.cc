@@ -233,6 +233,10 @@ void C10dComm::abort(const std::string& reason) {
   state_->messages.transport().abort(reason);
 }
 
+void C10dComm::check() const {
+  state_->messages.transport().check_alive();
+}
+
 void C10dComm::connect(at::Device device,
                        const std::vector<std::string>& groups,
                        const std::vector<int>& peers) {

@@ -66,6 +66,8 @@ class C10dComm : public Comm {
   void broadcast(at::Tensor& tensor, int root, const std::vector<int>& group) override;
   void barrier(const std::vector<int>& group) override;
   void abort(const std::string& reason) override;
+  // Throws  CommAborted once a rank has aborted. May come from any thread.
+  void check() const;
 
  private:
   std::shared_ptr<C10dState> state_;
