@@ -61,7 +61,7 @@ def run(options, *arguments):
 
 def train_arguments(options, output, *settings):
     """Of the engine's run on one lane."""
-    arguments = ["train", options.config]
+    arguments = ["train", options.config, "--overwrite"]
     for setting in (
         f"output={output}", f"steps={options.steps + WARM_UP}", "data.validation=",
         f"data.global_batch={options.global_batch}", f"plan.num_slots={options.num_slots}",

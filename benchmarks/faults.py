@@ -153,8 +153,9 @@ CASES = [
     Case("SIGKILL", "nothing lost but steps", act=lambda p, _: p.kill(), code=-9),
     Case(
         "SIGTERM",
-        "finishes the step, checkpoint, exit 0",
+        "finishes the step, checkpoint, exit 75",
         act=lambda p, _: p.send_signal(signal.SIGTERM),
+        code=75,
     ),
     Case(
         "SIGSEGV",

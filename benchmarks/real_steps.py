@@ -208,7 +208,7 @@ def train(options, variant, files):
     arguments = [options.config]
     for setting in settings:
         arguments += ["--set", setting]
-    run(options, "train", *arguments)
+    run(options, "train", *arguments, "--overwrite")
     lines = (output / "metrics.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 

@@ -11,11 +11,13 @@
 
 namespace entrain::cli {
 
-// Exit codes: 0 ok, 1 bug, 2 the caller can fix it, 3 the world failed, 4 a legitimate no.
+// Exit codes: 0 ok, 1 bug, 2 the caller can fix it, 3 the world failed, 4 a legitimate no, 75 (the
+// EX_TEMPFAIL of sysexits.h) a run that a signal stopped and the same command continues.
 inline constexpr int kExitBug = 1;
 inline constexpr int kExitInvalid = 2;
 inline constexpr int kExitSystem = 3;
 inline constexpr int kExitNo = 4;
+inline constexpr int kExitStopped = 75;
 
 // Set by the chosen subcommand; returns the exit code.
 using Action = std::function<int()>;

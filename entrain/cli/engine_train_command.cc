@@ -1,19 +1,21 @@
 // entrain train: trains a run described by a TOML file.
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <functional>
 #include <iostream>
-#include <string_view>
+#include <memory>
+#include <optional>
 
-#include <unistd.h>
-
+#include "entrain/core/base/folder_lock.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/memory.h"
 
+#include "entrain/cli/stop_signals.h"
 #include "entrain/cli/train_command.h"
+#include "entrain/engine/checkpoint/layout.h"
 #include "entrain/engine/comm/c10d_comm.h"
 #include "entrain/engine/models/device.h"
 #include "entrain/engine/pipeline/rank_places.h"
@@ -24,34 +26,90 @@
 namespace entrain::cli {
 namespace {
 
-std::atomic<bool> interrupted{false};
-
-// Ends the run after the step in progress; a second Ctrl-C ends it at once.
-void on_signal(int signal) {
-  constexpr std::string_view kNote =
-      "entrain: finishing the step, then a checkpoint; Ctrl-C again ends the run at once\n";
-  if (!interrupted.exchange(true)) {
-    // The one way to write that a signal handler may use; nothing can be done where it fails.
-    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kNote.data(), kNote.size());
-  }
-  engine::request_dumps();  // of a run that cannot finish its step
-  if (signal == SIGINT) {
-    std::signal(SIGINT, SIG_DFL);
-  }
-}
-
 // Of threads that cannot be stopped: nothing is left to unwind.
-void give_up(const std::string& why) {
+[[noreturn]] void end_now(const std::string& why, int code) {
   std::cerr << "entrain: " << why << std::endl;
-  std::_Exit(kExitSystem);
+  std::_Exit(code);
 }
 
 struct Options {
   std::string config;
   std::vector<std::string> overrides;
+  bool resume = false;
+  bool overwrite = false;
   bool dry_run = false;
   bool json = false;
 };
+
+engine::RunConfig read_config(const Options& options) {
+  engine::RunConfig config = engine::read_run_config(options.config, options.overrides);
+  if (options.resume) {
+    config.checkpoint.resume = engine::kResumeAccept;
+  } else if (options.overwrite) {
+    config.checkpoint.resume = engine::kResumeNever;
+  }
+  return config;
+}
+
+// The run's folders, held against other runs.
+class HeldFolders {
+ public:
+  HeldFolders(const engine::RunConfig& config, int rank) {
+    LockOptions options;
+    options.member = rank;
+    // The other ranks wait for rank 0 meanwhile.
+    options.patience = std::min(options.patience,
+                                std::chrono::milliseconds(static_cast<std::int64_t>(
+                                    5e2 * config.execution.deadline_seconds)));
+    options.lost = [](const std::string& why) {
+      end_now(concat(why, ": this run ends before it writes into the other's files"), kExitSystem);
+    };
+    locks_.emplace_back(std::make_unique<FolderLock>(config.output, options));
+    if (!config.checkpoint.folder.empty() && rank == 0) {
+      locks_.emplace_back(std::make_unique<FolderLock>(config.checkpoint.folder, options));
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<FolderLock>> locks_;
+};
+
+// The newest checkpoint of the run, empty where there is none.
+std::filesystem::path last_checkpoint(const engine::RunConfig& config) {
+  const std::filesystem::path folder = engine::checkpoint_folder(config);
+  try {
+    const std::optional<engine::Latest> latest = engine::read_latest(folder);
+    return latest.has_value() ? folder / engine::checkpoint_name(latest->step) : "";
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+int exit_code(const engine::RunConfig& config, bool interrupted, const StopSignals& signals) {
+  if (!interrupted) {
+    return 0;
+  }
+  return last_checkpoint(config).empty() ? signals.exit_code() : kExitStopped;
+}
+
+// What a run that was told to stop does when it takes longer than it may; `tell` the other ranks.
+std::function<void()> late_end(const engine::RunConfig& config,
+                               const StopSignals& signals,
+                               const std::function<void(const std::string&)>& tell = {}) {
+  return [&config, &signals, tell] {
+    const std::filesystem::path last = last_checkpoint(config);
+    const std::string why =
+        concat("told to stop, and not done with step, checkpoint and weights within ",
+               config.execution.stop_seconds,
+               " s (execution.stop_seconds): ending now; ",
+               last.empty() ? "there is no checkpoint to go on from"
+                            : concat("the same command goes on from '", last.string(), "'"));
+    if (tell) {
+      tell(why);
+    }
+    end_now(why, exit_code(config, /*interrupted=*/true, signals));
+  };
+}
 
 int dry_run(const engine::RunSetup& setup, bool json) {
   const engine::PreparedStep first = engine::prepare_step(setup, 0);
@@ -98,7 +156,7 @@ int dry_run(const engine::RunSetup& setup, bool json) {
 
 void print_end(const engine::RunConfig& config, const engine::TrainResult& result) {
   const std::int64_t reached = result.first_step + result.steps;
-  if (result.steps == 0) {
+  if (result.steps == 0 && !result.interrupted) {
     std::cout << "nothing left to train: all " << reached << " steps are done\n";
     return;
   }
@@ -149,16 +207,27 @@ void print_warnings(const engine::RunSetup& setup) {
 }
 
 int run(const Options& options) {
-  const engine::RunSetup setup =
-      engine::prepare_run(engine::read_run_config(options.config, options.overrides));
+  engine::RunConfig config;  // outlives the thread that ends a run which is late
+  StopSignals signals(engine::request_dumps, /*has_launcher=*/false);
+  config = read_config(options);
+  std::optional<HeldFolders> held;
+  if (!options.dry_run) {
+    held.emplace(config, 0);
+  }
+  const engine::RunSetup setup = engine::prepare_run(config);
   print_warnings(setup);
   if (options.dry_run) {
     return dry_run(setup, options.json);
   }
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
-  report(setup.config, engine::train(setup, interrupted, give_up), options.json);
-  return 0;
+  engine::TrainEvents events;
+  events.give_up = [](const std::string& why) { end_now(why, kExitSystem); };
+  events.began = [&] {
+    signals.begin_training(std::chrono::duration<double>(config.execution.stop_seconds),
+                           late_end(config, signals));
+  };
+  const engine::TrainResult result = engine::train(setup, signals.told(), events);
+  report(setup.config, result, options.json);
+  return exit_code(config, result.interrupted, signals);
 }
 
 int exit_code(engine::StartFailure::Kind kind) {
@@ -201,29 +270,65 @@ void connect_devices(engine::C10dComm& comm,
   }
 }
 
+// Throws once another rank has failed, or its process on this host is gone: who waits for a file of
+// its, and for no message, would not notice otherwise.
+std::function<void()> peer_check(const engine::C10dComm& comm, const engine::RunConfig& config) {
+  return [&comm, folder = std::filesystem::path(config.output)] {
+    comm.check();
+    for (const LockHolder& holder : dead_holders(folder)) {
+      throw engine::CommAborted(concat("rank ",
+                                       comm.rank(),
+                                       ": lost rank ",
+                                       holder.member,
+                                       " (process ",
+                                       holder.process,
+                                       " on host ",
+                                       holder.host,
+                                       "): its process ended without a word"));
+    }
+  };
+}
+
 // One rank of a run whose ranks are processes. Rank 0 speaks for all; another does when it failed
 // itself.
 int run_process(const Options& options, const ProcessGroups& groups) {
   engine::RunConfig config;
   std::exception_ptr unreadable;
   try {
-    config = engine::read_run_config(options.config, options.overrides);
+    config = read_config(options);
+    if (groups.restarted && config.checkpoint.resume == engine::kResumeNever &&
+        !last_checkpoint(config).empty()) {
+      config.checkpoint.resume = engine::kResumeAuto;  // the first attempt began anew
+    }
+    remove_dead_locks(config.output);  // rank 0 may not know this host's processes
   } catch (...) {
     unreadable = std::current_exception();
   }
   const std::chrono::duration<double> deadline(config.execution.deadline_seconds);
   engine::C10dComm comm(groups.ranks,
                         std::chrono::duration_cast<std::chrono::milliseconds>(deadline));
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
-  const engine::Prepared prepared = engine::prepare_together(comm, [&] {
+  StopSignals signals(engine::request_dumps, /*has_launcher=*/true);
+  std::optional<HeldFolders> held;
+  const auto read = [&] {
     if (unreadable != nullptr) {
       std::rethrow_exception(unreadable);
     }
-    engine::RunSetup setup = engine::prepare_run(config);
-    engine::device_of(config.execution.device, local_rank());  // or nobody begins
-    return setup;
-  });
+  };
+  const engine::Prepared prepared = engine::prepare_together(
+      comm,
+      [&] {
+        read();
+        if (comm.rank() != 0) {
+          held.emplace(config, comm.rank());
+        }
+        engine::RunSetup setup = engine::prepare_run(config);
+        engine::device_of(config.execution.device, local_rank());  // or nobody begins
+        return setup;
+      },
+      [&] {
+        read();
+        held.emplace(config, 0);
+      });
   if (prepared.failure.has_value()) {
     if (comm.rank() == 0) {
       prepared.failure->raise();
@@ -235,18 +340,26 @@ int run_process(const Options& options, const ProcessGroups& groups) {
   }
   try {
     connect_devices(comm, *prepared.setup, groups);
+    engine::TrainEvents events;
+    events.began = [&] {
+      signals.begin_training(std::chrono::duration<double>(config.execution.stop_seconds),
+                             late_end(config, signals, [&comm](const std::string& why) {
+                               comm.abort(concat("rank ", comm.rank(), ": ", why));
+                             }));
+    };
+    events.check_others = peer_check(comm, config);
     const engine::TrainResult result =
-        engine::train(*prepared.setup, interrupted, comm, local_rank());
+        engine::train(*prepared.setup, signals.told(), comm, local_rank(), events);
     if (comm.rank() == 0) {
-      report(config, result, options.json);
+      report(prepared.setup->config, result, options.json);
     }
+    return exit_code(config, result.interrupted, signals);
   } catch (const engine::CommAborted&) {
     if (comm.rank() == 0) {
       throw;
     }
     return kExitSystem;
   }
-  return 0;
 }
 
 }  // namespace
@@ -262,7 +375,9 @@ void add_train_command(CLI::App& app, Action& action, const ProcessGroups& group
       "train",
       "Trains a model; goes on from the run's last checkpoint. Ranks are threads here,\n"
       "and processes with `torchrun --nproc-per-node N -m entrain train run.toml`.\n"
-      "Ctrl-C or SIGTERM finishes the step and writes one.",
+      "A checkpoint is written every 15 minutes and at the end. Ctrl-C or SIGTERM finishes the\n"
+      "step, writes one and exits with 75: the same command goes on. A second signal ends it at\n"
+      "once, as does one before the first step (exit code 128 + its number).",
       "entrain train configs/demo.toml --set steps=100 --set plan.policy=sequential\n"
       "A checkpoint every 50 steps; the same command again resumes:\n"
       "  entrain train configs/demo.toml --set checkpoint.every_steps=50\n"
@@ -271,6 +386,15 @@ void add_train_command(CLI::App& app, Action& action, const ProcessGroups& group
   command->add_option("config", options->config, "run file (TOML)")->required();
   command->add_option("--set", options->overrides, "path.to.key=value, overrides the file")
       ->allow_extra_args(false);
+  CLI::Option* resume =
+      command->add_flag("--resume",
+                        options->resume,
+                        "go on from the folder's checkpoint though settings differ from its run's");
+  command
+      ->add_flag("--overwrite",
+                 options->overwrite,
+                 "begin anew in a folder that holds a run, which is moved to earlier-N in it")
+      ->excludes(resume);
   command->add_flag(
       "--dry-run", options->dry_run, "plan, memory and first assignment; no training");
   command->add_flag("--json", options->json, "print the result as one line of JSON");

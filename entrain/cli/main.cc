@@ -19,7 +19,8 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 ok, 1 bug, 2 input to correct, 3 file, device or peer failed, 4 nothing "
-      "fits.\n"
+      "fits,\n"
+      "75 a run that a signal stopped behind a checkpoint: give the same command again.\n"
       "Start with: make demo");
   Action action;
   add_index_command(app, action);

@@ -15,6 +15,7 @@ struct ProcessGroups {
   // Makes two more groups of all ranks for tensors of GPUs and names them; all ranks call it
   // together, if any does. Empty: it cannot.
   std::function<std::vector<std::string>()> make_for_devices;
+  bool restarted = false;  // by the launcher, after an attempt that failed; alike on all ranks
 };
 
 // As add_train_command(app, action) where ranks are threads.

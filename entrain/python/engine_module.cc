@@ -18,7 +18,8 @@ namespace {
 
 int run_program(std::vector<std::string> arguments,
                 const std::string& process_group,
-                const std::function<std::vector<std::string>()>& make_device_groups) {
+                const std::function<std::vector<std::string>()>& make_device_groups,
+                bool restarted) {
   using namespace entrain::cli;
   return exit_code_of([&] {
     CLI::App app("Entrain: trains multimodal LLMs without wasting devices.", "entrain");
@@ -26,7 +27,7 @@ int run_program(std::vector<std::string> arguments,
     app.require_subcommand(1);
     app.footer("All other commands: the `entrain` program.");
     Action action;
-    add_train_command(app, action, ProcessGroups{process_group, make_device_groups});
+    add_train_command(app, action, ProcessGroups{process_group, make_device_groups, restarted});
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
     try {
       app.parse(arguments);
@@ -45,9 +46,10 @@ PYBIND11_MODULE(_engine, module) {
              pybind11::arg("arguments"),
              pybind11::arg("process_group") = "",
              pybind11::arg("make_device_groups") = pybind11::none(),
+             pybind11::arg("restarted") = false,
              pybind11::call_guard<pybind11::gil_scoped_release>(),
              "Runs `entrain train`; returns its exit code. `process_group` is the name of the c10d "
              "group whose ranks train together, empty for ranks that are threads; "
              "`make_device_groups` makes two more of them for tensors of GPUs and returns their "
-             "names.");
+             "names; `restarted`: an attempt of the same launcher failed before.");
 }

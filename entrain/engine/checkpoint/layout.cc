@@ -137,16 +137,4 @@ void prune(const fs::path& folder, std::int64_t newest, int keep) {
   }
 }
 
-fs::path set_aside(const fs::path& folder) {
-  // A trailing slash is no name.
-  const fs::path aside = (folder / "").parent_path().string() + ".old";
-  remove_tree(aside);
-  std::error_code error;
-  fs::rename(folder, aside, error);
-  if (error) {
-    fail("rename", folder, error);
-  }
-  return aside;
-}
-
 }  // namespace entrain::engine

@@ -49,7 +49,4 @@ void discard_checkpoint(const std::filesystem::path& folder, std::int64_t step);
 // that went back behind them.
 void prune(const std::filesystem::path& folder, std::int64_t newest, int keep);
 
-// Renames `folder` to `folder`.old, in place of an earlier one; returns the new path.
-std::filesystem::path set_aside(const std::filesystem::path& folder);
-
 }  // namespace entrain::engine

@@ -79,16 +79,5 @@ TEST(CheckpointLayout, RemovesLeftoversOnly) {
   EXPECT_EQ(names, (std::vector<std::string>{".hidden", "mine", "step-00000030"}));
 }
 
-TEST(CheckpointLayout, SetsAsideInPlaceOfWhatWasSetAsideBefore) {
-  const oracle::TemporaryFolder folder;
-  for (const char* content : {"first", "second"}) {
-    std::filesystem::create_directories(folder.path() / "c");
-    folder.write("c/file", content);
-    EXPECT_EQ(set_aside(folder.path() / "c/"), folder.path() / "c.old");
-    EXPECT_FALSE(std::filesystem::exists(folder.path() / "c"));
-    EXPECT_EQ(read_file(folder.path() / "c.old/file"), content);
-  }
-}
-
 }  // namespace
 }  // namespace entrain::engine

@@ -75,7 +75,9 @@ std::vector<Input> inputs_of(const RunSetup& setup) {
       {"index of the training data", setup.identity.index_digest},
       {"index of the validation data", digest_of(validation)},
       {"checkpoint to go on from",
-       setup.resume.has_value() ? digest(setup.resume->manifest) : digest_of("none")},
+       setup.resume.has_value()
+           ? digest_of(concat(digest(setup.resume->manifest), setup.resume->finished))
+           : digest_of("none")},
   };
 }
 
@@ -169,8 +171,17 @@ void StartFailure::raise() const {
   throw InternalError(text);
 }
 
-Prepared prepare_together(Comm& comm, const std::function<RunSetup()>& prepare) {
+Prepared prepare_together(Comm& comm,
+                          const std::function<RunSetup()>& prepare,
+                          const std::function<void()>& claim) {
   Prepared result;
+  if (claim) {
+    result.failure =
+        share_failure(comm, comm.rank() == 0 ? failure_of(claim) : std::optional<StartFailure>());
+    if (result.failure.has_value()) {
+      return result;
+    }
+  }
   std::optional<RunSetup> setup;
   result.failure = share_failure(comm, failure_of([&] { setup = prepare(); }));
   if (result.failure.has_value()) {

@@ -30,13 +30,16 @@ struct Prepared {  // exactly one of both
   std::optional<StartFailure> failure;
 };
 
-// Calls `prepare` on this rank and tells the others how it went; all ranks call it together.
+// Calls `claim`, if given, on rank 0, before any rank may look at the run's folders; then `prepare`
+// on this rank, and tells the others how it went; all ranks call it together.
 //
 // Then checks that there is one process for every rank of the plan, and that configuration,
 // model, plan, profile, data, checkpoint and versions are rank 0's everywhere.
 //
 // Returns  the setup, or on every rank the same failure.
 // Throws   SystemFailure, CommAborted when the ranks cannot talk.
-Prepared prepare_together(Comm& comm, const std::function<RunSetup()>& prepare);
+Prepared prepare_together(Comm& comm,
+                          const std::function<RunSetup()>& prepare,
+                          const std::function<void()>& claim = {});
 
 }  // namespace entrain::engine

@@ -1,10 +1,17 @@
 #include "entrain/engine/train/resume.h"
 
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/base/version.h"
 
 #include "entrain/engine/checkpoint/layout.h"
+#include "entrain/engine/models/weights.h"
 
 namespace entrain::engine {
 namespace {
@@ -24,9 +31,55 @@ std::string index_text(const CheckpointRun& run) {
   return concat(run.index_digest, " (", run.config.at("data").at("train").get<std::string>(), ")");
 }
 
-// A run of before this key dropped it.
-std::string last_batch(const CheckpointRun& run) {
-  return run.config.at("data").value("last_batch", "drop");
+// What the run trains with and on, beside files that digests speak for: by path, of a resolved
+// configuration. Keys that older runs did not know come with what those did.
+std::map<std::string, Json> settings_of(const Json& config) {
+  const auto leaves_out = [](const std::string& key) {
+    return key == "train" || key == "validation" || key == "validation_fraction" ||
+           key == "read_ahead_mib" || key == "update_every";
+  };
+  std::map<std::string, Json> settings = {{"seed", config.value("seed", Json())},
+                                          {"data.last_batch", "drop"},
+                                          {"data.ignore_modality", Json::array()}};
+  for (const char* table : {"data", "optimizer"}) {
+    const Json values = config.value(table, Json::object());
+    for (const auto& [key, value] : values.items()) {
+      if (!leaves_out(key)) {
+        settings[concat(table, ".", key)] = value;
+      }
+    }
+  }
+  const Json execution = config.value("execution", Json::object());
+  settings["execution.precision"] = execution.value("precision", "fp32");
+  return settings;
+}
+
+template <class Value>
+void compare(const std::string& what,
+             bool same,
+             const Value& before,
+             const Value& after,
+             std::vector<std::string>& differences) {
+  if (!same) {
+    differences.push_back(concat(what, " ", before, " there, ", after, " here"));
+  }
+}
+
+std::vector<std::string> setting_differences(const Json& then, const Json& now) {
+  const std::map<std::string, Json> before = settings_of(then);
+  std::vector<std::string> differences;
+  for (const auto& [key, value] : settings_of(now)) {
+    const auto found = before.find(key);
+    if (found != before.end()) {
+      compare(key, found->second == value, found->second.dump(), value.dump(), differences);
+    }
+  }
+  return differences;
+}
+
+int update_every(const CheckpointRun& run) {
+  const auto optimizer = run.config.find("optimizer");
+  return optimizer == run.config.end() ? 1 : optimizer->value("update_every", 1);
 }
 
 // "steps = 100" or "epochs = 2".
@@ -35,42 +88,47 @@ std::string length(const Json& config) {
   return concat(key, " = ", config.at(key).dump());
 }
 
-int update_every(const CheckpointRun& run) {
-  const auto optimizer = run.config.find("optimizer");
-  return optimizer == run.config.end() ? 1 : optimizer->value("update_every", 1);
+std::string ways_out(bool can_resume) {
+  return concat(
+      can_resume ? "Go on all the same with --resume (checkpoint.resume = \"accept\"), choose"
+                 : "Choose",
+      " another output, or set the earlier run aside with --overwrite (checkpoint.resume = "
+      "\"never\")");
 }
 
-// Refuses what would make another run of it.
-void check_same_run(const fs::path& checkpoint,
-                    const CheckpointRun& then,
-                    const CheckpointRun& now) {
-  std::vector<std::string> differences;
-  const auto compare = [&](const char* what, bool same, const auto& before, const auto& after) {
-    if (!same) {
-      differences.push_back(concat(what, " ", before, " there, ", after, " here"));
-    }
-  };
-  compare("seed", then.seed == now.seed, then.seed, now.seed);
-  compare("data.global_batch",
-          then.global_batch == now.global_batch,
-          then.global_batch,
-          now.global_batch);
-  compare(
-      "data.last_batch", last_batch(then) == last_batch(now), last_batch(then), last_batch(now));
+// Refuses what would make another run of it, and returns the differences that were accepted.
+std::vector<std::string> check_same_run(const fs::path& checkpoint,
+                                        const CheckpointRun& then,
+                                        const CheckpointRun& now,
+                                        bool accept) {
+  std::vector<std::string> hard;
   compare("optimizer.update_every",
           update_every(then) == update_every(now),
           update_every(then),
-          update_every(now));
-  compare("index digest", then.index_digest == now.index_digest, index_text(then), index_text(now));
-  compare("model digest", then.model_digest == now.model_digest, model_text(then), model_text(now));
-  if (!differences.empty()) {
-    throw InvalidInput(concat("checkpoint '",
-                              checkpoint.string(),
-                              "' is of another run: ",
-                              join(differences, "; "),
-                              ". To begin anew, choose another output or checkpoint.resume = "
-                              "\"never\""));
+          update_every(now),
+          hard);
+  compare("model digest",
+          then.model_digest == now.model_digest,
+          model_text(then),
+          model_text(now),
+          hard);
+  std::vector<std::string> soft = setting_differences(then.config, now.config);
+  compare("index digest",
+          then.index_digest == now.index_digest,
+          index_text(then),
+          index_text(now),
+          soft);
+  if (hard.empty() && (soft.empty() || accept)) {
+    return soft;
   }
+  const bool can_resume = hard.empty();
+  hard.insert(hard.end(), soft.begin(), soft.end());
+  throw InvalidInput(concat("checkpoint '",
+                            checkpoint.string(),
+                            "' is of another run: ",
+                            join(hard, "; "),
+                            ". ",
+                            ways_out(can_resume)));
 }
 
 void note_change(const std::string& key,
@@ -92,21 +150,10 @@ std::vector<std::string> changes(const Manifest& manifest, const CheckpointRun& 
   } else {
     note_change("the run's length", length(then), length(now.config), notes);
   }
-  for (const auto& [key, value] : now.config.at("optimizer").items()) {
-    const Json& optimizer = then.at("optimizer");
-    note_change(concat("optimizer.", key),
-                optimizer.contains(key) ? optimizer.at(key) : Json(),
-                value,
-                notes);
-  }
   const Json& execution = then.at("execution");
   note_change("execution.device",
               execution.contains("device") ? execution.at("device") : Json("cpu"),
               now.config.at("execution").at("device"),
-              notes);
-  note_change("execution.precision",
-              execution.contains("precision") ? execution.at("precision") : Json("fp32"),
-              now.config.at("execution").at("precision"),
               notes);
   note_change("Entrain's version", manifest.entrain_version, std::string(version()), notes);
   note_change("torch's version", manifest.torch_version, ENTRAIN_TORCH_VERSION, notes);
@@ -116,65 +163,236 @@ std::vector<std::string> changes(const Manifest& manifest, const CheckpointRun& 
   return notes;
 }
 
+// What a run writes into its folder, beside checkpoints, dumps and logs.
+constexpr std::array<const char*, 8> kRunFiles = {"config.json",
+                                                  "plan.json",
+                                                  "model.json",
+                                                  "metrics.jsonl",
+                                                  "memory.json",
+                                                  kWeightsName,
+                                                  "trace_predicted.json",
+                                                  "trace_measured.json"};
+
+std::vector<std::string> run_files(const fs::path& folder) {
+  std::vector<std::string> found;
+  std::error_code ignored;
+  for (const char* name : kRunFiles) {
+    if (fs::exists(fs::symlink_status(folder / name, ignored))) {
+      found.emplace_back(name);
+    }
+  }
+  return found;
+}
+
+// The resolved configuration that a run left, null where there is none.
+Json config_left_in(const fs::path& folder) {
+  try {
+    const Json config = Json::parse(read_file(folder / "config.json"));
+    return config.contains("data") && config.contains("output") && config.contains("model")
+               ? config
+               : Json();
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+std::int64_t rows_left_in(const fs::path& folder) {
+  std::error_code ignored;
+  const fs::path path = folder / "metrics.jsonl";
+  return fs::exists(path, ignored) ? std::ranges::count(read_file(path), '\n') : 0;
+}
+
+// A run folder without a checkpoint to go on from: whether a run may begin there.
+void check_may_begin(const RunConfig& config,
+                     const CheckpointRun& now,
+                     std::vector<std::string>& warnings) {
+  const fs::path folder(config.output);
+  const std::vector<std::string> files = run_files(folder);
+  const auto refuse = [&](const std::string& why) {
+    throw InvalidInput(
+        concat("output '", config.output, "' ", why, ". ", ways_out(/*can_resume=*/false)));
+  };
+  if (config.execution.paced && !checkpoint_steps(checkpoint_folder(config)).empty()) {
+    refuse(
+        "holds the checkpoints of a run; this one, which is paced, would write over its metrics");
+  }
+  if (files.empty()) {
+    return;
+  }
+  const Json then = config_left_in(folder);
+  if (then.is_null()) {
+    refuse(
+        concat("holds ", join(files), ", and not of a run that can be told from its config.json"));
+  }
+  if (std::ranges::count(files, kWeightsName) > 0) {
+    refuse("holds the weights of a run, and no checkpoint to go on from");
+  }
+  const std::int64_t rows = rows_left_in(folder);
+  if (rows == 0) {
+    return;
+  }
+  std::vector<std::string> differences = setting_differences(then, now.config);
+  for (const char* key : {"model", "freeze"}) {
+    const Json before = then.value(key, Json());
+    compare(
+        key, before == now.config.at(key), before.dump(), now.config.at(key).dump(), differences);
+  }
+  const bool paced = then.value("execution", Json::object()).value("paced", false);
+  compare("execution.paced",
+          paced == config.execution.paced,
+          paced,
+          config.execution.paced,
+          differences);
+  if (!differences.empty()) {
+    refuse(concat("holds ", rows, " rows of another run's metrics: ", join(differences, "; ")));
+  }
+  if (paced && rows >= config.steps) {
+    refuse("holds a paced run that has ended; there is nothing to go on from");
+  }
+  warnings.push_back(concat("'",
+                            config.output,
+                            "' holds this same run, ended after ",
+                            rows,
+                            " rows of metrics and before its first checkpoint: it begins again, "
+                            "and its rows with it"));
+}
+
+// Whether the weights file is that of the run's last step.
+bool has_weights_of(const RunConfig& config) {
+  try {
+    const auto none = [](const std::string& /*name*/) { return false; };
+    const auto metadata = read_weights(fs::path(config.output) / kWeightsName, none).metadata;
+    const auto step = metadata.find(kStepKey);
+    return step != metadata.end() && step->second == std::to_string(config.steps);
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+// The first name of that kind which is free.
+fs::path free_name(const fs::path& parent, const std::string& prefix) {
+  std::error_code ignored;
+  for (int number = 1;; ++number) {
+    fs::path path = parent / concat(prefix, number);
+    if (!fs::exists(fs::symlink_status(path, ignored))) {
+      return path;
+    }
+  }
+}
+
+void move(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::create_directories(to.parent_path(), error);
+  if (!error) {
+    fs::rename(from, to, error);
+  }
+  if (error) {
+    throw SystemFailure(
+        concat("cannot move '", from.string(), "' to '", to.string(), "': ", error.message()));
+  }
+}
+
+// Everything of an earlier run; nothing is removed. Empty where there was none.
+std::string set_aside(const RunConfig& config) {
+  const fs::path folder(config.output);
+  const fs::path checkpoints = checkpoint_folder(config);
+  std::vector<std::string> names = run_files(folder);
+  const bool has_checkpoints = !checkpoint_steps(checkpoints).empty();
+  if (names.empty() && !has_checkpoints) {
+    return "";
+  }
+  std::vector<std::string> places;
+  std::error_code ignored;
+  for (const char* name : {kCheckpointsName, "dumps", "logs"}) {
+    if (fs::exists(folder / name, ignored)) {
+      names.emplace_back(name);
+    }
+  }
+  if (!names.empty()) {
+    const fs::path aside = free_name(folder, "earlier-");
+    for (const std::string& name : names) {
+      move(folder / name, aside / name);
+    }
+    places.push_back(concat("'", aside.string(), "'"));
+  }
+  if (has_checkpoints && fs::exists(checkpoints, ignored)) {  // a folder of their own
+    const fs::path plain = (checkpoints / "").parent_path();
+    const fs::path aside = free_name(plain.parent_path(), plain.filename().string() + ".earlier-");
+    move(plain, aside);
+    places.push_back(concat("'", aside.string(), "'"));
+  }
+  return concat("an earlier run is now in ", join(places, " and "));
+}
+
 }  // namespace
 
 std::optional<ResumePoint> find_resume(const RunConfig& config,
                                        const CheckpointRun& now,
                                        std::vector<std::string>& warnings) {
   const std::string& from = config.checkpoint.resume;
-  if (config.execution.paced || from == "never") {
+  if (from == kResumeNever) {
     return std::nullopt;
   }
   const fs::path folder = checkpoint_folder(config);
+  const bool by_path = from != kResumeAuto && from != kResumeAccept;
   std::optional<UsableCheckpoint> found;
-  if (from == "auto") {
-    found = newest_usable(folder);
-  } else {
+  if (by_path && !config.execution.paced) {
     found = usable_at(from);
+  } else if (!config.execution.paced) {
+    found = newest_usable(folder);
   }
   if (!found.has_value()) {
+    check_may_begin(config, now, warnings);
     return std::nullopt;
   }
   for (const std::string& warning : found->warnings) {
     warnings.push_back(warning);
   }
-  check_same_run(found->path, found->manifest.run, now);
+  ResumePoint point;
+  for (const std::string& difference :
+       check_same_run(found->path, found->manifest.run, now, by_path || from == kResumeAccept)) {
+    point.notes.push_back(concat("another setting was accepted: ", difference));
+  }
   if (found->manifest.step > config.steps) {
     throw InvalidInput(concat("checkpoint '",
                               found->path.string(),
                               "' is of step ",
                               found->manifest.step,
                               ", the run has steps = ",
-                              config.steps));
+                              config.steps,
+                              ". ",
+                              ways_out(/*can_resume=*/false)));
   }
-  ResumePoint point;
   point.checkpoint = found->path;
-  point.notes = changes(found->manifest, now);
+  for (std::string& note : changes(found->manifest, now)) {
+    point.notes.push_back(std::move(note));
+  }
   point.manifest = std::move(found->manifest);
   std::error_code error;
   point.continues = fs::equivalent(point.checkpoint.parent_path(), folder, error) && !error;
+  point.finished = point.continues && point.manifest.step == config.steps && has_weights_of(config);
   return point;
 }
 
-std::string prepare_checkpoint_folder(const RunConfig& config,
-                                      const std::optional<ResumePoint>& resume) {
+std::string prepare_folders(const RunConfig& config, const std::optional<ResumePoint>& resume) {
+  const bool continues = resume.has_value() && resume->continues;
+  const bool begins_again = !resume.has_value() && config.checkpoint.resume != kResumeNever;
+  std::string note;
+  if (!continues && !begins_again) {
+    note = set_aside(config);
+  }
   if (config.execution.paced) {
-    return "";
+    return note;
   }
   const fs::path folder = checkpoint_folder(config);
-  const bool continues = resume.has_value() && resume->continues;
-  std::string note;
-  if (!continues && !checkpoint_steps(folder).empty()) {
-    note = concat("checkpoints of an earlier run are now in '", set_aside(folder).string(), "'");
-  }
   remove_leftovers(folder);
-  if (config.checkpoint.every_steps > 0) {
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (error) {
-      throw SystemFailure(
-          concat("cannot create folder '", folder.string(), "': ", error.message()));
-    }
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) {
+    throw SystemFailure(concat("cannot create folder '", folder.string(), "': ", error.message()));
+  }
+  if (continues) {  // at an earlier one too, although later ones stay until the next is written
+    write_latest(folder, {resume->manifest.step, digest(resume->manifest)});
   }
   return note;
 }

@@ -138,6 +138,7 @@ TEST_F(Resume, IsTheRunThatWasNeverStopped) {
 
 // Stopped again and again after a step or two, without periodic checkpoints.
 TEST_F(Resume, GoesOnAfterEverySignal) {
+  run_.config.validation.every = 0;  // a signal that is always there would end each before it began
   const RunConfig whole = whole_run();
   run_.config.checkpoint.every_steps = 0;
   int calls = 0;
@@ -217,15 +218,30 @@ TEST_F(Resume, RefusesAnotherRunAndNamesBothValues) {
   EXPECT_NE(refusal().find("is of step 3, the run has steps = 2"), std::string::npos);
 }
 
+TEST_F(Resume, RefusesOtherSettingsUnlessTheyAreAccepted) {
+  break_off();
+  run_.config.optimizer.learning_rate = 2e-3;
+  run_.config.seed = 4;
+  const std::string message = refusal();
+  EXPECT_NE(message.find("optimizer.learning_rate 0.005 there, 0.002 here"), std::string::npos)
+      << message;
+  EXPECT_NE(message.find("--resume"), std::string::npos) << message;
+  EXPECT_NE(message.find("--overwrite"), std::string::npos) << message;
+  run_.config.checkpoint.resume = kResumeAccept;
+  const std::string notes = join(prepare_run(run_.config).resume->notes);
+  EXPECT_NE(notes.find("accepted: optimizer.learning_rate 0.005 there"), std::string::npos);
+  EXPECT_NE(notes.find("accepted: seed 3 there, 4 here"), std::string::npos);
+  run_.config.freeze = {"vision"};  // its moments would be missing
+  EXPECT_NE(refusal().find("model digest"), std::string::npos);
+}
+
 TEST_F(Resume, NotesWhatChanged) {
   break_off();
   run_.config.steps = 9;
-  run_.config.optimizer.learning_rate = 2e-3;
   run_.config.plan.replicas = 2;
   const std::string notes = join(prepare_run(run_.config).resume->notes);
   EXPECT_NE(notes.find("steps was 8 when the checkpoint was written, is 9"), std::string::npos)
       << notes;
-  EXPECT_NE(notes.find("optimizer.learning_rate was 0.005"), std::string::npos) << notes;
   EXPECT_NE(notes.find("the plan is another one"), std::string::npos) << notes;
 }
 
@@ -258,7 +274,70 @@ TEST_F(Resume, BeginsAnewWhenAskedAndSetsEarlierCheckpointsAside) {
   EXPECT_EQ(train_now(run_.config).first_step, 0);
   EXPECT_EQ(rows_of(run_.config), rows_of(whole));
   EXPECT_EQ(checkpoint_steps(checkpoints()), (Steps{6, 8}));
-  EXPECT_EQ(checkpoint_steps(checkpoints().string() + ".old"), Steps{3});
+  EXPECT_EQ(checkpoint_steps(run_.output("earlier-1/checkpoints")), Steps{3});
+  EXPECT_TRUE(fs::exists(run_.output("earlier-1/metrics.jsonl")));
+}
+
+// A folder for checkpoints outside the run folder is moved beside itself.
+TEST_F(Resume, SetsCheckpointsOfAFolderOfTheirOwnAside) {
+  run_.config.checkpoint.folder = run_.path("elsewhere").string();
+  break_off();
+  run_.config.checkpoint.resume = kResumeNever;
+  run_.config.output = run_.path("other").string();
+  train_now(run_.config);
+  EXPECT_EQ(checkpoint_steps(run_.path("elsewhere.earlier-1")), Steps{3});
+  EXPECT_EQ(checkpoint_steps(run_.path("elsewhere")), (Steps{6, 8}));
+}
+
+// The file of the run's last step is the mark of its end: a run that was killed before it was
+// written has something left to do.
+TEST_F(Resume, WritesMissingOrOlderWeightsOfAFinishedRun) {
+  train_now(run_.config);
+  const std::string weights = tiny::weights_of(run_.config);
+  const std::vector<Row> rows = rows_of(run_.config);
+  fs::remove(run_.output("weights.safetensors"));
+  EXPECT_FALSE(prepare_run(run_.config).resume->finished);
+  train_now(run_.config);
+  EXPECT_TRUE(tiny::weights_of(run_.config) == weights);
+  EXPECT_EQ(rows_of(run_.config), rows);
+  EXPECT_TRUE(prepare_run(run_.config).resume->finished);
+  run_.config.steps = 9;
+  EXPECT_FALSE(prepare_run(run_.config).resume->finished);
+}
+
+TEST_F(Resume, EndsAValidationThatASignalInterrupts) {
+  const RunConfig whole = whole_run();
+  RunConfig config = run_.config;
+  config.execution.fault_drill = {0, 0, 7};
+  error_of<InternalError>([&] { train_now(config); });  // behind step 6, whose validation is due
+  const TrainResult result = train_now(run_.config, /*interrupt=*/true);
+  EXPECT_TRUE(result.interrupted);
+  EXPECT_EQ(result.steps, 0);
+  EXPECT_FALSE(result.validation_loss.has_value());
+  train_now(run_.config);
+  EXPECT_EQ(rows_of(run_.config), rows_of(whole));
+}
+
+TEST_F(Resume, WritesCheckpointsByTheClockAndOneAtTheEnd) {
+  run_.config.checkpoint = {};
+  run_.config.checkpoint.every_minutes = 1e-9;  // has always passed
+  run_.config.checkpoint.keep = 20;
+  train_now(run_.config);
+  EXPECT_EQ(checkpoint_steps(checkpoints()), (Steps{1, 2, 3, 4, 5, 6, 7, 8}));
+  run_.config.output += "-rare";
+  run_.config.checkpoint.every_minutes = 15;
+  train_now(run_.config);
+  EXPECT_EQ(checkpoint_steps(checkpoints()), Steps{8});
+}
+
+// Between two updates there is nothing to go on from.
+TEST_F(Resume, WritesCheckpointsByTheClockBehindUpdatesAlone) {
+  run_.config.checkpoint = {};
+  run_.config.checkpoint.every_minutes = 1e-9;
+  run_.config.checkpoint.keep = 20;
+  run_.config.optimizer.update_every = 4;
+  train_now(run_.config);
+  EXPECT_EQ(checkpoint_steps(checkpoints()), (Steps{4, 8}));
 }
 
 TEST_F(Resume, GoesBackWhereItIsTold) {
@@ -280,7 +359,7 @@ TEST_F(Resume, HasNothingLeftToTrainAtTheEnd) {
   const TrainResult again = train_now(run_.config);
   EXPECT_EQ(again.steps, 0);
   EXPECT_FALSE(again.interrupted);
-  EXPECT_EQ(again.validation_loss, first.validation_loss);
+  EXPECT_TRUE(first.validation_loss.has_value());
   EXPECT_EQ(rows_of(run_.config), rows);
   EXPECT_TRUE(tiny::weights_of(run_.config) == weights);
   EXPECT_TRUE(again.checkpoint.empty());
@@ -304,17 +383,21 @@ TEST_F(Resume, RefusesAFolderThatCannotBeMadeBeforeTheFirstStep) {
 
 TEST_F(Resume, StillWritesWeightsWhenTheLastCheckpointFails) {
   run_.config.checkpoint.every_steps = 0;
-  run_.config.checkpoint.folder = (run_.write("file", "in the way") / "folder").string();
-  error_of<SystemFailure>([&] { train_now(run_.config, /*interrupt=*/true); });
+  run_.config.checkpoint.resume = kResumeNever;
+  fs::create_directories(checkpoints() / kLatestName / "in the way");
+  error_of<SystemFailure>([&] { train_now(run_.config); });
   EXPECT_TRUE(fs::exists(run_.output("weights.safetensors")));
 }
 
 TEST_F(Resume, PacedRunsWriteAndReadNoCheckpoints) {
   break_off();
   run_.config.execution.paced = true;
+  EXPECT_NE(refusal().find("holds the checkpoints of a run"), std::string::npos);
+  run_.config.output += "-paced";
   EXPECT_FALSE(prepare_run(run_.config).resume.has_value());
   EXPECT_EQ(train_now(run_.config).steps, 8);
-  EXPECT_EQ(checkpoint_steps(checkpoints()), Steps{3});
+  EXPECT_EQ(checkpoint_steps(checkpoints()), Steps{});
+  EXPECT_NE(refusal().find("a paced run that has ended"), std::string::npos);
 }
 
 }  // namespace

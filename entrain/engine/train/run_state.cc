@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <numeric>
 
 #include "entrain/core/base/errors.h"
@@ -75,10 +76,14 @@ void note_resume(Run& run) {
 
 }  // namespace
 
-Run::Run(const RunSetup& run_setup, const std::atomic<bool>& flag, Comm* process)
+Run::Run(const RunSetup& run_setup,
+         const std::atomic<bool>& flag,
+         const TrainEvents& train_events,
+         Comm* process)
     : setup(run_setup),
       places(run_setup.plan),
       interrupted(flag),
+      events(train_events),
       in_processes(process != nullptr),
       first_step(run_setup.resume.has_value() ? run_setup.resume->manifest.step : 0),
       source(run_setup,
@@ -113,16 +118,19 @@ Run::Run(const RunSetup& run_setup, const std::atomic<bool>& flag, Comm* process
                         run_setup.identity,
                         process != nullptr ? std::optional(place.lane) : std::nullopt,
                         std::chrono::milliseconds(
-                            static_cast<std::int64_t>(1e3 * config.execution.deadline_seconds)));
+                            static_cast<std::int64_t>(1e3 * config.execution.deadline_seconds)),
+                        events.check_others);
   }
 }
 
 std::string open_folder(const RunSetup& setup) {
   const std::filesystem::path folder(setup.config.output);
+  const std::string note = prepare_folders(setup.config, setup.resume);
+  keep_dumps(folder);
   write_file(folder / "config.json", to_json(setup.config).dump(1) + "\n");
   write_file(folder / "plan.json", to_json(setup.plan).dump(1) + "\n");
   write_file(folder / "model.json", to_json(setup.model).dump(1) + "\n");
-  return prepare_checkpoint_folder(setup.config, setup.resume);
+  return note;
 }
 
 void announce(Run& run, const std::string& set_aside) {
@@ -229,10 +237,21 @@ void write_all_weights(Run& run, TrainResult& result) {
   for (const auto& lane : run.lane_parameters) {
     parameters.insert(parameters.end(), lane.begin(), lane.end());
   }
-  result.weights = std::filesystem::path(run.setup.config.output) / "weights.safetensors";
-  write_weights(result.weights, parameters);
-  run.checkpoints->finish();
-  result.checkpoint = run.checkpoints->last_written();
+  const std::filesystem::path path = std::filesystem::path(run.setup.config.output) / kWeightsName;
+  const auto finish = [&] {
+    run.checkpoints->finish();
+    result.checkpoint = run.checkpoints->last_written();
+  };
+  if (result.interrupted) {
+    finish();
+  }
+  std::map<std::string, std::string> metadata;
+  if (!result.interrupted) {
+    metadata[kStepKey] = std::to_string(run.setup.config.steps);
+  }
+  write_weights(path, parameters, metadata);
+  result.weights = path;
+  finish();
 }
 
 void write_weights_together(Run& run, Comm& comm, TrainResult& result) {

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,11 +28,15 @@ namespace entrain::engine {
 // For all ranks where they are threads, else for the one rank of this process.
 struct Run {
   // `process`: this process's rank; null: all ranks are here.
-  Run(const RunSetup& run_setup, const std::atomic<bool>& flag, Comm* process);
+  Run(const RunSetup& run_setup,
+      const std::atomic<bool>& flag,
+      const TrainEvents& train_events,
+      Comm* process);
 
   const RunSetup& setup;
   RankPlaces places;
   const std::atomic<bool>& interrupted;
+  const TrainEvents& events;
   bool in_processes;
   std::int64_t first_step;
   StepSource source;
@@ -48,11 +54,11 @@ struct Run {
   std::vector<double> step_seconds;
   std::vector<double> predicted_seconds;
   std::vector<double> validation_losses;
-  bool stopped = false;  // before its last step
+  std::atomic<bool> stopped{false};  // before all was done
+  std::chrono::steady_clock::time_point saved = std::chrono::steady_clock::now();  // rank 0's
 };
 
-// What is written before the first step, by rank 0's process. Returns prepare_checkpoint_folder()'s
-// line.
+// What is written before the first step, by rank 0's process. Returns prepare_folders()'s line.
 std::string open_folder(const RunSetup& setup);
 
 // The notes at the start of a run, by rank 0's process.
@@ -66,7 +72,8 @@ void finish_step(Run& run, const PreparedStep& prepared, StepRecord record);
 // What rank 0's process reports of the steps it booked.
 TrainResult result_of(const Run& run);
 
-// Writes the weights of all lanes into one file and waits for the last checkpoint.
+// Writes the weights of all lanes into one file and waits for the last checkpoint; of a run that
+// was told to stop the checkpoint comes first.
 void write_all_weights(Run& run, TrainResult& result);
 
 // The same where ranks are processes, called by all: the other lanes of replica 0 leave their

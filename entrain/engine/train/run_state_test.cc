@@ -24,7 +24,7 @@ class RunBooks : public testing::Test {
     folder_.config.data.validation.clear();
     setup_ = prepare_run(folder_.config);
     open_folder(setup_);
-    run_ = std::make_unique<engine::Run>(setup_, interrupted_, nullptr);
+    run_ = std::make_unique<engine::Run>(setup_, interrupted_, events_, nullptr);
     prepared_ = prepare_step(setup_, 0);
   }
 
@@ -46,6 +46,7 @@ class RunBooks : public testing::Test {
   tiny::RunFolder folder_;
   RunSetup setup_;
   std::atomic<bool> interrupted_{false};
+  TrainEvents events_;
   std::unique_ptr<engine::Run> run_;
   PreparedStep prepared_;
 };

@@ -72,6 +72,7 @@ struct StepMeeting::Report {
   std::int64_t peak_bytes = 0;
   std::int64_t num_events = 0;
   std::int64_t stop = 0;
+  std::int64_t save = 0;
   std::array<char, 32> next{};  // digest; zeros where there is no next step
 
   [[nodiscard]] std::string next_text() const {
@@ -153,6 +154,7 @@ StepVerdict StepMeeting::close(const StepEnd& end, const PreparedStep* next) {
   own.peak_bytes = end.outcome.usage.peak_bytes;
   own.num_events = end.with_events ? std::ssize(end.outcome.events) : 0;
   own.stop = end.stop ? 1 : 0;
+  own.save = end.save ? 1 : 0;
   own.set_next(next);
   const std::vector<Report> reports = exchange(own);
 
@@ -162,6 +164,7 @@ StepVerdict StepMeeting::close(const StepEnd& end, const PreparedStep* next) {
     place->second = std::min(place->second, report.start);
   }
   StepVerdict verdict;
+  verdict.save = reports.front().save != 0;
   StepRecord record;
   record.step = end.step;
   record.gradient_norm = reports.front().gradient_norm;

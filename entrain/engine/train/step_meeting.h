@@ -26,11 +26,13 @@ struct StepEnd {
   std::chrono::steady_clock::time_point end;
   bool updated = false;      // an update of the weights was made behind it; alike on all ranks
   bool stop = false;         // this rank was told to stop
+  bool save = false;         // a checkpoint is due by this rank's clock; rank 0's word counts
   bool with_events = false;  // alike on all ranks
 };
 
 struct StepVerdict {
   bool stop = false;                 // some rank was told to stop: none begins the next step
+  bool save = false;                 // all write a checkpoint now
   std::optional<StepRecord> record;  // on rank 0; loss as a sum over targets, no learning rate
 };
 

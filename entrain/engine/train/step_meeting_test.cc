@@ -96,6 +96,18 @@ TEST(StepMeeting, GivesRankZeroTheWholeStep) {
   });
 }
 
+TEST(StepMeeting, SavesByTheClockOfRankZeroAlone) {
+  const auto origin = std::chrono::steady_clock::now();
+  on_ranks([&](Comm& comm, StepMeeting& meeting) {
+    const PreparedStep next = step_with('a');
+    for (const int due : {-1, 1, 0}) {  // the rank whose clock says so
+      StepEnd end = end_of(comm.rank(), origin);
+      end.save = comm.rank() == due;
+      EXPECT_EQ(meeting.close(end, &next).save, due == 0);
+    }
+  });
+}
+
 TEST(StepMeeting, SaysHowLongTheRanksStoodBetweenTwoSteps) {
   const auto origin = std::chrono::steady_clock::now();
   on_ranks([&](Comm& comm, StepMeeting& meeting) {

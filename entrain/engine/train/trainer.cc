@@ -120,21 +120,28 @@ class RankLoop {
   }
 
   void loop() {
-    std::int64_t step = run_.first_step;
+    std::int64_t step = saved_ = run_.first_step;
     note_memory();
-    validate_when_due(step);  // of a checkpoint, whose validation comes after it
     std::shared_ptr<const PreparedStep> prepared = run_.source.get(step);
     meeting_.open(prepared.get());
-    while (prepared != nullptr) {
+    if (run_.events.began) {
+      run_.events.began();
+    }
+    bool goes_on = validate_when_due(step);  // of a checkpoint, whose validation comes after it
+    while (goes_on && prepared != nullptr) {
       prepared = train_step(*prepared);
       ++step;
-      if (is_due(step, run_.setup.config.checkpoint.every_steps)) {
+      if (is_due(step, run_.setup.config.checkpoint.every_steps) || save_is_due_) {
         save(step);
       }
-      validate_when_due(step);
+      goes_on = !run_.stopped && validate_when_due(step);
     }
-    save_at_end(step);
-    validate_now(step);
+    if (step > saved_) {  // all ranks leave the loop after the same step
+      save(step);
+    }
+    if (!run_.stopped) {
+      validate_now(step);
+    }
     const std::vector<NamedParameter> weights = executor_.weights();
     if (writes()) {
       run_.lane_parameters[static_cast<std::size_t>(place_.lane)] = weights;
@@ -224,6 +231,7 @@ class RankLoop {
         run_step(inputs_of(prepared, data.get(), end.start), prepared, ends_update, end.outcome);
     end.end = Clock::now();
     end.stop = run_.interrupted && ends_update;  // an update that has begun is finished
+    end.save = ends_update && clock_says_save();
     end.updated = ends_update && !update_.empty();
     skips_.count(skip.has_value(), ends_update, end.updated);
     return close_step(prepared, end, skip);
@@ -280,9 +288,12 @@ class RankLoop {
     }
     const double waited_s = std::chrono::duration<double>(Clock::now() - asked).count();
     StepVerdict verdict = meeting_.close(end, next.get());
+    save_is_due_ = verdict.save;
+    if (verdict.stop && prepared.step + 1 < run_.setup.config.steps) {
+      run_.stopped = true;
+    }
     if (verdict.record.has_value()) {
       verdict.record->assign_wait_s = std::exchange(assign_wait_s_, waited_s);
-      run_.stopped = verdict.stop && prepared.step + 1 < run_.setup.config.steps;
       verdict.record->skipped = skip;
       verdict.record->updated = end.updated;
       verdict.record->skipped_steps = skips_.counts().steps;
@@ -313,11 +324,22 @@ class RankLoop {
     return every > 0 && step % every == 0;
   }
 
+  // Of rank 0 what all do.
+  [[nodiscard]] bool clock_says_save() const {
+    const double minutes = run_.setup.config.checkpoint.every_minutes;
+    return comm_.rank() == 0 && minutes > 0 &&
+           Clock::now() - run_.saved >= std::chrono::duration<double, std::ratio<60>>(minutes);
+  }
+
   // Replicas hold the same values, or shards of them that come together here as the parts of a
   // lane's ranks do, so the first one's lanes write them.
   [[nodiscard]] bool writes() const { return place_.replica == 0 && place_.tensor_rank == 0; }
 
   void save(std::int64_t step) {
+    saved_ = step;
+    if (comm_.rank() == 0) {
+      run_.saved = Clock::now();
+    }
     if (run_.setup.config.execution.paced) {
       return;
     }
@@ -334,43 +356,43 @@ class RankLoop {
     }
   }
 
-  // All ranks leave the loop after the same step, so all decide alike. A run that began behind a
-  // checkpoint writes its last one too, or the same command would go back there again.
-  void save_at_end(std::int64_t step) {
-    const std::int64_t every = run_.setup.config.checkpoint.every_steps;
-    const bool wanted = every > 0 || step < run_.setup.config.steps || run_.first_step > 0;
-    if (wanted && step > run_.first_step && !is_due(step, every)) {
-      save(step);
-    }
-  }
-
-  void validate_when_due(std::int64_t step) {
+  // Returns whether the run goes on, as validate_now().
+  bool validate_when_due(std::int64_t step) {
     const RunConfig& config = run_.setup.config;
-    if (step > 0 && step < config.steps && is_due(step, config.validation.every)) {
-      validate_now(step);
-    }
+    return step == 0 || step >= config.steps || !is_due(step, config.validation.every) ||
+           validate_now(step);
   }
 
   // Every rank walks the same validation batches; the last LLM lane of each replica holds the
-  // losses.
-  void validate_now(std::int64_t step) {
+  // losses. Returns false when a rank was told to stop: then there is no result, and the run ends.
+  bool validate_now(std::int64_t step) {
     if (run_.setup.config.execution.paced || run_.validation.empty()) {
-      return;
+      return true;
     }
     double loss_sum = 0;
     std::int64_t targets = 0;
     for (const PreparedStep& prepared : run_.validation) {
+      if (sum_over_ranks(run_.interrupted ? 1 : 0) > 0) {
+        run_.stopped = true;
+        return false;
+      }
       const std::shared_ptr<StepData> data = validation_reader_.queue(
           needs_of(prepared.program, place_.replica, place_.lane, prepared.batch));
       loss_sum += executor_.evaluate(inputs_of(prepared, data.get(), Clock::now()));
       targets += prepared.target_tokens;
     }
-    at::Tensor total = at::scalar_tensor(loss_sum, at::kDouble).reshape({1});
-    comm_.all_reduce_sum(total, run_.places.all());
+    const double total = sum_over_ranks(loss_sum);
     if (comm_.rank() == 0) {
-      run_.validation_losses.push_back(total.item<double>() / static_cast<double>(targets));
+      run_.validation_losses.push_back(total / static_cast<double>(targets));
       run_.metrics->validation(step, run_.validation_losses.back());
     }
+    return true;
+  }
+
+  double sum_over_ranks(double value) {
+    at::Tensor sum = at::scalar_tensor(value, at::kDouble).reshape({1});
+    comm_.all_reduce_sum(sum, run_.places.all());
+    return sum.item<double>();
   }
 
   Run& run_;
@@ -387,18 +409,33 @@ class RankLoop {
   std::shared_ptr<StepData> queued_;
   std::int64_t queued_step_ = -1;
   double assign_wait_s_ = 0;  // for the step that runs now
+  std::int64_t saved_ = 0;    // the last step with a checkpoint
+  bool save_is_due_ = false;  // after the step that ran last
 };
+
+// Of a run that has nothing left to do.
+TrainResult finished_result(const RunSetup& setup) {
+  TrainResult result;
+  result.first_step = setup.config.steps;
+  result.weights = std::filesystem::path(setup.config.output) / kWeightsName;
+  return result;
+}
+
+bool is_finished(const RunSetup& setup) {
+  return setup.resume.has_value() && setup.resume->finished;
+}
 
 TrainResult train_process(const RunSetup& setup,
                           const std::atomic<bool>& interrupted,
                           Comm& comm,
-                          int local_rank) {
+                          int local_rank,
+                          const TrainEvents& events) {
   const bool leads = comm.rank() == 0;
   const std::string set_aside = leads ? open_folder(setup) : "";
   std::vector<int> all(static_cast<std::size_t>(comm.size()));
   std::iota(all.begin(), all.end(), 0);
   comm.barrier(all);
-  Run run(setup, interrupted, &comm);
+  Run run(setup, interrupted, events, &comm);
   run.log.line(concat("rank ",
                       comm.rank(),
                       " of ",
@@ -431,10 +468,13 @@ TrainResult train_process(const RunSetup& setup,
 
 TrainResult train(const RunSetup& setup,
                   const std::atomic<bool>& interrupted,
-                  const std::function<void(const std::string& why)>& give_up) {
+                  const TrainEvents& events) {
+  if (is_finished(setup)) {
+    return finished_result(setup);
+  }
   check_devices(setup);
   const std::string set_aside = open_folder(setup);
-  Run run(setup, interrupted, nullptr);
+  Run run(setup, interrupted, events, nullptr);
   announce(run, set_aside);
   ThreadCommGroup group(run.places.num_ranks(),
                         std::chrono::milliseconds(static_cast<std::int64_t>(
@@ -443,7 +483,7 @@ TrainResult train(const RunSetup& setup,
   run_ranks(
       group,
       [&](int rank) { run.dumps.run(rank, [&] { RankLoop(run, group.comm(rank), rank).loop(); }); },
-      stuck_ranks(setup.config.execution, give_up));
+      stuck_ranks(setup.config.execution, events.give_up));
   TrainResult result = result_of(run);
   if (!setup.config.execution.paced) {
     write_all_weights(run, result);
@@ -454,13 +494,17 @@ TrainResult train(const RunSetup& setup,
 TrainResult train(const RunSetup& setup,
                   const std::atomic<bool>& interrupted,
                   Comm& comm,
-                  int local_rank) {
+                  int local_rank,
+                  const TrainEvents& events) {
+  if (is_finished(setup)) {
+    return finished_result(setup);
+  }
   at::set_num_threads(1);
   wake_promptly();
   ENTRAIN_INVARIANT(comm.size() == RankPlaces(setup.plan).num_ranks(),
                     concat(comm.size(), " processes for another plan"));
   try {
-    return train_process(setup, interrupted, comm, local_rank);
+    return train_process(setup, interrupted, comm, local_rank, events);
   } catch (const CommAborted&) {
     throw;
   } catch (const std::exception& error) {

@@ -31,24 +31,35 @@ struct TrainResult {
   std::filesystem::path checkpoint;  // the newest that this call wrote, else empty
 };
 
+// What a run tells its caller, and asks it, while it goes on; each may be empty.
+struct TrainEvents {
+  // In-process ranks do not end within three deadlines after another has failed: it ends the
+  // process. Without it train() waits for them.
+  std::function<void(const std::string& why)> give_up;
+  // A rank of this process is about to run its first step: from now on there is something to save.
+  std::function<void()> began;
+  // Throws once another process's rank is known to have failed; see CheckpointWriter.
+  std::function<void()> check_others;
+};
+
 // Writes into config.output: config.json, plan.json, metrics.jsonl, weights.safetensors, and for
 // execution.trace_step trace_predicted.json and trace_measured.json; into checkpoint_folder() what
-// `checkpoint` asks for. A resumed run continues metrics.jsonl, and is step for step the run that
-// was never stopped: bitwise at the same layout, within rounding of sums at another.
+// `checkpoint` asks for, and one at the end. A resumed run continues metrics.jsonl, and is step for
+// step the run that was never stopped: bitwise at the same layout, within rounding of sums at
+// another. A finished one is left as it is.
 //
-// `interrupted` set from a signal handler ends the run after the step in progress; a checkpoint and
-// weights are written.
+// `interrupted` set from a signal handler ends the run after the step in progress, or between two
+// batches of a validation; a checkpoint and then weights are written.
+//
+// Requires  that nobody else writes into its folders (core/base/folder_lock.h).
 //
 // Throws  InvalidInput, SystemFailure or InternalError of the first rank that failed, with rank,
 //         operation and samples; every other rank has stopped by then. Before any step InvalidInput
 //         where two ranks of lanes with several ranks would share a GPU: backward runs on one
 //         thread a GPU of the process, and theirs wait for other ranks' in it.
-//
-// `give_up` is called where in-process ranks do not end within three deadlines after another has
-// failed; it ends the process. Without it train() waits for them.
 TrainResult train(const RunSetup& setup,
                   const std::atomic<bool>& interrupted,
-                  const std::function<void(const std::string& why)>& give_up = {});
+                  const TrainEvents& events = {});
 
 // One rank of the same run, in a process of its own. All ranks call it with one setup (see
 // prepare_together()) and share the file system; a signal that reaches one of them stops all.
@@ -56,11 +67,12 @@ TrainResult train(const RunSetup& setup,
 // Losses, weights and checkpoints are bitwise those of ranks that are threads. Every rank writes
 // logs/rank-N.log besides.
 //
-// Returns  the figures on rank 0; on the others only that all went well.
+// Returns  the figures on rank 0; on the others whether it was stopped.
 // Throws   as above when this rank failed, CommAborted when another did.
 TrainResult train(const RunSetup& setup,
                   const std::atomic<bool>& interrupted,
                   Comm& comm,
-                  int local_rank = 0);
+                  int local_rank = 0,
+                  const TrainEvents& events = {});
 
 }  // namespace entrain::engine

@@ -3,6 +3,8 @@
 `python -m entrain train …` is `entrain train …`. From Python, run_program().
 """
 
+from pathlib import Path
+
 from entrain._build import TORCH_VERSION, VERSION
 
 __version__ = VERSION
@@ -33,16 +35,24 @@ def load_engine():
     import torch
 
     check_torch(torch.__version__)
-    from entrain import _engine
+    try:
+        from entrain import _engine
+    except ImportError as error:
+        if any(Path(__file__).parent.glob("_engine*.so")):
+            raise
+        raise ImportError(
+            "its module _engine is not built; `make build` builds it, `make demo` the program alone"
+        ) from error
 
     return _engine
 
 
-def run_program(arguments, process_group="", make_device_groups=None):
+def run_program(arguments, process_group="", make_device_groups=None, restarted=False):
     """Runs `entrain` with these arguments ("train", "run.toml", …) and returns its exit code.
 
     `process_group` is the name of the c10d group whose ranks train together, this process among
     them; empty: ranks are threads of this process. `make_device_groups()` makes two more groups of all
     ranks with a backend for GPUs and returns their names, for `execution.device_messages = "nccl"`.
+    `restarted`: an attempt of the same launcher failed before this one.
     """
-    return load_engine().run_program(list(arguments), process_group, make_device_groups)
+    return load_engine().run_program(list(arguments), process_group, make_device_groups, restarted)

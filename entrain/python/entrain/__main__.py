@@ -1,7 +1,10 @@
 """`python -m entrain train …`, and one rank of it under torchrun."""
 
 import os
+import select
+import signal
 import sys
+import threading
 import time
 import uuid
 from datetime import timedelta
@@ -19,12 +22,50 @@ NETWORK_ADVICE = (
 )
 
 
+# What breaks is said in a sentence of ours; the store's warnings are backtraces.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+
+def end(message, code):
+    """Ends the process now, whatever its other threads wait for."""
+    try:
+        os.write(2, f"entrain: {message}\n".encode())
+    finally:
+        os._exit(code)
+
+
+def watch(launcher):
+    """On a thread of its own: ends this process when it is told to before training takes signals
+    itself, and at any time when its launcher is gone, whose next run would meet it in the folder.
+
+    launcher: process id of torchrun; None: there is none. A thread is needed because Python's own
+    handlers wait until the main thread comes back from the store, which may take minutes.
+    """
+    told, tell = os.pipe()
+    os.set_blocking(tell, False)
+    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)  # the pipe has it
+
+    def run():
+        while True:
+            ready, _, _ = select.select([told], [], [], 0.5)
+            if ready:
+                number = os.read(told, 1)[0]
+                end("told to stop before training began; nothing was trained", 128 + number)
+            if launcher is not None and os.getppid() != launcher:
+                rank = os.environ.get("RANK", "?")
+                end(f"rank {rank}: its launcher (process {launcher}) is gone; ending", EXIT_FAILED)
+
+    threading.Thread(target=run, daemon=True).start()
+
+
 def under_torchrun():
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def agree_on_attempt(store, rank, size):
-    """A name of this attempt that no other has, the same on all ranks.
+    """A name of this attempt that no other has, the same on all ranks; whether one failed before.
 
     torchrun keeps one store over its restarts: what an attempt before this one left there (where its
     ranks listened, why they stopped) is not this one's. Agents count restarts each for itself, and
@@ -36,8 +77,9 @@ def agree_on_attempt(store, rank, size):
         store.set(f"asks/{rank}", own)
         attempt = store.get(f"attempt-for/{own}").decode()
         store.set(f"{attempt}/knows/{rank}", "")
-        return attempt
-    attempt = f"attempt-{own}"
+        return attempt, not attempt.startswith("attempt-1-")
+    number = store.add("attempts", 1)
+    attempt = f"attempt-{number}-{own}"
     asked = {}  # rank → its word; a later one of the same rank replaces it
     waiting = set(range(1, size))
     end = time.monotonic() + JOIN_TIMEOUT.total_seconds()
@@ -53,7 +95,7 @@ def agree_on_attempt(store, rank, size):
         if waiting and time.monotonic() > end:
             raise RuntimeError(f"no word of ranks {sorted(waiting)}")
         time.sleep(0.01 if waiting else 0)
-    return attempt
+    return attempt, number > 1
 
 
 def make_device_groups():
@@ -77,6 +119,7 @@ def make_device_groups():
 
 def run(arguments):
     """Runs one command and returns its exit code."""
+    watch(os.getppid() if under_torchrun() else None)
     try:
         entrain.load_engine()
     except ImportError as error:
@@ -93,7 +136,8 @@ def run(arguments):
 
     try:
         store, rank, size = next(dist.rendezvous("env://", timeout=JOIN_TIMEOUT))
-        store = dist.PrefixStore(agree_on_attempt(store, rank, size), store)
+        attempt, restarted = agree_on_attempt(store, rank, size)
+        store = dist.PrefixStore(attempt, store)
         dist.init_process_group(
             "gloo", store=store, rank=rank, world_size=size, timeout=JOIN_TIMEOUT
         )
@@ -104,7 +148,9 @@ def run(arguments):
         )
         print(NETWORK_ADVICE, file=sys.stderr)
         return EXIT_FAILED
-    code = entrain.run_program(arguments, dist.group.WORLD.group_name, make_device_groups)
+    code = entrain.run_program(
+        arguments, dist.group.WORLD.group_name, make_device_groups, restarted
+    )
     if code == 0:
         dist.destroy_process_group()
     return code
