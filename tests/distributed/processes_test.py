@@ -1,9 +1,11 @@
 """Ranks that are processes: runs that are bitwise those of threads, and mistakes."""
 
 import json
+import shutil
 import signal
 import sys
 import time
+from unittest import mock
 
 import process_fixture
 from process_fixture import ProcessTest, history, rows
@@ -128,6 +130,7 @@ class Runs(ProcessTest):
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=120)
         self.assertIn("finishing the step, then a checkpoint", output)
+        self.assertNotEqual(process.returncode, 0, output)
         self.assertRegex(output, r"stopped after step \d+ of 300")
         for rank in range(3):
             log = (self.folder / "run" / "logs" / f"rank-{rank}.log").read_text()
@@ -193,6 +196,19 @@ class Runs(ProcessTest):
         code, output = self.run_command([sys.executable, "-m", "entrain", "train", "run.toml"])
         self.assertEqual(code, 0, output)
         self.assertEqual(len(history(self.folder / "run")), 3)
+
+    def test_a_package_without_its_module_says_how_to_build_it(self):
+        """As `make demo` leaves it."""
+        package = self.folder / "bare" / "entrain"
+        shutil.copytree(
+            self.package / "entrain", package, ignore=shutil.ignore_patterns("_engine*", "*.pyc")
+        )
+        command = [sys.executable, "-m", "entrain", "train", "run.toml"]
+        with mock.patch.object(type(self), "package", package.parent):
+            code, output = self.run_command(command)
+        self.assertEqual(code, 2, output)
+        self.assertIn("`make build` builds it", output)
+        self.assertNotIn("Traceback", output)
 
     def test_refuses_another_minor_version_of_torch(self):
         script = "import torch, runpy; torch.__version__ = '9.9.0'; "

@@ -109,7 +109,7 @@ class Checkpoints(CliTest):
                 time.sleep(0.001)
             process.send_signal(kind)
             output, errors = process.communicate(timeout=60)
-            self.assertEqual(process.returncode, 0, output + errors)
+            self.assertEqual(process.returncode, 75, output + errors)
             self.assertIn("finishing the step, then a checkpoint", errors)
             self.assertRegex(output, r"stopped after step \d+ of 400")
             self.assertIn("the same command goes on from there", output)
@@ -131,7 +131,7 @@ class Checkpoints(CliTest):
         self.assertIsNone(process.poll(), "the first signal lets the step finish")
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=5)
-        self.assertEqual(process.returncode, -signal.SIGINT)
+        self.assertEqual(process.returncode, 128 + signal.SIGINT)
 
     def make_slow_profile(self):
         self.expect_success(

@@ -46,6 +46,7 @@ class Faults(CliTest):
                 self.assertEqual(len(diagnosis["ranks"]), 6)
                 text = self.expect_success("doctor", "run").stdout
                 self.assertTrue(text.startswith(f"{verdict}: "), text)
+                self.assertIn("from run/dumps", text)
                 self.assertIn("replica 0 lane 0", text)
 
     def test_unknown_kinds_and_rules_are_refused(self):
@@ -102,7 +103,7 @@ class Faults(CliTest):
         self.assertIsNone(process.poll())
         self.assertIn("no rank", self.doctor(code=4)["summary"])
         process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(60), 0, process.stderr.read())
+        self.assertEqual(process.wait(60), 75, process.stderr.read())
         process.stderr.close()
         self.assertEqual(list((self.folder / "run" / "dumps").iterdir()), [])
 
