@@ -65,6 +65,7 @@ TEST_F(Faults, ABadSampleSkipsItsStepsOnAllRanksAndNothingElse) {
   ASSERT_LT(bad.size(), 6U);
   const Rows expected = run_without(run_.config, bad);
   damage(run_.config, "train/s4");
+  run_.config.checkpoint.resume = kResumeNever;
   for (const std::int64_t memory : {1, 256}) {  // MiB: room for the step ahead, or for hardly any
     run_.config.data.read_ahead_mib = memory;
     const std::string shown = shown_by(run_.config);
@@ -131,6 +132,7 @@ TEST_F(Faults, ALossThatIsNoNumberSkipsItsStepOnAllRanks) {
   const Rows expected = run_without(run_.config, {2});
   run_.config.faults.on_nan = kSkipStep;
   run_.config.execution.fault_kind = "nan";
+  run_.config.checkpoint.resume = kResumeNever;
   for (const int lane : {0, 1}) {  // of the encoder, of the LLM
     run_.config.execution.fault_drill = {1, lane, 2};
     const std::string shown = shown_by(run_.config);

@@ -138,7 +138,7 @@ TEST_F(Resume, IsTheRunThatWasNeverStopped) {
 
 // Stopped again and again after a step or two, without periodic checkpoints.
 TEST_F(Resume, GoesOnAfterEverySignal) {
-  run_.config.validation.every = 0;  // a signal that is always there would end each before it began
+  run_.config.data.validation.clear();  // a signal that is always there would end each
   const RunConfig whole = whole_run();
   run_.config.checkpoint.every_steps = 0;
   int calls = 0;

@@ -115,6 +115,7 @@ TEST_F(SkippedUpdates, ALossThatIsNoNumberDropsWhatTheUpdateHasSoFar) {
   run_.config.optimizer.update_every = 3;
   run_.config.faults.on_nan = kSkipStep;
   run_.config.execution.fault_kind = "nan";
+  run_.config.checkpoint.resume = kResumeNever;
   for (const int step : {0, 1, 2}) {
     Steps out;
     for (std::int64_t dropped = 0; dropped <= step; ++dropped) {
@@ -172,6 +173,7 @@ TEST_F(SkippedUpdates, OnlyAnUpdateEndsARowOfSkippedSteps) {
   tiny::damage(run_.config, "train/s4");
   EXPECT_EQ(train_now(run_.config).skipped, 6);
   std::filesystem::remove(run_.path("train-000000.tar"));
+  run_.config.checkpoint.resume = kResumeNever;
   const std::string message = error_of<SystemFailure>([&] { train_now(run_.config); });
   EXPECT_NE(message.find("step 1: 2 steps in a row were skipped with no update between them"),
             std::string::npos)

@@ -244,6 +244,7 @@ TEST(Train, RepeatsItselfBitwise) {
   train_now(run.config);
   const Tensors first = weights_of(run);
   const std::vector<double> losses = losses_of(run);
+  run.config.checkpoint.resume = kResumeNever;
   train_now(run.config);
   EXPECT_EQ(losses_of(run), losses);
   for (const auto& [name, tensor] : weights_of(run)) {
@@ -258,16 +259,17 @@ TEST(Train, FinishesTheStepWhenInterruptedAndKeepsItsWeights) {
   EXPECT_TRUE(result.interrupted);
   ASSERT_EQ(result.steps, 1);
   EXPECT_EQ(std::ssize(losses_of(run)), result.steps);
-  EXPECT_TRUE(result.validation_loss.has_value());
+  EXPECT_FALSE(result.validation_loss.has_value()) << "it is not the end";
   const Tensors stopped = weights_of(run);
   // The warm-up is the same in a run that ends there by itself, so its weights are too.
   run.config.steps = result.steps;
+  run.config.checkpoint.resume = kResumeNever;
   const TrainResult whole = train_now(run.config);
   EXPECT_FALSE(whole.interrupted);
   for (const auto& [name, tensor] : weights_of(run)) {
     EXPECT_TRUE(at::equal(tensor, stopped.at(name))) << name;
   }
-  EXPECT_EQ(whole.validation_loss, result.validation_loss);
+  EXPECT_TRUE(whole.validation_loss.has_value());
 }
 
 TEST(Train, StopsAfterExactlyOneStepOnASingleRank) {
@@ -284,6 +286,7 @@ TEST(Train, ValidatesWhenAskedAndAtTheEnd) {
   const TrainResult plain = train_now(run.config);
   const std::vector<double> losses = losses_of(run);
   run.config.validation.every = 2;
+  run.config.checkpoint.resume = kResumeNever;
   const TrainResult result = train_now(run.config);
   EXPECT_EQ(losses_of(run), losses) << "validation changed the training";
   std::vector<std::int64_t> steps;
@@ -390,6 +393,7 @@ TEST(Train, WarnsOnceWhenWorkLeavesThePlan) {
   run.config.plan.index.clear();
   run.config.plan.profile.clear();
   run.config.steps = 1;
+  run.config.checkpoint.resume = kResumeNever;
   train_now(run.config);
   EXPECT_FALSE(tiny::metrics_of(run.output("metrics.jsonl"))[0].contains("drift"));
 }
@@ -412,6 +416,7 @@ TEST(Train, LeavesEarlierWeightsAloneWhenItFails) {
   // The shard is cut behind the first samples, after the index was made.
   const std::filesystem::path shard = run.path("train-000000.tar");
   std::filesystem::resize_file(shard, 4096);
+  run.config.steps = 8;
   const std::string message = error_of<InvalidInput>([&] { train_now(run.config); });
   EXPECT_NE(message.find("rank "), std::string::npos) << message;
   EXPECT_NE(message.find("train-000000.tar"), std::string::npos) << message;

@@ -91,6 +91,7 @@ TEST_F(UpdateEvery, OnlyStepsThatEndAnUpdateArePredictedWithIt) {
 }
 
 TEST_F(UpdateEvery, StopsAndGoesOnBetweenUpdatesToTheLastBit) {
+  run_.config.data.validation.clear();  // which the signal would end as well
   const RunConfig whole = run_.in_folder("whole");
   train_now(whole);
   const RunConfig stopped = run_.in_folder("stopped");
