@@ -9,9 +9,11 @@
 #include "entrain/core/dataset/global_batch.h"
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/report/table.h"
+#include "entrain/core/spec/media.h"
 
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
+#include "entrain/cli/study_options.h"
 #include "entrain/engine/profiler/profile_run.h"
 #include "entrain/engine/profiler/stage_check.h"
 
@@ -42,6 +44,7 @@ struct Options {
   int slots = 12;
   int samples_per_slot = 8;
   std::uint64_t seed = 0;
+  std::vector<std::string> ignore_modality;
 };
 
 std::string percent(double value) {
@@ -153,6 +156,11 @@ int measure(const Options& options) {
 // Slots of samples in the order in which a run with this seed draws them.
 std::vector<std::vector<SampleWork>> drawn_slots(const Options& options, const ModelSpec& model) {
   const std::vector<SampleSizes> samples = read_index(options.index).samples;
+  print_notes(check_media(model,
+                          samples,
+                          options.ignore_modality,
+                          concat("index '", options.index, "'"),
+                          kIgnoreOption));
   const int wanted = options.slots * options.samples_per_slot;
   if (std::ssize(samples) < wanted) {
     throw InvalidInput(concat("--check: index '",
@@ -239,6 +247,7 @@ void add_check_options(CLI::App& command, Options& options) {
       "measure nothing new: compare this profile with whole stages on slots of --index");
   command.add_option("--index,-i", options.index, "samples for --check (index or manifest)")
       ->needs(option);
+  add_ignore_modality(command, options.ignore_modality);
   command.add_option("--slots", options.slots, "slots to check")
       ->transform(whole(1, 10'000))
       ->capture_default_str();

@@ -148,6 +148,7 @@ int dry_run(const engine::RunSetup& setup, bool json) {
     std::cout << "training would go on at step " << setup.resume->manifest.step << " from "
               << setup.resume->checkpoint.string() << "\n";
   }
+  std::cout << engine::epoch_note(setup) << "\n";
   std::cout << "predicted step time " << format_duration(first.predicted.makespan)
             << ", lower bound " << first.assignment.stats.lower_bound_s
             << " s; nothing was trained.\n";

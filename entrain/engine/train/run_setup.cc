@@ -270,10 +270,24 @@ void check_profile(const RunConfig& config,
   }
 }
 
+// Samples of one validation.
+int num_validated(const RunSetup& setup) {
+  return std::min(static_cast<int>(setup.validation.index.samples.size()),
+                  setup.config.validation.samples);
+}
+
 // What is ignored, and what the validation loss cannot say.
 void add_data_warnings(RunSetup& setup) {
   for (const DataSet* data : {&setup.train, &setup.validation}) {
     setup.warnings.insert(setup.warnings.end(), data->notes.begin(), data->notes.end());
+  }
+  const int judged = num_validated(setup);
+  if (judged > 0 && judged < setup.plan.replicas) {
+    setup.warnings.push_back(concat("no validation: ",
+                                    judged,
+                                    " samples are fewer than the plan's ",
+                                    setup.plan.replicas,
+                                    " replicas, each of which needs one"));
   }
   const std::string overlap = overlap_warning(setup.train.index, setup.validation.index);
   if (!overlap.empty()) {
@@ -461,17 +475,21 @@ PreparedStep prepare_step(const RunSetup& setup, std::int64_t step) {
 
 std::vector<PreparedStep> prepare_validation(const RunSetup& setup) {
   std::vector<PreparedStep> steps;
-  const int available = static_cast<int>(setup.validation.index.samples.size());
-  const int wanted = std::min(available, setup.config.validation.samples);
+  const int wanted = num_validated(setup);
   const int per_step = std::max(setup.config.data.global_batch, setup.plan.replicas);
-  for (int begin = 0; begin < wanted; begin += per_step) {
+  if (wanted < setup.plan.replicas) {
+    return steps;
+  }
+  for (int begin = 0; begin < wanted;) {
+    const int size = std::min(per_step, wanted - begin);
+    const int left = wanted - begin - size;
     PreparedStep prepared;
     prepared.step = static_cast<std::int64_t>(steps.size());
-    prepared.batch.resize(static_cast<std::size_t>(std::min(per_step, wanted - begin)));
-    if (static_cast<int>(prepared.batch.size()) < setup.plan.replicas) {
-      break;  // too few left to give every replica one
-    }
+    // Too few to give every replica one go with the step before them.
+    prepared.batch.resize(
+        static_cast<std::size_t>(left < setup.plan.replicas ? size + left : size));
     std::iota(prepared.batch.begin(), prepared.batch.end(), begin);
+    begin += static_cast<int>(prepared.batch.size());
     fill_step(setup, setup.validation, setup.plan, "sequential", /*updates=*/false, prepared);
     steps.push_back(std::move(prepared));
   }

@@ -91,7 +91,9 @@ StepCosts costs_of_step(const RunSetup& setup, std::int64_t step);
 // Pure function of (setup, step): the global batch, its assignment and its program, validated.
 PreparedStep prepare_step(const RunSetup& setup, std::int64_t step);
 
-// Validation batches: consecutive samples in index order, policy `sequential`.
+// Validation batches: consecutive samples in index order, policy `sequential`; a rest too small to
+// give every replica one goes with the batch before. None where the samples are fewer than
+// replicas.
 std::vector<PreparedStep> prepare_validation(const RunSetup& setup);
 
 }  // namespace entrain::engine

@@ -233,6 +233,31 @@ TEST_F(RunSetupTest, StepsCountTheirTokensAndNameTheirSamples) {
   EXPECT_NO_THROW(validate_assignment(step.assignment, setup.plan, step.costs));
 }
 
+TEST_F(RunSetupTest, ValidationLeavesNoSampleOutInSilence) {
+  run_.config.plan.replicas = 2;
+  run_.config.data.global_batch = 2;
+  run_.config.validation.samples = 5;
+  std::vector<std::size_t> sizes;
+  for (const PreparedStep& step : prepare_validation(prepare_run(run_.config))) {
+    sizes.push_back(step.batch.size());
+  }
+  EXPECT_EQ(sizes, (std::vector<std::size_t>{2, 3}));
+  run_.config.validation.samples = 1;
+  const RunSetup setup = prepare_run(run_.config);
+  EXPECT_TRUE(prepare_validation(setup).empty());
+  EXPECT_NE(join(setup.warnings).find("no validation: 1 samples are fewer than the plan's 2"),
+            std::string::npos);
+}
+
+TEST_F(RunSetupTest, WarnsOfValidationSamplesThatAreTrainedOn) {
+  EXPECT_EQ(join(prepare_run(run_.config).warnings).find("training samples too"),
+            std::string::npos);
+  run_.config.data.validation = run_.config.data.train;
+  EXPECT_NE(join(prepare_run(run_.config).warnings)
+                .find("12 of the 12 validation samples are training samples too ('train/s0'"),
+            std::string::npos);
+}
+
 TEST_F(RunSetupTest, ValidationWalksTheIndexFromItsHead) {
   run_.config.data.global_batch = 3;
   const auto batches_of = [](const RunConfig& config) {
@@ -247,10 +272,10 @@ TEST_F(RunSetupTest, ValidationWalksTheIndexFromItsHead) {
   EXPECT_EQ(batches_of(run_.config), (Batches{{0, 1, 2}, {3, 4}}));
   run_.config.validation.samples = 2;
   EXPECT_EQ(batches_of(run_.config), (Batches{{0, 1}}));
-  // Two replicas cannot share the one sample that is left of four.
+  // Two replicas cannot share the one sample that is left of four, so it goes with those before.
   run_.config.validation.samples = 4;
   run_.config.plan.replicas = 2;
-  EXPECT_EQ(batches_of(run_.config), (Batches{{0, 1, 2}}));
+  EXPECT_EQ(batches_of(run_.config), (Batches{{0, 1, 2, 3}}));
   run_.config.data.validation.clear();
   EXPECT_TRUE(batches_of(run_.config).empty());
 }
