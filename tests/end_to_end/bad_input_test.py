@@ -181,7 +181,7 @@ class BadRun(CliTest):
         self.assertLess(time.monotonic() - started, 10, result.stderr)
         self.assertRegex(
             result.stderr,
-            r"^entrain: rank 6 \(replica 1 lane 2\), step 2, (forward|backward|send|receive) "
+            r"(?m)^entrain: rank 6 \(replica 1 lane 2\), step 2, (forward|backward|send|receive) "
             r"\w+ \d slot \d+ group \d+( channel \d+)?, samples train/s\d{3}",
         )
         self.assertNotIn("another rank", result.stderr)
