@@ -70,7 +70,8 @@ StopSignals::StopSignals(void (*on_first)(), bool has_launcher) {
 }
 
 StopSignals::~StopSignals() {
-  take(SIG_DFL);
+  // torchrun sends another as soon as one rank of a stopped run has ended.
+  take(stopping && launched ? SIG_IGN : SIG_DFL);
   closing_ = true;
   if (thread_.joinable()) {
     thread_.join();

@@ -11,7 +11,8 @@ namespace entrain::cli {
 
 // Until training begins, a signal ends the process at once with 128 + its number. Then the first
 // one asks the run to stop, and a second one ends the process like that. One object of a process at
-// a time; signals are as they were by default after it.
+// a time; after it signals do what they do by default, or nothing where the launcher's have been
+// taken and the process is about to end.
 class StopSignals {
  public:
   // `on_first` is called in the signal handler, when the run is asked to stop.

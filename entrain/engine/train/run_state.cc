@@ -267,14 +267,17 @@ void write_weights_together(Run& run, Comm& comm, TrainResult& result) {
     write_weights(part(lane), run.lane_parameters[static_cast<std::size_t>(lane)]);
   }
   comm.barrier(run.places.all());
-  if (!leads || setup.config.execution.paced) {
-    return;
+  if (leads && !setup.config.execution.paced) {
+    for (int lane = 1; lane < setup.plan.num_lanes(); ++lane) {
+      run.lane_parameters[static_cast<std::size_t>(lane)] = read_weights(part(lane)).tensors;
+    }
+    write_all_weights(run, result);
+    std::filesystem::remove_all(parts);
   }
-  for (int lane = 1; lane < setup.plan.num_lanes(); ++lane) {
-    run.lane_parameters[static_cast<std::size_t>(lane)] = read_weights(part(lane)).tensors;
+  if (result
+          .interrupted) {  // a rank that ends with another code than 0 makes torchrun end the rest
+    comm.barrier(run.places.all());
   }
-  write_all_weights(run, result);
-  std::filesystem::remove_all(parts);
 }
 
 }  // namespace entrain::engine
