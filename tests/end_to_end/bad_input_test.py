@@ -189,7 +189,15 @@ class BadRun(CliTest):
         names = sorted(path.name for path in run.iterdir())
         self.assertEqual(
             names,
-            ["config.json", "dumps", "memory.json", "metrics.jsonl", "model.json", "plan.json"],
+            [
+                "checkpoints",
+                "config.json",
+                "dumps",
+                "memory.json",
+                "metrics.jsonl",
+                "model.json",
+                "plan.json",
+            ],
         )
         for name in ("config.json", "model.json", "plan.json"):
             json.loads((run / name).read_text())
