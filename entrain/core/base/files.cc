@@ -14,6 +14,7 @@
 #include <zlib.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/partial_files.h"
 
 namespace entrain {
 namespace {
@@ -199,6 +200,7 @@ void write_file(const fs::path& path, const std::function<void(std::ostream&)>& 
     }
   }
   const fs::path temporary = target.string() + fmt::format(".partial-{}", ::getpid());
+  const PartialFile partial(temporary);
   try {
     errno = 0;
     std::ofstream out(temporary, std::ios::binary | std::ios::trunc);

@@ -20,6 +20,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kQuick(2000);
 constexpr std::chrono::milliseconds kRedraw(100);
 constexpr std::chrono::minutes kLogLine(1);
+constexpr std::chrono::minutes kLong(1);  // of all work
 
 std::string amount(ProgressUnit unit, std::int64_t value) {
   return unit == ProgressUnit::kBytes ? format_bytes(value) : format_count(value);
@@ -91,8 +92,12 @@ void Progress::reach_share(double share) {
 void Progress::set(std::int64_t done) {
   done_ = done;
   const Time now = output_.now();
-  const bool due = output_.terminal ? now - started_ >= kQuick && now - shown_ >= kRedraw
-                                    : now - shown_ >= kLogLine;
+  const auto elapsed = now - started_;
+  // A log says early that work is long; a terminal shows the remaining time anyway.
+  const bool is_long = !any_shown_ && elapsed >= kQuick && done_ > 0 &&
+                       static_cast<double>(total_) / static_cast<double>(done_) * elapsed > kLong;
+  const bool due = output_.terminal ? elapsed >= kQuick && now - shown_ >= kRedraw
+                                    : is_long || now - shown_ >= kLogLine;
   if (due && !finished_) {
     show(now);
   }

@@ -79,6 +79,17 @@ TEST(Progress, FitsItsTerminal) {
   EXPECT_EQ(faked.text, "\rreading 25\x1b[K");
 }
 
+TEST(Progress, SaysInALogEarlyThatWorkIsLong) {
+  Faked faked;
+  Progress brief("reading", 30, ProgressUnit::kCount, faked.output(false));
+  Progress progress("reading", 31, ProgressUnit::kCount, faked.output(false));
+  faked.now += seconds(2);
+  brief.advance();
+  EXPECT_EQ(faked.text, "") << "a minute in all";
+  progress.advance();
+  EXPECT_EQ(faked.text, "reading: 1 of 31 (3 %), 0:02 elapsed, about 1:00 left\n");
+}
+
 TEST(Progress, WritesALineAMinuteIntoALog) {
   Faked faked;
   Progress progress("reading", 600, ProgressUnit::kCount, faked.output(false));
@@ -88,8 +99,9 @@ TEST(Progress, WritesALineAMinuteIntoALog) {
   }
   progress.finish();
   EXPECT_EQ(faked.text,
-            "reading: 60 of 600 (10 %), 1:00 elapsed, about 9:00 left\n"
-            "reading: 120 of 600 (20 %), 2:00 elapsed, about 8:00 left\n"
+            "reading: 2 of 600 (0 %), 0:02 elapsed, about 9:58 left\n"
+            "reading: 62 of 600 (10 %), 1:02 elapsed, about 8:58 left\n"
+            "reading: 122 of 600 (20 %), 2:02 elapsed, about 7:58 left\n"
             "reading: 150 of 600 (25 %), 2:30 elapsed, about 7:30 left\n");
 }
 

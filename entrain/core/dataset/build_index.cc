@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
 #include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/dataset/audio.h"
@@ -94,7 +95,7 @@ class ReadProgress {
 class IndexBuilder {
  public:
   IndexBuilder(const fs::path& output, const IndexOptions& options)
-      : options_(options), folder_(output.parent_path()) {
+      : options_(options), folder_(is_stream(output) ? fs::path() : output.parent_path()) {
     if (options.empty_response == BadSampleRule::kTruncate) {
       throw InvalidInput("empty responses cannot be truncated; refuse them or leave them out");
     }

@@ -27,7 +27,8 @@ constexpr std::int64_t kWindow = 1 << 14;
 class InputFile {
  public:
   explicit InputFile(const std::filesystem::path& path) : path_(path.string()) {
-    descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // Without waiting for the writer of a pipe, which is refused.
+    descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor_ < 0) {
       const int error = errno;
       const std::string message = fmt::format("cannot open '{}': {}", path_, std::strerror(error));

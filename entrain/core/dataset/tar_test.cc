@@ -3,6 +3,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include "entrain/core/base/errors.h"
@@ -155,6 +157,14 @@ TEST(TarReader, RefusesWhatIsNoPlainArchiveOfFiles) {
   EXPECT_NE(refused(TarWriter().add("", "x").archive()).find("name"), std::string::npos);
   error_of<InvalidInput>([] { TarReader("no/such.tar"); });
   error_of<InvalidInput>([] { TarReader(std::filesystem::temp_directory_path()); });
+}
+
+TEST(TarReader, DoesNotWaitForTheWriterOfAPipe) {
+  const auto pipe = std::filesystem::temp_directory_path() /
+                    ("entrain-tar-" + std::to_string(::getpid()) + ".tar");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  error_of<InvalidInput>([&] { TarReader reader(pipe); });
+  std::filesystem::remove(pipe);
 }
 
 TEST(TarReader, RefusesImpossibleSizes) {

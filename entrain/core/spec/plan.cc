@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "entrain/core/base/digest.h"
+#include "entrain/core/base/ranges.h"
 #include "entrain/core/base/text.h"
 
 namespace entrain {
@@ -20,12 +21,16 @@ std::size_t at(int index) {
   throw InvalidInput(fmt::format("{}: {}", where, message));
 }
 
-void check_least(const std::string& where,
+constexpr WholeRange kCopies{1, 65'536};  // replicas, slots
+constexpr WholeRange kDegrees{1, 1024};   // of tensor or context parallelism
+constexpr WholeRange kBytes{0, 1'000'000'000'000'000};
+
+void check_range(const std::string& where,
                  const char* key,
                  std::int64_t value,
-                 std::int64_t least) {
-  if (value < least) {
-    fail(key_path(where, key), fmt::format("{} given; at least {} is needed", value, least));
+                 const WholeRange& range) {
+  if (const std::string error = range_error(value, range); !error.empty()) {
+    fail(key_path(where, key), error);
   }
 }
 
@@ -107,8 +112,8 @@ PlanCertificate read_certificate(ObjectReader reader) {
 }
 
 void validate_module(const ModulePlan& plan, int layers, const std::string& where) {
-  check_least(where, "tensor_parallel", plan.tensor_parallel, 1);
-  check_least(where, "context_parallel", plan.context_parallel, 1);
+  check_range(where, "tensor_parallel", plan.tensor_parallel, kDegrees);
+  check_range(where, "context_parallel", plan.context_parallel, kDegrees);
   const std::string stages = key_path(where, "stages");
   if (plan.stages.empty()) {
     fail(stages, "the list is empty; every module needs at least one stage");
@@ -367,14 +372,14 @@ Json to_json(const Plan& plan) {
 }
 
 void validate(const Plan& plan, const ModelSpec& model, const std::string& where) {
-  check_least(where, "replicas", plan.replicas, 1);
-  check_least(where, "num_slots", plan.num_slots, 1);
-  check_least(where, "limits.bytes_per_lane", plan.limits.bytes_per_lane, 0);
+  check_range(where, "replicas", plan.replicas, kCopies);
+  check_range(where, "num_slots", plan.num_slots, kCopies);
+  check_range(where, "limits.bytes_per_lane", plan.limits.bytes_per_lane, kBytes);
   for (const std::int64_t bytes : plan.limits.lane_bytes) {
-    check_least(where, "limits.lane_bytes", bytes, 0);
+    check_range(where, "limits.lane_bytes", bytes, kBytes);
   }
-  check_least(where, "limits.max_deferral", plan.limits.max_deferral, -1);
-  check_least(where, "limits.evaluations", plan.limits.evaluations, 0);
+  check_range(where, "limits.max_deferral", plan.limits.max_deferral, {-1, kCopies.most});
+  check_range(where, "limits.evaluations", plan.limits.evaluations, {0, 1'000'000});
   std::vector<std::string> given;
   for (const ModulePlan& module : plan.modules) {
     given.push_back(module.name);

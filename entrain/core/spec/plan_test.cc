@@ -179,22 +179,25 @@ TEST(PlanFromJson, RefusesWhatIsNotARangeOrAStage) {
 }
 
 TEST(ValidatePlan, RefusesCountsOutOfRange) {
-  EXPECT_EQ(message_after("/replicas", "0"), "plan.json: replicas: 0 given; at least 1 is needed");
+  EXPECT_EQ(message_after("/replicas", "0"),
+            "plan.json: replicas: 0 is out of range; allowed: 1 to 65,536");
   EXPECT_EQ(message_after("/num_slots", "0"),
-            "plan.json: num_slots: 0 given; at least 1 is needed");
+            "plan.json: num_slots: 0 is out of range; allowed: 1 to 65,536");
   EXPECT_EQ(message_after("/modules/vision/tensor_parallel", "0"),
-            "plan.json: modules.vision.tensor_parallel: 0 given; at least 1 is needed");
+            "plan.json: modules.vision.tensor_parallel: 0 is out of range; allowed: 1 to 1,024");
   EXPECT_EQ(message_after("/modules/llm/context_parallel", "-1"),
-            "plan.json: modules.llm.context_parallel: -1 given; at least 1 is needed");
+            "plan.json: modules.llm.context_parallel: -1 is out of range; allowed: 1 to 1,024");
   EXPECT_EQ(message_after("/limits/lane_bytes", "[7]").find("plan.json: limits.lane_bytes: 1 "), 0);
-  EXPECT_EQ(message_after("/limits/lane_bytes", "[-1]"),
-            "plan.json: limits.lane_bytes: -1 given; at least 0 is needed");
-  EXPECT_EQ(message_after("/limits/bytes_per_lane", "-1"),
-            "plan.json: limits.bytes_per_lane: -1 given; at least 0 is needed");
+  EXPECT_EQ(
+      message_after("/limits/lane_bytes", "[-1]"),
+      "plan.json: limits.lane_bytes: -1 is out of range; allowed: 0 to 1,000,000,000,000,000");
+  EXPECT_EQ(
+      message_after("/limits/bytes_per_lane", "-1"),
+      "plan.json: limits.bytes_per_lane: -1 is out of range; allowed: 0 to 1,000,000,000,000,000");
   EXPECT_EQ(message_after("/limits/max_deferral", "-2"),
-            "plan.json: limits.max_deferral: -2 given; at least -1 is needed");
+            "plan.json: limits.max_deferral: -2 is out of range; allowed: -1 to 65,536");
   EXPECT_EQ(message_after("/limits/evaluations", "-1"),
-            "plan.json: limits.evaluations: -1 given; at least 0 is needed");
+            "plan.json: limits.evaluations: -1 is out of range; allowed: 0 to 1,000,000");
 }
 
 TEST(ValidatePlan, RefusesStagesThatDoNotTileTheModule) {
