@@ -144,7 +144,7 @@ void add_assign_command(CLI::App& app, Action& action) {
   command->add_option("--step", options->step, "which step's batch")
       ->transform(whole(0, kMostSteps))
       ->capture_default_str();
-  add_output(*command, "--output,-o", options->output, "assignment JSON to write, of one policy");
+  command->add_option("--output,-o", options->output, "assignment JSON to write, of one policy");
   add_force(*command, options->force);
   command->add_flag("--json",
                     options->json,

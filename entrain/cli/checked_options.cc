@@ -63,18 +63,6 @@ CLI::Validator seed_number() {
   return whole(0, std::numeric_limits<std::int64_t>::max());
 }
 
-CLI::Option* add_output(CLI::App& command,
-                        const std::string& names,
-                        std::string& path,
-                        const std::string& description) {
-  return command.add_option(names, path, description)
-      ->check(CLI::Validator(
-          [](const std::string& given) {
-            return given.empty() ? std::string("an empty path; name a file") : std::string();
-          },
-          ""));
-}
-
 void add_force(CLI::App& command, bool& force) {
   command.add_flag("--force",
                    force,

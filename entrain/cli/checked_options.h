@@ -18,12 +18,7 @@ CLI::Validator number(const NumberRange& range);
 // A seed: as large as TOML has whole numbers, so that every command and run file takes the same.
 CLI::Validator seed_number();
 
-// An output that Outputs::open() takes; refuses an empty path. Use with add_force().
-CLI::Option* add_output(CLI::App& command,
-                        const std::string& names,
-                        std::string& path,
-                        const std::string& description);
-// --force, for all outputs of a command.
+// --force, for all outputs of a command; see Outputs.
 void add_force(CLI::App& command, bool& force);
 
 }  // namespace entrain::cli

@@ -28,6 +28,19 @@ bool holds(const std::string& message, const std::string& text) {
   return false;
 }
 
+const CLI::App& chosen_command(const CLI::App& app) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+  }
+  return *command;
+}
+
+// "--model", "argument data"
+std::string name_of(const CLI::Option& option) {
+  return (option.get_lnames().empty() ? "argument " : "") + option.get_name();
+}
+
 bool is_number(const std::string& text) {
   return text.find_first_not_of("+-.0123456789e") == std::string::npos;
 }
@@ -47,24 +60,30 @@ void print_json(const Json& document) {
   std::cout << document.dump() << std::endl;
 }
 
-std::string with_options(const CLI::App& app, const std::string& message) {
-  const CLI::App* command = &app;
-  while (!command->get_subcommands().empty()) {
-    command = command->get_subcommands().front();
+void refuse_empty_values(const CLI::App& app) {
+  for (const CLI::Option* option : chosen_command(app).get_options()) {
+    for (const std::string& value : option->results()) {
+      if (value.empty()) {
+        throw InvalidInput(concat(name_of(*option), ": an empty value"));
+      }
+    }
   }
+}
+
+std::string with_options(const CLI::App& app, const std::string& message) {
   std::vector<std::string> named;
-  for (const CLI::Option* option : command->get_options()) {
-    const bool positional = option->get_lnames().empty();
-    if (!positional && holds(message, option->get_name())) {
+  for (const CLI::Option* option : chosen_command(app).get_options()) {
+    if (!option->get_lnames().empty() && holds(message, option->get_name())) {
       return message;
     }
     const std::vector<std::string> values = option->results();
     // Of `--set key=value` the message may name the key.
     if (std::ranges::any_of(values, [&](const std::string& value) {
-          return !is_number(value) &&
-                 (holds(message, value) || holds(message, value.substr(0, value.find('='))));
+          return message.find("'" + value + "'") != std::string::npos ||
+                 (!is_number(value) &&
+                  (holds(message, value) || holds(message, value.substr(0, value.find('=')))));
         })) {
-      named.push_back(positional ? "argument " + option->get_name() : option->get_name());
+      named.push_back(name_of(*option));
     }
   }
   return named.empty() ? message : concat(message, " (", join(named), ")");

@@ -46,6 +46,10 @@ CLI::App* add_command(CLI::App& app,
 // One line of JSON on standard output.
 void print_json(const Json& document);
 
+// That no option is given an empty value, as a variable that is not set would.
+// Throws  InvalidInput naming it.
+void refuse_empty_values(const CLI::App& app);
+
 // `message`, and behind it the given options whose values it speaks of: "… (--model)". Unchanged
 // where it names an option itself.
 std::string with_options(const CLI::App& app, const std::string& message);

@@ -197,12 +197,11 @@ void add_cost_command(CLI::App& app, Action& action) {
   add_sample_options(*command, options->study);
   command->get_option("--index")->required();
   command->get_option("--model")->required();
-  add_output(*command, "--output,-o", options->output, "costs CSV to write, one row a sample")
+  command->add_option("--output,-o", options->output, "costs CSV to write, one row a sample")
       ->required();
-  add_output(*command,
-             "--segments",
-             options->segments,
-             "second CSV to write, one row per image, audio window or video patch");
+  command->add_option("--segments",
+                      options->segments,
+                      "second CSV to write, one row per image, audio window or video patch");
   add_force(*command, options->force);
   command->add_flag("--activation-bytes",
                     options->columns.activation_bytes,

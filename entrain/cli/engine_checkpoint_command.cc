@@ -212,7 +212,7 @@ void add_checkpoint_command(CLI::App& app, Action& action) {
           "Writes the weights of a checkpoint, the latest by default, into one safetensors file.",
           "entrain checkpoint export runs/demo -o model.safetensors",
           export_to);
-  add_output(*chosen, "--output,-o", options->output, "file to write")->required();
+  chosen->add_option("--output,-o", options->output, "file to write")->required();
   add_force(*chosen, options->force);
 }
 

@@ -126,7 +126,7 @@ void add_eval_command(CLI::App& app, Action& action) {
   command->add_option("--batch", options->evaluate.batch, "samples packed together")
       ->transform(whole(1, 65'536))
       ->capture_default_str();
-  add_output(*command, "--answers", options->answers, "JSON lines file for every answer");
+  command->add_option("--answers", options->answers, "JSON lines file for every answer");
   add_force(*command, options->force);
   command->add_option("--device", options->evaluate.device, "cpu or cuda")->capture_default_str();
   add_ignore_modality(*command, options->ignore_modality);

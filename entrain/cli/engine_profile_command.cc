@@ -273,11 +273,10 @@ void add_profile_command(CLI::App& app, Action& action) {
                   "--index train.csv");
   command->add_flag("--quick", options->quick, "three sizes per layer kind, a few seconds");
   command->add_option("--model,-m", options->model, "model file (TOML)")->required();
-  add_output(*command,
-             "--output,-o",
-             options->output,
-             "profile JSON to write; without --quick, points so far are kept beside it in "
-             ".partial.json and a killed run goes on there");
+  command->add_option("--output,-o",
+                      options->output,
+                      "profile JSON to write; without --quick, points so far are kept beside it in "
+                      ".partial.json and a killed run goes on there");
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
   command
@@ -311,7 +310,7 @@ void add_profile_command(CLI::App& app, Action& action) {
       ->add_option("--memory-mib", options->memory_mib, "activations of the largest point; 0 = any")
       ->transform(whole(0, 1'000'000'000))
       ->capture_default_str();
-  add_output(*command, "--points", options->points, "write every single measurement there (JSON)");
+  command->add_option("--points", options->points, "write every single measurement there (JSON)");
   add_force(*command, options->force);
   add_check_options(*command, *options);
   command->add_flag("--json", options->json, "print the result as one line of JSON");

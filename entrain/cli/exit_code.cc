@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <iostream>
+#include <new>
 
 #include "entrain/core/base/errors.h"
 
@@ -20,6 +21,9 @@ int exit_code_of(const std::function<int()>& command) {
     return kExitNo;
   } catch (const SystemFailure& error) {
     std::cerr << "entrain: " << error.what() << std::endl;
+    return kExitSystem;
+  } catch (const std::bad_alloc&) {
+    std::cerr << "entrain: out of memory" << std::endl;
     return kExitSystem;
   } catch (const std::exception& error) {
     std::cerr << "entrain: " << error.what() << "\nThis is a bug in Entrain; please report it."

@@ -106,7 +106,7 @@ void add_index_command(CLI::App& app, Action& action) {
           "tar shards (.tar; .tar.gz for studies only), folders of them, names with braces "
           "such as 'train-{000000..000009}.tar', or index files to merge")
       ->required();
-  add_output(*command, "--output,-o", options->output, "index CSV to write")->required();
+  command->add_option("--output,-o", options->output, "index CSV to write")->required();
   add_force(*command, options->force);
   command->add_option(
       "--model,-m", options->model, "model file, for the length limit and its encoders");

@@ -1,6 +1,10 @@
 // The `entrain` program and, with torch, `entrain-engine`. Each command is one file:
 // <name>_command.cc, engine_<name>_command.cc where it needs the engine.
+#include <filesystem>
+
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/partial_files.h"
+#include "entrain/core/base/text.h"
 #include "entrain/core/base/version.h"
 
 #include "entrain/cli/command.h"
@@ -41,17 +45,24 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kExitInvalid;
   }
+  refuse_empty_values(app);
   try {
     return action();
   } catch (const entrain::InvalidInput& error) {
     throw entrain::InvalidInput(with_options(app, error.what()));
   } catch (const entrain::SystemFailure& error) {
     throw entrain::SystemFailure(with_options(app, error.what()));
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw entrain::SystemFailure(with_options(
+        app,
+        entrain::concat(
+            "cannot look at '", error.path1().string(), "': ", error.code().message())));
   }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  entrain::remove_partial_files_on_signals();
   return entrain::cli::exit_code_of([&] { return run(argc, argv); });
 }

@@ -487,7 +487,7 @@ void add_plan_command(CLI::App& app, Action& action) {
       ->transform(whole(0, kMostEvaluations))
       ->capture_default_str();
   add_cluster_options(*command, *options);
-  add_output(*command, "--output,-o", options->output, "plan JSON to write");
+  command->add_option("--output,-o", options->output, "plan JSON to write");
   add_force(*command, options->force);
   command->add_flag("--json", options->json, "print the result as one line of JSON");
   command->callback([options, &action] { action = [options] { return run(*options); }; });

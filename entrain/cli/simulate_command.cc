@@ -166,9 +166,9 @@ void add_simulate_command(CLI::App& app, Action& action) {
                    "cases at a time; figures do not depend on it, assign times excepted")
       ->transform(whole(1, 1024))
       ->capture_default_str();
-  add_output(
-      *command, "--csv", options->csv, "CSV to write: one line per policy, schedule and step");
-  add_output(*command, "--trace", options->trace, "Chrome trace of the last row's first step");
+  command->add_option(
+      "--csv", options->csv, "CSV to write: one line per policy, schedule and step");
+  command->add_option("--trace", options->trace, "Chrome trace of the last row's first step");
   add_force(*command, options->force);
   command->add_flag("--json", options->json, "print the rows as one line of JSON");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
