@@ -23,6 +23,7 @@ void add_ignore_modality(CLI::App& command, std::vector<std::string>& ignored) {
           "go on without media that the model has no encoder for: audio, image (video too); "
           "without it such samples are refused")
       ->delimiter(',')
+      ->allow_extra_args(false)  // or it would take the positional arguments behind it
       ->check(CLI::IsMember(names));
 }
 

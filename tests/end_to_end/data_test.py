@@ -217,6 +217,18 @@ class Modalities(CliTest):
         self.expect_failure(2, ["--ignore-modality audio"], "eval", "seen", "--index", "heard.csv")
         self.expect_success("eval", "seen", "--index", "heard.csv", "--ignore-modality", "audio")
 
+    def test_the_option_stands_anywhere_and_takes_a_list(self):
+        rest = ["-o", "both.csv", "-m", "model.toml"]
+        self.expect_success("index", "--ignore-modality", "audio", "heard.csv", "seen.csv", *rest)
+        sees, _, llm = (self.folder / "model.toml").read_text().partition("[llm]")
+        reads = sees.partition("[vision]")[0] + "[llm]" + llm
+        (self.folder / "reads.toml").write_text(reads)
+        study = ["cost", "-i", "both.csv", "-m", "reads.toml", "-o", "costs.csv"]
+        study += ["-p", "analytic:a40"]
+        self.expect_failure(2, ["no encoder"], *study)
+        result = self.run_program(*study, "--ignore-modality", "audio,image")
+        self.assertEqual(result.stderr.count("of 24 samples are ignored"), 2, result.stderr)
+
     def test_a_medium_that_the_model_takes_cannot_be_ignored(self):
         arguments = self.studies("seen.csv", "model.toml")["cost"]
         self.expect_failure(2, ["encoder 'vision'"], *arguments, "--ignore-modality", "image")
