@@ -1,6 +1,6 @@
 """Ranks and launchers that are killed, stopped and cut off: the run goes on as if nothing had been.
 
-ENTRAIN_KILLS sets how many faults the test makes (default 30), ENTRAIN_KILL_SEED their seed.
+ENTRAIN_KILLS sets how many faults the test makes (default 24), ENTRAIN_KILL_SEED their seed.
 """
 
 import os
@@ -206,7 +206,7 @@ class Faults(ProcessTest):
             self.assertEqual(len(set(drawn[first : first + SAMPLES])), SAMPLES, "not each once")
 
     def test_kills_and_stops_leave_the_run_as_it_would_have_been(self):
-        wanted = int(os.environ.get("ENTRAIN_KILLS", "30"))
+        wanted = int(os.environ.get("ENTRAIN_KILLS", "24"))
         seed = int(os.environ.get("ENTRAIN_KILL_SEED", "11"))
         chance = random.Random(seed)
         self.write_run(steps=STEPS, llm=1, replicas=2, global_batch=4)
