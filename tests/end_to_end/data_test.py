@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import random
 import struct
 import tarfile
@@ -93,6 +94,13 @@ class Shards(CliTest):
         self.expect_failure(
             2, ["train-000003.tar", "4 names"], "index", "train-{000000..000003}.tar", "-o", "x.csv"
         )
+
+    def test_what_is_no_file_is_refused(self):
+        os.mkfifo(self.folder / "pipe.tar")
+        words = ["pipe.tar", "is not a file"]
+        self.expect_failure(2, words, "index", "pipe.tar", "-o", "x.csv")
+        (self.folder / "folder.tar").mkdir()
+        self.expect_failure(2, ["folder.tar"], "index", "folder.tar", "-o", "x.csv")
 
     def test_a_compressed_shard_is_for_studies_alone(self):
         write_shard(self.folder / "train-0.tar", [sample(i) for i in range(12)])

@@ -69,7 +69,7 @@ class ReadProgress {
 
   void begin_file(const fs::path& path) {
     begin_ += size_;
-    size_ = static_cast<std::int64_t>(fs::file_size(path));
+    size_ = size_of(path);
   }
   // `part` of the `whole` samples of the file are done, whatever became of them.
   void reach(std::int64_t part, std::int64_t whole) {
@@ -79,10 +79,16 @@ class ReadProgress {
   void finish() { progress_.finish(); }
 
  private:
+  // 0 for what is no file; who reads it says so.
+  static std::int64_t size_of(const fs::path& path) {
+    std::error_code error;
+    const std::uintmax_t size = fs::file_size(path, error);
+    return error ? 0 : static_cast<std::int64_t>(size);
+  }
   static std::int64_t total_size(const std::vector<fs::path>& files) {
     std::int64_t total = 0;
     for (const fs::path& file : files) {
-      total += static_cast<std::int64_t>(fs::file_size(file));
+      total += size_of(file);
     }
     return total;
   }
