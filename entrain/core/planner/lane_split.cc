@@ -230,8 +230,12 @@ LaneSplitResult plan_lane_split(const LaneSplitRequest& request) {
   LaneSplitResult result;
   result.splits = list_splits(request.lanes, request.model->num_modules());
   const Scorer scorer(request);
+  double tried = 0;
   for (LaneSplit& split : result.splits) {
     scorer.score(split);
+    if (request.progress) {
+      request.progress(++tried / static_cast<double>(result.splits.size()));
+    }
   }
   std::stable_sort(
       result.splits.begin(), result.splits.end(), [](const LaneSplit& a, const LaneSplit& b) {

@@ -32,6 +32,7 @@ struct LaneSplitRequest {
   std::uint64_t seed = 0;
   // Costs of batches[batch] under a plan; empty: step_costs() of model and profile.
   std::function<StepCosts(const Plan& plan, std::size_t batch)> costs_of;
+  std::function<void(double share)> progress;  // of the splits, tried so far; may be empty
 };
 
 // One way to split, and what simulation says of it.

@@ -57,6 +57,9 @@ FurtherMiss MemoryCheck::check(const Plan& plan, std::size_t count, bool may_sto
     const StepCosts costs = step_costs(*inputs_.model, plan, profile, work_of(step, keep));
     units += unit_stages(plan, costs);
     ++result.batches;
+    if (inputs_.on_batch) {
+      inputs_.on_batch();
+    }
     const AssignRequest request{.plan = &plan, .costs = &costs, .step = step, .seed = inputs_.seed};
     if (std::optional<MemoryMiss> miss = memory_miss(plan.policy, request)) {
       result.step = step;

@@ -56,6 +56,7 @@ struct MemoryCheckInputs {
   const ClusterSpec* cluster = nullptr;
   const FurtherBatches* further = nullptr;
   std::uint64_t seed = 0;
+  std::function<void()> on_batch;  // after every batch looked at; may be empty
 };
 
 // What broke one plan comes first for the next. All answers are those of memory_miss() under the

@@ -136,7 +136,10 @@ PlanScorer::PlanScorer(const PlanSearchRequest& request)
                request.recompute != RecomputeRule::kNever,
                request.state,
                figure_options(request)}),
-      check_({request.model, request.profile, request.cluster, &request.further, request.seed}) {
+      check_(
+          {request.model, request.profile, request.cluster, &request.further, request.seed, [this] {
+             report_progress();
+           }}) {
   std::vector<SampleWork> sums;
   for (const std::vector<SampleWork>& batch : request.batches) {
     sums.push_back(batch_sum(batch));
@@ -362,10 +365,14 @@ void PlanScorer::count_recompute(PlanCandidate& candidate) const {
   }
 }
 
-StepScore PlanScorer::step(const Plan& plan, std::size_t batch) {
+void PlanScorer::report_progress() const {
   if (request_.progress) {
     request_.progress(simulated_steps_);
   }
+}
+
+StepScore PlanScorer::step(const Plan& plan, std::size_t batch) {
+  report_progress();
   ++simulated_steps_;
   std::map<std::size_t, DoneStep>* done = nullptr;
   if (request_.further.count() > 0) {

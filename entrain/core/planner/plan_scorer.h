@@ -92,6 +92,7 @@ class PlanScorer {
   // Whether it fits the further batches; else its state and reason say so.
   bool passes(const FurtherMiss& found, PlanCandidate& candidate) const;
   // One batch as it would run.
+  void report_progress() const;
   [[nodiscard]] StepScore step(const Plan& plan, std::size_t batch);
   // The scores of a plan that was set aside, or did not fit beside one; null: it never was.
   [[nodiscard]] const std::vector<StepScore>* known_scores(const Plan& plan) const;

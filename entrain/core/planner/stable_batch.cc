@@ -76,14 +76,53 @@ void check_request(const StableBatchRequest& request) {
   check_sums(request);
 }
 
+// Reports the share of the drawing that is done: sizes that the search tries up to the proven size,
+// and those that are drawn as well.
+class DrawProgress {
+ public:
+  DrawProgress(const StableBatchRequest& request, std::int64_t proven) : request_(request) {
+    const int limit = limit_of(request);
+    for (std::int64_t batch = 1; batch <= limit; batch *= 2) {
+      total_ += cost_of(batch);
+      if (proven > 0 && batch >= proven) {
+        break;
+      }
+    }
+    for (const int also : request.also) {
+      total_ += cost_of(also);
+    }
+  }
+
+  // After one of `draws` draws of a size.
+  void drawn(int batch, int draws) {
+    done_ += cost_of(batch) / draws;
+    if (request_.progress) {
+      request_.progress(std::min(1.0, done_ / total_));
+    }
+  }
+
+ private:
+  [[nodiscard]] double cost_of(std::int64_t batch) const {
+    return static_cast<double>(num_samples(request_) + batch);
+  }
+
+  const StableBatchRequest& request_;
+  double total_ = 0;
+  double done_ = 0;
+};
+
 // The reference batch and `draws` more of one size, each with a seed of its own.
-BatchSizeSplits draw_splits(const StableBatchRequest& request, int batch, int draws) {
+BatchSizeSplits draw_splits(const StableBatchRequest& request,
+                            int batch,
+                            int draws,
+                            DrawProgress& progress) {
   const int samples = num_samples(request);
   BatchSizeSplits result;
   result.batch = batch;
   result.with_replacement = drawn_with_replacement(samples, batch);
   Rng seeds(request.seed, hash_of("stable batch") + static_cast<std::uint64_t>(batch));
   for (int draw = 0; draw <= draws; ++draw) {
+    progress.drawn(batch, draws + 1);
     const std::vector<int> rows = draw_study_rows(samples, batch, seeds.next(), 0);
     std::vector<int> split = share_lanes(total_work(request.work_ns, rows), request.devices);
     const auto known =
@@ -130,10 +169,10 @@ std::string reason_of(const StableBatchResult& result, int limit, int samples) {
 
 // Beyond the proven size nothing needs trying; below it one disagreement takes back what smaller
 // batches agreed on.
-void search(const StableBatchRequest& request, StableBatchResult& result) {
+void search(const StableBatchRequest& request, DrawProgress& progress, StableBatchResult& result) {
   const int limit = limit_of(request);
   for (std::int64_t batch = 1; batch <= limit; batch *= 2) {
-    result.sizes.push_back(draw_splits(request, static_cast<int>(batch), result.draws));
+    result.sizes.push_back(draw_splits(request, static_cast<int>(batch), result.draws, progress));
     ++result.sizes_tried;
     const BatchSizeSplits& size = result.sizes.back();
     if (!size.settled() || size.reference != result.region.devices_of) {
@@ -189,12 +228,13 @@ StableBatchResult find_stable_batch(const StableBatchRequest& request) {
   for (const std::int64_t work : all) {
     result.shares.push_back(total > 0 ? static_cast<double>(work) / total * request.devices : 0);
   }
-  search(request, result);
+  DrawProgress progress(request, result.proven);
+  search(request, progress, result);
   for (const int also : request.also) {
     if (std::none_of(result.sizes.begin(), result.sizes.end(), [&](const BatchSizeSplits& size) {
           return size.batch == also;
         })) {
-      result.sizes.push_back(draw_splits(request, also, result.draws));
+      result.sizes.push_back(draw_splits(request, also, result.draws, progress));
     }
   }
   std::sort(result.sizes.begin(), result.sizes.end(), [](const auto& a, const auto& b) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct StableBatchRequest {
   int limit = 0;          // largest batch size to try; 0: as many as there are samples
   std::vector<int> also;  // batch sizes to draw as well, for the report; each >= 1
   std::uint64_t seed = 0;
+  std::function<void(double share)> progress;  // of all draws, as far as known; may be empty
 };
 
 struct CountedSplit {

@@ -21,4 +21,10 @@ WorkTimes study_work(const Study& study) {
   });
 }
 
+StableBatchResult find_study_batch(StableBatchRequest request) {
+  Progress progress("drawing batches", Progress::kShareTotal, ProgressUnit::kShare);
+  request.progress = [&progress](double share) { progress.reach_share(share); };
+  return find_stable_batch(request);
+}
+
 }  // namespace entrain

@@ -10,6 +10,7 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
+#include "entrain/core/base/json_text.h"
 #include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
 
@@ -122,7 +123,7 @@ class Measuring {
         choices_(layer_choices(model, options.tensor_parallel)),
         points_(resume_points(options.partial, settings_of(model, options))),
         seconds_before_(points_.seconds),
-        progress_("profile", std::ssize(choices_) * kStepsPerLayer) {
+        progress_("profile", std::ssize(choices_) * kStepsPerLayer, ProgressUnit::kShare) {
     if (choices_.empty()) {
       throw InvalidInput("profile: no degree of tensor parallelism divides any module");
     }
@@ -242,8 +243,7 @@ class Measuring {
       }
     }
     const auto steps = static_cast<std::int64_t>(layers * kStepsPerLayer);
-    progress_.advance(std::max<std::int64_t>(0, steps - shown_));
-    shown_ = std::max(shown_, steps);
+    progress_.reach(steps);
   }
 
   [[nodiscard]] double seconds() const {
@@ -255,7 +255,7 @@ class Measuring {
     if (options_.partial.empty() || (!now && points_.seconds < next_write_)) {
       return;
     }
-    write_file(options_.partial, to_json(points_).dump() + "\n");
+    write_file(options_.partial, json_text(to_json(points_)) + "\n");
     next_write_ = points_.seconds + kSecondsBetweenWrites;
   }
 
@@ -269,7 +269,6 @@ class Measuring {
   double held_bytes_ = 0;  // by their cases
   double seconds_before_;
   double next_write_ = 0;
-  std::int64_t shown_ = 0;
   Clock::time_point start_ = Clock::now();
   Progress progress_;
 };

@@ -14,6 +14,7 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
+#include "entrain/core/base/json_text.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/doctor.h"
 
@@ -214,7 +215,7 @@ void RunDumps::write_all(const std::string& reason) {
       dump.failure = reason;
     }
     try {
-      write_file(dump_path(folder_, dump.rank), to_json(dump).dump(1) + "\n");
+      write_file(dump_path(folder_, dump.rank), json_text(to_json(dump), 1) + "\n");
     } catch (const std::exception& error) {
       std::fputs(
           concat("entrain: warning: no dump of rank ", dump.rank, ": ", error.what(), "\n").c_str(),

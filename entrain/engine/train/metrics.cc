@@ -6,12 +6,15 @@
 #include <cstring>
 #include <iomanip>
 #include <sstream>
+#include <utility>
 
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
+#include "entrain/core/base/json_text.h"
+#include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
 
 namespace entrain::engine {
@@ -89,12 +92,16 @@ MetricsLog::MetricsLog(const std::filesystem::path& folder,
                        std::int64_t steps,
                        std::int64_t console_every,
                        std::optional<std::int64_t> continue_at,
-                       bool log_samples)
+                       bool log_samples,
+                       std::function<std::chrono::steady_clock::time_point()> now)
     : path_(folder / "metrics.jsonl"),
       steps_(steps),
       console_every_(console_every),
       log_samples_(log_samples),
-      coloured_(::isatty(STDOUT_FILENO) == 1) {
+      coloured_(::isatty(STDOUT_FILENO) == 1),
+      now_(std::move(now)),
+      first_step_(continue_at.value_or(0)),
+      started_(now_()) {
   if (continue_at.has_value()) {
     cut_rows_from(path_, *continue_at);
   }
@@ -152,14 +159,22 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
     }
   }
   write(entry);
-  if (record.step % console_every_ == 0 || record.step + 1 == steps_) {
+  constexpr std::chrono::minutes kLongest(1);
+  if (!shown_.has_value() || record.step % console_every_ == 0 || record.step + 1 == steps_ ||
+      now_() - *shown_ >= kLongest) {
     show(prepared, record, deferred);
   }
 }
 
 void MetricsLog::show(const PreparedStep& prepared,
                       const StepRecord& record,
-                      std::size_t deferred) const {
+                      std::size_t deferred) {
+  if (!shown_.has_value()) {
+    note(
+        "memory: the most this process has held; tps: LLM tokens a second; bubble: share of the "
+        "step in which lanes wait; deferred: images and clips whose LLM work runs later");
+  }
+  shown_ = now_();
   const auto tokens = static_cast<double>(prepared.llm_tokens);
   std::ostringstream line;
   const char* dim = coloured_ ? "\x1b[36m" : "";
@@ -176,7 +191,9 @@ void MetricsLog::show(const PreparedStep& prepared,
     line << ", at this run's speed " << *record.expected_s * 1e3;
   }
   line << ")  bubble: " << std::setprecision(2) << bubble_fraction(record.measured)
-       << "  deferred: " << deferred << reset << "\n";
+       << "  deferred: " << deferred << reset << "  "
+       << format_elapsed(*shown_ - started_, record.step + 1 - first_step_, steps_ - first_step_)
+       << "\n";
   std::fputs(line.str().c_str(), stdout);
   std::fflush(stdout);
 }
@@ -216,7 +233,7 @@ void MetricsLog::note(const std::string& text) {
 }
 
 void MetricsLog::write(const Json& line) {
-  file_ << line.dump() << "\n";
+  file_ << json_text(line) << "\n";
   file_.flush();
   if (!file_) {
     throw SystemFailure(concat("cannot write '", path_.string(), "': ", std::strerror(errno)));

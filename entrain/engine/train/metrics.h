@@ -1,9 +1,11 @@
 // What a run reports: one JSON line a step, and a console line in torchtitan's manner.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -37,14 +39,17 @@ class MetricsLog {
  public:
   // A new file; with `continue_at`, the one that is there, cut back to what it held when that many
   // steps were finished: later rows, and one that a kill cut short, go. `log_samples`: every step's
-  // row holds the ids of its samples.
+  // row holds the ids of its samples. The console shows every `console_every`th step, the first,
+  // the last, and one a minute; `now` is its clock.
   //
   // Throws  SystemFailure when the file cannot be written.
-  MetricsLog(const std::filesystem::path& folder,
-             std::int64_t steps,
-             std::int64_t console_every,
-             std::optional<std::int64_t> continue_at = {},
-             bool log_samples = false);
+  MetricsLog(
+      const std::filesystem::path& folder,
+      std::int64_t steps,
+      std::int64_t console_every,
+      std::optional<std::int64_t> continue_at = {},
+      bool log_samples = false,
+      std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now);
 
   // A drift's warning goes to standard error too.
   void step(const PreparedStep& prepared, const StepRecord& record);
@@ -56,7 +61,7 @@ class MetricsLog {
  private:
   void write(const Json& line);
   // The step's line on the console.
-  void show(const PreparedStep& prepared, const StepRecord& record, std::size_t deferred) const;
+  void show(const PreparedStep& prepared, const StepRecord& record, std::size_t deferred);
 
   std::filesystem::path path_;
   std::ofstream file_;
@@ -64,6 +69,10 @@ class MetricsLog {
   std::int64_t console_every_;
   bool log_samples_;
   bool coloured_;
+  std::function<std::chrono::steady_clock::time_point()> now_;
+  std::int64_t first_step_;
+  std::chrono::steady_clock::time_point started_;
+  std::optional<std::chrono::steady_clock::time_point> shown_;  // the last line; none yet
 };
 
 }  // namespace entrain::engine
