@@ -70,6 +70,8 @@ class Case:
     def run(self, command, *extra):
         """The command's report; None where it says that nothing fits."""
         line = [self.options.entrain, command, *self.inputs, *map(str, extra), "--json"]
+        if command == "plan":  # of others' engines too: with context parallelism
+            line.append("--for-study")
         result = subprocess.run(line, capture_output=True, text=True, check=False)
         if result.returncode == NO_PLAN:
             return None

@@ -5,9 +5,11 @@
 
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/json_text.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/table.h"
 #include "entrain/core/schedule/schedule.h"
+#include "entrain/core/study/cases.h"
 
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
@@ -32,7 +34,14 @@ std::string duration(double seconds) {
   return format_duration(std::chrono::nanoseconds(std::llround(seconds * 1e9)));
 }
 
-std::vector<std::string> cells_of(const StepAssignment& assignment) {
+// What one row of the comparison holds.
+struct Row {
+  StepAssignment assignment;
+  bool own_slots = false;  // the policy chose how many
+};
+
+std::vector<std::string> cells_of(const Row& row) {
+  const StepAssignment& assignment = row.assignment;
   double slots = 0;
   std::int64_t deferred = 0;
   for (const ReplicaAssignment& replica : assignment.replicas) {
@@ -44,7 +53,8 @@ std::vector<std::string> cells_of(const StepAssignment& assignment) {
       duration(assignment.stats.makespan_s),
       duration(assignment.stats.lower_bound_s),
       format_fixed(100 * assignment.stats.gap, 1) + " %",
-      format_fixed(slots / static_cast<double>(assignment.replicas.size()), 1),
+      format_fixed(slots / static_cast<double>(assignment.replicas.size()), 1) +
+          (row.own_slots ? " own" : ""),
       std::to_string(deferred)};
   for (const auto& [module, balance] : assignment.stats.modules) {
     cells.push_back(format_fixed(balance.cv, 3));
@@ -53,33 +63,68 @@ std::vector<std::string> cells_of(const StepAssignment& assignment) {
   return cells;
 }
 
-std::string summary_table(const std::vector<StepAssignment>& assignments) {
+std::string summary_table(const std::vector<Row>& rows) {
   std::vector<std::string> header = {"policy", "step time", "bound", "gap", "slots", "deferred"};
-  for (const auto& [module, balance] : assignments.front().stats.modules) {
+  for (const auto& [module, balance] : rows.front().assignment.stats.modules) {
     header.push_back(module + " CV");
   }
   header.emplace_back("assign");
   Table table(header);
-  for (const StepAssignment& assignment : assignments) {
-    table.add_row(cells_of(assignment));
+  for (const Row& row : rows) {
+    table.add_row(cells_of(row));
   }
   return table.to_text();
 }
 
+// Compared policies that do not choose their number of slots run with their best, unless the
+// command line says how many. One policy alone runs under the plan as it is.
+std::vector<int> slots_to_try(const Options& options, const Plan& plan, std::size_t policies) {
+  return policies == 1 || options.plan.num_slots > 0
+             ? std::vector<int>()
+             : slot_candidates(plan, options.study.global_batch);
+}
+
+int best_slots_of(const std::string& policy,
+                  const StudyStep& step,
+                  const Study& study,
+                  const std::vector<int>& slots,
+                  const Options& options) {
+  std::vector<SlotTrial> trials;
+  for (const int num_slots : slots) {
+    Plan plan = step.plan;
+    plan.num_slots = num_slots;
+    AssignRequest request;
+    request.plan = &plan;
+    request.costs = &step.costs;
+    request.step = options.step;
+    request.seed = study.inputs.seed;
+    apply(options.policy, request);
+    trials.push_back(try_slots(policy, request));
+  }
+  return best_slots(trials);
+}
+
 // Assigns by every policy; those for which nothing fits are named on standard error.
-std::vector<StepAssignment> assign_all(const std::vector<std::string>& policies,
-                                       const StudyStep& step,
-                                       const Study& study,
-                                       const Options& options) {
-  std::vector<StepAssignment> assignments;
+std::vector<Row> assign_all(const std::vector<std::string>& policies,
+                            StudyStep step,
+                            const Study& study,
+                            const Options& options) {
+  const std::vector<int> slots = slots_to_try(options, step.plan, policies.size());
+  const int plan_slots = step.plan.num_slots;
+  AssignRequest wanted;
+  apply(options.policy, wanted);
+  std::vector<Row> rows;
   for (const std::string& policy : policies) {
+    const bool own = chooses_slots(policy, wanted.options, wanted.objective);
+    step.plan.num_slots =
+        own || slots.empty() ? plan_slots : best_slots_of(policy, step, study, slots, options);
     try {
-      assignments.push_back(assign_step(step, study, policy, options.step, options.policy));
+      rows.push_back({assign_step(step, study, policy, options.step, options.policy), own});
     } catch (const NothingFits& no) {
       std::cerr << "entrain: " << policy << ": nothing fits: " << no.what() << "\n";
     }
   }
-  return assignments;
+  return rows;
 }
 
 int run(const Options& options) {
@@ -95,24 +140,41 @@ int run(const Options& options) {
     plan.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
   }
   const StudyStep step = make_step(options.plan, study, plan, options.step);
-  const auto assignments = assign_all(policies, step, study, options);
-  if (assignments.empty()) {
+  const std::vector<Row> rows = assign_all(policies, step, study, options);
+  if (rows.empty()) {
     return kExitNo;
   }
   const BatchNames names = names_of(study, step.batch);
   if (output.named()) {
-    output.write(to_json(assignments.front(), names).dump(1) + "\n");
+    output.write(json_text(to_json(rows.front().assignment, names), 1) + "\n");
   }
   if (options.json) {
     Json documents = Json::array();
-    for (const StepAssignment& assignment : assignments) {
-      documents.push_back(to_json(assignment, names));
+    for (const Row& row : rows) {
+      documents.push_back(to_json(row.assignment, names));
     }
     print_json(policies.size() == 1 ? documents.front() : documents);
     return 0;
   }
-  std::cout << summary_table(assignments) << "step " << options.step << " under schedule "
-            << step.plan.schedule << "; CV is of forward times per slot; " << study.note() << "\n";
+  const std::vector<int> slots = slots_to_try(options, step.plan, policies.size());
+  std::string tried = concat("the plan's ", step.plan.num_slots);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    tried = i == 0 ? concat("the fastest of ", slots[i]) : concat(tried, ", ", slots[i]);
+  }
+  print_text(concat(study.note(),
+                    "\n",
+                    summary_table(rows),
+                    "step ",
+                    options.step,
+                    " under schedule ",
+                    step.plan.schedule,
+                    "\nslots: ",
+                    tried,
+                    " for every policy that does not choose its own (\"own\")\n"
+                    "bound: a time that no assignment and no order on these lanes can beat; gap: "
+                    "step time above it\n"
+                    "deferred: samples whose LLM work runs later; CV: of forward times per slot; "
+                    "assign: time taken\n"));
   if (!options.output.empty()) {
     std::cout << "written to " << options.output << "\n";
   }

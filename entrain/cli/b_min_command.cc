@@ -1,6 +1,5 @@
 // entrain b-min: from how many samples on one static plan fits every global batch.
 #include <cmath>
-#include <iostream>
 
 #include "entrain/core/base/text.h"
 #include "entrain/core/planner/stable_batch.h"
@@ -28,7 +27,7 @@ StableBatchResult find(const Options& options, WorkTimes work_ns) {
   request.seed = options.study.seed;
   request.also.push_back(options.study.global_batch);
   request.work_ns = std::move(work_ns);
-  return find_stable_batch(request);
+  return find_study_batch(std::move(request));
 }
 
 // Ratios of the module's work to the LLM's; null where nothing limits them.
@@ -177,10 +176,14 @@ int run(const Options& options) {
   if (options.json) {
     print_json(to_json(result, options, study, all));
   } else {
-    std::cout << study.note() << "\n"
-              << mix_text(result, study, all) << "\n"
-              << splits_table(result) << "\n"
-              << verdict_text(result, options.study.global_batch);
+    print_text(concat(study.note(),
+                      "\n",
+                      mix_text(result, study, all),
+                      "\n",
+                      splits_table(result),
+                      "split seen: devices of each module that a batch's work asks for, and how "
+                      "many batches did\n\n",
+                      verdict_text(result, options.study.global_batch)));
   }
   return result.is_stable(options.study.global_batch) ? 0 : kExitNo;
 }

@@ -5,7 +5,9 @@
 #include <iostream>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/json_text.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/report/table.h"
 
 namespace entrain::cli {
 namespace {
@@ -56,8 +58,12 @@ CLI::App* add_command(CLI::App& app,
   return command;
 }
 
+void print_text(const std::string& text) {
+  std::cout << wrap(text) << std::flush;
+}
+
 void print_json(const Json& document) {
-  std::cout << document.dump() << std::endl;
+  std::cout << json_text(document) << std::endl;
 }
 
 void refuse_empty_values(const CLI::App& app) {

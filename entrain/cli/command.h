@@ -43,6 +43,9 @@ CLI::App* add_command(CLI::App& app,
                       const std::string& description,
                       const std::string& example);
 
+// Text for people on standard output, no line wider than a hundred columns.
+void print_text(const std::string& text);
+
 // One line of JSON on standard output.
 void print_json(const Json& document);
 

@@ -1,7 +1,6 @@
 // entrain cost: what every sample costs in every module, as CSV.
 #include <algorithm>
 #include <chrono>
-#include <iostream>
 #include <span>
 
 #include "entrain/core/base/errors.h"
@@ -177,10 +176,15 @@ int run(const Options& options) {
     print_json(summary_json(summaries, study, options));
     return 0;
   }
-  std::cout << summary_table(summaries) << study.samples.size()
-            << " samples; times without launch constants; " << study.note() << "\nwritten to "
-            << options.output << (options.segments.empty() ? "" : " and " + options.segments)
-            << "\n";
+  print_text(concat(study.note(),
+                    "\n",
+                    summary_table(summaries),
+                    study.samples.size(),
+                    " samples; units: images, clips or sequences; times without launch constants\n"
+                    "written to ",
+                    options.output,
+                    options.segments.empty() ? "" : " and " + options.segments,
+                    "\n"));
   return 0;
 }
 

@@ -1,7 +1,7 @@
 // entrain doctor: lines up the dumps of a run that failed and names the culprit.
-#include <iostream>
 #include <memory>
 
+#include "entrain/core/base/text.h"
 #include "entrain/core/report/doctor.h"
 
 #include "entrain/cli/command.h"
@@ -22,7 +22,7 @@ int run(const Options& options) {
     document["dumps"] = folder.string();
     print_json(document);
   } else {
-    std::cout << to_text(diagnosis) << "\nfrom " << folder.string() << "\n";
+    print_text(concat(to_text(diagnosis), "\nfrom ", folder.string(), "\n"));
   }
   return diagnosis.verdict == Verdict::kNone ? kExitNo : 0;
 }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/json_text.h"
 
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
@@ -88,13 +89,12 @@ int run(const Options& options) {
   const engine::EvaluateResult result = engine::evaluate(model, weights, data, options.evaluate);
   answers.write([&](std::ostream& out) {
     for (const engine::Answer& answer : result.answers) {
-      out << Json{{"id", answer.id},
-                  {"kind", answer.kind},
-                  {"expected", answer.expected},
-                  {"given", answer.given},
-                  {"correct", answer.correct()}}
-                 .dump(-1, ' ', false, Json::error_handler_t::replace)
-          << "\n";
+      const Json line = {{"id", answer.id},
+                         {"kind", answer.kind},
+                         {"expected", answer.expected},
+                         {"given", answer.given},
+                         {"correct", answer.correct()}};
+      out << json_text(line) << "\n";
     }
   });
   if (options.json) {

@@ -5,10 +5,12 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
+#include "entrain/core/base/json_text.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/dataset/global_batch.h"
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/report/table.h"
+#include "entrain/core/spec/cost_origin.h"
 #include "entrain/core/spec/media.h"
 
 #include "entrain/cli/checked_options.h"
@@ -73,7 +75,8 @@ void print_table(const Profile& profile) {
                "up to tokens",
                "spread",
                "fit",
-               "worst fit"});
+               "worst fit"},
+              2);
   for (const LayerProfile& layer : profile.layers) {
     const double backward = layer.backward_input.per_token_ns + layer.backward_weight.per_token_ns;
     table.add_row({layer.module,
@@ -88,9 +91,11 @@ void print_table(const Profile& profile) {
                    percent(median_fit(layer)),
                    percent(worst_fit(layer))});
   }
-  std::cout << table.to_text()
-            << "fit: error of the fitted curve at the measured points, median and largest over "
-               "points, of the worst of forward and both gradients\n";
+  print_text(table.to_text() +
+             "fit: error of the fitted curve at the measured points, median and largest over "
+             "points, of the worst of forward and both gradients\n"
+             "TP: tensor parallelism; pair: of attention; launch: constant per operation\n"
+             "up to tokens: the largest microbatch measured; spread: between repeats\n");
 }
 
 engine::ProfileOptions profile_options(const Options& options) {
@@ -137,15 +142,18 @@ int measure(const Options& options) {
                 << "' at tensor_parallel " << layer.tensor_parallel << ": " << skipped << "\n";
     }
   }
-  points.write(engine::to_json(run.points).dump() + "\n");
-  output.write(to_json(run.profile).dump(1) + "\n");
+  const std::string machine = machine_name(options.device);
+  const Json document = with_machine(to_json(run.profile), machine);
+  points.write(json_text(engine::to_json(run.points)) + "\n");
+  output.write(json_text(document, 1) + "\n");
   if (!wanted.partial.empty()) {
     std::filesystem::remove(wanted.partial);
   }
   if (options.json) {
-    print_json(to_json(run.profile));
+    print_json(document);
     return 0;
   }
+  std::cout << concat("device ", options.device, " (", machine, "), ", options.dtype, "\n");
   print_table(run.profile);
   if (output.named()) {
     std::cout << "written to " << options.output << "\n";

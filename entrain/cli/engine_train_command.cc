@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "entrain/core/base/folder_lock.h"
+#include "entrain/core/base/json_text.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/memory.h"
 
@@ -126,7 +127,7 @@ int dry_run(const engine::RunSetup& setup, bool json) {
                 {"assignment", assignment}});
     return 0;
   }
-  std::cout << "plan: " << to_json(setup.plan).dump(1) << "\n";
+  std::cout << "plan: " << json_text(to_json(setup.plan), 1) << "\n";
   std::cout
       << "memory per lane (parameters with gradients and optimizer state | peak activations):\n";
   const std::vector<LaneState> states =
@@ -143,7 +144,7 @@ int dry_run(const engine::RunSetup& setup, bool json) {
     const std::int64_t bytes = states[static_cast<std::size_t>(lane)].total_bytes();
     std::cout << "  " << format_bytes(bytes) << " | " << format_bytes(peak) << "\n";
   }
-  std::cout << "first assignment: " << assignment.dump() << "\n";
+  std::cout << "first assignment: " << json_text(assignment) << "\n";
   if (setup.resume.has_value()) {
     std::cout << "training would go on at step " << setup.resume->manifest.step << " from "
               << setup.resume->checkpoint.string() << "\n";
@@ -163,8 +164,9 @@ void print_end(const engine::RunConfig& config, const engine::TrainResult& resul
   }
   std::cout << (result.interrupted ? "stopped after step " : "trained to step ") << reached
             << " of " << config.steps << ": loss " << result.first_loss
-            << (result.first_step > 0 ? " where it resumed, " : " at the start, ")
-            << result.last_loss << " at the end\n";
+            << (result.first_step > 0 ? " of the first step since it resumed, "
+                                      : " of the first step, ")
+            << result.last_loss << " of the last step, each of one global batch\n";
   if (!result.checkpoint.empty()) {
     std::cout << "checkpoint: " << result.checkpoint.string() << "\n";
   }

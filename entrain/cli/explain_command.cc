@@ -1,12 +1,12 @@
 // entrain explain: one step in words.
 #include <algorithm>
-#include <iostream>
 
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/explain.h"
 #include "entrain/core/schedule/schedule.h"
+#include "entrain/core/study/sample_step.h"
 
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
@@ -20,7 +20,7 @@ struct Options {
   PlanOptions plan;
   std::string policy = "entrain";
   std::string schedule;
-  std::int64_t step = 0;
+  std::int64_t step = -1;  // that of the assignment or the sample, else 0
   std::string assignment;
   std::string sample;
   int replica = -1;
@@ -44,6 +44,19 @@ int find_sample(const std::string& id, const StudyBatch& batch, std::int64_t ste
   return static_cast<int>(found - batch.ids.begin());
 }
 
+std::int64_t step_to_explain(const Options& options, const Study& study) {
+  if (options.step >= 0) {
+    return options.step;
+  }
+  if (!options.assignment.empty()) {
+    const Json document = read_json_file(options.assignment);
+    return document.is_object() && document.contains("step")
+               ? value_as<std::int64_t>(document["step"], options.assignment + ": step")
+               : 0;
+  }
+  return options.sample.empty() ? 0 : step_of_sample(study, options.sample);
+}
+
 int run(const Options& options) {
   const Study study = open_study(options.study);
   const std::string policy = parse_names(options.policy, policy_names(), "--policy").front();
@@ -51,11 +64,12 @@ int run(const Options& options) {
   if (!options.schedule.empty()) {
     plan.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
   }
-  const StudyStep step = make_step(options.plan, study, plan, options.step);
+  const std::int64_t step_index = step_to_explain(options, study);
+  const StudyStep step = make_step(options.plan, study, plan, step_index);
   const BatchNames names = names_of(study, step.batch);
   StepAssignment assignment;
   if (options.assignment.empty()) {
-    assignment = assign_step(step, study, policy, options.step);
+    assignment = assign_step(step, study, policy, step_index);
   } else {
     assignment =
         assignment_from_json(read_json_file(options.assignment), names, options.assignment);
@@ -70,13 +84,18 @@ int run(const Options& options) {
   request.slot = options.slot;
   request.stories = options.stories;
   if (!options.sample.empty()) {
-    request.sample = find_sample(options.sample, step.batch, options.step);
+    request.sample = find_sample(options.sample, step.batch, step_index);
   }
   const Explanation explanation = explain(request);
   if (options.json) {
     print_json(to_json(explanation, request));
   } else {
-    std::cout << to_string(explanation, request) << "\n" << study.note() << "\n";
+    const bool found = options.step < 0 && !options.sample.empty() && options.assignment.empty();
+    print_text(concat(study.note(),
+                      "\n",
+                      found ? concat("step ", step_index, " is the first that holds the sample\n")
+                            : std::string(),
+                      to_string(explanation, request)));
   }
   return 0;
 }
@@ -101,9 +120,12 @@ void add_explain_command(CLI::App& app, Action& action) {
                       "assignment JSON of `entrain assign` for this step, instead of --policy");
   command->add_option(
       "--schedule", options->schedule, "one of (default: the plan's): " + join(schedule_names()));
-  command->add_option("--step", options->step, "which step's batch")
-      ->transform(whole(0, kMostSteps))
-      ->capture_default_str();
+  command
+      ->add_option("--step",
+                   options->step,
+                   "which step's batch (default: the assignment's, the first that holds --sample, "
+                   "or 0)")
+      ->transform(whole(0, kMostSteps));
   command->add_option("--sample", options->sample, "the story of this sample");
   command->add_option("--replica", options->replica, "which replica (default: the slowest)")
       ->transform(whole(0, kMostReplicas - 1));

@@ -7,8 +7,10 @@
 
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/json_text.h"
 #include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/cost/runnable.h"
 #include "entrain/core/planner/dynamic_regret.h"
 #include "entrain/core/planner/lane_split.h"
 #include "entrain/core/planner/plan_neighbours.h"
@@ -24,6 +26,7 @@
 
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
+#include "entrain/cli/plan_study.h"
 #include "entrain/cli/study_options.h"
 
 namespace entrain::cli {
@@ -48,6 +51,7 @@ struct Options {
   double reserve_gib = 0;
   int regret_batches = 0;
   int check_batches = -1;  // kCheckBatches, on many devices fewer where they take long
+  bool for_study = false;  // also what this engine does not run
   bool explain = false;
   bool force = false;
   bool json = false;
@@ -86,27 +90,26 @@ LaneSplitResult search(const Options& options, const Study& study) {
   return search_split(study, request, batches_of(options, study));
 }
 
-Json splits_json(const LaneSplitResult& result) {
-  Json splits = Json::array();
-  for (const LaneSplit& split : result.splits) {
-    splits.push_back({{"lanes", split.lanes_of},
-                      {"step_s", static_cast<double>(split.mean_ns) * 1e-9},
-                      {"lower_bound_s", static_cast<double>(split.bound_ns) * 1e-9},
-                      {"peak_bytes", split.peak_bytes},
-                      {"reason", split.reason}});
-  }
-  return splits;
-}
+constexpr const char* kSplitTerms =
+    "lanes: pipeline positions of each module; to best: step time over the fastest split's\n"
+    "bound: a time that no assignment and no order on these lanes can beat; peak: activations\n";
 
-void write_plan(const Options& options, const Plan& plan, const Output& output) {
-  output.write(to_json(plan).dump(1) + "\n");
+void write_plan(const Options& options,
+                const PlanStudy& input,
+                const Plan& plan,
+                const Output& output) {
+  if (!input.for_study && !input.study.table.has_value()) {
+    check_runnable(plan, input.study.model, "plan");
+  }
+  output.write(json_text(plan_json(input, plan), 1) + "\n");
   if (output.named() && !options.json) {
     std::cout << "written to " << options.output << "\n";
   }
 }
 
 int run_lanes(const Options& options, const Output& output) {
-  const Study study = open_study(options.study);
+  const PlanStudy input = load_plan_study(options.study, options.for_study);
+  const Study& study = input.study;
   const LaneSplitResult result = search(options, study);
   if (result.fits()) {
     warn_beyond_range(study, result.best());
@@ -114,20 +117,22 @@ int run_lanes(const Options& options, const Output& output) {
   if (options.json) {
     Json report = {{"fits", result.fits()},
                    {"reason", result.reason},
+                   {"note", study.note()},
+                   {"left_out", input.left_out},
                    {"margin", result.margin},
                    {"splits", splits_json(result)}};
     if (result.fits()) {
-      report["plan"] = to_json(result.best());
+      report["plan"] = plan_json(input, result.best());
     }
     print_json(report);
   } else {
-    std::cout << to_string(result, study.model);
+    print_text(heading(input) + to_string(result, study.model) + kSplitTerms);
   }
   if (!result.fits()) {
     std::cerr << "entrain: no plan fits: " << result.reason << "\n";
     return kExitNo;
   }
-  write_plan(options, result.best(), output);
+  write_plan(options, input, result.best(), output);
   return 0;
 }
 
@@ -157,61 +162,6 @@ PlanSearchRequest cluster_request(const Options& options) {
   return request;
 }
 
-Json candidate_json(const PlanCandidate& candidate, const ModelSpec& model) {
-  return {{"plan", describe(candidate.config, model)},
-          {"step_s", static_cast<double>(candidate.mean_ns) * 1e-9},
-          {"lower_bound_s", static_cast<double>(candidate.bound_ns) * 1e-9},
-          {"recomputed_layers", recomputed_layers(candidate.plan)},
-          {"stopped", candidate.state == CandidateState::kStopped},
-          {"set_aside", candidate.state == CandidateState::kSetAside}};
-}
-
-Json result_json(const PlanSearchResult& result, const ModelSpec& model) {
-  Json report = {{"fits", result.fits()},
-                 {"reason", result.reason},
-                 {"complete", result.complete},
-                 {"left_bound_s", static_cast<double>(result.left_bound_ns) * 1e-9},
-                 {"lower_bound_s", static_cast<double>(result.lower_bound_ns) * 1e-9},
-                 {"shapes", result.shapes},
-                 {"configurations", result.configurations},
-                 {"simulated_steps", result.simulated_steps},
-                 {"further_batches", result.further_batches}};
-  report["set_aside_for_memory"] = Json::array();
-  for (const PlanCandidate& candidate : result.no_fit) {
-    if (candidate.further_step >= 0) {
-      report["set_aside_for_memory"].push_back({{"plan", describe(candidate.config, model)},
-                                                {"step", candidate.further_step},
-                                                {"missing_bytes", candidate.missing_bytes},
-                                                {"reason", candidate.reason}});
-    }
-  }
-  report["candidates"] = Json::array();
-  for (const std::vector<PlanCandidate>* list :
-       {&result.plans, &result.stopped, &result.set_aside}) {
-    for (const PlanCandidate& candidate : *list) {
-      report["candidates"].push_back(candidate_json(candidate, model));
-    }
-  }
-  if (result.fits()) {
-    report["plan"] = to_json(result.best().plan);
-  }
-  return report;
-}
-
-Json neighbours_json(const std::vector<PlanNeighbour>& neighbours, const ModelSpec& model) {
-  Json list = Json::array();
-  for (const PlanNeighbour& neighbour : neighbours) {
-    Json entry = {{"change", neighbour.change},
-                  {"plan", describe(neighbour.config, model)},
-                  {"reason", neighbour.reason}};
-    if (neighbour.fits()) {
-      entry["step_s"] = static_cast<double>(neighbour.candidate->mean_ns) * 1e-9;
-    }
-    list.push_back(entry);
-  }
-  return list;
-}
-
 // Over batches behind those that the plan was chosen by.
 DynamicRegret regret_of(const Options& options,
                         const Study& study,
@@ -235,7 +185,7 @@ int b_min_of(const Study& study, const PlanConfig& config) {
   }
   request.work_ns = study_work(study);
   request.seed = study.inputs.seed;
-  return find_stable_batch(request).b_min;
+  return find_study_batch(std::move(request)).b_min;
 }
 
 // Costs of a batch of many units take tens of MiB, freed and asked for again with every simulated
@@ -251,13 +201,14 @@ void keep_freed_memory() {
 
 int run_cluster(const Options& options, const Output& output) {
   keep_freed_memory();
-  const Study study = open_study(options.study);
+  const PlanStudy input = load_plan_study(options.study, options.for_study);
+  const Study& study = input.study;
   PlanSearchRequest request = cluster_request(options);
   request.patience = many_devices(study) ? 1 : kPatience;
   Progress progress(
-      "steps simulated",
+      "steps simulated, of a budget",
       request.most_simulations >= 0 ? request.most_simulations : default_budget(request.patience));
-  request.progress = [&progress](int) { progress.advance(); };
+  request.progress = [&progress](int simulated) { progress.reach(simulated); };
   const int batches = batches_of(options, study);
   complete_request(study, batches, request);
   if (study.cluster->memory_bytes > 0) {
@@ -283,7 +234,7 @@ int run_cluster(const Options& options, const Output& output) {
     result.plans.front().plan.certificate.dynamic_regret = regret.regret();
   }
   if (options.json) {
-    Json report = result_json(result, study.model);
+    Json report = result_json(result, input);
     report["neighbours"] = neighbours_json(neighbours, study.model);
     if (regret.batches > 0) {
       report["regret"] = {{"batches", regret.batches},
@@ -295,19 +246,20 @@ int run_cluster(const Options& options, const Output& output) {
     }
     print_json(report);
   } else if (result.fits()) {
-    std::cout << study.note() << "\n" << plan_page(result, request);
+    std::string page = heading(input) + plan_page(result, request);
     if (regret.batches > 0) {
-      std::cout << "\n" << regret_page(regret);
+      page += "\n" + regret_page(regret);
     }
     if (!neighbours.empty()) {
-      std::cout << "\n" << neighbours_page(neighbours, result.best(), request);
+      page += "\n" + neighbours_page(neighbours, result.best(), request);
     }
+    print_text(page);
   }
   if (!result.fits()) {
     std::cerr << "entrain: no plan fits: " << result.reason << "\n";
     return kExitNo;
   }
-  write_plan(options, result.best().plan, output);
+  write_plan(options, input, result.best().plan, output);
   return 0;
 }
 
@@ -321,7 +273,8 @@ int run_baseline(const Options& options, const Output& output) {
   request.tensor_parallel = options.tensor_parallel;
   request.lanes = options.lanes;
   request.search = cluster_request(options);
-  const Study study = open_study(options.study);
+  const PlanStudy input = load_plan_study(options.study, options.for_study);
+  const Study& study = input.study;
   if (study.cluster.has_value()) {
     complete_request(study, batches_of(options, study), request.search);
     const int devices = study.cluster->num_nodes * study.cluster->devices_per_node;
@@ -331,11 +284,15 @@ int run_baseline(const Options& options, const Output& output) {
   }
   const Plan plan = baseline_plan(study, request);
   if (options.json) {
-    print_json({{"fits", true}, {"planner", request.planner}, {"plan", to_json(plan)}});
+    print_json({{"fits", true},
+                {"planner", request.planner},
+                {"note", study.note()},
+                {"left_out", input.left_out},
+                {"plan", plan_json(input, plan)}});
   } else {
-    std::cout << lanes_page(plan);
+    print_text(heading(input) + lanes_page(plan));
   }
-  write_plan(options, plan, output);
+  write_plan(options, input, plan, output);
   return 0;
 }
 
@@ -379,7 +336,8 @@ void add_cluster_options(CLI::App& command, Options& options) {
   command
       .add_option("--context-parallel",
                   options.study.analytic.context_parallel,
-                  "degrees that an analytic profile has; a measured one has its own")
+                  "degrees that an analytic profile has; a measured one has its own; above 1 with "
+                  "--for-study alone")
       ->delimiter(',')
       ->transform(whole(1, 1024))
       ->capture_default_str();
@@ -436,6 +394,10 @@ void add_cluster_options(CLI::App& command, Options& options) {
                   "demanding of those behind; 0 = none (default: 100; fewer where they "
                   "take long on more than 32 devices)")
       ->transform(whole(0, 10'000));
+  command.add_flag("--for-study",
+                   options.for_study,
+                   "plan for what no engine here runs, too (context parallelism); `entrain train` "
+                   "refuses such a plan");
   command.add_flag("--explain", options.explain, "why not the neighbours of the best plan");
 }
 

@@ -42,6 +42,7 @@ void trace_case(const Options& options,
                 const Output& output) {
   Plan traced = plan;
   traced.schedule = result.schedule;
+  traced.num_slots = result.given_slots > 0 ? result.given_slots : plan.num_slots;
   const StudyStep step = make_step(options.plan, study, traced, 0);
   const StepAssignment assignment = assign_step(step, study, result.policy, 0, options.policy);
   const Program program = build_program(step.plan, assignment, step.costs, result.schedule);
@@ -53,6 +54,12 @@ void trace_case(const Options& options,
                 step.batch.ids,
                 concat(result.policy, " with ", result.schedule));
   });
+}
+
+// Empty where the command line says how many.
+std::vector<int> slots_to_try(const Options& options, const Plan& plan) {
+  return options.plan.num_slots > 0 ? std::vector<int>()
+                                    : slot_candidates(plan, options.study.global_batch);
 }
 
 std::vector<CaseResult> simulate_cases(const Options& options,
@@ -70,15 +77,16 @@ std::vector<CaseResult> simulate_cases(const Options& options,
   apply(options.policy, wanted);
   request.options = wanted.options;
   request.objective = wanted.objective;
-  Progress progress("simulating",
-                    std::ssize(request.policies) * std::ssize(request.schedules) * options.steps);
-  request.on_case = [&progress] { progress.advance(); };
+  request.slots = slots_to_try(options, plan);
+  Progress progress("simulating", Progress::kShareTotal, ProgressUnit::kShare);
+  request.progress = [&progress](double share) { progress.reach_share(share); };
   return options.one_sample > 0 ? run_one_sample_cases(request, options.one_sample)
                                 : run_cases(request);
 }
 
 Json report_json(const Options& options,
                  const Study& study,
+                 const std::vector<int>& slots,
                  const std::vector<CaseSummary>& summaries) {
   Json rows = Json::array();
   for (const CaseSummary& summary : summaries) {
@@ -87,6 +95,8 @@ Json report_json(const Options& options,
   return {{"steps", options.steps},
           {"memory", options.plan.memory},
           {"note", study.note()},
+          {"slots_tried", slots},
+          {"gain", gain_text(summaries)},
           {"with_replacement", study.with_replacement},
           {"rows", rows}};
 }
@@ -109,11 +119,13 @@ int run(const Options& options) {
     csv.write(cases_csv(cases, study.module_names()));
   }
   if (options.json) {
-    print_json(report_json(options, study, summaries));
+    print_json(report_json(options, study, slots_to_try(options, plan), summaries));
   } else {
-    std::cout << to_string(summaries, study.module_names()) << options.steps
-              << " steps; step time, bound, gap and bubble are medians, memory is the largest; "
-              << study.note() << "\n";
+    print_text(study.note() + "\n" +
+               to_string(summaries, study.module_names(), slots_to_try(options, plan)) +
+               concat(options.steps,
+                      " steps; step time, bound, gap and bubble are medians, memory is the "
+                      "largest\n"));
   }
   const auto shown = std::find_if(cases.rbegin(), cases.rend(), [](const CaseResult& result) {
     return result.steps.front().refused.empty();

@@ -212,7 +212,7 @@ class Simulate(StudyTest):
     def test_writes_one_csv_line_per_policy_schedule_and_step(self):
         arguments = self.planned(
             *("simulate", "--policy", "sequential,lpt-2d", "--schedule", "gpipe,1f1b"),
-            *("--steps", 3, "--csv", "cases.csv"),
+            *("--steps", 3, "--csv", "cases.csv", "--num-slots", 2),
         )
         report = self.json_of(*arguments)
         with open(self.folder / "cases.csv", encoding="utf-8") as file:

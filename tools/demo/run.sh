@@ -25,7 +25,8 @@ $entrain profile --quick --model configs/demo-model.toml -o $data/profile.json
 say "4. Planning 4 lanes, and comparing policies for this very data and model"
 common=(--index $data/train.csv --model configs/demo-model.toml --profile $data/profile.json --global-batch 32)
 $entrain plan --lanes 4 "${common[@]}" -o $data/plan.json
-$entrain simulate "${common[@]}" --plan $data/plan.json --policy sequential,random,lpt-2d,entrain
+$entrain simulate "${common[@]}" --plan $data/plan.json --policy sequential,random,lpt-2d,entrain \
+  --schedule 1f1b,zb-h1
 
 say "5. Training on 4 in-process ranks"
 $entrain train configs/demo.toml

@@ -166,6 +166,25 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+// "; there is a key 'globl_batch', did you mean 'global_batch'?" where the object has a key near
+// the missing one that nobody asked for yet; keys much longer or shorter are other keys.
+std::string misspelling_of(const std::string& missing,
+                           const Json& object,
+                           const std::vector<std::string>& known) {
+  constexpr std::size_t kMostDifference = 2;
+  const std::vector<std::string> wanted = {missing};
+  for (const auto& [key, value] : object.items()) {
+    const std::size_t difference =
+        std::max(key.size(), missing.size()) - std::min(key.size(), missing.size());
+    const std::string hint = suggestion(key, wanted);
+    if (difference <= kMostDifference && hint.starts_with(", did you mean") &&
+        std::find(known.begin(), known.end(), key) == known.end()) {
+      return fmt::format("; there is a key '{}'{}", key, hint);
+    }
+  }
+  return "";
+}
+
 template <class T>
 T integer_as(const Json& value, const std::string& where) {
   if (!value.is_number_integer()) {
@@ -295,7 +314,8 @@ const Json* ObjectReader::find(const std::string& key) {
 const Json& ObjectReader::at(const std::string& key) {
   const Json* value = find(key);
   if (value == nullptr) {
-    throw InvalidInput(fmt::format("{}: missing", where(key)));
+    throw InvalidInput(
+        fmt::format("{}: missing{}", where(key), misspelling_of(key, *object_, known_)));
   }
   return *value;
 }

@@ -10,6 +10,8 @@
 
 #include "entrain/core/base/files.h"
 
+#include "tests/oracle/expect_error.h"
+
 namespace entrain {
 namespace {
 
@@ -248,6 +250,33 @@ TEST(KeyPath, SeparatesFileFromPath) {
   EXPECT_EQ(key_path("f.toml", "a"), "f.toml: a");
   EXPECT_EQ(key_path("f.toml: a", "b"), "f.toml: a.b");
   EXPECT_EQ(key_path("f.toml: a[2]", "b"), "f.toml: a[2].b");
+}
+
+// What reading two required keys of this TOML text says.
+std::string missing_message(const std::string& text) {
+  return oracle::error_of<InvalidInput>([&] {
+    const Json document = parse_toml(text, "run.toml");
+    ObjectReader reader(document, "run.toml");
+    reader.required<int>("steps");
+    ObjectReader data = reader.object("data");
+    data.required<std::string>("train");
+    data.required<int>("global_batch");
+  });
+}
+
+TEST(ObjectReader, SuggestsTheMisspelledKeyWhereOneIsMissing) {
+  EXPECT_EQ(missing_message("steps = 1\n[data]\ntrain = 'x'\nglobl_batch = 8\n"),
+            "run.toml: data.global_batch: missing; there is a key 'globl_batch', did you mean "
+            "'global_batch'?");
+  EXPECT_EQ(missing_message("setps = 1\n[data]\n"),
+            "run.toml: steps: missing; there is a key 'setps', did you mean 'steps'?");
+  EXPECT_EQ(missing_message("steps = 1\n[dta]\n"),
+            "run.toml: data: missing; there is a key 'dta', did you mean 'data'?");
+  EXPECT_EQ(missing_message("steps = 1\n[data]\ntrain = 'x'\nother = 8\n"),
+            "run.toml: data.global_batch: missing");
+  EXPECT_EQ(missing_message("steps = 1\n[data]\ntrain = 'x'\nglobal_batches_all = 8\n"),
+            "run.toml: data.global_batch: missing")
+      << "another key";
 }
 
 }  // namespace

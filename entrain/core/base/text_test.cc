@@ -42,6 +42,13 @@ TEST(Suggestion, AllowsOneMistakeInShortWords) {
   EXPECT_EQ(suggestion("xy", allowed), "; allowed: lr");
 }
 
+TEST(Suggestion, TakesASwapOfNeighboursForOneMistake) {
+  const std::vector<std::string> keys = {"train", "steps", "validation"};
+  EXPECT_EQ(suggestion("trian", keys), ", did you mean 'train'?");
+  EXPECT_EQ(suggestion("setps", keys), ", did you mean 'steps'?");
+  EXPECT_EQ(suggestion("sptes", keys), "; allowed: train, steps, validation") << "two of them";
+}
+
 TEST(FormatDuration, PicksTheUnit) {
   EXPECT_EQ(format_duration(nanoseconds(0)), "0 ns");
   EXPECT_EQ(format_duration(nanoseconds(9)), "9 ns");

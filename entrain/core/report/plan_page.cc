@@ -10,6 +10,7 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/planner/plan_scorer.h"
 #include "entrain/core/planner/recompute_levels.h"
+#include "entrain/core/report/table.h"
 
 namespace entrain {
 namespace {
@@ -62,29 +63,20 @@ std::string lanes_table(const PlanCandidate& best, std::int64_t capacity) {
   const Plan& plan = best.plan;
   const std::int64_t slowest = std::max<std::int64_t>(
       1, *std::max_element(best.lane_work_ns.begin(), best.lane_work_ns.end()));
-  std::size_t width = 6;
-  for (const std::vector<StageRef>& lane : plan.lanes) {
-    width = std::max(width, stages_on(plan, lane).size());
-  }
-  std::string text = fmt::format("  lane  {:<{}}  {:<9}  {:<{}}  {}\n",
-                                 "layers",
-                                 width,
-                                 "devices",
-                                 "work of a step",
-                                 kBar + 10,
-                                 "state + activations, a device");
+  Table table({"  lane", "layers", "devices", "work", "of the slowest", "state + activations"});
   for (std::size_t lane = 0; lane < plan.lanes.size(); ++lane) {
     const auto work = static_cast<double>(best.lane_work_ns[lane]);
-    text += fmt::format("  {:>4}  {:<{}}  {:<9}  {} {:>8}  {}\n",
-                        lane,
-                        stages_on(plan, plan.lanes[lane]),
-                        width,
-                        devices_on(plan, plan.lanes[lane]),
-                        bar(work / static_cast<double>(slowest)),
-                        time_of(best.lane_work_ns[lane]),
-                        memory_on(best, lane, capacity));
+    table.add_row({fmt::format("  {}", lane),
+                   stages_on(plan, plan.lanes[lane]),
+                   devices_on(plan, plan.lanes[lane]),
+                   time_of(best.lane_work_ns[lane]),
+                   bar(work / static_cast<double>(slowest)),
+                   memory_on(best, lane, capacity)});
   }
-  return text;
+  return table.to_text() +
+         "work: of a lane in a step; state: parameters, gradients and optimizer, with activations "
+         "in "
+         "bytes of one device\n";
 }
 
 // What recomputation costs, by module; empty where no layer is recomputed.

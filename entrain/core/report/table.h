@@ -1,28 +1,45 @@
 // Aligned text tables for the output of commands.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace entrain {
+
+// No line of a command's output for people is wider.
+inline constexpr std::size_t kMostColumns = 100;
 
 // A header and rows of equally many cells. Columns of numbers (cells that begin like one: "12",
 // "-3.5 ms", "1.20x", and "-" for none) stand right, others left.
 class Table {
  public:
-  explicit Table(std::vector<std::string> header);
+  // The first `labels` columns say what a row is.
+  explicit Table(std::vector<std::string> header, std::size_t labels = 1);
 
   // Requires  as many cells as the header has.
   void add_row(std::vector<std::string> cells);
 
   // One line per row behind header and rule, each ending with a newline; two spaces between
-  // columns, none at line ends. Cells are UTF-8.
+  // columns, none at line ends. Cells are UTF-8. What is wider than kMostColumns is cut into
+  // several tables, each with the labels, and cells too long for that are cut in their middle
+  // ("…").
   [[nodiscard]] std::string to_text() const;
 
  private:
+  struct Column;
+  [[nodiscard]] std::vector<Column> columns(bool cut_cells) const;
+  [[nodiscard]] Column column_of(std::size_t index, std::size_t most) const;
+  static std::string text_of(const std::vector<Column>& columns);
+
   std::vector<std::string> header_;
+  std::size_t labels_;
   std::vector<std::vector<std::string>> rows_;
 };
+
+// Lines wider than kMostColumns broken at blanks, what follows two blanks further in than the line.
+std::string wrap(std::string_view text);
 
 // format_fixed(1.256, 2) == "1.26"; "-" for values that are not finite.
 std::string format_fixed(double value, int digits);

@@ -9,6 +9,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/json.h"
+#include "entrain/core/base/json_text.h"
 #include "entrain/core/simulator/simulator.h"
 
 namespace entrain {
@@ -20,11 +21,6 @@ constexpr int kReceiveThread = 2;
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
-}
-
-// Ids come from data files: bytes that are not UTF-8 are replaced.
-std::string json_text(const std::string& text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string microseconds(std::chrono::nanoseconds time) {

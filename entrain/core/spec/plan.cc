@@ -7,6 +7,7 @@
 #include "entrain/core/base/digest.h"
 #include "entrain/core/base/ranges.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/spec/cost_origin.h"
 
 namespace entrain {
 namespace {
@@ -315,6 +316,9 @@ Plan plan_from_json(const Json& document, const ModelSpec& model, const std::str
   plan.shard_optimizer = reader.optional("shard_optimizer", plan.shard_optimizer);
   if (reader.has("certificate")) {
     plan.certificate = read_certificate(reader.object("certificate"));
+  }
+  if (const Json* costs = reader.find("costs")) {
+    cost_origin_from_json(*costs, reader.where("costs"));  // for people, and see plan_origin()
   }
   reader.finish();
   validate(plan, model, where);

@@ -250,6 +250,7 @@ Profile profile_from_json(const Json& document, const std::string& where) {
   }
   Profile profile;
   profile.device = reader.required<std::string>("device");
+  reader.optional("machine", std::string());  // see profile_machine()
   profile.dtype = reader.optional("dtype", profile.dtype);
   profile.source = reader.required<std::string>("source");
   if (profile.source != "measured" && profile.source != "analytic") {

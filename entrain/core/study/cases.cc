@@ -1,9 +1,12 @@
 #include "entrain/core/study/cases.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/assigner/balance.h"
@@ -66,6 +69,12 @@ bool at_plan_slots(const StepAssignment& assignment, const Plan& plan) {
       [&](const ReplicaAssignment& replica) { return replica.num_slots == plan.num_slots; });
 }
 
+Plan without_limits(Plan plan) {
+  plan.limits.bytes_per_lane = 0;
+  plan.limits.lane_bytes.clear();
+  return plan;
+}
+
 class CaseRunner {
  public:
   CaseRunner(const CasesRequest& request, const StepInputs& inputs, std::int64_t step)
@@ -78,9 +87,13 @@ class CaseRunner {
     request_.seed = request.study->inputs.seed;
   }
 
-  CaseStep run(const std::string& policy, const std::string& schedule) {
-    plan_.policy = policy;
-    plan_.schedule = schedule;
+  SlotTrial try_with(const std::string& policy, const std::string& schedule, int num_slots) {
+    set_case(policy, schedule, num_slots);
+    return try_slots(policy, request_);
+  }
+
+  CaseStep run(const std::string& policy, const std::string& schedule, int num_slots) {
+    set_case(policy, schedule, num_slots);
     CaseStep result;
     StepAssignment assignment;
     try {
@@ -102,13 +115,16 @@ class CaseRunner {
   }
 
  private:
+  void set_case(const std::string& policy, const std::string& schedule, int num_slots) {
+    plan_.policy = policy;
+    plan_.schedule = schedule;
+    plan_.num_slots = num_slots;
+  }
+
   void simulate_step(const StepAssignment& assignment, CaseStep& result) const {
     const StepCosts& costs = inputs_.costs;
     const Program program = build_program(plan_, assignment, costs, plan_.schedule);
-    Plan unlimited = plan_;
-    unlimited.limits.bytes_per_lane = 0;
-    unlimited.limits.lane_bytes.clear();
-    validate_program(program, unlimited, assignment, costs);
+    validate_program(program, without_limits(plan_), assignment, costs);
     const Timeline timeline = simulate(program, costs, {.events = true});
     const std::chrono::nanoseconds bound = step_lower_bound(plan_, costs, plan_.schedule);
     result.step_ns = timeline.makespan.count();
@@ -130,12 +146,15 @@ class CaseRunner {
                        const StepAssignment& assignment,
                        CaseStep& result) {
     std::optional<StepAssignment> fixed;
-    if (!at_plan_slots(assignment, plan_)) {
+    if (!at_plan_slots(assignment, inputs_.plan)) {
+      Plan plan = plan_;
+      plan.num_slots = inputs_.plan.num_slots;
       AssignRequest request = request_;
+      request.plan = &plan;
       request.options.choose_slots = false;
       try {
         fixed = assign(policy, request);
-        result.equal_slots = at_plan_slots(*fixed, plan_);
+        result.equal_slots = at_plan_slots(*fixed, plan);
       } catch (const NothingFits&) {
         result.equal_slots = false;
       }
@@ -151,7 +170,111 @@ class CaseRunner {
   AssignRequest request_;
 };
 
+// Calls work(index) for all of them and reports the share of `total` pieces that is done.
+class Workers {
+ public:
+  Workers(const CasesRequest& request, std::int64_t total) : request_(request), total_(total) {}
+
+  void run(std::int64_t count, const std::function<void(std::int64_t)>& work) {
+    parallel_for(count, request_.threads, [&](std::int64_t index) {
+      work(index);
+      const std::lock_guard<std::mutex> lock(mutex_);
+      ++done_;
+      if (request_.progress) {
+        request_.progress(static_cast<double>(done_) / static_cast<double>(total_));
+      }
+    });
+  }
+
+ private:
+  const CasesRequest& request_;
+  std::int64_t total_;
+  std::mutex mutex_;
+  std::int64_t done_ = 0;
+};
+
+// One trial of a case that may be given several numbers of slots.
+struct Trial {
+  std::size_t result = 0;
+  std::int64_t step = 0;
+  SlotTrial slots;
+};
+
+std::vector<Trial> trials_of(const CasesRequest& request, const std::vector<CaseResult>& results) {
+  std::vector<Trial> trials;
+  for (std::size_t result = 0; result < results.size(); ++result) {
+    for (std::int64_t step = 0; step < request.steps; ++step) {
+      for (const int slots : results[result].given_slots > 0 ? request.slots : std::vector<int>()) {
+        trials.push_back({result, step, {slots, false, 0, 0}});
+      }
+    }
+  }
+  return trials;
+}
+
+void choose_slots(const std::vector<Trial>& trials, std::vector<CaseResult>& results) {
+  for (std::size_t result = 0; result < results.size(); ++result) {
+    std::vector<SlotTrial> own;
+    for (const Trial& trial : trials) {
+      if (trial.result == result) {
+        own.push_back(trial.slots);
+      }
+    }
+    if (!own.empty()) {
+      results[result].given_slots = best_slots(own);
+    }
+  }
+}
+
 }  // namespace
+
+bool chooses_slots(const std::string& policy, const EntrainOptions& options, Objective objective) {
+  return policy == "disttrain" ||
+         (policy == "entrain" && options.choose_slots && objective == Objective::kStepTime);
+}
+
+std::vector<int> slot_candidates(const Plan& plan, int global_batch) {
+  const int most = std::max(1, global_batch / plan.replicas);
+  std::set<int> result;
+  for (const int slots : {1, 2, 4, 8, 12, 16, 24, 32, plan.num_slots}) {
+    result.insert(std::min(slots, most));
+  }
+  return {result.begin(), result.end()};
+}
+
+SlotTrial try_slots(const std::string& policy, const AssignRequest& request) {
+  SlotTrial trial;
+  trial.num_slots = request.plan->num_slots;
+  AssignRequest without_stats = request;
+  without_stats.stats = false;
+  try {
+    const StepAssignment assignment = assign(policy, without_stats);
+    const Program program =
+        build_program(*request.plan, assignment, *request.costs, request.plan->schedule);
+    trial.step_ns = simulate(program, *request.costs).makespan.count();
+    if (const auto excess = worst_excess(program, *request.costs, request.plan->limits)) {
+      trial.over_bytes = excess->over();
+    }
+  } catch (const NothingFits&) {
+    trial.refused = true;
+  }
+  return trial;
+}
+
+int best_slots(const std::vector<SlotTrial>& trials) {
+  std::map<int, std::array<std::int64_t, 3>> scores;  // refused, over and time over all steps
+  for (const SlotTrial& trial : trials) {
+    std::array<std::int64_t, 3>& score = scores[trial.num_slots];
+    score[0] += trial.refused ? 1 : 0;
+    score[1] += trial.over_bytes > 0 ? 1 : 0;
+    score[2] += trial.step_ns;
+  }
+  ENTRAIN_INVARIANT(!scores.empty(), "slots chosen among no trial");
+  return std::min_element(scores.begin(),
+                          scores.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->first;
+}
 
 std::vector<CaseResult> run_cases(const CasesRequest& request) {
   ENTRAIN_INVARIANT(request.study != nullptr, "cases need a study");
@@ -162,19 +285,29 @@ std::vector<CaseResult> run_cases(const CasesRequest& request) {
   std::vector<CaseResult> results;
   for (const std::string& schedule : request.schedules) {
     for (const std::string& policy : request.policies) {
-      results.push_back({policy, schedule, std::vector<CaseStep>(at(request.steps))});
+      const bool own = chooses_slots(policy, request.options, request.objective);
+      results.push_back({policy,
+                         schedule,
+                         std::vector<CaseStep>(at(request.steps)),
+                         own ? 0 : request.plan.num_slots});
     }
   }
-  std::mutex mutex;
-  parallel_for(std::ssize(results) * request.steps, request.threads, [&](std::int64_t index) {
+  std::vector<Trial> trials = trials_of(request, results);
+  const std::int64_t runs = std::ssize(results) * request.steps;
+  Workers workers(request, std::ssize(trials) + runs);
+  workers.run(std::ssize(trials), [&](std::int64_t index) {
+    Trial& trial = trials[at(index)];
+    const CaseResult& result = results[trial.result];
+    trial.slots = CaseRunner(request, inputs[at(trial.step)], trial.step)
+                      .try_with(result.policy, result.schedule, trial.slots.num_slots);
+  });
+  choose_slots(trials, results);
+  workers.run(runs, [&](std::int64_t index) {
     CaseResult& result = results[at(index / request.steps)];
     const std::int64_t step = index % request.steps;
+    const int slots = result.given_slots > 0 ? result.given_slots : request.plan.num_slots;
     result.steps[at(step)] =
-        CaseRunner(request, inputs[at(step)], step).run(result.policy, result.schedule);
-    if (request.on_case) {
-      const std::lock_guard<std::mutex> lock(mutex);
-      request.on_case();
-    }
+        CaseRunner(request, inputs[at(step)], step).run(result.policy, result.schedule, slots);
   });
   return results;
 }

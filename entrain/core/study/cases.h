@@ -28,9 +28,34 @@ struct CasesRequest {
   MemoryRule memory;
   EntrainOptions options;  // of the policy `entrain`
   Objective objective = Objective::kStepTime;
+  // Of slots a replica, that policies which do not choose theirs are tried with: each case runs
+  // with its best. Empty: plan.num_slots for all.
+  std::vector<int> slots;
   int threads = 1;
-  std::function<void()> on_case;  // after every case and step, one call at a time; may be empty
+  std::function<void(double share)> progress;  // of all work, one call at a time; may be empty
 };
+
+// Whether the policy takes another number of slots than the plan's at will.
+bool chooses_slots(const std::string& policy, const EntrainOptions& options, Objective objective);
+
+// 1, 2, 4, 8, 12, 16, 24, 32 and the plan's own, none above the samples of a replica; rising.
+std::vector<int> slot_candidates(const Plan& plan, int global_batch);
+
+// One way to run a step, for the choice among several.
+struct SlotTrial {
+  int num_slots = 0;
+  bool refused = false;         // nothing fits
+  std::int64_t over_bytes = 0;  // by how much the fullest lane exceeds its limit
+  std::int64_t step_ns = 0;
+};
+
+// Assigns and simulates at request.plan's num_slots and schedule.
+SlotTrial try_slots(const std::string& policy, const AssignRequest& request);
+
+// The num_slots that is refused on the fewest steps, then over its limit on the fewest, then
+// fastest in the mean; of equal ones the least.
+// Requires  at least one trial.
+int best_slots(const std::vector<SlotTrial>& trials);
 
 // One step of one case.
 struct CaseStep {
@@ -60,6 +85,7 @@ struct CaseResult {
   std::string policy;
   std::string schedule;
   std::vector<CaseStep> steps;
+  int given_slots = 0;  // to the policy; 0: it chose its own
 };
 
 // Cases by schedule, then policy, in the order given.

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/analytic.h"
 #include "entrain/core/dataset/global_batch.h"
@@ -68,6 +69,7 @@ void freeze(const std::vector<std::string>& names, ModelSpec& model) {
 
 void load_table(Study& study) {
   study.table = read_cost_table(study.inputs.costs, study.inputs.segment_costs);
+  study.origin.profile = "costs: " + study.inputs.costs;
   study.ids = study.table->ids;
   study.frozen.assign(study.table->modules.size(), 0);
   for (const std::string& name : study.inputs.frozen) {
@@ -96,6 +98,7 @@ void apply_cluster(Study& study) {
     }
   }
   if (inputs.profile.empty()) {
+    study.assumed = true;
     inputs.profile =
         std::string(kAnalytic) + (study.cluster.has_value() ? study.cluster->device : "a40");
   }
@@ -118,6 +121,11 @@ void load_index(Study& study) {
                 study.model, device_model(inputs.profile.substr(kAnalytic.size())), inputs.analytic)
           : read_profile(inputs.profile);
   validate(study.profile, study.model, inputs.profile);
+  study.origin = {inputs.profile,
+                  study.profile.device,
+                  inputs.profile.starts_with(kAnalytic) ? "" : profile_machine(inputs.profile),
+                  study.profile.dtype,
+                  study.profile.source == "measured"};
   if (study.cluster.has_value() && study.profile.device != study.cluster->device) {
     throw InvalidInput(fmt::format("cluster '{}' has devices '{}', the profile '{}' is of '{}'",
                                    inputs.cluster,
@@ -155,9 +163,10 @@ std::vector<std::string> Study::module_names() const {
 }
 
 std::string Study::note() const {
-  std::string text = table.has_value()
-                         ? fmt::format("costs: {}", inputs.costs)
-                         : fmt::format("profile: {}, {}", profile.source, profile.device);
+  std::string text = to_string(origin);
+  if (assumed) {
+    text += " (assumed: give --profile)";
+  }
   if (!inputs.frozen.empty()) {
     text += fmt::format("; frozen: {}", join(inputs.frozen));
   }
@@ -255,6 +264,8 @@ LaneSplitResult search_split(const Study& study, LaneSplitRequest request, int n
   request.costs_of = [&study, batches](const Plan& plan, std::size_t batch) {
     return batch_costs(study, plan, (*batches)[batch]);
   };
+  Progress progress("simulating splits", Progress::kShareTotal, ProgressUnit::kShare);
+  request.progress = [&progress](double share) { progress.reach_share(share); };
   return plan_lane_split(request);
 }
 

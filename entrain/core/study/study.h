@@ -16,6 +16,7 @@
 #include "entrain/core/planner/lane_split.h"
 #include "entrain/core/planner/plan_search.h"
 #include "entrain/core/spec/assignment.h"
+#include "entrain/core/spec/cost_origin.h"
 #include "entrain/core/spec/model.h"
 #include "entrain/core/spec/plan.h"
 #include "entrain/core/spec/profile.h"
@@ -55,9 +56,12 @@ struct Study {
   std::vector<std::string> ids;      // [sample]
   bool with_replacement = false;     // fewer than four batches of samples
   std::vector<std::string> ignored;  // what samples hold and `model` has no encoder for
+  bool assumed = false;              // the inputs name no profile, so that a device was assumed
+  CostOrigin origin;
 
   [[nodiscard]] std::vector<std::string> module_names() const;
-  // "profile: analytic, a40" or "costs: costs.csv", and what else a reader of figures must know.
+  // The first line of every table: device and profile, "(assumed: give --profile)" where no inputs
+  // name one, and what else a reader of figures must know.
   [[nodiscard]] std::string note() const;
 };
 

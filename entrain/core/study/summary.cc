@@ -13,6 +13,8 @@
 namespace entrain {
 namespace {
 
+constexpr std::size_t kLabels = 2;  // of a row: policy and schedule
+
 double seconds(std::int64_t nanoseconds) {
   return static_cast<double>(nanoseconds) * 1e-9;
 }
@@ -20,6 +22,26 @@ double seconds(std::int64_t nanoseconds) {
 std::string duration(double value_s) {
   return format_duration(std::chrono::nanoseconds(std::llround(value_s * 1e9)));
 }
+
+// What the words of the time table mean, a line each.
+constexpr std::string_view kTimeTerms =
+    "step time, p95: median and 95th percentile over the steps; vs best: over the fastest that "
+    "fits\n"
+    "bound: a time that no assignment and no order on these lanes can beat; gap: step time above "
+    "it\n"
+    "bubble: share of the step in which lanes wait; deferred: samples whose LLM work runs later\n"
+    "peak memory: activations on the fullest lane; assign: time that making the assignment takes\n";
+
+constexpr std::string_view kBalanceTerms =
+    "CV: standard deviation over mean; floor: the least CV that indivisible units allow\n";
+
+// Of the causes of a gap.
+constexpr std::string_view kCauseTerms =
+    "fill, drain: before the lane's first and behind its last operation; giants: waits for units\n"
+    "heavier than a mean slot; uneven: units are indivisible; order: waits for what stands "
+    "before;\n"
+    "launches: constants per operation; links: messages; less in bound: what the bound counts "
+    "too\n";
 
 // Median of a figure over the steps that were not refused.
 template <class Figure>
@@ -101,6 +123,7 @@ CaseSummary summary_of(const CaseResult& result) {
   CaseSummary summary;
   summary.policy = result.policy;
   summary.schedule = result.schedule;
+  summary.given_slots = result.given_slots;
   add_totals(result, summary);
   add_causes(result, summary);
   std::vector<double> times;
@@ -162,7 +185,7 @@ std::string time_table(const std::vector<CaseSummary>& summaries) {
     header.emplace_back("over limit by");
   }
   header.emplace_back("assign");
-  Table table(header);
+  Table table(header, kLabels);
   for (const CaseSummary& summary : summaries) {
     if (!has_result(summary)) {
       std::vector<std::string> cells(header.size(), "-");
@@ -171,17 +194,18 @@ std::string time_table(const std::vector<CaseSummary>& summaries) {
       table.add_row(cells);
       continue;
     }
-    std::vector<std::string> cells = {summary.policy,
-                                      summary.schedule,
-                                      duration(summary.step_s),
-                                      duration(summary.step_p95_s),
-                                      format_fixed(summary.vs_best, 3) + "x",
-                                      duration(summary.lower_bound_s),
-                                      format_fixed(100 * summary.gap, 1) + " %",
-                                      format_fixed(100 * summary.bubble, 1) + " %",
-                                      format_fixed(summary.num_slots, 1),
-                                      format_fixed(summary.deferred, 1),
-                                      format_bytes(summary.peak_bytes)};
+    std::vector<std::string> cells = {
+        summary.policy,
+        summary.schedule,
+        duration(summary.step_s),
+        duration(summary.step_p95_s),
+        format_fixed(summary.vs_best, 3) + "x",
+        duration(summary.lower_bound_s),
+        format_fixed(100 * summary.gap, 1) + " %",
+        format_fixed(100 * summary.bubble, 1) + " %",
+        format_fixed(summary.num_slots, 1) + (summary.given_slots > 0 ? "" : " own"),
+        format_fixed(summary.deferred, 1),
+        format_bytes(summary.peak_bytes)};
     if (limited) {
       cells.push_back(summary.over_bytes > 0 ? format_bytes(summary.over_bytes) : "-");
     }
@@ -207,7 +231,7 @@ std::string cause_table(const std::vector<CaseSummary>& summaries) {
     header.push_back(name == "in_bound" ? "less in bound" : name);
   }
   header.emplace_back("gap");
-  Table table(header);
+  Table table(header, kLabels);
   bool any = false;
   for (const CaseSummary& summary : summaries) {
     if (summary.causes.empty()) {
@@ -226,7 +250,7 @@ std::string cause_table(const std::vector<CaseSummary>& summaries) {
   }
   return any ? "\ntime above the bound by cause, on the busiest lane of the slowest replica, mean "
                "over steps:\n" +
-                   table.to_text()
+                   table.to_text() + std::string(kCauseTerms)
              : "";
 }
 
@@ -239,7 +263,7 @@ std::string balance_table(const std::vector<CaseSummary>& summaries,
       header.push_back(module + figure);
     }
   }
-  Table table(header);
+  Table table(header, kLabels);
   for (const CaseSummary& summary : summaries) {
     std::vector<std::string> cells = {summary.policy + (summary.equal_slots ? "" : " *"),
                                       summary.schedule};
@@ -323,12 +347,80 @@ std::vector<CaseSummary> summarise(const std::vector<CaseResult>& cases) {
   return summaries;
 }
 
+std::string gain_text(const std::vector<CaseSummary>& summaries) {
+  const auto find = [&](std::string_view policy, std::string_view schedule) -> const CaseSummary* {
+    for (const CaseSummary& summary : summaries) {
+      if (summary.policy == policy && summary.schedule == schedule && has_result(summary)) {
+        return &summary;
+      }
+    }
+    return nullptr;
+  };
+  const CaseSummary* best = nullptr;
+  for (const CaseSummary& summary : summaries) {
+    if (has_result(summary) && summary.fits() &&
+        (best == nullptr || summary.step_s < best->step_s)) {
+      best = &summary;
+    }
+  }
+  const CaseSummary* from = find("sequential", "1f1b");
+  from = from == nullptr && !summaries.empty() && has_result(summaries.front()) ? &summaries.front()
+                                                                                : from;
+  if (best == nullptr || from == nullptr || best == from || best->step_s <= 0) {
+    return "";
+  }
+  const auto change = [&](const char* what, const CaseSummary* to) {
+    return to == nullptr || to->step_s <= 0 ? std::string()
+                                            : fmt::format("; {} alone ({} with {}) {:.3f}x",
+                                                          what,
+                                                          to->policy,
+                                                          to->schedule,
+                                                          from->step_s / to->step_s);
+  };
+  std::string text = fmt::format("gain: {} with {} is {:.3f}x as fast as {} with {}",
+                                 best->policy,
+                                 best->schedule,
+                                 from->step_s / best->step_s,
+                                 from->policy,
+                                 from->schedule);
+  if (best->policy == from->policy || best->schedule == from->schedule) {
+    text +=
+        best->policy == from->policy ? ", all of it by the schedule" : ", all of it by the policy";
+  } else {
+    text += change("policy", find(best->policy, from->schedule));
+    text += change("schedule", find(from->policy, best->schedule));
+  }
+  const CaseSummary* second = nullptr;
+  for (const CaseSummary& summary : summaries) {
+    if (has_result(summary) && summary.fits() && summary.schedule == best->schedule &&
+        summary.policy != best->policy && (second == nullptr || summary.step_s < second->step_s)) {
+      second = &summary;
+    }
+  }
+  if (second != nullptr && second != from) {
+    text += fmt::format("; {:.3f}x as fast as the best other policy with that schedule, {}",
+                        second->step_s / best->step_s,
+                        second->policy);
+  }
+  return text + "\n";
+}
+
 std::string to_string(const std::vector<CaseSummary>& summaries,
-                      const std::vector<std::string>& modules) {
+                      const std::vector<std::string>& modules,
+                      const std::vector<int>& slots) {
   std::string text = time_table(summaries);
+  text += slots.empty()
+              ? "slots: the plan's for every policy that does not choose its own (\"own\")\n"
+              : fmt::format(
+                    "slots: the fastest of {} for every policy that does not choose "
+                    "its own (\"own\")\n",
+                    fmt::join(slots, ", "));
+  text += kTimeTerms;
+  text += gain_text(summaries);
   text += cause_table(summaries);
   text += "\nbalance of forward times, at the plan's number of slots:\n";
   text += balance_table(summaries, modules);
+  text += kBalanceTerms;
   for (const CaseSummary& summary : summaries) {
     if (!summary.equal_slots) {
       text += "* at the policy's own number of slots: not to be compared with the others\n";
@@ -369,6 +461,7 @@ Json to_json(const CaseSummary& summary, const std::vector<std::string>& modules
                    {"gap", summary.gap},
                    {"bubble", summary.bubble},
                    {"num_slots", summary.num_slots},
+                   {"given_slots", summary.given_slots},
                    {"deferred", summary.deferred},
                    {"peak_bytes", summary.peak_bytes},
                    {"over_bytes", summary.over_bytes},

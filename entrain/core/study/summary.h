@@ -38,6 +38,7 @@ struct CaseSummary {
   double in_bound = 0;
   double bubble = 0;
   double num_slots = 0;  // mean over replicas and steps
+  int given_slots = 0;   // to the policy; 0: it chose its own
   double deferred = 0;   // mean over steps
   std::vector<ModuleSummary> modules;
   bool equal_slots = true;      // whether balance is at the plan's number of slots on every step
@@ -53,9 +54,16 @@ struct CaseSummary {
 std::vector<CaseSummary> summarise(const std::vector<CaseResult>& cases);
 
 // Three tables, time, what the time above the bound is made of, and balance, and what a reader must
-// know about them.
+// know about them. `slots` are those that policies without a choice of their own were tried with;
+// empty: all had the plan's.
 std::string to_string(const std::vector<CaseSummary>& summaries,
-                      const std::vector<std::string>& modules);
+                      const std::vector<std::string>& modules,
+                      const std::vector<int>& slots = {});
+
+// What of the gain over `sequential` with `1f1b` (or the first row) is the policy's, what the
+// schedule's: each changed alone, under the same plan and memory rule. One line; what the cases do
+// not hold is left out, and "" is returned where none fits.
+std::string gain_text(const std::vector<CaseSummary>& summaries);
 
 Json to_json(const CaseSummary& summary, const std::vector<std::string>& modules);
 

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/csv.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/report/table.h"
 
 namespace entrain {
 namespace {
@@ -106,6 +108,49 @@ TEST(SummaryTable, SaysWhatTheTimeAboveTheBoundIsMadeOf) {
   }
   EXPECT_DOUBLE_EQ(to_json(summaries[0], kModules).at("gap_causes").at("giants").get<double>(),
                    1.25);
+}
+
+TEST(SummaryTable, SaysWhichSlotsEveryRowHad) {
+  std::vector<CaseResult> cases = make_cases();
+  cases[0].given_slots = 4;
+  const std::string text = to_string(summarise(cases), kModules, {2, 4, 8});
+  EXPECT_NE(text.find("slots: the fastest of 2, 4, 8 for every policy"), std::string::npos) << text;
+  EXPECT_NE(text.find("3.0 own"), std::string::npos) << text;
+  EXPECT_EQ(to_json(summarise(cases)[0], kModules).at("given_slots"), 4);
+  EXPECT_NE(to_string(summarise(cases), kModules).find("slots: the plan's"), std::string::npos);
+}
+
+TEST(SummaryTable, IsAtMostAHundredColumnsWide) {
+  std::vector<CaseResult> cases = make_cases();
+  cases[0].policy = "entrain-paper (own plans)";
+  cases[0].schedule = "interleaved";
+  cases[0].steps[0].causes = GapCauses();
+  for (const std::string_view line : split(wrap(to_string(summarise(cases), kModules)), '\n')) {
+    EXPECT_LE(line.size(), kMostColumns) << line;
+  }
+}
+
+TEST(GainText, PartsPolicyAndSchedule) {
+  const auto of = [](const char* policy, const char* schedule, std::int64_t ns) {
+    return CaseResult{policy, schedule, {make_step(ns, 100)}, 4};
+  };
+  const std::vector<CaseSummary> all = summarise({of("sequential", "1f1b", 600),
+                                                  of("lpt-2d", "1f1b", 500),
+                                                  of("entrain", "1f1b", 400),
+                                                  of("sequential", "zb", 480),
+                                                  of("lpt-2d", "zb", 330),
+                                                  of("entrain", "zb", 300)});
+  EXPECT_EQ(gain_text(all),
+            "gain: entrain with zb is 2.000x as fast as sequential with 1f1b; policy alone "
+            "(entrain with 1f1b) 1.500x; schedule alone (sequential with zb) 1.250x; 1.100x as "
+            "fast as the best other policy with that schedule, lpt-2d\n");
+  const std::vector<CaseSummary> one = summarise(
+      {of("sequential", "1f1b", 600), of("lpt-2d", "1f1b", 500), of("entrain", "1f1b", 400)});
+  EXPECT_EQ(gain_text(one),
+            "gain: entrain with 1f1b is 1.500x as fast as sequential with 1f1b, all of it by the "
+            "policy; 1.250x as fast as the best other policy with that schedule, lpt-2d\n");
+  EXPECT_EQ(gain_text({one[0]}), "");
+  EXPECT_EQ(gain_text({}), "");
 }
 
 TEST(SummaryJson, HoldsEveryModule) {

@@ -10,6 +10,7 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/cost/runnable.h"
 
 #include "entrain/engine/comm/comm.h"
 #include "entrain/engine/comm/recorded_comm.h"
@@ -33,15 +34,12 @@ void check_program(const Program& program, const Plan& plan) {
   for (const ReplicaProgram& replica : program.replicas) {
     for (const std::vector<Operation>& lane : replica.lanes) {
       for (const Operation& operation : lane) {
-        switch (operation.kind) {
-          case OperationKind::kSyncTied:
-            throw InvalidInput(concat("schedule '",
-                                      program.schedule,
-                                      "' needs ",
-                                      name_of(operation.kind),
-                                      ", which this engine does not run"));
-          default:
-            break;
+        if (!engine_runs(operation.kind)) {
+          throw InvalidInput(concat("schedule '",
+                                    program.schedule,
+                                    "' needs ",
+                                    name_of(operation.kind),
+                                    ", which this engine does not run"));
         }
       }
     }

@@ -5,7 +5,6 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
-#include "entrain/core/cost/sharding.h"
 
 namespace entrain::engine {
 namespace {
@@ -95,31 +94,6 @@ std::vector<int> RankPlaces::receivers_of(const RankPlace& sender, int receiving
     ranks.push_back(rank_of({sender.replica, receiving_lane, t}));
   }
   return ranks;
-}
-
-void check_runnable(const Plan& plan, const ModelSpec& model, const std::string& where) {
-  for (std::size_t m = 0; m < plan.modules.size(); ++m) {
-    const ModulePlan& module = plan.modules[m];
-    if (module.context_parallel != 1) {
-      throw InvalidInput(concat(where,
-                                ": module '",
-                                module.name,
-                                "' asks for context_parallel ",
-                                module.context_parallel,
-                                "; this engine runs 1"));
-    }
-    const std::string obstacle =
-        sharding_obstacle(model, static_cast<int>(m), module.tensor_parallel);
-    if (!obstacle.empty()) {
-      throw InvalidInput(concat(where,
-                                ": module '",
-                                module.name,
-                                "' asks for tensor_parallel ",
-                                module.tensor_parallel,
-                                ": ",
-                                obstacle));
-    }
-  }
 }
 
 }  // namespace entrain::engine

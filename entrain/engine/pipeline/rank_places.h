@@ -23,7 +23,7 @@ struct RankPlace {
 // parallelism rank = replica · lanes + lane.
 class RankPlaces {
  public:
-  // Requires  a plan that check_runnable() lets pass.
+  // Requires  a plan that check_runnable() of runnable.h lets pass.
   explicit RankPlaces(const Plan& plan);
 
   [[nodiscard]] int num_ranks() const { return replicas_ * ranks_per_replica(); }
@@ -58,9 +58,5 @@ class RankPlaces {
   int replicas_;
   std::vector<int> first_of_lane_;  // [lane] rank within the replica; behind them their number
 };
-
-// Throws  InvalidInput, naming `where` and the module, for context parallelism, and for a tensor
-//         parallelism that does not divide heads, MLP width or vocabulary.
-void check_runnable(const Plan& plan, const ModelSpec& model, const std::string& where);
 
 }  // namespace entrain::engine

@@ -4,8 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include "entrain/core/base/errors.h"
-
 #include "tests/oracle/engine/tiny_step.h"
 
 namespace entrain::engine {
@@ -63,29 +61,6 @@ TEST(RankPlaces, EveryReceiveHasItsSend) {
       }
     }
   }
-}
-
-TEST(CheckRunnable, NamesModuleDegreeAndWhatItDoesNotDivide) {
-  tiny::Step step = tiny::make_step({});
-  EXPECT_NO_THROW(check_runnable(step.plan, step.model, "plan"));
-  const auto refused = [&](const std::vector<std::string>& words) {
-    try {
-      check_runnable(step.plan, step.model, "plan.json");
-      ADD_FAILURE() << "not refused";
-    } catch (const InvalidInput& error) {
-      for (const std::string& word : words) {
-        EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
-      }
-    }
-  };
-  step.plan.modules[1].tensor_parallel = 2;
-  refused({"plan.json: module 'llm'", "tensor_parallel 2", "num_kv_heads 1"});
-  step.plan.modules[1].tensor_parallel = 1;
-  step.plan.modules[0].tensor_parallel = 3;
-  refused({"module 'vision'", "tensor_parallel 3", "num_heads 2"});
-  step.plan.modules[0].tensor_parallel = 1;
-  step.plan.modules[0].context_parallel = 2;
-  refused({"module 'vision'", "context_parallel 2", "runs 1"});
 }
 
 }  // namespace

@@ -2,17 +2,20 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "entrain/core/base/digest.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/analytic.h"
 #include "entrain/core/cost/profile_range.h"
+#include "entrain/core/cost/runnable.h"
 #include "entrain/core/dataset/global_batch.h"
 #include "entrain/core/dataset/shard.h"
 #include "entrain/core/dataset/text.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
+#include "entrain/core/spec/cost_origin.h"
 
 #include "entrain/engine/pipeline/rank_places.h"
 #include "entrain/engine/train/recompute_policy.h"
@@ -236,6 +239,45 @@ Profile run_profile(const RunConfig& config, const ModelSpec& model, const Plan&
   return analytic_profile(model, device, options);
 }
 
+// Where the run's costs come from, and those that its plan file was made by.
+std::vector<CostOrigin> origins_of(const RunConfig& config, const Profile& profile) {
+  const std::string& file = config.plan.profile;
+  std::vector<CostOrigin> origins = {{file.empty() ? "plan.profile (none given)" : file,
+                                      profile.device,
+                                      file.empty() ? "" : profile_machine(file),
+                                      profile.dtype,
+                                      profile.source == "measured"}};
+  if (!config.plan.file.empty()) {
+    if (std::optional<CostOrigin> made_by = plan_origin(config.plan.file)) {
+      made_by->profile = concat(config.plan.file, ", made by ", made_by->profile);
+      origins.push_back(*made_by);
+    }
+  }
+  return origins;
+}
+
+// In one line whose times are not this machine's; empty where all may be.
+std::string origin_warning(const RunConfig& config, const Profile& profile) {
+  const std::string& device = config.execution.device;
+  const std::string machine = machine_name(device);
+  std::vector<std::string> parts;
+  for (const CostOrigin& origin : origins_of(config, profile)) {
+    const std::string mismatch = origin_mismatch(origin, device, machine);
+    if (!mismatch.empty()) {
+      parts.push_back(concat(origin.profile, ": ", mismatch));
+    }
+  }
+  return parts.empty() ? ""
+                       : concat("costs are not of this machine",
+                                machine.empty() ? "" : concat(" (", machine, ")"),
+                                ", so predicted times and what is planned and assigned by them are "
+                                "of another: ",
+                                join(parts, "; "),
+                                "; measure with `entrain profile",
+                                device == "cpu" ? "" : concat(" --device ", device),
+                                "` and name the file as plan.profile");
+}
+
 // What is predicted, and assigned by it, comes from the profile.
 void check_profile(const RunConfig& config,
                    const Profile& profile,
@@ -256,17 +298,11 @@ void check_profile(const RunConfig& config,
                dtype,
                "`"));
   }
-  const std::string& device = config.execution.device;
-  const bool of_cpu = profile.device.starts_with("cpu");
-  if (!config.execution.paced && (device == "cpu" ? profile.device == "cuda" : of_cpu)) {
-    warnings.push_back(concat("costs are of device '",
-                              profile.device,
-                              "', the run computes on '",
-                              device,
-                              "': predicted times, and what is assigned by them, are of the other; "
-                              "measure with `entrain profile --device ",
-                              device,
-                              "` and name the file as plan.profile"));
+  if (!config.execution.paced) {
+    const std::string warning = origin_warning(config, profile);
+    if (!warning.empty()) {
+      warnings.push_back(warning);
+    }
   }
 }
 
@@ -367,7 +403,7 @@ DataSet load_data_set(const std::string& path,
                  "'; training reads samples at their offsets: unpack it (gunzip) and "
                  "make the index anew"));
     }
-    if (!sample.videos.empty()) {
+    if (!engine_reads(sample)) {
       throw InvalidInput(concat("index '",
                                 path,
                                 "': sample '",
