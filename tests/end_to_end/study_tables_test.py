@@ -82,6 +82,14 @@ class Tables(TableTest):
             for line in lines:
                 self.assertLessEqual(len(line), 100, f"{name}: {line}")
 
+    def test_are_no_wider_in_the_documents(self):
+        for page in sorted((self.root / "docs").glob("*.md")):
+            example = False
+            for number, line in enumerate(page.read_text().splitlines(), 1):
+                example ^= line.startswith("```")
+                if example:
+                    self.assertLessEqual(len(line), 100, f"{page.name}:{number}: {line}")
+
     def test_explain_their_words(self):
         commands = self.commands()
         for name, words in {
@@ -276,6 +284,7 @@ class Keys(CliTest):
             "global_batch": "globl_batch",
             "[validation]": "[validaton]",
             "train =": "trian =",
+            "steps =": "setps =",
         }.items():
             (self.folder / "run.toml").write_text(text.replace(written, meant, 1))
             self.expect_failure(2, ["did you mean"], "train", "run.toml", "--dry-run")

@@ -325,10 +325,15 @@ void read_length(ObjectReader& reader, RunConfig& config) {
   config.epochs = reader.optional<std::int64_t>("epochs", 0);
   const bool steps = reader.has("steps");
   const bool epochs = reader.has("epochs");
-  if (steps == epochs) {
-    reader.fail("steps",
-                steps ? "given beside epochs; needed is one of both"
-                      : "missing; needed is steps, or epochs in its place");
+  if (steps && epochs) {
+    reader.fail("steps", "given beside epochs; needed is one of both");
+  }
+  if (!steps && !epochs) {
+    try {
+      reader.at("steps");  // which names a misspelled key
+    } catch (const InvalidInput& missing) {
+      throw InvalidInput(concat(missing.what(), "; needed is steps, or epochs in its place"));
+    }
   }
   if (epochs) {
     check_whole(reader, "epochs", config.epochs, {1, 1'000'000});

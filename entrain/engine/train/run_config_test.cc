@@ -67,6 +67,8 @@ TEST(RunConfig, IsAsLongAsStepsOrEpochsSay) {
   EXPECT_EQ(to_json(resolved), to_json(config));
   EXPECT_EQ(run_config_from_json(to_json(resolved), "config.json").epochs, 3);
   EXPECT_NE(message_of(rest).find("steps: missing; needed is steps, or epochs"), std::string::npos);
+  EXPECT_NE(message_of("setps = 3\n" + rest).find("there is a key 'setps', did you mean 'steps'?"),
+            std::string::npos);
   EXPECT_NE(message_of("steps = 1\nepochs = 1\n" + rest).find("given beside epochs"),
             std::string::npos);
   EXPECT_NE(message_of("epochs = 0\n" + rest).find("epochs: 0 is out of range"), std::string::npos);
