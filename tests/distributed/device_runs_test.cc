@@ -14,6 +14,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/cost/analytic.h"
 
 #include "entrain/engine/models/live_bytes.h"
 #include "entrain/engine/models/weights.h"
@@ -172,9 +173,13 @@ TEST_F(StandInRun, TrainsLanesOfSeveralRanks) {
 }
 
 TEST_F(StandInRun, WarnsOfAnotherDevicesCosts) {
+  Profile profile = analytic_profile(run_model(run.config), device_model("cpu-2core"));
+  profile.source = "measured";
+  profile.device = "cpu";
+  run.config.plan.profile = run.write("profile.json", to_json(profile).dump()).string();
   EXPECT_TRUE(prepare_run(on("cpu", "here")).warnings.empty());
   const std::string warnings = join(prepare_run(on("cuda", "there")).warnings);
-  EXPECT_NE(warnings.find("of device 'cpu-2core', the run computes on 'cuda'"), std::string::npos)
+  EXPECT_NE(warnings.find("measured on device cpu, the run computes on cuda"), std::string::npos)
       << warnings;
   RunConfig paced = on("cuda", "paced");
   paced.execution.paced = true;

@@ -115,8 +115,13 @@ TEST_F(Bfloat16Run, KeepsFloat32) {
 }
 
 TEST_F(Bfloat16Run, NotesAChangeAndWarnsOfAnotherPrecisionsProfile) {
-  const Profile profile = analytic_profile(run_model(run_.config), device_model("cpu-2core"));
-  EXPECT_TRUE(prepare_run(run_.config).warnings.empty());
+  Profile profile = analytic_profile(run_model(run_.config), device_model("cpu-2core"));
+  const std::vector<std::string> assumed = prepare_run(run_.config).warnings;
+  ASSERT_EQ(assumed.size(), 1U);
+  EXPECT_NE(assumed[0].find("not measured (analytic, of device cpu-2core)"), std::string::npos)
+      << assumed[0];
+  profile.source = "measured";
+  profile.device = "cpu";
   run_.config.plan.profile = run_.write("profile.json", to_json(profile).dump()).string();
   const std::string warnings = join(prepare_run(run_.config).warnings);
   EXPECT_NE(warnings.find("is of float32, the run computes in bfloat16"), std::string::npos)
