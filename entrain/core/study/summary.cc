@@ -9,6 +9,7 @@
 #include "entrain/core/base/csv.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/table.h"
+#include "entrain/core/study/gain.h"
 
 namespace entrain {
 namespace {
@@ -145,15 +146,11 @@ CaseSummary summary_of(const CaseResult& result) {
   return summary;
 }
 
-bool has_result(const CaseSummary& summary) {
-  return summary.refused < summary.steps;
-}
-
 double best_time(const std::vector<CaseSummary>& summaries) {
   double best = 0;
   for (const bool must_fit : {true, false}) {
     for (const CaseSummary& summary : summaries) {
-      if (has_result(summary) && (summary.fits() || !must_fit) &&
+      if (summary.has_result() && (summary.fits() || !must_fit) &&
           (best == 0 || summary.step_s < best)) {
         best = summary.step_s;
       }
@@ -187,7 +184,7 @@ std::string time_table(const std::vector<CaseSummary>& summaries) {
   header.emplace_back("assign");
   Table table(header, kLabels);
   for (const CaseSummary& summary : summaries) {
-    if (!has_result(summary)) {
+    if (!summary.has_result()) {
       std::vector<std::string> cells(header.size(), "-");
       cells[0] = summary.policy;
       cells[1] = summary.schedule;
@@ -268,7 +265,7 @@ std::string balance_table(const std::vector<CaseSummary>& summaries,
     std::vector<std::string> cells = {summary.policy + (summary.equal_slots ? "" : " *"),
                                       summary.schedule};
     for (std::size_t m = 0; m < modules.size(); ++m) {
-      if (!has_result(summary)) {
+      if (!summary.has_result()) {
         cells.insert(cells.end(), 5, "-");
         continue;
       }
@@ -347,64 +344,6 @@ std::vector<CaseSummary> summarise(const std::vector<CaseResult>& cases) {
   return summaries;
 }
 
-std::string gain_text(const std::vector<CaseSummary>& summaries) {
-  const auto find = [&](std::string_view policy, std::string_view schedule) -> const CaseSummary* {
-    for (const CaseSummary& summary : summaries) {
-      if (summary.policy == policy && summary.schedule == schedule && has_result(summary)) {
-        return &summary;
-      }
-    }
-    return nullptr;
-  };
-  const CaseSummary* best = nullptr;
-  for (const CaseSummary& summary : summaries) {
-    if (has_result(summary) && summary.fits() &&
-        (best == nullptr || summary.step_s < best->step_s)) {
-      best = &summary;
-    }
-  }
-  const CaseSummary* from = find("sequential", "1f1b");
-  from = from == nullptr && !summaries.empty() && has_result(summaries.front()) ? &summaries.front()
-                                                                                : from;
-  if (best == nullptr || from == nullptr || best == from || best->step_s <= 0) {
-    return "";
-  }
-  const auto change = [&](const char* what, const CaseSummary* to) {
-    return to == nullptr || to->step_s <= 0 ? std::string()
-                                            : fmt::format("; {} alone ({} with {}) {:.3f}x",
-                                                          what,
-                                                          to->policy,
-                                                          to->schedule,
-                                                          from->step_s / to->step_s);
-  };
-  std::string text = fmt::format("gain: {} with {} is {:.3f}x as fast as {} with {}",
-                                 best->policy,
-                                 best->schedule,
-                                 from->step_s / best->step_s,
-                                 from->policy,
-                                 from->schedule);
-  if (best->policy == from->policy || best->schedule == from->schedule) {
-    text +=
-        best->policy == from->policy ? ", all of it by the schedule" : ", all of it by the policy";
-  } else {
-    text += change("policy", find(best->policy, from->schedule));
-    text += change("schedule", find(from->policy, best->schedule));
-  }
-  const CaseSummary* second = nullptr;
-  for (const CaseSummary& summary : summaries) {
-    if (has_result(summary) && summary.fits() && summary.schedule == best->schedule &&
-        summary.policy != best->policy && (second == nullptr || summary.step_s < second->step_s)) {
-      second = &summary;
-    }
-  }
-  if (second != nullptr && second != from) {
-    text += fmt::format("; {:.3f}x as fast as the best other policy with that schedule, {}",
-                        second->step_s / best->step_s,
-                        second->policy);
-  }
-  return text + "\n";
-}
-
 std::string to_string(const std::vector<CaseSummary>& summaries,
                       const std::vector<std::string>& modules,
                       const std::vector<int>& slots) {
@@ -451,7 +390,7 @@ Json to_json(const CaseSummary& summary, const std::vector<std::string>& modules
   if (summary.refused > 0) {
     document["reason"] = summary.reason;
   }
-  if (!has_result(summary)) {
+  if (!summary.has_result()) {
     return document;
   }
   document.update({{"step_s", summary.step_s},

@@ -47,6 +47,7 @@ struct CaseSummary {
   std::string over;             // where, in words
   double assign_ms = 0;
 
+  [[nodiscard]] bool has_result() const { return refused < steps; }
   [[nodiscard]] bool fits() const { return refused == 0 && over_bytes == 0; }
 };
 
@@ -59,11 +60,6 @@ std::vector<CaseSummary> summarise(const std::vector<CaseResult>& cases);
 std::string to_string(const std::vector<CaseSummary>& summaries,
                       const std::vector<std::string>& modules,
                       const std::vector<int>& slots = {});
-
-// What of the gain over `sequential` with `1f1b` (or the first row) is the policy's, what the
-// schedule's: each changed alone, under the same plan and memory rule. One line; what the cases do
-// not hold is left out, and "" is returned where none fits.
-std::string gain_text(const std::vector<CaseSummary>& summaries);
 
 Json to_json(const CaseSummary& summary, const std::vector<std::string>& modules);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
 
 #include "entrain/core/base/digest.h"
 #include "entrain/core/base/errors.h"
@@ -15,9 +14,9 @@
 #include "entrain/core/dataset/text.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
-#include "entrain/core/spec/cost_origin.h"
 
 #include "entrain/engine/pipeline/rank_places.h"
+#include "entrain/engine/train/profile_check.h"
 #include "entrain/engine/train/recompute_policy.h"
 #include "entrain/engine/train/step_digest.h"
 #include "entrain/engine/train/validation_split.h"
@@ -237,98 +236,6 @@ Profile run_profile(const RunConfig& config, const ModelSpec& model, const Plan&
     options.tensor_parallel.push_back(module.tensor_parallel);
   }
   return analytic_profile(model, device, options);
-}
-
-// Where the run's costs come from, and those that its plan file was made by.
-std::vector<CostOrigin> origins_of(const RunConfig& config, const Profile& profile) {
-  const std::string& file = config.plan.profile;
-  std::vector<CostOrigin> origins = {{file.empty() ? "plan.profile (none given)" : file,
-                                      profile.device,
-                                      file.empty() ? "" : profile_machine(file),
-                                      profile.dtype,
-                                      profile.source == "measured"}};
-  if (!config.plan.file.empty()) {
-    if (std::optional<CostOrigin> made_by = plan_origin(config.plan.file)) {
-      made_by->profile = concat(config.plan.file, ", made by ", made_by->profile);
-      origins.push_back(*made_by);
-    }
-  }
-  return origins;
-}
-
-// In one line whose times are not this machine's; empty where all may be.
-std::string origin_warning(const RunConfig& config, const Profile& profile) {
-  const std::string& device = config.execution.device;
-  const std::string machine = machine_name(device);
-  std::vector<std::string> parts;
-  for (const CostOrigin& origin : origins_of(config, profile)) {
-    const std::string mismatch = origin_mismatch(origin, device, machine);
-    if (!mismatch.empty()) {
-      parts.push_back(concat(origin.profile, ": ", mismatch));
-    }
-  }
-  return parts.empty() ? ""
-                       : concat("costs are not of this machine",
-                                machine.empty() ? "" : concat(" (", machine, ")"),
-                                ", so predicted times and what is planned and assigned by them are "
-                                "of another: ",
-                                join(parts, "; "),
-                                "; measure with `entrain profile",
-                                device == "cpu" ? "" : concat(" --device ", device),
-                                "` and name the file as plan.profile");
-}
-
-// What is predicted, and assigned by it, comes from the profile.
-void check_profile(const RunConfig& config,
-                   const Profile& profile,
-                   std::vector<std::string>& warnings) {
-  const std::string_view dtype = dtype_name_of(config.execution.precision);
-  if (profile.dtype != dtype) {
-    warnings.push_back(
-        concat("plan.profile '",
-               config.plan.profile,
-               "' is of ",
-               profile.dtype,
-               ", the run computes in ",
-               dtype,
-               " (execution.precision = \"",
-               name_of(config.execution.precision),
-               "\"): predicted times and bytes, and what is assigned by them, are of "
-               "the other; measure with `entrain profile --dtype ",
-               dtype,
-               "`"));
-  }
-  if (!config.execution.paced) {
-    const std::string warning = origin_warning(config, profile);
-    if (!warning.empty()) {
-      warnings.push_back(warning);
-    }
-  }
-}
-
-// Samples of one validation.
-int num_validated(const RunSetup& setup) {
-  return std::min(static_cast<int>(setup.validation.index.samples.size()),
-                  setup.config.validation.samples);
-}
-
-// What is ignored, and what the validation loss cannot say.
-void add_data_warnings(RunSetup& setup) {
-  for (const DataSet* data : {&setup.train, &setup.validation}) {
-    setup.warnings.insert(setup.warnings.end(), data->notes.begin(), data->notes.end());
-  }
-  const int judged = num_validated(setup);
-  if (judged > 0 && judged < setup.plan.replicas) {
-    setup.warnings.push_back(concat("no validation: ",
-                                    judged,
-                                    " samples are fewer than the plan's ",
-                                    setup.plan.replicas,
-                                    " replicas, each of which needs one"));
-  }
-  const std::string overlap = overlap_warning(setup.train.index, setup.validation.index);
-  if (!overlap.empty()) {
-    setup.warnings.push_back(overlap);
-  }
 }
 
 }  // namespace

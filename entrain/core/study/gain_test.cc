@@ -1,0 +1,42 @@
+#include "entrain/core/study/gain.h"
+
+#include <gtest/gtest.h>
+
+namespace entrain {
+namespace {
+
+CaseStep make_step(std::int64_t step_ns, std::int64_t bound_ns) {
+  CaseStep step;
+  step.step_ns = step_ns;
+  step.bound_ns = bound_ns;
+  step.num_slots = {4};
+  step.balance = {{}};
+  step.replicas = {{}};
+  return step;
+}
+
+TEST(GainText, PartsPolicyAndSchedule) {
+  const auto of = [](const char* policy, const char* schedule, std::int64_t ns) {
+    return CaseResult{policy, schedule, {make_step(ns, 100)}, 4};
+  };
+  const std::vector<CaseSummary> all = summarise({of("sequential", "1f1b", 600),
+                                                  of("lpt-2d", "1f1b", 500),
+                                                  of("entrain", "1f1b", 400),
+                                                  of("sequential", "zb", 480),
+                                                  of("lpt-2d", "zb", 330),
+                                                  of("entrain", "zb", 300)});
+  EXPECT_EQ(gain_text(all),
+            "gain: entrain with zb is 2.000x as fast as sequential with 1f1b; policy alone "
+            "(entrain with 1f1b) 1.500x; schedule alone (sequential with zb) 1.250x; 1.100x as "
+            "fast as the best other policy with that schedule, lpt-2d\n");
+  const std::vector<CaseSummary> one = summarise(
+      {of("sequential", "1f1b", 600), of("lpt-2d", "1f1b", 500), of("entrain", "1f1b", 400)});
+  EXPECT_EQ(gain_text(one),
+            "gain: entrain with 1f1b is 1.500x as fast as sequential with 1f1b, all of it by the "
+            "policy; 1.250x as fast as the best other policy with that schedule, lpt-2d\n");
+  EXPECT_EQ(gain_text({one[0]}), "");
+  EXPECT_EQ(gain_text({}), "");
+}
+
+}  // namespace
+}  // namespace entrain
