@@ -17,8 +17,10 @@ class Agents(ProcessTest):
         """As two hosts have them: 2 agents, 2 ranks each, one folder; replicas and lanes across."""
         for llm, replicas in ((3, 1), (1, 2)):
             self.write_run(steps=4, llm=llm, replicas=replicas)
-            self.train_threads("output=threads")
+            anew = "checkpoint.resume=never"  # the folders hold the pair before
+            self.train_threads("output=threads", anew)
             program = ["-m", "entrain", "train", "run.toml", "--set", "output=processes"]
+            program += ["--set", anew]
             codes, outputs = self.finish_agents(self.start_agents(2, 2, *program))
             self.assertEqual(codes, [0, 0], outputs)
             self.assertIn("3/4", outputs[0])

@@ -18,8 +18,9 @@ class Runs(ProcessTest):
 
     def both(self, processes, *settings):
         """Trains on threads and on processes; losses, gradient norms and weights are the same."""
-        self.train_threads("output=threads", *settings)
-        self.expect_trained(processes, "output=processes", *settings)
+        anew = "checkpoint.resume=never"  # the folders may hold an earlier pair
+        self.train_threads("output=threads", anew, *settings)
+        self.expect_trained(processes, "output=processes", anew, *settings)
         threads, processes = (self.folder / name for name in ("threads", "processes"))
         self.assertGreater(len(history(threads)), 4)
         self.assertEqual(history(processes), history(threads), settings)
@@ -43,8 +44,8 @@ class Runs(ProcessTest):
         for name in ("trace_predicted.json", "trace_measured.json", "config.json", "plan.json"):
             self.assertTrue((run / name).exists(), name)
         logs = sorted(path.name for path in (run / "logs").iterdir())
-        self.assertEqual(logs, [f"rank-{rank}.log" for rank in range(4)])
-        self.assertIn("finished", (run / "logs" / "rank-3.log").read_text())
+        self.assertEqual(logs, [f"rank-{rank}.log" for rank in range(3)])
+        self.assertIn("finished", (run / "logs" / "rank-2.log").read_text())
         names = {path.name for path in run.rglob("*")}
         self.assertEqual([name for name in names if "partial" in name], [])
 
