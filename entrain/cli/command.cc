@@ -86,6 +86,7 @@ std::string with_options(const CLI::App& app, const std::string& message) {
     // Of `--set key=value` the message may name the key.
     if (std::ranges::any_of(values, [&](const std::string& value) {
           return message.find("'" + value + "'") != std::string::npos ||
+                 message.starts_with(value + ":") ||
                  (!is_number(value) &&
                   (holds(message, value) || holds(message, value.substr(0, value.find('=')))));
         })) {

@@ -321,10 +321,11 @@ class CommandLine(CliTest):
                     cases.append(Case("train", path, category, value, arguments))
         return cases
 
-    def run_case(self, case, folder, patience):
+    def run_case(self, case, sandbox, patience):
         """Ends with the process' code, seconds, processor seconds, memory and output."""
         words = [w if isinstance(w, bytes) else str(w).encode() for w in case.arguments]
         words = [w.replace(b"{new}", b"new_output") for w in words]
+        folder = sandbox.folder
         log = folder.parent / f"{folder.name}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -344,6 +345,7 @@ class CommandLine(CliTest):
                     process.kill()
                     _, status, usage = os.wait4(process.pid, 0)
                     break
+                sandbox.drain()
                 time.sleep(0.005)
             process.returncode = os.waitstatus_to_exitcode(status)
         processor = usage.ru_utime + usage.ru_stime
@@ -379,7 +381,7 @@ class CommandLine(CliTest):
         with self.alone:
             if command not in self.base_texts:
                 case = Case(command, "--none", "", None, BASES[command])
-                self.base_texts[command] = self.run_case(case, sandbox.folder, PATIENCE).text
+                self.base_texts[command] = self.run_case(case, sandbox, PATIENCE).text
                 sandbox.make()
         return self.base_texts[command]
 
@@ -396,11 +398,11 @@ class CommandLine(CliTest):
         return path == (b"made_by_a_link" if value == b"dangling" else value)
 
     def judge(self, case, sandbox):
-        ended = self.run_case(case, sandbox.folder, SECONDS)
+        ended = self.run_case(case, sandbox, SECONDS)
         sandbox.drain()
         if ended.seconds > SECONDS:  # perhaps of what else the machine does
             with self.alone:
-                ended = self.run_case(case, sandbox.folder, PATIENCE)
+                ended = self.run_case(case, sandbox, PATIENCE)
         changes = sandbox.changes()
         wrong = self.objections(case, ended, changes)
         if changes:
