@@ -16,6 +16,8 @@ constexpr const char* kLlmName = "llm";
 // Products of widths stay far within 64 bits.
 constexpr std::int64_t kMostLayers = 10'000;
 constexpr std::int64_t kGreatestWidth = 1 << 20;
+constexpr std::int64_t kGreatestProduct = 1 << 24;  // of heads, or of merged tokens, and a width
+constexpr std::int64_t kMostParameters = 1'000'000'000'000'000;
 constexpr std::int64_t kGreatestVocabulary = 1 << 26;
 constexpr std::int64_t kMostPixels = std::int64_t{1} << 40;
 constexpr std::int64_t kLongestSample = std::int64_t{1} << 30;
@@ -148,6 +150,11 @@ class Checker {
       fail(key, fmt::format("{} given; allowed: above {}, up to {}", value, least, most));
     }
   }
+  void product(const char* key, std::int64_t value, const char* meaning) const {
+    if (value > kGreatestProduct) {
+      fail(key, fmt::format("{} is {}; allowed: up to {}", meaning, value, kGreatestProduct));
+    }
+  }
   void divisible(const char* key, int value, const char* divisor_name, int divisor) const {
     if (value % divisor != 0) {
       fail(key, fmt::format("{} is not divisible by {} {}", value, divisor_name, divisor));
@@ -212,6 +219,7 @@ void validate_encoder(const EncoderSpec& encoder, const std::string& where) {
   if (encoder.modality == Modality::kVision) {
     check.range("patch_size", encoder.patch_size, 1, 1024);
     check.range("merge_size", encoder.merge_size, 1, 64);
+    check.product("merge_size", merged_tokens(encoder) * encoder.hidden, "merge_size² * hidden");
     const std::int64_t side = std::int64_t{encoder.patch_size} * encoder.merge_size;
     check.range("max_pixels", encoder.max_pixels, side * side, kMostPixels);
     check.range("min_pixels", encoder.min_pixels, 1, encoder.max_pixels);
@@ -233,6 +241,7 @@ void validate_llm(const LlmSpec& llm, const std::string& where) {
   check.divisible("num_heads", llm.num_heads, "num_kv_heads", llm.num_kv_heads);
   check.range("head_dim", llm.head_dim, 2, kGreatestWidth);
   check.divisible("head_dim", llm.head_dim, "the pair size of rotary positions,", 2);
+  check.product("head_dim", std::int64_t{llm.num_heads} * llm.head_dim, "num_heads * head_dim");
   check.range("intermediate", llm.intermediate, 1, kGreatestWidth);
   check.range("vocab_size", llm.vocab_size, 1, kGreatestVocabulary);
   check.above("rope_theta", llm.rope_theta, 0.0, 1e12);
@@ -253,6 +262,23 @@ std::int64_t encoder_parameters(const EncoderSpec& encoder, LayerKind kind, std:
     default: {
       const std::int64_t merged = h * merged_tokens(encoder);
       return h + merged * merged + merged + merged * d + d;
+    }
+  }
+}
+
+// What ranges of single numbers leave: a sum over layers that bytes of no run could be counted of.
+void check_parameters(const ModelSpec& model, const std::string& where) {
+  std::int64_t sum = 0;
+  for (int module = 0; module < model.num_modules(); ++module) {
+    for (int layer = 0; layer < num_layers(model, module); ++layer) {
+      sum += layer_parameters(model, module, layer);
+      if (sum > kMostParameters) {
+        throw InvalidInput(
+            fmt::format("{}: the model has more than {} parameters (num_layers, "
+                        "hidden and intermediate of its modules)",
+                        where,
+                        format_count(kMostParameters)));
+      }
     }
   }
 }
@@ -425,6 +451,7 @@ void validate(const ModelSpec& model, const std::string& where) {
     validate_encoder(encoder, key_path(where, encoder.name));
   }
   validate_llm(model.llm, key_path(where, kLlmName));
+  check_parameters(model, where);
 }
 
 std::string digest(const ModelSpec& model) {

@@ -145,11 +145,42 @@ TEST(ReadModel, RefusesValuesOutOfRange) {
                              "llm.vocab_size=0",
                              "llm.rope_theta=0",
                              "llm.max_tokens=0",
-                             "llm.hidden=2000000"}) {
+                             "llm.hidden=2000000",
+                             "llm.hidden=2147483648",  // no int
+                             "llm.num_layers=1000000000",
+                             "vision.num_layers=1000000000"}) {
     const std::string message = message_after(change);
     const std::string key = std::string(change).substr(0, std::string(change).find('.'));
     EXPECT_EQ(message.rfind("small.toml: " + key + ".", 0), 0U) << change << ": " << message;
   }
+}
+
+TEST(ReadModel, RefusesProductsThatNoIntegerHolds) {
+  Json merged = parse_toml(kToml, "small.toml");
+  set_by_path(merged, "vision.hidden=1048576");
+  set_by_path(merged, "vision.merge_size=64");
+  EXPECT_NE(message_of([&] {
+              model_from_json(merged, "small.toml");
+            }).find("small.toml: vision.merge_size: merge_size² * hidden is 4294967296"),
+            std::string::npos);
+  Json heads = parse_toml(kToml, "small.toml");
+  set_by_path(heads, "llm.num_heads=1048576");
+  set_by_path(heads, "llm.head_dim=1024");
+  EXPECT_NE(message_of([&] { model_from_json(heads, "small.toml"); })
+                .find("small.toml: llm.head_dim: num_heads * head_dim is 1073741824"),
+            std::string::npos);
+  Json deep = parse_toml(kToml, "small.toml");
+  set_by_path(deep, "llm.hidden=1048576");
+  set_by_path(deep, "llm.intermediate=1048576");
+  set_by_path(deep, "llm.num_heads=8");
+  set_by_path(deep, "llm.num_kv_heads=8");
+  set_by_path(deep, "llm.num_layers=10");
+  EXPECT_EQ(layer_parameters(model_from_json(deep, "small.toml"), 2, 1) / 1'000'000'000, 7'696);
+  set_by_path(deep, "llm.num_layers=10000");
+  EXPECT_EQ(message_of([&] {
+              model_from_json(deep, "small.toml");
+            }).find("small.toml: the model has more than 1,000,000,000,000,000 parameters"),
+            0U);
 }
 
 TEST(ReadModel, NeedsTheModalityOfOtherNames) {

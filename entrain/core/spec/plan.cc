@@ -8,6 +8,7 @@
 #include "entrain/core/base/ranges.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/spec/cost_origin.h"
+#include "entrain/core/spec/limits.h"
 
 namespace entrain {
 namespace {
@@ -22,8 +23,8 @@ std::size_t at(int index) {
   throw InvalidInput(fmt::format("{}: {}", where, message));
 }
 
-constexpr WholeRange kCopies{1, 65'536};  // replicas, slots
-constexpr WholeRange kDegrees{1, 1024};   // of tensor or context parallelism
+constexpr WholeRange kCopies{1, kMostReplicas};  // replicas, slots
+constexpr WholeRange kDegrees{1, 1024};          // of tensor or context parallelism
 constexpr WholeRange kBytes{0, 1'000'000'000'000'000};
 
 void check_range(const std::string& where,
@@ -377,7 +378,7 @@ Json to_json(const Plan& plan) {
 
 void validate(const Plan& plan, const ModelSpec& model, const std::string& where) {
   check_range(where, "replicas", plan.replicas, kCopies);
-  check_range(where, "num_slots", plan.num_slots, kCopies);
+  check_range(where, "num_slots", plan.num_slots, {1, kMostSlots});
   check_range(where, "limits.bytes_per_lane", plan.limits.bytes_per_lane, kBytes);
   for (const std::int64_t bytes : plan.limits.lane_bytes) {
     check_range(where, "limits.lane_bytes", bytes, kBytes);

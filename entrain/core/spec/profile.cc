@@ -28,6 +28,23 @@ LayerKind read_kind(ObjectReader& reader) {
   reader.fail("kind", fmt::format("'{}' is not a layer kind{}", given, suggestion(given, names)));
 }
 
+// A measurement that was no number becomes null in JSON, which otherwise counts as a missing key.
+void refuse_nulls(const Json& value, const std::string& where, const std::string& path) {
+  if (value.is_null()) {
+    throw InvalidInput(fmt::format(
+        "{}: {}: null given; a number is needed (null stands for NaN or infinity)", where, path));
+  }
+  std::size_t position = 0;
+  for (const auto& [key, element] : value.items()) {
+    const std::string inner = value.is_array() ? fmt::format("{}[{}]", path, position++)
+                              : path.empty()   ? key
+                                               : fmt::format("{}.{}", path, key);
+    if (element.is_structured() || element.is_null()) {
+      refuse_nulls(element, where, inner);
+    }
+  }
+}
+
 // A cost is a finite number that is not negative.
 double cost(ObjectReader& reader, const std::string& key, double fallback) {
   const double value = reader.optional(key, fallback);
@@ -243,6 +260,7 @@ Profile read_profile(const std::filesystem::path& path) {
 }
 
 Profile profile_from_json(const Json& document, const std::string& where) {
+  refuse_nulls(document, where, "");
   ObjectReader reader(document, where);
   const int version = reader.required<int>("version");
   if (version != kVersion) {

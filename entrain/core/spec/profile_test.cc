@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/files.h"
+#include "entrain/core/base/text.h"
 
 namespace entrain {
 namespace {
@@ -93,14 +94,32 @@ TEST(ProfileJson, RefusesMistakesWithTheirPlace) {
   EXPECT_EQ(message_after("/layers/1/forward/per_tokens_ns", "1"),
             "p.json: layers[1].forward.per_tokens_ns: unknown key, did you mean 'per_token_ns'?");
   EXPECT_EQ(message_after("/layers/0/backward_input", "null"),
-            "p.json: layers[0].backward_input: missing");
+            "p.json: layers[0].backward_input: null given; a number is needed (null stands for NaN "
+            "or infinity)");
   EXPECT_EQ(message_after("/source", "\"guessed\""),
             "p.json: source: 'guessed' given; allowed: measured, analytic");
   EXPECT_EQ(message_after("/threads", "0"), "p.json: threads: 0 given; at least 1 is needed");
   EXPECT_EQ(message_after("/link/latency_ns", "-5"),
             "p.json: link.latency_ns: -5 given; at least 0 is needed");
   EXPECT_EQ(message_after("/version", "2"), "p.json: version: 2 given; this program reads 1");
-  EXPECT_EQ(message_after("/layers", "null"), "p.json: layers: missing");
+}
+
+TEST(ProfileJson, RefusesNullByItsPlace) {
+  for (const char* key : {"layers",
+                          "layers/0/forward",
+                          "layers/4/forward/per_token_ns",
+                          "layers/1/backward_weight/per_launch_ns",
+                          "layers/2/activation_bytes_per_token",
+                          "link/latency_ns",
+                          "optimizer_ns_per_parameter",
+                          "threads"}) {
+    EXPECT_NE(message_after(concat("/", key), "null").find("null given; a number is needed"),
+              std::string::npos)
+        << key;
+  }
+  EXPECT_EQ(message_after("/layers/4/forward/per_token_ns", "null"),
+            "p.json: layers[4].forward.per_token_ns: null given; a number is needed (null stands "
+            "for NaN or infinity)");
 }
 
 // Entries of the same costs at other degrees behind those of degree 1.

@@ -7,6 +7,7 @@
 
 #include "entrain/core/base/ranges.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/spec/limits.h"
 #include "entrain/core/spec/media.h"
 
 #include "entrain/engine/checkpoint/layout.h"
@@ -117,9 +118,9 @@ PlanConfig read_plan_config(ObjectReader reader) {
   PlanConfig plan;
   plan.file = reader.optional<std::string>("file", "");
   plan.replicas = reader.optional("replicas", plan.replicas);
-  check_whole(reader, "replicas", plan.replicas, {1, 65'536});
+  check_whole(reader, "replicas", plan.replicas, {1, kMostReplicas});
   plan.num_slots = reader.optional("num_slots", plan.num_slots);
-  check_whole(reader, "num_slots", plan.num_slots, {1, 65'536});
+  check_whole(reader, "num_slots", plan.num_slots, {1, kMostSlots});
   plan.stages = read_counts(reader, "stages", 10'000);
   plan.tensor_parallel = read_counts(reader, "tensor_parallel", 1024);
   plan.single_lane = reader.optional("single_lane", plan.single_lane);
