@@ -283,6 +283,7 @@ int run_baseline(const Options& options, const Output& output) {
     request.num_slots = std::max(1, (options.study.global_batch + per_slot - 1) / per_slot);
   }
   const Plan plan = baseline_plan(study, request);
+  warn_beyond_range(study, plan);
   if (options.json) {
     print_json({{"fits", true},
                 {"planner", request.planner},

@@ -6,6 +6,7 @@
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/cost/consistency.h"
 #include "entrain/core/cost/profile_range.h"
 #include "entrain/core/planner/lane_split.h"
 #include "entrain/core/spec/media.h"
@@ -13,6 +14,15 @@
 #include "entrain/cli/checked_options.h"
 
 namespace entrain::cli {
+namespace {
+
+void print_warnings(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) {
+    std::cerr << "entrain: warning: " << warning << "\n";
+  }
+}
+
+}  // namespace
 
 void add_ignore_modality(CLI::App& command, std::vector<std::string>& ignored) {
   const std::vector<std::string> names(kMediaNames.begin(), kMediaNames.end());
@@ -47,9 +57,12 @@ void add_sample_options(CLI::App& command, StudyInputs& inputs) {
 Study open_study(const StudyInputs& inputs, bool draws) {
   Study study = load_study(inputs);
   print_notes(study.ignored);
+  if (!study.table.has_value()) {
+    print_warnings(profile_warnings(study.profile, study.inputs.profile));
+  }
   const std::string repeats = draws ? repetition_warning(study) : "";
   if (!repeats.empty()) {
-    std::cerr << "entrain: warning: " << repeats << "\n";
+    print_warnings({repeats});
   }
   return study;
 }
@@ -196,13 +209,12 @@ Plan make_plan(const PlanOptions& options, const Study& study) {
 }
 
 void warn_beyond_range(const Study& study, const Plan& plan) {
+  print_warnings(slot_warnings(plan, study.inputs.global_batch));
   if (study.table.has_value()) {
     return;
   }
   const StudyBatch batch = draw_batch(study, 0);
-  for (const std::string& warning : range_warnings(study.model, plan, study.profile, batch.work)) {
-    std::cerr << "entrain: warning: " << warning << "\n";
-  }
+  print_warnings(range_warnings(study.model, plan, study.profile, batch.work));
 }
 
 StudyStep make_step(const PlanOptions& options, const Study& study, Plan plan, std::int64_t step) {

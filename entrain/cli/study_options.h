@@ -11,6 +11,7 @@
 
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/spec/assignment.h"
+#include "entrain/core/spec/limits.h"
 #include "entrain/core/study/memory_rule.h"
 #include "entrain/core/study/study.h"
 
@@ -21,8 +22,6 @@ namespace entrain::cli {
 // The most that a number on the command line may be.
 inline constexpr std::int64_t kMostSamples = 1'000'000;  // of a batch
 inline constexpr std::int64_t kMostSteps = 1'000'000'000;
-inline constexpr std::int64_t kMostReplicas = 65'536;
-inline constexpr std::int64_t kMostSlots = 65'536;
 inline constexpr std::int64_t kMostEvaluations = 1'000'000;
 inline constexpr std::int64_t kMostMebibytes = 1'000'000'000;
 
@@ -36,8 +35,8 @@ void add_sample_options(CLI::App& command, StudyInputs& inputs);
 // These and --cluster, --costs, --segment-costs, --global-batch, --seed.
 void add_study_options(CLI::App& command, StudyInputs& inputs);
 
-// load_study(). What of the samples is ignored is said on standard error, and where the command
-// `draws` batches, how often samples repeat in them.
+// load_study(). What of the samples is ignored is said on standard error, what the profile does not
+// say of itself, and where the command `draws` batches, how often samples repeat in them.
 Study open_study(const StudyInputs& inputs, bool draws = true);
 
 // Where a plan comes from, and what of it the command line overrides.
@@ -66,8 +65,9 @@ void add_plan_options(CLI::App& command, PlanOptions& options);
 // Throws  InvalidInput for options that contradict each other; NothingFits.
 Plan make_plan(const PlanOptions& options, const Study& study);
 
-// Says on standard error where the study's first batch leaves the range in which the profile was
-// measured; nothing for cost tables and analytic profiles.
+// Says on standard error where the plan has more slots than samples, and where the study's first
+// batch leaves the range in which the profile was measured; nothing of that for cost tables and
+// analytic profiles.
 void warn_beyond_range(const Study& study, const Plan& plan);
 
 // What the `entrain` policy is asked for.

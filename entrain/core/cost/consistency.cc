@@ -1,0 +1,34 @@
+#include "entrain/core/cost/consistency.h"
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/text.h"
+
+namespace entrain {
+
+std::vector<std::string> slot_warnings(const Plan& plan, int global_batch) {
+  const int most = (global_batch + plan.replicas - 1) / plan.replicas;  // of the fullest replica
+  if (plan.limits.chunks || plan.num_slots <= most) {
+    return {};
+  }
+  return {fmt::format(
+      "num_slots = {} for a global batch of {} over {} replicas, {} samples a replica at most: "
+      "at least {} slots have no LLM work",
+      format_count(plan.num_slots),
+      format_count(global_batch),
+      format_count(plan.replicas),
+      format_count(most),
+      format_count(plan.num_slots - most))};
+}
+
+std::vector<std::string> profile_warnings(const Profile& profile, const std::string& name) {
+  if (!profile.model_digest.empty()) {
+    return {};
+  }
+  return {fmt::format(
+      "profile '{}' has no model_digest: whether its costs are those of this model's layers cannot "
+      "be checked (`entrain profile` writes one)",
+      name)};
+}
+
+}  // namespace entrain
