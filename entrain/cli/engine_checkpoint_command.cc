@@ -9,6 +9,7 @@
 #include "entrain/cli/command.h"
 #include "entrain/engine/checkpoint/layout.h"
 #include "entrain/engine/checkpoint/read.h"
+#include "entrain/engine/comm/torch_errors.h"
 
 namespace entrain::cli {
 namespace {
@@ -194,8 +195,11 @@ void add_checkpoint_command(CLI::App& app, Action& action) {
             "path", options->path, "run folder, its checkpoints folder or one checkpoint in it")
         ->required();
     chosen->add_flag("--json", options->json, "print the result as one line of JSON");
-    chosen->callback(
-        [options, call, &action] { action = [options, call] { return call(*options); }; });
+    chosen->callback([options, call, &action] {
+      action = [options, call] {
+        return engine::without_torch_errors([&] { return call(*options); });
+      };
+    });
     return chosen;
   };
   add("show",

@@ -16,6 +16,7 @@
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
 #include "entrain/cli/study_options.h"
+#include "entrain/engine/comm/torch_errors.h"
 #include "entrain/engine/profiler/profile_run.h"
 #include "entrain/engine/profiler/stage_check.h"
 
@@ -323,7 +324,10 @@ void add_profile_command(CLI::App& app, Action& action) {
   add_check_options(*command, *options);
   command->add_flag("--json", options->json, "print the result as one line of JSON");
   command->callback([options, &action] {
-    action = [options] { return options->check.empty() ? measure(*options) : check(*options); };
+    action = [options] {
+      return engine::without_torch_errors(
+          [&] { return options->check.empty() ? measure(*options) : check(*options); });
+    };
   });
 }
 

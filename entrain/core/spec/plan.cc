@@ -23,8 +23,8 @@ std::size_t at(int index) {
   throw InvalidInput(fmt::format("{}: {}", where, message));
 }
 
-constexpr WholeRange kCopies{1, kMostReplicas};  // replicas, slots
-constexpr WholeRange kDegrees{1, 1024};          // of tensor or context parallelism
+constexpr WholeRange kCopies{1, kMostReplicas};
+constexpr WholeRange kDegrees{1, 1024};  // of tensor or context parallelism
 constexpr WholeRange kBytes{0, 1'000'000'000'000'000};
 
 void check_range(const std::string& where,

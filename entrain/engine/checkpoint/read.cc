@@ -308,6 +308,7 @@ void load_tensors(const fs::path& checkpoint,
                                   " ",
                                   target.sizes()));
       }
+      check_finite(stored, (checkpoint / file).string());
       target.copy_(stored.tensor);
       wanted.erase(stored.name);
     }

@@ -68,8 +68,8 @@ UsableCheckpoint usable_at(const std::filesystem::path& path);
 // Copies the checkpoint's values into tensors of these names, in place. Which lanes wrote them does
 // not matter, so any layout can load; files without a wanted tensor are not opened.
 //
-// Throws  InvalidInput when a tensor is missing or has another shape or dtype there; then some
-//         tensors may have been changed.
+// Throws  InvalidInput when a tensor is missing, has another shape or dtype there, or holds NaN or
+//         infinity; then some tensors may have been changed.
 void load_tensors(const std::filesystem::path& checkpoint,
                   const Manifest& manifest,
                   const std::vector<NamedParameter>& tensors);

@@ -1,6 +1,7 @@
 #include "entrain/engine/checkpoint/read.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include <gtest/gtest.h>
@@ -103,6 +104,28 @@ TEST_F(ReadCheckpoint, RefusesToLoadWhatIsMissingOrOfAnotherShape) {
   const std::string name = "model.norm.weight";
   EXPECT_NE(refusal(name, at::zeros({9})).find("[8]"), std::string::npos);
   EXPECT_NE(refusal(name, at::zeros({8}, at::kDouble)).find(name), std::string::npos);
+}
+
+TEST_F(ReadCheckpoint, RefusesToLoadWhatIsNoNumber) {
+  const std::string name = "model.norm.weight";
+  for (const fs::path& file : files_of(20)) {
+    if (file.extension() != ".safetensors") {
+      continue;
+    }
+    std::vector<NamedParameter> tensors = read_weights(file).tensors;
+    for (const NamedParameter& tensor : tensors) {
+      if (tensor.name == name) {
+        tensor.tensor[3] = std::numeric_limits<float>::quiet_NaN();
+      }
+    }
+    write_weights(file, tensors);
+  }
+  const std::string message = error_of<InvalidInput>([&] {
+    load_tensors(checkpoint(20), manifest_, {{name, at::zeros({8})}});
+  });
+  EXPECT_NE(message.find("'model.norm.weight': 1 of 8 values are NaN or infinite"),
+            std::string::npos)
+      << message;
 }
 
 TEST_F(ReadCheckpoint, NamesTheFileOfEveryCutAndEveryFlippedBit) {

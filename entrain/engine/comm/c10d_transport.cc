@@ -10,6 +10,7 @@
 #include "entrain/core/base/text.h"
 
 #include "entrain/engine/comm/comm.h"
+#include "entrain/engine/comm/torch_errors.h"
 
 namespace entrain::engine {
 namespace {
@@ -27,8 +28,7 @@ constexpr std::chrono::hours kForever{24 * 365};
 
 // The telling part of a transport's message: neither its source line nor its advice.
 std::string short_message(const std::exception& error) {
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  std::string text = message_of(error);
   if (text.starts_with("[")) {
     const std::size_t end = text.find("] ");
     text = end == std::string::npos ? text : text.substr(end + 2);

@@ -1,7 +1,6 @@
 #include "entrain/engine/models/device.h"
 
-#include <optional>
-
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "entrain/core/base/errors.h"
@@ -39,6 +38,18 @@ at::Device device_of(const std::string& kind, int local_rank) {
         concat("device ", kind, ": torch ", ENTRAIN_TORCH_VERSION, " finds none on this machine"));
   }
   return {*type, static_cast<at::DeviceIndex>(local_rank % count)};
+}
+
+std::optional<std::int64_t> free_bytes(at::Device device) {
+  if (device.is_cpu()) {
+    return std::nullopt;
+  }
+  try {
+    return static_cast<std::int64_t>(
+        c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first);
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
 }
 
 void wait_for_device(at::Device device) {

@@ -171,6 +171,24 @@ TensorInfo info_of(const NamedParameter& parameter) {
           parameter.tensor.sizes().vec()};
 }
 
+void check_finite(const NamedParameter& parameter, const std::string& where) {
+  const at::Tensor& values = parameter.tensor;
+  if (!values.is_floating_point()) {
+    return;
+  }
+  const auto wrong = values.numel() - at::isfinite(values).sum().item<std::int64_t>();
+  if (wrong > 0) {
+    throw InvalidInput(concat(where,
+                              ": '",
+                              parameter.name,
+                              "': ",
+                              wrong,
+                              " of ",
+                              values.numel(),
+                              " values are NaN or infinite"));
+  }
+}
+
 void load_weights(const std::filesystem::path& path,
                   const std::vector<NamedParameter>& parameters) {
   const WeightFile file = read_weights(path);
@@ -192,6 +210,7 @@ void load_weights(const std::filesystem::path& path,
                                 " in the file, the model has ",
                                 parameter.tensor.sizes()));
     }
+    check_finite({parameter.name, found->second}, path.string());
   }
   const at::NoGradGuard no_grad;
   for (const NamedParameter& parameter : parameters) {

@@ -49,11 +49,14 @@ std::vector<TensorInfo> read_weight_header(const std::filesystem::path& path);
 // Throws  InvalidInput for a dtype the format lacks.
 TensorInfo info_of(const NamedParameter& parameter);
 
+// Throws  InvalidInput naming `where` and the tensor when one of its values is NaN or infinite.
+void check_finite(const NamedParameter& parameter, const std::string& where);
+
 // Copies the file's values into parameters of the same names (any device and dtype), in place.
 // Names that no parameter has are left alone, so that each lane takes its own from one file.
 //
-// Throws  InvalidInput when a parameter is missing in the file or has another shape there; then
-//         nothing was changed.
+// Throws  InvalidInput when a parameter is missing in the file, has another shape there or holds
+//         what is no number; then nothing was changed.
 void load_weights(const std::filesystem::path& path, const std::vector<NamedParameter>& parameters);
 
 }  // namespace entrain::engine

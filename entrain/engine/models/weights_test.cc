@@ -14,6 +14,8 @@
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/json.h"
 
+#include "tests/oracle/expect_error.h"
+
 namespace entrain::engine {
 namespace {
 
@@ -123,6 +125,25 @@ TEST_F(WeightsTest, LoadsByNameIntoGivenParameters) {
   EXPECT_THROW(load_weights(file(), {{"first.weight", untouched}, {"third", at::zeros({2})}}),
                InvalidInput);
   EXPECT_EQ(untouched.abs().sum().item<float>(), 0.0F);
+}
+
+TEST_F(WeightsTest, RefusesWhatIsNoNumberByTheTensorsName) {
+  for (const float value :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    const at::Tensor wrong = at::zeros({2, 3});
+    wrong[1][2] = value;
+    write_weights(file(), {{"first", at::ones({2})}, {"second.weight", wrong}});
+    const at::Tensor untouched = at::zeros({2});
+    const at::Tensor second = at::zeros({2, 3});
+    const std::string message = oracle::error_of<InvalidInput>([&] {
+      load_weights(file(), {{"first", untouched}, {"second.weight", second}});
+    });
+    EXPECT_NE(message.find("'second.weight': 1 of 6 values are NaN or infinite"), std::string::npos)
+        << message;
+    EXPECT_NE(message.find(file().string()), std::string::npos) << message;
+    EXPECT_EQ(untouched.sum().item<float>(), 0.0F);
+    EXPECT_NO_THROW(load_weights(file(), {{"first", untouched}})) << "others do not matter";
+  }
 }
 
 TEST_F(WeightsTest, RefusesNamesGivenTwice) {

@@ -14,6 +14,7 @@
 
 #include "entrain/engine/comm/comm.h"
 #include "entrain/engine/comm/recorded_comm.h"
+#include "entrain/engine/comm/torch_errors.h"
 #include "entrain/engine/models/tensor_group.h"
 #include "entrain/engine/pipeline/gradients.h"
 #include "entrain/engine/pipeline/lane_run.h"
@@ -53,12 +54,6 @@ void check_inputs(const StepInputs& inputs, const Plan& plan, bool paced) {
   ENTRAIN_INVARIANT(inputs.target_tokens >= 1,
                     concat("a step of ", inputs.target_tokens, " target tokens"));
   check_program(*inputs.program, plan);
-}
-
-// A torch error without its stack.
-std::string message_of(const std::exception& error) {
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/base/thread_priority.h"
 
+#include "entrain/engine/comm/torch_errors.h"
 #include "entrain/engine/pipeline/fault_drill.h"
 
 namespace entrain::engine {
@@ -80,7 +81,7 @@ void run_rank(ThreadCommGroup& group,
   at::set_num_threads(1);
   wake_promptly();
   try {
-    body(rank);
+    without_torch_errors([&] { body(rank); });
   } catch (const RankVanished&) {
     // A drill: the others have to find out by themselves.
   } catch (const CommAborted& error) {

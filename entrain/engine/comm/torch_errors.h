@@ -1,0 +1,31 @@
+// What torch throws, as the errors of this project.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <string>
+
+#include <c10/util/Exception.h>
+
+#include "entrain/core/base/errors.h"
+
+namespace entrain::engine {
+
+// Of a torch error without its stack, else what().
+std::string message_of(const std::exception& error);
+
+// Returns  what `call` returns.
+// Throws   SystemFailure, without a stack, for a c10::Error or std::bad_alloc that leaves it; all
+//          else as it is.
+template <class Call>
+auto without_torch_errors(const Call& call) {
+  try {
+    return call();
+  } catch (const c10::Error& error) {
+    throw SystemFailure(message_of(error));
+  } catch (const std::bad_alloc&) {
+    throw SystemFailure("out of memory: the system gives no more");
+  }
+}
+
+}  // namespace entrain::engine
