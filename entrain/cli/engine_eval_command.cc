@@ -10,6 +10,7 @@
 #include "entrain/cli/command.h"
 #include "entrain/cli/study_options.h"
 #include "entrain/engine/train/evaluate.h"
+#include "entrain/engine/train/memory_fit.h"
 #include "entrain/engine/train/validation_split.h"
 
 namespace entrain::cli {
@@ -22,6 +23,7 @@ struct Options {
   std::string answers;
   std::vector<std::string> ignore_modality;
   engine::EvaluateOptions evaluate;
+  std::string memory_check = "stop";
   bool force = false;
   bool json = false;
 };
@@ -86,6 +88,11 @@ int run(const Options& options) {
   }
   Outputs outputs(inputs, options.force);
   const Output answers = outputs.open("--answers", options.answers, OutputKind::kAnswers);
+  const std::string warning =
+      engine::check_weights_memory(model, weights, options.evaluate.device, options.memory_check);
+  if (!warning.empty()) {
+    std::cerr << "entrain: warning: " << warning;
+  }
   const engine::EvaluateResult result = engine::evaluate(model, weights, data, options.evaluate);
   answers.write([&](std::ostream& out) {
     for (const engine::Answer& answer : result.answers) {
@@ -130,6 +137,12 @@ void add_eval_command(CLI::App& app, Action& action) {
   add_force(*command, options->force);
   command->add_option("--device", options->evaluate.device, "cpu or cuda")->capture_default_str();
   add_ignore_modality(*command, options->ignore_modality);
+  command
+      ->add_option("--memory-check",
+                   options->memory_check,
+                   "where memory for the weights is missing: stop (exit code 4), or warn and go on")
+      ->check(CLI::IsMember({"stop", "warn"}))
+      ->capture_default_str();
   command->add_flag("--blank-images",
                     options->evaluate.blank,
                     "white pixels and silence: the answer without input");

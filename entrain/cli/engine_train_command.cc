@@ -8,20 +8,24 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "entrain/core/base/folder_lock.h"
 #include "entrain/core/base/json_text.h"
 #include "entrain/core/base/text.h"
-#include "entrain/core/cost/memory.h"
 
 #include "entrain/cli/stop_signals.h"
 #include "entrain/cli/train_command.h"
 #include "entrain/engine/checkpoint/layout.h"
 #include "entrain/engine/comm/c10d_comm.h"
+#include "entrain/engine/comm/torch_errors.h"
 #include "entrain/engine/models/device.h"
 #include "entrain/engine/pipeline/rank_places.h"
+#include "entrain/engine/train/dry_run.h"
 #include "entrain/engine/train/dumps.h"
+#include "entrain/engine/train/memory_fit.h"
 #include "entrain/engine/train/processes.h"
+#include "entrain/engine/train/run_checks.h"
 #include "entrain/engine/train/trainer.h"
 
 namespace entrain::cli {
@@ -112,47 +116,15 @@ std::function<void()> late_end(const engine::RunConfig& config,
   };
 }
 
-int dry_run(const engine::RunSetup& setup, bool json) {
+int dry_run(const engine::RunSetup& setup, const engine::HostRanks& ranks, bool json) {
   const engine::PreparedStep first = engine::prepare_step(setup, 0);
-  const Json assignment = [&] {
-    std::vector<SampleSizes> batch;
-    for (const int sample : first.batch) {
-      batch.push_back(setup.train.index.samples[static_cast<std::size_t>(sample)]);
-    }
-    return to_json(first.assignment, setup.model, batch);
-  }();
+  const engine::MemoryFit fit =
+      engine::memory_fit(setup, first, ranks, engine::memory_supply(setup.config));
   if (json) {
-    print_json({{"config", engine::to_json(setup.config)},
-                {"plan", to_json(setup.plan)},
-                {"assignment", assignment}});
-    return 0;
+    print_json(engine::dry_run_json(setup, first, fit));
+  } else {
+    std::cout << engine::dry_run_page(setup, first, fit);
   }
-  std::cout << "plan: " << json_text(to_json(setup.plan), 1) << "\n";
-  std::cout
-      << "memory per lane (parameters with gradients and optimizer state | peak activations):\n";
-  const std::vector<LaneState> states =
-      lane_states(setup.model, setup.plan, engine::state_options(setup));
-  for (int lane = 0; lane < setup.plan.num_lanes(); ++lane) {
-    std::cout << "  lane " << lane << ":";
-    for (const StageRef& ref : setup.plan.lanes[static_cast<std::size_t>(lane)]) {
-      std::cout << " " << module_name(setup.model, ref.module) << " " << ref.stage;
-    }
-    std::int64_t peak = 0;
-    for (const auto& replica : first.predicted.lanes) {
-      peak = std::max(peak, replica[static_cast<std::size_t>(lane)].peak_bytes);
-    }
-    const std::int64_t bytes = states[static_cast<std::size_t>(lane)].total_bytes();
-    std::cout << "  " << format_bytes(bytes) << " | " << format_bytes(peak) << "\n";
-  }
-  std::cout << "first assignment: " << json_text(assignment) << "\n";
-  if (setup.resume.has_value()) {
-    std::cout << "training would go on at step " << setup.resume->manifest.step << " from "
-              << setup.resume->checkpoint.string() << "\n";
-  }
-  std::cout << engine::epoch_note(setup) << "\n";
-  std::cout << "predicted step time " << format_duration(first.predicted.makespan)
-            << ", lower bound " << first.assignment.stats.lower_bound_s
-            << " s; nothing was trained.\n";
   return 0;
 }
 
@@ -209,6 +181,35 @@ void print_warnings(const engine::RunSetup& setup) {
   }
 }
 
+void print_warning(const std::string& warning) {
+  if (!warning.empty()) {
+    std::cerr << "entrain: warning: " << warning << "\n";
+  }
+}
+
+// What this host is asked for: refused before anything is allocated, or warned of.
+void check_host(const engine::RunSetup& setup, const engine::HostRanks& ranks) {
+  print_warning(engine::check_memory(setup, ranks));
+  const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  print_warning(engine::crowd_warning(setup.config, ranks.count, cores));
+}
+
+// Runs `train`. What a fault drill plays as a bug ("throw", "wrong-size") has a bug's exit code,
+// and is not called one.
+int with_drill(const engine::ExecutionConfig& config, const std::function<int()>& train) {
+  if (config.fault_drill.empty()) {
+    return train();
+  }
+  try {
+    return train();
+  } catch (const InternalError& error) {
+    std::cerr << "entrain: " << error.what()
+              << "\nThe fault drill asked for this failure (execution.fault_drill, fault_kind \""
+              << config.fault_kind << "\"); exit code 1, as a bug would have." << std::endl;
+    return kExitBug;
+  }
+}
+
 int run(const Options& options) {
   engine::RunConfig config;  // outlives the thread that ends a run which is late
   StopSignals signals(engine::request_dumps, /*has_launcher=*/false);
@@ -219,18 +220,22 @@ int run(const Options& options) {
   }
   const engine::RunSetup setup = engine::prepare_run(config);
   print_warnings(setup);
+  const engine::HostRanks ranks = engine::all_ranks(setup.plan);
   if (options.dry_run) {
-    return dry_run(setup, options.json);
+    return dry_run(setup, ranks, options.json);
   }
+  check_host(setup, ranks);
   engine::TrainEvents events;
   events.give_up = [](const std::string& why) { end_now(why, kExitSystem); };
   events.began = [&] {
     signals.begin_training(std::chrono::duration<double>(config.execution.stop_seconds),
                            late_end(config, signals));
   };
-  const engine::TrainResult result = engine::train(setup, signals.told(), events);
-  report(setup.config, result, options.json);
-  return exit_code(config, result.interrupted, signals);
+  return with_drill(config.execution, [&] {
+    const engine::TrainResult result = engine::train(setup, signals.told(), events);
+    report(setup.config, result, options.json);
+    return exit_code(config, result.interrupted, signals);
+  });
 }
 
 int exit_code(engine::StartFailure::Kind kind) {
@@ -251,6 +256,14 @@ int exit_code(engine::StartFailure::Kind kind) {
 int local_rank() {
   const char* text = std::getenv("LOCAL_RANK");
   return text == nullptr ? 0 : std::max(0, std::atoi(text));
+}
+
+// Ranks of a host are numbered through: torchrun gives a node a range of them.
+engine::HostRanks ranks_here(const engine::Comm& comm) {
+  const char* text = std::getenv("LOCAL_WORLD_SIZE");
+  const int count = text == nullptr ? 1 : std::max(1, std::atoi(text));
+  const int first = std::max(0, comm.rank() - local_rank());
+  return {first, std::min(count, comm.size() - first)};
 }
 
 // Behind prepare_together(), so that all ranks want it or none.
@@ -321,16 +334,22 @@ int run_process(const Options& options, const ProcessGroups& groups) {
       comm,
       [&] {
         read();
-        if (comm.rank() != 0) {
+        if (comm.rank() != 0 && !options.dry_run) {
           held.emplace(config, comm.rank());
         }
         engine::RunSetup setup = engine::prepare_run(config);
         engine::device_of(config.execution.device, local_rank());  // or nobody begins
+        if (local_rank() == 0 && !options.dry_run &&
+            comm.size() == engine::RankPlaces(setup.plan).num_ranks()) {
+          check_host(setup, ranks_here(comm));
+        }
         return setup;
       },
       [&] {
         read();
-        held.emplace(config, 0);
+        if (!options.dry_run) {
+          held.emplace(config, 0);
+        }
       });
   if (prepared.failure.has_value()) {
     if (comm.rank() == 0) {
@@ -340,6 +359,9 @@ int run_process(const Options& options, const ProcessGroups& groups) {
   }
   if (comm.rank() == 0) {
     print_warnings(*prepared.setup);
+  }
+  if (options.dry_run) {
+    return comm.rank() == 0 ? dry_run(*prepared.setup, ranks_here(comm), options.json) : 0;
   }
   try {
     connect_devices(comm, *prepared.setup, groups);
@@ -351,12 +373,14 @@ int run_process(const Options& options, const ProcessGroups& groups) {
                              }));
     };
     events.check_others = peer_check(comm, config);
-    const engine::TrainResult result =
-        engine::train(*prepared.setup, signals.told(), comm, local_rank(), events);
-    if (comm.rank() == 0) {
-      report(prepared.setup->config, result, options.json);
-    }
-    return exit_code(config, result.interrupted, signals);
+    return with_drill(config.execution, [&] {
+      const engine::TrainResult result =
+          engine::train(*prepared.setup, signals.told(), comm, local_rank(), events);
+      if (comm.rank() == 0) {
+        report(prepared.setup->config, result, options.json);
+      }
+      return exit_code(config, result.interrupted, signals);
+    });
   } catch (const engine::CommAborted&) {
     if (comm.rank() == 0) {
       throw;
@@ -399,11 +423,14 @@ void add_train_command(CLI::App& app, Action& action, const ProcessGroups& group
                  "begin anew in a folder that holds a run, which is moved to earlier-N in it")
       ->excludes(resume);
   command->add_flag(
-      "--dry-run", options->dry_run, "plan, memory and first assignment; no training");
+      "--dry-run",
+      options->dry_run,
+      "tables of the plan, what it holds in memory and the first assignment; no training");
   command->add_flag("--json", options->json, "print the result as one line of JSON");
   command->callback([options, groups, &action] {
     action = [options, groups] {
-      return groups.ranks.empty() ? run(*options) : run_process(*options, groups);
+      return engine::without_torch_errors(
+          [&] { return groups.ranks.empty() ? run(*options) : run_process(*options, groups); });
     };
   });
 }

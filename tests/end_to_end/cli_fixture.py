@@ -134,6 +134,8 @@ evaluations = 20
 [plan.stages]
 vision = {settings["vision"]}
 llm = {settings["llm"]}
+[optimizer]
+warmup_steps = 1
 [validation]
 samples = 4
 [execution]

@@ -1,6 +1,7 @@
 #include "entrain/engine/train/evaluate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/dataset/text.h"
 
+#include "entrain/engine/comm/torch_errors.h"
 #include "entrain/engine/data/read_ahead.h"
 #include "entrain/engine/models/device.h"
 #include "entrain/engine/models/stages.h"
@@ -216,18 +218,10 @@ StepNeeds needs_of_samples(const DataSet& data, const std::vector<int>& samples)
   return needs;
 }
 
-}  // namespace
-
-double EvaluateResult::accuracy() const {
-  const auto correct = std::count_if(
-      answers.begin(), answers.end(), [](const Answer& answer) { return answer.correct(); });
-  return answers.empty() ? 0.0 : static_cast<double>(correct) / static_cast<double>(answers.size());
-}
-
-EvaluateResult evaluate(const ModelSpec& model,
-                        const std::filesystem::path& weights,
-                        const DataSet& data,
-                        const EvaluateOptions& options) {
+EvaluateResult judge(const ModelSpec& model,
+                     const std::filesystem::path& weights,
+                     const DataSet& data,
+                     const EvaluateOptions& options) {
   const at::NoGradGuard no_grad;
   // The matrices of a packed batch are small: more threads would spend their time waiting.
   at::set_num_threads(1);
@@ -260,7 +254,31 @@ EvaluateResult evaluate(const ModelSpec& model,
     progress.advance(std::ssize(samples));
   }
   result.loss /= static_cast<double>(std::max<std::int64_t>(1, targets));
+  if (!std::isfinite(result.loss)) {
+    throw SystemFailure(concat("the loss of ",
+                               wanted,
+                               " samples is ",
+                               result.loss,
+                               ", though every weight in '",
+                               weights.string(),
+                               "' is a number: values grow beyond what float32 holds"));
+  }
   return result;
+}
+
+}  // namespace
+
+double EvaluateResult::accuracy() const {
+  const auto correct = std::count_if(
+      answers.begin(), answers.end(), [](const Answer& answer) { return answer.correct(); });
+  return answers.empty() ? 0.0 : static_cast<double>(correct) / static_cast<double>(answers.size());
+}
+
+EvaluateResult evaluate(const ModelSpec& model,
+                        const std::filesystem::path& weights,
+                        const DataSet& data,
+                        const EvaluateOptions& options) {
+  return without_torch_errors([&] { return judge(model, weights, data, options); });
 }
 
 }  // namespace entrain::engine

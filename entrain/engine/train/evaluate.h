@@ -32,8 +32,10 @@ struct EvaluateResult {
   [[nodiscard]] double accuracy() const;  // share of exact answers, in [0, 1]
 };
 
-// Throws  InvalidInput when the weights do not fit the model (name and shape), or a sample is
-//         damaged; what device_of() throws.
+// Throws  InvalidInput when the weights do not fit the model (name and shape) or are no numbers, or
+// a
+//         sample is damaged; SystemFailure when the loss is no number all the same, or memory runs
+//         out; what device_of() throws.
 EvaluateResult evaluate(const ModelSpec& model,
                         const std::filesystem::path& weights,
                         const DataSet& data,

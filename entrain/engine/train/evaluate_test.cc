@@ -3,6 +3,7 @@
 #include "entrain/engine/train/evaluate.h"
 
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include <gtest/gtest.h>
@@ -243,6 +244,24 @@ TEST_F(EvaluateTest, RefusesWeightsOfAnotherModel) {
   model_.llm.intermediate = 8;
   std::filesystem::remove(weights_);
   error_of<InvalidInput>([&] { (void)judge(); });
+}
+
+TEST_F(EvaluateTest, RefusesWeightsThatAreNoNumbersByName) {
+  std::vector<NamedParameter> weights = known_weights(model_);
+  const auto set = [&](double value) {
+    for (NamedParameter& weight : weights) {
+      if (weight.name == "lm_head.weight") {
+        weight.tensor['n'][kLetter] = value;
+      }
+    }
+    write_weights(weights_, weights);
+  };
+  set(std::numeric_limits<double>::quiet_NaN());
+  const std::string message = error_of<InvalidInput>([&] { (void)judge(); });
+  EXPECT_NE(message.find("'lm_head.weight': 1 of"), std::string::npos) << message;
+  set(3e38);  // a number, unlike what it is multiplied to
+  const std::string overflow = error_of<SystemFailure>([&] { (void)judge(); });
+  EXPECT_NE(overflow.find("though every weight"), std::string::npos) << overflow;
 }
 
 TEST_F(EvaluateTest, NamesADamagedSample) {

@@ -20,6 +20,12 @@
 namespace entrain::engine {
 namespace {
 
+// Of what the lines of the console hold.
+constexpr const char* kLegend =
+    "memory: most that this process has held so far; tps: tokens of the LLM per second of the "
+    "step;\n"
+    "bubble: idle share of all lanes; deferred: pieces whose LLM work is in a later slot";
+
 double seconds(std::chrono::nanoseconds duration) {
   return std::chrono::duration<double>(duration).count();
 }
@@ -159,6 +165,10 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
     }
   }
   write(entry);
+  if (!explained_) {
+    explained_ = true;
+    note(kLegend);
+  }
   constexpr std::chrono::minutes kLongest(1);
   if (!shown_.has_value() || record.step % console_every_ == 0 || record.step + 1 == steps_ ||
       now_() - *shown_ >= kLongest) {

@@ -18,6 +18,7 @@
 #include "entrain/engine/pipeline/rank_places.h"
 #include "entrain/engine/train/profile_check.h"
 #include "entrain/engine/train/recompute_policy.h"
+#include "entrain/engine/train/run_checks.h"
 #include "entrain/engine/train/step_digest.h"
 #include "entrain/engine/train/validation_split.h"
 
@@ -409,6 +410,9 @@ RunSetup prepare_run(const RunConfig& config) {
   setup.warnings = range_warnings(setup.model, setup.plan, setup.profile, work_of_step(setup, 0));
   check_profile(config, setup.profile, setup.warnings);
   add_data_warnings(setup);
+  for (std::string& warning : run_warnings(setup)) {
+    setup.warnings.push_back(std::move(warning));
+  }
   setup.identity = identity_of(setup);
   setup.resume = find_resume(setup.config, setup.identity, setup.warnings);
   return setup;

@@ -19,6 +19,7 @@
 
 #include "entrain/engine/comm/recorded_comm.h"
 #include "entrain/engine/comm/thread_comm.h"
+#include "entrain/engine/comm/torch_errors.h"
 #include "entrain/engine/data/read_ahead.h"
 #include "entrain/engine/models/device.h"
 #include "entrain/engine/pipeline/executor.h"
@@ -449,7 +450,8 @@ TrainResult train_process(const RunSetup& setup,
   }
   run.dumps.watch_signals();
   try {
-    run.dumps.run(comm.rank(), [&] { RankLoop(run, comm, local_rank).loop(); });
+    run.dumps.run(comm.rank(),
+                  [&] { without_torch_errors([&] { RankLoop(run, comm, local_rank).loop(); }); });
     TrainResult result = result_of(run);
     write_weights_together(run, comm, result);
     run.log.line("finished");

@@ -1,0 +1,19 @@
+// What `entrain train --dry-run` says: the plan, what it holds, and the first step's assignment.
+#pragma once
+
+#include <string>
+
+#include "entrain/core/base/json.h"
+
+#include "entrain/engine/train/memory_fit.h"
+#include "entrain/engine/train/run_setup.h"
+
+namespace entrain::engine {
+
+// Tables of lanes, of memory and of slots; no line longer than 100 columns.
+std::string dry_run_page(const RunSetup& setup, const PreparedStep& first, const MemoryFit& fit);
+
+// The whole documents: config, plan, assignment, memory.
+Json dry_run_json(const RunSetup& setup, const PreparedStep& first, const MemoryFit& fit);
+
+}  // namespace entrain::engine

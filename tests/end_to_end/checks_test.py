@@ -1,0 +1,171 @@
+"""What hardly can be meant, or cannot fit: refused or warned of by name, alike in all commands."""
+
+import json
+import os
+import struct
+from pathlib import Path
+
+import cli_fixture
+from cli_fixture import CliTest
+
+STUDY = ["--index", "train.csv", "--model", "model.toml", "--global-batch", "8"]
+
+
+class Checks(CliTest):
+    def setUp(self):
+        super().setUp()
+        if not self.has_engine():
+            self.skipTest("built without the engine")
+        self.make_data()
+        self.write_run()
+
+    def change_model(self, old, new):
+        """In the LLM's table of the model file."""
+        encoder, llm = (self.folder / "model.toml").read_text().split("[llm]")
+        self.assertIn(old, llm)
+        (self.folder / "model.toml").write_text(encoder + "[llm]" + llm.replace(old, new))
+
+    def studies(self, *options):
+        """Every command that takes a plan or makes one, each with `options`."""
+        for command in ("assign", "simulate", "explain", "plan"):
+            yield [command, *STUDY, "--lanes", "2", *options]
+
+
+class Memory(Checks):
+    def test_a_model_that_no_machine_holds_is_refused_before_anything_is_allocated(self):
+        self.change_model("hidden = 16", "hidden = 300000")
+        result = self.expect_failure(
+            4,
+            ["nothing fits", "available", "gradients", 'memory_check = "warn"', 'freeze = ["llm"]'],
+            *["train", "run.toml"],
+        )
+        self.assertNotIn("frame #", result.stderr)
+        self.assertLessEqual(max(map(len, result.stderr.splitlines()[3:])), 100)
+        self.assertFalse((self.folder / "run").exists())
+        page = self.expect_success("train", "run.toml", "--dry-run").stdout
+        self.assertIn("would be refused here (exit code 4)", page)
+        memory = json.loads(self.expect_success("train", "run.toml", "--dry-run", "--json").stdout)
+        place = memory["memory"]["places"][0]
+        self.assertFalse(memory["memory"]["fits"])
+        self.assertGreater(place["needed_bytes"], place["available_bytes"])
+
+    def test_an_allocation_that_fails_all_the_same_has_no_backtrace(self):
+        if Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "1":
+            self.skipTest("this system promises any memory")
+        self.change_model("hidden = 16", "hidden = 300000")
+        arguments = ["train", "run.toml", "--set", "execution.memory_check=warn"]
+        result = self.expect_failure(3, ["goes on", "can't allocate memory"], *arguments)
+        for word in ("frame #", "Exception raised from", "This is a bug"):
+            self.assertNotIn(word, result.stderr)
+
+    def test_shapes_whose_products_no_integer_holds_are_refused(self):
+        for old, new, words in (
+            ("hidden = 16", "hidden = 2147483648", ["llm.hidden"]),
+            ("num_layers = 2", "num_layers = 1000000000", ["llm.num_layers", "10000"]),
+            ("intermediate = 32", "intermediate = 2000000", ["llm.intermediate"]),
+        ):
+            with self.subTest(new):
+                before = (self.folder / "model.toml").read_text()
+                self.change_model(old, new)
+                self.expect_failure(2, ["model.toml", *words], "train", "run.toml")
+                self.expect_failure(2, ["model.toml", *words], "assign", *STUDY, "--lanes", "2")
+                (self.folder / "model.toml").write_text(before)
+
+    def test_dry_run_prints_tables_and_keeps_the_documents_for_json(self):
+        self.write_run(vision=1, llm=2, replicas=2)
+        page = self.expect_success("train", "run.toml", "--dry-run").stdout
+        for word in ("peak activations", "llm 1", "checkpoint", "samples of the LLM", "train/s00"):
+            self.assertIn(word, page)
+        self.assertLessEqual(max(map(len, page.splitlines())), 100)
+        self.assertNotIn("{", page)
+        documents = json.loads(
+            self.expect_success("train", "run.toml", "--dry-run", "--json").stdout
+        )
+        self.assertEqual(list(documents), ["config", "plan", "assignment", "memory"])
+        self.assertEqual(len(documents["memory"]["lanes"]), 3)
+        self.assertFalse((self.folder / "run").exists())
+
+
+class Warnings(Checks):
+    def test_weights_that_are_no_numbers_are_refused_by_name(self):
+        self.expect_success("train", "run.toml")
+        weights = self.folder / "run" / "weights.safetensors"
+        data = bytearray(weights.read_bytes())
+        length = struct.unpack("<Q", data[:8])[0]
+        header = json.loads(data[8 : 8 + length])
+        begin = 8 + length + header["model.norm.weight"]["data_offsets"][0]
+        data[begin : begin + 4] = struct.pack("<f", float("nan"))
+        weights.write_bytes(data)
+        self.expect_failure(2, ["weights.safetensors", "'model.norm.weight'"], "eval", "run")
+
+    def test_costs_that_are_no_numbers_are_refused_by_name_in_all_commands(self):
+        self.expect_success("profile", "--quick", "--model", "model.toml", "-o", "good.json")
+        good = (self.folder / "good.json").read_text()
+        train = ["train", "run.toml", "--dry-run", "--set", "plan.profile=p.json"]
+        key = "layers[1].forward.per_token_ns"
+        for value, words in (
+            (None, [key, "null given"]),
+            (-1, [key, "-1 given"]),
+            ("1e999", ["p.json"]),
+        ):
+            document = json.loads(good)
+            document["layers"][1]["forward"]["per_token_ns"] = value
+            text = json.dumps(document).replace('"1e999"', "1e999")
+            (self.folder / "p.json").write_text(text)
+            for arguments in (train, *self.studies("--profile", "p.json")):
+                with self.subTest(value=value, command=arguments[0]):
+                    self.expect_failure(2, words, *arguments)
+        document = json.loads(good)
+        del document["model_digest"]
+        (self.folder / "p.json").write_text(json.dumps(document))
+        for arguments in (train, *self.studies("--profile", "p.json")):
+            with self.subTest(command=arguments[0]):
+                result = self.run_program(*arguments)
+                self.assertIn("warning: profile 'p.json' has no model_digest", result.stderr)
+
+    def test_slots_have_a_range_and_more_than_samples_are_warned_of(self):
+        for arguments in self.studies("--num-slots", "1000000000"):
+            self.expect_failure(2, ["--num-slots", "65,536"], *arguments)
+        for arguments in self.studies("--num-slots", "9"):
+            result = self.expect_success(*arguments)
+            self.assertIn("warning: num_slots = 9 for a global batch of 8", result.stderr)
+        for arguments in self.studies("--num-slots", "8"):
+            self.assertNotIn("num_slots", self.expect_success(*arguments).stderr)
+        self.expect_failure(
+            2,
+            ["num_slots", "1,000,000,000", "65,536"],
+            *["train", "run.toml", "--set", "plan.num_slots=1000000000"],
+        )
+        plan = ["plan", *STUDY, "--lanes", "2", "-o", "plan.json"]
+        self.expect_success(*plan)
+        text = (self.folder / "plan.json").read_text()
+        (self.folder / "plan.json").write_text(
+            text.replace('"num_slots": 8', '"num_slots": 1000000000')
+        )
+        words = ["plan.json", "num_slots", "65,536"]
+        self.expect_failure(2, words, "assign", *STUDY, "--plan", "plan.json")
+        self.expect_failure(2, words, "train", "run.toml", "--set", "plan.file=plan.json")
+
+    def test_a_run_says_what_hardly_can_be_meant(self):
+        settings = ["plan.num_slots=20", "optimizer.warmup_steps=200"]
+        arguments = [word for setting in settings for word in ("--set", setting)]
+        result = self.expect_success("train", "run.toml", *arguments)
+        self.assertIn("num_slots = 20 for a global batch of 8", result.stderr)
+        self.assertIn(
+            "optimizer.warmup_steps = 200 is more than the run's 2 updates", result.stderr
+        )
+        self.assertIn("reaches 1e-05 of 0.001", result.stderr)
+        self.assertIn("tps: tokens of the LLM per second", result.stdout)
+        self.assertIn("of the last step", result.stdout)
+
+    def test_many_ranks_on_few_cores_are_counted(self):
+        cores = len(os.sched_getaffinity(0))
+        if cores > 8:
+            self.skipTest(f"{cores} cores are enough for the ranks of this test")
+        self.write_run(steps=1, global_batch=12, vision=1, llm=2, replicas=12)
+        result = self.expect_success("train", "run.toml")
+        self.assertIn(f"36 ranks compute on this host's {cores} core", result.stderr)
+
+
+if __name__ == "__main__":
+    cli_fixture.main()
