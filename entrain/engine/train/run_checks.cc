@@ -31,13 +31,15 @@ void add_warmup(const OptimizerConfig& config,
 
 }  // namespace
 
-std::vector<std::string> run_warnings(const RunSetup& setup) {
+void add_run_warnings(RunSetup& setup) {
   const RunConfig& config = setup.config;
-  std::vector<std::string> warnings = slot_warnings(setup.plan, config.data.global_batch);
+  std::vector<std::string>& warnings = setup.warnings;
+  const auto add = [&](const std::vector<std::string>& found) {
+    warnings.insert(warnings.end(), found.begin(), found.end());
+  };
+  add(slot_warnings(setup.plan, config.data.global_batch));
   if (!config.plan.profile.empty()) {
-    const std::vector<std::string> of_profile =
-        profile_warnings(setup.profile, config.plan.profile);
-    warnings.insert(warnings.end(), of_profile.begin(), of_profile.end());
+    add(profile_warnings(setup.profile, config.plan.profile));
   }
   const std::int64_t updates = config.steps / config.optimizer.update_every;
   add_warmup(config.optimizer, "optimizer.warmup_steps", updates, warnings);
@@ -49,7 +51,6 @@ std::vector<std::string> run_warnings(const RunSetup& setup) {
                  warnings);
     }
   }
-  return warnings;
 }
 
 std::string crowd_warning(const RunConfig& config, int ranks, int cores) {

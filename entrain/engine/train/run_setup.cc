@@ -410,9 +410,7 @@ RunSetup prepare_run(const RunConfig& config) {
   setup.warnings = range_warnings(setup.model, setup.plan, setup.profile, work_of_step(setup, 0));
   check_profile(config, setup.profile, setup.warnings);
   add_data_warnings(setup);
-  for (std::string& warning : run_warnings(setup)) {
-    setup.warnings.push_back(std::move(warning));
-  }
+  add_run_warnings(setup);
   setup.identity = identity_of(setup);
   setup.resume = find_resume(setup.config, setup.identity, setup.warnings);
   return setup;
