@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "entrain/core/base/folder_lock.h"
-#include "entrain/core/base/json_text.h"
 #include "entrain/core/base/text.h"
 
 #include "entrain/cli/stop_signals.h"
