@@ -77,29 +77,4 @@ void check_profile(const RunConfig& config,
   }
 }
 
-// Samples of one validation.
-int num_validated(const RunSetup& setup) {
-  return std::min(static_cast<int>(setup.validation.index.samples.size()),
-                  setup.config.validation.samples);
-}
-
-// What is ignored, and what the validation loss cannot say.
-void add_data_warnings(RunSetup& setup) {
-  for (const DataSet* data : {&setup.train, &setup.validation}) {
-    setup.warnings.insert(setup.warnings.end(), data->notes.begin(), data->notes.end());
-  }
-  const int judged = num_validated(setup);
-  if (judged > 0 && judged < setup.plan.replicas) {
-    setup.warnings.push_back(concat("no validation: ",
-                                    judged,
-                                    " samples are fewer than the plan's ",
-                                    setup.plan.replicas,
-                                    " replicas, each of which needs one"));
-  }
-  const std::string overlap = overlap_warning(setup.train.index, setup.validation.index);
-  if (!overlap.empty()) {
-    setup.warnings.push_back(overlap);
-  }
-}
-
 }  // namespace entrain::engine
