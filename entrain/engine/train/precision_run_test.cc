@@ -133,10 +133,13 @@ TEST_F(Bfloat16Run, NotesAChangeAndWarnsOfAnotherPrecisionsProfile) {
   run_.config.execution.fault_drill = {0, 0, 5};
   error_of<InternalError>([&] { train_now(run_.config); });
   wide.checkpoint.every_steps = 3;
+  wide.checkpoint.resume = kResumeAccept;
   const RunSetup resumed = prepare_run(wide);
   ASSERT_TRUE(resumed.resume.has_value());
   const std::string notes = join(resumed.resume->notes);
-  EXPECT_NE(notes.find("execution.precision was \"bf16\""), std::string::npos) << notes;
+  EXPECT_NE(notes.find("accepted: execution.precision \"bf16\" there, \"fp32\" here"),
+            std::string::npos)
+      << notes;
 }
 
 }  // namespace
