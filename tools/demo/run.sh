@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # The demo: draw charts, index them, profile this machine, compare policies, train on 4 ranks, evaluate.
+# Arguments are passed to `entrain train`, such as --set steps=50. An earlier run of the demo is set aside.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 entrain=${ENTRAIN:-build/release/entrain/cli/entrain}
@@ -29,7 +30,7 @@ $entrain simulate "${common[@]}" --plan $data/plan.json --policy sequential,rand
   --schedule 1f1b,zb-h1
 
 say "5. Training on 4 in-process ranks"
-$entrain train configs/demo.toml
+$entrain train configs/demo.toml --overwrite "$@"
 
 say "6. Answers to questions about unseen charts"
 $entrain eval $run --answers $run/answers.jsonl

@@ -165,10 +165,6 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
     }
   }
   write(entry);
-  if (!explained_) {
-    explained_ = true;
-    note(kLegend);
-  }
   constexpr std::chrono::minutes kLongest(1);
   if (!shown_.has_value() || record.step % console_every_ == 0 || record.step + 1 == steps_ ||
       now_() - *shown_ >= kLongest) {
@@ -180,9 +176,7 @@ void MetricsLog::show(const PreparedStep& prepared,
                       const StepRecord& record,
                       std::size_t deferred) {
   if (!shown_.has_value()) {
-    note(
-        "memory: the most this process has held; tps: LLM tokens a second; bubble: share of the "
-        "step in which lanes wait; deferred: images and clips whose LLM work runs later");
+    note(kLegend);
   }
   shown_ = now_();
   const auto tokens = static_cast<double>(prepared.llm_tokens);

@@ -73,7 +73,6 @@ class MetricsLog {
   std::int64_t first_step_;
   std::chrono::steady_clock::time_point started_;
   std::optional<std::chrono::steady_clock::time_point> shown_;  // the last line; none yet
-  bool explained_ = false;  // what the console's lines hold
 };
 
 }  // namespace entrain::engine

@@ -1,0 +1,111 @@
+"""Every command of README.md runs as it stands, in the order in which a newcomer meets them.
+
+A copy of the project's folder, with links to its files, gets what `make demo` leaves, made by the demo's
+own script on fewer charts and steps. There every fenced block marked `sh` is run, `make` lines apart:
+of these the targets must exist.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import cli_fixture
+
+LINKS = ("configs", "tools", "examples", "docs", "Makefile")
+CHARTS = ("--train", "600", "--validation", "40", "--seed", "1")
+MAX_LINE = 120  # characters of README's text; tables may be wider
+
+
+def blocks(text, kind):
+    """Contents of the fenced blocks of that kind."""
+    return re.findall(rf"^```{kind}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands(block):
+    """Its commands, continued lines joined."""
+    lines = block.replace("\\\n", " ").splitlines()
+    return [line for line in lines if line.strip() and not line.startswith("#")]
+
+
+class Readme(cli_fixture.CliTest):
+    def setUp(self):
+        super().setUp()
+        self.text = (self.root / "README.md").read_text()
+
+    def make_folder(self):
+        """What stands in a clone after `make demo`."""
+        python = self.root / ".venv" / "bin" / "python"
+        if not python.exists() or not self.has_engine():
+            self.skipTest("no engine in this build")
+        for name in LINKS:
+            (self.folder / name).symlink_to(self.root / name)
+        (self.folder / ".venv").symlink_to(self.root / ".venv")
+        build = Path(self.entrain).parents[2]
+        (self.folder / "build").mkdir()
+        (self.folder / "build" / "release").symlink_to(build)
+        data = self.folder / "data" / "demo"
+        data.mkdir(parents=True)
+        script = self.root / "tools" / "demo" / "make_charts.py"
+        subprocess.run([python, script, "--output", data, *CHARTS], check=True)
+        (data / ".complete").touch()
+        self.environment = dict(os.environ, PYTHONPATH=str(build / "python"))
+        self.run_shell("tools/demo/run.sh --set steps=20")
+
+    def run_shell(self, command):
+        result = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        output = f"{command}\n{result.stdout[-3000:]}{result.stderr[-3000:]}"
+        self.assertEqual(result.returncode, 0, output)
+        return result.stdout
+
+    def test_every_command_runs_as_it_stands(self):
+        self.make_folder()
+        ran = 0
+        exports = ""
+        for block in blocks(self.text, "sh"):
+            for command in commands(block):
+                if command.startswith("make "):
+                    continue
+                if command.startswith("export "):
+                    exports += command + "\n"
+                    continue
+                with self.subTest(command=command):
+                    self.run_shell(exports + command)
+                ran += 1
+        print(f"{ran} commands of README.md ran")
+        self.assertGreaterEqual(ran, 15)
+
+    def test_targets_of_make_exist(self):
+        makefile = (self.root / "Makefile").read_text()
+        named = re.findall(r"(?:^|`|\s)make ([a-z-]+)(?=[`\s])", self.text)
+        self.assertGreaterEqual(len(named), 4)
+        for target in named:
+            self.assertRegex(makefile, rf"(?m)^{re.escape(target)}:.*##", f"make {target}")
+
+    def test_every_command_of_the_program_is_listed(self):
+        listed = {line.split()[1] for line in "".join(blocks(self.text, "text")).splitlines()}
+        help_text = self.expect_success("--help").stdout
+        subcommands = help_text.partition("Subcommands:")[2]
+        known = set(re.findall(r"^  ([a-z][a-z-]*) ", subcommands, flags=re.MULTILINE))
+        self.assertEqual(listed, known)
+
+    def test_lines_are_short(self):
+        long = [
+            line
+            for line in self.text.splitlines()
+            if len(line) > MAX_LINE and not line.startswith("|")
+        ]
+        self.assertEqual(long, [])
+
+
+if __name__ == "__main__":
+    sys.exit(cli_fixture.main())
