@@ -140,7 +140,7 @@ class Slots(StudyTest):
             self.assertEqual(fixed_report["slots_tried"], [])
             for policy in ("sequential", "lpt-2d"):
                 self.assertEqual(fixed[policy]["given_slots"], slots)
-                self.assertEqual(fixed[policy]["num_slots"], slots)
+                self.assertLessEqual(fixed[policy]["num_slots"], slots)  # of few samples fewer
                 times.setdefault(policy, {})[slots] = fixed[policy]["step_s"]
             self.assertEqual(fixed["entrain"]["given_slots"], 0)
         for policy, of_slots in times.items():
@@ -176,9 +176,9 @@ class Slots(StudyTest):
             ).stdout
         )
         for document in fixed:
-            # `entrain-paper` may take fewer than it is given.
-            if document["policy"] not in ("entrain", "disttrain", "entrain-paper"):
-                self.assertEqual([r["num_slots"] for r in document["replicas"]], [2, 2])
+            if document["policy"] not in ("entrain", "disttrain"):
+                for replica in document["replicas"]:  # of few samples fewer
+                    self.assertLessEqual(replica["num_slots"], 2)
 
     def test_explain_finds_the_step_of_a_sample(self):
         steps = {}
@@ -263,7 +263,8 @@ class Runnable(TableTest):
                 self.assertIn("made by analytic:a40", result.stderr)
                 self.assertEqual(result.stderr.count("costs are not of this machine"), 1)
         if self.has_engine():
-            plan["modules"]["vision"]["context_parallel"] = 2
+            for module in plan["modules"].values():
+                module["context_parallel"] = 2
             (self.folder / "plan.json").write_text(json.dumps(plan))
             self.expect_failure(
                 2, ["context_parallel 2", "this engine runs 1"], "train", "run.toml", "--dry-run"
