@@ -133,11 +133,13 @@ void print_end(const engine::RunConfig& config, const engine::TrainResult& resul
     std::cout << "nothing left to train: all " << reached << " steps are done\n";
     return;
   }
+  constexpr std::int64_t kLossTail = 10;  // steps of TrainResult::last_loss
   std::cout << (result.interrupted ? "stopped after step " : "trained to step ") << reached
             << " of " << config.steps << ": loss " << result.first_loss
             << (result.first_step > 0 ? " of the first step since it resumed, "
                                       : " of the first step, ")
-            << result.last_loss << " of the last step, each of one global batch\n";
+            << result.last_loss << " in the mean of the last "
+            << std::min<std::int64_t>(kLossTail, result.steps - result.skipped) << " steps\n";
   if (!result.checkpoint.empty()) {
     std::cout << "checkpoint: " << result.checkpoint.string() << "\n";
   }

@@ -69,7 +69,8 @@ TEST_F(LastBatch, ResumesAcrossTheEndOfAnEpoch) {
   RunConfig other = stopped;
   other.data.last_batch = "drop";
   const std::string message = oracle::error_of<InvalidInput>([&] { prepare_run(other); });
-  EXPECT_NE(message.find("data.last_batch \"keep\" there, \"drop\" here"), std::string::npos) << message;
+  EXPECT_NE(message.find("data.last_batch \"keep\" there, \"drop\" here"), std::string::npos)
+      << message;
 }
 
 TEST_F(LastBatch, NeedsASampleForEveryReplica) {

@@ -157,7 +157,7 @@ class Warnings(Checks):
         )
         self.assertIn("reaches 1e-05 of 0.001", result.stderr)
         self.assertIn("tps: tokens of the LLM per second", result.stdout)
-        self.assertIn("of the last step", result.stdout)
+        self.assertIn("in the mean of the last", result.stdout)
 
     def test_many_ranks_on_few_cores_are_counted(self):
         cores = len(os.sched_getaffinity(0))

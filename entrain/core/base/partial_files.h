@@ -18,8 +18,8 @@ class PartialFile {
   int slot_ = -1;
 };
 
-// From now on SIGINT, SIGTERM and SIGHUP remove the partial files there are and then end the program
-// as they always do. A signal that the program's starter told it to ignore stays ignored.
+// From now on SIGINT, SIGTERM and SIGHUP remove the partial files there are and then end the
+// program as they always do. A signal that the program's starter told it to ignore stays ignored.
 void remove_partial_files_on_signals();
 
 }  // namespace entrain

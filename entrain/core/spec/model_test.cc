@@ -166,8 +166,9 @@ TEST(ReadModel, RefusesProductsThatNoIntegerHolds) {
   Json heads = parse_toml(kToml, "small.toml");
   set_by_path(heads, "llm.num_heads=1048576");
   set_by_path(heads, "llm.head_dim=1024");
-  EXPECT_NE(message_of([&] { model_from_json(heads, "small.toml"); })
-                .find("small.toml: llm.head_dim: num_heads * head_dim is 1073741824"),
+  EXPECT_NE(message_of([&] {
+              model_from_json(heads, "small.toml");
+            }).find("small.toml: llm.head_dim: num_heads * head_dim is 1073741824"),
             std::string::npos);
   Json deep = parse_toml(kToml, "small.toml");
   set_by_path(deep, "llm.hidden=1048576");
