@@ -217,7 +217,9 @@ TEST(TarReader, WalksARunOfMembersInTheFile) {
   writer.add("a", "1").add("b", big).add("c", "3");
   const auto path = folder.write("x.tar", writer.archive());
   TarReader reader(path, 1024, 512 + 100'352 + 1024);  // b and c
-  const TarMember second = *reader.next();
+  const std::optional<TarMember> found = reader.next();
+  ASSERT_TRUE(found.has_value());
+  const TarMember& second = *found;
   EXPECT_EQ(second.name, "b");
   EXPECT_EQ(reader.content(second), big);
   EXPECT_EQ(reader.content_at(second, 99'990, 10), "xxxxxxxxxx");
@@ -238,7 +240,9 @@ TEST(TarReader, ReadsThroughGzip) {
   ::gzclose(file);
   TarReader reader{std::filesystem::path(path)};
   EXPECT_EQ(reader.next()->name, "a.json");
-  const TarMember second = *reader.next();
+  const std::optional<TarMember> found = reader.next();
+  ASSERT_TRUE(found.has_value());
+  const TarMember& second = *found;
   EXPECT_EQ(reader.content(second), std::string(70'000, 'p'));
   EXPECT_FALSE(reader.next().has_value());
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 20);

@@ -190,7 +190,7 @@ TEST(MemoryCheck, LooksAtFewerWhereTheyTakeLong) {
   Plan plan = found->best().plan;
   plan.limits.lane_bytes.assign(plan.lanes.size(), std::int64_t{1} << 60);
   const MemoryCheckInputs inputs{
-      request.model, request.profile, request.cluster, &request.further, 0};
+      request.model, request.profile, request.cluster, &request.further, 0, {}};
   EXPECT_EQ(MemoryCheck(inputs).all(plan).batches, 40);
   request.further.may_stop = true;
   const FurtherMiss stopped = MemoryCheck(inputs).all(plan);

@@ -175,7 +175,7 @@ std::string dry_run_page(const RunSetup& setup, const PreparedStep& first, const
                    setup.resume->checkpoint.string(),
                    "\n");
   }
-  page += "\n" + epoch_note(setup) + "\n";
+  page += concat("\n", epoch_note(setup), "\n");
   page += concat("predicted step time ",
                  format_duration(first.predicted.makespan),
                  ", lower bound ",
