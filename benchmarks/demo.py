@@ -21,7 +21,7 @@ import machine
 ROOT = Path(__file__).resolve().parents[1]
 RUN = ROOT / "runs" / "demo"
 # As `entrain eval` prints them.
-ACCURACY = re.compile(r"^loss \S+, accuracy (\S+) % of \d+ answers$", re.MULTILINE)
+ACCURACY = re.compile(r"^loss \S+, accuracy (\S+) % of \d+ answers", re.MULTILINE)
 KIND = re.compile(r"^  (\S.*?) +(\S+) % of (\d+)$", re.MULTILINE)
 LAST_STEPS = 10
 
@@ -86,7 +86,9 @@ def main():
     for number in range(options.runs):
         runs.append(run_once())
         print(f"run {number + 1} of {options.runs}: {runs[-1]}", file=sys.stderr)
-    machine.give(page(runs, f"python benchmarks/demo.py --runs {options.runs}"), options.output)
+        if options.output or number + 1 == options.runs:  # what is done is kept
+            text = page(runs, f"python benchmarks/demo.py --runs {options.runs}")
+            machine.give(text, options.output)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ struct Options {
   bool json = false;
 };
 
-void print_report(const engine::EvaluateResult& result) {
+void print_report(const engine::EvaluateResult& result, bool blank) {
   std::map<std::string, std::pair<int, int>> kinds;  // correct, all
   for (const engine::Answer& answer : result.answers) {
     auto& [correct, all] = kinds[answer.kind];
@@ -37,7 +37,7 @@ void print_report(const engine::EvaluateResult& result) {
   }
   std::cout << std::fixed << std::setprecision(4) << "loss " << result.loss << ", accuracy "
             << std::setprecision(1) << 100 * result.accuracy() << " % of " << result.answers.size()
-            << " answers\n";
+            << " answers" << (blank ? ", every image and clip blanked" : "") << "\n";
   for (const auto& [kind, counts] : kinds) {
     std::cout << "  " << std::left << std::setw(24) << (kind.empty() ? "(no kind)" : kind)
               << std::right << std::setw(6) << 100.0 * counts.first / counts.second << " % of "
@@ -110,7 +110,7 @@ int run(const Options& options) {
                 {"samples", result.answers.size()},
                 {"blank_images", options.evaluate.blank}});
   } else {
-    print_report(result);
+    print_report(result, options.evaluate.blank);
   }
   return 0;
 }

@@ -57,7 +57,7 @@ struct Refusals {
                       join(std::span(names).first(std::min<std::size_t>(3, names.size())), "', '"));
       message += names.size() > 3 ? " …;" : ";";
     }
-    throw InvalidInput(message + " leave them out or truncate them by option");
+    throw InvalidInput(message + " leave them out or truncate them (--too-long, --empty-response)");
   }
 };
 

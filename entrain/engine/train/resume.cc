@@ -324,6 +324,19 @@ std::string set_aside(const RunConfig& config) {
   return concat("an earlier run is now in ", join(places, " and "));
 }
 
+// Checkpoints that were passed over because they are damaged: they must not count among those kept.
+std::string set_damaged_aside(const fs::path& folder, std::int64_t resumed) {
+  std::vector<std::string> places;
+  for (const std::int64_t step : checkpoint_steps(folder)) {
+    if (step > resumed) {
+      const fs::path aside = free_name(folder, concat("damaged-", checkpoint_name(step), "-"));
+      move(folder / checkpoint_name(step), aside);
+      places.push_back(concat("'", aside.string(), "'"));
+    }
+  }
+  return places.empty() ? "" : concat("what is damaged is now in ", join(places, " and "));
+}
+
 }  // namespace
 
 std::optional<ResumePoint> find_resume(const RunConfig& config,
@@ -390,6 +403,10 @@ std::string prepare_folders(const RunConfig& config, const std::optional<ResumeP
   fs::create_directories(folder, error);
   if (error) {
     throw SystemFailure(concat("cannot create folder '", folder.string(), "': ", error.message()));
+  }
+  const std::string& from = config.checkpoint.resume;
+  if (continues && (from == kResumeAuto || from == kResumeAccept)) {
+    note = set_damaged_aside(folder, resume->manifest.step);
   }
   if (continues) {  // at an earlier one too, although later ones stay until the next is written
     write_latest(folder, {resume->manifest.step, digest(resume->manifest)});

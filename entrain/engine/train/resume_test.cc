@@ -267,6 +267,19 @@ TEST_F(Resume, FallsBackBehindADamagedCheckpointAndSaysSo) {
   EXPECT_NE(none.find("no usable checkpoint"), std::string::npos) << none;
 }
 
+TEST_F(Resume, ADamagedCheckpointIsNotAmongThoseKept) {
+  RunConfig config = run_.config;
+  config.execution.fault_drill = {0, 0, 7};
+  error_of<InternalError>([&] { train_now(config); });
+  ASSERT_EQ(checkpoint_steps(checkpoints()), (Steps{3, 6}));
+  const fs::path damaged = checkpoints() / checkpoint_name(6) / "optimizer-lane-00001.safetensors";
+  fs::resize_file(damaged, fs::file_size(damaged) - 1);
+  run_.config.checkpoint.every_steps = 0;
+  train_now(run_.config);
+  EXPECT_EQ(checkpoint_steps(checkpoints()), (Steps{3, 8}));
+  EXPECT_TRUE(fs::exists(checkpoints() / concat("damaged-", checkpoint_name(6), "-1")));
+}
+
 TEST_F(Resume, BeginsAnewWhenAskedAndSetsEarlierCheckpointsAside) {
   break_off();
   const RunConfig whole = whole_run();
