@@ -27,7 +27,7 @@ build: $(ENGINE_READY) ## build everything into build/release
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(JOBS)
 
-demo: $(ENGINE_READY) ## draw charts, train a small VLM on 4 ranks, evaluate it (about 5 minutes)
+demo: $(ENGINE_READY) ## draw charts, train a small VLM on 4 ranks, evaluate it (about 2 minutes after the build)
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(JOBS) --target entrain
 	@tools/demo/run.sh
