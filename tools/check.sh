@@ -18,7 +18,7 @@ ctest --preset asan -j "$jobs" || { tools/show_failures.sh build/asan; exit 1; }
 echo "check: ThreadComm and executor under tsan, engine warnings as errors"
 cmake --preset tsan >/dev/null
 cmake --build --preset tsan -j "$jobs" --target entrain entrain_comm_test entrain_pipeline_test
-TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp halt_on_error=1" \
+TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp halt_on_error=1 allocator_may_return_null=1" \
   ctest --preset tsan -R '^engine/(comm|pipeline)$' || { tools/show_failures.sh build/tsan; exit 1; }
 
 echo "check: the long tests"

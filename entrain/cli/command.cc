@@ -76,6 +76,27 @@ void refuse_empty_values(const CLI::App& app) {
   }
 }
 
+std::string unknown_words(const CLI::App& app) {
+  const CLI::App& command = chosen_command(app);
+  std::vector<std::string> allowed;
+  for (const CLI::App* known : command.get_subcommands([](const CLI::App*) { return true; })) {
+    allowed.push_back(known->get_name());
+  }
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      allowed.push_back("--" + name);
+    }
+  }
+  std::string text;
+  for (const std::string& word : app.remaining(/*recurse=*/true)) {
+    const std::string closest = suggestion(word.substr(0, word.find('=')), allowed);
+    if (!closest.empty()) {
+      text += concat("'", word, "' is unknown", closest, "\n");
+    }
+  }
+  return text;
+}
+
 std::string with_options(const CLI::App& app, const std::string& message) {
   std::vector<std::string> named;
   for (const CLI::Option* option : chosen_command(app).get_options()) {

@@ -53,7 +53,11 @@ void print_json(const Json& document);
 // Throws  InvalidInput naming it.
 void refuse_empty_values(const CLI::App& app);
 
-// `message`, and behind it the given options whose values it speaks of: "… (--model)". Unchanged
+// A line for each word of the command line that the chosen command does not know and that is close
+// to one it does: "'--modle' is unknown, did you mean '--model'?".
+std::string unknown_words(const CLI::App& app);
+
+// `message`, and after it the given options whose values it speaks of: "… (--model)". Unchanged
 // where it names an option itself.
 std::string with_options(const CLI::App& app, const std::string& message);
 

@@ -1,6 +1,7 @@
 // entrain checkpoint: shows, verifies and exports what `entrain train` writes on its way.
 #include <algorithm>
 #include <iostream>
+#include <set>
 
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/table.h"
@@ -143,11 +144,24 @@ int verify(const Options& options) {
     report.push_back({{"checkpoint", name}, {"ok", problems.empty()}, {"problems", messages}});
     ok = ok && problems.empty();
   };
+  std::set<std::string> damaged;
   for (const std::filesystem::path& checkpoint : checkpoints_at(place)) {
-    add(checkpoint.string(), engine::verify_checkpoint(checkpoint).problems);
+    const auto problems = engine::verify_checkpoint(checkpoint).problems;
+    add(checkpoint.string(), problems);
+    if (!problems.empty()) {
+      damaged.insert(checkpoint.filename().string());
+    }
   }
   if (!place.folder.empty()) {
-    add((place.folder / engine::kLatestName).string(), engine::verify_latest(place.folder));
+    const std::filesystem::path path = place.folder / engine::kLatestName;
+    std::vector<engine::CheckpointProblem> problems = engine::verify_latest(place.folder);
+    if (problems.empty()) {
+      const std::string name = engine::checkpoint_name(engine::read_latest(place.folder)->step);
+      if (damaged.contains(name)) {
+        problems.push_back({path, concat("names ", name, ", which is damaged")});
+      }
+    }
+    add(path.string(), problems);
   }
   if (options.json) {
     print_json({{"ok", ok}, {"checked", report}});

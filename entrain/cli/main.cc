@@ -1,6 +1,7 @@
 // The `entrain` program and, with torch, `entrain-engine`. Each command is one file:
 // <name>_command.cc, engine_<name>_command.cc where it needs the engine.
 #include <filesystem>
+#include <iostream>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/partial_files.h"
@@ -43,7 +44,11 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kExitInvalid;
+    const int code = app.exit(error);
+    if (code != 0) {
+      std::cerr << unknown_words(app);
+    }
+    return code == 0 ? 0 : kExitInvalid;
   }
   refuse_empty_values(app);
   try {

@@ -112,6 +112,12 @@ class BadRun(CliTest):
     def test_missing_config(self):
         self.expect_failure(2, ["absent.toml", "does not exist"], "train", "absent.toml")
 
+    def test_analytic_profile(self):
+        wrong = ["--set", "plan.profile=analytic:h100"]
+        self.expect_failure(
+            2, ["plan.profile", "analytic:h100", "`entrain profile`"], "train", "run.toml", *wrong
+        )
+
     def test_unknown_key(self):
         text = (self.folder / "run.toml").read_text().replace("num_slots", "num_slot")
         (self.folder / "run.toml").write_text(text)

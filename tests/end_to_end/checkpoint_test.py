@@ -188,6 +188,7 @@ class Checkpoints(CliTest):
         self.assertEqual(result.returncode, 3, result.stdout)
         self.assertRegex(result.stdout, r"step-00000006/weights-lane-00000.safetensors: damaged")
         self.assertIn("step-00000004: whole", result.stdout)
+        self.assertRegex(result.stdout, r"latest: names step-00000006, which is damaged")
         report = json.loads(self.run_program("checkpoint", "verify", "run", "--json").stdout)
         self.assertFalse(report["ok"])
         export = ["checkpoint", "export", newest, "-o", "again.safetensors"]

@@ -274,6 +274,12 @@ class Simulate(StudyTest):
             2, ["--schedule", "1f1b"], *self.planned("simulate", "--schedule", "1f1")
         )
         self.expect_failure(2, ["--memory", "equal"], *self.planned("simulate", "--memory", "eqal"))
+        self.expect_failure(2, ["'simulat' is unknown, did you mean 'simulate'?"], "simulat")
+        self.expect_failure(
+            2,
+            ["'--polizy=entrain' is unknown, did you mean '--policy'?"],
+            *self.planned("simulate", "--polizy=entrain"),
+        )
 
 
 class BadCosts(StudyTest):

@@ -77,6 +77,16 @@ class Resume : public testing::Test {
     error_of<InternalError>([&] { train_now(config); });
     ASSERT_EQ(checkpoint_steps(checkpoints()), Steps{3});
   }
+  // A run that fails in step 7, with a checkpoint of step 3 and a damaged one of step 6.
+  void break_off_with_damage() {
+    RunConfig config = run_.config;
+    config.execution.fault_drill = {0, 0, 7};
+    error_of<InternalError>([&] { train_now(config); });
+    ASSERT_EQ(checkpoint_steps(checkpoints()), (Steps{3, 6}));
+    const fs::path damaged =
+        checkpoints() / checkpoint_name(6) / "optimizer-lane-00001.safetensors";
+    fs::resize_file(damaged, fs::file_size(damaged) - 1);
+  }
   [[nodiscard]] fs::path checkpoints() const { return checkpoint_folder(run_.config); }
   [[nodiscard]] std::string refusal() const {
     return error_of<InvalidInput>([&] { prepare_run(run_.config); });
@@ -247,12 +257,7 @@ TEST_F(Resume, NotesWhatChanged) {
 
 TEST_F(Resume, FallsBackBehindADamagedCheckpointAndSaysSo) {
   const RunConfig whole = whole_run();
-  RunConfig config = run_.config;
-  config.execution.fault_drill = {0, 0, 7};
-  error_of<InternalError>([&] { train_now(config); });
-  ASSERT_EQ(checkpoint_steps(checkpoints()), (Steps{3, 6}));
-  const fs::path damaged = checkpoints() / checkpoint_name(6) / "optimizer-lane-00001.safetensors";
-  fs::resize_file(damaged, fs::file_size(damaged) - 1);
+  break_off_with_damage();
   const RunSetup setup = prepare_run(run_.config);
   EXPECT_EQ(setup.resume->manifest.step, 3);
   const std::string warnings = join(setup.warnings);
@@ -268,12 +273,7 @@ TEST_F(Resume, FallsBackBehindADamagedCheckpointAndSaysSo) {
 }
 
 TEST_F(Resume, ADamagedCheckpointIsNotAmongThoseKept) {
-  RunConfig config = run_.config;
-  config.execution.fault_drill = {0, 0, 7};
-  error_of<InternalError>([&] { train_now(config); });
-  ASSERT_EQ(checkpoint_steps(checkpoints()), (Steps{3, 6}));
-  const fs::path damaged = checkpoints() / checkpoint_name(6) / "optimizer-lane-00001.safetensors";
-  fs::resize_file(damaged, fs::file_size(damaged) - 1);
+  break_off_with_damage();
   run_.config.checkpoint.every_steps = 0;
   train_now(run_.config);
   EXPECT_EQ(checkpoint_steps(checkpoints()), (Steps{3, 8}));

@@ -395,6 +395,11 @@ RunConfig run_config_from_json(const Json& document, const std::string& where) {
   if (config.output.empty()) {
     reader.fail("output", "'' given; the run needs a folder of its own");
   }
+  std::error_code error;
+  if (std::filesystem::exists(config.output, error) &&
+      !std::filesystem::is_directory(config.output, error)) {
+    reader.fail("output", concat("'", config.output, "' is not a folder"));
+  }
   read_length(reader, config);
   config.seed = reader.optional<std::uint64_t>("seed", 0);
   config.model_file = reader.required<std::string>("model");

@@ -219,6 +219,8 @@ TEST(RunConfig, RefusesValuesOutOfRange) {
             std::string::npos);
   EXPECT_EQ(message_of(std::string("output = \"\"\n") + (kMinimal + 19)),
             "run.toml: output: '' given; the run needs a folder of its own");
+  EXPECT_EQ(message_of(std::string("output = \"/dev/null\"\n") + (kMinimal + 19)),
+            "run.toml: output: '/dev/null' is not a folder");
   EXPECT_NE(message_of(std::string(kMinimal) + "[optimizer]\nbeta1 = 1.0\n").find("beta1"),
             std::string::npos);
   EXPECT_NE(message_of(std::string(kMinimal) + "[plan]\nreplicas = 0\n").find("replicas"),

@@ -227,6 +227,12 @@ CheckpointRun identity_of(const RunSetup& setup) {
 // The file's, or an analytic stand-in for the run's precision and degrees.
 Profile run_profile(const RunConfig& config, const ModelSpec& model, const Plan& plan) {
   const std::string dtype(dtype_name_of(config.execution.precision));
+  if (config.plan.profile.starts_with("analytic:")) {
+    throw InvalidInput(concat("plan.profile = '",
+                              config.plan.profile,
+                              "': a run takes a file of `entrain profile`, or none; analytic "
+                              "profiles are for studies"));
+  }
   if (!config.plan.profile.empty()) {
     return read_profile(config.plan.profile);
   }
