@@ -10,7 +10,8 @@ FUZZ_READY := .venv/.entrain-fuzz-ready
 # Seconds for every fuzz target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup build demo test long-test core-test check fuzz gpu-check format bench clean
+.PHONY: help setup build demo test long-test core-test record compare-record record-programs check fuzz gpu-check \
+  format bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +43,16 @@ core-test: $(CORE_READY) ## the torch-free core: build and tests
 	@cmake --preset core >/dev/null
 	@cmake --build --preset core -j $(JOBS)
 	@ctest --preset core -j $(JOBS) || { tools/show_failures.sh build/core; exit 1; }
+
+record: record-programs ## write what assignments, programs and plans come out as to tests/golden
+	@build/release/tests/entrain_record write tests/golden/record.txt
+
+compare-record: record-programs ## compute all of it again and show, case by case, what differs from tests/golden
+	@ctest --preset release -R '^record/' --verbose
+
+record-programs: $(ENGINE_READY)
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target entrain_record
 
 check: $(ENGINE_READY) ## what CI runs beside `make test`: format, lint, sanitizers, the long tests
 	@tools/check.sh

@@ -14,17 +14,20 @@
 #include "entrain/core/schedule/turns.h"
 #include "entrain/core/simulator/simulator.h"
 
+#include "tests/oracle/lane_layouts.h"
 #include "tests/oracle/random_cases.h"
 
 namespace entrain {
 namespace {
 
+using oracle::colocate_lanes;
 using oracle::describe;
 using oracle::FrozenPattern;
 using oracle::LaneLayout;
 using oracle::make_random_case;
 using oracle::RandomCase;
 using oracle::RandomCaseOptions;
+using oracle::wrap_lanes;
 
 constexpr std::uint64_t kSeed = 20260102;
 constexpr std::uint64_t kCases = 1500;
@@ -36,30 +39,6 @@ std::size_t at(int index) {
 std::string label(std::uint64_t index, std::string_view schedule, const RandomCase& instance) {
   return "seed " + std::to_string(kSeed) + " case " + std::to_string(index) + " " +
          std::string(schedule) + "\n" + describe(instance);
-}
-
-// Stage i of each module on lane i mod n of n lanes of its own, n drawn.
-void wrap(Rng& rng, Plan& plan) {
-  plan.lanes.clear();
-  for (int module = 0; module < static_cast<int>(plan.modules.size()); ++module) {
-    const std::size_t stages = plan.modules[at(module)].stages.size();
-    const std::size_t first = plan.lanes.size();
-    const std::size_t lanes = 1 + static_cast<std::size_t>(rng.below(stages));
-    plan.lanes.resize(first + lanes);
-    for (std::size_t stage = 0; stage < stages; ++stage) {
-      plan.lanes[first + stage % lanes].push_back({module, static_cast<int>(stage)});
-    }
-  }
-}
-
-// Lane s hosts stage s of every module.
-void colocate(Plan& plan) {
-  plan.lanes.assign(plan.modules[0].stages.size(), {});
-  for (int module = 0; module < static_cast<int>(plan.modules.size()); ++module) {
-    for (int stage = 0; stage < static_cast<int>(plan.lanes.size()); ++stage) {
-      plan.lanes[at(stage)].push_back({module, stage});
-    }
-  }
 }
 
 void expect_sound(std::string_view schedule, const RandomCase& instance, std::uint64_t index) {
@@ -80,7 +59,7 @@ TEST(WrappedLanes, RunEverySchedule) {
     options.chunks = i % 2 == 1;
     options.layout = LaneLayout::kLanePerStage;
     RandomCase instance = make_random_case(rng, options);
-    wrap(rng, instance.plan);
+    wrap_lanes(rng, instance.plan);
     for (const char* schedule : {"interleaved", "zb-h1", "zb-h2"}) {
       expect_sound(schedule, instance, i);
     }
@@ -107,7 +86,7 @@ TEST(ColocatedLanes, RunEverySchedule) {
     options.chunks = i % 2 == 1;
     options.layout = LaneLayout::kLanePerStage;
     RandomCase instance = make_random_case(rng, options);
-    colocate(instance.plan);
+    colocate_lanes(instance.plan);
     for (const char* schedule : {"dip", "zb-h1", "zb-h2"}) {
       expect_sound(schedule, instance, i);
     }
