@@ -44,15 +44,16 @@ core-test: $(CORE_READY) ## the torch-free core: build and tests
 	@cmake --build --preset core -j $(JOBS)
 	@ctest --preset core -j $(JOBS) || { tools/show_failures.sh build/core; exit 1; }
 
-record: record-programs ## write what assignments, programs and plans come out as to tests/golden
+record: record-programs ## write what assignments, programs, plans and tiny runs come out as to tests/golden
 	@build/release/tests/entrain_record write tests/golden/record.txt
+	@.venv/bin/python tests/record/training_record.py write tests/golden/training_record.json
 
 compare-record: record-programs ## compute all of it again and show, case by case, what differs from tests/golden
 	@ctest --preset release -R '^record/' --verbose
 
 record-programs: $(ENGINE_READY)
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release -j $(JOBS) --target entrain_record
+	@cmake --build --preset release -j $(JOBS) --target entrain entrain_record
 
 check: $(ENGINE_READY) ## what CI runs beside `make test`: format, lint, sanitizers, the long tests
 	@tools/check.sh
