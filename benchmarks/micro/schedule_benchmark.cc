@@ -106,6 +106,7 @@ void validate(benchmark::State& state) {
 
 BENCHMARK_CAPTURE(build, gpipe, "gpipe")->ArgName("replicas")->Arg(1)->Arg(4);
 BENCHMARK_CAPTURE(build, 1f1b, "1f1b")->ArgName("replicas")->Arg(1)->Arg(4);
+BENCHMARK_CAPTURE(build, entrain, "entrain")->ArgName("replicas")->Arg(1)->Arg(4);
 BENCHMARK(build_shared_lanes)->ArgName("replicas")->Arg(1);
 BENCHMARK(validate)->ArgName("replicas")->Arg(1)->Arg(4);
 
