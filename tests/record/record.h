@@ -3,7 +3,9 @@
 //
 // Read first: Case, compute(), compare(). The cases are in *_cases.cc; the program is main.cc.
 // A line is the case's name and its fields, `name field=value …`. All of it follows from integer
-// costs: equal on every machine and for any number of threads.
+// costs: equal on every machine and for any number of threads. tests/golden/record.txt holds it;
+// `make compare-record` compares, `make record` writes it anew where a difference is meant, which
+// the commit then lists.
 #pragma once
 
 #include <functional>

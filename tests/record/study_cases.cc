@@ -42,6 +42,13 @@ std::string fields_of(const CaseStep& step) {
   for (const int count : step.num_slots) {
     slots += concat(slots.empty() ? "" : ",", count);
   }
+  std::string causes;
+  if (step.causes.has_value()) {
+    causes = concat(step.causes->replica, ",", step.causes->lane);
+    for (const auto time : step.causes->time) {
+      causes += concat(",", time.count());
+    }
+  }
   return concat("step_ns=",
                 step.step_ns,
                 " bound_ns=",
@@ -53,7 +60,9 @@ std::string fields_of(const CaseStep& step) {
                 " peak_bytes=",
                 step.peak_bytes,
                 " over_bytes=",
-                step.over_bytes);
+                step.over_bytes,
+                " causes_ns=",
+                causes);
 }
 
 std::string run_case(const Study& study,
