@@ -14,7 +14,7 @@ FUZZ_SECONDS ?= 60
   format bench clean
 
 help: ## show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 $(CORE_READY): tools/setup.sh tools/requirements.txt
 	@tools/setup.sh --core
