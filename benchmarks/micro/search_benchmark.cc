@@ -11,11 +11,11 @@
 #include <benchmark/benchmark.h>
 
 #include "entrain/core/assigner/assigner.h"
-#include "entrain/core/assigner/loads.h"
 #include "entrain/core/assigner/moves.h"
-#include "entrain/core/assigner/placement_graph.h"
-#include "entrain/core/assigner/policies.h"
 #include "entrain/core/base/random.h"
+#include "entrain/core/baselines/loads.h"
+#include "entrain/core/baselines/policies.h"
+#include "entrain/core/graph/placement_graph.h"
 #include "entrain/core/schedule/list_schedule.h"
 
 #include "benchmarks/micro/manifest_batch.h"

@@ -1,8 +1,8 @@
 // From an assignment back to the arrays that the assigner works on.
 #pragma once
 
-#include "entrain/core/assigner/placement.h"
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/graph/placement.h"
 #include "entrain/core/spec/assignment.h"
 
 namespace entrain::oracle {

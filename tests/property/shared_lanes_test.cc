@@ -136,24 +136,25 @@ TEST(ZeroBubbleH1, HoldsTheSlotsOfTheLongestWay) {
     options.layout = LaneLayout::kLanePerStage;
     options.max_slots = 9;
     const RandomCase instance = make_random_case(rng, options);
-    const Program program =
-        build_program(instance.plan, instance.assignment, instance.costs, "zb-h1");
+    const auto [program, graphs] =
+        build_step(instance.plan, instance.assignment, instance.costs, "zb-h1");
     const ReplicaProgram& replica = program.replicas[0];
-    const UnitTable table(replica.groups, program.num_stages);
-    const int llm = table.llm_module();
+    const StageGraph& stages = graphs.stages;
+    const ReplicaGraph& graph = graphs.replicas[0];
+    const int llm = stages.llm;
     std::vector<int> longest;  // [module] in stages
     for (int module = 0; module < llm; ++module) {
-      const bool any = table.first_group(module, 0) != table.first_group(module, table.num_slots());
-      longest.push_back(any ? table.num_stages(module) + table.num_stages(llm) : 0);
+      const bool any = graph.first_group[at(module)] != graph.end_of(module);
+      longest.push_back(any ? stages.num_stages(module) + stages.num_stages(llm) : 0);
     }
-    longest.push_back(table.num_stages(llm));
+    longest.push_back(stages.num_stages(llm));
     longest[at(llm)] = *std::max_element(longest.begin(), longest.end());
     std::vector<int> warm_up;
     for (int module = 0; module <= llm; ++module) {
       warm_up.insert(
-          warm_up.end(), at(table.num_stages(module)), std::max(0, longest[at(module)] - 1));
+          warm_up.end(), at(stages.num_stages(module)), std::max(0, longest[at(module)] - 1));
     }
-    const OrderInputs inputs{instance.plan, instance.costs, replica.groups, table};
+    const OrderInputs inputs{instance.plan, instance.costs, stages, graph};
     const auto whole = stage_turn_orders(inputs, warm_up);
     for (int lane = 0; lane < program.num_lanes(); ++lane) {
       const StageRef ref = program.lanes[at(lane)][0];
@@ -164,9 +165,8 @@ TEST(ZeroBubbleH1, HoldsTheSlotsOfTheLongestWay) {
                    [](const Operation& operation) {
                      return operation.unit.module >= 0 && operation.channel < 0;
                    });
-      ASSERT_LE(
-          peak_of(list, instance.costs, replica),
-          peak_of(whole[at(table.stage_number(ref.module, ref.stage))], instance.costs, replica))
+      ASSERT_LE(peak_of(list, instance.costs, replica),
+                peak_of(whole[at(stages.number(ref.module, ref.stage))], instance.costs, replica))
           << label(i, "zb-h1", instance) << "lane " << lane;
       ++stages_checked;
     }

@@ -6,11 +6,12 @@
 #include <fmt/format.h>
 
 #include "entrain/core/assigner/balance.h"
+#include "entrain/core/assigner/entrain.h"
 #include "entrain/core/assigner/lower_bound.h"
-#include "entrain/core/assigner/placement.h"
-#include "entrain/core/assigner/policies.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/baselines/policies.h"
+#include "entrain/core/graph/placement.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
 

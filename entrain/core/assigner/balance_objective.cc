@@ -6,7 +6,7 @@
 
 #include "entrain/core/assigner/balance_replicas.h"
 #include "entrain/core/assigner/balance_slots.h"
-#include "entrain/core/assigner/module_work.h"
+#include "entrain/core/baselines/module_work.h"
 
 namespace entrain {
 namespace {

@@ -2,8 +2,8 @@
 // those who want the paper's measure. Balance is a means and step time the end: see entrain.cc.
 #pragma once
 
-#include "entrain/core/assigner/assigner.h"
-#include "entrain/core/assigner/placement.h"
+#include "entrain/core/baselines/request.h"
+#include "entrain/core/graph/placement.h"
 
 namespace entrain {
 

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "entrain/core/assigner/assigner.h"
+
 #include "tests/oracle/hand_cases.h"
 
 namespace entrain {

@@ -5,8 +5,8 @@
 #include <span>
 #include <utility>
 
-#include "entrain/core/assigner/best_split.h"
-#include "entrain/core/assigner/slot_loads.h"
+#include "entrain/core/assigner/balance_loads.h"
+#include "entrain/core/assigner/balance_split.h"
 #include "entrain/core/base/random.h"
 
 namespace entrain {
@@ -408,15 +408,6 @@ class SlotBalancer {
 };
 
 }  // namespace
-
-double BalanceTimes::counted(const StepCosts& costs, int module, int sample) const {
-  double sum = 0;
-  const std::vector<int>& first = costs.modules[at(module)].first_unit;
-  for (int i = first[at(sample)]; level[at(module)] > 0 && i < first[at(sample + 1)]; ++i) {
-    sum += std::min(1.0, static_cast<double>(unit[at(module)][at(i)]) / level[at(module)]);
-  }
-  return sum;
-}
 
 void balance_slots(const StepCosts& costs,
                    const BalanceTimes& times,

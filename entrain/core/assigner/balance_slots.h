@@ -4,21 +4,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "entrain/core/assigner/placement.h"
+#include "entrain/core/assigner/balance_loads.h"
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/graph/placement.h"
 
 namespace entrain {
-
-// What is balanced, for all samples of the step.
-struct BalanceTimes {
-  std::vector<std::vector<std::int64_t>> unit;  // [module][unit] forward time in nanoseconds
-  std::vector<std::vector<int>> sample_of;      // [module][unit]
-  std::vector<double> level;                    // [module] what an ordinary slot should hold
-
-  // Forward time of a sample in a module, units above the level counted as the level, in levels; 0
-  // for a module without work.
-  [[nodiscard]] double counted(const StepCosts& costs, int module, int sample) const;
-};
 
 // Places the replica's samples in placement.num_slots[replica] slots.
 //

@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "entrain/core/assigner/module_work.h"
 #include "entrain/core/base/random.h"
+#include "entrain/core/baselines/module_work.h"
 
 #include "tests/oracle/hand_cases.h"
 

@@ -10,6 +10,8 @@
 // 4. Heavy samples are cut into chunks where that is allowed and pays.
 // 5. Local search from the best (search.h) with what is left of the budget of evaluations.
 // 6. Where nothing fits: all of it with few evaluations, then one sample a slot in drawn order.
+#include "entrain/core/assigner/entrain.h"
+
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -21,12 +23,12 @@
 #include "entrain/core/assigner/balance_objective.h"
 #include "entrain/core/assigner/evaluate.h"
 #include "entrain/core/assigner/greedy.h"
-#include "entrain/core/assigner/loads.h"
 #include "entrain/core/assigner/lower_bound.h"
-#include "entrain/core/assigner/policies.h"
 #include "entrain/core/assigner/search.h"
 #include "entrain/core/assigner/slot_rules.h"
 #include "entrain/core/base/errors.h"
+#include "entrain/core/baselines/loads.h"
+#include "entrain/core/baselines/policies.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/over_limit.h"
 
@@ -419,12 +421,6 @@ void fall_back(const AssignRequest& request, Evaluated& best) {
 }
 
 }  // namespace
-
-Placement one_sample_a_slot(const AssignRequest& request) {
-  std::vector<int> order(at(request.costs->num_samples));
-  std::iota(order.begin(), order.end(), 0);
-  return deal_in_order(*request.costs, order, request.plan->replicas, request.costs->num_samples);
-}
 
 Placement entrain_policy(const AssignRequest& request) {
   if (request.objective == Objective::kBalance) {

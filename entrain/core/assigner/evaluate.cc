@@ -118,11 +118,7 @@ const ReplicaGraph& StepEvaluator::graph_of(const Placement& placement, int repl
   }
   const std::vector<ModuleGroups> groups =
       build_groups(to_assignment(costs_, placement, replica), costs_);
-  std::vector<int> num_stages;
-  for (const ModulePlan& module : plan_.modules) {
-    num_stages.push_back(static_cast<int>(module.stages.size()));
-  }
-  chunked_ = replica_graph(graph_.stages(), costs_, groups, UnitTable(groups, num_stages));
+  chunked_ = replica_graph(graph_.stages(), costs_, groups);
   return chunked_;
 }
 
@@ -179,13 +175,13 @@ ReplicaTimes StepEvaluator::choose_rule(const Placement& placement, int replica)
 
 ReplicaTimes StepEvaluator::simulate_program(const Placement& placement, int replica) {
   assignment_.replicas[0] = to_assignment(costs_, placement, replica);
-  Program program = build_program(plan_, assignment_, costs_, plan_.schedule);
-  for (std::vector<Operation>& lane : program.replicas[0].lanes) {
+  BuiltStep built = build_step(plan_, assignment_, costs_, plan_.schedule);
+  for (std::vector<Operation>& lane : built.program.replicas[0].lanes) {
     while (!lane.empty() && is_step_wide(lane.back())) {
       lane.pop_back();
     }
   }
-  const Timeline timeline = simulate(program, costs_);
+  const Timeline timeline = simulate(built.program, built.graph, costs_);
   ReplicaTimes result;
   result.done = true;
   for (std::size_t lane = 0; lane < lane_end_.size(); ++lane) {

@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "entrain/core/assigner/placement.h"
-#include "entrain/core/assigner/placement_graph.h"
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/graph/placement.h"
+#include "entrain/core/graph/placement_graph.h"
 #include "entrain/core/schedule/list_schedule.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/spec/plan.h"

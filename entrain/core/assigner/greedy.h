@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "entrain/core/assigner/loads.h"
-#include "entrain/core/assigner/placement.h"
 #include "entrain/core/assigner/slot_shape.h"
+#include "entrain/core/baselines/loads.h"
+#include "entrain/core/graph/placement.h"
 
 namespace entrain {
 

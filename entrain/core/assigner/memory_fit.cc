@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "entrain/core/assigner/evaluate.h"
-#include "entrain/core/assigner/policies.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/baselines/policies.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/over_limit.h"
 

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/random.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/over_limit.h"

@@ -3,10 +3,10 @@
 
 #include <vector>
 
-#include "entrain/core/assigner/assigner.h"
-#include "entrain/core/assigner/loads.h"
 #include "entrain/core/assigner/placement_edit.h"
 #include "entrain/core/base/random.h"
+#include "entrain/core/baselines/loads.h"
+#include "entrain/core/baselines/request.h"
 
 namespace entrain {
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "entrain/core/assigner/assigner.h"
+
 #include "tests/oracle/random_cases.h"
 
 namespace entrain {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "entrain/core/assigner/placement.h"
+#include "entrain/core/graph/placement.h"
 
 namespace entrain {
 

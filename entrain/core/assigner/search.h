@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "entrain/core/assigner/assigner.h"
 #include "entrain/core/assigner/evaluate.h"
-#include "entrain/core/assigner/loads.h"
-#include "entrain/core/assigner/placement.h"
+#include "entrain/core/baselines/loads.h"
+#include "entrain/core/baselines/request.h"
+#include "entrain/core/graph/placement.h"
 
 namespace entrain {
 

@@ -2,11 +2,11 @@
 // time.
 #pragma once
 
-#include "entrain/core/assigner/assigner.h"
 #include "entrain/core/assigner/evaluate.h"
 #include "entrain/core/assigner/greedy.h"
-#include "entrain/core/assigner/loads.h"
-#include "entrain/core/assigner/placement.h"
+#include "entrain/core/baselines/loads.h"
+#include "entrain/core/baselines/request.h"
+#include "entrain/core/graph/placement.h"
 
 namespace entrain {
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "entrain/core/assigner/assigner.h"
 #include "entrain/core/assigner/greedy.h"
 
 #include "tests/oracle/random_cases.h"

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/graph/step_graph.h"
 #include "entrain/core/planner/batch_sum.h"
-#include "entrain/core/schedule/replica_graph.h"
 
 namespace entrain {
 namespace {

@@ -30,12 +30,12 @@ struct Message {
 class Communication {
  public:
   Communication(const OrderInputs& inputs, const ChannelTable& channels, const LaneOrders& compute)
-      : table_(inputs.table),
-        groups_(inputs.groups),
+      : stages_(inputs.stages),
+        graph_(inputs.graph),
         channels_(channels),
         compute_(compute),
-        forward_position_(at(table_.num_units()), 0),
-        backward_position_(at(table_.num_units()), 0),
+        forward_position_(at(graph_.num_units), 0),
+        backward_position_(at(graph_.num_units), 0),
         messages_(channels.channels.size()),
         sends_(compute.size()),
         sends_end_(compute.size()) {}
@@ -45,8 +45,7 @@ class Communication {
     find_gradients();
     for (std::size_t channel = 0; channel < messages_.size(); ++channel) {
       const int module = channels_.channels[channel].producer.module;
-      messages_[channel].reserve(
-          at(table_.first_group(module, table_.num_slots()) - table_.first_group(module, 0)));
+      messages_[channel].reserve(at(graph_.end_of(module) - graph_.first_group[at(module)]));
     }
     for (std::size_t lane = 0; lane < compute_.size(); ++lane) {
       sends_[lane].reserve(2 * compute_[lane].size());
@@ -70,48 +69,34 @@ class Communication {
   void find_positions() {
     for (const std::vector<Operation>& lane : compute_) {
       for (std::size_t i = 0; i < lane.size(); ++i) {
-        const UnitKey& unit = lane[i].unit;
-        const int number = table_.unit_number(table_.group_number(unit), unit.stage);
+        const UnitKey& key = lane[i].unit;
+        const int unit = graph_.unit(graph_.number(key), key.stage);
         if (is_forward(lane[i])) {
-          forward_position_[at(number)] = static_cast<int>(i);
+          forward_position_[at(unit)] = static_cast<int>(i);
         } else if (makes_gradient(lane[i])) {
-          backward_position_[at(number)] = static_cast<int>(i);
+          backward_position_[at(unit)] = static_cast<int>(i);
         }
       }
     }
   }
 
-  // LLM group of an encoder group's part, counted from the LLM's first, and its first-stage unit.
-  [[nodiscard]] int taker_of(const Group& group, std::size_t part) const {
-    return table_.llm_group(group.served(part)) - table_.first_group(table_.llm_module(), 0);
-  }
-  [[nodiscard]] int llm_unit(int taker) const {
-    return table_.unit_number(table_.first_group(table_.llm_module(), 0) + taker, 0);
-  }
-  [[nodiscard]] const Group& group_of(const GroupEntry& entry) const {
-    return groups_[at(entry.module)][at(entry.slot)][at(entry.group)];
-  }
-
   // Encoder groups with a backward, by the LLM group whose backward completes their gradient.
   void find_gradients() {
-    const int end = table_.first_group(table_.llm_module(), 0);
-    gradients_.begin.assign(table_.groups().size() - at(end) + 1, 0);
+    const int end = graph_.first_llm_group();
+    gradients_.begin.assign(graph_.groups.size() - at(end) + 1, 0);
     std::vector<int> last_taker(at(end), -1);
     for (int number = 0; number < end; ++number) {
-      const GroupEntry& entry = table_.entry(number);
-      if (entry.first_backward_stage == table_.num_stages(entry.module)) {
+      const GraphGroup& group = graph_.group(number);
+      if (group.first_backward == stages_.num_stages(group.module)) {
         continue;
       }
-      const Group& group = group_of(entry);
-      int last = taker_of(group, 0);
-      for (std::size_t part = 1; part < group.llm_slots.size(); ++part) {
-        const int taker = taker_of(group, part);
-        if (backward_position_[at(llm_unit(taker))] > backward_position_[at(llm_unit(last))]) {
-          last = taker;
-        }
-      }
-      last_taker[at(number)] = last;
-      ++gradients_.begin[at(last + 1)];
+      const auto served = graph_.served_by(group);
+      const int last = *std::max_element(served.begin(), served.end(), [&](int a, int b) {
+        return backward_position_[at(graph_.unit(a, 0))] <
+               backward_position_[at(graph_.unit(b, 0))];
+      });
+      last_taker[at(number)] = last - end;
+      ++gradients_.begin[at(last - end + 1)];
     }
     for (std::size_t taker = 1; taker < gradients_.begin.size(); ++taker) {
       gradients_.begin[taker] += gradients_.begin[taker - 1];
@@ -126,11 +111,10 @@ class Communication {
   }
 
   // First compute position on the LLM's first lane that needs an encoder group's output.
-  [[nodiscard]] int first_need(const GroupEntry& entry) const {
-    const Group& group = group_of(entry);
+  [[nodiscard]] int first_need(int group) const {
     int first = std::numeric_limits<int>::max();
-    for (std::size_t part = 0; part < group.llm_slots.size(); ++part) {
-      first = std::min(first, forward_position_[at(llm_unit(taker_of(group, part)))]);
+    for (const int taker : graph_.served_by(graph_.group(group))) {
+      first = std::min(first, forward_position_[at(graph_.unit(taker, 0))]);
     }
     return first;
   }
@@ -141,40 +125,38 @@ class Communication {
   }
 
   void find_sends(const Operation& operation, std::vector<Operation>& sends) {
-    const UnitKey& unit = operation.unit;
-    const int group = table_.group_number(unit);
+    const UnitKey& key = operation.unit;
+    const int group = graph_.number(key);
     if (is_forward(operation)) {
-      const int channel = channels_.activation_of[at(table_.stage_number(unit.module, unit.stage))];
+      const int channel = channels_.activation_of[at(stages_.number(key.module, key.stage))];
       if (channel >= 0) {
-        const bool to_llm = unit.stage + 1 == table_.num_stages(unit.module);
-        add_message(channel,
-                    unit,
-                    to_llm ? first_need(table_.entry(group))
-                           : forward_position_[at(table_.unit_number(group, unit.stage + 1))],
-                    sends);
+        const bool to_llm = key.stage + 1 == stages_.num_stages(key.module);
+        add_message(
+            channel,
+            key,
+            to_llm ? first_need(group) : forward_position_[at(graph_.unit(group, key.stage + 1))],
+            sends);
       }
     } else if (makes_gradient(operation)) {
-      if (unit.stage > 0) {
-        send_gradient(group, unit.stage - 1, sends);
-      } else if (unit.module == table_.llm_module()) {
-        const int taker = group - table_.first_group(table_.llm_module(), 0);
-        for (int i = gradients_.begin[at(taker)]; i < gradients_.begin[at(taker + 1)]; ++i) {
-          const int encoder_group = gradients_.groups[at(i)];
-          const int module = table_.entry(encoder_group).module;
-          send_gradient(encoder_group, table_.num_stages(module) - 1, sends);
+      if (key.stage > 0) {
+        send_gradient(group, key.stage - 1, sends);
+      } else if (key.module == stages_.llm) {
+        for (const int encoder_group : gradients_.of(group - graph_.first_llm_group())) {
+          const int module = graph_.group(encoder_group).module;
+          send_gradient(encoder_group, stages_.num_stages(module) - 1, sends);
         }
       }
     }
   }
 
-  // Gradient of the output of `group` on `stage`.
+  // Gradient of the output of `group` on `stage` of its module.
   void send_gradient(int group, int stage, std::vector<Operation>& sends) {
-    const GroupEntry& entry = table_.entry(group);
-    const int channel = channels_.activation_of[at(table_.stage_number(entry.module, stage))];
-    if (channel >= 0 && stage >= entry.first_backward_stage) {
+    const GraphGroup& of = graph_.group(group);
+    const int channel = channels_.activation_of[at(stages_.number(of.module, stage))];
+    if (channel >= 0 && stage >= of.first_backward) {
       add_message(channel + 1,
-                  table_.key(group, stage),
-                  backward_position_[at(table_.unit_number(group, stage))],
+                  graph_.key(group, stage),
+                  backward_position_[at(graph_.unit(group, stage))],
                   sends);
     }
   }
@@ -212,13 +194,13 @@ class Communication {
     }
   }
 
-  const UnitTable& table_;
-  const std::vector<ModuleGroups>& groups_;
+  const StageGraph& stages_;
+  const ReplicaGraph& graph_;
   const ChannelTable& channels_;
   const LaneOrders& compute_;
   std::vector<int> forward_position_;   // [unit]: on its lane
   std::vector<int> backward_position_;  // [unit]: of the input gradient
-  GroupsBySlot gradients_;  // encoder groups by completing LLM group, counted from the first
+  GroupLists gradients_;  // encoder groups by completing LLM group, counted from the first
   std::vector<std::vector<Message>> messages_;       // [channel]
   LaneOrders sends_;                                 // [lane]: in order
   std::vector<std::vector<std::size_t>> sends_end_;  // [lane][position]: sends up to here
@@ -226,26 +208,20 @@ class Communication {
 
 }  // namespace
 
-ChannelTable channel_table(const Plan& plan, const std::vector<int>& num_stages) {
+ChannelTable channel_table(const StageGraph& stages) {
   ChannelTable result;
-  const int llm = static_cast<int>(num_stages.size()) - 1;
-  for (int module = 0; module <= llm; ++module) {
-    for (int stage = 0; stage < num_stages[at(module)]; ++stage) {
-      result.activation_of.push_back(-1);
-      const StageRef producer{module, stage};
-      const bool last = stage + 1 == num_stages[at(module)];
-      if (last && module == llm) {
-        continue;
-      }
-      const StageRef consumer = last ? StageRef{llm, 0} : StageRef{module, stage + 1};
-      const int source = plan.lane_of(producer.module, producer.stage);
-      const int target = plan.lane_of(consumer.module, consumer.stage);
-      if (source != target) {
-        result.activation_of.back() = static_cast<int>(result.channels.size());
-        result.channels.push_back({source, target, producer, consumer, false});
-        result.channels.push_back({target, source, producer, consumer, true});
-      }
+  for (const StageGraph::Stage& stage : stages.stages) {
+    result.activation_of.push_back(-1);
+    if (!stage.crosses) {
+      continue;
     }
+    const StageRef producer{stage.module, stage.stage};
+    const StageRef consumer =
+        stage.last ? StageRef{stages.llm, 0} : StageRef{stage.module, stage.stage + 1};
+    const int target = stages.of(consumer.module, consumer.stage).lane;
+    result.activation_of.back() = static_cast<int>(result.channels.size());
+    result.channels.push_back({stage.lane, target, producer, consumer, false});
+    result.channels.push_back({target, stage.lane, producer, consumer, true});
   }
   return result;
 }

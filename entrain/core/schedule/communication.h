@@ -26,7 +26,7 @@ struct ChannelTable {
 
 // One activation and one gradient channel per edge of the stage graph that crosses lanes, in order
 // of the producing stage.
-ChannelTable channel_table(const Plan& plan, const std::vector<int>& num_stages);
+ChannelTable channel_table(const StageGraph& stages);
 
 // Shapes    compute: [lane][position], compute operations only.
 // Ensures   result: the same lists with sends and receives in place, room for three more

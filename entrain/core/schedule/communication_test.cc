@@ -72,7 +72,7 @@ TEST(Communication, StaysAwayFromSharedLanes) {
 
 TEST(ChannelTable, HasAPairOfChannelsForEveryEdgeThatCrossesLanes) {
   const HandCase hand_case = make_plain_case({2, 1, 2}, 1);
-  const ChannelTable table = channel_table(hand_case.plan, {2, 1, 2});
+  const ChannelTable table = channel_table(stage_graph(hand_case.plan, {}));
   EXPECT_EQ(table.activation_of, (std::vector<int>{0, 2, 4, 6, -1}));
   ASSERT_EQ(table.channels.size(), 8U);
   EXPECT_EQ(table.channels[4], (Channel{2, 3, {1, 0}, {2, 0}, false}));

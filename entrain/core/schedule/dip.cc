@@ -26,8 +26,7 @@ LaneOrders dip_order(const OrderInputs& inputs) {
   if (inputs.plan.lanes.size() == 1 || !is_colocated(inputs.plan)) {
     return one_f_one_b_order(inputs);
   }
-  const auto num_stages = static_cast<std::size_t>(inputs.table.num_all_stages());
-  const std::vector<int> all_slots(num_stages, inputs.table.num_slots());
+  const std::vector<int> all_slots(inputs.stages.stages.size(), inputs.graph.num_slots);
   std::vector<std::vector<Operation>> queues;
   for (const std::vector<Operation>& stage : stage_turn_orders(inputs, all_slots)) {
     std::vector<Operation>& forwards = queues.emplace_back();

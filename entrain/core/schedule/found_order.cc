@@ -5,7 +5,6 @@
 
 #include "entrain/core/schedule/list_schedule.h"
 #include "entrain/core/schedule/order.h"
-#include "entrain/core/schedule/replica_graph.h"
 
 namespace entrain {
 namespace {
@@ -36,11 +35,10 @@ bool fits(const ListResult& result, const std::vector<std::int64_t>& limits) {
 }
 
 LaneOrders fastest_order(const OrderInputs& inputs, const std::vector<ListRule>& rules) {
-  const StageGraph stages = stage_graph(inputs.plan, inputs.costs.link);
-  const ReplicaGraph graph = replica_graph(stages, inputs.costs, inputs.groups, inputs.table);
+  const ReplicaGraph& graph = inputs.graph;
   const std::vector<std::int64_t> limits = lane_limits(inputs.plan);
   const std::vector<std::int64_t> lane_end = lane_end_times(inputs.plan, inputs.costs);
-  ListScheduler scheduler(stages, limits);
+  ListScheduler scheduler(inputs.stages, limits);
   scheduler.set_lane_end(lane_end);
   std::int64_t best_ns = std::numeric_limits<std::int64_t>::max();
   ListRule best;
@@ -108,10 +106,9 @@ std::vector<ListRule> entrain_rules() {
 }
 
 LaneOrders one_f_one_b_eager_order(const OrderInputs& inputs) {
-  const StageGraph stages = stage_graph(inputs.plan, inputs.costs.link);
-  const ReplicaGraph graph = replica_graph(stages, inputs.costs, inputs.groups, inputs.table);
+  const ReplicaGraph& graph = inputs.graph;
   const std::vector<std::int64_t> limits = lane_limits(inputs.plan);
-  ListScheduler scheduler(stages, limits);
+  ListScheduler scheduler(inputs.stages, limits);
   LaneOrders orders;
   for (const ListRule& rule : eager_rules()) {
     if (fits(scheduler.run(graph, rule, &orders), limits)) {

@@ -131,8 +131,20 @@ void warm_up_for(const ModuleTurns& llm, int num_slots, ModuleTurns& encoder) {
 
 class LaneBuilder {
  public:
-  LaneBuilder(const UnitTable& table, int module, const ModuleTurns& turns)
-      : table_(table), module_(module), turns_(turns) {}
+  LaneBuilder(const OrderInputs& inputs, int module, const ModuleTurns& turns)
+      : graph_(inputs.graph),
+        module_(module),
+        num_stages_(inputs.stages.num_stages(module)),
+        turns_(turns) {
+    int next = graph_.first_group[at(module)];
+    for (int slot = 0; slot <= graph_.num_slots; ++slot) {
+      while (next < graph_.end_of(module) &&
+             graph_.group(graph_.backward_order[at(next)]).turn < slot) {
+        ++next;
+      }
+      released_.push_back(next);
+    }
+  }
 
   std::vector<Operation> run(int lane_index) {
     std::vector<Operation> lane;
@@ -153,43 +165,39 @@ class LaneBuilder {
   // -1 where the lane hosts one chunk less.
   [[nodiscard]] int stage_of(const Pass& pass, int lane_index) const {
     const int stage = pass.chunk * static_cast<int>(turns_.lanes.size()) + lane_index;
-    return stage < table_.num_stages(module_) ? stage : -1;
+    return stage < num_stages_ ? stage : -1;
   }
 
   void forward(const Pass& pass, int lane_index, std::vector<Operation>& lane) const {
     const int stage = stage_of(pass, lane_index);
-    const int end = table_.first_group(module_, pass.slot + 1);
-    for (int group = table_.first_group(module_, pass.slot); stage >= 0 && group < end; ++group) {
-      lane.push_back({OperationKind::kForward, table_.key(group, stage), -1});
+    const int end = graph_.first(module_, pass.slot + 1);
+    for (int group = graph_.first(module_, pass.slot); stage >= 0 && group < end; ++group) {
+      lane.push_back({OperationKind::kForward, graph_.key(group, stage), -1});
     }
   }
 
   void backward(const Pass& pass, int lane_index, std::vector<Operation>& lane) const {
     const int stage = stage_of(pass, lane_index);
-    const auto append = [&](int group) {
-      if (stage >= 0 && stage >= table_.entry(group).first_backward_stage) {
-        lane.push_back({OperationKind::kBackward, table_.key(group, stage), -1});
-      }
-    };
-    const bool llm = module_ == table_.llm_module();
-    const GroupsBySlot& released = llm ? table_.llm_released_by() : table_.released_by();
-    for (int i = released.begin[at(pass.slot)]; i < released.begin[at(pass.slot + 1)]; ++i) {
-      if (table_.entry(released.groups[at(i)]).module == module_) {
-        append(released.groups[at(i)]);
+    for (int i = released_[at(pass.slot)]; i < released_[at(pass.slot + 1)]; ++i) {
+      const int group = graph_.backward_order[at(i)];
+      if (stage >= 0 && stage >= graph_.group(group).first_backward) {
+        lane.push_back({OperationKind::kBackward, graph_.key(group, stage), -1});
       }
     }
   }
 
-  const UnitTable& table_;
+  const ReplicaGraph& graph_;
   int module_;
+  int num_stages_;
   const ModuleTurns& turns_;
+  std::vector<int> released_;  // [slot + 1] into backward_order
 };
 
 }  // namespace
 
 LaneOrders interleaved_order(const OrderInputs& inputs) {
-  const UnitTable& table = inputs.table;
-  const int llm = table.llm_module();
+  const int llm = inputs.stages.llm;
+  const int num_slots = inputs.graph.num_slots;
   std::vector<ModuleTurns> modules;
   bool any_wraps = false;
   for (int module = 0; module <= llm; ++module) {
@@ -197,7 +205,7 @@ LaneOrders interleaved_order(const OrderInputs& inputs) {
     if (lanes.empty()) {
       return one_f_one_b_order(inputs);
     }
-    modules.push_back(module_turns(std::move(lanes), table.num_stages(module), table.num_slots()));
+    modules.push_back(module_turns(std::move(lanes), inputs.stages.num_stages(module), num_slots));
     any_wraps = any_wraps || modules.back().num_chunks > 1;
   }
   if (!any_wraps) {
@@ -207,10 +215,10 @@ LaneOrders interleaved_order(const OrderInputs& inputs) {
   for (int module = 0; module <= llm; ++module) {
     ModuleTurns& turns = modules[at(module)];
     if (module != llm) {
-      warm_up_for(modules[at(llm)], table.num_slots(), turns);
+      warm_up_for(modules[at(llm)], num_slots, turns);
     }
     for (std::size_t i = 0; i < turns.lanes.size(); ++i) {
-      orders[at(turns.lanes[i])] = LaneBuilder(table, module, turns).run(static_cast<int>(i));
+      orders[at(turns.lanes[i])] = LaneBuilder(inputs, module, turns).run(static_cast<int>(i));
     }
   }
   return orders;

@@ -50,74 +50,24 @@ void ListScheduler::emit(int lane, OperationKind kind, int stage, int group) {
   }
 }
 
-std::int64_t ListScheduler::ended_bytes(int group, int stage, bool backward) const {
-  const GraphGroup& of = graph_->groups[at(group)];
-  std::int64_t bytes = 0;
-  for (int i = of.ended_begin; i < of.ended_end; ++i) {
-    const GraphGroup& ended = graph_->groups[at(graph_->ended[at(i)])];
-    if ((stage >= ended.first_backward) == backward) {
-      bytes += graph_->cost(ended, stages_.first_stage[at(of.module)] + stage).key_value_bytes;
-    }
-  }
-  return bytes;
-}
-
-// Receives stand one operation ahead of need, in the sender's order.
-void ListScheduler::receive_features(int lane, int group) {
-  LaneState& state = lane_[at(lane)];
-  const std::int64_t bytes = features_of(group);
-  state.peak = std::max(state.peak, state.during + bytes);
-  state.held += bytes;
-  const int first_llm = graph_->first_group[at(stages_.llm)];
-  for (int i = first_source_[at(group - first_llm)]; i < first_source_[at(group - first_llm + 1)];
-       ++i) {
-    const int source = sources_[at(i)];
-    int& received = received_[at(graph_->groups[at(source)].module)];
+// Receives come one operation ahead of need, in the sender's order.
+void ListScheduler::receive_features(int group) {
+  clock_.lane(stages_.llm_first_lane).hold_ahead(features_of(group));
+  for (const int source : graph_->sources_of(group)) {
+    int& received = received_[at(graph_->group(source).module)];
     received = std::max(received, source + 1);
   }
 }
 
-void ListScheduler::release_features(int group) {
-  const int first_llm = graph_->first_group[at(stages_.llm)];
-  for (int i = first_source_[at(group - first_llm)]; i < first_source_[at(group - first_llm + 1)];
-       ++i) {
-    const int source = sources_[at(i)];
-    if (--group_[at(source)].takers_left == 0) {
-      const GraphGroup& of = graph_->groups[at(source)];
-      const int last = stages_.num_stages(of.module) - 1;
-      lane_[at(stages_.llm_first_lane)].held -=
-          graph_->cost(of, stages_.first_stage[at(of.module)] + last).output_bytes;
-    }
-  }
-}
-
-void ListScheduler::run_forward(int lane, int stage, int number) {
-  LaneState& state = lane_[at(lane)];
+void ListScheduler::run_forward(int lane, int stage, int group) {
+  LaneWork& state = lane_[at(lane)];
   const StageGraph::Stage& place = stages_.stages[at(stage)];
-  const GraphGroup& group = graph_->groups[at(number)];
-  const GraphUnit& unit = graph_->cost(group, stage);
-  const bool takes_features = place.module == stages_.llm && place.stage == 0;
-  if (takes_features) {
-    receive_features(lane, number);
+  if (place.module == stages_.llm && place.stage == 0) {
+    receive_features(group);
   }
-  const bool leaves_features =
-      place.last && place.module != stages_.llm && lane == stages_.llm_first_lane;
-  state.free = state.decision.time + unit.forward;
-  state.left -= unit.forward;
-  const bool takes_backward = place.stage >= group.first_backward;
-  state.held += unit.activation_bytes + (leaves_features ? unit.output_bytes : 0) +
-                (takes_backward ? 0 : unit.key_value_bytes);
-  state.during = state.held;
-  state.peak = std::max(state.peak, state.held);
-  state.held -= ended_bytes(number, place.stage, false);
-  if (!takes_backward) {
-    state.held -= unit.activation_bytes;
-    if (takes_features) {
-      release_features(number);
-    }
-  }
-  emit(lane, OperationKind::kForward, stage, number);
-  send_forward(stage, number, state.free);
+  state.left -= clock_.forward(stage, group, state.decision.time);
+  emit(lane, OperationKind::kForward, stage, group);
+  send_forward(stage, group, clock_.lane(lane).time);
 }
 
 // `made`: bytes of gradients of keys and values that the backward makes.
@@ -125,50 +75,32 @@ bool ListScheduler::splits(const GraphUnit& unit, int lane, std::int64_t made) c
   if (!rule_.split_weight || unit.backward_input == 0 || unit.backward_weight == 0) {
     return false;
   }
-  const LaneState& state = lane_[at(lane)];
   const std::int64_t limit = limits_[at(lane)];
   return unit.recompute.all == 0 || !rule_.obey_bytes || limit == 0 ||
-         state.held + made + unit.recompute.all + state.recompute <= limit;
+         clock_.lane(lane).held + made + unit.recompute.all + lane_[at(lane)].recompute <= limit;
 }
 
-void ListScheduler::run_backward(int lane, int stage, int number) {
-  LaneState& state = lane_[at(lane)];
-  const StageGraph::Stage& place = stages_.stages[at(stage)];
-  const GraphGroup& group = graph_->groups[at(number)];
-  const GraphUnit& unit = graph_->cost(group, stage);
-  const std::int64_t made = ended_bytes(number, place.stage, true);
-  const bool split = splits(unit, lane, made);
-  const std::int64_t recomputed = split ? unit.recompute.all : unit.recompute.largest;
-  const std::int64_t duration = unit.backward_input + (split ? 0 : unit.backward_weight);
-  state.free = state.decision.time + duration;
+void ListScheduler::run_backward(int lane, int stage, int group) {
+  LaneWork& state = lane_[at(lane)];
+  const GraphUnit& unit = graph_->cost(graph_->group(group), stage);
+  const bool split =
+      rule_.split_weight && splits(unit, lane, clock_.ended_bytes(stage, group, true));
+  const std::int64_t duration = clock_.backward(stage, group, split, state.decision.time);
+  // The extra time of halves was not among what was left.
   state.left -= split ? duration - unit.split : duration;
-  state.held += made + recomputed;
-  state.during = state.held;
-  state.peak = std::max(state.peak, state.held);
-  state.held -= unit.key_value_bytes;
   if (split) {
-    stage_[at(stage)].weights.push_back(number);
-  } else {
-    state.held -= unit.activation_bytes + recomputed;
+    stage_[at(stage)].weights.push_back(group);
   }
-  if (place.module == stages_.llm && place.stage == 0) {
-    release_features(number);
-  }
-  emit(lane, split ? OperationKind::kBackwardInput : OperationKind::kBackward, stage, number);
-  send_backward(stage, number, state.free);
+  emit(lane, split ? OperationKind::kBackwardInput : OperationKind::kBackward, stage, group);
+  send_backward(stage, group, clock_.lane(lane).time);
 }
 
 void ListScheduler::run_weight(int lane, int stage) {
-  LaneState& state = lane_[at(lane)];
+  LaneWork& state = lane_[at(lane)];
   StageState& of = stage_[at(stage)];
-  const int number = of.weights[at(of.next_weight++)];
-  const GraphUnit& unit = graph_->cost(graph_->groups[at(number)], stage);
-  const std::int64_t duration = unit.backward_weight + unit.split;
-  state.free = state.decision.time + duration;
-  state.left -= duration;
-  state.during = state.held;
-  state.held -= unit.activation_bytes + unit.recompute.all;
-  emit(lane, OperationKind::kBackwardWeight, stage, number);
+  const int group = of.weights[at(of.next_weight++)];
+  state.left -= clock_.backward_weight(stage, group, state.decision.time);
+  emit(lane, OperationKind::kBackwardWeight, stage, group);
 }
 
 // Arrival of a unit's message over the edge behind a stage.
@@ -236,10 +168,7 @@ void ListScheduler::send_backward(int stage, int group, std::int64_t finish) {
   if (place.module != stages_.llm) {
     return;
   }
-  const int first_llm = graph_->first_group[at(stages_.llm)];
-  for (int i = first_source_[at(group - first_llm)]; i < first_source_[at(group - first_llm + 1)];
-       ++i) {
-    const int source = sources_[at(i)];
+  for (const int source : graph_->sources_of(group)) {
     const GraphGroup& encoder = graph_->groups[at(source)];
     const int last = stages_.num_stages(encoder.module) - 1;
     if (encoder.first_backward > last || --group_[at(source)].missing > 0) {

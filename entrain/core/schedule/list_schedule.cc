@@ -58,8 +58,8 @@ const ListResult& ListScheduler::finish(bool late) {
   result_.peak_bytes.resize(lane_.size());
   bool left = false;
   for (std::size_t lane = 0; lane < lane_.size(); ++lane) {
-    result_.finish_ns[lane] = lane_[lane].free;
-    result_.peak_bytes[lane] = lane_[lane].peak;
+    result_.finish_ns[lane] = clock_.lane(static_cast<int>(lane)).time;
+    result_.peak_bytes[lane] = clock_.lane(static_cast<int>(lane)).peak;
     left = left || lane_[lane].left > 0;
   }
   for (const StageState& state : stage_) {
@@ -103,9 +103,10 @@ void ListScheduler::start(const ReplicaGraph& graph, const ListRule& rule) {
   for (std::size_t module = 0; module < received_.size(); ++module) {
     received_[module] = graph_->first_group[module];
   }
-  for (LaneState& lane : lane_) {
+  for (LaneWork& lane : lane_) {
     lane = {};
   }
+  clock_.reset(stages_, graph);
   for (std::size_t i = 0; i < stage_.size(); ++i) {
     const StageGraph::Stage& stage = stages_.stages[i];
     StageState& state = stage_[i];
@@ -124,33 +125,18 @@ void ListScheduler::start(const ReplicaGraph& graph, const ListRule& rule) {
   }
 }
 
-// Which encoder groups every LLM group takes, and what is ready from the start.
+// What every group waits for, and what is ready from the start.
 void ListScheduler::link_groups() {
-  const int first_llm = graph_->first_group[at(stages_.llm)];
-  const int end = graph_->first_group[at(stages_.llm) + 1];
-  first_source_.assign(at(end - first_llm + 1), 0);
-  for (const int served : graph_->served) {
-    ++first_source_[at(served - first_llm + 1)];
-  }
-  for (std::size_t i = 1; i < first_source_.size(); ++i) {
-    first_source_[i] += first_source_[i - 1];
-  }
-  sources_.resize(graph_->served.size());
-  next_source_.assign(first_source_.begin(), first_source_.end() - 1);
-  for (int group = 0; group < first_llm; ++group) {
-    const GraphGroup& of = graph_->groups[at(group)];
-    unit_[at(of.first_unit)].forward_ready = 0;
-    group_[at(group)].missing = of.served_end - of.served_begin;
-    group_[at(group)].takers_left = of.served_end - of.served_begin;
-    for (int i = of.served_begin; i < of.served_end; ++i) {
-      const int served = graph_->served[at(i)];
-      sources_[at(next_source_[at(served - first_llm)]++)] = group;
-      ++group_[at(served)].missing;
-    }
-  }
-  for (int group = first_llm; group < end; ++group) {
-    if (group_[at(group)].missing == 0) {
-      unit_[at(graph_->groups[at(group)].first_unit)].forward_ready = 0;
+  const int first_llm = graph_->first_llm_group();
+  for (int number = 0; number < static_cast<int>(group_.size()); ++number) {
+    const GraphGroup& group = graph_->group(number);
+    int& missing = group_[at(number)].missing;
+    if (number < first_llm) {
+      missing = group.served_end - group.served_begin;
+      unit_[at(group.first_unit)].forward_ready = 0;
+    } else {
+      missing = static_cast<int>(graph_->sources_of(number).size());
+      unit_[at(group.first_unit)].forward_ready = missing == 0 ? 0 : -1;
     }
   }
 }
@@ -173,7 +159,7 @@ void ListScheduler::count_work() {
         }
         transfer_ns_[at(cost)] = transfer_ns;
       }
-      LaneState& lane = lane_[at(place.lane)];
+      LaneWork& lane = lane_[at(place.lane)];
       lane.left += unit.forward;
       if (stage >= group.first_backward) {
         lane.left += unit.backward_input + unit.backward_weight;
@@ -217,26 +203,21 @@ bool ListScheduler::window_open(const StageState& state, int slot) const {
 
 // Features that receiving up to `group`'s sources adds on the LLM's first lane.
 std::int64_t ListScheduler::features_of(int group) const {
-  const int first_llm = graph_->first_group[at(stages_.llm)];
+  const auto sources = graph_->sources_of(group);
   std::int64_t bytes = 0;
   int module = -1;
-  int from = 0;
-  for (int i = first_source_[at(group - first_llm + 1)]; i > first_source_[at(group - first_llm)];
-       --i) {
-    const int source = sources_[at(i - 1)];
-    const GraphGroup& of = graph_->groups[at(source)];
+  for (std::size_t i = sources.size(); i > 0; --i) {
+    const int source = sources[i - 1];
+    const GraphGroup& of = graph_->group(source);
     if (of.module == module) {
       continue;  // an earlier one of the same encoder: its message comes before
     }
     module = of.module;
-    const int last_stage = stages_.num_stages(module) - 1;
-    if (!stages_.stages[at(stages_.first_stage[at(module)] + last_stage)].crosses) {
+    if (!stages_.stages[at(stages_.first_stage[at(module + 1)] - 1)].crosses) {
       continue;
     }
-    from = received_[at(module)];
-    for (int g = from; g <= source; ++g) {
-      bytes += graph_->cost(graph_->groups[at(g)], stages_.first_stage[at(module)] + last_stage)
-                   .output_bytes;
+    for (int g = received_[at(module)]; g <= source; ++g) {
+      bytes += clock_.features_of(g);
     }
   }
   return bytes;
@@ -248,7 +229,7 @@ bool ListScheduler::bytes_open(int stage, int group) const {
   if (!rule_.obey_bytes || limit == 0) {
     return true;
   }
-  const LaneState& lane = lane_[at(of.lane)];
+  const LaneClock& clock = clock_.lane(of.lane);
   const GraphUnit& unit = graph_->cost(graph_->groups[at(group)], stage);
   std::int64_t bytes = unit.activation_bytes + unit.key_value_bytes;
   std::int64_t early = 0;  // received one operation ahead
@@ -257,7 +238,8 @@ bool ListScheduler::bytes_open(int stage, int group) const {
   } else if (of.last && of.module != stages_.llm && of.lane == stages_.llm_first_lane) {
     bytes += unit.output_bytes;
   }
-  return lane.held + bytes + early + lane.recompute <= limit && lane.during + early <= limit;
+  return clock.held + bytes + early + lane_[at(of.lane)].recompute <= limit &&
+         clock.during + early <= limit;
 }
 
 void ListScheduler::weigh(int stage, std::int64_t free, Decision& best, Decision& spare) {
@@ -300,11 +282,11 @@ void ListScheduler::weigh(int stage, std::int64_t free, Decision& best, Decision
 }
 
 void ListScheduler::decide(int lane) {
-  LaneState& state = lane_[at(lane)];
+  LaneWork& state = lane_[at(lane)];
   Decision best;
   Decision spare;
   for (const int stage : stages_.lanes[at(lane)]) {
-    weigh(stage, state.free, best, spare);
+    weigh(stage, clock_.lane(lane).time, best, spare);
   }
   if (spare.choice != Choice::kNone) {
     bool take = best.choice == Choice::kNone;

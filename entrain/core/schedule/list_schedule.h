@@ -25,7 +25,8 @@
 #include <limits>
 #include <vector>
 
-#include "entrain/core/schedule/replica_graph.h"
+#include "entrain/core/graph/lane_clock.h"
+#include "entrain/core/graph/step_graph.h"
 #include "entrain/core/spec/program.h"
 
 namespace entrain {
@@ -100,12 +101,8 @@ class ListScheduler {
     int window = 0;            // slots; -1: any
     int open_until = 0;        // run_by_lane(): slot; see open_until()
   };
-  struct LaneState {
-    std::int64_t free = 0;
-    std::int64_t left = 0;  // work of its operations that have not run
-    std::int64_t held = 0;
-    std::int64_t during = 0;  // held while the last operation ran
-    std::int64_t peak = 0;
+  struct LaneWork {
+    std::int64_t left = 0;       // work of its operations that have not run
     std::int64_t recompute = 0;  // most bytes that a whole backward brings back
     Decision decision;
   };
@@ -116,7 +113,6 @@ class ListScheduler {
   // LLM groups: encoder groups still to arrive; encoder groups: LLM groups still to run backward.
   struct GroupState {
     int missing = 0;
-    int takers_left = 0;  // LLM groups that still need its features
     std::int64_t latest = 0;
   };
 
@@ -145,7 +141,6 @@ class ListScheduler {
   [[nodiscard]] int open_until(const StageState& of) const;
   [[nodiscard]] int urgency(const Decision& decision) const;
   void queue(int lane);
-  void sort_by_slot();
   [[nodiscard]] bool too_late(int lane, std::int64_t stop_after) const;
   void link_groups();
   void count_work();
@@ -162,11 +157,7 @@ class ListScheduler {
   void run_forward(int lane, int stage, int group);
   void run_backward(int lane, int stage, int group);
   void run_weight(int lane, int stage);
-  // Bytes of keys and values, at a stage, of groups whose samples end with `group` and that take
-  // part in backward there, or do not.
-  [[nodiscard]] std::int64_t ended_bytes(int group, int stage, bool backward) const;
-  void receive_features(int lane, int group);
-  void release_features(int group);
+  void receive_features(int group);
   void send_forward(int stage, int group, std::int64_t finish);
   void send_backward(int stage, int group, std::int64_t finish);
   void skip_without_backward(int stage);
@@ -184,7 +175,8 @@ class ListScheduler {
   std::vector<std::vector<Operation>>* orders_ = nullptr;
   ListResult result_;
   std::vector<StageState> stage_;
-  std::vector<LaneState> lane_;
+  std::vector<LaneWork> lane_;
+  ReplicaClock clock_;
   std::vector<std::int64_t> next_;     // [lane] time of its decision; the largest value: none
   std::vector<int> runnable_;          // run_by_lane(): lanes to look at; may name one twice
   std::vector<std::size_t> position_;  // likewise: [lane] operations that have run
@@ -192,14 +184,8 @@ class ListScheduler {
   // [ReplicaGraph::cost_index()] of the output, over an edge; of kinds that have one behind them.
   std::vector<std::int64_t> transfer_ns_;
   std::vector<GroupState> group_;
-  std::vector<int> first_source_;        // [LLM group + 1 - first LLM group] into sources_
-  std::vector<int> sources_;             // encoder groups whose output an LLM group takes
   std::vector<std::int64_t> link_free_;  // [2 × stage number + gradient]
   std::vector<int> received_;            // [module] encoder groups received on the LLM's first lane
-  std::vector<int> next_source_;         // scratch
-  // run_whole_slots(): encoder groups by the first LLM slot that takes them, and by their turn.
-  std::vector<int> opened_;
-  std::vector<int> released_;
   struct Queued {
     std::int64_t time = 0;
     int urgency = 0;

@@ -23,12 +23,8 @@ class Replica {
     assignment_ = of.assignment;
     assignment_.replicas = {of.assignment.replicas[static_cast<std::size_t>(index)]};
     groups_ = build_groups(assignment_.replicas[0], costs_);
-    for (const ModulePlan& module : plan_.modules) {
-      num_stages_.push_back(static_cast<int>(module.stages.size()));
-    }
     stages_ = stage_graph(plan_, costs_.link);
-    table_.emplace(groups_, num_stages_);
-    graph_ = replica_graph(stages_, costs_, groups_, *table_);
+    graph_ = replica_graph(stages_, costs_, groups_);
   }
 
   [[nodiscard]] const StageGraph& stages() const { return stages_; }
@@ -52,8 +48,6 @@ class Replica {
   StepCosts costs_;
   StepAssignment assignment_;
   std::vector<ModuleGroups> groups_;
-  std::vector<int> num_stages_;
-  std::optional<UnitTable> table_;
   StageGraph stages_;
   ReplicaGraph graph_;
 };

@@ -36,32 +36,12 @@ const ListResult& ListScheduler::run_turns(const ReplicaGraph& graph,
   return finish(!run_by_lane(true, stop_after));
 }
 
-void ListScheduler::sort_by_slot() {
-  const int first_llm = graph_->first_group[at(stages_.llm)];
-  opened_.resize(at(first_llm));
-  for (int group = 0; group < first_llm; ++group) {
-    opened_[at(group)] = group;
-  }
-  released_ = opened_;
-  const auto opens = [this](int group) {
-    const GraphGroup& of = graph_->groups[at(group)];
-    return graph_->groups[at(graph_->served[at(of.served_begin)])].slot;
-  };
-  std::stable_sort(
-      opened_.begin(), opened_.end(), [&](int a, int b) { return opens(a) < opens(b); });
-  std::stable_sort(released_.begin(), released_.end(), [this](int a, int b) {
-    const GraphGroup& of_a = graph_->groups[at(a)];
-    const GraphGroup& of_b = graph_->groups[at(b)];
-    return of_a.turn != of_b.turn ? of_a.turn < of_b.turn : of_a.completing > of_b.completing;
-  });
-}
-
 void ListScheduler::run_all_forwards(int group) {
   const int module = graph_->groups[at(group)].module;
   const int first = stages_.first_stage[at(module)];
   for (int stage = first; stage < first + stages_.num_stages(module); ++stage) {
     ++stage_[at(stage)].next_forward;
-    lane_[0].decision.time = lane_[0].free;
+    lane_[0].decision.time = clock_.lane(0).time;
     run_forward(0, stage, group);
   }
 }
@@ -73,7 +53,7 @@ void ListScheduler::run_all_backwards(int group) {
   for (int stage = last; stage >= first + of.first_backward; --stage) {
     ++stage_[at(stage)].next_backward;
     skip_without_backward(stage);
-    lane_[0].decision.time = lane_[0].free;
+    lane_[0].decision.time = clock_.lane(0).time;
     run_backward(0, stage, group);
   }
 }
@@ -82,31 +62,30 @@ bool ListScheduler::run_whole_slots(std::int64_t stop_after) {
   if (lane_[0].left + lane_end_[0] > stop_after) {
     return false;
   }
-  sort_by_slot();
-  const std::vector<GraphGroup>& groups = graph_->groups;
-  const int end = graph_->first_group.back();
-  int llm = graph_->first_group[at(stages_.llm)];
+  const ReplicaGraph& graph = *graph_;
+  const std::vector<int> opening = opening_order(graph);
+  const std::vector<int> releasing = releasing_order(graph);
+  const int end = graph.end_of(stages_.llm);
+  int llm = graph.first_llm_group();
   int llm_turn = llm;
   std::size_t opened = 0;
   std::size_t released = 0;
   const auto forward_slot = [&](int slot) {
-    for (; opened < opened_.size() &&
-           groups[at(graph_->served[at(groups[at(opened_[opened])].served_begin)])].slot == slot;
-         ++opened) {
-      run_all_forwards(opened_[opened]);
+    for (; opened < opening.size() && opening_slot(graph, opening[opened]) == slot; ++opened) {
+      run_all_forwards(opening[opened]);
     }
-    for (; llm < end && groups[at(llm)].slot == slot; ++llm) {
+    for (; llm < end && graph.group(llm).slot == slot; ++llm) {
       run_all_forwards(llm);
     }
   };
   const auto backward_slot = [&](int slot) {
-    for (; llm_turn < end && groups[at(graph_->backward_order[at(llm_turn)])].turn == slot;
+    for (; llm_turn < end && graph.group(graph.backward_order[at(llm_turn)]).turn == slot;
          ++llm_turn) {
-      run_all_backwards(graph_->backward_order[at(llm_turn)]);
+      run_all_backwards(graph.backward_order[at(llm_turn)]);
     }
-    for (; released < released_.size() && groups[at(released_[released])].turn == slot;
+    for (; released < releasing.size() && graph.group(releasing[released]).turn == slot;
          ++released) {
-      run_all_backwards(released_[released]);
+      run_all_backwards(releasing[released]);
     }
   };
   // The LLM's last stage warms up with no slot, or, where the window is open, with all of them.
@@ -175,7 +154,7 @@ ListScheduler::Outcome ListScheduler::run_next(int lane,
                                                int stage,
                                                bool forward,
                                                std::int64_t stop_after) {
-  LaneState& state = lane_[at(lane)];
+  LaneWork& state = lane_[at(lane)];
   StageState& of = stage_[at(stage)];
   const int group = forward ? of.next_forward : graph_->backward_order[at(of.next_backward)];
   const UnitState& unit =
@@ -184,7 +163,7 @@ ListScheduler::Outcome ListScheduler::run_next(int lane,
   if (ready < 0) {
     return Outcome::kWaits;
   }
-  state.decision.time = std::max(state.free, ready);
+  state.decision.time = std::max(clock_.lane(lane).time, ready);
   if (state.decision.time + state.left + lane_end_[at(lane)] > stop_after) {
     return Outcome::kLate;
   }

@@ -1,18 +1,16 @@
 #include "entrain/core/schedule/merge.h"
 
 #include <algorithm>
-#include <chrono>
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "entrain/core/base/errors.h"
-#include "entrain/core/schedule/dependencies.h"
 
 namespace entrain {
 namespace {
 
-using std::chrono::nanoseconds;
-
-constexpr nanoseconds kNotRun{-1};
+constexpr std::int64_t kNotRun = -1;
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
@@ -35,34 +33,29 @@ int urgency(const Operation& operation) {
 }
 
 // When every unit's forward and backward (its input half) has finished.
-class Replay {
+class Finishes {
  public:
-  explicit Replay(const OrderInputs& inputs)
-      : inputs_(inputs),
-        table_(inputs.table),
-        dependencies_(inputs.groups, inputs.table),
-        finish_(2 * at(table_.num_units()), kNotRun) {}
+  explicit Finishes(const OrderInputs& inputs)
+      : stages_(inputs.stages),
+        graph_(inputs.graph),
+        finish_(2 * at(inputs.graph.num_units), kNotRun) {}
 
   // When an operation's inputs are there.
   struct Ready {
-    nanoseconds time{0};
+    std::int64_t time = 0;
     int missing = -1;  // an event that it waits for and that has not been; -1: none
   };
   [[nodiscard]] Ready ready(const Operation& operation) const {
     const UnitKey& key = operation.unit;
-    const int unit = table_.unit_number(table_.group_number(key), key.stage);
+    const int group = graph_.number(key);
+    const int unit = graph_.unit(group, key.stage);
     Ready result;
     if (is_forward(operation)) {
-      for (const int before : dependencies_.before_forward(unit)) {
-        wait_for(forward_event(before), result);
-      }
+      wait_for_forward(key, group, unit, result);
     } else if (operation.kind == OperationKind::kBackwardWeight) {
       wait_for(backward_event(unit), result);
     } else {
-      wait_for(forward_event(unit), result);
-      for (const int before : dependencies_.before_backward(unit)) {
-        wait_for(backward_event(before), result);
-      }
+      wait_for_backward(key, group, unit, result);
     }
     return result;
   }
@@ -70,16 +63,18 @@ class Replay {
   [[nodiscard]] std::size_t num_events() const { return finish_.size(); }
 
   struct Finish {
-    nanoseconds time{0};
+    std::int64_t time = 0;
     int event = -1;  // that others may wait for; -1: none
   };
-  Finish finish(const Operation& operation, nanoseconds start) {
-    const int number = table_.group_number(operation.unit);
+  Finish finish(const Operation& operation, std::int64_t start) {
+    const UnitKey& key = operation.unit;
+    const int group = graph_.number(key);
+    const int unit = graph_.unit(group, key.stage);
     Finish result;
     result.time =
-        start + operation_time(inputs_.costs, operation.kind, operation.unit, group(number));
+        start + duration(operation.kind,
+                         graph_.cost(graph_.group(group), stages_.number(key.module, key.stage)));
     if (operation.kind != OperationKind::kBackwardWeight) {
-      const int unit = table_.unit_number(number, operation.unit.stage);
       result.event = is_forward(operation) ? forward_event(unit) : backward_event(unit);
       finish_[at(result.event)] = result.time;
     }
@@ -89,9 +84,45 @@ class Replay {
  private:
   static int forward_event(int unit) { return 2 * unit; }
   static int backward_event(int unit) { return 2 * unit + 1; }
-  [[nodiscard]] const Group& group(int number) const {
-    const GroupEntry& entry = table_.entry(number);
-    return inputs_.groups[at(entry.module)][at(entry.slot)][at(entry.group)];
+  static std::int64_t duration(OperationKind kind, const GraphUnit& cost) {
+    switch (kind) {
+      case OperationKind::kForward:
+        return cost.forward;
+      case OperationKind::kBackward:
+        return cost.backward();
+      case OperationKind::kBackwardInput:
+        return cost.backward_input;
+      default:
+        return cost.weight_half();
+    }
+  }
+
+  void wait_for_forward(const UnitKey& key, int group, int unit, Ready& result) const {
+    if (key.stage > 0) {
+      wait_for(forward_event(unit - 1), result);
+    } else if (key.module == stages_.llm) {
+      for (const int source : graph_.sources_of(group)) {
+        const int last = stages_.num_stages(graph_.group(source).module) - 1;
+        wait_for(forward_event(graph_.unit(source, last)), result);
+      }
+    }
+    for (const int before : graph_.earlier_of(group)) {
+      wait_for(forward_event(graph_.unit(before, key.stage)), result);
+    }
+  }
+
+  void wait_for_backward(const UnitKey& key, int group, int unit, Ready& result) const {
+    wait_for(forward_event(unit), result);
+    if (key.stage + 1 < stages_.num_stages(key.module)) {
+      wait_for(backward_event(unit + 1), result);
+    } else if (key.module != stages_.llm) {
+      for (const int taker : graph_.served_by(graph_.group(group))) {
+        wait_for(backward_event(graph_.unit(taker, 0)), result);
+      }
+    }
+    for (const int after : graph_.later_of(group)) {
+      wait_for(backward_event(graph_.unit(after, key.stage)), result);
+    }
   }
 
   void wait_for(int event, Ready& result) const {
@@ -101,10 +132,9 @@ class Replay {
     result.time = std::max(result.time, finish_[at(event)]);
   }
 
-  const OrderInputs& inputs_;
-  const UnitTable& table_;
-  UnitDependencies dependencies_;
-  std::vector<nanoseconds> finish_;  // [event]
+  const StageGraph& stages_;
+  const ReplicaGraph& graph_;
+  std::vector<std::int64_t> finish_;  // [event]
 };
 
 // Lists look at their next operation again only when what it waits for has been, and lanes choose
@@ -114,10 +144,10 @@ class Merge {
   Merge(const OrderInputs& inputs, const std::vector<std::vector<Operation>>& lists, MergeRule rule)
       : lists_(lists),
         rule_(rule),
-        replay_(inputs),
+        finishes_(inputs),
         heads_(lists.size()),
         next_waiter_(lists.size(), -1),
-        first_waiter_(replay_.num_events(), -1),
+        first_waiter_(finishes_.num_events(), -1),
         lanes_(inputs.plan.lanes.size()),
         starts_(inputs.plan.lanes.size(), kNever),
         orders_(inputs.plan.lanes.size()) {
@@ -156,16 +186,16 @@ class Merge {
   }
 
  private:
-  static constexpr nanoseconds kNever = nanoseconds::max();
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
   struct Head {
     std::size_t next = 0;  // position in the list
     int lane = -1;
-    Replay::Ready ready;  // of the operation there
+    Finishes::Ready ready;  // of the operation there
   };
   struct Lane {
     std::vector<int> lists;  // rising
-    nanoseconds free{0};
+    std::int64_t free = 0;
     bool wants_forward = false;  // alternating: the last one was a backward
     int chosen = -1;             // list
     int preference = 0;          // of its operation
@@ -181,7 +211,7 @@ class Merge {
     if (head.next == lists_[at(list)].size()) {
       return;
     }
-    head.ready = replay_.ready(operation_of(list));
+    head.ready = finishes_.ready(operation_of(list));
     if (head.ready.missing >= 0) {
       int& waiter = first_waiter_[at(head.ready.missing)];
       next_waiter_[at(list)] = std::exchange(waiter, list);
@@ -202,7 +232,7 @@ class Merge {
       if (head.next == lists_[at(list)].size() || head.ready.missing >= 0) {
         continue;
       }
-      const nanoseconds start = std::max(head.ready.time, lane.free);
+      const std::int64_t start = std::max(head.ready.time, lane.free);
       const int preferred = preference(lane, operation_of(list));
       if (start < starts_[number] || (start == starts_[number] && preferred >= lane.preference)) {
         lane.chosen = list;
@@ -222,7 +252,7 @@ class Merge {
     const int list = lane.chosen;
     const Operation& operation = operation_of(list);
     ++heads_[at(list)].next;
-    const Replay::Finish finish = replay_.finish(operation, starts_[number]);
+    const Finishes::Finish finish = finishes_.finish(operation, starts_[number]);
     lane.free = finish.time;
     lane.wants_forward = !is_forward(operation);
     orders_[number].push_back(operation);
@@ -241,12 +271,12 @@ class Merge {
 
   const std::vector<std::vector<Operation>>& lists_;
   MergeRule rule_;
-  Replay replay_;
+  Finishes finishes_;
   std::vector<Head> heads_;        // [list]
   std::vector<int> next_waiter_;   // [list] that waits for the same event; -1: none
   std::vector<int> first_waiter_;  // [event] list; -1: none
   std::vector<Lane> lanes_;
-  std::vector<nanoseconds> starts_;  // [lane] of its chosen operation; kNever: none
+  std::vector<std::int64_t> starts_;  // [lane] of its chosen operation; kNever: none
   LaneOrders orders_;
 };
 

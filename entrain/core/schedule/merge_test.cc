@@ -59,9 +59,10 @@ TEST(MergeStageOrders, PrefersWhatIsNearerTheLoss) {
 
 TEST(MergeStageOrders, NoticesOrdersThatWaitForEachOther) {
   const HandCase hand_case = shared_lane(1);
-  const auto groups = build_groups(hand_case.assignment.replicas[0], hand_case.costs);
-  const UnitTable table(groups, {1, 2});
-  const OrderInputs inputs{hand_case.plan, hand_case.costs, groups, table};
+  const StageGraph stages = stage_graph(hand_case.plan, {});
+  const ReplicaGraph graph = replica_graph(
+      stages, hand_case.costs, build_groups(hand_case.assignment.replicas[0], hand_case.costs));
+  const OrderInputs inputs{hand_case.plan, hand_case.costs, stages, graph};
   const Operation forward{OperationKind::kForward, {0, 0, 0, 0}, -1};
   const Operation backward{OperationKind::kBackward, {0, 0, 0, 0}, -1};
   EXPECT_THROW(merge_stage_orders(inputs, {{backward, forward}, {}, {}}), InternalError);

@@ -1,4 +1,5 @@
-// What an order rule is: groups → the compute operations of every lane in the order they run.
+// What an order rule is: a replica's graph → the compute operations of every lane in the order they
+// run.
 //
 // Read first: OrderRule. The rules with a name are at the bottom; schedule.cc holds the registry.
 #pragma once
@@ -6,8 +7,7 @@
 #include <vector>
 
 #include "entrain/core/cost/step_costs.h"
-#include "entrain/core/schedule/groups.h"
-#include "entrain/core/schedule/unit_table.h"
+#include "entrain/core/graph/step_graph.h"
 #include "entrain/core/spec/plan.h"
 #include "entrain/core/spec/program.h"
 
@@ -17,8 +17,8 @@ namespace entrain {
 struct OrderInputs {
   const Plan& plan;
   const StepCosts& costs;
-  const std::vector<ModuleGroups>& groups;
-  const UnitTable& table;
+  const StageGraph& stages;
+  const ReplicaGraph& graph;
 };
 
 using LaneOrders = std::vector<std::vector<Operation>>;  // [lane][position], compute only

@@ -7,10 +7,9 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/graph/groups.h"
 #include "entrain/core/schedule/communication.h"
-#include "entrain/core/schedule/groups.h"
 #include "entrain/core/schedule/order.h"
-#include "entrain/core/schedule/unit_table.h"
 
 namespace entrain {
 namespace {
@@ -94,55 +93,46 @@ std::vector<Operation> step_end(const std::vector<StageRef>& lane,
 
 // Assembles the program; `order` gives the compute order of every lane of a replica.
 template <class Order>
-Program assemble(const Plan& plan,
-                 const StepAssignment& assignment,
-                 const StepCosts& costs,
-                 std::string_view name,
-                 const Order& order) {
+BuiltStep assemble(const Plan& plan,
+                   const StepAssignment& assignment,
+                   const StepCosts& costs,
+                   std::string_view name,
+                   const Order& order) {
   check_shapes(plan, assignment, costs);
-  Program program;
+  BuiltStep built;
+  built.graph.stages = stage_graph(plan, costs.link);
+  Program& program = built.program;
   program.schedule = name;
   program.lanes = plan.lanes;
   program.num_stages = stages_of(plan);
   for (const ModulePlan& module : plan.modules) {
     program.module_names.push_back(module.name);
   }
-  const ChannelTable channels = channel_table(plan, program.num_stages);
+  const ChannelTable channels = channel_table(built.graph.stages);
   std::vector<std::vector<Operation>> ends;
   for (const std::vector<StageRef>& lane : plan.lanes) {
     ends.push_back(step_end(lane, plan, costs));
   }
   program.replicas.reserve(assignment.replicas.size());
+  built.graph.replicas.reserve(assignment.replicas.size());
   for (std::size_t r = 0; r < assignment.replicas.size(); ++r) {
     ReplicaProgram& replica = program.replicas.emplace_back();
     replica.groups = build_groups(assignment.replicas[r], costs);
     replica.channels = channels.channels;
-    const UnitTable table(replica.groups, program.num_stages);
-    const OrderInputs inputs{plan, costs, replica.groups, table};
+    const ReplicaGraph& graph =
+        built.graph.replicas.emplace_back(replica_graph(built.graph.stages, costs, replica.groups));
+    const OrderInputs inputs{plan, costs, built.graph.stages, graph};
     replica.lanes = add_communication(inputs, channels, order(inputs, r));
     for (std::size_t lane = 0; lane < ends.size(); ++lane) {
       replica.lanes[lane].insert(replica.lanes[lane].end(), ends[lane].begin(), ends[lane].end());
     }
   }
-  return program;
+  return built;
 }
 
 bool is_compute(OperationKind kind) {
   return kind == OperationKind::kForward || kind == OperationKind::kBackward ||
          kind == OperationKind::kBackwardInput || kind == OperationKind::kBackwardWeight;
-}
-
-bool is_unit(const OrderInputs& inputs, const UnitKey& unit) {
-  const auto holds = [](int index, std::size_t size) {
-    return index >= 0 && static_cast<std::size_t>(index) < size;
-  };
-  if (!holds(unit.module, inputs.groups.size()) || unit.stage < 0 ||
-      unit.stage >= inputs.table.num_stages(unit.module)) {
-    return false;
-  }
-  const ModuleGroups& slots = inputs.groups[static_cast<std::size_t>(unit.module)];
-  return holds(unit.slot, slots.size()) &&
-         holds(unit.group, slots[static_cast<std::size_t>(unit.slot)].size());
 }
 
 // What placing sends and receives relies on; the rest is for validate_program().
@@ -156,7 +146,7 @@ void check_orders(const OrderInputs& inputs, const LaneOrders& orders, std::size
   for (std::size_t lane = 0; lane < orders.size(); ++lane) {
     for (std::size_t i = 0; i < orders[lane].size(); ++i) {
       const auto& [kind, unit, channel] = orders[lane][i];
-      if (!is_compute(kind) || channel != -1 || !is_unit(inputs, unit)) {
+      if (!is_compute(kind) || channel != -1 || !inputs.graph.has(inputs.stages, unit)) {
         throw InvalidInput(fmt::format(
             "replica {} lane {} operation {}: no {} of module {}, stage {}, slot {}, group {} in "
             "this step",
@@ -192,10 +182,10 @@ bool splits_backward(std::string_view schedule) {
   return false;
 }
 
-Program build_program(const Plan& plan,
-                      const StepAssignment& assignment,
-                      const StepCosts& costs,
-                      std::string_view schedule) {
+BuiltStep build_step(const Plan& plan,
+                     const StepAssignment& assignment,
+                     const StepCosts& costs,
+                     std::string_view schedule) {
   const OrderRule rule = find_rule(schedule);
   return assemble(
       plan,
@@ -203,6 +193,13 @@ Program build_program(const Plan& plan,
       costs,
       schedule,
       [rule](const OrderInputs& inputs, std::size_t /*replica*/) { return rule(inputs); });
+}
+
+Program build_program(const Plan& plan,
+                      const StepAssignment& assignment,
+                      const StepCosts& costs,
+                      std::string_view schedule) {
+  return build_step(plan, assignment, costs, schedule).program;
 }
 
 Program build_program_from_orders(const Plan& plan,
@@ -215,11 +212,11 @@ Program build_program_from_orders(const Plan& plan,
                                    orders.size(),
                                    assignment.replicas.size()));
   }
-  Program program = assemble(
-      plan, assignment, costs, name, [&orders](const OrderInputs& inputs, std::size_t replica) {
+  Program program =
+      assemble(plan, assignment, costs, name, [&](const OrderInputs& inputs, std::size_t replica) {
         check_orders(inputs, orders[replica], replica);
         return orders[replica];
-      });
+      }).program;
   validate_program(program, plan, assignment, costs);
   return program;
 }

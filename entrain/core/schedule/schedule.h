@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/graph/step_graph.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/spec/plan.h"
 #include "entrain/core/spec/program.h"
@@ -30,11 +31,23 @@ bool splits_backward(std::string_view schedule);
 // Ensures   validate_program() holds for the result, except that these fixed orders do not watch
 //           limits.bytes_of(lane); pure function of its inputs.
 // Throws    InvalidInput for an unknown schedule (with a suggestion).
-// Cost      O(operations + parts); lanes that host some but not all stages O(operations × stages).
+// Cost      O(operations + parts + items × stages); lanes that host some but not all stages
+// O(operations × stages).
 Program build_program(const Plan& plan,
                       const StepAssignment& assignment,
                       const StepCosts& costs,
                       std::string_view schedule);
+
+// The same with the graph that it was built on, for simulate(), lane_bound() and
+// memory_over_time().
+struct BuiltStep {
+  Program program;
+  StepGraph graph;  // step_graph() of the program
+};
+BuiltStep build_step(const Plan& plan,
+                     const StepAssignment& assignment,
+                     const StepCosts& costs,
+                     std::string_view schedule);
 
 // The same around compute orders from elsewhere, such as a file.
 //

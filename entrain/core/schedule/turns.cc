@@ -31,17 +31,20 @@ enum class Backward : std::uint8_t { kWhole, kHalves };
 // Appends compute operations of one replica to a lane.
 class Appender {
  public:
-  Appender(const UnitTable& table, Backward backward, std::vector<Operation>& lane)
-      : table_(table), lane_(lane), halves_(backward == Backward::kHalves) {}
+  Appender(const OrderInputs& inputs, Backward backward, std::vector<Operation>& lane)
+      : stages_(inputs.stages),
+        graph_(inputs.graph),
+        lane_(lane),
+        halves_(backward == Backward::kHalves) {}
 
   void forward(int group, int stage) {
-    lane_.push_back({OperationKind::kForward, table_.key(group, stage), -1});
+    lane_.push_back({OperationKind::kForward, graph_.key(group, stage), -1});
   }
   void backward(int group, int stage) {
-    if (stage < table_.entry(group).first_backward_stage) {
+    if (stage < graph_.group(group).first_backward) {
       return;
     }
-    const UnitKey unit = table_.key(group, stage);
+    const UnitKey unit = graph_.key(group, stage);
     if (halves_) {
       lane_.push_back({OperationKind::kBackwardInput, unit, -1});
       weights_.push_back({OperationKind::kBackwardWeight, unit, -1});
@@ -62,12 +65,12 @@ class Appender {
   void end_step() { run_weights(weights_.size()); }
 
   void forward_all_stages(int group) {
-    for (int stage = 0; stage < table_.num_stages(table_.entry(group).module); ++stage) {
+    for (int stage = 0; stage < stages_.num_stages(graph_.group(group).module); ++stage) {
       forward(group, stage);
     }
   }
   void backward_all_stages(int group) {
-    for (int stage = table_.num_stages(table_.entry(group).module) - 1; stage >= 0; --stage) {
+    for (int stage = stages_.num_stages(graph_.group(group).module) - 1; stage >= 0; --stage) {
       backward(group, stage);
     }
   }
@@ -80,7 +83,8 @@ class Appender {
     num_run_ = end;
   }
 
-  const UnitTable& table_;
+  const StageGraph& stages_;
+  const ReplicaGraph& graph_;
   std::vector<Operation>& lane_;
   bool halves_;
   std::vector<Operation> weights_;          // in the order of their input halves
@@ -95,73 +99,64 @@ struct StageTurns {
   int weight_delay = 0;
 };
 
-void append_stage(const UnitTable& table,
+void append_stage(const OrderInputs& inputs,
                   StageRef ref,
                   const StageTurns& turns,
                   std::vector<Operation>& lane) {
-  const int num_groups =
-      table.first_group(ref.module, table.num_slots()) - table.first_group(ref.module, 0);
-  lane.reserve(lane.size() + (turns.backward == Backward::kHalves ? 3 : 2) * at(num_groups));
-  Appender append(table, turns.backward, lane);
+  const ReplicaGraph& graph = inputs.graph;
+  int next = graph.first_group[at(ref.module)];  // into backward_order
+  const int end = graph.end_of(ref.module);
+  lane.reserve(lane.size() + (turns.backward == Backward::kHalves ? 3 : 2) * at(end - next));
+  Appender append(inputs, turns.backward, lane);
   const auto forward = [&](int slot) {
-    const int end = table.first_group(ref.module, slot + 1);
-    for (int group = table.first_group(ref.module, slot); group < end; ++group) {
-      append.forward(group, ref.stage);
+    for (int g = graph.first(ref.module, slot); g < graph.first(ref.module, slot + 1); ++g) {
+      append.forward(g, ref.stage);
     }
   };
-  const auto backward_llm = [&](int slot) {
-    const GroupsBySlot& released = table.llm_released_by();
-    for (int i = released.begin[at(slot)]; i < released.begin[at(slot + 1)]; ++i) {
-      append.backward(released.groups[at(i)], ref.stage);
-    }
-  };
-  const auto backward_released = [&](int slot) {
-    const GroupsBySlot& released = table.released_by();
-    for (int i = released.begin[at(slot)]; i < released.begin[at(slot + 1)]; ++i) {
-      const int group = released.groups[at(i)];
-      if (table.entry(group).module == ref.module) {
-        append.backward(group, ref.stage);
-      }
-    }
-  };
-  run_turns(table.num_slots(), turns.warm_up, forward, [&](int turn) {
-    if (ref.module == table.llm_module()) {
-      backward_llm(turn);
-    } else {
-      backward_released(turn);
+  run_turns(graph.num_slots, turns.warm_up, forward, [&](int turn) {
+    for (; next < end && graph.group(graph.backward_order[at(next)]).turn == turn; ++next) {
+      append.backward(graph.backward_order[at(next)], ref.stage);
     }
     append.end_turn(turns.weight_delay);
   });
   append.end_step();
 }
 
-void append_single_lane(const UnitTable& table, int warm_up, std::vector<Operation>& lane) {
-  Appender append(table, Backward::kWhole, lane);
-  const int llm = table.llm_module();
+void append_single_lane(const OrderInputs& inputs, int warm_up, std::vector<Operation>& lane) {
+  const ReplicaGraph& graph = inputs.graph;
+  const int llm = inputs.stages.llm;
+  Appender append(inputs, Backward::kWhole, lane);
+  const std::vector<int> opening = opening_order(graph);
+  const std::vector<int> releasing = releasing_order(graph);
+  std::size_t opened = 0;
+  std::size_t released = 0;
+  int next = graph.first_llm_group();  // into backward_order
   const auto forward = [&](int slot) {
-    const GroupsBySlot& opened = table.opened_by();
-    for (int i = opened.begin[at(slot)]; i < opened.begin[at(slot + 1)]; ++i) {
-      append.forward_all_stages(opened.groups[at(i)]);
+    for (; opened < opening.size() && opening_slot(graph, opening[opened]) == slot; ++opened) {
+      append.forward_all_stages(opening[opened]);
     }
-    for (int g = table.first_group(llm, slot); g < table.first_group(llm, slot + 1); ++g) {
+    for (int g = graph.first(llm, slot); g < graph.first(llm, slot + 1); ++g) {
       append.forward_all_stages(g);
     }
   };
   const auto backward = [&](int slot) {
-    for (const GroupsBySlot* released : {&table.llm_released_by(), &table.released_by()}) {
-      for (int i = released->begin[at(slot)]; i < released->begin[at(slot + 1)]; ++i) {
-        append.backward_all_stages(released->groups[at(i)]);
-      }
+    for (; next < graph.end_of(llm) && graph.group(graph.backward_order[at(next)]).turn == slot;
+         ++next) {
+      append.backward_all_stages(graph.backward_order[at(next)]);
+    }
+    for (; released < releasing.size() && graph.group(releasing[released]).turn == slot;
+         ++released) {
+      append.backward_all_stages(releasing[released]);
     }
   };
-  run_turns(table.num_slots(), warm_up, forward, backward);
+  run_turns(graph.num_slots, warm_up, forward, backward);
 }
 
 StageTurns stage_turns(const OrderInputs& inputs,
                        StageRef ref,
                        const std::vector<int>& warm_up,
                        const std::vector<int>& weight_delay) {
-  const std::size_t number = at(inputs.table.stage_number(ref.module, ref.stage));
+  const std::size_t number = at(inputs.stages.number(ref.module, ref.stage));
   StageTurns turns;
   turns.warm_up = warm_up[number];
   if (!weight_delay.empty() &&
@@ -174,14 +169,10 @@ StageTurns stage_turns(const OrderInputs& inputs,
 
 }  // namespace
 
-std::vector<int> stages_that_follow(const UnitTable& table) {
-  const int llm = table.llm_module();
+std::vector<int> stages_that_follow(const StageGraph& stages) {
   std::vector<int> result;
-  for (int module = 0; module <= llm; ++module) {
-    const int after_module = module == llm ? 0 : table.num_stages(llm);
-    for (int stage = 0; stage < table.num_stages(module); ++stage) {
-      result.push_back(table.num_stages(module) + after_module - stage - 1);
-    }
+  for (const StageGraph::Stage& stage : stages.stages) {
+    result.push_back(stage.warm_up);
   }
   return result;
 }
@@ -195,18 +186,13 @@ bool has_both_halves(const StageCosts& stage) {
 std::vector<std::vector<Operation>> stage_turn_orders(const OrderInputs& inputs,
                                                       const std::vector<int>& warm_up,
                                                       const std::vector<int>& weight_delay) {
-  const UnitTable& table = inputs.table;
-  std::vector<std::vector<Operation>> stages(at(table.num_all_stages()));
-  for (int module = 0; module < table.num_modules(); ++module) {
-    for (int stage = 0; stage < table.num_stages(module); ++stage) {
-      const StageRef ref{module, stage};
-      append_stage(table,
-                   ref,
-                   stage_turns(inputs, ref, warm_up, weight_delay),
-                   stages[at(table.stage_number(module, stage))]);
-    }
+  std::vector<std::vector<Operation>> orders;
+  for (const StageGraph::Stage& stage : inputs.stages.stages) {
+    const StageRef ref{stage.module, stage.stage};
+    append_stage(
+        inputs, ref, stage_turns(inputs, ref, warm_up, weight_delay), orders.emplace_back());
   }
-  return stages;
+  return orders;
 }
 
 LaneOrders turn_order(const OrderInputs& inputs,
@@ -216,7 +202,7 @@ LaneOrders turn_order(const OrderInputs& inputs,
   const auto is_single = [](const std::vector<StageRef>& lane) { return lane.size() == 1; };
   if (lanes.size() == 1 && lanes[0].size() > 1) {
     LaneOrders orders(1);
-    append_single_lane(inputs.table, warm_up.back(), orders[0]);
+    append_single_lane(inputs, warm_up.back(), orders[0]);
     return orders;
   }
   if (!std::all_of(lanes.begin(), lanes.end(), is_single)) {
@@ -225,7 +211,7 @@ LaneOrders turn_order(const OrderInputs& inputs,
   LaneOrders orders(lanes.size());
   for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
     const StageRef ref = lanes[lane][0];
-    append_stage(inputs.table, ref, stage_turns(inputs, ref, warm_up, weight_delay), orders[lane]);
+    append_stage(inputs, ref, stage_turns(inputs, ref, warm_up, weight_delay), orders[lane]);
   }
   return orders;
 }

@@ -30,7 +30,7 @@ namespace entrain {
 // those whose turn would come after the last turn stand at the end. A stage with warm-up w and
 // delay d thus never holds more than what a stage with warm-up w + d and whole backwards holds.
 //
-// Shapes  warm_up: [stages of all modules, in UnitTable::stage_number order], >= 0;
+// Shapes  warm_up: [stage number], >= 0;
 //         weight_delay: likewise, in turns; empty: backwards stay whole.
 LaneOrders turn_order(const OrderInputs& inputs,
                       const std::vector<int>& warm_up,
@@ -44,7 +44,7 @@ std::vector<std::vector<Operation>> stage_turn_orders(const OrderInputs& inputs,
 
 // How many stages follow each stage on the way to the loss: the warm-up of `1f1b`.
 // Shapes  result: [stage number].
-std::vector<int> stages_that_follow(const UnitTable& table);
+std::vector<int> stages_that_follow(const StageGraph& stages);
 
 // Whether the stage's backward can be split: it has weight gradients to compute, and an input
 // gradient, if only from layer to layer within the stage. Autograd does one half only for a frozen

@@ -17,9 +17,10 @@ std::string order_of(const LaneOrders& orders, std::size_t lane) {
 }
 
 LaneOrders orders_with(const oracle::HandCase& hand_case, const std::vector<int>& warm_up) {
-  const auto groups = build_groups(hand_case.assignment.replicas[0], hand_case.costs);
-  const UnitTable table(groups, {1, 1});
-  return turn_order({hand_case.plan, hand_case.costs, groups, table}, warm_up);
+  const StageGraph stages = stage_graph(hand_case.plan, {});
+  const ReplicaGraph graph = replica_graph(
+      stages, hand_case.costs, build_groups(hand_case.assignment.replicas[0], hand_case.costs));
+  return turn_order({hand_case.plan, hand_case.costs, stages, graph}, warm_up);
 }
 
 TEST(TurnOrder, RunsWarmUpThenTurns) {

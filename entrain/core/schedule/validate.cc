@@ -64,7 +64,10 @@ void validate_program(const Program& program,
     const validation::PassagesOfChannels passages =
         validation::check_messages(subject, replica, places);
     validation::check_acyclic(subject, replica, places, passages);
-    validation::check_memory(subject, replica);
+  }
+  const StepGraph graph = step_graph(program, costs);
+  for (int replica = 0; replica < plan.replicas; ++replica) {
+    validation::check_memory(subject, graph, replica);
   }
 }
 

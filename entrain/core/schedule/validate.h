@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/graph/step_graph.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/spec/plan.h"
 #include "entrain/core/spec/program.h"
@@ -72,6 +73,6 @@ void check_acyclic(const Subject& subject,
                    const PassagesOfChannels& passages);
 
 // Activation bytes stay within plan.limits.bytes_of(lane).
-void check_memory(const Subject& subject, int replica);
+void check_memory(const Subject& subject, const StepGraph& graph, int replica);
 
 }  // namespace entrain::validation

@@ -165,14 +165,13 @@ void check_acyclic(const Subject& subject,
   WaitGraph(subject, replica, places, passages).check();
 }
 
-void check_memory(const Subject& subject, int replica) {
+void check_memory(const Subject& subject, const StepGraph& graph, int replica) {
   for (int lane = 0; lane < subject.program.num_lanes(); ++lane) {
     const std::int64_t limit = subject.plan.limits.bytes_of(lane);
     if (limit == 0) {
       continue;
     }
-    const std::vector<std::int64_t> bytes =
-        memory_over_time(subject.program, subject.costs, replica, lane);
+    const std::vector<std::int64_t> bytes = memory_over_time(subject.program, graph, replica, lane);
     const auto over = std::find_if(
         bytes.begin(), bytes.end(), [limit](std::int64_t held) { return held > limit; });
     if (over != bytes.end()) {

@@ -12,40 +12,35 @@ std::size_t at(int index) {
 
 // Per module, the most slots that a stage on a way through it holds under `1f1b`: those of the
 // stage furthest from the loss that takes part in backward. 0 where none does.
-std::vector<int> most_slots(const UnitTable& table, const std::vector<int>& following) {
-  const int llm = table.llm_module();
-  std::vector<int> result(at(table.num_modules()), 0);
-  for (const GroupEntry& entry : table.groups()) {
-    if (entry.first_backward_stage < table.num_stages(entry.module)) {
-      const int number = table.stage_number(entry.module, entry.first_backward_stage);
-      result[at(entry.module)] = std::max(result[at(entry.module)], following[at(number)] + 1);
+std::vector<int> most_slots(const OrderInputs& inputs) {
+  const StageGraph& stages = inputs.stages;
+  std::vector<int> result(at(stages.num_modules()), 0);
+  for (const GraphGroup& group : inputs.graph.groups) {
+    if (group.first_backward < stages.num_stages(group.module)) {
+      result[at(group.module)] = std::max(
+          result[at(group.module)], stages.of(group.module, group.first_backward).warm_up + 1);
     }
   }
-  result[at(llm)] = *std::max_element(result.begin(), result.end());
+  result[at(stages.llm)] = *std::max_element(result.begin(), result.end());
   return result;
 }
 
 }  // namespace
 
 LaneOrders zb_h1_order(const OrderInputs& inputs) {
-  const UnitTable& table = inputs.table;
-  const std::vector<int> warm_up = stages_that_follow(table);
-  const std::vector<int> slots = most_slots(table, warm_up);
+  const std::vector<int> slots = most_slots(inputs);
   std::vector<int> delay;
-  for (int module = 0; module < table.num_modules(); ++module) {
-    for (int stage = 0; stage < table.num_stages(module); ++stage) {
-      const int own = warm_up[at(table.stage_number(module, stage))] + 1;
-      delay.push_back(std::max(0, slots[at(module)] - own));
-    }
+  for (const StageGraph::Stage& stage : inputs.stages.stages) {
+    delay.push_back(std::max(0, slots[at(stage.module)] - (stage.warm_up + 1)));
   }
-  return turn_order(inputs, warm_up, delay);
+  return turn_order(inputs, stages_that_follow(inputs.stages), delay);
 }
 
 LaneOrders zb_h2_order(const OrderInputs& inputs) {
   if (inputs.plan.lanes.size() == 1 && inputs.plan.lanes[0].size() > 1) {
     return one_f_one_b_order(inputs);  // no other lane to run ahead of
   }
-  std::vector<int> warm_up = stages_that_follow(inputs.table);
+  std::vector<int> warm_up = stages_that_follow(inputs.stages);
   for (int& slots : warm_up) {
     slots = 2 * slots + 1;  // 2 × (stages from this one to the loss) - 1
   }

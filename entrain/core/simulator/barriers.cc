@@ -4,7 +4,7 @@
 
 namespace entrain::simulation {
 
-const std::int64_t* Barriers::arrive(LaneState& lane,
+const std::int64_t* Barriers::arrive(ReplayLane& lane,
                                      int lane_index,
                                      int ordinal,
                                      std::vector<int>& runnable) {
@@ -15,7 +15,7 @@ const std::int64_t* Barriers::arrive(LaneState& lane,
   Meeting& meeting = meetings_[index];
   if (!lane.at_barrier) {
     lane.at_barrier = true;
-    meeting.latest = std::max(meeting.latest, lane.time);
+    meeting.latest = std::max(meeting.latest, lane.clock->time);
     if (++meeting.arrived == needed_) {
       for (int i = 0, other = lanes_.first; i < needed_; ++i, other += lanes_.step) {
         if (other != lane_index) {

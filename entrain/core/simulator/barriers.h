@@ -24,7 +24,7 @@ class Barriers {
   // A lane comes to its meeting number `ordinal`; it may ask again. Appends the lanes to wake to
   // `runnable` when it is the last to come.
   // Returns  the latest time at which one came once all have, else nullptr.
-  const std::int64_t* arrive(LaneState& lane,
+  const std::int64_t* arrive(ReplayLane& lane,
                              int lane_index,
                              int ordinal,
                              std::vector<int>& runnable);

@@ -4,32 +4,24 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/oracle/two_lanes.h"
-
 namespace entrain::simulation {
 namespace {
 
 // Two replicas of two lanes.
 struct Fixture {
-  Fixture() : two_lanes(1) {
-    two_lanes.add_replica("", "");
-    two_lanes.add_replica("", "");
-    const StageTable stages(two_lanes.program);
-    for (int replica = 0; replica < 2; ++replica) {
-      tables.emplace_back(two_lanes.program, stages, two_lanes.costs, replica);
-    }
+  Fixture() : clocks(4) {
     for (int i = 0; i < 4; ++i) {
-      lanes.emplace_back(tables[static_cast<std::size_t>(i / 2)], i / 2, i % 2);
-      lanes.back().time = 10 * i;
+      LaneClock& clock = clocks[static_cast<std::size_t>(i)];
+      clock.time = 10 * i;
+      lanes.push_back({.replica = i / 2, .lane = i % 2, .clock = &clock});
     }
   }
   const std::int64_t* arrive(Barriers& barriers, int lane, int ordinal) {
     return barriers.arrive(lanes[static_cast<std::size_t>(lane)], lane, ordinal, runnable);
   }
 
-  oracle::TwoLanes two_lanes;
-  std::vector<ReplicaTables> tables;
-  std::vector<LaneState> lanes;
+  std::vector<LaneClock> clocks;
+  std::vector<ReplayLane> lanes;
   std::vector<int> runnable;
 };
 
@@ -61,9 +53,9 @@ TEST(Barriers, KeepTheirMeetingsApart) {
     ASSERT_NE(latest, nullptr);
     EXPECT_EQ(*latest, 30 + 5 * ordinal);
     EXPECT_EQ(fixture.runnable, (std::vector<int>{0, 1, 2}));
-    for (LaneState& lane : fixture.lanes) {
+    for (ReplayLane& lane : fixture.lanes) {
       lane.at_barrier = false;
-      lane.time += 5;
+      lane.clock->time += 5;
     }
   }
 }

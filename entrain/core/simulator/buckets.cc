@@ -17,14 +17,14 @@ std::int64_t share(std::int64_t time, int part, int parts) {
 }  // namespace
 
 Buckets::Buckets(const Program& program,
-                 const StageTable& stages,
+                 const StageGraph& stages,
                  const StepCosts& costs,
                  int per_stage)
     : program_(program),
       stages_(stages),
       costs_(costs),
       per_stage_(per_stage),
-      num_stages_(stages.num_all_stages()) {
+      num_stages_(stages.stages.size()) {
   if (enabled()) {
     last_.resize(program.replicas.size() * num_stages_);
     buckets_.resize(program.lanes.size());
@@ -48,7 +48,7 @@ const std::vector<Bucket>& Buckets::run(int lane, int ordinal) {
 
 void Buckets::run_stage(const StageRef& ref, std::vector<Bucket>& buckets, std::int64_t& finish) {
   const std::int64_t reduce = costs_.modules[at(ref.module)].stages[at(ref.stage)].reduce.count();
-  const std::size_t stage = stages_.number(ref.module, ref.stage);
+  const std::size_t stage = at(stages_.number(ref.module, ref.stage));
   for (int i = 0; i < per_stage_; ++i) {
     std::int64_t ready = 0;
     for (std::size_t replica = 0; replica < program_.replicas.size(); ++replica) {

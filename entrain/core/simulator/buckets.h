@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "entrain/core/cost/step_costs.h"
-#include "entrain/core/simulator/tables.h"
+#include "entrain/core/graph/step_graph.h"
 #include "entrain/core/spec/program.h"
 
 namespace entrain::simulation {
@@ -19,14 +19,14 @@ struct Bucket {
 class Buckets {
  public:
   // Buckets per stage; 0: reductions do not overlap, and nothing below is called.
-  Buckets(const Program& program, const StageTable& stages, const StepCosts& costs, int per_stage);
+  Buckets(const Program& program, const StageGraph& stages, const StepCosts& costs, int per_stage);
 
   [[nodiscard]] bool enabled() const { return per_stage_ > 0; }
 
   // A replica's operation made weight gradients of a stage.
   void made(int replica, int module, int stage, std::int64_t start, std::int64_t finish) {
-    last_[static_cast<std::size_t>(replica) * num_stages_ + stages_.number(module, stage)] = {
-        start, finish};
+    last_[static_cast<std::size_t>(replica) * num_stages_ +
+          static_cast<std::size_t>(stages_.number(module, stage))] = {start, finish};
   }
 
   // The buckets of a lane's reduce_gradients number `ordinal`, in the order in which they run. All
@@ -37,7 +37,7 @@ class Buckets {
   void run_stage(const StageRef& ref, std::vector<Bucket>& buckets, std::int64_t& finish);
 
   const Program& program_;
-  const StageTable& stages_;
+  const StageGraph& stages_;
   const StepCosts& costs_;
   int per_stage_;
   std::size_t num_stages_;

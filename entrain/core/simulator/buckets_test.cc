@@ -34,7 +34,7 @@ struct Fixture {
 
 TEST(Buckets, RunAsTheLastBackwardMakesThem) {
   const Fixture fixture;
-  const StageTable stages(fixture.lanes.program);
+  const StageGraph stages = stage_graph(fixture.lanes.program, {});
   Buckets buckets(fixture.lanes.program, stages, fixture.lanes.costs, 2);
   buckets.made(0, 1, 0, 0, 10);
   buckets.made(0, 1, 0, 100, 120);  // the last one counts
@@ -51,7 +51,7 @@ TEST(Buckets, RunAsTheLastBackwardMakesThem) {
 TEST(Buckets, LeaveOutFrozenStagesAndStartAtOnceWithoutABackward) {
   Fixture fixture;
   fixture.lanes.costs.modules[1].stages[0].trainable = false;
-  const StageTable stages(fixture.lanes.program);
+  const StageGraph stages = stage_graph(fixture.lanes.program, {});
   Buckets buckets(fixture.lanes.program, stages, fixture.lanes.costs, 1);
   EXPECT_EQ(Fixture::times_of(buckets.run(0, 0)), (Times{{0, 40}}));
   // A second reduction runs behind the first.
@@ -61,7 +61,7 @@ TEST(Buckets, LeaveOutFrozenStagesAndStartAtOnceWithoutABackward) {
 
 TEST(Buckets, AreOffByDefault) {
   const Fixture fixture;
-  const StageTable stages(fixture.lanes.program);
+  const StageGraph stages = stage_graph(fixture.lanes.program, {});
   EXPECT_FALSE(Buckets(fixture.lanes.program, stages, fixture.lanes.costs, 0).enabled());
 }
 

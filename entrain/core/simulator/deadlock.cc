@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/errors.h"
+
 namespace entrain::simulation {
 namespace {
 
@@ -24,7 +26,7 @@ bool makes_gradient(OperationKind kind) {
 class Diagnosis {
  public:
   Diagnosis(const Program& program,
-            const StageTable& stages,
+            const StageGraph& stages,
             const std::vector<std::vector<StuckLane>>& stuck)
       : program_(program), stages_(stages), stuck_(stuck) {}
 
@@ -143,7 +145,7 @@ class Diagnosis {
                                       const std::vector<UnitKey>& inputs,
                                       bool gradient) const {
     for (const UnitKey& input : inputs) {
-      const LaneRef source{ref.replica, stages_.lane(input.module, input.stage)};
+      const LaneRef source{ref.replica, stages_.of(input.module, input.stage).lane};
       const bool crosses = source != ref;
       // A gradient travels under the key of the unit that takes it.
       const UnitKey& message = gradient && crosses ? operation(ref).unit : input;
@@ -164,14 +166,14 @@ class Diagnosis {
   }
 
   const Program& program_;
-  const StageTable& stages_;
+  const StageGraph& stages_;
   const std::vector<std::vector<StuckLane>>& stuck_;
 };
 
 }  // namespace
 
 std::string describe_deadlock(const Program& program,
-                              const StageTable& stages,
+                              const StageGraph& stages,
                               const std::vector<std::vector<StuckLane>>& stuck) {
   return Diagnosis(program, stages, stuck).text();
 }

@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "entrain/core/simulator/tables.h"
+#include "entrain/core/graph/step_graph.h"
+#include "entrain/core/spec/program.h"
 
 namespace entrain::simulation {
 
@@ -17,7 +18,7 @@ struct StuckLane {
 // Shapes    stuck: [replica][lane]; at least one lane is not done.
 // Returns   "replica 0 lane 1 operation 3 (…) waits for replica 0 lane 0 operation 2 (…), which …".
 std::string describe_deadlock(const Program& program,
-                              const StageTable& stages,
+                              const StageGraph& stages,
                               const std::vector<std::vector<StuckLane>>& stuck);
 
 }  // namespace entrain::simulation

@@ -13,8 +13,9 @@ namespace entrain::simulation {
 using std::chrono::nanoseconds;
 
 void EventLog::add_receives(const Program& program,
+                            const StageGraph& stages,
                             const Links& links,
-                            const std::vector<ReplicaState>& replicas) {
+                            const std::vector<ReplayReplica>& replicas) {
   for (std::size_t replica = 0; replica < replicas.size(); ++replica) {
     const ReplicaProgram& part = program.replicas[replica];
     for (std::size_t lane = 0; lane < part.lanes.size(); ++lane) {
@@ -23,9 +24,11 @@ void EventLog::add_receives(const Program& program,
         if (list[i].kind != OperationKind::kReceive) {
           continue;
         }
-        const ReplicaState& state = replicas[replica];
-        const int unit = state.tables.unit_of(list[i].unit);
-        const UnitTimes& times = state.times[static_cast<std::size_t>(unit)];
+        const ReplayReplica& state = replicas[replica];
+        const UnitKey& key = list[i].unit;
+        const GraphGroup& group = state.graph->group(state.graph->checked_number(stages, key));
+        const UnitTimes& times =
+            state.times[static_cast<std::size_t>(group.first_unit + key.stage)];
         const Channel& channel = part.channels[static_cast<std::size_t>(list[i].channel)];
         const std::int64_t arrival =
             channel.gradient ? times.gradient_arrival : times.output_arrival;
@@ -37,7 +40,8 @@ void EventLog::add_receives(const Program& program,
                                          to_string(program, list[i])));
         }
         const LinkSpec& link = links.of(static_cast<int>(replica), list[i].channel).spec;
-        const nanoseconds transfer = transfer_time(link, state.tables.totals(unit).output_bytes);
+        const GraphUnit& unit = state.graph->cost(group, stages.number(key.module, key.stage));
+        const nanoseconds transfer = transfer_time(link, unit.output_bytes);
         events_.push_back({static_cast<int>(replica),
                            static_cast<int>(lane),
                            static_cast<int>(i),

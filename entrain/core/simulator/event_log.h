@@ -17,7 +17,7 @@ class EventLog {
 
   [[nodiscard]] bool enabled() const { return enabled_; }
 
-  void add(const LaneState& lane,
+  void add(const ReplayLane& lane,
            int position,
            EventCategory category,
            std::int64_t start,
@@ -35,8 +35,9 @@ class EventLog {
   // Every receive gets its send's times.
   // Throws  InvalidInput when nothing sends what a lane receives.
   void add_receives(const Program& program,
+                    const StageGraph& stages,
                     const Links& links,
-                    const std::vector<ReplicaState>& replicas);
+                    const std::vector<ReplayReplica>& replicas);
 
   // All events by replica, lane, operation and time; the log is empty then.
   std::vector<TimelineEvent> take();

@@ -14,12 +14,8 @@ namespace entrain::simulation {
 namespace {
 
 TEST(EventLog, TakesEventsInOrder) {
-  oracle::TwoLanes lanes(1);
-  lanes.add_replica("", "");
-  const StageTable stages(lanes.program);
-  const ReplicaTables tables(lanes.program, stages, lanes.costs, 0);
-  const LaneState first(tables, 0, 0);
-  const LaneState second(tables, 0, 1);
+  const ReplayLane first{.replica = 0, .lane = 0};
+  const ReplayLane second{.replica = 0, .lane = 1};
   EventLog log(true);
   log.add(second, 0, EventCategory::kCompute, 0, 1);
   log.add(first, 2, EventCategory::kCompute, 7, 9);
@@ -34,12 +30,8 @@ TEST(EventLog, TakesEventsInOrder) {
 }
 
 TEST(EventLog, KeepsNothingUnlessEnabled) {
-  oracle::TwoLanes lanes(1);
-  lanes.add_replica("", "");
-  const StageTable stages(lanes.program);
-  const ReplicaTables tables(lanes.program, stages, lanes.costs, 0);
   EventLog log(false);
-  log.add(LaneState(tables, 0, 0), 0, EventCategory::kCompute, 0, 1);
+  log.add(ReplayLane{}, 0, EventCategory::kCompute, 0, 1);
   EXPECT_FALSE(log.enabled());
   EXPECT_TRUE(log.take().empty());
 }

@@ -10,7 +10,7 @@ std::size_t at(int index) {
 }
 
 // Looks at an input once; false while it is unknown.
-bool take_input(LaneState& lane, const std::int64_t& time) {
+bool take_input(ReplayLane& lane, const std::int64_t& time) {
   if (time == kUnknown) {
     lane.waiting_for = &time;
     return false;
@@ -22,28 +22,32 @@ bool take_input(LaneState& lane, const std::int64_t& time) {
 
 }  // namespace
 
-bool Inputs::forward_ready(LaneState& lane,
-                           const ReplicaState& replica,
-                           const UnitKey& key,
-                           int unit) const {
-  // Chunks follow each other on one lane: what stands behind can never come first.
-  for (const int offset : replica.tables.earlier(unit)) {
-    if (replica.times[at(unit + offset)].forward_finish == kUnknown) {
+bool Inputs::forward_ready(ReplayLane& lane,
+                           const ReplayReplica& replica,
+                           const UnitRef& ref) const {
+  const ReplicaGraph& graph = *replica.graph;
+  const StageGraph::Stage& of = place(ref);
+  // Chunks follow each other on one lane: what comes later on it can never come first.
+  for (const int before : graph.earlier_of(ref.group)) {
+    if (replica.times[at(graph.unit(before, of.stage))].forward_finish == kUnknown) {
       return false;
     }
   }
-  if (key.stage > 0) {
-    const UnitTimes& before = replica.times[at(unit - 1)];
-    return take_input(lane,
-                      stages_.output_crosses(key.module, key.stage - 1) ? before.output_arrival
-                                                                        : before.forward_finish);
+  if (of.stage > 0) {
+    const UnitTimes& before = replica.times[at(ref.unit - 1)];
+    return take_input(
+        lane,
+        stages_.stages[at(ref.stage - 1)].crosses ? before.output_arrival : before.forward_finish);
   }
-  if (key.module == stages_.llm_module()) {
-    const auto sources = replica.tables.serving(unit);
+  if (of.module == stages_.llm) {
+    const auto sources = graph.sources_of(ref.group);
     for (std::size_t i = at(lane.inputs_seen); i < sources.size(); ++i) {
-      const Serving& serving = sources[i];
-      const UnitTimes& features = replica.times[at(serving.unit)];
-      if (!take_input(lane, serving.crosses ? features.output_arrival : features.forward_finish)) {
+      const GraphGroup& source = graph.group(sources[i]);
+      const int last = stages_.num_stages(source.module) - 1;
+      const UnitTimes& features = replica.times[at(source.first_unit + last)];
+      if (!take_input(lane,
+                      stages_.of(source.module, last).crosses ? features.output_arrival
+                                                              : features.forward_finish)) {
         return false;
       }
     }
@@ -51,55 +55,47 @@ bool Inputs::forward_ready(LaneState& lane,
   return true;
 }
 
-bool Inputs::gradient_ready(LaneState& lane,
-                            const ReplicaState& replica,
-                            const UnitKey& key,
-                            int unit) const {
-  if (replica.times[at(unit)].forward_finish == kUnknown) {
+bool Inputs::gradient_ready(ReplayLane& lane,
+                            const ReplayReplica& replica,
+                            const UnitRef& ref) const {
+  if (replica.times[at(ref.unit)].forward_finish == kUnknown) {
     return false;
   }
-  for (const int offset : replica.tables.later(unit)) {
-    if (replica.times[at(unit + offset)].gradient_finish == kUnknown) {
+  const ReplicaGraph& graph = *replica.graph;
+  const StageGraph::Stage& of = place(ref);
+  for (const int after : graph.later_of(ref.group)) {
+    if (replica.times[at(graph.unit(after, of.stage))].gradient_finish == kUnknown) {
       return false;
     }
   }
-  const bool last = key.stage + 1 == stages_.num_stages(key.module);
-  if (last && key.module == stages_.llm_module()) {
+  if (of.last && of.module == stages_.llm) {
     return true;
   }
-  if (stages_.output_crosses(key.module, key.stage)) {
-    return take_input(lane, replica.times[at(unit)].gradient_arrival);
+  if (of.crosses) {
+    return take_input(lane, replica.times[at(ref.unit)].gradient_arrival);
   }
-  if (!last) {
-    return take_input(lane, replica.times[at(unit + 1)].gradient_finish);
+  if (!of.last) {
+    return take_input(lane, replica.times[at(ref.unit + 1)].gradient_finish);
   }
-  // The LLM's first stage stands on this lane: all its backwards have to be behind us.
-  return takers_done(lane, replica, key);
+  // The LLM's first stage is on this lane: all its backwards have to be behind us.
+  return takers_done(replica, ref);
 }
 
-bool Inputs::produced(const LaneState& lane,
-                      const ReplicaState& replica,
-                      const Channel& channel,
-                      const UnitKey& key,
-                      int unit) const {
-  if (!channel.gradient) {
-    return replica.times[at(unit)].forward_finish != kUnknown;
+bool Inputs::produced(const ReplayReplica& replica, bool gradient, const UnitRef& ref) const {
+  if (!gradient) {
+    return replica.times[at(ref.unit)].forward_finish != kUnknown;
   }
-  if (key.stage + 1 < stages_.num_stages(key.module)) {
-    return replica.times[at(unit + 1)].gradient_finish != kUnknown;
+  if (!place(ref).last) {
+    return replica.times[at(ref.unit + 1)].gradient_finish != kUnknown;
   }
-  return takers_done(lane, replica, key);
+  return takers_done(replica, ref);
 }
 
 // Whether all first-stage LLM units that take an encoder unit's output have made its gradient.
-bool Inputs::takers_done(const LaneState& lane,
-                         const ReplicaState& replica,
-                         const UnitKey& key) const {
-  const Group& group =
-      program_.replicas[at(lane.replica)].groups[at(key.module)][at(key.slot)][at(key.group)];
-  for (std::size_t part = 0; part < group.llm_slots.size(); ++part) {
-    const int unit = replica.tables.llm_unit(group.served(part));
-    if (replica.times[at(unit)].gradient_finish == kUnknown) {
+bool Inputs::takers_done(const ReplayReplica& replica, const UnitRef& ref) const {
+  const ReplicaGraph& graph = *replica.graph;
+  for (const int taker : graph.served_by(graph.group(ref.group))) {
+    if (replica.times[at(graph.unit(taker, 0))].gradient_finish == kUnknown) {
       return false;
     }
   }

@@ -3,41 +3,39 @@
 #pragma once
 
 #include "entrain/core/simulator/state.h"
-#include "entrain/core/simulator/tables.h"
 #include "entrain/core/spec/program.h"
 
 namespace entrain::simulation {
 
+// A unit as the replay names it.
+struct UnitRef {
+  int group = 0;  // number
+  int stage = 0;  // number
+  int unit = 0;
+};
+
 class Inputs {
  public:
-  Inputs(const Program& program, const StageTable& stages) : program_(program), stages_(stages) {}
+  explicit Inputs(const StageGraph& stages) : stages_(stages) {}
 
   // Whether all inputs of a forward, or of what makes a unit's input gradient, are known;
   // lane.inputs_ready is then the latest. Otherwise lane.waiting_for is what is missing, or nullptr
-  // where only operations behind this one on its lane could make it. Each input is looked at once.
-  bool forward_ready(LaneState& lane,
-                     const ReplicaState& replica,
-                     const UnitKey& key,
-                     int unit) const;
-  bool gradient_ready(LaneState& lane,
-                      const ReplicaState& replica,
-                      const UnitKey& key,
-                      int unit) const;
+  // where only later operations of its own lane could make it. Each input is looked at once.
+  bool forward_ready(ReplayLane& lane, const ReplayReplica& replica, const UnitRef& ref) const;
+  bool gradient_ready(ReplayLane& lane, const ReplayReplica& replica, const UnitRef& ref) const;
 
   // Whether a channel's message of a unit has been made on the sending lane.
-  [[nodiscard]] bool produced(const LaneState& lane,
-                              const ReplicaState& replica,
-                              const Channel& channel,
-                              const UnitKey& key,
-                              int unit) const;
+  [[nodiscard]] bool produced(const ReplayReplica& replica,
+                              bool gradient,
+                              const UnitRef& ref) const;
 
  private:
-  [[nodiscard]] bool takers_done(const LaneState& lane,
-                                 const ReplicaState& replica,
-                                 const UnitKey& key) const;
+  [[nodiscard]] bool takers_done(const ReplayReplica& replica, const UnitRef& ref) const;
+  [[nodiscard]] const StageGraph::Stage& place(const UnitRef& ref) const {
+    return stages_.stages[static_cast<std::size_t>(ref.stage)];
+  }
 
-  const Program& program_;
-  const StageTable& stages_;
+  const StageGraph& stages_;
 };
 
 }  // namespace entrain::simulation

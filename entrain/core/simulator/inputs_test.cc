@@ -9,14 +9,17 @@ namespace {
 
 // LLM slot 1 takes the outputs of encoder slots 0 and 1; the group of encoder slot 0 serves both.
 struct Fixture {
-  Fixture() : lanes(2), stages(program()), state(lanes.program, stages, lanes.costs, 0) {}
+  Fixture()
+      : lanes(2),
+        graph(step_graph(program(), lanes.costs)),
+        state(graph.stages, graph.replicas[0]) {}
 
   oracle::TwoLanes lanes;
-  StageTable stages;
-  ReplicaState state;
-  Inputs inputs{lanes.program, stages};
-  LaneState vision{state.tables, 0, 0};
-  LaneState llm{state.tables, 0, 1};
+  StepGraph graph;
+  ReplayReplica state;
+  Inputs inputs{graph.stages};
+  ReplayLane vision{.replica = 0, .lane = 0, .clock = &state.clock.lane(0)};
+  ReplayLane llm{.replica = 0, .lane = 1, .clock = &state.clock.lane(1)};
 
  private:
   const Program& program() {
@@ -28,36 +31,33 @@ struct Fixture {
 
 TEST(Inputs, AreLookedAtOnceEach) {
   Fixture fixture;
-  const int unit = fixture.state.tables.unit_of({1, 0, 1, 0});
-  EXPECT_FALSE(fixture.inputs.forward_ready(fixture.llm, fixture.state, {1, 0, 1, 0}, unit));
+  const UnitRef ref{3, 1, 3};  // LLM slot 1
+  EXPECT_FALSE(fixture.inputs.forward_ready(fixture.llm, fixture.state, ref));
   EXPECT_EQ(fixture.llm.waiting_for, &fixture.state.times[0].output_arrival);
   fixture.state.times[0].output_arrival = 30;
-  EXPECT_FALSE(fixture.inputs.forward_ready(fixture.llm, fixture.state, {1, 0, 1, 0}, unit));
+  EXPECT_FALSE(fixture.inputs.forward_ready(fixture.llm, fixture.state, ref));
   EXPECT_EQ(fixture.llm.waiting_for, &fixture.state.times[1].output_arrival);
   EXPECT_EQ(fixture.llm.inputs_seen, 1);
   fixture.state.times[1].output_arrival = 20;
-  EXPECT_TRUE(fixture.inputs.forward_ready(fixture.llm, fixture.state, {1, 0, 1, 0}, unit));
+  EXPECT_TRUE(fixture.inputs.forward_ready(fixture.llm, fixture.state, ref));
   EXPECT_EQ(fixture.llm.inputs_ready, 30);
 }
 
 TEST(Inputs, OfABackwardAreItsForwardAndTheGradient) {
   Fixture fixture;
-  EXPECT_FALSE(fixture.inputs.gradient_ready(fixture.vision, fixture.state, {0, 0, 0, 0}, 0));
+  EXPECT_FALSE(fixture.inputs.gradient_ready(fixture.vision, fixture.state, {0, 0, 0}));
   EXPECT_EQ(fixture.vision.waiting_for, nullptr);
   fixture.state.times[0].forward_finish = 10;
-  EXPECT_FALSE(fixture.inputs.gradient_ready(fixture.vision, fixture.state, {0, 0, 0, 0}, 0));
+  EXPECT_FALSE(fixture.inputs.gradient_ready(fixture.vision, fixture.state, {0, 0, 0}));
   EXPECT_EQ(fixture.vision.waiting_for, &fixture.state.times[0].gradient_arrival);
   fixture.state.times[0].gradient_arrival = 70;
-  EXPECT_TRUE(fixture.inputs.gradient_ready(fixture.vision, fixture.state, {0, 0, 0, 0}, 0));
+  EXPECT_TRUE(fixture.inputs.gradient_ready(fixture.vision, fixture.state, {0, 0, 0}));
   EXPECT_EQ(fixture.vision.inputs_ready, 70);
 }
 
 TEST(Inputs, OfAGradientsMessageAreAllItsLlmSlots) {
   Fixture fixture;
-  const Channel gradients = fixture.lanes.program.replicas[0].channels[1];
-  const auto produced = [&] {
-    return fixture.inputs.produced(fixture.llm, fixture.state, gradients, {0, 0, 0, 0}, 0);
-  };
+  const auto produced = [&] { return fixture.inputs.produced(fixture.state, true, {0, 0, 0}); };
   fixture.state.times[2].gradient_finish = 50;
   EXPECT_FALSE(produced());
   fixture.state.times[3].gradient_finish = 60;

@@ -2,14 +2,9 @@
 #include <limits>
 
 #include "entrain/core/simulator/simulator.h"
-#include "entrain/core/simulator/tables.h"
 
 namespace entrain {
 namespace {
-
-using simulation::ReplicaTables;
-using simulation::StageTable;
-using simulation::UnitTotals;
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
@@ -20,7 +15,7 @@ std::size_t at(int index) {
 class Chains {
  public:
   Chains(const Program& program,
-         const StageTable& stages,
+         const StepGraph& graph,
          const StepCosts& costs,
          const Network& network,
          int replica)
@@ -28,9 +23,9 @@ class Chains {
         network_(network),
         replica_(replica),
         part_(program.replicas[at(replica)]),
-        stages_(stages),
-        tables_(program, stages, costs, replica),
-        units_(at(tables_.num_units())) {
+        stages_(graph.stages),
+        graph_(graph.replicas[at(replica)]),
+        units_(at(graph_.num_units)) {
     find_backwards();
   }
 
@@ -58,6 +53,20 @@ class Chains {
     std::int64_t gradient_tail = 0;  // behind its backward's finish
   };
 
+  // A unit by its group's number and stage.
+  struct Place {
+    int group = 0;
+    int stage = 0;  // number
+    int unit = 0;
+  };
+  [[nodiscard]] Place place_of(const UnitKey& key) const {
+    const int group = graph_.checked_number(stages_, key);
+    return {group, stages_.number(key.module, key.stage), graph_.unit(group, key.stage)};
+  }
+  [[nodiscard]] const GraphUnit& cost(const Place& of) const {
+    return graph_.cost(graph_.group(of.group), of.stage);
+  }
+
   void find_backwards() {
     for (const std::vector<Operation>& lane : part_.lanes) {
       for (const Operation& operation : lane) {
@@ -66,98 +75,93 @@ class Chains {
         if (!whole && !weight && operation.kind != OperationKind::kBackwardInput) {
           continue;
         }
-        const int index = tables_.unit_of(operation.unit);
-        const UnitTotals& totals = tables_.totals(index);
-        Unit& unit = units_[at(index)];
+        const Place place = place_of(operation.unit);
+        Unit& unit = units_[at(place.unit)];
         if (weight) {
-          unit.weight = totals.weight_half();
+          unit.weight = cost(place).weight_half();
         } else {
           unit.has_gradient = true;
-          unit.gradient = totals.backward_input + (whole ? totals.backward_weight : 0);
+          unit.gradient = whole ? cost(place).backward() : cost(place).backward_input;
         }
       }
     }
   }
 
-  // Calls visit(key, unit) for a module's units, stage by stage and there slot by slot, both in
-  // rising or falling order: links between chunks go from lower slots to higher ones.
+  // Calls visit(place) for a module's units, stage by stage and there group by group, both in
+  // rising or falling order: links between chunks go from lower groups to higher ones.
   template <class Visit>
   void for_each_unit(int module, bool rising, const Visit& visit) {
-    const auto& slots = part_.groups[at(module)];
+    const int first = graph_.first_group[at(module)];
+    const int end = graph_.end_of(module);
     const int num_stages = stages_.num_stages(module);
-    const auto num_slots = static_cast<int>(slots.size());
     for (int i = 0; i < num_stages; ++i) {
       const int stage = rising ? i : num_stages - 1 - i;
-      for (int s = 0; s < num_slots; ++s) {
-        const int slot = rising ? s : num_slots - 1 - s;
-        for (std::size_t group = 0; group < slots[at(slot)].size(); ++group) {
-          const UnitKey key{module, stage, slot, static_cast<int>(group)};
-          visit(key, tables_.unit_of(key));
-        }
+      for (int g = first; g < end; ++g) {
+        const int group = rising ? g : end - 1 - (g - first);
+        visit(Place{group, stages_.number(module, stage), graph_.unit(group, stage)});
       }
     }
   }
 
-  // Calls visit(unit) for the units that take a unit's output.
+  // Calls visit(unit, its place) for the units that take a unit's output.
   template <class Visit>
-  void for_each_taker(const UnitKey& key, int unit, const Visit& visit) {
-    if (!stages_.feeds_llm(key.module, key.stage)) {
-      if (key.stage + 1 < stages_.num_stages(key.module)) {
-        visit(units_[at(unit + 1)]);
+  void for_each_taker(const Place& place, const Visit& visit) {
+    const StageGraph::Stage& of = stages_.stages[at(place.stage)];
+    if (!of.last) {
+      visit(units_[at(place.unit + 1)], Place{place.group, place.stage + 1, place.unit + 1});
+    } else if (of.module != stages_.llm) {
+      for (const int taker : graph_.served_by(graph_.group(place.group))) {
+        const Place taking{taker, stages_.number(stages_.llm, 0), graph_.unit(taker, 0)};
+        visit(units_[at(taking.unit)], taking);
       }
-      return;
-    }
-    const Group& group = group_of(part_, key);
-    for (std::size_t part = 0; part < group.llm_slots.size(); ++part) {
-      visit(units_[at(tables_.llm_unit(group.served(part)))]);
     }
   }
 
-  // Calls visit(unit) for the units on the same stage with the chunks after those of a unit.
+  // Likewise for the units on the same stage with the chunks after those of a unit.
   template <class Visit>
-  void for_each_later(int unit, const Visit& visit) {
-    for (const int offset : tables_.later(unit)) {
-      visit(units_[at(unit + offset)]);
+  void for_each_later(const Place& place, const Visit& visit) {
+    for (const int later : graph_.later_of(place.group)) {
+      const int unit = graph_.unit(later, stages_.stages[at(place.stage)].stage);
+      visit(units_[at(unit)], Place{later, place.stage, unit});
     }
   }
 
-  // The link that a unit's output takes.
-  [[nodiscard]] const LinkSpec& link_behind(const UnitKey& key) const {
-    const int target = stages_.feeds_llm(key.module, key.stage)
-                           ? stages_.llm_first_lane()
-                           : stages_.lane(key.module, key.stage + 1);
-    return link_between(network_, costs_, replica_, stages_.lane(key.module, key.stage), target);
+  // The link that a stage's output takes.
+  [[nodiscard]] const LinkSpec& link_behind(const StageGraph::Stage& of) const {
+    const int target = of.last ? stages_.llm_first_lane : stages_.of(of.module, of.stage + 1).lane;
+    return link_between(network_, costs_, replica_, of.lane, target);
   }
 
   // Encoders come before the LLM, so module order is the order of dependencies.
   void forwards_before() {
     for (int module = 0; module < stages_.num_modules(); ++module) {
-      for_each_unit(module, true, [&](const UnitKey& key, int index) {
-        Unit& unit = units_[at(index)];
-        if (stages_.output_crosses(key.module, key.stage)) {
-          unit.transfer =
-              transfer_time(link_behind(key), tables_.totals(index).output_bytes).count();
+      for_each_unit(module, true, [&](const Place& place) {
+        Unit& unit = units_[at(place.unit)];
+        const StageGraph::Stage& of = stages_.stages[at(place.stage)];
+        if (of.crosses) {
+          unit.transfer = transfer_time(link_behind(of), cost(place).output_bytes).count();
         }
-        const std::int64_t finish = unit.forward_head + tables_.totals(index).forward;
-        for_each_taker(key, index, [&](Unit& taker) {
+        const std::int64_t finish = unit.forward_head + cost(place).forward;
+        for_each_taker(place, [&](Unit& taker, const Place& /*at*/) {
           taker.forward_head = std::max(taker.forward_head, finish + unit.transfer);
         });
-        for_each_later(
-            index, [&](Unit& later) { later.forward_head = std::max(later.forward_head, finish); });
+        for_each_later(place, [&](Unit& later, const Place& /*at*/) {
+          later.forward_head = std::max(later.forward_head, finish);
+        });
       });
     }
   }
 
   void backwards_before() {
-    for (int module = stages_.llm_module(); module >= 0; --module) {
-      for_each_unit(module, false, [&](const UnitKey& key, int index) {
-        Unit& unit = units_[at(index)];
-        unit.gradient_head = unit.forward_head + tables_.totals(index).forward;
-        for_each_taker(key, index, [&](const Unit& taker) {
+    for (int module = stages_.llm; module >= 0; --module) {
+      for_each_unit(module, false, [&](const Place& place) {
+        Unit& unit = units_[at(place.unit)];
+        unit.gradient_head = unit.forward_head + cost(place).forward;
+        for_each_taker(place, [&](const Unit& taker, const Place& /*at*/) {
           unit.gradient_head =
               std::max(unit.gradient_head, taker.gradient_head + taker.gradient + unit.transfer);
         });
-        for_each_later(index, [&](const Unit& later) {
+        for_each_later(place, [&](const Unit& later, const Place& /*at*/) {
           unit.gradient_head = std::max(unit.gradient_head, later.gradient_head + later.gradient);
         });
       });
@@ -166,37 +170,38 @@ class Chains {
 
   void backwards_after() {
     for (int module = 0; module < stages_.num_modules(); ++module) {
-      for_each_unit(module, true, [&](const UnitKey& key, int index) {
-        Unit& unit = units_[at(index)];
+      for_each_unit(module, true, [&](const Place& place) {
+        Unit& unit = units_[at(place.unit)];
         unit.gradient_tail = std::max(unit.gradient_tail, unit.weight);
-        if (unit.has_gradient) {
-          for_each_taker(key, index, [&](Unit& taker) {
-            taker.gradient_tail =
-                std::max(taker.gradient_tail, unit.transfer + unit.gradient + unit.gradient_tail);
-          });
-          for_each_later(index, [&](Unit& later) {
-            later.gradient_tail = std::max(later.gradient_tail, unit.gradient + unit.gradient_tail);
-          });
+        if (!unit.has_gradient) {
+          return;
         }
+        for_each_taker(place, [&](Unit& taker, const Place& /*at*/) {
+          taker.gradient_tail =
+              std::max(taker.gradient_tail, unit.transfer + unit.gradient + unit.gradient_tail);
+        });
+        for_each_later(place, [&](Unit& later, const Place& /*at*/) {
+          later.gradient_tail = std::max(later.gradient_tail, unit.gradient + unit.gradient_tail);
+        });
       });
     }
   }
 
   void forwards_after() {
-    for (int module = stages_.llm_module(); module >= 0; --module) {
-      for_each_unit(module, false, [&](const UnitKey& key, int index) {
-        Unit& unit = units_[at(index)];
+    for (int module = stages_.llm; module >= 0; --module) {
+      for_each_unit(module, false, [&](const Place& place) {
+        Unit& unit = units_[at(place.unit)];
         if (unit.has_gradient) {
           unit.forward_tail = unit.gradient + unit.gradient_tail;
         }
         // Both loops over encoders run after the LLM's, whose tails are known by now.
-        const auto follow = [&](const Unit& next, std::int64_t transfer) {
-          const std::int64_t forward =
-              tables_.totals(static_cast<int>(&next - units_.data())).forward;
-          unit.forward_tail = std::max(unit.forward_tail, transfer + forward + next.forward_tail);
-        };
-        for_each_taker(key, index, [&](const Unit& taker) { follow(taker, unit.transfer); });
-        for_each_later(index, [&](const Unit& later) { follow(later, 0); });
+        for_each_taker(place, [&](const Unit& taker, const Place& of) {
+          unit.forward_tail =
+              std::max(unit.forward_tail, unit.transfer + cost(of).forward + taker.forward_tail);
+        });
+        for_each_later(place, [&](const Unit& later, const Place& of) {
+          unit.forward_tail = std::max(unit.forward_tail, cost(of).forward + later.forward_tail);
+        });
       });
     }
   }
@@ -215,11 +220,11 @@ class Chains {
       if (operation.unit.module < 0 || operation.channel >= 0) {
         continue;
       }
-      const int index = tables_.unit_of(operation.unit);
-      const Unit& unit = units_[at(index)];
+      const Place place = place_of(operation.unit);
+      const Unit& unit = units_[at(place.unit)];
       switch (operation.kind) {
         case OperationKind::kForward:
-          add(tables_.totals(index).forward, unit.forward_head, unit.forward_tail);
+          add(cost(place).forward, unit.forward_head, unit.forward_tail);
           break;
         case OperationKind::kBackwardWeight:
           add(unit.weight, unit.gradient_head + unit.gradient, 0);
@@ -235,8 +240,8 @@ class Chains {
   const Network& network_;
   int replica_;
   const ReplicaProgram& part_;
-  const StageTable& stages_;
-  ReplicaTables tables_;
+  const StageGraph& stages_;
+  const ReplicaGraph& graph_;
   std::vector<Unit> units_;  // [unit]
 };
 
@@ -245,11 +250,17 @@ class Chains {
 std::chrono::nanoseconds lane_bound(const Program& program,
                                     const StepCosts& costs,
                                     const Network& network) {
+  return lane_bound(program, step_graph(program, costs), costs, network);
+}
+
+std::chrono::nanoseconds lane_bound(const Program& program,
+                                    const StepGraph& graph,
+                                    const StepCosts& costs,
+                                    const Network& network) {
   check_network(network, program);
-  const StageTable stages(program);
   std::int64_t result = 0;
   for (int replica = 0; replica < static_cast<int>(program.replicas.size()); ++replica) {
-    result = std::max(result, Chains(program, stages, costs, network, replica).bound());
+    result = std::max(result, Chains(program, graph, costs, network, replica).bound());
   }
   return std::chrono::nanoseconds{result};
 }

@@ -1,123 +1,36 @@
-#include "entrain/core/simulator/memory.h"
-
 #include <algorithm>
 
+#include "entrain/core/graph/lane_clock.h"
 #include "entrain/core/simulator/simulator.h"
 
 namespace entrain {
-namespace simulation {
-
-LaneMemory::LaneMemory(const ReplicaTables& tables, int lane)
-    : tables_(&tables), takes_features_(lane == tables.stages().llm_first_lane()) {
-  if (takes_features_) {
-    takers_left_ = tables.num_takers();
-  }
-}
-
-void LaneMemory::hold(std::int64_t bytes) {
-  held_ += bytes;
-  during_ = held_;
-  peak_ = std::max(peak_, held_);
-}
-
-void LaneMemory::forward(const UnitKey& key, int unit) {
-  const UnitTotals& totals = tables_->totals(unit);
-  const bool leaves_features =
-      takes_features_ && tables_->stages().feeds_llm(key.module, key.stage);
-  hold(totals.activation_bytes + (leaves_features ? totals.output_bytes : 0) +
-       (totals.takes_backward ? 0 : totals.key_value_bytes));
-  if (!totals.takes_backward) {
-    held_ -= totals.activation_bytes;
-    release_features(key, unit);
-  }
-  release_keys_and_values(unit);
-}
-
-void LaneMemory::backward(const UnitKey& key, int unit) {
-  const UnitTotals& totals = tables_->totals(unit);
-  start_backward(unit, totals.recompute.largest);
-  finish_input(key, unit);
-  held_ -= totals.activation_bytes + totals.recompute.largest;
-}
-
-void LaneMemory::backward_input(const UnitKey& key, int unit) {
-  start_backward(unit, tables_->totals(unit).recompute.all);
-  finish_input(key, unit);
-}
-
-void LaneMemory::backward_weight(int unit) {
-  const UnitTotals& totals = tables_->totals(unit);
-  during_ = held_;
-  held_ -= totals.activation_bytes + totals.recompute.all;
-}
-
-void LaneMemory::receive(const Channel& channel, int unit) {
-  const bool features =
-      takes_features_ && !channel.gradient &&
-      tables_->stages().feeds_llm(channel.producer.module, channel.producer.stage);
-  hold(features ? tables_->totals(unit).output_bytes : 0);
-}
-
-// Frees the encoder outputs whose last LLM group has just been done with.
-void LaneMemory::release_features(const UnitKey& key, int unit) {
-  if (key.stage != 0 || key.module != tables_->stages().llm_module()) {
-    return;
-  }
-  for (const Serving& serving : tables_->serving(unit)) {
-    if (--takers_left_[static_cast<std::size_t>(serving.unit)] == 0) {
-      held_ -= tables_->totals(serving.unit).output_bytes;
-    }
-  }
-}
-
-// Those that stand apart from activations: of units that take no part in backward.
-void LaneMemory::release_keys_and_values(int unit) {
-  for (const int offset : tables_->ended(unit)) {
-    const UnitTotals& ended = tables_->totals(unit + offset);
-    held_ -= ended.takes_backward ? 0 : ended.key_value_bytes;
-  }
-}
-
-void LaneMemory::start_backward(int unit, std::int64_t recomputed) {
-  std::int64_t bytes = recomputed;
-  for (const int offset : tables_->ended(unit)) {
-    const UnitTotals& ended = tables_->totals(unit + offset);
-    bytes += ended.takes_backward ? ended.key_value_bytes : 0;
-  }
-  hold(bytes);
-}
-
-void LaneMemory::finish_input(const UnitKey& key, int unit) {
-  held_ -= tables_->totals(unit).key_value_bytes;  // the gradients of its own
-  release_features(key, unit);
-}
-
-}  // namespace simulation
-
 namespace {
 
-// Lets a lane's memory run its operation; false where that changes nothing.
-bool apply(simulation::LaneMemory& memory,
-           const simulation::ReplicaTables& tables,
+// Lets a replica's clock run an operation of a lane; false where that changes nothing.
+bool apply(ReplicaClock& clock,
+           const StageGraph& stages,
+           const ReplicaGraph& graph,
            const ReplicaProgram& part,
            const Operation& operation) {
-  const bool has_unit = operation.unit.module >= 0;
-  const int unit = has_unit ? tables.unit_of(operation.unit) : -1;
+  const UnitKey& key = operation.unit;
+  if (key.module < 0) {
+    return false;
+  }
+  const int group = graph.checked_number(stages, key);
+  const int stage = stages.number(key.module, key.stage);
   switch (operation.kind) {
     case OperationKind::kForward:
-      memory.forward(operation.unit, unit);
+      clock.forward(stage, group, 0);
       return true;
     case OperationKind::kBackward:
-      memory.backward(operation.unit, unit);
-      return true;
     case OperationKind::kBackwardInput:
-      memory.backward_input(operation.unit, unit);
+      clock.backward(stage, group, operation.kind == OperationKind::kBackwardInput, 0);
       return true;
     case OperationKind::kBackwardWeight:
-      memory.backward_weight(unit);
+      clock.backward_weight(stage, group, 0);
       return true;
     case OperationKind::kReceive:
-      memory.receive(part.channels[static_cast<std::size_t>(operation.channel)], unit);
+      clock.receive(part.channels[static_cast<std::size_t>(operation.channel)], group);
       return true;
     default:
       return false;
@@ -145,11 +58,13 @@ ComputeEvents compute_events(const Program& program, const Timeline& timeline) {
 }
 
 std::vector<MemoryStep> lane_steps(const ReplicaProgram& part,
-                                   const simulation::ReplicaTables& tables,
+                                   const StageGraph& stages,
+                                   const ReplicaGraph& graph,
                                    int lane,
                                    const std::vector<const TimelineEvent*>& events) {
   const std::vector<Operation>& list = part.lanes[static_cast<std::size_t>(lane)];
-  simulation::LaneMemory memory(tables, lane);
+  ReplicaClock replica(stages, graph);
+  const LaneClock& clock = replica.lane(lane);
   std::vector<MemoryStep> steps;
   const auto add = [&](std::chrono::nanoseconds time, std::int64_t bytes) {
     if (steps.empty() ? bytes != 0 : steps.back().bytes != bytes) {
@@ -158,19 +73,19 @@ std::vector<MemoryStep> lane_steps(const ReplicaProgram& part,
   };
   std::chrono::nanoseconds now{0};
   for (std::size_t i = 0; i < list.size(); ++i) {
-    if (!apply(memory, tables, part, list[i])) {
+    if (!apply(replica, stages, graph, part, list[i])) {
       continue;
     }
     if (list[i].kind == OperationKind::kReceive) {
-      add(now, memory.during());
+      add(now, clock.during);
       continue;
     }
     if (events[i] == nullptr) {
       return {};
     }
-    add(events[i]->start, memory.during());
+    add(events[i]->start, clock.during);
     now = events[i]->finish;
-    add(now, memory.held());
+    add(now, clock.held);
   }
   return steps;
 }
@@ -178,33 +93,43 @@ std::vector<MemoryStep> lane_steps(const ReplicaProgram& part,
 }  // namespace
 
 std::vector<std::int64_t> memory_over_time(const Program& program,
+                                           const StepGraph& graph,
+                                           int replica,
+                                           int lane) {
+  const ReplicaGraph& of = graph.replicas[static_cast<std::size_t>(replica)];
+  const ReplicaProgram& part = program.replicas[static_cast<std::size_t>(replica)];
+  ReplicaClock replica_clock(graph.stages, of);
+  const LaneClock& clock = replica_clock.lane(lane);
+  std::vector<std::int64_t> result;
+  for (const Operation& operation : part.lanes[static_cast<std::size_t>(lane)]) {
+    const bool changes = apply(replica_clock, graph.stages, of, part, operation);
+    result.push_back(changes ? clock.during : clock.held);
+  }
+  return result;
+}
+
+std::vector<std::int64_t> memory_over_time(const Program& program,
                                            const StepCosts& costs,
                                            int replica,
                                            int lane) {
-  const simulation::StageTable stages(program);
-  const simulation::ReplicaTables tables(program, stages, costs, replica);
-  const ReplicaProgram& part = program.replicas[static_cast<std::size_t>(replica)];
-  simulation::LaneMemory memory(tables, lane);
-  std::vector<std::int64_t> result;
-  for (const Operation& operation : part.lanes[static_cast<std::size_t>(lane)]) {
-    const bool changes = apply(memory, tables, part, operation);
-    result.push_back(changes ? memory.during() : memory.held());
-  }
-  return result;
+  return memory_over_time(program, step_graph(program, costs), replica, lane);
 }
 
 std::vector<std::vector<std::vector<MemoryStep>>> memory_timeline(const Program& program,
                                                                   const StepCosts& costs,
                                                                   const Timeline& timeline) {
-  const simulation::StageTable stages(program);
+  const StepGraph graph = step_graph(program, costs);
   const ComputeEvents events = compute_events(program, timeline);
   std::vector<std::vector<std::vector<MemoryStep>>> result;
   for (std::size_t replica = 0; replica < program.replicas.size(); ++replica) {
     const ReplicaProgram& part = program.replicas[replica];
-    const simulation::ReplicaTables tables(program, stages, costs, static_cast<int>(replica));
     auto& lanes = result.emplace_back();
     for (std::size_t lane = 0; lane < part.lanes.size(); ++lane) {
-      lanes.push_back(lane_steps(part, tables, static_cast<int>(lane), events[replica][lane]));
+      lanes.push_back(lane_steps(part,
+                                 graph.stages,
+                                 graph.replicas[replica],
+                                 static_cast<int>(lane),
+                                 events[replica][lane]));
     }
   }
   return result;

@@ -1,5 +1,3 @@
-#include "entrain/core/simulator/memory.h"
-
 #include <chrono>
 #include <cstdint>
 #include <utility>

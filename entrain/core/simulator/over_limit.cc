@@ -24,6 +24,12 @@ std::string bytes_text(std::int64_t bytes) {
 std::optional<MemoryExcess> worst_excess(const Program& program,
                                          const StepCosts& costs,
                                          const PlanLimits& limits) {
+  return worst_excess(program, step_graph(program, costs), limits);
+}
+
+std::optional<MemoryExcess> worst_excess(const Program& program,
+                                         const StepGraph& graph,
+                                         const PlanLimits& limits) {
   std::optional<MemoryExcess> worst;
   for (int replica = 0; replica < static_cast<int>(program.replicas.size()); ++replica) {
     for (int lane = 0; lane < program.num_lanes(); ++lane) {
@@ -31,7 +37,7 @@ std::optional<MemoryExcess> worst_excess(const Program& program,
       if (limit == 0) {
         continue;
       }
-      const std::vector<std::int64_t> held = memory_over_time(program, costs, replica, lane);
+      const std::vector<std::int64_t> held = memory_over_time(program, graph, replica, lane);
       const auto peak = std::max_element(held.begin(), held.end());
       if (peak != held.end() && *peak > limit && (!worst || *peak - limit > worst->over())) {
         worst = MemoryExcess{replica, lane, static_cast<int>(peak - held.begin()), *peak, limit};

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/graph/step_graph.h"
 #include "entrain/core/spec/plan.h"
 #include "entrain/core/spec/program.h"
 
@@ -23,9 +24,12 @@ struct MemoryExcess {
 // The lane and operation that exceed limits.bytes_of(lane) by the most bytes; of equal ones the
 // first. No value where every lane keeps its limit.
 //
-// Cost  O(operations + parts + items × stages), per lane with a limit.
+// Cost  O(operations + lanes × groups), and that of step_graph() where it is not given.
 std::optional<MemoryExcess> worst_excess(const Program& program,
                                          const StepCosts& costs,
+                                         const PlanLimits& limits);
+std::optional<MemoryExcess> worst_excess(const Program& program,
+                                         const StepGraph& graph,
                                          const PlanLimits& limits);
 
 // "lane 1 (llm 0) of replica 0 needs 3 GiB (3221225472 bytes) in slot 2 (forward llm 0 slot 2 group

@@ -14,7 +14,6 @@
 #include "entrain/core/simulator/event_log.h"
 #include "entrain/core/simulator/inputs.h"
 #include "entrain/core/simulator/state.h"
-#include "entrain/core/simulator/tables.h"
 
 namespace entrain {
 namespace {
@@ -26,14 +25,12 @@ using simulation::EventLog;
 using simulation::Inputs;
 using simulation::kUnknown;
 using simulation::LaneSet;
-using simulation::LaneState;
 using simulation::Links;
-using simulation::ReplicaState;
-using simulation::ReplicaTables;
-using simulation::StageTable;
+using simulation::ReplayLane;
+using simulation::ReplayReplica;
 using simulation::StuckLane;
+using simulation::UnitRef;
 using simulation::UnitTimes;
-using simulation::UnitTotals;
 using std::chrono::nanoseconds;
 
 std::size_t at(int index) {
@@ -45,7 +42,7 @@ struct Request {
   std::int64_t asked = 0;
   int lane = 0;      // index of all replicas' lanes
   int position = 0;  // in the lane's list
-  int unit = 0;      // of the message
+  UnitRef ref{};     // of the message
 };
 
 struct LaterRequest {
@@ -59,23 +56,26 @@ struct LaterRequest {
 // since all that is still unknown happens after an answer to a request.
 class Replay {
  public:
-  Replay(const Program& program, const StepCosts& costs, const SimulateOptions& options)
+  Replay(const Program& program,
+         const StepGraph& graph,
+         const StepCosts& costs,
+         const SimulateOptions& options)
       : program_(program),
-        costs_(costs),
+        stages_(graph.stages),
         blocking_sends_(options.blocking_sends),
         stop_after_(options.stop_after.count() > 0 ? options.stop_after.count() : kNever),
         log_(options.events),
-        stages_(program),
-        inputs_(program, stages_),
+        inputs_(stages_),
         buckets_(program, stages_, costs, options.reduce_buckets.value_or(costs.reduce_buckets)),
         clips_({0, 1}, static_cast<int>(program.replicas.size()) * program.num_lanes()) {
     const int num_replicas = static_cast<int>(program.replicas.size());
     replicas_.reserve(at(num_replicas));
     lanes_.reserve(at(num_replicas) * program.lanes.size());
     for (int replica = 0; replica < num_replicas; ++replica) {
-      replicas_.emplace_back(program, stages_, costs, replica);
+      ReplayReplica& of = replicas_.emplace_back(stages_, graph.replicas[at(replica)]);
       for (int lane = 0; lane < program.num_lanes(); ++lane) {
-        LaneState& state = lanes_.emplace_back(replicas_.back().tables, replica, lane);
+        ReplayLane& state = lanes_.emplace_back(
+            ReplayLane{.replica = replica, .lane = lane, .clock = &of.clock.lane(lane)});
         for (const StageRef& ref : program.lanes[at(lane)]) {
           const StageCosts& stage = costs.modules[at(ref.module)].stages[at(ref.stage)];
           state.reduce += buckets_.enabled() ? 0 : stage.reduce.count();
@@ -88,7 +88,7 @@ class Replay {
       reduces_.emplace_back(LaneSet{lane, program.num_lanes()}, static_cast<int>(lanes_.size()));
     }
     if (stop_after_ != kNever) {
-      for (LaneState& lane : lanes_) {
+      for (ReplayLane& lane : lanes_) {
         lane.left = work_of(lane);
         check_time(lane);
       }
@@ -102,7 +102,7 @@ class Replay {
     }
     while (!stopped_) {
       while (!runnable_.empty()) {
-        LaneState& lane = lanes_[at(runnable_.back())];
+        ReplayLane& lane = lanes_[at(runnable_.back())];
         runnable_.pop_back();
         run_lane(lane);
       }
@@ -121,7 +121,7 @@ class Replay {
  private:
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
-  void run_lane(LaneState& lane) {
+  void run_lane(ReplayLane& lane) {
     const std::vector<Operation>& list = program_.replicas[at(lane.replica)].lanes[at(lane.lane)];
     lane.waiting_for = nullptr;
     while (!stopped_ && at(lane.position) < list.size() && step(lane, list[at(lane.position)])) {
@@ -130,22 +130,21 @@ class Replay {
   }
 
   // What a lane's whole list keeps it busy with; sends are left out.
-  [[nodiscard]] std::int64_t work_of(const LaneState& lane) const {
-    const ReplicaTables& tables = replicas_[at(lane.replica)].tables;
+  [[nodiscard]] std::int64_t work_of(const ReplayLane& lane) const {
     std::int64_t work = 0;
     for (const Operation& operation : program_.replicas[at(lane.replica)].lanes[at(lane.lane)]) {
       switch (operation.kind) {
         case OperationKind::kForward:
-          work += tables.totals(tables.unit_of(operation.unit)).forward;
+          work += cost_of(lane, operation.unit).forward;
           break;
         case OperationKind::kBackward:
-          work += tables.totals(tables.unit_of(operation.unit)).backward();
+          work += cost_of(lane, operation.unit).backward();
           break;
         case OperationKind::kBackwardInput:
-          work += tables.totals(tables.unit_of(operation.unit)).backward_input;
+          work += cost_of(lane, operation.unit).backward_input;
           break;
         case OperationKind::kBackwardWeight:
-          work += tables.totals(tables.unit_of(operation.unit)).weight_half();
+          work += cost_of(lane, operation.unit).weight_half();
           break;
         case OperationKind::kReduceGradients:
           work += lane.reduce;
@@ -160,18 +159,43 @@ class Replay {
     return work;
   }
 
+  // Throws  InvalidInput for a unit that the replica does not have.
+  [[nodiscard]] UnitRef ref_of(const ReplayLane& lane, const UnitKey& key) const {
+    const ReplicaGraph& graph = *replicas_[at(lane.replica)].graph;
+    const int group = graph.checked_number(stages_, key);
+    return {group, stages_.number(key.module, key.stage), graph.unit(group, key.stage)};
+  }
+  // Likewise for one whose stage is on another lane.
+  [[nodiscard]] UnitRef own_ref(const ReplayLane& lane, const UnitKey& key) const {
+    const UnitRef ref = ref_of(lane, key);
+    if (stages_.stages[at(ref.stage)].lane != lane.lane) {
+      throw InvalidInput(fmt::format(
+          "{}: its stage is on lane {}",
+          where(lane, program_.replicas[at(lane.replica)].lanes[at(lane.lane)][at(lane.position)]),
+          stages_.stages[at(ref.stage)].lane));
+    }
+    return ref;
+  }
+  [[nodiscard]] const GraphUnit& cost_of(const ReplayLane& lane, const UnitRef& ref) const {
+    const ReplicaGraph& graph = *replicas_[at(lane.replica)].graph;
+    return graph.cost(graph.group(ref.group), ref.stage);
+  }
+  [[nodiscard]] const GraphUnit& cost_of(const ReplayLane& lane, const UnitKey& key) const {
+    return cost_of(lane, ref_of(lane, key));
+  }
+
   // Lets a lane's time pass without work.
-  void advance(LaneState& lane, std::int64_t time) {
-    lane.time = time;
+  void advance(ReplayLane& lane, std::int64_t time) {
+    lane.clock->time = time;
     check_time(lane);
   }
-  void work(LaneState& lane, std::int64_t start, std::int64_t duration) {
-    lane.time = start + duration;
+  void work(ReplayLane& lane, std::int64_t start, std::int64_t duration) {
+    lane.clock->time = start + duration;
     lane.left -= duration;
     check_time(lane);
   }
   // Stops once the lane cannot end in time. Without a limit `left` is never above zero.
-  void check_time(const LaneState& lane) { check_time(lane.time + lane.left); }
+  void check_time(const ReplayLane& lane) { check_time(lane.clock->time + lane.left); }
   void check_time(std::int64_t earliest_end) {
     if (earliest_end > stop_after_) {
       stopped_ = true;
@@ -180,7 +204,7 @@ class Replay {
   }
 
   // Whether the operation ran.
-  bool step(LaneState& lane, const Operation& operation) {
+  bool step(ReplayLane& lane, const Operation& operation) {
     switch (operation.kind) {
       case OperationKind::kForward:
         return forward(lane, operation.unit);
@@ -192,17 +216,20 @@ class Replay {
       case OperationKind::kSend:
         return send(lane, operation);
       case OperationKind::kReceive:
-        lane.memory.receive(channel_of(lane, operation),
-                            replicas_[at(lane.replica)].tables.unit_of(operation.unit));
+        replicas_[at(lane.replica)].clock.receive(channel_of(lane, operation),
+                                                  ref_of(lane, operation.unit).group);
         return true;
       case OperationKind::kReduceGradients:
         return reduce(lane);
       case OperationKind::kClipNorm:
         return clip(lane);
       case OperationKind::kOptimizerStep:
-        log_.add(
-            lane, lane.position, EventCategory::kCompute, lane.time, lane.time + lane.optimizer);
-        work(lane, lane.time, lane.optimizer);
+        log_.add(lane,
+                 lane.position,
+                 EventCategory::kCompute,
+                 lane.clock->time,
+                 lane.clock->time + lane.optimizer);
+        work(lane, lane.clock->time, lane.optimizer);
         return true;
       case OperationKind::kGatherParameters:
         return true;  // its time is in the optimizer's
@@ -212,71 +239,76 @@ class Replay {
     }
   }
 
-  // Starts at the later of the lane's and the inputs' time; returns the finish.
-  std::int64_t compute(LaneState& lane, std::int64_t duration) {
-    const std::int64_t start = std::max(lane.time, lane.inputs_ready);
-    if (start > lane.time) {
-      log_.add(lane, lane.position, EventCategory::kWait, lane.time, start);
+  // When the lane's next compute operation starts: at the later of the lane's and the inputs' time.
+  std::int64_t start_of(ReplayLane& lane) {
+    const std::int64_t start = std::max(lane.clock->time, lane.inputs_ready);
+    if (start > lane.clock->time) {
+      log_.add(lane, lane.position, EventCategory::kWait, lane.clock->time, start);
     }
-    log_.add(lane, lane.position, EventCategory::kCompute, start, start + duration);
-    work(lane, start, duration);
-    lane.finish = lane.time;
+    return start;
+  }
+  // What the clock has just run.
+  void computed(ReplayLane& lane, std::int64_t duration) {
+    const std::int64_t finish = lane.clock->time;
+    log_.add(lane, lane.position, EventCategory::kCompute, finish - duration, finish);
+    lane.left -= duration;
+    check_time(lane);
+    lane.finish = finish;
     lane.busy += duration;
     lane.inputs_seen = 0;
     lane.inputs_ready = 0;
-    return lane.time;
   }
 
-  bool forward(LaneState& lane, const UnitKey& key) {
-    ReplicaState& replica = replicas_[at(lane.replica)];
-    const int unit = replica.tables.unit_of(key);
-    if (!inputs_.forward_ready(lane, replica, key, unit)) {
+  bool forward(ReplayLane& lane, const UnitKey& key) {
+    ReplayReplica& replica = replicas_[at(lane.replica)];
+    const UnitRef ref = own_ref(lane, key);
+    if (!inputs_.forward_ready(lane, replica, ref)) {
       return false;
     }
-    replica.times[at(unit)].forward_finish = compute(lane, replica.tables.totals(unit).forward);
-    lane.memory.forward(key, unit);
+    computed(lane, replica.clock.forward(ref.stage, ref.group, start_of(lane)));
+    replica.times[at(ref.unit)].forward_finish = lane.finish;
     return true;
   }
 
-  bool backward(LaneState& lane, const UnitKey& key, bool whole) {
-    ReplicaState& replica = replicas_[at(lane.replica)];
-    const int unit = replica.tables.unit_of(key);
-    if (!inputs_.gradient_ready(lane, replica, key, unit)) {
+  bool backward(ReplayLane& lane, const UnitKey& key, bool whole) {
+    ReplayReplica& replica = replicas_[at(lane.replica)];
+    const UnitRef ref = own_ref(lane, key);
+    if (!inputs_.gradient_ready(lane, replica, ref)) {
       return false;
     }
-    const UnitTotals& totals = replica.tables.totals(unit);
-    const std::int64_t duration = whole ? totals.backward() : totals.backward_input;
-    replica.times[at(unit)].gradient_finish = compute(lane, duration);
+    const std::int64_t duration =
+        replica.clock.backward(ref.stage, ref.group, !whole, start_of(lane));
+    computed(lane, duration);
+    replica.times[at(ref.unit)].gradient_finish = lane.finish;
     if (whole) {
       made_weight_gradients(lane, key, duration);
-      lane.memory.backward(key, unit);
-    } else {
-      lane.memory.backward_input(key, unit);
     }
     return true;
   }
 
-  bool backward_weight(LaneState& lane, const UnitKey& key) {
-    ReplicaState& replica = replicas_[at(lane.replica)];
-    const int unit = replica.tables.unit_of(key);
-    if (replica.times[at(unit)].gradient_finish == kUnknown) {
+  bool backward_weight(ReplayLane& lane, const UnitKey& key) {
+    ReplayReplica& replica = replicas_[at(lane.replica)];
+    const UnitRef ref = own_ref(lane, key);
+    if (replica.times[at(ref.unit)].gradient_finish == kUnknown) {
       return false;
     }
-    const std::int64_t duration = replica.tables.totals(unit).weight_half();
-    compute(lane, duration);
+    const std::int64_t duration =
+        replica.clock.backward_weight(ref.stage, ref.group, start_of(lane));
+    computed(lane, duration);
     made_weight_gradients(lane, key, duration);
-    lane.memory.backward_weight(unit);
     return true;
   }
 
   // By the operation that has just run.
-  void made_weight_gradients(const LaneState& lane, const UnitKey& key, std::int64_t duration) {
+  void made_weight_gradients(const ReplayLane& lane, const UnitKey& key, std::int64_t duration) {
     if (buckets_.enabled()) {
-      buckets_.made(lane.replica, key.module, key.stage, lane.time - duration, lane.time);
+      buckets_.made(
+          lane.replica, key.module, key.stage, lane.clock->time - duration, lane.clock->time);
     }
   }
 
-  [[nodiscard]] const Channel& channel_of(const LaneState& lane, const Operation& operation) const {
+  [[nodiscard]] const Channel& channel_of(const ReplayLane& lane,
+                                          const Operation& operation) const {
     const std::vector<Channel>& channels = program_.replicas[at(lane.replica)].channels;
     if (operation.channel < 0 || at(operation.channel) >= channels.size()) {
       throw InvalidInput(where(lane, operation) + ": no such channel");
@@ -285,30 +317,30 @@ class Replay {
   }
 
   // Whether the lane may go on.
-  bool send(LaneState& lane, const Operation& operation) {
-    const ReplicaState& replica = replicas_[at(lane.replica)];
+  bool send(ReplayLane& lane, const Operation& operation) {
+    const ReplayReplica& replica = replicas_[at(lane.replica)];
     const Channel& channel = channel_of(lane, operation);
     const UnitKey& key = operation.unit;
-    const int unit = replica.tables.unit_of(key);
+    const UnitRef ref = ref_of(lane, key);
     if (channel.source_lane != lane.lane || channel.producer != StageRef{key.module, key.stage}) {
       throw InvalidInput(where(lane, operation) + ": the channel belongs to another edge");
     }
-    if (!inputs_.produced(lane, replica, channel, key, unit)) {
+    if (!inputs_.produced(replica, channel.gradient, ref)) {
       throw InvalidInput(where(lane, operation) + ": stands before what makes its message");
     }
     if (links_.of(lane.replica, operation.channel).shared) {
-      requests_.push({lane.time, lane_index(lane.replica, lane.lane), lane.position, unit});
+      requests_.push({lane.clock->time, lane_index(lane.replica, lane.lane), lane.position, ref});
       return !blocking_sends_;
     }
-    transmit(lane, lane.position, unit, lane.time);
+    transmit(lane, lane.position, ref, lane.clock->time);
     return true;
   }
 
   void grant_earliest() {
     const Request request = requests_.top();
     requests_.pop();
-    LaneState& lane = lanes_[at(request.lane)];
-    transmit(lane, request.position, request.unit, request.asked);
+    ReplayLane& lane = lanes_[at(request.lane)];
+    transmit(lane, request.position, request.ref, request.asked);
     if (blocking_sends_) {
       ++lane.position;
       runnable_.push_back(request.lane);
@@ -316,16 +348,15 @@ class Replay {
   }
 
   // The send at a position of a lane takes its link.
-  void transmit(LaneState& lane, int position, int unit, std::int64_t asked) {
-    ReplicaState& replica = replicas_[at(lane.replica)];
+  void transmit(ReplayLane& lane, int position, const UnitRef& ref, std::int64_t asked) {
+    ReplayReplica& replica = replicas_[at(lane.replica)];
     const ReplicaProgram& part = program_.replicas[at(lane.replica)];
     const Operation& operation = part.lanes[at(lane.lane)][at(position)];
     const Channel& channel = part.channels[at(operation.channel)];
-    const Links::Passage passage = links_.pass(links_.of(lane.replica, operation.channel),
-                                               asked,
-                                               replica.tables.totals(unit).output_bytes);
+    const Links::Passage passage = links_.pass(
+        links_.of(lane.replica, operation.channel), asked, cost_of(lane, ref).output_bytes);
     log_.add(lane, position, EventCategory::kSend, passage.start, passage.arrival);
-    UnitTimes& times = replica.times[at(unit)];
+    UnitTimes& times = replica.times[at(ref.unit)];
     std::int64_t& slot = channel.gradient ? times.gradient_arrival : times.output_arrival;
     slot = passage.arrival;
     last_finish_ = std::max(last_finish_, passage.arrival);
@@ -341,7 +372,7 @@ class Replay {
     }
   }
 
-  bool reduce(LaneState& lane) {
+  bool reduce(ReplayLane& lane) {
     const std::int64_t* latest = reduces_[at(lane.lane)].arrive(
         lane, lane_index(lane.replica, lane.lane), lane.num_reduced, runnable_);
     if (latest == nullptr) {
@@ -355,14 +386,15 @@ class Replay {
       wait_until(lane, buckets.empty() ? 0 : buckets.back().finish);
     } else {
       wait_until(lane, *latest);
-      log_.add(lane, lane.position, EventCategory::kCompute, lane.time, lane.time + lane.reduce);
-      work(lane, lane.time, lane.reduce);
+      const std::int64_t start = lane.clock->time;
+      log_.add(lane, lane.position, EventCategory::kCompute, start, start + lane.reduce);
+      work(lane, start, lane.reduce);
     }
     ++lane.num_reduced;
     return true;
   }
 
-  bool clip(LaneState& lane) {
+  bool clip(ReplayLane& lane) {
     const std::int64_t* latest =
         clips_.arrive(lane, lane_index(lane.replica, lane.lane), lane.num_clipped, runnable_);
     if (latest == nullptr) {
@@ -373,9 +405,9 @@ class Replay {
     return true;
   }
 
-  void wait_until(LaneState& lane, std::int64_t time) {
-    if (time > lane.time) {
-      log_.add(lane, lane.position, EventCategory::kWait, lane.time, time);
+  void wait_until(ReplayLane& lane, std::int64_t time) {
+    if (time > lane.clock->time) {
+      log_.add(lane, lane.position, EventCategory::kWait, lane.clock->time, time);
       advance(lane, time);
     }
   }
@@ -384,7 +416,7 @@ class Replay {
     return replica * program_.num_lanes() + lane;
   }
 
-  [[nodiscard]] std::string where(const LaneState& lane, const Operation& operation) const {
+  [[nodiscard]] std::string where(const ReplayLane& lane, const Operation& operation) const {
     return fmt::format("replica {} lane {} operation {} ({})",
                        lane.replica,
                        lane.lane,
@@ -395,7 +427,7 @@ class Replay {
   void check_done() const {
     bool all_done = true;
     std::vector<std::vector<StuckLane>> stuck(replicas_.size());
-    for (const LaneState& lane : lanes_) {
+    for (const ReplayLane& lane : lanes_) {
       const auto& list = program_.replicas[at(lane.replica)].lanes[at(lane.lane)];
       all_done = all_done && at(lane.position) == list.size();
       stuck[at(lane.replica)].push_back({lane.position, lane.at_barrier});
@@ -408,30 +440,29 @@ class Replay {
   Timeline timeline() {
     Timeline result;
     result.lanes.resize(replicas_.size());
-    for (const LaneState& lane : lanes_) {
-      last_finish_ = std::max(last_finish_, lane.time);
+    for (const ReplayLane& lane : lanes_) {
+      last_finish_ = std::max(last_finish_, lane.clock->time);
       result.lanes[at(lane.replica)].push_back(
-          {nanoseconds{lane.busy}, nanoseconds{lane.finish}, lane.memory.peak()});
+          {nanoseconds{lane.busy}, nanoseconds{lane.finish}, lane.clock->peak});
     }
     result.makespan = nanoseconds{last_finish_};
     if (log_.enabled()) {
-      log_.add_receives(program_, links_, replicas_);
+      log_.add_receives(program_, stages_, links_, replicas_);
       result.events = log_.take();
     }
     return result;
   }
 
   const Program& program_;
-  const StepCosts& costs_;
+  const StageGraph& stages_;
   bool blocking_sends_;
   std::int64_t stop_after_;
   EventLog log_;
-  StageTable stages_;
   Inputs inputs_;
   Buckets buckets_;
   Links links_;
-  std::vector<ReplicaState> replicas_;
-  std::vector<LaneState> lanes_;  // [replica × lanes + lane]
+  std::vector<ReplayReplica> replicas_;
+  std::vector<ReplayLane> lanes_;  // [replica × lanes + lane]
   std::vector<int> runnable_;
   std::priority_queue<Request, std::vector<Request>, LaterRequest> requests_;
   std::vector<Barriers> reduces_;  // [lane]: of all replicas' lane
@@ -453,9 +484,17 @@ void check_options(const SimulateOptions& options) {
 
 }  // namespace
 
+Timeline simulate(const Program& program,
+                  const StepGraph& graph,
+                  const StepCosts& costs,
+                  const SimulateOptions& options) {
+  check_options(options);
+  return Replay(program, graph, costs, options).run();
+}
+
 Timeline simulate(const Program& program, const StepCosts& costs, const SimulateOptions& options) {
   check_options(options);
-  return Replay(program, costs, options).run();
+  return simulate(program, step_graph(program, costs), costs, options);
 }
 
 }  // namespace entrain

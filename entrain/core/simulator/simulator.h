@@ -36,6 +36,7 @@
 #include <vector>
 
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/graph/step_graph.h"
 #include "entrain/core/simulator/network.h"
 #include "entrain/core/spec/program.h"
 #include "entrain/core/spec/timeline.h"
@@ -86,6 +87,11 @@ struct SimulateOptions {
 Timeline simulate(const Program& program,
                   const StepCosts& costs,
                   const SimulateOptions& options = {});
+// The same with the step's graph at hand: step_graph() of the program and costs.
+Timeline simulate(const Program& program,
+                  const StepGraph& graph,
+                  const StepCosts& costs,
+                  const SimulateOptions& options = {});
 
 // Lower bound on the step time of any order of this program's operations on their lanes: for the
 // heaviest lane, its compute work plus the cheapest time before its first and after its last
@@ -97,12 +103,20 @@ Timeline simulate(const Program& program,
 std::chrono::nanoseconds lane_bound(const Program& program,
                                     const StepCosts& costs,
                                     const Network& network = {});
+std::chrono::nanoseconds lane_bound(const Program& program,
+                                    const StepGraph& graph,
+                                    const StepCosts& costs,
+                                    const Network& network = {});
 
 // Activation bytes of one lane while each operation of its list runs, in list order: what an
 // operation frees is still counted.
-// Cost     O(operations of the lane + parts + items × stages).
+// Cost     O(operations of the lane + groups), and that of step_graph() where it is not given.
 std::vector<std::int64_t> memory_over_time(const Program& program,
                                            const StepCosts& costs,
+                                           int replica,
+                                           int lane);
+std::vector<std::int64_t> memory_over_time(const Program& program,
+                                           const StepGraph& graph,
                                            int replica,
                                            int lane);
 

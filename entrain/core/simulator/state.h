@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "entrain/core/simulator/memory.h"
-#include "entrain/core/simulator/tables.h"
+#include "entrain/core/graph/lane_clock.h"
+#include "entrain/core/graph/step_graph.h"
 
 namespace entrain::simulation {
 
@@ -22,15 +22,11 @@ struct UnitTimes {
   std::int64_t gradient_arrival = kUnknown;  // of its output's gradient on the unit's lane
 };
 
-struct LaneState {
-  LaneState(const ReplicaTables& tables, int replica_index, int lane_index)
-      : replica(replica_index), lane(lane_index), memory(tables, lane_index) {}
-
-  int replica;
-  int lane;
-  LaneMemory memory;
-  int position = 0;       // in the lane's list
-  std::int64_t time = 0;  // the last operation's finish
+struct ReplayLane {
+  int replica = 0;
+  int lane = 0;
+  LaneClock* clock = nullptr;  // of its replica
+  int position = 0;            // in the lane's list
   std::int64_t busy = 0;
   std::int64_t finish = 0;
   // Inputs of the operation at `position` that have been looked at, and the latest of them.
@@ -45,12 +41,12 @@ struct LaneState {
   std::int64_t left = 0;  // work to come, where the replay has a limit
 };
 
-struct ReplicaState {
-  ReplicaState(const Program& program, const StageTable& stages, const StepCosts& costs, int index)
-      : tables(program, stages, costs, index),
-        times(static_cast<std::size_t>(tables.num_units())) {}
+struct ReplayReplica {
+  ReplayReplica(const StageGraph& stages, const ReplicaGraph& of)
+      : graph(&of), clock(stages, of), times(static_cast<std::size_t>(of.num_units)) {}
 
-  ReplicaTables tables;
+  const ReplicaGraph* graph;
+  ReplicaClock clock;
   std::vector<UnitTimes> times;  // [unit]
 };
 

@@ -1,6 +1,6 @@
 #include "entrain/engine/pipeline/paced_reduction.h"
 
-#include "entrain/core/simulator/tables.h"
+#include "entrain/core/graph/step_graph.h"
 
 namespace entrain::engine {
 
@@ -16,7 +16,7 @@ std::vector<simulation::Bucket> PacedReduction::buckets(const Program& program,
     own[2 * stage + 1] = last_[static_cast<std::size_t>(stage)].finish;
   }
   const at::Tensor all = comm.all_gather(own, ranks);
-  const simulation::StageTable stages(program);
+  const StageGraph stages = stage_graph(program, costs.link);
   simulation::Buckets buckets(program, stages, costs, costs.reduce_buckets);
   const std::int64_t* times = all.const_data_ptr<std::int64_t>();
   for (std::size_t replica = 0; replica < ranks.size(); ++replica) {

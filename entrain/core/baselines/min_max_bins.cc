@@ -1,0 +1,316 @@
+#include "entrain/core/baselines/min_max_bins.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/random.h"
+
+namespace entrain {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+double largest_of(const Load& load) {
+  double result = 0;
+  for (const double value : load) {
+    result = std::max(result, value);
+  }
+  return result;
+}
+
+// Largest dimension of load - out + in.
+double after(const Load& load, const Load& out, const Load& in) {
+  double result = 0;
+  for (std::size_t d = 0; d < load.size(); ++d) {
+    result = std::max(result, load[d] - out[d] + in[d]);
+  }
+  return result;
+}
+
+double squares_after(const Load& load, const Load& out, const Load& in) {
+  double result = 0;
+  for (std::size_t d = 0; d < load.size(); ++d) {
+    const double value = load[d] - out[d] + in[d];
+    result += value * value;
+  }
+  return result;
+}
+
+double dimension_bound(std::vector<double> values, int num_bins) {
+  std::sort(values.begin(), values.end(), std::greater<>());
+  const double total = std::accumulate(values.begin(), values.end(), 0.0);
+  double bound = std::ceil(total / num_bins);
+  const int count = static_cast<int>(values.size());
+  for (int k = 0; k * num_bins + 1 <= count; ++k) {
+    double sum = 0;
+    for (int i = 0; i <= k; ++i) {
+      sum += values[at(k * num_bins - i)];
+    }
+    bound = std::max(bound, sum);
+  }
+  return bound;
+}
+
+double lower_bound_of(const std::vector<Load>& items, int num_bins) {
+  double bound = 0;
+  for (std::size_t d = 0; d < kLoadDimensions; ++d) {
+    std::vector<double> values;
+    for (const Load& item : items) {
+      values.push_back(item[d]);
+    }
+    bound = std::max(bound, dimension_bound(std::move(values), num_bins));
+  }
+  return bound;
+}
+
+// Items by falling largest dimension, ties by index.
+std::vector<int> falling_items(const std::vector<Load>& items) {
+  std::vector<int> order(items.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return largest_of(items[at(a)]) > largest_of(items[at(b)]);
+  });
+  return order;
+}
+
+constexpr Load kNothing{};
+
+class ExchangeSearch {
+ public:
+  ExchangeSearch(const std::vector<Load>& items, int num_bins)
+      : items_(items), load_(at(num_bins)), largest_(at(num_bins), 0), members_(at(num_bins)) {
+    construct();
+  }
+
+  void improve(double bound, std::int64_t budget) {
+    Rng rng(0, items_.size());
+    while (largest() > bound && looked_at_ < budget) {
+      if (!relieve(fullest())) {
+        shake(rng);
+      }
+    }
+  }
+
+  [[nodiscard]] double largest() const {
+    return *std::max_element(largest_.begin(), largest_.end());
+  }
+  [[nodiscard]] std::vector<int> bin_of() const {
+    std::vector<int> result(items_.size());
+    for (std::size_t bin = 0; bin < members_.size(); ++bin) {
+      for (const int item : members_[bin]) {
+        result[at(item)] = static_cast<int>(bin);
+      }
+    }
+    return result;
+  }
+
+ private:
+  [[nodiscard]] int num_bins() const { return static_cast<int>(members_.size()); }
+  [[nodiscard]] int fullest() const {
+    return static_cast<int>(std::max_element(largest_.begin(), largest_.end()) - largest_.begin());
+  }
+
+  void construct() {
+    for (const int item : falling_items(items_)) {
+      int best = 0;
+      double best_load = std::numeric_limits<double>::infinity();
+      for (int bin = 0; bin < num_bins(); ++bin) {
+        const double candidate = after(load_[at(bin)], kNothing, items_[at(item)]);
+        // The ties make every bin get an item before any gets a second one for nothing.
+        if (candidate < best_load ||
+            (candidate <= best_load && members_[at(bin)].size() < members_[at(best)].size())) {
+          best = bin;
+          best_load = candidate;
+        }
+      }
+      members_[at(best)].push_back(item);
+      change(best, kNothing, items_[at(item)]);
+    }
+  }
+
+  void change(int bin, const Load& out, const Load& in) {
+    for (std::size_t d = 0; d < in.size(); ++d) {
+      load_[at(bin)][d] += in[d] - out[d];
+    }
+    largest_[at(bin)] = largest_of(load_[at(bin)]);
+  }
+
+  // Position `i` of bin `a` against position `j` of bin `b`; j == -1 gives the item away.
+  void exchange(int a, int i, int b, int j) {
+    const int item = members_[at(a)][at(i)];
+    const int other = j < 0 ? -1 : members_[at(b)][at(j)];
+    const Load& in = other < 0 ? kNothing : items_[at(other)];
+    change(a, items_[at(item)], in);
+    change(b, in, items_[at(item)]);
+    if (other < 0) {
+      members_[at(a)].erase(members_[at(a)].begin() + i);
+      members_[at(b)].push_back(item);
+    } else {
+      members_[at(a)][at(i)] = other;
+      members_[at(b)][at(j)] = item;
+    }
+  }
+
+  // The best exchange of one bin with any other, if the larger of both falls below this bin's.
+  bool relieve(int bin) {
+    double least = largest_[at(bin)];
+    int best_i = -1;
+    int best_bin = -1;
+    int best_j = -1;
+    const int count = static_cast<int>(members_[at(bin)].size());
+    for (int other = 0; other < num_bins(); ++other) {
+      if (other == bin) {
+        continue;
+      }
+      const int others = static_cast<int>(members_[at(other)].size());
+      looked_at_ += std::int64_t{count} * (others + 1);
+      for (int i = 0; i < count; ++i) {
+        const Load& out = items_[at(members_[at(bin)][at(i)])];
+        for (int j = count > 1 ? -1 : 0; j < others; ++j) {
+          const Load& in = j < 0 ? kNothing : items_[at(members_[at(other)][at(j)])];
+          const double candidate =
+              std::max(after(load_[at(bin)], out, in), after(load_[at(other)], in, out));
+          if (candidate < least) {
+            least = candidate;
+            best_i = i;
+            best_bin = other;
+            best_j = j;
+          }
+        }
+      }
+    }
+    if (best_bin < 0) {
+      return false;
+    }
+    exchange(bin, best_i, best_bin, best_j);
+    return true;
+  }
+
+  // Random swaps that stay below the fullest bin; one in eight may spoil the pair's balance.
+  void shake(Rng& rng) {
+    const double limit = largest();
+    const int tries = 8 * num_bins();
+    for (int i = 0; i < tries; ++i) {
+      const int a = static_cast<int>(rng.below(members_.size()));
+      const int b = static_cast<int>(rng.below(members_.size()));
+      const bool any = rng.below(8) == 0;
+      if (a == b) {
+        continue;
+      }
+      const int x = static_cast<int>(rng.below(members_[at(a)].size()));
+      const int y = static_cast<int>(rng.below(members_[at(b)].size()));
+      const Load& out = items_[at(members_[at(a)][at(x)])];
+      const Load& in = items_[at(members_[at(b)][at(y)])];
+      if (after(load_[at(a)], out, in) >= limit || after(load_[at(b)], in, out) >= limit) {
+        continue;
+      }
+      const double now = squares_after(load_[at(a)], kNothing, kNothing) +
+                         squares_after(load_[at(b)], kNothing, kNothing);
+      if (any ||
+          squares_after(load_[at(a)], out, in) + squares_after(load_[at(b)], in, out) < now) {
+        exchange(a, x, b, y);
+      }
+    }
+    looked_at_ += tries;
+  }
+
+  const std::vector<Load>& items_;
+  std::vector<Load> load_;
+  std::vector<double> largest_;  // [bin] over its dimensions
+  std::vector<std::vector<int>> members_;
+  std::int64_t looked_at_ = 0;
+};
+
+// Depth-first over all placements that beat the best one so far; of bins with equal loads the first
+// is tried alone.
+class BranchAndBound {
+ public:
+  BranchAndBound(const std::vector<Load>& items, std::int64_t nodes, MinMaxBins& best)
+      : items_(items), order_(falling_items(items)), nodes_(nodes), best_(best) {}
+
+  void run(int num_bins) {
+    load_.resize(at(num_bins));
+    members_.assign(at(num_bins), 0);
+    bin_of_.assign(items_.size(), 0);
+    visit(0, num_bins, 0);
+    best_.optimal = nodes_ > 0 || best_.largest <= best_.bound;
+  }
+
+ private:
+  void visit(int depth, int empty, double largest) {
+    if (--nodes_ <= 0 || best_.largest <= best_.bound ||
+        static_cast<int>(items_.size()) - depth < empty) {
+      return;
+    }
+    if (depth == static_cast<int>(items_.size())) {
+      best_.largest = largest;
+      best_.bin_of = bin_of_;
+      return;
+    }
+    const int item = order_[at(depth)];
+    for (int bin = 0; bin < static_cast<int>(load_.size()); ++bin) {
+      const Load before = load_[at(bin)];
+      const double candidate = std::max(largest, after(before, kNothing, items_[at(item)]));
+      if (candidate >= best_.largest || has_twin(bin)) {
+        continue;
+      }
+      for (std::size_t d = 0; d < before.size(); ++d) {
+        load_[at(bin)][d] += items_[at(item)][d];
+      }
+      bin_of_[at(item)] = bin;
+      const int opened = members_[at(bin)]++ == 0 ? 1 : 0;
+      visit(depth + 1, empty - opened, candidate);
+      --members_[at(bin)];
+      load_[at(bin)] = before;
+    }
+  }
+
+  [[nodiscard]] bool has_twin(int bin) const {
+    for (int other = 0; other < bin; ++other) {
+      if (load_[at(other)] == load_[at(bin)] &&
+          (members_[at(other)] == 0) == (members_[at(bin)] == 0)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  const std::vector<Load>& items_;
+  std::vector<int> order_;
+  std::int64_t nodes_;
+  MinMaxBins& best_;
+  std::vector<Load> load_;
+  std::vector<int> members_;
+  std::vector<int> bin_of_;
+};
+
+}  // namespace
+
+MinMaxBins min_max_bins(const std::vector<Load>& items, int num_bins, std::int64_t budget) {
+  ENTRAIN_INVARIANT(num_bins >= 1 && items.size() >= at(num_bins), "every bin needs an item");
+  // Few items: a short search for a start, then all placements.
+  constexpr std::size_t kExhaustive = 16;
+  constexpr std::int64_t kStartExchanges = 10'000;
+  constexpr std::int64_t kNodes = 200'000;
+  const bool exhaustive = items.size() <= kExhaustive;
+  MinMaxBins result;
+  result.bound = lower_bound_of(items, num_bins);
+  ExchangeSearch search(items, num_bins);
+  search.improve(result.bound, exhaustive ? std::min(budget, kStartExchanges) : budget);
+  result.bin_of = search.bin_of();
+  result.largest = search.largest();
+  result.optimal = result.largest <= result.bound;
+  if (!result.optimal && exhaustive) {
+    BranchAndBound(items, kNodes, result).run(num_bins);
+  }
+  return result;
+}
+
+}  // namespace entrain
