@@ -18,7 +18,7 @@
 namespace entrain::cli {
 namespace {
 
-struct Options {
+struct AssignFlags {
   StudyInputs study;
   PlanOptions plan;
   PolicyOptions policy;
@@ -78,7 +78,7 @@ std::string summary_table(const std::vector<Row>& rows) {
 
 // Compared policies that do not choose their number of slots run with their best, unless the
 // command line says how many. One policy alone runs under the plan as it is.
-std::vector<int> slots_to_try(const Options& options, const Plan& plan, std::size_t policies) {
+std::vector<int> slots_to_try(const AssignFlags& options, const Plan& plan, std::size_t policies) {
   return policies == 1 || options.plan.num_slots > 0
              ? std::vector<int>()
              : slot_candidates(plan, options.study.global_batch);
@@ -88,7 +88,7 @@ int best_slots_of(const std::string& policy,
                   const StudyStep& step,
                   const Study& study,
                   const std::vector<int>& slots,
-                  const Options& options) {
+                  const AssignFlags& options) {
   std::vector<SlotTrial> trials;
   for (const int num_slots : slots) {
     Plan plan = step.plan;
@@ -108,7 +108,7 @@ int best_slots_of(const std::string& policy,
 std::vector<Row> assign_all(const std::vector<std::string>& policies,
                             StudyStep step,
                             const Study& study,
-                            const Options& options) {
+                            const AssignFlags& options) {
   const std::vector<int> slots = slots_to_try(options, step.plan, policies.size());
   const int plan_slots = step.plan.num_slots;
   AssignRequest wanted;
@@ -127,7 +127,7 @@ std::vector<Row> assign_all(const std::vector<std::string>& policies,
   return rows;
 }
 
-int run(const Options& options) {
+int run(const AssignFlags& options) {
   const auto policies = parse_selection(options.policies, policy_names(), "--policy");
   if (policies.size() > 1 && !options.output.empty()) {
     throw InvalidInput("--output takes the assignment of one policy; --policy gives several");
@@ -184,7 +184,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_assign_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AssignFlags>();
   CLI::App* command =
       add_command(app,
                   "assign",

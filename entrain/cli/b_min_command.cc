@@ -16,13 +16,13 @@ namespace {
 constexpr int kMostDevices = 100'000;
 constexpr double kLeastProbability = 1e-6;
 
-struct Options {
+struct BMinFlags {
   StudyInputs study;
   StableBatchRequest request;
   bool json = false;
 };
 
-StableBatchResult find(const Options& options, WorkTimes work_ns) {
+StableBatchResult find(const BMinFlags& options, WorkTimes work_ns) {
   StableBatchRequest request = options.request;
   request.seed = options.study.seed;
   request.also.push_back(options.study.global_batch);
@@ -45,7 +45,7 @@ double ratio_to_llm(const std::vector<std::int64_t>& all, std::size_t module) {
 }
 
 Json to_json(const StableBatchResult& result,
-             const Options& options,
+             const BMinFlags& options,
              const Study& study,
              const std::vector<std::int64_t>& all) {
   Json sizes = Json::array();
@@ -168,7 +168,7 @@ std::string verdict_text(const StableBatchResult& result, int global_batch) {
   return text;
 }
 
-int run(const Options& options) {
+int run(const BMinFlags& options) {
   const Study study = open_study(options.study);
   WorkTimes work_ns = study_work(study);
   const std::vector<std::int64_t> all = total_work(work_ns);
@@ -191,7 +191,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_b_min_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BMinFlags>();
   CLI::App* command = add_command(
       app,
       "b-min",

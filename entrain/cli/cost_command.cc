@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kSamplesAtOnce = 1024;
 
-struct Options {
+struct CostFlags {
   StudyInputs study;
   std::string output;
   std::string segments;
@@ -62,7 +62,7 @@ void add(const CostTable& table, std::vector<ModuleSummary>& summaries) {
 
 // Writes both files, piece by piece; a mistake in the samples leaves neither.
 std::vector<ModuleSummary> write_costs(const Study& study,
-                                       const Options& options,
+                                       const CostFlags& options,
                                        const Output& costs_file,
                                        const Output& segments_file) {
   const std::vector<std::string> modules = study.module_names();
@@ -127,7 +127,7 @@ double share_of(const ModuleSummary& summary, double total) {
 
 Json summary_json(const std::vector<ModuleSummary>& summaries,
                   const Study& study,
-                  const Options& options) {
+                  const CostFlags& options) {
   const double total = total_of(summaries);
   Json modules = Json::object();
   for (const ModuleSummary& summary : summaries) {
@@ -166,7 +166,7 @@ std::string summary_table(const std::vector<ModuleSummary>& summaries) {
   return table.to_text();
 }
 
-int run(const Options& options) {
+int run(const CostFlags& options) {
   Outputs outputs(input_files(options.study), options.force);
   const Output costs = outputs.open("--output", options.output, OutputKind::kCosts);
   const Output segments = outputs.open("--segments", options.segments, OutputKind::kSegmentCosts);
@@ -191,7 +191,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_cost_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CostFlags>();
   options->study.global_batch = 1;  // nothing is drawn
   CLI::App* command = add_command(app,
                                   "cost",

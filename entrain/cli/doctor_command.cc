@@ -9,12 +9,12 @@
 namespace entrain::cli {
 namespace {
 
-struct Options {
+struct DoctorFlags {
   std::string run_folder;
   bool json = false;
 };
 
-int run(const Options& options) {
+int run(const DoctorFlags& options) {
   const std::filesystem::path folder = find_dumps(options.run_folder);
   const Diagnosis diagnosis = diagnose(read_dumps(folder));
   if (options.json) {
@@ -30,7 +30,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_doctor_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DoctorFlags>();
   CLI::App* command = add_command(
       app,
       "doctor",

@@ -15,7 +15,7 @@
 namespace entrain::cli {
 namespace {
 
-struct Options {
+struct CheckpointFlags {
   std::string path;
   std::string output;
   bool force = false;
@@ -86,7 +86,7 @@ void show_one(const std::filesystem::path& checkpoint, bool json) {
   std::cout << table.to_text();
 }
 
-int show(const Options& options) {
+int show(const CheckpointFlags& options) {
   const engine::CheckpointPlace place = engine::checkpoint_place(options.path);
   if (!place.checkpoint.empty()) {
     show_one(place.checkpoint, options.json);
@@ -125,7 +125,7 @@ int show(const Options& options) {
   return 0;
 }
 
-int verify(const Options& options) {
+int verify(const CheckpointFlags& options) {
   const engine::CheckpointPlace place = engine::checkpoint_place(options.path);
   Json report = Json::array();
   bool ok = true;
@@ -169,7 +169,7 @@ int verify(const Options& options) {
   return ok ? 0 : kExitSystem;
 }
 
-int export_to(const Options& options) {
+int export_to(const CheckpointFlags& options) {
   Outputs outputs({options.path}, options.force);
   const Output output = outputs.open("--output", options.output, OutputKind::kWeights);
   const engine::UsableCheckpoint checkpoint = engine::usable_at(options.path);
@@ -193,7 +193,7 @@ int export_to(const Options& options) {
 }  // namespace
 
 void add_checkpoint_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CheckpointFlags>();
   CLI::App* command = add_command(app,
                                   "checkpoint",
                                   "Shows, verifies or exports a run's checkpoints.",
@@ -202,7 +202,7 @@ void add_checkpoint_command(CLI::App& app, Action& action) {
   const auto add = [&](const char* name,
                        const char* description,
                        const char* example,
-                       int (*call)(const Options&)) {
+                       int (*call)(const CheckpointFlags&)) {
     CLI::App* chosen = add_command(*command, name, description, example);
     chosen
         ->add_option(

@@ -16,7 +16,7 @@
 namespace entrain::cli {
 namespace {
 
-struct Options {
+struct EvalFlags {
   std::string run;
   std::string index;
   std::string weights;
@@ -63,7 +63,7 @@ void warn_of_trained_samples(const engine::RunConfig& config, const engine::Data
   }
 }
 
-int run(const Options& options) {
+int run(const EvalFlags& options) {
   const std::filesystem::path folder(options.run);
   const ModelSpec model =
       model_from_json(read_json_file(folder / "model.json"), (folder / "model.json").string());
@@ -118,7 +118,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_eval_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<EvalFlags>();
   CLI::App* command = add_command(app,
                                   "eval",
                                   "Loss, greedy answers and accuracy of a trained run.",

@@ -26,7 +26,7 @@ namespace {
 constexpr std::int64_t kQuickTokens = 1024;
 constexpr std::int64_t kFullTokens = 16384;
 
-struct Options {
+struct ProfileFlags {
   std::string model;
   std::string output;
   std::string device = "cpu";
@@ -99,7 +99,7 @@ void print_table(const Profile& profile) {
              "up to tokens: the largest microbatch measured; spread: between repeats\n");
 }
 
-engine::ProfileOptions profile_options(const Options& options) {
+engine::ProfileOptions profile_options(const ProfileFlags& options) {
   const std::int64_t tokens =
       options.max_tokens > 0 ? options.max_tokens : (options.quick ? kQuickTokens : kFullTokens);
   engine::ProfileOptions result =
@@ -123,7 +123,7 @@ engine::ProfileOptions profile_options(const Options& options) {
   return result;
 }
 
-int measure(const Options& options) {
+int measure(const ProfileFlags& options) {
   const ModelSpec model = read_model(options.model);
   engine::ProfileOptions wanted = profile_options(options);
   Outputs outputs({options.model}, options.force);
@@ -163,7 +163,8 @@ int measure(const Options& options) {
 }
 
 // Slots of samples in the order in which a run with this seed draws them.
-std::vector<std::vector<SampleWork>> drawn_slots(const Options& options, const ModelSpec& model) {
+std::vector<std::vector<SampleWork>> drawn_slots(const ProfileFlags& options,
+                                                 const ModelSpec& model) {
   const std::vector<SampleSizes> samples = read_index(options.index).samples;
   print_notes(check_media(model,
                           samples,
@@ -209,7 +210,7 @@ Json check_json(const std::vector<engine::ErrorSummary>& rows) {
 }
 
 // Predicted against measured times of whole stages, every module as one stage and as two.
-int check(const Options& options) {
+int check(const ProfileFlags& options) {
   if (options.index.empty()) {
     throw InvalidInput("--check needs --index: samples whose sizes the slots have");
   }
@@ -249,7 +250,7 @@ int check(const Options& options) {
   return 0;
 }
 
-void add_check_options(CLI::App& command, Options& options) {
+void add_check_options(CLI::App& command, ProfileFlags& options) {
   CLI::Option* option = command.add_option(
       "--check",
       options.check,
@@ -271,7 +272,7 @@ void add_check_options(CLI::App& command, Options& options) {
 }  // namespace
 
 void add_profile_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ProfileFlags>();
   CLI::App* command =
       add_command(app,
                   "profile",

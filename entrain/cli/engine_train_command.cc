@@ -36,7 +36,7 @@ namespace {
   std::_Exit(code);
 }
 
-struct Options {
+struct TrainFlags {
   std::string config;
   std::vector<std::string> overrides;
   bool resume = false;
@@ -45,7 +45,7 @@ struct Options {
   bool json = false;
 };
 
-engine::RunConfig read_config(const Options& options) {
+engine::RunConfig read_config(const TrainFlags& options) {
   engine::RunConfig config = engine::read_run_config(options.config, options.overrides);
   if (options.resume) {
     config.checkpoint.resume = engine::kResumeAccept;
@@ -211,7 +211,7 @@ int with_drill(const engine::ExecutionConfig& config, const std::function<int()>
   }
 }
 
-int run(const Options& options) {
+int run(const TrainFlags& options) {
   engine::RunConfig config;  // outlives the thread that ends a run which is late
   StopSignals signals(engine::request_dumps, /*has_launcher=*/false);
   config = read_config(options);
@@ -308,7 +308,7 @@ std::function<void()> peer_check(const engine::C10dComm& comm, const engine::Run
 
 // One rank of a run whose ranks are processes. Rank 0 speaks for all; another does when it failed
 // itself.
-int run_process(const Options& options, const ProcessGroups& groups) {
+int run_process(const TrainFlags& options, const ProcessGroups& groups) {
   engine::RunConfig config;
   std::exception_ptr unreadable;
   try {
@@ -397,7 +397,7 @@ void add_train_command(CLI::App& app, Action& action) {
 }
 
 void add_train_command(CLI::App& app, Action& action, const ProcessGroups& groups) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TrainFlags>();
   CLI::App* command = add_command(
       app,
       "train",

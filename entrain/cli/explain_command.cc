@@ -15,7 +15,7 @@
 namespace entrain::cli {
 namespace {
 
-struct Options {
+struct ExplainFlags {
   StudyInputs study;
   PlanOptions plan;
   std::string policy = "entrain";
@@ -44,7 +44,7 @@ int find_sample(const std::string& id, const StudyBatch& batch, std::int64_t ste
   return static_cast<int>(found - batch.ids.begin());
 }
 
-std::int64_t step_to_explain(const Options& options, const Study& study) {
+std::int64_t step_to_explain(const ExplainFlags& options, const Study& study) {
   if (options.step >= 0) {
     return options.step;
   }
@@ -57,7 +57,7 @@ std::int64_t step_to_explain(const Options& options, const Study& study) {
   return options.sample.empty() ? 0 : step_of_sample(study, options.sample);
 }
 
-int run(const Options& options) {
+int run(const ExplainFlags& options) {
   const Study study = open_study(options.study);
   const std::string policy = parse_names(options.policy, policy_names(), "--policy").front();
   Plan plan = make_plan(options.plan, study);
@@ -103,7 +103,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_explain_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ExplainFlags>();
   CLI::App* command = add_command(
       app,
       "explain",

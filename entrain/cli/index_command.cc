@@ -12,7 +12,7 @@
 namespace entrain::cli {
 namespace {
 
-struct Options {
+struct IndexFlags {
   std::vector<std::string> data;
   std::string output;
   std::string model;
@@ -64,7 +64,7 @@ Json summary_json(const IndexSummary& summary) {
   return document;
 }
 
-int run(const Options& options) {
+int run(const IndexFlags& options) {
   IndexOptions index_options;
   index_options.verify = options.verify;
   index_options.max_tokens = options.max_tokens;
@@ -93,7 +93,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_index_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<IndexFlags>();
   CLI::App* command = add_command(
       app,
       "index",

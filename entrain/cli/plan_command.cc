@@ -32,7 +32,7 @@
 namespace entrain::cli {
 namespace {
 
-struct Options {
+struct PlanFlags {
   StudyInputs study;
   std::string output;
   int lanes = 0;
@@ -73,11 +73,11 @@ int default_batches(const Study& study) {
 // On a cluster of few devices, whose plans are simulated on more batches.
 constexpr int kPatience = 4;
 
-int batches_of(const Options& options, const Study& study) {
+int batches_of(const PlanFlags& options, const Study& study) {
   return options.batches > 0 ? options.batches : default_batches(study);
 }
 
-LaneSplitResult search(const Options& options, const Study& study) {
+LaneSplitResult search(const PlanFlags& options, const Study& study) {
   LaneSplitRequest request;
   request.lanes = options.lanes;
   request.replicas = std::max(1, options.replicas);
@@ -94,7 +94,7 @@ constexpr const char* kSplitTerms =
     "lanes: pipeline positions of each module; to best: step time over the fastest split's\n"
     "bound: a time that no assignment and no order on these lanes can beat; peak: activations\n";
 
-void write_plan(const Options& options,
+void write_plan(const PlanFlags& options,
                 const PlanStudy& input,
                 const Plan& plan,
                 const Output& output) {
@@ -107,7 +107,7 @@ void write_plan(const Options& options,
   }
 }
 
-int run_lanes(const Options& options, const Output& output) {
+int run_lanes(const PlanFlags& options, const Output& output) {
   const PlanStudy input = load_plan_study(options.study, options.for_study);
   const Study& study = input.study;
   const LaneSplitResult result = search(options, study);
@@ -149,7 +149,7 @@ RecomputeRule recompute_rule(const std::string& name) {
   return name == "full" ? RecomputeRule::kFull : RecomputeRule::kAuto;
 }
 
-PlanSearchRequest cluster_request(const Options& options) {
+PlanSearchRequest cluster_request(const PlanFlags& options) {
   PlanSearchRequest request = options.search;
   request.recompute = recompute_rule(options.recompute);
   request.policy = parse_names(options.policy, policy_names(), "--policy").front();
@@ -163,7 +163,7 @@ PlanSearchRequest cluster_request(const Options& options) {
 }
 
 // Over batches behind those that the plan was chosen by.
-DynamicRegret regret_of(const Options& options,
+DynamicRegret regret_of(const PlanFlags& options,
                         const Study& study,
                         PlanSearchRequest request,
                         const Plan& plan) {
@@ -199,7 +199,7 @@ void keep_freed_memory() {
 #endif
 }
 
-int run_cluster(const Options& options, const Output& output) {
+int run_cluster(const PlanFlags& options, const Output& output) {
   keep_freed_memory();
   const PlanStudy input = load_plan_study(options.study, options.for_study);
   const Study& study = input.study;
@@ -265,7 +265,7 @@ int run_cluster(const Options& options, const Output& output) {
 
 // A plan as others make it. On a cluster its lanes are those that replicas and tensor parallelism
 // leave.
-int run_baseline(const Options& options, const Output& output) {
+int run_baseline(const PlanFlags& options, const Output& output) {
   BaselineRequest request;
   request.planner = parse_names(options.planner, planner_names(), "--planner").front();
   request.replicas = std::max(1, options.replicas);
@@ -297,7 +297,7 @@ int run_baseline(const Options& options, const Output& output) {
   return 0;
 }
 
-int run(const Options& options) {
+int run(const PlanFlags& options) {
   Outputs outputs(input_files(options.study), options.force);
   const Output output = outputs.open("--output", options.output, OutputKind::kPlan);
   if (options.planner != "search") {
@@ -314,7 +314,7 @@ int run(const Options& options) {
   return run_lanes(options, output);
 }
 
-void add_cluster_options(CLI::App& command, Options& options) {
+void add_cluster_options(CLI::App& command, PlanFlags& options) {
   command
       .add_option("--planner",
                   options.planner,
@@ -405,7 +405,7 @@ void add_cluster_options(CLI::App& command, Options& options) {
 }  // namespace
 
 void add_plan_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PlanFlags>();
   CLI::App* command = add_command(
       app,
       "plan",

@@ -20,7 +20,7 @@
 namespace entrain::cli {
 namespace {
 
-struct Options {
+struct SimulateFlags {
   StudyInputs study;
   PlanOptions plan;
   PolicyOptions policy;
@@ -36,7 +36,7 @@ struct Options {
 };
 
 // The timeline of step 0 of one case.
-void trace_case(const Options& options,
+void trace_case(const SimulateFlags& options,
                 const Study& study,
                 const Plan& plan,
                 const CaseResult& result,
@@ -58,12 +58,12 @@ void trace_case(const Options& options,
 }
 
 // Empty where the command line says how many.
-std::vector<int> slots_to_try(const Options& options, const Plan& plan) {
+std::vector<int> slots_to_try(const SimulateFlags& options, const Plan& plan) {
   return options.plan.num_slots > 0 ? std::vector<int>()
                                     : slot_candidates(plan, options.study.global_batch);
 }
 
-std::vector<CaseResult> simulate_cases(const Options& options,
+std::vector<CaseResult> simulate_cases(const SimulateFlags& options,
                                        const Study& study,
                                        const Plan& plan) {
   CasesRequest request;
@@ -85,7 +85,7 @@ std::vector<CaseResult> simulate_cases(const Options& options,
                                 : run_cases(request);
 }
 
-Json report_json(const Options& options,
+Json report_json(const SimulateFlags& options,
                  const Study& study,
                  const std::vector<int>& slots,
                  const std::vector<CaseSummary>& summaries) {
@@ -102,7 +102,7 @@ Json report_json(const Options& options,
           {"rows", rows}};
 }
 
-int run(const Options& options) {
+int run(const SimulateFlags& options) {
   if (options.one_sample > 0 && !options.trace.empty()) {
     throw InvalidInput("--trace shows one plan's timeline, --one-sample runs many plans");
   }
@@ -146,7 +146,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_simulate_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SimulateFlags>();
   CLI::App* command = add_command(
       app,
       "simulate",

@@ -36,15 +36,15 @@ std::vector<int> all_ranks(const C10dComm& comm) {
 }
 
 // What rank `rank` brings.
-at::Tensor input_of(int rank, std::int64_t size) {
+at::Tensor quarters_of(int rank, std::int64_t size) {
   return at::arange(size, at::kFloat).mul_(0.25).add_(static_cast<double>(rank));
 }
 
 // As all ranks bring it, added up.
 at::Tensor sum_of(const C10dComm& comm, std::int64_t size) {
-  at::Tensor sum = input_of(0, size);
+  at::Tensor sum = quarters_of(0, size);
   for (int rank = 1; rank < comm.size(); ++rank) {
-    sum += input_of(rank, size);
+    sum += quarters_of(rank, size);
   }
   return sum;
 }
@@ -52,27 +52,27 @@ at::Tensor sum_of(const C10dComm& comm, std::int64_t size) {
 void check_collectives(C10dComm& comm, at::Device device) {
   const std::vector<int> all = all_ranks(comm);
   for (const std::int64_t size : {3, 4096, 300'001}) {
-    at::Tensor tensor = input_of(comm.rank(), size).to(device);
+    at::Tensor tensor = quarters_of(comm.rank(), size).to(device);
     comm.all_reduce_sum(tensor, all);
     expect(tensor.device() == device && at::equal(tensor.cpu(), sum_of(comm, size)),
            concat("all_reduce_sum of ", size));
   }
   const std::int64_t length = 50'021;
   const at::Tensor slice =
-      comm.reduce_scatter_sum(input_of(comm.rank(), length * comm.size()).to(device), all);
+      comm.reduce_scatter_sum(quarters_of(comm.rank(), length * comm.size()).to(device), all);
   expect(slice.device() == device &&
              at::equal(slice.cpu(),
                        sum_of(comm, length * comm.size()).narrow(0, length * comm.rank(), length)),
          "reduce_scatter_sum");
-  const at::Tensor joined = comm.all_gather(input_of(comm.rank(), length).to(device), all);
+  const at::Tensor joined = comm.all_gather(quarters_of(comm.rank(), length).to(device), all);
   expect(joined.device() == device, "all_gather's device");
   for (const int rank : all) {
-    expect(at::equal(joined.narrow(0, length * rank, length).cpu(), input_of(rank, length)),
+    expect(at::equal(joined.narrow(0, length * rank, length).cpu(), quarters_of(rank, length)),
            "all_gather");
   }
-  at::Tensor sent = input_of(comm.rank(), 1000).to(device);
+  at::Tensor sent = quarters_of(comm.rank(), 1000).to(device);
   comm.broadcast(sent, 2, all);
-  expect(sent.device() == device && at::equal(sent.cpu(), input_of(2, 1000)), "broadcast");
+  expect(sent.device() == device && at::equal(sent.cpu(), quarters_of(2, 1000)), "broadcast");
 }
 
 // Every message to the peer's device, and where `to_host` every second to its host; what is sent is
@@ -82,7 +82,7 @@ void check_messages(C10dComm& comm, at::Device device, bool to_host) {
   const std::int64_t size = 10'000;
   const LiveBytes live(device.type());
   for (std::uint64_t tag = 0; tag < 4; ++tag) {
-    at::Tensor message = input_of(comm.rank(), 2 * size).to(device).view({size, 2}).t();
+    at::Tensor message = quarters_of(comm.rank(), 2 * size).to(device).view({size, 2}).t();
     comm.send({comm.rank(), peer, 0}, tag, std::move(message));
   }
   expect(live.bytes() == 4 * 8 * size, "the end of what was sent is not reported");
@@ -92,7 +92,7 @@ void check_messages(C10dComm& comm, at::Device device, bool to_host) {
     const at::Tensor message =
         comm.post_receive({peer, comm.rank(), 0}, tag, {2, size}, options)->wait();
     expect(message.device() == options.device() &&
-               at::equal(message.cpu(), input_of(peer, 2 * size).view({size, 2}).t()),
+               at::equal(message.cpu(), quarters_of(peer, 2 * size).view({size, 2}).t()),
            concat("message ", tag));
   }
   const std::int64_t came = to_host ? 2 : 4;

@@ -5,16 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
 
 namespace entrain::oracle {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 class Enumeration {
  public:

@@ -2,16 +2,13 @@
 
 #include <chrono>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 
 namespace entrain::oracle {
 namespace {
 
 using std::chrono::nanoseconds;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 ModuleCosts module_costs(const std::vector<int>& units_of_samples, int num_stages) {
   ModuleCosts result;
@@ -178,6 +175,14 @@ void set_trainable(HandCase& hand_case, int module, bool trainable) {
       unit.time.backward_weight = nanoseconds{trainable ? 10 : 0};
     }
   }
+}
+
+std::string repeat(const std::string& text, int times) {
+  std::string result;
+  for (int i = 0; i < times; ++i) {
+    result += text;
+  }
+  return result;
 }
 
 std::string compute_text(const Program& program, int replica, int lane) {

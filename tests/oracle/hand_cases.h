@@ -54,6 +54,9 @@ void set_trainable(HandCase& hand_case, int module, bool trainable);
 // the lane hosts several stages.
 std::string compute_text(const Program& program, int replica, int lane);
 
+// `text` so many times.
+std::string repeat(const std::string& text, int times);
+
 // All operations: sends and receives as ">F0" and "<F0" (activations), ">B0" and "<B0" (gradients);
 // step-wide ones as "reduce", "clip", "step".
 std::string lane_text(const Program& program, int replica, int lane);

@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <set>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/text.h"
 
 #include "tests/oracle/random_cases.h"
 
 namespace entrain::oracle {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 int below(Rng& rng, int most) {
   return static_cast<int>(rng.below(static_cast<std::uint64_t>(most)));

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
 
@@ -15,15 +16,11 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
 bool is_step_wide(const Operation& operation) {
   return operation.unit.module < 0;
 }
 
-std::size_t below(Rng& rng, std::size_t bound) {
+std::size_t index_below(Rng& rng, std::size_t bound) {
   return static_cast<std::size_t>(rng.below(bound));
 }
 
@@ -44,7 +41,7 @@ void split_backwards(Rng& rng, Program& program) {
         while (last < list.size() && !is_step_wide(list[last])) {
           ++last;
         }
-        std::size_t place = first + below(rng, last - first + 1);
+        std::size_t place = first + index_below(rng, last - first + 1);
         while (place < last && list[place].kind == OperationKind::kSend) {
           ++place;
         }
@@ -59,8 +56,8 @@ void split_backwards(Rng& rng, Program& program) {
 void shuffle_orders(Rng& rng, Program& program) {
   for (ReplicaProgram& replica : program.replicas) {
     for (std::vector<Operation>& list : replica.lanes) {
-      for (std::size_t swaps = below(rng, 4); swaps > 0 && list.size() > 1; --swaps) {
-        const std::size_t i = below(rng, list.size() - 1);
+      for (std::size_t swaps = index_below(rng, 4); swaps > 0 && list.size() > 1; --swaps) {
+        const std::size_t i = index_below(rng, list.size() - 1);
         if (!is_step_wide(list[i]) && !is_step_wide(list[i + 1])) {
           std::swap(list[i], list[i + 1]);
         }
@@ -129,7 +126,7 @@ RandomProgram make_random_program(std::uint64_t seed,
   RandomProgram instance;
   instance.random_case = make_random_case(rng, options.cases);
   const std::vector<std::string> schedules = schedule_names();
-  const std::string& schedule = schedules[below(rng, schedules.size())];
+  const std::string& schedule = schedules[index_below(rng, schedules.size())];
   const RandomCase& drawn = instance.random_case;
   instance.program = build_program(drawn.plan, drawn.assignment, drawn.costs, schedule);
   if (rng.below(2) == 0) {

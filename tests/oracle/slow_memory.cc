@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "entrain/core/base/at.h"
+
 #include "tests/oracle/slow_simulator.h"
 
 namespace entrain::oracle {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // First position on a lane that `matches`; the list's size when there is none.
 template <class Matches>

@@ -5,14 +5,12 @@
 #include <tuple>
 #include <utility>
 
+#include "entrain/core/base/at.h"
+
 namespace entrain::oracle {
 namespace {
 
 using std::chrono::nanoseconds;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 bool is_gradient(OperationKind kind) {
   return kind == OperationKind::kBackward || kind == OperationKind::kBackwardInput;

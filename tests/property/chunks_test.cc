@@ -12,6 +12,7 @@
 
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/assigner/balance.h"
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/random.h"
 #include "entrain/core/schedule/schedule.h"
@@ -29,10 +30,6 @@ using oracle::RandomCase;
 
 constexpr std::uint64_t kSeed = 60321;
 constexpr std::uint64_t kCases = 1200;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 std::size_t below(Rng& rng, std::size_t bound) {
   return static_cast<std::size_t>(rng.below(bound));

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/schedule/turns.h"
@@ -31,10 +32,6 @@ using oracle::wrap_lanes;
 
 constexpr std::uint64_t kSeed = 20260102;
 constexpr std::uint64_t kCases = 1500;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 std::string label(std::uint64_t index, std::string_view schedule, const RandomCase& instance) {
   return "seed " + std::to_string(kSeed) + " case " + std::to_string(index) + " " +

@@ -5,12 +5,10 @@
 #include <functional>
 #include <utility>
 
+#include "entrain/core/base/at.h"
+
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Forward time over all stages.
 std::int64_t forward_time(const StepCosts& costs, int module, const WorkItem& item) {

@@ -3,15 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "entrain/core/base/at.h"
+
 namespace entrain {
-namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-}  // namespace
-
 double BalanceTimes::counted(const StepCosts& costs, int module, int sample) const {
   double sum = 0;
   const std::vector<int>& first = costs.modules[at(module)].first_unit;

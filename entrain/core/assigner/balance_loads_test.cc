@@ -10,8 +10,8 @@ namespace entrain {
 namespace {
 
 // Sample 0 has two segments, sample 1 one, sample 2 none; every unit takes 10 ns in four slots.
-struct Instance {
-  Instance() {
+struct LoadsCase {
+  LoadsCase() {
     hand = oracle::make_hand_case({1, 1}, 4, {{0, {{0, 0}}}, {0, {{0}}}, {0, {{}}}});
     times.unit = {forward_times(hand.costs, 0), forward_times(hand.costs, 1)};
     times.sample_of = {{0, 0, 1}, {0, 1, 2}};
@@ -25,7 +25,7 @@ struct Instance {
 };
 
 TEST(SlotLoads, FollowsUnitsFromSlotToSlot) {
-  Instance instance;
+  LoadsCase instance;
   SlotLoads loads(instance.hand.costs, instance.times, 0, -1, instance.placement);
   loads.put_sample(0, 1);
   loads.put_sample(1, 1);
@@ -46,7 +46,7 @@ TEST(SlotLoads, FollowsUnitsFromSlotToSlot) {
 }
 
 TEST(SlotLoads, KnowsTheFreedomOfUnits) {
-  Instance instance;
+  LoadsCase instance;
   SlotLoads loads(instance.hand.costs, instance.times, 0, 1, instance.placement);
   loads.put_sample(0, 2);
   loads.move(0, 1, 1);
@@ -60,7 +60,7 @@ TEST(SlotLoads, KnowsTheFreedomOfUnits) {
 }
 
 TEST(SlotLoads, ReadsThePlacementAnew) {
-  Instance instance;
+  LoadsCase instance;
   SlotLoads loads(instance.hand.costs, instance.times, 0, -1, instance.placement);
   instance.placement.llm_slot = {1, 2, 3};
   instance.placement.encoder_slot[0] = {0, 1, 2};
@@ -71,7 +71,7 @@ TEST(SlotLoads, ReadsThePlacementAnew) {
 }
 
 TEST(BalanceTimes, CountsAUnitAtMostAsTheLevel) {
-  Instance instance;
+  LoadsCase instance;
   EXPECT_DOUBLE_EQ(instance.times.counted(instance.hand.costs, 0, 0), 2.0);
   instance.times.level[0] = 20;
   EXPECT_DOUBLE_EQ(instance.times.counted(instance.hand.costs, 0, 0), 1.0);

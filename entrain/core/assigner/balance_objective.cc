@@ -6,14 +6,11 @@
 
 #include "entrain/core/assigner/balance_replicas.h"
 #include "entrain/core/assigner/balance_slots.h"
+#include "entrain/core/base/at.h"
 #include "entrain/core/baselines/module_work.h"
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // The load of a slot without a giant: what is left of the work, spread over the slots left, once
 // every unit above it has a slot of its own. 0 without work.

@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-AssignRequest request_of(const oracle::HandCase& hand) {
+AssignRequest balance_request_of(const oracle::HandCase& hand) {
   AssignRequest request;
   request.plan = &hand.plan;
   request.costs = &hand.costs;
@@ -30,7 +30,8 @@ TEST(BalanceObjective, GivesAGiantASlotOfItsReplica) {
   hand.plan.num_slots = 5;
   hand.costs.modules[0].stages[0].units[3].time.forward = nanoseconds{100};
   hand.costs.modules[1].stages[0].units[9].time.forward = nanoseconds{100};
-  const StepAssignment result = to_assignment(hand.costs, balance_objective(request_of(hand)));
+  const StepAssignment result =
+      to_assignment(hand.costs, balance_objective(balance_request_of(hand)));
   validate_assignment(result, hand.plan, hand.costs);
   for (const int module : {0, 1}) {
     std::vector<std::int64_t> loads;
@@ -57,9 +58,9 @@ TEST(BalanceObjective, IsWhatTheEntrainPolicyDoesWhenAsked) {
   oracle::HandCase hand = oracle::make_plain_case({1, 1}, 12);
   hand.plan.num_slots = 4;
   hand.costs.modules[0].stages[0].units[0].time.forward = nanoseconds{25};
-  const StepAssignment result = assign("entrain", request_of(hand));
+  const StepAssignment result = assign("entrain", balance_request_of(hand));
   EXPECT_EQ(result.replicas,
-            to_assignment(hand.costs, balance_objective(request_of(hand))).replicas);
+            to_assignment(hand.costs, balance_objective(balance_request_of(hand))).replicas);
   EXPECT_EQ(result.replicas[0].num_slots, 4);
   EXPECT_NEAR(result.stats.modules.at("llm").cv, 0, 1e-12);
 }

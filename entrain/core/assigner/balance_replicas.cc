@@ -4,15 +4,14 @@
 #include <cstdint>
 #include <numeric>
 
+#include "entrain/core/base/at.h"
+
 namespace entrain {
 namespace {
 
 constexpr std::int64_t kMostSwaps = 20'000'000;
-constexpr double kLeastGain = 1e-12;  // of the squares; keeps rounding from going in circles
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
+constexpr double kLeastGainOfSquares =
+    1e-12;  // of the squares; keeps rounding from going in circles
 
 class ReplicaBalancer {
  public:
@@ -101,7 +100,7 @@ class ReplicaBalancer {
         const double share = shares_[at(sample)][d];
         change += 2 * share * (load_[at(to)][d] - load_[at(from)][d] + share);
       }
-      if (to != from && change < -kLeastGain) {
+      if (to != from && change < -kLeastGainOfSquares) {
         add(from, sample, -1.0);
         add(to, sample, 1.0);
         replica_of_[at(sample)] = to;
@@ -122,7 +121,7 @@ class ReplicaBalancer {
       const double share = shares_[at(a)][d] - shares_[at(b)][d];
       change += 2 * share * (load_[at(to)][d] - load_[at(from)][d] + share);
     }
-    if (change >= -kLeastGain) {
+    if (change >= -kLeastGainOfSquares) {
       return false;
     }
     add(from, a, -1.0);

@@ -9,8 +9,8 @@
 namespace entrain {
 namespace {
 
-std::vector<std::vector<double>> loads_of(const std::vector<std::vector<double>>& shares,
-                                          const std::vector<std::vector<int>>& replicas) {
+std::vector<std::vector<double>> replica_loads_of(const std::vector<std::vector<double>>& shares,
+                                                  const std::vector<std::vector<int>>& replicas) {
   std::vector<std::vector<double>> loads;
   for (const std::vector<int>& samples : replicas) {
     std::vector<double>& load = loads.emplace_back(shares.front().size(), 0.0);
@@ -26,7 +26,7 @@ std::vector<std::vector<double>> loads_of(const std::vector<std::vector<double>>
 TEST(BalanceReplicas, EvensOutBothDimensions) {
   // Each replica needs one sample of each kind.
   const std::vector<std::vector<double>> shares = {{4, 0}, {4, 0}, {0, 4}, {0, 4}};
-  for (const std::vector<double>& load : loads_of(shares, balance_replicas(shares, 2))) {
+  for (const std::vector<double>& load : replica_loads_of(shares, balance_replicas(shares, 2))) {
     EXPECT_EQ(load, (std::vector<double>{4, 4}));
   }
 }
@@ -34,7 +34,7 @@ TEST(BalanceReplicas, EvensOutBothDimensions) {
 TEST(BalanceReplicas, SwapsWhereTheFirstDealIsUneven) {
   // Longest first gives 8 + 5 + 4 = 17 and 7 + 6 = 13; 8 + 7 and 6 + 5 + 4 are even.
   const std::vector<std::vector<double>> shares = {{8}, {7}, {6}, {5}, {4}};
-  EXPECT_EQ(loads_of(shares, balance_replicas(shares, 2)),
+  EXPECT_EQ(replica_loads_of(shares, balance_replicas(shares, 2)),
             (std::vector<std::vector<double>>{{15}, {15}}));
 }
 
@@ -46,7 +46,7 @@ TEST(BalanceReplicas, LeavesNoSwapThatHelps) {
       share = {rng.uniform(), rng.uniform()};
     }
     const std::vector<std::vector<int>> result = balance_replicas(shares, 3);
-    const std::vector<std::vector<double>> loads = loads_of(shares, result);
+    const std::vector<std::vector<double>> loads = replica_loads_of(shares, result);
     std::size_t count = 0;
     for (const std::vector<int>& samples : result) {
       count += samples.size();

@@ -7,6 +7,7 @@
 
 #include "entrain/core/assigner/balance_loads.h"
 #include "entrain/core/assigner/balance_split.h"
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/random.h"
 
 namespace entrain {
@@ -20,10 +21,6 @@ constexpr std::int64_t kMostCombinations = 4'000'000;
 // What a split must save of the squared differences, in levels, summed over modules.
 constexpr double kLeastGain = 1e-6;
 constexpr int kWindow = 3;  // slots over which the order of samples may be disturbed
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Something that a split may place anew: a unit, or a sample with all that it has in two slots.
 struct Movable {

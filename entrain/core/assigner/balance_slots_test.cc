@@ -16,17 +16,17 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-struct Instance {
+struct SlotsCase {
   oracle::HandCase hand;
   BalanceTimes times;
   Placement placement;
 };
 
 // One stage per module; a sample's segments take encoder[sample], its LLM work llm[sample].
-Instance make_instance(const std::vector<std::vector<int>>& encoder,
-                       const std::vector<int>& llm,
-                       int num_slots) {
-  Instance result;
+SlotsCase make_instance(const std::vector<std::vector<int>>& encoder,
+                        const std::vector<int>& llm,
+                        int num_slots) {
+  SlotsCase result;
   std::vector<oracle::HandSample> samples;
   for (const std::vector<int>& segments : encoder) {
     samples.push_back({0, {std::vector<int>(segments.size(), 0)}});
@@ -59,7 +59,7 @@ Instance make_instance(const std::vector<std::vector<int>>& encoder,
 }
 
 // [slot] load of a module.
-std::vector<std::int64_t> loads_of(const Instance& instance, std::size_t module) {
+std::vector<std::int64_t> slot_loads_of(const SlotsCase& instance, std::size_t module) {
   std::vector<std::int64_t> loads(static_cast<std::size_t>(instance.placement.num_slots[0]), 0);
   const std::vector<int>& slots =
       module == 0 ? instance.placement.encoder_slot[0] : instance.placement.llm_slot;
@@ -69,7 +69,7 @@ std::vector<std::int64_t> loads_of(const Instance& instance, std::size_t module)
   return loads;
 }
 
-void run(Instance& instance, int max_deferral) {
+void run(SlotsCase& instance, int max_deferral) {
   balance_slots(instance.hand.costs, instance.times, 0, max_deferral, instance.placement);
 }
 
@@ -78,21 +78,21 @@ TEST(BalanceSlots, BalancesModulesThatNoWholeSampleCan) {
   // light samples has to be deferred.
   const std::vector<std::vector<int>> encoder = {{3}, {3}, {2}, {2}, {2}};
   for (const int max_deferral : {1, -1}) {
-    Instance instance = make_instance(encoder, {1, 1, 1, 1, 2}, 2);
+    SlotsCase instance = make_instance(encoder, {1, 1, 1, 1, 2}, 2);
     run(instance, max_deferral);
-    EXPECT_EQ(loads_of(instance, 0), (std::vector<std::int64_t>{6, 6}));
-    EXPECT_EQ(loads_of(instance, 1), (std::vector<std::int64_t>{3, 3}));
+    EXPECT_EQ(slot_loads_of(instance, 0), (std::vector<std::int64_t>{6, 6}));
+    EXPECT_EQ(slot_loads_of(instance, 1), (std::vector<std::int64_t>{3, 3}));
   }
-  Instance instance = make_instance(encoder, {1, 1, 1, 1, 2}, 2);
+  SlotsCase instance = make_instance(encoder, {1, 1, 1, 1, 2}, 2);
   run(instance, 0);
   EXPECT_EQ(instance.placement.encoder_slot[0], instance.placement.llm_slot);
 }
 
 TEST(BalanceSlots, SpreadsTheSegmentsOfOneSample) {
-  Instance instance = make_instance({{5, 5, 5, 5}, {}, {}, {}}, {4, 4, 4, 4}, 4);
+  SlotsCase instance = make_instance({{5, 5, 5, 5}, {}, {}, {}}, {4, 4, 4, 4}, 4);
   run(instance, -1);
-  EXPECT_EQ(loads_of(instance, 0), (std::vector<std::int64_t>{5, 5, 5, 5}));
-  EXPECT_EQ(loads_of(instance, 1), (std::vector<std::int64_t>{4, 4, 4, 4}));
+  EXPECT_EQ(slot_loads_of(instance, 0), (std::vector<std::int64_t>{5, 5, 5, 5}));
+  EXPECT_EQ(slot_loads_of(instance, 1), (std::vector<std::int64_t>{4, 4, 4, 4}));
 }
 
 TEST(BalanceSlots, KeepsTheDeferralLimit) {
@@ -109,7 +109,7 @@ TEST(BalanceSlots, KeepsTheDeferralLimit) {
     }
     const int num_slots = 1 + static_cast<int>(rng.below(7));
     const int max_deferral = static_cast<int>(rng.below(5)) - 1;
-    Instance instance = make_instance(encoder, llm, num_slots);
+    SlotsCase instance = make_instance(encoder, llm, num_slots);
     run(instance, max_deferral);
     for (std::size_t unit = 0; unit < instance.times.sample_of[0].size(); ++unit) {
       const auto sample = static_cast<std::size_t>(instance.times.sample_of[0][unit]);
@@ -131,10 +131,10 @@ TEST(BalanceSlots, ComesNearAnEvenSplitOfManySamples) {
     segments.push_back(500 + static_cast<int>(rng.below(1000)));
     llm.push_back(200 + static_cast<int>(rng.below(2000)));
   }
-  Instance instance = make_instance(encoder, llm, 16);
+  SlotsCase instance = make_instance(encoder, llm, 16);
   run(instance, -1);
   for (const std::size_t module : {0U, 1U}) {
-    const std::vector<std::int64_t> loads = loads_of(instance, module);
+    const std::vector<std::int64_t> loads = slot_loads_of(instance, module);
     const auto [least, most] = std::minmax_element(loads.begin(), loads.end());
     EXPECT_LE(static_cast<double>(*most), 1.005 * static_cast<double>(*least));
   }

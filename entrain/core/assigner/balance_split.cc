@@ -1,17 +1,15 @@
 #include "entrain/core/assigner/balance_split.h"
 
+#include "entrain/core/base/at.h"
+
 namespace entrain {
 namespace {
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-class Search {
+class SplitSearch {
  public:
-  Search(const std::vector<SplitItem>& items,
-         const std::vector<double>& difference,
-         double least_gain)
+  SplitSearch(const std::vector<SplitItem>& items,
+              const std::vector<double>& difference,
+              double least_gain)
       : items_(items),
         dimensions_(difference.size()),
         difference_((items.size() + 1) * difference.size()),
@@ -71,7 +69,7 @@ class Search {
 std::vector<int> best_split(const std::vector<SplitItem>& items,
                             const std::vector<double>& difference,
                             double least_gain) {
-  return Search(items, difference, least_gain).run();
+  return SplitSearch(items, difference, least_gain).run();
 }
 
 int keep_affordable(std::vector<SplitItem>& items, int combinations) {

@@ -26,6 +26,7 @@
 #include "entrain/core/assigner/lower_bound.h"
 #include "entrain/core/assigner/search.h"
 #include "entrain/core/assigner/slot_rules.h"
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/baselines/loads.h"
 #include "entrain/core/baselines/policies.h"
@@ -34,10 +35,6 @@
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 bool slower_last(const ReplicaTimes& a, const ReplicaTimes& b) {
   return a.score() < b.score();

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 bool is_step_wide(const Operation& operation) {
   return operation.unit.module < 0;

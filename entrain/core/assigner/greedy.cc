@@ -2,22 +2,20 @@
 
 #include <algorithm>
 
+#include "entrain/core/base/at.h"
+
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 double fourth(double value) {
   const double square = value * value;
   return square * square;
 }
 
-// Bins with target sizes and the sum of fourth powers of their relative loads.
-class Bins {
+// PowerBins with target sizes and the sum of fourth powers of their relative loads.
+class PowerBins {
  public:
-  explicit Bins(const std::vector<double>& targets)
+  explicit PowerBins(const std::vector<double>& targets)
       : loads_(targets.size()), fourths_(targets.size()) {
     for (const double target : targets) {
       weights_.push_back(1.0 / fourth(target));
@@ -78,7 +76,7 @@ void spread(const BatchLoads& loads,
             const StepCosts& costs,
             const std::vector<int>& samples,
             int max_deferral,
-            Bins& bins,
+            PowerBins& bins,
             Placement& placement) {
   constexpr double kWorthwhile = 0.9;
   for (const int sample : samples) {
@@ -142,7 +140,7 @@ void cut_by_ratio(const BatchLoads& loads,
 
 std::vector<std::vector<int>> deal_to_replicas(const BatchLoads& loads, int replicas) {
   std::vector<std::vector<int>> result(at(replicas));
-  Bins bins(std::vector<double>(at(replicas), 1.0));
+  PowerBins bins(std::vector<double>(at(replicas), 1.0));
   const int count = static_cast<int>(loads.descending.size());
   int empty = replicas;
   for (int i = 0; i < count; ++i) {
@@ -175,7 +173,7 @@ void place_in_slots(const BatchLoads& loads,
     cut_by_ratio(loads, costs, samples, targets, placement);
     return;
   }
-  Bins bins(targets);
+  PowerBins bins(targets);
   for (const int sample : samples) {
     const bool text_only = loads.text_only[at(sample)] != 0;
     const int begin = text_only ? 0 : rule.text_front;

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/schedule/schedule.h"
 
 namespace entrain {
@@ -15,10 +16,6 @@ using std::int64_t;
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max() / 4;
 constexpr int64_t kNothing = std::numeric_limits<int64_t>::min();
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // One module as the bound sees it.
 struct Module {

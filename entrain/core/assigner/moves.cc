@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "entrain/core/base/at.h"
+
 namespace entrain {
 namespace {
 
 constexpr int kReach = 3;  // slots that a deferral changes at most
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // The slot of another replica at the same place of its order.
 int scaled_slot(int slot, int from_slots, int to_slots) {

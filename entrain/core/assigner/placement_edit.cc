@@ -2,15 +2,9 @@
 
 #include <utility>
 
+#include "entrain/core/base/at.h"
+
 namespace entrain {
-namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-}  // namespace
-
 PlacementEdit::PlacementEdit(Placement& placement)
     : placement_(placement), position_(placement.llm_slot.size(), 0) {
   for (const std::vector<int>& samples : placement.samples) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "entrain/core/assigner/moves.h"
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/digest.h"
 #include "entrain/core/base/random.h"
 
@@ -12,10 +13,6 @@ namespace entrain {
 namespace {
 
 constexpr double kFirstThreshold = 1e-4;  // of the step time
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 double sixteenth_power(double value) {
   for (int i = 0; i < 4; ++i) {
@@ -39,13 +36,13 @@ int slowest(const std::vector<ReplicaTimes>& times) {
   return static_cast<int>(latest - times.begin());
 }
 
-class Search {
+class PlacementSearch {
  public:
-  Search(const AssignRequest& request,
-         const BatchLoads& loads,
-         StepEvaluator& evaluator,
-         int budget,
-         Evaluated start)
+  PlacementSearch(const AssignRequest& request,
+                  const BatchLoads& loads,
+                  StepEvaluator& evaluator,
+                  int budget,
+                  Evaluated start)
       : evaluator_(evaluator),
         budget_(budget),
         first_(evaluator.evaluations()),
@@ -155,7 +152,7 @@ Evaluated local_search(const AssignRequest& request,
                        StepEvaluator& evaluator,
                        int budget,
                        Evaluated start) {
-  return Search(request, loads, evaluator, budget, std::move(start)).run(bound_ns);
+  return PlacementSearch(request, loads, evaluator, budget, std::move(start)).run(bound_ns);
 }
 
 }  // namespace entrain

@@ -5,15 +5,12 @@
 #include <span>
 #include <vector>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/digest.h"
 #include "entrain/core/base/random.h"
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // For the ablation of the order of slots.
 void shuffle_slots(const AssignRequest& request, int replica, Placement& placement) {

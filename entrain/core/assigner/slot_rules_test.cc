@@ -13,8 +13,8 @@ namespace entrain {
 namespace {
 
 // A random batch, dealt to replicas and ready for rules.
-struct Instance {
-  explicit Instance(int seed)
+struct RulesCase {
+  explicit RulesCase(int seed)
       : rng(20261124, static_cast<std::uint64_t>(seed)),
         of(oracle::make_random_case(rng)),
         loads(batch_loads(of.plan, of.costs)),
@@ -33,7 +33,7 @@ struct Instance {
 
 TEST(ChooseSlotRule, TimesWhatItPlaces) {
   for (int i = 0; i < 500; ++i) {
-    Instance instance(i);
+    RulesCase instance(i);
     StepEvaluator evaluator(instance.of.plan, instance.of.costs);
     std::vector<RuleResult> results;
     for (int replica = 0; replica < instance.of.plan.replicas; ++replica) {
@@ -55,7 +55,7 @@ TEST(ChooseSlotRule, OfMoreTriesIsNeverWorse) {
     ReplicaTimes few;
     ReplicaTimes many;
     for (const int budget : {1, 1000}) {
-      Instance instance(i);
+      RulesCase instance(i);
       instance.of.plan.schedule = "1f1b";
       StepEvaluator evaluator(instance.of.plan, instance.of.costs);
       const RuleResult result = choose_slot_rule(
@@ -71,7 +71,7 @@ TEST(ChooseSlotRule, OfMoreTriesIsNeverWorse) {
 
 TEST(PlaceByRule, RepeatsAChosenRule) {
   for (int i = 0; i < 300; ++i) {
-    Instance instance(i);
+    RulesCase instance(i);
     StepEvaluator evaluator(instance.of.plan, instance.of.costs);
     const RuleResult result =
         choose_slot_rule(instance.request, instance.loads, evaluator, 0, 1000, instance.placement);
@@ -85,7 +85,7 @@ TEST(PlaceByRule, RepeatsAChosenRule) {
 
 TEST(PlaceByRule, KeepsToOneNumberOfSlotsWhereAsked) {
   for (int i = 0; i < 300; ++i) {
-    Instance instance(i);
+    RulesCase instance(i);
     instance.request.options.choose_slots = false;
     StepEvaluator evaluator(instance.of.plan, instance.of.costs);
     const RuleResult result =

@@ -7,14 +7,11 @@
 #include <fmt/format.h>
 
 #include "entrain/core/assigner/assigner.h"
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // LLM work of one sample: its slots by rising first token, one entry for a whole sample.
 struct LlmPart {

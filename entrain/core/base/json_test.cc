@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,14 +14,7 @@
 namespace entrain {
 namespace {
 
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const InvalidInput& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
+using oracle::error_of;
 
 std::vector<std::string> keys_of(const Json& object) {
   std::vector<std::string> keys;
@@ -38,7 +30,8 @@ TEST(ParseJson, KeepsTheOrderOfKeys) {
 }
 
 TEST(ParseJson, NamesFileAndPlaceOfAMistake) {
-  const std::string message = message_of([] { parse_json("{\"a\": 1,\n \"b\": }", "f.json"); });
+  const std::string message =
+      error_of<InvalidInput>([] { parse_json("{\"a\": 1,\n \"b\": }", "f.json"); });
   EXPECT_EQ(message.rfind("f.json: not valid JSON: ", 0), 0U) << message;
   EXPECT_NE(message.find("line 2, column 7"), std::string::npos) << message;
 }
@@ -51,21 +44,26 @@ TEST(SetByPath, TakesTextBeyondAsciiAndRefusesWhatIsNone) {
 }
 
 TEST(ParseJson, RefusesNumbersOutOfRange) {
-  const std::string message = message_of([] { parse_json(R"({"a": 1e999})", "f.json"); });
+  const std::string message =
+      error_of<InvalidInput>([] { parse_json(R"({"a": 1e999})", "f.json"); });
   EXPECT_EQ(message.rfind("f.json: not valid JSON: ", 0), 0U) << message;
 }
 
 TEST(ParseToml, RefusesWhatTheLibraryAssertsOrCannotClassify) {
-  EXPECT_EQ(message_of([] { parse_toml("a = 1\n[= 2\n", "f.toml"); }).rfind("f.toml:2:2: ", 0), 0U);
+  EXPECT_EQ(error_of<InvalidInput>([] {
+              parse_toml("a = 1\n[= 2\n", "f.toml");
+            }).rfind("f.toml:2:2: ", 0),
+            0U);
   EXPECT_EQ(
-      message_of([] { parse_toml("a = 1\n\xCB\x9E = 2\n", "f.toml"); }),
+      error_of<InvalidInput>([] { parse_toml("a = 1\n\xCB\x9E = 2\n", "f.toml"); }),
       "f.toml:2: not valid TOML: a character that is not ASCII outside of quotes and comments");
   // Quotes amiss: the letters seem to stand within a string, and the library meets them outside.
   for (const char* text : {"men = 0a\"%\xEF\xB7\xB7%\xE2\x80\x8A\"\n",
                            "x = 4a\"\xD1\x8B\"\n",
                            "x = [0.\"\xC3\xA9\"]\n",
                            "x = 1 \"\xCE\xB1\"\n"}) {
-    EXPECT_EQ(message_of([&] { parse_toml(text, "f.toml"); }).rfind("f.toml:1:", 0), 0U) << text;
+    EXPECT_EQ(error_of<InvalidInput>([&] { parse_toml(text, "f.toml"); }).rfind("f.toml:1:", 0), 0U)
+        << text;
   }
   const Json document = parse_toml(
       "\xEF\xBB\xBF# \xC3\xA9 'open\nname = \"\xC3\xA9 \\\" # \xC3\xA9\" # \xC3\xA9\n"
@@ -78,10 +76,10 @@ TEST(ParseToml, RefusesWhatTheLibraryAssertsOrCannotClassify) {
 
 TEST(ParseJson, RefusesHostileDepth) {
   const std::string deep = std::string(100'000, '[');
-  EXPECT_EQ(message_of([&] { parse_json("{\"version\": " + deep, "f.json"); }),
+  EXPECT_EQ(error_of<InvalidInput>([&] { parse_json("{\"version\": " + deep, "f.json"); }),
             "f.json: not valid JSON: lists and tables nest deeper than 200 at byte 211");
   const std::string brackets = std::string(R"({"a": "\"[[[)") + std::string(300, '[') + "\"}";
-  EXPECT_EQ(message_of([&] { parse_json(brackets, "f.json"); }), "nothing was thrown");
+  EXPECT_NO_THROW(parse_json(brackets, "f.json"));
 }
 
 TEST(ReadJsonFile, RefusesAMissingFile) {
@@ -116,7 +114,8 @@ TEST(ParseToml, KeepsTheOrderOfTheFile) {
 }
 
 TEST(ParseToml, NamesFileLineAndColumnOfAMistake) {
-  const std::string message = message_of([] { parse_toml("a = 1\nb = = 2\n", "f.toml"); });
+  const std::string message =
+      error_of<InvalidInput>([] { parse_toml("a = 1\nb = = 2\n", "f.toml"); });
   EXPECT_EQ(message.rfind("f.toml:2:5: not valid TOML: ", 0), 0U) << message;
 }
 
@@ -175,9 +174,10 @@ TEST(ObjectReader, NamesAMissingKey) {
   const Json document = parse_json(R"({"vision": {}})", "m");
   ObjectReader reader(document, "model.toml");
   ObjectReader vision = reader.object("vision");
-  EXPECT_EQ(message_of([&] { vision.required<int>("hidden"); }),
+  EXPECT_EQ(error_of<InvalidInput>([&] { vision.required<int>("hidden"); }),
             "model.toml: vision.hidden: missing");
-  EXPECT_EQ(message_of([&] { reader.required<int>("llm"); }), "model.toml: llm: missing");
+  EXPECT_EQ(error_of<InvalidInput>([&] { reader.required<int>("llm"); }),
+            "model.toml: llm: missing");
 }
 
 TEST(ObjectReader, RefusesUnknownKeysWithASuggestion) {
@@ -186,7 +186,7 @@ TEST(ObjectReader, RefusesUnknownKeysWithASuggestion) {
   ObjectReader vision = reader.object("vision");
   vision.required<int>("num_layers");
   vision.optional("hidden", 0);
-  EXPECT_EQ(message_of([&] { vision.finish(); }),
+  EXPECT_EQ(error_of<InvalidInput>([&] { vision.finish(); }),
             "model.toml: vision.hiden: unknown key, did you mean 'hidden'?");
   EXPECT_NO_THROW(reader.finish());
 }
@@ -204,16 +204,16 @@ TEST(ObjectReader, RefusesWrongTypes) {
   const Json document = parse_json(
       R"({"text": "5", "half": 0.5, "flag": 1, "list": 3, "table": [], "name": 4})", "f");
   ObjectReader reader(document, "f.json");
-  EXPECT_EQ(message_of([&] { reader.required<int>("text"); }),
+  EXPECT_EQ(error_of<InvalidInput>([&] { reader.required<int>("text"); }),
             "f.json: text: \"5\" is a string, but an integer is needed");
-  EXPECT_EQ(message_of([&] { reader.required<int>("half"); }),
+  EXPECT_EQ(error_of<InvalidInput>([&] { reader.required<int>("half"); }),
             "f.json: half: 0.5 is a number with a fraction, but an integer is needed");
   EXPECT_THROW(reader.required<double>("text"), InvalidInput);
   EXPECT_THROW(reader.required<bool>("flag"), InvalidInput);
   EXPECT_THROW(reader.required<std::string>("name"), InvalidInput);
   EXPECT_THROW(reader.array("list"), InvalidInput);
   EXPECT_THROW(reader.object("table"), InvalidInput);
-  EXPECT_EQ(message_of([&] { ObjectReader(document["list"], "f.json: list"); }),
+  EXPECT_EQ(error_of<InvalidInput>([&] { ObjectReader(document["list"], "f.json: list"); }),
             "f.json: list: 3 is an integer, but a table is needed");
 }
 
@@ -221,7 +221,7 @@ TEST(ObjectReader, RefusesIntegersOutOfRange) {
   const Json document =
       parse_json(R"({"a": 2147483648, "b": -1, "c": 9223372036854775808, "d": 2147483647})", "f");
   ObjectReader reader(document, "f");
-  EXPECT_EQ(message_of([&] { reader.required<int>("a"); }),
+  EXPECT_EQ(error_of<InvalidInput>([&] { reader.required<int>("a"); }),
             "f: a: 2147483648 is out of range; allowed: -2147483648 to 2147483647");
   EXPECT_THROW(reader.required<std::uint64_t>("b"), InvalidInput);
   EXPECT_THROW(reader.required<std::int64_t>("c"), InvalidInput);
@@ -235,7 +235,7 @@ TEST(ObjectReader, NumbersTheElementsOfLists) {
   ASSERT_EQ(lanes.size(), 2U);
   const auto second = elements_of(*lanes[1].first, lanes[1].second);
   ASSERT_EQ(second.size(), 2U);
-  EXPECT_EQ(message_of([&] { value_as<int>(*second[1].first, second[1].second); }),
+  EXPECT_EQ(error_of<InvalidInput>([&] { value_as<int>(*second[1].first, second[1].second); }),
             "plan.json: lanes[1][1]: \"x\" is a string, but an integer is needed");
   EXPECT_TRUE(reader.array("absent").empty());
 }
@@ -243,7 +243,7 @@ TEST(ObjectReader, NumbersTheElementsOfLists) {
 TEST(ObjectReader, AddsTheKeyToAMessage) {
   const Json document = Json::object();
   const ObjectReader reader(document, "f");
-  EXPECT_EQ(message_of([&] { reader.fail("a", "too small"); }), "f: a: too small");
+  EXPECT_EQ(error_of<InvalidInput>([&] { reader.fail("a", "too small"); }), "f: a: too small");
 }
 
 TEST(KeyPath, SeparatesFileFromPath) {

@@ -19,10 +19,10 @@ TEST(Ranges, HoldTheirEnds) {
 }
 
 TEST(Ranges, LeaveOutOpenEnds) {
-  const NumberRange seconds{0, 86'400, true};
-  EXPECT_EQ(range_error(86'400.0, seconds), "");
-  EXPECT_EQ(range_error(1e-9, seconds), "");
-  EXPECT_EQ(range_error(0.0, seconds), "0 is out of range; allowed: above 0, up to 86,400");
+  const NumberRange up_to_a_day{0, 86'400, true};
+  EXPECT_EQ(range_error(86'400.0, up_to_a_day), "");
+  EXPECT_EQ(range_error(1e-9, up_to_a_day), "");
+  EXPECT_EQ(range_error(0.0, up_to_a_day), "0 is out of range; allowed: above 0, up to 86,400");
   EXPECT_EQ(range_error(1.0, NumberRange{0, 1, false, true}),
             "1 is out of range; allowed: 0 to below 1");
 }

@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/errors.h"
+
 namespace entrain {
 namespace {
 
@@ -52,6 +54,16 @@ std::string suggestion(std::string_view given, std::span<const std::string> allo
     return fmt::format(", did you mean '{}'?", *closest);
   }
   return allowed.empty() ? std::string() : fmt::format("; allowed: {}", join(allowed));
+}
+
+void check_name(std::string_view where,
+                std::string_view what,
+                std::string_view given,
+                std::span<const std::string> allowed) {
+  if (std::find(allowed.begin(), allowed.end(), given) == allowed.end()) {
+    throw InvalidInput(
+        fmt::format("{}: unknown {} '{}'{}", where, what, given, suggestion(given, allowed)));
+  }
 }
 
 std::string format_duration(std::chrono::nanoseconds duration) {

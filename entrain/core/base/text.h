@@ -27,6 +27,12 @@ std::string join(std::span<const std::string> values, std::string_view separator
 // length, else "; allowed: a, b, c".
 std::string suggestion(std::string_view given, std::span<const std::string> allowed);
 
+// Throws  InvalidInput "where: unknown what 'given'" with a suggestion, unless `given` is allowed.
+void check_name(std::string_view where,
+                std::string_view what,
+                std::string_view given,
+                std::span<const std::string> allowed);
+
 // "1.23 s", "45.6 ms", "7.8 us", "9 ns"
 std::string format_duration(std::chrono::nanoseconds duration);
 // "1.5 GiB"

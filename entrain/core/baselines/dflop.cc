@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/baselines/loads.h"
 #include "entrain/core/baselines/lpt.h"
 #include "entrain/core/baselines/min_max_bins.h"
@@ -22,10 +23,6 @@ namespace entrain {
 namespace {
 
 constexpr std::int64_t kExchanges = 4'000'000;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // [bin] its samples, in drawn order.
 std::vector<std::vector<int>> make_bins(const BatchLoads& loads, int num_bins) {

@@ -21,14 +21,14 @@ oracle::HandCase with_times(const std::vector<int>& encoder, const std::vector<i
   return hand;
 }
 
-Placement place(const oracle::HandCase& hand) {
+Placement dflop_placement(const oracle::HandCase& hand) {
   return dflop_policy({.plan = &hand.plan, .costs = &hand.costs});
 }
 
 TEST(DflopPolicy, BoundsBothCostsOfABin) {
   oracle::HandCase hand = with_times({10, 10, 0, 0}, {0, 0, 10, 10});
   hand.plan.num_slots = 2;
-  const Placement placement = place(hand);
+  const Placement placement = dflop_placement(hand);
   EXPECT_NE(placement.llm_slot[0], placement.llm_slot[1]);
   EXPECT_NE(placement.llm_slot[2], placement.llm_slot[3]);
   EXPECT_EQ(placement.encoder_slot[0], placement.llm_slot);
@@ -39,7 +39,7 @@ TEST(DflopPolicy, SolvesBinsOfAllReplicasTogether) {
   oracle::HandCase hand = with_times({6, 2, 5, 3, 8, 7, 5, 4}, std::vector<int>(8, 1));
   hand.plan.replicas = 2;
   hand.plan.num_slots = 2;
-  const Placement placement = place(hand);
+  const Placement placement = dflop_placement(hand);
   EXPECT_EQ(placement.num_slots, (std::vector<int>{2, 2}));
   for (int replica = 0; replica < 2; ++replica) {
     std::vector<int> loads(2, 0);
@@ -64,7 +64,7 @@ TEST(DflopPolicy, HasNoMoreBinsThanSamples) {
   oracle::HandCase hand = with_times({1, 2, 3, 4, 5}, {1, 1, 1, 1, 1});
   hand.plan.replicas = 2;
   hand.plan.num_slots = 8;
-  EXPECT_EQ(place(hand).num_slots, (std::vector<int>{2, 2}));
+  EXPECT_EQ(dflop_placement(hand).num_slots, (std::vector<int>{2, 2}));
 }
 
 }  // namespace

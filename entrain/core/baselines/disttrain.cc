@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/baselines/interval_order.h"
 #include "entrain/core/baselines/lpt.h"
 #include "entrain/core/baselines/module_work.h"
@@ -22,10 +23,6 @@ namespace entrain {
 namespace {
 
 constexpr int kMicrobatch = 4;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // [replica] samples in drawn order.
 std::vector<std::vector<int>> deal(const AssignRequest& request) {

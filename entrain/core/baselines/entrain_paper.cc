@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/baselines/lpt.h"
 #include "entrain/core/baselines/module_work.h"
 #include "entrain/core/baselines/pair_deferral.h"
@@ -26,10 +27,6 @@
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // [replica] samples by falling encoder work.
 std::vector<std::vector<int>> deal(const ModuleWork& work, int replicas) {

@@ -22,7 +22,7 @@ oracle::HandCase with_work(const std::vector<std::pair<int, int>>& work) {
   return hand;
 }
 
-Placement place(const oracle::HandCase& hand) {
+Placement paper_placement(const oracle::HandCase& hand) {
   return entrain_paper_policy({.plan = &hand.plan, .costs = &hand.costs});
 }
 
@@ -35,7 +35,7 @@ const std::vector<std::pair<int, int>> kSix = {{8, 2}, {6, 10}, {5, 1}, {4, 9}, 
 TEST(EntrainPaperPolicy, FillsStrataThenDefersByOneSlot) {
   oracle::HandCase hand = with_work(kSix);
   hand.plan.num_slots = 2;
-  const Placement placement = place(hand);
+  const Placement placement = paper_placement(hand);
   EXPECT_EQ(placement.num_slots, std::vector<int>{2});
   EXPECT_EQ(placement.encoder_slot[0], (std::vector<int>{1, 1, 0, 0, 0, 0}));
   EXPECT_EQ(placement.llm_slot, (std::vector<int>{1, 1, 1, 0, 1, 0}));
@@ -45,35 +45,35 @@ TEST(EntrainPaperPolicy, RespectsADeferralLimitOfNone) {
   oracle::HandCase hand = with_work(kSix);
   hand.plan.num_slots = 2;
   hand.plan.limits.max_deferral = 0;
-  const Placement placement = place(hand);
+  const Placement placement = paper_placement(hand);
   EXPECT_EQ(placement.llm_slot, (std::vector<int>{1, 1, 0, 0, 0, 0}));
   EXPECT_EQ(placement.encoder_slot[0], placement.llm_slot);
 }
 
 TEST(EntrainPaperPolicy, CutsTheSlotsToWhatTheLargestSampleAllows) {
   oracle::HandCase hand = with_work({{8, 1}, {4, 1}, {3, 1}, {2, 1}});  // 17 / 8
-  EXPECT_EQ(place(hand).num_slots, std::vector<int>{2});
+  EXPECT_EQ(paper_placement(hand).num_slots, std::vector<int>{2});
   hand.plan.num_slots = 1;
-  EXPECT_EQ(place(hand).num_slots, std::vector<int>{1});
+  EXPECT_EQ(paper_placement(hand).num_slots, std::vector<int>{1});
 }
 
 TEST(EntrainPaperPolicy, DealsByEncoderWorkToTheLeastLlmWork) {
   oracle::HandCase hand = with_work({{6, 3}, {9, 1}, {8, 10}, {7, 3}});
   hand.plan.replicas = 2;
   // 1 | 10, then 1 + 3, then 4 + 3, all below 10.
-  EXPECT_EQ(place(hand).samples, (std::vector<std::vector<int>>{{1, 3, 0}, {2}}));
+  EXPECT_EQ(paper_placement(hand).samples, (std::vector<std::vector<int>>{{1, 3, 0}, {2}}));
 }
 
 TEST(EntrainPaperPolicy, PutsTheOddSlotLast) {
   // Equal encoder work: a slot each. By LLM work 9, 5 | 4: order 9, 4, 5.
   oracle::HandCase hand = with_work({{1, 4}, {1, 9}, {1, 5}});
-  EXPECT_EQ(place(hand).llm_slot, (std::vector<int>{1, 0, 2}));
+  EXPECT_EQ(paper_placement(hand).llm_slot, (std::vector<int>{1, 0, 2}));
 }
 
 TEST(EntrainPaperPolicy, KeepsAllSlotsWithoutEncoderWork) {
   oracle::HandCase hand = oracle::make_plain_case({1}, 5);
   hand.plan.num_slots = 3;
-  EXPECT_EQ(place(hand).num_slots, std::vector<int>{3});
+  EXPECT_EQ(paper_placement(hand).num_slots, std::vector<int>{3});
 }
 
 }  // namespace

@@ -4,14 +4,11 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Strict 1F1B of the microbatches given so far: turn t runs, on the stage with w stages behind it,
 // the forward of microbatch t and the backward of microbatch t - w.

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "entrain/core/base/at.h"
+
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Work of every module on every lane, summed over the batch.
 std::vector<std::vector<std::int64_t>> lane_totals(const Plan& plan, const StepCosts& costs) {

@@ -4,19 +4,12 @@
 #include <numeric>
 #include <utility>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/baselines/module_work.h"
 #include "entrain/core/baselines/policies.h"
 
 namespace entrain {
-namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-}  // namespace
-
 LeastLoaded::LeastLoaded(int num_bins) : bins_(at(num_bins)) {}
 
 int LeastLoaded::least() const {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/baselines/loads.h"
 #include "entrain/core/baselines/policies.h"
 #include "entrain/core/graph/placement.h"
@@ -8,15 +9,12 @@
 namespace entrain {
 namespace {
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-// Bins that each take what leaves their larger normalised load least; ties to the fewest samples,
-// then to the first.
-class Bins {
+// LoadBins that each take what leaves their larger normalised load least; ties to the fewest
+// samples, then to the first.
+class LoadBins {
  public:
-  Bins(int count, const Load& total) : loads_(at(count)), samples_(at(count), 0), total_(total) {}
+  LoadBins(int count, const Load& total)
+      : loads_(at(count)), samples_(at(count), 0), total_(total) {}
 
   int add(const Load& load) {
     int best = 0;
@@ -58,7 +56,7 @@ Placement lpt_2d_policy(const AssignRequest& request) {
   const StepCosts& costs = *request.costs;
   const BatchLoads loads = batch_loads(*request.plan, costs);
   Placement placement = empty_placement(costs, request.plan->replicas, request.plan->num_slots);
-  Bins replicas(request.plan->replicas, loads.total);
+  LoadBins replicas(request.plan->replicas, loads.total);
   for (const int sample : loads.descending) {
     placement.samples[at(replicas.add(loads.sample[at(sample)]))].push_back(sample);
   }
@@ -66,7 +64,7 @@ Placement lpt_2d_policy(const AssignRequest& request) {
     const std::vector<int>& samples = placement.samples[replica];
     const int slots = std::min(request.plan->num_slots, static_cast<int>(samples.size()));
     placement.num_slots[replica] = std::max(1, slots);
-    Bins bins(placement.num_slots[replica], loads.total);
+    LoadBins bins(placement.num_slots[replica], loads.total);
     for (const int sample : samples) {
       place_sample(costs, sample, bins.add(loads.sample[at(sample)]), placement);
     }

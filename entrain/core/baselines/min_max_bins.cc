@@ -7,15 +7,12 @@
 #include <numeric>
 #include <utility>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/random.h"
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 double largest_of(const Load& load) {
   double result = 0;
@@ -80,7 +77,7 @@ std::vector<int> falling_items(const std::vector<Load>& items) {
   return order;
 }
 
-constexpr Load kNothing{};
+constexpr Load kNoLoad{};
 
 class ExchangeSearch {
  public:
@@ -122,7 +119,7 @@ class ExchangeSearch {
       int best = 0;
       double best_load = std::numeric_limits<double>::infinity();
       for (int bin = 0; bin < num_bins(); ++bin) {
-        const double candidate = after(load_[at(bin)], kNothing, items_[at(item)]);
+        const double candidate = after(load_[at(bin)], kNoLoad, items_[at(item)]);
         // The ties make every bin get an item before any gets a second one for nothing.
         if (candidate < best_load ||
             (candidate <= best_load && members_[at(bin)].size() < members_[at(best)].size())) {
@@ -131,7 +128,7 @@ class ExchangeSearch {
         }
       }
       members_[at(best)].push_back(item);
-      change(best, kNothing, items_[at(item)]);
+      change(best, kNoLoad, items_[at(item)]);
     }
   }
 
@@ -146,7 +143,7 @@ class ExchangeSearch {
   void exchange(int a, int i, int b, int j) {
     const int item = members_[at(a)][at(i)];
     const int other = j < 0 ? -1 : members_[at(b)][at(j)];
-    const Load& in = other < 0 ? kNothing : items_[at(other)];
+    const Load& in = other < 0 ? kNoLoad : items_[at(other)];
     change(a, items_[at(item)], in);
     change(b, in, items_[at(item)]);
     if (other < 0) {
@@ -174,7 +171,7 @@ class ExchangeSearch {
       for (int i = 0; i < count; ++i) {
         const Load& out = items_[at(members_[at(bin)][at(i)])];
         for (int j = count > 1 ? -1 : 0; j < others; ++j) {
-          const Load& in = j < 0 ? kNothing : items_[at(members_[at(other)][at(j)])];
+          const Load& in = j < 0 ? kNoLoad : items_[at(members_[at(other)][at(j)])];
           const double candidate =
               std::max(after(load_[at(bin)], out, in), after(load_[at(other)], in, out));
           if (candidate < least) {
@@ -211,8 +208,8 @@ class ExchangeSearch {
       if (after(load_[at(a)], out, in) >= limit || after(load_[at(b)], in, out) >= limit) {
         continue;
       }
-      const double now = squares_after(load_[at(a)], kNothing, kNothing) +
-                         squares_after(load_[at(b)], kNothing, kNothing);
+      const double now = squares_after(load_[at(a)], kNoLoad, kNoLoad) +
+                         squares_after(load_[at(b)], kNoLoad, kNoLoad);
       if (any ||
           squares_after(load_[at(a)], out, in) + squares_after(load_[at(b)], in, out) < now) {
         exchange(a, x, b, y);
@@ -257,7 +254,7 @@ class BranchAndBound {
     const int item = order_[at(depth)];
     for (int bin = 0; bin < static_cast<int>(load_.size()); ++bin) {
       const Load before = load_[at(bin)];
-      const double candidate = std::max(largest, after(before, kNothing, items_[at(item)]));
+      const double candidate = std::max(largest, after(before, kNoLoad, items_[at(item)]));
       if (candidate >= best_.largest || has_twin(bin)) {
         continue;
       }

@@ -1,11 +1,9 @@
 #include "entrain/core/baselines/module_work.h"
 
+#include "entrain/core/base/at.h"
+
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 void add_work(const ModuleCosts& module, std::vector<std::int64_t>& of_samples) {
   for (const StageCosts& stage : module.stages) {

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/baselines/lpt.h"
 #include "entrain/core/baselines/policies.h"
 
@@ -23,10 +24,6 @@ namespace entrain {
 namespace {
 
 constexpr std::int64_t kWhole = 1'000'000'000'000;  // a phase's total work
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Adds each sample's share of the total of `values`, in units of 1 / kWhole.
 void add_shares(const std::vector<std::int64_t>& values, std::vector<std::int64_t>& shares) {

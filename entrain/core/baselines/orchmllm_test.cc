@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-Placement place(const oracle::HandCase& hand) {
+Placement orchmllm_placement(const oracle::HandCase& hand) {
   return orchmllm_policy({.plan = &hand.plan, .costs = &hand.costs});
 }
 
@@ -25,21 +25,21 @@ TEST(OrchmllmPolicy, AddsUpTheSharesOfAllPhases) {
     hand.costs.modules[1].stages[0].units[sample].time = {
         nanoseconds{sample == 1 ? 7000 : 1000}, {}, {}};
   }
-  EXPECT_EQ(place(hand).samples, (std::vector<std::vector<int>>{{0, 2}, {1, 3}}));
+  EXPECT_EQ(orchmllm_placement(hand).samples, (std::vector<std::vector<int>>{{0, 2}, {1, 3}}));
 }
 
 TEST(OrchmllmPolicy, BreaksTiesByTheQuadraticPart) {
   oracle::HandCase hand = oracle::make_plain_case({1, 1}, 4);
   hand.plan.replicas = 2;
   hand.costs.modules[0].tokens[0] = 100;
-  EXPECT_EQ(place(hand).samples, (std::vector<std::vector<int>>{{0, 3}, {1, 2}}));
+  EXPECT_EQ(orchmllm_placement(hand).samples, (std::vector<std::vector<int>>{{0, 3}, {1, 2}}));
 }
 
 TEST(OrchmllmPolicy, LeavesTheSlotsInDrawnOrder) {
   oracle::HandCase hand = oracle::make_plain_case({1, 1}, 4);
   hand.plan.num_slots = 2;
   hand.costs.modules[1].stages[0].units[3].time.forward = nanoseconds{1000};
-  EXPECT_EQ(place(hand).llm_slot, (std::vector<int>{0, 0, 1, 1}));
+  EXPECT_EQ(orchmllm_placement(hand).llm_slot, (std::vector<int>{0, 0, 1, 1}));
 }
 
 }  // namespace

@@ -11,15 +11,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/baselines/policies.h"
 #include "entrain/core/graph/placement.h"
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // [i] slot of samples[i]; slots are opened as needed.
 std::vector<int> first_fit(const std::vector<std::int64_t>& tokens,

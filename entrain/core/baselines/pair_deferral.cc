@@ -4,14 +4,12 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "entrain/core/base/at.h"
+
 namespace entrain {
 namespace {
 
 constexpr int kSteps = 1024;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 std::int64_t sum(const std::vector<std::int64_t>& work) {
   return std::accumulate(work.begin(), work.end(), std::int64_t{0});

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/cost/step_costs.h"
 
@@ -11,10 +12,6 @@ namespace entrain {
 namespace {
 
 using std::chrono::nanoseconds;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // What the first tokens of a sample bring to the layers of the LLM.
 struct Prefix {

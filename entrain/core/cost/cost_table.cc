@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/csv.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
@@ -23,10 +24,6 @@ constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 constexpr std::int64_t kMostTotal = std::int64_t{1} << 62;
 constexpr std::string_view kLlm = "llm";
 constexpr std::string_view kForward = "_forward_s";
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 int needed_column(const CsvReader& reader, const std::string& name, const std::string& where) {
   const int column = reader.column(name);

@@ -1,6 +1,7 @@
 // What groups, messages and lanes cost, read from the tables that step_costs() made.
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/cost/step_costs.h"
 
@@ -8,13 +9,6 @@ namespace entrain {
 namespace {
 
 using std::chrono::nanoseconds;
-
-// As long as a batch may take in all.
-constexpr std::int64_t kMostNanoseconds = std::int64_t{1} << 62;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 const StageCosts& stage_of(const StepCosts& costs, const UnitKey& unit) {
   return costs.modules[at(unit.module)].stages[at(unit.stage)];

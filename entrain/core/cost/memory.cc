@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/cost/dtype.h"
 #include "entrain/core/cost/sharding.h"
@@ -10,10 +11,6 @@ namespace entrain {
 namespace {
 
 constexpr std::int64_t kFloat32Bytes = 4;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 struct ParameterCounts {
   std::int64_t all = 0;

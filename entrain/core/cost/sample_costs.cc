@@ -5,16 +5,13 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/csv.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/cost/step_costs.h"
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Exact: whole seconds, then what is left, without closing zeros.
 std::string seconds(std::int64_t nanoseconds) {

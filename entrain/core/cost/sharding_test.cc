@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kBytes = 2;
 
-ModelSpec small_model() {
+ModelSpec one_encoder_model() {
   return oracle::eight_head_model(1);
 }
 
@@ -22,7 +22,7 @@ void expect_exchange(const Exchange& actual, double bytes, int collectives) {
 }
 
 TEST(ShardingObstacle, NamesWhatDoesNotDivide) {
-  const ModelSpec model = small_model();
+  const ModelSpec model = one_encoder_model();
   for (const int tensor : {1, 2, 4}) {
     EXPECT_EQ(sharding_obstacle(model, kVision, tensor), "");
     EXPECT_EQ(sharding_obstacle(model, kLlm, tensor), "");
@@ -40,7 +40,7 @@ TEST(ShardingObstacle, NamesWhatDoesNotDivide) {
 }
 
 TEST(ParametersPerDevice, CutMatricesAndRepeatNorms) {
-  const ModelSpec model = small_model();
+  const ModelSpec model = one_encoder_model();
   EXPECT_EQ(parameters_per_device(model, kVision, 0, 4), layer_parameters(model, kVision, 0));
   EXPECT_EQ(parameters_per_device(model, kVision, 1, 4), 2 * 64 + (4 * 64 * 64 + 3 * 64 * 96) / 4);
   // Four patches of 64 merge into 256: 256 × 256 with its bias, 256 × 64, whose bias is repeated.
@@ -59,7 +59,7 @@ TEST(ParametersPerDevice, CutMatricesAndRepeatNorms) {
 }
 
 TEST(DeviceWork, DividesByBothDegrees) {
-  const ModelSpec model = small_model();
+  const ModelSpec model = one_encoder_model();
   for (int module : {kVision, kLlm}) {
     for (int layer = 0; layer < 3; ++layer) {
       const LayerWork whole = layer_work(model, module, layer, kBytes);
@@ -77,7 +77,7 @@ TEST(DeviceWork, DividesByBothDegrees) {
 }
 
 TEST(DeviceWork, ConvolvesAllTokensOfTheContextShare) {
-  ModelSpec model = small_model();
+  ModelSpec model = one_encoder_model();
   model.encoders[kVision].modality = Modality::kAudio;
   const LayerWork whole = layer_work(model, kVision, 0, kBytes);
   const LayerWork work = device_work(model, kVision, 0, kBytes, 4, 2);
@@ -89,7 +89,7 @@ TEST(DeviceWork, ConvolvesAllTokensOfTheContextShare) {
 }
 
 TEST(LayerExchange, IsNothingOnOneDevice) {
-  const ModelSpec model = small_model();
+  const ModelSpec model = one_encoder_model();
   for (int module : {kVision, kLlm}) {
     for (int layer = 0; layer < 3; ++layer) {
       const LayerExchange exchange = layer_exchange(model, module, layer, kBytes, 1, 1);
@@ -102,7 +102,7 @@ TEST(LayerExchange, IsNothingOnOneDevice) {
 
 // A gather of 64 numbers of 2 bytes among 4 tensor ranks brings three quarters of 128 bytes.
 TEST(LayerExchange, CountsTwoAllReducesATransformerLayer) {
-  const ModelSpec model = small_model();
+  const ModelSpec model = one_encoder_model();
   for (int module : {kVision, kLlm}) {
     const LayerExchange exchange = layer_exchange(model, module, 1, kBytes, 4, 1);
     expect_exchange(exchange.forward, 4 * 96, 4);
@@ -112,7 +112,7 @@ TEST(LayerExchange, CountsTwoAllReducesATransformerLayer) {
 }
 
 TEST(LayerExchange, FollowsColumnsRowsAndVocabulary) {
-  const ModelSpec model = small_model();
+  const ModelSpec model = one_encoder_model();
   LayerExchange exchange = layer_exchange(model, kVision, 0, kBytes, 4, 2);
   expect_exchange(exchange.forward, 0, 0);
   expect_exchange(exchange.backward_weight, 0, 0);
@@ -132,7 +132,7 @@ TEST(LayerExchange, FollowsColumnsRowsAndVocabulary) {
 
 // Keys and values of 4 heads of 8, 2 bytes each: 128 bytes a token, two thirds of them elsewhere.
 TEST(LayerExchange, BringsKeysAndValuesOfOtherContextRanks) {
-  const ModelSpec model = small_model();
+  const ModelSpec model = one_encoder_model();
   LayerExchange exchange = layer_exchange(model, kLlm, 1, kBytes, 1, 3);
   expect_exchange(exchange.forward, 128.0 / 3 * 2, 1);
   expect_exchange(exchange.backward_input, 2 * 128.0 / 3 * 2, 2);

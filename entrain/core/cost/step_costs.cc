@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/cost/sharding.h"
 
@@ -16,13 +17,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// No batch may exceed this, so that sums of sums stay within 64 bits.
-constexpr std::int64_t kMostNanoseconds = std::int64_t{1} << 62;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // What a unit brings to the layers of its module.
 struct Features {

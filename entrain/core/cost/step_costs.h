@@ -17,6 +17,9 @@
 
 namespace entrain {
 
+// No batch may take longer in all, so that sums of sums stay within 64 bits.
+inline constexpr std::int64_t kMostNanoseconds = std::int64_t{1} << 62;
+
 struct OperationTimes {
   std::chrono::nanoseconds forward{0};
   std::chrono::nanoseconds backward_input{0};   // 0 where no trainable weight needs it

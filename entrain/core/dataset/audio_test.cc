@@ -19,7 +19,7 @@ using oracle::WavOptions;
 
 const std::vector<double> kSteps = {0.0, 0.5, -0.5, 0.25, -1.0, 0.75};
 
-std::string refused(const std::string& bytes) {
+std::string refused_audio(const std::string& bytes) {
   const std::string message = error_of<InvalidInput>([&] { decode_audio(bytes, "member 'a'"); });
   EXPECT_TRUE(message.starts_with("member 'a': ")) << message;
   return message;
@@ -60,23 +60,25 @@ TEST(AudioInfo, NeedsOnlyAPrefixAndSkipsOtherChunks) {
 
 TEST(DecodeAudio, RefusesWhatIsNoWholeWav) {
   const std::string wav = make_wav(kSteps);
-  EXPECT_NE(refused("").find("no WAV"), std::string::npos);
-  EXPECT_NE(refused("fLaC and so on").find("no WAV"), std::string::npos);
-  EXPECT_NE(refused(wav.substr(0, wav.size() - 1)).find("claims 12 bytes of data, 11 are there"),
-            std::string::npos);
-  EXPECT_NE(refused(wav.substr(0, 40)).find("ends before its data"), std::string::npos);
-  EXPECT_NE(refused(make_wav({})).find("0 samples"), std::string::npos);
+  EXPECT_NE(refused_audio("").find("no WAV"), std::string::npos);
+  EXPECT_NE(refused_audio("fLaC and so on").find("no WAV"), std::string::npos);
+  EXPECT_NE(
+      refused_audio(wav.substr(0, wav.size() - 1)).find("claims 12 bytes of data, 11 are there"),
+      std::string::npos);
+  EXPECT_NE(refused_audio(wav.substr(0, 40)).find("ends before its data"), std::string::npos);
+  EXPECT_NE(refused_audio(make_wav({})).find("0 samples"), std::string::npos);
   std::string changed = wav;
   changed[20] = 2;  // ADPCM
-  EXPECT_NE(refused(changed).find("coding 2 with 16 bits"), std::string::npos);
+  EXPECT_NE(refused_audio(changed).find("coding 2 with 16 bits"), std::string::npos);
   changed = wav;
   changed[32] = 4;
-  EXPECT_NE(refused(changed).find("4 bytes a frame"), std::string::npos);
+  EXPECT_NE(refused_audio(changed).find("4 bytes a frame"), std::string::npos);
   changed = wav;
   changed[22] = 0;
-  EXPECT_NE(refused(changed).find("0 channels"), std::string::npos);
-  EXPECT_NE(refused(make_wav(kSteps, {.sample_rate = 999})).find("999 Hz"), std::string::npos);
-  EXPECT_NE(refused(make_wav({NAN}, {.bits = 32, .floats = true})).find("no finite number"),
+  EXPECT_NE(refused_audio(changed).find("0 channels"), std::string::npos);
+  EXPECT_NE(refused_audio(make_wav(kSteps, {.sample_rate = 999})).find("999 Hz"),
+            std::string::npos);
+  EXPECT_NE(refused_audio(make_wav({NAN}, {.bits = 32, .floats = true})).find("no finite number"),
             std::string::npos);
 }
 
@@ -127,7 +129,7 @@ TEST(Resample, IsTheConvolutionThatItsHeaderStates) {
   EXPECT_EQ(resample(input, 8'000, 8'000), input);
 }
 
-void check_end(const std::string& wav) {
+void check_end_of_audio(const std::string& wav) {
   const auto size = static_cast<std::int64_t>(wav.size());
   check_audio_end(
       std::string_view(wav).substr(0, 60),
@@ -142,14 +144,14 @@ void check_end(const std::string& wav) {
 
 TEST(CheckAudioEnd, RefusesMoreDataThanTheHeaderClaims) {
   const std::string wav = make_wav(kSteps);
-  check_end(wav);
-  check_end(wav + std::string(1000, '\0'));
-  check_end(wav + std::string("LIST\3\0\0\0abc\0", 12) + std::string("id3 \0\0\0\0", 8));
+  check_end_of_audio(wav);
+  check_end_of_audio(wav + std::string(1000, '\0'));
+  check_end_of_audio(wav + std::string("LIST\3\0\0\0abc\0", 12) + std::string("id3 \0\0\0\0", 8));
   for (const std::string& more : {std::string("\1\1"),
                                   std::string(40, '\1'),
                                   std::string("LIST\x09\0\0\0abc", 11),
                                   std::string(70'000, '\0') + "x"}) {
-    const std::string message = error_of<InvalidInput>([&] { check_end(wav + more); });
+    const std::string message = error_of<InvalidInput>([&] { check_end_of_audio(wav + more); });
     EXPECT_NE(message.find("claims 12 bytes of data, " + std::to_string(more.size()) + " more"),
               std::string::npos)
         << message;
@@ -163,10 +165,10 @@ TEST(DecodeAudio, TakesAStreamsLengthFromItsFile) {
   }
   EXPECT_EQ(decode_audio(wav, "x").info.frames, 6);
   EXPECT_EQ(decode_audio(wav + "\1", "x").info.frames, 6);  // half a frame
-  check_end(wav + std::string(9, '\1'));
+  check_end_of_audio(wav + std::string(9, '\1'));
   // A size of 0 in a file that goes on, which is how a writer that stops early leaves it.
   std::string stopped = make_wav({});
-  EXPECT_NE(refused(stopped).find("0 samples"), std::string::npos);
+  EXPECT_NE(refused_audio(stopped).find("0 samples"), std::string::npos);
   stopped += make_wav(kSteps).substr(44);
   EXPECT_EQ(decode_audio(stopped, "x").info.frames, 6);
 }

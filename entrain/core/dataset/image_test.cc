@@ -19,7 +19,7 @@ std::string grey_jpeg(int width, int height, bool progressive) {
                            {.progressive = progressive, .components = 1});
 }
 
-std::string refused(const std::string& bytes) {
+std::string refused_image(const std::string& bytes) {
   const std::string message = error_of<InvalidInput>([&] { image_size(bytes, "member 'a'"); });
   EXPECT_TRUE(message.starts_with("member 'a': ")) << message;
   return message;
@@ -52,12 +52,12 @@ TEST(ImageSize, SkipsMetadataInFrontOfTheFrame) {
 TEST(ImageSize, RefusesTruncatedHeaders) {
   const std::string png = oracle::flat_png(31, 17, 1, 2, 3);
   for (std::size_t size = 0; size < 33; ++size) {
-    refused(png.substr(0, size));
+    refused_image(png.substr(0, size));
   }
   const std::string jpeg = grey_jpeg(33, 9, false);
   const std::size_t frame = jpeg.find("\xFF\xC0");
   for (std::size_t size = 0; size < frame + 13; ++size) {
-    refused(jpeg.substr(0, size));
+    refused_image(jpeg.substr(0, size));
   }
 }
 
@@ -66,37 +66,38 @@ TEST(ImageSize, NoticesEveryFlippedBitOfAPngHeader) {
   for (std::size_t bit = 0; bit < std::size_t{33} * 8; ++bit) {
     std::string damaged = png;
     damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ static_cast<char>(1U << bit % 8));
-    refused(damaged);
+    refused_image(damaged);
   }
 }
 
 TEST(ImageSize, RefusesOtherFormatsAndKinds) {
-  EXPECT_NE(refused("").find("empty"), std::string::npos);
-  EXPECT_NE(refused("GIF89a........").find("neither"), std::string::npos);
+  EXPECT_NE(refused_image("").find("empty"), std::string::npos);
+  EXPECT_NE(refused_image("GIF89a........").find("neither"), std::string::npos);
   const std::string cmyk = oracle::make_jpeg(8, 8, std::string(256, 'x'), {.components = 4});
-  EXPECT_NE(refused(cmyk).find("CMYK"), std::string::npos);
+  EXPECT_NE(refused_image(cmyk).find("CMYK"), std::string::npos);
   std::string lossless = grey_jpeg(8, 8, false);
   lossless[lossless.find("\xFF\xC0") + 1] = '\xC3';
-  EXPECT_NE(refused(lossless).find("SOF3"), std::string::npos);
+  EXPECT_NE(refused_image(lossless).find("SOF3"), std::string::npos);
   std::string deep = grey_jpeg(8, 8, false);
   deep[deep.find("\xFF\xC0") + 4] = 12;
-  EXPECT_NE(refused(deep).find("12 bits"), std::string::npos);
+  EXPECT_NE(refused_image(deep).find("12 bits"), std::string::npos);
 }
 
 TEST(ImageSize, RefusesImagesThatWouldFillTheMemory) {
-  EXPECT_NE(refused(png_with_size(100'000, 100'000)).find("100000x100000"), std::string::npos);
-  refused(png_with_size(2'000'000'000, 1));
-  refused(png_with_size(0, 7));
+  EXPECT_NE(refused_image(png_with_size(100'000, 100'000)).find("100000x100000"),
+            std::string::npos);
+  refused_image(png_with_size(2'000'000'000, 1));
+  refused_image(png_with_size(0, 7));
   std::string jpeg = grey_jpeg(8, 8, false);
   jpeg.replace(jpeg.find("\xFF\xC0") + 5, 4, "\xFF\xDC\xFF\xDC");
-  EXPECT_NE(refused(jpeg).find("65500x65500"), std::string::npos);
+  EXPECT_NE(refused_image(jpeg).find("65500x65500"), std::string::npos);
   jpeg.replace(jpeg.find("\xFF\xC0") + 5, 4, std::string("\0\0\0\x08", 4));
-  refused(jpeg);
+  refused_image(jpeg);
 }
 
 TEST(ImageSize, RefusesImpossibleDepths) {
-  refused(oracle::make_png(1, 1, "xxx", {.depth = 4, .colour = 2}));
-  refused(oracle::make_png(1, 1, "xxx", {.depth = 8, .colour = 5}));
+  refused_image(oracle::make_png(1, 1, "xxx", {.depth = 4, .colour = 2}));
+  refused_image(oracle::make_png(1, 1, "xxx", {.depth = 8, .colour = 5}));
 }
 
 BytesAt bytes_of(const std::string& bytes) {
@@ -108,34 +109,36 @@ BytesAt bytes_of(const std::string& bytes) {
   };
 }
 
-void check_end(const std::string& bytes) {
+void check_end_of_image(const std::string& bytes) {
   check_image_end(static_cast<std::int64_t>(bytes.size()), bytes_of(bytes), "member 'a'");
 }
 
 TEST(CheckImageEnd, RefusesEveryCutOfAPng) {
   const std::string png = oracle::flat_png(31, 17, 1, 2, 3);
-  check_end(png);
-  check_end(png + "behind");
+  check_end_of_image(png);
+  check_end_of_image(png + "behind");
   for (std::size_t size = 33; size < png.size(); ++size) {
-    const std::string message = error_of<InvalidInput>([&] { check_end(png.substr(0, size)); });
+    const std::string message =
+        error_of<InvalidInput>([&] { check_end_of_image(png.substr(0, size)); });
     EXPECT_NE(message.find("member 'a': damaged PNG: it ends"), std::string::npos) << message;
   }
   std::string longer = png;  // a chunk that claims more than there is
   longer[33] = 1;
-  EXPECT_NE(error_of<InvalidInput>([&] { check_end(longer); }).find("at byte 33"),
+  EXPECT_NE(error_of<InvalidInput>([&] { check_end_of_image(longer); }).find("at byte 33"),
             std::string::npos);
 }
 
 TEST(CheckImageEnd, RefusesEveryCutOfAJpeg) {
   for (const bool progressive : {false, true}) {
     const std::string jpeg = grey_jpeg(64, 40, progressive);
-    check_end(jpeg);
+    check_end_of_image(jpeg);
     const std::size_t frame = jpeg.find(progressive ? "\xFF\xC2" : "\xFF\xC0");
     for (std::size_t size = frame + 13; size < jpeg.size(); ++size) {
       const std::string cut = jpeg.substr(0, size);
       for (const std::string& padding : {std::string(), std::string(100, '\0')}) {
-        EXPECT_NE(error_of<InvalidInput>([&] { check_end(cut + padding); }).find("end marker"),
-                  std::string::npos)
+        EXPECT_NE(
+            error_of<InvalidInput>([&] { check_end_of_image(cut + padding); }).find("end marker"),
+            std::string::npos)
             << size;
       }
     }
@@ -144,10 +147,10 @@ TEST(CheckImageEnd, RefusesEveryCutOfAJpeg) {
 
 TEST(CheckImageEnd, LeavesAloneWhatFollowsAJpeg) {
   const std::string jpeg = grey_jpeg(33, 9, false);
-  check_end(jpeg + std::string(200, '\0'));
-  check_end(jpeg + "\r\n");
-  check_end(jpeg + "\xFF\xFF");
-  check_end(jpeg + "a maker's notes");  // found from its beginning
+  check_end_of_image(jpeg + std::string(200, '\0'));
+  check_end_of_image(jpeg + "\r\n");
+  check_end_of_image(jpeg + "\xFF\xFF");
+  check_end_of_image(jpeg + "a maker's notes");  // found from its beginning
 }
 
 // A thumbnail within the metadata has an end marker of its own.
@@ -159,8 +162,8 @@ TEST(CheckImageEnd, IsNotSatisfiedWithAThumbnail) {
   segment[3] = static_cast<char>((segment.size() - 2) & 0xFFU);
   std::string whole = jpeg;
   whole.insert(2, segment);
-  check_end(whole + "notes");
-  error_of<InvalidInput>([&] { check_end(whole.substr(0, whole.size() - 2) + "notes"); });
+  check_end_of_image(whole + "notes");
+  error_of<InvalidInput>([&] { check_end_of_image(whole.substr(0, whole.size() - 2) + "notes"); });
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ Index full_index() {
   return index;
 }
 
-std::string refused(const std::string& content) {
+std::string refused_index(const std::string& content) {
   const TemporaryFolder folder;
   const auto path = folder.write("bad.csv", content);
   const std::string message = error_of<InvalidInput>([&] { read_index(path); });
@@ -54,7 +54,7 @@ std::string refused(const std::string& content) {
 
 std::string refused_row(const std::string& row) {
   const std::string message =
-      refused(std::string(kHeader) + "good,0,,,,,,1,2,3,1,1,2\n" + row + "\n");
+      refused_index(std::string(kHeader) + "good,0,,,,,,1,2,3,1,1,2\n" + row + "\n");
   EXPECT_NE(message.find("bad.csv:3: "), std::string::npos) << message;
   return message;
 }
@@ -113,14 +113,16 @@ TEST(Index, AcceptsExactLengthsWithoutEstimates) {
 }
 
 TEST(Index, RefusesMissingColumns) {
-  EXPECT_NE(refused("sample_id,n_images\n").find(":1: column 'image_sizes' is missing"),
+  EXPECT_NE(refused_index("sample_id,n_images\n").find(":1: column 'image_sizes' is missing"),
             std::string::npos);
   const std::string base = "sample_id,n_images,image_sizes,prompt_chars,response_chars";
-  EXPECT_NE(refused(base + "\n").find("'prompt_tokens_estimate' is missing"), std::string::npos);
-  EXPECT_NE(refused(base + ",prompt_tokens\n").find("'response_tokens' is missing"),
+  EXPECT_NE(refused_index(base + "\n").find("'prompt_tokens_estimate' is missing"),
             std::string::npos);
-  EXPECT_NE(refused(base + ",prompt_tokens,response_tokens,shard\n").find("'offset' is missing"),
+  EXPECT_NE(refused_index(base + ",prompt_tokens\n").find("'response_tokens' is missing"),
             std::string::npos);
+  EXPECT_NE(
+      refused_index(base + ",prompt_tokens,response_tokens,shard\n").find("'offset' is missing"),
+      std::string::npos);
 }
 
 TEST(Index, RefusesImpossibleFieldsAndNamesTheColumn) {
@@ -156,14 +158,15 @@ TEST(Index, RefusesLocationsAndDigestsThatDoNotFit) {
   const std::string header =
       "sample_id,n_images,image_sizes,prompt_chars,response_chars,prompt_tokens,response_tokens,"
       "text_digest,shard,offset,bytes\n";
-  EXPECT_NE(refused(header + "a,0,,1,2,3,4,d,x.tar,,5\n").find("column 'offset'"),
+  EXPECT_NE(refused_index(header + "a,0,,1,2,3,4,d,x.tar,,5\n").find("column 'offset'"),
             std::string::npos);
-  EXPECT_NE(refused(header + "a,0,,1,2,3,4,d,x.tar,0,0\n").find("column 'bytes'"),
+  EXPECT_NE(refused_index(header + "a,0,,1,2,3,4,d,x.tar,0,0\n").find("column 'bytes'"),
             std::string::npos);
-  EXPECT_NE(refused(header + "a,0,,1,2,3,4,d,,0,512\n").find("column 'shard'"), std::string::npos);
-  EXPECT_NE(refused(header + "a,0,,1,2,3,,d,,,\n").find("column 'response_tokens'"),
+  EXPECT_NE(refused_index(header + "a,0,,1,2,3,4,d,,0,512\n").find("column 'shard'"),
             std::string::npos);
-  EXPECT_NE(refused(header + "a,0,,1,2,3,4,d,,,\nb,0,,1,2,3,4,e,,,\n")
+  EXPECT_NE(refused_index(header + "a,0,,1,2,3,,d,,,\n").find("column 'response_tokens'"),
+            std::string::npos);
+  EXPECT_NE(refused_index(header + "a,0,,1,2,3,4,d,,,\nb,0,,1,2,3,4,e,,,\n")
                 .find("column 'text_digest': 'e'; earlier rows say 'd'"),
             std::string::npos);
 }

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostNames = 100'000;
 
-[[noreturn]] void fail(const std::string& name, const std::string& message) {
+[[noreturn]] void refuse_name(const std::string& name, const std::string& message) {
   throw InvalidInput(fmt::format(
       "'{}': {}; braces hold a range such as {{000000..000009}} or a list such as {{a,b}}",
       name,
@@ -39,7 +39,7 @@ std::size_t closing_brace(std::string_view text, std::size_t open, const std::st
       return i;
     }
   }
-  fail(name, "an open brace is never closed");
+  refuse_name(name, "an open brace is never closed");
 }
 
 std::optional<std::int64_t> whole_number(std::string_view text) {
@@ -68,7 +68,8 @@ std::vector<std::string> range_of(std::string_view text, const std::string& name
   }
   const std::int64_t count = std::abs(*last - *first) / *step + 1;
   if (std::cmp_greater(count, kMostNames)) {
-    fail(name, fmt::format("a range of {} names; at most {} are allowed", count, kMostNames));
+    refuse_name(name,
+                fmt::format("a range of {} names; at most {} are allowed", count, kMostNames));
   }
   const bool padded = (parts[0].size() > 1 && parts[0].starts_with('0')) ||
                       (parts[1].size() > 1 && parts[1].starts_with('0'));
@@ -107,7 +108,7 @@ std::vector<std::string> expand(const std::string& text, const std::string& name
   if (choices.empty()) {
     const std::vector<std::string> parts = list_of(inside);
     if (parts.size() < 2) {
-      fail(name, fmt::format("'{{{}}}' is neither a range nor a list", inside));
+      refuse_name(name, fmt::format("'{{{}}}' is neither a range nor a list", inside));
     }
     for (const std::string& part : parts) {
       const std::vector<std::string> inner = expand(part, name);
@@ -118,7 +119,7 @@ std::vector<std::string> expand(const std::string& text, const std::string& name
   const std::vector<std::string> rests = expand(text.substr(close + 1), name);
   for (const std::string& choice : choices) {
     if (result.size() + rests.size() > kMostNames) {
-      fail(name, fmt::format("more than {} names", kMostNames));
+      refuse_name(name, fmt::format("more than {} names", kMostNames));
     }
     for (const std::string& rest : rests) {
       result.push_back(fmt::format("{}{}{}", text.substr(0, open), choice, rest));

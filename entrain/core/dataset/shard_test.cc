@@ -24,7 +24,7 @@ std::vector<ShardSample> read_all(const TarWriter& writer) {
   return samples;
 }
 
-std::string refused(const TarWriter& writer) {
+std::string refused_shard(const TarWriter& writer) {
   const std::string message = error_of<InvalidInput>([&] { read_all(writer); });
   EXPECT_NE(message.find("train-000001.tar, offset "), std::string::npos) << message;
   return message;
@@ -74,29 +74,32 @@ TEST(ShardReader, OrdersMoreThanTenImagesByNumber) {
 }
 
 TEST(ShardReader, RefusesSamplesThatCannotBeMeant) {
-  EXPECT_NE(refused(TarWriter().add("a.png", "1")).find("has no 'a.json'"), std::string::npos);
-  EXPECT_NE(refused(TarWriter().add("a.json", "1").add("a.json", "2")).find("a second '.json'"),
+  EXPECT_NE(refused_shard(TarWriter().add("a.png", "1")).find("has no 'a.json'"),
             std::string::npos);
-  EXPECT_NE(refused(TarWriter().add("a.json", "1").add("a.1.png", "2")).find("not numbered"),
+  EXPECT_NE(
+      refused_shard(TarWriter().add("a.json", "1").add("a.json", "2")).find("a second '.json'"),
+      std::string::npos);
+  EXPECT_NE(refused_shard(TarWriter().add("a.json", "1").add("a.1.png", "2")).find("not numbered"),
             std::string::npos);
-  EXPECT_NE(refused(TarWriter().add("a.json", "1").add("a.png", "2").add("a.jpg", "2"))
+  EXPECT_NE(refused_shard(TarWriter().add("a.json", "1").add("a.png", "2").add("a.jpg", "2"))
                 .find("not numbered"),
             std::string::npos);
-  EXPECT_NE(refused(TarWriter().add("a.json", "1").add("a.0.png", "2").add("a.0.jpg", "2"))
+  EXPECT_NE(refused_shard(TarWriter().add("a.json", "1").add("a.0.png", "2").add("a.0.jpg", "2"))
                 .find("not numbered"),
             std::string::npos);
-  EXPECT_NE(refused(TarWriter().add("a.json", "1").add("a.left.png", "2")).find("'left'"),
+  EXPECT_NE(refused_shard(TarWriter().add("a.json", "1").add("a.left.png", "2")).find("'left'"),
             std::string::npos);
-  EXPECT_NE(refused(TarWriter().add("a.json", "1").add("a.flac", "2")).find("'.flac'"),
+  EXPECT_NE(refused_shard(TarWriter().add("a.json", "1").add("a.flac", "2")).find("'.flac'"),
             std::string::npos);
-  EXPECT_NE(refused(TarWriter().add("a.json", "1").add("a.1.wav", "2"))
+  EXPECT_NE(refused_shard(TarWriter().add("a.json", "1").add("a.1.wav", "2"))
                 .find("the clips of sample 'a' are not numbered"),
             std::string::npos);
-  EXPECT_NE(refused(TarWriter().add("a.json", "1").add("a.0.webp", "2")).find("'.webp'"),
+  EXPECT_NE(refused_shard(TarWriter().add("a.json", "1").add("a.0.webp", "2")).find("'.webp'"),
             std::string::npos);
-  EXPECT_NE(refused(TarWriter().add("a.x.json", "1").add("a.y.json", "2")).find("rename them"),
-            std::string::npos);
-  EXPECT_NE(refused(TarWriter().add("a.json", "1").add("a.v.0.png", "2")).find("'v.0'"),
+  EXPECT_NE(
+      refused_shard(TarWriter().add("a.x.json", "1").add("a.y.json", "2")).find("rename them"),
+      std::string::npos);
+  EXPECT_NE(refused_shard(TarWriter().add("a.json", "1").add("a.v.0.png", "2")).find("'v.0'"),
             std::string::npos);
 }
 

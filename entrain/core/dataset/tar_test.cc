@@ -40,7 +40,7 @@ std::vector<NamedContent> read_all(const std::string& archive) {
   return read_all(folder.write("x.tar", archive));
 }
 
-std::string refused(const std::string& archive) {
+std::string refused_tar(const std::string& archive) {
   const std::string message = error_of<InvalidInput>([&] { read_all(archive); });
   EXPECT_NE(message.find("x.tar, offset "), std::string::npos) << message;
   return message;
@@ -112,7 +112,7 @@ TEST(TarReader, NoticesTruncationAtEveryBlockAndInsideBlocks) {
   const std::string archive = writer.archive();
   EXPECT_EQ(read_all(archive).size(), 3U);
   for (std::size_t size = 0; size < archive.size(); size += 128) {
-    const std::string message = refused(archive.substr(0, size));
+    const std::string message = refused_tar(archive.substr(0, size));
     EXPECT_TRUE(message.find("truncated") != std::string::npos || size == 0) << size << message;
   }
 }
@@ -121,11 +121,11 @@ TEST(TarReader, AcceptsPaddingBehindTheEndAndNothingElse) {
   const std::string archive = TarWriter().add("a.json", "{}").archive();
   EXPECT_EQ(read_all(archive + std::string(8192, '\0')).size(), 1U);
   EXPECT_EQ(read_all(archive + std::string(100, '\0')).size(), 1U);
-  EXPECT_NE(refused(archive + archive).find("behind the end mark"), std::string::npos);
-  EXPECT_NE(refused(archive + std::string(700, '\0') + "x").find("behind the end mark"),
+  EXPECT_NE(refused_tar(archive + archive).find("behind the end mark"), std::string::npos);
+  EXPECT_NE(refused_tar(archive + std::string(700, '\0') + "x").find("behind the end mark"),
             std::string::npos);
   const std::string one_block = TarWriter().add("a.json", "{}").members() + std::string(512, '\0');
-  EXPECT_NE(refused(one_block + archive).find("single block"), std::string::npos);
+  EXPECT_NE(refused_tar(one_block + archive).find("single block"), std::string::npos);
 }
 
 TEST(TarReader, NoticesEveryFlippedHeaderByte) {
@@ -147,14 +147,14 @@ TEST(TarReader, NoticesEveryFlippedHeaderByte) {
 }
 
 TEST(TarReader, RefusesWhatIsNoPlainArchiveOfFiles) {
-  EXPECT_NE(refused("").find("empty"), std::string::npos);
-  EXPECT_NE(refused("\x1F\x8B" + std::string(600, 'x')).find("cannot read"), std::string::npos);
-  EXPECT_NE(refused(std::string(2048, 'x')).find("checksum"), std::string::npos);
-  EXPECT_NE(refused(TarWriter().add("link", "", '2').archive()).find("only regular"),
+  EXPECT_NE(refused_tar("").find("empty"), std::string::npos);
+  EXPECT_NE(refused_tar("\x1F\x8B" + std::string(600, 'x')).find("cannot read"), std::string::npos);
+  EXPECT_NE(refused_tar(std::string(2048, 'x')).find("checksum"), std::string::npos);
+  EXPECT_NE(refused_tar(TarWriter().add("link", "", '2').archive()).find("only regular"),
             std::string::npos);
-  EXPECT_NE(refused(TarWriter().add("sparse", "", 'S').archive()).find("only regular"),
+  EXPECT_NE(refused_tar(TarWriter().add("sparse", "", 'S').archive()).find("only regular"),
             std::string::npos);
-  EXPECT_NE(refused(TarWriter().add("", "x").archive()).find("name"), std::string::npos);
+  EXPECT_NE(refused_tar(TarWriter().add("", "x").archive()).find("name"), std::string::npos);
   error_of<InvalidInput>([] { TarReader("no/such.tar"); });
   error_of<InvalidInput>([] { TarReader(std::filesystem::temp_directory_path()); });
 }
@@ -177,7 +177,7 @@ TEST(TarReader, RefusesImpossibleSizes) {
     std::string archive = TarWriter().add("a.json", "{}").archive();
     archive.replace(124, 12, field);
     oracle::fix_checksum(archive, 0);
-    refused(archive);
+    refused_tar(archive);
   }
 }
 
@@ -191,11 +191,12 @@ TEST(TarReader, RefusesDamagedPaxHeaders) {
                                      std::string("11 size=-1\n"),
                                      std::string("31 size=9999999999999999999999\n"),
                                      std::string("22 GNU.sparse.major=1\n")}) {
-    refused(TarWriter().add("x", content, 'x').add("a.json", "{}").archive());
+    refused_tar(TarWriter().add("x", content, 'x').add("a.json", "{}").archive());
   }
-  refused(TarWriter().add("x", "10 path=a\n", 'g').add("a.json", "{}").archive());
-  refused(TarWriter().add("x", "10 path=a\n", 'x').archive());
-  refused(TarWriter().add("x", std::string((1 << 20) + 1, 'x'), 'L').add("a.json", "{}").archive());
+  refused_tar(TarWriter().add("x", "10 path=a\n", 'g').add("a.json", "{}").archive());
+  refused_tar(TarWriter().add("x", "10 path=a\n", 'x').archive());
+  refused_tar(
+      TarWriter().add("x", std::string((1 << 20) + 1, 'x'), 'L').add("a.json", "{}").archive());
 }
 
 TEST(ReadRange, ReadsBytesAndRefusesWhatLiesOutside) {

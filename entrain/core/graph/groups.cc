@@ -7,16 +7,13 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 
 namespace entrain {
 namespace {
 
 using std::chrono::nanoseconds;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Per stage, whether something trainable lies at it or before it.
 std::vector<char> backward_stages(const ModuleCosts& module) {

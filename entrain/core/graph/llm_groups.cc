@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "entrain/core/base/at.h"
+
 namespace entrain {
 namespace {
 
 constexpr int kNone = -1;
 constexpr int kFirstCut = -2;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 void sort_unique(std::vector<LlmGroupRef>& refs) {
   std::sort(refs.begin(), refs.end());

@@ -2,15 +2,9 @@
 
 #include <algorithm>
 
+#include "entrain/core/base/at.h"
+
 namespace entrain {
-namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-}  // namespace
-
 Placement empty_placement(const StepCosts& costs, int replicas, int num_slots) {
   Placement result;
   result.num_slots.assign(at(replicas), num_slots);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 
 namespace entrain {
@@ -12,9 +13,6 @@ constexpr unsigned kLlmShift = 24;
 constexpr std::uint64_t kUnitMask = (1ULL << kLlmShift) - 1;
 constexpr std::uint64_t kLlmMask = (1ULL << (kSlotShift - kLlmShift)) - 1;
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 int slot_of(std::uint64_t entry) {
   return static_cast<int>(entry >> kSlotShift);
 }

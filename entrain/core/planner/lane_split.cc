@@ -9,6 +9,7 @@
 
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/assigner/lower_bound.h"
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/step_costs.h"
@@ -21,19 +22,6 @@ namespace entrain {
 namespace {
 
 constexpr int kMostLanes = 8;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-void check_name(const char* what,
-                const std::string& name,
-                const std::vector<std::string>& allowed) {
-  if (std::find(allowed.begin(), allowed.end(), name) == allowed.end()) {
-    throw InvalidInput(
-        fmt::format("lane split: unknown {} '{}'{}", what, name, suggestion(name, allowed)));
-  }
-}
 
 void check_request(const LaneSplitRequest& request) {
   ENTRAIN_INVARIANT(request.model != nullptr && (request.profile != nullptr || request.costs_of),
@@ -58,8 +46,8 @@ void check_request(const LaneSplitRequest& request) {
                       request.replicas));
     }
   }
-  check_name("policy", request.policy, policy_names());
-  check_name("schedule", request.schedule, schedule_names());
+  check_name("lane split", "policy", request.policy, policy_names());
+  check_name("lane split", "schedule", request.schedule, schedule_names());
 }
 
 ModulePlan module_plan(const ModelSpec& model, int module) {

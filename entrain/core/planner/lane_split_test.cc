@@ -48,8 +48,8 @@ std::vector<SampleWork> make_batch(int encoders, int num_samples, std::uint64_t 
   return batch;
 }
 
-struct Instance {
-  Instance(int encoders, int lanes, std::vector<double> factor, int encoder_layers = 4)
+struct LaneSplitCase {
+  LaneSplitCase(int encoders, int lanes, std::vector<double> factor, int encoder_layers = 4)
       : model(oracle::tiny_model(encoders, encoder_layers, 4)),
         profile(make_profile(model, factor)) {
     request.model = &model;
@@ -60,8 +60,8 @@ struct Instance {
     request.num_slots = 4;
     request.policy = "lpt-2d";
   }
-  Instance(const Instance&) = delete;
-  Instance& operator=(const Instance&) = delete;
+  LaneSplitCase(const LaneSplitCase&) = delete;
+  LaneSplitCase& operator=(const LaneSplitCase&) = delete;
   ModelSpec model;
   Profile profile;
   LaneSplitRequest request;
@@ -80,7 +80,7 @@ std::int64_t mean_step(const LaneSplitRequest& request, const Plan& plan) {
 }
 
 TEST(PlanLaneSplit, TriesEverySplitAndRanksThemBySimulation) {
-  const Instance instance(1, 5, {1.0, 1.0});
+  const LaneSplitCase instance(1, 5, {1.0, 1.0});
   const LaneSplitResult result = plan_lane_split(instance.request);
   ASSERT_TRUE(result.fits());
   ASSERT_EQ(result.splits.size(), 4U);
@@ -105,7 +105,7 @@ TEST(PlanLaneSplit, TriesEverySplitAndRanksThemBySimulation) {
 // The cut by layers is the fastest of all cuts where stages decide alone: compare with all of them.
 TEST(PlanLaneSplit, IsNearTheBestOfAllContiguousCuts) {
   for (const double factor : {0.3, 1.0, 3.0}) {
-    const Instance instance(1, 3, {1.0, factor});
+    const LaneSplitCase instance(1, 3, {1.0, factor});
     const LaneSplitResult result = plan_lane_split(instance.request);
     std::int64_t best = result.splits.front().mean_ns;
     Plan plan = result.best();
@@ -124,14 +124,14 @@ TEST(PlanLaneSplit, IsNearTheBestOfAllContiguousCuts) {
 }
 
 TEST(PlanLaneSplit, GivesTheHeavierModuleMoreLanes) {
-  const Instance vision(1, 6, {5.0, 1.0});
+  const LaneSplitCase vision(1, 6, {5.0, 1.0});
   EXPECT_GE(plan_lane_split(vision.request).splits.front().lanes_of[0], 4);
-  const Instance llm(1, 6, {0.1, 10.0});
+  const LaneSplitCase llm(1, 6, {0.1, 10.0});
   EXPECT_GE(plan_lane_split(llm.request).splits.front().lanes_of[1], 4);
 }
 
 TEST(PlanLaneSplit, PutsEverythingOnASingleLane) {
-  const Instance instance(2, 1, {1.0, 1.0, 1.0});
+  const LaneSplitCase instance(2, 1, {1.0, 1.0, 1.0});
   const LaneSplitResult result = plan_lane_split(instance.request);
   ASSERT_TRUE(result.fits());
   EXPECT_EQ(result.splits.size(), 1U);
@@ -141,18 +141,18 @@ TEST(PlanLaneSplit, PutsEverythingOnASingleLane) {
 }
 
 TEST(PlanLaneSplit, LetsEncodersShareLanes) {
-  const Instance instance(2, 2, {1.0, 1.0, 1.0});
+  const LaneSplitCase instance(2, 2, {1.0, 1.0, 1.0});
   const LaneSplitResult result = plan_lane_split(instance.request);
   ASSERT_TRUE(result.fits());
   EXPECT_EQ(result.splits.size(), 1U);
   EXPECT_TRUE(result.splits[0].shared_encoders);
   EXPECT_EQ(result.best().lanes, (std::vector<std::vector<StageRef>>{{{0, 0}, {1, 0}}, {{2, 0}}}));
-  const Instance wider(2, 4, {1.0, 1.0, 1.0});
+  const LaneSplitCase wider(2, 4, {1.0, 1.0, 1.0});
   EXPECT_EQ(plan_lane_split(wider.request).splits.size(), 6U);  // three of each kind
 }
 
 TEST(PlanLaneSplit, SaysWhyASplitHasTooFewLayers) {
-  const Instance instance(1, 8, {1.0, 1.0}, 1);  // three encoder layers, six LLM layers
+  const LaneSplitCase instance(1, 8, {1.0, 1.0}, 1);  // three encoder layers, six LLM layers
   const LaneSplitResult result = plan_lane_split(instance.request);
   ASSERT_TRUE(result.fits());
   ASSERT_EQ(result.splits.size(), 7U);
@@ -165,7 +165,7 @@ TEST(PlanLaneSplit, SaysWhyASplitHasTooFewLayers) {
 
 TEST(PlanLaneSplit, AnswersThatNothingFits) {
   for (const char* policy : {"lpt-2d", "entrain"}) {
-    Instance instance(1, 3, {1.0, 1.0});
+    LaneSplitCase instance(1, 3, {1.0, 1.0});
     instance.request.policy = policy;
     instance.request.limits.bytes_per_lane = 10;
     const LaneSplitResult result = plan_lane_split(instance.request);
@@ -178,7 +178,7 @@ TEST(PlanLaneSplit, AnswersThatNothingFits) {
 
 TEST(PlanLaneSplit, RefusesNumbersOutOfRange) {
   const auto refuses = [](auto change) {
-    Instance instance(1, 3, {1.0, 1.0});
+    LaneSplitCase instance(1, 3, {1.0, 1.0});
     change(instance.request);
     EXPECT_THROW(plan_lane_split(instance.request), InvalidInput);
   };
@@ -193,7 +193,7 @@ TEST(PlanLaneSplit, RefusesNumbersOutOfRange) {
 }
 
 TEST(PlanLaneSplit, ShowsATable) {
-  const Instance instance(1, 3, {1.0, 1.0});
+  const LaneSplitCase instance(1, 3, {1.0, 1.0});
   const std::string text = to_string(plan_lane_split(instance.request), instance.model);
   EXPECT_NE(text.find("step time"), std::string::npos);
   EXPECT_NE(text.find("vision 2 + llm 1"), std::string::npos);

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/cost/step_costs.h"
 
@@ -11,10 +12,6 @@ namespace entrain {
 namespace {
 
 using std::int64_t;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Neighbours of one kind, from the first layer to the last.
 std::vector<LayerRange> runs_of_kinds(const ModelSpec& model, int module) {

@@ -13,7 +13,7 @@ namespace entrain {
 namespace {
 
 // Whole nanoseconds, so that nothing is rounded.
-Profile make_profile(const ModelSpec& model) {
+Profile whole_ns_profile(const ModelSpec& model) {
   return oracle::uniform_profile(model, {0, 10, 1000}, {0, 20, 300}, {0, 30, 50});
 }
 
@@ -33,7 +33,7 @@ TEST(LayerTimes, SumToTheModulesTime) {
   for (const bool frozen : {false, true}) {
     ModelSpec model = oracle::tiny_model(1, 3, 4);
     model.encoders[0].frozen = frozen;
-    const Profile profile = make_profile(model);
+    const Profile profile = whole_ns_profile(model);
     std::vector<SampleWork> work(2);
     work[0] = {.segments = {{{8, 64, 2}, {4, 16, 1}}}, .llm_tokens = 9, .target_tokens = 3};
     work[1] = {.segments = {{}}, .llm_tokens = 5, .target_tokens = 4};
@@ -50,8 +50,8 @@ TEST(LayerTimes, SumToTheModulesTime) {
 TEST(LayerTimes, HoldsNoLaunchThatIsNotAskedFor) {
   const ModelSpec model = oracle::tiny_model(1, 1, 1);
   const std::vector<SampleWork> text = {{.segments = {{}}, .llm_tokens = 5, .target_tokens = 4}};
-  EXPECT_EQ(sum(layer_times(model, make_profile(model), text, 0)[0]), 0);
-  EXPECT_GT(sum(layer_times(model, make_profile(model), text, 1)[0]), 0);
+  EXPECT_EQ(sum(layer_times(model, whole_ns_profile(model), text, 0)[0]), 0);
+  EXPECT_GT(sum(layer_times(model, whole_ns_profile(model), text, 1)[0]), 0);
 }
 
 }  // namespace

@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <limits>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 
 namespace entrain {
 namespace {
 
 constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 std::vector<std::int64_t> prefix_sums(const std::vector<std::int64_t>& values) {
   std::vector<std::int64_t> sums{0};

@@ -4,16 +4,13 @@
 #include <numeric>
 #include <utility>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 
 namespace entrain {
 namespace {
 
 using std::int64_t;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 int64_t sum(const std::vector<int64_t>& values) {
   return std::accumulate(values.begin(), values.end(), int64_t{0});

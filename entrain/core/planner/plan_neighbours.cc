@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <limits>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -14,8 +13,6 @@
 
 namespace entrain {
 namespace {
-
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 class Neighbours {
  public:

@@ -14,7 +14,7 @@
 namespace entrain {
 namespace {
 
-oracle::RandomCase make_case() {
+oracle::RandomCase make_score_case() {
   Rng rng(29);
   oracle::RandomCaseOptions options;
   options.encoders = 1;
@@ -27,7 +27,7 @@ oracle::RandomCase make_case() {
 }
 
 TEST(ScoreStep, IsWhatTheSimulatorSaysOfTheAssignment) {
-  const oracle::RandomCase instance = make_case();
+  const oracle::RandomCase instance = make_score_case();
   const StepScore score = score_step(instance.plan, instance.costs, 3, 5);
   ASSERT_TRUE(score.fits());
   AssignRequest request{.plan = &instance.plan, .costs = &instance.costs};
@@ -47,7 +47,7 @@ TEST(ScoreStep, IsWhatTheSimulatorSaysOfTheAssignment) {
 }
 
 TEST(ScoreStep, SaysWhichLaneIsFull) {
-  oracle::RandomCase instance = make_case();
+  oracle::RandomCase instance = make_score_case();
   const StepScore free = score_step(instance.plan, instance.costs, 0, 0);
   const auto fullest = std::max_element(free.lane_peak_bytes.begin(), free.lane_peak_bytes.end());
   ASSERT_GT(*fullest, 1);

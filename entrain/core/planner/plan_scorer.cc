@@ -18,22 +18,13 @@
 namespace entrain {
 namespace {
 
-void check_name(const char* what,
-                const std::string& name,
-                const std::vector<std::string>& allowed) {
-  if (std::find(allowed.begin(), allowed.end(), name) == allowed.end()) {
-    throw InvalidInput(
-        fmt::format("plan search: unknown {} '{}'{}", what, name, suggestion(name, allowed)));
-  }
-}
-
 // Checks the request on the way.
 SpaceOptions space_options(const PlanSearchRequest& request) {
   ENTRAIN_INVARIANT(request.model != nullptr && request.profile != nullptr &&
                         request.cluster != nullptr && request.most_candidates > 0,
                     "a search for plans needs a model, a profile and a cluster");
-  check_name("policy", request.policy, policy_names());
-  check_name("schedule", request.schedule, schedule_names());
+  check_name("plan search", "policy", request.policy, policy_names());
+  check_name("plan search", "schedule", request.schedule, schedule_names());
   if (request.batches.empty()) {
     throw InvalidInput("plan search: no global batch given; at least one is needed");
   }

@@ -13,9 +13,7 @@
 namespace entrain {
 namespace {
 
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-
-oracle::PlanCase make_case() {
+oracle::PlanCase make_scorer_case() {
   Rng rng(41);
   oracle::PlanCase result = oracle::make_plan_case(rng, 4);
   while (result.request.batches.size() != 3 || result.cluster.memory_bytes != 0 ||
@@ -26,7 +24,7 @@ oracle::PlanCase make_case() {
 }
 
 TEST(PlanScorer, MakesPlansOfTheirConfigurations) {
-  const oracle::PlanCase plan_case = make_case();
+  const oracle::PlanCase plan_case = make_scorer_case();
   const PlanSearchRequest request = plan_case.request_of();
   const PlanScorer scorer(request);
   for (const PlanConfig& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
@@ -44,7 +42,7 @@ TEST(PlanScorer, MakesPlansOfTheirConfigurations) {
 }
 
 TEST(PlanScorer, ChargesTheExchangesOfAShardedOptimizer) {
-  oracle::PlanCase plan_case = make_case();
+  oracle::PlanCase plan_case = make_scorer_case();
   plan_case.profile.reduce_bytes_per_second = 1e9;
   plan_case.profile.optimizer_ns_per_parameter = 0.5;
   PlanSearchRequest request = plan_case.request_of();
@@ -74,7 +72,7 @@ TEST(PlanScorer, ChargesTheExchangesOfAShardedOptimizer) {
 }
 
 TEST(PlanScorer, StopsOnlyWhatIsProvenSlower) {
-  const oracle::PlanCase plan_case = make_case();
+  const oracle::PlanCase plan_case = make_scorer_case();
   const PlanSearchRequest request = plan_case.request_of();
   PlanScorer scorer(request);
   const PlanConfig config = oracle::all_configs(plan_case, scorer.space().degrees()).front();
@@ -97,7 +95,7 @@ TEST(PlanScorer, StopsOnlyWhatIsProvenSlower) {
 // Scores of batches that were run before a plan was set aside are kept for when its turn comes
 // again.
 TEST(PlanScorer, SetsAsideWhatIsFarBehindAndGoesOnFromThere) {
-  const oracle::PlanCase plan_case = make_case();
+  const oracle::PlanCase plan_case = make_scorer_case();
   const PlanSearchRequest request = plan_case.request_of();
   PlanScorer scorer(request);
   const PlanConfig config = oracle::all_configs(plan_case, scorer.space().degrees()).front();
@@ -224,7 +222,7 @@ TEST(PlanScorer, NeverTakesRecomputationThatIsSlower) {
 }
 
 TEST(PlanScorer, CountsWhatRecomputationTakes) {
-  const oracle::PlanCase plan_case = make_case();
+  const oracle::PlanCase plan_case = make_scorer_case();
   const PlanSearchRequest request = plan_case.request_of();
   const PlanScorer never(request);
   PlanSearchRequest recomputing = request;
@@ -250,7 +248,7 @@ TEST(PlanScorer, CountsWhatRecomputationTakes) {
 
 TEST(PlanScorer, RefusesWhatItCannotScore) {
   const auto refuses = [](auto change) {
-    oracle::PlanCase plan_case = make_case();
+    oracle::PlanCase plan_case = make_scorer_case();
     change(plan_case.request);
     const PlanSearchRequest request = plan_case.request_of();
     EXPECT_THROW(PlanScorer{request}, InvalidInput);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <span>
 #include <utility>
@@ -17,8 +16,6 @@ namespace entrain {
 namespace {
 
 using std::int64_t;
-
-constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 struct Entry {
   int64_t bound_ns = 0;     // over all batches

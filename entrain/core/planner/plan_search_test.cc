@@ -15,7 +15,7 @@ namespace entrain {
 namespace {
 
 // Four devices, three batches, no memory limit, two modules.
-oracle::PlanCase make_case() {
+oracle::PlanCase make_search_case() {
   Rng rng(43);
   oracle::PlanCase result = oracle::make_plan_case(rng, 8);
   while (result.request.batches.size() != 3 || result.cluster.memory_bytes != 0 ||
@@ -27,7 +27,7 @@ oracle::PlanCase make_case() {
 }
 
 TEST(SearchPlans, RanksPlansAndCertifiesTheBest) {
-  const oracle::PlanCase plan_case = make_case();
+  const oracle::PlanCase plan_case = make_search_case();
   const PlanSearchResult result = search_plans(plan_case.request_of());
   ASSERT_TRUE(result.fits());
   EXPECT_TRUE(result.complete);
@@ -44,7 +44,7 @@ TEST(SearchPlans, RanksPlansAndCertifiesTheBest) {
 }
 
 TEST(SearchPlans, SaysWhatABudgetHasLeft) {
-  const oracle::PlanCase plan_case = make_case();
+  const oracle::PlanCase plan_case = make_search_case();
   PlanSearchRequest request = plan_case.request_of();
   const PlanSearchResult whole = search_plans(request);
   request.most_simulations = 1;
@@ -141,7 +141,7 @@ TEST(SearchPlans, SetsAsideWhatIsFarBehind) {
 }
 
 TEST(SearchPlans, GivesEqualResultsForEqualRequests) {
-  const oracle::PlanCase plan_case = make_case();
+  const oracle::PlanCase plan_case = make_search_case();
   int calls = 0;
   PlanSearchRequest request = plan_case.request_of();
   const PlanSearchResult first = search_plans(request);
@@ -184,7 +184,7 @@ TEST(SearchPlans, RecomputesWhereNothingFitsWithout) {
 }
 
 TEST(SearchPlans, CountsWhatEachBoundHasCut) {
-  const oracle::PlanCase plan_case = make_case();
+  const oracle::PlanCase plan_case = make_search_case();
   const PlanSearchResult result = search_plans(plan_case.request_of());
   std::int64_t cut = 0;
   for (const CutSummary& summary : result.cuts) {

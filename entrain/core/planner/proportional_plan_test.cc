@@ -14,7 +14,7 @@ namespace entrain {
 namespace {
 
 // Two modules on one device a lane, without launches; vision's layers cost `ratio` times the LLM's.
-oracle::PlanCase make_case(double ratio, int devices) {
+oracle::PlanCase make_ratio_case(double ratio, int devices) {
   Rng rng(71);
   oracle::PlanCase result = oracle::make_plan_case(rng, 1);
   while (result.model.num_modules() != 2) {
@@ -45,18 +45,18 @@ oracle::PlanCase make_case(double ratio, int devices) {
 }
 
 TEST(ProportionalPlan, SharesDevicesByWork) {
-  const oracle::PlanCase even = make_case(1, 8);
+  const oracle::PlanCase even = make_ratio_case(1, 8);
   const ProportionalPlan plan = proportional_plan(even.request_of());
   ASSERT_TRUE(plan.fits());
   EXPECT_EQ(plan.config.modules[0].stages, 4);
   EXPECT_EQ(plan.config.modules[1].stages, 4);
-  const oracle::PlanCase heavy = make_case(3, 8);
+  const oracle::PlanCase heavy = make_ratio_case(3, 8);
   EXPECT_EQ(proportional_plan(heavy.request_of()).config.modules[0].stages, 6);
 }
 
 // Four slots of two equal samples on lanes of equal layers: T = Σ τ + 3 · max τ.
 TEST(ProportionalPlan, GivesTheFormulasTime) {
-  const oracle::PlanCase plan_case = make_case(1, 4);
+  const oracle::PlanCase plan_case = make_ratio_case(1, 4);
   const ProportionalPlan plan = proportional_plan(plan_case.request_of());
   ASSERT_TRUE(plan.fits());
   EXPECT_EQ(plan.plan.num_slots, 4);
@@ -66,7 +66,7 @@ TEST(ProportionalPlan, GivesTheFormulasTime) {
 }
 
 TEST(ProportionalPlan, SaysWhyThereIsNone) {
-  oracle::PlanCase plan_case = make_case(1, 4);
+  oracle::PlanCase plan_case = make_ratio_case(1, 4);
   plan_case.cluster.memory_bytes = 1;
   const ProportionalPlan plan = proportional_plan(plan_case.request_of());
   EXPECT_FALSE(plan.fits());

@@ -5,16 +5,13 @@
 #include <numeric>
 #include <set>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/graph/step_graph.h"
 #include "entrain/core/planner/batch_sum.h"
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 int layers_of(const Plan& plan, const StageRef& ref) {
   const LayerRange range = plan.modules[at(ref.module)].stages[at(ref.stage)];

@@ -10,14 +10,14 @@ namespace entrain {
 namespace {
 
 // Layers: 4 of vision (embedding and projector included), 6 of the LLM.
-ModelSpec make_model() {
+ModelSpec shared_lanes_model() {
   return oracle::tiny_model(1, 2, 4);
 }
 
 const LayerTimes kTimes = {{1, 1, 1, 3}, {5, 1, 1, 1, 1, 1}};
 
 TEST(InterleavedPlan, WrapsEveryModuleOnItsOwnLanes) {
-  const Plan plan = interleaved_plan(make_model(), kTimes, {1, 2}, {2, 2}, 3, 8);
+  const Plan plan = interleaved_plan(shared_lanes_model(), kTimes, {1, 2}, {2, 2}, 3, 8);
   const std::vector<std::vector<StageRef>> lanes = {
       {{0, 0}, {0, 1}}, {{1, 0}, {1, 2}}, {{1, 1}, {1, 3}}};
   EXPECT_EQ(plan.lanes, lanes);
@@ -29,7 +29,7 @@ TEST(InterleavedPlan, WrapsEveryModuleOnItsOwnLanes) {
 }
 
 TEST(InterleavedPlan, RefusesCountsThatCannotBe) {
-  const ModelSpec model = make_model();
+  const ModelSpec model = shared_lanes_model();
   EXPECT_THROW(interleaved_plan(model, kTimes, {1, 2}, {2, 4}, 1, 1), InvalidInput);
   EXPECT_THROW(interleaved_plan(model, kTimes, {0, 2}, {1, 1}, 1, 1), InvalidInput);
   EXPECT_THROW(interleaved_plan(model, kTimes, {1, 2}, {1, -1}, 1, 1), InvalidInput);
@@ -38,7 +38,7 @@ TEST(InterleavedPlan, RefusesCountsThatCannotBe) {
 }
 
 TEST(ColocatedPlan, PutsEveryModuleOnEveryLane) {
-  const Plan plan = colocated_plan(make_model(), kTimes, 3, 2, 8);
+  const Plan plan = colocated_plan(shared_lanes_model(), kTimes, 3, 2, 8);
   const std::vector<std::vector<StageRef>> lanes = {
       {{0, 0}, {1, 0}}, {{0, 1}, {1, 1}}, {{0, 2}, {1, 2}}};
   EXPECT_EQ(plan.lanes, lanes);
@@ -48,9 +48,9 @@ TEST(ColocatedPlan, PutsEveryModuleOnEveryLane) {
 }
 
 TEST(ColocatedPlan, RefusesMoreLanesThanLayers) {
-  EXPECT_NO_THROW(colocated_plan(make_model(), kTimes, 4, 1, 1));
-  EXPECT_THROW(colocated_plan(make_model(), kTimes, 5, 1, 1), InvalidInput);
-  EXPECT_THROW(colocated_plan(make_model(), kTimes, 0, 1, 1), InvalidInput);
+  EXPECT_NO_THROW(colocated_plan(shared_lanes_model(), kTimes, 4, 1, 1));
+  EXPECT_THROW(colocated_plan(shared_lanes_model(), kTimes, 5, 1, 1), InvalidInput);
+  EXPECT_THROW(colocated_plan(shared_lanes_model(), kTimes, 0, 1, 1), InvalidInput);
 }
 
 }  // namespace

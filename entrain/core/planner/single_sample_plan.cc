@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/planner/lane_shares.h"
@@ -15,10 +16,6 @@
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 void check_request(const SingleSampleRequest& request) {
   ENTRAIN_INVARIANT(request.model != nullptr, "a baseline plan needs a model");

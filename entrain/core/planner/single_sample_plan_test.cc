@@ -14,7 +14,7 @@ namespace entrain {
 namespace {
 
 // 100 ns a token in each direction in transformer layers, nothing in the others.
-Profile make_profile(const ModelSpec& model) {
+Profile inner_layers_profile(const ModelSpec& model) {
   Profile profile = oracle::uniform_profile(model, {0, 100, 1000}, {0, 100, 1000}, {0, 100, 1000});
   for (LayerProfile& entry : profile.layers) {
     const bool inner =
@@ -39,9 +39,9 @@ SampleWork make_sample(std::vector<std::int64_t> encoder_tokens, std::int64_t ll
   return work;
 }
 
-struct Instance {
-  Instance(int encoders, int lanes)
-      : model(oracle::tiny_model(encoders, 8, 8)), profile(make_profile(model)) {
+struct SingleSampleCase {
+  SingleSampleCase(int encoders, int lanes)
+      : model(oracle::tiny_model(encoders, 8, 8)), profile(inner_layers_profile(model)) {
     request.model = &model;
     request.profile = &profile;
     request.lanes = lanes;
@@ -61,7 +61,7 @@ struct Instance {
 };
 
 TEST(SingleSamplePlan, FollowsTheSamplesOwnRatio) {
-  const Instance instance(1, 8);
+  const SingleSampleCase instance(1, 8);
   EXPECT_EQ(instance.lanes_of(make_sample({300}, 100)), (std::vector<int>{6, 2}));
   EXPECT_EQ(instance.lanes_of(make_sample({100}, 100)), (std::vector<int>{4, 4}));
   // 2.43 of 3.43 parts are 5.67 of 8 lanes.
@@ -70,21 +70,21 @@ TEST(SingleSamplePlan, FollowsTheSamplesOwnRatio) {
 }
 
 TEST(SingleSamplePlan, GivesEveryModuleALane) {
-  const Instance one(1, 8);
+  const SingleSampleCase one(1, 8);
   EXPECT_EQ(one.lanes_of(make_sample({0}, 100)), (std::vector<int>{1, 7}));
   EXPECT_EQ(one.lanes_of(make_sample({100'000}, 1)), (std::vector<int>{7, 1}));
-  const Instance two(2, 8);
+  const SingleSampleCase two(2, 8);
   EXPECT_EQ(two.lanes_of(make_sample({300, 0}, 500)), (std::vector<int>{3, 1, 4}));
   EXPECT_EQ(two.lanes_of(make_sample({0, 0}, 500)), (std::vector<int>{1, 1, 6}));
 }
 
 TEST(SingleSamplePlan, GivesNoModuleMoreLanesThanLayers) {
-  const Instance instance(1, 14);
+  const SingleSampleCase instance(1, 14);
   EXPECT_EQ(instance.lanes_of(make_sample({100'000}, 1)), (std::vector<int>{10, 4}));
 }
 
 TEST(SingleSamplePlan, CutsLayersWhereTheSlowestStageIsFastest) {
-  const Instance instance(1, 8);
+  const SingleSampleCase instance(1, 8);
   const Plan plan = single_sample_plan(instance.request, make_sample({100}, 100));
   // Ten layers, the first and the last free: two transformer layers a stage.
   for (const ModulePlan& module : plan.modules) {
@@ -100,21 +100,21 @@ TEST(SingleSamplePlan, CutsLayersWhereTheSlowestStageIsFastest) {
 }
 
 TEST(SingleSamplePlan, PutsEverythingOnASingleLane) {
-  const Instance instance(2, 1);
+  const SingleSampleCase instance(2, 1);
   const Plan plan = single_sample_plan(instance.request, make_sample({3, 5}, 7));
   ASSERT_EQ(plan.num_lanes(), 1);
   EXPECT_EQ(plan.lanes[0], (std::vector<StageRef>{{0, 0}, {1, 0}, {2, 0}}));
 }
 
 TEST(SingleSamplePlan, RefusesLanesThatCannotBe) {
-  const Instance too_few(2, 2);
+  const SingleSampleCase too_few(2, 2);
   EXPECT_THROW(single_sample_plan(too_few.request, make_sample({1, 1}, 1)), InvalidInput);
-  const Instance too_many(1, 21);
+  const SingleSampleCase too_many(1, 21);
   EXPECT_THROW(single_sample_plan(too_many.request, make_sample({1}, 1)), InvalidInput);
 }
 
 TEST(FewSamplesPlan, FollowsTheRatioOfSums) {
-  Instance instance(1, 8);
+  SingleSampleCase instance(1, 8);
   const std::vector<SampleWork> samples = {make_sample({300}, 100), make_sample({0}, 200)};
   const Plan plan = few_samples_plan(instance.request, samples);
   EXPECT_EQ(plan.modules[0].stages.size(), 4U);  // 300 of 600
@@ -123,7 +123,7 @@ TEST(FewSamplesPlan, FollowsTheRatioOfSums) {
 }
 
 TEST(FewSamplesPlan, TakesTheWantedDegrees) {
-  Instance instance(1, 8);
+  SingleSampleCase instance(1, 8);
   for (LayerProfile& layer : instance.profile.layers) {
     layer.tensor_parallel = 2;
   }
@@ -135,7 +135,7 @@ TEST(FewSamplesPlan, TakesTheWantedDegrees) {
 }
 
 TEST(EvenLayersPlan, LooksAtNumbersOfLayersAlone) {
-  Instance instance(2, 6);
+  SingleSampleCase instance(2, 6);
   instance.request.profile = nullptr;
   const Plan plan = even_layers_plan(instance.request);
   for (const ModulePlan& module : plan.modules) {
@@ -146,7 +146,7 @@ TEST(EvenLayersPlan, LooksAtNumbersOfLayersAlone) {
 }
 
 TEST(SingleSamplePlans, CountsDrawsOfTheSamePlan) {
-  const Instance instance(1, 8);
+  const SingleSampleCase instance(1, 8);
   const std::vector<SampleWork> draws = {
       make_sample({100}, 100), make_sample({0}, 50), make_sample({7}, 7), make_sample({0}, 3)};
   const std::vector<CountedPlan> plans = single_sample_plans(instance.request, draws);
@@ -158,7 +158,7 @@ TEST(SingleSamplePlans, CountsDrawsOfTheSamePlan) {
 }
 
 TEST(SingleSamplePlan, RefusesNoReplicasOrNoSlots) {
-  Instance instance(1, 4);
+  SingleSampleCase instance(1, 4);
   instance.request.replicas = 0;
   EXPECT_THROW(even_layers_plan(instance.request), InvalidInput);
   instance.request.replicas = 1;

@@ -3,17 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 
 namespace entrain {
-namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-}  // namespace
-
 double SplitBoundary::value(std::span<const std::int64_t> work_ns) const {
   ENTRAIN_INVARIANT(work_ns.size() == coefficients.size(), "a mix has one work per module");
   double sum = 0;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <tuple>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
@@ -14,10 +15,6 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kNames = {
     "other_slot", "llm_slot", "not_deferred", "other_replica"};
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 struct Place {
   int replica = -1;

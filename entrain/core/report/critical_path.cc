@@ -4,16 +4,13 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/report/event_table.h"
 
 namespace entrain {
 namespace {
 
 using std::chrono::nanoseconds;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Adds a wait that ends at `start` to what it was for.
 void add_wait(const EventTable& table,

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/table.h"
 
@@ -15,10 +16,6 @@ namespace {
 
 constexpr std::array<std::string_view, 7> kVerdictNames = {
     "none", "failed", "mismatch", "died", "stuck", "left", "cycle"};
-
-std::size_t at_index(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // The dumps by rank; null where a rank left none.
 using Ranks = std::vector<const RankDump*>;
@@ -63,9 +60,9 @@ std::vector<int> waits_for(const RankDump& dump, const Ranks& ranks) {
   }
   std::vector<int> missing;
   for (const int rank : call->group) {
-    const bool known = rank >= 0 && at_index(rank) < ranks.size();
+    const bool known = rank >= 0 && at(rank) < ranks.size();
     if (rank != dump.rank &&
-        (!known || ranks[at_index(rank)] == nullptr || !has_come(*ranks[at_index(rank)], *call))) {
+        (!known || ranks[at(rank)] == nullptr || !has_come(*ranks[at(rank)], *call))) {
       missing.push_back(rank);
     }
   }
@@ -132,7 +129,7 @@ const RankDump* first_in(RankState state, const Ranks& ranks) {
 }
 
 void blame_failure(const RankDump& dump, Diagnosis& diagnosis) {
-  const RankFinding& finding = diagnosis.ranks[at_index(dump.rank)];
+  const RankFinding& finding = diagnosis.ranks[at(dump.rank)];
   diagnosis.verdict = Verdict::kFailed;
   diagnosis.culprits = {dump.rank};
   diagnosis.summary =
@@ -148,10 +145,10 @@ void blame_mismatch(const RankDump& dump, Diagnosis& diagnosis) {
   diagnosis.culprits = {culprit};
   diagnosis.summary = message ? fmt::format("rank {} sent {} another message than was planned: {}",
                                             culprit,
-                                            name(diagnosis.ranks[at_index(dump.rank)]),
+                                            name(diagnosis.ranks[at(dump.rank)]),
                                             dump.failure)
                               : fmt::format("{} met a collective that is not the planned one: {}",
-                                            name(diagnosis.ranks[at_index(dump.rank)]),
+                                            name(diagnosis.ranks[at(dump.rank)]),
                                             dump.failure);
 }
 
@@ -162,13 +159,13 @@ std::vector<int> find_cycle(const Diagnosis& diagnosis) {
   std::vector<int> path;
   std::vector<int> cycle;
   const auto visit = [&](const auto& self, int rank) -> bool {
-    colour[at_index(rank)] = 1;
+    colour[at(rank)] = 1;
     path.push_back(rank);
-    for (const int next : diagnosis.ranks[at_index(rank)].waits_for) {
-      if (next < 0 || at_index(next) >= count || colour[at_index(next)] == 2) {
+    for (const int next : diagnosis.ranks[at(rank)].waits_for) {
+      if (next < 0 || at(next) >= count || colour[at(next)] == 2) {
         continue;
       }
-      if (colour[at_index(next)] == 1) {
+      if (colour[at(next)] == 1) {
         cycle.assign(std::find(path.begin(), path.end(), next), path.end());
         return true;
       }
@@ -177,7 +174,7 @@ std::vector<int> find_cycle(const Diagnosis& diagnosis) {
       }
     }
     path.pop_back();
-    colour[at_index(rank)] = 2;
+    colour[at(rank)] = 2;
     return false;
   };
   for (std::size_t rank = 0; rank < count; ++rank) {
@@ -203,7 +200,7 @@ std::vector<int> ends_of_waiting(const Diagnosis& diagnosis) {
     }
   }
   std::stable_partition(ends.begin(), ends.end(), [&](int rank) {
-    return diagnosis.ranks[at_index(rank)].state != RankState::kFinished;
+    return diagnosis.ranks[at(rank)].state != RankState::kFinished;
   });
   return ends;
 }
@@ -211,7 +208,7 @@ std::vector<int> ends_of_waiting(const Diagnosis& diagnosis) {
 // Of a run that goes on: somebody always waits for somebody.
 void describe_waiting(const std::vector<int>& ends, Diagnosis& diagnosis) {
   if (!ends.empty()) {
-    const RankFinding& end = diagnosis.ranks[at_index(ends[0])];
+    const RankFinding& end = diagnosis.ranks[at(ends[0])];
     diagnosis.summary =
         fmt::format("no rank has failed; others wait for {}, which is {:.1f} s in {}",
                     name(end),
@@ -258,7 +255,7 @@ void blame_silent(const std::vector<int>& silent, const Ranks& ranks, Diagnosis&
 }
 
 void blame_end(int rank, Diagnosis& diagnosis) {
-  const RankFinding& end = diagnosis.ranks[at_index(rank)];
+  const RankFinding& end = diagnosis.ranks[at(rank)];
   diagnosis.culprits = {rank};
   if (end.state == RankState::kFinished) {
     diagnosis.verdict = Verdict::kLeft;
@@ -280,11 +277,11 @@ std::vector<int> late_in(const std::vector<int>& cycle,
                          const Diagnosis& diagnosis) {
   std::vector<int> late;
   for (const int rank : cycle) {
-    const RankDump& dump = *ranks[at_index(rank)];
+    const RankDump& dump = *ranks[at(rank)];
     const double began_s = dump.origin_unix_s + open_call(dump)->start_s;
     if (std::any_of(cycle.begin(), cycle.end(), [&](int other) {
-          const RankDump& waiting = *ranks[at_index(other)];
-          const std::vector<int>& awaited = diagnosis.ranks[at_index(other)].waits_for;
+          const RankDump& waiting = *ranks[at(other)];
+          const std::vector<int>& awaited = diagnosis.ranks[at(other)].waits_for;
           return std::find(awaited.begin(), awaited.end(), rank) != awaited.end() &&
                  waiting.failed_s >= 0 && waiting.origin_unix_s + waiting.failed_s < began_s;
         })) {
@@ -297,7 +294,7 @@ std::vector<int> late_in(const std::vector<int>& cycle,
 void blame_cycle(const std::vector<int>& cycle, const Ranks& ranks, Diagnosis& diagnosis) {
   const std::vector<int> late = late_in(cycle, ranks, diagnosis);
   if (late.size() == 1) {
-    const RankFinding& finding = diagnosis.ranks[at_index(late[0])];
+    const RankFinding& finding = diagnosis.ranks[at(late[0])];
     diagnosis.verdict = Verdict::kStuck;
     diagnosis.culprits = late;
     diagnosis.summary =
@@ -359,9 +356,9 @@ std::string_view name_of(Verdict verdict) {
 
 Diagnosis diagnose(const std::vector<RankDump>& dumps) {
   ENTRAIN_INVARIANT(!dumps.empty(), "no dumps to diagnose");
-  Ranks ranks(at_index(dumps.front().num_ranks), nullptr);
+  Ranks ranks(at(dumps.front().num_ranks), nullptr);
   for (const RankDump& dump : dumps) {
-    ranks.at(at_index(dump.rank)) = &dump;
+    ranks.at(at(dump.rank)) = &dump;
   }
   Diagnosis diagnosis;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {

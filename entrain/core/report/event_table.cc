@@ -4,17 +4,10 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 
 namespace entrain {
-namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-}  // namespace
-
 EventTable::EventTable(const Program& program, const Timeline& timeline)
     : program_(program),
       computes_(program.replicas.size() * program.lanes.size()),

@@ -8,16 +8,13 @@
 #include <fmt/format.h>
 
 #include "entrain/core/assigner/lower_bound.h"
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // [module][unit] forward and backward over all stages.
 std::vector<std::vector<std::int64_t>> unit_works(const StepCosts& costs) {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/explain.h"
 #include "entrain/core/report/table.h"
@@ -13,10 +14,6 @@ namespace entrain {
 namespace {
 
 using std::chrono::nanoseconds;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 std::string duration(std::int64_t time_ns) {
   return format_duration(nanoseconds{time_ns});

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/report/critical_path.h"
 #include "entrain/core/report/event_table.h"
 
@@ -16,10 +17,6 @@ namespace entrain {
 namespace {
 
 using std::chrono::nanoseconds;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 nanoseconds time_of(OperationKind kind, const OperationTimes& times) {
   switch (kind) {

@@ -21,7 +21,7 @@ oracle::PlanCase make_case() {
   return result;
 }
 
-void expect_words(const std::string& text, const std::vector<std::string>& words) {
+void expect_page_words(const std::string& text, const std::vector<std::string>& words) {
   for (const std::string& word : words) {
     EXPECT_NE(text.find(word), std::string::npos) << word << " in:\n" << text;
   }
@@ -33,22 +33,22 @@ TEST(PlanPage, DrawsEveryLaneOfTheBestPlan) {
   const PlanSearchResult result = search_plans(request);
   ASSERT_TRUE(result.fits());
   const std::string page = plan_page(result, request);
-  expect_words(page,
-               {"a step on 'lab'",
-                "devices used",
-                "####################",
-                "certificate, over",
-                "lower bound",
-                "ratio",
-                "regret",
-                "proven: everything",
-                "what was cut by bounds"});
+  expect_page_words(page,
+                    {"a step on 'lab'",
+                     "devices used",
+                     "####################",
+                     "certificate, over",
+                     "lower bound",
+                     "ratio",
+                     "regret",
+                     "proven: everything",
+                     "what was cut by bounds"});
   for (const ModulePlan& module : result.best().plan.modules) {
     for (std::size_t stage = 0; stage < module.stages.size(); ++stage) {
-      expect_words(page,
-                   {module.name + " " + std::to_string(stage) + " [" +
-                    std::to_string(module.stages[stage].begin) + ", " +
-                    std::to_string(module.stages[stage].end) + ")"});
+      expect_page_words(page,
+                        {module.name + " " + std::to_string(stage) + " [" +
+                         std::to_string(module.stages[stage].begin) + ", " +
+                         std::to_string(module.stages[stage].end) + ")"});
     }
   }
 }
@@ -62,13 +62,13 @@ TEST(PlanPage, SaysWhichLayersAreRecomputedAndWhatThatTakes) {
   const PlanSearchResult result = search_plans(request);
   ASSERT_TRUE(result.fits());
   const ModulePlan& llm = result.best().plan.modules.back();
-  expect_words(plan_page(result, request),
-               {"llm 0 [0, " + std::to_string(llm.stages[0].end) + ") " +
-                    std::to_string(llm.stages[0].end) + " recomputed",
-                "recomputed in backward: ",
-                std::to_string(llm.stages.back().end) + " of " +
-                    std::to_string(llm.stages.back().end) + " layers of llm; at most on lane ",
-                " % of its work"});
+  expect_page_words(plan_page(result, request),
+                    {"llm 0 [0, " + std::to_string(llm.stages[0].end) + ") " +
+                         std::to_string(llm.stages[0].end) + " recomputed",
+                     "recomputed in backward: ",
+                     std::to_string(llm.stages.back().end) + " of " +
+                         std::to_string(llm.stages.back().end) + " layers of llm; at most on lane ",
+                     " % of its work"});
 }
 
 TEST(PlanPage, SaysThatTheBudgetEndedTheSearch) {
@@ -77,7 +77,7 @@ TEST(PlanPage, SaysThatTheBudgetEndedTheSearch) {
   request.most_simulations = 1;
   const PlanSearchResult result = search_plans(request);
   ASSERT_FALSE(result.complete);
-  expect_words(plan_page(result, request), {"not proven: the budget of", "--simulations"});
+  expect_page_words(plan_page(result, request), {"not proven: the budget of", "--simulations"});
 }
 
 TEST(PlanPage, SaysWhyNothingFits) {
@@ -85,7 +85,7 @@ TEST(PlanPage, SaysWhyNothingFits) {
   plan_case.request.limits.chunks = false;
   plan_case.cluster.memory_bytes = 1;
   const PlanSearchRequest request = plan_case.request_of();
-  expect_words(plan_page(search_plans(request), request), {"no plan fits 'lab'", "short"});
+  expect_page_words(plan_page(search_plans(request), request), {"no plan fits 'lab'", "short"});
 }
 
 TEST(NeighboursPage, TellsWhatEachChangeCosts) {
@@ -96,9 +96,9 @@ TEST(NeighboursPage, TellsWhatEachChangeCosts) {
   ASSERT_FALSE(neighbours.empty());
   const std::string page = neighbours_page(neighbours, result.best(), request);
   for (const PlanNeighbour& neighbour : neighbours) {
-    expect_words(page, {neighbour.change});
+    expect_page_words(page, {neighbour.change});
   }
-  expect_words(page, {"why not the neighbour"});
+  expect_page_words(page, {"why not the neighbour"});
 }
 
 TEST(RegretPage, StatesGainAndBound) {
@@ -107,7 +107,7 @@ TEST(RegretPage, StatesGainAndBound) {
   regret.static_ns = 2'000'000;
   regret.dynamic_ns = 1'900'000;
   regret.bound_ns = 1'600'000;
-  expect_words(regret_page(regret), {"100 further batches", "5.26 %", "25.00 % at most"});
+  expect_page_words(regret_page(regret), {"100 further batches", "5.26 %", "25.00 % at most"});
 }
 
 TEST(LanesPage, ListsLanes) {
@@ -115,7 +115,7 @@ TEST(LanesPage, ListsLanes) {
   plan.replicas = 2;
   plan.modules = {{.name = "llm", .tensor_parallel = 4, .context_parallel = 2, .stages = {{0, 7}}}};
   plan.lanes = default_lanes(plan.modules);
-  expect_words(lanes_page(plan), {"2 replicas", "llm 0 [0, 7)  TP 4 CP 2"});
+  expect_page_words(lanes_page(plan), {"2 replicas", "llm 0 [0, 7)  TP 4 CP 2"});
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/json.h"
@@ -18,10 +19,6 @@ namespace {
 constexpr int kComputeThread = 0;
 constexpr int kSendThread = 1;
 constexpr int kReceiveThread = 2;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 std::string microseconds(std::chrono::nanoseconds time) {
   return fmt::format("{}.{:03}", time.count() / 1000, time.count() % 1000);

@@ -3,18 +3,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "entrain/core/base/at.h"
+
 namespace entrain {
 namespace {
 
 constexpr std::size_t kStepWideOperations = 3;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-bool is_forward(const Operation& operation) {
-  return operation.kind == OperationKind::kForward;
-}
 
 bool makes_gradient(const Operation& operation) {
   return operation.kind == OperationKind::kBackward ||

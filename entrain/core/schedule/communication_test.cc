@@ -14,22 +14,22 @@ using oracle::lane_text;
 using oracle::make_hand_case;
 using oracle::make_plain_case;
 
-Program build(const HandCase& hand_case, const char* schedule = "1f1b") {
+Program build_communication(const HandCase& hand_case, const char* schedule = "1f1b") {
   Program program = build_program(hand_case.plan, hand_case.assignment, hand_case.costs, schedule);
   validate_program(program, hand_case.plan, hand_case.assignment, hand_case.costs);
   return program;
 }
 
 TEST(Communication, SendsBehindProducersAndReceivesOneOperationAhead) {
-  const Program program = build(make_plain_case({1, 1}, 3));
+  const Program program = build_communication(make_plain_case({1, 1}, 3));
   EXPECT_EQ(lane_text(program, 0, 0), "F0 >F0 <B0 F1 >F1 B0 <B1 F2 >F2 <B2 B1 B2 clip step");
   EXPECT_EQ(lane_text(program, 0, 1), "<F0 F0 <F1 B0 >B0 F1 <F2 B1 >B1 F2 B2 >B2 clip step");
 }
 
 // Part 0→2 is sent before slot 1's, though needed after it: the receives follow the sender.
 TEST(Communication, ReceivesInTheSendersOrder) {
-  const Program program =
-      build(make_hand_case({1, 1}, 3, {{0, {{0}}}, {2, {{0}}}, {1, {{1}}}, {2, {{2}}}}), "gpipe");
+  const Program program = build_communication(
+      make_hand_case({1, 1}, 3, {{0, {{0}}}, {2, {{0}}}, {1, {{1}}}, {2, {{2}}}}), "gpipe");
   EXPECT_EQ(lane_text(program, 0, 1),
             "<F0.0 <F0.1 <F1 F0 <F2 F1 F2 B0 >B0.0 B1 >B1 B2 >B0.1 >B2 clip step");
 }
@@ -38,7 +38,7 @@ TEST(Communication, ReceivesInTheSendersOrder) {
 TEST(Communication, SendsAGroupOnceForAllItsSlots) {
   HandCase hand_case = make_hand_case({1, 1}, 2, {{0, {{0}}}, {1, {{0}}}});
   set_trainable(hand_case, 0, false);
-  const Program program = build(hand_case);
+  const Program program = build_communication(hand_case);
   EXPECT_EQ(lane_text(program, 0, 0), "F0 >F0 clip step");
   EXPECT_EQ(lane_text(program, 0, 1), "<F0 F0 B0 F1 B1 clip step");
 }
@@ -47,7 +47,7 @@ TEST(Communication, SendsAGroupOnceForAllItsSlots) {
 TEST(Communication, ReturnsAGroupsGradientAfterItsLastSlot) {
   HandCase hand_case = make_hand_case({1, 1}, 2, {{0, {{0}}}, {1, {{0}}}});
   hand_case.costs.modules[0].stages[0].launch.forward = std::chrono::nanoseconds{100};
-  const Program program = build(hand_case);
+  const Program program = build_communication(hand_case);
   EXPECT_EQ(lane_text(program, 0, 0), "<B0 F0 >F0 B0 clip step");
   EXPECT_EQ(lane_text(program, 0, 1), "<F0 F0 B0 F1 B1 >B0 clip step");
 }
@@ -56,7 +56,7 @@ TEST(Communication, StopsWhereNothingNearerTheInputIsTrainable) {
   HandCase hand_case = make_plain_case({1, 2}, 1);
   set_trainable(hand_case, 0, false);
   hand_case.costs.modules[1].stages[0].trainable = false;
-  const Program program = build(hand_case);
+  const Program program = build_communication(hand_case);
   EXPECT_EQ(lane_text(program, 0, 1), "<F0 F0 >F0 clip step");
   EXPECT_EQ(lane_text(program, 0, 2), "<F0 F0 B0 clip step");
 }
@@ -64,7 +64,7 @@ TEST(Communication, StopsWhereNothingNearerTheInputIsTrainable) {
 TEST(Communication, StaysAwayFromSharedLanes) {
   HandCase hand_case = make_plain_case({1, 2}, 1);
   hand_case.plan.lanes = {{{0, 0}, {1, 0}}, {{1, 1}}};
-  const Program program = build(hand_case);
+  const Program program = build_communication(hand_case);
   ASSERT_EQ(program.replicas[0].channels.size(), 2U);
   EXPECT_EQ(lane_text(program, 0, 0),
             "vision0:F0 llm0:<B0 llm0:F0 llm0:>F0 llm0:B0 vision0:B0 clip step");
@@ -84,7 +84,7 @@ TEST(ChannelTable, HasAPairOfChannelsForEveryEdgeThatCrossesLanes) {
 TEST(Communication, ReturnsGradientsOfChunksAsTheirBackwardsRun) {
   HandCase hand_case = make_hand_case({1, 1}, 2, {{0, {{0, 0}}}});
   cut_sample(hand_case, 0, {0, 1}, {0, 2});
-  const Program program = build(hand_case, "gpipe");
+  const Program program = build_communication(hand_case, "gpipe");
   EXPECT_EQ(lane_text(program, 0, 0), "F0.0 >F0.0 <B0.1 F0.1 >F0.1 <B0.0 B0.1 B0.0 clip step");
   EXPECT_EQ(lane_text(program, 0, 1), "<F0.0 <F0.1 F0 F1 B1 >B0.1 B0 >B0.0 clip step");
 }

@@ -28,21 +28,21 @@ HandCase colocated(int modules, int lanes, int slots) {
   return hand_case;
 }
 
-Program build(const HandCase& hand_case, std::string_view schedule = "dip") {
+Program build_dip(const HandCase& hand_case, std::string_view schedule = "dip") {
   Program program = build_program(hand_case.plan, hand_case.assignment, hand_case.costs, schedule);
   validate_program(program, hand_case.plan, hand_case.assignment, hand_case.costs);
   return program;
 }
 
-std::int64_t makespan(const HandCase& hand_case, std::string_view schedule) {
-  return simulate(build(hand_case, schedule), hand_case.costs).makespan.count();
+std::int64_t makespan_of_dip(const HandCase& hand_case, std::string_view schedule) {
+  return simulate(build_dip(hand_case, schedule), hand_case.costs).makespan.count();
 }
 
 // Forward 10 ns, backward 20 ns. Lane 1 has its first backward at 40 ns and takes turns from there
 // on, the LLM first: vision1:F2, ready at 50 ns, runs at 90. Lane 0 fills its wait with the
 // encoder's forwards.
 TEST(Dip, TakesTurnsBetweenForwardsAndBackwards) {
-  const Program program = build(colocated(2, 2, 3));
+  const Program program = build_dip(colocated(2, 2, 3));
   EXPECT_EQ(compute_text(program, 0, 0),
             "vision0:F0 vision0:F1 llm0:F0 llm0:F1 vision0:F2 llm0:B0 "
             "llm0:B1 llm0:F2 vision0:B0 llm0:B2 vision0:B1 vision0:B2");
@@ -56,7 +56,7 @@ TEST(Dip, IsNoSlowerThanTurnsOnCoLocatedLanes) {
     for (const int lanes : {2, 4}) {
       for (const int slots : {1, 4, 9}) {
         const HandCase hand_case = colocated(modules, lanes, slots);
-        EXPECT_LE(makespan(hand_case, "dip"), makespan(hand_case, "1f1b"))
+        EXPECT_LE(makespan_of_dip(hand_case, "dip"), makespan_of_dip(hand_case, "1f1b"))
             << modules << " modules, " << lanes << " lanes, " << slots << " slots";
       }
     }
@@ -67,7 +67,7 @@ TEST(Dip, CarriesDeferralAndEmptySlots) {
   HandCase hand_case =
       make_hand_case({2, 2}, 4, {{0, {{0}}}, {2, {{0}}}, {2, {{1, 2}}}, {3, {{}}}});
   hand_case.plan.lanes = {{{0, 0}, {1, 0}}, {{0, 1}, {1, 1}}};
-  const std::string text = compute_text(build(hand_case), 0, 0);
+  const std::string text = compute_text(build_dip(hand_case), 0, 0);
   EXPECT_EQ(text.find("llm0:F1"), std::string::npos) << text;
   EXPECT_NE(text.find("vision0:B0.1"), std::string::npos) << text;
 }
@@ -75,17 +75,17 @@ TEST(Dip, CarriesDeferralAndEmptySlots) {
 TEST(Dip, TakesFrozenModules) {
   HandCase encoder = colocated(2, 2, 3);
   set_trainable(encoder, 0, false);
-  EXPECT_EQ(compute_text(build(encoder), 0, 0).find("vision0:B"), std::string::npos);
+  EXPECT_EQ(compute_text(build_dip(encoder), 0, 0).find("vision0:B"), std::string::npos);
   HandCase llm = colocated(2, 2, 3);
   set_trainable(llm, 1, false);
-  EXPECT_NE(compute_text(build(llm), 0, 0).find("llm0:B2"), std::string::npos);
+  EXPECT_NE(compute_text(build_dip(llm), 0, 0).find("llm0:B2"), std::string::npos);
 }
 
 TEST(Dip, TakesTextAndManyStages) {
   HandCase text = make_hand_case({2, 2}, 2, {{0, {{}}}, {1, {{}}}});
   text.plan.lanes = {{{0, 0}, {1, 0}}, {{0, 1}, {1, 1}}};
-  EXPECT_EQ(compute_text(build(text), 0, 1), "llm1:F0 llm1:B0 llm1:F1 llm1:B1");
-  EXPECT_GT(makespan(colocated(2, 128, 3), "dip"), 128 * 60);
+  EXPECT_EQ(compute_text(build_dip(text), 0, 1), "llm1:F0 llm1:B0 llm1:F1 llm1:B1");
+  EXPECT_GT(makespan_of_dip(colocated(2, 128, 3), "dip"), 128 * 60);
 }
 
 TEST(Dip, RunsOtherPlansAsOneFOneB) {
@@ -95,7 +95,8 @@ TEST(Dip, RunsOtherPlansAsOneFOneB) {
   single.plan.lanes = {{{0, 0}, {1, 0}}};
   for (const HandCase& hand_case :
        {make_plain_case({1, 2}, 4), make_plain_case({3}, 4), shared, single}) {
-    EXPECT_EQ(build(hand_case).replicas[0].lanes, build(hand_case, "1f1b").replicas[0].lanes);
+    EXPECT_EQ(build_dip(hand_case).replicas[0].lanes,
+              build_dip(hand_case, "1f1b").replicas[0].lanes);
   }
 }
 

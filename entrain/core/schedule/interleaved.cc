@@ -17,14 +17,11 @@
 #include <utility>
 #include <vector>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/schedule/turns.h"
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // A slot's pass through one chunk.
 struct Pass {

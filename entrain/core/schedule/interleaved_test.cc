@@ -37,18 +37,19 @@ HandCase wrapped_case(const std::vector<int>& stages, const std::vector<int>& la
   return hand_case;
 }
 
-Program build(const HandCase& hand_case, std::string_view schedule = "interleaved") {
+Program build_interleaved(const HandCase& hand_case, std::string_view schedule = "interleaved") {
   Program program = build_program(hand_case.plan, hand_case.assignment, hand_case.costs, schedule);
   validate_program(program, hand_case.plan, hand_case.assignment, hand_case.costs);
   return program;
 }
 
-std::int64_t makespan(const HandCase& hand_case, std::string_view schedule = "interleaved") {
-  return simulate(build(hand_case, schedule), hand_case.costs).makespan.count();
+std::int64_t makespan_of_interleaved(const HandCase& hand_case,
+                                     std::string_view schedule = "interleaved") {
+  return simulate(build_interleaved(hand_case, schedule), hand_case.costs).makespan.count();
 }
 
 TEST(Interleaved, RunsRoundsOfChunks) {
-  const Program program = build(wrapped_case({4}, {2}, 4));
+  const Program program = build_interleaved(wrapped_case({4}, {2}, 4));
   EXPECT_EQ(compute_text(program, 0, 0),
             "llm0:F0 llm0:F1 llm2:F0 llm2:F1 llm0:F2 llm2:B0 llm0:F3 llm2:B1 "
             "llm2:F2 llm0:B0 llm2:F3 llm0:B1 llm2:B2 llm2:B3 llm0:B2 llm0:B3");
@@ -65,7 +66,7 @@ TEST(Interleaved, DividesTheBubbleByTheChunks) {
       for (const int rounds : {1, 2, 4}) {
         const int slots = lanes * rounds;
         const HandCase hand_case = wrapped_case({lanes * chunks}, {lanes}, slots);
-        EXPECT_EQ(makespan(hand_case), slots * chunks * 30 + (lanes - 1) * 30)
+        EXPECT_EQ(makespan_of_interleaved(hand_case), slots * chunks * 30 + (lanes - 1) * 30)
             << lanes << " lanes, " << chunks << " chunks, " << slots << " slots";
         HandCase whole = make_plain_case({lanes}, slots);
         for (StageCosts& stage : whole.costs.modules[0].stages) {
@@ -75,19 +76,19 @@ TEST(Interleaved, DividesTheBubbleByTheChunks) {
                          unit.time.backward_weight * chunks};
           }
         }
-        EXPECT_EQ(makespan(whole, "1f1b"), (slots + lanes - 1) * chunks * 30);
+        EXPECT_EQ(makespan_of_interleaved(whole, "1f1b"), (slots + lanes - 1) * chunks * 30);
       }
     }
   }
 }
 
-// build() validates: no cycle, every operation once.
+// build_interleaved() validates: no cycle, every operation once.
 TEST(Interleaved, TakesSlotsAndStagesThatDoNotDivide) {
   for (const int lanes : {1, 2, 3, 4}) {
     for (int stages = lanes + 1; stages <= 3 * lanes; ++stages) {
       for (int slots = 1; slots <= 2 * lanes + 3; ++slots) {
         const HandCase hand_case = wrapped_case({stages}, {lanes}, slots);
-        EXPECT_GE(makespan(hand_case), slots * 30 * (stages / lanes));
+        EXPECT_GE(makespan_of_interleaved(hand_case), slots * 30 * (stages / lanes));
       }
     }
   }
@@ -95,7 +96,7 @@ TEST(Interleaved, TakesSlotsAndStagesThatDoNotDivide) {
 
 TEST(Interleaved, TakesFiveHundredStages) {
   const HandCase hand_case = wrapped_case({512}, {64}, 3);
-  EXPECT_GT(makespan(hand_case), 3 * 8 * 30);
+  EXPECT_GT(makespan_of_interleaved(hand_case), 3 * 8 * 30);
 }
 
 TEST(Interleaved, FeedsAWrappedLlmFromItsEncoders) {
@@ -104,7 +105,7 @@ TEST(Interleaved, FeedsAWrappedLlmFromItsEncoders) {
       const HandCase hand_case = wrapped_case({encoder_lanes[0], 2 * encoder_lanes[1], 6},
                                               {encoder_lanes[0], encoder_lanes[1], 3},
                                               slots);
-      EXPECT_GT(makespan(hand_case), 0);
+      EXPECT_GT(makespan_of_interleaved(hand_case), 0);
     }
   }
 }
@@ -112,7 +113,7 @@ TEST(Interleaved, FeedsAWrappedLlmFromItsEncoders) {
 // The LLM's first lane runs five forwards before its first backward that leaves the LLM, and four
 // slots' first chunk until then; the encoder is one ahead.
 TEST(Interleaved, WarmsEncodersUpForTheLlm) {
-  const Program program = build(wrapped_case({1, 4}, {1, 2}, 8));
+  const Program program = build_interleaved(wrapped_case({1, 4}, {1, 2}, 8));
   EXPECT_EQ(compute_text(program, 0, 0), "F0 F1 F2 F3 F4 B0 F5 B1 F6 B2 F7 B3 B4 B5 B6 B7");
 }
 
@@ -120,7 +121,7 @@ TEST(Interleaved, CarriesDeferralAndEmptySlots) {
   HandCase hand_case =
       make_hand_case({2, 4}, 5, {{0, {{0}}}, {3, {{0}}}, {1, {{1}}}, {3, {{1, 2}}}, {4, {{}}}});
   wrap(hand_case, {1, 2});
-  const std::string text = compute_text(build(hand_case), 0, 1);
+  const std::string text = compute_text(build_interleaved(hand_case), 0, 1);
   EXPECT_EQ(text.find("llm0:F2"), std::string::npos) << text;
   EXPECT_NE(text.find("llm2:B3"), std::string::npos) << text;
 }
@@ -128,10 +129,10 @@ TEST(Interleaved, CarriesDeferralAndEmptySlots) {
 TEST(Interleaved, TakesFrozenModules) {
   HandCase hand_case = wrapped_case({4, 4}, {2, 2}, 5);
   set_trainable(hand_case, 0, false);
-  EXPECT_EQ(compute_text(build(hand_case), 0, 0).find('B'), std::string::npos);
+  EXPECT_EQ(compute_text(build_interleaved(hand_case), 0, 0).find('B'), std::string::npos);
   HandCase frozen_llm = wrapped_case({1, 4}, {1, 2}, 5);
   set_trainable(frozen_llm, 1, false);
-  EXPECT_NE(compute_text(build(frozen_llm), 0, 1).find("llm0:B4"), std::string::npos);
+  EXPECT_NE(compute_text(build_interleaved(frozen_llm), 0, 1).find("llm0:B4"), std::string::npos);
 }
 
 TEST(Interleaved, RunsOtherPlansAsOneFOneB) {
@@ -142,7 +143,8 @@ TEST(Interleaved, RunsOtherPlansAsOneFOneB) {
   HandCase growing = make_plain_case({4}, 4);  // lanes 0, 1, 0, 2
   growing.plan.lanes = {{{0, 0}, {0, 2}}, {{0, 1}}, {{0, 3}}};
   for (const HandCase& hand_case : {make_plain_case({1, 2}, 4), shared, crossed, growing}) {
-    EXPECT_EQ(build(hand_case).replicas[0].lanes, build(hand_case, "1f1b").replicas[0].lanes);
+    EXPECT_EQ(build_interleaved(hand_case).replicas[0].lanes,
+              build_interleaved(hand_case, "1f1b").replicas[0].lanes);
   }
 }
 

@@ -1,17 +1,10 @@
 // What a decision of the list scheduler does: clocks, bytes, and what it makes ready elsewhere.
 #include <algorithm>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/schedule/list_schedule.h"
 
 namespace entrain {
-namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-}  // namespace
-
 void ListScheduler::execute(int lane) {
   const Decision decision = lane_[at(lane)].decision;
   StageState& state = stage_[at(std::max(0, decision.stage))];

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "entrain/core/base/at.h"
+
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 

@@ -2,17 +2,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/schedule/list_schedule.h"
 
 namespace entrain {
-namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-}  // namespace
-
 const ListResult& ListScheduler::run_turns(const ReplicaGraph& graph,
                                            const ListRule& rule,
                                            std::int64_t stop_after) {

@@ -5,20 +5,13 @@
 #include <limits>
 #include <utility>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 
 namespace entrain {
 namespace {
 
 constexpr std::int64_t kNotRun = -1;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-bool is_forward(const Operation& operation) {
-  return operation.kind == OperationKind::kForward;
-}
 
 // Ties: what others wait for first, then what makes new work, then what nobody waits for.
 int urgency(const Operation& operation) {

@@ -18,14 +18,14 @@ using oracle::HandCase;
 using oracle::make_hand_case;
 using oracle::make_plain_case;
 
-Program build(const HandCase& hand_case) {
+Program build_one_f_one_b(const HandCase& hand_case) {
   Program program = build_program(hand_case.plan, hand_case.assignment, hand_case.costs, "1f1b");
   validate_program(program, hand_case.plan, hand_case.assignment, hand_case.costs);
   return program;
 }
 
 // "FFBF…" without slots.
-std::string letters(const Program& program, int lane) {
+std::string whole_letters(const Program& program, int lane) {
   std::string result;
   for (const char c : compute_text(program, 0, lane)) {
     if (c == 'F' || c == 'B') {
@@ -35,21 +35,14 @@ std::string letters(const Program& program, int lane) {
   return result;
 }
 
-std::string repeat(const std::string& text, int times) {
-  std::string result;
-  for (int i = 0; i < times; ++i) {
-    result += text;
-  }
-  return result;
-}
-
 // Lanes in order: encoder stage 0, LLM stages 0-2; lane r is followed by 3 - r stages.
 TEST(OneFOneB, IsTheClassicOrderWithoutDeferral) {
   for (const int slots : {4, 8, 12}) {
-    const Program program = build(make_plain_case({1, 3}, slots));
+    const Program program = build_one_f_one_b(make_plain_case({1, 3}, slots));
     for (int r = 0; r < 4; ++r) {
-      EXPECT_EQ(letters(program, r),
-                repeat("F", 4 - r) + repeat("BF", slots - 4 + r) + repeat("B", 4 - r))
+      EXPECT_EQ(whole_letters(program, r),
+                oracle::repeat("F", 4 - r) + oracle::repeat("BF", slots - 4 + r) +
+                    oracle::repeat("B", 4 - r))
           << "lane " << r << " of " << slots << " slots";
     }
   }
@@ -59,10 +52,10 @@ TEST(OneFOneB, IsTheClassicOrderWithoutDeferral) {
 // up with as many slots as stages follow it; the first turn adds one forward.
 TEST(OneFOneB, WarmsUpByTheStagesThatFollow) {
   for (const int slots : {6, 12, 24}) {
-    const Program program = build(make_plain_case({1, 2, 3}, slots));
+    const Program program = build_one_f_one_b(make_plain_case({1, 2, 3}, slots));
     const std::vector<int> prefix = {4, 5, 4, 3, 2, 1};
     for (int lane = 0; lane < 6; ++lane) {
-      EXPECT_EQ(static_cast<int>(letters(program, lane).find('B')),
+      EXPECT_EQ(static_cast<int>(whole_letters(program, lane).find('B')),
                 prefix[static_cast<std::size_t>(lane)])
           << "lane " << lane << " of " << slots << " slots";
     }
@@ -70,20 +63,20 @@ TEST(OneFOneB, WarmsUpByTheStagesThatFollow) {
 }
 
 TEST(OneFOneB, KeepsSlotsInOrder) {
-  const Program program = build(make_plain_case({1, 1}, 3));
+  const Program program = build_one_f_one_b(make_plain_case({1, 1}, 3));
   EXPECT_EQ(compute_text(program, 0, 0), "F0 F1 B0 F2 B1 B2");
   EXPECT_EQ(compute_text(program, 0, 1), "F0 B0 F1 B1 F2 B2");
 }
 
 TEST(OneFOneB, WarmsUpWithFewerSlotsThanStages) {
-  const Program program = build(make_plain_case({1, 3}, 2));
+  const Program program = build_one_f_one_b(make_plain_case({1, 3}, 2));
   EXPECT_EQ(compute_text(program, 0, 0), "F0 F1 B0 B1");
   EXPECT_EQ(compute_text(program, 0, 3), "F0 B0 F1 B1");
 }
 
 // Slot 0 holds parts 0→0 and 0→2: the second waits for LLM slot 2.
 TEST(OneFOneB, RunsADeferredPartsBackwardAfterItsLlmSlot) {
-  const Program program = build(
+  const Program program = build_one_f_one_b(
       make_hand_case({1, 1}, 4, {{0, {{0}}}, {2, {{0}}}, {1, {{1}}}, {2, {{2}}}, {3, {{3}}}}));
   EXPECT_EQ(compute_text(program, 0, 0), "F0.0 F0.1 F1 B0.0 F2 B1 F3 B0.1 B2 B3");
   EXPECT_EQ(compute_text(program, 0, 1), "F0 B0 F1 B1 F2 B2 F3 B3");
@@ -91,7 +84,7 @@ TEST(OneFOneB, RunsADeferredPartsBackwardAfterItsLlmSlot) {
 
 // One sample's images in slots 0 and 1, its LLM work in slot 2; nothing in LLM slot 1.
 TEST(OneFOneB, SkipsEmptySlots) {
-  const Program program = build(make_hand_case({1, 1}, 3, {{2, {{0, 1}}}, {0, {{}}}}));
+  const Program program = build_one_f_one_b(make_hand_case({1, 1}, 3, {{2, {{0, 1}}}, {0, {{}}}}));
   EXPECT_EQ(compute_text(program, 0, 0), "F0 F1 B0 B1");
   EXPECT_EQ(compute_text(program, 0, 1), "F0 B0 F2 B2");
 }
@@ -99,7 +92,7 @@ TEST(OneFOneB, SkipsEmptySlots) {
 TEST(OneFOneB, RunsNoBackwardInAFrozenEncoder) {
   HandCase hand_case = make_plain_case({2, 2}, 4);
   set_trainable(hand_case, 0, false);
-  const Program program = build(hand_case);
+  const Program program = build_one_f_one_b(hand_case);
   EXPECT_EQ(compute_text(program, 0, 0), "F0 F1 F2 F3");
   EXPECT_EQ(compute_text(program, 0, 1), "F0 F1 F2 F3");
   EXPECT_EQ(compute_text(program, 0, 2), "F0 F1 B0 F2 B1 F3 B2 B3");
@@ -108,7 +101,7 @@ TEST(OneFOneB, RunsNoBackwardInAFrozenEncoder) {
 TEST(OneFOneB, StopsBackwardAtTheProjector) {
   HandCase hand_case = make_plain_case({2, 1}, 2);
   hand_case.costs.modules[0].stages[0].trainable = false;
-  const Program program = build(hand_case);
+  const Program program = build_one_f_one_b(hand_case);
   EXPECT_EQ(compute_text(program, 0, 0), "F0 F1");
   EXPECT_EQ(compute_text(program, 0, 1), "F0 F1 B0 B1");
 }
@@ -117,7 +110,7 @@ TEST(OneFOneB, StopsBackwardAtTheProjector) {
 TEST(OneFOneB, RunsAFrozenLlmsBackwardForImagesOnly) {
   HandCase hand_case = make_hand_case({1, 2}, 3, {{0, {{0}}}, {1, {{}}}, {2, {{2}}}});
   set_trainable(hand_case, 1, false);
-  const Program program = build(hand_case);
+  const Program program = build_one_f_one_b(hand_case);
   EXPECT_EQ(compute_text(program, 0, 0), "F0 F2 B0 B2");
   EXPECT_EQ(compute_text(program, 0, 1), "F0 F1 B0 F2 B2");
   EXPECT_EQ(compute_text(program, 0, 2), "F0 B0 F1 F2 B2");
@@ -126,7 +119,7 @@ TEST(OneFOneB, RunsAFrozenLlmsBackwardForImagesOnly) {
 TEST(OneFOneB, RunsASingleLaneSlotBySlot) {
   HandCase hand_case = make_hand_case({1, 2}, 2, {{1, {{0}}}, {0, {{0}}}, {1, {{1}}}});
   hand_case.plan.lanes = {{{0, 0}, {1, 0}, {1, 1}}};
-  EXPECT_EQ(compute_text(build(hand_case), 0, 0),
+  EXPECT_EQ(compute_text(build_one_f_one_b(hand_case), 0, 0),
             "vision0:F0.0 llm0:F0 llm1:F0 llm1:B0 llm0:B0 vision0:B0.0 "
             "vision0:F0.1 vision0:F1 llm0:F1 llm1:F1 llm1:B1 llm0:B1 vision0:B0.1 vision0:B1");
 }
@@ -140,23 +133,23 @@ HandCase fused_parts() {
 }
 
 TEST(OneFOneB, RunsAFusedGroupsBackwardAfterItsLastLlmSlot) {
-  EXPECT_EQ(compute_text(build(fused_parts()), 0, 0), "F0 F2 B0 B2");
+  EXPECT_EQ(compute_text(build_one_f_one_b(fused_parts()), 0, 0), "F0 F2 B0 B2");
   // Turn 0 runs forward 1, turn 1 forward 2 and then the backwards that LLM slot 1 releases.
   HandCase full = make_hand_case({1, 1}, 3, {{0, {{0}}}, {1, {{0}}}, {1, {{1}}}, {2, {{2}}}});
   full.costs.modules[0].stages[0].launch.forward = std::chrono::nanoseconds{1000};
-  EXPECT_EQ(compute_text(build(full), 0, 0), "F0 F1 F2 B0 B1 B2");
+  EXPECT_EQ(compute_text(build_one_f_one_b(full), 0, 0), "F0 F1 F2 B0 B1 B2");
 }
 
 TEST(OneFOneB, OpensAFusedGroupForItsFirstLlmSlotOnASingleLane) {
   HandCase hand_case = fused_parts();
   hand_case.plan.lanes = {{{0, 0}, {1, 0}}};
-  EXPECT_EQ(compute_text(build(hand_case), 0, 0),
+  EXPECT_EQ(compute_text(build_one_f_one_b(hand_case), 0, 0),
             "vision0:F0 llm0:F0 llm0:B0 llm0:F1 llm0:B1 vision0:B0 "
             "vision0:F2 llm0:F2 llm0:B2 vision0:B2");
 }
 
 TEST(OneFOneB, TrainsATextOnlyModel) {
-  const Program program = build(make_hand_case({2}, 2, {{0, {}}, {1, {}}}));
+  const Program program = build_one_f_one_b(make_hand_case({2}, 2, {{0, {}}, {1, {}}}));
   EXPECT_EQ(compute_text(program, 0, 0), "F0 F1 B0 B1");
   EXPECT_EQ(compute_text(program, 0, 1), "F0 B0 F1 B1");
 }
@@ -175,7 +168,7 @@ HandCase two_chunks(const std::vector<int>& num_stages) {
 // follows the second's in turn 1; sample 0's does not wait for it.
 TEST(OneFOneB, RunsAChunksBackwardInTheTurnThatEndsItsSample) {
   const HandCase hand_case = two_chunks({2});
-  const Program program = build(hand_case);
+  const Program program = build_one_f_one_b(hand_case);
   EXPECT_EQ(compute_text(program, 0, 0), "F0.0 F0.1 F1 B0.0 F2 B1 B0.1 B2");
   EXPECT_EQ(compute_text(program, 0, 1), "F0.0 F0.1 B0.0 F1 B1 B0.1 F2 B2");
   const Timeline timeline = simulate(program, hand_case.costs, {.events = true});
@@ -193,7 +186,7 @@ TEST(OneFOneB, RunsAChunksBackwardInTheTurnThatEndsItsSample) {
 
 // The encoder sees the same turns: the part of the first half goes with turn 1.
 TEST(OneFOneB, ReleasesAnEncodersPartsWithTheirChunks) {
-  const Program program = build(two_chunks({1, 1}));
+  const Program program = build_one_f_one_b(two_chunks({1, 1}));
   EXPECT_EQ(compute_text(program, 0, 0), "F0.0 F0.1 F0.2 B0.0 B0.1 B0.2");
   EXPECT_EQ(compute_text(program, 0, 1), "F0.0 F0.1 B0.0 F1 B1 B0.1 F2 B2");
 }
@@ -201,7 +194,7 @@ TEST(OneFOneB, ReleasesAnEncodersPartsWithTheirChunks) {
 TEST(OneFOneB, RunsChunksSlotBySlotOnASingleLane) {
   HandCase hand_case = two_chunks({1, 1});
   hand_case.plan.lanes = {{{0, 0}, {1, 0}}};
-  EXPECT_EQ(compute_text(build(hand_case), 0, 0),
+  EXPECT_EQ(compute_text(build_one_f_one_b(hand_case), 0, 0),
             "vision0:F0.0 vision0:F0.1 llm0:F0.0 llm0:F0.1 llm0:B0.0 vision0:B0.0 "
             "llm0:F1 llm0:B1 llm0:B0.1 vision0:B0.1 "
             "vision0:F0.2 llm0:F2 llm0:B2 vision0:B0.2");

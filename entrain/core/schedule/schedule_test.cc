@@ -13,7 +13,7 @@ using oracle::HandCase;
 using oracle::lane_text;
 using oracle::make_plain_case;
 
-Program build(const HandCase& hand_case, std::string_view schedule) {
+Program build_any(const HandCase& hand_case, std::string_view schedule) {
   return build_program(hand_case.plan, hand_case.assignment, hand_case.costs, schedule);
 }
 
@@ -29,14 +29,15 @@ TEST(BuildProgram, KnowsItsSchedules) {
                                       "entrain",
                                       "entrain-fused"}));
   for (const std::string& name : schedule_names()) {
-    EXPECT_EQ(build(make_plain_case({1, 1}, 2), name).schedule, name);
+    EXPECT_EQ(build_any(make_plain_case({1, 1}, 2), name).schedule, name);
   }
 }
 
 // Halves in a plain program exactly where the schedule says so; the bounds rely on it.
 TEST(BuildProgram, SplitsBackwardsWhereItSays) {
   for (const std::string& name : schedule_names()) {
-    const std::string text = oracle::compute_text(build(make_plain_case({1, 2}, 4), name), 0, 1);
+    const std::string text =
+        oracle::compute_text(build_any(make_plain_case({1, 2}, 4), name), 0, 1);
     if (!splits_backward(name)) {
       EXPECT_EQ(text.find('W'), std::string::npos) << name << ": " << text;
     } else if (name.starts_with("zb")) {
@@ -47,7 +48,7 @@ TEST(BuildProgram, SplitsBackwardsWhereItSays) {
 
 TEST(BuildProgram, SuggestsAScheduleForAMistypedName) {
   try {
-    build(make_plain_case({1, 1}, 1), "gpip");
+    build_any(make_plain_case({1, 1}, 1), "gpip");
     FAIL() << "accepted";
   } catch (const InvalidInput& error) {
     EXPECT_NE(std::string(error.what()).find("'gpipe'"), std::string::npos) << error.what();
@@ -59,7 +60,7 @@ TEST(BuildProgram, TakesChunksUnderEverySchedule) {
   cut_sample(hand_case, 0, {0, 1, 2}, {0, 4, 8});
   cut_sample(hand_case, 1, {1, 2}, {0, 6});
   for (const std::string& schedule : schedule_names()) {
-    const Program program = build(hand_case, schedule.c_str());
+    const Program program = build_any(hand_case, schedule.c_str());
     EXPECT_NO_THROW(
         validate_program(program, hand_case.plan, hand_case.assignment, hand_case.costs))
         << schedule;
@@ -69,7 +70,7 @@ TEST(BuildProgram, TakesChunksUnderEverySchedule) {
 TEST(BuildProgram, NoticesAnAssignmentOfAnotherPlan) {
   HandCase hand_case = make_plain_case({1, 1}, 2);
   hand_case.plan.replicas = 2;
-  EXPECT_THROW(build(hand_case, "1f1b"), InternalError);
+  EXPECT_THROW(build_any(hand_case, "1f1b"), InternalError);
 }
 
 TEST(BuildProgram, ReducesGradientsOfTrainableLanesOfSeveralReplicas) {
@@ -79,7 +80,7 @@ TEST(BuildProgram, ReducesGradientsOfTrainableLanesOfSeveralReplicas) {
   empty.modules.assign(2, ModuleSlots(1));
   hand_case.assignment.replicas.push_back(empty);
   set_trainable(hand_case, 0, false);
-  const Program program = build(hand_case, "1f1b");
+  const Program program = build_any(hand_case, "1f1b");
   validate_program(program, hand_case.plan, hand_case.assignment, hand_case.costs);
   EXPECT_EQ(lane_text(program, 0, 0), "F0 >F0 clip step");
   EXPECT_EQ(lane_text(program, 0, 1), "<F0 F0 B0 reduce clip step");
@@ -89,18 +90,18 @@ TEST(BuildProgram, ReducesGradientsOfTrainableLanesOfSeveralReplicas) {
   hand_case.plan.shard_optimizer = true;
   EXPECT_THROW(validate_program(program, hand_case.plan, hand_case.assignment, hand_case.costs),
                InvalidInput);
-  const Program sharded = build(hand_case, "1f1b");
+  const Program sharded = build_any(hand_case, "1f1b");
   validate_program(sharded, hand_case.plan, hand_case.assignment, hand_case.costs);
   EXPECT_EQ(lane_text(sharded, 0, 0), "F0 >F0 clip step");
   EXPECT_EQ(lane_text(sharded, 0, 1), "<F0 F0 B0 reduce clip step gather");
   EXPECT_EQ(lane_text(sharded, 1, 1), "reduce clip step gather");
   hand_case.plan.replicas = 1;
   hand_case.assignment.replicas.pop_back();
-  EXPECT_EQ(lane_text(build(hand_case, "1f1b"), 0, 1), "<F0 F0 B0 clip step");
+  EXPECT_EQ(lane_text(build_any(hand_case, "1f1b"), 0, 1), "<F0 F0 B0 clip step");
 }
 
 TEST(BuildProgram, DescribesItsStages) {
-  const Program program = build(make_plain_case({1, 2, 3}, 2), "gpipe");
+  const Program program = build_any(make_plain_case({1, 2, 3}, 2), "gpipe");
   EXPECT_EQ(program.num_stages, (std::vector<int>{1, 2, 3}));
   EXPECT_EQ(program.module_names, (std::vector<std::string>{"vision", "audio", "llm"}));
   EXPECT_EQ(program.num_lanes(), 6);

@@ -6,14 +6,11 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 [[noreturn]] void fail_export(const std::string& reason) {
   throw InvalidInput("no CSV for torch.distributed.pipelining: " + reason);

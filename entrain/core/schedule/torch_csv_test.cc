@@ -17,7 +17,7 @@ using oracle::HandCase;
 using oracle::make_hand_case;
 using oracle::make_plain_case;
 
-Program build(const HandCase& hand_case, std::string_view schedule) {
+Program build_for_csv(const HandCase& hand_case, std::string_view schedule) {
   return build_program(hand_case.plan, hand_case.assignment, hand_case.costs, schedule);
 }
 
@@ -36,15 +36,15 @@ std::string import_refusal(const std::string& text) {
 }
 
 TEST(ToTorchCsv, NumbersTheEncodersStagesFirst) {
-  EXPECT_EQ(to_torch_csv(build(make_plain_case({1, 1}, 2), "1f1b")),
+  EXPECT_EQ(to_torch_csv(build_for_csv(make_plain_case({1, 1}, 2), "1f1b")),
             "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
-  EXPECT_EQ(to_torch_csv(build(make_plain_case({2}, 2), "zb-h1")),
+  EXPECT_EQ(to_torch_csv(build_for_csv(make_plain_case({2}, 2), "zb-h1")),
             "0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1I0,1F1,1I1,1W0,1W1\n");
 }
 
 TEST(ToTorchCsv, RefusesWhatTorchCannotSay) {
   const auto exported = [](const HandCase& hand_case) {
-    return refusal([&] { to_torch_csv(build(hand_case, "1f1b")); });
+    return refusal([&] { to_torch_csv(build_for_csv(hand_case, "1f1b")); });
   };
   EXPECT_EQ(exported(make_plain_case({1, 1}, 2)), "accepted");
   HandCase replicas = make_plain_case({1}, 1);
@@ -71,7 +71,7 @@ TEST(OrdersFromTorchCsv, ReadsWhatIsWritten) {
     for (const int slots : {1, 3, 8}) {
       HandCase hand_case = make_plain_case({2, 4}, slots);
       hand_case.plan.lanes = {{{0, 0}}, {{0, 1}}, {{1, 0}, {1, 2}}, {{1, 1}, {1, 3}}};
-      const Program program = build(hand_case, schedule);
+      const Program program = build_for_csv(hand_case, schedule);
       const Program read =
           build_program_from_orders(hand_case.plan,
                                     hand_case.assignment,
@@ -151,7 +151,7 @@ TEST(BuildProgramFromOrders, KeepsTheMemoryLimit) {
           hand_case.plan,
           hand_case.assignment,
           hand_case.costs,
-          {orders_from_torch_csv(to_torch_csv(build(hand_case, schedule)), hand_case.plan)},
+          {orders_from_torch_csv(to_torch_csv(build_for_csv(hand_case, schedule)), hand_case.plan)},
           schedule);
     });
   };

@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/schedule/merge.h"
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 template <class Forward, class Backward>
 void run_turns(int num_slots, int warm_up, Forward forward, Backward backward) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/schedule/validate.h"
@@ -9,10 +10,6 @@
 
 namespace entrain::validation {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Nodes are the operations of all lanes and, behind them, one node per message: its arrival. An
 // arrival waits for its send, for its receive to be posted and for the arrival before it on the

@@ -22,7 +22,7 @@ using validation::Place;
 using validation::PlacesOfUnits;
 using validation::Subject;
 
-Program build(const HandCase& hand_case, const char* schedule) {
+Program build_subject(const HandCase& hand_case, const char* schedule) {
   return build_program(hand_case.plan, hand_case.assignment, hand_case.costs, schedule);
 }
 
@@ -35,7 +35,7 @@ HandCase forward_case(int num_slots) {
 
 TEST(CheckAcyclic, LetsASendWaitForItsReceive) {
   const HandCase hand_case = forward_case(1);
-  const Program program = build(hand_case, "1f1b");
+  const Program program = build_subject(hand_case, "1f1b");
   const Subject subject{program, hand_case.plan, hand_case.assignment, hand_case.costs};
   const PlacesOfUnits places = validation::check_operations(subject, 0);
   PassagesOfChannels passages = validation::check_messages(subject, 0, places);
@@ -47,7 +47,7 @@ TEST(CheckAcyclic, LetsASendWaitForItsReceive) {
 
 TEST(CheckAcyclic, LetsAMessageWaitForTheOneBeforeIt) {
   const HandCase hand_case = forward_case(2);
-  const Program program = build(hand_case, "gpipe");
+  const Program program = build_subject(hand_case, "gpipe");
   const Subject subject{program, hand_case.plan, hand_case.assignment, hand_case.costs};
   const PlacesOfUnits places = validation::check_operations(subject, 0);
   PassagesOfChannels passages = validation::check_messages(subject, 0, places);
@@ -60,7 +60,7 @@ TEST(CheckAcyclic, LetsAMessageWaitForTheOneBeforeIt) {
 
 TEST(CheckMemory, AllowsThePeakAndNotAByteLess) {
   HandCase hand_case = make_plain_case({1, 2}, 4);
-  const Program program = build(hand_case, "1f1b");
+  const Program program = build_subject(hand_case, "1f1b");
   std::int64_t peak = 0;
   for (int lane = 0; lane < 3; ++lane) {
     const auto bytes = memory_over_time(program, hand_case.costs, 0, lane);

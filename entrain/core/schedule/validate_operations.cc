@@ -2,15 +2,12 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/schedule/validate.h"
 
 namespace entrain::validation {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 bool is_step_wide(OperationKind kind) {
   switch (kind) {

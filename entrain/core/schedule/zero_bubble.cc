@@ -1,14 +1,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/schedule/turns.h"
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Per module, the most slots that a stage on a way through it holds under `1f1b`: those of the
 // stage furthest from the loss that takes part in backward. 0 where none does.

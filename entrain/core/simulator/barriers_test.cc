@@ -8,8 +8,8 @@ namespace entrain::simulation {
 namespace {
 
 // Two replicas of two lanes.
-struct Fixture {
-  Fixture() : clocks(4) {
+struct BarriersFixture {
+  BarriersFixture() : clocks(4) {
     for (int i = 0; i < 4; ++i) {
       LaneClock& clock = clocks[static_cast<std::size_t>(i)];
       clock.time = 10 * i;
@@ -26,7 +26,7 @@ struct Fixture {
 };
 
 TEST(Barriers, LetALaneOfAllReplicasGoOnAtTheLatestTime) {
-  Fixture fixture;
+  BarriersFixture fixture;
   Barriers barriers({1, 2}, 4);
   EXPECT_EQ(fixture.arrive(barriers, 3, 0), nullptr);
   EXPECT_EQ(fixture.arrive(barriers, 3, 0), nullptr);  // asking again is not coming again
@@ -42,7 +42,7 @@ TEST(Barriers, LetALaneOfAllReplicasGoOnAtTheLatestTime) {
 }
 
 TEST(Barriers, KeepTheirMeetingsApart) {
-  Fixture fixture;
+  BarriersFixture fixture;
   Barriers barriers({0, 1}, 4);
   for (const int ordinal : {0, 1}) {
     fixture.runnable.clear();

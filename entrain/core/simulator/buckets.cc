@@ -2,12 +2,10 @@
 
 #include <algorithm>
 
+#include "entrain/core/base/at.h"
+
 namespace entrain::simulation {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // The first `part` of `parts` equal parts of a time, rounded down.
 std::int64_t share(std::int64_t time, int part, int parts) {

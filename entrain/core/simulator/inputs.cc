@@ -2,12 +2,10 @@
 
 #include <algorithm>
 
+#include "entrain/core/base/at.h"
+
 namespace entrain::simulation {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Looks at an input once; false while it is unknown.
 bool take_input(ReplayLane& lane, const std::int64_t& time) {

@@ -8,8 +8,8 @@ namespace entrain::simulation {
 namespace {
 
 // LLM slot 1 takes the outputs of encoder slots 0 and 1; the group of encoder slot 0 serves both.
-struct Fixture {
-  Fixture()
+struct InputsFixture {
+  InputsFixture()
       : lanes(2),
         graph(step_graph(program(), lanes.costs)),
         state(graph.stages, graph.replicas[0]) {}
@@ -30,7 +30,7 @@ struct Fixture {
 };
 
 TEST(Inputs, AreLookedAtOnceEach) {
-  Fixture fixture;
+  InputsFixture fixture;
   const UnitRef ref{3, 1, 3};  // LLM slot 1
   EXPECT_FALSE(fixture.inputs.forward_ready(fixture.llm, fixture.state, ref));
   EXPECT_EQ(fixture.llm.waiting_for, &fixture.state.times[0].output_arrival);
@@ -44,7 +44,7 @@ TEST(Inputs, AreLookedAtOnceEach) {
 }
 
 TEST(Inputs, OfABackwardAreItsForwardAndTheGradient) {
-  Fixture fixture;
+  InputsFixture fixture;
   EXPECT_FALSE(fixture.inputs.gradient_ready(fixture.vision, fixture.state, {0, 0, 0}));
   EXPECT_EQ(fixture.vision.waiting_for, nullptr);
   fixture.state.times[0].forward_finish = 10;
@@ -56,7 +56,7 @@ TEST(Inputs, OfABackwardAreItsForwardAndTheGradient) {
 }
 
 TEST(Inputs, OfAGradientsMessageAreAllItsLlmSlots) {
-  Fixture fixture;
+  InputsFixture fixture;
   const auto produced = [&] { return fixture.inputs.produced(fixture.state, true, {0, 0, 0}); };
   fixture.state.times[2].gradient_finish = 50;
   EXPECT_FALSE(produced());

@@ -1,14 +1,11 @@
 #include <algorithm>
 #include <limits>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/simulator/simulator.h"
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Longest chains through the dependencies of one replica, lanes and channels without limits.
 // Forward and backward are one chain each; a split weight half hangs behind its input half.

@@ -4,16 +4,13 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 
 namespace entrain {
 namespace {
 
 constexpr int kLastNode = 999'999;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 bool is_known(const LinkSpec& link) {
   return link.latency.count() > 0 || link.bytes_per_second > 0;

@@ -68,8 +68,8 @@ TEST(LinkBetween, IsThatOfTheLanesNodes) {
 
 // Two replicas, lane 0 of both on node 0, lane 1 of both on node 1; a second channel from lane 0 to
 // lane 1.
-struct Fixture {
-  Fixture() : lanes(1) {
+struct NetworkFixture {
+  NetworkFixture() : lanes(1) {
     lanes.add_replica("", "");
     lanes.add_replica("", "");
     for (ReplicaProgram& replica : lanes.program.replicas) {
@@ -94,7 +94,7 @@ struct Fixture {
 };
 
 TEST(Links, AreSharedAsTheOptionSays) {
-  Fixture fixture;
+  NetworkFixture fixture;
   EXPECT_EQ(fixture.lines(LinkSharing::kChannel), (std::vector<int>{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(fixture.lines(LinkSharing::kLane), (std::vector<int>{0, 1, 0, 2, 3, 2}));
   EXPECT_EQ(fixture.lines(LinkSharing::kNode), (std::vector<int>{4, 5, 4, 4, 5, 4}));
@@ -106,7 +106,7 @@ TEST(Links, AreSharedAsTheOptionSays) {
 }
 
 TEST(Links, CarryOneMessageAtATime) {
-  const Fixture fixture;
+  const NetworkFixture fixture;
   Links links(fixture.lanes.program, fixture.lanes.costs, fixture.network, LinkSharing::kNode);
   EXPECT_TRUE(links.of(0, 0).shared);
   Links::Passage passage = links.pass(links.of(0, 0), 100, 10);  // 50 + 100 ns
@@ -120,7 +120,7 @@ TEST(Links, CarryOneMessageAtATime) {
 }
 
 TEST(Links, RefuseNetworksOfOtherPrograms) {
-  Fixture fixture;
+  NetworkFixture fixture;
   fixture.network.nodes = {{0, 1}};
   EXPECT_THROW(fixture.lines(LinkSharing::kChannel), InvalidInput);
   fixture.network.nodes = {{0, 1}, {0}};

@@ -5,15 +5,12 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/simulator/simulator.h"
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 std::string bytes_text(std::int64_t bytes) {
   return fmt::format("{} ({} bytes)", format_bytes(bytes), bytes);

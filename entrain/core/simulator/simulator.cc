@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/simulator/barriers.h"
 #include "entrain/core/simulator/buckets.h"
@@ -32,10 +33,6 @@ using simulation::StuckLane;
 using simulation::UnitRef;
 using simulation::UnitTimes;
 using std::chrono::nanoseconds;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // A send that waits for a link which it shares with other lanes.
 struct Request {

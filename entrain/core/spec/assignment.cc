@@ -9,17 +9,14 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/digest.h"
 #include "entrain/core/spec/workload.h"
 
 namespace entrain {
 namespace {
 
-constexpr int kVersion = 1;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
+constexpr int kAssignmentVersion = 1;
 
 // Finds samples by id, and says how many segments and tokens they have.
 class BatchIndex {
@@ -400,7 +397,7 @@ Json to_json(const StepAssignment& assignment, const BatchNames& batch) {
                       "an assignment holds every module of its batch");
     replicas.push_back(replica_json(replica, index));
   }
-  return {{"version", kVersion},
+  return {{"version", kAssignmentVersion},
           {"policy", assignment.policy},
           {"step", assignment.step},
           {"seed", assignment.seed},
@@ -421,8 +418,9 @@ StepAssignment assignment_from_json(const Json& document,
   PlacementReader placement(index);
   ObjectReader reader(document, where);
   const int version = reader.required<int>("version");
-  if (version != kVersion) {
-    reader.fail("version", fmt::format("{} given; this program reads {}", version, kVersion));
+  if (version != kAssignmentVersion) {
+    reader.fail("version",
+                fmt::format("{} given; this program reads {}", version, kAssignmentVersion));
   }
   StepAssignment assignment;
   assignment.policy = reader.required<std::string>("policy");

@@ -1,6 +1,5 @@
 #include "entrain/core/spec/assignment.h"
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,8 +8,12 @@
 #include "entrain/core/base/random.h"
 #include "entrain/core/spec/workload.h"
 
+#include "tests/oracle/expect_error.h"
+
 namespace entrain {
 namespace {
+
+using oracle::error_of;
 
 ModelSpec two_encoders() {
   ModelSpec model;
@@ -83,24 +86,15 @@ Json small_json() {
   return parse_json(kSmallJson, "a.json");
 }
 
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const InvalidInput& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
 StepAssignment read(const Json& document) {
   return assignment_from_json(document, two_encoders(), small_batch(), "a.json");
 }
 
 // The message for the document above with `value` at a JSON pointer.
-std::string message_after(const std::string& pointer, const std::string& value) {
+std::string assignment_message_after(const std::string& pointer, const std::string& value) {
   Json document = small_json();
   document[Json::json_pointer(pointer)] = parse_json(value, "value");
-  return message_of([&] { read(document); });
+  return error_of<InvalidInput>([&] { read(document); });
 }
 
 TEST(AssignmentJson, IsWrittenAsDocumented) {
@@ -128,81 +122,85 @@ TEST(AssignmentJson, NeedsNeitherStatsNorDeferred) {
 }
 
 TEST(AssignmentJson, RefusesUnknownSamplesAndKeys) {
-  EXPECT_EQ(message_after("/replicas/0/modules/llm/0/0", "\"onne\""),
+  EXPECT_EQ(assignment_message_after("/replicas/0/modules/llm/0/0", "\"onne\""),
             "a.json: replicas[0].modules.llm[0][0]: sample 'onne' is not among the 4 samples of "
             "the global batch");
-  EXPECT_EQ(message_after("/replicas/0/modules/vision/2/0/sample", "\"x\""),
+  EXPECT_EQ(assignment_message_after("/replicas/0/modules/vision/2/0/sample", "\"x\""),
             "a.json: replicas[0].modules.vision[2][0].sample: sample 'x' is not among the 4 "
             "samples of the global batch");
-  EXPECT_EQ(message_after("/replicas/0/modules/vision/2/0/segment", "[1]"),
+  EXPECT_EQ(assignment_message_after("/replicas/0/modules/vision/2/0/segment", "[1]"),
             "a.json: replicas[0].modules.vision[2][0].segment: unknown key, did you mean "
             "'segments'?");
-  EXPECT_EQ(message_after("/replicas/0/modules/visio", "[]"),
+  EXPECT_EQ(assignment_message_after("/replicas/0/modules/visio", "[]"),
             "a.json: replicas[0].modules.visio: unknown key, did you mean 'vision'?");
-  EXPECT_EQ(message_after("/polcy", "1"), "a.json: polcy: unknown key, did you mean 'policy'?");
-  EXPECT_EQ(message_after("/stats/lllm", "{}"),
+  EXPECT_EQ(assignment_message_after("/polcy", "1"),
+            "a.json: polcy: unknown key, did you mean 'policy'?");
+  EXPECT_EQ(assignment_message_after("/stats/lllm", "{}"),
             "a.json: stats.lllm: unknown key, did you mean 'llm'?");
-  EXPECT_EQ(message_after("/version", "3"), "a.json: version: 3 given; this program reads 1");
+  EXPECT_EQ(assignment_message_after("/version", "3"),
+            "a.json: version: 3 given; this program reads 1");
 }
 
 TEST(AssignmentJson, RefusesWorkThatIsPlacedTwice) {
-  EXPECT_EQ(message_after("/replicas/0/modules/vision/2/0/segments", "[1, 2]"),
+  EXPECT_EQ(assignment_message_after("/replicas/0/modules/vision/2/0/segments", "[1, 2]"),
             "a.json: replicas[0].modules.vision[2][0].segments[1]: segment 2 of sample 'many' is "
             "placed twice");
-  EXPECT_EQ(message_after("/replicas/0/modules/vision/1", "[\"one\"]"),
+  EXPECT_EQ(assignment_message_after("/replicas/0/modules/vision/1", "[\"one\"]"),
             "a.json: replicas[0].modules.vision[1][0]: segment 0 of sample 'one' is placed twice");
-  EXPECT_EQ(message_after("/replicas/0/modules/llm/3", R"(["many", "heard", "many"])"),
+  EXPECT_EQ(assignment_message_after("/replicas/0/modules/llm/3", R"(["many", "heard", "many"])"),
             "a.json: replicas[0].modules.llm[3][2]: sample 'many' is placed twice in the LLM");
-  EXPECT_EQ(message_after("/replicas/0/modules/llm/2/0/tokens", "[11, 20]"),
+  EXPECT_EQ(assignment_message_after("/replicas/0/modules/llm/2/0/tokens", "[11, 20]"),
             "a.json: replicas[0].modules.llm[2][0]: sample 'text' is placed twice in the LLM");
-  EXPECT_EQ(message_after("/replicas/0/modules/llm/2/0", "\"text\""),
+  EXPECT_EQ(assignment_message_after("/replicas/0/modules/llm/2/0", "\"text\""),
             "a.json: replicas[0].modules.llm[2][0]: sample 'text' is placed twice in the LLM");
   Json two_replicas = small_json();
   two_replicas["replicas"].push_back(two_replicas["replicas"][0]);
-  const std::string message = message_of([&] { read(two_replicas); });
+  const std::string message = error_of<InvalidInput>([&] { read(two_replicas); });
   EXPECT_EQ(message.rfind("a.json: replicas[1].modules.vision[0][0]", 0), 0U) << message;
 }
 
 TEST(AssignmentJson, RefusesSegmentsAndTokensThatDoNotExist) {
-  EXPECT_EQ(message_after("/replicas/0/modules/vision/2/0/segments", "[3]"),
+  EXPECT_EQ(assignment_message_after("/replicas/0/modules/vision/2/0/segments", "[3]"),
             "a.json: replicas[0].modules.vision[2][0].segments[0]: segment 3 of sample 'many' does "
             "not exist; it has 3 in module 'vision'");
-  EXPECT_EQ(message_after("/replicas/0/modules/vision/2/0/segments", "[-1]")
+  EXPECT_EQ(assignment_message_after("/replicas/0/modules/vision/2/0/segments", "[-1]")
                 .rfind("a.json: replicas[0].modules.vision[2][0].segments[0]: segment -1", 0),
             0U);
-  EXPECT_EQ(message_after("/replicas/0/modules/vision/1", "[\"text\"]"),
+  EXPECT_EQ(assignment_message_after("/replicas/0/modules/vision/1", "[\"text\"]"),
             "a.json: replicas[0].modules.vision[1][0]: sample 'text' brings no segment to module "
             "'vision' here");
-  EXPECT_EQ(message_after("/replicas/0/modules/vision/2/0/segments", "[]"),
+  EXPECT_EQ(assignment_message_after("/replicas/0/modules/vision/2/0/segments", "[]"),
             "a.json: replicas[0].modules.vision[2][0]: sample 'many' brings no segment to module "
             "'vision' here");
   for (const char* range : {"[12, 21]", "[12, 12]", "[-1, 20]"}) {
-    const std::string message = message_after("/replicas/0/modules/llm/2/0/tokens", range);
+    const std::string message =
+        assignment_message_after("/replicas/0/modules/llm/2/0/tokens", range);
     EXPECT_NE(message.find("is not a range within the 20 tokens of sample 'text'"),
               std::string::npos)
         << message;
   }
-  EXPECT_EQ(message_after("/replicas/0/modules/llm/2/0/tokens", "[12]"),
+  EXPECT_EQ(assignment_message_after("/replicas/0/modules/llm/2/0/tokens", "[12]"),
             "a.json: replicas[0].modules.llm[2][0].tokens: two numbers are needed, [from, to]");
 }
 
 TEST(AssignmentJson, RefusesWrongNumbersOfSlotsAndReplicas) {
-  EXPECT_EQ(message_after("/replicas/0/num_slots", "5"),
+  EXPECT_EQ(assignment_message_after("/replicas/0/num_slots", "5"),
             "a.json: replicas[0].modules.vision: 4 slots given, but num_slots is 5; empty slots "
             "are written []");
-  EXPECT_EQ(message_after("/replicas/0/num_slots", "0"),
+  EXPECT_EQ(assignment_message_after("/replicas/0/num_slots", "0"),
             "a.json: replicas[0].num_slots: 0 given; at least 1 is needed");
-  EXPECT_EQ(message_after("/replicas/0/modules/audio", "null"),
+  EXPECT_EQ(assignment_message_after("/replicas/0/modules/audio", "null"),
             "a.json: replicas[0].modules.audio: missing");
-  EXPECT_EQ(message_after("/replicas", "[]"),
+  EXPECT_EQ(assignment_message_after("/replicas", "[]"),
             "a.json: replicas: the list is empty; at least one replica is needed");
 }
 
 TEST(AssignmentJson, RefusesADeferredListThatDisagreesWithTheSlots) {
-  EXPECT_NE(message_after("/replicas/0/deferred/0/to_slot", "2").find("does not agree"),
+  EXPECT_NE(assignment_message_after("/replicas/0/deferred/0/to_slot", "2").find("does not agree"),
             std::string::npos);
-  EXPECT_NE(message_after("/replicas/0/deferred", "[]").find("does not agree"), std::string::npos);
-  EXPECT_EQ(message_after("/replicas/0/deferred/0/module", "\"llm\""),
+  EXPECT_NE(assignment_message_after("/replicas/0/deferred", "[]").find("does not agree"),
+            std::string::npos);
+  EXPECT_EQ(assignment_message_after("/replicas/0/deferred/0/module", "\"llm\""),
             "a.json: replicas[0].deferred[0].module: 'llm' is not an encoder of the model");
   Json reordered = small_json();
   std::swap(reordered["replicas"][0]["deferred"][0], reordered["replicas"][0]["deferred"][3]);
@@ -212,7 +210,7 @@ TEST(AssignmentJson, RefusesADeferredListThatDisagreesWithTheSlots) {
 TEST(AssignmentJson, RefusesBatchesWithRepeatedIds) {
   std::vector<SampleSizes> batch = small_batch();
   batch[3].id = "one";
-  EXPECT_EQ(message_of([&] { to_json(small_assignment(), two_encoders(), batch); }),
+  EXPECT_EQ(error_of<InvalidInput>([&] { to_json(small_assignment(), two_encoders(), batch); }),
             "sample 'one' stands twice in the global batch");
 }
 

@@ -1,17 +1,20 @@
 #include "entrain/core/spec/cluster.h"
 
 #include <filesystem>
-#include <functional>
 #include <string>
 
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/files.h"
 
+#include "tests/oracle/expect_error.h"
+
 namespace entrain {
 namespace {
 
-constexpr const char* kToml = R"(
+using oracle::error_of;
+
+constexpr const char* kClusterToml = R"(
 name = "two nodes"
 nodes = 2
 devices_per_node = 8
@@ -27,18 +30,9 @@ latency_us = 12
 gigabytes_per_second = 12.5
 )";
 
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const InvalidInput& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
-std::string message_after(const std::string& change) {
-  return message_of([&] {
-    Json document = parse_toml(kToml, "c.toml");
+std::string cluster_message_after(const std::string& change) {
+  return error_of<InvalidInput>([&] {
+    Json document = parse_toml(kClusterToml, "c.toml");
     set_by_path(document, change);
     cluster_from_json(document, "c.toml");
   });
@@ -46,7 +40,7 @@ std::string message_after(const std::string& change) {
 
 TEST(ReadCluster, ConvertsToTheUnitsInMemory) {
   const auto path = std::filesystem::temp_directory_path() / "entrain-cluster-test.toml";
-  write_file(path, kToml);
+  write_file(path, kClusterToml);
   const ClusterSpec cluster = read_cluster(path);
   std::filesystem::remove(path);
   EXPECT_EQ(cluster.name, "two nodes");
@@ -67,32 +61,34 @@ TEST(ReadCluster, HasDefaultsForAllButTheName) {
   EXPECT_EQ(cluster.device, "cpu");
   EXPECT_EQ(cluster.memory_bytes, 0);
   EXPECT_EQ(cluster.intra_node.latency.count(), 0);
-  EXPECT_EQ(message_of([] { cluster_from_json(Json::object(), "c.toml"); }),
+  EXPECT_EQ(error_of<InvalidInput>([] { cluster_from_json(Json::object(), "c.toml"); }),
             "c.toml: name: missing");
 }
 
 TEST(ReadCluster, RoundTrips) {
-  const Json document = to_json(cluster_from_json(parse_toml(kToml, "c"), "c"));
+  const Json document = to_json(cluster_from_json(parse_toml(kClusterToml, "c"), "c"));
   EXPECT_EQ(to_json(cluster_from_json(document, "again")).dump(), document.dump());
   EXPECT_EQ(document["memory_gib"], 44.5);
   EXPECT_EQ(document["intra_node"]["latency_us"], 3.5);
 }
 
 TEST(ReadCluster, RefusesUnknownKeysAndImpossibleValues) {
-  EXPECT_EQ(message_after("node=3"), "c.toml: node: unknown key, did you mean 'nodes'?");
-  EXPECT_EQ(message_after("intra_node.latency=3").rfind("c.toml: intra_node.latency: unknown", 0),
-            0U);
-  EXPECT_EQ(message_after("nodes=0"), "c.toml: nodes: 0 given; allowed: 1 to 1000000");
-  EXPECT_EQ(message_after("devices_per_node=-1"),
+  EXPECT_EQ(cluster_message_after("node=3"), "c.toml: node: unknown key, did you mean 'nodes'?");
+  EXPECT_EQ(
+      cluster_message_after("intra_node.latency=3").rfind("c.toml: intra_node.latency: unknown", 0),
+      0U);
+  EXPECT_EQ(cluster_message_after("nodes=0"), "c.toml: nodes: 0 given; allowed: 1 to 1000000");
+  EXPECT_EQ(cluster_message_after("devices_per_node=-1"),
             "c.toml: devices_per_node: -1 given; allowed: 1 to 1000000");
-  EXPECT_EQ(message_after("memory_gib=-1"), "c.toml: memory_gib: -1 given; allowed: 0 to 1000000");
-  EXPECT_EQ(message_after("inter_node.latency_us=-0.5")
+  EXPECT_EQ(cluster_message_after("memory_gib=-1"),
+            "c.toml: memory_gib: -1 given; allowed: 0 to 1000000");
+  EXPECT_EQ(cluster_message_after("inter_node.latency_us=-0.5")
                 .rfind("c.toml: inter_node.latency_us: -0.5 given", 0),
             0U);
-  EXPECT_EQ(message_after("inter_node.gigabytes_per_second=nan")
+  EXPECT_EQ(cluster_message_after("inter_node.gigabytes_per_second=nan")
                 .rfind("c.toml: inter_node.gigabytes_per_second: nan given", 0),
             0U);
-  EXPECT_EQ(message_after("device=\"\""), "c.toml: device: the name is empty");
+  EXPECT_EQ(cluster_message_after("device=\"\""), "c.toml: device: the name is empty");
 }
 
 TEST(ValidateCluster, RefusesImpossibleLinks) {

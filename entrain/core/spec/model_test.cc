@@ -1,7 +1,6 @@
 #include "entrain/core/spec/model.h"
 
 #include <filesystem>
-#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -10,10 +9,14 @@
 
 #include "entrain/core/base/files.h"
 
+#include "tests/oracle/expect_error.h"
+
 namespace entrain {
 namespace {
 
-constexpr const char* kToml = R"(
+using oracle::error_of;
+
+constexpr const char* kModelToml = R"(
 name = "small"
 
 [vision]
@@ -42,31 +45,22 @@ intermediate = 192
 vocab_size = 264
 )";
 
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const InvalidInput& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
 ModelSpec small_model() {
-  return model_from_json(parse_toml(kToml, "small.toml"), "small.toml");
+  return model_from_json(parse_toml(kModelToml, "small.toml"), "small.toml");
 }
 
 // The message for the file above after `--set change`.
-std::string message_after(const std::string& change) {
-  return message_of([&] {
-    Json document = parse_toml(kToml, "small.toml");
+std::string model_message_after(const std::string& change) {
+  return error_of<InvalidInput>([&] {
+    Json document = parse_toml(kModelToml, "small.toml");
     set_by_path(document, change);
     model_from_json(document, "small.toml");
   });
 }
 
 std::string message_without(const std::string& table, const std::string& key) {
-  return message_of([&] {
-    Json document = parse_toml(kToml, "small.toml");
+  return error_of<InvalidInput>([&] {
+    Json document = parse_toml(kModelToml, "small.toml");
     (table.empty() ? document : document[table]).erase(key);
     model_from_json(document, "small.toml");
   });
@@ -74,7 +68,7 @@ std::string message_without(const std::string& table, const std::string& key) {
 
 TEST(ReadModel, TakesFileOrderDefaultsAndGivenValues) {
   const auto path = std::filesystem::temp_directory_path() / "entrain-model-test.toml";
-  write_file(path, kToml);
+  write_file(path, kModelToml);
   const ModelSpec model = read_model(path);
   std::filesystem::remove(path);
   EXPECT_EQ(model.name, "small");
@@ -97,7 +91,7 @@ TEST(ReadModel, TakesFileOrderDefaultsAndGivenValues) {
 }
 
 TEST(ReadModel, AllowsATextOnlyModel) {
-  Json document = parse_toml(kToml, "small.toml");
+  Json document = parse_toml(kModelToml, "small.toml");
   document.erase("vision");
   document.erase("speech");
   const ModelSpec model = model_from_json(document, "small.toml");
@@ -107,16 +101,16 @@ TEST(ReadModel, AllowsATextOnlyModel) {
 }
 
 TEST(ReadModel, NamesFileAndKeyOfEveryMistake) {
-  EXPECT_EQ(message_after("vision.num_layer=3"),
+  EXPECT_EQ(model_message_after("vision.num_layer=3"),
             "small.toml: vision.num_layer: unknown key, did you mean 'num_layers'?");
-  EXPECT_EQ(message_after("nam=1"), "small.toml: nam: unknown key, did you mean 'name'?");
-  EXPECT_EQ(message_after("vision.hidden=\"wide\""),
+  EXPECT_EQ(model_message_after("nam=1"), "small.toml: nam: unknown key, did you mean 'name'?");
+  EXPECT_EQ(model_message_after("vision.hidden=\"wide\""),
             "small.toml: vision.hidden: \"wide\" is a string, but an integer is needed");
-  EXPECT_EQ(message_after("vision.num_layers=0"),
+  EXPECT_EQ(model_message_after("vision.num_layers=0"),
             "small.toml: vision.num_layers: 0 given; allowed: 1 to 10000");
-  EXPECT_EQ(message_after("vision.num_heads=5"),
+  EXPECT_EQ(model_message_after("vision.num_heads=5"),
             "small.toml: vision.hidden: 64 is not divisible by num_heads 5");
-  EXPECT_EQ(message_after("llm.num_kv_heads=4"),
+  EXPECT_EQ(model_message_after("llm.num_kv_heads=4"),
             "small.toml: llm.num_heads: 6 is not divisible by num_kv_heads 4");
   EXPECT_EQ(message_without("llm", "hidden"), "small.toml: llm.hidden: missing");
   EXPECT_EQ(message_without("", "llm"), "small.toml: llm: missing");
@@ -149,28 +143,28 @@ TEST(ReadModel, RefusesValuesOutOfRange) {
                              "llm.hidden=2147483648",  // no int
                              "llm.num_layers=1000000000",
                              "vision.num_layers=1000000000"}) {
-    const std::string message = message_after(change);
+    const std::string message = model_message_after(change);
     const std::string key = std::string(change).substr(0, std::string(change).find('.'));
     EXPECT_EQ(message.rfind("small.toml: " + key + ".", 0), 0U) << change << ": " << message;
   }
 }
 
 TEST(ReadModel, RefusesProductsThatNoIntegerHolds) {
-  Json merged = parse_toml(kToml, "small.toml");
+  Json merged = parse_toml(kModelToml, "small.toml");
   set_by_path(merged, "vision.hidden=1048576");
   set_by_path(merged, "vision.merge_size=64");
-  EXPECT_NE(message_of([&] {
+  EXPECT_NE(error_of<InvalidInput>([&] {
               model_from_json(merged, "small.toml");
             }).find("small.toml: vision.merge_size: merge_size² * hidden is 4294967296"),
             std::string::npos);
-  Json heads = parse_toml(kToml, "small.toml");
+  Json heads = parse_toml(kModelToml, "small.toml");
   set_by_path(heads, "llm.num_heads=1048576");
   set_by_path(heads, "llm.head_dim=1024");
-  EXPECT_NE(message_of([&] {
+  EXPECT_NE(error_of<InvalidInput>([&] {
               model_from_json(heads, "small.toml");
             }).find("small.toml: llm.head_dim: num_heads * head_dim is 1073741824"),
             std::string::npos);
-  Json deep = parse_toml(kToml, "small.toml");
+  Json deep = parse_toml(kModelToml, "small.toml");
   set_by_path(deep, "llm.hidden=1048576");
   set_by_path(deep, "llm.intermediate=1048576");
   set_by_path(deep, "llm.num_heads=8");
@@ -178,7 +172,7 @@ TEST(ReadModel, RefusesProductsThatNoIntegerHolds) {
   set_by_path(deep, "llm.num_layers=10");
   EXPECT_EQ(layer_parameters(model_from_json(deep, "small.toml"), 2, 1) / 1'000'000'000, 7'696);
   set_by_path(deep, "llm.num_layers=10000");
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(error_of<InvalidInput>([&] {
               model_from_json(deep, "small.toml");
             }).find("small.toml: the model has more than 1,000,000,000,000,000 parameters"),
             0U);
@@ -187,29 +181,32 @@ TEST(ReadModel, RefusesProductsThatNoIntegerHolds) {
 TEST(ReadModel, NeedsTheModalityOfOtherNames) {
   const std::string missing = message_without("speech", "modality");
   EXPECT_EQ(missing.rfind("small.toml: speech.modality: missing", 0), 0U) << missing;
-  EXPECT_EQ(message_after("speech.modality=sound"),
+  EXPECT_EQ(model_message_after("speech.modality=sound"),
             "small.toml: speech.modality: 'sound' is not a modality; allowed: vision, audio");
-  Json document = parse_toml(kToml, "small.toml");
+  Json document = parse_toml(kModelToml, "small.toml");
   document["vison"] = document["vision"];
-  const std::string typo = message_of([&] { model_from_json(document, "small.toml"); });
+  const std::string typo = error_of<InvalidInput>([&] { model_from_json(document, "small.toml"); });
   EXPECT_NE(typo.find("did you mean 'vision'?"), std::string::npos) << typo;
 }
 
 TEST(ReadModel, RefusesKeysOfTheOtherModality) {
-  EXPECT_NE(message_after("vision.window_seconds=10.0").find("unknown key"), std::string::npos);
-  EXPECT_NE(message_after("speech.patch_size=14").find("unknown key"), std::string::npos);
+  EXPECT_NE(model_message_after("vision.window_seconds=10.0").find("unknown key"),
+            std::string::npos);
+  EXPECT_NE(model_message_after("speech.patch_size=14").find("unknown key"), std::string::npos);
 }
 
 TEST(ReadModel, RefusesNamesThatCannotBeModules) {
   for (const char* name : {"Vision", "gap", "makespan_s", "2d", "a-b"}) {
-    Json document = parse_toml(kToml, "small.toml");
+    Json document = parse_toml(kModelToml, "small.toml");
     document[name] = document["speech"];
-    const std::string message = message_of([&] { model_from_json(document, "small.toml"); });
+    const std::string message =
+        error_of<InvalidInput>([&] { model_from_json(document, "small.toml"); });
     EXPECT_NE(message.find("cannot name an encoder"), std::string::npos) << message;
   }
   ModelSpec twice = small_model();
   twice.encoders[1].name = "vision";
-  EXPECT_NE(message_of([&] { validate(twice, "m"); }).find("two encoders"), std::string::npos);
+  EXPECT_NE(error_of<InvalidInput>([&] { validate(twice, "m"); }).find("two encoders"),
+            std::string::npos);
 }
 
 TEST(ModelSpec, ListsLayersFromInputToOutput) {
@@ -232,7 +229,7 @@ TEST(ModelSpec, ListsLayersFromInputToOutput) {
 }
 
 TEST(ModelSpec, AttendsWithinWindowsButInNamedLayers) {
-  Json document = parse_toml(kToml, "small.toml");
+  Json document = parse_toml(kModelToml, "small.toml");
   set_by_path(document, "vision.num_layers=3");
   set_by_path(document, "vision.window_size=56");
   set_by_path(document, "vision.full_attention_layers=[1]");
@@ -249,15 +246,15 @@ TEST(ModelSpec, AttendsWithinWindowsButInNamedLayers) {
 }
 
 TEST(ReadModel, RefusesWindowsThatCannotBe) {
-  EXPECT_EQ(message_after("vision.window_size=42"),
+  EXPECT_EQ(model_message_after("vision.window_size=42"),
             "small.toml: vision.window_size: 42 is not divisible by patch_size * merge_size, 28");
-  EXPECT_EQ(message_after("vision.full_attention_layers=[1]"),
+  EXPECT_EQ(model_message_after("vision.full_attention_layers=[1]"),
             "small.toml: vision.full_attention_layers: given without window_size: every layer "
             "attends fully");
-  Json document = parse_toml(kToml, "small.toml");
+  Json document = parse_toml(kModelToml, "small.toml");
   set_by_path(document, "vision.window_size=56");
   set_by_path(document, "vision.full_attention_layers=[1, 0]");
-  EXPECT_EQ(message_of([&] { model_from_json(document, "m"); }),
+  EXPECT_EQ(error_of<InvalidInput>([&] { model_from_json(document, "m"); }),
             "m: vision.full_attention_layers: 0 given; allowed: 2 to 1");
 }
 
@@ -307,7 +304,7 @@ TEST(ModelDigest, SeesEveryField) {
                              "llm.max_tokens=100",
                              "llm.rope_theta=5e5",
                              "llm.tie_word_embeddings=true"}) {
-    Json document = parse_toml(kToml, "small.toml");
+    Json document = parse_toml(kModelToml, "small.toml");
     set_by_path(document, change);
     EXPECT_NE(digest(model_from_json(document, "m")), base) << change;
   }
@@ -315,7 +312,7 @@ TEST(ModelDigest, SeesEveryField) {
 
 TEST(ShapeDigest, SeesShapesAlone) {
   const auto digest_after = [](const char* change) {
-    Json document = parse_toml(kToml, "small.toml");
+    Json document = parse_toml(kModelToml, "small.toml");
     set_by_path(document, change);
     return shape_digest(model_from_json(document, "m"));
   };

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/digest.h"
 #include "entrain/core/base/ranges.h"
 #include "entrain/core/base/text.h"
@@ -13,11 +14,7 @@
 namespace entrain {
 namespace {
 
-constexpr int kVersion = 1;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
+constexpr int kPlanVersion = 1;
 
 [[noreturn]] void fail(const std::string& where, const std::string& message) {
   throw InvalidInput(fmt::format("{}: {}", where, message));
@@ -297,8 +294,8 @@ Plan read_plan(const std::filesystem::path& path, const ModelSpec& model) {
 Plan plan_from_json(const Json& document, const ModelSpec& model, const std::string& where) {
   ObjectReader reader(document, where);
   const int version = reader.required<int>("version");
-  if (version != kVersion) {
-    reader.fail("version", fmt::format("{} given; this program reads {}", version, kVersion));
+  if (version != kPlanVersion) {
+    reader.fail("version", fmt::format("{} given; this program reads {}", version, kPlanVersion));
   }
   Plan plan;
   plan.replicas = reader.required<int>("replicas");
@@ -355,7 +352,7 @@ Json to_json(const Plan& plan) {
   if (!plan.limits.lane_bytes.empty()) {
     limits["lane_bytes"] = plan.limits.lane_bytes;
   }
-  Json document = {{"version", kVersion},
+  Json document = {{"version", kPlanVersion},
                    {"replicas", plan.replicas},
                    {"num_slots", plan.num_slots},
                    {"modules", modules},

@@ -1,7 +1,6 @@
 #include "entrain/core/spec/plan.h"
 
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,8 +8,12 @@
 
 #include "entrain/core/base/files.h"
 
+#include "tests/oracle/expect_error.h"
+
 namespace entrain {
 namespace {
+
+using oracle::error_of;
 
 // Vision has 6 layers, the LLM 5.
 ModelSpec vision_model() {
@@ -48,20 +51,11 @@ Json plan_json() {
                     "plan.json");
 }
 
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const InvalidInput& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
 // The message for the plan above with `value` at a JSON pointer.
-std::string message_after(const std::string& pointer, const std::string& value) {
+std::string plan_message_after(const std::string& pointer, const std::string& value) {
   Json document = plan_json();
   document[Json::json_pointer(pointer)] = parse_json(value, "value");
-  return message_of([&] { plan_from_json(document, vision_model(), "plan.json"); });
+  return error_of<InvalidInput>([&] { plan_from_json(document, vision_model(), "plan.json"); });
 }
 
 TEST(PlanFromJson, ReadsEveryField) {
@@ -106,17 +100,18 @@ TEST(PlanFromJson, KeepsWhichLayersAreRecomputed) {
 }
 
 TEST(PlanFromJson, RefusesLayersToRecomputeThatAStageHasNot) {
-  EXPECT_EQ(message_after("/modules/llm/recompute", "[0, 3]"),
+  EXPECT_EQ(plan_message_after("/modules/llm/recompute", "[0, 3]"),
             "plan.json: modules.llm.recompute[1]: 3 layers given; the stage has 2, so that 0 to 2 "
             "are possible");
-  EXPECT_EQ(message_after("/modules/llm/recompute", "[-1, 0]"),
+  EXPECT_EQ(plan_message_after("/modules/llm/recompute", "[-1, 0]"),
             "plan.json: modules.llm.recompute[0]: -1 layers given; the stage has 3, so that 0 to 3 "
             "are possible");
-  EXPECT_EQ(message_after("/modules/llm/recompute", "[1]"),
+  EXPECT_EQ(plan_message_after("/modules/llm/recompute", "[1]"),
             "plan.json: modules.llm.recompute: 1 numbers of layers for 2 stages; one a stage is "
             "needed");
-  EXPECT_EQ(message_after("/modules/llm/recompute", "2").find("plan.json: modules.llm.recompute"),
-            0U);
+  EXPECT_EQ(
+      plan_message_after("/modules/llm/recompute", "2").find("plan.json: modules.llm.recompute"),
+      0U);
 }
 
 TEST(PlanFromJson, FillsInWhatMayBeLeftOut) {
@@ -148,99 +143,100 @@ TEST(PlanFromJson, ReadsFilesAndNamesThem) {
   write_file(path, plan_json().dump(2));
   EXPECT_EQ(read_plan(path, vision_model()), plan_from_json(plan_json(), vision_model(), "p"));
   write_file(path, R"({"version": 2})");
-  const std::string message = message_of([&] { read_plan(path, vision_model()); });
+  const std::string message = error_of<InvalidInput>([&] { read_plan(path, vision_model()); });
   EXPECT_EQ(message, path.string() + ": version: 2 given; this program reads 1");
   std::filesystem::remove(path);
 }
 
 TEST(PlanFromJson, RefusesUnknownAndMissingKeys) {
-  EXPECT_EQ(message_after("/replica", "1"),
+  EXPECT_EQ(plan_message_after("/replica", "1"),
             "plan.json: replica: unknown key, did you mean 'replicas'?");
-  EXPECT_EQ(message_after("/limits/chunk", "true"),
+  EXPECT_EQ(plan_message_after("/limits/chunk", "true"),
             "plan.json: limits.chunk: unknown key, did you mean 'chunks'?");
-  EXPECT_EQ(message_after("/modules/vision/stage", "[]"),
+  EXPECT_EQ(plan_message_after("/modules/vision/stage", "[]"),
             "plan.json: modules.vision.stage: unknown key, did you mean 'stages'?");
-  EXPECT_EQ(message_after("/modules/visio", "{}"),
+  EXPECT_EQ(plan_message_after("/modules/visio", "{}"),
             "plan.json: modules.visio: unknown key, did you mean 'vision'?");
-  EXPECT_EQ(message_after("/modules/llm", "null"), "plan.json: modules.llm: missing");
-  EXPECT_EQ(message_after("/modules/vision/stages", "null"),
+  EXPECT_EQ(plan_message_after("/modules/llm", "null"), "plan.json: modules.llm: missing");
+  EXPECT_EQ(plan_message_after("/modules/vision/stages", "null"),
             "plan.json: modules.vision.stages: missing");
 }
 
 TEST(PlanFromJson, RefusesWhatIsNotARangeOrAStage) {
-  EXPECT_EQ(message_after("/modules/llm/stages/1", "[3]"),
+  EXPECT_EQ(plan_message_after("/modules/llm/stages/1", "[3]"),
             "plan.json: modules.llm.stages[1]: [3] is not a range; write [first, one past last]");
-  EXPECT_EQ(message_after("/modules/llm/stages/1/0", "\"3\""),
+  EXPECT_EQ(plan_message_after("/modules/llm/stages/1/0", "\"3\""),
             "plan.json: modules.llm.stages[1][0]: \"3\" is a string, but an integer is needed");
-  EXPECT_EQ(message_after("/lanes/0/0", "[\"vision\"]"),
+  EXPECT_EQ(plan_message_after("/lanes/0/0", "[\"vision\"]"),
             "plan.json: lanes[0][0]: [\"vision\"] is not a stage; write [module, index]");
-  EXPECT_EQ(message_after("/lanes/0/0/0", "\"vison\""),
+  EXPECT_EQ(plan_message_after("/lanes/0/0/0", "\"vison\""),
             "plan.json: lanes[0][0][0]: no module 'vison', did you mean 'vision'?");
 }
 
 TEST(ValidatePlan, RefusesCountsOutOfRange) {
-  EXPECT_EQ(message_after("/replicas", "0"),
+  EXPECT_EQ(plan_message_after("/replicas", "0"),
             "plan.json: replicas: 0 is out of range; allowed: 1 to 65,536");
-  EXPECT_EQ(message_after("/num_slots", "0"),
+  EXPECT_EQ(plan_message_after("/num_slots", "0"),
             "plan.json: num_slots: 0 is out of range; allowed: 1 to 65,536");
-  EXPECT_EQ(message_after("/modules/vision/tensor_parallel", "0"),
+  EXPECT_EQ(plan_message_after("/modules/vision/tensor_parallel", "0"),
             "plan.json: modules.vision.tensor_parallel: 0 is out of range; allowed: 1 to 1,024");
-  EXPECT_EQ(message_after("/modules/llm/context_parallel", "-1"),
+  EXPECT_EQ(plan_message_after("/modules/llm/context_parallel", "-1"),
             "plan.json: modules.llm.context_parallel: -1 is out of range; allowed: 1 to 1,024");
-  EXPECT_EQ(message_after("/limits/lane_bytes", "[7]").find("plan.json: limits.lane_bytes: 1 "), 0);
   EXPECT_EQ(
-      message_after("/limits/lane_bytes", "[-1]"),
+      plan_message_after("/limits/lane_bytes", "[7]").find("plan.json: limits.lane_bytes: 1 "), 0);
+  EXPECT_EQ(
+      plan_message_after("/limits/lane_bytes", "[-1]"),
       "plan.json: limits.lane_bytes: -1 is out of range; allowed: 0 to 1,000,000,000,000,000");
   EXPECT_EQ(
-      message_after("/limits/bytes_per_lane", "-1"),
+      plan_message_after("/limits/bytes_per_lane", "-1"),
       "plan.json: limits.bytes_per_lane: -1 is out of range; allowed: 0 to 1,000,000,000,000,000");
-  EXPECT_EQ(message_after("/limits/max_deferral", "-2"),
+  EXPECT_EQ(plan_message_after("/limits/max_deferral", "-2"),
             "plan.json: limits.max_deferral: -2 is out of range; allowed: -1 to 65,536");
-  EXPECT_EQ(message_after("/limits/evaluations", "-1"),
+  EXPECT_EQ(plan_message_after("/limits/evaluations", "-1"),
             "plan.json: limits.evaluations: -1 is out of range; allowed: 0 to 1,000,000");
 }
 
 TEST(ValidatePlan, RefusesStagesThatDoNotTileTheModule) {
-  EXPECT_EQ(message_after("/modules/vision/stages", "[[0, 2], [3, 6]]"),
+  EXPECT_EQ(plan_message_after("/modules/vision/stages", "[[0, 2], [3, 6]]"),
             "plan.json: modules.vision.stages[1]: begins at layer 3; layers 2 to 2 are covered by "
             "no stage");
-  EXPECT_EQ(message_after("/modules/vision/stages", "[[0, 3], [2, 6]]"),
+  EXPECT_EQ(plan_message_after("/modules/vision/stages", "[[0, 3], [2, 6]]"),
             "plan.json: modules.vision.stages[1]: begins at layer 2, which an earlier stage "
             "covers; 3 is needed");
-  EXPECT_EQ(message_after("/modules/vision/stages", "[[0, 2], [2, 5]]"),
+  EXPECT_EQ(plan_message_after("/modules/vision/stages", "[[0, 2], [2, 5]]"),
             "plan.json: modules.vision.stages: layers 5 to 5 are covered by no stage");
-  EXPECT_EQ(message_after("/modules/vision/stages", "[[0, 2], [2, 7]]"),
+  EXPECT_EQ(plan_message_after("/modules/vision/stages", "[[0, 2], [2, 7]]"),
             "plan.json: modules.vision.stages[1]: ends at layer 7; the module has 6 layers");
-  EXPECT_EQ(message_after("/modules/vision/stages", "[[1, 2], [2, 6]]"),
+  EXPECT_EQ(plan_message_after("/modules/vision/stages", "[[1, 2], [2, 6]]"),
             "plan.json: modules.vision.stages[0]: begins at layer 1; layers 0 to 0 are covered by "
             "no stage");
-  EXPECT_EQ(message_after("/modules/vision/stages", "[[0, 0], [0, 6]]"),
+  EXPECT_EQ(plan_message_after("/modules/vision/stages", "[[0, 0], [0, 6]]"),
             "plan.json: modules.vision.stages[0]: [0, 0] holds no layer");
-  EXPECT_EQ(message_after("/modules/vision/stages", "[[2, 6], [0, 2]]"),
+  EXPECT_EQ(plan_message_after("/modules/vision/stages", "[[2, 6], [0, 2]]"),
             "plan.json: modules.vision.stages[0]: begins at layer 2; layers 0 to 1 are covered by "
             "no stage");
-  EXPECT_EQ(message_after("/modules/vision/stages", "[]"),
+  EXPECT_EQ(plan_message_after("/modules/vision/stages", "[]"),
             "plan.json: modules.vision.stages: the list is empty; every module needs at least one "
             "stage");
 }
 
 TEST(ValidatePlan, RefusesLanesThatDoNotHoldEveryStageOnce) {
-  EXPECT_EQ(message_after("/lanes", R"([[["vision", 0]], [["vision", 1]], [["llm", 1]]])"),
+  EXPECT_EQ(plan_message_after("/lanes", R"([[["vision", 0]], [["vision", 1]], [["llm", 1]]])"),
             "plan.json: lanes: stage 0 of 'llm' stands on no lane");
-  EXPECT_EQ(message_after("/lanes/0", R"([["vision", 0], ["llm", 1]])"),
+  EXPECT_EQ(plan_message_after("/lanes/0", R"([["vision", 0], ["llm", 1]])"),
             "plan.json: lanes[2]: stage 1 of 'llm' stands on lane 0 and on lane 2");
-  EXPECT_EQ(message_after("/lanes/0", R"([["vision", 2]])"),
+  EXPECT_EQ(plan_message_after("/lanes/0", R"([["vision", 2]])"),
             "plan.json: lanes[0]: 'vision' has no stage 2; it has 2");
-  EXPECT_EQ(message_after("/lanes/0", R"([["vision", -1]])"),
+  EXPECT_EQ(plan_message_after("/lanes/0", R"([["vision", -1]])"),
             "plan.json: lanes[0]: 'vision' has no stage -1; it has 2");
-  EXPECT_EQ(message_after("/lanes/3", "[]"), "plan.json: lanes[3]: a lane without stages");
+  EXPECT_EQ(plan_message_after("/lanes/3", "[]"), "plan.json: lanes[3]: a lane without stages");
   EXPECT_EQ(
-      message_after("/lanes", R"([[["vision", 1], ["vision", 0]], [["llm", 0], ["llm", 1]]])"),
+      plan_message_after("/lanes", R"([[["vision", 1], ["vision", 0]], [["llm", 0], ["llm", 1]]])"),
       "plan.json: lanes[0]: stage 0 of 'vision' stands after stage 1; rising order is needed");
 }
 
 TEST(ValidatePlan, RefusesLanesOfUnequalRanks) {
-  const std::string message = message_after("/modules/llm/tensor_parallel", "2");
+  const std::string message = plan_message_after("/modules/llm/tensor_parallel", "2");
   EXPECT_EQ(message.rfind("plan.json: lanes[1]: 'llm' runs on 2 ranks", 0), 0U) << message;
   Json document = plan_json();
   document["modules"]["llm"]["tensor_parallel"] = 2;
@@ -252,10 +248,10 @@ TEST(ValidatePlan, RefusesModulesOfAnotherModel) {
   Plan plan = plan_from_json(plan_json(), vision_model(), "plan.json");
   ModelSpec model = vision_model();
   model.encoders[0].name = "eyes";
-  EXPECT_EQ(message_of([&] { validate(plan, model, "plan.json"); }),
+  EXPECT_EQ(error_of<InvalidInput>([&] { validate(plan, model, "plan.json"); }),
             "plan.json: modules: the plan holds vision, llm; the model has eyes, llm");
   model.encoders.clear();
-  EXPECT_EQ(message_of([&] { plan_from_json(plan_json(), model, "plan.json"); }),
+  EXPECT_EQ(error_of<InvalidInput>([&] { plan_from_json(plan_json(), model, "plan.json"); }),
             "plan.json: modules.vision: unknown key; allowed: llm");
   plan.modules.clear();
   EXPECT_THROW(validate(plan, vision_model(), "plan.json"), InvalidInput);
@@ -297,15 +293,15 @@ TEST(EvenPlan, CutsLayersNearEqually) {
 
 TEST(EvenPlan, RefusesWhatTheModelCannotBeCutInto) {
   const ModelSpec model = vision_model();
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(error_of<InvalidInput>([&] {
               even_plan(model, {7, 1}, 1, 1);
             }),
             "7 stages given for module 'vision'; 1 to 6 are possible");
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(error_of<InvalidInput>([&] {
               even_plan(model, {1, 0}, 1, 1);
             }),
             "0 stages given for module 'llm'; 1 to 5 are possible");
-  EXPECT_EQ(message_of([&] { even_plan(model, {1}, 1, 1); }),
+  EXPECT_EQ(error_of<InvalidInput>([&] { even_plan(model, {1}, 1, 1); }),
             "1 stage counts given for the 2 modules vision, llm");
   EXPECT_THROW(even_plan(model, {1, 1}, 0, 1), InvalidInput);
 }

@@ -14,7 +14,7 @@
 namespace entrain {
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kProfileVersion = 1;
 
 LayerKind read_kind(ObjectReader& reader) {
   const auto given = reader.required<std::string>("kind");
@@ -263,8 +263,9 @@ Profile profile_from_json(const Json& document, const std::string& where) {
   refuse_nulls(document, where, "");
   ObjectReader reader(document, where);
   const int version = reader.required<int>("version");
-  if (version != kVersion) {
-    reader.fail("version", fmt::format("{} given; this program reads {}", version, kVersion));
+  if (version != kProfileVersion) {
+    reader.fail("version",
+                fmt::format("{} given; this program reads {}", version, kProfileVersion));
   }
   Profile profile;
   profile.device = reader.required<std::string>("device");
@@ -306,7 +307,7 @@ Json to_json(const Profile& profile) {
   for (const LayerProfile& layer : profile.layers) {
     layers.push_back(layer_json(layer));
   }
-  return {{"version", kVersion},
+  return {{"version", kProfileVersion},
           {"device", profile.device},
           {"dtype", profile.dtype},
           {"source", profile.source},

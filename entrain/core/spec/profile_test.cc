@@ -1,7 +1,6 @@
 #include "entrain/core/spec/profile.h"
 
 #include <filesystem>
-#include <functional>
 #include <limits>
 #include <string>
 
@@ -10,10 +9,14 @@
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
 
+#include "tests/oracle/expect_error.h"
+
 namespace entrain {
 namespace {
 
-ModelSpec vision_model() {
+using oracle::error_of;
+
+ModelSpec two_layer_model() {
   return model_from_json(parse_toml("name = 'm'\n"
                                     "[vision]\nnum_layers = 2\nhidden = 64\nnum_heads = 4\n"
                                     "intermediate = 96\n"
@@ -24,7 +27,7 @@ ModelSpec vision_model() {
 }
 
 Profile vision_profile() {
-  const ModelSpec model = vision_model();
+  const ModelSpec model = two_layer_model();
   Profile profile;
   profile.device = "cpu";
   profile.source = "measured";
@@ -52,19 +55,10 @@ Profile vision_profile() {
   return profile;
 }
 
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const InvalidInput& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
-std::string message_after(const std::string& pointer, const std::string& value) {
+std::string profile_message_after(const std::string& pointer, const std::string& value) {
   Json document = to_json(vision_profile());
   document[Json::json_pointer(pointer)] = parse_json(value, "value");
-  return message_of([&] { profile_from_json(document, "p.json"); });
+  return error_of<InvalidInput>([&] { profile_from_json(document, "p.json"); });
 }
 
 TEST(ProfileJson, RoundTripsExactly) {
@@ -86,22 +80,24 @@ TEST(ProfileJson, RoundTripsExactly) {
 }
 
 TEST(ProfileJson, RefusesMistakesWithTheirPlace) {
-  EXPECT_EQ(message_after("/layers/4/kind", "\"decodr\""),
+  EXPECT_EQ(profile_message_after("/layers/4/kind", "\"decodr\""),
             "p.json: layers[4].kind: 'decodr' is not a layer kind, did you mean 'decoder'?");
-  EXPECT_EQ(message_after("/layers/1/forward/per_token_ns", "-1"),
+  EXPECT_EQ(profile_message_after("/layers/1/forward/per_token_ns", "-1"),
             "p.json: layers[1].forward.per_token_ns: -1 given; a finite number of at least 0 is "
             "needed");
-  EXPECT_EQ(message_after("/layers/1/forward/per_tokens_ns", "1"),
+  EXPECT_EQ(profile_message_after("/layers/1/forward/per_tokens_ns", "1"),
             "p.json: layers[1].forward.per_tokens_ns: unknown key, did you mean 'per_token_ns'?");
-  EXPECT_EQ(message_after("/layers/0/backward_input", "null"),
+  EXPECT_EQ(profile_message_after("/layers/0/backward_input", "null"),
             "p.json: layers[0].backward_input: null given; a number is needed (null stands for NaN "
             "or infinity)");
-  EXPECT_EQ(message_after("/source", "\"guessed\""),
+  EXPECT_EQ(profile_message_after("/source", "\"guessed\""),
             "p.json: source: 'guessed' given; allowed: measured, analytic");
-  EXPECT_EQ(message_after("/threads", "0"), "p.json: threads: 0 given; at least 1 is needed");
-  EXPECT_EQ(message_after("/link/latency_ns", "-5"),
+  EXPECT_EQ(profile_message_after("/threads", "0"),
+            "p.json: threads: 0 given; at least 1 is needed");
+  EXPECT_EQ(profile_message_after("/link/latency_ns", "-5"),
             "p.json: link.latency_ns: -5 given; at least 0 is needed");
-  EXPECT_EQ(message_after("/version", "2"), "p.json: version: 2 given; this program reads 1");
+  EXPECT_EQ(profile_message_after("/version", "2"),
+            "p.json: version: 2 given; this program reads 1");
 }
 
 TEST(ProfileJson, RefusesNullByItsPlace) {
@@ -113,11 +109,12 @@ TEST(ProfileJson, RefusesNullByItsPlace) {
                           "link/latency_ns",
                           "optimizer_ns_per_parameter",
                           "threads"}) {
-    EXPECT_NE(message_after(concat("/", key), "null").find("null given; a number is needed"),
-              std::string::npos)
+    EXPECT_NE(
+        profile_message_after(concat("/", key), "null").find("null given; a number is needed"),
+        std::string::npos)
         << key;
   }
-  EXPECT_EQ(message_after("/layers/4/forward/per_token_ns", "null"),
+  EXPECT_EQ(profile_message_after("/layers/4/forward/per_token_ns", "null"),
             "p.json: layers[4].forward.per_token_ns: null given; a number is needed (null stands "
             "for NaN or infinity)");
 }
@@ -151,15 +148,15 @@ TEST(FindLayer, FindsByModuleKindAndDegrees) {
   EXPECT_EQ(&find_layer(profile, "vision", LayerKind::kProjector), &profile.layers[2]);
   EXPECT_EQ(&find_layer(profile, "llm", LayerKind::kOutputHead), &profile.layers[5]);
   EXPECT_EQ(&find_layer(profile, "llm", LayerKind::kOutputHead, 2, 4), &profile.layers[11]);
-  EXPECT_EQ(message_of([&] { find_layer(profile, "llm", LayerKind::kProjector); }),
+  EXPECT_EQ(error_of<InvalidInput>([&] { find_layer(profile, "llm", LayerKind::kProjector); }),
             "the profile of 'cpu' has no entry for layer kind projector of module 'llm' at "
             "tensor_parallel 1, context_parallel 1; it has none at all");
   EXPECT_THROW(find_layer(profile, "audio", LayerKind::kProjector), InvalidInput);
 }
 
 TEST(FindLayer, SaysWhichDegreesThereAre) {
-  const std::string message =
-      message_of([&] { find_layer(with_degrees(2, 4), "llm", LayerKind::kDecoder, 4, 2); });
+  const std::string message = error_of<InvalidInput>(
+      [&] { find_layer(with_degrees(2, 4), "llm", LayerKind::kDecoder, 4, 2); });
   EXPECT_EQ(message.rfind("the profile of 'cpu' has no entry for layer kind decoder of module "
                           "'llm' at tensor_parallel 4, context_parallel 2; it has tensor × context "
                           "1 × 1, 2 × 4",
@@ -170,8 +167,8 @@ TEST(FindLayer, SaysWhichDegreesThereAre) {
 }
 
 TEST(ValidateProfile, AcceptsAProfileOfTheModel) {
-  EXPECT_NO_THROW(validate(vision_profile(), vision_model(), "p.json"));
-  ModelSpec frozen = vision_model();
+  EXPECT_NO_THROW(validate(vision_profile(), two_layer_model(), "p.json"));
+  ModelSpec frozen = two_layer_model();
   frozen.llm.frozen = true;
   frozen.encoders[0].max_pixels = 100'352;
   EXPECT_NO_THROW(validate(vision_profile(), frozen, "p.json"))
@@ -179,9 +176,10 @@ TEST(ValidateProfile, AcceptsAProfileOfTheModel) {
 }
 
 TEST(ValidateProfile, RefusesAProfileOfAnotherModel) {
-  ModelSpec wider = vision_model();
+  ModelSpec wider = two_layer_model();
   wider.llm.intermediate = 128;
-  const std::string message = message_of([&] { validate(vision_profile(), wider, "p.json"); });
+  const std::string message =
+      error_of<InvalidInput>([&] { validate(vision_profile(), wider, "p.json"); });
   EXPECT_EQ(
       message.rfind("p.json: model_digest: the profile was made for layers of other shapes", 0), 0U)
       << message;
@@ -190,28 +188,29 @@ TEST(ValidateProfile, RefusesAProfileOfAnotherModel) {
 TEST(ValidateProfile, RefusesAMissingLayerKind) {
   Profile profile = vision_profile();
   profile.layers.erase(profile.layers.begin() + 1);
-  EXPECT_EQ(message_of([&] { validate(profile, vision_model(), "p.json"); }),
+  EXPECT_EQ(error_of<InvalidInput>([&] { validate(profile, two_layer_model(), "p.json"); }),
             "p.json: layers: no entry for layer kind encoder_transformer of module 'vision' at "
             "tensor_parallel 1, context_parallel 1");
   profile.layers.clear();
-  EXPECT_THROW(validate(profile, vision_model(), "p.json"), InvalidInput);
+  EXPECT_THROW(validate(profile, two_layer_model(), "p.json"), InvalidInput);
 }
 
 TEST(ValidateProfile, WantsEveryKindAtEveryDegreeOfAModule) {
   Profile profile = with_degrees(2, 1);
-  EXPECT_NO_THROW(validate(profile, vision_model(), "p.json"));
+  EXPECT_NO_THROW(validate(profile, two_layer_model(), "p.json"));
   profile.layers.erase(profile.layers.begin() + 3, profile.layers.begin() + 6);
-  EXPECT_NO_THROW(validate(profile, vision_model(), "p.json")) << "the LLM at 2 alone";
+  EXPECT_NO_THROW(validate(profile, two_layer_model(), "p.json")) << "the LLM at 2 alone";
   profile.layers.pop_back();
-  EXPECT_EQ(message_of([&] { validate(profile, vision_model(), "p.json"); }),
+  EXPECT_EQ(error_of<InvalidInput>([&] { validate(profile, two_layer_model(), "p.json"); }),
             "p.json: layers: no entry for layer kind output_head of module 'llm' at "
             "tensor_parallel 2, context_parallel 1");
 }
 
 TEST(ValidateProfile, RefusesAnEntryTwice) {
-  EXPECT_EQ(message_of([&] { validate(with_degrees(1, 1), vision_model(), "p.json"); }),
-            "p.json: layers: two entries for layer kind patch_embedding of module 'vision' at "
-            "tensor_parallel 1, context_parallel 1");
+  EXPECT_EQ(
+      error_of<InvalidInput>([&] { validate(with_degrees(1, 1), two_layer_model(), "p.json"); }),
+      "p.json: layers: two entries for layer kind patch_embedding of module 'vision' at "
+      "tensor_parallel 1, context_parallel 1");
 }
 
 TEST(ValidateProfile, RefusesImpossibleCosts) {
@@ -219,16 +218,17 @@ TEST(ValidateProfile, RefusesImpossibleCosts) {
        {-1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     Profile profile = vision_profile();
     profile.layers[3].backward_weight.per_launch_ns = value;
-    const std::string message = message_of([&] { validate(profile, vision_model(), "p.json"); });
+    const std::string message =
+        error_of<InvalidInput>([&] { validate(profile, two_layer_model(), "p.json"); });
     EXPECT_NE(message.find("token_embedding of 'llm': per_launch_ns"), std::string::npos)
         << message;
   }
   Profile profile = vision_profile();
   profile.layers[0].tensor_parallel = 0;
-  EXPECT_THROW(validate(profile, vision_model(), "p.json"), InvalidInput);
+  EXPECT_THROW(validate(profile, two_layer_model(), "p.json"), InvalidInput);
   profile = vision_profile();
   profile.layers[0].context_parallel = 0;
-  EXPECT_THROW(validate(profile, vision_model(), "p.json"), InvalidInput);
+  EXPECT_THROW(validate(profile, two_layer_model(), "p.json"), InvalidInput);
 }
 
 TEST(ProfileJson, KeepsWhatOnlyMeasurementsKnow) {
@@ -249,7 +249,7 @@ TEST(ProfileJson, KeepsWhatOnlyMeasurementsKnow) {
   EXPECT_EQ(again.layers[4].split.per_launch_ns, 5);
   EXPECT_FALSE(again.layers[3].range.known());
   EXPECT_FALSE(to_json(profile)["layers"][3].contains("range"));
-  EXPECT_EQ(message_after("/layers/4/range", R"({"most_tokens": -1})"),
+  EXPECT_EQ(profile_message_after("/layers/4/range", R"({"most_tokens": -1})"),
             "p.json: layers[4].range.most_tokens: -1 given; a finite number of at least 0 is "
             "needed");
 }
@@ -257,7 +257,7 @@ TEST(ProfileJson, KeepsWhatOnlyMeasurementsKnow) {
 TEST(ValidateProfile, RefusesAForwardWithoutTime) {
   Profile profile = vision_profile();
   profile.layers[4].forward = {};
-  EXPECT_EQ(message_of([&] { validate(profile, vision_model(), "p.json"); }),
+  EXPECT_EQ(error_of<InvalidInput>([&] { validate(profile, two_layer_model(), "p.json"); }),
             "p.json: layers: decoder of 'llm': the forward takes no time at all; a cost above 0 is "
             "needed");
 }

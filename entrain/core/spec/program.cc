@@ -2,14 +2,11 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 std::string name_of_module(const Program& program, int module) {
   if (at(module) < program.module_names.size()) {

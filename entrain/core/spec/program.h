@@ -48,6 +48,10 @@ struct Operation {
   bool operator==(const Operation&) const = default;
 };
 
+inline bool is_forward(const Operation& operation) {
+  return operation.kind == OperationKind::kForward;
+}
+
 // A first-in-first-out connection between two lanes for one edge of the stage graph and one
 // direction.
 struct Channel {

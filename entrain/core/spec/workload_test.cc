@@ -10,17 +10,12 @@
 
 #include "entrain/core/base/errors.h"
 
+#include "tests/oracle/expect_error.h"
+
 namespace entrain {
 namespace {
 
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const InvalidInput& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
+using oracle::error_of;
 
 // Width, height, factor, min_pixels, max_pixels → width, height, from an independent Python
 // implementation of the published rule. The first twenty have Qwen2-VL's usual limits and hold
@@ -120,7 +115,9 @@ TEST(SmartResize, RefusesImpossibleSizes) {
   EXPECT_THROW(smart_resize({10, 2001}, 28, 3136, 1003520), InvalidInput);
   EXPECT_THROW(smart_resize({1 << 25, 1 << 25}, 28, 3136, 1003520), InvalidInput);
   EXPECT_NO_THROW(smart_resize({10, 2000}, 28, 3136, 1003520));
-  const std::string message = message_of([] { smart_resize({10, 2001}, 28, 3136, 1003520); });
+  const std::string message = error_of<InvalidInput>([] {
+    smart_resize({10, 2001}, 28, 3136, 1003520);
+  });
   EXPECT_NE(message.find("10x2001"), std::string::npos) << message;
   EXPECT_NE(message.find("200"), std::string::npos) << message;
 }
@@ -374,7 +371,7 @@ TEST(SampleWork, NamesTheSampleOfAnImpossibleSize) {
                                   const std::string& part) {
     SampleSizes sizes = text_sample(3, 4);
     spoil(sizes);
-    const std::string message = message_of([&] { sample_work(model, sizes); });
+    const std::string message = error_of<InvalidInput>([&] { sample_work(model, sizes); });
     EXPECT_EQ(message.rfind("sample 's1': ", 0), 0U) << message;
     EXPECT_NE(message.find(part), std::string::npos) << message;
   };

@@ -11,6 +11,7 @@
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/assigner/balance.h"
 #include "entrain/core/assigner/lower_bound.h"
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/parallel.h"
 #include "entrain/core/schedule/schedule.h"
@@ -19,10 +20,6 @@
 
 namespace entrain {
 namespace {
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 // What all cases of a step share.
 struct StepInputs {

@@ -8,16 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/dataset/global_batch.h"
 
 namespace entrain {
 namespace {
 
 constexpr int kScreened = 9;  // times as many steps as are checked in a row
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // What one sample asks of a module.
 struct Demand {

@@ -5,7 +5,7 @@
 namespace entrain {
 namespace {
 
-CaseStep make_step(std::int64_t step_ns, std::int64_t bound_ns) {
+CaseStep gain_step(std::int64_t step_ns, std::int64_t bound_ns) {
   CaseStep step;
   step.step_ns = step_ns;
   step.bound_ns = bound_ns;
@@ -17,7 +17,7 @@ CaseStep make_step(std::int64_t step_ns, std::int64_t bound_ns) {
 
 TEST(GainText, PartsPolicyAndSchedule) {
   const auto of = [](const char* policy, const char* schedule, std::int64_t ns) {
-    return CaseResult{policy, schedule, {make_step(ns, 100)}, 4};
+    return CaseResult{policy, schedule, {gain_step(ns, 100)}, 4};
   };
   const std::vector<CaseSummary> all = summarise({of("sequential", "1f1b", 600),
                                                   of("lpt-2d", "1f1b", 500),

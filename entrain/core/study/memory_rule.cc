@@ -9,16 +9,13 @@
 #include <fmt/format.h>
 
 #include "entrain/core/assigner/assigner.h"
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
 
 namespace entrain {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 std::int64_t parse_bytes(std::string_view text) {
   constexpr std::array<std::pair<std::string_view, double>, 4> kUnits = {

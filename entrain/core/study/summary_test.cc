@@ -11,7 +11,7 @@
 namespace entrain {
 namespace {
 
-CaseStep make_step(std::int64_t step_ns, std::int64_t bound_ns) {
+CaseStep summary_step(std::int64_t step_ns, std::int64_t bound_ns) {
   CaseStep step;
   step.step_ns = step_ns;
   step.bound_ns = bound_ns;
@@ -32,11 +32,13 @@ CaseStep refused_step() {
 const std::vector<std::string> kModules = {"vision", "llm"};
 
 std::vector<CaseResult> make_cases() {
-  CaseResult slow{
-      "sequential", "1f1b", {make_step(400, 200), make_step(200, 200), make_step(900, 300)}};
+  CaseResult slow{"sequential",
+                  "1f1b",
+                  {summary_step(400, 200), summary_step(200, 200), summary_step(900, 300)}};
   CaseResult fast{
-      "entrain", "1f1b", {make_step(300, 200), make_step(100, 100), make_step(200, 100)}};
-  CaseResult greedy{"lpt-2d", "1f1b", {make_step(100, 100), make_step(50, 50), make_step(50, 50)}};
+      "entrain", "1f1b", {summary_step(300, 200), summary_step(100, 100), summary_step(200, 100)}};
+  CaseResult greedy{
+      "lpt-2d", "1f1b", {summary_step(100, 100), summary_step(50, 50), summary_step(50, 50)}};
   greedy.steps[1].over_bytes = 70;
   greedy.steps[1].over = "lane 0 needs";
   CaseResult none{"packed", "1f1b", {refused_step(), refused_step(), refused_step()}};

@@ -14,7 +14,7 @@
 namespace entrain::engine {
 namespace {
 
-constexpr std::chrono::milliseconds kPoll{50};  // for the failure of others
+constexpr std::chrono::milliseconds kFailurePoll{50};  // for the failure of others
 
 // What check_others() threw, on its way out of the writing.
 struct OthersFailed {
@@ -75,8 +75,9 @@ void CheckpointWriter::finish() {
 }
 
 void CheckpointWriter::wait_until_written(std::unique_lock<std::mutex>& lock) {
-  while (!changed_.wait_for(
-      lock, kPoll, [&] { return error_ != nullptr || (!writing_ && !ready().has_value()); })) {
+  while (!changed_.wait_for(lock, kFailurePoll, [&] {
+    return error_ != nullptr || (!writing_ && !ready().has_value());
+  })) {
     if (check_others_) {
       lock.unlock();
       check_others_();
@@ -130,7 +131,8 @@ bool CheckpointWriter::write(std::int64_t step, const std::vector<LaneSnapshot>&
     const auto is_late = [end] { return std::chrono::steady_clock::now() > end; };
     auto asked = std::chrono::steady_clock::now();
     const auto give_up = [&] {
-      if (const auto now = std::chrono::steady_clock::now(); check_others_ && now > asked + kPoll) {
+      if (const auto now = std::chrono::steady_clock::now();
+          check_others_ && now > asked + kFailurePoll) {
         asked = now;
         try {
           check_others_();

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::milliseconds kPoll{5};
+constexpr std::chrono::milliseconds kReportPoll{5};
 
 fs::path report_path(const fs::path& partial, int lane) {
   return partial / concat("written-lane-", lane, ".json");
@@ -46,7 +46,7 @@ std::vector<LaneFiles> collect_lanes(const fs::path& folder,
       if (give_up()) {
         return {};
       }
-      std::this_thread::sleep_for(kPoll);
+      std::this_thread::sleep_for(kReportPoll);
     }
     Manifest report = decode_manifest(read_file(path), path.string());
     if (report.step != step || report.lanes.size() != 1) {

@@ -92,7 +92,7 @@ LaneFiles read_lane(const Json& document, const std::string& where) {
   return lane;
 }
 
-Manifest read_manifest(const Json& document, const std::string& where) {
+Manifest unchecked_manifest(const Json& document, const std::string& where) {
   ObjectReader reader(document, where);
   const int version = reader.required<int>("version");
   if (version != kVersion) {
@@ -151,7 +151,7 @@ Manifest decode_manifest(const std::string& content, const std::string& where) {
   if (claimed != Json(actual).dump()) {
     throw InvalidInput(concat(where, ": digest ", claimed, " claimed, the content has ", actual));
   }
-  Manifest manifest = read_manifest(document, where);
+  Manifest manifest = unchecked_manifest(document, where);
   if (encode(manifest) != content) {
     throw InvalidInput(concat(where, ": the file was changed after it was written"));
   }

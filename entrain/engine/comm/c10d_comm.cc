@@ -7,6 +7,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/digest.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
@@ -23,10 +24,6 @@ constexpr int kFirstChannelTag = 1 - kLeastChannel;
 constexpr int kFirstGroupTag = kMaxChannelTag + 1;
 // Up to here everybody sends everything to everybody: one hop instead of two.
 constexpr std::int64_t kSmall = 4096;
-
-std::size_t at_index(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 }  // namespace
 
@@ -77,9 +74,9 @@ class C10dReceive : public PendingReceive {
 };
 
 // One collective of one group: the members send each other tensors and take what was sent to them.
-class Round {
+class C10dRound {
  public:
-  Round(C10dState& state, const std::vector<int>& group, const char* name)
+  C10dRound(C10dState& state, const std::vector<int>& group, const char* name)
       : state_(state), group_(group), what_(name) {
     const int rank = state.rank();
     const auto found = std::find(group.begin(), group.end(), rank);
@@ -114,7 +111,7 @@ class Round {
       }
     }
     std::vector<at::Tensor> tensors(group_.size());
-    tensors[at_index(member_)] = own;
+    tensors[at(member_)] = own;
     for (std::size_t m = 0; m < group_.size(); ++m) {
       if (static_cast<std::int64_t>(m) != member_) {
         tensors[m] = take(incoming[m]);
@@ -125,7 +122,7 @@ class Round {
 
   // The root's tensor, on every member.
   at::Tensor broadcast(const at::Tensor& own, int root) {
-    if (group_[at_index(member_)] != root) {
+    if (group_[at(member_)] != root) {
       return take(receive(root, own));
     }
     for (const int peer : group_) {
@@ -161,7 +158,7 @@ class Round {
                              " brings ",
                              shape_text(header),
                              ", rank ",
-                             group_[at_index(member_)],
+                             group_[at(member_)],
                              " ",
                              shape_text(expected)));
   }
@@ -274,7 +271,7 @@ void C10dComm::all_reduce_sum(at::Tensor& tensor, const std::vector<int>& group)
   const Unreported unreported;
   const at::Device wire = wire_of(*state_, tensor, group);
   if (tensor.numel() <= kSmall) {
-    Round round(*state_, group, "all_reduce_sum");
+    C10dRound round(*state_, group, "all_reduce_sum");
     const at::Tensor input = copy_on(wire, tensor);
     fill_on(wire, tensor, [&](at::Tensor& sum) {
       sum_up(round.exchange([&](std::int64_t) { return input; }), sum);
@@ -282,7 +279,7 @@ void C10dComm::all_reduce_sum(at::Tensor& tensor, const std::vector<int>& group)
     return;
   }
   // Every member adds its own share of the elements, padded to one length, and hands it round.
-  Round shares(*state_, group, "all_reduce_sum");
+  C10dRound shares(*state_, group, "all_reduce_sum");
   const std::int64_t members = shares.num_members();
   const std::int64_t length = (tensor.numel() + members - 1) / members;
   const at::TensorOptions options = tensor.options().device(wire);
@@ -291,14 +288,14 @@ void C10dComm::all_reduce_sum(at::Tensor& tensor, const std::vector<int>& group)
   at::Tensor share = at::empty({length}, options);
   sum_up(shares.exchange([&](std::int64_t m) { return padded.narrow(0, m * length, length); }),
          share);
-  Round results(*state_, group, "all_reduce_sum, second half");
+  C10dRound results(*state_, group, "all_reduce_sum, second half");
   const at::Tensor joined = at::cat(results.exchange([&](std::int64_t) { return share; }));
   tensor.copy_(joined.narrow(0, 0, tensor.numel()).view(tensor.sizes()));
 }
 
 at::Tensor C10dComm::reduce_scatter_sum(const at::Tensor& input, const std::vector<int>& group) {
   const at::NoGradGuard no_grad;
-  Round round(*state_, group, "reduce_scatter_sum");
+  C10dRound round(*state_, group, "reduce_scatter_sum");
   const std::int64_t members = round.num_members();
   ENTRAIN_INVARIANT(
       input.dim() == 1 && input.numel() % members == 0,
@@ -319,7 +316,7 @@ at::Tensor C10dComm::all_gather(const at::Tensor& input, const std::vector<int>&
   const at::NoGradGuard no_grad;
   ENTRAIN_INVARIANT(input.dim() == 1,
                     concat("all_gather: a vector is needed, not ", input.sizes()));
-  Round round(*state_, group, "all_gather");
+  C10dRound round(*state_, group, "all_gather");
   at::Tensor joined = at::empty({input.numel() * round.num_members()}, input.options());
   const Unreported unreported;
   const at::Device wire = wire_of(*state_, input, group);
@@ -334,7 +331,7 @@ void C10dComm::broadcast(at::Tensor& tensor, int root, const std::vector<int>& g
   const at::NoGradGuard no_grad;
   ENTRAIN_INVARIANT(std::find(group.begin(), group.end(), root) != group.end(),
                     concat("broadcast from rank ", root, " to ranks ", to_text(group)));
-  Round round(*state_, group, "broadcast");
+  C10dRound round(*state_, group, "broadcast");
   const Unreported unreported;
   if (rank() == root) {
     round.broadcast(copy_on(wire_of(*state_, tensor, group), tensor), root);
@@ -344,7 +341,7 @@ void C10dComm::broadcast(at::Tensor& tensor, int root, const std::vector<int>& g
 }
 
 void C10dComm::barrier(const std::vector<int>& group) {
-  Round round(*state_, group, "barrier");
+  C10dRound round(*state_, group, "barrier");
   const at::Tensor nothing = at::empty({0}, at::kLong);
   round.exchange([&](std::int64_t) { return nothing; });
 }

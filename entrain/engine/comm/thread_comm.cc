@@ -10,6 +10,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/text.h"
 
 #include "entrain/engine/comm/moved.h"
@@ -21,10 +22,6 @@ namespace entrain::engine {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-std::size_t at_index(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 struct Message {
   std::uint64_t tag = 0;
@@ -46,8 +43,8 @@ struct Inbox {
 };
 
 // One coming together of all members of a group. Each member keeps it until it has read it.
-struct Round {
-  explicit Round(std::size_t members) : inputs(members), here(members, 0) {}
+struct ThreadRound {
+  explicit ThreadRound(std::size_t members) : inputs(members), here(members, 0) {}
   std::vector<at::Tensor> inputs;  // [member], in rank order
   at::Tensor result;               // shared by all members, uninitialised; if asked for
   std::vector<char> here;          // [member]
@@ -62,7 +59,7 @@ struct Round {
 class ThreadCommState {
  public:
   ThreadCommState(int num_ranks, std::chrono::milliseconds deadline)
-      : deadline_(deadline), inboxes_(at_index(num_ranks)) {}
+      : deadline_(deadline), inboxes_(at(num_ranks)) {}
 
   [[nodiscard]] int size() const { return static_cast<int>(inboxes_.size()); }
 
@@ -93,7 +90,7 @@ class ThreadCommState {
 
   void send(const ChannelKey& key, std::uint64_t tag, at::Tensor tensor) {
     check_alive();
-    Inbox& inbox = inboxes_[at_index(key.target)];
+    Inbox& inbox = inboxes_[at(key.target)];
     {
       const std::lock_guard lock(inbox.mutex);
       Mailbox& mailbox = inbox.mailboxes[key];
@@ -104,13 +101,13 @@ class ThreadCommState {
 
   std::uint64_t post(const ChannelKey& key) {
     check_alive();
-    Inbox& inbox = inboxes_[at_index(key.target)];
+    Inbox& inbox = inboxes_[at(key.target)];
     const std::lock_guard lock(inbox.mutex);
     return inbox.mailboxes[key].next_posted++;
   }
 
   Message take(const ChannelKey& key, std::uint64_t sequence) {
-    Inbox& inbox = inboxes_[at_index(key.target)];
+    Inbox& inbox = inboxes_[at(key.target)];
     std::unique_lock lock(inbox.mutex);
     Mailbox& mailbox = inbox.mailboxes[key];
     const auto what = [&] {
@@ -143,30 +140,30 @@ class ThreadCommState {
   }
 
   // Deposits `input` and waits for the whole group.
-  std::shared_ptr<const Round> meet(int member,
-                                    const std::vector<int>& group,
-                                    const at::Tensor& input,
-                                    bool with_result = false) {
+  std::shared_ptr<const ThreadRound> meet(int member,
+                                          const std::vector<int>& group,
+                                          const at::Tensor& input,
+                                          bool with_result = false) {
     check_alive();
     std::unique_lock lock(meetings_mutex_);
-    std::shared_ptr<Round>& open = open_rounds_[group];
+    std::shared_ptr<ThreadRound>& open = open_rounds_[group];
     if (open == nullptr) {
-      open = std::make_shared<Round>(group.size());
+      open = std::make_shared<ThreadRound>(group.size());
       if (with_result) {
         const Unreported unreported;  // freed by whoever is the last to read it
         open->result = at::empty_like(input, at::MemoryFormat::Contiguous);
       }
     }
-    const std::shared_ptr<Round> round = open;
-    round->inputs[at_index(member)] = input;
-    round->here[at_index(member)] = 1;
+    const std::shared_ptr<ThreadRound> round = open;
+    round->inputs[at(member)] = input;
+    round->here[at(member)] = 1;
     if (++round->present == group.size()) {
       open = nullptr;  // the next collective of this group may start at once
       lock.unlock();
       met_.notify_all();
       return round;
     }
-    const int rank = group[at_index(member)];
+    const int rank = group[at(member)];
     const auto what = [&] {
       return Wait{missing_of(*round, group).front(), "collective over ranks " + to_text(group)};
     };
@@ -222,7 +219,7 @@ class ThreadCommState {
     return end_of_waits(waits_, rank);
   }
 
-  static std::vector<int> missing_of(const Round& round, const std::vector<int>& group) {
+  static std::vector<int> missing_of(const ThreadRound& round, const std::vector<int>& group) {
     std::vector<int> missing;
     for (std::size_t i = 0; i < group.size(); ++i) {
       if (round.here[i] == 0) {
@@ -236,7 +233,7 @@ class ThreadCommState {
   std::vector<Inbox> inboxes_;  // [rank]
   std::mutex meetings_mutex_;
   std::condition_variable met_;
-  std::map<std::vector<int>, std::shared_ptr<Round>> open_rounds_;  // null: none in progress
+  std::map<std::vector<int>, std::shared_ptr<ThreadRound>> open_rounds_;  // null: none in progress
   std::mutex waits_mutex_;
   std::map<int, Wait> waits_;  // of ranks that have been waiting for long
   std::mutex reason_mutex_;
@@ -391,7 +388,7 @@ class ThreadComm : public Comm {
     auto round = state_.meet(member, group, tensor.detach());
     check_alike(round->inputs, group);
     if (rank_ != root) {
-      tensor.copy_(round->inputs[at_index(found - group.begin())]);
+      tensor.copy_(round->inputs[at(found - group.begin())]);
     }
     leave(std::move(round), member, group);
   }
@@ -436,7 +433,7 @@ class ThreadComm : public Comm {
 
   // The end of a collective: when it returns, nobody holds the members' tensors any more, so that
   // they may change, and are freed by those whose they are.
-  void leave(std::shared_ptr<const Round> round, int member, const std::vector<int>& group) {
+  void leave(std::shared_ptr<const ThreadRound> round, int member, const std::vector<int>& group) {
     round.reset();
     state_.meet(member, group, at::Tensor());
   }
@@ -481,7 +478,7 @@ int ThreadCommGroup::size() const {
 
 Comm& ThreadCommGroup::comm(int rank) {
   ENTRAIN_INVARIANT(rank >= 0 && rank < size(), concat("no rank ", rank, " of ", size()));
-  return *comms_[at_index(rank)];
+  return *comms_[at(rank)];
 }
 
 void ThreadCommGroup::abort(const std::string& reason) {

@@ -19,9 +19,9 @@ namespace {
 using oracle::gradients_of;
 
 constexpr int kHidden = 8;
-constexpr int kLlmHidden = 24;
+constexpr int kAudioLlmHidden = 24;
 
-EncoderSpec small_encoder() {
+EncoderSpec audio_encoder() {
   EncoderSpec encoder;
   encoder.name = "audio";
   encoder.modality = Modality::kAudio;
@@ -44,15 +44,14 @@ constexpr std::int64_t kFrames = 9 + 12 + 1 + 7 + 2 + 8;
 constexpr std::int64_t kTokens = 5 + 6 + 1 + 4 + 1 + 4;
 constexpr std::int64_t kFeatures = 2 + 3 + 0 + 2 + 0 + 2;
 
-at::Tensor random_tensor(std::vector<std::int64_t> shape, const std::string& name) {
-  return oracle::random_tensor(std::move(shape), name, at::kDouble);
-}
-
 AudioEmbedding random_embedding() {
-  return {random_tensor({kHidden, kMelBands, kMelKernel}, "w1").div_(15).set_requires_grad(true),
-          random_tensor({kHidden}, "b1").set_requires_grad(true),
-          random_tensor({kHidden, kHidden, kMelKernel}, "w2").div_(5).set_requires_grad(true),
-          random_tensor({kHidden}, "b2").set_requires_grad(true)};
+  return {
+      oracle::random_tensor({kHidden, kMelBands, kMelKernel}, "w1")
+          .div_(15)
+          .set_requires_grad(true),
+      oracle::random_tensor({kHidden}, "b1").set_requires_grad(true),
+      oracle::random_tensor({kHidden, kHidden, kMelKernel}, "w2").div_(5).set_requires_grad(true),
+      oracle::random_tensor({kHidden}, "b2").set_requires_grad(true)};
 }
 
 std::vector<at::Tensor> gradients_and_clear(const AudioEmbedding& weights) {
@@ -66,7 +65,7 @@ std::vector<at::Tensor> gradients_and_clear(const AudioEmbedding& weights) {
 
 TEST(AudioEmbedding, EqualsConvolutionsOfEachWindowPaddedByItself) {
   const AudioEmbedding weights = random_embedding();
-  at::Tensor mel = random_tensor({kFrames, kMelBands}, "mel").set_requires_grad(true);
+  at::Tensor mel = oracle::random_tensor({kFrames, kMelBands}, "mel").set_requires_grad(true);
   const at::Tensor result = audio_embedding(weights, mel, kWindows);
   ASSERT_EQ(result.sizes(), (std::vector<std::int64_t>{kTokens, kHidden}));
   result.square().sum().backward();
@@ -96,7 +95,7 @@ TEST(AudioEmbedding, EqualsConvolutionsOfEachWindowPaddedByItself) {
 
 TEST(AudioEmbedding, BothConvolutionsWaitForTheWeightHalf) {
   const AudioEmbedding weights = random_embedding();
-  const at::Tensor mel = random_tensor({kFrames, kMelBands}, "mel");
+  const at::Tensor mel = oracle::random_tensor({kFrames, kMelBands}, "mel");
   audio_embedding(weights, mel, kWindows).square().sum().backward();
   const std::vector<at::Tensor> whole = gradients_and_clear(weights);
   const auto waiting = c10::make_intrusive<WeightGradients>();
@@ -137,15 +136,15 @@ at::Tensor random_mel() {
 }
 
 TEST(AudioStage, StagesInARowEqualOneStageRecomputedOrNot) {
-  const EncoderSpec encoder = small_encoder();
-  const EncoderStage whole(encoder, kLlmHidden, {0, 4}, {});
+  const EncoderSpec encoder = audio_encoder();
+  const EncoderStage whole(encoder, kAudioLlmHidden, {0, 4}, {});
   const at::Tensor expected = whole.forward(random_mel(), kWindows);
-  ASSERT_EQ(expected.sizes(), (std::vector<std::int64_t>{kFeatures, kLlmHidden}));
+  ASSERT_EQ(expected.sizes(), (std::vector<std::int64_t>{kFeatures, kAudioLlmHidden}));
   expected.square().sum().backward();
   const auto expected_gradients = gradients_of(whole.parameters());
   for (const int cut : {1, 2, 3}) {
-    const EncoderStage first(encoder, kLlmHidden, {0, cut}, {}, cut / 2);
-    const EncoderStage second(encoder, kLlmHidden, {cut, 4}, {}, 4 - cut);
+    const EncoderStage first(encoder, kAudioLlmHidden, {0, cut}, {}, cut / 2);
+    const EncoderStage second(encoder, kAudioLlmHidden, {cut, 4}, {}, 4 - cut);
     const at::Tensor middle = first.forward(random_mel(), kWindows);
     ASSERT_EQ(middle.sizes(), (std::vector<std::int64_t>{kTokens, kHidden}));
     // Later stages do not know of mel frames.
@@ -163,7 +162,7 @@ TEST(AudioStage, StagesInARowEqualOneStageRecomputedOrNot) {
 }
 
 TEST(AudioStage, WindowsDoNotSeeEachOther) {
-  const EncoderStage stage(small_encoder(), kLlmHidden, {0, 4}, {});
+  const EncoderStage stage(audio_encoder(), kAudioLlmHidden, {0, 4}, {});
   const at::Tensor mel = random_mel();
   at::Tensor changed = mel.clone();
   changed.narrow(0, 9, 12).add_(1.0);
@@ -176,7 +175,7 @@ TEST(AudioStage, WindowsDoNotSeeEachOther) {
 
 // A window filled up with silence: all its tokens attend, those of the sound become features.
 TEST(AudioStage, PaddedWindowsGiveFeaturesOfTheirSound) {
-  const EncoderStage stage(small_encoder(), kLlmHidden, {0, 4}, {});
+  const EncoderStage stage(audio_encoder(), kAudioLlmHidden, {0, 4}, {});
   const at::Tensor mel = random_mel().narrow(0, 0, 20);
   const std::vector<SegmentGrid> whole = {{10, 1, 20, 5}};
   const std::vector<SegmentGrid> part = {{10, 1, 20, 3}};
@@ -185,9 +184,9 @@ TEST(AudioStage, PaddedWindowsGiveFeaturesOfTheirSound) {
 
 TEST(AudioStage, HasTheNamesAndShapesOfHuggingFaceAndOfTheSpec) {
   ModelSpec model;
-  model.encoders = {small_encoder()};
-  model.llm.hidden = kLlmHidden;
-  const EncoderStage stage(model.encoders[0], kLlmHidden, {0, 4}, {});
+  model.encoders = {audio_encoder()};
+  model.llm.hidden = kAudioLlmHidden;
+  const EncoderStage stage(model.encoders[0], kAudioLlmHidden, {0, 4}, {});
   std::map<std::string, std::vector<std::int64_t>> shapes;
   std::int64_t values = 0;
   for (const NamedParameter& parameter : stage.parameters()) {
@@ -206,7 +205,7 @@ TEST(AudioStage, HasTheNamesAndShapesOfHuggingFaceAndOfTheSpec) {
 }
 
 TEST(AudioStage, NoticesFramesThatAreNotItsWindows) {
-  const EncoderStage stage(small_encoder(), kLlmHidden, {0, 4}, {});
+  const EncoderStage stage(audio_encoder(), kAudioLlmHidden, {0, 4}, {});
   EXPECT_THROW((void)stage.forward(random_mel().narrow(0, 0, kFrames - 1), kWindows),
                InternalError);
   std::vector<SegmentGrid> wrong = kWindows;

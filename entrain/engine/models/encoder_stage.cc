@@ -16,7 +16,6 @@
 namespace entrain::engine {
 namespace {
 
-constexpr double kNormEpsilon = 1e-6;
 constexpr double kRotaryTheta = 10000.0;
 constexpr std::size_t kAudioEmbeddingParameters = 4;
 constexpr std::size_t kTransformerParameters = 7;

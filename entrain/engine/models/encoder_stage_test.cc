@@ -15,9 +15,9 @@ namespace {
 
 using oracle::gradients_of;
 
-constexpr int kLlmHidden = 24;
+constexpr int kEncoderLlmHidden = 24;
 
-EncoderSpec small_encoder() {
+EncoderSpec three_layer_encoder() {
   EncoderSpec encoder;
   encoder.name = "vision";
   encoder.num_layers = 3;
@@ -29,23 +29,19 @@ EncoderSpec small_encoder() {
   return encoder;
 }
 
-at::Tensor random_tensor(std::vector<std::int64_t> shape, const std::string& name) {
-  return oracle::random_tensor(std::move(shape), name, at::kFloat);
-}
-
 const std::vector<SegmentGrid> kGrids = {{2, 4}, {6, 2}, {2, 2}};  // 24 patches
 
 TEST(EncoderStage, StagesInARowEqualOneStage) {
-  const EncoderSpec encoder = small_encoder();
-  const at::Tensor patches = random_tensor({24, 48}, "patches");
-  const EncoderStage whole(encoder, kLlmHidden, {0, 5}, {});
+  const EncoderSpec encoder = three_layer_encoder();
+  const at::Tensor patches = oracle::random_floats({24, 48}, "patches");
+  const EncoderStage whole(encoder, kEncoderLlmHidden, {0, 5}, {});
   const at::Tensor expected = whole.forward(patches, kGrids);
-  ASSERT_EQ(expected.sizes(), (std::vector<std::int64_t>{6, kLlmHidden}));
+  ASSERT_EQ(expected.sizes(), (std::vector<std::int64_t>{6, kEncoderLlmHidden}));
   expected.square().sum().backward();
   const auto expected_gradients = gradients_of(whole.parameters());
   for (const int cut : {1, 2, 4}) {
-    const EncoderStage first(encoder, kLlmHidden, {0, cut}, {});
-    const EncoderStage second(encoder, kLlmHidden, {cut, 5}, {});
+    const EncoderStage first(encoder, kEncoderLlmHidden, {0, cut}, {});
+    const EncoderStage second(encoder, kEncoderLlmHidden, {cut, 5}, {});
     const at::Tensor middle = first.forward(patches, kGrids);
     ASSERT_EQ(middle.sizes(), (std::vector<std::int64_t>{24, 16}));
     const at::Tensor received = middle.detach().set_requires_grad(true);
@@ -58,8 +54,8 @@ TEST(EncoderStage, StagesInARowEqualOneStage) {
 }
 
 TEST(EncoderStage, SegmentsDoNotSeeEachOther) {
-  const EncoderStage stage(small_encoder(), kLlmHidden, {0, 5}, {});
-  const at::Tensor patches = random_tensor({24, 48}, "patches");
+  const EncoderStage stage(three_layer_encoder(), kEncoderLlmHidden, {0, 5}, {});
+  const at::Tensor patches = oracle::random_floats({24, 48}, "patches");
   at::Tensor changed = patches.clone();
   changed.narrow(0, 8, 12).add_(1.0);
   const at::Tensor before = stage.forward(patches, kGrids);
@@ -71,15 +67,15 @@ TEST(EncoderStage, SegmentsDoNotSeeEachOther) {
 
 TEST(EncoderStage, PositionsMatter) {
   // The same patches as 2×4 and as 4×2: equal sets of tokens, other coordinates.
-  const EncoderStage stage(small_encoder(), kLlmHidden, {0, 5}, {});
-  const at::Tensor patches = random_tensor({8, 48}, "patches");
+  const EncoderStage stage(three_layer_encoder(), kEncoderLlmHidden, {0, 5}, {});
+  const at::Tensor patches = oracle::random_floats({8, 48}, "patches");
   const std::vector<SegmentGrid> wide = {{2, 4}};
   const std::vector<SegmentGrid> tall = {{4, 2}};
   EXPECT_FALSE(at::allclose(stage.forward(patches, wide), stage.forward(patches, tall)));
 }
 
 TEST(EncoderStage, NamesAreThoseOfHuggingFace) {
-  const EncoderStage stage(small_encoder(), kLlmHidden, {2, 5}, {});
+  const EncoderStage stage(three_layer_encoder(), kEncoderLlmHidden, {2, 5}, {});
   std::map<std::string, std::vector<std::int64_t>> shapes;
   for (const NamedParameter& parameter : stage.parameters()) {
     shapes[parameter.name] = parameter.tensor.sizes().vec();
@@ -87,39 +83,41 @@ TEST(EncoderStage, NamesAreThoseOfHuggingFace) {
   EXPECT_EQ(shapes.size(), 2U * 7 + 5);
   EXPECT_EQ(shapes.at("visual.blocks.1.attn.qkv.weight"), (std::vector<std::int64_t>{48, 16}));
   EXPECT_EQ(shapes.at("visual.blocks.2.mlp.down_proj.weight"), (std::vector<std::int64_t>{16, 20}));
-  EXPECT_EQ(shapes.at("visual.merger.mlp.2.weight"), (std::vector<std::int64_t>{kLlmHidden, 64}));
-  EncoderSpec other = small_encoder();
+  EXPECT_EQ(shapes.at("visual.merger.mlp.2.weight"),
+            (std::vector<std::int64_t>{kEncoderLlmHidden, 64}));
+  EncoderSpec other = three_layer_encoder();
   other.name = "thermal";
-  EXPECT_EQ(EncoderStage(other, kLlmHidden, {0, 1}, {}).parameters().front().name,
+  EXPECT_EQ(EncoderStage(other, kEncoderLlmHidden, {0, 1}, {}).parameters().front().name,
             "thermal.patch_embed.proj.weight");
 }
 
 TEST(EncoderStage, FreezesTowerAndProjectorApart) {
   for (const bool tower : {false, true}) {
     for (const bool projector : {false, true}) {
-      EncoderSpec encoder = small_encoder();
+      EncoderSpec encoder = three_layer_encoder();
       encoder.frozen = tower;
       encoder.projector_frozen = projector;
-      const EncoderStage stage(encoder, kLlmHidden, {0, 5}, {});
+      const EncoderStage stage(encoder, kEncoderLlmHidden, {0, 5}, {});
       for (const NamedParameter& parameter : stage.parameters()) {
         const bool in_projector = parameter.name.starts_with("visual.merger.");
         EXPECT_EQ(parameter.tensor.requires_grad(), !(in_projector ? projector : tower))
             << parameter.name;
       }
-      const at::Tensor features = stage.forward(random_tensor({24, 48}, "patches"), kGrids);
+      const at::Tensor features = stage.forward(oracle::random_floats({24, 48}, "patches"), kGrids);
       EXPECT_EQ(features.requires_grad(), !(tower && projector));
     }
   }
 }
 
 TEST(EncoderStage, NoticesRowsThatAreNotItsSegments) {
-  const EncoderStage stage(small_encoder(), kLlmHidden, {0, 5}, {});
-  EXPECT_THROW((void)stage.forward(random_tensor({23, 48}, "patches"), kGrids), InternalError);
+  const EncoderStage stage(three_layer_encoder(), kEncoderLlmHidden, {0, 5}, {});
+  EXPECT_THROW((void)stage.forward(oracle::random_floats({23, 48}, "patches"), kGrids),
+               InternalError);
 }
 
 TEST(EncoderStage, RefusesImpossibleLayers) {
-  EXPECT_THROW(EncoderStage(small_encoder(), kLlmHidden, {0, 6}, {}), InvalidInput);
-  EXPECT_THROW(EncoderStage(small_encoder(), kLlmHidden, {2, 2}, {}), InvalidInput);
+  EXPECT_THROW(EncoderStage(three_layer_encoder(), kEncoderLlmHidden, {0, 6}, {}), InvalidInput);
+  EXPECT_THROW(EncoderStage(three_layer_encoder(), kEncoderLlmHidden, {2, 2}, {}), InvalidInput);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ namespace entrain::engine {
 // Cost    on CPU in float32, float64 and bfloat16 one fused pass forward and two backward, in the
 //         calling thread; elsewhere a composite of ATen operators. Keeps input and one number a
 //         row.
+inline constexpr double kNormEpsilon = 1e-6;  // of every model here
 at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon);
 
 // The same by plain operators, whatever the device.

@@ -13,7 +13,6 @@
 namespace entrain::engine {
 namespace {
 
-constexpr double kNormEpsilon = 1e-6;
 constexpr std::size_t kDecoderParameters = 9;
 constexpr std::size_t kHeadParameters = 2;
 constexpr const char* kTableName = "model.embed_tokens.weight";

@@ -29,14 +29,10 @@ LlmSpec small_llm() {
   return llm;
 }
 
-at::Tensor random_tensor(std::vector<std::int64_t> shape, const std::string& name) {
-  return oracle::random_tensor(std::move(shape), name, at::kFloat);
-}
-
 struct LlmBatch {
   std::vector<std::int64_t> lengths = {5, 1, 8};
   at::Tensor ids = at::arange(14, at::kLong);
-  at::Tensor features = random_tensor({3, kLlmHidden}, "features");
+  at::Tensor features = oracle::random_floats({3, kLlmHidden}, "features");
   at::Tensor positions = at::tensor({1, 2, 8}, at::kLong);
   at::Tensor rows = at::tensor({3, 4, 5, 11, 12}, at::kLong);
   at::Tensor targets = at::tensor({7, 0, 39, 12, 3}, at::kLong);
@@ -232,7 +228,7 @@ TEST(LlmStage, NamesAreThoseOfHuggingFace) {
 TEST(LlmStage, NoticesWorkOfAnotherStage) {
   const LlmBatch batch;
   const LlmStage middle(small_llm(), {2, 3}, {});
-  const at::Tensor hidden = random_tensor({14, kLlmHidden}, "hidden");
+  const at::Tensor hidden = oracle::random_floats({14, kLlmHidden}, "hidden");
   EXPECT_THROW((void)middle.embed(batch.ids, at::Tensor(), at::Tensor()), InternalError);
   EXPECT_THROW((void)middle.logits(hidden, batch.rows), InternalError);
   EXPECT_THROW((void)middle.decode(hidden.narrow(0, 0, 13), batch.lengths), InternalError);
@@ -244,7 +240,7 @@ TEST(LlmStage, NoticesWorkOfAnotherStage) {
 TEST(LlmStage, LogitsAreComputedAtChosenRowsOnly) {
   const LlmBatch batch;
   const LlmStage stage(small_llm(), {4, 5}, {});
-  const at::Tensor hidden = random_tensor({14, kLlmHidden}, "hidden");
+  const at::Tensor hidden = oracle::random_floats({14, kLlmHidden}, "hidden");
   const at::Tensor all = stage.logits(hidden, at::arange(14, at::kLong));
   ASSERT_EQ(all.sizes(), (std::vector<std::int64_t>{14, 40}));
   EXPECT_TRUE(
@@ -260,7 +256,7 @@ TEST(LlmStage, LogitsAreComputedAtChosenRowsOnly) {
 TEST(LlmStage, LossIsSummedInFloat64) {
   constexpr std::int64_t kRows = 3000;
   const LlmStage stage(small_llm(), {4, 5}, {});
-  const at::Tensor hidden = random_tensor({kRows, kLlmHidden}, "hidden");
+  const at::Tensor hidden = oracle::random_floats({kRows, kLlmHidden}, "hidden");
   const at::Tensor rows = at::arange(kRows, at::kLong);
   const at::Tensor targets = rows.remainder(40);
   const at::Tensor exact =

@@ -5,34 +5,27 @@
 #include <set>
 #include <utility>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
 namespace entrain::engine {
-namespace {
-
-std::size_t at_index(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-}  // namespace
-
 FeatureExchange::FeatureExchange(const StepSizes& sizes, int replica) {
-  const ReplicaProgram& program = sizes.program.replicas.at(at_index(replica));
+  const ReplicaProgram& program = sizes.program.replicas.at(at(replica));
   const int llm = sizes.program.llm_module();
   for (int module = 0; module < llm; ++module) {
-    const int last_stage = sizes.program.num_stages.at(at_index(module)) - 1;
-    const auto& slots = program.groups.at(at_index(module));
+    const int last_stage = sizes.program.num_stages.at(at(module)) - 1;
+    const auto& slots = program.groups.at(at(module));
     for (std::size_t slot = 0; slot < slots.size(); ++slot) {
       for (std::size_t g = 0; g < slots[slot].size(); ++g) {
         const Group& group = slots[slot][g];
         FeaturePart part;
         part.unit = {module, last_stage, static_cast<int>(slot), static_cast<int>(g)};
-        part.takes_backward = group.takes_backward.at(at_index(last_stage)) != 0;
+        part.takes_backward = group.takes_backward.at(at(last_stage)) != 0;
         num_readers_[part.unit].resize(group.llm_slots.size());
         std::size_t first_item = 0;
         for (std::size_t p = 0; p < group.llm_slots.size(); ++p) {
-          const std::size_t num_items = at_index(group.part_sizes.at(p));
+          const std::size_t num_items = at(group.part_sizes.at(p));
           part.part = static_cast<int>(p);
           part.items = std::span(group.items).subspan(first_item, num_items);
           part.begin += part.rows;
@@ -46,7 +39,7 @@ FeatureExchange::FeatureExchange(const StepSizes& sizes, int replica) {
       }
     }
   }
-  find_readers(program.groups.at(at_index(llm)));
+  find_readers(program.groups.at(at(llm)));
 }
 
 // Which groups hold a later chunk of a sample whose features an earlier one takes.
@@ -75,7 +68,7 @@ void FeatureExchange::find_readers(const std::vector<std::vector<Group>>& llm_sl
                 return samples.contains(item.sample);
               })) {
             read_by_[ref].push_back(part);
-            ++num_readers_.at(part.unit)[at_index(part.part)];
+            ++num_readers_.at(part.unit)[at(part.part)];
           }
         }
       }
@@ -103,8 +96,8 @@ std::vector<FeaturePart> FeatureExchange::take(const LlmGroupRef& group,
     }
     part.leaf = state.features.narrow(0, part.begin, part.rows).detach();
     part.leaf.set_requires_grad(state.to_give > 0);
-    if (state.to_give > 0 || state.to_read[at_index(part.part)] > 0) {
-      state.leaves[at_index(part.part)] = part.leaf;
+    if (state.to_give > 0 || state.to_read[at(part.part)] > 0) {
+      state.leaves[at(part.part)] = part.leaf;
     }
     if (--state.to_take == 0) {
       state.features = at::Tensor();
@@ -115,14 +108,14 @@ std::vector<FeaturePart> FeatureExchange::take(const LlmGroupRef& group,
     for (FeaturePart part : found->second) {
       const auto place = groups_.find(part.unit);
       ENTRAIN_INVARIANT(
-          place != groups_.end() && place->second.leaves[at_index(part.part)].defined(),
+          place != groups_.end() && place->second.leaves[at(part.part)].defined(),
           concat("a chunk in LLM slot ", group.slot, " runs before those ahead of it"));
       GroupState& state = place->second;
-      part.leaf = state.leaves[at_index(part.part)];
+      part.leaf = state.leaves[at(part.part)];
       parts.push_back(std::move(part));
       --state.to_read_all;
-      if (--state.to_read[at_index(parts.back().part)] == 0 && state.to_give == 0) {
-        state.leaves[at_index(parts.back().part)] = at::Tensor();
+      if (--state.to_read[at(parts.back().part)] == 0 && state.to_give == 0) {
+        state.leaves[at(parts.back().part)] = at::Tensor();
       }
       forget_unless_needed(place);
     }

@@ -5,7 +5,7 @@
 namespace entrain::engine {
 namespace {
 
-std::vector<NamedParameter> parameters() {
+std::vector<NamedParameter> four_parameters() {
   return {{"a", at::zeros({5, 3}).set_requires_grad(true)},
           {"frozen", at::zeros({100})},
           {"b", at::zeros({70}).set_requires_grad(true)},
@@ -13,7 +13,7 @@ std::vector<NamedParameter> parameters() {
 }
 
 TEST(FlatLayout, PlacesTrainedParametersAtAlignedElements) {
-  const FlatLayout layout(parameters(), 1);
+  const FlatLayout layout(four_parameters(), 1);
   ASSERT_EQ(layout.entries().size(), 3U);
   EXPECT_EQ(layout.entries()[0].begin, 0);
   EXPECT_EQ(layout.entries()[1].begin, 32);
@@ -32,7 +32,7 @@ TEST(FlatLayout, ShardsAreEqualAndHoldEveryElementOnce) {
   for (const std::vector<std::size_t>& begins :
        {std::vector<std::size_t>{0}, {0, 2}, {0, 1, 3}, {0, 2, 3}}) {
     for (const int shards : {1, 2, 3, 4, 7}) {
-      const FlatLayout layout(parameters(), shards, begins);
+      const FlatLayout layout(four_parameters(), shards, begins);
       EXPECT_EQ(layout.shard_size() % FlatLayout::kAlignment, 0) << shards;
       EXPECT_GE(layout.size(), 129);
       at::Tensor seen = at::zeros({layout.size()});
@@ -58,7 +58,7 @@ TEST(FlatLayout, ShardsAreEqualAndHoldEveryElementOnce) {
 }
 
 TEST(FlatLayout, EveryShardHasItsSliceOfEveryBucket) {
-  const FlatLayout layout(parameters(), 3, {0, 1, 3});
+  const FlatLayout layout(four_parameters(), 3, {0, 1, 3});
   ASSERT_EQ(layout.buckets().size(), 3U);
   EXPECT_EQ(layout.buckets()[0].slice_size, 32);
   EXPECT_EQ(layout.buckets()[1].slice_size, 32) << "70 elements, and nothing frozen";
@@ -73,7 +73,7 @@ TEST(FlatLayout, EveryShardHasItsSliceOfEveryBucket) {
     shards.push_back(layout.shard_of(buffer, shard));
   }
   EXPECT_TRUE(at::equal(layout.joined(at::cat(shards)), buffer));
-  EXPECT_EQ(FlatLayout(parameters(), 2, {0, 1, 2}).buckets().size(), 2U) << "one is frozen";
+  EXPECT_EQ(FlatLayout(four_parameters(), 2, {0, 1, 2}).buckets().size(), 2U) << "one is frozen";
 }
 
 TEST(BucketBegins, CutEveryStageIntoAboutEqualParts) {

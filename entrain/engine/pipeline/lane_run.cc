@@ -7,6 +7,7 @@
 
 #include <c10/core/GradMode.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
@@ -17,10 +18,6 @@ namespace {
 
 constexpr std::size_t kSamplesInMessage = 16;
 
-std::size_t at_index(int index) {
-  return static_cast<std::size_t>(index);
-}
-
 }  // namespace
 
 LaneRun::LaneRun(LaneContext& lane, const StepInputs& inputs, RunMode mode)
@@ -28,8 +25,8 @@ LaneRun::LaneRun(LaneContext& lane, const StepInputs& inputs, RunMode mode)
       inputs_(inputs),
       mode_(mode),
       sizes_{lane.model, *inputs.program, *inputs.costs},
-      program_(inputs.program->replicas.at(at_index(lane.replica))),
-      operations_(program_.lanes.at(at_index(lane.lane))),
+      program_(inputs.program->replicas.at(at(lane.replica))),
+      operations_(program_.lanes.at(at(lane.lane))),
       features_(sizes_, lane.replica),
       chunks_(sizes_),
       recorder_(lane.replica, lane.lane, lane.options, inputs.start, outcome_),
@@ -46,7 +43,7 @@ StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
     end_.begin_step();
   }
   for (position_ = 0; position_ < static_cast<int>(operations_.size()); ++position_) {
-    const Operation& operation = operations_[at_index(position_)];
+    const Operation& operation = operations_[at(position_)];
     if (!is_skipped(operation)) {
       const LoggedScope scope(lane_.options.log, logged(operation));
       if (position_ == drill_position_) {
@@ -249,13 +246,13 @@ void LaneRun::run_backward(Graph& graph, const at::Tensor& gradient, bool split)
     graph.weight_gradients->defer();
   }
   if (stage >= 0) {
-    lane_.overlap->begin_last(at_index(stage));
+    lane_.overlap->begin_last(at(stage));
   }
   if (graph.output.requires_grad()) {
     graph.output.backward(gradient);
   }
   if (stage >= 0) {
-    lane_.overlap->end_last(at_index(stage));
+    lane_.overlap->end_last(at(stage));
   }
 }
 
@@ -268,9 +265,9 @@ void LaneRun::backward_weight(const Operation& operation) {
     wait_until(start + operation_time(*inputs_.costs, operation.kind, unit, group(unit)));
   } else if (const int stage = end_.last_for_stage(position_);
              lane_.overlap != nullptr && stage >= 0) {
-    lane_.overlap->begin_last(at_index(stage), *found->second);
+    lane_.overlap->begin_last(at(stage), *found->second);
     found->second->run([&](const at::Tensor& parameter) { lane_.overlap->added(parameter); });
-    lane_.overlap->end_last(at_index(stage));
+    lane_.overlap->end_last(at(stage));
   } else {
     found->second->run();
   }
@@ -351,7 +348,7 @@ bool LaneRun::is_last_llm_stage(const UnitKey& unit) const {
 }
 
 bool LaneRun::takes_backward(const Group& items, int stage) const {
-  return mode_ == RunMode::kTrain && items.takes_backward.at(at_index(stage)) != 0;
+  return mode_ == RunMode::kTrain && items.takes_backward.at(at(stage)) != 0;
 }
 
 // A tensor of the right shape that nobody fills.
@@ -368,7 +365,7 @@ const Group& LaneRun::group(const UnitKey& unit) const {
 }
 
 const Channel& LaneRun::channel(const Operation& operation) const {
-  return program_.channels.at(at_index(operation.channel));
+  return program_.channels.at(at(operation.channel));
 }
 
 RankPlace LaneRun::place() const {
@@ -401,7 +398,7 @@ std::string LaneRun::where() const {
   if (position_ >= static_cast<int>(operations_.size())) {
     return text + ", end of the step";
   }
-  const Operation& operation = operations_[at_index(position_)];
+  const Operation& operation = operations_[at(position_)];
   text += ", " + to_string(*inputs_.program, operation);
   if (operation.unit.module < 0) {
     return text;
@@ -410,7 +407,7 @@ std::string LaneRun::where() const {
   std::set<int> seen;
   for (const WorkItem& item : group(operation.unit).items) {
     if (seen.insert(item.sample).second) {
-      ids.push_back(inputs_.sample_ids->at(at_index(item.sample)));
+      ids.push_back(inputs_.sample_ids->at(at(item.sample)));
     }
   }
   const std::size_t more = ids.size() - std::min(ids.size(), kSamplesInMessage);

@@ -7,7 +7,7 @@
 namespace entrain::engine {
 namespace {
 
-std::vector<NamedParameter> parameters() {
+std::vector<NamedParameter> three_parameters() {
   const auto weight = [](const std::string& name, std::vector<std::int64_t> shape, bool trains) {
     return NamedParameter{name,
                           initial_weight(name, std::move(shape), 1, {}).set_requires_grad(trains)};
@@ -27,8 +27,8 @@ bool same(const at::Tensor& a, const at::Tensor& b) {
 }
 
 TEST(LaneWeights, InFloat32AreTheirOwnMasters) {
-  const std::vector<NamedParameter> given = parameters();
-  const std::vector<NamedParameter> expected = parameters();
+  const std::vector<NamedParameter> given = three_parameters();
+  const std::vector<NamedParameter> expected = three_parameters();
   ThreadCommGroup group(1);
   LaneWeights weights(given, at::kFloat);
   for (std::size_t i = 0; i < given.size(); ++i) {
@@ -44,8 +44,8 @@ TEST(LaneWeights, InFloat32AreTheirOwnMasters) {
 }
 
 TEST(LaneWeights, InBfloat16ComputeWithRoundedMasters) {
-  const std::vector<NamedParameter> given = parameters();
-  const std::vector<NamedParameter> expected = parameters();
+  const std::vector<NamedParameter> given = three_parameters();
+  const std::vector<NamedParameter> expected = three_parameters();
   ThreadCommGroup group(1);
   LaneWeights weights(given, at::kBFloat16);
   for (std::size_t i = 0; i < given.size(); ++i) {
@@ -74,8 +74,8 @@ TEST(LaneWeights, ShardsComeTogetherAgain) {
   for (const at::ScalarType precision : {at::kFloat, at::kBFloat16}) {
     ThreadCommGroup group(kRanks);
     run_ranks(group, [&](int rank) {
-      const std::vector<NamedParameter> given = parameters();
-      const std::vector<NamedParameter> expected = parameters();
+      const std::vector<NamedParameter> given = three_parameters();
+      const std::vector<NamedParameter> expected = three_parameters();
       LaneWeights weights(given, precision, kRanks, rank);
       multiply(weights, rank, 2);
       weights.round();
@@ -99,10 +99,10 @@ TEST(LaneWeights, ShardsComeTogetherAgain) {
 
 TEST(LaneWeights, TakeValuesOver) {
   for (const int num_shards : {1, 2}) {
-    const std::vector<NamedParameter> given = parameters();
+    const std::vector<NamedParameter> given = three_parameters();
     LaneWeights weights(given, at::kBFloat16, num_shards, num_shards - 1);
     std::vector<NamedParameter> values;
-    for (const NamedParameter& parameter : parameters()) {
+    for (const NamedParameter& parameter : three_parameters()) {
       values.push_back({parameter.name, parameter.tensor.detach() * 3 + 1});
     }
     weights.set(values);

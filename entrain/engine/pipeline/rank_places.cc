@@ -3,18 +3,15 @@
 #include <algorithm>
 #include <numeric>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
 namespace entrain::engine {
 namespace {
 
-std::size_t at_index(int index) {
-  return static_cast<std::size_t>(index);
-}
-
 std::vector<int> run_of(int first, int count) {
-  std::vector<int> ranks(at_index(count));
+  std::vector<int> ranks(at(count));
   std::iota(ranks.begin(), ranks.end(), first);
   return ranks;
 }
@@ -23,13 +20,13 @@ std::vector<int> run_of(int first, int count) {
 
 RankPlaces::RankPlaces(const Plan& plan) : replicas_(plan.replicas), first_of_lane_{0} {
   for (const std::vector<StageRef>& lane : plan.lanes) {
-    const int width = plan.modules.at(at_index(lane.front().module)).tensor_parallel;
+    const int width = plan.modules.at(at(lane.front().module)).tensor_parallel;
     first_of_lane_.push_back(first_of_lane_.back() + width);
   }
 }
 
 int RankPlaces::width(int lane) const {
-  return first_of_lane_.at(at_index(lane) + 1) - first_of_lane_.at(at_index(lane));
+  return first_of_lane_.at(at(lane) + 1) - first_of_lane_.at(at(lane));
 }
 
 RankPlace RankPlaces::place_of(int rank) const {
@@ -37,14 +34,13 @@ RankPlace RankPlaces::place_of(int rank) const {
   const int within = rank % ranks_per_replica();
   const auto next = std::upper_bound(first_of_lane_.begin(), first_of_lane_.end(), within);
   const auto lane = static_cast<int>(next - first_of_lane_.begin()) - 1;
-  return {rank / ranks_per_replica(), lane, within - first_of_lane_[at_index(lane)]};
+  return {rank / ranks_per_replica(), lane, within - first_of_lane_[at(lane)]};
 }
 
 int RankPlaces::rank_of(const RankPlace& place) const {
   ENTRAIN_INVARIANT(place.tensor_rank >= 0 && place.tensor_rank < width(place.lane),
                     concat("lane ", place.lane, " has no tensor rank ", place.tensor_rank));
-  return place.replica * ranks_per_replica() + first_of_lane_[at_index(place.lane)] +
-         place.tensor_rank;
+  return place.replica * ranks_per_replica() + first_of_lane_[at(place.lane)] + place.tensor_rank;
 }
 
 std::string RankPlaces::name_of(int rank) const {

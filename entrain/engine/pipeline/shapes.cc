@@ -1,16 +1,12 @@
 #include "entrain/engine/pipeline/shapes.h"
 
+#include "entrain/core/base/at.h"
+
 namespace entrain::engine {
 namespace {
 
-std::size_t at_index(int index) {
-  return static_cast<std::size_t>(index);
-}
-
 const SegmentWork& segment_of(const StepCosts& costs, int module, const WorkItem& item) {
-  return costs.work.at(at_index(item.sample))
-      .segments.at(at_index(module))
-      .at(at_index(item.segment));
+  return costs.work.at(at(item.sample)).segments.at(at(module)).at(at(item.segment));
 }
 
 }  // namespace
@@ -19,9 +15,8 @@ std::int64_t item_rows(const StepSizes& sizes, int module, const WorkItem& item)
   if (item.is_chunk()) {
     return item.token_end - item.token_begin;
   }
-  return module == sizes.program.llm_module()
-             ? sizes.costs.work.at(at_index(item.sample)).llm_tokens
-             : segment_of(sizes.costs, module, item).tokens;
+  return module == sizes.program.llm_module() ? sizes.costs.work.at(at(item.sample)).llm_tokens
+                                              : segment_of(sizes.costs, module, item).tokens;
 }
 
 std::int64_t feature_rows(const StepSizes& sizes, int module, const WorkItem& item) {
@@ -32,15 +27,13 @@ std::vector<std::int64_t> output_shape(const StepSizes& sizes,
                                        const UnitKey& unit,
                                        const Group& group) {
   const bool encoder = unit.module != sizes.program.llm_module();
-  const bool features =
-      encoder && unit.stage + 1 == sizes.program.num_stages.at(at_index(unit.module));
+  const bool features = encoder && unit.stage + 1 == sizes.program.num_stages.at(at(unit.module));
   std::int64_t rows = 0;
   for (const WorkItem& item : group.items) {
     rows += features ? feature_rows(sizes, unit.module, item) : item_rows(sizes, unit.module, item);
   }
-  const std::int64_t width = encoder && !features
-                                 ? sizes.model.encoders.at(at_index(unit.module)).hidden
-                                 : sizes.model.llm.hidden;
+  const std::int64_t width = encoder && !features ? sizes.model.encoders.at(at(unit.module)).hidden
+                                                  : sizes.model.llm.hidden;
   return {rows, width};
 }
 

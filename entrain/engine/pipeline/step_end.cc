@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
@@ -11,10 +12,6 @@
 
 namespace entrain::engine {
 namespace {
-
-std::size_t at_index(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // The last operation of each of the lane's stages that adds to weight gradients; -1: none does.
 std::vector<int> last_of_stages(const std::vector<Operation>& operations,
@@ -26,7 +23,7 @@ std::vector<int> last_of_stages(const std::vector<Operation>& operations,
         operation.kind == OperationKind::kBackwardWeight) {
       const StageRef ref{operation.unit.module, operation.unit.stage};
       const auto stage = std::find(stages.begin(), stages.end(), ref);
-      last.at(at_index(static_cast<int>(stage - stages.begin()))) = static_cast<int>(i);
+      last.at(at(static_cast<int>(stage - stages.begin()))) = static_cast<int>(i);
     }
   }
   return last;
@@ -42,9 +39,9 @@ StepEnd::StepEnd(LaneContext& lane,
       inputs_(inputs),
       recorder_(recorder),
       outcome_(outcome),
-      last_of_stage_(last_of_stages(
-          inputs.program->replicas.at(at_index(lane.replica)).lanes.at(at_index(lane.lane)),
-          inputs.program->lanes.at(at_index(lane.lane)))),
+      last_of_stage_(
+          last_of_stages(inputs.program->replicas.at(at(lane.replica)).lanes.at(at(lane.lane)),
+                         inputs.program->lanes.at(at(lane.lane)))),
       paced_reduction_(last_of_stage_.size()) {}
 
 void StepEnd::begin_step() {
@@ -62,7 +59,7 @@ int StepEnd::last_for_stage(int position) const {
 
 void StepEnd::made_gradients(int position, Clock::time_point start) {
   if (const int stage = last_for_stage(position); stage >= 0) {
-    paced_reduction_.ran(at_index(stage), start - inputs_.start, Clock::now() - inputs_.start);
+    paced_reduction_.ran(at(stage), start - inputs_.start, Clock::now() - inputs_.start);
   }
 }
 
@@ -164,9 +161,9 @@ void StepEnd::gather_parameters(int position) {
 std::chrono::nanoseconds StepEnd::sum_over_stages(
     std::chrono::nanoseconds StageCosts::*member) const {
   std::chrono::nanoseconds sum{0};
-  for (const StageRef& ref : lane_.plan.lanes.at(at_index(lane_.lane))) {
-    const ModuleCosts& module = inputs_.costs->modules.at(at_index(ref.module));
-    sum += module.stages.at(at_index(ref.stage)).*member;
+  for (const StageRef& ref : lane_.plan.lanes.at(at(lane_.lane))) {
+    const ModuleCosts& module = inputs_.costs->modules.at(at(ref.module));
+    sum += module.stages.at(at(ref.stage)).*member;
   }
   return sum;
 }

@@ -21,7 +21,7 @@ namespace {
 
 using oracle::error_of;
 
-ModelSpec small_model() {
+ModelSpec frozen_encoder_model() {
   ModelSpec model;
   model.name = "small";
   EncoderSpec encoder;
@@ -52,7 +52,7 @@ ProfileOptions few_repeats(std::int64_t max_tokens) {
 
 // Validity alone: what the numbers are is the machine's affair.
 TEST(MeasureProfile, IsValidAndGrowsWithWork) {
-  const ModelSpec model = small_model();
+  const ModelSpec model = frozen_encoder_model();
   ProfileOptions options = few_repeats(256);
   options.command = "test";
   const int threads = at::get_num_threads();
@@ -87,7 +87,7 @@ TEST(MeasureProfile, IsValidAndGrowsWithWork) {
 // result (twice where segments are joined), the MLP's gate, its activation, up and their product (i
 // each).
 TEST(MeasureProfile, CountsActivationBytes) {
-  const ModelSpec model = small_model();
+  const ModelSpec model = frozen_encoder_model();
   const Profile profile = measure_profile(model, few_repeats(512)).profile;
   const LlmSpec& llm = model.llm;
   const double query = llm.num_heads * llm.head_dim;
@@ -99,7 +99,7 @@ TEST(MeasureProfile, CountsActivationBytes) {
 }
 
 TEST(MeasureProfile, FullMeasuresRecomputationAndSlices) {
-  const ModelSpec model = small_model();
+  const ModelSpec model = frozen_encoder_model();
   ProfileOptions options = full_options(256);
   EXPECT_EQ(options.grid.tokens, (std::vector<std::int64_t>{64, 128, 256}));
   options.repeats = 3;
@@ -126,7 +126,7 @@ TEST(MeasureProfile, FullMeasuresRecomputationAndSlices) {
 TEST(MeasureProfile, MeasuresBfloat16) {
   ProfileOptions options = few_repeats(64);
   options.dtype = "bfloat16";
-  const Profile profile = measure_profile(small_model(), options).profile;
+  const Profile profile = measure_profile(frozen_encoder_model(), options).profile;
   EXPECT_EQ(profile.dtype, "bfloat16");
   for (const LayerProfile& layer : profile.layers) {
     EXPECT_DOUBLE_EQ(layer.optimizer_bytes, 6 * layer.parameter_bytes)
@@ -142,7 +142,7 @@ TEST(MeasureProfile, LayersTakeTurns) {
     ++readings;
     return readings * readings;
   };
-  const ProfileRun run = measure_profile(small_model(), options);
+  const ProfileRun run = measure_profile(frozen_encoder_model(), options);
   double begun = 0;      // when the last layer did
   double ended = 1e300;  // when the first one did
   for (const MeasuredLayer& layer : run.points.layers) {
@@ -157,7 +157,7 @@ TEST(MeasureProfile, LayersTakeTurns) {
 
 TEST(MeasureProfile, GoesOnWhereAnEarlierRunStood) {
   const oracle::TemporaryFolder folder;
-  const ModelSpec model = small_model();
+  const ModelSpec model = frozen_encoder_model();
   ProfileOptions options = few_repeats(64);
   options.partial = folder.path() / "p.partial.json";
   const ProfileRun first = measure_profile(model, options);
@@ -189,7 +189,7 @@ TEST(MeasureProfile, GoesOnWhereAnEarlierRunStood) {
 TEST(MeasureProfile, LeavesOutWhatTheBudgetForbidsAndSaysSo) {
   ProfileOptions options = few_repeats(4096);
   options.seconds = 1e-6;
-  const ProfileRun hurried = measure_profile(small_model(), options);
+  const ProfileRun hurried = measure_profile(frozen_encoder_model(), options);
   for (const MeasuredLayer& layer : hurried.points.layers) {
     EXPECT_EQ(layer.points.size(), 2U);
     EXPECT_FALSE(layer.skipped.empty());
@@ -197,7 +197,7 @@ TEST(MeasureProfile, LeavesOutWhatTheBudgetForbidsAndSaysSo) {
   }
   options.seconds = 60;
   options.memory_bytes = 1 << 20;
-  const ProfileRun small = measure_profile(small_model(), options);
+  const ProfileRun small = measure_profile(frozen_encoder_model(), options);
   const MeasuredLayer& decoder = small.points.layers[4];
   ASSERT_FALSE(decoder.skipped.empty());
   EXPECT_NE(decoder.skipped.back().find("more activation bytes than allowed"), std::string::npos);
@@ -208,7 +208,7 @@ TEST(MeasureProfile, RefusesOptionsOutOfRange) {
   const auto refuses = [](auto change) {
     ProfileOptions options = quick_options(64);
     change(options);
-    EXPECT_THROW(measure_profile(small_model(), options), InvalidInput);
+    EXPECT_THROW(measure_profile(frozen_encoder_model(), options), InvalidInput);
   };
   refuses([](ProfileOptions& options) { options.grid.tokens = {8}; });
   refuses([](ProfileOptions& options) { options.repeats = 2; });
@@ -224,12 +224,13 @@ TEST(MeasureProfile, CudaIsMeasuredWhereItIs) {
   const bool built = c10::impl::hasDeviceGuardImpl(at::kCUDA);
   if (!built || at::getNumGPUs() == 0) {
     const char* reason = built ? "finds none on this machine" : "was built without it";
-    EXPECT_NE(
-        error_of<SystemFailure>([&] { measure_profile(small_model(), options); }).find(reason),
-        std::string::npos);
+    EXPECT_NE(error_of<SystemFailure>([&] {
+                measure_profile(frozen_encoder_model(), options);
+              }).find(reason),
+              std::string::npos);
     GTEST_SKIP() << "no GPU: torch " << reason;
   }
-  EXPECT_EQ(measure_profile(small_model(), options).profile.device, "cuda");
+  EXPECT_EQ(measure_profile(frozen_encoder_model(), options).profile.device, "cuda");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include <ATen/Parallel.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/step_costs.h"
@@ -19,10 +20,6 @@
 
 namespace entrain::engine {
 namespace {
-
-std::size_t at_index(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Samples [first, end) of all that are measured.
 struct SlotRange {
@@ -55,7 +52,7 @@ StageCase encoder_case(const EncoderSpec& encoder,
   std::vector<SegmentGrid> grids;
   std::int64_t rows = 0;
   for (const SampleWork& sample : samples) {
-    for (const SegmentWork& segment : sample.segments[at_index(module)]) {
+    for (const SegmentWork& segment : sample.segments[at(module)]) {
       rows += frames ? 2 * segment.tokens : segment.tokens;
       grids.push_back(segment_grid(encoder, segment, frames ? 2 * segment.tokens : 0));
     }
@@ -142,7 +139,7 @@ class StageCheck {
     std::vector<StageTime> result;
     Stopwatch watch(device_, clock);
     for (int module = 0; module < model_.num_modules(); ++module) {
-      for (int stage = 0; stage < std::ssize(plan_.modules[at_index(module)].stages); ++stage) {
+      for (int stage = 0; stage < std::ssize(plan_.modules[at(module)].stages); ++stage) {
         run_stage(module, stage, repeats, watch, result);
       }
     }
@@ -152,7 +149,7 @@ class StageCheck {
  private:
   void run_stage(
       int module, int stage, int repeats, Stopwatch& watch, std::vector<StageTime>& result) {
-    const LayerRange layers = plan_.modules[at_index(module)].stages[at_index(stage)];
+    const LayerRange layers = plan_.modules[at(module)].stages[at(stage)];
     const bool input_gradient = input_gradient_wanted(module, layers.begin);
     std::vector<StageCase> cases;
     std::vector<StageTime> times;
@@ -205,7 +202,7 @@ class StageCheck {
       llm = std::make_shared<const LlmStage>(model_.llm, layers, options_);
     } else {
       encoder = std::make_shared<const EncoderStage>(
-          model_.encoders[at_index(module)], model_.llm.hidden, layers, options_);
+          model_.encoders[at(module)], model_.llm.hidden, layers, options_);
     }
     for (std::size_t s = 0; s < slots_.size(); ++s) {
       const SlotRange range = slots_[s];
@@ -218,13 +215,13 @@ class StageCheck {
       if (group.items.empty()) {
         continue;  // a slot of text alone, in an encoder
       }
-      const auto samples = std::span<const SampleWork>(work_).subspan(
-          at_index(range.first), at_index(range.end - range.first));
+      const auto samples =
+          std::span<const SampleWork>(work_).subspan(at(range.first), at(range.end - range.first));
       cases.push_back(
           llm != nullptr
               ? llm_case(model_.llm, llm, first, last, samples, options_)
               : encoder_case(
-                    model_.encoders[at_index(module)], encoder, module, first, samples, options_));
+                    model_.encoders[at(module)], encoder, module, first, samples, options_));
       const UnitKey unit{module, stage, time.slot, 0};
       const auto predicted = [&](OperationKind kind) {
         return static_cast<double>(operation_time(costs_, kind, unit, group).count());
@@ -237,17 +234,16 @@ class StageCheck {
 
   void fill(int module, SlotRange range, Group& group, StageTime& time) const {
     for (int sample = range.first; sample < range.end; ++sample) {
-      const int units =
-          module == model_.llm_module()
-              ? 1
-              : static_cast<int>(std::ssize(work_[at_index(sample)].segments[at_index(module)]));
+      const int units = module == model_.llm_module()
+                            ? 1
+                            : static_cast<int>(std::ssize(work_[at(sample)].segments[at(module)]));
       for (int unit = 0; unit < units; ++unit) {
         WorkItem item;
         item.sample = sample;
         item.segment = module == model_.llm_module() ? -1 : unit;
         group.items.push_back(item);
         time.tokens += static_cast<double>(
-            costs_.modules[at_index(module)].tokens[at_index(costs_.unit_of(module, item))]);
+            costs_.modules[at(module)].tokens[at(costs_.unit_of(module, item))]);
       }
     }
   }

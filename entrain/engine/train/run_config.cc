@@ -22,7 +22,6 @@ void require(bool holds, const ObjectReader& reader, const std::string& key, con
   }
 }
 
-constexpr std::int64_t kMostSteps = 1'000'000'000;
 constexpr std::int64_t kMostMebibytes = 1'000'000'000;
 
 // `note` is said behind what is allowed.

@@ -19,6 +19,7 @@
 namespace entrain::engine {
 
 inline constexpr const char* kKeepLastBatch = "keep";
+inline constexpr std::int64_t kMostSteps = 1'000'000'000;  // of a run
 
 struct DataConfig {                // [data]
   std::string train;               // index file of the training samples

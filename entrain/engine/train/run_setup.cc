@@ -25,8 +25,6 @@
 namespace entrain::engine {
 namespace {
 
-constexpr std::int64_t kMostSteps = 1'000'000'000;
-
 // [module] what `given` says of it by name, 1 where it says nothing.
 std::vector<int> per_module(const std::map<std::string, int>& given,
                             const char* key,

@@ -18,7 +18,7 @@ namespace {
 
 using oracle::error_of;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNanLoss = std::numeric_limits<double>::quiet_NaN();
 
 class DamagedData : public StepData {
  public:
@@ -57,7 +57,7 @@ TEST(StepSkips, AllRanksHearOfTheLowestRanksProblem) {
 }
 
 TEST(StepSkips, AllRanksHearOfALossThatIsNoNumberBeforeTheUpdateEnds) {
-  for (const double loss : {3.5, kNan, std::numeric_limits<double>::infinity()}) {
+  for (const double loss : {3.5, kNanLoss, std::numeric_limits<double>::infinity()}) {
     ThreadCommGroup group(3);
     run_ranks(group, [&](int rank) {
       StepSkips skips(skipping(), group.comm(rank), {});
@@ -88,7 +88,7 @@ TEST(StepSkips, NothingIsSkippedOrExchangedUnlessAskedFor) {
   DamagedData data("damaged");
   EXPECT_FALSE(skips.before(&data).has_value());
   StepOutcome outcome;
-  outcome.loss_sum = kNan;
+  outcome.loss_sum = kNanLoss;
   outcome.finite = false;
   EXPECT_FALSE(skips.behind(outcome, /*ends_update=*/false).has_value());
   EXPECT_FALSE(skips.behind(outcome, /*ends_update=*/true).has_value());

@@ -21,6 +21,10 @@ inline at::Tensor random_tensor(std::vector<std::int64_t> shape,
   return engine::initial_weight(name, std::move(shape), 1.0, {.seed = 5, .dtype = dtype});
 }
 
+inline at::Tensor random_floats(std::vector<std::int64_t> shape, const std::string& name) {
+  return random_tensor(std::move(shape), name, at::kFloat);
+}
+
 inline double largest_difference(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
 }
