@@ -25,12 +25,10 @@ $(ENGINE_READY): tools/setup.sh tools/requirements.txt
 setup: $(ENGINE_READY) ## install what is missing: distribution packages, .venv, torch
 
 build: $(ENGINE_READY) ## build everything into build/release
-	@cmake --preset release >/dev/null
-	@cmake --build --preset release -j $(JOBS)
+	@JOBS=$(JOBS) tools/build.sh release
 
 demo: $(ENGINE_READY) ## draw charts, train a small VLM on 4 ranks, evaluate it (about 2 minutes after the build)
-	@cmake --preset release >/dev/null
-	@cmake --build --preset release -j $(JOBS) --target entrain
+	@JOBS=$(JOBS) tools/build.sh release entrain
 	@tools/demo/run.sh
 
 test: build ## build, and run all tests but the long ones (under 5 minutes on 2 cores)
@@ -40,8 +38,7 @@ long-test: build ## the long tests: gradients of every layout, processes, kills,
 	@ctest --preset release -L '^long$$' -j $(JOBS) || { tools/show_failures.sh build/release; exit 1; }
 
 core-test: $(CORE_READY) ## the torch-free core: build and tests
-	@cmake --preset core >/dev/null
-	@cmake --build --preset core -j $(JOBS)
+	@JOBS=$(JOBS) tools/build.sh core
 	@ctest --preset core -j $(JOBS) || { tools/show_failures.sh build/core; exit 1; }
 
 record: record-programs ## write what assignments, programs, plans and tiny runs come out as to tests/golden

@@ -30,10 +30,8 @@ endif()
 target_link_options(entrain_torch INTERFACE "LINKER:-rpath,${torch_folder}/lib")
 target_compile_definitions(entrain_torch INTERFACE ENTRAIN_TORCH_VERSION="${ENTRAIN_TORCH_VERSION}")
 
-file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cc "// Owner of the precompiled ATen header.\n")
-add_library(entrain_torch_pch STATIC ${CMAKE_BINARY_DIR}/torch_pch.cc)
-target_link_libraries(entrain_torch_pch PUBLIC entrain_options entrain_torch)
-target_precompile_headers(entrain_torch_pch PRIVATE <ATen/ATen.h> <torch/csrc/autograd/custom_function.h>)
+entrain_pch(entrain_torch_pch entrain_torch ${entrain_common_headers} <ATen/ATen.h>
+            <torch/csrc/autograd/custom_function.h>)
 
 list(GET torch_output 2 python_include)
 list(GET torch_output 3 python_suffix)
