@@ -7,6 +7,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/planner/plan_score.h"
+#include "entrain/core/planner/plan_search.h"
 
 namespace entrain {
 namespace {

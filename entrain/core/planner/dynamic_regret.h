@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "entrain/core/planner/plan_search.h"
+#include "entrain/core/planner/plan_candidate.h"
 
 namespace entrain {
 

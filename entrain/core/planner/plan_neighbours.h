@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "entrain/core/planner/plan_search.h"
+#include "entrain/core/planner/plan_candidate.h"
 
 namespace entrain {
 

@@ -14,7 +14,7 @@
 #include "entrain/core/planner/memory_check.h"
 #include "entrain/core/planner/plan_bound.h"
 #include "entrain/core/planner/plan_score.h"
-#include "entrain/core/planner/plan_search.h"
+#include "entrain/core/planner/plan_candidate.h"
 #include "entrain/core/planner/plan_space.h"
 #include "entrain/core/planner/recompute_levels.h"
 

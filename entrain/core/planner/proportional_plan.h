@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "entrain/core/planner/plan_search.h"
+#include "entrain/core/planner/plan_candidate.h"
 
 namespace entrain {
 
