@@ -9,7 +9,7 @@
 #include "entrain/core/report/trace.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
-#include "entrain/core/study/gain.h"
+#include "entrain/core/study/summary_text.h"
 #include "entrain/core/study/one_sample.h"
 #include "entrain/core/study/summary.h"
 

@@ -8,41 +8,13 @@
 
 #include "entrain/core/base/csv.h"
 #include "entrain/core/base/text.h"
-#include "entrain/core/report/table.h"
-#include "entrain/core/study/gain.h"
 
 namespace entrain {
 namespace {
 
-constexpr std::size_t kLabels = 2;  // of a row: policy and schedule
-
 double seconds(std::int64_t nanoseconds) {
   return static_cast<double>(nanoseconds) * 1e-9;
 }
-
-std::string duration(double value_s) {
-  return format_duration(std::chrono::nanoseconds(std::llround(value_s * 1e9)));
-}
-
-// What the words of the time table mean, a line each.
-constexpr std::string_view kTimeTerms =
-    "step time, p95: median and 95th percentile over the steps; vs best: over the fastest that "
-    "fits\n"
-    "bound: a time that no assignment and no order on these lanes can beat; gap: step time above "
-    "it\n"
-    "bubble: share of the step in which lanes wait; deferred: samples whose LLM work runs later\n"
-    "peak memory: activations on the fullest lane; assign: time that making the assignment takes\n";
-
-constexpr std::string_view kBalanceTerms =
-    "CV: standard deviation over mean; floor: the least CV that indivisible units allow\n";
-
-// Of the causes of a gap.
-constexpr std::string_view kCauseTerms =
-    "fill, drain: before the lane's first and behind its last operation; giants: waits for units\n"
-    "heavier than a mean slot; uneven: units are indivisible; order: waits for what stands "
-    "before;\n"
-    "launches: constants per operation; links: messages; less in bound: what the bound counts "
-    "too\n";
 
 // Median of a figure over the steps that were not refused.
 template <class Figure>
@@ -162,56 +134,6 @@ double best_time(const std::vector<CaseSummary>& summaries) {
   return best;
 }
 
-std::string time_table(const std::vector<CaseSummary>& summaries) {
-  const bool limited =
-      std::any_of(summaries.begin(), summaries.end(), [](const CaseSummary& summary) {
-        return summary.over_bytes > 0;
-      });
-  std::vector<std::string> header = {"policy",
-                                     "schedule",
-                                     "step time",
-                                     "p95",
-                                     "vs best",
-                                     "bound",
-                                     "gap",
-                                     "bubble",
-                                     "slots",
-                                     "deferred",
-                                     "peak memory"};
-  if (limited) {
-    header.emplace_back("over limit by");
-  }
-  header.emplace_back("assign");
-  Table table(header, kLabels);
-  for (const CaseSummary& summary : summaries) {
-    if (!summary.has_result()) {
-      std::vector<std::string> cells(header.size(), "-");
-      cells[0] = summary.policy;
-      cells[1] = summary.schedule;
-      table.add_row(cells);
-      continue;
-    }
-    std::vector<std::string> cells = {
-        summary.policy,
-        summary.schedule,
-        duration(summary.step_s),
-        duration(summary.step_p95_s),
-        format_fixed(summary.vs_best, 3) + "x",
-        duration(summary.lower_bound_s),
-        format_fixed(100 * summary.gap, 1) + " %",
-        format_fixed(100 * summary.bubble, 1) + " %",
-        format_fixed(summary.num_slots, 1) + (summary.given_slots > 0 ? "" : " own"),
-        format_fixed(summary.deferred, 1),
-        format_bytes(summary.peak_bytes)};
-    if (limited) {
-      cells.push_back(summary.over_bytes > 0 ? format_bytes(summary.over_bytes) : "-");
-    }
-    cells.push_back(format_fixed(summary.assign_ms, 1) + " ms");
-    table.add_row(cells);
-  }
-  return table.to_text();
-}
-
 // Names of all causes, `in_bound` last.
 std::vector<std::string> cause_names(std::string_view prefix, std::string_view suffix) {
   std::vector<std::string> names;
@@ -220,67 +142,6 @@ std::vector<std::string> cause_names(std::string_view prefix, std::string_view s
   }
   names.push_back(fmt::format("{}in_bound{}", prefix, suffix));
   return names;
-}
-
-std::string cause_table(const std::vector<CaseSummary>& summaries) {
-  std::vector<std::string> header = {"policy", "schedule"};
-  for (const std::string& name : cause_names("", "")) {
-    header.push_back(name == "in_bound" ? "less in bound" : name);
-  }
-  header.emplace_back("gap");
-  Table table(header, kLabels);
-  bool any = false;
-  for (const CaseSummary& summary : summaries) {
-    if (summary.causes.empty()) {
-      continue;
-    }
-    any = true;
-    std::vector<std::string> cells = {summary.policy, summary.schedule};
-    double sum = -summary.in_bound;
-    for (const double cause : summary.causes) {
-      cells.push_back(format_fixed(100 * cause, 1) + " %");
-      sum += cause;
-    }
-    cells.push_back(format_fixed(-100 * summary.in_bound, 1) + " %");
-    cells.push_back(format_fixed(100 * sum, 1) + " %");
-    table.add_row(cells);
-  }
-  return any ? "\ntime above the bound by cause, on the busiest lane of the slowest replica, mean "
-               "over steps:\n" +
-                   table.to_text() + std::string(kCauseTerms)
-             : "";
-}
-
-std::string balance_table(const std::vector<CaseSummary>& summaries,
-                          const std::vector<std::string>& modules) {
-  std::vector<std::string> header = {"policy", "schedule"};
-  for (const std::string& module : modules) {
-    for (const char* figure :
-         {" CV", " floor", " max/mean", " CV of replicas", " max/mean of replicas"}) {
-      header.push_back(module + figure);
-    }
-  }
-  Table table(header, kLabels);
-  for (const CaseSummary& summary : summaries) {
-    std::vector<std::string> cells = {summary.policy + (summary.equal_slots ? "" : " *"),
-                                      summary.schedule};
-    for (std::size_t m = 0; m < modules.size(); ++m) {
-      if (!summary.has_result()) {
-        cells.insert(cells.end(), 5, "-");
-        continue;
-      }
-      const ModuleSummary& module = summary.modules[m];
-      for (const double value : {module.cv,
-                                 module.floor_cv,
-                                 module.max_over_mean,
-                                 module.replica_cv,
-                                 module.replica_max_over_mean}) {
-        cells.push_back(format_fixed(value, 3));
-      }
-    }
-    table.add_row(cells);
-  }
-  return table.to_text();
 }
 
 std::string number_text(double value) {
@@ -342,44 +203,6 @@ std::vector<CaseSummary> summarise(const std::vector<CaseResult>& cases) {
     summary.vs_best = best > 0 ? summary.step_s / best : 0;
   }
   return summaries;
-}
-
-std::string to_string(const std::vector<CaseSummary>& summaries,
-                      const std::vector<std::string>& modules,
-                      const std::vector<int>& slots) {
-  std::string text = time_table(summaries);
-  text += slots.empty()
-              ? "slots: the plan's for every policy that does not choose its own (\"own\")\n"
-              : fmt::format(
-                    "slots: the fastest of {} for every policy that does not choose "
-                    "its own (\"own\")\n",
-                    fmt::join(slots, ", "));
-  text += kTimeTerms;
-  text += gain_text(summaries);
-  text += cause_table(summaries);
-  text += "\nbalance of forward times, at the plan's number of slots:\n";
-  text += balance_table(summaries, modules);
-  text += kBalanceTerms;
-  for (const CaseSummary& summary : summaries) {
-    if (!summary.equal_slots) {
-      text += "* at the policy's own number of slots: not to be compared with the others\n";
-      break;
-    }
-  }
-  for (const CaseSummary& summary : summaries) {
-    const std::string name = fmt::format("{} with {}", summary.policy, summary.schedule);
-    if (summary.refused > 0) {
-      text += fmt::format("{}: nothing fits on {} of {} steps: {}\n",
-                          name,
-                          summary.refused,
-                          summary.steps,
-                          summary.reason);
-    }
-    if (summary.over_bytes > 0) {
-      text += fmt::format("{}: over its memory limit: {}\n", name, summary.over);
-    }
-  }
-  return text;
 }
 
 Json to_json(const CaseSummary& summary, const std::vector<std::string>& modules) {

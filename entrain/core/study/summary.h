@@ -1,4 +1,5 @@
-// The cases of a study summed up over steps: a table for people, JSON, and CSV for further study.
+// The cases of a study summed up over steps, as JSON, and as CSV for further study. Tables for
+// people: summary_text.h.
 #pragma once
 
 #include <cstdint>
@@ -53,13 +54,6 @@ struct CaseSummary {
 
 // Shapes  result: as `cases`.
 std::vector<CaseSummary> summarise(const std::vector<CaseResult>& cases);
-
-// Three tables, time, what the time above the bound is made of, and balance, and what a reader must
-// know about them. `slots` are those that policies without a choice of their own were tried with;
-// empty: all had the plan's.
-std::string to_string(const std::vector<CaseSummary>& summaries,
-                      const std::vector<std::string>& modules,
-                      const std::vector<int>& slots = {});
 
 Json to_json(const CaseSummary& summary, const std::vector<std::string>& modules);
 

@@ -1,4 +1,4 @@
-#include "entrain/core/study/gain.h"
+#include "entrain/core/study/summary_text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,251 @@
+#include "entrain/core/study/summary_text.h"
+
+#include <chrono>
+#include <cmath>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/text.h"
+#include "entrain/core/report/table.h"
+
+namespace entrain {
+namespace {
+
+constexpr std::size_t kLabels = 2;  // of a row: policy and schedule
+
+std::string duration(double value_s) {
+  return format_duration(std::chrono::nanoseconds(std::llround(value_s * 1e9)));
+}
+
+// What the words of the time table mean, a line each.
+constexpr std::string_view kTimeTerms =
+    "step time, p95: median and 95th percentile over the steps; vs best: over the fastest that "
+    "fits\n"
+    "bound: a time that no assignment and no order on these lanes can beat; gap: step time above "
+    "it\n"
+    "bubble: share of the step in which lanes wait; deferred: samples whose LLM work runs later\n"
+    "peak memory: activations on the fullest lane; assign: time that making the assignment takes\n";
+
+constexpr std::string_view kBalanceTerms =
+    "CV: standard deviation over mean; floor: the least CV that indivisible units allow\n";
+
+// Of the causes of a gap.
+constexpr std::string_view kCauseTerms =
+    "fill, drain: before the lane's first and behind its last operation; giants: waits for units\n"
+    "heavier than a mean slot; uneven: units are indivisible; order: waits for what stands "
+    "before;\n"
+    "launches: constants per operation; links: messages; less in bound: what the bound counts "
+    "too\n";
+
+std::string time_table(const std::vector<CaseSummary>& summaries) {
+  const bool limited =
+      std::any_of(summaries.begin(), summaries.end(), [](const CaseSummary& summary) {
+        return summary.over_bytes > 0;
+      });
+  std::vector<std::string> header = {"policy",
+                                     "schedule",
+                                     "step time",
+                                     "p95",
+                                     "vs best",
+                                     "bound",
+                                     "gap",
+                                     "bubble",
+                                     "slots",
+                                     "deferred",
+                                     "peak memory"};
+  if (limited) {
+    header.emplace_back("over limit by");
+  }
+  header.emplace_back("assign");
+  Table table(header, kLabels);
+  for (const CaseSummary& summary : summaries) {
+    if (!summary.has_result()) {
+      std::vector<std::string> cells(header.size(), "-");
+      cells[0] = summary.policy;
+      cells[1] = summary.schedule;
+      table.add_row(cells);
+      continue;
+    }
+    std::vector<std::string> cells = {
+        summary.policy,
+        summary.schedule,
+        duration(summary.step_s),
+        duration(summary.step_p95_s),
+        format_fixed(summary.vs_best, 3) + "x",
+        duration(summary.lower_bound_s),
+        format_fixed(100 * summary.gap, 1) + " %",
+        format_fixed(100 * summary.bubble, 1) + " %",
+        format_fixed(summary.num_slots, 1) + (summary.given_slots > 0 ? "" : " own"),
+        format_fixed(summary.deferred, 1),
+        format_bytes(summary.peak_bytes)};
+    if (limited) {
+      cells.push_back(summary.over_bytes > 0 ? format_bytes(summary.over_bytes) : "-");
+    }
+    cells.push_back(format_fixed(summary.assign_ms, 1) + " ms");
+    table.add_row(cells);
+  }
+  return table.to_text();
+}
+
+std::string cause_table(const std::vector<CaseSummary>& summaries) {
+  std::vector<std::string> header = {"policy", "schedule"};
+  for (int cause = 0; cause < kNumGapCauses; ++cause) {
+    header.emplace_back(name_of(static_cast<GapCause>(cause)));
+  }
+  header.insert(header.end(), {"less in bound", "gap"});
+  Table table(header, kLabels);
+  bool any = false;
+  for (const CaseSummary& summary : summaries) {
+    if (summary.causes.empty()) {
+      continue;
+    }
+    any = true;
+    std::vector<std::string> cells = {summary.policy, summary.schedule};
+    double sum = -summary.in_bound;
+    for (const double cause : summary.causes) {
+      cells.push_back(format_fixed(100 * cause, 1) + " %");
+      sum += cause;
+    }
+    cells.push_back(format_fixed(-100 * summary.in_bound, 1) + " %");
+    cells.push_back(format_fixed(100 * sum, 1) + " %");
+    table.add_row(cells);
+  }
+  return any ? "\ntime above the bound by cause, on the busiest lane of the slowest replica, mean "
+               "over steps:\n" +
+                   table.to_text() + std::string(kCauseTerms)
+             : "";
+}
+
+std::string balance_table(const std::vector<CaseSummary>& summaries,
+                          const std::vector<std::string>& modules) {
+  std::vector<std::string> header = {"policy", "schedule"};
+  for (const std::string& module : modules) {
+    for (const char* figure :
+         {" CV", " floor", " max/mean", " CV of replicas", " max/mean of replicas"}) {
+      header.push_back(module + figure);
+    }
+  }
+  Table table(header, kLabels);
+  for (const CaseSummary& summary : summaries) {
+    std::vector<std::string> cells = {summary.policy + (summary.equal_slots ? "" : " *"),
+                                      summary.schedule};
+    for (std::size_t m = 0; m < modules.size(); ++m) {
+      if (!summary.has_result()) {
+        cells.insert(cells.end(), 5, "-");
+        continue;
+      }
+      const ModuleSummary& module = summary.modules[m];
+      for (const double value : {module.cv,
+                                 module.floor_cv,
+                                 module.max_over_mean,
+                                 module.replica_cv,
+                                 module.replica_max_over_mean}) {
+        cells.push_back(format_fixed(value, 3));
+      }
+    }
+    table.add_row(cells);
+  }
+  return table.to_text();
+}
+
+}  // namespace
+
+std::string to_string(const std::vector<CaseSummary>& summaries,
+                      const std::vector<std::string>& modules,
+                      const std::vector<int>& slots) {
+  std::string text = time_table(summaries);
+  text += slots.empty()
+              ? "slots: the plan's for every policy that does not choose its own (\"own\")\n"
+              : fmt::format(
+                    "slots: the fastest of {} for every policy that does not choose "
+                    "its own (\"own\")\n",
+                    fmt::join(slots, ", "));
+  text += kTimeTerms;
+  text += gain_text(summaries);
+  text += cause_table(summaries);
+  text += "\nbalance of forward times, at the plan's number of slots:\n";
+  text += balance_table(summaries, modules);
+  text += kBalanceTerms;
+  for (const CaseSummary& summary : summaries) {
+    if (!summary.equal_slots) {
+      text += "* at the policy's own number of slots: not to be compared with the others\n";
+      break;
+    }
+  }
+  for (const CaseSummary& summary : summaries) {
+    const std::string name = fmt::format("{} with {}", summary.policy, summary.schedule);
+    if (summary.refused > 0) {
+      text += fmt::format("{}: nothing fits on {} of {} steps: {}\n",
+                          name,
+                          summary.refused,
+                          summary.steps,
+                          summary.reason);
+    }
+    if (summary.over_bytes > 0) {
+      text += fmt::format("{}: over its memory limit: {}\n", name, summary.over);
+    }
+  }
+  return text;
+}
+
+std::string gain_text(const std::vector<CaseSummary>& summaries) {
+  const auto find = [&](std::string_view policy, std::string_view schedule) -> const CaseSummary* {
+    for (const CaseSummary& summary : summaries) {
+      if (summary.policy == policy && summary.schedule == schedule && summary.has_result()) {
+        return &summary;
+      }
+    }
+    return nullptr;
+  };
+  const CaseSummary* best = nullptr;
+  for (const CaseSummary& summary : summaries) {
+    if (summary.has_result() && summary.fits() &&
+        (best == nullptr || summary.step_s < best->step_s)) {
+      best = &summary;
+    }
+  }
+  const CaseSummary* from = find("sequential", "1f1b");
+  from = from == nullptr && !summaries.empty() && summaries.front().has_result()
+             ? &summaries.front()
+             : from;
+  if (best == nullptr || from == nullptr || best == from || best->step_s <= 0) {
+    return "";
+  }
+  const auto change = [&](const char* what, const CaseSummary* to) {
+    return to == nullptr || to->step_s <= 0 ? std::string()
+                                            : fmt::format("; {} alone ({} with {}) {:.3f}x",
+                                                          what,
+                                                          to->policy,
+                                                          to->schedule,
+                                                          from->step_s / to->step_s);
+  };
+  std::string text = fmt::format("gain: {} with {} is {:.3f}x as fast as {} with {}",
+                                 best->policy,
+                                 best->schedule,
+                                 from->step_s / best->step_s,
+                                 from->policy,
+                                 from->schedule);
+  if (best->policy == from->policy || best->schedule == from->schedule) {
+    text +=
+        best->policy == from->policy ? ", all of it by the schedule" : ", all of it by the policy";
+  } else {
+    text += change("policy", find(best->policy, from->schedule));
+    text += change("schedule", find(from->policy, best->schedule));
+  }
+  const CaseSummary* second = nullptr;
+  for (const CaseSummary& summary : summaries) {
+    if (summary.has_result() && summary.fits() && summary.schedule == best->schedule &&
+        summary.policy != best->policy && (second == nullptr || summary.step_s < second->step_s)) {
+      second = &summary;
+    }
+  }
+  if (second != nullptr && second != from) {
+    text += fmt::format("; {:.3f}x as fast as the best other policy with that schedule, {}",
+                        second->step_s / best->step_s,
+                        second->policy);
+  }
+  return text + "\n";
+}
+
+}  // namespace entrain
