@@ -10,10 +10,20 @@
 
 #include <ATen/ATen.h>
 
-#include "entrain/engine/models/stages.h"
 #include "entrain/engine/models/weight_gradients.h"
 
 namespace entrain::engine {
+
+// Patches of one segment in rows × columns; tokens run in merge blocks: each merge_size ×
+// merge_size block of patches is consecutive (row by row inside), blocks row by row. A window of
+// audio is one column of tokens.
+struct SegmentGrid {
+  std::int64_t rows = 0;      // patches, divisible by merge_size
+  std::int64_t columns = 0;   // patches, divisible by merge_size
+  std::int64_t frames = 0;    // audio, where layer 0 runs: mel frames; ⌈frames / 2⌉ tokens
+  std::int64_t features = 0;  // audio: LLM tokens, of two tokens each; those left over are dropped
+  [[nodiscard]] std::int64_t tokens() const { return rows * columns; }
+};
 
 // y = x / sqrt(mean(x²) + epsilon) · weight, row by row, computed in at least float32.
 //

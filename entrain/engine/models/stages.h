@@ -18,6 +18,7 @@
 #include "entrain/core/spec/workload.h"
 
 #include "entrain/engine/models/chunk_attention.h"
+#include "entrain/engine/models/layers.h"
 #include "entrain/engine/models/parameter_split.h"
 
 namespace entrain::engine {
@@ -56,17 +57,6 @@ at::Tensor initial_weight(const std::string& name,
                           std::vector<std::int64_t> shape,
                           double deviation,
                           const StageOptions& options);
-
-// Patches of one segment in rows × columns; tokens run in merge blocks: each merge_size ×
-// merge_size block of patches is consecutive (row by row inside), blocks row by row. A window of
-// audio is one column of tokens.
-struct SegmentGrid {
-  std::int64_t rows = 0;      // patches, divisible by merge_size
-  std::int64_t columns = 0;   // patches, divisible by merge_size
-  std::int64_t frames = 0;    // audio, where layer 0 runs: mel frames; ⌈frames / 2⌉ tokens
-  std::int64_t features = 0;  // audio: LLM tokens, of two tokens each; those left over are dropped
-  [[nodiscard]] std::int64_t tokens() const { return rows * columns; }
-};
 
 // Of one segment; `input_rows` of what layer 0 reads of it, 0 where another stage does.
 SegmentGrid segment_grid(const EncoderSpec& encoder,
