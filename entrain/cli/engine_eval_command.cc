@@ -11,7 +11,7 @@
 #include "entrain/cli/study_options.h"
 #include "entrain/engine/train/evaluate.h"
 #include "entrain/engine/train/memory_fit.h"
-#include "entrain/engine/train/validation_split.h"
+#include "entrain/engine/train/data_set.h"
 
 namespace entrain::cli {
 namespace {

@@ -23,6 +23,8 @@
 #include "entrain/engine/train/dry_run.h"
 #include "entrain/engine/train/dumps.h"
 #include "entrain/engine/train/memory_fit.h"
+#include "entrain/engine/train/prepare_run.h"
+#include "entrain/engine/train/prepared_step.h"
 #include "entrain/engine/train/processes.h"
 #include "entrain/engine/train/run_checks.h"
 #include "entrain/engine/train/trainer.h"

@@ -6,7 +6,7 @@
 #include "entrain/core/base/json.h"
 
 #include "entrain/engine/train/memory_fit.h"
-#include "entrain/engine/train/run_setup.h"
+#include "entrain/engine/train/prepared_step.h"
 
 namespace entrain::engine {
 

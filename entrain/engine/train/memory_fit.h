@@ -13,7 +13,7 @@
 
 #include "entrain/core/base/host_memory.h"
 
-#include "entrain/engine/train/run_setup.h"
+#include "entrain/engine/train/prepared_step.h"
 
 namespace entrain::engine {
 

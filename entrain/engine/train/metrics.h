@@ -12,7 +12,7 @@
 #include "entrain/core/spec/timeline.h"
 
 #include "entrain/engine/train/drift_watch.h"
-#include "entrain/engine/train/run_setup.h"
+#include "entrain/engine/train/prepared_step.h"
 #include "entrain/engine/train/skipped_steps.h"
 
 namespace entrain::engine {

@@ -7,6 +7,8 @@
 #include "entrain/core/planner/recompute_levels.h"
 #include "entrain/core/simulator/over_limit.h"
 
+#include "entrain/engine/train/prepared_step.h"
+
 namespace entrain::engine {
 namespace {
 

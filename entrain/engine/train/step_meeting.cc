@@ -14,7 +14,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
-#include "entrain/engine/train/step_digest.h"
+#include "entrain/engine/train/prepared_step.h"
 
 namespace entrain::engine {
 namespace {

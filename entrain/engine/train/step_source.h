@@ -9,7 +9,7 @@
 #include <mutex>
 #include <thread>
 
-#include "entrain/engine/train/run_setup.h"
+#include "entrain/engine/train/prepared_step.h"
 
 namespace entrain::engine {
 

@@ -19,6 +19,7 @@
 #include "entrain/engine/pipeline/executor.h"
 #include "entrain/engine/pipeline/ranks.h"
 #include "entrain/engine/train/optimizer.h"
+#include "entrain/engine/train/prepared_step.h"
 
 #include "tests/oracle/engine/tiny_run.h"
 

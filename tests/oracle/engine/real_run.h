@@ -11,7 +11,7 @@
 
 #include <ATen/Parallel.h>
 
-#include "entrain/engine/train/run_setup.h"
+#include "entrain/engine/train/prepare_run.h"
 #include "entrain/engine/train/trainer.h"
 
 #include "tests/oracle/engine/plain_training.h"

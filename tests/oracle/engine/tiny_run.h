@@ -14,6 +14,7 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/dataset/index.h"
 
+#include "entrain/engine/train/prepare_run.h"
 #include "entrain/engine/train/trainer.h"
 
 #include "tests/oracle/shards.h"

@@ -1,4 +1,4 @@
-#include "entrain/engine/train/step_digest.h"
+#include "entrain/engine/train/prepared_step.h"
 
 #include <functional>
 #include <set>

@@ -1,14 +1,17 @@
-#include "entrain/engine/train/run_setup.h"
+#include "entrain/engine/train/prepare_run.h"
 
 #include <functional>
 
 #include <gtest/gtest.h>
 
+#include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/cost/analytic.h"
 #include "entrain/core/dataset/global_batch.h"
 #include "entrain/core/dataset/text.h"
 #include "entrain/core/schedule/schedule.h"
+
+#include "entrain/engine/train/prepared_step.h"
 
 #include "tests/oracle/engine/tiny_run.h"
 #include "tests/oracle/expect_error.h"

@@ -1,4 +1,4 @@
-#include "entrain/engine/train/validation_split.h"
+#include "entrain/engine/train/data_set.h"
 
 #include <algorithm>
 #include <set>

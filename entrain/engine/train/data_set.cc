@@ -1,0 +1,139 @@
+#include "entrain/engine/train/data_set.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <span>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+
+#include "entrain/core/base/digest.h"
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/random.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/dataset/shard.h"
+#include "entrain/core/dataset/text.h"
+
+namespace entrain::engine {
+
+DataSet load_data_set(const std::string& path,
+                      const ModelSpec& model,
+                      const std::vector<std::string>& ignored,
+                      const MediaOption& option) {
+  DataSet data;
+  data.index = read_index(path);
+  if (data.index.text_digest.empty()) {
+    throw InvalidInput(
+        concat("index '",
+               path,
+               "' holds estimated lengths; training needs exact ones: make it from the "
+               "data with `entrain index`"));
+  }
+  if (data.index.text_digest != text_digest()) {
+    throw InvalidInput(concat("index '",
+                              path,
+                              "' was made with another tokenizer or template (digest ",
+                              data.index.text_digest,
+                              ", this program has ",
+                              text_digest(),
+                              "): make it again with `entrain index`"));
+  }
+  data.notes =
+      check_media(model, data.index.samples, ignored, concat("index '", path, "'"), option);
+  data.work.reserve(data.index.samples.size());
+  for (const SampleSizes& sample : data.index.samples) {
+    if (!sample.location.has_value() || !sample.prompt_tokens.has_value()) {
+      throw InvalidInput(
+          concat("index '", path, "': sample '", sample.id, "' has no shard or no exact length"));
+    }
+    if (is_compressed_shard(sample.location->shard)) {
+      throw InvalidInput(
+          concat("index '",
+                 path,
+                 "': sample '",
+                 sample.id,
+                 "' is in the compressed shard '",
+                 sample.location->shard,
+                 "'; training reads samples at their offsets: unpack it (gunzip) and "
+                 "make the index anew"));
+    }
+    if (!engine_reads(sample)) {
+      throw InvalidInput(concat("index '",
+                                path,
+                                "': sample '",
+                                sample.id,
+                                "' has video; this engine reads images and audio"));
+    }
+    data.work.push_back(sample_work(model, sample));
+    if (data.work.back().llm_tokens > model.llm.max_tokens) {
+      throw InvalidInput(concat("index '",
+                                path,
+                                "': sample '",
+                                sample.id,
+                                "' has ",
+                                data.work.back().llm_tokens,
+                                " tokens; the model takes up to llm.max_tokens = ",
+                                model.llm.max_tokens,
+                                " (see `entrain index --too-long`)"));
+    }
+  }
+  return data;
+}
+
+DataSet split_validation(double fraction, std::uint64_t seed, DataSet& train) {
+  const std::size_t size = train.index.samples.size();
+  const auto share = std::llround(fraction * static_cast<double>(size));
+  const auto wanted = static_cast<std::size_t>(std::max(1LL, share));
+  if (wanted >= size) {
+    throw InvalidInput(concat(
+        "data.validation_fraction ", fraction, " of ", size, " samples leaves none to train on"));
+  }
+  std::vector<std::size_t> order(size);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  Rng(seed, hash_of("validation split")).shuffle(std::span<std::size_t>(order));
+  std::vector<char> taken(size);
+  for (std::size_t i = 0; i < wanted; ++i) {
+    taken[order[i]] = 1;
+  }
+  // All but the samples is the same in both.
+  std::vector<SampleSizes> samples = std::exchange(train.index.samples, {});
+  std::vector<SampleWork> work = std::exchange(train.work, {});
+  DataSet validation;
+  validation.index = train.index;
+  for (std::size_t sample = 0; sample < size; ++sample) {
+    DataSet& target = taken[sample] != 0 ? validation : train;
+    target.index.samples.push_back(std::move(samples[sample]));
+    target.work.push_back(std::move(work[sample]));
+  }
+  return validation;
+}
+
+std::string overlap_warning(const Index& train, const Index& validation) {
+  std::unordered_set<std::string_view> trained;
+  for (const SampleSizes& sample : train.samples) {
+    trained.insert(sample.id);
+  }
+  std::int64_t count = 0;
+  std::vector<std::string> first;
+  for (const SampleSizes& sample : validation.samples) {
+    if (trained.contains(sample.id)) {
+      ++count;
+      if (first.size() < 3) {
+        first.push_back(sample.id);
+      }
+    }
+  }
+  if (count == 0) {
+    return "";
+  }
+  return concat(count,
+                " of the ",
+                validation.samples.size(),
+                " validation samples are training samples too ('",
+                join(first, "', '"),
+                std::cmp_greater(count, first.size()) ? "' …" : "'",
+                "): loss and accuracy on them say nothing of unseen data");
+}
+
+}  // namespace entrain::engine

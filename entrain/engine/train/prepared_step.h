@@ -1,0 +1,58 @@
+// One step as every rank sees it: its global batch, where every sample is computed, and in what
+// order.
+//
+// Read first: prepare_step(), what follows from setup and step, on every rank the same.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "entrain/core/cost/step_costs.h"
+#include "entrain/core/spec/assignment.h"
+#include "entrain/core/spec/program.h"
+#include "entrain/core/spec/timeline.h"
+
+#include "entrain/engine/train/run_setup.h"
+
+namespace entrain::engine {
+
+struct PreparedStep {
+  std::int64_t step = 0;
+  std::vector<int> batch;  // sample indices in the data set, in drawn order
+  std::vector<std::string> sample_ids;
+  StepCosts costs;  // no reduction and no optimizer where the step does not end an update
+  StepAssignment assignment;
+  Program program;
+  std::int64_t target_tokens = 0;  // with loss, over all replicas
+  // Of all steps of the update that this one belongs to (optimizer.update_every).
+  std::int64_t update_target_tokens = 0;
+  std::int64_t llm_tokens = 0;
+  std::int64_t encoder_tokens = 0;
+  Timeline predicted;  // without events
+  std::string digest;  // digest()
+};
+
+// The work of that step's global batch.
+std::vector<SampleWork> work_of_step(const RunSetup& setup, std::int64_t step);
+// The costs of that step's global batch, without assigning it.
+StepCosts costs_of_step(const RunSetup& setup, std::int64_t step);
+
+// Pure function of (setup, step): the global batch, its assignment and its program, validated.
+PreparedStep prepare_step(const RunSetup& setup, std::int64_t step);
+
+// Samples of one validation.
+int num_validated(const RunSetup& setup);
+// Validation batches: consecutive samples in index order, policy `sequential`; a rest too small to
+// give every replica one goes with the batch before. None where the samples are fewer than
+// replicas.
+std::vector<PreparedStep> prepare_validation(const RunSetup& setup);
+
+// One short text that differs whenever two ranks would run a step differently: 32 hexadecimal
+// digits over the step's number, its samples, their placement, the order of operations of every
+// lane and the number of target tokens; equal on every machine.
+//
+// Cost  O(operations).
+std::string digest(const PreparedStep& step);
+
+}  // namespace entrain::engine
