@@ -31,7 +31,7 @@ void add_simulate_command(CLI::App& app, Action& action);
 void add_explain_command(CLI::App& app, Action& action);
 void add_doctor_command(CLI::App& app, Action& action);
 void add_env_command(CLI::App& app, Action& action);
-// Where the program was built with the engine; otherwise the commands say how to get it.
+// In the program with torch alone (main.cc).
 void add_profile_command(CLI::App& app, Action& action);
 void add_train_command(CLI::App& app, Action& action);
 void add_eval_command(CLI::App& app, Action& action);

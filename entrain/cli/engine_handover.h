@@ -3,11 +3,9 @@
 
 namespace entrain::cli {
 
-// Where the arguments ask for a command that needs the engine, or for help with all commands:
-// becomes the program `entrain-engine` that lies beside this one, with the same arguments. Returns
-// otherwise.
+// Becomes the program `entrain-engine` that lies beside this one, with the same arguments.
 //
 // Throws  SystemFailure when that program cannot be started.
-void hand_over_to_engine(int argc, char** argv);
+[[noreturn]] void hand_over_to_engine(char** argv);
 
 }  // namespace entrain::cli
