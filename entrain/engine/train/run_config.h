@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "entrain/core/base/json.h"
@@ -114,6 +115,11 @@ enum class RecomputeKind : std::uint8_t {
   kEvery,  // n: one of every n, rounded up; the stage's first ones, as plans count them
   kFit,    // "fit": as few as keep the plan's memory limits, the lanes that lack most first
 };
+// Of those with a name, kEvery has none.
+inline constexpr std::array kRecomputeNames = {std::pair("plan", RecomputeKind::kPlan),
+                                               std::pair("none", RecomputeKind::kNone),
+                                               std::pair("full", RecomputeKind::kFull),
+                                               std::pair("fit", RecomputeKind::kFit)};
 struct RecomputePolicy {
   RecomputeKind kind = RecomputeKind::kPlan;
   int every = 0;  // kEvery: n >= 1
