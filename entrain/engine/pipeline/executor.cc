@@ -20,7 +20,8 @@
 #include "entrain/engine/pipeline/lane_run.h"
 #include "entrain/engine/pipeline/lane_stages.h"
 #include "entrain/engine/pipeline/lane_weights.h"
-#include "entrain/engine/pipeline/overlapped_reduction.h"
+#include "entrain/engine/pipeline/paced_compute.h"
+#include "entrain/engine/pipeline/real_compute.h"
 
 namespace entrain::engine {
 namespace {
@@ -47,12 +48,14 @@ void check_program(const Program& program, const Plan& plan) {
   }
 }
 
-void check_inputs(const StepInputs& inputs, const Plan& plan, bool paced) {
-  ENTRAIN_INVARIANT(inputs.program != nullptr && inputs.costs != nullptr &&
-                        inputs.sample_ids != nullptr && (paced || inputs.data != nullptr),
-                    "a step without program, costs, sample ids or data");
+void check_inputs(const StepInputs& inputs, const Plan& plan) {
+  ENTRAIN_INVARIANT(
+      inputs.program != nullptr && inputs.costs != nullptr && inputs.sample_ids != nullptr,
+      "a step without program, costs or sample ids");
   ENTRAIN_INVARIANT(inputs.target_tokens >= 1,
                     concat("a step of ", inputs.target_tokens, " target tokens"));
+  ENTRAIN_INVARIANT(inputs.computes || (inputs.ends_update && !inputs.begins_update),
+                    "a step without forward and backward is an update of earlier ones' gradients");
   check_program(*inputs.program, plan);
 }
 
@@ -82,27 +85,18 @@ struct Executor::State {
                   shard_of(replica_index),
                   place.tensor_rank,
                   buckets()),
-        context{model,
-                plan,
-                replica_index,
-                lane_index,
-                communicator,
-                options,
-                stages,
-                gradients,
-                weights,
-                places,
-                group} {
+        context{model, plan, options, communicator, places, place} {
     options.record_events = options.record_events && place.tensor_rank == 0;
     if (options.log == nullptr) {
       options.log = &own_log.emplace(communicator.rank(), communicator.size(), "");
     }
-    if (!options.paced) {
-      context.tied = TiedTable(model, plan, place, stages, options.stage.dtype);
+    if (options.paced) {
+      compute = std::make_unique<PacedCompute>(context);
+    } else {
+      compute = std::make_unique<RealCompute>(context, stages, weights, gradients, group);
     }
-    if (options.overlap_reduction && num_shards() > 1 && !stages.parameters().empty()) {
-      overlap.emplace(stages, late_parameters(), gradients, communicator, lane_ranks());
-      context.overlap = &*overlap;
+    if (options.decorate) {
+      compute = options.decorate(std::move(compute));
     }
   }
 
@@ -111,16 +105,6 @@ struct Executor::State {
     return num_shards() == 1
                ? std::vector<std::size_t>{0}
                : bucket_begins(stages.parameters(), stages.stage_begins(), kReduceBuckets);
-  }
-
-  // Those whose gradients another rank of the replica, or another stage of the lane, adds to.
-  [[nodiscard]] std::vector<char> late_parameters() const {
-    std::vector<char> late;
-    for (const NamedParameter& parameter : stages.parameters()) {
-      const bool table = model.llm.tie_word_embeddings && stages.is_table(parameter.tensor);
-      late.push_back(table || (group.size() > 1 && parameter.split.whole()) ? 1 : 0);
-    }
-    return late;
   }
 
   // Weights are drawn in float32 at least; LaneWeights rounds them to what is computed with.
@@ -147,39 +131,16 @@ struct Executor::State {
     return places.across_replicas(place.lane, place.tensor_rank);
   }
 
-  // Runs the lane's list; a failure gets its context and stops all ranks.
-  StepOutcome run(const StepInputs& inputs,
-                  RunMode mode,
-                  const std::function<void()>& optimizer_step) {
-    check_inputs(inputs, plan, options.paced);
-    LaneRun lane_run(context, inputs, mode);
-    const auto fail = [&](const std::exception& error) {
-      const std::string before = options.log->last_operations(kLastOperations);
-      std::string message = lane_run.where() + ": " + message_of(error);
-      if (!before.empty()) {
-        message += "\nlast operations: " + before;
-      }
-      note_failure(*options.log, error, message);
-      context.comm.abort(message);
-      return message;
-    };
-    try {
-      return lane_run.run(optimizer_step);
-    } catch (const CommAborted&) {
-      throw;
-    } catch (const InvalidInput& error) {
-      throw InvalidInput(fail(error));
-    } catch (const SystemFailure& error) {
-      throw SystemFailure(fail(error));
-    } catch (const InternalError& error) {
-      throw InternalError(fail(error));
-    } catch (const c10::Error& error) {
-      throw SystemFailure(fail(error));
-    } catch (const std::bad_alloc& error) {
-      throw SystemFailure(fail(error));
-    } catch (const std::exception& error) {
-      throw InternalError(fail(error));
+  // The failure of a run with its context; stops all ranks.
+  std::string fail(const LaneRun& run, const std::exception& error) {
+    const std::string before = options.log->last_operations(kLastOperations);
+    std::string message = run.where() + ": " + message_of(error);
+    if (!before.empty()) {
+      message += "\nlast operations: " + before;
     }
+    note_failure(*options.log, error, message);
+    context.comm.abort(message);
+    return message;
   }
 
   ModelSpec model;
@@ -193,7 +154,7 @@ struct Executor::State {
   LaneWeights weights;
   LaneGradients gradients;
   LaneContext context;
-  std::optional<OverlappedReduction> overlap;
+  std::unique_ptr<LaneCompute> compute;
 };
 
 Executor::Executor(const ModelSpec& model,
@@ -226,23 +187,36 @@ Executor::Executor(const ModelSpec& model,
 
 Executor::~Executor() = default;
 
-StepOutcome Executor::run(const StepInputs& inputs, const std::function<void()>& optimizer_step) {
-  ENTRAIN_INVARIANT(inputs.computes || (inputs.ends_update && !inputs.begins_update),
-                    "a step without forward and backward is an update of earlier ones' gradients");
-  if (inputs.begins_update) {
-    state_->gradients.clear();
-    state_->context.tied.clear_gradient();
+StepOutcome Executor::run(const StepInputs& inputs,
+                          const std::function<void()>& optimizer_step,
+                          RunMode mode) {
+  check_inputs(inputs, state_->plan);
+  LaneRun run(state_->context, *state_->compute, inputs, mode);
+  try {
+    return run.run(optimizer_step);
+  } catch (const CommAborted&) {
+    throw;
+  } catch (const InvalidInput& error) {
+    throw InvalidInput(state_->fail(run, error));
+  } catch (const SystemFailure& error) {
+    throw SystemFailure(state_->fail(run, error));
+  } catch (const InternalError& error) {
+    throw InternalError(state_->fail(run, error));
+  } catch (const c10::Error& error) {
+    throw SystemFailure(state_->fail(run, error));
+  } catch (const std::bad_alloc& error) {
+    throw SystemFailure(state_->fail(run, error));
+  } catch (const std::exception& error) {
+    throw InternalError(state_->fail(run, error));
   }
-  return state_->run(inputs, RunMode::kTrain, optimizer_step);
 }
 
 void Executor::scale_gradients(double factor) {
-  state_->gradients.scale(factor);
-  state_->context.tied.scale_gradient(factor);
+  state_->compute->scale_gradients(factor);
 }
 
 double Executor::evaluate(const StepInputs& inputs) {
-  return state_->run(inputs, RunMode::kEvaluate, {}).loss_sum;
+  return run(inputs, {}, RunMode::kEvaluate).loss_sum;
 }
 
 std::vector<NamedParameter> Executor::parameters() const {
@@ -257,7 +231,7 @@ std::vector<TrainedPiece> Executor::trained() const {
     part_of[state_->stages.parameters()[i].name] = state_->stages.parts()[i];
   }
   std::vector<TrainedPiece> trained;
-  for (const ShardPiece& piece : layout().pieces(state_->shard_of(state_->context.replica))) {
+  for (const ShardPiece& piece : layout().pieces(state_->shard_of(state_->place.replica))) {
     trained.push_back({piece.entry->name,
                        part_of.at(piece.entry->name),
                        piece.entry->shape.size() >= 2,

@@ -5,7 +5,6 @@
 // and the shapes follow from the assignment, so no rank ever asks another for a size.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,53 +12,16 @@
 #include <string_view>
 #include <vector>
 
-#include "entrain/core/base/call_log.h"
 #include "entrain/core/cost/memory.h"
-#include "entrain/core/cost/step_costs.h"
 #include "entrain/core/spec/model.h"
-#include "entrain/core/spec/program.h"
-#include "entrain/core/spec/timeline.h"
+#include "entrain/core/spec/plan.h"
 
 #include "entrain/engine/comm/comm.h"
-#include "entrain/engine/data/step_data.h"
 #include "entrain/engine/models/stages.h"
-#include "entrain/engine/pipeline/fault_drill.h"
 #include "entrain/engine/pipeline/flat_layout.h"
-#include "entrain/engine/pipeline/rank_places.h"
+#include "entrain/engine/pipeline/lane_step.h"
 
 namespace entrain::engine {
-
-struct ExecutorOptions {
-  // Seed, device, and the dtype to compute and to send with. Weights begin, are trained and are
-  // checkpointed in float32, gradients are added up in it.
-  StageOptions stage;
-  double clip_norm = 0;           // largest global gradient norm; 0 = no clipping
-  bool record_events = false;     // fill StepOutcome::events, on the first rank of every lane
-  bool measure_memory = false;    // fill LaneUsage::peak_bytes and StepOutcome::working_bytes
-  bool paced = false;             // wait for each operation's predicted time instead of computing
-  bool overlap_reduction = true;  // under Plan::shard_optimizer (overlapped_reduction.h)
-  FaultDrill drill;               // of this rank
-  CallLog* log = nullptr;         // where operations are noted; null: in one of the executor's own
-};
-
-// Everything about one step that all ranks agree on.
-struct StepInputs {
-  const Program* program = nullptr;
-  const StepCosts* costs = nullptr;                      // token counts, and times when paced
-  const std::vector<std::string>* sample_ids = nullptr;  // [sample], for error messages
-  std::int64_t step = 0;
-  // What losses are divided by, >= 1: target tokens of all replicas, and of all steps of the update
-  // as far as they are in it.
-  std::int64_t target_tokens = 0;
-  StepData* data = nullptr;                     // may be null when paced
-  std::chrono::steady_clock::time_point start;  // common origin of measured times
-  // Of the steps whose gradients are added up for one update: the first one, and the last.
-  bool begins_update = true;
-  bool ends_update = true;
-  // Whether forward and backward run; without, the step ends an update that earlier ones have
-  // gradients for.
-  bool computes = true;
-};
 
 // A run of one trained parameter's elements that this rank updates.
 struct TrainedPiece {
@@ -69,25 +31,6 @@ struct TrainedPiece {
   std::int64_t begin = 0;  // element of the rank's shard of flat buffers (flat_layout.h)
   at::Tensor value;        // [n] float32, to be changed in place
   at::Tensor gradient;     // [n] float32
-};
-
-struct StepOutcome {
-  // Cross-entropy summed over this lane's targets; 0 off the last LLM stage, and but on the lane's
-  // first rank.
-  double loss_sum = 0;
-  double gradient_norm = 0;  // global, before clipping; the same on all ranks
-  // Whether every rank's losses and the norm are numbers; the same on all ranks. Where not, the
-  // optimizer has not been called.
-  bool finite = true;
-  std::vector<TimelineEvent> events;
-  LaneUsage usage;
-  // Time of the lane's thread within usage.busy; of a device that is not the processor, its own.
-  std::chrono::nanoseconds processor{0};
-  // Most that was allocated at any moment, temporaries of the operation at hand and messages among
-  // it, parameters and their gradients not (those that an operation is just making excepted); 0
-  // where not measured. usage.peak_bytes leaves the temporaries out: what is held between
-  // operations, which is what the simulator predicts.
-  std::int64_t working_bytes = 0;
 };
 
 class Executor {
@@ -116,7 +59,9 @@ class Executor {
   //         A failure of this rank keeps its type (torch's errors become SystemFailure), names
   //         rank, step, operation, sample ids and the last operations, and aborts the communicator
   //         first, so that every other rank stops with CommAborted.
-  StepOutcome run(const StepInputs& inputs, const std::function<void()>& optimizer_step);
+  StepOutcome run(const StepInputs& inputs,
+                  const std::function<void()>& optimizer_step,
+                  RunMode mode = RunMode::kTrain);
 
   // Between two steps of an update: multiplies the gradients added up so far.
   void scale_gradients(double factor);

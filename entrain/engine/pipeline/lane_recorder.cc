@@ -12,14 +12,14 @@ constexpr std::chrono::microseconds kShortestWait{10};
 
 }  // namespace
 
-LaneRecorder::LaneRecorder(int replica,
-                           int lane,
+LaneRecorder::LaneRecorder(const RankPlace& place,
                            const ExecutorOptions& options,
+                           at::Device device,
                            Clock::time_point origin,
                            StepOutcome& outcome)
-    : replica_(replica), lane_(lane), options_(options), origin_(origin), outcome_(outcome) {
-  if (!options.stage.device.is_cpu() && !options.paced) {
-    device_times_.emplace(options.stage.device);
+    : place_(place), options_(options), origin_(origin), outcome_(outcome) {
+  if (!device.is_cpu()) {
+    device_times_.emplace(device);
   }
 }
 
@@ -35,7 +35,7 @@ void LaneRecorder::event(EventCategory category,
                          Clock::time_point finish) {
   if (options_.record_events) {
     outcome_.events.push_back(
-        {replica_, lane_, position, category, start - origin_, finish - origin_});
+        {place_.replica, place_.lane, position, category, start - origin_, finish - origin_});
   }
 }
 

@@ -8,10 +8,10 @@
 
 #include "entrain/core/spec/timeline.h"
 
-#include "entrain/engine/models/device.h"
 #include "entrain/engine/models/live_bytes.h"
 #include "entrain/engine/pipeline/device_times.h"
-#include "entrain/engine/pipeline/executor.h"
+#include "entrain/engine/pipeline/lane_step.h"
+#include "entrain/engine/pipeline/rank_places.h"
 
 namespace entrain::engine {
 
@@ -21,10 +21,11 @@ class LaneRecorder {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `origin`: of all times. Requires  options and outcome outlive this object.
-  LaneRecorder(int replica,
-               int lane,
+  // `device`: that operations are timed on; `origin`: of all times.
+  // Requires  options and outcome outlive this object.
+  LaneRecorder(const RankPlace& place,
                const ExecutorOptions& options,
+               at::Device device,
                Clock::time_point origin,
                StepOutcome& outcome);
 
@@ -41,8 +42,6 @@ class LaneRecorder {
   // as busy.
   Clock::time_point begin_compute();
   void end_compute(int position, Clock::time_point start);
-  // Behind work outside of these, so that the host's clock tells when it was done.
-  void settle() const { wait_for_device(options_.stage.device); }
   // At the end of the step: waits for the device, and takes over what was timed there.
   void finish();
 
@@ -58,8 +57,7 @@ class LaneRecorder {
  private:
   void count_compute(int position, Clock::time_point start, Clock::time_point finish);
 
-  int replica_;
-  int lane_;
+  RankPlace place_;
   const ExecutorOptions& options_;
   Clock::time_point origin_;
   StepOutcome& outcome_;

@@ -15,7 +15,7 @@ TEST(LaneRecorder, NotesEventsFromTheOriginOnWhereAskedFor) {
   for (const bool asked : {false, true}) {
     options.record_events = asked;
     StepOutcome outcome;
-    LaneRecorder recorder(2, 1, options, origin, outcome);
+    LaneRecorder recorder({2, 1, 0}, options, at::kCPU, origin, outcome);
     recorder.event(EventCategory::kSend, 7, origin + microseconds(100));
     ASSERT_EQ(outcome.events.size(), asked ? 1U : 0U);
     if (asked) {
@@ -35,7 +35,7 @@ TEST(LaneRecorder, WhatIsFoundAtOnceIsNoWait) {
   options.record_events = true;
   StepOutcome outcome;
   const Clock::time_point origin = Clock::now() - microseconds(500);
-  LaneRecorder recorder(0, 0, options, origin, outcome);
+  LaneRecorder recorder({0, 0, 0}, options, at::kCPU, origin, outcome);
   recorder.wait(1, Clock::now() + microseconds(500));
   EXPECT_TRUE(outcome.events.empty());
   recorder.wait(2, origin);
@@ -47,7 +47,7 @@ TEST(LaneRecorder, ComputeAddsUpAndTheLastOneFinishes) {
   const ExecutorOptions options;
   StepOutcome outcome;
   const Clock::time_point origin = Clock::now();
-  LaneRecorder recorder(0, 0, options, origin, outcome);
+  LaneRecorder recorder({0, 0, 0}, options, at::kCPU, origin, outcome);
   const Clock::time_point first = recorder.begin_compute();
   recorder.end_compute(0, first - microseconds(300));
   const nanoseconds finish = outcome.usage.finish;
@@ -61,7 +61,7 @@ TEST(LaneRecorder, MemoryIsWhatIsHeldBetweenOperationsAndTheMostWithinOne) {
   ExecutorOptions options;
   options.measure_memory = true;
   StepOutcome outcome;
-  LaneRecorder recorder(0, 0, options, Clock::now(), outcome);
+  LaneRecorder recorder({0, 0, 0}, options, at::kCPU, Clock::now(), outcome);
   recorder.begin_memory();
   const at::Tensor held = at::empty({100});
   { const at::Tensor temporary = at::empty({1000}); }
@@ -78,7 +78,7 @@ TEST(LaneRecorder, MemoryIsWhatIsHeldBetweenOperationsAndTheMostWithinOne) {
 TEST(LaneRecorder, MemoryIsZeroWhereNotMeasured) {
   const ExecutorOptions options;
   StepOutcome outcome;
-  LaneRecorder recorder(0, 0, options, Clock::now(), outcome);
+  LaneRecorder recorder({0, 0, 0}, options, at::kCPU, Clock::now(), outcome);
   recorder.begin_memory();
   const at::Tensor held = at::empty({100});
   recorder.bytes_come(50);

@@ -1,64 +1,109 @@
 #include "entrain/engine/pipeline/lane_run.h"
 
 #include <algorithm>
-#include <limits>
+#include <cmath>
 #include <set>
 #include <utility>
 
-#include <c10/core/GradMode.h>
-
-#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
-
-#include "entrain/engine/pipeline/pacing.h"
 
 namespace entrain::engine {
 namespace {
 
+using Clock = LaneRecorder::Clock;
+
 constexpr std::size_t kSamplesInMessage = 16;
+
+std::size_t at_index(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+// The last operation of each of the lane's stages that adds to weight gradients; -1: none does.
+std::vector<int> last_of_stages(const std::vector<Operation>& operations,
+                                const std::vector<StageRef>& stages) {
+  std::vector<int> last(stages.size(), -1);
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    const Operation& operation = operations[i];
+    if (operation.kind == OperationKind::kBackward ||
+        operation.kind == OperationKind::kBackwardWeight) {
+      const StageRef ref{operation.unit.module, operation.unit.stage};
+      const auto stage = std::find(stages.begin(), stages.end(), ref);
+      last.at(at_index(static_cast<int>(stage - stages.begin()))) = static_cast<int>(i);
+    }
+  }
+  return last;
+}
 
 }  // namespace
 
-LaneRun::LaneRun(LaneContext& lane, const StepInputs& inputs, RunMode mode)
+LaneRun::LaneRun(const LaneContext& lane,
+                 LaneCompute& compute,
+                 const StepInputs& inputs,
+                 RunMode mode)
     : lane_(lane),
+      compute_(compute),
       inputs_(inputs),
       mode_(mode),
       sizes_{lane.model, *inputs.program, *inputs.costs},
-      program_(inputs.program->replicas.at(at(lane.replica))),
-      operations_(program_.lanes.at(at(lane.lane))),
-      features_(sizes_, lane.replica),
-      chunks_(sizes_),
-      recorder_(lane.replica, lane.lane, lane.options, inputs.start, outcome_),
-      end_(lane, inputs, recorder_, outcome_) {
-  if (mode == RunMode::kTrain && inputs.step == lane.options.drill.step) {
-    drill_position_ = drill_position(lane.options.drill, operations_);
-  }
-}
+      program_(inputs.program->replicas.at(at_index(lane.place.replica))),
+      operations_(program_.lanes.at(at_index(lane.place.lane))),
+      last_of_stage_(
+          last_of_stages(operations_, inputs.program->lanes.at(at_index(lane.place.lane)))),
+      features_(sizes_, lane.place.replica),
+      recorder_(lane.place, lane.options, compute.device(), inputs.start, outcome_) {}
 
 StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
-  lane_.tied.share(lane_.comm);
+  compute_.begin_step(inputs_, mode_);
   if (mode_ == RunMode::kTrain) {
     recorder_.begin_memory();
-    end_.begin_step();
   }
   for (position_ = 0; position_ < static_cast<int>(operations_.size()); ++position_) {
-    const Operation& operation = operations_[at(position_)];
-    if (!is_skipped(operation)) {
-      const LoggedScope scope(lane_.options.log, logged(operation));
-      if (position_ == drill_position_) {
-        misbehave_before(lane_.options.drill, operation);
-      }
-      run_operation(operation, optimizer_step);
-      if (operation.unit.module >= 0) {  // what the step does once more is not activations
-        recorder_.note_memory();
-      }
+    const Operation& operation = operations_[at_index(position_)];
+    if (is_skipped(operation)) {
+      continue;
+    }
+    const LoggedScope scope(lane_.options.log, logged(operation));
+    switch (operation.kind) {
+      case OperationKind::kForward:
+        forward(operation);
+        break;
+      case OperationKind::kBackward:
+      case OperationKind::kBackwardInput:
+        backward(operation);
+        break;
+      case OperationKind::kBackwardWeight:
+        backward_weight(operation);
+        break;
+      case OperationKind::kSend:
+        send(operation);
+        break;
+      case OperationKind::kReceive:
+        receive(operation);
+        break;
+      case OperationKind::kReduceGradients:
+        reduce_gradients();
+        break;
+      case OperationKind::kClipNorm:
+        clip_gradients();
+        break;
+      case OperationKind::kOptimizerStep:
+        step_optimizer(optimizer_step);
+        break;
+      case OperationKind::kGatherParameters:
+        gather_parameters();
+        break;
+      default:
+        ENTRAIN_INVARIANT(false, concat("no way to run ", name_of(operation.kind)));
+    }
+    if (operation.unit.module >= 0) {  // what the step does once more is not activations
+      recorder_.note_memory();
     }
   }
-  ENTRAIN_INVARIANT(outputs_.empty() && gradients_.empty() && features_.empty() &&
-                        graphs_.empty() && waiting_.empty() && chunks_.empty(),
+  ENTRAIN_INVARIANT(outputs_.empty() && gradients_.empty() && features_.empty(),
                     "tensors are left over at the end of the step");
-  read_losses();
+  outcome_.loss_sum += compute_.take_losses();
+  compute_.end_step();
   recorder_.end_memory();
   recorder_.finish();
   return std::move(outcome_);
@@ -73,10 +118,6 @@ LoggedCall LaneRun::logged(const Operation& operation) const {
   return call;
 }
 
-bool LaneRun::drills(FaultKind kind) const {
-  return position_ == drill_position_ && lane_.options.drill.kind == kind;
-}
-
 // An evaluation leaves out all that belongs to gradients, a step whose update is yet to come what
 // makes it, and one that only makes it all else.
 bool LaneRun::is_skipped(const Operation& operation) const {
@@ -88,217 +129,71 @@ bool LaneRun::is_skipped(const Operation& operation) const {
   return message ? channel(operation).gradient : operation.kind != OperationKind::kForward;
 }
 
-void LaneRun::run_operation(const Operation& operation,
-                            const std::function<void()>& optimizer_step) {
-  switch (operation.kind) {
-    case OperationKind::kForward:
-      return forward(operation);
-    case OperationKind::kBackward:
-    case OperationKind::kBackwardInput:
-      return backward(operation);
-    case OperationKind::kBackwardWeight:
-      return backward_weight(operation);
-    case OperationKind::kSend:
-      return send(operation);
-    case OperationKind::kReceive:
-      return receive(operation);
-    case OperationKind::kClipNorm:
-      read_losses();  // where all ranks say whether theirs are numbers
-      [[fallthrough]];
-    default:
-      return end_.run(operation.kind, position_, optimizer_step);
-  }
-}
-
-// All at once, in the order of the groups: a device is waited for once a step.
-void LaneRun::read_losses() {
-  if (losses_.empty()) {
-    return;
-  }
-  const at::Tensor losses = at::stack(losses_).to(at::kCPU, at::kDouble);
-  losses_.clear();
-  for (std::int64_t i = 0; i < losses.size(0); ++i) {
-    outcome_.loss_sum += losses.const_data_ptr<double>()[i];
-  }
-}
-
 void LaneRun::forward(const Operation& operation) {
-  const UnitKey& unit = operation.unit;
-  const Group& items = group(unit);
-  const bool with_graph = takes_backward(items, unit.stage);
+  const UnitWork work = work_of(operation);
   const Clock::time_point asked = Clock::now();
-  UnitInput input = take_input(unit, items, with_graph);
+  UnitInput input = take_input(work);
   recorder_.wait(position_, asked);
   const Clock::time_point start = recorder_.begin_compute();
-  compute_forward(unit, items, input, with_graph);
+  at::Tensor output = compute_.forward(work, input);
+  if (output.defined()) {
+    outputs_.put(operation.unit, std::move(output));
+  }
   recorder_.end_compute(position_, start);
 }
 
 // Waits for all that the forward reads. Its leaves require gradients where one goes upstream.
-UnitInput LaneRun::take_input(const UnitKey& unit, const Group& items, bool with_graph) {
+UnitInput LaneRun::take_input(const UnitWork& work) {
+  const UnitKey& unit = work.unit;
   UnitInput input;
   if (unit.stage > 0) {
     input.hidden = take(outputs_, {unit.module, unit.stage - 1, unit.slot, unit.group}).detach();
-    input.hidden.set_requires_grad(with_graph && takes_backward(items, unit.stage - 1));
+    input.hidden.set_requires_grad(work.with_graph && takes_backward(work.group, unit.stage - 1));
   } else if (is_first_llm_stage(unit)) {
     input.features =
-        features_.take({unit.slot, unit.group}, with_graph, [&](const UnitKey& producer) {
+        features_.take({unit.slot, unit.group}, work.with_graph, [&](const UnitKey& producer) {
           return take(outputs_, producer);
         });
   }
-  if (lane_.options.paced) {
-    for (FeaturePart& part : input.features) {
-      if (part.leaf.requires_grad()) {
-        part.leaf.mutable_grad() = at::empty_like(part.leaf.detach());
-      }
-    }
-  } else {
-    read_data(sizes_, *inputs_.sample_ids, unit, items, *inputs_.data, input);
-    if (unit.module == inputs_.program->llm_module()) {
-      input.items = chunks_.items_of(unit.stage, items, with_graph);
-    }
-  }
+  compute_.read(work, input);
   return input;
 }
 
-void LaneRun::compute_forward(const UnitKey& unit,
-                              const Group& items,
-                              UnitInput& input,
-                              bool with_graph) {
-  Graph graph;
-  if (input.hidden.defined() && input.hidden.requires_grad()) {
-    graph.input = input.hidden;
-  }
-  if (lane_.options.paced) {
-    wait_until(Clock::now() + operation_time(*inputs_.costs, OperationKind::kForward, unit, items));
-    graph.output = paced_tensor(unit, items);
-  } else {
-    const c10::AutoGradMode grad_mode(with_graph);
-    if (with_graph) {
-      graph.weight_gradients = c10::make_intrusive<WeightGradients>();
-    }
-    const WeightGradientsScope scope(graph.weight_gradients);
-    UnitOutput output = run_forward(
-        sizes_, lane_.stages, lane_.options.stage, unit, items, input, inputs_.target_tokens);
-    if (drills(FaultKind::kNan)) {
-      output.tensor = output.tensor * std::numeric_limits<float>::quiet_NaN();
-      if (output.loss_sum.defined()) {
-        output.loss_sum = output.loss_sum * std::numeric_limits<float>::quiet_NaN();
-      }
-    }
-    if (output.loss_sum.defined() && lane_.group.index == 0) {
-      losses_.push_back(std::move(output.loss_sum));
-    }
-    graph.output = std::move(output.tensor);
-    // A chunk may take part for the sake of features that turn out to stand in a later one.
-    ENTRAIN_INVARIANT(!with_graph || graph.output.requires_grad() || has_chunks(items),
-                      "a group takes part in backward, but nothing in its graph is trainable");
-    if (unit.module == inputs_.program->llm_module()) {
-      chunks_.after_forward(unit.stage, items);
-    }
-  }
-  if (!is_last_llm_stage(unit)) {
-    outputs_.put(unit, graph.output.detach());
-    if (with_graph) {
-      graph.output.set_data(at::empty({0}, graph.output.options().requires_grad(false)));
-    }
-  }
-  if (with_graph) {
-    graphs_.emplace(unit, std::move(graph));
-  }
-}
-
-// A whole backward or its input half.
+// A whole backward or its input half; hands on what it leaves at the leaves.
 void LaneRun::backward(const Operation& operation) {
-  const UnitKey& unit = operation.unit;
-  const Group& items = group(unit);
-  const auto found = graphs_.find(unit);
-  ENTRAIN_INVARIANT(found != graphs_.end(), "backward without a forward that recorded its graph");
-  const bool split = operation.kind == OperationKind::kBackwardInput;
+  const UnitWork work = work_of(operation);
+  const UnitKey& unit = work.unit;
   const Clock::time_point asked = Clock::now();
   at::Tensor gradient;
-  if (!is_last_llm_stage(unit)) {
+  if (!is_last_llm_stage(*inputs_.program, unit)) {
     gradient = take(gradients_, unit);
   }
   recorder_.wait(position_, asked);
   const Clock::time_point start = recorder_.begin_compute();
-  if (lane_.options.paced) {
-    wait_until(start + operation_time(*inputs_.costs, operation.kind, unit, items));
-  } else {
-    run_backward(found->second, gradient, split);
-    if (unit.module == inputs_.program->llm_module()) {
-      chunks_.after_backward(unit.stage, items);
-    }
+  at::Tensor before =
+      compute_.backward(work, gradient, operation.kind == OperationKind::kBackwardInput);
+  if (before.defined()) {
+    gradients_.put({unit.module, unit.stage - 1, unit.slot, unit.group}, std::move(before));
+  } else if (is_first_llm_stage(unit)) {
+    features_.give({unit.slot, unit.group}, [&](const UnitKey& producer, at::Tensor of) {
+      gradients_.put(producer, std::move(of));
+    });
   }
-  if (split) {
-    waiting_.emplace(unit, std::move(found->second.weight_gradients));
-  }
-  const at::Tensor input = found->second.input;
-  graphs_.erase(found);
-  give_gradients(unit, items, input);
   recorder_.end_compute(position_, start);
-  end_.made_gradients(position_, start);
-}
-
-void LaneRun::run_backward(Graph& graph, const at::Tensor& gradient, bool split) {
-  const int stage = lane_.overlap != nullptr ? end_.last_for_stage(position_) : -1;
-  if (split) {
-    graph.weight_gradients->defer();
-  }
-  if (stage >= 0) {
-    lane_.overlap->begin_last(at(stage));
-  }
-  if (graph.output.requires_grad()) {
-    graph.output.backward(gradient);
-  }
-  if (stage >= 0) {
-    lane_.overlap->end_last(at(stage));
-  }
 }
 
 void LaneRun::backward_weight(const Operation& operation) {
-  const UnitKey& unit = operation.unit;
-  const auto found = waiting_.find(unit);
-  ENTRAIN_INVARIANT(found != waiting_.end(), "a weight half before its input half");
   const Clock::time_point start = recorder_.begin_compute();
-  if (lane_.options.paced) {
-    wait_until(start + operation_time(*inputs_.costs, operation.kind, unit, group(unit)));
-  } else if (const int stage = end_.last_for_stage(position_);
-             lane_.overlap != nullptr && stage >= 0) {
-    lane_.overlap->begin_last(at(stage), *found->second);
-    found->second->run([&](const at::Tensor& parameter) { lane_.overlap->added(parameter); });
-    lane_.overlap->end_last(at(stage));
-  } else {
-    found->second->run();
-  }
-  waiting_.erase(found);
+  compute_.backward_weight(work_of(operation));
   recorder_.end_compute(position_, start);
-  end_.made_gradients(position_, start);
-}
-
-// Hands on what backward left at the leaves.
-void LaneRun::give_gradients(const UnitKey& unit, const Group& items, const at::Tensor& input) {
-  if (unit.stage > 0 && takes_backward(items, unit.stage - 1)) {
-    const UnitKey producer{unit.module, unit.stage - 1, unit.slot, unit.group};
-    at::Tensor gradient = lane_.options.paced ? paced_tensor(producer, items) : input.grad();
-    gradients_.put(producer,
-                   gradient.defined() ? std::move(gradient) : at::zeros_like(input.detach()));
-  } else if (is_first_llm_stage(unit)) {
-    features_.give({unit.slot, unit.group}, [&](const UnitKey& producer, at::Tensor gradient) {
-      gradients_.put(producer, std::move(gradient));
-    });
-  }
 }
 
 void LaneRun::send(const Operation& operation) {
   const Clock::time_point start = Clock::now();
   UnitTensors& tensors = channel(operation).gradient ? gradients_ : outputs_;
   at::Tensor message = take(tensors, operation.unit);
-  if (drills(FaultKind::kWrongSize)) {
-    message = at::cat({message, message.narrow(0, 0, 1)});
-  }
   const std::vector<int> receivers =
-      lane_.places.receivers_of(place(), channel(operation).target_lane);
+      lane_.places.receivers_of(lane_.place, channel(operation).target_lane);
   for (std::size_t i = receivers.size(); i-- > 0;) {
     at::Tensor sent = i > 0 ? message.clone() : std::move(message);  // each frees its own
     recorder_.bytes_go(static_cast<std::int64_t>(sent.nbytes()));
@@ -312,18 +207,60 @@ void LaneRun::receive(const Operation& operation) {
   const bool gradient = channel(operation).gradient;
   const std::vector<std::int64_t> shape =
       output_shape(sizes_, operation.unit, group(operation.unit));
-  const int sender = lane_.places.sender_of(place(), channel(operation).source_lane);
+  const int sender = lane_.places.sender_of(lane_.place, channel(operation).source_lane);
   (gradient ? gradients_ : outputs_)
       .post(operation.unit,
             lane_.comm.post_receive({sender, lane_.comm.rank(), operation.channel},
                                     tag(operation),
                                     shape,
-                                    message_options()),
+                                    lane_.options.message_options()),
             position_);
   if (!gradient) {
     recorder_.bytes_come(shape[0] * shape[1] *
                          static_cast<std::int64_t>(at::elementSize(lane_.options.stage.dtype)));
   }
+}
+
+void LaneRun::reduce_gradients() {
+  compute_.join_gradients();
+  const Clock::time_point asked = Clock::now();
+  lane_.comm.barrier(ranks_of_lane());
+  recorder_.wait(position_, asked);
+  const Clock::time_point start = Clock::now();
+  const auto beside = compute_.reduce_gradients(ranks_of_lane());
+  if (!beside.has_value()) {
+    return recorder_.event(EventCategory::kCompute, position_, start);
+  }
+  for (const LaneCompute::Span& span : *beside) {
+    recorder_.event(EventCategory::kSend, position_, span.start, span.finish);
+  }
+  recorder_.wait(position_, start);
+}
+
+void LaneRun::clip_gradients() {
+  outcome_.loss_sum += compute_.take_losses();  // all ranks say here whether theirs are numbers
+  compute_.join_gradients();
+  const Clock::time_point asked = Clock::now();
+  outcome_.gradient_norm = compute_.clip_gradients();
+  // The one word about it that all ranks exchange, and the barrier before any of them updates.
+  const bool number = std::isfinite(outcome_.loss_sum) && std::isfinite(outcome_.gradient_norm);
+  at::Tensor without = at::full({1}, number ? 0.0 : 1.0, at::TensorOptions().dtype(at::kDouble));
+  lane_.comm.all_reduce_sum(without, lane_.places.all());
+  outcome_.finite = without.item<double>() == 0;
+  recorder_.wait(position_, asked);
+}
+
+void LaneRun::step_optimizer(const std::function<void()>& optimizer_step) {
+  const Clock::time_point start = Clock::now();
+  compute_.step_optimizer(outcome_.finite ? optimizer_step : std::function<void()>());
+  recorder_.event(EventCategory::kCompute, position_, start);
+}
+
+// Behind the optimizer's step of all replicas.
+void LaneRun::gather_parameters() {
+  const Clock::time_point start = Clock::now();
+  compute_.gather_parameters(ranks_of_lane());
+  recorder_.event(EventCategory::kCompute, position_, start);
 }
 
 at::Tensor LaneRun::take(UnitTensors& tensors, const UnitKey& unit) {
@@ -342,22 +279,18 @@ bool LaneRun::is_first_llm_stage(const UnitKey& unit) const {
   return unit.module == inputs_.program->llm_module() && unit.stage == 0;
 }
 
-bool LaneRun::is_last_llm_stage(const UnitKey& unit) const {
-  return unit.module == inputs_.program->llm_module() &&
-         unit.stage + 1 == inputs_.program->num_stages.back();
+UnitWork LaneRun::work_of(const Operation& operation) const {
+  const Group& items = group(operation.unit);
+  UnitWork work{operation.unit, items, takes_backward(items, operation.unit.stage)};
+  const auto stage = std::find(last_of_stage_.begin(), last_of_stage_.end(), position_);
+  if (inputs_.ends_update && stage != last_of_stage_.end()) {
+    work.last_for_stage = static_cast<int>(stage - last_of_stage_.begin());
+  }
+  return work;
 }
 
 bool LaneRun::takes_backward(const Group& items, int stage) const {
-  return mode_ == RunMode::kTrain && items.takes_backward.at(at(stage)) != 0;
-}
-
-// A tensor of the right shape that nobody fills.
-at::Tensor LaneRun::paced_tensor(const UnitKey& unit, const Group& items) const {
-  return at::empty(output_shape(sizes_, unit, items), message_options());
-}
-
-at::TensorOptions LaneRun::message_options() const {
-  return at::TensorOptions(lane_.options.stage.dtype).device(lane_.options.stage.device);
+  return mode_ == RunMode::kTrain && items.takes_backward.at(at_index(stage)) != 0;
 }
 
 const Group& LaneRun::group(const UnitKey& unit) const {
@@ -365,11 +298,7 @@ const Group& LaneRun::group(const UnitKey& unit) const {
 }
 
 const Channel& LaneRun::channel(const Operation& operation) const {
-  return program_.channels.at(at(operation.channel));
-}
-
-RankPlace LaneRun::place() const {
-  return {lane_.replica, lane_.lane, lane_.group.index};
+  return program_.channels.at(at_index(operation.channel));
 }
 
 // Step, direction and unit in one number; it only has to differ between messages that a bug could
@@ -388,6 +317,10 @@ std::uint64_t LaneRun::tag(const Operation& operation) const {
   return result << 16U | part(unit.group, 16);
 }
 
+std::vector<int> LaneRun::ranks_of_lane() const {
+  return lane_.places.across_replicas(lane_.place.lane, lane_.place.tensor_rank);
+}
+
 std::string LaneRun::where() const {
   std::string text = concat("rank ",
                             lane_.comm.rank(),
@@ -398,7 +331,7 @@ std::string LaneRun::where() const {
   if (position_ >= static_cast<int>(operations_.size())) {
     return text + ", end of the step";
   }
-  const Operation& operation = operations_[at(position_)];
+  const Operation& operation = operations_[at_index(position_)];
   text += ", " + to_string(*inputs_.program, operation);
   if (operation.unit.module < 0) {
     return text;
@@ -407,7 +340,7 @@ std::string LaneRun::where() const {
   std::set<int> seen;
   for (const WorkItem& item : group(operation.unit).items) {
     if (seen.insert(item.sample).second) {
-      ids.push_back(inputs_.sample_ids->at(at(item.sample)));
+      ids.push_back(inputs_.sample_ids->at(at_index(item.sample)));
     }
   }
   const std::size_t more = ids.size() - std::min(ids.size(), kSamplesInMessage);

@@ -1,39 +1,30 @@
 // One step of one lane: walks the lane's list of operations.
 //
 // Read first: LaneRun::run(). Receives are posted where they stand, sends never hold the lane, a
-// compute operation waits for its inputs. Every group is one autograd graph, dropped directly after
-// its backward; groups without backward record none and live until their message has gone. An
-// output's data goes on with its message: the graph keeps what its backward reads, no more. Of a
-// split backward the first half leaves what its weight gradients read, until the second. Chunks of
-// a sample are graphs of their own, linked by the keys and values that earlier ones keep.
+// compute operation waits for its inputs. What a group's forward and backward are is LaneCompute's
+// business.
 //
 // Memory, where measured: what this thread allocates, less what it sends, and what it receives: an
 // activation from where its receive is posted, a gradient while its backward runs.
 #pragma once
 
-#include <chrono>
 #include <functional>
-#include <map>
+#include <string>
 #include <vector>
 
-#include "entrain/engine/models/weight_gradients.h"
-#include "entrain/engine/pipeline/chunk_store.h"
-#include "entrain/engine/pipeline/executor.h"
 #include "entrain/engine/pipeline/feature_exchange.h"
+#include "entrain/engine/pipeline/lane_compute.h"
 #include "entrain/engine/pipeline/lane_context.h"
 #include "entrain/engine/pipeline/lane_recorder.h"
-#include "entrain/engine/pipeline/step_end.h"
-#include "entrain/engine/pipeline/unit_compute.h"
+#include "entrain/engine/pipeline/lane_step.h"
 #include "entrain/engine/pipeline/unit_tensors.h"
 
 namespace entrain::engine {
 
-enum class RunMode : std::uint8_t { kTrain, kEvaluate };
-
 class LaneRun {
  public:
   // Requires  everything behind the arguments outlives this object.
-  LaneRun(LaneContext& lane, const StepInputs& inputs, RunMode mode);
+  LaneRun(const LaneContext& lane, LaneCompute& compute, const StepInputs& inputs, RunMode mode);
 
   StepOutcome run(const std::function<void()>& optimizer_step);
 
@@ -44,57 +35,45 @@ class LaneRun {
  private:
   using Clock = LaneRecorder::Clock;
 
-  // A group's graph from its forward to its backward.
-  struct Graph {
-    at::Tensor input;   // leaf whose gradient goes upstream; undefined where none does
-    at::Tensor output;  // root; without its data where that has gone on
-    WeightGradientsPtr weight_gradients;
-  };
-
   [[nodiscard]] LoggedCall logged(const Operation& operation) const;
-  [[nodiscard]] bool drills(FaultKind kind) const;
-  void run_operation(const Operation& operation, const std::function<void()>& optimizer_step);
-  void read_losses();
   void forward(const Operation& operation);
-  UnitInput take_input(const UnitKey& unit, const Group& group, bool with_graph);
-  void compute_forward(const UnitKey& unit, const Group& group, UnitInput& input, bool with_graph);
+  UnitInput take_input(const UnitWork& work);
   void backward(const Operation& operation);
-  void run_backward(Graph& graph, const at::Tensor& gradient, bool split);
   void backward_weight(const Operation& operation);
-  void give_gradients(const UnitKey& unit, const Group& group, const at::Tensor& input);
   void send(const Operation& operation);
   void receive(const Operation& operation);
+  // Once an update: gradients summed over replicas, their norm, the optimizer's step, and sharded
+  // weights gathered.
+  void reduce_gradients();
+  void clip_gradients();
+  void step_optimizer(const std::function<void()>& optimizer_step);
+  void gather_parameters();
 
   at::Tensor take(UnitTensors& tensors, const UnitKey& unit);
+  [[nodiscard]] UnitWork work_of(const Operation& operation) const;
   [[nodiscard]] bool is_first_llm_stage(const UnitKey& unit) const;
-  [[nodiscard]] bool is_last_llm_stage(const UnitKey& unit) const;
   [[nodiscard]] bool takes_backward(const Group& group, int stage) const;
-  [[nodiscard]] at::Tensor paced_tensor(const UnitKey& unit, const Group& group) const;
-  [[nodiscard]] at::TensorOptions message_options() const;
   [[nodiscard]] const Group& group(const UnitKey& unit) const;
   [[nodiscard]] const Channel& channel(const Operation& operation) const;
   [[nodiscard]] bool is_skipped(const Operation& operation) const;
-  [[nodiscard]] RankPlace place() const;
   [[nodiscard]] std::uint64_t tag(const Operation& operation) const;
+  // With this rank's weights, one a replica.
+  [[nodiscard]] std::vector<int> ranks_of_lane() const;
 
-  LaneContext& lane_;
+  const LaneContext& lane_;
+  LaneCompute& compute_;
   const StepInputs& inputs_;
   RunMode mode_;
   StepSizes sizes_;
   const ReplicaProgram& program_;
   const std::vector<Operation>& operations_;
+  std::vector<int> last_of_stage_;  // [stage of the lane] position that ends its weight gradients
   int position_ = 0;
-  int drill_position_ = -1;  // where this rank misbehaves; -1: nowhere
   UnitTensors outputs_;
   UnitTensors gradients_;
   FeatureExchange features_;
-  ChunkStore chunks_;
-  std::map<UnitKey, Graph> graphs_;
-  std::map<UnitKey, WeightGradientsPtr> waiting_;  // between the halves of a split backward
-  std::vector<at::Tensor> losses_;  // of the LLM's last stage, not yet in the outcome
   StepOutcome outcome_;
   LaneRecorder recorder_;
-  StepEnd end_;
 };
 
 }  // namespace entrain::engine

@@ -9,6 +9,8 @@
 #include "entrain/core/base/errors.h"
 
 #include "entrain/engine/comm/thread_comm.h"
+#include "entrain/engine/pipeline/fault_drill.h"
+#include "entrain/engine/pipeline/real_compute.h"
 
 #include "tests/oracle/engine/tiny_step.h"
 #include "tests/oracle/expect_error.h"
@@ -46,17 +48,14 @@ struct Lane {
   TensorGroup ranks;
   tiny::SyntheticData data;
   StepInputs inputs;
-  LaneContext context{step.model,
-                      step.plan,
-                      0,
-                      0,
-                      group.comm(0),
-                      options,
-                      stages,
-                      gradients,
-                      weights,
-                      places,
-                      ranks};
+  LaneContext context{step.model, step.plan, options, group.comm(0), places, {}};
+  std::unique_ptr<LaneCompute> compute =
+      std::make_unique<RealCompute>(context, stages, weights, gradients, ranks);
+
+  StepOutcome run(const std::function<void()>& optimizer_step = {},
+                  RunMode mode = RunMode::kTrain) {
+    return LaneRun(context, *compute, inputs, mode).run(optimizer_step);
+  }
 };
 
 std::vector<Operation>& operations_of(Step& step) {
@@ -107,7 +106,7 @@ void make_text_only(Step& step, int num_samples) {
 TEST(LaneRun, SaysWhatItIsDoing) {
   const Step step = one_lane_step();
   Lane lane(step);
-  LaneRun run(lane.context, lane.inputs, RunMode::kTrain);
+  LaneRun run(lane.context, *lane.compute, lane.inputs, RunMode::kTrain);
   const Operation& first = step.program.replicas[0].lanes[0][0];
   const int sample = group_of(step.program.replicas[0], first.unit).items[0].sample;
   EXPECT_TRUE(run.where().starts_with(concat("rank 0 (replica 0 lane 0), step 5, ",
@@ -125,7 +124,8 @@ TEST(LaneRun, NamesSixteenSamplesAndCountsTheRest) {
   Step step = one_lane_step();
   make_text_only(step, 20);
   Lane lane(step);
-  const std::string where = LaneRun(lane.context, lane.inputs, RunMode::kTrain).where();
+  const std::string where =
+      LaneRun(lane.context, *lane.compute, lane.inputs, RunMode::kTrain).where();
   EXPECT_NE(where.find("samples sample-0, sample-1, "), std::string::npos) << where;
   EXPECT_TRUE(where.ends_with("sample-15 and 4 more")) << where;
 }
@@ -134,11 +134,11 @@ TEST(LaneRun, EvaluationLeavesOutAllThatBelongsToGradients) {
   const Step step = one_lane_step();
   Lane lane(step);
   const auto never = [] { FAIL() << "an optimizer step in an evaluation"; };
-  const StepOutcome judged = LaneRun(lane.context, lane.inputs, RunMode::kEvaluate).run(never);
+  const StepOutcome judged = lane.run(never, RunMode::kEvaluate);
   for (const NamedParameter& parameter : lane.stages.parameters()) {
     EXPECT_EQ(parameter.tensor.grad().abs().max().item<float>(), 0) << parameter.name;
   }
-  const StepOutcome trained = LaneRun(lane.context, lane.inputs, RunMode::kTrain).run({});
+  const StepOutcome trained = lane.run();
   EXPECT_EQ(judged.loss_sum, trained.loss_sum);
   EXPECT_EQ(judged.gradient_norm, 0);
   EXPECT_GT(trained.gradient_norm, 0);
@@ -147,10 +147,10 @@ TEST(LaneRun, EvaluationLeavesOutAllThatBelongsToGradients) {
 TEST(LaneRun, SplitBackwardsGiveTheGradientsOfWholeOnes) {
   Step step = one_lane_step();
   Lane whole(step);
-  LaneRun(whole.context, whole.inputs, RunMode::kTrain).run({});
+  whole.run();
   split_backwards(step);
   Lane split(step);
-  LaneRun(split.context, split.inputs, RunMode::kTrain).run({});
+  split.run();
   const auto& expected = whole.stages.parameters();
   const auto& actual = split.stages.parameters();
   ASSERT_EQ(actual.size(), expected.size());
@@ -166,7 +166,7 @@ TEST(LaneRun, RecordsBothHalvesOfASplitBackward) {
   ExecutorOptions options = tiny::seeded_options();
   options.record_events = true;
   Lane lane(step, options);
-  const StepOutcome outcome = LaneRun(lane.context, lane.inputs, RunMode::kTrain).run({});
+  const StepOutcome outcome = lane.run();
   std::map<OperationKind, int> recorded;
   std::chrono::nanoseconds busy{0};
   for (const TimelineEvent& event : outcome.events) {
@@ -191,7 +191,7 @@ TEST(LaneRun, HoldsWhatAWeightHalfReadsUntilIt) {
   options.measure_memory = true;
   const auto peak_of = [&](const Step& of) {
     Lane lane(of, options);
-    return LaneRun(lane.context, lane.inputs, RunMode::kTrain).run({}).usage.peak_bytes;
+    return lane.run().usage.peak_bytes;
   };
   const std::int64_t whole = peak_of(step);
   split_backwards(step);
@@ -222,8 +222,7 @@ TEST(LaneRun, NoticesAWeightHalfBeforeItsInputHalf) {
       });
   std::rotate(operations.begin(), weight, weight + 1);
   Lane lane(step);
-  const std::string message =
-      error_of<InternalError>([&] { LaneRun(lane.context, lane.inputs, RunMode::kTrain).run({}); });
+  const std::string message = error_of<InternalError>([&] { lane.run(); });
   EXPECT_NE(message.find("a weight half before its input half"), std::string::npos) << message;
 }
 
@@ -236,8 +235,7 @@ TEST(LaneRun, NoticesAWeightHalfThatIsLeftOver) {
         return operation.kind == OperationKind::kBackwardWeight;
       }));
   Lane lane(step);
-  const std::string message =
-      error_of<InternalError>([&] { LaneRun(lane.context, lane.inputs, RunMode::kTrain).run({}); });
+  const std::string message = error_of<InternalError>([&] { lane.run(); });
   EXPECT_NE(message.find("left over"), std::string::npos) << message;
 }
 
@@ -250,8 +248,7 @@ TEST(LaneRun, NoticesABackwardBeforeItsForward) {
       });
   std::rotate(operations.begin(), backward, backward + 1);
   Lane lane(step);
-  const std::string message =
-      error_of<InternalError>([&] { LaneRun(lane.context, lane.inputs, RunMode::kTrain).run({}); });
+  const std::string message = error_of<InternalError>([&] { lane.run(); });
   EXPECT_NE(message.find("backward without a forward"), std::string::npos) << message;
 }
 
@@ -266,8 +263,7 @@ TEST(LaneRun, NoticesWhatIsLeftOverAtTheEnd) {
   ASSERT_NE(last, operations.rend());
   operations.erase(std::next(last).base());
   Lane lane(step);
-  const std::string message =
-      error_of<InternalError>([&] { LaneRun(lane.context, lane.inputs, RunMode::kTrain).run({}); });
+  const std::string message = error_of<InternalError>([&] { lane.run(); });
   EXPECT_NE(message.find("left over"), std::string::npos) << message;
 }
 
@@ -277,15 +273,15 @@ TEST(LaneRun, NoticesALossThatIsNoNumberBeforeTheOptimizer) {
   make_text_only(step, 4);
   ExecutorOptions options = tiny::seeded_options();
   Lane good(step, options);
-  const StepOutcome number = LaneRun(good.context, good.inputs, RunMode::kTrain).run({});
+  const StepOutcome number = good.run();
   EXPECT_GT(number.loss_sum, 0);
   EXPECT_EQ(number.gradient_norm, 0);
   EXPECT_TRUE(number.finite);
-  options.drill.kind = FaultKind::kNan;
-  options.drill.step = 5;
+  RankDrill drill({.step = 5, .kind = FaultKind::kNan}, {});
   Lane bad(step, options);
+  bad.compute = drill.around(std::move(bad.compute));
   const auto never = [] { FAIL() << "an optimizer step behind a loss that is no number"; };
-  const StepOutcome none = LaneRun(bad.context, bad.inputs, RunMode::kTrain).run(never);
+  const StepOutcome none = bad.run(never);
   EXPECT_TRUE(std::isnan(none.loss_sum));
   EXPECT_EQ(none.gradient_norm, 0);
   EXPECT_FALSE(none.finite);
@@ -293,20 +289,19 @@ TEST(LaneRun, NoticesALossThatIsNoNumberBeforeTheOptimizer) {
 
 TEST(LaneRun, FaultDrillFailsInTheMiddleOfItsStepAlone) {
   const Step step = one_lane_step();
-  ExecutorOptions options = tiny::seeded_options();
-  options.drill.step = 5;
-  Lane lane(step, options);
-  LaneRun run(lane.context, lane.inputs, RunMode::kTrain);
+  RankDrill drill({.step = 5}, {});
+  Lane lane(step);
+  lane.compute = drill.around(std::move(lane.compute));
+  LaneRun run(lane.context, *lane.compute, lane.inputs, RunMode::kTrain);
   const std::string message = error_of<std::runtime_error>([&] { run.run({}); });
   EXPECT_NE(message.find("fault drill"), std::string::npos) << message;
   const auto& operations = step.program.replicas[0].lanes[0];
   EXPECT_NE(run.where().find(to_string(step.program, operations[operations.size() / 2])),
             std::string::npos)
       << run.where();
-  EXPECT_NO_THROW(LaneRun(lane.context, lane.inputs, RunMode::kEvaluate).run({}));
+  EXPECT_NO_THROW(lane.run({}, RunMode::kEvaluate));
   lane.inputs.step = 6;
-  lane.gradients.clear();
-  EXPECT_NO_THROW(LaneRun(lane.context, lane.inputs, RunMode::kTrain).run({}));
+  EXPECT_NO_THROW(lane.run());
 }
 
 }  // namespace

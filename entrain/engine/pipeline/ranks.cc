@@ -14,7 +14,6 @@
 #include "entrain/core/base/thread_priority.h"
 
 #include "entrain/engine/comm/torch_errors.h"
-#include "entrain/engine/pipeline/fault_drill.h"
 
 namespace entrain::engine {
 namespace {
@@ -74,14 +73,10 @@ class Endings {
   bool is_echo_ = false;
 };
 
-void run_rank(ThreadCommGroup& group,
-              int rank,
-              const std::function<void(int)>& body,
-              Endings& endings) {
-  at::set_num_threads(1);
-  wake_promptly();
+// What the rank at hand ends with, in a handler of all exceptions.
+void keep_failure(ThreadCommGroup& group, int rank, Endings& endings) {
   try {
-    without_torch_errors([&] { body(rank); });
+    without_torch_errors([] { throw; });
   } catch (const RankVanished&) {
     // A drill: the others have to find out by themselves.
   } catch (const CommAborted& error) {
@@ -106,7 +101,13 @@ void run_ranks(ThreadCommGroup& group,
   try {
     for (int rank = 0; rank < group.size(); ++rank) {
       threads.emplace_back([&group, &body, &endings, rank] {
-        run_rank(group, rank, body, endings);
+        at::set_num_threads(1);
+        wake_promptly();
+        try {
+          body(rank);
+        } catch (...) {
+          keep_failure(group, rank, endings);
+        }
         endings.ended(rank);
       });
     }

@@ -10,6 +10,10 @@
 
 namespace entrain::engine {
 
+// Ends a rank in silence. No std::exception, so that it passes all who report failures: whoever
+// runs the rank lets it end (a thread returns, a process kills itself). Drills alone throw it.
+struct RankVanished {};
+
 // What to do about ranks that do not end although another has failed: one that hangs in a read or a
 // kernel cannot be stopped from outside.
 struct StuckRanks {

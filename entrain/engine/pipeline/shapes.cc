@@ -11,6 +11,10 @@ const SegmentWork& segment_of(const StepCosts& costs, int module, const WorkItem
 
 }  // namespace
 
+bool is_last_llm_stage(const Program& program, const UnitKey& unit) {
+  return unit.module == program.llm_module() && unit.stage + 1 == program.num_stages.back();
+}
+
 std::int64_t item_rows(const StepSizes& sizes, int module, const WorkItem& item) {
   if (item.is_chunk()) {
     return item.token_end - item.token_begin;

@@ -17,6 +17,8 @@ struct StepSizes {
   const StepCosts& costs;
 };
 
+bool is_last_llm_stage(const Program& program, const UnitKey& unit);
+
 // Rows that one item brings: a segment's tokens inside its encoder, a sample's or chunk's tokens in
 // the LLM.
 std::int64_t item_rows(const StepSizes& sizes, int module, const WorkItem& item);

@@ -4,15 +4,18 @@
 #include <map>
 #include <utility>
 
-#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
 namespace entrain::engine {
 namespace {
 
+std::size_t at_index(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
+
 bool is_last_stage(const StepSizes& sizes, const UnitKey& unit) {
-  return unit.stage + 1 == sizes.program.num_stages.at(at(unit.module));
+  return unit.stage + 1 == sizes.program.num_stages.at(at_index(unit.module));
 }
 
 at::Tensor to_tensor(const std::vector<std::int64_t>& values, const StageOptions& options) {
@@ -20,37 +23,9 @@ at::Tensor to_tensor(const std::vector<std::int64_t>& values, const StageOptions
 }
 
 const SegmentWork& segment_of(const StepSizes& sizes, const UnitKey& unit, const WorkItem& item) {
-  return sizes.costs.work.at(at(item.sample)).segments.at(at(unit.module)).at(at(item.segment));
-}
-
-// The values of a leaf whose gradient alone is still asked for; its shape stays.
-void let_go_of_values(at::Tensor& leaf) {
-  leaf.set_data(at::zeros({}, leaf.options().requires_grad(false)).expand(leaf.sizes()));
-}
-
-UnitOutput run_encoder(const StepSizes& sizes,
-                       const EncoderStage& stage,
-                       const StageOptions& options,
-                       const UnitKey& unit,
-                       const Group& group,
-                       UnitInput& input) {
-  std::vector<SegmentGrid> grids;
-  std::vector<at::Tensor> inputs;
-  grids.reserve(group.items.size());
-  for (std::size_t i = 0; i < group.items.size(); ++i) {
-    if (unit.stage == 0) {
-      inputs.push_back(input.segments[i].input);
-    }
-    grids.push_back(segment_grid(sizes.model.encoders.at(at(unit.module)),
-                                 segment_of(sizes, unit, group.items[i]),
-                                 inputs.empty() ? 0 : inputs.back().size(0)));
-  }
-  at::Tensor hidden = std::move(input.hidden);
-  if (unit.stage == 0) {
-    hidden = at::cat(inputs).to(options.device, options.dtype);
-    input.segments.clear();
-  }
-  return {stage.forward(hidden, grids), {}};
+  return sizes.costs.work.at(at_index(item.sample))
+      .segments.at(at_index(unit.module))
+      .at(at_index(item.segment));
 }
 
 // Features of the packed samples by rising position in the packed rows.
@@ -72,11 +47,11 @@ TokenRange feature_tokens(const StepSizes& sizes,
                           const TokenizedSample& text) {
   // Segments of all encoders are numbered through, in module order.
   std::int64_t index = segment.segment;
-  const SampleWork& work = sizes.costs.work.at(at(segment.sample));
+  const SampleWork& work = sizes.costs.work.at(at_index(segment.sample));
   for (int earlier = 0; earlier < module; ++earlier) {
-    index += std::ssize(work.segments.at(at(earlier)));
+    index += std::ssize(work.segments.at(at_index(earlier)));
   }
-  const std::int64_t begin = text.feature_begin.at(at(index));
+  const std::int64_t begin = text.feature_begin.at(at_index(index));
   return {begin, begin + feature_rows(sizes, module, segment)};
 }
 
@@ -167,7 +142,7 @@ void check_features(const StepSizes& sizes,
   std::int64_t expected = 0;
   for (std::size_t i = 0; i < group.items.size(); ++i) {
     const int sample = group.items[i].sample;
-    const auto& modules = sizes.costs.work.at(at(sample)).segments;
+    const auto& modules = sizes.costs.work.at(at_index(sample)).segments;
     for (std::size_t module = 0; module < modules.size(); ++module) {
       for (std::size_t segment = 0; segment < modules[module].size(); ++segment) {
         const WorkItem item{sample, static_cast<int>(segment)};
@@ -184,55 +159,6 @@ void check_features(const StepSizes& sizes,
                            expected));
 }
 
-at::Tensor embed(const StepSizes& sizes,
-                 const LlmStage& stage,
-                 const StageOptions& options,
-                 const Group& group,
-                 UnitInput& input) {
-  std::vector<std::int64_t> ids;
-  for (std::size_t i = 0; i < input.items.size(); ++i) {
-    const auto first = input.texts[i]->ids.begin() + input.items[i].begin;
-    ids.insert(ids.end(), first, first + input.items[i].rows);
-  }
-  const PlacedFeatures placed = place_features(sizes, group, input);
-  check_features(sizes, group, input, placed);
-  input.features.clear();
-  return stage.embed(to_tensor(ids, options), placed.rows, to_tensor(placed.positions, options));
-}
-
-UnitOutput run_llm(const StepSizes& sizes,
-                   const LlmStage& stage,
-                   const StageOptions& options,
-                   const UnitKey& unit,
-                   const Group& group,
-                   UnitInput& input,
-                   std::int64_t target_tokens) {
-  at::Tensor hidden =
-      unit.stage == 0 ? embed(sizes, stage, options, group, input) : std::move(input.hidden);
-  hidden = stage.decode(hidden, input.items);
-  if (!is_last_stage(sizes, unit)) {
-    return {hidden, {}};
-  }
-  std::vector<std::int64_t> rows;
-  std::vector<std::int64_t> targets;
-  std::int64_t first_row = 0;
-  for (std::size_t i = 0; i < input.texts.size(); ++i) {
-    const TokenizedSample& text = *input.texts[i];
-    const PackedItem& item = input.items[i];
-    // The token at a position is predicted from the row before it, which holds the loss: also
-    // where the token itself begins the next chunk.
-    const std::int64_t end = std::min(item.begin + item.rows + 1, std::ssize(text.ids));
-    for (std::int64_t p = std::max(item.begin + 1, text.target_begin); p < end; ++p) {
-      rows.push_back(first_row + p - 1 - item.begin);
-      targets.push_back(text.ids[at(p)]);
-    }
-    first_row += item.rows;
-  }
-  const at::Tensor loss =
-      stage.loss_sum(hidden, to_tensor(rows, options), to_tensor(targets, options));
-  return {loss / static_cast<double>(target_tokens), loss.detach()};
-}
-
 }  // namespace
 
 void read_data(const StepSizes& sizes,
@@ -243,7 +169,8 @@ void read_data(const StepSizes& sizes,
                UnitInput& input) {
   const bool llm = unit.module == sizes.program.llm_module();
   if (!llm && unit.stage == 0) {
-    const bool vision = sizes.model.encoders.at(at(unit.module)).modality == Modality::kVision;
+    const bool vision =
+        sizes.model.encoders.at(at_index(unit.module)).modality == Modality::kVision;
     for (const WorkItem& item : group.items) {
       const SegmentWork& work = segment_of(sizes, unit, item);
       SegmentData segment = data.segment(unit.module, item.sample, item.segment);
@@ -252,7 +179,7 @@ void read_data(const StepSizes& sizes,
           segment.rows == work.rows && segment.columns == work.columns &&
               (vision ? rows : (rows + 1) / 2) == work.tokens,
           concat("sample '",
-                 sample_ids.at(at(item.sample)),
+                 sample_ids.at(at_index(item.sample)),
                  "' segment ",
                  item.segment,
                  ": ",
@@ -269,10 +196,10 @@ void read_data(const StepSizes& sizes,
   if (llm && (unit.stage == 0 || is_last_stage(sizes, unit))) {
     for (const WorkItem& item : group.items) {
       const TokenizedSample& text = data.text(item.sample);
-      const std::int64_t planned = sizes.costs.work.at(at(item.sample)).llm_tokens;
+      const std::int64_t planned = sizes.costs.work.at(at_index(item.sample)).llm_tokens;
       ENTRAIN_INVARIANT(std::ssize(text.ids) == planned,
                         concat("sample '",
-                               sample_ids.at(at(item.sample)),
+                               sample_ids.at(at_index(item.sample)),
                                "': ",
                                text.ids.size(),
                                " tokens, planned with ",
@@ -282,29 +209,70 @@ void read_data(const StepSizes& sizes,
   }
 }
 
-UnitOutput run_forward(const StepSizes& sizes,
-                       const LaneStages& stages,
-                       const StageOptions& options,
-                       const UnitKey& unit,
-                       const Group& group,
-                       UnitInput& input,
-                       std::int64_t target_tokens) {
-  at::Tensor received = input.hidden;
-  UnitOutput output;
-  bool kept = true;
-  if (unit.module == sizes.program.llm_module()) {
-    const LlmStage& stage = stages.llm(unit.stage);
-    output = run_llm(sizes, stage, options, unit, group, input, target_tokens);
-    kept = stage.keeps_input();
-  } else {
-    const EncoderStage& stage = stages.encoder(unit.module, unit.stage);
-    output = run_encoder(sizes, stage, options, unit, group, input);
-    kept = stage.keeps_input();
+EncoderInput encoder_input(const StepSizes& sizes,
+                           const StageOptions& options,
+                           const UnitKey& unit,
+                           const Group& group,
+                           UnitInput& input) {
+  EncoderInput result;
+  std::vector<at::Tensor> inputs;
+  result.grids.reserve(group.items.size());
+  for (std::size_t i = 0; i < group.items.size(); ++i) {
+    if (unit.stage == 0) {
+      inputs.push_back(input.segments[i].input);
+    }
+    result.grids.push_back(segment_grid(sizes.model.encoders.at(at_index(unit.module)),
+                                        segment_of(sizes, unit, group.items[i]),
+                                        inputs.empty() ? 0 : inputs.back().size(0)));
   }
-  if (received.defined() && !kept) {
-    let_go_of_values(received);
+  result.hidden = std::move(input.hidden);
+  if (unit.stage == 0) {
+    result.hidden = at::cat(inputs).to(options.device, options.dtype);
+    input.segments.clear();
   }
-  return output;
+  return result;
+}
+
+at::Tensor llm_input(const StepSizes& sizes,
+                     const LlmStage& stage,
+                     const StageOptions& options,
+                     const UnitKey& unit,
+                     const Group& group,
+                     UnitInput& input) {
+  if (unit.stage > 0) {
+    return std::move(input.hidden);
+  }
+  std::vector<std::int64_t> ids;
+  for (std::size_t i = 0; i < input.items.size(); ++i) {
+    const auto first = input.texts[i]->ids.begin() + input.items[i].begin;
+    ids.insert(ids.end(), first, first + input.items[i].rows);
+  }
+  const PlacedFeatures placed = place_features(sizes, group, input);
+  check_features(sizes, group, input, placed);
+  input.features.clear();
+  return stage.embed(to_tensor(ids, options), placed.rows, to_tensor(placed.positions, options));
+}
+
+at::Tensor losses_of(const LlmStage& stage,
+                     const StageOptions& options,
+                     const UnitInput& input,
+                     const at::Tensor& hidden) {
+  std::vector<std::int64_t> rows;
+  std::vector<std::int64_t> targets;
+  std::int64_t first_row = 0;
+  for (std::size_t i = 0; i < input.texts.size(); ++i) {
+    const TokenizedSample& text = *input.texts[i];
+    const PackedItem& item = input.items[i];
+    // The token at a position is predicted from the row before it, which holds the loss: also
+    // where the token itself begins the next chunk.
+    const std::int64_t end = std::min(item.begin + item.rows + 1, std::ssize(text.ids));
+    for (std::int64_t p = std::max(item.begin + 1, text.target_begin); p < end; ++p) {
+      rows.push_back(first_row + p - 1 - item.begin);
+      targets.push_back(text.ids[at_index(p)]);
+    }
+    first_row += item.rows;
+  }
+  return stage.loss_sum(hidden, to_tensor(rows, options), to_tensor(targets, options));
 }
 
 }  // namespace entrain::engine

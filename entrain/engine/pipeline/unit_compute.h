@@ -1,6 +1,6 @@
-// The arithmetic of one unit: from what a group's forward reads to the root of its graph.
+// What a unit's forward reads, as tensors for its stage, and what the last stage makes a loss of.
 //
-// Read first: run_forward(). Messages, order and errors are the lane run's business (lane_run.h).
+// Read first: UnitInput. RealCompute::forward() runs the stage between them (real_compute.h).
 #pragma once
 
 #include <string>
@@ -27,13 +27,6 @@ struct UnitInput {
   std::vector<PackedItem> items;              // [item]; the LLM's stages
 };
 
-struct UnitOutput {
-  at::Tensor tensor;    // shape as output_shape(); on the LLM's last stage the loss of the group,
-                        // summed over targets and divided by the step's target tokens
-  at::Tensor loss_sum;  // LLM's last stage: before the division, no dimensions, without graph;
-                        // where the stage computes, so that nobody waits for it before the end
-};
-
 // Reads the group's segments and texts from `data`, as far as this stage uses them.
 //
 // Throws  what `data` throws; InternalError naming the sample when real lengths are not those that
@@ -45,13 +38,31 @@ void read_data(const StepSizes& sizes,
                StepData& data,
                UnitInput& input);
 
-// Records a graph if gradients are enabled on the calling thread.
-UnitOutput run_forward(const StepSizes& sizes,
-                       const LaneStages& stages,
-                       const StageOptions& options,
-                       const UnitKey& unit,
-                       const Group& group,
-                       UnitInput& input,
-                       std::int64_t target_tokens);
+// An encoder stage's input, packed.
+struct EncoderInput {
+  at::Tensor hidden;               // as EncoderStage::forward() takes it
+  std::vector<SegmentGrid> grids;  // [item]
+};
+// Takes what it uses out of `input`.
+EncoderInput encoder_input(const StepSizes& sizes,
+                           const StageOptions& options,
+                           const UnitKey& unit,
+                           const Group& group,
+                           UnitInput& input);
+
+// What LlmStage::decode() takes: on the first stage embedded tokens with features in their places.
+// Takes what it uses out of `input`.
+at::Tensor llm_input(const StepSizes& sizes,
+                     const LlmStage& stage,
+                     const StageOptions& options,
+                     const UnitKey& unit,
+                     const Group& group,
+                     UnitInput& input);
+
+// On the LLM's last stage, of the decoded rows: LlmStage::loss_sum() at the group's targets.
+at::Tensor losses_of(const LlmStage& stage,
+                     const StageOptions& options,
+                     const UnitInput& input,
+                     const at::Tensor& hidden);
 
 }  // namespace entrain::engine

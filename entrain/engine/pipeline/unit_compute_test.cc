@@ -49,8 +49,17 @@ class UnitComputeTest : public testing::Test {
     return input;
   }
 
-  UnitOutput forward(const UnitKey& unit, UnitInput& input) {
-    return run_forward(sizes(), stages_, options_, unit, group(unit), input, kTargets);
+  at::Tensor forward(const UnitKey& unit, UnitInput& input) {
+    if (unit.module == 0) {
+      const EncoderInput rows = encoder_input(sizes(), options_, unit, group(unit), input);
+      return stages_.encoder(0, unit.stage).forward(rows.hidden, rows.grids);
+    }
+    const LlmStage& stage = stages_.llm(unit.stage);
+    return stage.decode(llm_input(sizes(), stage, options_, unit, group(unit), input), input.items);
+  }
+
+  double loss_of(const UnitKey& unit, UnitInput& input) {
+    return losses_of(stages_.llm(unit.stage), options_, input, forward(unit, input)).item<double>();
   }
 
   // Features of one image, by the encoder alone.
@@ -91,7 +100,6 @@ class UnitComputeTest : public testing::Test {
     return stages_.llm(0).decode(hidden, std::span(&length, 1));
   }
 
-  static constexpr std::int64_t kTargets = 9;
   const at::NoGradGuard no_grad_;
   StageOptions options_{.seed = 3};
   ModelSpec model_ = tiny::tiny_model();
@@ -136,10 +144,8 @@ TEST_F(UnitComputeTest, RefusesSegmentsThatAreNotAsPlanned) {
 
 TEST_F(UnitComputeTest, EncoderSlotsArePackedInGroupOrder) {
   UnitInput input = read({0, 0, 0, 0}, data_);
-  const UnitOutput output = forward({0, 0, 0, 0}, input);
-  EXPECT_TRUE(
-      at::allclose(output.tensor, at::cat({features_of(2, 0), features_of(0, 1)}), 1e-5, 1e-6));
-  EXPECT_FALSE(output.loss_sum.defined());
+  EXPECT_TRUE(at::allclose(
+      forward({0, 0, 0, 0}, input), at::cat({features_of(2, 0), features_of(0, 1)}), 1e-5, 1e-6));
   EXPECT_TRUE(input.segments.empty()) << "pixels are kept after use";
 }
 
@@ -148,7 +154,7 @@ TEST_F(UnitComputeTest, FeaturesReachTheirPlacesWhereverTheyWereEncoded) {
   UnitInput input = read(unit, data_);
   input.features = feature_parts();
   const at::Tensor expected = at::cat({expected_hidden(2), expected_hidden(0), expected_hidden(1)});
-  EXPECT_TRUE(at::allclose(forward(unit, input).tensor, expected, 1e-5, 1e-6));
+  EXPECT_TRUE(at::allclose(forward(unit, input), expected, 1e-5, 1e-6));
 }
 
 TEST_F(UnitComputeTest, NoticesFeaturesThatAreMissing) {
@@ -160,7 +166,7 @@ TEST_F(UnitComputeTest, NoticesFeaturesThatAreMissing) {
   EXPECT_NE(message.find("got 3 feature rows, its samples have 5"), std::string::npos) << message;
 }
 
-TEST_F(UnitComputeTest, LossIsSummedOverTargetsAndDividedByTheStepsTokens) {
+TEST_F(UnitComputeTest, LossIsSummedOverTargets) {
   const UnitKey unit{1, 2, 1, 0};
   UnitInput input = read(unit, data_);
   const std::vector<int> order = {2, 0, 1};
@@ -179,9 +185,7 @@ TEST_F(UnitComputeTest, LossIsSummedOverTargetsAndDividedByTheStepsTokens) {
                     .item<double>();
   }
   input.hidden = at::cat(hidden);
-  const UnitOutput output = forward(unit, input);
-  EXPECT_NEAR(output.loss_sum.item<double>(), expected, 1e-4);
-  EXPECT_NEAR(output.tensor.item<double>(), expected / kTargets, 1e-5);
+  EXPECT_NEAR(loss_of(unit, input), expected, 1e-4);
 }
 
 // Sample 0 cut in two, its second chunk beside whole samples. Its images' features stand at tokens
@@ -213,7 +217,7 @@ TEST_F(ChunkedUnitTest, FeaturesReachTheChunkThatHoldsTheirTokens) {
       const UnitKey unit{1, 0, slot, 0};
       UnitInput input = read(unit, data_);
       input.features = all_features();
-      const at::Tensor hidden = forward(unit, input).tensor;
+      const at::Tensor hidden = forward(unit, input);
       chunks_.after_forward(unit.stage, group(unit));
       const std::int64_t before = slot == 0 ? 0 : work_[1].llm_tokens;
       rows.push_back(hidden.narrow(0, before, slot == 0 ? token : 12 - token));
@@ -243,15 +247,15 @@ TEST_F(ChunkedUnitTest, ATargetBehindTheCutCountsAtTheRowBeforeIt) {
                                           at::randn({work_[2].llm_tokens, model_.llm.hidden})};
   const auto losses_of = [&](std::int64_t token) {
     cut_at(token);
-    const auto loss_of = [&](int slot, at::Tensor rows) {
+    const auto loss_of_slot = [&](int slot, at::Tensor rows) {
       const UnitKey unit{1, 2, slot, 0};
       UnitInput input = read(unit, data_);
       input.hidden = std::move(rows);
-      return forward(unit, input).loss_sum.item<double>();
+      return loss_of(unit, input);
     };
-    const double first = loss_of(0, hidden[0].narrow(0, 0, token));
+    const double first = loss_of_slot(0, hidden[0].narrow(0, 0, token));
     const at::Tensor rest = hidden[0].narrow(0, token, 12 - token);
-    return std::pair(first, loss_of(1, at::cat({hidden[1], rest, hidden[2]})));
+    return std::pair(first, loss_of_slot(1, at::cat({hidden[1], rest, hidden[2]})));
   };
   const auto before = losses_of(7);
   const auto at_first_target = losses_of(8);

@@ -19,8 +19,8 @@
 #include "entrain/core/report/doctor.h"
 
 #include "entrain/engine/comm/recorded_comm.h"
-#include "entrain/engine/pipeline/fault_drill.h"
 #include "entrain/engine/pipeline/rank_places.h"
+#include "entrain/engine/pipeline/ranks.h"
 
 namespace entrain::engine {
 namespace {
@@ -177,20 +177,26 @@ CallLog& RunDumps::log(int rank) {
   return *logs_.at(static_cast<std::size_t>(rank - first_));
 }
 
-void RunDumps::run(int rank, const std::function<void()>& body) {
-  CallLog& own = log(rank);
+void RunDumps::begin(int rank) {
   rank_of_thread = rank;
+}
+
+void RunDumps::finish(int rank) {
+  log(rank).set_state(RankState::kFinished);
+  remove_requested();
+}
+
+void RunDumps::fail(int rank) {
+  CallLog& own = log(rank);
   try {
-    body();
-    own.set_state(RankState::kFinished);
-    remove_requested();
+    throw;
   } catch (const RankVanished&) {
     own.vanish();
-    throw;
   } catch (const std::exception& error) {
     note_failure(own, error, error.what());
     write_all("");
-    throw;
+  } catch (...) {
+    // Nothing is known of it.
   }
 }
 

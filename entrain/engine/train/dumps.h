@@ -1,11 +1,9 @@
 // The dumps that a run leaves when a rank fails: what every rank of this process did last.
 //
-// Read first: RunDumps::run(). `entrain doctor` reads them (core/report/doctor.h).
+// Read first: RunDumps::begin(). `entrain doctor` reads them (core/report/doctor.h).
 #pragma once
 
-#include <exception>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -38,11 +36,13 @@ class RunDumps {
   // Requires  a rank of this process.
   CallLog& log(int rank);
 
-  // Runs a rank's body. When it is the first of this process to throw, all ranks of this process
-  // are dumped at once, before any of them can go on; the exception passes through. A rank that a
-  // drill made vanish is left out. Dumping itself never throws: what cannot be written is said on
-  // standard error.
-  void run(int rank, const std::function<void()>& body);
+  // Around a rank's body, on its thread: before it; behind it; or, in a handler of what it threw,
+  // when it has failed. The first rank of this process to fail has all of them dumped at once,
+  // before any of them can go on. A rank that a drill made vanish is left out. Dumping itself never
+  // throws: what cannot be written is said on standard error.
+  void begin(int rank);
+  void finish(int rank);
+  void fail(int rank);
 
   // From now on a signal that kills the process (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) leaves
   // dumps first, and SIGUSR1 leaves dumps and nothing else. One object of a process at a time. The

@@ -140,7 +140,7 @@ void StepMeeting::open(const PreparedStep* first) {
   compare(exchange(own), first);
 }
 
-StepVerdict StepMeeting::close(const StepEnd& end, const PreparedStep* next) {
+StepVerdict StepMeeting::close(const StepReport& end, const PreparedStep* next) {
   Report own;
   own.step = end.step;
   own.loss_sum = end.outcome.loss_sum;
@@ -209,7 +209,7 @@ StepVerdict StepMeeting::close(const StepEnd& end, const PreparedStep* next) {
 }
 
 // Every rank knows from the reports how many events each has.
-void StepMeeting::gather_events(const StepEnd& end,
+void StepMeeting::gather_events(const StepReport& end,
                                 const std::vector<Report>& reports,
                                 const std::vector<nanoseconds>& offsets,
                                 StepRecord& record) {

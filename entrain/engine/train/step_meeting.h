@@ -18,7 +18,7 @@
 namespace entrain::engine {
 
 // What one rank has to say when it has run a step.
-struct StepEnd {
+struct StepReport {
   std::int64_t step = 0;
   StepOutcome outcome;
   // When the rank began and ended the step, on its steady clock.
@@ -59,13 +59,13 @@ class StepMeeting {
   // for it: times, bytes.
   //
   // Throws  SystemFailure when ranks would run different steps, with both digests.
-  StepVerdict close(const StepEnd& end, const PreparedStep* next);
+  StepVerdict close(const StepReport& end, const PreparedStep* next);
 
  private:
   struct Report;
   std::vector<Report> exchange(const Report& own);
   void compare(const std::vector<Report>& reports, const PreparedStep* next) const;
-  void gather_events(const StepEnd& end,
+  void gather_events(const StepReport& end,
                      const std::vector<Report>& reports,
                      const std::vector<std::chrono::nanoseconds>& offsets,
                      StepRecord& record);

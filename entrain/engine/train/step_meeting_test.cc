@@ -44,8 +44,8 @@ void on_ranks(const std::function<void(Comm&, StepMeeting&)>& body,
 }
 
 // Rank r begins r milliseconds behind rank 0 and takes 10.
-StepEnd end_of(int rank, std::chrono::steady_clock::time_point origin) {
-  StepEnd end;
+StepReport end_of(int rank, std::chrono::steady_clock::time_point origin) {
+  StepReport end;
   end.step = 4;
   end.start = origin + milliseconds(rank);
   end.end = end.start + milliseconds(10);
@@ -66,7 +66,7 @@ TEST(StepMeeting, GivesRankZeroTheWholeStep) {
   const auto origin = std::chrono::steady_clock::now();
   on_ranks([&](Comm& comm, StepMeeting& meeting) {
     const PreparedStep next = step_with('a');
-    StepEnd end = end_of(comm.rank(), origin);
+    StepReport end = end_of(comm.rank(), origin);
     end.with_events = true;
     const StepVerdict verdict = meeting.close(end, &next);
     EXPECT_FALSE(verdict.stop);
@@ -101,7 +101,7 @@ TEST(StepMeeting, SavesByTheClockOfRankZeroAlone) {
   on_ranks([&](Comm& comm, StepMeeting& meeting) {
     const PreparedStep next = step_with('a');
     for (const int due : {-1, 1, 0}) {  // the rank whose clock says so
-      StepEnd end = end_of(comm.rank(), origin);
+      StepReport end = end_of(comm.rank(), origin);
       end.save = comm.rank() == due;
       EXPECT_EQ(meeting.close(end, &next).save, due == 0);
     }
@@ -129,7 +129,7 @@ TEST(StepMeeting, LaysTimesOfEveryHostOverItsOwnClock) {
   for (const bool other : {false, true}) {
     const auto close = [&](Comm& comm, StepMeeting& meeting) {
       const PreparedStep next = step_with('a');
-      StepEnd end = end_of(comm.rank(), origin);
+      StepReport end = end_of(comm.rank(), origin);
       if (comm.rank() >= 2) {
         end.start += std::chrono::hours(1);
         end.end += std::chrono::hours(1);
@@ -162,7 +162,7 @@ TEST(StepMeeting, LeavesEventsWhereTheyAreUnlessAskedFor) {
 TEST(StepMeeting, OneRankThatWasToldToStopStopsAll) {
   on_ranks([&](Comm& comm, StepMeeting& meeting) {
     const PreparedStep next = step_with('a');
-    StepEnd end = end_of(comm.rank(), {});
+    StepReport end = end_of(comm.rank(), {});
     end.stop = comm.rank() == 2;
     EXPECT_TRUE(meeting.close(end, &next).stop);
   });

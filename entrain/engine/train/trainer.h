@@ -7,28 +7,20 @@
 
 #include <atomic>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
-#include <optional>
 #include <string>
 
 #include "entrain/engine/comm/comm.h"
+#include "entrain/engine/train/run_record.h"
 #include "entrain/engine/train/run_setup.h"
+#include "entrain/engine/train/run_state.h"
 
 namespace entrain::engine {
 
-struct TrainResult {
+// Figures and files are of this call.
+struct TrainResult : RunFigures, RunFiles {
   std::int64_t first_step = 0;  // 0, or the resumed checkpoint's
-  std::int64_t steps = 0;       // finished by this call, skipped ones among them
-  std::int64_t skipped = 0;     // of these; see skipped_steps.h
-  double first_loss = 0;        // of this call
-  double last_loss = 0;         // mean of this call's last ten steps
-  std::optional<double> validation_loss;
   bool interrupted = false;
-  double median_step_s = 0;
-  double median_predicted_s = 0;
-  std::filesystem::path weights;     // empty in a paced run
-  std::filesystem::path checkpoint;  // the newest that this call wrote, else empty
 };
 
 // What a run tells its caller, and asks it, while it goes on; each may be empty.

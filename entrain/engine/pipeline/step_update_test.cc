@@ -1,5 +1,3 @@
-#include "entrain/engine/pipeline/step_end.h"
-
 #include <map>
 #include <mutex>
 #include <string>
@@ -57,13 +55,13 @@ const std::vector<Operation>& operations_of(const Step& step, int replica, int l
 
 // Events of one lane at its reduce_gradients, but waiting; and when each of the lane's stages last
 // ran an operation with weight gradients.
-struct StepEndEvents {
+struct UpdateEvents {
   std::vector<TimelineEvent> reduction;
   std::map<std::pair<int, int>, TimelineEvent> last;  // by module and stage
 };
 
-StepEndEvents end_of(const Step& step, const StepOutcome& outcome, int replica, int lane) {
-  StepEndEvents end;
+UpdateEvents end_of(const Step& step, const StepOutcome& outcome, int replica, int lane) {
+  UpdateEvents end;
   for (const TimelineEvent& event : outcome.events) {
     const Operation& operation =
         operations_of(step, replica, lane)[static_cast<std::size_t>(event.operation)];
@@ -81,10 +79,10 @@ StepEndEvents end_of(const Step& step, const StepOutcome& outcome, int replica, 
 }
 
 // Of every rank of a paced run.
-std::vector<StepEndEvents> paced_ends(const Step& step) {
+std::vector<UpdateEvents> paced_ends(const Step& step) {
   const tiny::Result result = tiny::run_step(step, paced_options(), [](int) { return nullptr; });
   const RankPlaces places(step.plan);
-  std::vector<StepEndEvents> ends;
+  std::vector<UpdateEvents> ends;
   for (int rank = 0; rank < places.num_ranks(); ++rank) {
     const RankPlace place = places.place_of(rank);
     ends.push_back(
@@ -95,13 +93,13 @@ std::vector<StepEndEvents> paced_ends(const Step& step) {
   return ends;
 }
 
-class StepEnds : public testing::TestWithParam<const char*> {};
+class StepUpdates : public testing::TestWithParam<const char*> {};
 
 // zb-h1 ends a stage with a weight half, 1f1b with a whole backward.
-TEST_P(StepEnds, PacedBucketsRunOneAfterAnotherFromTheirStagesLastGradientsOn) {
+TEST_P(StepUpdates, PacedBucketsRunOneAfterAnotherFromTheirStagesLastGradientsOn) {
   const Step step = sharded_step(GetParam());
   ASSERT_EQ(step.costs.reduce_buckets, kReduceBuckets);
-  for (const StepEndEvents& end : paced_ends(step)) {
+  for (const UpdateEvents& end : paced_ends(step)) {
     const std::size_t num_stages = end.last.size();
     ASSERT_EQ(end.reduction.size(), num_stages * kReduceBuckets);
     nanoseconds before{0};
@@ -120,10 +118,10 @@ TEST_P(StepEnds, PacedBucketsRunOneAfterAnotherFromTheirStagesLastGradientsOn) {
   }
 }
 
-TEST_P(StepEnds, PacedReductionsBehindTheBackwardAreOneWait) {
+TEST_P(StepUpdates, PacedReductionsBehindTheBackwardAreOneWait) {
   Step step = sharded_step(GetParam());
   step.costs.reduce_buckets = 0;
-  for (const StepEndEvents& end : paced_ends(step)) {
+  for (const UpdateEvents& end : paced_ends(step)) {
     ASSERT_EQ(end.reduction.size(), 1U);
     EXPECT_EQ(end.reduction.front().category, EventCategory::kCompute);
     EXPECT_GE(end.reduction.front().finish - end.reduction.front().start,
@@ -190,12 +188,12 @@ void expect_overlap_changes_no_bit(const Step& step) {
   }
 }
 
-TEST_P(StepEnds, OverlapChangesNoBit) {
+TEST_P(StepUpdates, OverlapChangesNoBit) {
   expect_overlap_changes_no_bit(sharded_step(GetParam()));
 }
 
 // A table that a lane's other stage, or another lane, adds to.
-TEST_P(StepEnds, OverlapChangesNoBitOfTiedTables) {
+TEST_P(StepUpdates, OverlapChangesNoBitOfTiedTables) {
   for (const std::vector<std::vector<StageRef>>& lanes :
        {std::vector<std::vector<StageRef>>{{{0, 0}}, {{1, 0}, {1, 1}}},
         std::vector<std::vector<StageRef>>{{{0, 0}}, {{1, 0}}, {{1, 1}}}}) {
@@ -206,7 +204,7 @@ TEST_P(StepEnds, OverlapChangesNoBitOfTiedTables) {
 }
 
 // Parameters that lie on both ranks of the lane, which add up their gradients.
-TEST_P(StepEnds, OverlapChangesNoBitOfLanesOfSeveralRanks) {
+TEST_P(StepUpdates, OverlapChangesNoBitOfLanesOfSeveralRanks) {
   Step step = sharded_step(GetParam());
   step.model.llm.num_kv_heads = 2;
   step.plan.modules[1].tensor_parallel = 2;
@@ -214,7 +212,7 @@ TEST_P(StepEnds, OverlapChangesNoBitOfLanesOfSeveralRanks) {
 }
 
 // Twice the same batch is twice its gradient.
-TEST_P(StepEnds, AStepThatEndsNoUpdateReducesNothing) {
+TEST_P(StepUpdates, AStepThatEndsNoUpdateReducesNothing) {
   const Step step = sharded_step(GetParam());
   const Sums once = run_sharded(step, true, false);
   const Sums twice = run_sharded(step, true, true);
@@ -222,7 +220,7 @@ TEST_P(StepEnds, AStepThatEndsNoUpdateReducesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Schedules, StepEnds, testing::Values("1f1b", "zb-h1"), [](const auto& schedule) {
+    Schedules, StepUpdates, testing::Values("1f1b", "zb-h1"), [](const auto& schedule) {
       return std::string(schedule.param) == "1f1b" ? "WholeBackwards" : "BackwardsInHalves";
     });
 

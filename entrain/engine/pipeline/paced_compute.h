@@ -1,0 +1,50 @@
+// Waits for each operation's predicted time instead of computing: schedules and messages run on any
+// machine as they would on the one that the costs are of. No parameters, no gradients; tensors have
+// the right shapes and no content.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "entrain/engine/pipeline/lane_compute.h"
+#include "entrain/engine/pipeline/lane_context.h"
+#include "entrain/engine/pipeline/paced_reduction.h"
+#include "entrain/engine/pipeline/shapes.h"
+
+namespace entrain::engine {
+
+class PacedCompute : public LaneCompute {
+ public:
+  // Requires  everything behind `lane` outlives this object.
+  explicit PacedCompute(const LaneContext& lane);
+
+  void begin_step(const StepInputs& inputs, RunMode mode) override;
+  void end_step() override {}
+  void read(const UnitWork& work, UnitInput& input) override;
+  at::Tensor forward(const UnitWork& work, UnitInput& input) override;
+  at::Tensor backward(const UnitWork& work, const at::Tensor& gradient, bool split) override;
+  void backward_weight(const UnitWork& work) override;
+  double take_losses() override { return 0; }
+  void join_gradients() override {}
+  std::optional<std::vector<Span>> reduce_gradients(const std::vector<int>& ranks) override;
+  double clip_gradients() override { return 0; }
+  void step_optimizer(const std::function<void()>& step) override;
+  // It was waited for with the optimizer's step.
+  void gather_parameters(const std::vector<int>& /*ranks*/) override {}
+  void scale_gradients(double /*factor*/) override {}
+  [[nodiscard]] at::Device device() const override { return at::kCPU; }  // which waits
+
+ private:
+  void compute(OperationKind kind, const UnitWork& work);
+  [[nodiscard]] at::Tensor tensor_of(const UnitKey& unit, const Group& group) const;
+  [[nodiscard]] std::chrono::nanoseconds sum_over_stages(
+      std::chrono::nanoseconds StageCosts::*member) const;
+
+  LaneContext lane_;
+  const StepInputs* inputs_ = nullptr;  // of the step that runs
+  PacedReduction reduction_;
+};
+
+}  // namespace entrain::engine

@@ -1,0 +1,84 @@
+// Computes with the model: one autograd graph a group.
+//
+// Read first: RealCompute::forward(). A group's graph is dropped directly after its backward;
+// groups without backward record none. An output's data goes on with its message: the graph keeps
+// what its backward reads, no more. Of a split backward the first half leaves what its weight
+// gradients read, until the second. Chunks of a sample are graphs of their own, linked by the keys
+// and values that earlier ones keep.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "entrain/engine/models/tensor_group.h"
+#include "entrain/engine/models/weight_gradients.h"
+#include "entrain/engine/pipeline/chunk_store.h"
+#include "entrain/engine/pipeline/gradients.h"
+#include "entrain/engine/pipeline/lane_compute.h"
+#include "entrain/engine/pipeline/lane_context.h"
+#include "entrain/engine/pipeline/lane_stages.h"
+#include "entrain/engine/pipeline/lane_weights.h"
+#include "entrain/engine/pipeline/overlapped_reduction.h"
+#include "entrain/engine/pipeline/tied_table.h"
+
+namespace entrain::engine {
+
+class RealCompute : public LaneCompute {
+ public:
+  // `group`: the ranks that share the lane.
+  // Requires  everything behind the arguments outlives this object.
+  RealCompute(const LaneContext& lane,
+              const LaneStages& stages,
+              LaneWeights& weights,
+              LaneGradients& gradients,
+              const TensorGroup& group);
+
+  void begin_step(const StepInputs& inputs, RunMode mode) override;
+  void end_step() override;
+  void read(const UnitWork& work, UnitInput& input) override;
+  at::Tensor forward(const UnitWork& work, UnitInput& input) override;
+  at::Tensor backward(const UnitWork& work, const at::Tensor& gradient, bool split) override;
+  void backward_weight(const UnitWork& work) override;
+  double take_losses() override;
+  void join_gradients() override;
+  std::optional<std::vector<Span>> reduce_gradients(const std::vector<int>& ranks) override;
+  double clip_gradients() override;
+  void step_optimizer(const std::function<void()>& step) override;
+  void gather_parameters(const std::vector<int>& ranks) override;
+  void scale_gradients(double factor) override;
+  [[nodiscard]] at::Device device() const override { return lane_.options.stage.device; }
+
+ private:
+  // A group's graph from its forward to its backward.
+  struct Graph {
+    at::Tensor input;   // leaf whose gradient goes upstream; undefined where none does
+    at::Tensor output;  // root; without its data where that has gone on
+    WeightGradientsPtr weight_gradients;
+  };
+  struct Step {
+    Step(const ModelSpec& model, const StepInputs& given)
+        : inputs(given), sizes{model, *given.program, *given.costs}, chunks(sizes) {}
+    const StepInputs& inputs;
+    StepSizes sizes;
+    ChunkStore chunks;
+    std::map<UnitKey, Graph> graphs;
+    std::map<UnitKey, WeightGradientsPtr> waiting;  // between the halves of a split backward
+    std::vector<at::Tensor> losses;                 // of the LLM's last stage
+    bool joined_gradients = false;
+  };
+
+  [[nodiscard]] bool is_llm(const UnitKey& unit) const;
+
+  LaneContext lane_;
+  const LaneStages& stages_;
+  LaneWeights& weights_;
+  LaneGradients& gradients_;
+  const TensorGroup& group_;
+  TiedTable tied_;
+  std::optional<OverlappedReduction> overlap_;  // empty: gradients are reduced at the step's end
+  std::optional<Step> step_;
+};
+
+}  // namespace entrain::engine

@@ -1,0 +1,65 @@
+// What rank 0 notes of a run: every step in metrics.jsonl and on the console, drift, and what the
+// run comes to.
+//
+// Read first: RunRecord::step().
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "entrain/engine/train/drift_watch.h"
+#include "entrain/engine/train/metrics.h"
+#include "entrain/engine/train/prepared_step.h"
+#include "entrain/engine/train/run_setup.h"
+#include "entrain/engine/train/run_speed.h"
+
+namespace entrain::engine {
+
+// Of the steps that were noted.
+struct RunFigures {
+  std::int64_t steps = 0;    // finished, skipped ones among them
+  std::int64_t skipped = 0;  // of these; see skipped_steps.h
+  double first_loss = 0;
+  double last_loss = 0;  // mean of the last ten steps
+  std::optional<double> validation_loss;
+  double median_step_s = 0;
+  double median_predicted_s = 0;
+};
+
+class RunRecord {
+ public:
+  // For a run that begins at `first_step`. Requires  setup outlives this object.
+  // Throws  SystemFailure when metrics.jsonl cannot be written.
+  RunRecord(const RunSetup& setup, std::int64_t first_step);
+
+  // The notes at the start of a run. `set_aside`: prepare_folders()'s line; `in_processes`: whether
+  // ranks are.
+  void begin(const std::string& set_aside, bool in_processes);
+  // A step that all ranks have finished. `record` is the meeting's.
+  //
+  // Throws  SystemFailure when the loss is no number and the step was not skipped for that.
+  void step(const PreparedStep& prepared, StepRecord record);
+  void validation(std::int64_t step, double loss);
+  void note(const std::string& text) { metrics_.note(text); }
+
+  [[nodiscard]] RunFigures figures() const;
+
+ private:
+  void note_resume();
+  void replay_drift();
+
+  const RunSetup& setup_;
+  std::int64_t first_step_;
+  MetricsLog metrics_;
+  std::optional<DriftWatch> drift_;
+  RunSpeed speed_;
+  std::int64_t skipped_ = 0;
+  std::vector<double> losses_;  // [step that was not skipped]
+  std::vector<double> step_seconds_;
+  std::vector<double> predicted_seconds_;
+  std::optional<double> validation_loss_;
+};
+
+}  // namespace entrain::engine
