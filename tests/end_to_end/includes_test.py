@@ -2,8 +2,9 @@
 
 Called as `includes_test.py --entrain PATH --root DIR`; standard library only. What is checked:
 every `#include "entrain/…"` under entrain/ is an edge of the table; the table has a row for every
-package, a package for every row, and no cycle; core includes nothing of torch, and fmt stays in
-core's .cc files; paths in backticks and relative links of the pages exist.
+package, a package for every row, and no cycle; the files of a package (x.h and x.cc are one) do not
+include each other in a circle; core includes nothing of torch, and fmt stays in core's .cc files;
+paths in backticks and relative links of the pages exist.
 """
 
 import argparse
@@ -22,6 +23,8 @@ SYSTEM_INCLUDE = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.MULTILINE)
 TORCH_HEADERS = ("torch/", "ATen/", "c10/")
 # Folders whose paths the pages may name; build/ and runs/ are made, not kept.
 KEPT_FOLDERS = ("entrain", "tests", "tools", "docs", "configs", "benchmarks", "cmake", ".ci")
+# Packages whose files may still include each other in circles: they are being rebuilt.
+CIRCLES_LEFT = ("core/assigner", "core/schedule", "core/simulator")
 
 Report = namedtuple("Report", "edges paths problems")
 
@@ -58,19 +61,37 @@ def table_problems(table, packages):
         for unknown in sorted(allowed - set(table)):
             problems.append(f"the row of {package} allows {unknown}, which has no row")
 
+    for cycle in cycles(table):
+        problems.append("the include table has a cycle: " + " → ".join(cycle))
+    return problems
+
+
+def cycles(graph):
+    """Cycles of {node: nodes}, each as [a, b, …, a]; at least one of every knot."""
+    found = []
     finished = set()
 
-    def visit(package, trail):
-        if package in trail:
-            cycle = trail[trail.index(package) :] + [package]
-            problems.append("the include table has a cycle: " + " → ".join(cycle))
-        elif package not in finished:
-            for allowed in sorted(table.get(package, ())):
-                visit(allowed, [*trail, package])
-            finished.add(package)
+    def visit(node, trail):
+        if node in trail:
+            found.append(trail[trail.index(node) :] + [node])
+        elif node not in finished:
+            for successor in sorted(graph.get(node, ())):
+                visit(successor, [*trail, node])
+            finished.add(node)
 
-    for package in table:
-        visit(package, [])
+    for node in graph:
+        visit(node, [])
+    return found
+
+
+def circle_problems(units):
+    """`units`: what every unit (a path without .h or .cc) includes of its own package."""
+    problems = []
+    for cycle in cycles(units):
+        package = package_of(cycle[0])
+        if package not in CIRCLES_LEFT:
+            names = " → ".join(Path(unit).name for unit in cycle)
+            problems.append(f"entrain/{package}: files include each other in a circle: {names}")
     return problems
 
 
@@ -93,6 +114,7 @@ def source_report(root, table):
     """Checks every source under entrain/."""
     edges = 0
     packages = set()
+    units = {}
     problems = []
     for path in sorted((root / "entrain").rglob("*")):
         if path.suffix not in (".h", ".cc", ".cpp", ".cu", ".cuh"):
@@ -113,7 +135,11 @@ def source_report(root, table):
                 problems.append(f'{name}: "{header}" is no header of a package')
             elif package_of(header) not in table.get(package, set()) | {package}:
                 problems.append(f'{name}: {package} may not include "{header}"')
-    return Report(edges, 0, problems + table_problems(table, packages))
+            elif package_of(header) == package:
+                unit, included = name.rsplit(".", 1)[0], header.rsplit(".", 1)[0]
+                if included != unit:
+                    units.setdefault(unit, set()).add(included)
+    return Report(edges, 0, problems + table_problems(table, packages) + circle_problems(units))
 
 
 def page_report(root):
@@ -234,6 +260,17 @@ class TheChecker(unittest.TestCase):
             "| core/base | core/spec |", "| core/spec | core/base |", "| cli | core/spec |"
         )
         self.expect("cycle: core/base → core/spec → core/base")
+
+    def test_sees_files_that_include_each_other(self):
+        self.write("entrain/core/spec/c.h", '#include "entrain/core/spec/b.h"\n')
+        self.write("entrain/core/spec/c.cc", '#include "entrain/core/spec/c.h"\n')
+        self.expect()
+        self.write("entrain/core/spec/b.cc", '#include "entrain/core/spec/c.h"\n')
+        self.expect("entrain/core/spec: files include each other in a circle: b → c → b")
+        self.write("entrain/core/spec/c.h", '#include "entrain/core/spec/d.h"\n')
+        self.write("entrain/core/spec/d.h", "")
+        self.write("entrain/core/spec/d.cc", '#include "entrain/core/spec/b.h"\n')
+        self.expect("circle: b → c → d → b")
 
     def test_sees_torch_in_core_and_fmt_in_headers(self):
         self.write("entrain/core/base/c.cc", "#include <torch/torch.h>\n")
