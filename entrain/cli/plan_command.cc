@@ -177,7 +177,7 @@ DynamicRegret regret_of(const PlanFlags& options,
 
 // From how many samples on batches ask for one split of a replica's devices; 0 where no size up to
 // all samples settles.
-int b_min_of(const Study& study, const PlanConfig& config) {
+int b_min_of(const Study& study, const PlanShape& config) {
   StableBatchRequest request;
   request.devices = devices_per_replica(config);
   if (request.devices < study.model.num_modules()) {

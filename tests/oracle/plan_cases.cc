@@ -114,7 +114,7 @@ std::vector<SampleWork> make_batch(Rng& rng, int encoders, int num_samples) {
 template <class Visit>
 void for_each_shape(const PlanCase& plan_case,
                     const std::vector<std::vector<Degrees>>& degrees,
-                    PlanConfig& config,
+                    PlanShape& config,
                     const Visit& visit) {
   const auto module = static_cast<int>(config.modules.size());
   if (module == plan_case.model.num_modules()) {
@@ -130,7 +130,7 @@ void for_each_shape(const PlanCase& plan_case,
   }
 }
 
-bool equal_shapes(const PlanConfig& config, int first, int last) {
+bool equal_shapes(const PlanShape& config, int first, int last) {
   for (int module = first; module <= last; ++module) {
     const ModuleShape& a = config.modules[at(first)];
     const ModuleShape& b = config.modules[at(module)];
@@ -141,7 +141,7 @@ bool equal_shapes(const PlanConfig& config, int first, int last) {
   return true;
 }
 
-int devices_of(const PlanConfig& config) {
+int devices_of(const PlanShape& config) {
   int devices = 0;
   for (std::size_t module = 0; module < config.modules.size(); ++module) {
     const bool last = module + 1 == config.modules.size();
@@ -206,8 +206,8 @@ PlanCase make_full_case(Rng& rng, int most_devices) {
   return result;
 }
 
-std::vector<PlanConfig> all_configs(const PlanCase& plan_case,
-                                    const std::vector<std::vector<Degrees>>& degrees) {
+std::vector<PlanShape> all_configs(const PlanCase& plan_case,
+                                   const std::vector<std::vector<Degrees>>& degrees) {
   const auto num_samples = static_cast<int>(plan_case.request.batches.front().size());
   const int devices = plan_case.cluster.num_nodes * plan_case.cluster.devices_per_node;
   const int llm = plan_case.model.llm_module();
@@ -216,14 +216,14 @@ std::vector<PlanConfig> all_configs(const PlanCase& plan_case,
   if (plan_case.request.policy == "entrain") {
     microbatches.resize(1);
   }
-  std::vector<PlanConfig> result;
+  std::vector<PlanShape> result;
   for (int replicas = 1; replicas <= std::min(devices, num_samples); ++replicas) {
     if (num_samples % replicas != 0) {
       continue;
     }
-    std::vector<PlanConfig> of_replicas;
+    std::vector<PlanShape> of_replicas;
     int most = 0;
-    PlanConfig config;
+    PlanShape config;
     config.replicas = replicas;
     for_each_shape(plan_case, degrees, config, [&] {
       for (const ModuleLayout layout :
@@ -249,7 +249,7 @@ std::vector<PlanConfig> all_configs(const PlanCase& plan_case,
         }
       }
     });
-    for (const PlanConfig& other : of_replicas) {
+    for (const PlanShape& other : of_replicas) {
       if (plan_case.request.space.idle_devices || devices_of(other) == most) {
         result.push_back(other);
       }

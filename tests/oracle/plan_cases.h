@@ -30,8 +30,8 @@ PlanCase make_plan_case(Rng& rng, int most_devices);
 PlanCase make_full_case(Rng& rng, int most_devices);
 
 // Every configuration that plan_space.h allows, by trying all numbers.
-std::vector<PlanConfig> all_configs(const PlanCase& plan_case,
-                                    const std::vector<std::vector<Degrees>>& degrees);
+std::vector<PlanShape> all_configs(const PlanCase& plan_case,
+                                   const std::vector<std::vector<Degrees>>& degrees);
 
 std::string describe(const PlanCase& plan_case);
 

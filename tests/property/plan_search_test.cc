@@ -23,15 +23,15 @@ constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 std::vector<std::int64_t> simulate_all(const oracle::PlanCase& plan_case) {
   const PlanSearchRequest request = plan_case.request_of();
   PlanScorer scorer(request);
-  const std::vector<PlanConfig> configs = oracle::all_configs(plan_case, scorer.space().degrees());
-  std::vector<PlanConfig> listed;
+  const std::vector<PlanShape> configs = oracle::all_configs(plan_case, scorer.space().degrees());
+  std::vector<PlanShape> listed;
   for (const int replicas : scorer.space().replica_counts()) {
     scorer.space().for_each(
-        replicas, nullptr, [&](const PlanConfig& config) { listed.push_back(config); });
+        replicas, nullptr, [&](const PlanShape& config) { listed.push_back(config); });
   }
   EXPECT_EQ(listed.size(), configs.size());
   std::vector<std::int64_t> totals;
-  for (const PlanConfig& config : configs) {
+  for (const PlanShape& config : configs) {
     EXPECT_EQ(std::count(listed.begin(), listed.end(), config),
               std::count(configs.begin(), configs.end(), config));
     const PlanBound bound = scorer.bounds().bound(config);

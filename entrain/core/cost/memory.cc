@@ -32,16 +32,16 @@ ParameterCounts count_parameters(const ModelSpec& model, const Plan& plan, const
 
 }  // namespace
 
-std::vector<LaneState> lane_states(const ModelSpec& model,
-                                   const Plan& plan,
-                                   const StateOptions& options) {
+std::vector<StateBytes> lane_states(const ModelSpec& model,
+                                    const Plan& plan,
+                                    const StateOptions& options) {
   const std::int64_t parameter_bytes = dtype_bytes(options.parameter_dtype, "parameters");
   const std::int64_t gradient_bytes = dtype_bytes(options.gradient_dtype, "gradients");
   const bool master = options.parameter_dtype != "float32";
   const std::int64_t optimizer_bytes = (2 + (master ? 1 : 0)) * kFloat32Bytes;
-  std::vector<LaneState> result;
+  std::vector<StateBytes> result;
   for (const std::vector<StageRef>& lane : plan.lanes) {
-    LaneState& state = result.emplace_back();
+    StateBytes& state = result.emplace_back();
     for (const StageRef& ref : lane) {
       const ParameterCounts counts = count_parameters(model, plan, ref);
       const std::int64_t sharers =
@@ -56,7 +56,7 @@ std::vector<LaneState> lane_states(const ModelSpec& model,
   return result;
 }
 
-ActivationRoom activation_room(std::span<const LaneState> states,
+ActivationRoom activation_room(std::span<const StateBytes> states,
                                std::int64_t memory_bytes,
                                std::int64_t reserve_bytes) {
   if (memory_bytes < 0 || reserve_bytes < 0) {

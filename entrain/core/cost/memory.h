@@ -21,15 +21,15 @@ struct StateOptions {
   bool shard_optimizer = false;  // optimizer states shared out among replicas and context ranks
 };
 
-// Of one device of a lane.
-struct LaneState {
+// What one device of a lane holds all the time.
+struct StateBytes {
   std::int64_t parameter_bytes = 0;
   std::int64_t gradient_bytes = 0;
   std::int64_t optimizer_bytes = 0;
   [[nodiscard]] std::int64_t total_bytes() const {
     return parameter_bytes + gradient_bytes + optimizer_bytes;
   }
-  bool operator==(const LaneState&) const = default;
+  bool operator==(const StateBytes&) const = default;
 };
 
 // Parameters are those of parameters_per_device() at each module's tensor parallelism; gradients
@@ -43,9 +43,9 @@ struct LaneState {
 // Requires  a plan that is valid for the model, without sharding_obstacle().
 // Throws    InvalidInput for an unknown dtype.
 // Cost      O(layers).
-std::vector<LaneState> lane_states(const ModelSpec& model,
-                                   const Plan& plan,
-                                   const StateOptions& options);
+std::vector<StateBytes> lane_states(const ModelSpec& model,
+                                    const Plan& plan,
+                                    const StateOptions& options);
 
 struct LaneShortage {
   int lane = 0;
@@ -65,7 +65,7 @@ struct ActivationRoom {
 // message buffers, fragmentation.
 //
 // Throws    InvalidInput when a number of bytes is negative.
-ActivationRoom activation_room(std::span<const LaneState> states,
+ActivationRoom activation_room(std::span<const StateBytes> states,
                                std::int64_t memory_bytes,
                                std::int64_t reserve_bytes);
 

@@ -9,7 +9,7 @@
 namespace entrain {
 namespace {
 
-ModelSpec two_encoder_model() {
+ModelSpec small_model() {
   return oracle::eight_head_model(2);
 }
 
@@ -27,10 +27,10 @@ Plan small_plan() {
 }
 
 TEST(LaneStates, HoldWeightsGradientsAndTwoMomentsInFloat32) {
-  const std::vector<LaneState> states = lane_states(two_encoder_model(), small_plan(), {});
+  const std::vector<StateBytes> states = lane_states(small_model(), small_plan(), {});
   ASSERT_EQ(states.size(), 3U);
   const std::int64_t parameters = 200 * 64 + kNorms + kDecoderMatrices;
-  EXPECT_EQ(states[1], (LaneState{4 * parameters, 4 * parameters, 8 * parameters}));
+  EXPECT_EQ(states[1], (StateBytes{4 * parameters, 4 * parameters, 8 * parameters}));
   EXPECT_EQ(states[1].total_bytes(), 16 * parameters);
   EXPECT_EQ(states[2].parameter_bytes, 4 * (kNorms + kDecoderMatrices + 64 + 200 * 64));
 }
@@ -39,11 +39,10 @@ TEST(LaneStates, AddAMasterCopyToNarrowWeights) {
   StateOptions options;
   options.parameter_dtype = "bfloat16";
   const std::int64_t parameters = 200 * 64 + kNorms + kDecoderMatrices;
-  EXPECT_EQ(lane_states(two_encoder_model(), small_plan(), options)[1],
-            (LaneState{2 * parameters, 4 * parameters, 12 * parameters}));
+  EXPECT_EQ(lane_states(small_model(), small_plan(), options)[1],
+            (StateBytes{2 * parameters, 4 * parameters, 12 * parameters}));
   options.gradient_dtype = "bfloat16";
-  EXPECT_EQ(lane_states(two_encoder_model(), small_plan(), options)[1].total_bytes(),
-            16 * parameters);
+  EXPECT_EQ(lane_states(small_model(), small_plan(), options)[1].total_bytes(), 16 * parameters);
 }
 
 TEST(LaneStates, ShareTheOptimizerAmongReplicasAndContextRanks) {
@@ -52,25 +51,24 @@ TEST(LaneStates, ShareTheOptimizerAmongReplicasAndContextRanks) {
   StateOptions options;
   options.shard_optimizer = true;
   const std::int64_t parameters = 200 * 64 + kNorms + kDecoderMatrices;
-  EXPECT_EQ(lane_states(two_encoder_model(), plan, options)[1],
-            (LaneState{4 * parameters, 4 * parameters, parameters}));
+  EXPECT_EQ(lane_states(small_model(), plan, options)[1],
+            (StateBytes{4 * parameters, 4 * parameters, parameters}));
   plan.replicas = 3;
-  EXPECT_EQ(lane_states(two_encoder_model(), plan, options)[1].optimizer_bytes,
-            (8 * parameters + 5) / 6);
+  EXPECT_EQ(lane_states(small_model(), plan, options)[1].optimizer_bytes, (8 * parameters + 5) / 6);
 }
 
 TEST(LaneStates, DivideMatricesByTensorParallelism) {
   Plan plan = small_plan();
   plan.modules[1].tensor_parallel = 4;
   const std::int64_t parameters = 200 * 64 / 4 + kNorms + kDecoderMatrices / 4;
-  EXPECT_EQ(lane_states(two_encoder_model(), plan, {})[1].parameter_bytes, 4 * parameters);
+  EXPECT_EQ(lane_states(small_model(), plan, {})[1].parameter_bytes, 4 * parameters);
 }
 
 TEST(LaneStates, KeepNoGradientsOfFrozenLayers) {
-  ModelSpec model = two_encoder_model();
+  ModelSpec model = small_model();
   model.encoders[0].frozen = true;
   model.llm.frozen = true;
-  const std::vector<LaneState> states = lane_states(model, small_plan(), {});
+  const std::vector<StateBytes> states = lane_states(model, small_plan(), {});
   const std::int64_t projector = layer_parameters(model, 0, 3);
   EXPECT_EQ(states[0].gradient_bytes, 4 * projector);
   EXPECT_EQ(states[0].optimizer_bytes, 8 * projector);
@@ -80,27 +78,27 @@ TEST(LaneStates, KeepNoGradientsOfFrozenLayers) {
 }
 
 TEST(LaneStates, AddUpTheStagesOfALane) {
-  const std::vector<LaneState> apart = lane_states(two_encoder_model(), small_plan(), {});
+  const std::vector<StateBytes> apart = lane_states(small_model(), small_plan(), {});
   Plan plan = small_plan();
   plan.lanes = {{{0, 0}, {1, 0}, {1, 1}}};
-  const std::vector<LaneState> together = lane_states(two_encoder_model(), plan, {});
+  const std::vector<StateBytes> together = lane_states(small_model(), plan, {});
   ASSERT_EQ(together.size(), 1U);
   EXPECT_EQ(together[0].total_bytes(),
             apart[0].total_bytes() + apart[1].total_bytes() + apart[2].total_bytes());
   StateOptions options;
   options.parameter_dtype = "int3";
-  EXPECT_THROW(lane_states(two_encoder_model(), plan, options), InvalidInput);
+  EXPECT_THROW(lane_states(small_model(), plan, options), InvalidInput);
 }
 
 TEST(ActivationRoom, IsWhatStateAndReserveLeave) {
-  const std::vector<LaneState> states = {{10, 20, 30}, {1, 2, 3}};
+  const std::vector<StateBytes> states = {{10, 20, 30}, {1, 2, 3}};
   const ActivationRoom room = activation_room(states, 100, 15);
   EXPECT_TRUE(room.fits());
   EXPECT_EQ(room.lane_bytes, (std::vector<std::int64_t>{25, 79}));
 }
 
 TEST(ActivationRoom, NamesTheLanesThatAreShort) {
-  const std::vector<LaneState> states = {{10, 20, 30}, {1, 2, 3}, {50, 50, 50}};
+  const std::vector<StateBytes> states = {{10, 20, 30}, {1, 2, 3}, {50, 50, 50}};
   const ActivationRoom room = activation_room(states, 75, 15);
   EXPECT_FALSE(room.fits());
   EXPECT_TRUE(room.lane_bytes.empty());
@@ -109,7 +107,7 @@ TEST(ActivationRoom, NamesTheLanesThatAreShort) {
 }
 
 TEST(ActivationRoom, HasNoLimitWithoutAMemorySize) {
-  const std::vector<LaneState> states = {{10, 20, 30}};
+  const std::vector<StateBytes> states = {{10, 20, 30}};
   const ActivationRoom room = activation_room(states, 0, 15);
   EXPECT_TRUE(room.fits());
   EXPECT_TRUE(room.lane_bytes.empty());

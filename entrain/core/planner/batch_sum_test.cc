@@ -46,7 +46,7 @@ TEST(BatchSum, CostsWhatItsSamplesCost) {
     const PlanScorer scorer(request);
     const std::vector<SampleWork>& batch = request.batches.front();
     const std::vector<SampleWork> sum = {batch_sum(batch)};
-    for (const PlanConfig& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
+    for (const PlanShape& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
       const Plan plan = scorer.make_candidate(config).plan;
       if (!plan.modules.empty()) {
         EXPECT_GT(expect_same_costs(step_costs(plan_case.model, plan, plan_case.profile, batch),

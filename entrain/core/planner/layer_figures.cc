@@ -355,7 +355,7 @@ std::vector<std::vector<ReplicaFigures>> replica_figures(
     Plan plan = probe_plan(model, degrees, index, replicas);
     plan.shard_optimizer = state_options.shard_optimizer;
     const StepCosts costs = step_costs(model, plan, profile, {});
-    const std::vector<LaneState> states = lane_states(model, plan, state_options);
+    const std::vector<StateBytes> states = lane_states(model, plan, state_options);
     std::size_t lane = 0;  // a stage each
     for (std::size_t module = 0; module < degrees.size(); ++module) {
       const std::vector<LayerRange>& runs = plan.modules[module].stages;

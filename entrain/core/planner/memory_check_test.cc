@@ -107,7 +107,7 @@ TEST(FurtherBatches, LoseNoBetterPlanThatFitsThem) {
     const PlanSearchRequest request = with_further(plan_case, 6, 180);
     PlanScorer scorer(request);
     std::int64_t best = std::numeric_limits<std::int64_t>::max();
-    for (const PlanConfig& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
+    for (const PlanShape& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
       if (scorer.bounds().bound(config).cause == BoundCause::kMemory) {
         continue;
       }

@@ -154,12 +154,12 @@ const std::vector<std::vector<PlanBounds::Table>>& PlanBounds::tables_of(int rep
   return found->second;
 }
 
-const PlanBounds::Table& PlanBounds::table(const PlanConfig& config, int module) const {
+const PlanBounds::Table& PlanBounds::table(const PlanShape& config, int module) const {
   return tables_of(
       config.replicas)[at(module)][index_of(module, config.modules[at(module)].degrees)];
 }
 
-const LayerFigures& PlanBounds::figures_of(const PlanConfig& config, int module) const {
+const LayerFigures& PlanBounds::figures_of(const PlanShape& config, int module) const {
   return figures_[at(module)][index_of(module, config.modules[at(module)].degrees)];
 }
 
@@ -172,7 +172,7 @@ PlanBound PlanBounds::module_bound(int replicas, int module, int degrees_index, 
   return {least + num_batches_ * divided_up(of.optimizer_ns, stages), BoundCause::kWork, module};
 }
 
-int64_t PlanBounds::chain_ns(const PlanConfig& config, std::size_t batch) const {
+int64_t PlanBounds::chain_ns(const PlanShape& config, std::size_t batch) const {
   const int llm = request_.model->llm_module();
   const std::size_t last = index_of(llm, config.modules.back().degrees);
   int64_t longest = 0;
@@ -184,7 +184,7 @@ int64_t PlanBounds::chain_ns(const PlanConfig& config, std::size_t batch) const 
   return longest;
 }
 
-PlanBound PlanBounds::bound(const PlanConfig& config) const {
+PlanBound PlanBounds::bound(const PlanShape& config) const {
   const int llm = request_.model->llm_module();
   PlanBound result;
   int64_t optimizer = 0;
@@ -218,7 +218,7 @@ PlanBound PlanBounds::bound(const PlanConfig& config) const {
   return result;
 }
 
-int64_t PlanBounds::estimate(const PlanConfig& config) const {
+int64_t PlanBounds::estimate(const PlanShape& config) const {
   const int llm = request_.model->llm_module();
   const int64_t slots = num_batches_ * config.num_slots;  // of a replica in all batches
   int64_t all = 0;
@@ -241,7 +241,7 @@ int64_t PlanBounds::estimate(const PlanConfig& config) const {
   return std::max(pipeline, bound(config).ns);
 }
 
-std::vector<std::vector<LayerRange>> PlanBounds::cut(const PlanConfig& config,
+std::vector<std::vector<LayerRange>> PlanBounds::cut(const PlanShape& config,
                                                      bool recomputed) const {
   std::vector<std::vector<LayerRange>> result;
   for (int module = 0; module <= request_.model->llm_module(); ++module) {
@@ -280,7 +280,7 @@ MemoryShortage PlanBounds::shortage(int replicas, int module, const ModuleShape&
   return result;
 }
 
-int64_t PlanBounds::lane_bound(const PlanConfig& config,
+int64_t PlanBounds::lane_bound(const PlanShape& config,
                                const std::vector<StageRef>& lane,
                                const std::vector<std::vector<LayerRange>>& stages,
                                std::size_t batch) const {
@@ -302,7 +302,7 @@ int64_t PlanBounds::lane_bound(const PlanConfig& config,
   return head + std::max<int64_t>(0, work) / config.replicas + std::max(reduce, tail);
 }
 
-int64_t PlanBounds::batch_bound(const PlanConfig& config,
+int64_t PlanBounds::batch_bound(const PlanShape& config,
                                 const std::vector<std::vector<LayerRange>>& stages,
                                 std::size_t batch) const {
   int64_t result = chain_ns(config, batch);
@@ -320,7 +320,7 @@ int64_t PlanBounds::batch_bound(const PlanConfig& config,
 }
 
 std::vector<int64_t> PlanBounds::lane_work_ns(
-    const PlanConfig& config, const std::vector<std::vector<LayerRange>>& stages) const {
+    const PlanShape& config, const std::vector<std::vector<LayerRange>>& stages) const {
   std::vector<int64_t> result;
   for (const std::vector<StageRef>& lane : lane_stages(config)) {
     int64_t& work = result.emplace_back(0);
@@ -332,7 +332,7 @@ std::vector<int64_t> PlanBounds::lane_work_ns(
 }
 
 std::vector<int64_t> PlanBounds::lane_slot_ns(
-    const PlanConfig& config, const std::vector<std::vector<LayerRange>>& stages) const {
+    const PlanShape& config, const std::vector<std::vector<LayerRange>>& stages) const {
   std::vector<int64_t> result = lane_work_ns(config, stages);
   const std::vector<std::vector<StageRef>> lanes = lane_stages(config);
   for (std::size_t lane = 0; lane < lanes.size(); ++lane) {

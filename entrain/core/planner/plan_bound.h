@@ -65,31 +65,31 @@ class PlanBounds {
   // Valid for every cut, assignment, number of slots and order.
   // Requires  a configuration of the space.
   // Cost      O(modules × pairs of degrees).
-  [[nodiscard]] PlanBound bound(const PlanConfig& config) const;
+  [[nodiscard]] PlanBound bound(const PlanShape& config) const;
 
   // The time that the classical formula for 1F1B gives, launches included: what survivors are
   // ordered by. No bound.
-  [[nodiscard]] std::int64_t estimate(const PlanConfig& config) const;
+  [[nodiscard]] std::int64_t estimate(const PlanShape& config) const;
 
   // [module] layers cut where the slowest stage is fastest, within memory; empty where no cut fits.
   // With `recomputed` memory holds what is kept where every layer is recomputed; that takes time
   // which the cut does not see.
-  [[nodiscard]] std::vector<std::vector<LayerRange>> cut(const PlanConfig& config,
+  [[nodiscard]] std::vector<std::vector<LayerRange>> cut(const PlanShape& config,
                                                          bool recomputed = false) const;
   // The fullest stage of the module's most even cut by bytes; missing_bytes <= 0 where it fits.
   // Cost      O(layers² × stages).
   [[nodiscard]] MemoryShortage shortage(int replicas, int module, const ModuleShape& shape) const;
 
   // Of one batch, for a given cut.
-  [[nodiscard]] std::int64_t batch_bound(const PlanConfig& config,
+  [[nodiscard]] std::int64_t batch_bound(const PlanShape& config,
                                          const std::vector<std::vector<LayerRange>>& stages,
                                          std::size_t batch) const;
   // [lane] forward and backward of a replica's share of the work, launches left out.
   [[nodiscard]] std::vector<std::int64_t> lane_work_ns(
-      const PlanConfig& config, const std::vector<std::vector<LayerRange>>& stages) const;
+      const PlanShape& config, const std::vector<std::vector<LayerRange>>& stages) const;
   // [lane] mean forward and backward of one of config.num_slots slots, launches included.
   [[nodiscard]] std::vector<std::int64_t> lane_slot_ns(
-      const PlanConfig& config, const std::vector<std::vector<LayerRange>>& stages) const;
+      const PlanShape& config, const std::vector<std::vector<LayerRange>>& stages) const;
   // Devices times time that all the module's work takes, at the first of its degrees.
   [[nodiscard]] std::int64_t device_work_ns(int module) const;
 
@@ -107,17 +107,17 @@ class PlanBounds {
     std::int64_t optimizer_ns = 0;  // of all layers
   };
   [[nodiscard]] std::size_t index_of(int module, const Degrees& degrees) const;
-  [[nodiscard]] const Table& table(const PlanConfig& config, int module) const;
+  [[nodiscard]] const Table& table(const PlanShape& config, int module) const;
   [[nodiscard]] Table make_table(int replicas,
                                  int module,
                                  std::size_t index,
                                  ReplicaFigures of_replicas) const;
   [[nodiscard]] const std::vector<std::vector<Table>>& tables_of(int replicas) const;
-  [[nodiscard]] const LayerFigures& figures_of(const PlanConfig& config, int module) const;
+  [[nodiscard]] const LayerFigures& figures_of(const PlanShape& config, int module) const;
   void collect_chains();
   // Of the longest chain; `batch` = number of batches: the sum over all.
-  [[nodiscard]] std::int64_t chain_ns(const PlanConfig& config, std::size_t batch) const;
-  [[nodiscard]] std::int64_t lane_bound(const PlanConfig& config,
+  [[nodiscard]] std::int64_t chain_ns(const PlanShape& config, std::size_t batch) const;
+  [[nodiscard]] std::int64_t lane_bound(const PlanShape& config,
                                         const std::vector<StageRef>& lane,
                                         const std::vector<std::vector<LayerRange>>& stages,
                                         std::size_t batch) const;

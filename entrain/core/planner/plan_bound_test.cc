@@ -49,10 +49,10 @@ TEST(PlanBounds, HoldForEveryCutOfTheLayers) {
     plan_case.cluster.memory_bytes = 0;
     const PlanSearchRequest request = plan_case.request_of();
     PlanScorer scorer(request);
-    std::vector<PlanConfig> configs = oracle::all_configs(plan_case, scorer.space().degrees());
+    std::vector<PlanShape> configs = oracle::all_configs(plan_case, scorer.space().degrees());
     rng.shuffle(std::span(configs));
     configs.resize(std::min<std::size_t>(configs.size(), 3));
-    for (const PlanConfig& config : configs) {
+    for (const PlanShape& config : configs) {
       const std::int64_t bound = scorer.bounds().bound(config).ns;
       PlanCandidate candidate = scorer.make_candidate(config);
       const auto module = rng.below(config.modules.size());
@@ -89,7 +89,7 @@ TEST(PlanBounds, CutByMemoryWhatCannotFit) {
     const bool recompute = i % 2 == 1;
     request.recompute = recompute ? RecomputeRule::kAuto : RecomputeRule::kNever;
     const PlanScorer scorer(request);
-    for (const PlanConfig& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
+    for (const PlanShape& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
       const PlanBound bound = scorer.bounds().bound(config);
       if (bound.cause != BoundCause::kMemory) {
         ++allowed;
@@ -109,7 +109,8 @@ TEST(PlanBounds, CutByMemoryWhatCannotFit) {
               plan.modules[module].recompute.push_back(recompute ? layers.end - layers.begin : 0);
             }
             plan.lanes = default_lanes(plan.modules);
-            const std::vector<LaneState> states = lane_states(plan_case.model, plan, request.state);
+            const std::vector<StateBytes> states =
+                lane_states(plan_case.model, plan, request.state);
             std::int64_t needed = 0;
             for (const std::vector<SampleWork>& batch : request.batches) {
               const StepCosts costs = step_costs(plan_case.model, plan, plan_case.profile, batch);
@@ -174,7 +175,7 @@ TEST(PlanBounds, NameTheModuleThatBinds) {
   }
   const PlanSearchRequest request = plan_case.request_of();
   const PlanScorer scorer(request);
-  PlanConfig config;
+  PlanShape config;
   config.modules = {{{1, 1}, 1}, {{1, 1}, 1}};
   EXPECT_EQ(scorer.bounds().bound(config).cause, BoundCause::kWork);
   EXPECT_EQ(scorer.bounds().bound(config).module, 1);
@@ -185,7 +186,7 @@ TEST(PlanBounds, NameTheModuleThatBinds) {
   plan_case.request.batches[0][0].llm_tokens = 1000;
   plan_case.request.limits.chunks = false;
   const PlanSearchRequest alone = plan_case.request_of();
-  PlanConfig stages;
+  PlanShape stages;
   stages.modules = {{{1, 1}, 1}, {{1, 1}, 2}};
   plan_case.cluster.devices_per_node = 3;
   const PlanScorer of_one(alone);

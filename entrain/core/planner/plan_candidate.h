@@ -65,7 +65,7 @@ inline constexpr double kFarBehind = 0.01;
 
 // A configuration that was cut and simulated.
 struct PlanCandidate {
-  PlanConfig config;
+  PlanShape config;
   Plan plan;  // with its certificate where it is the best
   CandidateState state = CandidateState::kSimulated;
   std::vector<std::int64_t> steps;  // [batch] simulated step times in nanoseconds, as far as run

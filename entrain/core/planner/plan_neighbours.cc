@@ -16,7 +16,7 @@ namespace {
 
 class Neighbours {
  public:
-  Neighbours(const PlanScorer& scorer, const ModelSpec& model, const PlanConfig& config)
+  Neighbours(const PlanScorer& scorer, const ModelSpec& model, const PlanShape& config)
       : scorer_(scorer), model_(model), config_(config) {}
 
   std::vector<PlanNeighbour> list() {
@@ -28,8 +28,8 @@ class Neighbours {
   }
 
  private:
-  void add(const PlanConfig& config, const std::string& change) {
-    PlanConfig other = config;
+  void add(const PlanShape& config, const std::string& change) {
+    PlanShape other = config;
     if (other.replicas != config_.replicas) {
       const std::set<int> counts = scorer_.space().slot_counts(other.replicas);
       const int wanted = config_.num_slots * config_.replicas / other.replicas;
@@ -59,7 +59,7 @@ class Neighbours {
                            module + 1 < config_.modules.size()));
   }
 
-  void change_stages(PlanConfig& config, std::size_t module, int by) const {
+  void change_stages(PlanShape& config, std::size_t module, int by) const {
     config.modules[module].stages += by;
     for (std::size_t other = 1; other < config.modules.size() && module == 0; ++other) {
       config.modules[other].stages += follows_first(other) ? by : 0;
@@ -75,7 +75,7 @@ class Neighbours {
         const int given = config_.modules[from].degrees.devices();
         const int taken = config_.modules[to].degrees.devices();
         const int devices = std::lcm(given, taken);
-        PlanConfig other = config_;
+        PlanShape other = config_;
         change_stages(other, from, -devices / given);
         change_stages(other, to, devices / taken);
         if (other.modules[from].stages >= 1) {
@@ -102,7 +102,7 @@ class Neighbours {
         if (!near || devices % degrees.devices() != 0) {
           continue;
         }
-        PlanConfig other = config_;
+        PlanShape other = config_;
         other.modules[module] = {degrees, devices / degrees.devices()};
         add(other, describe(other.modules[module], model_, static_cast<int>(module)));
       }
@@ -114,9 +114,9 @@ class Neighbours {
       if (!more && config_.replicas % 2 != 0) {
         continue;
       }
-      PlanConfig stages = config_;
+      PlanShape stages = config_;
       stages.replicas = more ? config_.replicas * 2 : config_.replicas / 2;
-      PlanConfig tensor = stages;
+      PlanShape tensor = stages;
       for (std::size_t module = 0; module < config_.modules.size(); ++module) {
         int& number = stages.modules[module].stages;
         number = more ? number / 2 : number * 2;
@@ -131,7 +131,7 @@ class Neighbours {
   void change_layout() {
     const std::size_t llm = config_.modules.size() - 1;
     const auto modules = static_cast<int>(config_.modules.size());
-    PlanConfig other = config_;
+    PlanShape other = config_;
     if (config_.layout == ModuleLayout::kColocated) {
       other.layout = ModuleLayout::kOwnLanes;
       if (config_.replicas % modules == 0) {
@@ -173,14 +173,14 @@ class Neighbours {
 
   const PlanScorer& scorer_;
   const ModelSpec& model_;
-  const PlanConfig& config_;
+  const PlanShape& config_;
   std::vector<PlanNeighbour> result_;
 };
 
 }  // namespace
 
 std::vector<PlanNeighbour> judge_neighbours(const PlanSearchRequest& request,
-                                            const PlanConfig& config,
+                                            const PlanShape& config,
                                             std::int64_t best_total_ns) {
   PlanScorer scorer(request);
   scorer.set_lead(best_total_ns);

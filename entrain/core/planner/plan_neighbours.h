@@ -10,7 +10,7 @@
 namespace entrain {
 
 struct PlanNeighbour {
-  PlanConfig config;
+  PlanShape config;
   std::string change;                      // "a stage of vision to llm"
   PlanBound bound;                         // a sum over the batches
   std::optional<PlanCandidate> candidate;  // simulated; none where memory forbids every cut
@@ -31,7 +31,7 @@ struct PlanNeighbour {
 // Throws    as search_plans() does.
 // Cost      one simulation per neighbour and batch, about ten to thirty neighbours.
 std::vector<PlanNeighbour> judge_neighbours(const PlanSearchRequest& request,
-                                            const PlanConfig& config,
+                                            const PlanShape& config,
                                             std::int64_t best_total_ns = 0);
 
 }  // namespace entrain

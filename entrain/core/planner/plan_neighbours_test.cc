@@ -24,7 +24,7 @@ TEST(JudgeNeighbours, FindsNoneFasterThanTheBestOfACompleteSearch) {
     if (!result.fits()) {
       continue;
     }
-    const PlanConfig& best = result.best().config;
+    const PlanShape& best = result.best().config;
     for (const PlanNeighbour& neighbour : judge_neighbours(request, best)) {
       ++neighbours;
       EXPECT_FALSE(neighbour.config == best);
@@ -68,7 +68,7 @@ void set_degrees(const std::vector<Degrees>& degrees, Profile& profile) {
   }
 }
 
-std::vector<PlanNeighbour> neighbours_of(const oracle::PlanCase& plan_case, PlanConfig config) {
+std::vector<PlanNeighbour> neighbours_of(const oracle::PlanCase& plan_case, PlanShape config) {
   PlanSearchRequest request = plan_case.request_of();
   config.num_slots = (static_cast<int>(request.batches[0].size()) + 1) / 2;
   request.space.microbatches = {2};
@@ -78,7 +78,7 @@ std::vector<PlanNeighbour> neighbours_of(const oracle::PlanCase& plan_case, Plan
 TEST(JudgeNeighbours, MovesLanesBetweenModules) {
   oracle::PlanCase plan_case = make_case_of_four_devices();
   set_degrees({{1, 1}}, plan_case.profile);
-  PlanConfig config;
+  PlanShape config;
   config.modules = {{{1, 1}, 2}, {{1, 1}, 2}};
   std::vector<std::string> changes;
   for (const PlanNeighbour& neighbour : neighbours_of(plan_case, config)) {
@@ -98,7 +98,7 @@ TEST(JudgeNeighbours, ChangesOneDegreeOrExchangesBoth) {
   const std::vector<Degrees> all = {{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 2}, {1, 4}};
   set_degrees(all, plan_case.profile);
   for (const Degrees& own : all) {
-    PlanConfig config;
+    PlanShape config;
     config.modules = {{{1, 1}, 4}, {own, 4 / own.devices()}};
     std::vector<Degrees> found;
     for (const PlanNeighbour& neighbour : neighbours_of(plan_case, config)) {

@@ -142,7 +142,7 @@ std::int64_t PlanScorer::num_batches() const {
   return static_cast<std::int64_t>(request_.batches.size());
 }
 
-PlanCandidate PlanScorer::make_candidate(const PlanConfig& config) const {
+PlanCandidate PlanScorer::make_candidate(const PlanShape& config) const {
   const bool full = request_.recompute == RecomputeRule::kFull;
   const std::vector<std::vector<LayerRange>> stages = bounds_.cut(config, full);
   if (stages.empty()) {
@@ -162,7 +162,7 @@ PlanCandidate PlanScorer::make_candidate(const PlanConfig& config) const {
   return result;
 }
 
-PlanCandidate PlanScorer::lay_out(const PlanConfig& config,
+PlanCandidate PlanScorer::lay_out(const PlanShape& config,
                                   const std::vector<std::vector<LayerRange>>& stages) const {
   PlanCandidate result;
   result.config = config;
@@ -187,8 +187,8 @@ PlanCandidate PlanScorer::lay_out(const PlanConfig& config,
   for (std::int64_t& work : result.lane_work_ns) {
     work /= num_batches();
   }
-  const std::vector<LaneState> states = lane_states(*request_.model, plan, request_.state);
-  for (const LaneState& state : states) {
+  const std::vector<StateBytes> states = lane_states(*request_.model, plan, request_.state);
+  for (const StateBytes& state : states) {
     result.lane_state_bytes.push_back(state.total_bytes());
   }
   const ActivationRoom room =
@@ -218,7 +218,7 @@ StepCosts PlanScorer::costs_of(const Plan& plan, std::size_t batch) const {
                     request_.batches[batch]);
 }
 
-PlanCandidate PlanScorer::score(const PlanConfig& config,
+PlanCandidate PlanScorer::score(const PlanShape& config,
                                 std::int64_t stop_at,
                                 std::span<const std::int64_t> rival) {
   PlanCandidate without = make_candidate(config);
@@ -265,7 +265,7 @@ std::optional<PlanCandidate> PlanScorer::score_rest(const PlanCandidate& stopped
 
 // With layers cut as memory allows where all are recomputed. Unless `needed`, no level is tried
 // where the estimate says that the first one fits.
-PlanCandidate PlanScorer::recompute(const PlanConfig& config,
+PlanCandidate PlanScorer::recompute(const PlanShape& config,
                                     bool needed,
                                     std::span<const std::int64_t> rival) {
   PlanCandidate result = lay_out(config, bounds_.cut(config, true));

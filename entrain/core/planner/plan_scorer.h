@@ -13,8 +13,8 @@
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/planner/memory_check.h"
 #include "entrain/core/planner/plan_bound.h"
-#include "entrain/core/planner/plan_score.h"
 #include "entrain/core/planner/plan_candidate.h"
+#include "entrain/core/planner/plan_score.h"
 #include "entrain/core/planner/plan_space.h"
 #include "entrain/core/planner/recompute_levels.h"
 
@@ -46,7 +46,7 @@ class PlanScorer {
   // aside,
   //        with every level of recomputation that nothing better is known of; empty: nothing is. A
   //        later call for the same configuration does not simulate the same steps again.
-  [[nodiscard]] PlanCandidate score(const PlanConfig& config,
+  [[nodiscard]] PlanCandidate score(const PlanShape& config,
                                     std::int64_t stop_at,
                                     std::span<const std::int64_t> rival = {});
   // Whether recomputation may be tried: RecomputeRule::kAuto and a limit.
@@ -60,7 +60,7 @@ class PlanScorer {
   // RecomputeRule::kFull. kNoFit with a reason where state, or state and the largest unit, leave a
   // lane no room.
   // Requires  memory does not forbid every cut.
-  [[nodiscard]] PlanCandidate make_candidate(const PlanConfig& config) const;
+  [[nodiscard]] PlanCandidate make_candidate(const PlanShape& config) const;
 
   // Simulates batch after batch, as long as the steps so far and the bounds of the others stay
   // under `stop_at` in sum, and until it is set aside.
@@ -83,9 +83,9 @@ class PlanScorer {
   [[nodiscard]] std::int64_t simulated_unit_stages() const { return simulated_unit_stages_; }
 
  private:
-  [[nodiscard]] PlanCandidate lay_out(const PlanConfig& config,
+  [[nodiscard]] PlanCandidate lay_out(const PlanShape& config,
                                       const std::vector<std::vector<LayerRange>>& stages) const;
-  [[nodiscard]] PlanCandidate recompute(const PlanConfig& config,
+  [[nodiscard]] PlanCandidate recompute(const PlanShape& config,
                                         bool needed,
                                         std::span<const std::int64_t> rival);
   [[nodiscard]] PlanCandidate best_level(const PlanCandidate& without,

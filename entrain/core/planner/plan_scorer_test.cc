@@ -27,7 +27,7 @@ TEST(PlanScorer, MakesPlansOfTheirConfigurations) {
   const oracle::PlanCase plan_case = make_scorer_case();
   const PlanSearchRequest request = plan_case.request_of();
   const PlanScorer scorer(request);
-  for (const PlanConfig& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
+  for (const PlanShape& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
     const PlanCandidate candidate = scorer.make_candidate(config);
     EXPECT_EQ(candidate.plan.replicas, config.replicas);
     EXPECT_EQ(candidate.plan.num_lanes(), lanes_of(config));
@@ -52,7 +52,7 @@ TEST(PlanScorer, ChargesTheExchangesOfAShardedOptimizer) {
   sharded_request.state.shard_optimizer = true;
   PlanScorer sharded(sharded_request);
   int differing = 0;
-  for (const PlanConfig& config : oracle::all_configs(plan_case, whole.space().degrees())) {
+  for (const PlanShape& config : oracle::all_configs(plan_case, whole.space().degrees())) {
     const PlanCandidate of_whole = whole.score(config, kNever);
     const PlanCandidate of_shards = sharded.score(config, kNever);
     Plan plan = of_whole.plan;
@@ -75,7 +75,7 @@ TEST(PlanScorer, StopsOnlyWhatIsProvenSlower) {
   const oracle::PlanCase plan_case = make_scorer_case();
   const PlanSearchRequest request = plan_case.request_of();
   PlanScorer scorer(request);
-  const PlanConfig config = oracle::all_configs(plan_case, scorer.space().degrees()).front();
+  const PlanShape config = oracle::all_configs(plan_case, scorer.space().degrees()).front();
   PlanCandidate whole = scorer.make_candidate(config);
   scorer.simulate(whole, kNever);
   ASSERT_EQ(whole.state, CandidateState::kSimulated);
@@ -98,7 +98,7 @@ TEST(PlanScorer, SetsAsideWhatIsFarBehindAndGoesOnFromThere) {
   const oracle::PlanCase plan_case = make_scorer_case();
   const PlanSearchRequest request = plan_case.request_of();
   PlanScorer scorer(request);
-  const PlanConfig config = oracle::all_configs(plan_case, scorer.space().degrees()).front();
+  const PlanShape config = oracle::all_configs(plan_case, scorer.space().degrees()).front();
   const std::vector<std::int64_t> steps = PlanScorer(request).score(config, kNever).steps;
   ASSERT_EQ(steps.size(), 3U);
   ASSERT_NE(steps[0], steps[1]);
@@ -129,7 +129,7 @@ void for_each_without_room(int cases, const Visit& visit) {
     PlanSearchRequest request = plan_case.request_of();
     request.recompute = RecomputeRule::kNever;
     PlanScorer never(request);
-    for (const PlanConfig& config : oracle::all_configs(plan_case, never.space().degrees())) {
+    for (const PlanShape& config : oracle::all_configs(plan_case, never.space().degrees())) {
       if (never.bounds().bound(config).cause == BoundCause::kMemory ||
           never.score(config, kNever).state == CandidateState::kNoFit) {
         SCOPED_TRACE(testing::Message() << "case " << i << ": " << oracle::describe(plan_case)
@@ -145,7 +145,7 @@ TEST(PlanScorer, RecomputesNoMoreThanItHasTo) {
   int fit = 0;
   int beyond_the_guess = 0;
   int not_even_full = 0;
-  for_each_without_room(400, [&](PlanSearchRequest request, const PlanConfig& config) {
+  for_each_without_room(400, [&](PlanSearchRequest request, const PlanShape& config) {
     request.recompute = RecomputeRule::kAuto;
     PlanScorer scorer(request);
     if (scorer.bounds().bound(config).cause == BoundCause::kMemory) {
@@ -202,7 +202,7 @@ TEST(PlanScorer, NeverTakesRecomputationThatIsSlower) {
     without.recompute = RecomputeRule::kNever;
     PlanScorer scorer(request);
     PlanScorer never(without);
-    for (const PlanConfig& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
+    for (const PlanShape& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
       if (never.bounds().bound(config).cause == BoundCause::kMemory) {
         continue;
       }
@@ -228,7 +228,7 @@ TEST(PlanScorer, CountsWhatRecomputationTakes) {
   PlanSearchRequest recomputing = request;
   recomputing.recompute = RecomputeRule::kFull;
   const PlanScorer full(recomputing);
-  for (const PlanConfig& config : oracle::all_configs(plan_case, never.space().degrees())) {
+  for (const PlanShape& config : oracle::all_configs(plan_case, never.space().degrees())) {
     const PlanCandidate without = never.make_candidate(config);
     const PlanCandidate candidate = full.make_candidate(config);
     EXPECT_FALSE(recomputes(without.plan));

@@ -21,7 +21,7 @@ struct Entry {
   int64_t bound_ns = 0;     // over all batches
   int64_t estimate_ns = 0;  // likewise
   int64_t number = 0;       // in the order of the space
-  PlanConfig config;
+  PlanShape config;
 };
 
 using Undecided = std::pair<std::size_t, PlanCandidate>;  // index of its entry
@@ -73,7 +73,7 @@ class Search {
         }
         return true;
       };
-      scorer_.space().for_each(replicas, filter, [&](const PlanConfig& config) {
+      scorer_.space().for_each(replicas, filter, [&](const PlanShape& config) {
         const int64_t bound = bounds.bound(config).ns;
         least = std::min(least, bound);
         keep({bound, 0, number++, config});
@@ -132,10 +132,10 @@ class Search {
   // order of entries has them: only what comes first under a budget hangs on it.
   [[nodiscard]] std::vector<std::size_t> near_best() const {
     constexpr std::size_t kMost = 4;
-    const PlanConfig& best = result_.best().config;
+    const PlanShape& best = result_.best().config;
     std::vector<std::size_t> result;
     for (std::size_t index = 0; index < entries_.size() && result.size() < kMost; ++index) {
-      const PlanConfig& other = entries_[index].config;
+      const PlanShape& other = entries_[index].config;
       if (judged_[index] != 0 || other.replicas != best.replicas || other.layout != best.layout) {
         continue;
       }
@@ -372,7 +372,7 @@ class Search {
         const PlanBound bound = scorer_.bounds().module_bound(replicas, module, index, stages);
         return bound.cause != BoundCause::kMemory && bound.ns < best;
       };
-      space.for_each(replicas, filter, [&](const PlanConfig& config) {
+      space.for_each(replicas, filter, [&](const PlanShape& config) {
         ++result_.configurations;
         const PlanBound bound = scorer_.bounds().bound(config);
         if (bound.ns >= best) {

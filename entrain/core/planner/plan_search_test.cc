@@ -63,7 +63,7 @@ std::vector<std::int64_t> bounds_of_all(const PlanSearchRequest& request) {
   const PlanScorer scorer(request);
   std::vector<std::int64_t> result;
   for (const int replicas : scorer.space().replica_counts()) {
-    scorer.space().for_each(replicas, nullptr, [&](const PlanConfig& config) {
+    scorer.space().for_each(replicas, nullptr, [&](const PlanShape& config) {
       const PlanBound bound = scorer.bounds().bound(config);
       if (bound.cause != BoundCause::kMemory) {
         result.push_back(bound.ns);

@@ -34,7 +34,7 @@ std::string list(const std::vector<int>& numbers) {
 }
 
 // Whether of any two group sizes one divides the other, and all divide a node.
-bool divide_each_other(const PlanConfig& config, const ClusterSpec& cluster) {
+bool divide_each_other(const PlanShape& config, const ClusterSpec& cluster) {
   for (const ModuleShape& a : config.modules) {
     const int size = a.degrees.tensor_parallel;
     if (cluster.devices_per_node % size != 0) {
@@ -57,7 +57,7 @@ bool shares_lanes(ModuleLayout layout, int module, int llm) {
 
 }  // namespace
 
-int lanes_of(const PlanConfig& config) {
+int lanes_of(const PlanShape& config) {
   const int llm = static_cast<int>(config.modules.size()) - 1;
   int lanes = config.layout == ModuleLayout::kColocated ? 0 : config.modules.back().stages;
   for (int module = 0; module < llm; ++module) {
@@ -68,7 +68,7 @@ int lanes_of(const PlanConfig& config) {
   return llm == 0 ? config.modules.back().stages : lanes;
 }
 
-int devices_per_replica(const PlanConfig& config) {
+int devices_per_replica(const PlanShape& config) {
   const int llm = static_cast<int>(config.modules.size()) - 1;
   int devices = 0;
   for (int module = 0; module <= llm; ++module) {
@@ -95,7 +95,7 @@ std::string describe(const ModuleShape& shape, const ModelSpec& model, int modul
                      degrees.empty() ? "" : fmt::format(" ({})", join(degrees)));
 }
 
-std::string describe(const PlanConfig& config, const ModelSpec& model) {
+std::string describe(const PlanShape& config, const ModelSpec& model) {
   const int llm = model.llm_module();
   std::string text =
       fmt::format("{} replica{} of ", config.replicas, config.replicas == 1 ? "" : "s");
@@ -108,7 +108,7 @@ std::string describe(const PlanConfig& config, const ModelSpec& model) {
   return text;
 }
 
-std::vector<std::vector<StageRef>> lane_stages(const PlanConfig& config) {
+std::vector<std::vector<StageRef>> lane_stages(const PlanShape& config) {
   const int llm = static_cast<int>(config.modules.size()) - 1;
   std::vector<std::vector<StageRef>> lanes;
   for (int module = 0; module <= llm; ++module) {
@@ -176,7 +176,7 @@ Profile cluster_profile(const Profile& profile, const ClusterSpec& cluster, int 
   return result;
 }
 
-bool mesh_fits(const PlanConfig& config, const ClusterSpec& cluster) {
+bool mesh_fits(const PlanShape& config, const ClusterSpec& cluster) {
   const int llm = static_cast<int>(config.modules.size()) - 1;
   if (divide_each_other(config, cluster)) {
     return true;  // largest first, they fill nodes without a gap
@@ -271,7 +271,7 @@ struct PlanSpace::Walk {
   int target;  // devices to use; with idle devices at most so many
   bool idle;
   std::set<int> slots_of;  // numbers of slots to try
-  PlanConfig config;
+  PlanShape config;
 
   [[nodiscard]] int llm() const { return space.model_.llm_module(); }
   [[nodiscard]] bool wanted(int module, int index, int stages) const {
@@ -424,7 +424,7 @@ int PlanSpace::most_devices_used(int replicas) const {
   }
   // No lanes of their own for all: as many as modules that share lanes can use.
   int most = 0;
-  const Visit found = [&](const PlanConfig& config) {
+  const Visit found = [&](const PlanShape& config) {
     most = std::max(most, devices_per_replica(config));
   };
   const Filter all;
@@ -435,13 +435,13 @@ int PlanSpace::most_devices_used(int replicas) const {
   return most;
 }
 
-bool PlanSpace::contains(const PlanConfig& config) const {
+bool PlanSpace::contains(const PlanShape& config) const {
   bool found = false;
   const Filter same = [&](int module, int index, int stages) {
     return config.modules[at(module)] == ModuleShape{degrees_[at(module)][at(index)], stages};
   };
   for_each(
-      config.replicas, same, [&](const PlanConfig& other) { found = found || other == config; });
+      config.replicas, same, [&](const PlanShape& other) { found = found || other == config; });
   return found;
 }
 

@@ -1,6 +1,6 @@
 // Which parallel configurations of a model a cluster allows.
 //
-// Read first: PlanConfig, then PlanSpace::for_each(). A configuration says everything about a plan
+// Read first: PlanShape, then PlanSpace::for_each(). A configuration says everything about a plan
 // but where layers are cut.
 #pragma once
 
@@ -37,23 +37,23 @@ enum class ModuleLayout : std::uint8_t {
   kColocated,       // lane s hosts stage s of every module
 };
 
-struct PlanConfig {
+struct PlanShape {
   int replicas = 1;
   int num_slots = 1;  // the plan's default; the policy `entrain` chooses others
   ModuleLayout layout = ModuleLayout::kOwnLanes;
   std::vector<ModuleShape> modules;  // in module order
-  bool operator==(const PlanConfig&) const = default;
+  bool operator==(const PlanShape&) const = default;
 };
 
-int lanes_of(const PlanConfig& config);
-int devices_per_replica(const PlanConfig& config);
+int lanes_of(const PlanShape& config);
+int devices_per_replica(const PlanShape& config);
 // "2 replicas of vision 3 lanes (TP 2) + llm 1 lane (TP 4, CP 2)"; one device a lane goes without
 // saying, "|" instead of "+" stands between modules that share lanes.
-std::string describe(const PlanConfig& config, const ModelSpec& model);
+std::string describe(const PlanShape& config, const ModelSpec& model);
 // "vision 3 lanes (TP 2)"
 std::string describe(const ModuleShape& shape, const ModelSpec& model, int module);
 // The plan's lanes for this configuration, in order of the pipeline.
-std::vector<std::vector<StageRef>> lane_stages(const PlanConfig& config);
+std::vector<std::vector<StageRef>> lane_stages(const PlanShape& config);
 
 // [module] the degrees at which the profile has costs, tensor parallelism inside a node: a divisor
 // of devices_per_node, without a sharding_obstacle(). In order of tensor, then context parallelism.
@@ -73,7 +73,7 @@ Profile cluster_profile(const Profile& profile, const ClusterSpec& cluster, int 
 // group sizes divide each other (as powers of two do), otherwise a placement may be missed.
 //
 // Requires  the configuration has no more devices than the cluster.
-bool mesh_fits(const PlanConfig& config, const ClusterSpec& cluster);
+bool mesh_fits(const PlanShape& config, const ClusterSpec& cluster);
 
 struct SpaceOptions {
   int global_batch = 1;              // >= 1; replicas divide it
@@ -109,7 +109,7 @@ class PlanSpace {
   // Whether configurations of `replicas` in which this module has degrees()[module][index] and so
   // many stages are wanted.
   using Filter = std::function<bool(int module, int degrees_index, int stages)>;
-  using Visit = std::function<void(const PlanConfig& config)>;
+  using Visit = std::function<void(const PlanShape& config)>;
   // Visits every configuration of so many replicas that passes the filter, each once, in an order
   // that depends on nothing else. The filter is asked before what depends on it is listed.
   //
@@ -120,7 +120,7 @@ class PlanSpace {
   [[nodiscard]] std::set<int> slot_counts(int replicas) const;
 
   // Whether the space holds this configuration.
-  [[nodiscard]] bool contains(const PlanConfig& config) const;
+  [[nodiscard]] bool contains(const PlanShape& config) const;
 
  private:
   struct Walk;

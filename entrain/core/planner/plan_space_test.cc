@@ -41,9 +41,9 @@ void expect_words(const std::string& message, const std::vector<std::string>& wo
   }
 }
 
-std::vector<PlanConfig> list(const PlanSpace& space, int replicas) {
-  std::vector<PlanConfig> result;
-  space.for_each(replicas, nullptr, [&](const PlanConfig& config) { result.push_back(config); });
+std::vector<PlanShape> list(const PlanSpace& space, int replicas) {
+  std::vector<PlanShape> result;
+  space.for_each(replicas, nullptr, [&](const PlanShape& config) { result.push_back(config); });
   return result;
 }
 
@@ -58,12 +58,12 @@ TEST(PlanSpace, ListsEveryWayToUseAllDevices) {
   // Two devices: one lane each, or TP 2 on no shared lane, for the LLM has one device a lane only.
   EXPECT_EQ(list(space, 2).size(), 1U);
   // One device: everything on it.
-  const std::vector<PlanConfig> alone = list(space, 3);
+  const std::vector<PlanShape> alone = list(space, 3);
   ASSERT_EQ(alone.size(), 1U);
   EXPECT_EQ(alone[0].layout, ModuleLayout::kColocated);
   EXPECT_EQ(describe(alone[0], model), "3 replicas of vision 1 lane | llm 1 lane");
   EXPECT_EQ(alone[0].num_slots, 1);
-  for (const PlanConfig& config : list(space, 1)) {
+  for (const PlanShape& config : list(space, 1)) {
     EXPECT_EQ(devices_per_replica(config), 4);
     EXPECT_EQ(config.num_slots, 2);
     EXPECT_TRUE(space.contains(config));
@@ -75,7 +75,7 @@ TEST(PlanSpace, LeavesDevicesIdleOnlyWhereNumbersForceIt) {
   const ClusterSpec cluster = make_cluster(1, 5);
   const std::vector<std::vector<Degrees>> twos = {{{2, 1}}, {{2, 1}}};
   const PlanSpace space(model, cluster, twos, {.global_batch = 1});
-  const std::vector<PlanConfig> configs = list(space, 1);
+  const std::vector<PlanShape> configs = list(space, 1);
   ASSERT_EQ(configs.size(), 1U);
   EXPECT_EQ(devices_per_replica(configs[0]), 4);
   SpaceOptions idle{.global_batch = 1};
@@ -89,7 +89,7 @@ TEST(PlanSpace, SharesLanesBetweenEncodersOfEqualWidth) {
   const PlanSpace space(
       model, cluster, {{{2, 1}}, {{1, 1}, {1, 2}}, {{2, 1}}}, {.global_batch = 1});
   bool shared = false;
-  for (const PlanConfig& config : list(space, 1)) {
+  for (const PlanShape& config : list(space, 1)) {
     if (config.layout == ModuleLayout::kSharedEncoders) {
       shared = true;
       EXPECT_EQ(config.modules[1].degrees, (Degrees{1, 2}));
@@ -111,7 +111,7 @@ TEST(PlanSpace, AsksTheFilterBeforeItListsWhatDependsOnIt) {
   space.for_each(
       1,
       [](int module, int, int stages) { return module != 0 || stages == 2; },
-      [&](const PlanConfig& config) {
+      [&](const PlanShape& config) {
         ++visits;
         EXPECT_EQ(config.modules[0].stages, 2);
       });
@@ -177,7 +177,7 @@ TEST(MeshFits, PlacesTensorGroupsWithinNodes) {
   for (int i = 0; i < 2000; ++i) {
     const int per_node = 1 + static_cast<int>(rng.below(6));
     const ClusterSpec cluster = make_cluster(1 + static_cast<int>(rng.below(3)), per_node);
-    PlanConfig config;
+    PlanShape config;
     std::vector<int> sizes;
     for (int module = 0; module < 2; ++module) {
       const int tensor = 1 + static_cast<int>(rng.below(static_cast<std::uint64_t>(per_node)));
@@ -207,7 +207,7 @@ TEST(MeshFits, PlacesTensorGroupsWithinNodes) {
 // Groups that do not divide each other: what is left of nodes is used again.
 TEST(MeshFits, KeepsWhatIsLeftOfNodes) {
   const auto fits = [](const ClusterSpec& cluster, const std::vector<std::pair<int, int>>& groups) {
-    PlanConfig config;
+    PlanShape config;
     for (const auto& [tensor, stages] : groups) {
       config.modules.push_back({{tensor, 1}, stages});
     }

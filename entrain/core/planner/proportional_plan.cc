@@ -47,7 +47,7 @@ class Proportional {
 
  private:
   // Sum over modules of |devices - exact share|.
-  [[nodiscard]] double distance(const PlanConfig& config) const {
+  [[nodiscard]] double distance(const PlanShape& config) const {
     const double all = std::accumulate(work_.begin(), work_.end(), 0.0);
     const double devices = devices_per_replica(config);
     double sum = 0;
@@ -66,21 +66,21 @@ class Proportional {
     };
     double least = std::numeric_limits<double>::max();
     const auto for_each_own = [&](const PlanSpace::Visit& visit) {
-      scorer_.space().for_each(replicas, in_memory, [&](const PlanConfig& config) {
+      scorer_.space().for_each(replicas, in_memory, [&](const PlanShape& config) {
         if (config.layout == ModuleLayout::kOwnLanes) {
           visit(config);
         }
       });
     };
-    for_each_own([&](const PlanConfig& config) { least = std::min(least, distance(config)); });
-    for_each_own([&](const PlanConfig& config) {
+    for_each_own([&](const PlanShape& config) { least = std::min(least, distance(config)); });
+    for_each_own([&](const PlanShape& config) {
       if (distance(config) == least) {
         weigh(config);
       }
     });
   }
 
-  void weigh(const PlanConfig& config) {
+  void weigh(const PlanShape& config) {
     const std::vector<std::int64_t> slots =
         scorer_.bounds().lane_slot_ns(config, scorer_.bounds().cut(config));
     const std::int64_t time =

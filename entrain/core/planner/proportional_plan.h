@@ -12,7 +12,7 @@ namespace entrain {
 
 struct ProportionalPlan {
   Plan plan;
-  PlanConfig config;
+  PlanShape config;
   std::int64_t formula_ns = 0;  // that the formula gives for a step; no simulated time
   std::string reason;           // why there is none; empty where there is one
 

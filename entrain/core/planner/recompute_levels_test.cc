@@ -85,7 +85,7 @@ TEST(RecomputeLevels, NeverTakeALayerBack) {
     plan_case.cluster.memory_bytes = 0;
     const PlanSearchRequest request = plan_case.request_of();
     const PlanScorer scorer(request);
-    for (const PlanConfig& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
+    for (const PlanShape& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
       Plan plan = scorer.make_candidate(config).plan;
       for (std::size_t lane = 0; lane < plan.lanes.size(); ++lane) {
         plan.limits.lane_bytes.push_back(1 + static_cast<std::int64_t>(rng.below(50'000)));

@@ -30,7 +30,7 @@ Plan proportional(const BaselineRequest& request) {
 // What the cluster's devices have left beside the plan's state becomes its limit: others' plans run
 // on the same devices as ours.
 void limit_to_devices(const Study& study, const PlanSearchRequest& search, Plan& plan) {
-  const std::vector<LaneState> states = lane_states(study.model, plan, search.state);
+  const std::vector<StateBytes> states = lane_states(study.model, plan, search.state);
   const ActivationRoom room =
       activation_room(states, search.cluster->memory_bytes, search.reserve_bytes);
   if (!room.fits()) {

@@ -60,7 +60,7 @@ TEST_F(BaselinePlans, KeepToWhatDevicesHaveLeft) {
   request_.search.cluster = &cluster;
   for (const std::string planner : {"one-sample", "four-samples", "megatron-even"}) {
     const Plan plan = plan_of(planner);
-    const std::vector<LaneState> states = lane_states(study_.model, plan, request_.search.state);
+    const std::vector<StateBytes> states = lane_states(study_.model, plan, request_.search.state);
     ASSERT_EQ(plan.limits.lane_bytes.size(), states.size());
     for (std::size_t lane = 0; lane < states.size(); ++lane) {
       EXPECT_EQ(plan.limits.lane_bytes[lane], cluster.memory_bytes - states[lane].total_bytes());

@@ -246,8 +246,8 @@ const FlatLayout& Executor::layout() const {
   return state_->weights.layout();
 }
 
-LaneState Executor::held_bytes() const {
-  LaneState held;
+StateBytes Executor::held_bytes() const {
+  StateBytes held;
   held.parameter_bytes = state_->weights.parameter_bytes();
   held.optimizer_bytes = state_->weights.master_bytes();
   const at::Tensor& gradients = state_->gradients.buffer();

@@ -81,7 +81,7 @@ class Executor {
 
   // What this rank holds all the time: parameters to compute with, gradients, and as optimizer
   // state the masters beside narrower parameters.
-  [[nodiscard]] LaneState held_bytes() const;
+  [[nodiscard]] StateBytes held_bytes() const;
 
   // Every weight of the lane whole and in float32, under its name, as checkpoints hold them: to be
   // copied, not changed. All ranks that share the lane, and under Plan::shard_optimizer all its

@@ -27,7 +27,7 @@ std::int64_t product_of(std::int64_t a, std::int64_t b) {
   return b != 0 && a > kMost / b ? kMost : a * b;
 }
 
-LaneMemory lane_memory(const LaneState& state, std::string_view dtype) {
+LaneMemory lane_memory(const StateBytes& state, std::string_view dtype) {
   LaneMemory memory;
   memory.weights = state.parameter_bytes;
   memory.gradients = state.gradient_bytes;
@@ -38,7 +38,7 @@ LaneMemory lane_memory(const LaneState& state, std::string_view dtype) {
 }
 
 // What one lane's writer copies: float32 weights, and two moments of those that have gradients.
-std::int64_t snapshot_bytes(const LaneState& state, const StateOptions& options, int width) {
+std::int64_t snapshot_bytes(const StateBytes& state, const StateOptions& options, int width) {
   const std::int64_t parameter = options.parameter_dtype == "float32" ? 4 : 2;
   const std::int64_t weights = state.parameter_bytes / parameter * kFloat32Bytes;
   return product_of(sum_of(weights, 2 * state.gradient_bytes), width);
@@ -173,7 +173,7 @@ MemoryFit memory_fit(const RunSetup& setup,
                      const MemorySupply& supply) {
   const RankPlaces places(setup.plan);
   const StateOptions options = state_options(setup);
-  const std::vector<LaneState> states = lane_states(setup.model, setup.plan, options);
+  const std::vector<StateBytes> states = lane_states(setup.model, setup.plan, options);
   MemoryFit fit;
   MemoryPlace& host = fit.places.emplace_back();
   host.name = "this host";

@@ -51,7 +51,7 @@ TEST_F(MemoryFitTest, HoldsWhatTheMemoryModelSaysOfEveryRank) {
   const RunSetup setup = prepare_run(run_.config);
   const PreparedStep first = prepare_step(setup, 0);
   const MemoryFit fit = memory_fit(setup, first, all_ranks(setup.plan), host_with(1 << 30));
-  const std::vector<LaneState> states = lane_states(setup.model, setup.plan, state_options(setup));
+  const std::vector<StateBytes> states = lane_states(setup.model, setup.plan, state_options(setup));
   ASSERT_EQ(fit.lanes.size(), 3U);
   std::int64_t of_ranks = 0;
   std::int64_t snapshot = 0;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kParts = 3;
 
-void add(const LaneState& bytes, const std::string& prefix, Json& record) {
+void add(const StateBytes& bytes, const std::string& prefix, Json& record) {
   record[prefix + "parameter_bytes"] = bytes.parameter_bytes;
   record[prefix + "gradient_bytes"] = bytes.gradient_bytes;
   record[prefix + "optimizer_bytes"] = bytes.optimizer_bytes;
@@ -20,7 +20,7 @@ void add(const LaneState& bytes, const std::string& prefix, Json& record) {
 
 }  // namespace
 
-std::string report_memory(const RunSetup& setup, const LaneState& held, Comm& comm) {
+std::string report_memory(const RunSetup& setup, const StateBytes& held, Comm& comm) {
   const RankPlaces places(setup.plan);
   const at::Tensor own =
       at::tensor({held.parameter_bytes, held.gradient_bytes, held.optimizer_bytes}, at::kLong);
@@ -28,16 +28,16 @@ std::string report_memory(const RunSetup& setup, const LaneState& held, Comm& co
   if (comm.rank() != 0) {
     return "";
   }
-  const std::vector<LaneState> predicted =
+  const std::vector<StateBytes> predicted =
       lane_states(setup.model, setup.plan, state_options(setup));
   Json records = Json::array();
   std::vector<std::string> held_texts;
   std::vector<std::string> predicted_texts;
   for (int rank = 0; rank < comm.size(); ++rank) {
     const std::int64_t* bytes = of_all.const_data_ptr<std::int64_t>() + kParts * rank;
-    const LaneState state{bytes[0], bytes[1], bytes[2]};
+    const StateBytes state{bytes[0], bytes[1], bytes[2]};
     const RankPlace place = places.place_of(rank);
-    const LaneState& expected = predicted[static_cast<std::size_t>(place.lane)];
+    const StateBytes& expected = predicted[static_cast<std::size_t>(place.lane)];
     Json& record = records.emplace_back();
     record["replica"] = place.replica;
     record["lane"] = place.lane;

@@ -18,6 +18,6 @@ inline constexpr const char* kMemoryReportName = "memory.json";
 //
 // Returns  on rank 0 a line for people, else nothing.
 // Throws   SystemFailure when the file cannot be written, or another rank fails.
-std::string report_memory(const RunSetup& setup, const LaneState& held, Comm& comm);
+std::string report_memory(const RunSetup& setup, const StateBytes& held, Comm& comm);
 
 }  // namespace entrain::engine

@@ -238,7 +238,7 @@ class RankLoop {
     if (run_.setup.config.execution.paced) {
       return;
     }
-    LaneState held = executor_.held_bytes();
+    StateBytes held = executor_.held_bytes();
     held.optimizer_bytes += optimizer_.bytes();
     const std::string note = report_memory(run_.setup, held, *comm_);
     if (!note.empty()) {
