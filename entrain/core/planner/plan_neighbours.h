@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "entrain/core/planner/plan_bound.h"
 #include "entrain/core/planner/plan_candidate.h"
 
 namespace entrain {
