@@ -23,8 +23,6 @@ SYSTEM_INCLUDE = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.MULTILINE)
 TORCH_HEADERS = ("torch/", "ATen/", "c10/")
 # Folders whose paths the pages may name; build/ and runs/ are made, not kept.
 KEPT_FOLDERS = ("entrain", "tests", "tools", "docs", "configs", "benchmarks", "cmake", ".ci")
-# Packages whose files may still include each other in circles: they are being rebuilt.
-CIRCLES_LEFT = ("core/assigner", "core/schedule", "core/simulator")
 
 Report = namedtuple("Report", "edges paths problems")
 
@@ -88,10 +86,9 @@ def circle_problems(units):
     """`units`: what every unit (a path without .h or .cc) includes of its own package."""
     problems = []
     for cycle in cycles(units):
+        names = " → ".join(Path(unit).name for unit in cycle)
         package = package_of(cycle[0])
-        if package not in CIRCLES_LEFT:
-            names = " → ".join(Path(unit).name for unit in cycle)
-            problems.append(f"entrain/{package}: files include each other in a circle: {names}")
+        problems.append(f"entrain/{package}: files include each other in a circle: {names}")
     return problems
 
 

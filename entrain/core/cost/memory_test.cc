@@ -9,7 +9,7 @@
 namespace entrain {
 namespace {
 
-ModelSpec small_model() {
+ModelSpec two_encoder_model() {
   return oracle::eight_head_model(2);
 }
 
@@ -27,7 +27,7 @@ Plan small_plan() {
 }
 
 TEST(LaneStates, HoldWeightsGradientsAndTwoMomentsInFloat32) {
-  const std::vector<StateBytes> states = lane_states(small_model(), small_plan(), {});
+  const std::vector<StateBytes> states = lane_states(two_encoder_model(), small_plan(), {});
   ASSERT_EQ(states.size(), 3U);
   const std::int64_t parameters = 200 * 64 + kNorms + kDecoderMatrices;
   EXPECT_EQ(states[1], (StateBytes{4 * parameters, 4 * parameters, 8 * parameters}));
@@ -39,10 +39,11 @@ TEST(LaneStates, AddAMasterCopyToNarrowWeights) {
   StateOptions options;
   options.parameter_dtype = "bfloat16";
   const std::int64_t parameters = 200 * 64 + kNorms + kDecoderMatrices;
-  EXPECT_EQ(lane_states(small_model(), small_plan(), options)[1],
+  EXPECT_EQ(lane_states(two_encoder_model(), small_plan(), options)[1],
             (StateBytes{2 * parameters, 4 * parameters, 12 * parameters}));
   options.gradient_dtype = "bfloat16";
-  EXPECT_EQ(lane_states(small_model(), small_plan(), options)[1].total_bytes(), 16 * parameters);
+  EXPECT_EQ(lane_states(two_encoder_model(), small_plan(), options)[1].total_bytes(),
+            16 * parameters);
 }
 
 TEST(LaneStates, ShareTheOptimizerAmongReplicasAndContextRanks) {
@@ -51,21 +52,22 @@ TEST(LaneStates, ShareTheOptimizerAmongReplicasAndContextRanks) {
   StateOptions options;
   options.shard_optimizer = true;
   const std::int64_t parameters = 200 * 64 + kNorms + kDecoderMatrices;
-  EXPECT_EQ(lane_states(small_model(), plan, options)[1],
+  EXPECT_EQ(lane_states(two_encoder_model(), plan, options)[1],
             (StateBytes{4 * parameters, 4 * parameters, parameters}));
   plan.replicas = 3;
-  EXPECT_EQ(lane_states(small_model(), plan, options)[1].optimizer_bytes, (8 * parameters + 5) / 6);
+  EXPECT_EQ(lane_states(two_encoder_model(), plan, options)[1].optimizer_bytes,
+            (8 * parameters + 5) / 6);
 }
 
 TEST(LaneStates, DivideMatricesByTensorParallelism) {
   Plan plan = small_plan();
   plan.modules[1].tensor_parallel = 4;
   const std::int64_t parameters = 200 * 64 / 4 + kNorms + kDecoderMatrices / 4;
-  EXPECT_EQ(lane_states(small_model(), plan, {})[1].parameter_bytes, 4 * parameters);
+  EXPECT_EQ(lane_states(two_encoder_model(), plan, {})[1].parameter_bytes, 4 * parameters);
 }
 
 TEST(LaneStates, KeepNoGradientsOfFrozenLayers) {
-  ModelSpec model = small_model();
+  ModelSpec model = two_encoder_model();
   model.encoders[0].frozen = true;
   model.llm.frozen = true;
   const std::vector<StateBytes> states = lane_states(model, small_plan(), {});
@@ -78,16 +80,16 @@ TEST(LaneStates, KeepNoGradientsOfFrozenLayers) {
 }
 
 TEST(LaneStates, AddUpTheStagesOfALane) {
-  const std::vector<StateBytes> apart = lane_states(small_model(), small_plan(), {});
+  const std::vector<StateBytes> apart = lane_states(two_encoder_model(), small_plan(), {});
   Plan plan = small_plan();
   plan.lanes = {{{0, 0}, {1, 0}, {1, 1}}};
-  const std::vector<StateBytes> together = lane_states(small_model(), plan, {});
+  const std::vector<StateBytes> together = lane_states(two_encoder_model(), plan, {});
   ASSERT_EQ(together.size(), 1U);
   EXPECT_EQ(together[0].total_bytes(),
             apart[0].total_bytes() + apart[1].total_bytes() + apart[2].total_bytes());
   StateOptions options;
   options.parameter_dtype = "int3";
-  EXPECT_THROW(lane_states(small_model(), plan, options), InvalidInput);
+  EXPECT_THROW(lane_states(two_encoder_model(), plan, options), InvalidInput);
 }
 
 TEST(ActivationRoom, IsWhatStateAndReserveLeave) {

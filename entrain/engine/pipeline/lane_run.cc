@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
@@ -14,10 +15,6 @@ namespace {
 using Clock = LaneRecorder::Clock;
 
 constexpr std::size_t kSamplesInMessage = 16;
-
-std::size_t at_index(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // The last operation of each of the lane's stages that adds to weight gradients; -1: none does.
 std::vector<int> last_of_stages(const std::vector<Operation>& operations,
@@ -29,7 +26,7 @@ std::vector<int> last_of_stages(const std::vector<Operation>& operations,
         operation.kind == OperationKind::kBackwardWeight) {
       const StageRef ref{operation.unit.module, operation.unit.stage};
       const auto stage = std::find(stages.begin(), stages.end(), ref);
-      last.at(at_index(static_cast<int>(stage - stages.begin()))) = static_cast<int>(i);
+      last.at(at(static_cast<int>(stage - stages.begin()))) = static_cast<int>(i);
     }
   }
   return last;
@@ -46,10 +43,9 @@ LaneRun::LaneRun(const LaneContext& lane,
       inputs_(inputs),
       mode_(mode),
       sizes_{lane.model, *inputs.program, *inputs.costs},
-      program_(inputs.program->replicas.at(at_index(lane.place.replica))),
-      operations_(program_.lanes.at(at_index(lane.place.lane))),
-      last_of_stage_(
-          last_of_stages(operations_, inputs.program->lanes.at(at_index(lane.place.lane)))),
+      program_(inputs.program->replicas.at(at(lane.place.replica))),
+      operations_(program_.lanes.at(at(lane.place.lane))),
+      last_of_stage_(last_of_stages(operations_, inputs.program->lanes.at(at(lane.place.lane)))),
       features_(sizes_, lane.place.replica),
       recorder_(lane.place, lane.options, compute.device(), inputs.start, outcome_) {}
 
@@ -59,7 +55,7 @@ StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
     recorder_.begin_memory();
   }
   for (position_ = 0; position_ < static_cast<int>(operations_.size()); ++position_) {
-    const Operation& operation = operations_[at_index(position_)];
+    const Operation& operation = operations_[at(position_)];
     if (is_skipped(operation)) {
       continue;
     }
@@ -290,7 +286,7 @@ UnitWork LaneRun::work_of(const Operation& operation) const {
 }
 
 bool LaneRun::takes_backward(const Group& items, int stage) const {
-  return mode_ == RunMode::kTrain && items.takes_backward.at(at_index(stage)) != 0;
+  return mode_ == RunMode::kTrain && items.takes_backward.at(at(stage)) != 0;
 }
 
 const Group& LaneRun::group(const UnitKey& unit) const {
@@ -298,7 +294,7 @@ const Group& LaneRun::group(const UnitKey& unit) const {
 }
 
 const Channel& LaneRun::channel(const Operation& operation) const {
-  return program_.channels.at(at_index(operation.channel));
+  return program_.channels.at(at(operation.channel));
 }
 
 // Step, direction and unit in one number; it only has to differ between messages that a bug could
@@ -331,7 +327,7 @@ std::string LaneRun::where() const {
   if (position_ >= static_cast<int>(operations_.size())) {
     return text + ", end of the step";
   }
-  const Operation& operation = operations_[at_index(position_)];
+  const Operation& operation = operations_[at(position_)];
   text += ", " + to_string(*inputs_.program, operation);
   if (operation.unit.module < 0) {
     return text;
@@ -340,7 +336,7 @@ std::string LaneRun::where() const {
   std::set<int> seen;
   for (const WorkItem& item : group(operation.unit).items) {
     if (seen.insert(item.sample).second) {
-      ids.push_back(inputs_.sample_ids->at(at_index(item.sample)));
+      ids.push_back(inputs_.sample_ids->at(at(item.sample)));
     }
   }
   const std::size_t more = ids.size() - std::min(ids.size(), kSamplesInMessage);

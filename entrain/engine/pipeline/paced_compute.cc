@@ -1,18 +1,12 @@
 #include "entrain/engine/pipeline/paced_compute.h"
 
+#include "entrain/core/base/at.h"
+
 #include "entrain/engine/pipeline/pacing.h"
 
 namespace entrain::engine {
-namespace {
-
-std::size_t at_index(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-}  // namespace
-
 PacedCompute::PacedCompute(const LaneContext& lane)
-    : lane_(lane), reduction_(lane.plan.lanes.at(at_index(lane.place.lane)).size()) {}
+    : lane_(lane), reduction_(lane.plan.lanes.at(at(lane.place.lane)).size()) {}
 
 void PacedCompute::begin_step(const StepInputs& inputs, RunMode /*mode*/) {
   inputs_ = &inputs;
@@ -37,8 +31,7 @@ at::Tensor PacedCompute::backward(const UnitWork& work,
                                   bool split) {
   compute(split ? OperationKind::kBackwardInput : OperationKind::kBackward, work);
   const UnitKey& unit = work.unit;
-  const bool goes_on =
-      unit.stage > 0 && work.group.takes_backward.at(at_index(unit.stage - 1)) != 0;
+  const bool goes_on = unit.stage > 0 && work.group.takes_backward.at(at(unit.stage - 1)) != 0;
   return goes_on ? tensor_of({unit.module, unit.stage - 1, unit.slot, unit.group}, work.group)
                  : at::Tensor();
 }
@@ -51,8 +44,7 @@ void PacedCompute::compute(OperationKind kind, const UnitWork& work) {
   const Clock::time_point start = Clock::now();
   wait_until(start + operation_time(*inputs_->costs, kind, work.unit, work.group));
   if (work.last_for_stage >= 0) {
-    reduction_.ran(
-        at_index(work.last_for_stage), start - inputs_->start, Clock::now() - inputs_->start);
+    reduction_.ran(at(work.last_for_stage), start - inputs_->start, Clock::now() - inputs_->start);
   }
 }
 
@@ -87,9 +79,9 @@ at::Tensor PacedCompute::tensor_of(const UnitKey& unit, const Group& group) cons
 std::chrono::nanoseconds PacedCompute::sum_over_stages(
     std::chrono::nanoseconds StageCosts::*member) const {
   std::chrono::nanoseconds sum{0};
-  for (const StageRef& ref : lane_.plan.lanes.at(at_index(lane_.place.lane))) {
-    const ModuleCosts& module = inputs_->costs->modules.at(at_index(ref.module));
-    sum += module.stages.at(at_index(ref.stage)).*member;
+  for (const StageRef& ref : lane_.plan.lanes.at(at(lane_.place.lane))) {
+    const ModuleCosts& module = inputs_->costs->modules.at(at(ref.module));
+    sum += module.stages.at(at(ref.stage)).*member;
   }
   return sum;
 }

@@ -4,16 +4,13 @@
 
 #include <c10/core/GradMode.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 
 #include "entrain/engine/models/device.h"
 
 namespace entrain::engine {
 namespace {
-
-std::size_t at_index(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Of stages.parameters(), those whose gradients another rank of the replica, or another stage of
 // the lane, adds to.
@@ -147,13 +144,13 @@ at::Tensor RealCompute::backward(const UnitWork& work, const at::Tensor& gradien
   }
   const bool last = overlap_.has_value() && work.last_for_stage >= 0;
   if (last) {
-    overlap_->begin_last(at_index(work.last_for_stage));
+    overlap_->begin_last(at(work.last_for_stage));
   }
   if (graph.output.requires_grad()) {
     graph.output.backward(gradient);
   }
   if (last) {
-    overlap_->end_last(at_index(work.last_for_stage));
+    overlap_->end_last(at(work.last_for_stage));
   }
   if (is_llm(work.unit)) {
     step_->chunks.after_backward(work.unit.stage, work.group);
@@ -176,9 +173,9 @@ void RealCompute::backward_weight(const UnitWork& work) {
   if (!overlap_.has_value() || work.last_for_stage < 0) {
     return weights->run();
   }
-  overlap_->begin_last(at_index(work.last_for_stage), *weights);
+  overlap_->begin_last(at(work.last_for_stage), *weights);
   weights->run([&](const at::Tensor& parameter) { overlap_->added(parameter); });
-  overlap_->end_last(at_index(work.last_for_stage));
+  overlap_->end_last(at(work.last_for_stage));
 }
 
 // All at once, in the order of the groups: a device is waited for once a step.

@@ -4,18 +4,15 @@
 #include <map>
 #include <utility>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
 namespace entrain::engine {
 namespace {
 
-std::size_t at_index(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
-
 bool is_last_stage(const StepSizes& sizes, const UnitKey& unit) {
-  return unit.stage + 1 == sizes.program.num_stages.at(at_index(unit.module));
+  return unit.stage + 1 == sizes.program.num_stages.at(at(unit.module));
 }
 
 at::Tensor to_tensor(const std::vector<std::int64_t>& values, const StageOptions& options) {
@@ -23,9 +20,7 @@ at::Tensor to_tensor(const std::vector<std::int64_t>& values, const StageOptions
 }
 
 const SegmentWork& segment_of(const StepSizes& sizes, const UnitKey& unit, const WorkItem& item) {
-  return sizes.costs.work.at(at_index(item.sample))
-      .segments.at(at_index(unit.module))
-      .at(at_index(item.segment));
+  return sizes.costs.work.at(at(item.sample)).segments.at(at(unit.module)).at(at(item.segment));
 }
 
 // Features of the packed samples by rising position in the packed rows.
@@ -47,11 +42,11 @@ TokenRange feature_tokens(const StepSizes& sizes,
                           const TokenizedSample& text) {
   // Segments of all encoders are numbered through, in module order.
   std::int64_t index = segment.segment;
-  const SampleWork& work = sizes.costs.work.at(at_index(segment.sample));
+  const SampleWork& work = sizes.costs.work.at(at(segment.sample));
   for (int earlier = 0; earlier < module; ++earlier) {
-    index += std::ssize(work.segments.at(at_index(earlier)));
+    index += std::ssize(work.segments.at(at(earlier)));
   }
-  const std::int64_t begin = text.feature_begin.at(at_index(index));
+  const std::int64_t begin = text.feature_begin.at(at(index));
   return {begin, begin + feature_rows(sizes, module, segment)};
 }
 
@@ -142,7 +137,7 @@ void check_features(const StepSizes& sizes,
   std::int64_t expected = 0;
   for (std::size_t i = 0; i < group.items.size(); ++i) {
     const int sample = group.items[i].sample;
-    const auto& modules = sizes.costs.work.at(at_index(sample)).segments;
+    const auto& modules = sizes.costs.work.at(at(sample)).segments;
     for (std::size_t module = 0; module < modules.size(); ++module) {
       for (std::size_t segment = 0; segment < modules[module].size(); ++segment) {
         const WorkItem item{sample, static_cast<int>(segment)};
@@ -169,8 +164,7 @@ void read_data(const StepSizes& sizes,
                UnitInput& input) {
   const bool llm = unit.module == sizes.program.llm_module();
   if (!llm && unit.stage == 0) {
-    const bool vision =
-        sizes.model.encoders.at(at_index(unit.module)).modality == Modality::kVision;
+    const bool vision = sizes.model.encoders.at(at(unit.module)).modality == Modality::kVision;
     for (const WorkItem& item : group.items) {
       const SegmentWork& work = segment_of(sizes, unit, item);
       SegmentData segment = data.segment(unit.module, item.sample, item.segment);
@@ -179,7 +173,7 @@ void read_data(const StepSizes& sizes,
           segment.rows == work.rows && segment.columns == work.columns &&
               (vision ? rows : (rows + 1) / 2) == work.tokens,
           concat("sample '",
-                 sample_ids.at(at_index(item.sample)),
+                 sample_ids.at(at(item.sample)),
                  "' segment ",
                  item.segment,
                  ": ",
@@ -196,10 +190,10 @@ void read_data(const StepSizes& sizes,
   if (llm && (unit.stage == 0 || is_last_stage(sizes, unit))) {
     for (const WorkItem& item : group.items) {
       const TokenizedSample& text = data.text(item.sample);
-      const std::int64_t planned = sizes.costs.work.at(at_index(item.sample)).llm_tokens;
+      const std::int64_t planned = sizes.costs.work.at(at(item.sample)).llm_tokens;
       ENTRAIN_INVARIANT(std::ssize(text.ids) == planned,
                         concat("sample '",
-                               sample_ids.at(at_index(item.sample)),
+                               sample_ids.at(at(item.sample)),
                                "': ",
                                text.ids.size(),
                                " tokens, planned with ",
@@ -221,7 +215,7 @@ EncoderInput encoder_input(const StepSizes& sizes,
     if (unit.stage == 0) {
       inputs.push_back(input.segments[i].input);
     }
-    result.grids.push_back(segment_grid(sizes.model.encoders.at(at_index(unit.module)),
+    result.grids.push_back(segment_grid(sizes.model.encoders.at(at(unit.module)),
                                         segment_of(sizes, unit, group.items[i]),
                                         inputs.empty() ? 0 : inputs.back().size(0)));
   }
@@ -268,7 +262,7 @@ at::Tensor losses_of(const LlmStage& stage,
     const std::int64_t end = std::min(item.begin + item.rows + 1, std::ssize(text.ids));
     for (std::int64_t p = std::max(item.begin + 1, text.target_begin); p < end; ++p) {
       rows.push_back(first_row + p - 1 - item.begin);
-      targets.push_back(text.ids[at_index(p)]);
+      targets.push_back(text.ids[at(p)]);
     }
     first_row += item.rows;
   }
