@@ -18,6 +18,7 @@
 #include "entrain/core/schedule/schedule.h"
 
 #include "entrain/engine/pipeline/executor.h"
+#include "entrain/engine/pipeline/rank_places.h"
 #include "entrain/engine/pipeline/ranks.h"
 
 #include "tests/oracle/random_cases.h"
