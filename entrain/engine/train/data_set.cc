@@ -12,6 +12,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/random.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/cost/runnable.h"
 #include "entrain/core/dataset/shard.h"
 #include "entrain/core/dataset/text.h"
 
