@@ -6,7 +6,6 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/explain.h"
 #include "entrain/core/schedule/schedule.h"
-#include "entrain/core/study/sample_step.h"
 
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"

@@ -85,6 +85,13 @@ std::string repetition_warning(const Study& study);
 // Throws  InvalidInput when step < 0 or a sample's size is impossible.
 StudyBatch draw_batch(const Study& study, std::int64_t step);
 
+// The first step whose global batch holds the sample.
+//
+// Throws  InvalidInput for an id that the study does not have (with a suggestion), and for one that
+//         no step of the first four epochs holds: every epoch's last incomplete batch is dropped.
+// Cost    O(steps × global batch).
+std::int64_t step_of_sample(const Study& study, const std::string& id);
+
 // Under a cluster the links are those of cluster_profile().
 //
 // Requires  a plan of this study.

@@ -1,5 +1,6 @@
 #include "entrain/core/study/study.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include <gtest/gtest.h>
@@ -65,6 +66,32 @@ TEST(DrawBatch, GivesTheSameSamplesForATableAsForAnIndex) {
   EXPECT_EQ(draw_batch(table, 2).ids, draw_batch(index, 2).ids);
   EXPECT_NE(draw_batch(table, 2).ids, draw_batch(table, 1).ids);
   EXPECT_EQ(draw_batch(index, 2).work.size(), 8U);
+}
+
+TEST(StepOfSample, FindsTheFirstStepThatHoldsIt) {
+  const oracle::StudyFiles files;
+  for (const int batch : {4, 16}) {  // without and with replacement
+    StudyInputs inputs = files.table_inputs();
+    inputs.global_batch = batch;
+    const Study study = load_study(inputs);
+    EXPECT_EQ(study.with_replacement, batch == 16);
+    for (const std::string& id : {study.ids[0], study.ids[17], study.ids[39]}) {
+      const std::int64_t step = step_of_sample(study, id);
+      for (std::int64_t other = 0; other <= step; ++other) {
+        const StudyBatch drawn = draw_batch(study, other);
+        const bool held = std::find(drawn.ids.begin(), drawn.ids.end(), id) != drawn.ids.end();
+        EXPECT_EQ(held, other == step) << id << ", batch " << batch << ", step " << other;
+      }
+    }
+  }
+}
+
+TEST(StepOfSample, SuggestsAnId) {
+  const oracle::StudyFiles files;
+  const Study study = load_study(files.table_inputs());
+  const std::string message =
+      error_of<InvalidInput>([&] { step_of_sample(study, study.ids[3] + "x"); });
+  EXPECT_NE(message.find("did you mean '" + study.ids[3] + "'"), std::string::npos) << message;
 }
 
 TEST(SearchSplit, WorksOnACostTable) {
