@@ -1,0 +1,63 @@
+// One step under a plan: assigned, proven, ordered, proven, simulated and bounded, each once.
+//
+// Read first: simulate_step(). Training, the commands, the planner's scores and the memory rule
+// take their steps from here.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "entrain/core/assigner/assigner.h"
+#include "entrain/core/cost/step_costs.h"
+#include "entrain/core/simulator/over_limit.h"
+#include "entrain/core/spec/assignment.h"
+#include "entrain/core/spec/plan.h"
+#include "entrain/core/spec/program.h"
+#include "entrain/core/spec/timeline.h"
+
+namespace entrain {
+
+enum class StepProof : std::uint8_t {
+  kNone,
+  kWithoutLimits,  // validate_assignment() and validate_program(), as if no lane had a limit
+  kAll,            // the same with the plan's memory limits
+};
+
+// What is done beside the assignment, its program and its simulation.
+struct StepOptions {
+  StepProof proof = StepProof::kAll;  // O(operations × log(operations) + parts)
+  bool events = false;                // Timeline::events: O(operations) of memory
+  bool bound = false;                 // cost of step_lower_bound()
+  bool balance = false;               // AssignmentStats::modules: O(items × stages)
+};
+
+struct SimulatedStep {
+  // Its stats: makespan_s always, lower_bound_s and gap with the bound, modules with the balance.
+  StepAssignment assignment;
+  Program program;  // by plan.schedule
+  Timeline timeline;
+  std::chrono::nanoseconds bound{0};   // step_lower_bound(); 0 unless asked for
+  std::optional<MemoryExcess> excess;  // worst_excess() under the plan's limits
+};
+
+// Assigns by the policy; the rest as below.
+//
+// Throws  as assign(), and as below.
+SimulatedStep simulate_step(std::string_view policy,
+                            const AssignRequest& request,
+                            const StepOptions& options = {});
+
+// The step of an assignment from elsewhere, such as a file.
+//
+// Requires  an assignment that is valid for the plan, unless it is proven.
+// Ensures   a pure function of its arguments.
+// Throws    InvalidInput where the proof fails; as build_program() and simulate().
+// Cost      one program, one simulation; worst_excess() only where a lane exceeds its limit.
+SimulatedStep simulate_step(StepAssignment assignment,
+                            const Plan& plan,
+                            const StepCosts& costs,
+                            const StepOptions& options = {});
+
+}  // namespace entrain
