@@ -9,6 +9,7 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/table.h"
 #include "entrain/core/schedule/schedule.h"
+#include "entrain/core/step/step.h"
 #include "entrain/core/study/cases.h"
 
 #include "entrain/cli/checked_options.h"
@@ -93,12 +94,8 @@ int best_slots_of(const std::string& policy,
   for (const int num_slots : slots) {
     Plan plan = step.plan;
     plan.num_slots = num_slots;
-    AssignRequest request;
+    AssignRequest request = assign_request(step, study, options.step, options.policy);
     request.plan = &plan;
-    request.costs = &step.costs;
-    request.step = options.step;
-    request.seed = study.inputs.seed;
-    apply(options.policy, request);
     trials.push_back(try_slots(policy, request));
   }
   return best_slots(trials);
@@ -119,7 +116,12 @@ std::vector<Row> assign_all(const std::vector<std::string>& policies,
     step.plan.num_slots =
         own || slots.empty() ? plan_slots : best_slots_of(policy, step, study, slots, options);
     try {
-      rows.push_back({assign_step(step, study, policy, options.step, options.policy), own});
+      rows.push_back(
+          {simulate_step(policy,
+                         assign_request(step, study, options.step, options.policy),
+                         {.proof = StepProof::kWithoutLimits, .bound = true, .balance = true})
+               .assignment,
+           own});
     } catch (const NothingFits& no) {
       std::cerr << "entrain: " << policy << ": nothing fits: " << no.what() << "\n";
     }

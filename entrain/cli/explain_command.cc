@@ -6,6 +6,7 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/explain.h"
 #include "entrain/core/schedule/schedule.h"
+#include "entrain/core/step/step.h"
 
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
@@ -66,18 +67,19 @@ int run(const ExplainFlags& options) {
   const std::int64_t step_index = step_to_explain(options, study);
   const StudyStep step = make_step(options.plan, study, plan, step_index);
   const BatchNames names = names_of(study, step.batch);
-  StepAssignment assignment;
-  if (options.assignment.empty()) {
-    assignment = assign_step(step, study, policy, step_index);
-  } else {
-    assignment =
-        assignment_from_json(read_json_file(options.assignment), names, options.assignment);
-    validate_assignment(assignment, step.plan, step.costs);
-  }
+  constexpr StepOptions kAsked{.proof = StepProof::kWithoutLimits, .events = true, .bound = true};
+  const SimulatedStep simulated =
+      options.assignment.empty()
+          ? simulate_step(policy, assign_request(step, study, step_index), kAsked)
+          : simulate_step(
+                assignment_from_json(read_json_file(options.assignment), names, options.assignment),
+                step.plan,
+                step.costs,
+                kAsked);
   ExplainRequest request;
   request.plan = &step.plan;
   request.costs = &step.costs;
-  request.assignment = &assignment;
+  request.step = &simulated;
   request.names = &names;
   request.replica = options.replica;
   request.slot = options.slot;

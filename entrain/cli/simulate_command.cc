@@ -8,7 +8,7 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/trace.h"
 #include "entrain/core/schedule/schedule.h"
-#include "entrain/core/simulator/simulator.h"
+#include "entrain/core/step/step.h"
 #include "entrain/core/study/summary_text.h"
 #include "entrain/core/study/one_sample.h"
 #include "entrain/core/study/summary.h"
@@ -45,12 +45,14 @@ void trace_case(const SimulateFlags& options,
   traced.schedule = result.schedule;
   traced.num_slots = result.given_slots > 0 ? result.given_slots : plan.num_slots;
   const StudyStep step = make_step(options.plan, study, traced, 0);
-  const StepAssignment assignment = assign_step(step, study, result.policy, 0, options.policy);
-  const Program program = build_program(step.plan, assignment, step.costs, result.schedule);
+  const SimulatedStep simulated =
+      simulate_step(result.policy,
+                    assign_request(step, study, 0, options.policy),
+                    {.proof = StepProof::kWithoutLimits, .events = true});
   output.write([&](std::ostream& out) {
     write_trace(out,
-                program,
-                simulate(program, step.costs, {.events = true}),
+                simulated.program,
+                simulated.timeline,
                 step.costs,
                 step.batch.ids,
                 concat(result.policy, " with ", result.schedule));

@@ -227,20 +227,17 @@ StudyStep make_step(const PlanOptions& options, const Study& study, Plan plan, s
   return result;
 }
 
-StepAssignment assign_step(const StudyStep& step,
-                           const Study& study,
-                           const std::string& policy,
-                           std::int64_t step_index,
-                           const PolicyOptions& options) {
+AssignRequest assign_request(const StudyStep& step,
+                             const Study& study,
+                             std::int64_t step_index,
+                             const PolicyOptions& options) {
   AssignRequest request;
   request.plan = &step.plan;
   request.costs = &step.costs;
   request.step = step_index;
   request.seed = study.inputs.seed;
   apply(options, request);
-  StepAssignment assignment = assign(policy, request);
-  validate_assignment(assignment, step.plan, step.costs);
-  return assignment;
+  return request;
 }
 
 std::vector<std::string> parse_selection(const std::string& text,

@@ -90,13 +90,11 @@ struct StudyStep {
 };
 StudyStep make_step(const PlanOptions& options, const Study& study, Plan plan, std::int64_t step);
 
-// Assigns a step by a policy and proves the result.
-// Throws  as assign() does.
-StepAssignment assign_step(const StudyStep& step,
-                           const Study& study,
-                           const std::string& policy,
-                           std::int64_t step_index,
-                           const PolicyOptions& options = {});
+// `step` and `study` must outlive it.
+AssignRequest assign_request(const StudyStep& step,
+                             const Study& study,
+                             std::int64_t step_index,
+                             const PolicyOptions& options = {});
 
 // "all" → `allowed`; "a,b" → {"a", "b"}, checked.
 std::vector<std::string> parse_selection(const std::string& text,

@@ -1,14 +1,13 @@
 #include "entrain/core/planner/lane_split.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <gtest/gtest.h>
 
-#include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/random.h"
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/step/step.h"
 
 #include "tests/oracle/tiny_models.h"
 
@@ -74,7 +73,7 @@ std::int64_t mean_step(const LaneSplitRequest& request, const Plan& plan) {
         step_costs(*request.model, plan, *request.profile, request.batches[step]);
     AssignRequest assign_request{.plan = &plan, .costs = &costs};
     assign_request.step = static_cast<std::int64_t>(step);
-    sum += std::llround(assign(request.policy, assign_request).stats.makespan_s * 1e9);
+    sum += simulate_step(request.policy, assign_request).timeline.makespan.count();
   }
   return sum / static_cast<std::int64_t>(request.batches.size());
 }

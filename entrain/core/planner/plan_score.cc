@@ -1,15 +1,12 @@
 #include "entrain/core/planner/plan_score.h"
 
 #include <algorithm>
-#include <optional>
 
 #include <fmt/format.h>
 
-#include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
-#include "entrain/core/schedule/schedule.h"
-#include "entrain/core/simulator/simulator.h"
+#include "entrain/core/step/step.h"
 
 namespace entrain {
 namespace {
@@ -47,19 +44,15 @@ StepScore score_step(const Plan& plan,
   request.costs = &costs;
   request.step = step;
   request.seed = seed;
-  request.stats = false;
   StepScore score;
-  std::optional<StepAssignment> assignment;
   try {
-    assignment = assign(plan.policy, request);
+    const Timeline timeline =
+        simulate_step(plan.policy, request, {.proof = StepProof::kNone}).timeline;
+    check_memory(plan, timeline, score);
+    score.ns = timeline.makespan.count();
   } catch (const NothingFits& error) {
     score.reason = error.what();
-    return score;
   }
-  const Program program = build_program(plan, *assignment, costs, plan.schedule);
-  const Timeline timeline = simulate(program, costs);
-  check_memory(plan, timeline, score);
-  score.ns = timeline.makespan.count();
   return score;
 }
 

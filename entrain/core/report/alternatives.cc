@@ -7,8 +7,7 @@
 
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
-#include "entrain/core/schedule/schedule.h"
-#include "entrain/core/simulator/simulator.h"
+#include "entrain/core/step/step.h"
 
 namespace entrain {
 namespace {
@@ -96,14 +95,13 @@ class ReplicaTimer {
 
   ReplicaEnd time(const ReplicaAssignment& replica) {
     assignment_.replicas[0] = replica;
-    const Timeline timeline =
-        simulate(build_program(plan_, assignment_, costs_, plan_.schedule), costs_);
+    const SimulatedStep step =
+        simulate_step(assignment_, plan_, costs_, {.proof = StepProof::kNone});
     ReplicaEnd end;
+    end.fits = !step.excess.has_value();
     for (int lane = 0; lane < plan_.num_lanes(); ++lane) {
-      const LaneUsage& usage = timeline.lanes[0][at(lane)];
-      const std::int64_t limit = plan_.limits.bytes_of(lane);
+      const LaneUsage& usage = step.timeline.lanes[0][at(lane)];
       end.total_ns = std::max(end.total_ns, usage.finish.count() + reduce_ns_[at(lane)]);
-      end.fits = end.fits && (limit == 0 || usage.peak_bytes <= limit);
     }
     return end;
   }

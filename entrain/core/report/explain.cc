@@ -7,11 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "entrain/core/assigner/lower_bound.h"
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
-#include "entrain/core/schedule/schedule.h"
-#include "entrain/core/simulator/simulator.h"
 
 namespace entrain {
 namespace {
@@ -48,17 +45,16 @@ class Explainer {
       : request_(request),
         plan_(*request.plan),
         costs_(*request.costs),
-        assignment_(*request.assignment),
+        assignment_(request.step->assignment),
+        program_(request.step->program),
+        timeline_(request.step->timeline),
         works_(unit_works(costs_)),
-        replica_of_(replicas_of_samples(assignment_, costs_.num_samples)),
-        program_(build_program(plan_, assignment_, costs_, plan_.schedule)),
-        timeline_(simulate(program_, costs_, {.events = true})) {}
+        replica_of_(replicas_of_samples(assignment_, costs_.num_samples)) {}
 
   Explanation run() {
     result_.step_ns = timeline_.makespan.count();
-    result_.bound_ns = step_lower_bound(plan_, costs_, plan_.schedule).count();
-    result_.causes =
-        gap_causes(program_, timeline_, costs_, std::chrono::nanoseconds{result_.bound_ns});
+    result_.bound_ns = request_.step->bound.count();
+    result_.causes = gap_causes(program_, timeline_, costs_, request_.step->bound);
     result_.replica = chosen_replica();
     account_lanes();
     share_path();
@@ -249,10 +245,10 @@ class Explainer {
   const Plan& plan_;
   const StepCosts& costs_;
   const StepAssignment& assignment_;
+  const Program& program_;
+  const Timeline& timeline_;
   std::vector<std::vector<std::int64_t>> works_;  // [module][unit]
   std::vector<int> replica_of_;                   // [sample]
-  Program program_;
-  Timeline timeline_;
   Explanation result_;
 };
 
@@ -260,8 +256,8 @@ class Explainer {
 
 Explanation explain(const ExplainRequest& request) {
   ENTRAIN_INVARIANT(request.plan != nullptr && request.costs != nullptr &&
-                        request.assignment != nullptr && request.names != nullptr,
-                    "an explanation needs plan, costs, assignment and names");
+                        request.step != nullptr && request.names != nullptr,
+                    "an explanation needs plan, costs, step and names");
   return Explainer(request).run();
 }
 

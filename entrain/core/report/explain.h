@@ -15,13 +15,14 @@
 #include "entrain/core/report/gap_causes.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/spec/plan.h"
+#include "entrain/core/step/step.h"
 
 namespace entrain {
 
 struct ExplainRequest {
   const Plan* plan = nullptr;  // with the schedule
   const StepCosts* costs = nullptr;
-  const StepAssignment* assignment = nullptr;  // valid for plan and costs
+  const SimulatedStep* step = nullptr;  // of plan and costs, with events and bound
   const BatchNames* names = nullptr;
   int replica = -1;  // whose slots and lanes are shown; -1: the slowest
   int slot = -1;     // the one slot that is shown; -1: all
@@ -78,7 +79,7 @@ struct Explanation {
 };
 
 // Throws  InvalidInput for a replica or slot that does not exist.
-// Cost    one simulation with events, and per story those of best_alternatives().
+// Cost    per story that of best_alternatives().
 Explanation explain(const ExplainRequest& request);
 
 // For people. `slot` as in the request.

@@ -22,14 +22,19 @@ struct Instance {
     names.work = hand.costs.work;
     request.plan = &hand.plan;
     request.costs = &hand.costs;
-    request.assignment = &hand.assignment;
+    request.step = &step;
     request.names = &names;
+    simulate();
   }
   Instance(const Instance&) = delete;
   Instance& operator=(const Instance&) = delete;
+  void simulate() {
+    step = simulate_step(hand.assignment, hand.plan, hand.costs, {.events = true, .bound = true});
+  }
 
   oracle::HandCase hand;
   BatchNames names;
+  SimulatedStep step;
   ExplainRequest request;
 };
 
@@ -84,6 +89,7 @@ TEST(Explain, TellsTheStoryOfOneSample) {
 TEST(Explain, TellsTheHeaviestSamplesByDefault) {
   Instance instance;
   instance.hand.costs.modules[1].stages[0].units[2].time.forward = std::chrono::nanoseconds{500};
+  instance.simulate();
   instance.request.stories = 1;
   const Explanation explanation = explain(instance.request);
   ASSERT_EQ(explanation.stories.size(), 1U);

@@ -65,7 +65,7 @@ std::string certificate_text(const Explanation& explanation, const ExplainReques
       "Step time {} by '{}' with '{}'. No assignment and order on these lanes can be faster than "
       "{}: gap {} %.\n",
       duration(explanation.step_ns),
-      request.assignment->policy,
+      request.step->assignment.policy,
       request.plan->schedule,
       duration(explanation.bound_ns),
       format_fixed(100 * explanation.gap(), 1));
@@ -392,9 +392,9 @@ Json to_json(const Explanation& explanation, const ExplainRequest& request) {
         seconds(explanation.causes.time[at(cause)].count());
   }
   causes["in_bound_s"] = seconds(explanation.causes.in_bound.count());
-  return {{"policy", request.assignment->policy},
+  return {{"policy", request.step->assignment.policy},
           {"schedule", request.plan->schedule},
-          {"step", request.assignment->step},
+          {"step", request.step->assignment.step},
           {"step_s", seconds(explanation.step_ns)},
           {"lower_bound_s", seconds(explanation.bound_ns)},
           {"gap", explanation.gap()},

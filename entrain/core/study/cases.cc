@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -10,13 +9,10 @@
 
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/assigner/balance.h"
-#include "entrain/core/assigner/lower_bound.h"
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/parallel.h"
-#include "entrain/core/schedule/schedule.h"
-#include "entrain/core/simulator/over_limit.h"
-#include "entrain/core/simulator/simulator.h"
+#include "entrain/core/step/step.h"
 
 namespace entrain {
 namespace {
@@ -66,12 +62,6 @@ bool at_plan_slots(const StepAssignment& assignment, const Plan& plan) {
       [&](const ReplicaAssignment& replica) { return replica.num_slots == plan.num_slots; });
 }
 
-Plan without_limits(Plan plan) {
-  plan.limits.bytes_per_lane = 0;
-  plan.limits.lane_bytes.clear();
-  return plan;
-}
-
 class CaseRunner {
  public:
   CaseRunner(const CasesRequest& request, const StepInputs& inputs, std::int64_t step)
@@ -92,15 +82,16 @@ class CaseRunner {
   CaseStep run(const std::string& policy, const std::string& schedule, int num_slots) {
     set_case(policy, schedule, num_slots);
     CaseStep result;
-    StepAssignment assignment;
+    SimulatedStep step;
     try {
-      assignment = assign(policy, request_);
+      step = simulate_step(
+          policy, request_, {.proof = StepProof::kWithoutLimits, .events = true, .bound = true});
     } catch (const NothingFits& no) {
       result.refused = no.what();
       return result;
     }
-    validate_assignment(assignment, plan_, inputs_.costs);
-    simulate_step(assignment, result);
+    const StepAssignment& assignment = step.assignment;
+    take_times(step, result);
     result.assign_ms = assignment.stats.assign_ms;
     result.replicas = replica_spreads(assignment, inputs_.costs);
     measure_balance(policy, assignment, result);
@@ -118,24 +109,19 @@ class CaseRunner {
     plan_.num_slots = num_slots;
   }
 
-  void simulate_step(const StepAssignment& assignment, CaseStep& result) const {
-    const StepCosts& costs = inputs_.costs;
-    const Program program = build_program(plan_, assignment, costs, plan_.schedule);
-    validate_program(program, without_limits(plan_), assignment, costs);
-    const Timeline timeline = simulate(program, costs, {.events = true});
-    const std::chrono::nanoseconds bound = step_lower_bound(plan_, costs, plan_.schedule);
-    result.step_ns = timeline.makespan.count();
-    result.bound_ns = bound.count();
-    result.causes = gap_causes(program, timeline, costs, bound);
-    result.bubble = bubble_fraction(timeline);
-    for (const std::vector<LaneUsage>& replica : timeline.lanes) {
+  void take_times(const SimulatedStep& step, CaseStep& result) const {
+    result.step_ns = step.timeline.makespan.count();
+    result.bound_ns = step.bound.count();
+    result.causes = gap_causes(step.program, step.timeline, inputs_.costs, step.bound);
+    result.bubble = bubble_fraction(step.timeline);
+    for (const std::vector<LaneUsage>& replica : step.timeline.lanes) {
       for (const LaneUsage& lane : replica) {
         result.peak_bytes = std::max(result.peak_bytes, lane.peak_bytes);
       }
     }
-    if (const auto excess = worst_excess(program, costs, plan_.limits)) {
-      result.over_bytes = excess->over();
-      result.over = to_string(program, *excess);
+    if (step.excess) {
+      result.over_bytes = step.excess->over();
+      result.over = to_string(step.program, *step.excess);
     }
   }
 
@@ -242,16 +228,10 @@ std::vector<int> slot_candidates(const Plan& plan, int global_batch) {
 SlotTrial try_slots(const std::string& policy, const AssignRequest& request) {
   SlotTrial trial;
   trial.num_slots = request.plan->num_slots;
-  AssignRequest without_stats = request;
-  without_stats.stats = false;
   try {
-    const StepAssignment assignment = assign(policy, without_stats);
-    const Program program =
-        build_program(*request.plan, assignment, *request.costs, request.plan->schedule);
-    trial.step_ns = simulate(program, *request.costs).makespan.count();
-    if (const auto excess = worst_excess(program, *request.costs, request.plan->limits)) {
-      trial.over_bytes = excess->over();
-    }
+    const SimulatedStep step = simulate_step(policy, request, {.proof = StepProof::kNone});
+    trial.step_ns = step.timeline.makespan.count();
+    trial.over_bytes = step.excess ? step.excess->over() : 0;
   } catch (const NothingFits&) {
     trial.refused = true;
   }

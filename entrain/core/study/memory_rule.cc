@@ -8,11 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
-#include "entrain/core/schedule/schedule.h"
-#include "entrain/core/simulator/simulator.h"
+#include "entrain/core/step/step.h"
 
 namespace entrain {
 namespace {
@@ -71,9 +69,7 @@ std::vector<std::int64_t> equal_memory(const Plan& plan,
   request.costs = &costs;
   request.step = step;
   request.seed = seed;
-  const StepAssignment assignment = assign("lpt-2d", request);
-  const Program program = build_program(reference, assignment, costs, reference.schedule);
-  const Timeline timeline = simulate(program, costs);
+  const Timeline timeline = simulate_step("lpt-2d", request, {.proof = StepProof::kNone}).timeline;
   std::vector<std::int64_t> result;
   for (int lane = 0; lane < plan.num_lanes(); ++lane) {
     std::int64_t total = 0;
