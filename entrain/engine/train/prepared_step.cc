@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
-#include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/digest.h"
 #include "entrain/core/base/text.h"
-#include "entrain/core/schedule/schedule.h"
-#include "entrain/core/simulator/simulator.h"
+#include "entrain/core/step/step.h"
 
 namespace entrain::engine {
 namespace {
@@ -49,9 +48,9 @@ bool ends_update(const RunSetup& setup, std::int64_t step) {
 
 void fill_step(const RunSetup& setup,
                const DataSet& data,
-               const Plan& plan,
                const std::string& policy,
                bool updates,
+               const StepOptions& options,
                PreparedStep& prepared) {
   std::vector<SampleWork> work;
   for (const int sample : prepared.batch) {
@@ -66,7 +65,7 @@ void fill_step(const RunSetup& setup,
     }
   }
   prepared.update_target_tokens = prepared.target_tokens;
-  prepared.costs = step_costs(setup.model, plan, setup.profile, work);
+  prepared.costs = step_costs(setup.model, setup.plan, setup.profile, work);
   if (!setup.config.execution.overlap_reduction) {
     prepared.costs.reduce_buckets = 0;
   }
@@ -74,16 +73,15 @@ void fill_step(const RunSetup& setup,
     leave_out_update(prepared.costs);
   }
   AssignRequest request;
-  request.plan = &plan;
+  request.plan = &setup.plan;
   request.costs = &prepared.costs;
   request.step = prepared.step;
   request.seed = setup.config.seed;
   request.options = entrain_options_without(setup.config.plan.without, "plan.without");
-  prepared.assignment = assign(policy, request);
-  validate_assignment(prepared.assignment, plan, prepared.costs);
-  prepared.program = build_program(plan, prepared.assignment, prepared.costs, plan.schedule);
-  validate_program(prepared.program, plan, prepared.assignment, prepared.costs);
-  prepared.predicted = simulate(prepared.program, prepared.costs);
+  SimulatedStep simulated = simulate_step(policy, request, options);
+  prepared.assignment = std::move(simulated.assignment);
+  prepared.program = std::move(simulated.program);
+  prepared.predicted = std::move(simulated.timeline);
   prepared.digest = digest(prepared);
 }
 
@@ -110,7 +108,13 @@ PreparedStep prepare_step(const RunSetup& setup, std::int64_t step) {
   PreparedStep prepared;
   prepared.step = step;
   prepared.batch = batches_of(setup).batch(step);
-  fill_step(setup, setup.train, setup.plan, setup.plan.policy, ends_update(setup, step), prepared);
+  const bool traced = step == setup.config.execution.trace_step;
+  fill_step(setup,
+            setup.train,
+            setup.plan.policy,
+            ends_update(setup, step),
+            {.events = traced, .bound = true},
+            prepared);
   const int every = setup.config.optimizer.update_every;
   for (std::int64_t other = step - step % every; other < step - step % every + every; ++other) {
     if (other != step) {
@@ -139,7 +143,7 @@ std::vector<PreparedStep> prepare_validation(const RunSetup& setup) {
         static_cast<std::size_t>(left < setup.plan.replicas ? size + left : size));
     std::iota(prepared.batch.begin(), prepared.batch.end(), begin);
     begin += static_cast<int>(prepared.batch.size());
-    fill_step(setup, setup.validation, setup.plan, "sequential", /*updates=*/false, prepared);
+    fill_step(setup, setup.validation, "sequential", /*updates=*/false, {}, prepared);
     steps.push_back(std::move(prepared));
   }
   return steps;

@@ -29,7 +29,7 @@ struct PreparedStep {
   std::int64_t update_target_tokens = 0;
   std::int64_t llm_tokens = 0;
   std::int64_t encoder_tokens = 0;
-  Timeline predicted;  // without events
+  Timeline predicted;  // with events where the step is execution.trace_step
   std::string digest;  // digest()
 };
 

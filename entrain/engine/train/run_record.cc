@@ -9,7 +9,6 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/trace.h"
-#include "entrain/core/simulator/simulator.h"
 
 #include "entrain/engine/pipeline/rank_places.h"
 #include "entrain/engine/train/optimizer.h"
@@ -28,12 +27,9 @@ double median(std::vector<double> values) {
 
 void write_traces(const RunSetup& setup, const PreparedStep& prepared, const Timeline& measured) {
   const std::filesystem::path folder(setup.config.output);
-  SimulateOptions options;
-  options.events = true;
-  const Timeline predicted = simulate(prepared.program, prepared.costs, options);
   write_trace(folder / "trace_predicted.json",
               prepared.program,
-              predicted,
+              prepared.predicted,
               prepared.costs,
               prepared.sample_ids,
               "predicted");
