@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "entrain/core/assigner/assigner.h"
 #include "entrain/core/cost/cost_table.h"
+#include "entrain/core/step/step.h"
 
 namespace {
 
@@ -60,8 +60,8 @@ void run() {
   request.plan = &plan;
   request.costs = &costs;
   for (const char* policy : {"sequential", "entrain"}) {
-    const entrain::StepAssignment assignment = entrain::assign(policy, request);
-    entrain::validate_assignment(assignment, plan, costs);
+    const entrain::StepAssignment assignment =
+        entrain::simulate_step(policy, request, {.bound = true}).assignment;
     std::cout << policy << ": step time " << assignment.stats.makespan_s << " s, lower bound "
               << assignment.stats.lower_bound_s << " s\n";
     print_slots(assignment, table.ids);

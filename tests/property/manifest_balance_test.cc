@@ -11,6 +11,7 @@
 #include "entrain/core/cost/analytic.h"
 #include "entrain/core/dataset/global_batch.h"
 #include "entrain/core/dataset/index.h"
+#include "entrain/core/step/step.h"
 
 #include "tests/oracle/manifests.h"
 
@@ -54,8 +55,7 @@ StepAssignment run(const Instance& instance, const std::string& policy, Objectiv
   request.plan = &instance.plan;
   request.costs = &instance.costs;
   request.objective = objective;
-  const StepAssignment result = assign(policy, request);
-  validate_assignment(result, instance.plan, instance.costs);
+  const StepAssignment result = simulate_step(policy, request, {.balance = true}).assignment;
   for (const auto& [module, balance] : result.stats.modules) {
     std::printf("  %-14s %-8s cv %8.5f  floor %8.5f  max/mean %7.4f  step %.3f s  %8.1f ms\n",
                 policy.c_str(),

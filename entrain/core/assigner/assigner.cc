@@ -5,15 +5,11 @@
 
 #include <fmt/format.h>
 
-#include "entrain/core/assigner/balance.h"
 #include "entrain/core/assigner/entrain.h"
-#include "entrain/core/assigner/lower_bound.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/baselines/policies.h"
 #include "entrain/core/graph/placement.h"
-#include "entrain/core/schedule/schedule.h"
-#include "entrain/core/simulator/simulator.h"
 
 namespace entrain {
 namespace {
@@ -62,23 +58,6 @@ void check(const AssignRequest& request) {
   }
 }
 
-double seconds(std::chrono::nanoseconds time) {
-  return static_cast<double>(time.count()) * 1e-9;
-}
-
-void fill_stats(const Plan& plan, const StepCosts& costs, StepAssignment& assignment) {
-  for (int module = 0; module <= costs.llm_module(); ++module) {
-    assignment.stats.modules[plan.modules[static_cast<std::size_t>(module)].name] =
-        module_balance(assignment, costs, module);
-  }
-  const Program program = build_program(plan, assignment, costs, plan.schedule);
-  assignment.stats.makespan_s = seconds(simulate(program, costs).makespan);
-  assignment.stats.lower_bound_s = seconds(step_lower_bound(plan, costs, plan.schedule));
-  if (assignment.stats.lower_bound_s > 0) {
-    assignment.stats.gap = assignment.stats.makespan_s / assignment.stats.lower_bound_s - 1;
-  }
-}
-
 }  // namespace
 
 std::vector<std::string> policy_names() {
@@ -100,9 +79,6 @@ StepAssignment assign(std::string_view policy, const AssignRequest& request) {
   const std::chrono::duration<double, std::milli> elapsed =
       std::chrono::steady_clock::now() - started;
   result.stats.assign_ms = elapsed.count();
-  if (request.stats) {
-    fill_stats(*request.plan, *request.costs, result);
-  }
   return result;
 }
 

@@ -20,8 +20,7 @@ namespace entrain {
 std::vector<std::string> policy_names();
 
 // Ensures   the result passes validate_assignment(); equal requests give equal results on every
-//           machine; stats are filled: balance per module, the simulated step time under
-//           plan.schedule, and the bound of step_lower_bound(), unless request.stats is false.
+//           machine; its stats hold assign_ms alone (simulate_step() fills the others).
 // entrain   never slower under plan.schedule than `sequential` and `lpt-2d`, where their result
 //           keeps limits.bytes_of(lane); its own result keeps it. (Under a found order with
 //           limits.evaluations = 0 the comparison is by one rule, not by the best.)

@@ -56,8 +56,8 @@ TEST(Assign, RefusesCostsOfAnotherPlan) {
   EXPECT_THROW(assign("sequential", request_of(hand)), InvalidInput);
 }
 
-TEST(Assign, FillsStats) {
-  oracle::HandCase hand = oracle::make_plain_case({1, 1}, 4);
+TEST(Assign, SaysByWhichPolicyForWhichStep) {
+  const oracle::HandCase hand = oracle::make_plain_case({1, 1}, 4);
   AssignRequest request = request_of(hand);
   request.step = 5;
   request.seed = 9;
@@ -65,12 +65,7 @@ TEST(Assign, FillsStats) {
   EXPECT_EQ(result.policy, "sequential");
   EXPECT_EQ(result.step, 5);
   EXPECT_EQ(result.seed, 9U);
-  EXPECT_EQ(result.stats.modules.size(), 2U);
-  EXPECT_DOUBLE_EQ(result.stats.modules.at("vision").mean_s, 10e-9);
-  EXPECT_DOUBLE_EQ(result.stats.modules.at("vision").cv, 0.0);
-  EXPECT_GT(result.stats.lower_bound_s, 0.0);
-  EXPECT_GE(result.stats.makespan_s, result.stats.lower_bound_s);
-  EXPECT_DOUBLE_EQ(result.stats.gap, result.stats.makespan_s / result.stats.lower_bound_s - 1);
+  EXPECT_GT(result.stats.assign_ms, 0.0);
 }
 
 }  // namespace

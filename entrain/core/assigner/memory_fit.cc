@@ -125,7 +125,6 @@ std::optional<MemoryMiss> memory_miss(std::string_view policy, const AssignReque
   AssignRequest quick = request;
   Plan few = *request.plan;
   quick.plan = &few;
-  quick.stats = false;
   if (std::optional<MemoryMiss> miss = too_large_a_sample(*request.plan, *request.costs)) {
     return miss;
   }

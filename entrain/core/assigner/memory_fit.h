@@ -24,8 +24,8 @@ struct MemoryMiss {
 // quickest first; for others by the assignment that they make.
 //
 // Requires  all parts of request.options, Objective::kStepTime.
-// Ensures   a pure function of policy and request, whose plan's evaluations and `stats` do not
-//           count for `entrain`.
+// Ensures   a pure function of policy and request, whose plan's evaluations do not count for
+//           `entrain`.
 // Throws    as assign() does, NothingFits apart.
 // Cost      O(units × stages) where a sample by itself is too large; else `entrain`: one or two
 //           evaluations a replica where memory is ample, one assignment with kFewEvaluations where

@@ -102,14 +102,5 @@ TEST(MemoryMiss, NeedsALimit) {
   EXPECT_FALSE(memory_miss("entrain", {.plan = &of.plan, .costs = &of.costs}).has_value());
 }
 
-// Its own figures hold only what took no time to know.
-TEST(MemoryMiss, LeavesTheStatsOut) {
-  const oracle::RandomCase of = make_case(0);
-  AssignRequest request{.plan = &of.plan, .costs = &of.costs};
-  EXPECT_GT(assign("sequential", request).stats.makespan_s, 0);
-  request.stats = false;
-  EXPECT_EQ(assign("sequential", request).stats.makespan_s, 0);
-}
-
 }  // namespace
 }  // namespace entrain

@@ -62,8 +62,6 @@ struct AssignRequest {
   std::uint64_t seed = 0;
   EntrainOptions options{};
   Objective objective = Objective::kStepTime;
-  // false: the result's stats hold assign_ms alone, which saves a program and a replay.
-  bool stats = true;
 };
 
 }  // namespace entrain
