@@ -154,7 +154,6 @@ std::string fields_of_policy(const std::string& policy, const Plan& plan, const 
   request.plan = &plan;
   request.costs = &costs;
   request.seed = 5;
-  request.stats = false;
   return fields_of_step(plan, costs, assign(policy, request), plan.schedule);
 }
 
@@ -162,7 +161,6 @@ void limit_memory(int eighths, const StepCosts& costs, Plan& plan) {
   AssignRequest request;
   request.plan = &plan;
   request.costs = &costs;
-  request.stats = false;
   const Program program = build_program(plan, assign("lpt-2d", request), costs, "1f1b");
   const Timeline timeline = simulate(program, costs);
   plan.limits.lane_bytes.assign(plan.lanes.size(), 1);

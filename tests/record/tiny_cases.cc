@@ -103,7 +103,6 @@ std::string run_options(std::uint64_t index,
   if (!without.empty()) {
     request.options = entrain_options_without({without}, "record");
   }
-  request.stats = false;
   return fields_of_step(
       instance.plan, instance.costs, assign("entrain", request), instance.plan.schedule);
 }
