@@ -6,7 +6,8 @@
 # with fmt, in their .cc files only.
 #
 # Compile time is mostly that of headers, so that up to ENTRAIN_UNITY files of a package are compiled
-# as one: names in their anonymous namespaces have to differ. -DENTRAIN_UNITY=1 compiles each by itself.
+# as one: names in their anonymous namespaces have to differ. -DENTRAIN_UNITY=1 compiles each by itself,
+# core without precompiled headers, so that a missing #include is found (tools/check.sh does).
 
 add_library(entrain_options INTERFACE)
 target_include_directories(entrain_options INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>
@@ -43,9 +44,12 @@ function(entrain_compile_together target)
   endif()
 endfunction()
 
-# Gives the target the precompiled header of `owner`. That was compiled with -fPIC, which a program must
-# share (CMake would give it -fPIE), or the compiler ignores it with a warning.
+# Gives the target the precompiled header of `owner`, where there is one. That was compiled with -fPIC,
+# which a program must share (CMake would give it -fPIE), or the compiler ignores it with a warning.
 function(entrain_precompiled target owner)
+  if(NOT TARGET ${owner})
+    return()
+  endif()
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "EXECUTABLE")
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
@@ -65,8 +69,10 @@ endfunction()
 
 set(entrain_common_headers <algorithm> <chrono> <filesystem> <functional> <map> <numeric> <optional> <set>
     <span> <string> <string_view> <vector> <nlohmann/json.hpp>)
-entrain_pch(entrain_core_pch fmt::fmt ${entrain_common_headers} <fmt/format.h>)
-entrain_pch(entrain_test_pch GTest::gtest ${entrain_common_headers} <gtest/gtest.h>)
+if(ENTRAIN_UNITY GREATER 1)
+  entrain_pch(entrain_core_pch fmt::fmt ${entrain_common_headers} <fmt/format.h>)
+  entrain_pch(entrain_test_pch GTest::gtest ${entrain_common_headers} <gtest/gtest.h>)
+endif()
 
 function(entrain_package)
   cmake_parse_arguments(ARG "ENGINE" "NAME" "DEPENDS;LIBRARIES" ${ARGN})

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What CI runs beside `make test`: format, lint, warnings as errors, core under address and
-# undefined-behaviour sanitizers, ThreadComm and executor under the thread sanitizer, the long tests.
+# What CI runs beside `make test`: format, lint, warnings as errors, core's files one by one, core under
+# address and undefined-behaviour sanitizers, ThreadComm and executor under the thread sanitizer, the long
+# tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -9,6 +10,10 @@ echo "check: format"
 git ls-files '*.h' '*.cc' | xargs clang-format-14 --dry-run --Werror
 .venv/bin/ruff format --quiet --check --line-length 100 tools tests benchmarks entrain/python
 .venv/bin/ruff check --quiet --line-length 100 tools tests benchmarks entrain/python
+
+echo "check: each file of core by itself"
+cmake --preset each-file >/dev/null
+cmake --build --preset each-file -j "$jobs" --target entrain
 
 echo "check: core under asan and ubsan, warnings as errors"
 cmake --preset asan >/dev/null

@@ -155,12 +155,12 @@ TEST_F(WeightsTest, RefusesNamesGivenTwice) {
 TEST_F(WeightsTest, RefusesHostileHeaders) {
   const std::string four(4, '\0');
   const std::string eight(8, '\0');
-  struct Case {
+  struct Refused {
     std::string header;
     std::string data;
     std::string message;
   };
-  const std::vector<Case> cases = {
+  const std::vector<Refused> cases = {
       {"[]", "", "must be a JSON object"},
       {"{", "", "not valid JSON"},
       {R"({"a": 3})", "", "a"},
@@ -186,7 +186,7 @@ TEST_F(WeightsTest, RefusesHostileHeaders) {
       {R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], "x": 1}})", four, "x"},
       {R"({"__metadata__": {"k": 1}})", "", "__metadata__"},
   };
-  for (const Case& hostile : cases) {
+  for (const Refused& hostile : cases) {
     write_raw(hostile.header, hostile.data);
     const std::string message = refusal();
     EXPECT_NE(message.find(hostile.message), std::string::npos)

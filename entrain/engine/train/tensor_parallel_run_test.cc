@@ -26,12 +26,9 @@ namespace {
 
 using oracle::error_of;
 namespace fs = std::filesystem;
-using Degrees = std::map<std::string, int>;
+using tiny::train_now;
 
-TrainResult train_now(const RunConfig& config) {
-  const std::atomic<bool> interrupted{false};
-  return train(prepare_run(config), interrupted);
-}
+using Degrees = std::map<std::string, int>;
 
 // Training and validation losses with gradient norms.
 std::vector<double> figures_of(const RunConfig& config) {
