@@ -11,6 +11,7 @@
 #include <benchmark/benchmark.h>
 
 #include "entrain/core/assigner/assigner.h"
+#include "entrain/core/assigner/entrain.h"
 #include "entrain/core/assigner/moves.h"
 #include "entrain/core/base/random.h"
 #include "entrain/core/baselines/loads.h"

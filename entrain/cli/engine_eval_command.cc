@@ -9,9 +9,9 @@
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
 #include "entrain/cli/study_options.h"
+#include "entrain/engine/train/data_set.h"
 #include "entrain/engine/train/evaluate.h"
 #include "entrain/engine/train/memory_fit.h"
-#include "entrain/engine/train/data_set.h"
 
 namespace entrain::cli {
 namespace {

@@ -57,11 +57,24 @@ TEST(EntrainPaperPolicy, CutsTheSlotsToWhatTheLargestSampleAllows) {
   EXPECT_EQ(paper_placement(hand).num_slots, std::vector<int>{1});
 }
 
-TEST(EntrainPaperPolicy, DealsByEncoderWorkToTheLeastLlmWork) {
+TEST(EntrainPaperPolicy, DealsByEncoderWorkToTheLeastLlmWorkAndEquallyMany) {
   oracle::HandCase hand = with_work({{6, 3}, {9, 1}, {8, 10}, {7, 3}});
   hand.plan.replicas = 2;
-  // 1 | 10, then 1 + 3, then 4 + 3, all below 10.
-  EXPECT_EQ(paper_placement(hand).samples, (std::vector<std::vector<int>>{{1, 3, 0}, {2}}));
+  // 1 | 10, then 1 + 3, which is full with two samples.
+  EXPECT_EQ(paper_placement(hand).samples, (std::vector<std::vector<int>>{{1, 3}, {2, 0}}));
+}
+
+// Samples 0 and 4 have encoder work; the others are dealt by falling LLM work: 9 to the slot with
+// 0, 5 to the one with 6, 4 to the one with 9. By encoder work all three would lie in one slot.
+TEST(EntrainPaperPolicy, DealsTextOnlySamplesByLlmWork) {
+  oracle::HandCase hand = with_work({{8, 6}, {0, 4}, {0, 9}, {0, 5}, {8, 0}});
+  hand.plan.num_slots = 2;
+  hand.plan.limits.max_deferral = 0;
+  const Placement placement = paper_placement(hand);
+  EXPECT_EQ(placement.samples, (std::vector<std::vector<int>>{{0, 4, 2, 3, 1}}));
+  EXPECT_EQ(placement.llm_slot[1], placement.llm_slot[2]);
+  EXPECT_EQ(placement.llm_slot[0], placement.llm_slot[3]);
+  EXPECT_NE(placement.llm_slot[0], placement.llm_slot[2]);
 }
 
 TEST(EntrainPaperPolicy, PutsTheOddSlotLast) {

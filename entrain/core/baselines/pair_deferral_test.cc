@@ -70,6 +70,23 @@ TEST(PairSlots, MatchesSoThatTheLargestLoadIsLeast) {
   EXPECT_EQ(pair_slots({{10, 6}, {4}, {9, 3}, {8}}, true), expected);
 }
 
+// Figure 9 of the paper: 18 units of encoder work in six microbatches of three, 36 of LLM work. The
+// bottleneck is 6, and every microbatch has 6 after deferral.
+TEST(PairSlots, SolvesThePapersExample) {
+  const Slots slots = {{2, 6}, {3, 6}, {6}, {3}, {4}, {6}};
+  const std::vector<SlotPair> pairs = pair_slots(slots, true);
+  const std::vector<SlotPair> expected = {{1, 3, {0}}, {0, 4, {0}}, {2, 5, {}}};
+  EXPECT_EQ(pairs, expected);
+  for (const SlotPair& pair : pairs) {
+    std::int64_t moved = 0;
+    for (const int entry : pair.deferred) {
+      moved += slots[static_cast<std::size_t>(pair.overloaded)][static_cast<std::size_t>(entry)];
+    }
+    EXPECT_EQ(load_of(slots[static_cast<std::size_t>(pair.overloaded)]) - moved, 6);
+    EXPECT_EQ(load_of(slots[static_cast<std::size_t>(pair.underloaded)]) + moved, 6);
+  }
+}
+
 TEST(PairSlots, DefersNothingBelowTheBottleneck) {
   // 20 is one sample and cannot shrink, so 10 has no need to.
   const std::vector<SlotPair> expected = {{0, 3, {}}, {1, 2, {}}};

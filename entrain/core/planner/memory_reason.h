@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "entrain/core/planner/plan_scorer.h"
 #include "entrain/core/planner/plan_candidate.h"
+#include "entrain/core/planner/plan_scorer.h"
 
 namespace entrain {
 

@@ -41,6 +41,9 @@ class DrilledCompute : public LaneCompute {
     drill_.strikes(OperationKind::kBackwardWeight, work.unit);
     inner_->backward_weight(work);
   }
+  void note_end(const UnitWork& work, Clock::time_point start) override {
+    inner_->note_end(work, start);
+  }
   double take_losses() override {
     const double losses = inner_->take_losses();
     return poisons_ && losses != 0 ? std::numeric_limits<double>::quiet_NaN() : losses;

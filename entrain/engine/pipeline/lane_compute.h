@@ -53,6 +53,8 @@ class LaneCompute {
   // Shapes   result: as the input from the stage before; undefined where none goes there.
   virtual at::Tensor backward(const UnitWork& work, const at::Tensor& gradient, bool split) = 0;
   virtual void backward_weight(const UnitWork& work) = 0;
+  // Behind a backward or a weight half that began at `start`, when its time has been noted.
+  virtual void note_end(const UnitWork& work, Clock::time_point start) = 0;
   // Of the forwards since the last call: cross-entropy summed over this lane's targets.
   virtual double take_losses() = 0;
 

@@ -176,12 +176,15 @@ void LaneRun::backward(const Operation& operation) {
     });
   }
   recorder_.end_compute(position_, start);
+  compute_.note_end(work, start);
 }
 
 void LaneRun::backward_weight(const Operation& operation) {
+  const UnitWork work = work_of(operation);
   const Clock::time_point start = recorder_.begin_compute();
-  compute_.backward_weight(work_of(operation));
+  compute_.backward_weight(work);
   recorder_.end_compute(position_, start);
+  compute_.note_end(work, start);
 }
 
 void LaneRun::send(const Operation& operation) {

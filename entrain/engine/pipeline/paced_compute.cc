@@ -41,8 +41,10 @@ void PacedCompute::backward_weight(const UnitWork& work) {
 }
 
 void PacedCompute::compute(OperationKind kind, const UnitWork& work) {
-  const Clock::time_point start = Clock::now();
-  wait_until(start + operation_time(*inputs_->costs, kind, work.unit, work.group));
+  wait_until(Clock::now() + operation_time(*inputs_->costs, kind, work.unit, work.group));
+}
+
+void PacedCompute::note_end(const UnitWork& work, Clock::time_point start) {
   if (work.last_for_stage >= 0) {
     reduction_.ran(at(work.last_for_stage), start - inputs_->start, Clock::now() - inputs_->start);
   }

@@ -41,6 +41,7 @@ class RealCompute : public LaneCompute {
   at::Tensor forward(const UnitWork& work, UnitInput& input) override;
   at::Tensor backward(const UnitWork& work, const at::Tensor& gradient, bool split) override;
   void backward_weight(const UnitWork& work) override;
+  void note_end(const UnitWork& /*work*/, Clock::time_point /*start*/) override {}
   double take_losses() override;
   void join_gradients() override;
   std::optional<std::vector<Span>> reduce_gradients(const std::vector<int>& ranks) override;
