@@ -19,12 +19,12 @@ target_compile_features(entrain_options INTERFACE cxx_std_20)
 target_compile_options(
   entrain_options INTERFACE
   "$<BUILD_INTERFACE:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-ffp-contract=off>"
-  "$<BUILD_INTERFACE:-Wno-restrict;-Wno-stringop-overflow>")
+  "$<BUILD_INTERFACE:-Wno-restrict;-Wno-array-bounds;-Wno-stringop-overflow>")
 if(ENTRAIN_UNITY GREATER 1)
   target_compile_options(entrain_options INTERFACE "$<BUILD_INTERFACE:-Wno-subobject-linkage>")
 endif()
 if(ENTRAIN_WERROR)
-  target_compile_options(entrain_options INTERFACE "$<BUILD_INTERFACE:-Werror;-Wno-error=array-bounds>")
+  target_compile_options(entrain_options INTERFACE "$<BUILD_INTERFACE:-Werror>")
 endif()
 if(ENTRAIN_SANITIZER)
   target_compile_options(entrain_options INTERFACE -fsanitize=${ENTRAIN_SANITIZER}
