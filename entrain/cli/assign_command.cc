@@ -31,6 +31,8 @@ struct AssignFlags {
   bool json = false;
 };
 
+constexpr StepOptions kAsked{.prove_limits = false, .bound = true, .balance = true};
+
 std::string duration(double seconds) {
   return format_duration(std::chrono::nanoseconds(std::llround(seconds * 1e9)));
 }
@@ -116,12 +118,8 @@ std::vector<Row> assign_all(const std::vector<std::string>& policies,
     step.plan.num_slots =
         own || slots.empty() ? plan_slots : best_slots_of(policy, step, study, slots, options);
     try {
-      rows.push_back(
-          {simulate_step(policy,
-                         assign_request(step, study, options.step, options.policy),
-                         {.proof = StepProof::kWithoutLimits, .bound = true, .balance = true})
-               .assignment,
-           own});
+      const AssignRequest request = assign_request(step, study, options.step, options.policy);
+      rows.push_back({simulate_step(policy, request, kAsked).assignment, own});
     } catch (const NothingFits& no) {
       std::cerr << "entrain: " << policy << ": nothing fits: " << no.what() << "\n";
     }
@@ -141,7 +139,8 @@ int run(const AssignFlags& options) {
   if (!options.schedule.empty()) {
     plan.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
   }
-  const StudyStep step = make_step(options.plan, study, plan, options.step);
+  const StudyStep step =
+      make_step(study, plan, parse_memory_rule(options.plan.memory), options.step);
   const std::vector<Row> rows = assign_all(policies, step, study, options);
   if (rows.empty()) {
     return kExitNo;

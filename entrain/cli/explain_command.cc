@@ -1,6 +1,4 @@
 // entrain explain: one step in words.
-#include <algorithm>
-
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
@@ -29,21 +27,6 @@ struct ExplainFlags {
   bool json = false;
 };
 
-int find_sample(const std::string& id, const StudyBatch& batch, std::int64_t step) {
-  const auto found = std::find(batch.ids.begin(), batch.ids.end(), id);
-  if (found == batch.ids.end()) {
-    const std::string hint = suggestion(id, batch.ids);  // of no use where it lists the whole batch
-    throw InvalidInput(concat("--sample: '",
-                              id,
-                              "' is not among the ",
-                              batch.ids.size(),
-                              " samples of step ",
-                              step,
-                              hint.starts_with(", did you mean") ? hint : std::string()));
-  }
-  return static_cast<int>(found - batch.ids.begin());
-}
-
 std::int64_t step_to_explain(const ExplainFlags& options, const Study& study) {
   if (options.step >= 0) {
     return options.step;
@@ -65,9 +48,9 @@ int run(const ExplainFlags& options) {
     plan.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
   }
   const std::int64_t step_index = step_to_explain(options, study);
-  const StudyStep step = make_step(options.plan, study, plan, step_index);
+  const StudyStep step = make_step(study, plan, parse_memory_rule(options.plan.memory), step_index);
   const BatchNames names = names_of(study, step.batch);
-  constexpr StepOptions kAsked{.proof = StepProof::kWithoutLimits, .events = true, .bound = true};
+  constexpr StepOptions kAsked{.prove_limits = false, .events = true, .bound = true};
   const SimulatedStep simulated =
       options.assignment.empty()
           ? simulate_step(policy, assign_request(step, study, step_index), kAsked)
@@ -85,7 +68,8 @@ int run(const ExplainFlags& options) {
   request.slot = options.slot;
   request.stories = options.stories;
   if (!options.sample.empty()) {
-    request.sample = find_sample(options.sample, step.batch, step_index);
+    request.sample =
+        place_of_sample(step.batch.ids, options.sample, concat(" of step ", step_index));
   }
   const Explanation explanation = explain(request);
   if (options.json) {

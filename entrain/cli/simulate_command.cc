@@ -9,9 +9,9 @@
 #include "entrain/core/report/trace.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/step/step.h"
-#include "entrain/core/study/summary_text.h"
 #include "entrain/core/study/one_sample.h"
 #include "entrain/core/study/summary.h"
+#include "entrain/core/study/summary_text.h"
 
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
@@ -44,11 +44,10 @@ void trace_case(const SimulateFlags& options,
   Plan traced = plan;
   traced.schedule = result.schedule;
   traced.num_slots = result.given_slots > 0 ? result.given_slots : plan.num_slots;
-  const StudyStep step = make_step(options.plan, study, traced, 0);
-  const SimulatedStep simulated =
-      simulate_step(result.policy,
-                    assign_request(step, study, 0, options.policy),
-                    {.proof = StepProof::kWithoutLimits, .events = true});
+  const StudyStep step = make_step(study, traced, parse_memory_rule(options.plan.memory), 0);
+  const SimulatedStep simulated = simulate_step(result.policy,
+                                                assign_request(step, study, 0, options.policy),
+                                                {.prove_limits = false, .events = true});
   output.write([&](std::ostream& out) {
     write_trace(out,
                 simulated.program,

@@ -217,16 +217,6 @@ void warn_beyond_range(const Study& study, const Plan& plan) {
   print_warnings(range_warnings(study.model, plan, study.profile, batch.work));
 }
 
-StudyStep make_step(const PlanOptions& options, const Study& study, Plan plan, std::int64_t step) {
-  StudyStep result;
-  result.plan = std::move(plan);
-  result.batch = draw_batch(study, step);
-  result.costs = batch_costs(study, result.plan, result.batch);
-  apply_memory_rule(
-      parse_memory_rule(options.memory), result.costs, step, study.inputs.seed, result.plan);
-  return result;
-}
-
 AssignRequest assign_request(const StudyStep& step,
                              const Study& study,
                              std::int64_t step_index,

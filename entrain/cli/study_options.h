@@ -82,14 +82,6 @@ void add_policy_options(CLI::App& command, PolicyOptions& options);
 // Throws  InvalidInput for an unknown name.
 void apply(const PolicyOptions& options, AssignRequest& request);
 
-// One step of a study, ready to be assigned.
-struct StudyStep {
-  Plan plan;  // with limits by the memory rule
-  StudyBatch batch;
-  StepCosts costs;
-};
-StudyStep make_step(const PlanOptions& options, const Study& study, Plan plan, std::int64_t step);
-
 // `step` and `study` must outlive it.
 AssignRequest assign_request(const StudyStep& step,
                              const Study& study,

@@ -1,6 +1,6 @@
 #include "entrain/core/planner/plan_score.h"
 
-#include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -11,26 +11,22 @@
 namespace entrain {
 namespace {
 
-// Peaks of all lanes, and the first lane over its limit.
-void check_memory(const Plan& plan, const Timeline& timeline, StepScore& score) {
-  score.lane_peak_bytes.assign(static_cast<std::size_t>(plan.num_lanes()), 0);
-  for (int replica = 0; replica < plan.replicas; ++replica) {
+// Of the first lane over its limit.
+std::string reason_of(const Plan& plan, const Timeline& timeline) {
+  for (std::size_t replica = 0; replica < timeline.lanes.size(); ++replica) {
     for (int lane = 0; lane < plan.num_lanes(); ++lane) {
-      const auto number = static_cast<std::size_t>(lane);
-      const std::int64_t peak =
-          timeline.lanes[static_cast<std::size_t>(replica)][number].peak_bytes;
-      std::int64_t& most = score.lane_peak_bytes[number];
-      most = std::max(most, peak);
+      const std::int64_t peak = timeline.lanes[replica][static_cast<std::size_t>(lane)].peak_bytes;
       const std::int64_t limit = plan.limits.bytes_of(lane);
-      if (limit > 0 && peak > limit && score.fits()) {
-        score.reason = fmt::format("replica {}, lane {} needs {} of activations, allowed: {}",
-                                   replica,
-                                   lane,
-                                   format_bytes(peak),
-                                   format_bytes(limit));
+      if (limit > 0 && peak > limit) {
+        return fmt::format("replica {}, lane {} needs {} of activations, allowed: {}",
+                           replica,
+                           lane,
+                           format_bytes(peak),
+                           format_bytes(limit));
       }
     }
   }
+  return "";
 }
 
 }  // namespace
@@ -46,10 +42,10 @@ StepScore score_step(const Plan& plan,
   request.seed = seed;
   StepScore score;
   try {
-    const Timeline timeline =
-        simulate_step(plan.policy, request, {.proof = StepProof::kNone}).timeline;
-    check_memory(plan, timeline, score);
-    score.ns = timeline.makespan.count();
+    SimulatedStep simulated = simulate_step(plan.policy, request, {.prove = false});
+    score = {simulated.timeline.makespan.count(),
+             std::move(simulated.peak_bytes),
+             reason_of(plan, simulated.timeline)};
   } catch (const NothingFits& error) {
     score.reason = error.what();
   }

@@ -95,8 +95,7 @@ class ReplicaTimer {
 
   ReplicaEnd time(const ReplicaAssignment& replica) {
     assignment_.replicas[0] = replica;
-    const SimulatedStep step =
-        simulate_step(assignment_, plan_, costs_, {.proof = StepProof::kNone});
+    const SimulatedStep step = simulate_step(assignment_, plan_, costs_, {.prove = false});
     ReplicaEnd end;
     end.fits = !step.excess.has_value();
     for (int lane = 0; lane < plan_.num_lanes(); ++lane) {

@@ -1,5 +1,6 @@
 #include "entrain/core/step/step.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "entrain/core/assigner/balance.h"
@@ -10,43 +11,8 @@
 namespace entrain {
 namespace {
 
-Plan without_limits(Plan plan) {
-  plan.limits.bytes_per_lane = 0;
-  plan.limits.lane_bytes.clear();
-  return plan;
-}
-
-bool exceeds_limits(const Timeline& timeline, const PlanLimits& limits) {
-  for (const std::vector<LaneUsage>& replica : timeline.lanes) {
-    for (std::size_t lane = 0; lane < replica.size(); ++lane) {
-      const std::int64_t limit = limits.bytes_of(static_cast<int>(lane));
-      if (limit > 0 && replica[lane].peak_bytes > limit) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
 double seconds(std::chrono::nanoseconds time) {
   return static_cast<double>(time.count()) * 1e-9;
-}
-
-void fill_stats(const Plan& plan,
-                const StepCosts& costs,
-                const StepOptions& options,
-                SimulatedStep& step) {
-  AssignmentStats& stats = step.assignment.stats;
-  stats.makespan_s = seconds(step.timeline.makespan);
-  if (options.bound) {
-    step.bound = step_lower_bound(plan, costs, plan.schedule);
-    stats.lower_bound_s = seconds(step.bound);
-    stats.gap = stats.lower_bound_s > 0 ? stats.makespan_s / stats.lower_bound_s - 1 : 0;
-  }
-  for (int module = 0; options.balance && module <= costs.llm_module(); ++module) {
-    stats.modules[plan.modules[static_cast<std::size_t>(module)].name] =
-        module_balance(step.assignment, costs, module);
-  }
 }
 
 }  // namespace
@@ -63,22 +29,40 @@ SimulatedStep simulate_step(StepAssignment assignment,
                             const StepOptions& options) {
   SimulatedStep step;
   step.assignment = std::move(assignment);
-  const bool proven = options.proof != StepProof::kNone;
-  if (proven) {
+  if (options.prove) {
     validate_assignment(step.assignment, plan, costs);
   }
   step.program = build_program(plan, step.assignment, costs, plan.schedule);
-  if (proven) {
-    validate_program(step.program,
-                     options.proof == StepProof::kAll ? plan : without_limits(plan),
-                     step.assignment,
-                     costs);
+  if (options.prove) {
+    Plan proven = plan;
+    if (!options.prove_limits) {
+      proven.limits.bytes_per_lane = 0;
+      proven.limits.lane_bytes.clear();
+    }
+    validate_program(step.program, proven, step.assignment, costs);
   }
   step.timeline = simulate(step.program, costs, {.events = options.events});
-  if (exceeds_limits(step.timeline, plan.limits)) {
-    step.excess = worst_excess(step.program, costs, plan.limits);
+  for (int lane = 0; lane < plan.num_lanes(); ++lane) {
+    std::int64_t& peak = step.peak_bytes.emplace_back(0);
+    for (const std::vector<LaneUsage>& replica : step.timeline.lanes) {
+      peak = std::max(peak, replica[static_cast<std::size_t>(lane)].peak_bytes);
+    }
+    const std::int64_t limit = plan.limits.bytes_of(lane);
+    if (limit > 0 && peak > limit && !step.excess) {
+      step.excess = worst_excess(step.program, costs, plan.limits);
+    }
   }
-  fill_stats(plan, costs, options, step);
+  AssignmentStats& stats = step.assignment.stats;
+  stats.makespan_s = seconds(step.timeline.makespan);
+  if (options.bound) {
+    step.bound = step_lower_bound(plan, costs, plan.schedule);
+    stats.lower_bound_s = seconds(step.bound);
+    stats.gap = stats.lower_bound_s > 0 ? stats.makespan_s / stats.lower_bound_s - 1 : 0;
+  }
+  for (int module = 0; options.balance && module <= costs.llm_module(); ++module) {
+    stats.modules[plan.modules[static_cast<std::size_t>(module)].name] =
+        module_balance(step.assignment, costs, module);
+  }
   return step;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/cost/step_costs.h"
@@ -19,18 +20,13 @@
 
 namespace entrain {
 
-enum class StepProof : std::uint8_t {
-  kNone,
-  kWithoutLimits,  // validate_assignment() and validate_program(), as if no lane had a limit
-  kAll,            // the same with the plan's memory limits
-};
-
 // What is done beside the assignment, its program and its simulation.
 struct StepOptions {
-  StepProof proof = StepProof::kAll;  // O(operations × log(operations) + parts)
-  bool events = false;                // Timeline::events: O(operations) of memory
-  bool bound = false;                 // cost of step_lower_bound()
-  bool balance = false;               // AssignmentStats::modules: O(items × stages)
+  bool prove = true;         // validate_assignment(), validate_program(), and their cost
+  bool prove_limits = true;  // false: as if no lane had a memory limit
+  bool events = false;       // Timeline::events: O(operations) of memory
+  bool bound = false;        // cost of step_lower_bound()
+  bool balance = false;      // AssignmentStats::modules: O(items × stages)
 };
 
 struct SimulatedStep {
@@ -38,8 +34,9 @@ struct SimulatedStep {
   StepAssignment assignment;
   Program program;  // by plan.schedule
   Timeline timeline;
-  std::chrono::nanoseconds bound{0};   // step_lower_bound(); 0 unless asked for
-  std::optional<MemoryExcess> excess;  // worst_excess() under the plan's limits
+  std::vector<std::int64_t> peak_bytes;  // [lane] largest activation bytes over replicas
+  std::chrono::nanoseconds bound{0};     // step_lower_bound(); 0 unless asked for
+  std::optional<MemoryExcess> excess;    // worst_excess() under the plan's limits
 };
 
 // Assigns by the policy; the rest as below.

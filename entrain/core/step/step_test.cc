@@ -21,8 +21,8 @@ namespace {
 
 using oracle::error_of;
 
-constexpr StepOptions kUnproven{.proof = StepProof::kNone};
-constexpr StepOptions kWithoutLimits{.proof = StepProof::kWithoutLimits};
+constexpr StepOptions kUnproven{.prove = false};
+constexpr StepOptions kWithoutLimits{.prove_limits = false};
 
 oracle::RandomCase make_case(int number) {
   const std::vector<std::string> schedules = schedule_names();
@@ -58,14 +58,13 @@ TEST(SimulateStep, IsWhatItsPartsSayOneByOne) {
     const Program program = build_program(of.plan, assignment, of.costs, of.plan.schedule);
     const Timeline timeline = simulate(program, of.costs, {.events = true});
     const SimulatedStep step = simulate_step(
-        policy,
-        request,
-        {.proof = StepProof::kWithoutLimits, .events = true, .bound = true, .balance = true});
+        policy, request, {.prove_limits = false, .events = true, .bound = true, .balance = true});
     EXPECT_EQ(digest(step.assignment), digest(assignment));
     EXPECT_EQ(to_json(step.program), to_json(program));
     EXPECT_EQ(step.timeline.makespan, timeline.makespan);
     EXPECT_EQ(step.timeline.events.size(), timeline.events.size());
     EXPECT_EQ(fullest(step.timeline), fullest(timeline));
+    EXPECT_EQ(*std::max_element(step.peak_bytes.begin(), step.peak_bytes.end()), fullest(timeline));
     EXPECT_EQ(step.bound, step_lower_bound(of.plan, of.costs, of.plan.schedule));
     const auto excess = worst_excess(program, of.costs, of.plan.limits);
     ASSERT_EQ(step.excess.has_value(), excess.has_value());
@@ -101,9 +100,9 @@ TEST(SimulateStep, LeavesOutWhatIsNotAskedFor) {
 TEST(SimulateStep, ProvesTheAssignmentUnlessToldNotTo) {
   oracle::HandCase hand = oracle::make_hand_case({1, 1}, 2, {{1, {{0}}}, {1, {{1}}}});
   hand.plan.limits.max_deferral = 0;
-  for (const StepProof proof : {StepProof::kAll, StepProof::kWithoutLimits}) {
+  for (const bool limits : {true, false}) {
     const std::string message = error_of<InvalidInput>(
-        [&] { simulate_step(hand.assignment, hand.plan, hand.costs, {.proof = proof}); });
+        [&] { simulate_step(hand.assignment, hand.plan, hand.costs, {.prove_limits = limits}); });
     EXPECT_NE(message.find("slot"), std::string::npos) << message;
   }
   EXPECT_NO_THROW(simulate_step(hand.assignment, hand.plan, hand.costs, kUnproven));

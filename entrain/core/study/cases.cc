@@ -17,20 +17,6 @@
 namespace entrain {
 namespace {
 
-// What all cases of a step share.
-struct StepInputs {
-  StepCosts costs;
-  Plan plan;  // with the step's memory limits
-};
-
-StepInputs make_inputs(const CasesRequest& request, std::int64_t step) {
-  StepInputs inputs;
-  inputs.plan = request.plan;
-  inputs.costs = batch_costs(*request.study, inputs.plan, draw_batch(*request.study, step));
-  apply_memory_rule(request.memory, inputs.costs, step, request.study->inputs.seed, inputs.plan);
-  return inputs;
-}
-
 // [module] forward time of each replica's share, spread over replicas.
 std::vector<Spread> replica_spreads(const StepAssignment& assignment, const StepCosts& costs) {
   std::vector<Spread> result;
@@ -62,10 +48,18 @@ bool at_plan_slots(const StepAssignment& assignment, const Plan& plan) {
       [&](const ReplicaAssignment& replica) { return replica.num_slots == plan.num_slots; });
 }
 
+// One step of one case.
 class CaseRunner {
  public:
-  CaseRunner(const CasesRequest& request, const StepInputs& inputs, std::int64_t step)
+  CaseRunner(const CasesRequest& request,
+             const CaseResult& of,
+             int num_slots,
+             const StudyStep& inputs,
+             std::int64_t step)
       : inputs_(inputs), plan_(inputs.plan) {
+    plan_.policy = of.policy;
+    plan_.schedule = of.schedule;
+    plan_.num_slots = num_slots;
     request_.options = request.options;
     request_.objective = request.objective;
     request_.plan = &plan_;
@@ -73,29 +67,34 @@ class CaseRunner {
     request_.step = step;
     request_.seed = request.study->inputs.seed;
   }
+  CaseRunner(const CaseRunner&) = delete;
+  CaseRunner& operator=(const CaseRunner&) = delete;
 
-  SlotTrial try_with(const std::string& policy, const std::string& schedule, int num_slots) {
-    set_case(policy, schedule, num_slots);
-    return try_slots(policy, request_);
-  }
+  SlotTrial try_it() const { return try_slots(plan_.policy, request_); }
 
-  CaseStep run(const std::string& policy, const std::string& schedule, int num_slots) {
-    set_case(policy, schedule, num_slots);
+  CaseStep run() const {
     CaseStep result;
     SimulatedStep step;
     try {
       step = simulate_step(
-          policy, request_, {.proof = StepProof::kWithoutLimits, .events = true, .bound = true});
+          plan_.policy, request_, {.prove_limits = false, .events = true, .bound = true});
     } catch (const NothingFits& no) {
       result.refused = no.what();
       return result;
     }
-    const StepAssignment& assignment = step.assignment;
-    take_times(step, result);
-    result.assign_ms = assignment.stats.assign_ms;
-    result.replicas = replica_spreads(assignment, inputs_.costs);
-    measure_balance(policy, assignment, result);
-    for (const ReplicaAssignment& replica : assignment.replicas) {
+    result.step_ns = step.timeline.makespan.count();
+    result.bound_ns = step.bound.count();
+    result.causes = gap_causes(step.program, step.timeline, inputs_.costs, step.bound);
+    result.bubble = bubble_fraction(step.timeline);
+    result.peak_bytes = *std::max_element(step.peak_bytes.begin(), step.peak_bytes.end());
+    if (step.excess) {
+      result.over_bytes = step.excess->over();
+      result.over = to_string(step.program, *step.excess);
+    }
+    result.assign_ms = step.assignment.stats.assign_ms;
+    result.replicas = replica_spreads(step.assignment, inputs_.costs);
+    measure_balance(step.assignment, result);
+    for (const ReplicaAssignment& replica : step.assignment.replicas) {
       result.num_slots.push_back(replica.num_slots);
       result.deferred += std::ssize(deferrals(replica));
     }
@@ -103,31 +102,7 @@ class CaseRunner {
   }
 
  private:
-  void set_case(const std::string& policy, const std::string& schedule, int num_slots) {
-    plan_.policy = policy;
-    plan_.schedule = schedule;
-    plan_.num_slots = num_slots;
-  }
-
-  void take_times(const SimulatedStep& step, CaseStep& result) const {
-    result.step_ns = step.timeline.makespan.count();
-    result.bound_ns = step.bound.count();
-    result.causes = gap_causes(step.program, step.timeline, inputs_.costs, step.bound);
-    result.bubble = bubble_fraction(step.timeline);
-    for (const std::vector<LaneUsage>& replica : step.timeline.lanes) {
-      for (const LaneUsage& lane : replica) {
-        result.peak_bytes = std::max(result.peak_bytes, lane.peak_bytes);
-      }
-    }
-    if (step.excess) {
-      result.over_bytes = step.excess->over();
-      result.over = to_string(step.program, *step.excess);
-    }
-  }
-
-  void measure_balance(const std::string& policy,
-                       const StepAssignment& assignment,
-                       CaseStep& result) {
+  void measure_balance(const StepAssignment& assignment, CaseStep& result) const {
     std::optional<StepAssignment> fixed;
     if (!at_plan_slots(assignment, inputs_.plan)) {
       Plan plan = plan_;
@@ -136,7 +111,7 @@ class CaseRunner {
       request.plan = &plan;
       request.options.choose_slots = false;
       try {
-        fixed = assign(policy, request);
+        fixed = assign(plan_.policy, request);
         result.equal_slots = at_plan_slots(*fixed, plan);
       } catch (const NothingFits&) {
         result.equal_slots = false;
@@ -148,7 +123,7 @@ class CaseRunner {
     }
   }
 
-  const StepInputs& inputs_;
+  const StudyStep& inputs_;
   Plan plan_;
   AssignRequest request_;
 };
@@ -229,7 +204,7 @@ SlotTrial try_slots(const std::string& policy, const AssignRequest& request) {
   SlotTrial trial;
   trial.num_slots = request.plan->num_slots;
   try {
-    const SimulatedStep step = simulate_step(policy, request, {.proof = StepProof::kNone});
+    const SimulatedStep step = simulate_step(policy, request, {.prove = false});
     trial.step_ns = step.timeline.makespan.count();
     trial.over_bytes = step.excess ? step.excess->over() : 0;
   } catch (const NothingFits&) {
@@ -255,9 +230,9 @@ int best_slots(const std::vector<SlotTrial>& trials) {
 
 std::vector<CaseResult> run_cases(const CasesRequest& request) {
   ENTRAIN_INVARIANT(request.study != nullptr, "cases need a study");
-  std::vector<StepInputs> inputs(at(request.steps));
+  std::vector<StudyStep> inputs(at(request.steps));
   parallel_for(request.steps, request.threads, [&](std::int64_t step) {
-    inputs[at(step)] = make_inputs(request, step);
+    inputs[at(step)] = make_step(*request.study, request.plan, request.memory, step);
   });
   std::vector<CaseResult> results;
   for (const std::string& schedule : request.schedules) {
@@ -275,16 +250,16 @@ std::vector<CaseResult> run_cases(const CasesRequest& request) {
   workers.run(std::ssize(trials), [&](std::int64_t index) {
     Trial& trial = trials[at(index)];
     const CaseResult& result = results[trial.result];
-    trial.slots = CaseRunner(request, inputs[at(trial.step)], trial.step)
-                      .try_with(result.policy, result.schedule, trial.slots.num_slots);
+    trial.slots =
+        CaseRunner(request, result, trial.slots.num_slots, inputs[at(trial.step)], trial.step)
+            .try_it();
   });
   choose_slots(trials, results);
   workers.run(runs, [&](std::int64_t index) {
     CaseResult& result = results[at(index / request.steps)];
     const std::int64_t step = index % request.steps;
     const int slots = result.given_slots > 0 ? result.given_slots : request.plan.num_slots;
-    result.steps[at(step)] =
-        CaseRunner(request, inputs[at(step)], step).run(result.policy, result.schedule, slots);
+    result.steps[at(step)] = CaseRunner(request, result, slots, inputs[at(step)], step).run();
   });
   return results;
 }

@@ -69,7 +69,7 @@ std::vector<std::int64_t> equal_memory(const Plan& plan,
   request.costs = &costs;
   request.step = step;
   request.seed = seed;
-  const Timeline timeline = simulate_step("lpt-2d", request, {.proof = StepProof::kNone}).timeline;
+  const SimulatedStep simulated = simulate_step("lpt-2d", request, {.prove = false});
   std::vector<std::int64_t> result;
   for (int lane = 0; lane < plan.num_lanes(); ++lane) {
     std::int64_t total = 0;
@@ -78,11 +78,8 @@ std::vector<std::int64_t> equal_memory(const Plan& plan,
         total += unit.activation_bytes;
       }
     }
-    std::int64_t limit = std::max<std::int64_t>(1, total / plan.replicas / 2);
-    for (const std::vector<LaneUsage>& replica : timeline.lanes) {
-      limit = std::max(limit, replica[at(lane)].peak_bytes);
-    }
-    result.push_back(limit);
+    const std::int64_t half = std::max<std::int64_t>(1, total / plan.replicas / 2);
+    result.push_back(std::max(half, simulated.peak_bytes[at(lane)]));
   }
   return result;
 }
@@ -100,6 +97,15 @@ void apply_memory_rule(const MemoryRule& rule,
   if (rule.kind == MemoryKind::kEqual) {
     plan.limits.lane_bytes = equal_memory(plan, costs, step, seed);
   }
+}
+
+StudyStep make_step(const Study& study, Plan plan, const MemoryRule& rule, std::int64_t step) {
+  StudyStep result;
+  result.plan = std::move(plan);
+  result.batch = draw_batch(study, step);
+  result.costs = batch_costs(study, result.plan, result.batch);
+  apply_memory_rule(rule, result.costs, step, study.inputs.seed, result.plan);
+  return result;
 }
 
 }  // namespace entrain

@@ -8,6 +8,7 @@
 
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/spec/plan.h"
+#include "entrain/core/study/study.h"
 
 namespace entrain {
 
@@ -44,5 +45,13 @@ void apply_memory_rule(const MemoryRule& rule,
                        std::int64_t step,
                        std::uint64_t seed,
                        Plan& plan);
+
+// One step of a study, ready to be assigned.
+struct StudyStep {
+  Plan plan;  // with limits by the memory rule
+  StudyBatch batch;
+  StepCosts costs;
+};
+StudyStep make_step(const Study& study, Plan plan, const MemoryRule& rule, std::int64_t step);
 
 }  // namespace entrain

@@ -232,16 +232,23 @@ StudyBatch draw_batch(const Study& study, std::int64_t step) {
   return batch;
 }
 
-std::int64_t step_of_sample(const Study& study, const std::string& id) {
-  const auto found = std::find(study.ids.begin(), study.ids.end(), id);
-  if (found == study.ids.end()) {
-    const std::string hint = suggestion(id, study.ids);  // of no use where it lists all
-    throw InvalidInput(fmt::format("--sample: '{}' is not among the {} samples{}",
+int place_of_sample(const std::vector<std::string>& ids,
+                    const std::string& id,
+                    const std::string& whose) {
+  const auto found = std::find(ids.begin(), ids.end(), id);
+  if (found == ids.end()) {
+    const std::string hint = suggestion(id, ids);  // of no use where it lists all
+    throw InvalidInput(fmt::format("--sample: '{}' is not among the {} samples{}{}",
                                    id,
-                                   study.ids.size(),
+                                   ids.size(),
+                                   whose,
                                    hint.starts_with(", did you mean") ? hint : ""));
   }
-  const auto row = static_cast<int>(found - study.ids.begin());
+  return static_cast<int>(found - ids.begin());
+}
+
+std::int64_t step_of_sample(const Study& study, const std::string& id) {
+  const int row = place_of_sample(study.ids, id);
   const auto samples = static_cast<int>(study.ids.size());
   const int batch = study.inputs.global_batch;
   constexpr std::int64_t kEpochs = 4;

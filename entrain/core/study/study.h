@@ -85,6 +85,12 @@ std::string repetition_warning(const Study& study);
 // Throws  InvalidInput when step < 0 or a sample's size is impossible.
 StudyBatch draw_batch(const Study& study, std::int64_t step);
 
+// The place of `id` among the ids of all samples, or of those that `whose` (" of step 3") names.
+// Throws  InvalidInput where it is not among them (with a suggestion).
+int place_of_sample(const std::vector<std::string>& ids,
+                    const std::string& id,
+                    const std::string& whose = "");
+
 // The first step whose global batch holds the sample.
 //
 // Throws  InvalidInput for an id that the study does not have (with a suggestion), and for one that
