@@ -12,7 +12,7 @@ namespace entrain {
 namespace {
 
 // Of the first lane over its limit.
-std::string reason_of(const Plan& plan, const Timeline& timeline) {
+std::string limit_reason(const Plan& plan, const Timeline& timeline) {
   for (std::size_t replica = 0; replica < timeline.lanes.size(); ++replica) {
     for (int lane = 0; lane < plan.num_lanes(); ++lane) {
       const std::int64_t peak = timeline.lanes[replica][static_cast<std::size_t>(lane)].peak_bytes;
@@ -45,7 +45,7 @@ StepScore score_step(const Plan& plan,
     SimulatedStep simulated = simulate_step(plan.policy, request, {.prove = false});
     score = {simulated.timeline.makespan.count(),
              std::move(simulated.peak_bytes),
-             reason_of(plan, simulated.timeline)};
+             limit_reason(plan, simulated.timeline)};
   } catch (const NothingFits& error) {
     score.reason = error.what();
   }
