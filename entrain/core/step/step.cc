@@ -32,16 +32,16 @@ SimulatedStep simulate_step(StepAssignment assignment,
   if (options.prove) {
     validate_assignment(step.assignment, plan, costs);
   }
-  step.program = build_program(plan, step.assignment, costs, plan.schedule);
+  BuiltStep built = build_step(plan, step.assignment, costs, plan.schedule);
   if (options.prove) {
     Plan proven = plan;
     if (!options.prove_limits) {
       proven.limits.bytes_per_lane = 0;
       proven.limits.lane_bytes.clear();
     }
-    validate_program(step.program, proven, step.assignment, costs);
+    validate_program(built.program, proven, step.assignment, costs);
   }
-  step.timeline = simulate(step.program, costs, {.events = options.events});
+  step.timeline = simulate(built.program, built.graph, costs, {.events = options.events});
   for (int lane = 0; lane < plan.num_lanes(); ++lane) {
     std::int64_t& peak = step.peak_bytes.emplace_back(0);
     for (const std::vector<LaneUsage>& replica : step.timeline.lanes) {
@@ -49,9 +49,10 @@ SimulatedStep simulate_step(StepAssignment assignment,
     }
     const std::int64_t limit = plan.limits.bytes_of(lane);
     if (limit > 0 && peak > limit && !step.excess) {
-      step.excess = worst_excess(step.program, costs, plan.limits);
+      step.excess = worst_excess(built.program, built.graph, plan.limits);
     }
   }
+  step.program = std::move(built.program);
   AssignmentStats& stats = step.assignment.stats;
   stats.makespan_s = seconds(step.timeline.makespan);
   if (options.bound) {
