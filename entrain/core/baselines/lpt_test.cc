@@ -88,18 +88,22 @@ TEST(LptPlacement, KeepsGrahamsBound) {
   }
 }
 
-TEST(EncoderLptPolicy, BalancesThatModuleAndIgnoresTheOther) {
+// Where samples lie when 0 and 1 weigh most in `module`, and 0, 2 and 3 in the other one.
+std::vector<int> slots_by(Placement (*policy)(const AssignRequest&), std::size_t module) {
   oracle::HandCase hand = oracle::make_plain_case({1, 1}, 4);
   hand.plan.num_slots = 2;
   for (const std::size_t sample : {0U, 1U}) {
-    hand.costs.modules[0].stages[0].units[sample].time.backward_input = nanoseconds{1000};
+    hand.costs.modules[module].stages[0].units[sample].time.backward_input = nanoseconds{1000};
   }
-  // A work that would draw samples 0 and 2 apart, were it looked at.
   for (const std::size_t sample : {0U, 2U, 3U}) {
-    hand.costs.modules[1].stages[0].units[sample].time.forward = nanoseconds{9000};
+    hand.costs.modules[1 - module].stages[0].units[sample].time.forward = nanoseconds{9000};
   }
-  const Placement placement = encoder_lpt_policy({.plan = &hand.plan, .costs = &hand.costs});
-  EXPECT_EQ(placement.llm_slot, (std::vector<int>{0, 1, 0, 1}));
+  return policy({.plan = &hand.plan, .costs = &hand.costs}).llm_slot;
+}
+
+TEST(LptPolicies, BalanceTheirModuleAndIgnoreTheOther) {
+  EXPECT_EQ(slots_by(encoder_lpt_policy, 0), (std::vector<int>{0, 1, 0, 1}));
+  EXPECT_EQ(slots_by(llm_lpt_policy, 1), (std::vector<int>{0, 1, 0, 1}));
 }
 
 TEST(EncoderLptPolicy, CountsAllEncodersTogether) {
@@ -108,20 +112,6 @@ TEST(EncoderLptPolicy, CountsAllEncodersTogether) {
       {1, 1, 1}, 2, {{0, {{0, 0}, {}}}, {0, {{0}, {0}}}, {0, {{}, {}}}, {0, {{0}, {}}}});
   const Placement placement = encoder_lpt_policy({.plan = &hand.plan, .costs = &hand.costs});
   EXPECT_EQ(placement.llm_slot, (std::vector<int>{0, 1, 1, 0}));
-}
-
-TEST(LlmLptPolicy, BalancesThatModuleAndIgnoresTheOther) {
-  oracle::HandCase hand = oracle::make_plain_case({1, 1}, 4);
-  hand.plan.num_slots = 2;
-  for (const std::size_t sample : {0U, 1U}) {
-    hand.costs.modules[1].stages[0].units[sample].time.backward_input = nanoseconds{1000};
-  }
-  // A work that would draw samples 0 and 2 apart, were it looked at.
-  for (const std::size_t sample : {0U, 2U, 3U}) {
-    hand.costs.modules[0].stages[0].units[sample].time.forward = nanoseconds{9000};
-  }
-  const Placement placement = llm_lpt_policy({.plan = &hand.plan, .costs = &hand.costs});
-  EXPECT_EQ(placement.llm_slot, (std::vector<int>{0, 1, 0, 1}));
 }
 
 }  // namespace

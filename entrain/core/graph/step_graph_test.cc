@@ -61,6 +61,15 @@ TEST(ReplicaGraph, HoldsTheTimesOfOperations) {
         ASSERT_EQ(nanoseconds{unit.forward},
                   operation_time(of.costs, OperationKind::kForward, key, source));
         ASSERT_EQ(unit.activation_bytes, activation_bytes(of.costs, key, source));
+        ASSERT_EQ(unit.output_bytes, output_bytes(of.costs, key, source));
+        ASSERT_EQ(unit.recompute, recompute_bytes(of.costs, key, source));
+        ASSERT_EQ(nanoseconds{unit.weight_half()},
+                  operation_time(of.costs, OperationKind::kBackwardWeight, key, source));
+        std::int64_t kept = 0;
+        for (const WorkItem& item : source.items) {
+          kept += key_value_bytes(of.costs, stage, item);
+        }
+        ASSERT_EQ(unit.key_value_bytes, group.module == built.stages.llm ? kept : 0);
         if (stage >= group.first_backward) {
           ASSERT_TRUE(source.takes_backward[static_cast<std::size_t>(stage)]);
           ASSERT_EQ(nanoseconds{unit.backward_input + unit.backward_weight},

@@ -79,9 +79,9 @@ struct SimulateOptions {
 //          which the lane stood still before an operation (a blocking send too); clip_norm has its
 //          wait only; buckets are sends of their lane's reduce_gradients, by start.
 // Throws   InvalidInput when the program cannot finish, naming the operations that wait for each
-//          other; for a chunk that is no range within its sample's tokens; for operations that
-//          have no cost yet (sync_tied); for a network that lacks lanes and
-//          options below zero.
+//          other; for a unit that is not in the program or whose stage is on another lane; for a
+//          chunk that is no range within its sample's tokens; for operations that have no cost yet
+//          (sync_tied); for a network that lacks lanes and options below zero.
 // Cost     O(operations + parts + items × stages); kNode: log(messages) more for each message
 //          between nodes.
 Timeline simulate(const Program& program,

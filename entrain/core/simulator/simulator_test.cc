@@ -292,5 +292,14 @@ TEST(Simulate, RefusesWhatHasNoCostYet) {
   EXPECT_NE(failure_of(lanes).find("no chunk of [0, 99)"), std::string::npos);
 }
 
+TEST(Simulate, RefusesAnOperationOnAnotherLaneThanItsStage) {
+  oracle::TwoLanes lanes(1);
+  lanes.add_replica("F0 >F0", "<F0 F0");
+  lanes.program.replicas[0].lanes[1].push_back(lanes.program.replicas[0].lanes[0][0]);
+  const std::string message = oracle::failure_of(lanes);
+  EXPECT_NE(message.find("replica 0 lane 1 operation 2"), std::string::npos) << message;
+  EXPECT_NE(message.find("its stage is on lane 0"), std::string::npos) << message;
+}
+
 }  // namespace
 }  // namespace entrain

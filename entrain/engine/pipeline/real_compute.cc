@@ -26,7 +26,7 @@ std::vector<char> late_parameters(const LaneContext& lane,
 }
 
 // The values of a leaf whose gradient alone is still asked for; its shape stays.
-void let_go_of_values(at::Tensor& leaf) {
+void release_values(at::Tensor& leaf) {
   leaf.set_data(at::zeros({}, leaf.options().requires_grad(false)).expand(leaf.sizes()));
 }
 
@@ -113,7 +113,7 @@ at::Tensor RealCompute::forward(const UnitWork& work, UnitInput& input) {
     keeps_input = stage.keeps_input();
   }
   if (received.defined() && !keeps_input) {
-    let_go_of_values(received);
+    release_values(received);
   }
   // A chunk may take part for the sake of features that turn out to stand in a later one.
   ENTRAIN_INVARIANT(!work.with_graph || graph.output.requires_grad() || has_chunks(work.group),
