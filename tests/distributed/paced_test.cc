@@ -20,6 +20,7 @@
 #include "entrain/engine/pipeline/ranks.h"
 
 #include "tests/oracle/random_cases.h"
+#include "tests/oracle/schedules.h"
 
 namespace entrain::engine {
 namespace {
@@ -193,11 +194,11 @@ TEST(PacedCompute, SixteenRanksTakeWhatTheSimulatorPredicts) {
 TEST(PacedCompute, RandomProgramsNeverHang) {
   constexpr std::uint64_t kSeed = 2026;
   constexpr int kCases = 1000;
-  const std::vector<std::string> schedules = schedule_names();
   std::cout << kCases << " cases, seed " << kSeed << "\n";
   for (int i = 0; i < kCases; ++i) {
     Rng rng(kSeed, static_cast<std::uint64_t>(i));
     const oracle::RandomCase random = oracle::make_random_case(rng);
+    const std::vector<std::string> schedules = oracle::schedules_for(random.plan);
     const std::string& schedule = schedules[static_cast<std::size_t>(i) % schedules.size()];
     PacedStep step;
     step.model = random.model;

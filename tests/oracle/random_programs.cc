@@ -9,6 +9,7 @@
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
 
+#include "tests/oracle/schedules.h"
 #include "tests/oracle/slow_memory.h"
 
 namespace entrain::oracle {
@@ -125,9 +126,9 @@ RandomProgram make_random_program(std::uint64_t seed,
   Rng rng(seed, static_cast<std::uint64_t>(index));
   RandomProgram instance;
   instance.random_case = make_random_case(rng, options.cases);
-  const std::vector<std::string> schedules = schedule_names();
-  const std::string& schedule = schedules[index_below(rng, schedules.size())];
   const RandomCase& drawn = instance.random_case;
+  const std::vector<std::string> schedules = schedules_for(drawn.plan);
+  const std::string& schedule = schedules[index_below(rng, schedules.size())];
   instance.program = build_program(drawn.plan, drawn.assignment, drawn.costs, schedule);
   if (rng.below(2) == 0) {
     split_backwards(rng, instance.program);

@@ -19,6 +19,7 @@
 
 #include "tests/oracle/placements.h"
 #include "tests/oracle/random_cases.h"
+#include "tests/oracle/schedules.h"
 
 namespace entrain {
 namespace {
@@ -107,10 +108,10 @@ TEST(RandomAssignment, IsValidAndAboveTheBound) {
 }
 
 TEST(EntrainPolicy, IsNeverSlowerThanSequentialAndLpt) {
-  const std::vector<std::string> schedules = schedule_names();
   for (int i = 0; i < 2 * kCases; ++i) {
     oracle::RandomCase random_case = small_case(i);
     if (i >= kCases) {
+      const std::vector<std::string> schedules = oracle::schedules_for(random_case.plan);
       random_case.plan.schedule = schedules[static_cast<std::size_t>(i) % schedules.size()];
       random_case.plan.limits.evaluations += 1;
     }

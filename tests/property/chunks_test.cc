@@ -19,6 +19,7 @@
 #include "entrain/core/simulator/simulator.h"
 
 #include "tests/oracle/random_cases.h"
+#include "tests/oracle/schedules.h"
 #include "tests/oracle/slow_memory.h"
 #include "tests/oracle/slow_simulator.h"
 
@@ -114,7 +115,7 @@ std::int64_t work_of_program(const RandomCase& instance, const Program& program,
 TEST(Chunks, MakeProgramsThatValidateAndCostWhatTheWholeSamplesCost) {
   for (std::uint64_t i = 0; i < kCases; ++i) {
     const RandomCase instance = make_case(i);
-    for (const std::string& schedule : schedule_names()) {
+    for (const std::string& schedule : oracle::schedules_for(instance.plan)) {
       const Program program =
           build_program(instance.plan, instance.assignment, instance.costs, schedule);
       ASSERT_EQ(refusal(program, instance), "") << label(i, schedule, instance);
@@ -153,7 +154,7 @@ void expect_equal_to_slow(const RandomCase& instance, const Program& program) {
 TEST(Chunks, SimulateAsTheSlowSimulatorDoes) {
   for (std::uint64_t i = 0; i < kCases; ++i) {
     const RandomCase instance = make_case(i);
-    for (const std::string& schedule : schedule_names()) {
+    for (const std::string& schedule : oracle::schedules_for(instance.plan)) {
       const Program program =
           build_program(instance.plan, instance.assignment, instance.costs, schedule);
       expect_equal_to_slow(instance, program);
@@ -225,7 +226,7 @@ TEST(Chunks, AreRefusedOutOfOrder) {
   for (std::uint64_t i = 0; forwards + backwards < 2000 && i < 20 * kCases; ++i) {
     Rng rng(kSeed + 1, i);
     const RandomCase instance = make_case(i);
-    const std::vector<std::string> names = schedule_names();
+    const std::vector<std::string> names = oracle::schedules_for(instance.plan);
     const std::string& schedule = names[below(rng, names.size())];
     Program program = build_program(instance.plan, instance.assignment, instance.costs, schedule);
     const int replica = static_cast<int>(below(rng, program.replicas.size()));

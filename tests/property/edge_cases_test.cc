@@ -13,6 +13,7 @@
 #include "entrain/core/simulator/simulator.h"
 
 #include "tests/oracle/hand_cases.h"
+#include "tests/oracle/schedules.h"
 
 namespace entrain {
 namespace {
@@ -51,8 +52,9 @@ void for_each_unit(HandCase& of, const Change& change) {
 }
 
 // Every policy under every schedule, or only `schedules`.
-void expect_all_valid(HandCase& of, std::vector<std::string> schedules = schedule_names()) {
-  for (const std::string& schedule : schedules) {
+void expect_all_valid(HandCase& of, std::vector<std::string> schedules = {}) {
+  for (const std::string& schedule :
+       schedules.empty() ? oracle::schedules_for(of.plan) : schedules) {
     of.plan.schedule = schedule;
     for (const std::string& policy : policy_names()) {
       const AssignRequest request{.plan = &of.plan, .costs = &of.costs};

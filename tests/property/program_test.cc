@@ -12,6 +12,7 @@
 #include "entrain/core/simulator/simulator.h"
 
 #include "tests/oracle/random_cases.h"
+#include "tests/oracle/schedules.h"
 
 namespace entrain {
 namespace {
@@ -54,7 +55,7 @@ TEST(RandomPrograms, ValidateAndRunToTheirEnd) {
   for (std::uint64_t i = 0; i < kCases; ++i) {
     Rng rng(kSeed, i);
     const RandomCase instance = make_random_case(rng);
-    for (const std::string& schedule : schedule_names()) {
+    for (const std::string& schedule : oracle::schedules_for(instance.plan)) {
       const Program program =
           build_program(instance.plan, instance.assignment, instance.costs, schedule);
       ASSERT_EQ(refusal(program, instance), "") << label(i, schedule, instance);
@@ -85,7 +86,7 @@ TEST(RandomPrograms, AreEqualForEqualInputs) {
   for (std::uint64_t i = 0; i < 50; ++i) {
     Rng rng(kSeed, i);
     const RandomCase instance = make_random_case(rng);
-    for (const std::string& schedule : schedule_names()) {
+    for (const std::string& schedule : oracle::schedules_for(instance.plan)) {
       const Program first =
           build_program(instance.plan, instance.assignment, instance.costs, schedule);
       const Program second =
@@ -146,7 +147,7 @@ TEST(RandomPrograms, AreRefusedOnceBroken) {
   for (std::uint64_t i = 0; i < kCases; ++i) {
     Rng rng(kSeed + 1, i);
     const RandomCase instance = make_random_case(rng);
-    const std::vector<std::string> names = schedule_names();
+    const std::vector<std::string> names = oracle::schedules_for(instance.plan);
     const std::string schedule = names[below(rng, names.size())];
     Program program = build_program(instance.plan, instance.assignment, instance.costs, schedule);
     ReplicaProgram& replica = program.replicas[below(rng, program.replicas.size())];
@@ -268,7 +269,7 @@ TEST(RandomPrograms, AreAcceptedAfterAMoveExactlyWhenTheyStillRun) {
   for (std::uint64_t i = 0; i < 2 * kCases; ++i) {
     Rng rng(kSeed + 2, i);
     const RandomCase instance = make_random_case(rng);
-    const std::vector<std::string> names = schedule_names();
+    const std::vector<std::string> names = oracle::schedules_for(instance.plan);
     const std::string schedule = names[below(rng, names.size())];
     Program program = build_program(instance.plan, instance.assignment, instance.costs, schedule);
     const std::size_t index = below(rng, program.replicas.size());

@@ -12,11 +12,11 @@
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/schedule/schedule.h"
-#include "entrain/core/schedule/turns.h"
 #include "entrain/core/simulator/simulator.h"
 
 #include "tests/oracle/lane_layouts.h"
 #include "tests/oracle/random_cases.h"
+#include "tests/oracle/turn_orders.h"
 
 namespace entrain {
 namespace {
@@ -57,7 +57,7 @@ TEST(WrappedLanes, RunEverySchedule) {
     options.layout = LaneLayout::kLanePerStage;
     RandomCase instance = make_random_case(rng, options);
     wrap_lanes(rng, instance.plan);
-    for (const char* schedule : {"interleaved", "zb-h1", "zb-h2"}) {
+    for (const char* schedule : {"zb-h1", "zb-h2"}) {
       expect_sound(schedule, instance, i);
     }
     const auto lanes = [&](const char* schedule) {
@@ -65,7 +65,10 @@ TEST(WrappedLanes, RunEverySchedule) {
           .replicas[0]
           .lanes;
     };
-    differ += lanes("interleaved") != lanes("1f1b") ? 1U : 0U;
+    if (schedule_objection("interleaved", instance.plan).empty()) {
+      expect_sound("interleaved", instance, i);
+      differ += lanes("interleaved") != lanes("1f1b") ? 1U : 0U;
+    }
   }
   std::printf("%lu cases, %lu differ from 1f1b, seed %lu\n", kCases, differ, kSeed);
   EXPECT_GE(differ, kCases / 10);
@@ -84,9 +87,14 @@ TEST(ColocatedLanes, RunEverySchedule) {
     options.layout = LaneLayout::kLanePerStage;
     RandomCase instance = make_random_case(rng, options);
     colocate_lanes(instance.plan);
-    for (const char* schedule : {"dip", "zb-h1", "zb-h2"}) {
+    for (const char* schedule : {"zb-h1", "zb-h2"}) {
       expect_sound(schedule, instance, i);
     }
+    if (!schedule_objection("dip", instance.plan).empty()) {
+      ASSERT_EQ(instance.plan.modules.size(), 1U);
+      continue;
+    }
+    expect_sound("dip", instance, i);
     const auto time = [&](const char* schedule) {
       return simulate(build_program(instance.plan, instance.assignment, instance.costs, schedule),
                       instance.costs)
@@ -152,7 +160,7 @@ TEST(ZeroBubbleH1, HoldsTheSlotsOfTheLongestWay) {
           warm_up.end(), at(stages.num_stages(module)), std::max(0, longest[at(module)] - 1));
     }
     const OrderInputs inputs{instance.plan, instance.costs, stages, graph};
-    const auto whole = stage_turn_orders(inputs, warm_up);
+    const auto whole = oracle::stage_orders(inputs, {warm_up, {}});
     for (int lane = 0; lane < program.num_lanes(); ++lane) {
       const StageRef ref = program.lanes[at(lane)][0];
       std::vector<Operation> list;

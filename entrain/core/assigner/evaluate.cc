@@ -19,26 +19,6 @@ bool one_stage_a_lane(const Plan& plan) {
   });
 }
 
-// Rules by which the list scheduler stands for the plan's schedule; none: it cannot.
-std::vector<ListRule> rules_of(const Plan& plan) {
-  if (plan.schedule == "entrain") {
-    return entrain_rules();
-  }
-  if (plan.schedule == "entrain-fused") {
-    return entrain_fused_rules();
-  }
-  if (plan.schedule == "1f1b-eager") {
-    return eager_rules();
-  }
-  if (plan.schedule == "1f1b") {
-    return {kStrictRule};
-  }
-  if (plan.schedule == "gpipe") {
-    return {kGpipeRule};
-  }
-  return {};
-}
-
 }  // namespace
 
 bool better(const ReplicaTimes& a, const ReplicaTimes& b) {
@@ -53,9 +33,7 @@ StepEvaluator::StepEvaluator(const Plan& plan, const StepCosts& costs)
       costs_(costs),
       lane_end_(lane_end_times(plan, costs)),
       graph_(plan, costs),
-      rules_(rules_of(plan)),
-      in_turns_(plan.schedule == "1f1b" || plan.schedule == "gpipe"),
-      first_that_works_(plan.schedule == "1f1b-eager"),
+      schedule_(list_schedule(plan.schedule)),
       one_stage_a_lane_(one_stage_a_lane(plan)),
       rule_of_(at(plan.replicas), 0),
       has_rule_(at(plan.replicas), 0) {
@@ -68,7 +46,7 @@ StepEvaluator::StepEvaluator(const Plan& plan, const StepCosts& costs)
     optimizer_ns_ = std::max(optimizer_ns_, optimizer);
     limits.push_back(plan.limits.bytes_of(lane));
   }
-  if (!rules_.empty()) {
+  if (!schedule_.rules.empty()) {
     scheduler_ = std::make_unique<ListScheduler>(graph_.stages(), limits);
     scheduler_->set_lane_end(lane_end_);
   }
@@ -127,20 +105,17 @@ ReplicaTimes StepEvaluator::evaluate(const Placement& placement,
     return simulate_program(placement, replica);
   }
   const ReplicaGraph& graph = graph_of(placement, replica);
-  if (in_turns_) {
-    return times_of(scheduler_->run_turns(graph, rules_.front(), stop_after));
+  if (schedule_.choice != RuleChoice::kFirstThatFits) {
+    return run_rule(graph, schedule_.rules[at(rule_of_[at(replica)])], stop_after);
   }
-  if (!first_that_works_) {
-    return run_rule(graph, rules_[at(rule_of_[at(replica)])], stop_after);
-  }
-  for (const ListRule& rule : rules_) {
+  for (const ListRule& rule : schedule_.rules) {
     const ListResult& result = scheduler_->run(graph, rule, nullptr, stop_after);
     const ReplicaTimes times = times_of(result);
     if (!result.stuck && (!times.done || times.fits())) {
       return times;
     }
   }
-  return times_of(scheduler_->run_turns(graph, kStrictRule, stop_after));
+  return times_of(scheduler_->run(graph, kOneFOneBRule, nullptr, stop_after));
 }
 
 ReplicaTimes StepEvaluator::choose_rule(const Placement& placement, int replica) {
@@ -149,16 +124,17 @@ ReplicaTimes StepEvaluator::choose_rule(const Placement& placement, int replica)
   }
   const ReplicaGraph& graph = graph_of(placement, replica);
   ReplicaTimes best;
-  for (std::size_t i = 0; i < rules_.size(); ++i) {
+  for (std::size_t i = 0; i < schedule_.rules.size(); ++i) {
     ++evaluations_;
-    const ReplicaTimes times = run_rule(graph, rules_[i], std::numeric_limits<std::int64_t>::max());
+    const ReplicaTimes times =
+        run_rule(graph, schedule_.rules[i], std::numeric_limits<std::int64_t>::max());
     if (!best.done || better(times, best)) {
       best = times;
       rule_of_[at(replica)] = static_cast<int>(i);
     }
   }
   if (!best.fits() && !one_stage_a_lane_) {
-    const ReplicaTimes last = times_of(scheduler_->run_turns(graph, kStrictRule));
+    const ReplicaTimes last = times_of(scheduler_->run(graph, kOneFOneBRule));
     best = better(last, best) ? last : best;
   }
   has_rule_[at(replica)] = 1;

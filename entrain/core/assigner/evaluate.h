@@ -34,10 +34,9 @@ bool better(const ReplicaTimes& a, const ReplicaTimes& b);
 // Replicas meet only at the end of a step (reduction, clipping), so that a change in one replica
 // leaves the times of the others as they are.
 //
-// Schedules that the list scheduler knows (`gpipe`, `1f1b`, `1f1b-eager`, `entrain`,
-// `entrain-fused`) are replayed on plain arrays; others through build_program() and simulate(). For
-// `entrain` a replica is timed under one rule, that of the last choose_rule(); the program that is
-// built in the end takes the fastest rule and is never slower.
+// Schedules of the list scheduler (list_schedule()) are replayed on plain arrays; others through
+// build_program() and simulate(). For `entrain` a replica is timed under one rule, that of the last
+// choose_rule(); the program that is built in the end takes the fastest rule and is never slower.
 class StepEvaluator {
  public:
   // `plan` and `costs` must outlive the evaluator.
@@ -54,7 +53,7 @@ class StepEvaluator {
   ReplicaTimes choose_rule(const Placement& placement, int replica);
 
   // Whether choose_rule() has a choice.
-  [[nodiscard]] bool has_rules() const { return rules_.size() > 1 && !first_that_works_; }
+  [[nodiscard]] bool has_rules() const { return schedule_.choice == RuleChoice::kFastest; }
 
   // The step time that simulate() gives for the program of all replicas; an upper bound of it where
   // reductions run beside compute (StepCosts::reduce_buckets), as if they ran at the end.
@@ -75,9 +74,7 @@ class StepEvaluator {
   PlacementGraph graph_;
   ReplicaGraph chunked_;
   std::unique_ptr<ListScheduler> scheduler_;  // null: through the program
-  std::vector<ListRule> rules_;               // to choose from; the first that works where eager
-  bool in_turns_ = false;
-  bool first_that_works_ = false;
+  const ListSchedule& schedule_;
   bool one_stage_a_lane_;
   std::vector<int> rule_of_;    // [replica] into rules_
   std::vector<char> has_rule_;  // [replica] by choose_rule()

@@ -11,6 +11,7 @@
 #include "tests/oracle/hand_cases.h"
 #include "tests/oracle/placements.h"
 #include "tests/oracle/random_cases.h"
+#include "tests/oracle/schedules.h"
 
 namespace entrain {
 namespace {
@@ -56,7 +57,7 @@ TEST(StepEvaluator, AgreesWithTheSimulatorOnEverySchedule) {
     options.alike = i % 4 == 0;
     oracle::RandomCase of = oracle::make_random_case(rng, options);
     const Placement placement = oracle::placement_of(of.assignment, of.costs);
-    for (const std::string& schedule : schedule_names()) {
+    for (const std::string& schedule : oracle::schedules_for(of.plan)) {
       of.plan.schedule = schedule;
       const Program program = build_program(of.plan, of.assignment, of.costs, schedule);
       const Timeline timeline = simulate(program, of.costs);

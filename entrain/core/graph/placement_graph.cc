@@ -67,6 +67,7 @@ bool cost_the_same(const StageCosts& a, const StageCosts& b) {
 
 PlacementGraph::PlacementGraph(const Plan& plan, const StepCosts& costs)
     : stages_(stage_graph(plan, costs.link)) {
+  stages_.set_halves(costs);
   for (const ModuleCosts& from : costs.modules) {
     const std::size_t num_units = at(from.first_unit.back());
     ENTRAIN_INVARIANT(num_units + from.first_unit.size() <= kUnitMask, "too many units in a batch");

@@ -245,6 +245,15 @@ void check_channels(const StageGraph& stages, const ReplicaProgram& replica, int
 
 }  // namespace
 
+void StageGraph::set_halves(const StepCosts& costs) {
+  const auto has_input = [](const UnitCost& unit) { return unit.time.backward_input.count() > 0; };
+  for (Stage& stage : stages) {
+    const StageCosts& of = costs.modules[at(stage.module)].stages[at(stage.stage)];
+    stage.both_halves = of.trainable && (of.launch.backward_input.count() > 0 ||
+                                         std::any_of(of.units.begin(), of.units.end(), has_input));
+  }
+}
+
 StageGraph stage_graph(const Plan& plan, const LinkSpec& link) {
   std::vector<int> num_stages;
   std::vector<int> lane_of;

@@ -27,9 +27,10 @@ struct StageGraph {
     int module = 0;
     int stage = 0;
     int lane = 0;
-    bool last = false;     // of its module
-    bool crosses = false;  // its output goes to another lane; false on the LLM's last stage
-    int warm_up = 0;       // stages that follow on the way to the loss
+    bool last = false;         // of its module
+    bool crosses = false;      // its output goes to another lane; false on the LLM's last stage
+    int warm_up = 0;           // stages that follow on the way to the loss
+    bool both_halves = false;  // by set_halves()
   };
   std::vector<Stage> stages;            // [stage number]
   std::vector<int> first_stage;         // [module + 1] into `stages`
@@ -49,6 +50,12 @@ struct StageGraph {
   [[nodiscard]] const Stage& of(int module, int stage) const {
     return stages[static_cast<std::size_t>(number(module, stage))];
   }
+  // Marks the stages whose backward a rule may split by stage: those with weight gradients to
+  // compute and an input gradient, if only from layer to layer within the stage. Autograd does one
+  // half only for a frozen stage and for a stage whose first layer alone is trainable; there a
+  // backward stays whole, which is that half.
+  // Cost  O(units).
+  void set_halves(const StepCosts& costs);
   // Whether the LLM's first stage takes the stage's output.
   [[nodiscard]] bool feeds_llm(const Stage& of) const { return of.last && of.module != llm; }
 };

@@ -58,7 +58,7 @@ const Operation& operation_of(const Traced& traced, const TimelineEvent& event) 
 }
 
 TEST(WriteTrace, HoldsEveryEventOfTheTimeline) {
-  for (const std::string& schedule : schedule_names()) {
+  for (const char* schedule : {"gpipe", "1f1b", "1f1b-eager", "zb-h1", "entrain"}) {
     const Traced traced = make_traced(schedule);
     using Key = std::tuple<std::string, std::int64_t, int, std::int64_t, std::int64_t>;
     std::multiset<Key> expected;

@@ -1,6 +1,6 @@
 // Virtual stages. A module *wraps* when it has more stages than lanes, its lanes host nothing else
 // and stage i stands on lane i mod n of its n lanes; chunk c of lane r is stage c·n + r. Every
-// module either wraps or has one stage a lane, and at least one wraps; other plans run as `1f1b`.
+// module either wraps or has one stage a lane, and at least one wraps.
 //
 // Slots are cut into rounds, max(1, slots / n) of them (rounded down) of near-equal size, longer
 // ones first. A lane's forwards go round by round, in a round chunk by chunk, in a chunk slot by
@@ -17,8 +17,10 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "entrain/core/base/at.h"
-#include "entrain/core/schedule/turns.h"
+#include "entrain/core/schedule/order.h"
 
 namespace entrain {
 namespace {
@@ -192,21 +194,32 @@ class LaneBuilder {
 
 }  // namespace
 
+std::string interleaved_objection(const Plan& plan) {
+  bool any_wraps = false;
+  for (std::size_t module = 0; module < plan.modules.size(); ++module) {
+    const std::vector<int> lanes = lanes_in_order(plan, static_cast<int>(module));
+    if (lanes.empty()) {
+      return fmt::format(
+          "it needs each module on lanes of its own, stage i on lane i mod n of the module's n; "
+          "the "
+          "plan has module '{}' on others (entrain plan --virtual-stages makes such plans)",
+          plan.modules[module].name);
+    }
+    any_wraps = any_wraps || lanes.size() < plan.modules[module].stages.size();
+  }
+  return any_wraps
+             ? ""
+             : "it needs virtual stages, several stages of a module on each of its lanes; the "
+               "plan has one a lane (entrain plan --virtual-stages makes such plans)";
+}
+
 LaneOrders interleaved_order(const OrderInputs& inputs) {
   const int llm = inputs.stages.llm;
   const int num_slots = inputs.graph.num_slots;
   std::vector<ModuleTurns> modules;
-  bool any_wraps = false;
   for (int module = 0; module <= llm; ++module) {
-    std::vector<int> lanes = lanes_in_order(inputs.plan, module);
-    if (lanes.empty()) {
-      return one_f_one_b_order(inputs);
-    }
-    modules.push_back(module_turns(std::move(lanes), inputs.stages.num_stages(module), num_slots));
-    any_wraps = any_wraps || modules.back().num_chunks > 1;
-  }
-  if (!any_wraps) {
-    return one_f_one_b_order(inputs);
+    modules.push_back(module_turns(
+        lanes_in_order(inputs.plan, module), inputs.stages.num_stages(module), num_slots));
   }
   LaneOrders orders(inputs.plan.lanes.size());
   for (int module = 0; module <= llm; ++module) {

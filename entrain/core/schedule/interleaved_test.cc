@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "entrain/core/base/errors.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
 
@@ -135,7 +136,7 @@ TEST(Interleaved, TakesFrozenModules) {
   EXPECT_NE(compute_text(build_interleaved(frozen_llm), 0, 1).find("llm0:B4"), std::string::npos);
 }
 
-TEST(Interleaved, RunsOtherPlansAsOneFOneB) {
+TEST(Interleaved, RefusesLanesThatDoNotWrap) {
   HandCase shared = make_plain_case({1, 2}, 4);
   shared.plan.lanes = {{{0, 0}, {1, 0}}, {{1, 1}}};
   HandCase crossed = make_plain_case({4}, 4);  // lanes 0, 1, 1, 0
@@ -143,8 +144,7 @@ TEST(Interleaved, RunsOtherPlansAsOneFOneB) {
   HandCase growing = make_plain_case({4}, 4);  // lanes 0, 1, 0, 2
   growing.plan.lanes = {{{0, 0}, {0, 2}}, {{0, 1}}, {{0, 3}}};
   for (const HandCase& hand_case : {make_plain_case({1, 2}, 4), shared, crossed, growing}) {
-    EXPECT_EQ(build_interleaved(hand_case).replicas[0].lanes,
-              build_interleaved(hand_case, "1f1b").replicas[0].lanes);
+    EXPECT_THROW(build_interleaved(hand_case), InvalidInput);
   }
 }
 

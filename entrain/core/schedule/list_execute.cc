@@ -5,26 +5,44 @@
 #include "entrain/core/schedule/list_schedule.h"
 
 namespace entrain {
+int ListScheduler::next_group(const StageState& state, Choice choice) const {
+  switch (choice) {
+    case Choice::kForward:
+      return state.next_forward;
+    case Choice::kBackward:
+      return graph_->backward_order[at(state.next_backward)];
+    default:
+      return state.weights[at(state.next_weight)];
+  }
+}
+
 void ListScheduler::execute(int lane) {
   const Decision decision = lane_[at(lane)].decision;
-  StageState& state = stage_[at(std::max(0, decision.stage))];
-  switch (decision.choice) {
-    case Choice::kForward:
-      run_forward(lane, decision.stage, state.next_forward++);
-      break;
-    case Choice::kBackward: {
-      const int group = graph_->backward_order[at(state.next_backward++)];
-      skip_without_backward(decision.stage);
-      run_backward(lane, decision.stage, group);
-      break;
-    }
-    case Choice::kWeight:
-      run_weight(lane, decision.stage);
-      break;
-    case Choice::kNone:
-      break;
+  if (decision.choice != Choice::kNone) {
+    perform(lane, decision.stage, decision.choice);
   }
   decide(lane);
+}
+
+// At the time of the lane's decision.
+void ListScheduler::perform(int lane, int stage, Choice choice) {
+  StageState& state = stage_[at(stage)];
+  const int group = next_group(state, choice);
+  if (choice == Choice::kForward) {
+    ++state.next_forward;
+    run_forward(lane, stage, group);
+  } else if (choice == Choice::kBackward) {
+    ++state.next_backward;
+    skip_without_backward(stage);
+    run_backward(lane, stage, group);
+  } else {
+    ++state.next_weight;
+    run_weight(lane, stage, group);
+  }
+  lane_[at(lane)].wants_forward = choice != Choice::kForward;
+  if (rule_.in_order) {
+    advance(stage);
+  }
 }
 
 void ListScheduler::wake(int lane) {
@@ -36,7 +54,7 @@ void ListScheduler::wake(int lane) {
 }
 
 void ListScheduler::emit(int lane, OperationKind kind, int stage, int group) {
-  if (orders_ != nullptr) {
+  if (orders_ != nullptr && !merging_) {
     const GraphGroup& of = graph_->groups[at(group)];
     (*orders_)[at(lane)].push_back(
         {kind, {of.module, stages_.stages[at(stage)].stage, of.slot, of.group}, -1});
@@ -65,7 +83,7 @@ void ListScheduler::run_forward(int lane, int stage, int group) {
 
 // `made`: bytes of gradients of keys and values that the backward makes.
 bool ListScheduler::splits(const GraphUnit& unit, int lane, std::int64_t made) const {
-  if (!rule_.split_weight || unit.backward_input == 0 || unit.backward_weight == 0) {
+  if (unit.backward_input == 0 || unit.backward_weight == 0) {
     return false;
   }
   const std::int64_t limit = limits_[at(lane)];
@@ -76,8 +94,9 @@ bool ListScheduler::splits(const GraphUnit& unit, int lane, std::int64_t made) c
 void ListScheduler::run_backward(int lane, int stage, int group) {
   LaneWork& state = lane_[at(lane)];
   const GraphUnit& unit = graph_->cost(graph_->group(group), stage);
-  const bool split =
-      rule_.split_weight && splits(unit, lane, clock_.ended_bytes(stage, group, true));
+  const bool split = rule_.weight == WeightHalf::kFilling
+                         ? splits(unit, lane, clock_.ended_bytes(stage, group, true))
+                         : stage_[at(stage)].halves;
   const std::int64_t duration = clock_.backward(stage, group, split, state.decision.time);
   // The extra time of halves was not among what was left.
   state.left -= split ? duration - unit.split : duration;
@@ -88,10 +107,8 @@ void ListScheduler::run_backward(int lane, int stage, int group) {
   send_backward(stage, group, clock_.lane(lane).time);
 }
 
-void ListScheduler::run_weight(int lane, int stage) {
+void ListScheduler::run_weight(int lane, int stage, int group) {
   LaneWork& state = lane_[at(lane)];
-  StageState& of = stage_[at(stage)];
-  const int group = of.weights[at(of.next_weight++)];
   state.left -= clock_.backward_weight(stage, group, state.decision.time);
   emit(lane, OperationKind::kBackwardWeight, stage, group);
 }

@@ -36,10 +36,23 @@ const ListResult& ListScheduler::run(const ReplicaGraph& graph,
   if (orders_ != nullptr) {
     orders_->assign(lane_.size(), {});
   }
+  const bool fixed = rule.ignore_transfers && !one_stage_a_lane_;
+  if (fixed && lane_.size() > 1) {
+    merging_ = true;
+    start(graph, rule);
+    const bool late = !find_merged_orders(stop_after);
+    merging_ = false;
+    if (late) {
+      return finish(true);
+    }
+  }
   start(graph, rule);
-  if (order_is_fixed()) {
-    fixed_ = true;
-    return finish(!run_by_lane(false, stop_after));
+  if (fixed && lane_.size() == 1) {
+    return finish(!run_whole_slots(stop_after));
+  }
+  fixed_ = fixed || (one_stage_a_lane_ && rule.in_order);
+  if (fixed_) {
+    return finish(!run_by_lane(fixed, stop_after));
   }
   decide_all();
   return finish(!run_by_time(stop_after));
@@ -66,10 +79,6 @@ const ListResult& ListScheduler::finish(bool late) {
   result_.done = !late && !left;
   result_.stuck = !late && left;
   return result_;
-}
-
-bool ListScheduler::order_is_fixed() const {
-  return one_stage_a_lane_ && rule_.in_order && !rule_.split_weight && !rule_.obey_bytes;
 }
 
 bool ListScheduler::too_late(int lane, std::int64_t stop_after) const {
@@ -113,13 +122,69 @@ void ListScheduler::start(const ReplicaGraph& graph, const ListRule& rule) {
     state.end = graph_->first_group[at(stage.module) + 1];
     state.next_weight = 0;
     state.weights.clear();
-    state.window =
-        rule_.window_percent == 0 ? -1 : (stage.warm_up * rule_.window_percent + 99) / 100;
+    state.window = rule_.window_percent == 0
+                       ? -1
+                       : (stage.warm_up * rule_.window_percent + 99) / 100 + rule_.window_extra;
+    state.turn = 0;
+    state.delay = 0;
+    state.halves = rule_.in_order && rule_.weight != WeightHalf::kWhole && stage.both_halves &&
+                   (one_stage_a_lane_ || lane_.size() > 1);
+  }
+  if (rule_.weight == WeightHalf::kDelayed) {
+    set_weight_delays();
   }
   link_groups();
   count_work();
+  for (int i = 0; i < static_cast<int>(stage_.size()); ++i) {
+    skip_without_backward(i);
+    if (rule_.in_order) {
+      advance(i);
+    }
+  }
+}
+
+// A stage may hold as many slots as the one furthest from the loss that takes part in backward, on
+// the ways through it, holds under 1F1B.
+void ListScheduler::set_weight_delays() {
+  std::vector<int> most(received_.size() + 1, 0);  // [module] slots
+  for (const GraphGroup& group : graph_->groups) {
+    if (group.first_backward < stages_.num_stages(group.module)) {
+      most[at(group.module)] = std::max(most[at(group.module)],
+                                        stages_.of(group.module, group.first_backward).warm_up + 1);
+    }
+  }
+  most.back() = *std::max_element(most.begin(), most.end());
   for (std::size_t i = 0; i < stage_.size(); ++i) {
-    skip_without_backward(static_cast<int>(i));
+    const StageGraph::Stage& stage = stages_.stages[i];
+    stage_[i].delay = std::max(0, most[at(stage.module)] - (stage.warm_up + 1));
+  }
+}
+
+void ListScheduler::advance(int stage) {
+  StageState& of = stage_[at(stage)];
+  for (;; ++of.turn) {
+    const bool forward_left = of.next_forward < of.end;
+    const bool backward_left = of.next_backward < of.end;
+    if (forward_left &&
+        (of.window < 0 || graph_->groups[at(of.next_forward)].slot <= of.turn + of.window)) {
+      of.next = Choice::kForward;
+      return;
+    }
+    if (backward_left && graph_->groups[at(next_group(of, Choice::kBackward))].turn <= of.turn) {
+      of.next = Choice::kBackward;
+      return;
+    }
+    if (at(of.next_weight) < of.weights.size()) {
+      const int turn = graph_->groups[at(next_group(of, Choice::kWeight))].turn;
+      if (turn <= of.turn - of.delay || !(forward_left || backward_left)) {
+        of.next = Choice::kWeight;
+        return;
+      }
+    }
+    if (!forward_left && !backward_left) {
+      of.next = Choice::kNone;
+      return;
+    }
   }
 }
 
@@ -243,39 +308,42 @@ bool ListScheduler::bytes_open(int stage, int group) const {
 void ListScheduler::weigh(int stage, std::int64_t free, Decision& best, Decision& spare) {
   const StageState& state = stage_[at(stage)];
   const StageGraph::Stage& of = stages_.stages[at(stage)];
-  const auto consider = [&](Decision& into, std::int64_t ready, Choice choice, bool wins_tie) {
+  const auto consider = [&](Decision& into, Choice choice, bool wins_tie) {
+    const UnitState& unit =
+        unit_[at(graph_->groups[at(next_group(state, choice))].first_unit + of.stage)];
+    const std::int64_t ready = choice == Choice::kForward    ? unit.forward_ready
+                               : choice == Choice::kBackward ? unit.backward_ready
+                                                             : free;
     const std::int64_t time = std::max(free, ready);
-    if (into.choice == Choice::kNone || time < into.time || (time == into.time && wins_tie)) {
+    if (ready >= 0 &&
+        (into.choice == Choice::kNone || time < into.time || (time == into.time && wins_tie))) {
       into = {time, stage, choice};
     }
   };
-  bool forward_open = state.next_forward < state.end;
-  if (forward_open) {
-    const int slot = graph_->groups[at(state.next_forward)].slot;
-    forward_open = window_open(state, slot) && bytes_open(stage, state.next_forward);
-  }
-  const bool forward_first =
-      rule_.in_order || (rule_.encoder_forward_first && of.module != stages_.llm);
-  // A merge lets a backward go before forwards of other stages.
-  const bool forward_ranks = merging_ ? best.choice != Choice::kBackward : forward_first;
-  if (forward_open) {
-    const GraphGroup& group = graph_->groups[at(state.next_forward)];
-    const std::int64_t ready = unit_[at(group.first_unit + of.stage)].forward_ready;
-    if (ready >= 0) {
-      consider(best, ready, Choice::kForward, forward_ranks);
+  // A merge compares the operations of all stages.
+  const auto ranks = [&](Choice choice, bool otherwise) {
+    return merging_ ? preference(of.lane, choice) >= preference(of.lane, best.choice) : otherwise;
+  };
+  if (rule_.in_order) {
+    if (state.next != Choice::kNone) {
+      consider(best, state.next, ranks(state.next, state.next == Choice::kForward));
     }
+    return;
   }
-  if (state.next_backward < state.end && !(rule_.in_order && forward_open)) {
-    const GraphGroup& group = graph_->groups[at(graph_->backward_order[at(state.next_backward)])];
-    const std::int64_t ready = unit_[at(group.first_unit + of.stage)].backward_ready;
-    if (ready >= 0) {
-      const GraphUnit& unit = graph_->cost(group, stage);
-      const bool urgent = !rule_.split_weight || unit.backward_input > 0;
-      consider(urgent ? best : spare, ready, Choice::kBackward, merging_ || !forward_first);
-    }
+  const bool forward_first = rule_.encoder_forward_first && of.module != stages_.llm;
+  if (state.next_forward < state.end &&
+      window_open(state, graph_->groups[at(state.next_forward)].slot) &&
+      bytes_open(stage, state.next_forward)) {
+    consider(best, Choice::kForward, ranks(Choice::kForward, forward_first));
+  }
+  if (state.next_backward < state.end) {
+    const GraphUnit& unit =
+        graph_->cost(graph_->groups[at(next_group(state, Choice::kBackward))], stage);
+    const bool urgent = rule_.weight == WeightHalf::kWhole || unit.backward_input > 0;
+    consider(urgent ? best : spare, Choice::kBackward, ranks(Choice::kBackward, !forward_first));
   }
   if (at(state.next_weight) < state.weights.size()) {
-    consider(spare, free, Choice::kWeight, true);
+    consider(spare, Choice::kWeight, true);
   }
 }
 
@@ -289,10 +357,7 @@ void ListScheduler::decide(int lane) {
   if (spare.choice != Choice::kNone) {
     bool take = best.choice == Choice::kNone;
     if (!take && best.time > spare.time) {
-      const StageState& of = stage_[at(spare.stage)];
-      const int group = spare.choice == Choice::kWeight
-                            ? of.weights[at(of.next_weight)]
-                            : graph_->backward_order[at(of.next_backward)];
+      const int group = next_group(stage_[at(spare.stage)], spare.choice);
       const GraphUnit& unit = graph_->cost(graph_->groups[at(group)], spare.stage);
       take = 2 * (best.time - spare.time) >= unit.backward_weight;
     }

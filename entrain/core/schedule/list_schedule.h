@@ -1,11 +1,11 @@
-// List scheduling: which operation a lane runs next, decided at the time when it is free.
+// List scheduling: which operation a lane runs next, by a rule (rules.h).
 //
-// Read first: ListScheduler::run(). One engine for every order that is found rather than fixed
-// (`1f1b-eager`, `entrain`), and, on plain arrays, the clock of the assigner's search: it replays
-// `gpipe` and `1f1b` as well, to the nanosecond of the simulator.
+// Read first: ListScheduler::run(). One scheduler for every order but `interleaved`'s, and, on
+// plain arrays, the clock of the assigner's search, to the nanosecond of the simulator.
 //
-// Lanes decide in order of time. A lane's candidates are the first forward and the first backward
-// that each of its stages has left. It takes, of those whose inputs have arrived,
+// Orders that are found: lanes decide in order of time. A lane's candidates are the first forward
+// and the first backward that each of its stages has left. It takes, of those whose inputs have
+// arrived,
 // - a backward (or, on encoder stages with `encoder_forward_first`, a forward) before the other;
 // - a weight gradient that was split off when it would otherwise wait: for something not yet known,
 //   or for at least half of the weight gradient's time;
@@ -19,6 +19,19 @@
 // whole backward on the lane recomputes at a time. The window alone
 // cannot deadlock: with window >= warm-up, 1F1B's own order stays possible. The limit can: then
 // nothing is left to decide, and the result says so.
+//
+// Orders that are fixed (in_order): a turn's backwards run in the order in which their gradients
+// are completed. A lane of one stage runs its turns. A lane of all stages takes the warm-up of the
+// LLM's last stage and runs whole slots: "forward of slot t" is every encoder group that LLM slot t
+// is the first to need, through all its stages, then the LLM; "backward" is the LLM's, then that of
+// the released groups. Lanes of some stages: ListRule::ignore_transfers.
+//
+// No cycle: deferral moves no backward before its forward (parts k→t have k <= t), nor does a later
+// turn for the backward of chunks, all stages run a turn's backwards in one order, and with
+// warm_up(stage) >= warm_up(next stage) + 1, or all equal to the number of slots, every stage runs
+// the forward that its follower needs in turn t no later than its own turn t - 1. A stage with
+// warm-up w whose weight halves run d turns late never holds more than one with warm-up w + d and
+// whole backwards.
 #pragma once
 
 #include <cstdint>
@@ -27,26 +40,10 @@
 
 #include "entrain/core/graph/lane_clock.h"
 #include "entrain/core/graph/step_graph.h"
+#include "entrain/core/schedule/rules.h"
 #include "entrain/core/spec/program.h"
 
 namespace entrain {
-
-struct ListRule {
-  bool in_order = false;      // forwards within the window first, then the turn's backwards: 1F1B
-  bool split_weight = false;  // weight gradients apart
-  bool encoder_forward_first = false;
-  int window_percent = 100;  // of the stage's warm-up; 0: any number of slots ahead
-  bool obey_bytes = true;    // forwards wait where they would break the lane's limit
-  bool operator==(const ListRule&) const = default;
-};
-
-inline constexpr ListRule kStrictRule{true, false, false, 100, false};
-inline constexpr ListRule kGpipeRule{true, false, false, 0, false};
-
-// What `1f1b-eager`, `entrain` and `entrain-fused` choose from, in this order.
-std::vector<ListRule> eager_rules();
-std::vector<ListRule> entrain_rules();
-std::vector<ListRule> entrain_fused_rules();
 
 // Time that follows each lane's last operation: its gradients' reduction. [lane]
 std::vector<std::int64_t> lane_end_times(const Plan& plan, const StepCosts& costs);
@@ -64,7 +61,8 @@ class ListScheduler {
   ListScheduler(const StageGraph& stages, std::vector<std::int64_t> lane_limits);
 
   // Ensures  a pure function of its arguments; integers only; with `orders` (one list per lane) the
-  //          operations in the order in which they run.
+  //          operations in the order in which they run. Results are those of simulate() for the
+  //          program of that order.
   // Returns  early, with done = false, once some lane cannot finish, reduction of `lane_end`
   //          included, by `stop_after`.
   // Cost     O(operations × lanes), a few tens of nanoseconds an operation; O(operations) where the
@@ -74,13 +72,6 @@ class ListScheduler {
                         const ListRule& rule,
                         std::vector<std::vector<Operation>>* orders = nullptr,
                         std::int64_t stop_after = std::numeric_limits<std::int64_t>::max());
-
-  // The order of turn_order() (turns.h) with whole backwards, on lanes of one stage, of all stages
-  // or of some; `rule` is kStrictRule, for the warm-up of `1f1b`, or kGpipeRule. Results are those
-  // of simulate() for its program. Returns early, and costs, as run() does.
-  const ListResult& run_turns(const ReplicaGraph& graph,
-                              const ListRule& rule,
-                              std::int64_t stop_after = std::numeric_limits<std::int64_t>::max());
 
   // Time that follows the last operation of a lane (its reduction). [lane], zeros at first.
   void set_lane_end(std::vector<std::int64_t> lane_end) { lane_end_ = std::move(lane_end); }
@@ -99,12 +90,17 @@ class ListScheduler {
     int next_weight = 0;       // into `weights`
     std::vector<int> weights;  // groups whose backward has run and whose weight half has not
     int window = 0;            // slots; -1: any
-    int open_until = 0;        // run_by_lane(): slot; see open_until()
+    // Orders that are fixed:
+    int turn = 0;
+    int delay = 0;                // turns between input and weight halves
+    bool halves = false;          // backwards are split
+    Choice next = Choice::kNone;  // see advance()
   };
   struct LaneWork {
     std::int64_t left = 0;       // work of its operations that have not run
     std::int64_t recompute = 0;  // most bytes that a whole backward brings back
     Decision decision;
+    bool wants_forward = false;  // ListRule::alternate: its last operation was a backward
   };
   struct UnitState {
     std::int64_t forward_ready = -1;
@@ -119,27 +115,27 @@ class ListScheduler {
   void start(const ReplicaGraph& graph, const ListRule& rule);
   void decide_all();
   const ListResult& finish(bool late);
-  // Whether no lane ever has a choice, so that operations may be run in any order that has their
-  // inputs instead of that of time.
-  [[nodiscard]] bool order_is_fixed() const;
+  // Turns: sets what the stage runs next.
+  void advance(int stage);
+  void set_weight_delays();
   // All of these run until nothing is left to run.
   // Returns  false where a lane cannot finish by `stop_after`.
   bool run_by_time(std::int64_t stop_after);
-  // As the order is fixed, each lane as far as its inputs are there.
+  // Where no lane has a choice: each as far as its inputs are there.
   bool run_by_lane(bool merged, std::int64_t stop_after);
   // A lane of all stages, slot by slot.
   bool run_whole_slots(std::int64_t stop_after);
   void run_all_forwards(int group);  // through its module's stages
   void run_all_backwards(int group);
-  // What merge_stage_orders() finds: without transfers.
+  // ListRule::ignore_transfers, on lanes of some stages: fills merged_.
   // Returns  false where a lane cannot finish by `stop_after`.
   bool find_merged_orders(std::int64_t stop_after);
   enum class Outcome : std::uint8_t { kRan, kWaits, kLate };
-  Outcome run_next(int lane, int stage, bool forward, std::int64_t stop_after);
+  Outcome run_next(int lane, int stage, Choice choice, std::int64_t stop_after);
   Outcome run_stage(int lane, std::int64_t stop_after);
   Outcome run_found(int lane, std::int64_t stop_after);
-  [[nodiscard]] int open_until(const StageState& of) const;
-  [[nodiscard]] int urgency(const Decision& decision) const;
+  [[nodiscard]] int preference(int lane, Choice choice) const;
+  [[nodiscard]] int urgency(int lane) const;  // of its decision
   void queue(int lane);
   [[nodiscard]] bool too_late(int lane, std::int64_t stop_after) const;
   void link_groups();
@@ -153,10 +149,12 @@ class ListScheduler {
   [[nodiscard]] bool bytes_open(int stage, int group) const;
   [[nodiscard]] std::int64_t features_of(int group) const;
   [[nodiscard]] bool splits(const GraphUnit& unit, int lane, std::int64_t made) const;
+  [[nodiscard]] int next_group(const StageState& state, Choice choice) const;
   void execute(int lane);
+  void perform(int lane, int stage, Choice choice);
   void run_forward(int lane, int stage, int group);
   void run_backward(int lane, int stage, int group);
-  void run_weight(int lane, int stage);
+  void run_weight(int lane, int stage, int group);
   void receive_features(int group);
   void send_forward(int stage, int group, std::int64_t finish);
   void send_backward(int stage, int group, std::int64_t finish);

@@ -1,5 +1,7 @@
 #include "entrain/core/schedule/list_schedule.h"
 
+#include <map>
+
 #include <gtest/gtest.h>
 
 #include "entrain/core/schedule/order.h"
@@ -7,7 +9,9 @@
 #include "entrain/core/simulator/simulator.h"
 
 #include "tests/oracle/hand_cases.h"
+#include "tests/oracle/lane_layouts.h"
 #include "tests/oracle/random_cases.h"
+#include "tests/oracle/turn_orders.h"
 
 namespace entrain {
 namespace {
@@ -24,11 +28,13 @@ class Replica {
     assignment_.replicas = {of.assignment.replicas[static_cast<std::size_t>(index)]};
     groups_ = build_groups(assignment_.replicas[0], costs_);
     stages_ = stage_graph(plan_, costs_.link);
+    stages_.set_halves(costs_);
     graph_ = replica_graph(stages_, costs_, groups_);
   }
 
   [[nodiscard]] const StageGraph& stages() const { return stages_; }
   [[nodiscard]] const ReplicaGraph& graph() const { return graph_; }
+  [[nodiscard]] OrderInputs inputs() const { return {plan_, costs_, stages_, graph_}; }
   Plan& plan() { return plan_; }
   [[nodiscard]] std::vector<std::int64_t> limits() const {
     std::vector<std::int64_t> limits;
@@ -93,14 +99,22 @@ void make_recomputation_large(StepCosts& costs) {
 }
 
 // Lanes of one stage, of all stages, of some; chunks; and a limit of time, which stops what takes
-// longer, and nothing else.
+// longer, and nothing else. Orders are those of the oracle, times and bytes the simulator's.
 TEST(ListScheduler, ReplaysTurnsToTheNanosecond) {
   Rng rng(20261121, 1);
+  std::map<std::string, int> replayed;
   for (int i = 0; i < 6000; ++i) {
     oracle::RandomCaseOptions options;
     options.recompute = i % 3 == 0;
     options.chunks = i % 2 == 0;
     RandomCase of = make_random_case(rng, options);
+    const bool equal_stages =
+        std::all_of(of.plan.modules.begin(), of.plan.modules.end(), [&](const ModulePlan& module) {
+          return module.stages.size() == of.plan.modules[0].stages.size();
+        });
+    if (i % 2 == 1 && equal_stages) {
+      oracle::colocate_lanes(of.plan);
+    }
     if (i % 5 == 0) {
       make_coarse(of.costs);
     }
@@ -109,16 +123,25 @@ TEST(ListScheduler, ReplaysTurnsToTheNanosecond) {
     }
     Replica replica(of, 0);
     ListScheduler scheduler(replica.stages(), {});
-    for (const auto& [schedule, rule] :
-         {std::pair("1f1b", kStrictRule), std::pair("gpipe", kGpipeRule)}) {
-      const ListResult result = scheduler.run_turns(replica.graph(), rule);
+    for (const char* schedule : {"1f1b", "gpipe", "zb-h1", "zb-h2", "dip"}) {
+      if (!schedule_objection(schedule, of.plan).empty()) {
+        continue;
+      }
+      const ListRule rule = list_schedule(schedule).rules.front();
+      std::vector<std::vector<Operation>> orders;
+      const ListResult result = scheduler.run(replica.graph(), rule, &orders);
       ASSERT_TRUE(result.done) << schedule << "\n" << describe(of);
+      ASSERT_EQ(orders, oracle::turn_orders(replica.inputs(), schedule)) << schedule << "\n"
+                                                                         << describe(of);
       expect_same(replica.simulated(schedule), result, schedule + ("\n" + describe(of)));
       const std::int64_t last = *std::max_element(result.finish_ns.begin(), result.finish_ns.end());
-      ASSERT_TRUE(scheduler.run_turns(replica.graph(), rule, last).done) << describe(of);
-      ASSERT_FALSE(scheduler.run_turns(replica.graph(), rule, last - 1).done) << describe(of);
+      ASSERT_TRUE(scheduler.run(replica.graph(), rule, nullptr, last).done) << describe(of);
+      ASSERT_FALSE(scheduler.run(replica.graph(), rule, nullptr, last - 1).done) << describe(of);
+      ++replayed[schedule];
     }
   }
+  EXPECT_GT(replayed["dip"], 100);
+  EXPECT_EQ(replayed["zb-h1"], 6000);
 }
 
 // The order that it finds is valid, and the simulator agrees on its times and bytes.

@@ -1,4 +1,4 @@
-// The list scheduler's replay of `gpipe` and `1f1b`: orders that are fixed before any clock runs.
+// The list scheduler's orders that are fixed before any clock runs: turns, and merges of them.
 #include <algorithm>
 #include <limits>
 
@@ -6,29 +6,6 @@
 #include "entrain/core/schedule/list_schedule.h"
 
 namespace entrain {
-const ListResult& ListScheduler::run_turns(const ReplicaGraph& graph,
-                                           const ListRule& rule,
-                                           std::int64_t stop_after) {
-  if (one_stage_a_lane_) {
-    return run(graph, rule, nullptr, stop_after);
-  }
-  orders_ = nullptr;
-  if (lane_.size() == 1) {
-    start(graph, rule);
-    return finish(!run_whole_slots(stop_after));
-  }
-  merging_ = true;
-  start(graph, rule);
-  const bool late = !find_merged_orders(stop_after);
-  merging_ = false;
-  if (late) {
-    return finish(true);
-  }
-  start(graph, rule);
-  fixed_ = true;
-  return finish(!run_by_lane(true, stop_after));
-}
-
 void ListScheduler::run_all_forwards(int group) {
   const int module = graph_->groups[at(group)].module;
   const int first = stages_.first_stage[at(module)];
@@ -81,8 +58,8 @@ bool ListScheduler::run_whole_slots(std::int64_t stop_after) {
       run_all_backwards(releasing[released]);
     }
   };
-  // The LLM's last stage warms up with no slot, or, where the window is open, with all of them.
-  const int warm_up = rule_.window_percent == 0 ? graph_->num_slots : 0;
+  // The LLM's last stage warms up with no slot, or, under kGpipeRule, with all of them.
+  const int warm_up = rule_.in_order && rule_.window_percent == 0 ? graph_->num_slots : 0;
   for (int slot = 0; slot < warm_up; ++slot) {
     forward_slot(slot);
   }
@@ -93,18 +70,25 @@ bool ListScheduler::run_whole_slots(std::int64_t stop_after) {
   return true;
 }
 
-// Of lanes whose operations start at one time the greatest runs first: a backward, then the stage
-// nearest to the loss.
-int ListScheduler::urgency(const Decision& decision) const {
-  const int num_stages = static_cast<int>(stage_.size());
-  return (decision.choice == Choice::kBackward ? num_stages : 0) + decision.stage;
+// Of operations that can start at one time the greatest runs.
+int ListScheduler::preference(int lane, Choice choice) const {
+  if (rule_.alternate && lane_[at(lane)].wants_forward) {
+    return choice == Choice::kForward ? 1 : 0;
+  }
+  return choice == Choice::kBackward ? 2 : choice == Choice::kForward ? 1 : 0;
+}
+
+// Likewise of lanes: then the stage nearest to the loss.
+int ListScheduler::urgency(int lane) const {
+  const Decision& decision = lane_[at(lane)].decision;
+  return preference(lane, decision.choice) * static_cast<int>(stage_.size()) + decision.stage;
 }
 
 // For find_merged_orders(): what the lane runs next, unless it decides anew before.
 void ListScheduler::queue(int lane) {
   const Decision& decision = lane_[at(lane)].decision;
   if (decision.choice != Choice::kNone) {
-    queue_.push_back({decision.time, urgency(decision), lane});
+    queue_.push_back({decision.time, urgency(lane), lane});
     std::push_heap(queue_.begin(), queue_.end());
   }
 }
@@ -123,7 +107,7 @@ bool ListScheduler::find_merged_orders(std::int64_t stop_after) {
     queue_.pop_back();
     const Decision decision = lane_[at(first.lane)].decision;
     const bool current = decision.choice != Choice::kNone && decision.time == first.time &&
-                         urgency(decision) == first.urgency;
+                         urgency(first.lane) == first.urgency;
     if (current) {
       if (too_late(first.lane, stop_after)) {
         return false;
@@ -135,24 +119,16 @@ bool ListScheduler::find_merged_orders(std::int64_t stop_after) {
   return true;
 }
 
-// The last slot whose forward the stage may run before its next backward.
-int ListScheduler::open_until(const StageState& of) const {
-  return of.window < 0 || of.next_backward == of.end
-             ? std::numeric_limits<int>::max()
-             : graph_->groups[at(graph_->backward_order[at(of.next_backward)])].turn + of.window;
-}
-
-// Of `stage`, which stands on `lane`: its next forward or backward, once its inputs are there.
+// What `stage`, which is on `lane`, has chosen, once its inputs are there.
 ListScheduler::Outcome ListScheduler::run_next(int lane,
                                                int stage,
-                                               bool forward,
+                                               Choice choice,
                                                std::int64_t stop_after) {
   LaneWork& state = lane_[at(lane)];
-  StageState& of = stage_[at(stage)];
-  const int group = forward ? of.next_forward : graph_->backward_order[at(of.next_backward)];
+  const int group = next_group(stage_[at(stage)], choice);
   const UnitState& unit =
       unit_[at(graph_->groups[at(group)].first_unit + stages_.stages[at(stage)].stage)];
-  const std::int64_t ready = forward ? unit.forward_ready : unit.backward_ready;
+  const std::int64_t ready = choice == Choice::kForward ? unit.forward_ready : unit.backward_ready;
   if (ready < 0) {
     return Outcome::kWaits;
   }
@@ -160,29 +136,18 @@ ListScheduler::Outcome ListScheduler::run_next(int lane,
   if (state.decision.time + state.left + lane_end_[at(lane)] > stop_after) {
     return Outcome::kLate;
   }
-  if (forward) {
-    ++of.next_forward;
-    run_forward(lane, stage, group);
-  } else {
-    ++of.next_backward;
-    skip_without_backward(stage);
-    of.open_until = open_until(of);
-    run_backward(lane, stage, group);
-  }
+  perform(lane, stage, choice);
   return Outcome::kRan;
 }
 
-// A lane of one stage, as far as its inputs are there: forwards within the window before the turn's
-// backwards.
+// A lane of one stage, as far as its inputs are there.
 ListScheduler::Outcome ListScheduler::run_stage(int lane, std::int64_t stop_after) {
   const int stage = stages_.lanes[at(lane)].front();
   const StageState& of = stage_[at(stage)];
   Outcome outcome = Outcome::kRan;
   while (outcome == Outcome::kRan) {
-    const bool forward =
-        of.next_forward < of.end && graph_->groups[at(of.next_forward)].slot <= of.open_until;
-    outcome = forward || of.next_backward < of.end ? run_next(lane, stage, forward, stop_after)
-                                                   : Outcome::kWaits;
+    outcome =
+        of.next == Choice::kNone ? Outcome::kWaits : run_next(lane, stage, of.next, stop_after);
   }
   return outcome;
 }
@@ -192,8 +157,8 @@ ListScheduler::Outcome ListScheduler::run_found(int lane, std::int64_t stop_afte
   std::size_t& position = position_[at(lane)];
   const std::vector<Decision>& order = merged_[at(lane)];
   for (; position < order.size(); ++position) {
-    const Decision& next = order[position];
-    const Outcome outcome = run_next(lane, next.stage, next.choice == Choice::kForward, stop_after);
+    const Outcome outcome =
+        run_next(lane, order[position].stage, order[position].choice, stop_after);
     if (outcome != Outcome::kRan) {
       return outcome;
     }
@@ -203,9 +168,6 @@ ListScheduler::Outcome ListScheduler::run_found(int lane, std::int64_t stop_afte
 
 bool ListScheduler::run_by_lane(bool merged, std::int64_t stop_after) {
   position_.assign(lane_.size(), 0);
-  for (StageState& of : stage_) {
-    of.open_until = open_until(of);
-  }
   for (int lane = static_cast<int>(lane_.size()); lane > 0; --lane) {
     runnable_.push_back(lane - 1);
   }

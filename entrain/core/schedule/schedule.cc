@@ -1,6 +1,6 @@
 #include "entrain/core/schedule/schedule.h"
 
-#include <array>
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,26 +16,30 @@ namespace {
 
 struct RegisteredSchedule {
   std::string_view name;
-  OrderRule rule;
-  bool splits_backward = false;
+  ListSchedule list;          // how the list scheduler makes its order
+  OrderRule order = nullptr;  // or a formula
+  std::string (*objection)(const Plan& plan) = nullptr;
 };
 
-constexpr std::array kSchedules = {
-    RegisteredSchedule{"gpipe", gpipe_order},
-    RegisteredSchedule{"1f1b", one_f_one_b_order},
-    RegisteredSchedule{"1f1b-eager", one_f_one_b_eager_order},
-    RegisteredSchedule{"zb-h1", zb_h1_order, true},
-    RegisteredSchedule{"zb-h2", zb_h2_order, true},
-    RegisteredSchedule{"interleaved", interleaved_order},
-    RegisteredSchedule{"dip", dip_order},
-    RegisteredSchedule{"entrain", entrain_order, true},
-    RegisteredSchedule{"entrain-fused", entrain_fused_order},
-};
+const std::vector<RegisteredSchedule>& schedules() {
+  static const std::vector<RegisteredSchedule> kSchedules = {
+      {"gpipe", {RuleChoice::kOnly, {kGpipeRule}}},
+      {"1f1b", {RuleChoice::kOnly, {kOneFOneBRule}}},
+      {"1f1b-eager", {RuleChoice::kFirstThatFits, eager_rules()}},
+      {"zb-h1", {RuleChoice::kOnly, {kZbH1Rule}}},
+      {"zb-h2", {RuleChoice::kOnly, {kZbH2Rule}}},
+      {"interleaved", {}, interleaved_order, interleaved_objection},
+      {"dip", {RuleChoice::kOnly, {kDipRule}}, nullptr, dip_objection},
+      {"entrain", {RuleChoice::kFastest, entrain_rules()}},
+      {"entrain-fused", {RuleChoice::kFastest, entrain_fused_rules()}},
+  };
+  return kSchedules;
+}
 
-OrderRule find_rule(std::string_view name) {
-  for (const RegisteredSchedule& schedule : kSchedules) {
+const RegisteredSchedule& find_schedule(std::string_view name) {
+  for (const RegisteredSchedule& schedule : schedules()) {
     if (schedule.name == name) {
-      return schedule.rule;
+      return schedule;
     }
   }
   const std::vector<std::string> names = schedule_names();
@@ -101,6 +105,7 @@ BuiltStep assemble(const Plan& plan,
   check_shapes(plan, assignment, costs);
   BuiltStep built;
   built.graph.stages = stage_graph(plan, costs.link);
+  built.graph.stages.set_halves(costs);
   Program& program = built.program;
   program.schedule = name;
   program.lanes = plan.lanes;
@@ -165,34 +170,58 @@ void check_orders(const OrderInputs& inputs, const LaneOrders& orders, std::size
 
 }  // namespace
 
+std::string dip_objection(const Plan& plan) {
+  const bool colocated =
+      plan.modules.size() > 1 &&
+      std::all_of(plan.lanes.begin(), plan.lanes.end(), [&](const std::vector<StageRef>& lane) {
+        std::vector<int> of_module(plan.modules.size(), 0);
+        for (const StageRef& ref : lane) {
+          ++of_module[static_cast<std::size_t>(ref.module)];
+        }
+        return std::count(of_module.begin(), of_module.end(), 1) ==
+               static_cast<std::ptrdiff_t>(of_module.size());
+      });
+  return colocated ? ""
+                   : "it needs lanes that host one stage of every module each, an encoder's among "
+                     "them (entrain plan --layout shared makes such plans)";
+}
+
 std::vector<std::string> schedule_names() {
   std::vector<std::string> names;
-  for (const RegisteredSchedule& schedule : kSchedules) {
+  for (const RegisteredSchedule& schedule : schedules()) {
     names.emplace_back(schedule.name);
   }
   return names;
 }
 
 bool splits_backward(std::string_view schedule) {
-  for (const RegisteredSchedule& entry : kSchedules) {
-    if (entry.name == schedule) {
-      return entry.splits_backward;
-    }
-  }
-  return false;
+  const std::vector<ListRule>& rules = find_schedule(schedule).list.rules;
+  return std::any_of(rules.begin(), rules.end(), [](const ListRule& rule) {
+    return rule.weight != WeightHalf::kWhole;
+  });
+}
+
+const ListSchedule& list_schedule(std::string_view schedule) {
+  return find_schedule(schedule).list;
+}
+
+std::string schedule_objection(std::string_view schedule, const Plan& plan) {
+  const RegisteredSchedule& of = find_schedule(schedule);
+  return of.objection == nullptr ? "" : of.objection(plan);
 }
 
 BuiltStep build_step(const Plan& plan,
                      const StepAssignment& assignment,
                      const StepCosts& costs,
                      std::string_view schedule) {
-  const OrderRule rule = find_rule(schedule);
-  return assemble(
-      plan,
-      assignment,
-      costs,
-      schedule,
-      [rule](const OrderInputs& inputs, std::size_t /*replica*/) { return rule(inputs); });
+  const RegisteredSchedule& of = find_schedule(schedule);
+  if (const std::string objection = schedule_objection(schedule, plan); !objection.empty()) {
+    throw InvalidInput(fmt::format("schedule '{}' cannot run this plan: {}", schedule, objection));
+  }
+  const auto order = [&of](const OrderInputs& inputs, std::size_t /*replica*/) {
+    return of.order == nullptr ? list_order(inputs, of.list) : of.order(inputs);
+  };
+  return assemble(plan, assignment, costs, schedule, order);
 }
 
 Program build_program(const Plan& plan,

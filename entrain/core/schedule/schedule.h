@@ -1,7 +1,27 @@
 // Pipeline schedules: (plan, assignment, costs) → Program.
 //
-// Read first: build_program(). A new schedule is one file with an order rule, one test and one line
-// in schedule.cc's registry.
+// Read first: build_program().
+//
+// How to add a schedule. A schedule is one line in the registry of schedule.cc, and one test beside
+// the others of this package. Commands, studies, the planner and the assigner's search read the
+// registry: nothing else names schedules. There are three kinds.
+//
+// 1. A rule of the list scheduler (rules.h): turns with a warm-up of so many slots, weight halves
+//    where they belong. Add a ListRule beside kOneFOneBRule, and register {RuleChoice::kOnly,
+//    {rule}}. The search then replays it at a few tens of nanoseconds an operation. A rule that
+//    needs a field that ListRule lacks adds the field, and one place in ListScheduler that reads
+//    it: advance() what a stage runs next in turns, weigh() what a lane prefers where it chooses,
+//    start() what a stage begins with.
+// 2. An order that is found: several rules, of which the first that fits (kFirstThatFits) or the
+//    fastest (kFastest) runs. Add a function beside entrain_rules().
+// 3. An order by a formula that no rule expresses: an OrderRule (order.h) in a file of its own, as
+//    interleaved.cc. The search builds and simulates its program for every step that it tries,
+//    which is some ten times slower.
+//
+// A schedule that cannot run every plan registers an objection: a sentence that says what it needs.
+//
+// What has to hold for the order is at OrderRule; validate_program() proves it, and
+// tests/property/program_test.cc runs every registered schedule over random cases.
 #pragma once
 
 #include <string>
@@ -10,6 +30,7 @@
 
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/graph/step_graph.h"
+#include "entrain/core/schedule/rules.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/spec/plan.h"
 #include "entrain/core/spec/program.h"
@@ -17,11 +38,17 @@
 namespace entrain {
 
 // "gpipe", "1f1b", "1f1b-eager", "zb-h1", "zb-h2", "interleaved", "dip", "entrain", "entrain-fused"
-// (no split backward); order.h says what each of them does.
+// (no split backward); rules.h and order.h say what each of them does.
 std::vector<std::string> schedule_names();
 
-// Whether the schedule may run a backward in halves. False for an unknown name.
+// Each throws InvalidInput for an unknown schedule, with a suggestion.
+
+// Whether the schedule may run a backward in halves.
 bool splits_backward(std::string_view schedule);
+// How the list scheduler makes the schedule's order; no rules where it does not.
+const ListSchedule& list_schedule(std::string_view schedule);
+// Why the schedule cannot run the plan: a sentence that says what it needs. Empty: it can.
+std::string schedule_objection(std::string_view schedule, const Plan& plan);
 
 // Builds groups, the compute order of every lane by the named schedule's rule, then sends directly
 // after their producers, receives in the sender's order one compute operation ahead of need, and
@@ -30,7 +57,9 @@ bool splits_backward(std::string_view schedule);
 // Requires  a valid assignment for this plan (validate_assignment).
 // Ensures   validate_program() holds for the result, except that these fixed orders do not watch
 //           limits.bytes_of(lane); pure function of its inputs.
-// Throws    InvalidInput for an unknown schedule (with a suggestion).
+// Throws    InvalidInput for an unknown schedule (with a suggestion) and for one that cannot run
+// the
+//           plan (schedule_objection).
 // Cost      O(operations + parts + items × stages); lanes that host some but not all stages
 // O(operations × stages).
 Program build_program(const Plan& plan,

@@ -5,6 +5,7 @@
 #include "entrain/core/base/errors.h"
 
 #include "tests/oracle/hand_cases.h"
+#include "tests/oracle/schedules.h"
 
 namespace entrain {
 namespace {
@@ -28,16 +29,49 @@ TEST(BuildProgram, KnowsItsSchedules) {
                                       "dip",
                                       "entrain",
                                       "entrain-fused"}));
+}
+
+// Plain plans, virtual stages, modules that share lanes: each schedule runs what it is made for.
+TEST(ScheduleObjection, SaysWhatAPlanLacks) {
+  HandCase apart = make_plain_case({2, 2}, 3);
+  HandCase wrapped = apart;
+  wrapped.plan.lanes = {{{0, 0}, {0, 1}}, {{1, 0}, {1, 1}}};
+  HandCase shared = apart;
+  shared.plan.lanes = {{{0, 0}, {1, 0}}, {{0, 1}, {1, 1}}};
+  const auto objects = [](std::string_view schedule, const HandCase& of, const char* text) {
+    EXPECT_NE(schedule_objection(schedule, of.plan).find(text), std::string::npos)
+        << schedule_objection(schedule, of.plan);
+    try {
+      build_any(of, schedule);
+      ADD_FAILURE() << schedule << " accepted";
+    } catch (const InvalidInput& error) {
+      EXPECT_NE(std::string(error.what()).find("cannot run this plan: it needs"), std::string::npos)
+          << error.what();
+    }
+  };
   for (const std::string& name : schedule_names()) {
-    EXPECT_EQ(build_any(make_plain_case({1, 1}, 2), name).schedule, name);
+    if (name != "interleaved" && name != "dip") {
+      for (const HandCase* of : {&apart, &wrapped, &shared}) {
+        EXPECT_EQ(schedule_objection(name, of->plan), "");
+        EXPECT_EQ(build_any(*of, name).schedule, name);
+      }
+    }
   }
+  objects("interleaved", apart, "--virtual-stages");
+  objects("interleaved", shared, "module 'vision'");
+  EXPECT_EQ(build_any(wrapped, "interleaved").schedule, "interleaved");
+  objects("dip", apart, "--layout shared");
+  objects("dip", wrapped, "every module");
+  EXPECT_EQ(build_any(shared, "dip").schedule, "dip");
+  HandCase text_only = make_plain_case({2}, 3);
+  objects("dip", text_only, "an encoder's among them");
 }
 
 // Halves in a plain program exactly where the schedule says so; the bounds rely on it.
 TEST(BuildProgram, SplitsBackwardsWhereItSays) {
-  for (const std::string& name : schedule_names()) {
-    const std::string text =
-        oracle::compute_text(build_any(make_plain_case({1, 2}, 4), name), 0, 1);
+  const HandCase hand_case = make_plain_case({1, 2}, 4);
+  for (const std::string& name : oracle::schedules_for(hand_case.plan)) {
+    const std::string text = oracle::compute_text(build_any(hand_case, name), 0, 1);
     if (!splits_backward(name)) {
       EXPECT_EQ(text.find('W'), std::string::npos) << name << ": " << text;
     } else if (name.starts_with("zb")) {
@@ -59,8 +93,8 @@ TEST(BuildProgram, TakesChunksUnderEverySchedule) {
   HandCase hand_case = make_plain_case({1, 2}, 3);
   cut_sample(hand_case, 0, {0, 1, 2}, {0, 4, 8});
   cut_sample(hand_case, 1, {1, 2}, {0, 6});
-  for (const std::string& schedule : schedule_names()) {
-    const Program program = build_any(hand_case, schedule.c_str());
+  for (const std::string& schedule : oracle::schedules_for(hand_case.plan)) {
+    const Program program = build_any(hand_case, schedule);
     EXPECT_NO_THROW(
         validate_program(program, hand_case.plan, hand_case.assignment, hand_case.costs))
         << schedule;

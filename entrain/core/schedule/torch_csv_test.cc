@@ -8,6 +8,7 @@
 #include "entrain/core/schedule/schedule.h"
 
 #include "tests/oracle/hand_cases.h"
+#include "tests/oracle/schedules.h"
 
 namespace entrain {
 namespace {
@@ -67,10 +68,10 @@ TEST(ToTorchCsv, RefusesWhatTorchCannotSay) {
 }
 
 TEST(OrdersFromTorchCsv, ReadsWhatIsWritten) {
-  for (const std::string& schedule : schedule_names()) {
-    for (const int slots : {1, 3, 8}) {
-      HandCase hand_case = make_plain_case({2, 4}, slots);
-      hand_case.plan.lanes = {{{0, 0}}, {{0, 1}}, {{1, 0}, {1, 2}}, {{1, 1}, {1, 3}}};
+  for (const int slots : {1, 3, 8}) {
+    HandCase hand_case = make_plain_case({2, 4}, slots);
+    hand_case.plan.lanes = {{{0, 0}}, {{0, 1}}, {{1, 0}, {1, 2}}, {{1, 1}, {1, 3}}};
+    for (const std::string& schedule : oracle::schedules_for(hand_case.plan)) {
       const Program program = build_for_csv(hand_case, schedule);
       const Program read =
           build_program_from_orders(hand_case.plan,

@@ -10,6 +10,7 @@
 #include "entrain/core/schedule/schedule.h"
 
 #include "tests/oracle/hand_cases.h"
+#include "tests/oracle/schedules.h"
 
 namespace entrain {
 namespace {
@@ -84,7 +85,7 @@ class ValidateProgram : public ::testing::Test {
 };
 
 TEST_F(ValidateProgram, AcceptsEverySchedule) {
-  for (const std::string& name : schedule_names()) {
+  for (const std::string& name : oracle::schedules_for(hand_case_.plan)) {
     program_ = build(name.c_str());
     EXPECT_NO_THROW(validate()) << name;
   }
@@ -381,7 +382,7 @@ class ValidateChunks : public ValidateProgram {
 };
 
 TEST_F(ValidateChunks, AcceptsWhatWasBuilt) {
-  for (const std::string& schedule : schedule_names()) {
+  for (const std::string& schedule : oracle::schedules_for(hand_case_.plan)) {
     program_ = build(schedule.c_str());
     EXPECT_NO_THROW(validate()) << schedule;
   }

@@ -15,6 +15,7 @@
 #include "tests/oracle/expect_error.h"
 #include "tests/oracle/hand_cases.h"
 #include "tests/oracle/random_cases.h"
+#include "tests/oracle/schedules.h"
 
 namespace entrain {
 namespace {
@@ -25,9 +26,9 @@ constexpr StepOptions kUnproven{.prove = false};
 constexpr StepOptions kWithoutLimits{.prove_limits = false};
 
 oracle::RandomCase make_case(int number) {
-  const std::vector<std::string> schedules = schedule_names();
   Rng rng(83, static_cast<std::uint64_t>(number));
   oracle::RandomCase of = oracle::make_random_case(rng, {.chunks = number % 3 == 0});
+  const std::vector<std::string> schedules = oracle::schedules_for(of.plan);
   of.plan.schedule = schedules[static_cast<std::size_t>(number) % schedules.size()];
   of.plan.limits.evaluations = 10;
   return of;

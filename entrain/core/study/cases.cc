@@ -12,6 +12,8 @@
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/parallel.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/schedule/schedule.h"
 #include "entrain/core/step/step.h"
 
 namespace entrain {
@@ -74,6 +76,11 @@ class CaseRunner {
 
   CaseStep run() const {
     CaseStep result;
+    if (const std::string objection = schedule_objection(plan_.schedule, plan_);
+        !objection.empty()) {
+      result.refused = "the schedule cannot run this plan: " + objection;
+      return result;
+    }
     SimulatedStep step;
     try {
       step = simulate_step(
@@ -151,6 +158,22 @@ class Workers {
   std::int64_t done_ = 0;
 };
 
+void check_schedules(const CasesRequest& request) {
+  std::string objections;
+  for (const std::string& schedule : request.schedules) {
+    const std::string objection = schedule_objection(schedule, request.plan);
+    if (objection.empty()) {
+      return;
+    }
+    objections += concat(objections.empty() ? "" : "; ",
+                         "schedule '",
+                         schedule,
+                         "' cannot run this plan: ",
+                         objection);
+  }
+  throw InvalidInput(objections);
+}
+
 // One trial of a case that may be given several numbers of slots.
 struct Trial {
   std::size_t result = 0;
@@ -203,6 +226,10 @@ std::vector<int> slot_candidates(const Plan& plan, int global_batch) {
 SlotTrial try_slots(const std::string& policy, const AssignRequest& request) {
   SlotTrial trial;
   trial.num_slots = request.plan->num_slots;
+  trial.refused = !schedule_objection(request.plan->schedule, *request.plan).empty();
+  if (trial.refused) {
+    return trial;
+  }
   try {
     const SimulatedStep step = simulate_step(policy, request, {.prove = false});
     trial.step_ns = step.timeline.makespan.count();
@@ -234,6 +261,7 @@ std::vector<CaseResult> run_cases(const CasesRequest& request) {
   parallel_for(request.steps, request.threads, [&](std::int64_t step) {
     inputs[at(step)] = make_step(*request.study, request.plan, request.memory, step);
   });
+  check_schedules(request);
   std::vector<CaseResult> results;
   for (const std::string& schedule : request.schedules) {
     for (const std::string& policy : request.policies) {

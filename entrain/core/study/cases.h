@@ -44,7 +44,7 @@ std::vector<int> slot_candidates(const Plan& plan, int global_batch);
 // One way to run a step, for the choice among several.
 struct SlotTrial {
   int num_slots = 0;
-  bool refused = false;         // nothing fits
+  bool refused = false;         // nothing fits, or the schedule cannot run the plan
   std::int64_t over_bytes = 0;  // by how much the fullest lane exceeds its limit
   std::int64_t step_ns = 0;
 };
@@ -59,7 +59,8 @@ int best_slots(const std::vector<SlotTrial>& trials);
 
 // One step of one case.
 struct CaseStep {
-  std::string refused;  // why nothing fits; the other fields are empty then
+  // Why nothing fits, or why the schedule cannot run the plan; the other fields are empty then.
+  std::string refused;
   std::int64_t step_ns = 0;
   std::int64_t bound_ns = 0;        // step_lower_bound()
   std::optional<GapCauses> causes;  // of step_ns - bound_ns; none where it is a mean over plans
@@ -94,7 +95,8 @@ struct CaseResult {
 //          validate_program), memory limits left aside: a case that exceeds them says by how much.
 //          Results do not depend on `threads`, wall times excepted.
 // Throws   InvalidInput for what assign() and build_program() refuse. NothingFits is kept in
-//          CaseStep::refused.
+//          CaseStep::refused, and so is a schedule that cannot run the plan, unless none
+//          can.
 std::vector<CaseResult> run_cases(const CasesRequest& request);
 
 }  // namespace entrain

@@ -78,7 +78,7 @@ TEST(SummaryTable, MarksWhatExceedsItsLimitAndWhatIsRefused) {
   const std::string text = to_string(summarise(make_cases()), kModules);
   for (const char* words : {"over limit by",
                             "lpt-2d with 1f1b: over its memory limit: lane 0",
-                            "packed with 1f1b: nothing fits on 3 of 3 steps: lane 1, slot 2",
+                            "packed with 1f1b: no result on 3 of 3 steps: lane 1, slot 2",
                             "vision floor",
                             "2.000x"}) {
     EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;

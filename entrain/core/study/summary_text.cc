@@ -176,7 +176,7 @@ std::string to_string(const std::vector<CaseSummary>& summaries,
   for (const CaseSummary& summary : summaries) {
     const std::string name = fmt::format("{} with {}", summary.policy, summary.schedule);
     if (summary.refused > 0) {
-      text += fmt::format("{}: nothing fits on {} of {} steps: {}\n",
+      text += fmt::format("{}: no result on {} of {} steps: {}\n",
                           name,
                           summary.refused,
                           summary.steps,

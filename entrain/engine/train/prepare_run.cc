@@ -79,7 +79,11 @@ Plan make_plan(const RunConfig& config, const ModelSpec& model) {
     }
   };
   check_name("policy", plan.policy, policy_names());
-  check_name("schedule", plan.schedule, schedule_names());
+  const std::string objection = schedule_objection(plan.schedule, plan);
+  if (!objection.empty()) {
+    throw InvalidInput(
+        concat("plan.schedule: '", plan.schedule, "' cannot run this plan: ", objection));
+  }
   return plan;
 }
 

@@ -103,7 +103,11 @@ TEST_F(RunSetupTest, TakesThePlanOfAFileButItsPolicyAndSchedule) {
 TEST_F(RunSetupTest, TakesEverySchedule) {
   for (const std::string& schedule : schedule_names()) {
     run_.config.plan.schedule = schedule;
-    EXPECT_EQ(prepare_run(run_.config).plan.schedule, schedule);
+    if (schedule == "interleaved" || schedule == "dip") {
+      expect_refused({"plan.schedule: '" + schedule + "' cannot run this plan: it needs"});
+    } else {
+      EXPECT_EQ(prepare_run(run_.config).plan.schedule, schedule);
+    }
   }
 }
 

@@ -142,9 +142,9 @@ StepConfiguration configure(Rng& rng,
   if (recompute) {
     recompute_layers(rng, result.plan);
   }
-  result.schedule = schedule;
+  result.schedule = schedule_objection(schedule, result.plan).empty() ? schedule : "1f1b";
   result.policy = policy;
-  result.plan.schedule = schedule;
+  result.plan.schedule = result.schedule;
   result.plan.shard_optimizer = shard_optimizer;
   result.plan.limits.chunks = policy != StepPolicy::kRandom;
   validate(result.plan, result.model, "test plan");
@@ -154,7 +154,7 @@ StepConfiguration configure(Rng& rng,
   result.costs = step_costs(result.model, result.plan, profile, batch.work);
   result.assignment = assignment_of(rng, policy, result.plan, result.costs);
   validate_assignment(result.assignment, result.plan, result.costs);
-  result.program = build_program(result.plan, result.assignment, result.costs, schedule);
+  result.program = build_program(result.plan, result.assignment, result.costs, result.schedule);
   validate_program(result.program, result.plan, result.assignment, result.costs);
   return result;
 }

@@ -1,8 +1,5 @@
-#include "entrain/core/schedule/merge.h"
-
 #include <gtest/gtest.h>
 
-#include "entrain/core/base/errors.h"
 #include "entrain/core/schedule/schedule.h"
 
 #include "tests/oracle/hand_cases.h"
@@ -21,7 +18,7 @@ HandCase shared_lane(int num_slots) {
   return hand_case;
 }
 
-TEST(MergeStageOrders, KeepsEveryStagesOwnOrder) {
+TEST(LanesOfSomeStages, KeepsEveryStagesOwnOrder) {
   for (const char* schedule : {"gpipe", "1f1b"}) {
     const HandCase apart = make_plain_case({1, 2}, 4);
     const HandCase shared = shared_lane(4);
@@ -49,7 +46,7 @@ TEST(MergeStageOrders, KeepsEveryStagesOwnOrder) {
 
 // Forward 10 ns, backward 20 ns. At 20 ns the LLM's slot 0 could start on lane 0 along with the
 // encoder's slot 1; the higher stage goes first.
-TEST(MergeStageOrders, PrefersWhatIsNearerTheLoss) {
+TEST(LanesOfSomeStages, PrefersWhatIsNearerTheLoss) {
   const HandCase hand_case = shared_lane(2);
   const Program program =
       build_program(hand_case.plan, hand_case.assignment, hand_case.costs, "1f1b");
@@ -57,19 +54,8 @@ TEST(MergeStageOrders, PrefersWhatIsNearerTheLoss) {
             "vision0:F0 llm0:F0 vision0:F1 llm0:F1 llm0:B0 vision0:B0 llm0:B1 vision0:B1");
 }
 
-TEST(MergeStageOrders, NoticesOrdersThatWaitForEachOther) {
-  const HandCase hand_case = shared_lane(1);
-  const StageGraph stages = stage_graph(hand_case.plan, {});
-  const ReplicaGraph graph = replica_graph(
-      stages, hand_case.costs, build_groups(hand_case.assignment.replicas[0], hand_case.costs));
-  const OrderInputs inputs{hand_case.plan, hand_case.costs, stages, graph};
-  const Operation forward{OperationKind::kForward, {0, 0, 0, 0}, -1};
-  const Operation backward{OperationKind::kBackward, {0, 0, 0, 0}, -1};
-  EXPECT_THROW(merge_stage_orders(inputs, {{backward, forward}, {}, {}}), InternalError);
-}
-
 // Lane 0 hosts the encoder and the LLM's first stage; sample 0 is cut into slots 0 and 1.
-TEST(MergeStageOrders, KeepsChunksInOrder) {
+TEST(LanesOfSomeStages, KeepsChunksInOrder) {
   HandCase hand_case = shared_lane(2);
   cut_sample(hand_case, 0, {0, 1}, {0, 6});
   for (const char* schedule : {"gpipe", "1f1b"}) {

@@ -21,7 +21,7 @@ std::int64_t step_ns(const oracle::RandomCase& of, const char* schedule) {
 
 TEST(FoundOrders, AreRulesInAFixedOrder) {
   for (const ListRule& rule : eager_rules()) {
-    EXPECT_FALSE(rule.split_weight || rule.in_order);
+    EXPECT_FALSE(rule.weight != WeightHalf::kWhole || rule.in_order);
   }
   const std::vector<ListRule> fused = entrain_fused_rules();
   EXPECT_EQ(std::count(fused.begin(), fused.end(), kStrictRule), 1) << "1F1B is among them";

@@ -1,8 +1,9 @@
-// Orders found on simulated time: `1f1b-eager` and `entrain`.
+#include "entrain/core/schedule/rules.h"
+
 #include <algorithm>
 #include <limits>
-#include <vector>
 
+#include "entrain/core/base/errors.h"
 #include "entrain/core/schedule/list_schedule.h"
 #include "entrain/core/schedule/order.h"
 
@@ -34,29 +35,6 @@ bool fits(const ListResult& result, const std::vector<std::int64_t>& limits) {
   return within;
 }
 
-LaneOrders fastest_order(const OrderInputs& inputs, const std::vector<ListRule>& rules) {
-  const ReplicaGraph& graph = inputs.graph;
-  const std::vector<std::int64_t> limits = lane_limits(inputs.plan);
-  const std::vector<std::int64_t> lane_end = lane_end_times(inputs.plan, inputs.costs);
-  ListScheduler scheduler(inputs.stages, limits);
-  scheduler.set_lane_end(lane_end);
-  std::int64_t best_ns = std::numeric_limits<std::int64_t>::max();
-  ListRule best;
-  for (const ListRule& rule : rules) {
-    const ListResult& result = scheduler.run(graph, rule, nullptr, best_ns);
-    if (fits(result, limits) && step_time(result, lane_end) < best_ns) {
-      best_ns = step_time(result, lane_end);
-      best = rule;
-    }
-  }
-  if (best_ns == std::numeric_limits<std::int64_t>::max()) {
-    return one_f_one_b_order(inputs);
-  }
-  LaneOrders orders;
-  scheduler.run(graph, best, &orders);
-  return orders;
-}
-
 }  // namespace
 
 std::vector<std::int64_t> lane_end_times(const Plan& plan, const StepCosts& costs) {
@@ -76,7 +54,7 @@ std::vector<std::int64_t> lane_end_times(const Plan& plan, const StepCosts& cost
 std::vector<ListRule> eager_rules() {
   std::vector<ListRule> rules;
   for (const int window : {0, 400, 200, 150, 100}) {
-    rules.push_back({false, false, false, window, true});
+    rules.push_back({.window_percent = window});
   }
   return rules;
 }
@@ -85,7 +63,7 @@ std::vector<ListRule> entrain_fused_rules() {
   std::vector<ListRule> rules;
   for (const int window : {100, 150, 200, 0}) {
     for (const bool encoder_first : {false, true}) {
-      rules.push_back({false, false, encoder_first, window, true});
+      rules.push_back({.encoder_forward_first = encoder_first, .window_percent = window});
     }
   }
   rules.push_back(kStrictRule);
@@ -97,7 +75,7 @@ std::vector<ListRule> entrain_rules() {
   std::vector<ListRule> rules;
   for (ListRule rule : fused) {
     if (!rule.in_order) {
-      rule.split_weight = true;
+      rule.weight = WeightHalf::kFilling;
       rules.push_back(rule);
     }
   }
@@ -105,25 +83,29 @@ std::vector<ListRule> entrain_rules() {
   return rules;
 }
 
-LaneOrders one_f_one_b_eager_order(const OrderInputs& inputs) {
-  const ReplicaGraph& graph = inputs.graph;
+LaneOrders list_order(const OrderInputs& inputs, const ListSchedule& schedule) {
+  const bool any = schedule.choice == RuleChoice::kOnly;
   const std::vector<std::int64_t> limits = lane_limits(inputs.plan);
+  const std::vector<std::int64_t> lane_end = lane_end_times(inputs.plan, inputs.costs);
   ListScheduler scheduler(inputs.stages, limits);
-  LaneOrders orders;
-  for (const ListRule& rule : eager_rules()) {
-    if (fits(scheduler.run(graph, rule, &orders), limits)) {
-      return orders;
+  scheduler.set_lane_end(lane_end);
+  std::int64_t best_ns = std::numeric_limits<std::int64_t>::max();
+  ListRule best = any ? schedule.rules.front() : kOneFOneBRule;
+  for (const ListRule& rule : schedule.rules) {
+    if (any || (schedule.choice == RuleChoice::kFirstThatFits &&
+                best_ns < std::numeric_limits<std::int64_t>::max())) {
+      break;
+    }
+    const ListResult& result = scheduler.run(inputs.graph, rule, nullptr, best_ns);
+    if (fits(result, limits) && step_time(result, lane_end) < best_ns) {
+      best_ns = step_time(result, lane_end);
+      best = rule;
     }
   }
-  return one_f_one_b_order(inputs);
-}
-
-LaneOrders entrain_order(const OrderInputs& inputs) {
-  return fastest_order(inputs, entrain_rules());
-}
-
-LaneOrders entrain_fused_order(const OrderInputs& inputs) {
-  return fastest_order(inputs, entrain_fused_rules());
+  LaneOrders orders;
+  const ListResult& result = scheduler.run(inputs.graph, best, &orders);
+  ENTRAIN_INVARIANT(result.done, "operations wait for each other");
+  return orders;
 }
 
 }  // namespace entrain
