@@ -1,9 +1,11 @@
 // entrain explain: one step in words.
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/explain.h"
 #include "entrain/core/schedule/schedule.h"
+#include "entrain/core/schedule/torch_csv.h"
 #include "entrain/core/step/step.h"
 
 #include "entrain/cli/checked_options.h"
@@ -20,6 +22,7 @@ struct ExplainFlags {
   std::string schedule;
   std::int64_t step = -1;  // that of the assignment or the sample, else 0
   std::string assignment;
+  std::string torch_csv;
   std::string sample;
   int replica = -1;
   int slot = -1;
@@ -51,14 +54,18 @@ int run(const ExplainFlags& options) {
   const StudyStep step = make_step(study, plan, parse_memory_rule(options.plan.memory), step_index);
   const BatchNames names = names_of(study, step.batch);
   constexpr StepOptions kAsked{.prove_limits = false, .events = true, .bound = true};
-  const SimulatedStep simulated =
+  StepAssignment assignment =
       options.assignment.empty()
-          ? simulate_step(policy, assign_request(step, study, step_index), kAsked)
-          : simulate_step(
-                assignment_from_json(read_json_file(options.assignment), names, options.assignment),
-                step.plan,
-                step.costs,
-                kAsked);
+          ? assign(policy, assign_request(step, study, step_index))
+          : assignment_from_json(read_json_file(options.assignment), names, options.assignment);
+  const SimulatedStep simulated =
+      options.torch_csv.empty()
+          ? simulate_step(std::move(assignment), step.plan, step.costs, kAsked)
+          : simulate_orders(std::move(assignment),
+                            step.plan,
+                            step.costs,
+                            {orders_from_torch_csv(read_file(options.torch_csv), step.plan)},
+                            kAsked);
   ExplainRequest request;
   request.plan = &step.plan;
   request.costs = &step.costs;
@@ -103,6 +110,11 @@ void add_explain_command(CLI::App& app, Action& action) {
   command->add_option("--assignment",
                       options->assignment,
                       "assignment JSON of `entrain assign` for this step, instead of --policy");
+  command->add_option(
+      "--torch-csv",
+      options->torch_csv,
+      "compute order of torch.distributed.pipelining (compute_only CSV), instead of "
+      "--schedule");
   command->add_option(
       "--schedule", options->schedule, "one of (default: the plan's): " + join(schedule_names()));
   command

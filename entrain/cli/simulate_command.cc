@@ -8,6 +8,7 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/trace.h"
 #include "entrain/core/schedule/schedule.h"
+#include "entrain/core/schedule/torch_csv.h"
 #include "entrain/core/step/step.h"
 #include "entrain/core/study/one_sample.h"
 #include "entrain/core/study/summary.h"
@@ -29,18 +30,21 @@ struct SimulateFlags {
   std::string schedules = "1f1b";
   std::int64_t steps = 3;
   int threads = 1;
+  std::string links = "own";
   std::string trace;
+  std::string torch_csv;
   std::string csv;
   bool force = false;
   bool json = false;
 };
 
-// The timeline of step 0 of one case.
-void trace_case(const SimulateFlags& options,
+// Step 0 of one case: its timeline, and its compute order as torch writes one.
+void write_case(const SimulateFlags& options,
                 const Study& study,
                 const Plan& plan,
                 const CaseResult& result,
-                const Output& output) {
+                const Output& trace,
+                const Output& torch_csv) {
   Plan traced = plan;
   traced.schedule = result.schedule;
   traced.num_slots = result.given_slots > 0 ? result.given_slots : plan.num_slots;
@@ -48,7 +52,8 @@ void trace_case(const SimulateFlags& options,
   const SimulatedStep simulated = simulate_step(result.policy,
                                                 assign_request(step, study, 0, options.policy),
                                                 {.prove_limits = false, .events = true});
-  output.write([&](std::ostream& out) {
+  torch_csv.write([&](std::ostream& out) { out << to_torch_csv(simulated.program); });
+  trace.write([&](std::ostream& out) {
     write_trace(out,
                 simulated.program,
                 simulated.timeline,
@@ -75,6 +80,9 @@ std::vector<CaseResult> simulate_cases(const SimulateFlags& options,
   request.steps = options.steps;
   request.memory = parse_memory_rule(options.plan.memory);
   request.threads = options.threads;
+  request.links = options.links == "node"   ? LinkSharing::kNode
+                  : options.links == "lane" ? LinkSharing::kLane
+                                            : LinkSharing::kChannel;
   AssignRequest wanted;
   apply(options.policy, wanted);
   request.options = wanted.options;
@@ -104,12 +112,17 @@ Json report_json(const SimulateFlags& options,
 }
 
 int run(const SimulateFlags& options) {
-  if (options.one_sample > 0 && !options.trace.empty()) {
-    throw InvalidInput("--trace shows one plan's timeline, --one-sample runs many plans");
+  if (options.one_sample > 0 && !(options.trace.empty() && options.torch_csv.empty())) {
+    throw InvalidInput(
+        "--trace and --torch-csv show a step of one plan, --one-sample runs many plans");
+  }
+  if (options.links == "node" && options.study.cluster.empty()) {
+    throw InvalidInput("--links node needs --cluster, which says what lanes share a node");
   }
   Outputs outputs(input_files(options.study, options.plan), options.force);
   const Output csv = outputs.open("--csv", options.csv, OutputKind::kCases);
   const Output trace = outputs.open("--trace", options.trace, OutputKind::kTrace);
+  const Output torch_csv = outputs.open("--torch-csv", options.torch_csv, OutputKind::kTorchOrder);
   const Study study = open_study(options.study);
   // Names are checked before anything takes time.
   parse_selection(options.policies, policy_names(), "--policy");
@@ -136,8 +149,10 @@ int run(const SimulateFlags& options) {
     std::cerr << "entrain: nothing fits: " << cases.front().steps.front().refused << "\n";
     return kExitNo;
   }
+  if (trace.named() || torch_csv.named()) {
+    write_case(options, study, plan, *shown, trace, torch_csv);
+  }
   if (trace.named()) {
-    trace_case(options, study, plan, *shown, trace);
     std::cerr << "timeline of " << shown->policy << " with " << shown->schedule
               << ", first step: " << options.trace << " (open in Perfetto or chrome://tracing)\n";
   }
@@ -183,6 +198,17 @@ void add_simulate_command(CLI::App& app, Action& action) {
   command->add_option(
       "--csv", options->csv, "CSV to write: one line per policy, schedule and step");
   command->add_option("--trace", options->trace, "Chrome trace of the last row's first step");
+  command->add_option("--torch-csv",
+                      options->torch_csv,
+                      "compute order of the last row's first step as torch.distributed.pipelining "
+                      "reads it (one replica, one group a slot; docs/schedules.md)");
+  command
+      ->add_option("--links",
+                   options->links,
+                   "what messages share: own (a link per channel), lane (a link per lane), node (a "
+                   "link per node of --cluster beside that)")
+      ->check(CLI::IsMember({"own", "lane", "node"}))
+      ->capture_default_str();
   add_force(*command, options->force);
   command->add_flag("--json", options->json, "print the rows as one line of JSON");
   command->callback([options, &action] { action = [options] { return run(*options); }; });

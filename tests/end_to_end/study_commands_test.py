@@ -222,6 +222,43 @@ class Simulate(StudyTest):
         self.assertAlmostEqual(report["rows"][0]["step_s"], times[1], places=8)
         self.assertEqual(rows[0]["num_slots"], "2;2")
 
+    def test_says_why_a_schedule_cannot_run_the_plan(self):
+        several = self.planned("simulate", "--schedule", "1f1b,dip", "--steps", 1)
+        result = self.expect_success(*several)
+        self.assertEqual(result.stdout.count("cannot run this plan: it needs lanes that host"), 1)
+        row = next(row for row in self.json_of(*several)["rows"] if row["schedule"] == "dip")
+        self.assertNotIn("step_s", row)
+        for schedules in ("dip", "interleaved", "interleaved,dip"):
+            self.expect_failure(
+                2,
+                [f"'{schedules.split(',')[0]}' cannot run this plan: it needs", "entrain plan --"],
+                *self.planned("simulate", "--schedule", schedules, "--steps", 1),
+            )
+
+    def test_shares_links(self):
+        self.write_costs()
+        times = {}
+        for links in ("own", "lane"):
+            report = self.json_of(*self.planned("simulate", "--links", links, "--steps", 1))
+            times[links] = [row["step_s"] for row in report["rows"]]
+        for own, lane in zip(times["own"], times["lane"], strict=True):
+            self.assertLessEqual(own, lane)
+        self.expect_failure(
+            2, ["--links node needs --cluster"], *self.planned("simulate", "--links", "node")
+        )
+
+    def test_writes_and_reads_an_order_of_torch(self):
+        arguments = ("--lanes", 3, "--num-slots", 2, "--policy", "sequential")
+        written = self.json_of(
+            *self.study("simulate", *arguments, "--schedule", "zb-h1", "--steps", 1),
+            *("--torch-csv", "order.csv"),
+        )
+        self.assertTrue((self.folder / "order.csv").read_text().startswith("0F0,"))
+        read = self.json_of(*self.study("explain", *arguments), "--torch-csv", "order.csv")
+        self.assertAlmostEqual(read["step_s"], written["rows"][0]["step_s"], places=9)
+        (self.folder / "bad.csv").write_text("0F0,9F0\n")
+        self.expect_failure(2, ["9"], *self.study("explain", *arguments), "--torch-csv", "bad.csv")
+
     def test_does_not_depend_on_threads(self):
         reports = []
         for threads in (1, 3):
@@ -257,7 +294,7 @@ class Simulate(StudyTest):
         arguments = self.planned("simulate", "--memory", 1, "--steps", 1)
         result = self.expect_success(*arguments, "--policy", "sequential,entrain")
         self.assertIn("over limit by", result.stdout)
-        self.assertIn("entrain with 1f1b: nothing fits on 1 of 1 steps", result.stdout)
+        self.assertIn("entrain with 1f1b: no result on 1 of 1 steps", result.stdout)
         words = ["nothing fits", "lane ", "slot ", "allowed: 1 B"]
         self.expect_failure(4, words, *arguments, "--policy", "entrain")
 

@@ -45,6 +45,7 @@ constexpr std::array kMarks = {
          "a trace (JSON)",
          "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"label\":",
          {}},
+    Mark{OutputKind::kTorchOrder, "an order for torch (CSV)", "0F0,", {}},
     Mark{OutputKind::kAnswers, "answers (JSON lines)", "{\"id\":", {"\"expected\":", "\"given\":"}},
     Mark{OutputKind::kWeights,
          "weights written by Entrain (safetensors)",

@@ -25,6 +25,7 @@ enum class OutputKind : std::uint8_t {
   kProfile,       // JSON
   kPoints,        // JSON, measured points of `profile`
   kTrace,         // Chrome trace JSON
+  kTorchOrder,    // CSV of `simulate --torch-csv`
   kAnswers,       // JSON lines of `eval`
   kWeights,       // safetensors of `checkpoint export`
 };

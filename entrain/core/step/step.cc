@@ -15,24 +15,19 @@ double seconds(std::chrono::nanoseconds time) {
   return static_cast<double>(time.count()) * 1e-9;
 }
 
-}  // namespace
-
-SimulatedStep simulate_step(std::string_view policy,
-                            const AssignRequest& request,
-                            const StepOptions& options) {
-  return simulate_step(assign(policy, request), *request.plan, *request.costs, options);
-}
-
-SimulatedStep simulate_step(StepAssignment assignment,
-                            const Plan& plan,
-                            const StepCosts& costs,
-                            const StepOptions& options) {
+// `build` makes the program, once the assignment is proven.
+template <class Build>
+SimulatedStep simulate_built(StepAssignment assignment,
+                             const Plan& plan,
+                             const StepCosts& costs,
+                             const StepOptions& options,
+                             const Build& build) {
   SimulatedStep step;
   step.assignment = std::move(assignment);
   if (options.prove) {
     validate_assignment(step.assignment, plan, costs);
   }
-  BuiltStep built = build_step(plan, step.assignment, costs, plan.schedule);
+  BuiltStep built = build(step.assignment);
   if (options.prove) {
     Plan proven = plan;
     if (!options.prove_limits) {
@@ -41,7 +36,11 @@ SimulatedStep simulate_step(StepAssignment assignment,
     }
     validate_program(built.program, proven, step.assignment, costs);
   }
-  step.timeline = simulate(built.program, built.graph, costs, {.events = options.events});
+  step.timeline =
+      simulate(built.program,
+               built.graph,
+               costs,
+               {.events = options.events, .sharing = options.links, .network = options.network});
   for (int lane = 0; lane < plan.num_lanes(); ++lane) {
     std::int64_t& peak = step.peak_bytes.emplace_back(0);
     for (const std::vector<LaneUsage>& replica : step.timeline.lanes) {
@@ -65,6 +64,38 @@ SimulatedStep simulate_step(StepAssignment assignment,
         module_balance(step.assignment, costs, module);
   }
   return step;
+}
+
+}  // namespace
+
+SimulatedStep simulate_step(std::string_view policy,
+                            const AssignRequest& request,
+                            const StepOptions& options) {
+  return simulate_step(assign(policy, request), *request.plan, *request.costs, options);
+}
+
+SimulatedStep simulate_step(StepAssignment assignment,
+                            const Plan& plan,
+                            const StepCosts& costs,
+                            const StepOptions& options) {
+  const auto build = [&](const StepAssignment& proven) {
+    return build_step(plan, proven, costs, plan.schedule);
+  };
+  return simulate_built(std::move(assignment), plan, costs, options, build);
+}
+
+SimulatedStep simulate_orders(StepAssignment assignment,
+                              const Plan& plan,
+                              const StepCosts& costs,
+                              const std::vector<std::vector<std::vector<Operation>>>& orders,
+                              const StepOptions& options) {
+  const auto build = [&](const StepAssignment& proven) {
+    BuiltStep built;
+    built.program = build_program_from_orders(plan, proven, costs, orders, "given");
+    built.graph = step_graph(built.program, costs);
+    return built;
+  };
+  return simulate_built(std::move(assignment), plan, costs, options, build);
 }
 
 }  // namespace entrain

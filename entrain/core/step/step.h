@@ -12,6 +12,7 @@
 
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/simulator/network.h"
 #include "entrain/core/simulator/over_limit.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/spec/plan.h"
@@ -27,6 +28,9 @@ struct StepOptions {
   bool events = false;       // Timeline::events: O(operations) of memory
   bool bound = false;        // cost of step_lower_bound()
   bool balance = false;      // AssignmentStats::modules: O(items × stages)
+  // What messages go over (network.h). The bound knows no links that are shared or slower.
+  LinkSharing links = LinkSharing::kChannel;
+  Network network{};
 };
 
 struct SimulatedStep {
@@ -56,5 +60,11 @@ SimulatedStep simulate_step(StepAssignment assignment,
                             const Plan& plan,
                             const StepCosts& costs,
                             const StepOptions& options = {});
+// Likewise, in the compute orders of build_program_from_orders() instead of plan.schedule's.
+SimulatedStep simulate_orders(StepAssignment assignment,
+                              const Plan& plan,
+                              const StepCosts& costs,
+                              const std::vector<std::vector<std::vector<Operation>>>& orders,
+                              const StepOptions& options = {});
 
 }  // namespace entrain

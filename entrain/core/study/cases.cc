@@ -58,7 +58,7 @@ class CaseRunner {
              int num_slots,
              const StudyStep& inputs,
              std::int64_t step)
-      : inputs_(inputs), plan_(inputs.plan) {
+      : inputs_(inputs), plan_(inputs.plan), links_(request.links) {
     plan_.policy = of.policy;
     plan_.schedule = of.schedule;
     plan_.num_slots = num_slots;
@@ -68,6 +68,9 @@ class CaseRunner {
     request_.costs = &inputs.costs;
     request_.step = step;
     request_.seed = request.study->inputs.seed;
+    if (links_ != LinkSharing::kChannel && request.study->cluster) {
+      network_ = cluster_network(*request.study->cluster, plan_, inputs.costs.link);
+    }
   }
   CaseRunner(const CaseRunner&) = delete;
   CaseRunner& operator=(const CaseRunner&) = delete;
@@ -78,13 +81,18 @@ class CaseRunner {
     CaseStep result;
     if (const std::string objection = schedule_objection(plan_.schedule, plan_);
         !objection.empty()) {
-      result.refused = "the schedule cannot run this plan: " + objection;
+      result.refused = concat(kObjection, objection);
       return result;
     }
     SimulatedStep step;
     try {
-      step = simulate_step(
-          plan_.policy, request_, {.prove_limits = false, .events = true, .bound = true});
+      step = simulate_step(plan_.policy,
+                           request_,
+                           {.prove_limits = false,
+                            .events = true,
+                            .bound = true,
+                            .links = links_,
+                            .network = network_});
     } catch (const NothingFits& no) {
       result.refused = no.what();
       return result;
@@ -132,6 +140,8 @@ class CaseRunner {
 
   const StudyStep& inputs_;
   Plan plan_;
+  LinkSharing links_;
+  Network network_;
   AssignRequest request_;
 };
 

@@ -7,10 +7,12 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/report/gap_causes.h"
+#include "entrain/core/simulator/network.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/spec/plan.h"
 #include "entrain/core/study/memory_rule.h"
@@ -26,6 +28,9 @@ struct CasesRequest {
   std::vector<std::string> schedules;
   std::int64_t steps = 1;  // steps 0 … steps - 1
   MemoryRule memory;
+  // What messages go over. Other than kChannel: over the study's cluster, where it has one
+  // (cluster_network()). The policies and the bound know of no sharing.
+  LinkSharing links = LinkSharing::kChannel;
   EntrainOptions options;  // of the policy `entrain`
   Objective objective = Objective::kStepTime;
   // Of slots a replica, that policies which do not choose theirs are tried with: each case runs
@@ -34,6 +39,9 @@ struct CasesRequest {
   int threads = 1;
   std::function<void(double share)> progress;  // of all work, one call at a time; may be empty
 };
+
+// How CaseStep::refused begins where the schedule cannot run the plan.
+inline constexpr std::string_view kObjection = "the schedule cannot run this plan: ";
 
 // Whether the policy takes another number of slots than the plan's at will.
 bool chooses_slots(const std::string& policy, const EntrainOptions& options, Objective objective);

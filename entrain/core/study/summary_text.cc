@@ -176,11 +176,14 @@ std::string to_string(const std::vector<CaseSummary>& summaries,
   for (const CaseSummary& summary : summaries) {
     const std::string name = fmt::format("{} with {}", summary.policy, summary.schedule);
     if (summary.refused > 0) {
-      text += fmt::format("{}: no result on {} of {} steps: {}\n",
-                          name,
-                          summary.refused,
-                          summary.steps,
-                          summary.reason);
+      const bool objects = summary.reason.starts_with(kObjection);  // whatever the policy
+      const std::string line = objects ? fmt::format("{}: {}\n", summary.schedule, summary.reason)
+                                       : fmt::format("{}: no result on {} of {} steps: {}\n",
+                                                     name,
+                                                     summary.refused,
+                                                     summary.steps,
+                                                     summary.reason);
+      text += text.find(line) == std::string::npos ? line : "";
     }
     if (summary.over_bytes > 0) {
       text += fmt::format("{}: over its memory limit: {}\n", name, summary.over);
