@@ -42,7 +42,7 @@ def plan(case, frozen, repeats):
     seconds = []
     for _ in range(repeats):
         begun = children_seconds()
-        report = case.run("plan", *(("--frozen", frozen) if frozen else ()))
+        report = case.run("plan", *(("--freeze", frozen) if frozen else ()))
         seconds.append(children_seconds() - begun)
     return report, seconds
 

@@ -87,7 +87,7 @@ def simulate(options, setting, policies, schedules, extra=(), memory=None):
         command += ["--plan-batches", str(options.plan_batches)]
         command += ["--threads", str(options.threads), "--csv", str(path), "--json", *extra]
         if frozen:
-            command += ["--frozen", "vision,audio" if audio else "vision"]
+            command += ["--freeze", "vision,audio" if audio else "vision"]
         if options.chunks:
             command += ["--chunks"]
         result = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -46,10 +46,10 @@ void add_sample_options(CLI::App& command, StudyInputs& inputs) {
       "profile JSON of `entrain profile`, or analytic:DEVICE (cpu-2core, a40, h100); "
       "default: analytic, of the cluster's device or an a40");
   command
-      .add_option("--frozen",
-                  inputs.frozen,
-                  "modules to freeze: NAME (leaves an encoder's projector trainable), "
-                  "NAME.projector")
+      .add_option("--freeze",
+                  inputs.freeze,
+                  "modules to freeze, as a run file's `freeze`: NAME (leaves an encoder's "
+                  "projector trainable), NAME.projector, projector (of all encoders), llm")
       ->delimiter(',');
   add_ignore_modality(command, inputs.ignore_modality);
 }

@@ -28,7 +28,7 @@ inline constexpr std::int64_t kMostMebibytes = 1'000'000'000;
 // --ignore-modality.
 void add_ignore_modality(CLI::App& command, std::vector<std::string>& ignored);
 
-// Where samples and their costs come from: --index, --model, --profile, --frozen,
+// Where samples and their costs come from: --index, --model, --profile, --freeze,
 // --ignore-modality.
 void add_sample_options(CLI::App& command, StudyInputs& inputs);
 

@@ -87,6 +87,31 @@ class Memory(Checks):
         self.assertFalse((self.folder / "run").exists())
 
 
+class Freeze(Checks):
+    def answers(self, words):
+        """What the study commands and a run say to the same words: exit code and message."""
+        run = f"freeze = {json.dumps(words)}\n" + (self.folder / "run.toml").read_text()
+        (self.folder / "freeze.toml").write_text(run)
+        for arguments in (
+            ["cost", *STUDY[:4], "--freeze", ",".join(words), "-o", "costs.csv"],
+            ["train", "freeze.toml", "--dry-run"],
+        ):
+            result = self.run_program(*arguments)
+            message = result.stderr.partition("freeze: ")[2] if result.returncode else ""
+            yield result.returncode, message
+
+    def test_an_option_and_a_run_file_take_the_same_words(self):
+        for words in (["vision"], ["vision.projector", "llm"], ["projector"], ["llm", "vision"]):
+            for code, message in self.answers(words):
+                self.assertEqual((code, message), (0, ""), words)
+        for word in ("visoin", "llm.projector", "vision.body", "every"):
+            option, run = self.answers(["llm", word])
+            self.assertEqual(option, run)
+            self.assertEqual(option[0], 2)
+            self.assertIn(f"unknown module '{word}'", option[1])
+            self.assertTrue("did you mean" in option[1] or "allowed: llm, " in option[1], option)
+
+
 class Warnings(Checks):
     def test_weights_that_are_no_numbers_are_refused_by_name(self):
         self.expect_success("train", "run.toml")

@@ -143,7 +143,7 @@ class Cost(StudyTest):
         self.assertAlmostEqual(sum(shares), 1)
 
     def test_is_what_simulate_takes_for_model_and_profile(self):
-        for frozen in ([], ["--frozen", "vision"]):
+        for frozen in ([], ["--freeze", "vision"]):
             self.expect_success(
                 *("cost", *self.inputs, *frozen),
                 *("-o", "out.csv", "--segments", "segments.csv", "--activation-bytes"),
@@ -167,7 +167,7 @@ class Cost(StudyTest):
     def test_freezing_leaves_gradients_out(self):
         names = {}
         for frozen in ("", "vision", "vision,vision.projector"):
-            arguments = ["--frozen", frozen] if frozen else []
+            arguments = ["--freeze", frozen] if frozen else []
             self.expect_success("cost", *self.inputs, *arguments, "-o", "out.csv")
             names[frozen] = sum(float(row["vision_backward_s"]) for row in self.rows_of("out.csv"))
         self.assertGreater(names[""], names["vision"])
@@ -178,8 +178,8 @@ class Cost(StudyTest):
         self.expect_failure(2, ["--index"], "cost", "--model", "model.toml", "-o", "out.csv")
         self.expect_failure(
             2,
-            ["--frozen", "did you mean 'vision'"],
-            *("cost", *self.inputs, "--frozen", "visoin", "-o", "out.csv"),
+            ["--freeze", "did you mean 'vision'"],
+            *("cost", *self.inputs, "--freeze", "visoin", "-o", "out.csv"),
         )
         self.expect_failure(
             2, ["the same file"], "cost", *self.inputs, "-o", "a.csv", "--segments", "a.csv"
@@ -271,10 +271,10 @@ class Simulate(StudyTest):
     def test_freezing_makes_the_step_faster(self):
         arguments = self.planned("simulate", "--policy", "lpt-2d", "--steps", 1)
         free = self.json_of(*arguments)["rows"][0]["step_s"]
-        frozen = self.json_of(*arguments, "--frozen", "llm")["rows"][0]["step_s"]
+        frozen = self.json_of(*arguments, "--freeze", "llm")["rows"][0]["step_s"]
         self.assertLess(frozen, free)
         self.expect_failure(
-            2, ["--frozen", "did you mean 'vision'"], *arguments, "--frozen", "visin"
+            2, ["--freeze", "did you mean 'vision'"], *arguments, "--freeze", "visin"
         )
 
     def test_searches_a_plan_where_none_is_given(self):

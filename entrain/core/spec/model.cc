@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -395,6 +396,27 @@ std::int64_t layer_parameters(const ModelSpec& model, int module, int layer) {
 
 std::string module_name(const ModelSpec& model, int module) {
   return module == model.llm_module() ? kLlmName : encoder_of(model, module).name;
+}
+
+void freeze_modules(ModelSpec& model,
+                    std::span<const std::string> words,
+                    const std::string& where) {
+  std::map<std::string, std::vector<bool*>> frozen = {{kLlmName, {&model.llm.frozen}}};
+  for (EncoderSpec& encoder : model.encoders) {
+    frozen[encoder.name].push_back(&encoder.frozen);
+    frozen[encoder.name + ".projector"].push_back(&encoder.projector_frozen);
+    frozen["projector"].push_back(&encoder.projector_frozen);
+  }
+  std::vector<std::string> allowed;
+  for (const auto& entry : frozen) {
+    allowed.push_back(entry.first);
+  }
+  for (const std::string& word : words) {
+    entrain::check_name(where, "module", word, allowed);
+    for (bool* flag : frozen.at(word)) {
+      *flag = true;
+    }
+  }
 }
 
 ModelSpec read_model(const std::filesystem::path& path) {

@@ -99,6 +99,13 @@ bool layer_trainable(const ModelSpec& model, int module, int layer);
 std::int64_t layer_parameters(const ModelSpec& model, int module, int layer);
 std::string module_name(const ModelSpec& model, int module);  // encoder's name or "llm"
 
+// Freezes what the words name, beside what the model file freezes: `NAME` an encoder without its
+// projector, `NAME.projector` that, `projector` those of all encoders, `llm` the LLM. What a run
+// file's `freeze` and the option --freeze hold.
+//
+// Throws  InvalidInput, beginning with `where`, for another word, with what is allowed.
+void freeze_modules(ModelSpec& model, std::span<const std::string> words, const std::string& where);
+
 // File: `name`, `[llm]`, and one table per encoder, called by the module's name; its key `modality`
 // may be left out where that name is `vision` or `audio`. Other keys are the fields above.
 // Throws  InvalidInput with file, key path, what was given and what is allowed.

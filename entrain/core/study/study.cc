@@ -21,7 +21,7 @@ namespace {
 // A table says nothing about layers: every module is cut at one of so many places.
 constexpr int kTableLayers = 64;
 constexpr std::string_view kAnalytic = "analytic:";
-constexpr std::string_view kProjector = ".projector";
+constexpr const char* kFreezeOption = "--freeze";
 
 void check_inputs(const StudyInputs& inputs) {
   if (inputs.global_batch < 1) {
@@ -45,45 +45,25 @@ void check_inputs(const StudyInputs& inputs) {
   }
 }
 
-void freeze(const std::vector<std::string>& names, ModelSpec& model) {
-  std::vector<std::string> allowed;
-  for (const EncoderSpec& encoder : model.encoders) {
-    allowed.push_back(encoder.name);
-    allowed.push_back(encoder.name + std::string(kProjector));
-  }
-  allowed.emplace_back("llm");
-  for (const std::string& name : names) {
-    if (std::find(allowed.begin(), allowed.end(), name) == allowed.end()) {
-      throw InvalidInput(
-          fmt::format("--frozen: unknown module '{}'{}", name, suggestion(name, allowed)));
-    }
-    if (name == "llm") {
-      model.llm.frozen = true;
-    }
-    for (EncoderSpec& encoder : model.encoders) {
-      encoder.frozen = encoder.frozen || name == encoder.name;
-      encoder.projector_frozen =
-          encoder.projector_frozen || name == encoder.name + std::string(kProjector);
-    }
-  }
-}
-
 void load_table(Study& study) {
   study.table = read_cost_table(study.inputs.costs, study.inputs.segment_costs);
   study.origin.profile = "costs: " + study.inputs.costs;
   study.ids = study.table->ids;
-  study.frozen.assign(study.table->modules.size(), 0);
-  for (const std::string& name : study.inputs.frozen) {
-    const auto& modules = study.table->modules;
-    const auto module = std::find(modules.begin(), modules.end(), name);
-    if (module == modules.end()) {
-      throw InvalidInput(
-          fmt::format("--frozen: unknown module '{}'{}", name, suggestion(name, modules)));
-    }
-    study.frozen[static_cast<std::size_t>(module - modules.begin())] = 1;
-  }
   study.model =
       table_model(*study.table, std::vector<int>(study.table->modules.size(), kTableLayers));
+  ModelSpec frozen = study.model;  // a plan's digest is over the model without --freeze
+  freeze_modules(frozen, study.inputs.freeze, kFreezeOption);
+  for (const EncoderSpec& encoder : frozen.encoders) {
+    if (encoder.projector_frozen) {
+      throw InvalidInput(fmt::format("{}: '{}' given; a cost table has whole modules: {}",
+                                     kFreezeOption,
+                                     join(study.inputs.freeze),
+                                     join(study.table->modules)));
+    }
+  }
+  for (int module = 0; module < frozen.num_modules(); ++module) {
+    study.frozen.push_back(layer_trainable(frozen, module, 0) ? 0 : 1);
+  }
 }
 
 // Under a cluster: its device and all degrees that a node can hold.
@@ -109,7 +89,7 @@ void load_index(Study& study) {
   apply_cluster(study);
   const StudyInputs& inputs = study.inputs;
   study.model = read_model(inputs.model);
-  freeze(inputs.frozen, study.model);
+  freeze_modules(study.model, inputs.freeze, kFreezeOption);
   study.samples = read_index(inputs.index).samples;
   study.ignored = check_media(study.model,
                               study.samples,
@@ -168,8 +148,8 @@ std::string Study::note() const {
   if (assumed) {
     text += " (assumed: give --profile)";
   }
-  if (!inputs.frozen.empty()) {
-    text += fmt::format("; frozen: {}", join(inputs.frozen));
+  if (!inputs.freeze.empty()) {
+    text += fmt::format("; frozen: {}", join(inputs.freeze));
   }
   if (table.has_value() && !table->has_activation_bytes()) {
     text += "; memory counts one byte a token and layer, for want of <module>_activation_bytes";

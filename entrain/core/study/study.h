@@ -29,13 +29,10 @@ struct StudyInputs {
   std::string model;
   // File, or "analytic:DEVICE"; empty: analytic, of the cluster's device, or of an a40.
   std::string profile;
-  std::string cluster;        // its links replace the profile's; empty: none
-  std::string costs;          // instead of the three above
-  std::string segment_costs;  // beside `costs`
-  // Modules that take no weight gradient, beside those that the model file freezes. `NAME` leaves
-  // an encoder's projector trainable, `NAME.projector` freezes that; a cost table has whole
-  // modules.
-  std::vector<std::string> frozen;
+  std::string cluster;              // its links replace the profile's; empty: none
+  std::string costs;                // instead of the three above
+  std::string segment_costs;        // beside `costs`
+  std::vector<std::string> freeze;  // as freeze_modules() reads; of a cost table whole modules
   std::vector<std::string> ignore_modality;  // kMediaNames that the model may have no encoder for
   int global_batch = 0;                      // >= 1
   std::uint64_t seed = 0;

@@ -28,12 +28,25 @@ TEST(LoadStudy, ReadsACostTable) {
 TEST(LoadStudy, ReadsIndexAndModelAndFreezes) {
   const oracle::StudyFiles files;
   StudyInputs inputs = files.index_inputs();
-  inputs.frozen = {"vision", "vision.projector"};
+  inputs.freeze = {"vision", "vision.projector"};
   const Study study = load_study(inputs);
   EXPECT_TRUE(study.model.encoders[0].frozen);
   EXPECT_TRUE(study.model.encoders[0].projector_frozen);
   EXPECT_FALSE(study.model.llm.frozen);
   EXPECT_NE(study.note().find("frozen: vision, vision.projector"), std::string::npos);
+}
+
+TEST(LoadStudy, FreezesWholeModulesOfACostTable) {
+  const oracle::StudyFiles files;
+  StudyInputs inputs = files.table_inputs();
+  EXPECT_EQ(load_study(inputs).frozen, (std::vector<char>{0, 0}));
+  inputs.freeze = {"vision"};
+  const Study study = load_study(inputs);
+  EXPECT_EQ(study.frozen, (std::vector<char>{1, 0}));
+  EXPECT_FALSE(study.model.encoders[0].frozen) << "plans of the table fit with and without";
+  inputs.freeze = {"llm", "projector"};
+  EXPECT_EQ(error_of<InvalidInput>([&] { load_study(inputs); }),
+            "--freeze: 'llm, projector' given; a cost table has whole modules: vision, llm");
 }
 
 TEST(LoadStudy, RefusesInputsThatContradict) {
@@ -51,9 +64,9 @@ TEST(LoadStudy, RefusesInputsThatContradict) {
   segments.segment_costs = "s.csv";
   EXPECT_NE(message(segments).find("--segment-costs needs --costs"), std::string::npos);
   for (StudyInputs inputs : {files.table_inputs(), files.index_inputs()}) {
-    inputs.frozen = {"visoin"};
+    inputs.freeze = {"visoin"};
     EXPECT_NE(message(inputs).find("did you mean 'vision'"), std::string::npos);
-    inputs.frozen.clear();
+    inputs.freeze.clear();
     inputs.global_batch = 0;
     EXPECT_NE(message(inputs).find("--global-batch"), std::string::npos);
   }

@@ -287,15 +287,6 @@ FaultConfig read_faults(ObjectReader reader) {
   return config;
 }
 
-[[noreturn]] void fail_part(const char* key, const std::string& name, const ModelSpec& model) {
-  std::vector<std::string> allowed = {"llm", "projector"};
-  for (const EncoderSpec& known : model.encoders) {
-    allowed.push_back(known.name);
-  }
-  throw InvalidInput(
-      concat(key, ": the model has no module '", name, "'", suggestion(name, allowed)));
-}
-
 // How long the run is: one of steps and epochs.
 void read_length(ObjectReader& reader, RunConfig& config) {
   config.steps = reader.optional<std::int64_t>("steps", 0);
@@ -406,32 +397,13 @@ std::filesystem::path checkpoint_folder(const RunConfig& config) {
 
 ModelSpec run_model(const RunConfig& config) {
   ModelSpec model = read_model(config.model_file);
-  for (const std::string& name : config.freeze) {
-    if (name == "llm") {
-      model.llm.frozen = true;
-      continue;
-    }
-    if (name == "projector") {
-      for (EncoderSpec& encoder : model.encoders) {
-        encoder.projector_frozen = true;
-      }
-      continue;
-    }
-    const auto encoder = std::find_if(model.encoders.begin(),
-                                      model.encoders.end(),
-                                      [&](const EncoderSpec& e) { return e.name == name; });
-    if (encoder == model.encoders.end()) {
-      fail_part("freeze", name, model);
-    }
-    encoder->frozen = true;
+  freeze_modules(model, config.freeze, "freeze");
+  std::vector<std::string> parts = {"llm", "projector"};
+  for (const EncoderSpec& encoder : model.encoders) {
+    parts.push_back(encoder.name);
   }
   for (const auto& entry : config.optimizer.modules) {
-    const std::string& name = entry.first;
-    const bool encoder = std::ranges::any_of(
-        model.encoders, [&](const EncoderSpec& known) { return known.name == name; });
-    if (!encoder && name != "llm" && name != "projector") {
-      fail_part("optimizer.modules", name, model);
-    }
+    entrain::check_name("optimizer.modules", "part", entry.first, parts);
   }
   bool trainable = !model.llm.frozen;
   for (const EncoderSpec& encoder : model.encoders) {

@@ -78,7 +78,7 @@ struct OptimizerConfig {        // [optimizer]
   double epsilon = 1e-8;        // > 0
   double clip_norm = 1.0;       // global gradient norm; 0 = no clipping
   int update_every = 1;         // steps whose gradients are added up for one update, >= 1
-  std::map<std::string, PartOptimizer> modules;  // by module name; "projector" as in `freeze`
+  std::map<std::string, PartOptimizer> modules;  // by module name; "projector": of all encoders
 };
 
 struct ValidationConfig {  // [validation]
@@ -181,7 +181,7 @@ struct RunConfig {
   std::int64_t epochs = 0;  // passes over the training samples, >= 1; 0: `steps` says how long
   std::uint64_t seed = 0;
   std::string model_file;           // `model = "model.toml"`
-  std::vector<std::string> freeze;  // module names; "projector" freezes every encoder's last layer
+  std::vector<std::string> freeze;  // as freeze_modules() reads
   DataConfig data;
   PlanConfig plan;
   OptimizerConfig optimizer;

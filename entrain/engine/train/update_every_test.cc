@@ -140,7 +140,8 @@ TEST_F(UpdateEvery, PartsAreUpdatedAtTheirOwnRates) {
   }
   run_.config.optimizer.modules["vison"].learning_rate = 1;
   const std::string message = error_of<InvalidInput>([&] { prepare_run(run_.config); });
-  EXPECT_NE(message.find("optimizer.modules: the model has no module 'vison'"), std::string::npos)
+  EXPECT_NE(message.find("optimizer.modules: unknown part 'vison', did you mean 'vision'"),
+            std::string::npos)
       << message;
 }
 
