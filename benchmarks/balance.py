@@ -1,8 +1,8 @@
 """The paper's measure: how even slots are, `--objective balance` against `disttrain`, with step times.
 
 Both policies deal the same batches to the same number of slots under the same plan. CV is the
-coefficient of variation of forward times over all slots of all replicas, `floor` the least that
-indivisible segments and samples allow. Balance is not step time: the last columns say what each
+coefficient of variation of forward times over the slots of a replica, mean of replicas, `floor` the
+least that the replicas' indivisible segments and samples allow. Balance is not step time: the last columns say what each
 costs, and what `entrain` takes when it looks for step time instead.
 
 Example:

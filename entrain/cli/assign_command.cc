@@ -45,31 +45,31 @@ struct Row {
 
 std::vector<std::string> cells_of(const Row& row) {
   const StepAssignment& assignment = row.assignment;
-  double slots = 0;
+  std::vector<int> slots;
   std::int64_t deferred = 0;
   for (const ReplicaAssignment& replica : assignment.replicas) {
-    slots += replica.num_slots;
+    slots.push_back(replica.num_slots);
     deferred += std::ssize(deferrals(replica));
   }
-  std::vector<std::string> cells = {
-      assignment.policy,
-      duration(assignment.stats.makespan_s),
-      duration(assignment.stats.lower_bound_s),
-      format_fixed(100 * assignment.stats.gap, 1) + " %",
-      format_fixed(slots / static_cast<double>(assignment.replicas.size()), 1) +
-          (row.own_slots ? " own" : ""),
-      std::to_string(deferred)};
+  std::vector<std::string> cells = {assignment.policy,
+                                    duration(assignment.stats.makespan_s),
+                                    duration(assignment.stats.lower_bound_s),
+                                    format_fixed(100 * assignment.stats.gap, 1) + " %",
+                                    format_range(slots) + (row.own_slots ? " own" : ""),
+                                    std::to_string(deferred)};
   for (const auto& [module, balance] : assignment.stats.modules) {
     cells.push_back(format_fixed(balance.cv, 3));
+    cells.push_back(format_fixed(1e3 * balance.std_s, 3));
   }
   cells.push_back(format_fixed(assignment.stats.assign_ms, 1) + " ms");
   return cells;
 }
 
 std::string summary_table(const std::vector<Row>& rows) {
-  std::vector<std::string> header = {"policy", "step time", "bound", "gap", "slots", "deferred"};
+  std::vector<std::string> header = {"policy", "step time", "bound", "gap", "K", "deferred"};
   for (const auto& [module, balance] : rows.front().assignment.stats.modules) {
     header.push_back(module + " CV");
+    header.push_back(module + " std ms");
   }
   header.emplace_back("assign");
   Table table(header);
@@ -169,13 +169,13 @@ int run(const AssignFlags& options) {
                     options.step,
                     " under schedule ",
                     step.plan.schedule,
-                    "\nslots: ",
+                    "\nK: slots of a replica, ",
                     tried,
                     " for every policy that does not choose its own (\"own\")\n"
                     "bound: a time that no assignment and no order on these lanes can beat; gap: "
                     "step time above it\n"
-                    "deferred: samples whose LLM work runs later; CV: of forward times per slot; "
-                    "assign: time taken\n"));
+                    "deferred: samples whose LLM work runs later; CV, std: of forward times of one "
+                    "replica's slots, mean of replicas; assign: time taken\n"));
   if (!options.output.empty()) {
     std::cout << "written to " << options.output << "\n";
   }

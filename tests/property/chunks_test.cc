@@ -171,15 +171,14 @@ TEST(Chunks, AreBalancedAsUnitsOfTheirOwn) {
     const int llm = instance.costs.llm_module();
     const ModuleBalance balance = module_balance(instance.assignment, instance.costs, llm);
     ASSERT_LE(balance.floor_cv, balance.cv + 1e-9) << label(i, "", instance);
-    std::int64_t work = 0;
-    std::size_t slots = 0;
     for (int replica = 0; replica < instance.plan.replicas; ++replica) {
-      work += work_of_samples(instance, replica);
-      slots += instance.assignment.replicas[at(replica)].modules[at(llm)].size();
+      const ReplicaBalance& slots = balance.replicas[at(replica)];
+      ASSERT_LE(slots.floor_cv, slots.cv + 1e-9) << label(i, "", instance);
+      ASSERT_NEAR(slots.mean_s * slots.num_slots,
+                  static_cast<double>(work_of_samples(instance, replica)) * 1e-9,
+                  1e-12)
+          << label(i, "", instance);
     }
-    ASSERT_NEAR(
-        balance.mean_s * static_cast<double>(slots), static_cast<double>(work) * 1e-9, 1e-12)
-        << label(i, "", instance);
   }
 }
 

@@ -19,6 +19,38 @@ std::int64_t forward_time(const StepCosts& costs, int module, const WorkItem& it
   return result;
 }
 
+ReplicaBalance replica_balance(const ModuleSlots& slots, const StepCosts& costs, int module) {
+  std::vector<std::int64_t> units;  // of all items
+  std::vector<double> seconds;      // of every slot
+  for (const Slot& slot : slots) {
+    std::int64_t load = 0;
+    for (const WorkItem& item : slot) {
+      units.push_back(forward_time(costs, module, item));
+      load += units.back();
+    }
+    seconds.push_back(static_cast<double>(load) * 1e-9);
+  }
+  ReplicaBalance result;
+  result.num_slots = static_cast<int>(slots.size());
+  double largest = 0;
+  for (const double load : seconds) {
+    result.mean_s += load / static_cast<double>(seconds.size());
+    largest = std::max(largest, load);
+  }
+  if (result.mean_s <= 0) {
+    return result;
+  }
+  double squares = 0;
+  for (const double load : seconds) {
+    squares += (load - result.mean_s) * (load - result.mean_s);
+  }
+  result.std_s = std::sqrt(squares / static_cast<double>(seconds.size()));
+  result.cv = result.std_s / result.mean_s;
+  result.max_over_mean = largest / result.mean_s;
+  result.floor_cv = floor_cv(std::move(units), result.num_slots);
+  return result;
+}
+
 }  // namespace
 
 double floor_cv(std::vector<std::int64_t> units, std::int64_t num_slots) {
@@ -49,35 +81,22 @@ double floor_cv(std::vector<std::int64_t> units, std::int64_t num_slots) {
 }
 
 ModuleBalance module_balance(const StepAssignment& assignment, const StepCosts& costs, int module) {
-  std::vector<std::int64_t> units;  // of all items
-  std::vector<double> seconds;      // of every slot
+  ModuleBalance result;
+  double working = 0;  // replicas with work of the module
   for (const ReplicaAssignment& replica : assignment.replicas) {
-    for (const Slot& slot : replica.modules[at(module)]) {
-      std::int64_t load = 0;
-      for (const WorkItem& item : slot) {
-        units.push_back(forward_time(costs, module, item));
-        load += units.back();
-      }
-      seconds.push_back(static_cast<double>(load) * 1e-9);
+    const ReplicaBalance& balance =
+        result.replicas.emplace_back(replica_balance(replica.modules[at(module)], costs, module));
+    working += balance.mean_s > 0 ? 1 : 0;
+  }
+  for (const auto figure : {&SlotBalance::mean_s,
+                            &SlotBalance::std_s,
+                            &SlotBalance::cv,
+                            &SlotBalance::max_over_mean,
+                            &SlotBalance::floor_cv}) {
+    for (const ReplicaBalance& balance : result.replicas) {
+      result.*figure += balance.*figure / std::max(1.0, working);
     }
   }
-  ModuleBalance result;
-  double largest = 0;
-  for (const double load : seconds) {
-    result.mean_s += load / static_cast<double>(seconds.size());
-    largest = std::max(largest, load);
-  }
-  if (result.mean_s <= 0) {
-    return {};
-  }
-  double squares = 0;
-  for (const double load : seconds) {
-    squares += (load - result.mean_s) * (load - result.mean_s);
-  }
-  result.std_s = std::sqrt(squares / static_cast<double>(seconds.size()));
-  result.cv = result.std_s / result.mean_s;
-  result.max_over_mean = largest / result.mean_s;
-  result.floor_cv = floor_cv(std::move(units), static_cast<std::int64_t>(seconds.size()));
   return result;
 }
 

@@ -9,9 +9,13 @@
 
 namespace entrain {
 
-// Balance of one module: forward times of all slots of all replicas, summed over the module's
-// stages, launch constants left out. Empty slots count with 0. All fields 0 for a module without
-// work. Chunks are units of their own, also for floor_cv.
+// Balance of one module in every replica, and the mean over the replicas with work of it: forward
+// times of a replica's slots, summed over the module's stages, launch constants left out. Empty
+// slots count with 0; times and ratios are 0 for a replica without work. Chunks are units of their
+// own, also for floor_cv.
+//
+// Ensures  floor_cv <= cv in every replica, and therefore of the means: no placement of the
+//          replicas' shares in as many slots is more even. Other shares may be.
 ModuleBalance module_balance(const StepAssignment& assignment, const StepCosts& costs, int module);
 
 // A proven lower bound on the coefficient of variation of any placement of indivisible `units` into

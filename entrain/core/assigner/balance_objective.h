@@ -20,7 +20,8 @@ namespace entrain {
 // Ensures  segments and LLM work are placed singly: a segment's slot is at most its sample's LLM
 //          slot, within limits.max_deferral; a pure function of the request's plan and costs.
 // Does not look at bytes, at the schedule, at launch constants and at EntrainOptions.
-// It cannot promise the least variation; ModuleBalance::floor_cv says how far it can be.
+// It cannot promise the least variation; ModuleBalance::floor_cv says how far the slots of
+// each replica can be from it.
 // Cost     up to 20 million swaps for the replicas, 12 million combinations a replica for the
 // slots:
 //          about a second for 512 samples and 4 replicas.

@@ -77,7 +77,8 @@ TEST(FloorCv, IsZeroWithoutWork) {
   EXPECT_EQ(floor_cv({0, 0}, 3), 0.0);
 }
 
-TEST(ModuleBalance, CountsEmptySlotsAndAllStages) {
+// Replicas of two slots and of one: pooled, the loads 9, 0 and 9 would have a CV of 0.71.
+TEST(ModuleBalance, CountsEmptySlotsAndAllStagesOfEachReplica) {
   StepCosts costs;
   costs.num_samples = 3;
   costs.modules.resize(1);
@@ -95,13 +96,43 @@ TEST(ModuleBalance, CountsEmptySlotsAndAllStages) {
   StepAssignment assignment;
   assignment.replicas.push_back({2, {{{{.sample = 0}, {.sample = 1}}, {}}}});
   assignment.replicas.push_back({1, {{{{.sample = 2}}}}});
-  const ModuleBalance balance = module_balance(assignment, costs, 0);  // loads 9, 0, 9
-  EXPECT_DOUBLE_EQ(balance.mean_s, 6.0);
-  EXPECT_DOUBLE_EQ(balance.std_s, std::sqrt(18.0));
-  EXPECT_DOUBLE_EQ(balance.cv, std::sqrt(18.0) / 6.0);
+  const ModuleBalance balance = module_balance(assignment, costs, 0);
+  ASSERT_EQ(balance.replicas.size(), 2U);
+  const ReplicaBalance& two = balance.replicas[0];  // loads 9 and 0, of units 3 and 6
+  EXPECT_EQ(two.num_slots, 2);
+  EXPECT_DOUBLE_EQ(two.mean_s, 4.5);
+  EXPECT_DOUBLE_EQ(two.std_s, 4.5);
+  EXPECT_DOUBLE_EQ(two.cv, 1.0);
+  EXPECT_DOUBLE_EQ(two.max_over_mean, 2.0);
+  EXPECT_DOUBLE_EQ(two.floor_cv, 1.0 / 3.0) << "6 and 3 at best";
+  const ReplicaBalance& one = balance.replicas[1];
+  EXPECT_EQ(one.num_slots, 1);
+  EXPECT_DOUBLE_EQ(one.mean_s, 9.0);
+  EXPECT_EQ(one.cv, 0.0);
+  EXPECT_DOUBLE_EQ(one.max_over_mean, 1.0);
+  EXPECT_DOUBLE_EQ(balance.mean_s, 6.75);
+  EXPECT_DOUBLE_EQ(balance.std_s, 2.25);
+  EXPECT_DOUBLE_EQ(balance.cv, 0.5);
   EXPECT_DOUBLE_EQ(balance.max_over_mean, 1.5);
-  EXPECT_LE(balance.floor_cv, balance.cv);
-  EXPECT_GT(balance.floor_cv, 0.0);
+  EXPECT_DOUBLE_EQ(balance.floor_cv, 1.0 / 6.0);
+}
+
+TEST(ModuleBalance, LeavesReplicasWithoutWorkOutOfTheMean) {
+  StepCosts costs;
+  costs.num_samples = 2;
+  costs.modules.resize(1);
+  costs.modules[0].first_unit = {0, 1, 2};
+  costs.modules[0].stages.resize(1);
+  costs.modules[0].stages[0].units.resize(2);
+  costs.modules[0].stages[0].units[0].time.forward = std::chrono::seconds{4};
+  StepAssignment assignment;
+  assignment.replicas.push_back({2, {{{{.sample = 0}}, {}}}});
+  assignment.replicas.push_back({3, {{{}, {{.sample = 1}}, {}}}});
+  const ModuleBalance balance = module_balance(assignment, costs, 0);
+  EXPECT_EQ(balance.replicas[1].num_slots, 3);
+  EXPECT_EQ(balance.replicas[1].cv, 0.0);
+  EXPECT_DOUBLE_EQ(balance.cv, 1.0) << "of the first replica alone";
+  EXPECT_DOUBLE_EQ(balance.max_over_mean, 2.0);
 }
 
 }  // namespace

@@ -181,4 +181,12 @@ std::string format_fixed(double value, int digits) {
   return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "-";
 }
 
+std::string format_range(std::span<const int> values) {
+  if (values.empty()) {
+    return "-";
+  }
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  return *least == *most ? fmt::format("{}", *least) : fmt::format("{}-{}", *least, *most);
+}
+
 }  // namespace entrain

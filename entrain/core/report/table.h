@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,5 +44,7 @@ std::string wrap(std::string_view text);
 
 // format_fixed(1.256, 2) == "1.26"; "-" for values that are not finite.
 std::string format_fixed(double value, int digits);
+// "28-32", or "32" where all of `values` are; "-" of none.
+std::string format_range(std::span<const int> values);
 
 }  // namespace entrain

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -76,6 +77,12 @@ TEST(Wrap, BreaksLinesAtBlanks) {
   const std::string long_word(120, 'w');
   EXPECT_EQ(wrap(long_word + " b"), long_word + "\n  b\n");
   EXPECT_EQ(wrap(""), "");
+}
+
+TEST(FormatRange, IsOneNumberWhereAllAre) {
+  EXPECT_EQ(format_range(std::vector<int>{32, 28, 30}), "28-32");
+  EXPECT_EQ(format_range(std::vector<int>{4, 4}), "4");
+  EXPECT_EQ(format_range({}), "-");
 }
 
 TEST(FormatFixed, RoundsAndHidesWhatIsNoNumber) {

@@ -114,14 +114,30 @@ Json replica_json(const ReplicaAssignment& replica, const BatchIndex& batch) {
   return {{"num_slots", replica.num_slots}, {"modules", modules}, {"deferred", deferred}};
 }
 
+Json balance_json(const SlotBalance& balance) {
+  return {{"mean_s", balance.mean_s},
+          {"std_s", balance.std_s},
+          {"cv", balance.cv},
+          {"max_over_mean", balance.max_over_mean},
+          {"floor_cv", balance.floor_cv}};
+}
+
+void read_balance(ObjectReader& reader, SlotBalance& balance) {
+  balance.mean_s = reader.optional("mean_s", 0.0);
+  balance.std_s = reader.optional("std_s", 0.0);
+  balance.cv = reader.optional("cv", 0.0);
+  balance.max_over_mean = reader.optional("max_over_mean", 0.0);
+  balance.floor_cv = reader.optional("floor_cv", 0.0);
+}
+
 Json stats_json(const AssignmentStats& stats) {
   Json document = Json::object();
   for (const auto& [name, balance] : stats.modules) {
-    document[name] = {{"mean_s", balance.mean_s},
-                      {"std_s", balance.std_s},
-                      {"cv", balance.cv},
-                      {"max_over_mean", balance.max_over_mean},
-                      {"floor_cv", balance.floor_cv}};
+    document[name] = balance_json(balance);
+    for (const ReplicaBalance& replica : balance.replicas) {
+      document[name]["replicas"].push_back(balance_json(replica));
+      document[name]["replicas"].back()["num_slots"] = replica.num_slots;
+    }
   }
   document["makespan_s"] = stats.makespan_s;
   document["lower_bound_s"] = stats.lower_bound_s;
@@ -138,14 +154,15 @@ AssignmentStats read_stats(ObjectReader reader, const BatchIndex& batch) {
       continue;
     }
     ObjectReader entry = reader.object(name);
-    ModuleBalance balance;
-    balance.mean_s = entry.optional("mean_s", 0.0);
-    balance.std_s = entry.optional("std_s", 0.0);
-    balance.cv = entry.optional("cv", 0.0);
-    balance.max_over_mean = entry.optional("max_over_mean", 0.0);
-    balance.floor_cv = entry.optional("floor_cv", 0.0);
+    ModuleBalance& balance = stats.modules[name];
+    read_balance(entry, balance);
+    for (const auto& [value, where] : entry.array("replicas")) {
+      ObjectReader replica(*value, where);
+      read_balance(replica, balance.replicas.emplace_back());
+      balance.replicas.back().num_slots = replica.optional("num_slots", 0);
+      replica.finish();
+    }
     entry.finish();
-    stats.modules[name] = balance;
   }
   stats.makespan_s = reader.optional("makespan_s", 0.0);
   stats.lower_bound_s = reader.optional("lower_bound_s", 0.0);

@@ -36,13 +36,24 @@ struct ReplicaAssignment {
   bool operator==(const ReplicaAssignment&) const = default;
 };
 
-// Forward times over all slots of all replicas, in seconds; for people, never for decisions.
-struct ModuleBalance {
+// Forward times of slots, in seconds; for people, never for decisions.
+struct SlotBalance {
   double mean_s = 0;
   double std_s = 0;
   double cv = 0;  // std / mean
   double max_over_mean = 0;
-  double floor_cv = 0;  // proven lower bound of cv for these units in this many slots
+  double floor_cv = 0;  // proven lower bound of cv for a replica's units in its slots
+};
+
+// Of one replica's slots.
+struct ReplicaBalance : SlotBalance {
+  int num_slots = 0;
+};
+
+// Means over the replicas that have work of the module: slots are never pooled over replicas, whose
+// numbers of slots differ.
+struct ModuleBalance : SlotBalance {
+  std::vector<ReplicaBalance> replicas{};  // [replica]; empty: read from a file of pooled figures
 };
 
 struct AssignmentStats {

@@ -111,7 +111,22 @@ TEST(AssignmentJson, IsReadBack) {
   EXPECT_EQ(assignment.replicas, expected.replicas);
   EXPECT_EQ(assignment.stats.makespan_s, 3);
   EXPECT_EQ(assignment.stats.modules.at("vision").floor_cv, 0.25);
+  EXPECT_TRUE(assignment.stats.modules.at("vision").replicas.empty()) << "a file of pooled figures";
   EXPECT_EQ(assignment.stats.modules.size(), 1U);
+}
+
+TEST(AssignmentJson, HoldsTheBalanceOfEveryReplica) {
+  StepAssignment assignment = small_assignment();
+  assignment.stats.modules["vision"].replicas = {{{2.0, 1.0, 0.5, 1.5, 0.25}, 4}};
+  const Json document = to_json(assignment, two_encoders(), small_batch());
+  EXPECT_EQ(document["stats"]["vision"]["cv"], 0.5) << "the mean of replicas stays beside it";
+  const ModuleBalance balance = read(document).stats.modules.at("vision");
+  ASSERT_EQ(balance.replicas.size(), 1U);
+  EXPECT_EQ(balance.replicas[0].num_slots, 4);
+  EXPECT_EQ(balance.replicas[0].mean_s, 2.0);
+  EXPECT_EQ(balance.replicas[0].std_s, 1.0);
+  EXPECT_EQ(balance.replicas[0].max_over_mean, 1.5);
+  EXPECT_EQ(digest(assignment), digest(small_assignment())) << "stats are left out";
 }
 
 TEST(AssignmentJson, NeedsNeitherStatsNorDeferred) {

@@ -78,8 +78,8 @@ struct CaseStep {
   std::int64_t peak_bytes = 0;  // of the fullest lane
   std::int64_t over_bytes = 0;  // by how much the lane that exceeds its limit the most does so
   std::string over;             // where, in words
-  // [module] forward times over all slots at the plan's num_slots: of a second assignment where the
-  // policy chose another number and can be told not to.
+  // [module] forward times over each replica's slots at the plan's num_slots: of a second
+  // assignment where the policy chose another number and can be told not to.
   std::vector<ModuleBalance> balance;
   bool equal_slots = true;       // false: `balance` is at the policy's own number of slots
   std::vector<Spread> replicas;  // [module] forward times per replica

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -50,6 +51,7 @@ std::vector<ModuleSummary> module_summaries(const CaseResult& result, std::size_
 // What is no median: counts, means and extremes.
 void add_totals(const CaseResult& result, CaseSummary& summary) {
   double replicas = 0;
+  std::set<int> slots;
   for (const CaseStep& step : result.steps) {
     ++summary.steps;
     if (!step.refused.empty()) {
@@ -62,12 +64,16 @@ void add_totals(const CaseResult& result, CaseSummary& summary) {
     }
     summary.deferred += static_cast<double>(step.deferred);
     summary.equal_slots = summary.equal_slots && step.equal_slots;
+    for (const ReplicaBalance& replica : step.balance.front().replicas) {
+      slots.insert(replica.num_slots);
+    }
     summary.peak_bytes = std::max(summary.peak_bytes, step.peak_bytes);
     if (step.over_bytes > summary.over_bytes) {
       summary.over_bytes = step.over_bytes;
       summary.over = step.over;
     }
   }
+  summary.balance_slots.assign(slots.begin(), slots.end());
   summary.num_slots /= std::max(1.0, replicas);
   summary.deferred /= std::max(1.0, static_cast<double>(summary.steps - summary.refused));
 }
@@ -148,13 +154,23 @@ std::string number_text(double value) {
   return fmt::format("{:.9g}", value);
 }
 
+// One figure of every replica's slots.
+template <class Value>
+std::string of_replicas(const ModuleBalance& balance, Value ReplicaBalance::*figure) {
+  std::vector<std::string> texts;
+  for (const ReplicaBalance& replica : balance.replicas) {
+    texts.push_back(fmt::format("{:.9g}", static_cast<double>(replica.*figure)));
+  }
+  return join(texts, ";");
+}
+
 std::vector<std::string> csv_row(const CaseResult& result,
                                  std::size_t step_index,
                                  std::size_t num_modules) {
   const CaseStep& step = result.steps[step_index];
   std::vector<std::string> row = {result.policy, result.schedule, std::to_string(step_index)};
   if (!step.refused.empty()) {
-    row.resize(row.size() + 6 + 6 * num_modules + 3 + kNumGapCauses + 2);
+    row.resize(row.size() + 6 + 8 * num_modules + 4 + kNumGapCauses + 2);
     row.push_back(step.refused);
     return row;
   }
@@ -166,17 +182,20 @@ std::vector<std::string> csv_row(const CaseResult& result,
               fmt::format("{}", fmt::join(step.num_slots, ";")),
               std::to_string(step.deferred)});
   for (std::size_t m = 0; m < num_modules; ++m) {
-    for (const double value : {step.balance[m].cv,
-                               step.balance[m].floor_cv,
-                               step.balance[m].max_over_mean,
-                               step.balance[m].std_s,
-                               step.replicas[m].cv,
-                               step.replicas[m].max_over_mean}) {
-      row.push_back(number_text(value));
-    }
+    const ModuleBalance& balance = step.balance[m];
+    row.insert(row.end(),
+               {number_text(balance.cv),
+                number_text(balance.floor_cv),
+                number_text(balance.max_over_mean),
+                number_text(balance.std_s),
+                of_replicas<double>(balance, &ReplicaBalance::cv),
+                of_replicas<double>(balance, &ReplicaBalance::std_s),
+                number_text(step.replicas[m].cv),
+                number_text(step.replicas[m].max_over_mean)});
   }
   row.insert(row.end(),
-             {step.equal_slots ? "1" : "0",
+             {of_replicas(step.balance.front(), &ReplicaBalance::num_slots),
+              step.equal_slots ? "1" : "0",
               std::to_string(step.peak_bytes),
               std::to_string(step.over_bytes)});
   for (int cause = 0; cause < kNumGapCauses; ++cause) {
@@ -229,6 +248,7 @@ Json to_json(const CaseSummary& summary, const std::vector<std::string>& modules
                    {"over_bytes", summary.over_bytes},
                    {"over", summary.over},
                    {"assign_ms", summary.assign_ms},
+                   {"balance_slots", summary.balance_slots},
                    {"equal_slots", summary.equal_slots}});
   if (!summary.causes.empty()) {
     Json causes = Json::object();
@@ -269,12 +289,14 @@ std::string cases_csv(const std::vector<CaseResult>& cases,
                                "_floor_cv",
                                "_max_over_mean",
                                "_std_s",
+                               "_cvs",
+                               "_stds_s",
                                "_replica_cv",
                                "_replica_max_over_mean"}) {
       header.push_back(module + figure);
     }
   }
-  header.insert(header.end(), {"equal_slots", "peak_bytes", "over_bytes"});
+  header.insert(header.end(), {"balance_slots", "equal_slots", "peak_bytes", "over_bytes"});
   for (const std::string& name : cause_names("gap_", "_s")) {
     header.push_back(name);
   }

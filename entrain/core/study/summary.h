@@ -11,11 +11,11 @@
 
 namespace entrain {
 
-// Medians over steps.
+// Medians over steps; the first four of means over replicas (ModuleBalance).
 struct ModuleSummary {
-  double cv = 0;             // of forward times over slots
-  double floor_cv = 0;       // the least that indivisible units allow
-  double max_over_mean = 0;  // of forward times over slots
+  double cv = 0;             // of forward times over a replica's slots
+  double floor_cv = 0;       // the least that its indivisible units allow in its slots
+  double max_over_mean = 0;  // of forward times over a replica's slots
   double std_s = 0;          // likewise
   double replica_cv = 0;     // of forward times over replicas
   double replica_max_over_mean = 0;
@@ -42,10 +42,11 @@ struct CaseSummary {
   int given_slots = 0;   // to the policy; 0: it chose its own
   double deferred = 0;   // mean over steps
   std::vector<ModuleSummary> modules;
-  bool equal_slots = true;      // whether balance is at the plan's number of slots on every step
-  std::int64_t peak_bytes = 0;  // largest
-  std::int64_t over_bytes = 0;  // largest
-  std::string over;             // where, in words
+  std::vector<int> balance_slots;  // what numbers of slots replicas have there, rising
+  bool equal_slots = true;         // whether balance is at the plan's number of slots on every step
+  std::int64_t peak_bytes = 0;     // largest
+  std::int64_t over_bytes = 0;     // largest
+  std::string over;                // where, in words
   double assign_ms = 0;
 
   [[nodiscard]] bool has_result() const { return refused < steps; }
@@ -59,9 +60,10 @@ Json to_json(const CaseSummary& summary, const std::vector<std::string>& modules
 
 // A header, then one line per case and step. A refused step has empty figures and its reason.
 // Columns: policy, schedule, step, step_s, lower_bound_s, gap, bubble, num_slots (`;` between
-// replicas), deferred, per module <m>_cv, <m>_floor_cv, <m>_max_over_mean, <m>_std_s,
-// <m>_replica_cv, <m>_replica_max_over_mean, then equal_slots, peak_bytes, over_bytes, gap_fill_s
-// and so on per GapCause, gap_in_bound_s, assign_ms, reason.
+// replicas), deferred, per module <m>_cv, <m>_floor_cv, <m>_max_over_mean, <m>_std_s (means over
+// replicas), <m>_cvs, <m>_stds_s (`;` between replicas), <m>_replica_cv, <m>_replica_max_over_mean,
+// then balance_slots (`;` between replicas), equal_slots, peak_bytes, over_bytes, gap_fill_s and so
+// on per GapCause, gap_in_bound_s, assign_ms, reason.
 std::string cases_csv(const std::vector<CaseResult>& cases,
                       const std::vector<std::string>& modules);
 

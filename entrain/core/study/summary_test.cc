@@ -17,7 +17,9 @@ CaseStep summary_step(std::int64_t step_ns, std::int64_t bound_ns) {
   step.step_ns = step_ns;
   step.bound_ns = bound_ns;
   step.num_slots = {2, 4};
-  step.balance = {{0.1, 0.2, 2.0, 3.0, 0.5}, {0.1, 0.1, 1.0, 2.0, 0.25}};
+  const std::vector<ReplicaBalance> replicas = {{{0.1, 0.3, 3.0, 3.0, 0.5}, 2},
+                                                {{0.1, 0.1, 1.0, 3.0, 0.5}, 4}};
+  step.balance = {{{0.1, 0.2, 2.0, 3.0, 0.5}, replicas}, {{0.1, 0.1, 1.0, 2.0, 0.25}, replicas}};
   step.replicas = {{1, 0.1, 0.1, 1.1}, {1, 0.2, 0.2, 1.2}};
   step.peak_bytes = step_ns;
   step.deferred = 3;
@@ -80,6 +82,9 @@ TEST(SummaryTable, MarksWhatExceedsItsLimitAndWhatIsRefused) {
                             "lpt-2d with 1f1b: over its memory limit: lane 0",
                             "packed with 1f1b: no result on 3 of 3 steps: lane 1, slot 2",
                             "vision floor",
+                            "vision std ms",
+                            "2-4",
+                            "200.000",
                             "2.000x"}) {
     EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
   }
@@ -137,6 +142,7 @@ TEST(SummaryJson, HoldsEveryModule) {
   const std::vector<CaseSummary> summaries = summarise(make_cases());
   const Json document = to_json(summaries[0], kModules);
   EXPECT_DOUBLE_EQ(document.at("modules").at("llm").at("replica_cv").get<double>(), 0.2);
+  EXPECT_EQ(document.at("balance_slots"), Json({2, 4}));
   EXPECT_EQ(to_json(summaries[3], kModules).at("reason"), "lane 1, slot 2");
   EXPECT_FALSE(to_json(summaries[3], kModules).contains("step_s"));
 }
@@ -157,6 +163,9 @@ TEST(CasesCsv, HasOneLinePerCaseAndStep) {
       EXPECT_EQ(reader.field(reader.column("over_bytes")), "70");
       EXPECT_EQ(reader.field(reader.column("num_slots")), "2;4");
       EXPECT_EQ(reader.field(reader.column("llm_floor_cv")), "0.25");
+      EXPECT_EQ(reader.field(reader.column("balance_slots")), "2;4");
+      EXPECT_EQ(reader.field(reader.column("vision_cvs")), "3;1");
+      EXPECT_EQ(reader.field(reader.column("vision_stds_s")), "0.3;0.1");
       EXPECT_EQ(reader.field(reader.column("gap_drain_s")), "");
     }
     ++rows;

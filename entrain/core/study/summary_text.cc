@@ -28,7 +28,8 @@ constexpr std::string_view kTimeTerms =
     "peak memory: activations on the fullest lane; assign: time that making the assignment takes\n";
 
 constexpr std::string_view kBalanceTerms =
-    "CV: standard deviation over mean; floor: the least CV that indivisible units allow\n";
+    "K: slots of a replica; CV: standard deviation (std) over mean of its slots, mean of replicas\n"
+    "floor: the least CV that a replica's indivisible units allow\n";
 
 // Of the causes of a gap.
 constexpr std::string_view kCauseTerms =
@@ -119,25 +120,27 @@ std::string cause_table(const std::vector<CaseSummary>& summaries) {
 
 std::string balance_table(const std::vector<CaseSummary>& summaries,
                           const std::vector<std::string>& modules) {
-  std::vector<std::string> header = {"policy", "schedule"};
+  std::vector<std::string> header = {"policy", "schedule", "K"};
   for (const std::string& module : modules) {
     for (const char* figure :
-         {" CV", " floor", " max/mean", " CV of replicas", " max/mean of replicas"}) {
+         {" CV", " floor", " std ms", " max/mean", " CV of replicas", " max/mean of replicas"}) {
       header.push_back(module + figure);
     }
   }
   Table table(header, kLabels);
   for (const CaseSummary& summary : summaries) {
     std::vector<std::string> cells = {summary.policy + (summary.equal_slots ? "" : " *"),
-                                      summary.schedule};
+                                      summary.schedule,
+                                      format_range(summary.balance_slots)};
     for (std::size_t m = 0; m < modules.size(); ++m) {
       if (!summary.has_result()) {
-        cells.insert(cells.end(), 5, "-");
+        cells.insert(cells.end(), 6, "-");
         continue;
       }
       const ModuleSummary& module = summary.modules[m];
       for (const double value : {module.cv,
                                  module.floor_cv,
+                                 1e3 * module.std_s,
                                  module.max_over_mean,
                                  module.replica_cv,
                                  module.replica_max_over_mean}) {
