@@ -82,6 +82,7 @@ void fill_step(const RunSetup& setup,
   prepared.assignment = std::move(simulated.assignment);
   prepared.program = std::move(simulated.program);
   prepared.predicted = std::move(simulated.timeline);
+  prepared.excess = std::move(simulated.excess);
   prepared.digest = digest(prepared);
 }
 
@@ -104,7 +105,7 @@ StepCosts costs_of_step(const RunSetup& setup, std::int64_t step) {
   return step_costs(setup.model, setup.plan, setup.profile, work_of_step(setup, step));
 }
 
-PreparedStep prepare_step(const RunSetup& setup, std::int64_t step) {
+PreparedStep prepare_step(const RunSetup& setup, std::int64_t step, bool prove_limits) {
   PreparedStep prepared;
   prepared.step = step;
   prepared.batch = batches_of(setup).batch(step);
@@ -113,7 +114,7 @@ PreparedStep prepare_step(const RunSetup& setup, std::int64_t step) {
             setup.train,
             setup.plan.policy,
             ends_update(setup, step),
-            {.events = traced, .bound = true},
+            {.prove_limits = prove_limits, .events = traced, .bound = true},
             prepared);
   const int every = setup.config.optimizer.update_every;
   for (std::int64_t other = step - step % every; other < step - step % every + every; ++other) {

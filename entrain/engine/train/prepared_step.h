@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/simulator/over_limit.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/spec/program.h"
 #include "entrain/core/spec/timeline.h"
@@ -29,8 +31,9 @@ struct PreparedStep {
   std::int64_t update_target_tokens = 0;
   std::int64_t llm_tokens = 0;
   std::int64_t encoder_tokens = 0;
-  Timeline predicted;  // with events where the step is execution.trace_step
-  std::string digest;  // digest()
+  Timeline predicted;                  // with events where the step is execution.trace_step
+  std::optional<MemoryExcess> excess;  // of the plan's limits, where they are not proven
+  std::string digest;                  // digest()
 };
 
 // The work of that step's global batch.
@@ -38,8 +41,9 @@ std::vector<SampleWork> work_of_step(const RunSetup& setup, std::int64_t step);
 // The costs of that step's global batch, without assigning it.
 StepCosts costs_of_step(const RunSetup& setup, std::int64_t step);
 
-// Pure function of (setup, step): the global batch, its assignment and its program, validated.
-PreparedStep prepare_step(const RunSetup& setup, std::int64_t step);
+// Pure function of (setup, step): the global batch, its assignment and its program, validated, the
+// plan's memory limits too if `prove_limits`.
+PreparedStep prepare_step(const RunSetup& setup, std::int64_t step, bool prove_limits = true);
 
 // Samples of one validation.
 int num_validated(const RunSetup& setup);

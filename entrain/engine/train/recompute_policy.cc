@@ -5,7 +5,6 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/planner/recompute_levels.h"
-#include "entrain/core/simulator/over_limit.h"
 
 #include "entrain/engine/train/prepared_step.h"
 
@@ -30,10 +29,9 @@ std::string excess_of(const RunSetup& setup) {
   const std::int64_t steps = std::min(setup.config.steps, kStepsTried);
   for (std::int64_t step = 0; step < steps; ++step) {
     try {
-      const PreparedStep prepared = prepare_step(setup, step);
-      const auto excess = worst_excess(prepared.program, prepared.costs, setup.plan.limits);
-      if (excess.has_value()) {
-        return concat("step ", step, ": ", to_string(prepared.program, *excess));
+      const PreparedStep prepared = prepare_step(setup, step, /*prove_limits=*/false);
+      if (prepared.excess.has_value()) {
+        return concat("step ", step, ": ", to_string(prepared.program, *prepared.excess));
       }
     } catch (const NothingFits& no) {
       return concat("step ", step, ": ", no.what());

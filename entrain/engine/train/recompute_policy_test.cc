@@ -69,7 +69,11 @@ TEST_F(Recompute, LeavesThePlansOwnCountsOrReplacesThem) {
   EXPECT_EQ(counts_under({RecomputeKind::kNone, 0}), (Counts{{0}, {0, 0}}));
 }
 
-TEST_F(Recompute, FitsTheLimitsWithAsFewAsItCan) {
+// `entrain` looks for an assignment within the limits; others take none of them into account.
+class RecomputeToFit : public Recompute, public testing::WithParamInterface<const char*> {};
+
+TEST_P(RecomputeToFit, TakesAsFewLayersAsItCan) {
+  run_.config.plan.policy = GetParam();
   const std::int64_t none = peak_under({RecomputeKind::kNone, 0});
   const std::int64_t full = peak_under({RecomputeKind::kFull, 0});
   ASSERT_LT(full, none);
@@ -89,6 +93,10 @@ TEST_F(Recompute, FitsTheLimitsWithAsFewAsItCan) {
   EXPECT_NE(message.find("even where every layer is recomputed: step 0: "), std::string::npos)
       << message;
 }
+
+INSTANTIATE_TEST_SUITE_P(OfPolicies,
+                         RecomputeToFit,
+                         testing::Values("entrain", "lpt-2d", "sequential"));
 
 TEST_F(Recompute, NeedsALimitToFit) {
   run_.config.execution.recompute = {RecomputeKind::kFit, 0};
