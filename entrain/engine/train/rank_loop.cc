@@ -324,16 +324,15 @@ class RankLoop {
   }
 
   // Replicas hold the same values, or shards of them that come together here as the parts of a
-  // lane's ranks do, so the first one's lanes write them.
-  [[nodiscard]] bool writes() const { return place_.replica == 0 && place_.tensor_rank == 0; }
+  // lane's ranks do, so the first one's lanes write them; in a paced run none does.
+  [[nodiscard]] bool writes() const {
+    return place_.replica == 0 && place_.tensor_rank == 0 && run_.checkpoints.has_value();
+  }
 
   void save(std::int64_t step) {
     saved_ = step;
     if (comm_->rank() == 0) {
       saved_at_ = Clock::now();
-    }
-    if (run_.setup.config.execution.paced) {
-      return;
     }
     const std::vector<NamedParameter> weights = executor_.weights();
     const std::vector<NamedParameter> moments = named_moments(executor_, optimizer_);
@@ -351,7 +350,7 @@ class RankLoop {
   // Every rank walks the same validation batches; the last LLM lane of each replica holds the
   // losses. Returns false when a rank was told to stop: then there is no result, and the run ends.
   bool validate_now(std::int64_t step) {
-    if (run_.setup.config.execution.paced || run_.validation.empty()) {
+    if (run_.validation.empty()) {
       return true;
     }
     double loss_sum = 0;

@@ -28,7 +28,6 @@ Run::Run(const RunSetup& run_setup,
             run_setup.plan,
             process != nullptr ? process->rank() : 0,
             process != nullptr ? 1 : places.num_ranks()),
-      validation(prepare_validation(run_setup)),
       lane_parameters(static_cast<std::size_t>(run_setup.plan.num_lanes())) {
   const RunConfig& config = run_setup.config;
   const int rank = process != nullptr ? process->rank() : 0;
@@ -38,8 +37,12 @@ Run::Run(const RunSetup& run_setup,
   if (process != nullptr) {
     log = RankLog(config.output, rank);
   }
+  if (config.execution.paced) {  // without weights there is nothing to validate or to keep
+    return;
+  }
+  validation = prepare_validation(run_setup);
   const RankPlace place = places.place_of(rank);
-  if (!config.execution.paced && place.replica == 0 && place.tensor_rank == 0) {
+  if (place.replica == 0 && place.tensor_rank == 0) {
     checkpoints.emplace(checkpoint_folder(config),
                         config.checkpoint.keep,
                         run_setup.plan.num_lanes(),
@@ -63,6 +66,9 @@ std::string open_folder(const RunSetup& setup) {
 
 RunFiles write_all_weights(Run& run) {
   RunFiles files;
+  if (!run.checkpoints.has_value()) {
+    return files;
+  }
   std::vector<NamedParameter> parameters;
   for (const auto& lane : run.lane_parameters) {
     parameters.insert(parameters.end(), lane.begin(), lane.end());
@@ -99,7 +105,7 @@ RunFiles write_weights_together(Run& run, Comm& comm) {
     write_weights(part(lane), run.lane_parameters[static_cast<std::size_t>(lane)]);
   }
   comm.barrier(run.places.all());
-  if (leads && !setup.config.execution.paced) {
+  if (leads && run.checkpoints.has_value()) {
     for (int lane = 1; lane < setup.plan.num_lanes(); ++lane) {
       run.lane_parameters[static_cast<std::size_t>(lane)] = read_weights(part(lane)).tensors;
     }

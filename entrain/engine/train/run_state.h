@@ -41,7 +41,7 @@ struct Run {
   std::optional<RunRecord> record;  // where rank 0 is
   RankLog log;
   RunDumps dumps;
-  std::vector<PreparedStep> validation;
+  std::vector<PreparedStep> validation;                      // none when paced
   std::vector<std::vector<NamedParameter>> lane_parameters;  // of replica 0, after the last step
   // Of the first ranks of replica 0's lanes; none when paced.
   std::optional<CheckpointWriter> checkpoints;

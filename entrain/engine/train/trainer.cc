@@ -150,7 +150,7 @@ TrainResult train(const RunSetup& setup,
       group,
       [&](int rank) { train_rank(run, group.comm(rank), rank, events.began); },
       stuck_ranks(setup.config.execution, events.give_up));
-  return result_of(run, setup.config.execution.paced ? RunFiles() : write_all_weights(run));
+  return result_of(run, write_all_weights(run));
 }
 
 TrainResult train(const RunSetup& setup,
