@@ -16,3 +16,4 @@ list(PREPEND CMAKE_INCLUDE_PATH ${ENTRAIN_DEPS}/usr/include ${deps_headers})
 # has an fmt of its own. And programs that find their libraries there.
 list(APPEND CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES ${ENTRAIN_DEPS}/usr/include ${deps_headers})
 list(APPEND CMAKE_BUILD_RPATH ${deps_libraries})
+add_link_options(-Wl,--disable-new-dtags)  # so that libsndfile finds those that it needs there, too

@@ -246,6 +246,26 @@ def wav(channels, bits, form=1):
     return b"RIFF" + struct.pack("<I", len(body)) + body
 
 
+def flac(channels, bits):
+    """Eight frames of silence at 16 kHz, one block of constant subframes."""
+
+    def crc(content, width, polynomial):
+        value = 0
+        for byte in content:
+            value ^= byte << (width - 8)
+            for _ in range(8):
+                value = value << 1 ^ (polynomial if value >> (width - 1) else 0)
+                value &= (1 << width) - 1
+        return value.to_bytes(width // 8, "big")
+
+    size_code = {8: 1, 16: 4, 24: 6}[bits]
+    header = bytes([0xFF, 0xF8, 0x65, (channels - 1) << 4 | size_code << 1, 0, 7])
+    block = header + crc(header, 8, 0x07) + channels * bytes(1 + bits // 8)
+    sizes = (16000 << 44) | (channels - 1) << 41 | (bits - 1) << 36 | 8
+    information = struct.pack(">HH", 16, 16) + bytes(6) + sizes.to_bytes(8, "big") + bytes(16)
+    return b"fLaC\x80\x00\x00\x22" + information + block + crc(block, 16, 0x8005)
+
+
 def tar(members, form=tarfile.USTAR_FORMAT):
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=form, bufsize=512) as archive:
@@ -332,7 +352,7 @@ def seeds():
             jpeg(3),
             jpeg(1, progressive=True),
         ],
-        "audio": [wav(1, 16), wav(2, 8), wav(1, 24), wav(2, 32, form=3)],
+        "audio": [wav(1, 16), wav(2, 8), wav(1, 24), wav(2, 32, form=3), flac(1, 16), flac(2, 24)],
         "gzip": [gzipped, gzipped[:-4], b"plain"],
     }
 

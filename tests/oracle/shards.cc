@@ -6,9 +6,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <stdexcept>
 
 #include <jpeglib.h>
+#include <sndfile.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -225,7 +227,8 @@ std::string make_wav(const std::vector<double>& samples, const WavOptions& optio
                        number(static_cast<std::uint64_t>(options.bits), 2);
   if (options.extensible) {
     format += number(22, 2) + number(static_cast<std::uint64_t>(options.bits), 2) + number(0, 4) +
-              number(static_cast<std::uint64_t>(coding), 2) + std::string(14, '\0');
+              number(static_cast<std::uint64_t>(coding), 2) +
+              std::string("\0\0\0\0\x10\0\x80\0\0\xAA\0\x38\x9B\x71", 14);
   }
   std::string data;
   for (const double sample : samples) {
@@ -243,6 +246,29 @@ std::string make_wav(const std::vector<double>& samples, const WavOptions& optio
   const std::string content =
       "WAVE" + chunk("fmt ", format) + options.chunk_before + chunk("data", data);
   return "RIFF" + number(content.size(), 4) + content;
+}
+
+std::string make_flac(const std::vector<double>& samples, const WavOptions& options) {
+  SF_INFO info{};
+  info.samplerate = options.sample_rate;
+  info.channels = options.channels;
+  info.format = SF_FORMAT_FLAC | (options.bits == 8    ? SF_FORMAT_PCM_S8
+                                  : options.bits == 16 ? SF_FORMAT_PCM_16
+                                                       : SF_FORMAT_PCM_24);
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.write("x.flac", "");
+  SNDFILE* file = ::sf_open(path.c_str(), SFM_WRITE, &info);
+  std::vector<int> values;  // its floats are another scale
+  for (const double sample : samples) {
+    values.push_back(static_cast<int>(std::llround(std::ldexp(sample, 31))));
+  }
+  if (file == nullptr ||
+      ::sf_write_int(file, values.data(), std::ssize(values)) != std::ssize(values)) {
+    throw std::runtime_error(::sf_strerror(file));
+  }
+  ::sf_close(file);
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 TemporaryFolder::TemporaryFolder() {

@@ -67,6 +67,9 @@ struct WavOptions {
 // `samples` in [-1, 1), channels interleaved.
 std::string make_wav(const std::vector<double>& samples, const WavOptions& options = {});
 
+// The same by libsndfile, with 8, 16 or 24 bits; the rest of the options says nothing.
+std::string make_flac(const std::vector<double>& samples, const WavOptions& options = {});
+
 // A fresh folder that is removed with the object.
 class TemporaryFolder {
  public:

@@ -1,170 +1,279 @@
 #include "entrain/core/dataset/audio.h"
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
 #include <numbers>
 #include <numeric>
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
+#include <sndfile.h>
 
 #include "entrain/core/base/errors.h"
 
 namespace entrain {
 namespace {
 
-constexpr std::uint16_t kPcm = 1;
-constexpr std::uint16_t kFloat = 3;
-constexpr std::uint16_t kExtensible = 0xFFFE;  // the coding stands at the format's byte 24
-constexpr std::size_t kChunkHeader = 8;
+constexpr int kMaxChannels = 32;
+constexpr std::int64_t kHead = 42;  // bytes: a FLAC's up to the end of its stream information
 
-// Little-endian, whatever the machine.
-template <class Unsigned>
-Unsigned read_unsigned(std::string_view bytes, std::size_t offset) {
-  Unsigned value = 0;
-  for (std::size_t i = 0; i < sizeof(Unsigned); ++i) {
-    const auto byte = static_cast<unsigned char>(bytes[offset + i]);
-    value = static_cast<Unsigned>(value | static_cast<Unsigned>(Unsigned{byte} << (8 * i)));
+// Of a WAV, little-endian.
+std::int64_t read_number(std::string_view bytes) {
+  std::int64_t value = 0;
+  for (std::size_t i = bytes.size(); i-- > 0;) {
+    value = value << 8 | static_cast<unsigned char>(bytes[i]);
   }
   return value;
 }
 
-struct Layout {
-  AudioInfo info;
-  std::uint16_t coding = kPcm;
-  int bytes_per_value = 0;
-  std::size_t data_begin = 0;
-  std::int64_t data_bytes = 0;  // whole frames, and what is left of a last one
+// What libsndfile reads. Errors of `bytes` wait in `failure`, since they must not pass through C.
+struct Input {
+  const BytesAt& bytes;
+  std::int64_t size;
+  std::string head;  // shown in the place of the first bytes
+  std::int64_t position = 0;
+  std::exception_ptr failure = nullptr;
 };
 
-Layout read_format(std::string_view chunk, const std::string& where) {
-  if (chunk.size() < 16) {
-    throw InvalidInput(
-        fmt::format("{}: damaged WAV: a format chunk of {} bytes", where, chunk.size()));
-  }
-  Layout layout;
-  layout.coding = read_unsigned<std::uint16_t>(chunk, 0);
-  if (layout.coding == kExtensible && chunk.size() >= 26) {
-    layout.coding = read_unsigned<std::uint16_t>(chunk, 24);
-  }
-  layout.info.channels = read_unsigned<std::uint16_t>(chunk, 2);
-  const auto rate = read_unsigned<std::uint32_t>(chunk, 4);
-  const auto frame_bytes = read_unsigned<std::uint16_t>(chunk, 12);
-  const auto bits = read_unsigned<std::uint16_t>(chunk, 14);
-  const bool pcm = layout.coding == kPcm && (bits == 8 || bits == 16 || bits == 24 || bits == 32);
-  const bool floats = layout.coding == kFloat && (bits == 32 || bits == 64);
-  if (!pcm && !floats) {
-    throw InvalidInput(
-        fmt::format("{}: WAV of coding {} with {} bits; PCM of 8, 16, 24 or 32 bits and floats of "
-                    "32 or 64 bits are allowed",
-                    where,
-                    layout.coding,
-                    bits));
-  }
-  if (rate < 1'000 || rate > 384'000 || layout.info.channels < 1 || layout.info.channels > 32) {
-    throw InvalidInput(fmt::format(
-        "{}: WAV of {} channels at {} Hz; 1 to 32 channels at 1,000 to 384,000 Hz are allowed",
-        where,
-        layout.info.channels,
-        rate));
-  }
-  layout.info.sample_rate = static_cast<int>(rate);
-  layout.bytes_per_value = bits / 8;
-  if (frame_bytes != layout.info.channels * layout.bytes_per_value) {
-    throw InvalidInput(fmt::format("{}: damaged WAV: {} bytes a frame for {} channels of {} bits",
-                                   where,
-                                   frame_bytes,
-                                   layout.info.channels,
-                                   bits));
-  }
-  return layout;
+Input& input_of(void* input) {
+  return *static_cast<Input*>(input);
 }
 
-// Who writes to a pipe does not know the length when the header leaves, and writes all ones or 0;
-// 0 is meant where it fits the length that the file's own header claims.
-bool is_streamed(std::uint64_t data_bytes, std::uint64_t riff_bytes, std::int64_t size) {
-  return data_bytes == 0xFFFFFFFF ||
-         (data_bytes == 0 && std::cmp_not_equal(riff_bytes + kChunkHeader, size));
+sf_count_t size_of(void* input) {
+  return input_of(input).size;
 }
 
-void set_length(std::uint64_t data_bytes,
-                std::int64_t size,
-                const std::string& where,
-                Layout& layout) {
-  const auto held = static_cast<std::uint64_t>(size) - layout.data_begin;
-  if (data_bytes > held) {
-    throw InvalidInput(
-        fmt::format("{}: damaged WAV: its header claims {} bytes of data, {} are there",
-                    where,
-                    data_bytes,
-                    held));
-  }
-  const auto frame_bytes = static_cast<std::uint64_t>(layout.info.channels) *
-                           static_cast<std::uint64_t>(layout.bytes_per_value);
-  const std::uint64_t frames = data_bytes / frame_bytes;
-  if (frames < 1 || frames > static_cast<std::uint64_t>(kMaxAudioFrames)) {
-    throw InvalidInput(fmt::format(
-        "{}: WAV of {} samples a channel; 1 to {} are allowed", where, frames, kMaxAudioFrames));
-  }
-  layout.info.frames = static_cast<std::int64_t>(frames);
-  layout.data_bytes = static_cast<std::int64_t>(data_bytes);
+sf_count_t position_of(void* input) {
+  return input_of(input).position;
 }
 
-// Walks the chunks up to the data.
-Layout read_layout(std::string_view prefix, std::int64_t size, const std::string& where) {
-  if (prefix.size() < 12 || prefix.substr(0, 4) != "RIFF" || prefix.substr(8, 4) != "WAVE") {
-    throw InvalidInput(fmt::format("{}: no WAV file", where));
+sf_count_t seek_input(sf_count_t offset, int whence, void* user) {
+  Input& input = input_of(user);
+  const std::int64_t from = whence == SEEK_SET   ? 0
+                            : whence == SEEK_CUR ? input.position
+                                                 : input.size;
+  return input.position = std::clamp<std::int64_t>(from + offset, 0, input.size);
+}
+
+sf_count_t read_input(void* target, sf_count_t wanted, void* user) {
+  Input& input = input_of(user);
+  const std::int64_t count = std::clamp<std::int64_t>(wanted, 0, input.size - input.position);
+  const auto copied = static_cast<std::size_t>(count);
+  try {
+    input.bytes(input.position, count).copy(static_cast<char*>(target), copied);
+  } catch (...) {
+    input.failure = std::current_exception();
+    return 0;
   }
-  std::optional<Layout> layout;
-  std::size_t position = 12;
-  while (position + kChunkHeader <= prefix.size()) {
-    const std::string_view name = prefix.substr(position, 4);
-    const auto bytes = std::size_t{read_unsigned<std::uint32_t>(prefix, position + 4)};
-    position += kChunkHeader;
-    if (name == "data") {
-      if (!layout) {
-        throw InvalidInput(fmt::format("{}: damaged WAV: data before its format", where));
+  if (std::cmp_less(input.position, input.head.size())) {
+    input.head.copy(static_cast<char*>(target), copied, static_cast<std::size_t>(input.position));
+  }
+  input.position += count;
+  return count;
+}
+
+// A file whose header and end are as audio_info() promises.
+class AudioFile {
+ public:
+  AudioFile(const BytesAt& bytes, std::int64_t size, const std::string& where)
+      : where_(where), input_{bytes, size, std::string(bytes(0, std::min(kHead, size)))} {
+    if (size >= 12 && input_.head.starts_with("RIFF") && input_.head.compare(8, 4, "WAVE") == 0) {
+      open_wav();
+    } else if (input_.head.starts_with("fLaC")) {
+      open_flac();
+    } else {
+      fail("no WAV or FLAC file");
+    }
+  }
+
+  [[nodiscard]] const AudioInfo& info() const { return info_; }
+
+  // Whether the next read begins there.
+  bool seek(std::int64_t frame) {
+    const bool done = ::sf_seek(file_.get(), frame, SEEK_SET) == frame;
+    rethrow_failure();
+    return done;
+  }
+
+  // How many of the next `frames` are there and undamaged.
+  std::int64_t read(std::int64_t frames, double* target) {
+    const std::int64_t found = ::sf_readf_double(file_.get(), target, frames);
+    rethrow_failure();
+    return ::sf_error(file_.get()) == SF_ERR_NO_ERROR ? found : 0;
+  }
+
+  [[noreturn]] void damaged(const std::string& message) const {
+    fail(fmt::format("damaged {}: {}", kind_, message));
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& message) const {
+    throw InvalidInput(fmt::format("{}: {}", where_, message));
+  }
+
+  void rethrow_failure() const {
+    if (input_.failure) {
+      std::rethrow_exception(input_.failure);
+    }
+  }
+
+  // Returns the bytes of a value.
+  int open() {
+    SF_INFO found{};
+    SF_VIRTUAL_IO calls = {size_of, seek_input, read_input, nullptr, position_of};
+    {
+      static std::mutex mutex;  // libsndfile keeps in a global why it could not open a file
+      const std::lock_guard<std::mutex> lock(mutex);
+      file_.reset(::sf_open_virtual(&calls, SFM_READ, &found, &input_));
+      rethrow_failure();
+      if (!file_) {
+        damaged(::sf_strerror(nullptr));
       }
-      layout->data_begin = position;
-      const auto riff_bytes = read_unsigned<std::uint32_t>(prefix, 4);
-      const bool streamed = is_streamed(bytes, riff_bytes, size);
-      set_length(
-          streamed ? static_cast<std::uint64_t>(size) - position : bytes, size, where, *layout);
-      return *layout;
     }
-    if (name == "fmt ") {
-      layout = read_format(prefix.substr(position, bytes), where);
+    constexpr std::array<std::pair<int, int>, 7> kCodings = {{{SF_FORMAT_PCM_U8, 1},
+                                                              {SF_FORMAT_PCM_S8, 1},
+                                                              {SF_FORMAT_PCM_16, 2},
+                                                              {SF_FORMAT_PCM_24, 3},
+                                                              {SF_FORMAT_PCM_32, 4},
+                                                              {SF_FORMAT_FLOAT, 4},
+                                                              {SF_FORMAT_DOUBLE, 8}}};
+    const auto* coding = std::find_if(kCodings.begin(), kCodings.end(), [&](const auto& known) {
+      return known.first == (found.format & SF_FORMAT_SUBMASK);
+    });
+    if (coding == kCodings.end()) {
+      SF_FORMAT_INFO name{found.format & SF_FORMAT_SUBMASK, "", ""};
+      ::sf_command(nullptr, SFC_GET_FORMAT_INFO, &name, sizeof(name));
+      fail(
+          fmt::format("{} of coding '{}'; PCM of 8, 16, 24 or 32 bits and floats of 32 or 64 bits "
+                      "are allowed",
+                      kind_,
+                      name.name));
     }
-    position += bytes + bytes % 2;  // chunks begin at even offsets
+    if (found.samplerate < 1'000 || found.samplerate > 384'000 || found.channels > kMaxChannels) {
+      fail(fmt::format(
+          "{} of {} channels at {} Hz; 1 to {} channels at 1,000 to 384,000 Hz are allowed",
+          kind_,
+          found.channels,
+          found.samplerate,
+          kMaxChannels));
+    }
+    info_ = {found.samplerate, found.channels, 0};
+    return coding->second;
   }
-  throw InvalidInput(fmt::format("{}: damaged WAV: it ends before its data", where));
-}
 
-double value_at(const Layout& layout, std::string_view bytes, std::size_t offset) {
-  if (layout.coding == kFloat) {
-    return layout.bytes_per_value == 4
-               ? static_cast<double>(
-                     std::bit_cast<float>(read_unsigned<std::uint32_t>(bytes, offset)))
-               : std::bit_cast<double>(read_unsigned<std::uint64_t>(bytes, offset));
-  }
-  switch (layout.bytes_per_value) {
-    case 1:  // the only unsigned one
-      return (static_cast<double>(read_unsigned<std::uint8_t>(bytes, offset)) - 128.0) / 128.0;
-    case 2:
-      return static_cast<std::int16_t>(read_unsigned<std::uint16_t>(bytes, offset)) / 32768.0;
-    case 3: {
-      const auto low = read_unsigned<std::uint16_t>(bytes, offset);
-      const auto high = static_cast<std::int8_t>(bytes[offset + 2]);
-      return (high * 65536.0 + low) / 8388608.0;
+  void set_frames(std::int64_t frames) {
+    if (frames < 1 || frames > kMaxAudioFrames) {
+      fail(fmt::format(
+          "{} of {} samples a channel; 1 to {} are allowed", kind_, frames, kMaxAudioFrames));
     }
-    default:
-      return static_cast<std::int32_t>(read_unsigned<std::uint32_t>(bytes, offset)) / 2147483648.0;
+    info_.frames = frames;
   }
-}
+
+  void open_wav() {
+    kind_ = "WAV";
+    // Who writes to a pipe does not know the length when the header leaves, and writes all ones or
+    // 0; libsndfile takes 0 for that only where the file's own length is left out as well.
+    const bool unclosed =
+        read_number(std::string_view(input_.head).substr(4, 4)) + 8 != input_.size;
+    if (unclosed) {
+      input_.head.replace(4, 4, std::string("\x08\0\0\0", 4));
+    }
+    const int value_bytes = open();
+    check_format(value_bytes);
+    seek(0);
+    const std::int64_t held = input_.size - input_.position;
+    const std::int64_t claim = read_number(input_.bytes(input_.position - 4, 4));
+    const std::int64_t bytes = claim == 0xFFFFFFFF || (claim == 0 && unclosed) ? held : claim;
+    if (bytes > held) {
+      damaged(fmt::format("its header claims {} bytes of data, {} are there", bytes, held));
+    }
+    set_frames(bytes / (std::int64_t{info_.channels} * value_bytes));
+    check_wav_end(bytes);
+  }
+
+  // libsndfile leaves alone what contradicts the rest of a format.
+  void check_format(int value_bytes) {
+    std::array<char, 16> format{};
+    SF_CHUNK_INFO chunk{"fmt ", 4, format.size(), format.data()};
+    ::sf_get_chunk_data(::sf_get_chunk_iterator(file_.get(), &chunk), &chunk);
+    rethrow_failure();
+    const std::string_view fields(format.data(), format.size());
+    const std::int64_t frame_bytes = read_number(fields.substr(12, 2));
+    const std::int64_t bits = read_number(fields.substr(14, 2));
+    if (bits != 8 * value_bytes || frame_bytes != info_.channels * value_bytes) {
+      damaged(fmt::format(
+          "{} bytes a frame for {} channels of {} bits", frame_bytes, info_.channels, bits));
+    }
+  }
+
+  // Only whole chunks and zeros may follow the data.
+  void check_wav_end(std::int64_t data_bytes) {
+    constexpr std::int64_t kHeader = 8;
+    const std::int64_t size = input_.size;
+    const std::int64_t data_end = input_.position + data_bytes;
+    std::int64_t position = data_end + data_end % 2;  // chunks begin at even offsets
+    while (position + kHeader <= size) {
+      const std::string_view header = input_.bytes(position, kHeader);
+      const std::int64_t chunk = read_number(header.substr(4));
+      const bool named = std::all_of(header.begin(), header.begin() + 4, [](char character) {
+        return character >= ' ' && character <= '~';
+      });
+      if (!named || chunk > size - position - kHeader) {
+        break;
+      }
+      position += kHeader + chunk + chunk % 2;
+    }
+    constexpr std::int64_t kPiece = 1 << 16;
+    for (; position < size; position += kPiece) {
+      const std::string_view rest = input_.bytes(position, std::min(kPiece, size - position));
+      if (rest.find_first_not_of('\0') != std::string_view::npos) {
+        damaged(fmt::format(
+            "its header claims {} bytes of data, {} more follow that are neither chunks nor zeros",
+            data_bytes,
+            size - data_end));
+      }
+    }
+  }
+
+  void open_flac() {
+    kind_ = "FLAC";
+    std::string& head = input_.head;
+    if (std::ssize(head) < kHead || (head[4] & 0x7F) != 0 ||
+        head.compare(5, 3, "\0\0\x22", 3) != 0) {
+      damaged("it does not begin with its stream information");
+    }
+    // libsndfile believes the 36 bits of the length; without them it reads what is there.
+    std::int64_t frames = head[21] & 0x0F;
+    head[21] = static_cast<char>(head[21] & 0xF0);
+    for (std::size_t i = 22; i < 26; ++i) {
+      frames = frames << 8 | static_cast<unsigned char>(head[i]);
+      head[i] = '\0';
+    }
+    open();
+    set_frames(frames);
+    std::array<double, kMaxChannels> frame{};
+    if (!seek(frames - 1) || read(1, frame.data()) != 1) {
+      damaged(fmt::format("its header claims {} samples a channel, fewer are there", frames));
+    }
+    if (read(1, frame.data()) != 0) {
+      damaged(fmt::format("its header claims {} samples a channel, more follow", frames));
+    }
+  }
+
+  struct Close {
+    void operator()(SNDFILE* file) const { ::sf_close(file); }
+  };
+  const std::string& where_;
+  const char* kind_ = "";
+  Input input_;  // before file_, which reads it
+  std::unique_ptr<SNDFILE, Close> file_;
+  AudioInfo info_;
+};
 
 constexpr double kRolloff = 0.99;     // of the lower rate's half
 constexpr double kZeroCrossings = 6;  // of the sinc, on either side
@@ -183,56 +292,34 @@ double filter_value(double seconds, double cutoff, double gain) {
 
 }  // namespace
 
-AudioInfo audio_info(std::string_view prefix, std::int64_t size, const std::string& where) {
-  return read_layout(prefix, size, where).info;
-}
-
-void check_audio_end(std::string_view prefix,
-                     std::int64_t size,
-                     const BytesAt& bytes,
-                     const std::string& where) {
-  const Layout layout = read_layout(prefix, size, where);
-  constexpr auto kHeader = static_cast<std::int64_t>(kChunkHeader);
-  const auto data_end = static_cast<std::int64_t>(layout.data_begin) + layout.data_bytes;
-  std::int64_t position = data_end + data_end % 2;
-  while (position + kHeader <= size) {
-    const std::string_view header = bytes(position, kHeader);
-    const std::int64_t chunk = read_unsigned<std::uint32_t>(header, 4);
-    const bool named = std::all_of(header.begin(), header.begin() + 4, [](char character) {
-      return character >= ' ' && character <= '~';
-    });
-    if (!named || chunk > size - position - kHeader) {
-      break;
-    }
-    position += kHeader + chunk + chunk % 2;
-  }
-  constexpr std::int64_t kPiece = 1 << 16;
-  for (; position < size; position += kPiece) {
-    const std::string_view rest = bytes(position, std::min(kPiece, size - position));
-    if (rest.find_first_not_of('\0') != std::string_view::npos) {
-      throw InvalidInput(fmt::format(
-          "{}: damaged WAV: its header claims {} bytes of data, {} more follow that are "
-          "neither chunks nor zeros",
-          where,
-          layout.data_bytes,
-          size - data_end));
-    }
-  }
+AudioInfo audio_info(const BytesAt& bytes, std::int64_t size, const std::string& where) {
+  return AudioFile(bytes, size, where).info();
 }
 
 DecodedAudio decode_audio(std::string_view bytes, const std::string& where) {
-  const Layout layout = read_layout(bytes, static_cast<std::int64_t>(bytes.size()), where);
-  DecodedAudio audio{layout.info, std::vector<float>(static_cast<std::size_t>(layout.info.frames))};
-  std::size_t position = layout.data_begin;
-  for (float& sample : audio.samples) {
-    double sum = 0;
-    for (int channel = 0; channel < layout.info.channels; ++channel) {
-      sum += value_at(layout, bytes, position);
-      position += static_cast<std::size_t>(layout.bytes_per_value);
+  const BytesAt in_memory = [&](std::int64_t offset, std::int64_t size) {
+    return bytes.substr(static_cast<std::size_t>(offset), static_cast<std::size_t>(size));
+  };
+  AudioFile file(in_memory, static_cast<std::int64_t>(bytes.size()), where);
+  DecodedAudio audio{file.info(), {}};
+  const auto channels = static_cast<std::size_t>(audio.info.channels);
+  audio.samples.reserve(std::min(static_cast<std::size_t>(audio.info.frames), bytes.size()));
+  constexpr std::int64_t kBlock = 4096;
+  std::vector<double> values(kBlock * channels);
+  file.seek(0);
+  for (std::int64_t begin = 0; begin < audio.info.frames; begin += kBlock) {
+    const std::int64_t frames = std::min(kBlock, audio.info.frames - begin);
+    if (file.read(frames, values.data()) != frames) {
+      file.damaged(
+          fmt::format("samples {} to {} are not there or not sound", begin, begin + frames));
     }
-    sample = static_cast<float>(sum / layout.info.channels);
-    if (!std::isfinite(sample)) {
-      throw InvalidInput(fmt::format("{}: damaged WAV: a sample is no finite number", where));
+    for (const double* frame = values.data(); std::ssize(audio.samples) < begin + frames;
+         frame += channels) {
+      const double sum = std::accumulate(frame, frame + channels, 0.0);
+      audio.samples.push_back(static_cast<float>(sum / static_cast<double>(channels)));
+      if (!std::isfinite(audio.samples.back())) {
+        file.damaged("a sample is no finite number");
+      }
     }
   }
   return audio;

@@ -1,4 +1,8 @@
-// WAV audio: its length from the header alone, its samples, and their change of rate.
+// WAV and FLAC audio: its length from the header, its samples, and their change of rate.
+//
+// libsndfile reads both, and believes headers; what they claim is compared here with what is there.
+// The change of rate is ours: libsamplerate has neither this filter nor an exact place in time for
+// every sample.
 #pragma once
 
 #include <cstdint>
@@ -22,33 +26,27 @@ struct AudioInfo {
   bool operator==(const AudioInfo&) const = default;
 };
 
-// Length and layout of a WAV file of `size` bytes, of which `prefix` are the first; they must reach
-// the data chunk's header.
+// Length and layout of a WAV or FLAC file of `size` bytes, which is there to its end. The format is
+// told by the content, not by a file name.
 //
-// Throws  InvalidInput naming `where`: no WAV file, a damaged header, another coding than PCM of 8,
-//         16, 24 or 32 bits or floats of 32 or 64, a value outside AudioInfo's ranges, or less data
-//         than the header claims. A claim of 0xFFFFFFFF bytes, or of 0 in a file that is longer
-//         than its header says, is that of a stream: its data go on to the file's end.
-AudioInfo audio_info(std::string_view prefix, std::int64_t size, const std::string& where);
-
-// Whether a file of `size` bytes has no more data than its header claims: only whole chunks and
-// zeros may follow them.
+// WAV: only whole chunks and zeros may follow the data. A claim of 0xFFFFFFFF bytes, or of 0 in a
+// file that is longer than its header says, is that of a stream: its data go on to the file's end.
+// FLAC: the last sample that the header claims is decoded, and none may follow it.
 //
-// Requires  audio_info(prefix, size, where) takes it.
-// Throws    InvalidInput naming `where`, what is claimed and what follows.
-// Cost      a read for each chunk behind the data.
-void check_audio_end(std::string_view prefix,
-                     std::int64_t size,
-                     const BytesAt& bytes,
-                     const std::string& where);
+// Throws  InvalidInput naming `where`: no such file, a damaged header, another coding than PCM of
+//         8, 16, 24 or 32 bits or floats of 32 or 64, a value outside AudioInfo's ranges, or less
+//         or more data than the header claims.
+// Cost    reads the header and a few bytes of each chunk behind the data; of a FLAC the frames on
+//         the way of a binary search to the last.
+AudioInfo audio_info(const BytesAt& bytes, std::int64_t size, const std::string& where);
 
 struct DecodedAudio {
   AudioInfo info;
   std::vector<float> samples;  // [frames], in [-1, 1] for PCM: the mean of all channels
 };
 
-// Throws  InvalidInput naming `where`: whatever audio_info() refuses, and samples that are no
-//         finite numbers.
+// Throws  InvalidInput naming `where`: whatever audio_info() refuses, damaged frames, and samples
+//         that are no finite numbers.
 DecodedAudio decode_audio(std::string_view bytes, const std::string& where);
 
 // The signal at another rate: convolution with a sinc that cuts off at 0.99 of the lower rate's

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/random.h"
 
 #include "tests/oracle/expect_error.h"
 #include "tests/oracle/shards.h"
@@ -14,6 +15,7 @@ namespace entrain {
 namespace {
 
 using oracle::error_of;
+using oracle::make_flac;
 using oracle::make_wav;
 using oracle::WavOptions;
 
@@ -23,6 +25,14 @@ std::string refused_audio(const std::string& bytes) {
   const std::string message = error_of<InvalidInput>([&] { decode_audio(bytes, "member 'a'"); });
   EXPECT_TRUE(message.starts_with("member 'a': ")) << message;
   return message;
+}
+
+BytesAt reader_of(const std::string& file) {
+  return [&](std::int64_t offset, std::int64_t count) {
+    EXPECT_TRUE(offset >= 0 && count >= 0 && offset + count <= std::ssize(file));
+    return std::string_view(file).substr(static_cast<std::size_t>(offset),
+                                         static_cast<std::size_t>(count));
+  };
 }
 
 TEST(DecodeAudio, ReadsEveryCodingToTheSameSamples) {
@@ -42,6 +52,13 @@ TEST(DecodeAudio, ReadsEveryCodingToTheSameSamples) {
   }
 }
 
+TEST(DecodeAudio, ReadsAnOddNumberOfBytes) {
+  const std::string wav = make_wav({0.0, 0.5, -0.5}, {.bits = 8});
+  for (const std::string& file : {wav, wav.substr(0, wav.size() - 1)}) {  // with its padding or not
+    EXPECT_EQ(decode_audio(file, "x").samples, (std::vector<float>{0.0F, 0.5F, -0.5F}));
+  }
+}
+
 TEST(DecodeAudio, TakesTheMeanOfChannels) {
   const DecodedAudio audio =
       decode_audio(make_wav(kSteps, {.sample_rate = 8'000, .channels = 2}), "x");
@@ -52,8 +69,11 @@ TEST(DecodeAudio, TakesTheMeanOfChannels) {
 TEST(AudioInfo, NeedsOnlyAPrefixAndSkipsOtherChunks) {
   const std::string odd("LIST\3\0\0\0abc\0", 12);
   const std::string wav = make_wav(kSteps, {.sample_rate = 22'050, .chunk_before = odd});
-  const AudioInfo info =
-      audio_info(wav.substr(0, 12 + 24 + 12 + 8), static_cast<std::int64_t>(wav.size()), "x");
+  const BytesAt prefix = [&](std::int64_t offset, std::int64_t count) {
+    EXPECT_LE(offset + count, 12 + 24 + 12 + 8 + 4);  // looks at the data's first four bytes
+    return reader_of(wav)(offset, count);
+  };
+  const AudioInfo info = audio_info(prefix, static_cast<std::int64_t>(wav.size()), "x");
   EXPECT_EQ(info, (AudioInfo{22'050, 1, 6}));
   EXPECT_DOUBLE_EQ(info.seconds(), 6.0 / 22'050);
 }
@@ -61,25 +81,140 @@ TEST(AudioInfo, NeedsOnlyAPrefixAndSkipsOtherChunks) {
 TEST(DecodeAudio, RefusesWhatIsNoWholeWav) {
   const std::string wav = make_wav(kSteps);
   EXPECT_NE(refused_audio("").find("no WAV"), std::string::npos);
-  EXPECT_NE(refused_audio("fLaC and so on").find("no WAV"), std::string::npos);
+  EXPECT_NE(refused_audio("RIFF").find("no WAV or FLAC"), std::string::npos);
+  EXPECT_NE(refused_audio("fLaC and so on").find("damaged FLAC"), std::string::npos);
   EXPECT_NE(
       refused_audio(wav.substr(0, wav.size() - 1)).find("claims 12 bytes of data, 11 are there"),
       std::string::npos);
-  EXPECT_NE(refused_audio(wav.substr(0, 40)).find("ends before its data"), std::string::npos);
+  EXPECT_NE(refused_audio(wav.substr(0, 40)).find("No 'data' chunk"), std::string::npos);
   EXPECT_NE(refused_audio(make_wav({})).find("0 samples"), std::string::npos);
   std::string changed = wav;
   changed[20] = 2;  // ADPCM
-  EXPECT_NE(refused_audio(changed).find("coding 2 with 16 bits"), std::string::npos);
+  EXPECT_NE(refused_audio(changed).find("Invalid bit width"), std::string::npos);
   changed = wav;
   changed[32] = 4;
   EXPECT_NE(refused_audio(changed).find("4 bytes a frame"), std::string::npos);
   changed = wav;
   changed[22] = 0;
-  EXPECT_NE(refused_audio(changed).find("0 channels"), std::string::npos);
+  EXPECT_NE(refused_audio(changed).find("hannel"), std::string::npos);
   EXPECT_NE(refused_audio(make_wav(kSteps, {.sample_rate = 999})).find("999 Hz"),
             std::string::npos);
   EXPECT_NE(refused_audio(make_wav({NAN}, {.bits = 32, .floats = true})).find("no finite number"),
             std::string::npos);
+}
+
+// Noise, which no coding makes shorter, in multiples of 1/128.
+std::vector<double> noise(int count) {
+  Rng rng(11);
+  std::vector<double> samples;
+  for (int i = 0; i < count; ++i) {
+    samples.push_back((static_cast<double>(rng.below(256)) - 128) / 128);
+  }
+  return samples;
+}
+
+AudioInfo info_of(const std::string& file) {
+  return audio_info(reader_of(file), std::ssize(file), "member 'a'");
+}
+
+// With another number of samples in its header.
+std::string with_claim(std::string flac, std::int64_t frames) {
+  flac[21] = static_cast<char>((flac[21] & 0xF0) | (frames >> 32));
+  for (std::size_t i = 0; i < 4; ++i) {
+    flac[25 - i] = static_cast<char>(frames >> (8 * i));
+  }
+  return flac;
+}
+
+TEST(DecodeAudio, ReadsFlacToTheSamplesOfTheSameWav) {
+  for (const int bits : {8, 16, 24}) {
+    for (const int channels : {1, 2}) {
+      for (const int frames : {1, 4'095, 4'096, 4'097, 30'000}) {
+        const WavOptions options = {.sample_rate = 8'000, .channels = channels, .bits = bits};
+        const std::vector<double> samples = noise(frames * channels);
+        const std::string flac = make_flac(samples, options);
+        const DecodedAudio audio = decode_audio(flac, "x");
+        EXPECT_EQ(audio.info, (AudioInfo{8'000, channels, frames}));
+        EXPECT_EQ(info_of(flac), audio.info);
+        EXPECT_EQ(audio.samples, decode_audio(make_wav(samples, options), "x").samples);
+      }
+    }
+  }
+}
+
+TEST(DecodeAudio, ReadsFlacWithoutOtherMetadata) {
+  std::string flac = make_flac(kSteps);
+  while ((flac[4] & 0x80) == 0) {  // the stream information is the last block only then
+    flac[4] = static_cast<char>(flac[42] & 0x80);
+    const auto byte = [&](std::size_t i) {
+      return std::size_t{static_cast<unsigned char>(flac[i])};
+    };
+    flac.erase(42, 4 + (byte(43) << 16 | byte(44) << 8 | byte(45)));
+  }
+  EXPECT_EQ(decode_audio(flac, "x").samples, decode_audio(make_wav(kSteps), "x").samples);
+}
+
+TEST(AudioInfo, RefusesFlacThatIsCutAnywhere) {
+  const std::string flac = make_flac(noise(5'000));
+  for (std::size_t size = 4; size < flac.size(); ++size) {
+    const std::string message = error_of<InvalidInput>([&] { info_of(flac.substr(0, size)); });
+    EXPECT_TRUE(message.starts_with("member 'a': damaged FLAC: ")) << message;
+  }
+}
+
+TEST(AudioInfo, RefusesFlacOfAnotherLengthThanItsHeaderClaims) {
+  for (const int frames : {100, 4'096, 9'000}) {
+    const std::string flac = make_flac(noise(frames));
+    const auto refused_claim = [&](std::int64_t claim) {
+      return error_of<InvalidInput>([&] { info_of(with_claim(flac, claim)); });
+    };
+    EXPECT_EQ(info_of(with_claim(flac, frames)).frames, frames);
+    for (const std::int64_t claim : {1, frames / 2, frames - 1}) {
+      EXPECT_NE(
+          refused_claim(claim).find(std::to_string(claim) + " samples a channel, more follow"),
+          std::string::npos);
+    }
+    for (const std::int64_t claim :
+         {frames + std::int64_t{1}, 2 * std::int64_t{frames}, kMaxAudioFrames}) {
+      EXPECT_NE(refused_claim(claim).find("samples a channel, fewer are there"), std::string::npos);
+    }
+    // 0: whoever wrote it did not know.
+    EXPECT_NE(refused_claim(0).find("0 samples a channel; 1 to"), std::string::npos);
+    EXPECT_NE(refused_claim((1LL << 36) - 1).find("68719476735 samples"), std::string::npos);
+  }
+}
+
+TEST(AudioInfo, ReadsLittleOfALongFlac) {
+  const std::string flac = make_flac(noise(1'000'000));
+  std::int64_t read = 0;
+  const BytesAt counted = [&](std::int64_t offset, std::int64_t count) {
+    read += count;
+    return reader_of(flac)(offset, count);
+  };
+  EXPECT_EQ(audio_info(counted, std::ssize(flac), "x").frames, 1'000'000);
+  EXPECT_LT(read, std::ssize(flac) / 5);
+}
+
+TEST(DecodeAudio, RefusesDamagedFlacFrames) {
+  const std::string flac = make_flac(noise(30'000));
+  for (std::size_t at = 9'000; at + 9'000 < flac.size(); at += 127) {
+    std::string damaged = flac;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    EXPECT_NE(refused_audio(damaged).find("damaged FLAC: "), std::string::npos);
+  }
+}
+
+TEST(AudioInfo, HandsOnWhatReadingThrows) {
+  for (const std::string& file : {make_wav(kSteps), make_flac(noise(9'000))}) {
+    for (int good = 0; good < 4; ++good) {
+      int calls = 0;
+      const BytesAt breaks = [&](std::int64_t offset, std::int64_t count) {
+        return calls++ < good ? reader_of(file)(offset, count) : throw SystemFailure("gone");
+      };
+      EXPECT_EQ(error_of<SystemFailure>([&] { audio_info(breaks, std::ssize(file), "x"); }),
+                "gone");
+    }
+  }
 }
 
 std::vector<float> sine(double hertz, int rate, int length) {
@@ -130,22 +265,14 @@ TEST(Resample, IsTheConvolutionThatItsHeaderStates) {
 }
 
 void check_end_of_audio(const std::string& wav) {
-  const auto size = static_cast<std::int64_t>(wav.size());
-  check_audio_end(
-      std::string_view(wav).substr(0, 60),
-      size,
-      [&](std::int64_t offset, std::int64_t count) {
-        EXPECT_TRUE(offset >= 0 && offset + count <= size);
-        return std::string_view(wav).substr(static_cast<std::size_t>(offset),
-                                            static_cast<std::size_t>(count));
-      },
-      "member 'a'");
+  audio_info(reader_of(wav), std::ssize(wav), "member 'a'");
 }
 
-TEST(CheckAudioEnd, RefusesMoreDataThanTheHeaderClaims) {
+TEST(AudioInfo, RefusesMoreDataThanTheHeaderClaims) {
   const std::string wav = make_wav(kSteps);
   check_end_of_audio(wav);
   check_end_of_audio(wav + std::string(1000, '\0'));
+  check_end_of_audio(make_wav({0.5}, {.bits = 8}) + std::string("LIST\4\0\0\0abcd", 12));
   check_end_of_audio(wav + std::string("LIST\3\0\0\0abc\0", 12) + std::string("id3 \0\0\0\0", 8));
   for (const std::string& more : {std::string("\1\1"),
                                   std::string(40, '\1'),

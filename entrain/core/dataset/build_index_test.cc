@@ -59,7 +59,7 @@ TEST_F(BuildIndex, MeasuresClipsFromTheirHeaders) {
                           TarWriter()
                               .add("a.json", R"({"text": "seven"})")
                               .add("a.0.wav", wav)  // longer than what is read of a header
-                              .add("a.1.wav", oracle::make_wav({0, 0.5, 0}))
+                              .add("a.1.flac", oracle::make_flac({0, 0.5, 0}))
                               .add("a.png", flat_png(20, 30, 0, 0, 0)));
   IndexOptions options;
   for (const bool verify : {false, true}) {
@@ -230,7 +230,9 @@ TEST_F(BuildIndex, RefusesHalfFilesWithoutVerify) {
   const std::string png = flat_png(40, 40, 1, 2, 3);
   const std::string jpeg = oracle::make_jpeg(80, 80, std::string(6'400, 'x'), {.components = 1});
   const std::string wav = oracle::make_wav(std::vector<double>(400));
+  const std::string flac = oracle::make_flac(std::vector<double>(40'000));
   const std::vector<std::pair<std::string, std::string>> files = {
+      {"flac", flac.substr(0, flac.size() - 20)},
       {"png", png.substr(0, png.size() / 2)},
       {"jpg", jpeg.substr(0, jpeg.size() - 40)},
       {"wav", wav.substr(0, wav.size() / 2)},

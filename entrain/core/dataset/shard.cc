@@ -16,22 +16,10 @@ namespace entrain {
 namespace {
 
 constexpr std::array<std::string_view, 3> kImageExtensions = {"png", "jpg", "jpeg"};
-constexpr std::string_view kAudioExtension = "wav";
+constexpr std::array<std::string_view, 2> kAudioExtensions = {"wav", "flac"};
 // Content that must not be dropped in silence.
-constexpr std::array<std::string_view, 14> kRefusedExtensions = {"webp",
-                                                                 "gif",
-                                                                 "bmp",
-                                                                 "tif",
-                                                                 "tiff",
-                                                                 "avif",
-                                                                 "heic",
-                                                                 "flac",
-                                                                 "mp3",
-                                                                 "ogg",
-                                                                 "m4a",
-                                                                 "mp4",
-                                                                 "webm",
-                                                                 "avi"};
+constexpr std::array<std::string_view, 13> kRefusedExtensions = {
+    "webp", "gif", "bmp", "tif", "tiff", "avif", "heic", "mp3", "ogg", "m4a", "mp4", "webm", "avi"};
 
 template <class List>
 bool contains(const List& list, std::string_view value) {
@@ -115,12 +103,12 @@ class SampleBuilder {
       }
       if (contains(kImageExtensions, format)) {
         images.emplace_back(number_of(members_[i], number, "an image"), members_[i]);
-      } else if (format == kAudioExtension) {
+      } else if (contains(kAudioExtensions, format)) {
         audio.emplace_back(number_of(members_[i], number, "a clip"), members_[i]);
       } else if (contains(kRefusedExtensions, format)) {
         throw InvalidInput(fmt::format(
-            "{}: '.{}' members cannot be read; images must be PNG or JPEG, audio WAV, and video "
-            "is not supported in shards",
+            "{}: '.{}' members cannot be read; images must be PNG or JPEG, audio WAV or FLAC, and "
+            "video is not supported in shards",
             tar_.where(members_[i]),
             format));
       } else if (i != text) {

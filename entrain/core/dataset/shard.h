@@ -26,7 +26,7 @@ struct ShardSample {
   bool scattered = false;         // members of other samples lie between its own
   TarMember text;                 // NAME.json; else its only NAME.….json
   std::vector<TarMember> images;  // NAME.png, .jpg, .jpeg; or NAME.0.png, NAME.1.png … in order
-  std::vector<TarMember> audio;   // NAME.wav; or NAME.0.wav, NAME.1.wav … in order
+  std::vector<TarMember> audio;   // NAME.wav, .flac; or NAME.0.wav, NAME.1.wav … in order
   std::vector<std::string> ignored;  // extensions of all other members
 };
 

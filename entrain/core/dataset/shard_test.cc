@@ -55,10 +55,10 @@ TEST(ShardReader, GroupsNeighboursByNameAndOrdersImages) {
 
 TEST(ShardReader, NumbersClipsApartFromImages) {
   TarWriter writer;
-  writer.add("a.json", "{}").add("a.1.wav", "1").add("a.png", "2").add("a.0.wav", "3");
+  writer.add("a.json", "{}").add("a.1.wav", "1").add("a.png", "2").add("a.0.flac", "3");
   const std::vector<ShardSample> samples = read_all(writer);
   ASSERT_EQ(samples[0].audio.size(), 2U);
-  EXPECT_EQ(samples[0].audio[0].name, "a.0.wav");
+  EXPECT_EQ(samples[0].audio[0].name, "a.0.flac");
   EXPECT_EQ(samples[0].images.size(), 1U);
 }
 
@@ -89,7 +89,7 @@ TEST(ShardReader, RefusesSamplesThatCannotBeMeant) {
             std::string::npos);
   EXPECT_NE(refused_shard(TarWriter().add("a.json", "1").add("a.left.png", "2")).find("'left'"),
             std::string::npos);
-  EXPECT_NE(refused_shard(TarWriter().add("a.json", "1").add("a.flac", "2")).find("'.flac'"),
+  EXPECT_NE(refused_shard(TarWriter().add("a.json", "1").add("a.mp3", "2")).find("'.mp3'"),
             std::string::npos);
   EXPECT_NE(refused_shard(TarWriter().add("a.json", "1").add("a.1.wav", "2"))
                 .find("the clips of sample 'a' are not numbered"),

@@ -162,7 +162,7 @@ class SoundReaderTest : public testing::Test {
     oracle::TarWriter tar;
     tar.add("a.png", oracle::flat_png(16, 8, 255, 0, 0));
     tar.add("a.0.wav", oracle::make_wav(tone, {.sample_rate = 8'000}));  // 0.25 s
-    tar.add("a.1.wav", oracle::make_wav({tone.begin(), tone.begin() + 1'000}));
+    tar.add("a.1.flac", oracle::make_flac({tone.begin(), tone.begin() + 1'000}));
     tar.add("a.json", R"({"text": "no"})");
     shard_ = folder_.write("train-0.tar", tar.archive());
     index_ = build_index({shard_}, folder_.path() / "train.csv", {}).index;
