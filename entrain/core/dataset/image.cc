@@ -4,7 +4,6 @@
 #include <cstddef>
 
 #include <fmt/format.h>
-#include <zlib.h>
 
 #include "entrain/core/base/errors.h"
 
@@ -25,111 +24,6 @@ std::uint32_t big_endian_32(std::string_view bytes, std::size_t offset) {
 
 [[noreturn]] void fail(const std::string& where, const std::string& message) {
   throw InvalidInput(fmt::format("{}: {}", where, message));
-}
-
-ImageSize checked_size(std::int64_t width, std::int64_t height, const std::string& where) {
-  constexpr std::int64_t kMaxSide = 1'000'000;
-  if (width < 1 || height < 1 || width > kMaxSide || height > kMaxSide ||
-      width * height > kMaxImagePixels) {
-    fail(where,
-         fmt::format("an image of {}x{} pixels; allowed are 1 to {} pixels",
-                     width,
-                     height,
-                     kMaxImagePixels));
-  }
-  return {static_cast<int>(width), static_cast<int>(height)};
-}
-
-bool png_depth_allowed(unsigned depth, unsigned colour) {
-  switch (colour) {
-    case 0:
-      return depth == 1 || depth == 2 || depth == 4 || depth == 8 || depth == 16;
-    case 3:
-      return depth == 1 || depth == 2 || depth == 4 || depth == 8;
-    case 2:
-    case 4:
-    case 6:
-      return depth == 8 || depth == 16;
-    default:
-      return false;
-  }
-}
-
-// Signature, then the IHDR chunk: length, type, 13 bytes, CRC over type and content.
-ImageSize png_size(std::string_view bytes, const std::string& where) {
-  constexpr std::size_t kHeaderEnd = 33;
-  if (bytes.size() < kHeaderEnd) {
-    fail(where, "damaged PNG: it ends inside its header");
-  }
-  if (big_endian_32(bytes, 8) != 13 || bytes.substr(12, 4) != "IHDR") {
-    fail(where, "damaged PNG: its first chunk is not a header");
-  }
-  const auto crc = ::crc32(0, reinterpret_cast<const Bytef*>(bytes.data()) + 12, 17);
-  if (crc != big_endian_32(bytes, 29)) {
-    fail(where, "damaged PNG: the header's checksum is wrong");
-  }
-  if (!png_depth_allowed(byte_at(bytes, 24), byte_at(bytes, 25)) || byte_at(bytes, 26) != 0 ||
-      byte_at(bytes, 27) != 0 || byte_at(bytes, 28) > 1) {
-    fail(where, "damaged PNG: impossible depth, colour type or method");
-  }
-  return checked_size(big_endian_32(bytes, 16), big_endian_32(bytes, 20), where);
-}
-
-bool is_frame_header(unsigned marker) {
-  return marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC;
-}
-
-ImageSize jpeg_frame_size(std::string_view segment, unsigned marker, const std::string& where) {
-  if (marker > 0xC2) {
-    fail(where,
-         fmt::format("a JPEG of kind SOF{}; allowed are baseline, extended and progressive",
-                     marker - 0xC0));
-  }
-  if (segment.size() < 8) {
-    fail(where, "damaged JPEG: its frame header is too short");
-  }
-  const unsigned components = byte_at(segment, 7);
-  if (byte_at(segment, 2) != 8) {
-    fail(where, fmt::format("a JPEG of {} bits; allowed are 8", byte_at(segment, 2)));
-  }
-  if (components == 4) {
-    fail(where, "a CMYK JPEG; allowed are grey and colour (convert it to RGB)");
-  }
-  if ((components != 1 && components != 3) || segment.size() != 8 + 3 * std::size_t{components}) {
-    fail(where, "damaged JPEG: impossible number of components");
-  }
-  return checked_size(big_endian_16(segment, 5), big_endian_16(segment, 3), where);
-}
-
-// Walks the segments (FF, marker, length, content) up to the first frame header.
-ImageSize jpeg_size(std::string_view bytes, const std::string& where) {
-  std::size_t position = 2;
-  while (true) {
-    while (position < bytes.size() && byte_at(bytes, position) == 0xFF &&
-           position + 1 < bytes.size() && byte_at(bytes, position + 1) == 0xFF) {
-      ++position;  // fill bytes
-    }
-    if (position + 4 > bytes.size()) {
-      fail(where, "damaged JPEG: it ends before its frame header");
-    }
-    const unsigned marker = byte_at(bytes, position + 1);
-    const bool stands_alone = marker == 0x01 || (marker >= 0xD0 && marker <= 0xD8);
-    if (byte_at(bytes, position) != 0xFF || marker == 0 || marker == 0xD9 || marker == 0xDA) {
-      fail(where, "damaged JPEG: no segment where one must begin");
-    }
-    if (stands_alone) {
-      position += 2;
-      continue;
-    }
-    const std::size_t length = big_endian_16(bytes, position + 2);
-    if (length < 2 || length > bytes.size() - position - 2) {
-      fail(where, "damaged JPEG: it ends inside a segment before its frame header");
-    }
-    if (is_frame_header(marker)) {
-      return jpeg_frame_size(bytes.substr(position + 2, length), marker, where);
-    }
-    position += 2 + length;
-  }
 }
 
 // Length, type, content and checksum, one chunk after another.
@@ -220,16 +114,6 @@ void check_image_end(std::int64_t size, const BytesAt& bytes, const std::string&
   } else {
     check_jpeg_end(size, bytes, where);
   }
-}
-
-ImageSize image_size(std::string_view bytes, const std::string& where) {
-  if (bytes.starts_with(kPngSignature)) {
-    return png_size(bytes, where);
-  }
-  if (bytes.starts_with("\xFF\xD8\xFF")) {
-    return jpeg_size(bytes, where);
-  }
-  fail(where, bytes.empty() ? "an empty image" : "neither a PNG nor a JPEG image");
 }
 
 }  // namespace entrain

@@ -1,4 +1,6 @@
-// PNG and JPEG images: their size from the header alone, and their pixels.
+// PNG and JPEG images: their size from the header alone, and their pixels, by libpng and libjpeg.
+//
+// That a file is there to its end is checked here, since they only find out by decoding it.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +17,8 @@ namespace entrain {
 inline constexpr std::int64_t kMaxImagePixels = 1LL << 27;
 
 // Stored width and height. EXIF orientation is not applied. The format is told by the content, not
-// by a file name. A prefix of the file is enough if it reaches the size (33 bytes of a PNG, the
-// first frame header of a JPEG).
+// by a file name. A prefix of the file is enough if it reaches 33 bytes of a PNG, the first scan of
+// a JPEG.
 //
 // Throws  InvalidInput naming `where`: neither PNG nor JPEG, a damaged header, more than
 //         kMaxImagePixels pixels, CMYK or lossless or arithmetic-coded JPEG.

@@ -22,16 +22,35 @@ namespace {
 
 constexpr std::size_t kMessageSize = 256;
 
+ImageSize checked_size(std::int64_t width, std::int64_t height, const std::string& where) {
+  if (width * height > kMaxImagePixels) {
+    throw InvalidInput(fmt::format("{}: an image of {}x{} pixels; allowed are 1 to {} pixels",
+                                   where,
+                                   width,
+                                   height,
+                                   kMaxImagePixels));
+  }
+  return {static_cast<int>(width), static_cast<int>(height)};
+}
+
 struct PngState {
   std::string_view input;
   std::size_t position = 0;
   png_structp png = nullptr;
   png_infop info = nullptr;
-  std::uint64_t expanded_bytes = 0;  // of the stored rows, filters left out
-  std::vector<std::uint8_t> rgba;    // [height, width, 4]
-  std::vector<png_bytep> rows;       // [height]
+  std::vector<std::uint8_t> rgba;  // [height, width, 4]
+  std::vector<png_bytep> rows;     // [height]
   std::array<char, kMessageSize> message{};
   std::jmp_buf escape{};
+
+  PngState(std::string_view bytes, const std::string& where);
+  ~PngState() { png_destroy_read_struct(&png, &info, nullptr); }
+  PngState(const PngState&) = delete;
+  PngState& operator=(const PngState&) = delete;
+
+  [[nodiscard]] InvalidInput damaged(const std::string& where) const {
+    return InvalidInput(fmt::format("{}: damaged PNG: {}", where, message.data()));
+  }
 };
 
 [[noreturn]] void png_failed(png_structp png, png_const_charp message) {
@@ -51,7 +70,17 @@ void png_read_input(png_structp png, png_bytep target, std::size_t size) {
   state->position += size;
 }
 
-// Reads up to the pixel data and asks for RGBA of 8 bits.
+PngState::PngState(std::string_view bytes, const std::string& where)
+    : input(bytes),
+      png(png_create_read_struct(PNG_LIBPNG_VER_STRING, this, png_failed, png_warned)) {
+  info = png == nullptr ? nullptr : png_create_info_struct(png);
+  if (info == nullptr) {
+    png_destroy_read_struct(&png, nullptr, nullptr);
+    throw SystemFailure(fmt::format("{}: no memory to decode a PNG", where));
+  }
+}
+
+// Reads up to the pixel data.
 bool png_begin(PngState& state) {
   if (setjmp(state.escape) != 0) {
     return false;
@@ -59,8 +88,14 @@ bool png_begin(PngState& state) {
   png_set_read_fn(state.png, &state, png_read_input);
   png_set_crc_action(state.png, PNG_CRC_ERROR_QUIT, PNG_CRC_WARN_DISCARD);
   png_read_info(state.png, state.info);
-  state.expanded_bytes = static_cast<std::uint64_t>(png_get_rowbytes(state.png, state.info)) *
-                         png_get_image_height(state.png, state.info);
+  return true;
+}
+
+// Asks for RGBA of 8 bits.
+bool png_transform(PngState& state) {
+  if (setjmp(state.escape) != 0) {
+    return false;
+  }
   png_set_scale_16(state.png);
   png_set_expand(state.png);
   png_set_gray_to_rgb(state.png);
@@ -84,27 +119,35 @@ std::uint8_t over_white(unsigned colour, unsigned alpha) {
   return static_cast<std::uint8_t>((colour * alpha + 255U * (255U - alpha) + 127U) / 255U);
 }
 
-DecodedImage decode_png(std::string_view bytes, ImageSize size, const std::string& where) {
-  PngState state;
-  state.input = bytes;
-  state.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &state, png_failed, png_warned);
-  state.info = state.png == nullptr ? nullptr : png_create_info_struct(state.png);
-  struct Release {
-    PngState& state;
-    ~Release() { png_destroy_read_struct(&state.png, &state.info, nullptr); }
-  } const release{state};
-  if (state.info == nullptr) {
-    throw SystemFailure(fmt::format("{}: no memory to decode a PNG", where));
+// The rest of a header may be long; libpng is shown only the chunk that has the size, and has it
+// when it misses the rest.
+ImageSize png_size(std::string_view bytes, const std::string& where) {
+  constexpr std::size_t kSizeEnd = 33;
+  PngState state(bytes.substr(0, kSizeEnd), where);
+  png_begin(state);
+  if (png_get_rowbytes(state.png, state.info) == 0) {
+    throw state.damaged(where);
   }
-  const auto damaged = [&](const char* message) {
-    return InvalidInput(fmt::format("{}: damaged PNG: {}", where, message));
-  };
+  return checked_size(png_get_image_width(state.png, state.info),
+                      png_get_image_height(state.png, state.info),
+                      where);
+}
+
+DecodedImage decode_png(std::string_view bytes, const std::string& where) {
+  const ImageSize size = png_size(bytes, where);
+  PngState state(bytes, where);
   if (!png_begin(state)) {
-    throw damaged(state.message.data());
+    throw state.damaged(where);
   }
   // Deflate shrinks 1032 times at most: a file that claims more cannot hold its pixels.
-  if (state.expanded_bytes / 1032 > bytes.size()) {
-    throw damaged("it is too short for the size that its header claims");
+  if (std::uint64_t{png_get_rowbytes(state.png, state.info)} *
+          static_cast<std::uint64_t>(size.height) / 1032 >
+      bytes.size()) {
+    throw InvalidInput(
+        fmt::format("{}: damaged PNG: it is too short for the size that its header claims", where));
+  }
+  if (!png_transform(state)) {
+    throw state.damaged(where);
   }
   const auto width = static_cast<std::size_t>(size.width);
   const auto height = static_cast<std::size_t>(size.height);
@@ -114,7 +157,7 @@ DecodedImage decode_png(std::string_view bytes, ImageSize size, const std::strin
     state.rows.push_back(state.rgba.data() + row * width * 4);
   }
   if (!png_finish(state)) {
-    throw damaged(state.message.data());
+    throw state.damaged(where);
   }
   DecodedImage image{size, std::vector<std::uint8_t>(width * height * 3)};
   for (std::size_t pixel = 0; pixel < width * height; ++pixel) {
@@ -130,10 +173,14 @@ struct JpegState {
   jpeg_decompress_struct decoder{};
   jpeg_error_mgr errors{};
   jpeg_progress_mgr progress{};
-  std::uint8_t* rgb = nullptr;  // [height, width, 3]
-  ImageSize size;
+  std::uint8_t* rgb = nullptr;  // [height, width, 3]; none while only the header is read
   std::array<char, JMSG_LENGTH_MAX> message{};
   std::jmp_buf escape{};
+
+  JpegState() = default;
+  ~JpegState() { jpeg_destroy_decompress(&decoder); }
+  JpegState(const JpegState&) = delete;
+  JpegState& operator=(const JpegState&) = delete;
 };
 
 JpegState& jpeg_state(j_common_ptr decoder) {
@@ -146,11 +193,13 @@ JpegState& jpeg_state(j_common_ptr decoder) {
   std::longjmp(state.escape, 1);
 }
 
-// Warnings that mean missing or damaged pixels are errors; others (stray bytes) are left alone.
+// Warnings that mean missing or damaged pixels are errors; others are left alone, which are stray
+// bytes behind the header.
 void jpeg_warned(j_common_ptr decoder, int level) {
   const int code = decoder->err->msg_code;
   if (level < 0 && (code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER ||
-                    code == JWRN_HUFF_BAD_CODE || code == JWRN_MUST_RESYNC)) {
+                    code == JWRN_HUFF_BAD_CODE || code == JWRN_MUST_RESYNC ||
+                    (code == JWRN_EXTRANEOUS_DATA && jpeg_state(decoder).rgb == nullptr))) {
     jpeg_failed(decoder);
   }
 }
@@ -175,22 +224,23 @@ bool jpeg_open(JpegState& state) {
   return true;
 }
 
-bool jpeg_read(JpegState& state, const unsigned char* input, unsigned long size) {
+bool jpeg_begin(JpegState& state, std::string_view input) {
+  if (setjmp(state.escape) != 0) {
+    return false;
+  }
+  state.decoder.progress = &state.progress;
+  jpeg_mem_src(&state.decoder, reinterpret_cast<const unsigned char*>(input.data()), input.size());
+  jpeg_read_header(&state.decoder, TRUE);
+  return true;
+}
+
+bool jpeg_finish(JpegState& state) {
   if (setjmp(state.escape) != 0) {
     return false;
   }
   jpeg_decompress_struct& decoder = state.decoder;
-  decoder.progress = &state.progress;
-  jpeg_mem_src(&decoder, input, size);
-  jpeg_read_header(&decoder, TRUE);
   decoder.out_color_space = JCS_RGB;
   jpeg_start_decompress(&decoder);
-  if (std::cmp_not_equal(decoder.output_width, state.size.width) ||
-      std::cmp_not_equal(decoder.output_height, state.size.height) ||
-      decoder.output_components != 3) {
-    std::snprintf(state.message.data(), JMSG_LENGTH_MAX, "two frame headers that differ");
-    return false;
-  }
   while (decoder.output_scanline < decoder.output_height) {
     JSAMPROW row = state.rgb + std::size_t{decoder.output_scanline} * decoder.output_width * 3;
     jpeg_read_scanlines(&decoder, &row, 1);
@@ -199,37 +249,72 @@ bool jpeg_read(JpegState& state, const unsigned char* input, unsigned long size)
   return true;
 }
 
-DecodedImage decode_jpeg(std::string_view bytes, ImageSize size, const std::string& where) {
-  DecodedImage image{size, {}};
-  image.rgb.resize(static_cast<std::size_t>(size.width) * static_cast<std::size_t>(size.height) *
-                   3);
-  JpegState state;
-  state.size = size;
-  state.rgb = image.rgb.data();
-  state.decoder.err = jpeg_std_error(&state.errors);
+InvalidInput damaged_jpeg(const JpegState& state, const std::string& where) {
+  return InvalidInput(fmt::format("{}: damaged JPEG: {}", where, state.message.data()));
+}
+
+// Reads up to the first scan.
+ImageSize jpeg_size(JpegState& state, std::string_view bytes, const std::string& where) {
+  jpeg_decompress_struct& decoder = state.decoder;
+  decoder.err = jpeg_std_error(&state.errors);
   state.errors.error_exit = jpeg_failed;
   state.errors.emit_message = jpeg_warned;
   state.errors.output_message = jpeg_silent;
   state.progress.progress_monitor = jpeg_progressed;
-  state.decoder.client_data = &state;
-  struct Release {
-    JpegState& state;
-    ~Release() { jpeg_destroy_decompress(&state.decoder); }
-  } const release{state};
+  decoder.client_data = &state;
   if (!jpeg_open(state)) {
     throw SystemFailure(fmt::format("{}: cannot decode JPEG: {}", where, state.message.data()));
   }
-  if (!jpeg_read(state, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size())) {
-    throw InvalidInput(fmt::format("{}: damaged JPEG: {}", where, state.message.data()));
+  if (!jpeg_begin(state, bytes)) {
+    throw damaged_jpeg(state, where);
+  }
+  if (decoder.arith_code != FALSE || (decoder.num_components != 1 && decoder.num_components != 3)) {
+    throw InvalidInput(
+        fmt::format("{}: {} JPEG; allowed are grey and colour of three components, "
+                    "not arithmetically coded (convert it to RGB)",
+                    where,
+                    decoder.arith_code != FALSE   ? "an arithmetically coded"
+                    : decoder.num_components == 4 ? "a CMYK"
+                                                  : "an unusual"));
+  }
+  return checked_size(decoder.image_width, decoder.image_height, where);
+}
+
+DecodedImage decode_jpeg(std::string_view bytes, const std::string& where) {
+  JpegState state;
+  DecodedImage image{jpeg_size(state, bytes, where), {}};
+  image.rgb.resize(std::size_t{state.decoder.image_width} * state.decoder.image_height * 3);
+  state.rgb = image.rgb.data();
+  if (!jpeg_finish(state)) {
+    throw damaged_jpeg(state, where);
   }
   return image;
 }
 
+// Whether it is a PNG, else a JPEG.
+bool is_png(std::string_view bytes, const std::string& where) {
+  if (bytes.starts_with("\x89PNG\r\n\x1A\n")) {
+    return true;
+  }
+  if (!bytes.starts_with("\xFF\xD8\xFF")) {
+    throw InvalidInput(fmt::format(
+        "{}: {}", where, bytes.empty() ? "an empty image" : "neither a PNG nor a JPEG image"));
+  }
+  return false;
+}
+
 }  // namespace
 
+ImageSize image_size(std::string_view bytes, const std::string& where) {
+  if (is_png(bytes, where)) {
+    return png_size(bytes, where);
+  }
+  JpegState state;
+  return jpeg_size(state, bytes, where);
+}
+
 DecodedImage decode_image(std::string_view bytes, const std::string& where) {
-  const ImageSize size = image_size(bytes, where);
-  return bytes[0] == '\x89' ? decode_png(bytes, size, where) : decode_jpeg(bytes, size, where);
+  return is_png(bytes, where) ? decode_png(bytes, where) : decode_jpeg(bytes, where);
 }
 
 }  // namespace entrain

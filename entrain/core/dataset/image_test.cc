@@ -77,10 +77,16 @@ TEST(ImageSize, RefusesOtherFormatsAndKinds) {
   EXPECT_NE(refused_image(cmyk).find("CMYK"), std::string::npos);
   std::string lossless = grey_jpeg(8, 8, false);
   lossless[lossless.find("\xFF\xC0") + 1] = '\xC3';
-  EXPECT_NE(refused_image(lossless).find("SOF3"), std::string::npos);
+  EXPECT_NE(refused_image(lossless).find("SOF type 0xc3"), std::string::npos);
+  std::string arithmetic = grey_jpeg(8, 8, false);
+  arithmetic[arithmetic.find("\xFF\xC0") + 1] = '\xC9';
+  EXPECT_NE(refused_image(arithmetic).find("arithmetically"), std::string::npos);
+  std::string stray = grey_jpeg(8, 8, false);
+  stray.insert(stray.find("\xFF\xC0"), "x");
+  EXPECT_NE(refused_image(stray).find("1 extraneous bytes"), std::string::npos);
   std::string deep = grey_jpeg(8, 8, false);
   deep[deep.find("\xFF\xC0") + 4] = 12;
-  EXPECT_NE(refused_image(deep).find("12 bits"), std::string::npos);
+  EXPECT_NE(refused_image(deep).find("precision 12"), std::string::npos);
 }
 
 TEST(ImageSize, RefusesImagesThatWouldFillTheMemory) {
