@@ -70,7 +70,7 @@ TEST_F(StandIn, CountsItsOwnBytes) {
   EXPECT_EQ(stand_in_bytes(), before);
 }
 
-TEST_F(StandIn, TellsTimesOnTheHostsClock) {
+TEST_F(StandIn, ReportsTimesOnTheHostsClock) {
   const auto before = DeviceTimes::Clock::now();
   DeviceTimes times(device_);
   for (const int position : {7, 3}) {

@@ -246,7 +246,7 @@ TEST_F(PeakMemory, IsHalvedByASecondRank) {
       const double share = static_cast<double>(shared.outcomes[rank].usage.peak_bytes) /
                            static_cast<double>(whole.outcomes[lane].usage.peak_bytes);
       std::cout << schedule << " " << places.name_of(static_cast<int>(rank)) << ": " << share
-                << " of what a lone rank keeps\n";
+                << " of what a single rank keeps\n";
       EXPECT_NEAR(share, 0.5, 0.5 * kTolerance);
     }
   }

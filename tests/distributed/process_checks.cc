@@ -228,7 +228,7 @@ void mismatches(C10dComm& comm) {
   for (const std::int64_t size : {6, 4'000, 300'000}) {
     const auto refused = [&](const std::string& own, const std::function<void()>& call) {
       expect_words(error_of<InternalError>(call),
-                   {concat("collective: rank ", comm.rank() ^ 1, " brings"), own});
+                   {concat("collective: rank ", comm.rank() ^ 1, " has"), own});
     };
     const auto brings = [&](std::int64_t length) { return concat("[", length, "]"); };
     at::Tensor own = at::ones({size + 2 * more});
@@ -352,7 +352,7 @@ void abort_stops_all(C10dComm& comm) {
   expect(Clock::now() - start < milliseconds(2'000), "stopped too late");
 }
 
-// Rank 3 goes without a word.
+// Rank 3 exits without an abort.
 void death(C10dComm& comm) {
   comm.barrier(all_ranks(comm));
   if (comm.rank() == 3) {

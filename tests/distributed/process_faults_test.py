@@ -292,7 +292,7 @@ class Faults(ProcessTest):
         self.assertEqual(process.returncode, 1, "torchrun's own code")
         codes = re.findall(r"exitcode  : (\S+)", log)
         self.assertEqual(codes, [str(STOPPED)] * PROCESSES, log[-3000:])
-        self.assertIn("the same command goes on from there", log)
+        self.assertIn("the same command continues from there", log)
         self.assertTrue((run / "checkpoints/latest").exists())
 
     def test_a_signal_while_python_starts_is_taken(self):

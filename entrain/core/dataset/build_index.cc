@@ -170,7 +170,7 @@ class IndexBuilder {
     if (compressed_ > 0) {
       result_.summary.notes.push_back(
           fmt::format("{} shards are compressed: their samples can be studied, not trained; unpack "
-                      "them and make the index anew",
+                      "them and make the index again",
                       compressed_));
     }
     if (!index.extra_columns.empty()) {

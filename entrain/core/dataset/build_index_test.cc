@@ -309,11 +309,11 @@ TEST_F(BuildIndex, RefusesMediaWithoutAnEncoder) {
   IndexOptions options;
   options.model = small_model();
   const std::string message = refused({path}, options);
-  EXPECT_NE(message.find("1 of 2 samples have audio clips ('t/b')"), std::string::npos) << message;
+  EXPECT_NE(message.find("1 of 2 samples has audio clips ('t/b')"), std::string::npos) << message;
   options.ignore_modality = {"audio"};
   const IndexResult result = build({path}, options);
   ASSERT_EQ(result.summary.notes.size(), 1U);
-  EXPECT_NE(result.summary.notes[0].find("1 audio clips of 1 of 2 samples are ignored"),
+  EXPECT_NE(result.summary.notes[0].find("1 audio clip of 1 of 2 samples is ignored"),
             std::string::npos);
   EXPECT_EQ(result.index.samples[1].audio_seconds.size(), 1U);  // the index still holds its size
   std::filesystem::remove(output_);

@@ -338,7 +338,7 @@ RawSample read_sample(const std::filesystem::path& shard,
     return raw;
   } catch (const InvalidInput& error) {
     throw InvalidInput(fmt::format(
-        "{}: {}; if the shard changed or moved since it was indexed, make the index anew",
+        "{}: {}; if the shard changed or moved since it was indexed, make the index again",
         where,
         error.what()));
   } catch (const SystemFailure& error) {

@@ -147,7 +147,7 @@ SampleText cut_prompt(SampleText text,
   if (tokens > whole || tokens < least) {
     throw InvalidInput(fmt::format(
         "{}: the index says {} prompt tokens, the text and its {} images and clips have {} "
-        "(at least {} after cutting); make the index anew",
+        "(at least {} after cutting); make the index again",
         where,
         tokens,
         num_media,

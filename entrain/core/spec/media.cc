@@ -29,8 +29,11 @@ std::size_t num_media(const SampleSizes& sample, std::string_view medium) {
                            : sample.images.size() + sample.videos.size();
 }
 
-std::string what_of(std::string_view medium) {
-  return medium == "audio" ? "audio clips" : "images or videos";
+std::string what_of(std::string_view medium, std::size_t count) {
+  if (medium == "audio") {
+    return count == 1 ? "audio clip" : "audio clips";
+  }
+  return count == 1 ? "image or video" : "images or videos";
 }
 
 void check_names(const ModelSpec& model,
@@ -80,24 +83,26 @@ std::vector<std::string> check_media(const ModelSpec& model,
     const std::string way_out = fmt::format("{}{}{}", option.before, medium, option.after);
     if (std::find(ignored.begin(), ignored.end(), medium) == ignored.end()) {
       throw InvalidInput(fmt::format(
-          "{}: {} of {} samples have {} ('{}'{}), and the model has no encoder for them: they "
-          "would count as text alone; take a model with {} encoder, other samples, or go on "
-          "without with {}",
+          "{}: {} of {} samples {} {} ('{}'{}), and the model has no encoder for them: they "
+          "would count as text only; use a model with {} encoder, other samples, or ignore "
+          "them with {}",
           where,
           holders,
           samples.size(),
-          what_of(medium),
+          holders == 1 ? "has" : "have",
+          what_of(medium, 2),
           join(std::span<const std::string>(first), "', '"),
           holders > first.size() ? " …" : "",
           medium == "audio" ? "an audio" : "a vision",
           way_out));
     }
-    notes.push_back(fmt::format("{}: {} {} of {} of {} samples are ignored ({})",
+    notes.push_back(fmt::format("{}: {} {} of {} of {} samples {} ignored ({})",
                                 where,
                                 media,
-                                what_of(medium),
+                                what_of(medium, media),
                                 holders,
                                 samples.size(),
+                                media == 1 ? "is" : "are",
                                 way_out));
   }
   return notes;

@@ -14,9 +14,9 @@
 namespace entrain::engine {
 namespace {
 
-constexpr std::chrono::milliseconds kFailurePoll{50};  // for the failure of others
+constexpr std::chrono::milliseconds kFailurePoll{50};  // checks whether another rank failed
 
-// What check_others() threw, on its way out of the writing.
+// Wraps what check_others() threw while a checkpoint is written.
 struct OthersFailed {
   std::exception_ptr error;
 };
@@ -119,7 +119,7 @@ bool CheckpointWriter::write(std::int64_t step, const std::vector<LaneSnapshot>&
   manifest.entrain_version = version();
   manifest.torch_version = ENTRAIN_TORCH_VERSION;
   manifest.run = run_;
-  // Other processes may have begun: what a killed run left has gone before this one started.
+  // Files of a killed run were removed before this one started; other processes may be writing.
   const std::filesystem::path partial =
       own_lane_.has_value() ? partial_path(folder_, step) : begin_checkpoint(folder_, step);
   manifest.skipped = snapshots.front().skipped;
@@ -151,7 +151,7 @@ bool CheckpointWriter::write(std::int64_t step, const std::vector<LaneSnapshot>&
       }
       throw SystemFailure(concat("not all of its ",
                                  num_lanes_,
-                                 " lanes are there within ",
+                                 " lanes arrived within ",
                                  format_duration(deadline_),
                                  ": a rank may have ended"));
     }
@@ -188,10 +188,10 @@ void CheckpointWriter::work() {
                                folder_.string(),
                                "': ",
                                failure.what(),
-                               "; the run stops, earlier checkpoints are as they were")));
+                               "; the run stops; earlier checkpoints are unchanged")));
     }
     if (error != nullptr) {
-      std::error_code ignored;  // what fails here has failed above
+      std::error_code ignored;  // a failure here was reported above
       std::filesystem::remove_all(partial_path(folder_, *step), ignored);
     }
     snapshots.clear();

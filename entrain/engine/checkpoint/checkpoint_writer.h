@@ -1,7 +1,7 @@
-// Writes a run's checkpoints on a thread of its own while ranks train on.
+// Writes a run's checkpoints on a separate thread while ranks continue training.
 //
-// Read first: CheckpointWriter. A checkpoint is written once every lane has handed in its copy and
-// the step has been approved; then the ranks are no longer needed for it.
+// Read first: CheckpointWriter. A checkpoint is written after every lane has submitted its copy and
+// the step has been approved; ranks do not wait for the write.
 #pragma once
 
 #include <chrono>
@@ -22,16 +22,16 @@ namespace entrain::engine {
 
 class CheckpointWriter {
  public:
-  // `run` goes into every manifest. Nothing is created before the first checkpoint.
+  // `run` is written into every manifest. Nothing is created before the first checkpoint.
   //
-  // `own_lane`: where lanes are processes that share the folder, the one of this process; lane 0's
-  // waits for the others' files, no longer than `deadline` behind its own, and commits. Empty: all
-  // lanes are here.
+  // `own_lane`: set if lanes are processes that share the folder; the lane of this process. Lane 0
+  // waits for the others' files, at most `deadline` after its own, and commits. Empty: all lanes
+  // are in this process.
   //
-  // `check_others` throws once another rank is known to have failed; it is asked while this object
-  // waits, by any thread, and its error is passed on.
+  // `check_others` throws once another rank is known to have failed. Any thread calls it while this
+  // object waits; its error is rethrown.
   //
-  // Requires  num_lanes >= 1, keep >= 1; `folder` is written by nobody else.
+  // Requires  num_lanes >= 1, keep >= 1; no other object writes to `folder`.
   CheckpointWriter(std::filesystem::path folder,
                    int keep,
                    int num_lanes,
@@ -39,41 +39,41 @@ class CheckpointWriter {
                    std::optional<int> own_lane = {},
                    std::chrono::milliseconds deadline = std::chrono::minutes(2),
                    std::function<void()> check_others = {});
-  // Finishes the checkpoint that is being written; those that lack a lane or the approval are
+  // Finishes the checkpoint being written; checkpoints that lack a lane or the approval are
   // dropped.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Takes one lane's copy at the end of step `step` - 1. Waits while an earlier checkpoint is being
-  // written, so that no more than two are held in memory and slow disks slow the run down, not the
-  // checkpoints.
+  // Submits one lane's copy at the end of step `step` - 1. Blocks while an earlier checkpoint is
+  // being written, so that at most two are held in memory: slow disks slow the run down, and no
+  // checkpoint is skipped.
   //
   // Throws  as check() does.
   void submit(std::int64_t step, LaneSnapshot snapshot);
 
-  // Every approved step may be written: its losses are finite, its record is in the log.
+  // Approves a step for writing: its losses are finite, its record is in the log.
   void approve(std::int64_t step);
 
   // Throws  SystemFailure when a checkpoint could not be written, with the reason; earlier
-  //         ones are as they were. Nothing is written after that.
+  //         checkpoints are unchanged. Nothing is written after that.
   void check();
 
-  // Waits until everything that was handed in and approved is written. Where lanes are processes,
-  // lane 0's comes after all others have finished. Throws  as check() does.
+  // Waits until everything submitted and approved is written. If lanes are processes, lane 0 calls
+  // it after all others have finished. Throws  as check() does.
   void finish();
 
-  // The newest that this object has written; empty before the first.
+  // The newest checkpoint this object has written; empty before the first.
   [[nodiscard]] std::filesystem::path last_written();
 
  private:
   void work();
-  // Returns  whether there is a checkpoint now: not on lanes that do not commit.
+  // Returns  whether this lane wrote a checkpoint; false on lanes that do not commit.
   bool write(std::int64_t step, const std::vector<LaneSnapshot>& snapshots);
   bool is_closing();
-  // Under the lock: until nothing is being written or ready to be. Throws  as check() does.
+  // Under the lock: waits until no write is running or ready. Throws  as check() does.
   void wait_until_written(std::unique_lock<std::mutex>& lock);
-  // Held under the lock: the first step that can be written.
+  // Under the lock: the first step that can be written.
   [[nodiscard]] std::optional<std::int64_t> ready() const;
 
   std::filesystem::path folder_;

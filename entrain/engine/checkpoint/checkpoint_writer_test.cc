@@ -141,7 +141,7 @@ TEST(CheckpointWriter, GivesUpOnALaneOfAnotherProcessThatDoesNotCome) {
   writer.submit(10, tiny::checkpoint_lanes(10)[0]);
   const std::string message =
       error_of<SystemFailure>([&] { writer.submit(20, tiny::checkpoint_lanes(20)[0]); });
-  EXPECT_NE(message.find("not all of its 2 lanes are there within 100"), std::string::npos)
+  EXPECT_NE(message.find("not all of its 2 lanes arrived within 100"), std::string::npos)
       << message;
   EXPECT_NE(message.find("checkpoint of step 10"), std::string::npos) << message;
   EXPECT_EQ(checkpoint_steps(folder.path() / "c"), Steps{});
@@ -177,7 +177,7 @@ TEST(CheckpointWriter, EndsAtOnceWhenAnotherRankIsKnownToHaveFailed) {
   }
 }
 
-TEST(CheckpointWriter, TellsEverybodyThatItCannotWrite) {
+TEST(CheckpointWriter, ReportsToAllThatItCannotWrite) {
   const oracle::TemporaryFolder folder;
   const fs::path in_the_way = folder.write("file", "in the way");
   CheckpointWriter writer(in_the_way, 2, 2, tiny::checkpoint_run());
@@ -186,7 +186,7 @@ TEST(CheckpointWriter, TellsEverybodyThatItCannotWrite) {
   const std::string message = error_of<SystemFailure>([&] { writer.finish(); });
   EXPECT_NE(message.find("checkpoint of step 10 in '" + in_the_way.string()), std::string::npos)
       << message;
-  EXPECT_NE(message.find("earlier checkpoints are as they were"), std::string::npos) << message;
+  EXPECT_NE(message.find("earlier checkpoints are unchanged"), std::string::npos) << message;
   EXPECT_THROW(writer.check(), SystemFailure);
   EXPECT_THROW(writer.submit(20, tiny::checkpoint_lanes(20)[0]), SystemFailure);
 }

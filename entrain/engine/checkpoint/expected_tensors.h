@@ -9,8 +9,8 @@
 
 namespace entrain::engine {
 
-// Every parameter, frozen ones included, and both moments of those that are trained. Nothing is
-// drawn or allocated.
+// Every parameter, frozen ones included, and both moments of the trained ones. Draws and allocates
+// nothing.
 std::vector<TensorInfo> expected_tensors(const ModelSpec& model);
 
 }  // namespace entrain::engine

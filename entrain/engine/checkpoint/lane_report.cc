@@ -24,7 +24,7 @@ fs::path report_path(const fs::path& partial, int lane) {
 
 }  // namespace
 
-// The report is a manifest of this lane alone, so that it is checked as one.
+// The report is a manifest of this lane only, so that the same checks apply.
 void hand_in_lane(const fs::path& folder, std::int64_t step, const LaneSnapshot& snapshot) {
   const fs::path partial = partial_path(folder, step);
   Manifest report;

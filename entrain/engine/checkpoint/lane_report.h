@@ -1,5 +1,5 @@
-// How lanes that are processes tell the one that commits a checkpoint what they wrote: by a file
-// beside their tensors.
+// How lanes that are processes report what they wrote to the lane that commits a checkpoint: in a
+// file beside their tensors.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace entrain::engine {
 
-// Writes the lane's files into the partial folder of the checkpoint, and what it wrote, last.
+// Writes the lane's files into the checkpoint's partial folder, then the report.
 // Throws  SystemFailure with the path and the reason.
 void hand_in_lane(const std::filesystem::path& folder,
                   std::int64_t step,
                   const LaneSnapshot& snapshot);
 
-// What lanes 1 … num_lanes - 1 handed in for that step, in order; waits for it. The reports are
-// removed, the partial folder then holds the lanes' files alone.
+// The reports of lanes 1 … num_lanes - 1 for that step, in order; waits for them. Removes the
+// reports, so that the partial folder holds only the lanes' files.
 //
-// Returns  nothing once `give_up` says so.
-// Throws   InvalidInput, SystemFailure for a report that cannot be read.
+// Returns  nothing once `give_up` returns true.
+// Throws   InvalidInput or SystemFailure for an unreadable report.
 std::vector<LaneFiles> collect_lanes(const std::filesystem::path& folder,
                                      std::int64_t step,
                                      int num_lanes,

@@ -1,7 +1,7 @@
-// The folder that holds a run's checkpoints: names, which one is the latest, what goes.
+// The folder of a run's checkpoints: names, the latest one, removal of old ones.
 //
 //   latest                  "step-00000020 DIGEST", the digest being that of its manifest
-//   step-00000020/          complete, since it got this name by a rename
+//   step-00000020/          complete; a rename gave it this name
 //   .step-00000030.partial/ being written; .step-00000010.discarded/ being removed
 #pragma once
 
@@ -32,21 +32,20 @@ struct Latest {
   std::string manifest_digest;
 };
 
-// nullopt where there is no such file. Throws  InvalidInput when it is not what write_latest()
-// made.
+// nullopt if there is no such file. Throws  InvalidInput if write_latest() did not write it.
 std::optional<Latest> read_latest(const std::filesystem::path& folder);
 // Replaces the file by a rename, and syncs.
 void write_latest(const std::filesystem::path& folder, const Latest& latest);
 
-// Removes what a killed run left half-written or half-removed. Not for a folder in use.
+// Removes half-written and half-removed folders of a killed run. Not for a folder in use.
 void remove_leftovers(const std::filesystem::path& folder);
 
-// Takes a checkpoint away in one rename; its bytes go afterwards.
+// Renames a checkpoint away in one operation, then removes its bytes.
 // Throws  SystemFailure with the path and the reason.
 void discard_checkpoint(const std::filesystem::path& folder, std::int64_t step);
 
-// Leaves `newest` and the keep - 1 before it. Steps beyond `newest` go too: they belong to a run
-// that went back behind them.
+// Keeps `newest` and the keep - 1 before it. Steps after `newest` are removed too: they belong to a
+// run that was resumed from an earlier step.
 void prune(const std::filesystem::path& folder, std::int64_t newest, int keep);
 
 }  // namespace entrain::engine

@@ -51,7 +51,7 @@ TEST(CheckpointLayout, LatestReadsBackAndRefusesEveryOtherContent) {
   }
 }
 
-TEST(CheckpointLayout, PruneKeepsTheNewestAndDropsWhatLiesBeyond) {
+TEST(CheckpointLayout, PruneKeepsTheNewestAndDropsLaterSteps) {
   const oracle::TemporaryFolder folder;
   for (const std::int64_t step : {10, 20, 30, 40, 50}) {
     std::filesystem::create_directories(folder.path() / checkpoint_name(step) / "inside");

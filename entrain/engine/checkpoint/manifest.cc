@@ -57,7 +57,7 @@ Json content_of(const Manifest& manifest) {
   return content;
 }
 
-// A name that cannot lead out of the checkpoint's folder.
+// A name that cannot refer to a file outside the checkpoint's folder.
 std::string plain_name(ObjectReader& reader, const std::string& key) {
   const auto name = reader.required<std::string>(key);
   if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos) {

@@ -1,4 +1,4 @@
-// What a checkpoint says about itself: one JSON file beside its tensors.
+// The description of a checkpoint: one JSON file beside its tensors.
 //
 // Read first: Manifest. docs/checkpoint.md has the folder's layout and what is guaranteed.
 #pragma once
@@ -17,15 +17,15 @@ namespace entrain::engine {
 
 inline constexpr const char* kManifestName = "manifest.json";
 
-// The optimizer's tensors stand beside the parameter "NAME" as "NAME.first_moment" and
+// The optimizer's tensors of the parameter "NAME" are named "NAME.first_moment" and
 // "NAME.second_moment".
 inline constexpr std::array<std::string_view, 2> kMomentSuffixes = {".first_moment",
                                                                     ".second_moment"};
 
-// The run that wrote a checkpoint. What a resumed run must share stands apart from what it may
-// change; the documents are kept whole, so that a difference can be named.
+// The run that wrote a checkpoint. Values a resumed run must share are separate from those it may
+// change; the documents are stored in full, so that a difference can be named.
 struct CheckpointRun {
-  std::uint64_t seed = 0;  // must be shared, as must the following three
+  std::uint64_t seed = 0;  // must match on resume, as must the next three
   int global_batch = 0;
   std::string index_digest;
   std::string model_digest;
@@ -53,10 +53,10 @@ struct LaneFiles {
   std::vector<CheckpointTensor> tensors;
 };
 
-// Of a run up to a step; in the file only where there are any.
+// Skipped work of a run up to a step; in the file only if there is any.
 struct SkipCounts {
   std::int64_t steps = 0;    // skipped
-  std::int64_t updates = 0;  // that came due and were not made
+  std::int64_t updates = 0;  // due but not made
 };
 
 struct Manifest {
@@ -71,12 +71,12 @@ struct Manifest {
 // The file's content: JSON whose last key is the digest of everything before it.
 std::string encode(const Manifest& manifest);
 
-// Takes back exactly what encode() wrote; any other byte is refused.
+// Decodes exactly what encode() wrote; any other byte is refused.
 //
 // Throws  InvalidInput naming `where` and what is wrong.
 Manifest decode_manifest(const std::string& content, const std::string& where);
 
-// The digest that encode() put into the content.
+// The digest that encode() wrote into the content.
 std::string digest(const Manifest& manifest);
 
 bool is_moment(const std::string& tensor_name);

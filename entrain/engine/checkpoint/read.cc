@@ -138,7 +138,7 @@ class Verifier {
       found.erase(tensor);
     }
     for (const auto& [name, shape] : found) {
-      add(kManifestName, concat("tensor '", name, "' has no place in the model"));
+      add(kManifestName, concat("tensor '", name, "' is not in the model"));
     }
   }
 
@@ -146,7 +146,7 @@ class Verifier {
   Verification result_;
 };
 
-// Steps to try, best first, with a warning where `latest` is no guide.
+// Steps to try, best first, with a warning if `latest` is unusable.
 std::vector<std::int64_t> candidates_in(const fs::path& folder,
                                         std::optional<Latest>& latest,
                                         std::vector<std::string>& warnings) {
@@ -157,10 +157,10 @@ std::vector<std::int64_t> candidates_in(const fs::path& folder,
     if (!latest.has_value() && !steps.empty()) {
       warnings.push_back(concat("'",
                                 (folder / kLatestName).string(),
-                                "' is missing; taking the newest whole checkpoint"));
+                                "' is missing; using the newest complete checkpoint"));
     }
   } catch (const std::exception& error) {
-    warnings.push_back(concat(error.what(), "; taking the newest whole checkpoint"));
+    warnings.push_back(concat(error.what(), "; using the newest complete checkpoint"));
   }
   if (latest.has_value()) {
     std::erase_if(steps, [&](std::int64_t step) { return step >= latest->step; });
@@ -235,7 +235,7 @@ std::vector<CheckpointProblem> verify_latest(const fs::path& folder) {
     const fs::path checkpoint = folder / checkpoint_name(latest->step);
     std::error_code error;
     if (!fs::exists(checkpoint, error)) {
-      return {{path, concat("names ", checkpoint.filename().string(), ", which is not there")}};
+      return {{path, concat("names ", checkpoint.filename().string(), ", which does not exist")}};
     }
     if (digest(read_manifest(checkpoint)) != latest->manifest_digest) {
       return {{path, concat("was written for another ", checkpoint.filename().string())}};

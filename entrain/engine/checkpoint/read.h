@@ -1,6 +1,6 @@
-// Reading checkpoints: which one to use, whether it is whole, its tensors at any layout.
+// Reading checkpoints: which one to use, whether it is complete, its tensors at any layout.
 //
-// Read first: newest_usable(). Nothing is believed before its digest has been checked.
+// Read first: newest_usable(). Every digest is checked before the content is used.
 #pragma once
 
 #include <filesystem>
@@ -13,8 +13,8 @@
 
 namespace entrain::engine {
 
-// The manifest alone.
-// Throws  InvalidInput when it is missing or damaged.
+// Only the manifest.
+// Throws  InvalidInput if it is missing or damaged.
 Manifest read_manifest(const std::filesystem::path& checkpoint);
 
 struct CheckpointProblem {
@@ -23,7 +23,7 @@ struct CheckpointProblem {
 };
 
 struct Verification {
-  std::optional<Manifest> manifest;  // where it could be read
+  std::optional<Manifest> manifest;  // if readable
   std::vector<CheckpointProblem> problems;
   [[nodiscard]] bool ok() const { return problems.empty(); }
 };
@@ -31,13 +31,13 @@ struct Verification {
 // Checks one checkpoint's folder: the manifest, every file's size and digest, that the files hold
 // the tensors the manifest lists, and that these are all the model needs, with its shapes.
 //
-// Never throws for what the folder holds; that becomes a problem.
+// Never throws for the folder's content; each fault becomes a problem.
 Verification verify_checkpoint(const std::filesystem::path& checkpoint);
 
-// Whether `latest` names a checkpoint of the folder, and the very one that it was written for.
+// Whether `latest` names a checkpoint of the folder and its digest matches.
 std::vector<CheckpointProblem> verify_latest(const std::filesystem::path& folder);
 
-// What a path given by a user names: one checkpoint, or a folder of them.
+// What a user's path names: one checkpoint, or a folder of them.
 struct CheckpointPlace {
   std::filesystem::path checkpoint;  // empty: a folder of them
   std::filesystem::path folder;      // empty: one checkpoint
@@ -50,23 +50,23 @@ CheckpointPlace checkpoint_place(const std::filesystem::path& path);
 struct UsableCheckpoint {
   std::filesystem::path path;
   Manifest manifest;
-  std::vector<std::string> warnings;  // what was passed over, and why
+  std::vector<std::string> warnings;  // what was skipped, and why
 };
 
-// The checkpoint that `latest` names, or where it is damaged the newest before it that is whole.
+// The checkpoint that `latest` names or, if that is damaged, the newest complete one before it.
 //
-// Returns  nullopt for a folder without checkpoints, or none at all.
-// Throws   SystemFailure when there are checkpoints and none is whole, with every reason.
+// Returns  nullopt for a folder without checkpoints, or if there is no folder.
+// Throws   SystemFailure if there are checkpoints and none is complete, with every reason.
 std::optional<UsableCheckpoint> newest_usable(const std::filesystem::path& folder);
 
-// The checkpoint at `path` (see checkpoint_place()), of several as newest_usable() chooses. One
-// that is named itself is never replaced by another.
+// The checkpoint at `path` (see checkpoint_place()); of a folder, newest_usable()'s choice. A
+// checkpoint named directly is never replaced by another.
 //
 // Throws  InvalidInput, SystemFailure as those do.
 UsableCheckpoint usable_at(const std::filesystem::path& path);
 
-// Copies the checkpoint's values into tensors of these names, in place. Which lanes wrote them does
-// not matter, so any layout can load; files without a wanted tensor are not opened.
+// Copies the checkpoint's values into tensors of these names, in place. It does not depend on which
+// lane wrote them, so any layout can load; files without a requested tensor are not opened.
 //
 // Throws  InvalidInput when a tensor is missing, has another shape or dtype there, or holds NaN or
 //         infinity; then some tensors may have been changed.
@@ -74,8 +74,8 @@ void load_tensors(const std::filesystem::path& checkpoint,
                   const Manifest& manifest,
                   const std::vector<NamedParameter>& tensors);
 
-// Writes all weights, no optimizer state, into one file, in the model's order, with the metadata
-// that readers of Hugging Face checkpoints expect.
+// Writes all weights, without optimizer state, into one file, in the model's order, with the
+// metadata that readers of Hugging Face checkpoints expect.
 //
 // Requires  a checkpoint that has been verified.
 // Returns   the number of tensors.

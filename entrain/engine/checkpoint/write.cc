@@ -86,7 +86,7 @@ void commit_checkpoint(const fs::path& folder, const Manifest& manifest, int kee
   write_file(partial / kManifestName, encode(manifest));
   sync_folder(partial);
   std::error_code error;
-  if (fs::exists(named, error)) {  // damaged, or of a run that went back behind it
+  if (fs::exists(named, error)) {  // damaged, or of a run that was resumed before it
     discard_checkpoint(folder, manifest.step);
   }
   fs::rename(partial, named, error);

@@ -1,7 +1,7 @@
-// Writing one checkpoint: every lane its own files, then one commit that makes it visible.
+// Writing one checkpoint: every lane writes its own files, then one commit makes it visible.
 //
 // Read first: commit_checkpoint(). Lanes may be threads or processes that share a folder: each
-// calls write_lane() on the same partial folder and hands its LaneFiles to the one that commits.
+// calls write_lane() on the same partial folder and passes its LaneFiles to the one that commits.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ struct LaneSnapshot {
   int lane = 0;
   std::vector<NamedParameter> weights;  // under their Hugging Face names
   std::vector<NamedParameter> moments;  // of the optimizer; may be empty
-  SkipCounts skipped;                   // alike on all lanes
+  SkipCounts skipped;                   // the same on all lanes
 };
 
 LaneSnapshot snapshot_of(int lane,
                          const std::vector<NamedParameter>& weights,
                          const std::vector<NamedParameter>& moments);
 
-// An empty folder to write the checkpoint of `step` in.
+// Makes an empty folder for the checkpoint of `step`.
 // Throws  SystemFailure with the path and the reason.
 std::filesystem::path begin_checkpoint(const std::filesystem::path& folder, std::int64_t step);
 
@@ -33,11 +33,11 @@ std::filesystem::path begin_checkpoint(const std::filesystem::path& folder, std:
 // Throws  SystemFailure with the path and the reason.
 LaneFiles write_lane(const std::filesystem::path& partial, const LaneSnapshot& snapshot);
 
-// Once every lane has written into partial_path(folder, manifest.step): writes the manifest, syncs,
-// gives the checkpoint its name, moves `latest`, and removes all but the last `keep`.
+// Call after every lane has written into partial_path(folder, manifest.step). Writes the manifest,
+// syncs, renames the checkpoint, updates `latest`, and removes all but the last `keep`.
 //
-// Ensures  at every moment, a kill included, an earlier checkpoint is whole and named, and whatever
-//          has a name is whole.
+// Ensures  at every moment, also after a kill, an earlier checkpoint is complete and named, and
+//          every named checkpoint is complete.
 // Throws   SystemFailure with the path and the reason.
 void commit_checkpoint(const std::filesystem::path& folder, const Manifest& manifest, int keep);
 

@@ -22,12 +22,12 @@ namespace {
 // Transport tags: channels from 1 on, then groups.
 constexpr int kFirstChannelTag = 1 - kLeastChannel;
 constexpr int kFirstGroupTag = kMaxChannelTag + 1;
-// Up to here everybody sends everything to everybody: one hop instead of two.
+// Up to this size all ranks send everything to all others: one hop instead of two.
 constexpr std::int64_t kSmall = 4096;
 
 }  // namespace
 
-// Channels and collectives so far. For the rank's thread, but for abort().
+// State of channels and collectives. For the rank's thread, except abort().
 class C10dState {
  public:
   C10dState(const std::string& group_name, std::chrono::milliseconds deadline)
@@ -73,7 +73,7 @@ class C10dReceive : public PendingReceive {
   bool taken_ = false;
 };
 
-// One collective of one group: the members send each other tensors and take what was sent to them.
+// One collective of one group: the members send each other tensors and receive theirs.
 class C10dRound {
  public:
   C10dRound(C10dState& state, const std::vector<int>& group, const char* name)
@@ -155,7 +155,7 @@ class C10dRound {
     ENTRAIN_INVARIANT(shape_text(header) == shape_text(expected),
                       concat("collective: rank ",
                              peer,
-                             " brings ",
+                             " has ",
                              shape_text(header),
                              ", rank ",
                              group_[at(member_)],
@@ -170,8 +170,8 @@ class C10dRound {
   MessageName name_;
 };
 
-// Where the tensors of a collective are while members exchange them: alike on all of them, who have
-// the same links.
+// The device of a collective's tensors while members exchange them: the same on all members, who
+// have the same links.
 at::Device wire_of(const C10dState& state,
                    const at::Tensor& tensor,
                    const std::vector<int>& group) {
@@ -179,13 +179,13 @@ at::Device wire_of(const C10dState& state,
   return state.messages.wire(tensor.device(), other);
 }
 
-// Messages may be under way when a collective ends; the caller's own tensor is free then.
+// Messages may be in flight when a collective ends; the caller may then change its tensor.
 at::Tensor copy_on(at::Device device, const at::Tensor& tensor) {
   return tensor.device() == device ? tensor.detach().clone(at::MemoryFormat::Contiguous)
                                    : tensor.detach().to(device).contiguous();
 }
 
-// fill(tensor), by way of one on that device where the tensor lies elsewhere.
+// fill(tensor), through a copy on that device if the tensor is elsewhere.
 template <class Fill>
 void fill_on(at::Device device, at::Tensor& tensor, const Fill& fill) {
   if (tensor.device() == device) {
@@ -197,7 +197,7 @@ void fill_on(at::Device device, at::Tensor& tensor, const Fill& fill) {
   tensor.copy_(there);
 }
 
-// From left to right, as ThreadComm adds.
+// From left to right, as in ThreadComm.
 void sum_up(const std::vector<at::Tensor>& tensors, at::Tensor& sum) {
   sum.copy_(tensors.front());
   for (std::size_t i = 1; i < tensors.size(); ++i) {
@@ -278,7 +278,8 @@ void C10dComm::all_reduce_sum(at::Tensor& tensor, const std::vector<int>& group)
     });
     return;
   }
-  // Every member adds its own share of the elements, padded to one length, and hands it round.
+  // Every member adds its own share of the elements, padded to one length, and sends it to the
+  // others.
   C10dRound shares(*state_, group, "all_reduce_sum");
   const std::int64_t members = shares.num_members();
   const std::int64_t length = (tensor.numel() + members - 1) / members;

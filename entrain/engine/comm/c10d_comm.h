@@ -1,8 +1,8 @@
 // Communication between ranks that are processes, over a c10d process group made in Python.
 //
-// Read first: C10dComm. It uses the group's send and receive alone, on CPU tensors, and needs of
-// the backend what Gloo has: tags that keep channels apart. Tensors of other devices go by way of
-// the host, or after connect() over a backend of theirs.
+// Read first: C10dComm. It uses only the group's send and receive, on CPU tensors, and needs from
+// the backend what Gloo has: tags that separate channels. Tensors of other devices are copied
+// through the host or, after connect(), sent over a backend of their own.
 #pragma once
 
 #include <chrono>
@@ -19,33 +19,33 @@ class C10dState;
 
 // One process's rank of the group.
 //
-// - A message is a header (tag, number, dtype, shape; a small tensor too) and the tensor's own
-//   memory, which is kept until it has been taken; both receives are posted at once, so no shape is
-//   ever asked for.
+// - A message is a header (tag, number, dtype, shape; a small tensor too) followed by the tensor's
+//   memory, which is kept until the receiver has it. Both receives are posted at once, so ranks
+//   never exchange shapes.
 // - Collectives are built of messages and add in rank order, so results are bitwise those of
 //   ThreadComm.
 // - A wait that passes the deadline, or whose peer is gone, throws SystemFailure naming rank, peer
 //   and channel.
-// - abort() leaves its reason in the group's store, where every rank looks ten times a second; the
-//   first reason wins.
+// - abort() publishes its reason in the group's store, which every rank polls ten times a second;
+//   the first reason wins.
 //
-// Not for a rank's messages to itself.
+// A rank cannot send to itself.
 class C10dComm : public Comm {
  public:
   // The group that Python registered under `group_name`, which must outlive this object.
   //
-  // Requires  deadline > 0, for every single wait.
+  // Requires  deadline > 0; it applies to every single wait.
   // Throws    InvalidInput otherwise, or when there is no such group.
   C10dComm(const std::string& group_name, std::chrono::milliseconds deadline);
-  // Waits until what was sent has been taken, unless the communicator was aborted.
+  // Waits until all sent messages were received, unless the communicator was aborted.
   ~C10dComm() override;
 
-  // From now on tensors of `device`, this rank's, go to `peers` and come from them between devices,
-  // over the backends of two more groups (device_links.h), and not by way of the host. All ranks
-  // call this, and have each other among their peers; a group of a collective of such tensors is
-  // all peers. Blocks until they are connected.
+  // From now on tensors between `device`, this rank's, and devices of `peers` are sent directly,
+  // over the backends of two more groups (device_links.h), instead of through the host. All ranks
+  // call this and name each other as peers; a group of a collective of such tensors must consist
+  // of peers. Blocks until they are connected.
   //
-  // Throws  InvalidInput where there are no such groups.
+  // Throws  InvalidInput if there are no such groups.
   void connect(at::Device device,
                const std::vector<std::string>& groups,
                const std::vector<int>& peers);
@@ -66,7 +66,7 @@ class C10dComm : public Comm {
   void broadcast(at::Tensor& tensor, int root, const std::vector<int>& group) override;
   void barrier(const std::vector<int>& group) override;
   void abort(const std::string& reason) override;
-  // Throws  CommAborted once a rank has aborted. May come from any thread.
+  // Throws  CommAborted after any rank has aborted. May be called from any thread.
   void check() const;
 
  private:

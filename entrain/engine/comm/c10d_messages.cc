@@ -18,9 +18,10 @@ static_assert(std::is_trivially_copyable_v<MessageHeader> && sizeof(MessageHeade
 
 // Headers of messages over links, one stream a source whatever they are of.
 constexpr int kLinkTag = 0;
-// Tensors travel beside their headers, under tags that tell their size too: the transport ends the
+// Tensors are sent beside their headers, under tags that include their size: the transport ends the
 // process that gets more bytes than it has room for, so a tensor of another size must not meet the
-// receive that was posted. Its header does, and tells. Channels have the upper half of these tags.
+// receive that was posted. Its header does, and reports it. Channels use the upper half of these
+// tags.
 constexpr int kTensorTags = 1 << 29;
 constexpr int kChannelTensorTags = 1 << 30;
 constexpr int kSizeBits = 16;
@@ -56,7 +57,7 @@ MessageHeader header_in(const at::Tensor& tensor) {
   return header;
 }
 
-// Sizes that share a tag by chance share it on both sides, in one order.
+// Sizes that happen to share a tag share it on both sides, in one order.
 int tensor_tag(int transport_tag, std::size_t num_bytes) {
   const std::uint64_t scattered = std::uint64_t{num_bytes} * 0x9E3779B97F4A7C15U;
   if (transport_tag <= kMaxChannelTag) {
@@ -106,7 +107,7 @@ void C10dMessages::send(int target,
   if (tensor.numel() > 0) {
     links_->send(target, std::move(tensor));
   }
-  transport_.send(target, kLinkTag, as_tensor(std::move(header)), what);  // once it is on its way
+  transport_.send(target, kLinkTag, as_tensor(std::move(header)), what);  // after it was sent
 }
 
 void C10dMessages::send_by_host(int target,
@@ -156,7 +157,7 @@ C10dMessages::Incoming C10dMessages::receive(int source,
   return std::prev(under_way_.end());
 }
 
-// Takes the next message from there, whatever it is.
+// Receives the next message from that rank, whatever it is.
 void C10dMessages::pull(const IncomingMessage& wanted) {
   headers_.push_back(as_tensor(std::make_unique<MessageHeader>()));
   const WorkPtr work = transport_.receive(wanted.source, kLinkTag, headers_.back(), wanted.what);
@@ -201,7 +202,7 @@ at::Tensor C10dMessages::take_tensor(Incoming incoming) {
         transport_.check_alive();
         arrived.mapped().work->wait();
       } catch (const std::exception&) {
-        transport_.check_alive();  // or why the wait was ended
+        transport_.check_alive();  // throws the reason if the wait was ended
         throw;
       }
     }

@@ -1,6 +1,6 @@
 // Messages between processes: a tensor and a header that names it.
 //
-// For c10d_comm.cc alone: this header is heavy.
+// Include it in c10d_comm.cc only: it is expensive to compile.
 #pragma once
 
 #include <array>
@@ -21,18 +21,18 @@
 
 namespace entrain::engine {
 
-// What tells a message from others on its way between two ranks.
+// Identifies a message among others between two ranks.
 struct MessageName {
   int transport_tag = 0;       // 1 to kMaxTransportTag: of its channel or group
-  std::uint64_t tag = 0;       // checks
-  std::uint64_t sequence = 0;  // among those of the transport tag, in their order
+  std::uint64_t tag = 0;       // only checked
+  std::uint64_t sequence = 0;  // number among messages of the transport tag
 };
 
-// Up to kMaxChannelTag tags are of channels, the others of groups, of which two may share one.
+// Tags up to kMaxChannelTag are for channels, the others for groups; two groups may share a tag.
 inline constexpr int kMaxChannelTag = (1 << 14) - 1;
 inline constexpr int kMaxTransportTag = (1 << 25) - 1;
 
-// What goes before a tensor, with one that is small. Plain data between equal programs.
+// Sent before a tensor; holds the tensor if that is small. Plain data between equal programs.
 struct MessageHeader {
   static constexpr std::size_t kMaxDims = 4;
   static constexpr std::size_t kRoom = 448;
@@ -42,30 +42,30 @@ struct MessageHeader {
   std::int64_t dtype = 0;
   std::int64_t dims = 0;
   std::array<std::int64_t, kMaxDims> sizes{};
-  std::array<std::byte, kRoom> small{};  // the tensor's bytes, where they have room
+  std::array<std::byte, kRoom> small{};  // the tensor's bytes, if they fit
 };
 
 std::string shape_text(const MessageHeader& header);
 
-// A tensor on its way here, behind its header. The transport writes into both until their works are
+// A tensor being received, after its header. The transport writes into both until their works are
 // done.
 struct IncomingMessage {
   int source = 0;
   std::string what;
   MessageHeader expected;
-  at::Device device = at::kCPU;  // where it is wanted
-  bool by_links = false;         // between devices: what follows is not used
+  at::Device device = at::kCPU;  // the device requested for the tensor
+  bool by_links = false;         // directly between devices: the members below are unused
   at::Tensor header;
   at::Tensor tensor;
   WorkPtr header_work;
-  WorkPtr tensor_work;  // none where the header has the tensor
+  WorkPtr tensor_work;  // null if the header holds the tensor
 };
 
-// For the rank's thread. Tensors of devices that links carry go over them, others by way of the
-// host; ranks must agree, so a device's tensor is received on a device.
+// Called by the rank's thread. Tensors between connected devices use device links, others go
+// through the host. Ranks must agree, so a tensor sent from a device is received on a device.
 //
-// Over links messages come in the order in which they were sent, whatever they are waited for in:
-// a header tells what the next one is, and those before the one that is wanted are kept.
+// Over links messages arrive in the order sent, whatever the order of receives: a header says which
+// message is next, and messages before the requested one are kept.
 class C10dMessages {
  public:
   using Incoming = std::list<IncomingMessage>::iterator;
@@ -73,32 +73,32 @@ class C10dMessages {
   C10dMessages(const std::string& group_name, std::chrono::milliseconds deadline);
   ~C10dMessages();
 
-  // From now on links (device_links.h) carry what they can.
+  // From now on links (device_links.h) carry the tensors they can.
   void connect(at::Device device, const std::vector<std::string>& groups, std::vector<int> peers);
-  // Where tensors of `device` are while they go between this rank and `peer`.
+  // The device that holds tensors of `device` while they are sent between this rank and `peer`.
   [[nodiscard]] at::Device wire(at::Device device, int peer) const;
 
-  // Keeps the tensor until it has been taken; its end is not reported (unreported.h).
+  // Keeps the tensor until it was received; its release is not reported (unreported.h).
   void send(int target, const MessageName& name, at::Tensor tensor, const std::string& what);
   Incoming receive(int source,
                    const MessageName& name,
                    at::IntArrayRef shape,
                    at::TensorOptions options,
                    std::string what);
-  // What the header alone can tell: how a mismatch is reported is the caller's.
+  // Checks only the header; the caller reports a mismatch.
   MessageHeader take_header(const IncomingMessage& incoming);
-  // Behind take_header(), on the device where it is wanted. The end of `incoming`.
+  // After take_header(), on the requested device. Consumes `incoming`.
   at::Tensor take_tensor(Incoming incoming);
 
   C10dTransport& transport() { return transport_; }
   [[nodiscard]] const C10dTransport& transport() const { return transport_; }
 
  private:
-  // What came over links before it was wanted.
+  // A message that arrived over links before it was requested.
   struct Arrived {
     MessageHeader header;
     at::Tensor tensor;
-    WorkPtr work;  // none for an empty tensor
+    WorkPtr work;  // null for an empty tensor
   };
   using Place = std::pair<std::int64_t, std::uint64_t>;  // transport tag, sequence
 
@@ -109,12 +109,12 @@ class C10dMessages {
   void pull(const IncomingMessage& wanted);
 
   std::chrono::milliseconds deadline_;
-  std::unique_ptr<DeviceLinks> links_;  // before the transport, whose watcher looks at them
+  std::unique_ptr<DeviceLinks> links_;  // before the transport, whose watcher uses them
   std::map<int, std::map<Place, Arrived>> arrived_;  // by source
-  // What was not taken in the end, refused messages among it, stays to the end: the peers' other
-  // messages arrive behind it on the same connection.
+  // Messages never received, refused ones among them, are kept to the end: the peers' other
+  // messages arrive after them on the same connection.
   std::list<IncomingMessage> under_way_;
-  std::list<at::Tensor> headers_;  // that pull() has receives for
+  std::list<at::Tensor> headers_;  // pull() has posted receives into these
   C10dTransport transport_;
 };
 

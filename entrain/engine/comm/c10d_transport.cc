@@ -18,15 +18,15 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTick{50};
-// How long a rank that lost a peer waits for the reason that another may have left, and one that
-// leaves a reason for the store.
+// How long a rank that lost a peer waits for a published reason, and how long a rank that
+// publishes one waits for the store.
 constexpr milliseconds kGrace{1500};
-// How long a rank at its deadline waits for what others wait for.
+// How long a rank at its deadline waits for the others' published waits.
 constexpr milliseconds kAsking{500};
-// Deadlines are the watcher's: Gloo's own would tear down every connection of the process.
+// The watcher checks deadlines: Gloo's own would close every connection of the process.
 constexpr std::chrono::hours kForever{24 * 365};
 
-// The telling part of a transport's message: neither its source line nor its advice.
+// The essential part of a transport's message, without its source line and its advice.
 std::string short_message(const std::exception& error) {
   std::string text = message_of(error);
   if (text.starts_with("[")) {
@@ -57,8 +57,7 @@ C10dTransport::C10dTransport(const std::string& group_name, milliseconds deadlin
   size_ = group_->getSize();
   watcher_ = std::thread([this] { watch(); });
   drainer_ = std::thread([this] { drain(); });
-  board_ =
-      std::make_unique<ReasonBoard>(store, [this](const std::string& reason) { stop(reason); });
+  board_ = std::make_unique<AbortBoard>(store, [this](const std::string& reason) { stop(reason); });
 }
 
 C10dTransport::~C10dTransport() {
@@ -85,7 +84,7 @@ void C10dTransport::send(int target, int tag, at::Tensor tensor, const std::stri
   } catch (const std::exception& error) {
     fail(target, what, short_message(error));
   }
-  tensors.clear();  // before the drainer may see the work, whose hold is the last one then
+  tensors.clear();  // before the drainer sees the work, which then holds the last reference
   {
     const std::lock_guard lock(mutex_);
     sent_.push_back(std::move(work));
@@ -140,33 +139,34 @@ void C10dTransport::await(const WorkPtr& work, int peer, const std::string& what
   fail(peer, what, error);
 }
 
-// "; rank 0 waits for rank 1 (…); rank 1 is not known to wait", or "" where nobody can tell.
+// "; rank 0 waits for rank 1 (…); rank 1 is not known to wait", or "" if unknown.
 std::string C10dTransport::end_of_waits_from(int peer) {
   const auto waits = board_->waits_from(peer, kAsking);
   return waits.has_value() ? "; " + end_of_waits(*waits, peer) : "";
 }
 
-// A peer that failed leaves its reason before it goes; one that was killed leaves none.
+// A peer that failed publishes its reason before it exits; a killed one does not.
 void C10dTransport::fail(int peer, const std::string& what, const std::string& error) {
   {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kGrace, [&] { return aborted_.load(); });
   }
   check_alive();
-  throw SystemFailure(concat("rank ",
-                             rank_,
-                             ": lost rank ",
-                             peer,
-                             " at ",
-                             what,
-                             " (",
-                             error.empty() ? "connection closed" : error,
-                             "): its process ended without a word, or the network failed"));
+  throw SystemFailure(
+      concat("rank ",
+             rank_,
+             ": lost rank ",
+             peer,
+             " at ",
+             what,
+             " (",
+             error.empty() ? "connection closed" : error,
+             "): its process ended without reporting an error, or the network failed"));
 }
 
 void C10dTransport::abort(const std::string& reason) {
   if (stop(reason)) {
-    board_->leave(reason, kGrace);
+    board_->publish(reason, kGrace);
   }
 }
 
@@ -208,8 +208,8 @@ void C10dTransport::check_alive() {
   }
 }
 
-// For the watcher's thread: others learn of a wait that lasts half a deadline, and of its end,
-// unless that was the deadline. Without the mutex, for which the board's thread may be waiting.
+// For the watcher's thread: publishes a wait that lasts half a deadline, and its end,
+// unless that was the deadline. Called without the mutex, which the board's thread may need.
 void C10dTransport::tell_waits() {
   std::unique_lock lock(mutex_);
   const bool late = awaited_ != nullptr && Clock::now() - awaited_since_ > deadline_ / 2;
@@ -217,11 +217,11 @@ void C10dTransport::tell_waits() {
     told_ = awaited_since_;
     const Wait wait{awaited_peer_, awaited_what_};
     lock.unlock();
-    board_->say(rank_, wait);
+    board_->publish_wait(rank_, wait);
   } else if (!late && told_.has_value() && !expired_) {
     told_.reset();
     lock.unlock();
-    board_->say(rank_, std::nullopt);
+    board_->publish_wait(rank_, std::nullopt);
   }
 }
 
@@ -262,7 +262,7 @@ void C10dTransport::drain() {
     try {
       work->wait(kForever);
     } catch (const std::exception&) {
-      // The peer is gone: whoever waits for it says so.
+      // The peer has exited: the wait for it reports that.
     }
     lock.lock();
     if (!sent_.empty()) {

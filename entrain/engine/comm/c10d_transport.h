@@ -1,6 +1,6 @@
-// Sends and receives of one process over a c10d group, with deadlines, and the word of an abort.
+// Sends and receives of one process over a c10d group, with deadlines and abort reasons.
 //
-// For c10d_comm.cc alone: this header is heavy.
+// Include it in c10d_comm.cc only: it is expensive to compile.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "entrain/engine/comm/reason_board.h"
+#include "entrain/engine/comm/abort_board.h"
 
 namespace entrain::engine {
 
@@ -27,7 +27,7 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 class C10dTransport {
  public:
-  // Throws  InvalidInput when there is no such group or the deadline is not positive.
+  // Throws  InvalidInput if there is no such group or the deadline is not positive.
   C10dTransport(const std::string& group_name, std::chrono::milliseconds deadline);
   ~C10dTransport();
   C10dTransport(const C10dTransport&) = delete;
@@ -36,21 +36,21 @@ class C10dTransport {
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
 
-  // Does not block; keeps the tensor until the peer has it, and a thread of its own lets go of it.
-  // `tag` >= 0 keeps channels apart. `what` names the message where it fails. Requires  a
+  // Does not block. Keeps the tensor until the peer has it; a separate thread then releases it.
+  // `tag` >= 0 separates channels. `what` names the message in errors. Requires  a
   // contiguous CPU tensor.
   void send(int target, int tag, at::Tensor tensor, const std::string& what);
-  // Posts a receive into `tensor`, to be waited for with await().
+  // Posts a receive into `tensor`; await() waits for it.
   WorkPtr receive(int source, int tag, at::Tensor& tensor, const std::string& what);
-  // Throws  SystemFailure at the deadline or when `peer` is gone, CommAborted after an abort.
+  // Throws  SystemFailure at the deadline or when `peer` has exited, CommAborted after an abort.
   void await(const WorkPtr& work, int peer, const std::string& what);
 
   void abort(const std::string& reason);
   void check_alive();
 
-  // Another way for messages, to be watched like this one. overdue(): what of it is not there
-  // within the deadline, or ""; where there is something, everything stops. stopped(): called once
-  // when it does. Both on other threads, until this object's end.
+  // Watches another transport of messages as well. overdue(): the transfer that missed the
+  // deadline, or ""; if there is one, everything stops. stopped(): called once when it does.
+  // Both are called on other threads, until this object's end.
   void watch_also(std::function<std::string()> overdue, std::function<void()> stopped);
 
  private:
@@ -59,7 +59,7 @@ class C10dTransport {
   void tell_waits();
   [[nodiscard]] std::string end_of_waits_from(int peer);
   [[noreturn]] void fail(int peer, const std::string& what, const std::string& error);
-  // Takes the reason and wakes whatever waits; false where there was one already.
+  // Stores the reason and wakes all waiting calls; false if there was a reason already.
   bool stop(const std::string& reason);
   void watch();
   void drain();
@@ -70,23 +70,23 @@ class C10dTransport {
   int rank_ = 0;
   int size_ = 0;
 
-  std::mutex mutex_;  // of everything below
+  std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;
   std::string reason_;
   std::atomic<bool> aborted_{false};
-  WorkPtr awaited_;  // by the rank's thread
+  WorkPtr awaited_;  // set by the rank's thread
   int awaited_peer_ = 0;
   std::string awaited_what_;
   Clock::time_point awaited_since_;
   bool expired_ = false;      // the watcher ended that wait
-  std::deque<WorkPtr> sent_;  // not known to be taken; the first is being waited for
+  std::deque<WorkPtr> sent_;  // not known to be received; the drainer waits for the first
   bool closing_ = false;
   std::function<std::string()> overdue_;
   std::function<void()> stopped_;
-  std::optional<Clock::time_point> told_;  // since when the wait lasts that others know of
-  std::thread watcher_;                    // of the deadline; waits for nothing else
-  std::thread drainer_;                    // of sent_
-  std::unique_ptr<ReasonBoard> board_;     // the first to go, since it stops the others
+  std::optional<Clock::time_point> told_;  // start of the wait that this rank has published
+  std::thread watcher_;                    // checks the deadline; never blocks
+  std::thread drainer_;                    // releases sent_
+  std::unique_ptr<AbortBoard> board_;      // destroyed first, since it stops the others
 };
 
 }  // namespace entrain::engine

@@ -1,4 +1,4 @@
-// Communication between ranks: what the executor sees, whatever carries it.
+// Communication between ranks: the interface the executor uses, whatever the transport.
 //
 // Read first: Comm. ThreadComm (thread_comm.h) connects ranks that are threads of one process.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace entrain::engine {
 
-// What ranks get that were stopped by another rank's failure, as opposed to the failure itself.
+// Thrown on ranks that stop because another rank failed; the failing rank throws the cause.
 class CommAborted : public SystemFailure {
  public:
   using SystemFailure::SystemFailure;
@@ -25,15 +25,15 @@ class CommAborted : public SystemFailure {
 struct ChannelKey {
   int source = 0;
   int target = 0;
-  int channel = 0;  // Program channel index: one per edge and direction; or one of those below
+  int channel = 0;  // Program channel index (one per edge and direction) or a constant below
   auto operator<=>(const ChannelKey&) const = default;
 };
 
-inline constexpr int kReportChannel = -1;    // what a rank tells another beside the Program
-inline constexpr int kGradientChannel = -2;  // gradients on their way to the rank that sums them
+inline constexpr int kReportChannel = -1;    // messages between ranks outside the Program
+inline constexpr int kGradientChannel = -2;  // gradients sent to the rank that sums them
 inline constexpr int kLeastChannel = kGradientChannel;
 
-// A receive that was posted; wait() gives the tensor.
+// A posted receive; wait() returns the tensor.
 class PendingReceive {
  public:
   virtual ~PendingReceive() = default;
@@ -42,9 +42,9 @@ class PendingReceive {
   virtual at::Tensor wait() = 0;
 };
 
-// One rank's view of the communicator. All calls but abort() come from the rank's own thread.
+// One rank's view of the communicator. All calls except abort() come from the rank's own thread.
 //
-// Every blocking call has the communicator's deadline. After abort() every waiting and later call
+// Every blocking call has the communicator's deadline. After abort() every blocked and later call
 // of every rank throws CommAborted with the first reason.
 class Comm {
  public:
@@ -52,12 +52,12 @@ class Comm {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
 
-  // Does not block. Messages of a channel arrive in the order sent. `tag` only checks: a receive
-  // with another tag throws InternalError naming both. The tensor must not change afterwards; this
-  // rank's thread keeps no hold of it, so one that was moved here is freed elsewhere, always.
+  // Does not block. Messages of a channel arrive in the order sent. `tag` is only checked: a
+  // with another tag throws InternalError naming both. The tensor must not change afterwards. If it
+  // was moved here, this rank's thread keeps no reference, so another thread always frees it.
   virtual void send(const ChannelKey& channel, std::uint64_t tag, at::Tensor tensor) = 0;
-  // Receives stand in the sender's order per channel. `shape` and dtype are known from the plan and
-  // checked; `options` also say on which device the tensor is wanted.
+  // Receives are posted in the sender's order per channel. `shape` and dtype follow from the plan
+  // and are checked; `options` also names the device on which the tensor is required.
   virtual std::unique_ptr<PendingReceive> post_receive(const ChannelKey& channel,
                                                        std::uint64_t tag,
                                                        std::vector<std::int64_t> shape,

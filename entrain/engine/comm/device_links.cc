@@ -14,7 +14,7 @@
 namespace entrain::engine {
 namespace {
 
-constexpr int kTag = 0;  // such backends know none
+constexpr int kTag = 0;  // such backends have no tags
 constexpr std::chrono::milliseconds kPause{2};
 
 c10::intrusive_ptr<c10d::ProcessGroup> group_of(const std::string& name) {
@@ -59,13 +59,13 @@ DeviceLinks::~DeviceLinks() {
     release_done();
   }
   if (sends()) {
-    abort();  // nobody takes it any more
+    abort();  // never received
   }
   const Unreported unreported;
   under_way_.clear();
 }
 
-// Whether something is on its way that somebody may still take.
+// Whether a transfer is in flight that may still be received.
 bool DeviceLinks::sends() {
   const std::lock_guard lock(mutex_);
   return !aborted_ && std::any_of(under_way_.begin(), under_way_.end(), [](const Transfer& each) {
@@ -73,7 +73,7 @@ bool DeviceLinks::sends() {
   });
 }
 
-// One number each way.
+// One number in each direction.
 void DeviceLinks::connect(int peer) {
   at::Tensor out = at::zeros({1}, at::TensorOptions(device_));
   at::Tensor in = at::zeros({1}, at::TensorOptions(device_));
@@ -120,12 +120,12 @@ c10::intrusive_ptr<c10d::Work> DeviceLinks::receive(int source,
 }
 
 void DeviceLinks::release_done() {
-  const Unreported unreported;  // the end of what was sent
+  const Unreported unreported;  // releases sent tensors
   const std::lock_guard lock(mutex_);
   under_way_.remove_if([](const Transfer& transfer) { return transfer.work->isCompleted(); });
 }
 
-// A send waits for its receiver as long as that computes; a receive finds its message on the way.
+// A send waits as long as its receiver computes; a receive finds its message in flight.
 std::string DeviceLinks::overdue() {
   const std::lock_guard lock(mutex_);
   for (const Transfer& transfer : under_way_) {

@@ -1,4 +1,4 @@
-// Tensors on their way between devices, or between a device and the host.
+// Copies of tensors between devices, or between a device and the host.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -7,8 +7,8 @@
 
 namespace entrain::engine {
 
-// The tensor itself where it lies on `device`, else a copy there, made when the call returns. Like
-// other memory of messages, neither the copy nor the end of the original is reported
+// The tensor itself if it is on `device`, else a copy there, complete when the call returns. As for
+// all memory of messages, neither the copy nor the release of the original is reported
 // (unreported.h).
 inline at::Tensor moved_to(at::Device device, at::Tensor tensor) {
   if (tensor.device() == device) {

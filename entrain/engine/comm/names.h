@@ -1,4 +1,4 @@
-// How errors name what ranks communicate over.
+// Names of ranks, groups and channels in errors.
 #pragma once
 
 #include <string>

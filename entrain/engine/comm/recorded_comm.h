@@ -1,4 +1,4 @@
-// A communicator that notes every call in its rank's log, whatever carries the messages.
+// A communicator that records every call in its rank's log, whatever the transport.
 #pragma once
 
 #include <exception>
@@ -13,14 +13,14 @@
 
 namespace entrain::engine {
 
-// Sets the state of a rank that `error` ends: stopped by another's failure, lost in waiting for
-// others, at odds with what others sent, or failed by itself. Call it before the communicator is
+// Sets the final state of a rank that `error` ends: stopped by another's failure, lost while
+// waiting, mismatched with what others sent, or failed itself. Call it before the communicator is
 // aborted, so that no dump shows the others' end without its cause.
 void note_failure(CallLog& log, const std::exception& error, const std::string& message);
 
-// Passes every call on. Noted are sends, the waiting for receives (not their posting) and
-// collectives, each with its number on its channel or in its group, so that the calls of several
-// ranks can be laid beside each other.
+// Forwards every call. It records sends, waits for receives (not their posting) and collectives,
+// each with its number on its channel or in its group, so that the calls of several ranks can be
+// aligned.
 class RecordedComm : public Comm {
  public:
   // Requires  both outlive this object and its pending receives.

@@ -84,7 +84,7 @@ TEST_F(RecordedCommTest, LeavesOpenWhatRanIntoTheDeadline) {
   EXPECT_EQ(second_log_.dump().state, RankState::kLost);
 }
 
-TEST_F(RecordedCommTest, TellsApartHowRanksEnd) {
+TEST_F(RecordedCommTest, DistinguishesHowRanksEnd) {
   note_failure(first_log_, CommAborted("echo"), "echo");
   EXPECT_EQ(first_log_.dump().state, RankState::kStopped);
   const ChannelKey channel{0, 1, 0};

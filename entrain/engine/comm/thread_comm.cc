@@ -35,14 +35,14 @@ struct Mailbox {
   std::map<std::uint64_t, Message> messages;
 };
 
-// What one rank waits on; only its own thread does.
+// One rank's incoming messages; only its own thread waits on them.
 struct Inbox {
   std::mutex mutex;
   std::condition_variable arrived;
   std::map<ChannelKey, Mailbox> mailboxes;
 };
 
-// One coming together of all members of a group. Each member keeps it until it has read it.
+// One collective of a group. Each member keeps it until it has read it.
 struct ThreadRound {
   explicit ThreadRound(std::size_t members) : inputs(members), here(members, 0) {}
   std::vector<at::Tensor> inputs;  // [member], in rank order
@@ -54,7 +54,7 @@ struct ThreadRound {
 
 }  // namespace
 
-// Locks: an inbox's, the meetings', the abort reason's; never two at once, but for that of the
+// Locks: of an inbox, the rounds, the abort reason; never two at once, except that of the
 // waits, which is held briefly within others.
 class ThreadCommState {
  public:
@@ -72,13 +72,13 @@ class ThreadCommState {
       reason_ = reason;
       aborted_ = true;
     }
-    // Taking each lock once makes sure that nobody is between its check and its wait.
+    // Taking each lock once ensures that no thread is between its check and its wait.
     for (Inbox& inbox : inboxes_) {
       { const std::lock_guard lock(inbox.mutex); }
       inbox.arrived.notify_all();
     }
-    { const std::lock_guard lock(meetings_mutex_); }
-    met_.notify_all();
+    { const std::lock_guard lock(rounds_mutex_); }
+    round_done_.notify_all();
   }
 
   void check_alive() {
@@ -140,17 +140,17 @@ class ThreadCommState {
   }
 
   // Deposits `input` and waits for the whole group.
-  std::shared_ptr<const ThreadRound> meet(int member,
+  std::shared_ptr<const ThreadRound> join(int member,
                                           const std::vector<int>& group,
                                           const at::Tensor& input,
                                           bool with_result = false) {
     check_alive();
-    std::unique_lock lock(meetings_mutex_);
+    std::unique_lock lock(rounds_mutex_);
     std::shared_ptr<ThreadRound>& open = open_rounds_[group];
     if (open == nullptr) {
       open = std::make_shared<ThreadRound>(group.size());
       if (with_result) {
-        const Unreported unreported;  // freed by whoever is the last to read it
+        const Unreported unreported;  // freed by the last reader
         open->result = at::empty_like(input, at::MemoryFormat::Contiguous);
       }
     }
@@ -160,7 +160,7 @@ class ThreadCommState {
     if (++round->present == group.size()) {
       open = nullptr;  // the next collective of this group may start at once
       lock.unlock();
-      met_.notify_all();
+      round_done_.notify_all();
       return round;
     }
     const int rank = group[at(member)];
@@ -168,7 +168,7 @@ class ThreadCommState {
       return Wait{missing_of(*round, group).front(), "collective over ranks " + to_text(group)};
     };
     wait(
-        lock, met_, rank, [&] { return round->complete() || aborted_; }, what);
+        lock, round_done_, rank, [&] { return round->complete() || aborted_; }, what);
     if (aborted_) {
       lock.unlock();
       check_alive();
@@ -190,8 +190,8 @@ class ThreadCommState {
   }
 
  private:
-  // Waits for `ready` until the deadline. After half of that others are told what() the rank waits
-  // for; of a wait that reached the deadline they go on to know.
+  // Waits for `ready` until the deadline. After half of it the rank publishes what() it waits
+  // for; a wait that reached the deadline stays published.
   template <class Ready, class What>
   bool wait(std::unique_lock<std::mutex>& lock,
             std::condition_variable& changed,
@@ -231,8 +231,8 @@ class ThreadCommState {
 
   std::chrono::milliseconds deadline_;
   std::vector<Inbox> inboxes_;  // [rank]
-  std::mutex meetings_mutex_;
-  std::condition_variable met_;
+  std::mutex rounds_mutex_;
+  std::condition_variable round_done_;
   std::map<std::vector<int>, std::shared_ptr<ThreadRound>> open_rounds_;  // null: none in progress
   std::mutex waits_mutex_;
   std::map<int, Wait> waits_;  // of ranks that have been waiting for long
@@ -326,9 +326,9 @@ class ThreadComm : public Comm {
     const at::NoGradGuard no_grad;
     const int member = member_of(group);
     const Unreported unreported;
-    auto round = state_.meet(member, group, tensor.detach().contiguous(), /*with_result=*/true);
+    auto round = state_.join(member, group, tensor.detach().contiguous(), /*with_result=*/true);
     check_alike(round->inputs, group);
-    // Every member adds its own share of the elements, each in rank order.
+    // Every member adds its own share of the elements, in rank order.
     const std::int64_t length = tensor.numel();
     const auto num_members = static_cast<std::int64_t>(group.size());
     const std::int64_t begin = length * member / num_members;
@@ -350,7 +350,7 @@ class ThreadComm : public Comm {
                              " does not divide among ",
                              num_members,
                              " ranks"));
-    auto round = state_.meet(member, group, input.detach().contiguous());
+    auto round = state_.join(member, group, input.detach().contiguous());
     check_alike(round->inputs, group);
     const std::int64_t length = input.numel() / num_members;
     at::Tensor result = at::empty({length}, input.options());
@@ -364,7 +364,7 @@ class ThreadComm : public Comm {
     const int member = member_of(group);
     ENTRAIN_INVARIANT(input.dim() == 1,
                       concat("all_gather: a vector is needed, not ", input.sizes()));
-    auto round = state_.meet(member, group, input.detach());
+    auto round = state_.join(member, group, input.detach());
     check_alike(round->inputs, group);
     at::Tensor result = at::empty({input.numel() * std::ssize(group)}, input.options());
     {
@@ -385,7 +385,7 @@ class ThreadComm : public Comm {
     const auto found = std::find(group.begin(), group.end(), root);
     ENTRAIN_INVARIANT(found != group.end(),
                       concat("broadcast from rank ", root, " to ranks ", to_text(group)));
-    auto round = state_.meet(member, group, tensor.detach());
+    auto round = state_.join(member, group, tensor.detach());
     check_alike(round->inputs, group);
     if (rank_ != root) {
       tensor.copy_(round->inputs[at(found - group.begin())]);
@@ -394,7 +394,7 @@ class ThreadComm : public Comm {
   }
 
   void barrier(const std::vector<int>& group) override {
-    state_.meet(member_of(group), group, at::Tensor());
+    state_.join(member_of(group), group, at::Tensor());
   }
 
   void abort(const std::string& reason) override { state_.abort(reason); }
@@ -420,7 +420,7 @@ class ThreadComm : public Comm {
                             inputs[i].scalar_type() == inputs[0].scalar_type(),
                         concat("collective: rank ",
                                group[i],
-                               " brings ",
+                               " has ",
                                inputs[i].scalar_type(),
                                inputs[i].sizes(),
                                ", rank ",
@@ -431,11 +431,11 @@ class ThreadComm : public Comm {
     }
   }
 
-  // The end of a collective: when it returns, nobody holds the members' tensors any more, so that
-  // they may change, and are freed by those whose they are.
+  // The end of a collective: after it no rank holds the members' tensors, so that
+  // they may change, and are freed by their owners.
   void leave(std::shared_ptr<const ThreadRound> round, int member, const std::vector<int>& group) {
     round.reset();
-    state_.meet(member, group, at::Tensor());
+    state_.join(member, group, at::Tensor());
   }
 
   // result[...] = inputs[0][begin, end) + inputs[1][begin, end) + …, from left to right.

@@ -1,7 +1,7 @@
-// Communication between ranks that are threads of one process: mailboxes and meetings under locks.
+// Communication between ranks that are threads of one process, by mailboxes and locks.
 //
-// Read first: ThreadCommGroup. Messages are handed over, not copied; collectives add in rank order.
-// Ranks may have devices of their own: what goes from one to another is copied by who takes it.
+// Read first: ThreadCommGroup. Messages are moved, not copied; collectives add in rank order.
+// Ranks may have devices of their own: the receiver copies a tensor from another device.
 #pragma once
 
 #include <chrono>
@@ -19,14 +19,14 @@ class ThreadCommState;
 //
 // - send() hands the tensor over without a copy (a non-contiguous one is packed first): sender and
 //   receiver then share its memory, so neither may write to it.
-// - A receive takes the message of its place in its channel's order, whatever order they are waited
-//   for.
+// - A receive gets the message at its position in its channel's order, whatever the order of the
+//   waits.
 // - A wait that passes the deadline throws SystemFailure naming rank, peer and channel, or the
-//   ranks that a collective still misses.
-// - A call of an aborted communicator throws CommAborted.
+//   ranks missing from a collective.
+// - After an abort every call throws CommAborted.
 class ThreadCommGroup {
  public:
-  // Requires  num_ranks >= 1; deadline > 0, for every single wait.
+  // Requires  num_ranks >= 1; deadline > 0, which applies to every single wait.
   // Throws    InvalidInput otherwise.
   explicit ThreadCommGroup(int num_ranks,
                            std::chrono::milliseconds deadline = std::chrono::seconds(60));
@@ -35,7 +35,7 @@ class ThreadCommGroup {
   ThreadCommGroup& operator=(const ThreadCommGroup&) = delete;
 
   [[nodiscard]] int size() const;
-  // The rank's view; it and its pending receives live no longer than the group.
+  // The rank's view; it and its pending receives must not outlive the group.
   Comm& comm(int rank);
 
   // Ends the communicator for all ranks; the first reason wins.

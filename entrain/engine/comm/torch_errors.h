@@ -1,4 +1,4 @@
-// What torch throws, as the errors of this project.
+// Translates exceptions of torch into errors of this project.
 #pragma once
 
 #include <exception>
@@ -11,12 +11,12 @@
 
 namespace entrain::engine {
 
-// Of a torch error without its stack, else what().
+// The message of a torch error without its stack, else what().
 std::string message_of(const std::exception& error);
 
 // Returns  what `call` returns.
-// Throws   SystemFailure, without a stack, for a c10::Error or std::bad_alloc that leaves it; all
-//          else as it is.
+// Throws   SystemFailure, without a stack, for a c10::Error or std::bad_alloc from `call`; any
+//          other exception unchanged.
 template <class Call>
 auto without_torch_errors(const Call& call) {
   try {

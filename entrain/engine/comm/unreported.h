@@ -1,4 +1,4 @@
-// Memory of messages and collectives, which no rank's thread has in its books.
+// Memory of messages and collectives, which no rank's thread accounts for.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace entrain::engine {
 
-// While it lives, what this thread allocates and frees is known to the allocator but reported to
-// nobody: such memory changes threads, and whose thread is the last to hold it is a matter of luck.
-// Whoever measures memory counts a message by itself, from where its receive is posted or where it
-// is used.
+// While it lives, allocations and releases of this thread are known to the allocator but not
+// reported: this memory changes threads, and which thread releases it last depends on timing.
+// Code that measures memory counts a message itself, from the time its receive is posted or the
+// message is used.
 class Unreported {
  public:
   Unreported() : guard_(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Nobody>()) {}
@@ -26,8 +26,8 @@ class Unreported {
                            std::size_t /*allocated*/,
                            std::size_t /*reserved*/,
                            c10::Device /*device*/) override {}
-    // Or the allocator would forget the size, and never report the end of what it did not see
-    // begin.
+    // Otherwise the allocator would forget the size and never report the release of memory whose
+    // allocation it did not see.
     [[nodiscard]] bool memoryProfilingEnabled() const override { return true; }
   };
   c10::DebugInfoGuard guard_;

@@ -11,7 +11,7 @@ std::string end_of_waits(const std::map<int, Wait>& waits, int rank) {
   std::set<int> seen;
   for (auto wait = waits.find(rank); wait != waits.end(); wait = waits.find(rank)) {
     if (!seen.insert(rank).second) {
-      return text + "so that they wait for each other";
+      return text + "they wait in a cycle";
     }
     text += concat("rank ", rank, " waits for rank ", wait->second.peer, " (");
     text += wait->second.what + "); ";

@@ -30,8 +30,8 @@ double hertz_of(double mel) {
   return mel < kBendMel ? mel * kLinearHertz : kBendHertz * std::exp((mel - kBendMel) * kLogStep);
 }
 
-// `samples` from `kReach` before the first to behind the last of `frames`, mirrored at both ends of
-// a window of `window` samples, silent where nothing was recorded.
+// `samples` from `kReach` before the first to after the last of `frames`, mirrored at both ends of
+// a window of `window` samples, zero beyond the recording.
 at::Tensor padded_signal(std::span<const float> samples, std::int64_t frames, std::int64_t window) {
   const auto length = static_cast<std::int64_t>(samples.size());
   at::Tensor signal = at::zeros({(frames - 1) * kMelHop + kMelWidth}, at::kDouble);
@@ -96,7 +96,7 @@ at::Tensor log_mel(std::span<const float> samples, std::int64_t window_frames, b
   static const at::Tensor filters = mel_filters().t().contiguous();  // [201, bands]
   static const at::Tensor hann = at::hann_window(kMelWidth, at::kDouble);
   const std::int64_t kept = pad ? window_frames : (length + kMelHop - 1) / kMelHop;
-  // Frames that any sound reaches: among them is the window's maximum.
+  // Frames that overlap the sound: they include the window's maximum.
   const std::int64_t reached = std::min(window_frames, (length - 1 + kReach) / kMelHop + 1);
   const at::Tensor frames = padded_signal(samples, reached, window_frames * kMelHop)
                                 .unfold(0, kMelWidth, kMelHop)

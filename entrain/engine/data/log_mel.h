@@ -16,11 +16,11 @@ inline constexpr int kMelSampleRate = 16'000;  // Hz
 inline constexpr int kMelHop = 160;            // samples of a mel frame: 100 frames a second
 inline constexpr int kMelWidth = 400;          // samples of a frame's Fourier transform
 
-// Whisper's features of one window of a clip that Whisper's processor would fill up with silence:
-// of `window_frames` frames those that hold sound, or all where `encoder` pads its windows.
+// Whisper's features of one window of a clip. Whisper's processor pads the window with silence;
+// this returns those of the `window_frames` frames with sound, or all if `encoder` pads windows.
 //
 // A frame is 400 samples under a periodic Hann window around sample 160 · frame (the signal
-// mirrored in front of the window, and behind one that is full); its power spectrum goes through
+// mirrored before the window's start, and after its end if it is full); its power spectrum passes
 // the mel bands of mel_filters(). Values are log10 of at least 1e-10, then at least the window's
 // maximum - 8, then (x + 4) / 4.
 //
@@ -45,7 +45,7 @@ SegmentData mel_window(std::span<const float> clip,
                        std::int64_t segment,
                        const EncoderSpec& encoder);
 
-// What mel_window() gives for a clip of `seconds` of silence.
+// The result of mel_window() for a clip of `seconds` of silence.
 SegmentData silent_window(double seconds, std::int64_t segment, const EncoderSpec& encoder);
 
 }  // namespace entrain::engine

@@ -19,7 +19,7 @@ namespace entrain::engine {
 // Throws    InvalidInput when smart_resize() refuses the size.
 SegmentData patches_of(const DecodedImage& image, const EncoderSpec& encoder);
 
-// What patches_of() gives for a white image of this size.
+// The result of patches_of() for a white image of this size.
 SegmentData white_patches(ImageSize size, const EncoderSpec& encoder);
 
 // Shapes    pixels: [3, rows · patch_size, columns · patch_size] float32; rows and columns are

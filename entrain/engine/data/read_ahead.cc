@@ -56,8 +56,8 @@ struct StepPieces {
   std::map<std::tuple<int, int, int>, std::size_t> positions;  // (module, sample, segment)
   std::size_t next = 0;                                        // first piece not yet begun
   std::size_t next_check = 0;                                  // first piece not yet checked
-  std::deque<std::size_t> wanted;  // waited for and not yet begun, first come first
-  bool dropped = false;            // nobody holds the StepData any more
+  std::deque<std::size_t> wanted;  // waited for and not yet begun, in order of request
+  bool dropped = false;            // the StepData was destroyed
 };
 
 class QueuedStep : public StepData {
@@ -207,7 +207,7 @@ struct ReadAhead::State {
   const Index& index;
   const ModelSpec& model;
   ReadAheadOptions options;
-  SampleReader reader;  // used by the thread alone
+  SampleReader reader;  // used by the thread only
   std::shared_ptr<Shared> shared = std::make_shared<Shared>();
   std::deque<std::shared_ptr<StepPieces>> steps;  // with pieces not yet begun; under the mutex
   std::thread thread;
@@ -265,7 +265,7 @@ struct ReadAhead::State {
     return nullptr;
   }
 
-  // Decodes without the lock: a piece that is being decoded is touched by this thread alone.
+  // Decodes without the lock: only this thread accesses a piece being decoded.
   void decode(Piece& piece) {
     try {
       if (piece.is_text()) {
@@ -282,7 +282,7 @@ struct ReadAhead::State {
   }
 
   void run() {
-    // The computing threads need the cores; this one works ahead.
+    // Lower priority: the computing threads need the cores.
     run_in_background();
     at::set_num_threads(1);
     const at::NoGradGuard no_grad;
@@ -311,7 +311,7 @@ struct ReadAhead::State {
         continue;
       }
       if (!keep) {
-        shared->held_bytes += piece->bytes;  // somebody waits for it, or it is an error
+        shared->held_bytes += piece->bytes;  // a consumer waits for it, or it is an error
       }
       piece->status = Status::kReady;
       if (owner->dropped) {

@@ -1,8 +1,8 @@
-// Decodes what a rank will need, ahead of the executor, on a thread of its own.
+// Decodes the samples of a rank on a separate thread, ahead of the executor.
 //
 // Read first: ReadAhead::queue(). Steps are queued in the order in which they will run; the next
-// step's images and sounds are decoded while the current step computes. What a consumer already
-// waits for goes first and past the memory limit, so that no order of use can lock up.
+// step's images and clips are decoded while the current step computes. A segment that a consumer
+// waits for is decoded first, regardless of the memory limit, so no order of use can deadlock.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct ReadAheadOptions {
   std::int64_t memory_bytes = std::int64_t{256}
                               << 20;  // decoded segments waiting for use, >= 1; one segment
                                       // larger than that is still read
-  // Decode every piece of a step once before the step, so that StepData::problem() can tell; what
-  // memory_bytes has no room for is dropped and decoded again when it is used.
+  // Decode every piece of a step once before the step, so that StepData::problem() can report it;
+  // pieces that exceed memory_bytes are dropped and decoded again when used.
   bool check_steps = false;
   bool blank = false;  // white pixels and silence, lengths kept: what a model knows without input
 };
@@ -50,17 +50,17 @@ class ReadAhead {
   // Throws    InvalidInput when memory_bytes < 1, or the index's lengths were made by another
   //           tokenizer or chat layout.
   ReadAhead(const Index& index, const ModelSpec& model, const ReadAheadOptions& options);
-  // Stops after the piece that is being decoded; who still waits for data gets SystemFailure.
+  // Stops after the piece being decoded; consumers still waiting for data get SystemFailure.
   ~ReadAhead();
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  // Starts (or lines up) the decoding of a step. A decoding error is thrown by the StepData call
-  // that needs the sample, naming sample, shard and offset. Each segment may be taken once; asking
-  // for what `needs` does not name is an InternalError. Dropping the StepData cancels what is left.
+  // Starts (or queues) the decoding of a step. A decoding error is thrown by the StepData call
+  // that needs the sample, naming sample, shard and offset. Each segment may be taken once; a
+  // request not in `needs` is an InternalError. Destroying the StepData cancels the rest.
   std::shared_ptr<StepData> queue(StepNeeds needs);
 
-  // Of segments decoded and not yet taken.
+  // Bytes of segments decoded and not yet taken.
   [[nodiscard]] std::int64_t ready_bytes() const;
 
  private:

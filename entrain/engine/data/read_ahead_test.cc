@@ -358,7 +358,7 @@ TEST_F(ReadAheadTest, DroppedStepsGiveTheirMemoryBack) {
   EXPECT_NO_THROW(data->segment(0, 0, 0));
 }
 
-TEST_F(ReadAheadTest, WhoWaitsForAStoppedReaderIsToldSo) {
+TEST_F(ReadAheadTest, ConsumersOfAStoppedReaderGetAnError) {
   // Taking a step's segment after the reader has gone: either it was decoded, or this is said.
   auto reader = std::make_unique<ReadAhead>(index_, model_, ReadAheadOptions{});
   const auto data = reader->queue(all_needs());

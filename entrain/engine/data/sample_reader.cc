@@ -32,7 +32,7 @@ struct Place {
   std::int64_t window = 0;
 };
 
-// Of every segment of the encoder but those of videos.
+// For every segment of the encoder except those of videos.
 std::vector<Place> places_of(const EncoderSpec& encoder, const SampleSizes& sizes) {
   std::vector<Place> places;
   if (encoder.modality == Modality::kVision) {
@@ -76,7 +76,7 @@ void check_found(std::size_t found,
                               what,
                               ", the index says ",
                               expected,
-                              "; make the index anew"));
+                              "; make the index again"));
   }
 }
 
@@ -150,7 +150,7 @@ SegmentData SampleReader::image(int sample, std::size_t image, const EncoderSpec
                               given.images[image].width,
                               "x",
                               given.images[image].height,
-                              "; make the index anew"));
+                              "; make the index again"));
   }
   return patches_of(decoded, encoder);
 }
@@ -175,7 +175,7 @@ SegmentData SampleReader::sound(int sample,
                                 decoded.info.seconds(),
                                 " s, the index says ",
                                 given.audio_seconds[clip],
-                                "; make the index anew"));
+                                "; make the index again"));
     }
     clip_ = resample(decoded.samples, decoded.info.sample_rate, kMelSampleRate);
     held_clip_ = {sample, clip};
@@ -222,7 +222,7 @@ SampleTokens SampleReader::text(int sample) {
                               response_tokens(text),
                               " tokens, the index says ",
                               *given.response_tokens,
-                              "; make the index anew"));
+                              "; make the index again"));
   }
   const SampleWork work = sample_work(model_, given);
   refuse_videos(sample, work);
@@ -234,7 +234,7 @@ SampleTokens SampleReader::text(int sample) {
   });
   SampleTokens result{tokenize(text, per_image, per_clip), kind_of(json, place)};
   // Segments are numbered through all encoders; between a medium's marks the encoders' features
-  // stand one after another.
+  // are consecutive.
   std::vector<std::int64_t> next = std::exchange(result.tokens.feature_begin, {});
   for_each_segment(model_, given, work, [&](std::size_t medium, std::int64_t features) {
     result.tokens.feature_begin.push_back(next[medium]);

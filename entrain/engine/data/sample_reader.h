@@ -1,5 +1,5 @@
-// Reads one sample of an index and turns it into what the model takes, checked against the lengths
-// that everything was planned with.
+// Reads one sample of an index and converts it to the model's input, checked against the lengths
+// used for planning.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,16 @@ struct SampleTokens {
   std::string kind;  // see StepData::kind()
 };
 
-// Not for several threads at once.
+// Not thread-safe.
 class SampleReader {
  public:
-  // `blank`: every pixel white and every sound silence, lengths kept.
+  // `blank`: every pixel white, every clip silent, lengths kept.
   // Requires  `index` and `model` outlive the reader.
   SampleReader(const Index& index, const ModelSpec& model, bool blank);
 
-  // Throws  InvalidInput naming sample, shard and offset: whatever cannot be read or decoded, a
-  //         shard that is not the indexed one, a sample with video for an encoder;
-  //         SystemFailure when reading fails; InternalError when the lengths differ from
+  // Throws  InvalidInput naming sample, shard and offset: anything unreadable or undecodable, a
+  //         shard that differs from the indexed one, a sample with video for an encoder;
+  //         SystemFailure if reading fails; InternalError if the lengths differ from
   //         sample_work()'s.
   SegmentData segment(int sample, int module, int segment);
   SampleTokens text(int sample);

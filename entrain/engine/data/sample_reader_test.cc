@@ -121,7 +121,7 @@ TEST_F(SampleReaderTest, RefusesAnIndexThatIsNotTheShards) {
   SampleReader one = reader();
   const std::string message = error_of<InvalidInput>([&] { one.segment(0, 0, 2); });
   EXPECT_NE(message.find("sample 'train/a'"), std::string::npos) << message;
-  EXPECT_NE(message.find("the shard has 2 images, the index says 3; make the index anew"),
+  EXPECT_NE(message.find("the shard has 2 images, the index says 3; make the index again"),
             std::string::npos)
       << message;
   index_.samples[1].response_tokens = 5;
@@ -190,7 +190,7 @@ TEST_F(SoundReaderTest, CutsClipsIntoWindowsAtTheRateOfTheModel) {
   EXPECT_EQ(reader.segment(0, 1, 0).rows, 2);
 }
 
-TEST_F(SoundReaderTest, TextsMarkClipsBehindImages) {
+TEST_F(SoundReaderTest, TextsMarkClipsAfterImages) {
   const TokenizedSample text = SampleReader(index_, model_, false).text(0).tokens;
   std::vector<std::int64_t> expected = {kBosToken, kUserToken, kImageStartToken};
   expected.insert(expected.end(), 2, kFeatureToken);

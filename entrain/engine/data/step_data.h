@@ -1,7 +1,7 @@
-// What a rank needs of a step's samples: patches of images, mel frames of audio, token ids of
+// The input data of a rank's step: patches of images, mel frames of audio, token ids of
 // texts.
 //
-// Read first: StepData. The reader behind it decodes ahead in the order of need (read_ahead.h).
+// Read first: StepData. Its reader decodes ahead in the order of use (read_ahead.h).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace entrain::engine {
 
 struct SegmentData {
-  // What the encoder's first layer reads, float32.
+  // The input of the encoder's first layer, float32.
   // image: [rows·columns, 3·patch_size²], in the order of SegmentGrid; audio: [mel frames, bands]
   at::Tensor input;
   std::int64_t rows = 0;     // patches; 0 for audio
@@ -26,15 +26,15 @@ struct SegmentData {
 class StepData {
  public:
   virtual ~StepData() = default;
-  // Blocks until decoded. Each segment is asked for once; its memory is released to the caller.
+  // Blocks until decoded. Each segment is requested once; the caller then owns its memory.
   // Throws  InvalidInput or SystemFailure naming sample and shard.
   virtual SegmentData segment(int module, int sample, int segment) = 0;
   virtual const TokenizedSample& text(int sample) = 0;
-  // Blocks until every piece of the step has been decoded once: what is wrong with the first that
-  // cannot be, else nothing. Only where the reader was told to check steps.
+  // Blocks until every piece of the step has been decoded once. Returns the problem of the first
+  // that cannot be decoded, else nothing. Only if the reader was configured to check steps.
   virtual std::optional<std::string> problem() { return {}; }
-  // The sample's "kind", else its "source", from its JSON member; for reports. Empty without
-  // either.
+  // The sample's "kind", else its "source", from its JSON member; for reports. Empty if it has
+  // neither.
   virtual std::string kind(int sample) {
     (void)sample;
     return {};

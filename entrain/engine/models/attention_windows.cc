@@ -11,7 +11,7 @@
 namespace entrain::engine {
 namespace {
 
-// Row of the patch at (row, column) of a grid whose patches stand by merge blocks.
+// Row of the patch at (row, column) of a grid whose patches are ordered by merge blocks.
 std::int64_t row_of_patch(const SegmentGrid& grid,
                           std::int64_t merge_size,
                           std::int64_t row,

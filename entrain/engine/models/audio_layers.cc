@@ -41,7 +41,7 @@ at::Tensor later(const at::Tensor& rows, const std::vector<std::int64_t>& last_r
          mask_of(last_rows, count, rows.options().requires_grad(false));
 }
 
-// One row per output of a convolution of three frames, channels outside, as its weights are.
+// One row per output of a convolution of three frames, channels first, as in its weights.
 at::Tensor convolution(const at::Tensor& before,
                        const at::Tensor& middle,
                        const at::Tensor& behind,
@@ -52,7 +52,7 @@ at::Tensor convolution(const at::Tensor& before,
   return at::gelu(split_linear(columns, weight, bias));
 }
 
-// Rows with a zero row behind every segment of an odd number of frames.
+// Rows with a zero row after every segment with an odd number of frames.
 at::Tensor even_rows(const at::Tensor& rows, std::span<const SegmentGrid> segments) {
   std::vector<at::Tensor> pieces;
   std::int64_t begin = 0;
@@ -96,7 +96,7 @@ at::Tensor audio_embedding(const AudioEmbedding& weights,
                     concat("mel frames of shape ", mel.sizes(), " for segments of ", frames));
   const at::Tensor first = convolution(
       earlier(mel, first_frames), mel, later(mel, last_frames), weights.weight1, weights.bias1);
-  // Token t lies on frame 2t: its three frames are the later one of the token before, and its own.
+  // Token t is centred on frame 2t: its three frames are 2t - 1, 2t and 2t + 1.
   const std::int64_t hidden = first.size(1);
   const std::vector<at::Tensor> pair =
       at::unbind(even_rows(first, segments).view({tokens, 2, hidden}), 1);

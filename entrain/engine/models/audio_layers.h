@@ -1,5 +1,5 @@
-// What an audio encoder has of its own: Whisper's two convolutions and positions in front of the
-// transformer, and which of its tokens the projector merges.
+// Layers specific to an audio encoder: Whisper's two convolutions and positions before the
+// transformer, and the selection of the tokens that the projector merges.
 #pragma once
 
 #include <cstdint>
@@ -19,26 +19,26 @@ struct AudioEmbedding {
   at::Tensor bias2;    // [hidden]
 };
 
-// GELU(conv2(GELU(conv1(mel)))) + positions, of each segment by itself: the first convolution keeps
-// a segment's frames, the second, of stride 2, leaves ⌈frames / 2⌉ tokens; both see zeros around
-// the segment. Differentiable; both weights may wait (weight_gradients.h).
+// GELU(conv2(GELU(conv1(mel)))) + positions, for each segment separately: the first convolution
+// keeps a segment's frames, the second, of stride 2, leaves ⌈frames / 2⌉ tokens; both pad the
+// segment with zeros. Differentiable; both weight gradients may be deferred (weight_gradients.h).
 //
 // Shapes    mel: [Σ frames, kMelBands]; result: [T, hidden].
 // Requires  every segment's frames are set.
-// Cost      keeps each convolution's input three (second: one and a half) times over.
+// Cost      keeps each convolution's input three times (second: one and a half times).
 at::Tensor audio_embedding(const AudioEmbedding& weights,
                            const at::Tensor& mel,
                            std::span<const SegmentGrid> segments);
 
-// Whisper's fixed positions, from 0 in every segment: sines, then cosines, of wavelengths that rise
-// from 2π to 20,000π tokens.
+// Whisper's fixed positions, from 0 in every segment: sines, then cosines, with wavelengths from
+// 2π to 20,000π tokens.
 //
 // Shapes    result: [T, hidden]. Requires  hidden >= 4, even.
 at::Tensor sinusoids(std::span<const SegmentGrid> segments,
                      std::int64_t hidden,
                      const at::TensorOptions& options);
 
-// The rows that become features: of each segment the first 2 · features.
+// The rows that become features: the first 2 · features of each segment.
 //
 // Shapes    tokens: [T, D]; result: [2 · Σ features, D].
 at::Tensor merged_rows(const at::Tensor& tokens, std::span<const SegmentGrid> segments);

@@ -25,10 +25,10 @@ at::Tensor rows_first(const at::Tensor& heads) {
   return heads.squeeze(0).transpose(0, 1);
 }
 
-// Softmax over the union of pieces: each piece is attended to alone, and the results are weighted
-// by the pieces' shares of the row's sum. The kernel's backward makes a piece's probabilities from
-// the logarithm of a row's sum; given that of all pieces, and their joint result, it gives the
-// piece's share of the exact gradient.
+// Softmax over the union of pieces: each piece is attended to separately, and the results are
+// weighted by the pieces' shares of the row's sum. The kernel's backward computes a piece's
+// probabilities from the logarithm of a row's sum; given that of all pieces, and their joint
+// result, it computes the piece's share of the exact gradient.
 class PiecewiseAttention : public torch::autograd::Function<PiecewiseAttention> {
  public:
   // `pieces`: keys, then values, piece by piece; the last is causal.
@@ -90,7 +90,7 @@ struct Leaf {
   at::Tensor tensor;
 };
 
-// The tensor itself, whose gradient is that of this graph and what later graphs have left at its
+// The tensor itself; its gradient is that of this graph plus what later graphs accumulated in its
 // kept copy.
 class KeptForLater : public torch::autograd::Function<KeptForLater> {
  public:
@@ -106,12 +106,13 @@ class KeptForLater : public torch::autograd::Function<KeptForLater> {
   }
 };
 
-// Keeps the layer's tensor unless an earlier forward of the layer has.
+// Keeps the layer's tensor unless an earlier forward of the layer did.
 at::Tensor keep(const at::Tensor& tensor,
                 bool takes_gradients,
                 std::size_t layer,
                 std::vector<at::Tensor>& kept) {
-  ENTRAIN_INVARIANT(layer <= kept.size(), concat("layer ", layer, " keeps before those below it"));
+  ENTRAIN_INVARIANT(layer <= kept.size(),
+                    concat("layer ", layer, " stores keys before the layers below it"));
   if (layer == kept.size()) {
     kept.push_back(tensor.detach().set_requires_grad(takes_gradients));
   }
@@ -135,7 +136,7 @@ at::Tensor item_attention(const at::Tensor& query,
   std::vector<at::Tensor> values;
   for (const ChunkKeyValuesPtr& chunk : item.earlier) {
     ENTRAIN_INVARIANT(layer < chunk->keys.size(),
-                      concat("layer ", layer, " of an earlier chunk has kept nothing"));
+                      concat("layer ", layer, " of an earlier chunk has no keys"));
     keys.push_back(chunk->keys[layer]);
     values.push_back(chunk->values[layer]);
   }
@@ -181,7 +182,7 @@ at::Tensor packed_attention(const at::Tensor& query,
   if (!linked) {
     return segment_attention(query, key, value, rows, /*causal=*/true);
   }
-  // Split once: narrowing item by item makes backward quadratic.
+  // Split once: narrow() per item makes backward quadratic.
   const std::vector<at::Tensor> queries = at::split_with_sizes(query, rows);
   const std::vector<at::Tensor> keys = at::split_with_sizes(key, rows);
   const std::vector<at::Tensor> values = at::split_with_sizes(value, rows);

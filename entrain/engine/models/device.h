@@ -1,4 +1,4 @@
-// Devices to compute on, by the names that configurations and commands have for them.
+// Compute devices, by their names in configurations and commands.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,18 @@
 
 namespace entrain::engine {
 
-// The device of `kind` ("cpu", "cuda") of the rank that is number `local_rank` on its host: of
-// several devices ranks take one each in turn, so that more ranks than devices share them.
+// The device of `kind` ("cpu", "cuda") for the rank numbered `local_rank` on its host: ranks take
+// the host's devices in turn, so if there are more ranks than devices they share them.
 //
 // Requires  local_rank >= 0.
-// Throws    InvalidInput for a name that torch has no devices for; SystemFailure where this torch
-//           was built without them or finds none.
+// Throws    InvalidInput for a name torch does not know; SystemFailure if this torch was built
+//           without such devices or finds none.
 at::Device device_of(const std::string& kind, int local_rank = 0);
 
-// Bytes that a device has left for anybody; empty for the processor and where the device's
-// allocator does not say.
+// Free bytes of a device; empty for the CPU and if the device's allocator does not report them.
 std::optional<std::int64_t> free_bytes(at::Device device);
 
-// Waits until the device has done what this thread has asked of it; the processor has by then.
+// Waits until the device has finished this thread's work; returns at once for the CPU.
 void wait_for_device(at::Device device);
 
 }  // namespace entrain::engine

@@ -21,7 +21,7 @@ constexpr std::size_t kAudioEmbeddingParameters = 4;
 constexpr std::size_t kTransformerParameters = 7;
 constexpr std::size_t kProjectorParameters = 5;
 
-// Hugging Face's names for the towers; other encoders go by their own.
+// Hugging Face's names for the encoders; other encoders use their own name.
 std::string prefix_of(const EncoderSpec& encoder) {
   return encoder.name == "vision"  ? "visual"
          : encoder.name == "audio" ? "audio_tower"
@@ -80,7 +80,7 @@ void add_projector(ParameterBuilder& builder, const EncoderSpec& encoder, std::i
 
 // `weights` points at the layer's first parameter in the order of add_transformer(); without
 // `windows` attention is full within each segment; audio's positions are in its embedding, its
-// `table` is empty. Input and result are own rows of the `tokens`.
+// `table` is empty. Input and result are sharded rows of the `tokens`.
 at::Tensor run_transformer(const EncoderSpec& encoder,
                            const TensorGroupPtr& group,
                            std::int64_t head_dim,
@@ -112,13 +112,13 @@ at::Tensor run_transformer(const EncoderSpec& encoder,
              group);
 }
 
-// The last bias is one rank's to add.
+// Only one rank adds the last bias.
 bool adds_bias(const TensorGroupPtr& group) {
   return group == nullptr || group->index == 0;
 }
 
-// `weights` in the order of add_projector(). The input is own rows of the `tokens`, the result
-// whole.
+// `weights` in the order of add_projector(). The input is sharded rows of the `tokens`, the result
+// replicated.
 at::Tensor run_projector(const EncoderSpec& encoder,
                          const TensorGroupPtr& group,
                          const NamedParameter* weights,
@@ -141,7 +141,7 @@ at::Tensor run_projector(const EncoderSpec& encoder,
   return all_reduce(split_linear(middle, weights[3].tensor, bias), group);
 }
 
-// The segments of one forward, and what its layers need of them, each made once.
+// The segments of one forward and their derived inputs, each computed once.
 class PackedSegments {
  public:
   PackedSegments(const EncoderSpec& encoder,
@@ -245,9 +245,9 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
   packed.check(input, /*mel=*/!vision && layers_.begin == 0);
   const std::int64_t tokens = packed.tokens();
   at::Tensor hidden = input;
-  bool own = false;  // rows of `hidden`; else all of them
+  bool own = false;  // `hidden` is sharded; else replicated
   const NamedParameter* weights = parameters_.data();
-  // What a layer captures outlives this call where it runs again.
+  // A recomputed layer's captures must outlive this call.
   const auto run = [&](int layer, std::size_t num_weights, const LayerForward& forward_of) {
     hidden = layer < recomputed_end_ ? run_recomputed(hidden, {weights, num_weights}, forward_of)
                                      : forward_of(hidden);
@@ -275,7 +275,7 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
   };
   for (int layer = layers_.begin; layer < layers_.end; ++layer) {
     if (layer == 0 && vision) {
-      hidden = split_linear(own_rows(hidden, group_), weights->tensor);
+      hidden = split_linear(shard_rows(hidden, group_), weights->tensor);
       own = true;
       weights += 1;
     } else if (layer == 0) {
@@ -283,7 +283,7 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
         return audio_embedding(
             {weights[0].tensor, weights[1].tensor, weights[2].tensor, weights[3].tensor}, x, grids);
       });
-      hidden = own_rows(hidden, group_);
+      hidden = shard_rows(hidden, group_);
       own = true;
     } else if (layer == last_layer_) {
       const std::size_t used = kProjectorParameters - (adds_bias(group_) ? 0 : 1);
@@ -298,7 +298,7 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
       run(layer, kTransformerParameters, transformer_of(layer));
     }
   }
-  return own ? gather_whole(hidden, tokens, group_) : hidden;
+  return own ? gather_replicated(hidden, tokens, group_) : hidden;
 }
 
 bool EncoderStage::keeps_input() const {

@@ -89,7 +89,7 @@ at::Tensor rotated(const at::Tensor& heads, const at::Tensor& cosine, const at::
   return turned.reshape(heads.sizes()).to(dtype);
 }
 
-// Keeps the table alone: a rotation's gradient is the rotation back.
+// Keeps only the table: a rotation's gradient is the inverse rotation.
 class Rotation : public torch::autograd::Function<Rotation> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context,
@@ -220,9 +220,10 @@ at::Tensor gated_mlp(const at::Tensor& input,
                      const at::Tensor& gate,
                      const at::Tensor& up,
                      const at::Tensor& down,
-                     const RemadeInputPtr& remade) {
+                     const RecomputedInputPtr& recomputed) {
   return split_linear(
-      at::silu(split_linear(input, gate, {}, remade)) * split_linear(input, up, {}, remade), down);
+      at::silu(split_linear(input, gate, {}, recomputed)) * split_linear(input, up, {}, recomputed),
+      down);
 }
 
 }  // namespace entrain::engine

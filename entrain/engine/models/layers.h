@@ -1,7 +1,7 @@
-// The layers all modules are made of, on packed rows: no padding, no batch axis.
+// The layers of all modules, on packed rows: no padding, no batch axis.
 //
 // Read first: segment_attention(). Every function is differentiable, works on any device and in any
-// floating dtype, and changes none of its inputs (a split weight gradient may hold them until
+// floating dtype, and changes none of its inputs (a deferred weight gradient may hold them until
 // later).
 #pragma once
 
@@ -18,30 +18,30 @@ namespace entrain::engine {
 // merge_size block of patches is consecutive (row by row inside), blocks row by row. A window of
 // audio is one column of tokens.
 struct SegmentGrid {
-  std::int64_t rows = 0;      // patches, divisible by merge_size
-  std::int64_t columns = 0;   // patches, divisible by merge_size
-  std::int64_t frames = 0;    // audio, where layer 0 runs: mel frames; ⌈frames / 2⌉ tokens
-  std::int64_t features = 0;  // audio: LLM tokens, of two tokens each; those left over are dropped
+  std::int64_t rows = 0;     // patches, divisible by merge_size
+  std::int64_t columns = 0;  // patches, divisible by merge_size
+  std::int64_t frames = 0;  // audio, on the stage with layer 0: mel frames; ⌈frames / 2⌉ tokens
+  std::int64_t features = 0;  // audio: LLM tokens, two tokens each; remaining tokens are dropped
   [[nodiscard]] std::int64_t tokens() const { return rows * columns; }
 };
 
 // y = x / sqrt(mean(x²) + epsilon) · weight, row by row, computed in at least float32.
 //
 // Shapes  input: [T, D]; weight: [D]; result: [T, D] in the input's dtype.
-// Ensures the weight's gradient is added up, and handed on, in at least float32.
+// Ensures the weight's gradient is accumulated and returned in at least float32.
 // Cost    on CPU in float32, float64 and bfloat16 one fused pass forward and two backward, in the
 //         calling thread; elsewhere a composite of ATen operators. Keeps input and one number a
 //         row.
 inline constexpr double kNormEpsilon = 1e-6;  // of every model here
 at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon);
 
-// The same by plain operators, whatever the device.
+// The same by plain operators, on any device.
 at::Tensor rms_norm_composite(const at::Tensor& input, const at::Tensor& weight, double epsilon);
 
-// Angles of rotary positions. The head's dimensions are cut into `axes` equal spans, one a position
-// axis; within a span of width d, dimension i < d/2 turns together with i + d/2 (the rotate-half
+// Angles of rotary positions. The head's dimensions are cut into `axes` equal spans, one for each
+// position axis; within a span of width d, dimension i < d/2 rotates with i + d/2 (the rotate-half
 // convention of Hugging Face's Llama) by position · theta^(-2i/d).
-// In float32 or wider: a table in bfloat16 would not tell positions beyond a few hundred apart.
+// In float32 or wider: bfloat16 cannot distinguish positions beyond a few hundred.
 struct RotaryTable {
   at::Tensor cosine;  // [T, 1, axes, head_dim / (2·axes)]
   at::Tensor sine;    // the same shape
@@ -54,14 +54,14 @@ RotaryTable rotary_table(std::span<const std::int64_t> lengths,
                          double theta,
                          const at::TensorOptions& options);
 
-// The same from another position on for each run of rows. Requires  as many begins as lengths.
+// The same, with a given first position for each run of rows. Requires  as many begins as lengths.
 RotaryTable rotary_table(std::span<const std::int64_t> begins,
                          std::span<const std::int64_t> lengths,
                          std::int64_t head_dim,
                          double theta,
                          const at::TensorOptions& options);
 
-// Two axes: the first half of the head turns by the patch's row, the second by its column.
+// Two axes: the first half of the head rotates by the patch's row, the second by its column.
 // Requires  head_dim divisible by 4; grid sides divisible by merge_size.
 RotaryTable rotary_table(std::span<const SegmentGrid> segments,
                          std::int64_t merge_size,
@@ -76,7 +76,7 @@ at::Tensor rotate(const at::Tensor& heads, const RotaryTable& table);
 //
 // Shapes   query: [T, H, D]; key, value: [T, G, D] with G dividing H (grouped queries);
 //          lengths sum to T; result: [T, H·D].
-// Cost     one kernel per segment; split once, since narrowing per segment makes backward
+// Cost     one kernel per segment; split() once, since narrow() per segment makes backward
 //          quadratic in the number of segments.
 at::Tensor segment_attention(const at::Tensor& query,
                              const at::Tensor& key,
@@ -85,12 +85,12 @@ at::Tensor segment_attention(const at::Tensor& query,
                              bool causal);
 
 // down(silu(gate(x)) · up(x)), without biases.
-// Shapes  input: [T, D], which `remade` makes again where it is given; gate, up: [I, D];
+// Shapes  input: [T, D], recomputed by `recomputed` if given; gate, up: [I, D];
 //         down: [D, I]; result: [T, D].
 at::Tensor gated_mlp(const at::Tensor& input,
                      const at::Tensor& gate,
                      const at::Tensor& up,
                      const at::Tensor& down,
-                     const RemadeInputPtr& remade = {});
+                     const RecomputedInputPtr& recomputed = {});
 
 }  // namespace entrain::engine

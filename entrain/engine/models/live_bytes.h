@@ -11,11 +11,11 @@
 
 namespace entrain::engine {
 
-// Counts from its construction to its end on the thread that made it; backward passes run there
-// too, or on a device's thread that takes this one's books along. What was allocated before does
-// not count, not even when it is freed. Memory that changes threads is added and taken off by hand.
+// Counts from its construction to its end on the thread that made it. It includes backward passes,
+// on that thread or on a device's thread that inherits its counter. Memory allocated before is not
+// counted, even when it is released. Memory that changes threads is added and subtracted by hand.
 //
-// Several may not be in force on one thread at a time, nor torch's own profiler.
+// At most one may be active on a thread, and torch's own profiler must not be.
 class LiveBytes {
  public:
   explicit LiveBytes(at::DeviceType type = at::kCPU)
@@ -24,10 +24,10 @@ class LiveBytes {
   LiveBytes& operator=(const LiveBytes&) = delete;
 
   [[nodiscard]] std::int64_t bytes() const { return count_->bytes; }
-  // Largest bytes() since the last call of reset_peak(), or ever.
+  // Largest bytes() since the last reset_peak(), or since construction.
   [[nodiscard]] std::int64_t peak() const { return count_->peak; }
   void reset_peak() { count_->peak = count_->bytes; }
-  // Memory that came from, or went to, another thread.
+  // Memory received from another thread, or passed to one.
   void add(std::int64_t bytes) { count_->change(bytes); }
 
  private:

@@ -154,7 +154,7 @@ at::Tensor LlmStage::table() const {
 
 void LlmStage::use_table(const at::Tensor& table) {
   ENTRAIN_INVARIANT(llm_.tie_word_embeddings && !head_.empty() && layers_.begin > 0,
-                    "a table for a stage that needs none");
+                    "a table given to a stage that needs none");
   head_.back().tensor = table;
 }
 
@@ -201,7 +201,7 @@ at::Tensor LlmStage::decode(const at::Tensor& hidden, std::span<const PackedItem
   for (int layer = first; layer < end; ++layer) {
     const auto place = static_cast<std::size_t>(layer - first);
     if (layer < recomputed_end_) {
-      // What the layer captures outlives this call: it runs again in backward.
+      // The layer runs again in backward, so its captures must outlive this call.
       const std::vector<PackedItem> kept(items.begin(), items.end());
       result = run_recomputed(
           result,
@@ -215,13 +215,13 @@ at::Tensor LlmStage::decode(const at::Tensor& hidden, std::span<const PackedItem
     }
     weights += kDecoderParameters;
   }
-  return gather_whole(result, tokens, group_);
+  return gather_replicated(result, tokens, group_);
 }
 
 at::Tensor LlmStage::logits(const at::Tensor& hidden, const at::Tensor& rows) const {
   ENTRAIN_INVARIANT(layers_.end == last_layer_ + 1,
                     "logits() on an LLM stage that is not the last");
-  ENTRAIN_INVARIANT(group_ == nullptr, "logits() of a stage that lies on several ranks");
+  ENTRAIN_INVARIANT(group_ == nullptr, "logits() of a stage on several ranks");
   return run_head(group_, head(), at::index_select(hidden, 0, rows), rows.size(0));
 }
 

@@ -1,4 +1,4 @@
-// How parameters come to be: their names, initial values and freezing. Used by the stages alone.
+// Names, initial values and freezing of parameters. Used only by the stages.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace entrain::engine {
 
-// What a parameter does, which decides how it starts.
+// The role of a parameter, which decides its initial values.
 enum class ParameterRole : std::uint8_t {
   kLinear,          // [out, in] matrix
   kResidualLinear,  // matrix whose output is added to the residual stream
@@ -18,27 +18,27 @@ enum class ParameterRole : std::uint8_t {
 };
 
 // Standard deviation of initial values: 0.02 for embeddings; 1/sqrt(fan_in) for matrices, so that
-// unit inputs give unit outputs; those that write to the residual stream are divided further by
-// sqrt(2 · num_layers), since that many of them add up. Norm gains start at one, biases at zero.
+// unit inputs give unit outputs. Matrices that write to the residual stream are divided further by
+// sqrt(2 · num_layers), since that many outputs add up. Norm gains are 1, biases 0.
 //
 // Requires  fan_in >= 1; num_layers: transformer layers of the module, >= 1.
 double initial_deviation(ParameterRole role, std::int64_t fan_in, int num_layers);
 
-// How a layer's matrices are cut (parameter_split.h): by what they put out, or by what they take.
+// How a layer's matrices are sharded (parameter_split.h): by output rows, or by input columns.
 inline constexpr ParameterSplit kByOutputs{0};
 inline constexpr ParameterSplit kByInputs{1};
 
-// Collects a stage's parameters in layer order. Sizes are the whole parameter's; with a tensor
-// group values are its rank's part of the whole's, so they do not depend on how it is cut.
+// Collects a stage's parameters in layer order. Sizes are those of the whole parameter. With a
+// tensor group, values are this rank's shard of the whole, so they do not depend on the sharding.
 class ParameterBuilder {
  public:
   ParameterBuilder(const StageOptions& options, int num_layers)
       : options_(options), num_layers_(num_layers) {}
 
-  // Whether parameters added from now on take gradients.
+  // Whether parameters added from now on require gradients.
   void set_trainable(bool trainable) { trainable_ = trainable; }
 
-  // [rows, columns] drawn by role; columns is the fan-in.
+  // [rows, columns] initialised by role; columns is the fan-in.
   void add_matrix(const std::string& name,
                   std::int64_t rows,
                   std::int64_t columns,

@@ -25,7 +25,7 @@ struct Layer : torch::CustomClassHolder {
   WeightGradientsPtr weight_gradients = WeightGradientsScope::current();
 };
 
-// Inputs: the layer's, then leaves and trainable parameters, so that backward hands on their
+// Inputs: the layer's, then leaves and trainable parameters, so that backward returns their
 // gradients.
 class Recomputed : public torch::autograd::Function<Recomputed> {
  public:
@@ -55,7 +55,7 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
     if (input.requires_grad()) {
       inputs.insert(inputs.begin(), input);
     }
-    // Parameters whose gradients wait get none here.
+    // Parameters with deferred gradients get none here.
     const bool some_wait = layer.weight_gradients && layer.weight_gradients->deferred();
     variable_list result = torch::autograd::grad({output},
                                                  inputs,

@@ -1,4 +1,4 @@
-// A layer that keeps its input alone: its forward runs again in backward.
+// Activation recomputation: a layer keeps only its input and runs forward again in backward.
 #pragma once
 
 #include <functional>
@@ -13,16 +13,16 @@ namespace entrain::engine {
 
 using LayerForward = std::function<at::Tensor(const at::Tensor& input)>;
 
-// layer(input), of which autograd records one node that holds `input` and `layer`. Its backward
-// runs the layer again with recording, and frees what that kept before it returns: gradients are
-// bit for bit those of the layer itself where its kernels are deterministic. `leaves` are tensors
-// with gradients that the layer reads apart from its parameters. Weight gradients that
-// wait (weight_gradients.h) do so here too, and keep what they read of the second run. Where
-// nothing is to be recorded (no grad mode; neither input nor parameters take gradients) it is
-// layer(input).
+// layer(input), recorded as one autograd node that holds `input` and `layer`. Its backward runs the
+// layer again with recording, and releases its activations before it returns: gradients are
+// bit for bit those of the layer itself if its kernels are deterministic. `leaves` are tensors
+// with gradients that the layer reads besides its parameters. Deferred weight gradients
+// (weight_gradients.h) work here too; they keep what they read of the second run. If
+// nothing is recorded (no grad mode, or neither input nor parameters require gradients) it is
+// plain layer(input).
 //
-// Requires  `layer` is a pure function of its argument, `parameters` and what it captured by value,
-//           valid until the backward.
+// Requires  `layer` is a pure function of its argument, `parameters` and captured values, all valid
+//           until the backward.
 at::Tensor run_recomputed(const at::Tensor& input,
                           std::span<const NamedParameter> parameters,
                           LayerForward layer,

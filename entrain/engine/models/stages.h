@@ -1,7 +1,7 @@
-// The runnable part of a module on one lane: consecutive layers with their parameters.
+// The part of a module on one lane: consecutive layers with their parameters.
 //
-// Read first: EncoderStage and LlmStage. Inputs are packed: rows of all segments (samples) one
-// after another, no padding; attention never crosses a boundary. All tensors are on the stage's
+// Read first: EncoderStage and LlmStage. Inputs are packed: rows of all segments (samples) are
+// concatenated without padding; attention never crosses a boundary. All tensors are on the stage's
 // device.
 #pragma once
 
@@ -32,7 +32,7 @@ using TensorGroupPtr = std::shared_ptr<const TensorGroup>;
 struct NamedParameter {
   std::string name;
   at::Tensor tensor;
-  ParameterSplit split = {};  // what part of the parameter a rank's stage has
+  ParameterSplit split = {};  // the shard of the parameter that this rank's stage holds
 };
 
 struct StageOptions {
@@ -40,25 +40,25 @@ struct StageOptions {
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kFloat;
   // One rank's slice under tensor parallelism: heads, MLP, the projector's inner width and the
-  // vocabulary are divided by it; norms, the projector's last bias, patch and audio embedding stay
-  // whole. Requires  divides heads, key and value heads, MLP width, merged width and vocabulary.
+  // vocabulary are divided by it; norms, the projector's last bias, patch and audio embedding are
+  // replicated. Requires  divides heads, key/value heads, MLP width, merged width and vocabulary.
   int tensor_parallel = 1;
-  // The ranks that have the other slices, as many as tensor_parallel; all functions of a stage then
-  // take and give whole rows, the same on all of them, and gradients of parameters that stay whole
-  // are partial (tensor_group.h). Without it a slice is for measuring alone: attention, MLP,
-  // projector and token embedding give partial sums that nobody adds up, logits are a slice, token
-  // ids must stay below the slice of the vocabulary, and weights are drawn in the slice's shape.
+  // The ranks with the other slices, as many as tensor_parallel. Functions of a stage then take and
+  // return replicated rows, and gradients of replicated parameters are partial
+  // (tensor_group.h). Without it a slice is only for measuring: attention, MLP,
+  // projector and token embedding return partial sums, which are never added, logits are a slice,
+  // token ids must be below the slice of the vocabulary, and weights have the slice's shape.
   TensorGroupPtr tensor_group = nullptr;
 };
 
-// Values drawn from (seed, name) alone, the same on every layout: normal with standard deviation
-// `deviation`; the generator is Entrain's own, so equal on every machine up to libm.
+// Values depend only on (seed, name), so they are the same on every layout: normal with standard
+// deviation `deviation`, from Entrain's own generator, equal on every machine up to libm.
 at::Tensor initial_weight(const std::string& name,
                           std::vector<std::int64_t> shape,
                           double deviation,
                           const StageOptions& options);
 
-// Of one segment; `input_rows` of what layer 0 reads of it, 0 where another stage does.
+// One segment; `input_rows` of layer 0's input, 0 on other stages.
 SegmentGrid segment_grid(const EncoderSpec& encoder,
                          const SegmentWork& work,
                          std::int64_t input_rows);
@@ -66,8 +66,8 @@ SegmentGrid segment_grid(const EncoderSpec& encoder,
 class EncoderStage {
  public:
   // Layers [begin, end) of the encoder: 0 is the patch or audio embedding, the last the projector.
-  // The first `recompute` of them keep their input alone (recompute.h); the patch embedding does so
-  // anyway.
+  // The first `recompute` of them keep only their input (recompute.h); the patch embedding always
+  // does.
   EncoderStage(const EncoderSpec& encoder,
                int llm_hidden,
                LayerRange layers,
@@ -80,14 +80,14 @@ class EncoderStage {
   //          [T, hidden].
   at::Tensor forward(const at::Tensor& input, std::span<const SegmentGrid> segments) const;
 
-  // Whether graphs of a stage that is not the first hold their input as it came. On several ranks
-  // they hold own rows of it: nothing reads the input's values once the stage has run.
+  // Whether graphs of a stage other than the first keep their input unchanged. With several ranks
+  // they keep a sharded copy: nothing reads the input's values after the forward.
   [[nodiscard]] bool keeps_input() const;
 
   [[nodiscard]] const std::vector<NamedParameter>& parameters() const { return parameters_; }
 
  private:
-  EncoderSpec encoder_;  // heads and MLP width those of the slice
+  EncoderSpec encoder_;  // heads and MLP width of the slice
   TensorGroupPtr group_;
   LayerRange layers_;
   int recomputed_end_ = 0;  // layers before it are recomputed
@@ -99,22 +99,21 @@ class EncoderStage {
 class LlmStage {
  public:
   // Layers [begin, end): 0 is the token embedding, the last the output head. The first `recompute`
-  // of them keep their input alone, the output head its chosen rows; the token embedding does so
-  // anyway.
+  // of them keep only their input, the output head only its chosen rows; the token embedding always
+  // does.
   LlmStage(const LlmSpec& llm, LayerRange layers, const StageOptions& options, int recompute = 0);
 
-  // Token embeddings with image features in their places; the first stage only.
+  // Token embeddings with image features at their positions; the first stage only.
   //
   // Shapes   ids: [T] int64; features: [F, hidden] or undefined when F = 0; positions: [F] int64,
-  // rising
-  //          rows of the result that features fill. result: [T, hidden].
+  //          rising: the rows of the result that features fill. result: [T, hidden].
   at::Tensor embed(const at::Tensor& ids,
                    const at::Tensor& features,
                    const at::Tensor& positions) const;
 
   // This stage's decoder layers. Shapes  hidden: [T, hidden]; items' rows sum to T.
   at::Tensor decode(const at::Tensor& hidden, std::span<const PackedItem> items) const;
-  // Of whole samples. Shapes  lengths: [samples], summing to T.
+  // For whole samples. Shapes  lengths: [samples], summing to T.
   at::Tensor decode(const at::Tensor& hidden, std::span<const std::int64_t> lengths) const;
 
   // Logits at chosen rows; the last stage only, and not under tensor parallelism.
@@ -122,26 +121,26 @@ class LlmStage {
   at::Tensor logits(const at::Tensor& hidden, const at::Tensor& rows) const;
 
   // Sum (not mean) of the cross-entropy of `targets` at `rows`; the last stage only. A float64
-  // scalar: hundreds of terms added in float32 err by more than the terms do. Without rows it is 0,
-  // reaches `hidden` alone and costs nothing.
+  // scalar: sums of hundreds of float32 terms would lose precision. Without rows it is 0,
+  // depends only on `hidden` and costs nothing.
   at::Tensor loss_sum(const at::Tensor& hidden,
                       const at::Tensor& rows,
                       const at::Tensor& targets) const;
 
   [[nodiscard]] bool keeps_input() const;  // as EncoderStage's
 
-  // A tied head's copy of the table, where this stage has no embedding, is not among them.
+  // A tied head's copy of the table is excluded if this stage has no embedding.
   [[nodiscard]] const std::vector<NamedParameter>& parameters() const { return parameters_; }
 
-  // The embedding's table on the first stage, a tied head's on the last; undefined on others.
+  // The embedding's table on the first stage, a tied head's on the last; undefined on other stages.
   [[nodiscard]] at::Tensor table() const;
-  // Lets this last stage's tied head use the table of a first stage on the same lane.
+  // Makes this last stage's tied head use the table of a first stage on the same lane.
   void use_table(const at::Tensor& table);
 
  private:
   [[nodiscard]] const NamedParameter* head() const;
 
-  LlmSpec llm_;  // heads, MLP width and vocabulary those of the slice
+  LlmSpec llm_;  // heads, MLP width and vocabulary of the slice
   TensorGroupPtr group_;
   LayerRange layers_;
   int recomputed_end_ = 0;  // layers before it are recomputed

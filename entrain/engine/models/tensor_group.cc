@@ -30,7 +30,7 @@ RowRange own_range(std::int64_t rows, const TensorGroup& group) {
   return row_range(rows, group.index, group.size());
 }
 
-// The tensor with rows of zeros behind it, `rows` in all.
+// The tensor padded with rows of zeros to `rows`.
 at::Tensor padded(const at::Tensor& tensor, std::int64_t rows) {
   if (tensor.size(0) == rows) {
     return tensor.contiguous();
@@ -40,19 +40,19 @@ at::Tensor padded(const at::Tensor& tensor, std::int64_t rows) {
   return at::cat({tensor, at::zeros(missing, tensor.options())});
 }
 
-// Every rank's own rows, one after another.
+// Every rank's sharded rows, concatenated.
 at::Tensor gathered(const at::Tensor& own, std::int64_t rows, const TensorGroup& group) {
   const std::int64_t run = run_of(rows, group);
   ENTRAIN_INVARIANT(own.size(0) == own_range(rows, group).size,
-                    concat(own.size(0), " own rows of ", rows));
+                    concat(own.size(0), " sharded rows of ", rows));
   std::vector<std::int64_t> shape = own.sizes().vec();
   shape[0] = run * group.size();
   const at::Tensor all = group.comm->all_gather(padded(own, run).view(-1), group.ranks).view(shape);
-  // A copy where there are rows too many: what is sent on is counted by its rows.
+  // Without its padding as a copy: the bytes of a sent tensor are counted by its rows.
   return all.size(0) == rows ? all : all.narrow(0, 0, rows).clone();
 }
 
-// Own rows of the sum over the ranks.
+// Sharded rows of the sum over the ranks.
 at::Tensor reduced_rows(const at::Tensor& partial, const TensorGroup& group) {
   const std::int64_t run = run_of(partial.size(0), group);
   std::vector<std::int64_t> shape = partial.sizes().vec();
@@ -62,7 +62,7 @@ at::Tensor reduced_rows(const at::Tensor& partial, const TensorGroup& group) {
       .narrow(0, 0, own_range(partial.size(0), group).size);
 }
 
-// Of two halves, so that every rank frees only what it has allocated.
+// Reduce-scatter and all-gather, so that every rank frees only what it has allocated.
 at::Tensor reduced(const at::Tensor& partial, const TensorGroup& group) {
   return gathered(reduced_rows(partial, group), partial.size(0), group);
 }
@@ -103,7 +103,7 @@ struct ScatterRows : torch::autograd::Function<ScatterRows> {
   }
 };
 
-// What both gathers do forward; their gradients come as different kinds.
+// The forward of both gathers; they differ in the kind of their gradients.
 struct Gather {
   static at::Tensor forward(AutogradContext* context,
                             const at::Tensor& own,
@@ -120,7 +120,7 @@ struct GatherRows : Gather, torch::autograd::Function<GatherRows> {
   }
 };
 
-struct GatherWhole : Gather, torch::autograd::Function<GatherWhole> {
+struct GatherReplicated : Gather, torch::autograd::Function<GatherReplicated> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     return {own_of(gradients[0], *remembered(context)), at::Tensor(), at::Tensor()};
   }
@@ -149,7 +149,7 @@ struct AllReduce : torch::autograd::Function<AllReduce> {
   }
 };
 
-// Ids or targets as this rank's run of the vocabulary counts them, and whether they lie in it.
+// Ids or targets relative to this rank's shard of the vocabulary, and whether they are in it.
 struct LocalIds {
   at::Tensor ids;     // clamped into the run
   at::Tensor inside;  // bool
@@ -197,7 +197,7 @@ RowRange row_range(std::int64_t rows, int index, int num_ranks) {
   return {begin, std::min(rows, begin + run) - begin};
 }
 
-at::Tensor own_rows(const at::Tensor& whole, const TensorGroupPtr& group) {
+at::Tensor shard_rows(const at::Tensor& whole, const TensorGroupPtr& group) {
   return alone(group) ? whole : own_of(whole, *group).clone();
 }
 
@@ -209,8 +209,10 @@ at::Tensor gather_rows(const at::Tensor& own, std::int64_t rows, const TensorGro
   return alone(group) ? own : GatherRows::apply(own, rows, group);
 }
 
-at::Tensor gather_whole(const at::Tensor& own, std::int64_t rows, const TensorGroupPtr& group) {
-  return alone(group) ? own : GatherWhole::apply(own, rows, group);
+at::Tensor gather_replicated(const at::Tensor& own,
+                             std::int64_t rows,
+                             const TensorGroupPtr& group) {
+  return alone(group) ? own : GatherReplicated::apply(own, rows, group);
 }
 
 at::Tensor reduce_scatter(const at::Tensor& partial, const TensorGroupPtr& group) {
@@ -228,7 +230,7 @@ MatrixInput gather_input(const at::Tensor& own,
   const auto of = [then](const at::Tensor& whole) { return then ? then(whole) : whole; };
   MatrixInput input = {of(gather_rows(own, rows, group)), {}};
   if (!alone(group)) {
-    input.again = c10::make_intrusive<RemadeInput>(
+    input.again = c10::make_intrusive<RecomputedInput>(
         [kept = own.detach(), rows, group, of] { return of(gathered(kept, rows, *group)); });
   }
   return input;

@@ -117,10 +117,10 @@ TEST(TensorGroup, EveryExchangeHasItsMirrorInBackward) {
   constexpr Kind kWhole = Kind::kWhole;
   constexpr Kind kOwn = Kind::kOwn;
   constexpr Kind kPartial = Kind::kPartial;
-  expect_exchange("own_rows", kWhole, kOwn, kOwn, kPartial, plain(own_rows));
+  expect_exchange("shard_rows", kWhole, kOwn, kOwn, kPartial, plain(shard_rows));
   expect_exchange("scatter_rows", kWhole, kOwn, kOwn, kWhole, plain(scatter_rows));
   expect_exchange("gather_rows", kOwn, kWhole, kPartial, kOwn, gather_rows);
-  expect_exchange("gather_whole", kOwn, kWhole, kWhole, kOwn, gather_whole);
+  expect_exchange("gather_replicated", kOwn, kWhole, kWhole, kOwn, gather_replicated);
   expect_exchange("reduce_scatter", kPartial, kOwn, kOwn, kWhole, plain(reduce_scatter));
   expect_exchange("all_reduce", kPartial, kWhole, kWhole, kWhole, plain(all_reduce));
 }
@@ -159,7 +159,7 @@ TEST(TensorGroup, OwnRowsKeepNoWholeOnesAlive) {
   on_tensor_ranks(2, [](const TensorGroupPtr& group) {
     const LiveBytes live;
     at::Tensor whole = at::ones({64, kWidth}, at::kDouble);
-    const at::Tensor own = own_rows(whole, group);
+    const at::Tensor own = shard_rows(whole, group);
     const at::Tensor scattered = scatter_rows(whole, group);
     whole.reset();
     EXPECT_EQ(live.bytes(), static_cast<std::int64_t>(own.nbytes() + scattered.nbytes()));

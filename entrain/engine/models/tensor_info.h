@@ -1,5 +1,5 @@
-// What a file of weights says about a tensor; free of torch, so that those who only read documents
-// need none.
+// The description of a tensor in a file of weights; free of torch, for code that only reads
+// documents.
 #pragma once
 
 #include <cstdint>

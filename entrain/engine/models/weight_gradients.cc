@@ -13,7 +13,7 @@ using torch::autograd::variable_list;
 thread_local WeightGradientsPtr current_gradients;
 
 constexpr const char* kOwner = "weight gradients";
-constexpr const char* kRemade = "remade input";
+constexpr const char* kRecomputed = "recomputed input";
 
 void remember_owner(AutogradContext* context) {
   if (const WeightGradientsPtr& owner = WeightGradientsScope::current()) {
@@ -21,7 +21,7 @@ void remember_owner(AutogradContext* context) {
   }
 }
 
-// The gradient of `parameter`, or nothing where it waits.
+// The gradient of `parameter`, or nothing if it is deferred.
 at::Tensor now_or_later(AutogradContext* context,
                         const at::Tensor& parameter,
                         std::function<at::Tensor()> gradient) {
@@ -37,17 +37,17 @@ at::Tensor now_or_later(AutogradContext* context,
   return gradient();
 }
 
-void remember_remade(AutogradContext* context, const RemadeInputPtr& remade) {
-  remade->add_reader();
-  context->saved_data[kRemade] = c10::IValue::make_capsule(remade);
+void remember_input(AutogradContext* context, const RecomputedInputPtr& recomputed) {
+  recomputed->add_reader();
+  context->saved_data[kRecomputed] = c10::IValue::make_capsule(recomputed);
 }
 
-RemadeInputPtr remembered_remade(AutogradContext* context) {
-  const auto found = context->saved_data.find(kRemade);
+RecomputedInputPtr remembered_input(AutogradContext* context) {
+  const auto found = context->saved_data.find(kRecomputed);
   return found == context->saved_data.end()
-             ? RemadeInputPtr()
-             : RemadeInputPtr::reclaim_copy(
-                   static_cast<RemadeInput*>(found->second.toCapsule().get()));
+             ? RecomputedInputPtr()
+             : RecomputedInputPtr::reclaim_copy(
+                   static_cast<RecomputedInput*>(found->second.toCapsule().get()));
 }
 
 at::ScalarType wide(at::ScalarType dtype) {
@@ -60,12 +60,12 @@ class SplitLinear : public torch::autograd::Function<SplitLinear> {
                             const at::Tensor& input,
                             const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias,
-                            const RemadeInputPtr& remade) {
+                            const RecomputedInputPtr& recomputed) {
     const bool reads_input = weight.requires_grad();
     context->save_for_backward(
-        {reads_input && !remade ? input : at::Tensor(), weight, bias.value_or(at::Tensor())});
-    if (reads_input && remade) {
-      remember_remade(context, remade);
+        {reads_input && !recomputed ? input : at::Tensor(), weight, bias.value_or(at::Tensor())});
+    if (reads_input && recomputed) {
+      remember_input(context, recomputed);
     }
     remember_owner(context);
     return at::linear(input, weight.flatten(1), bias);
@@ -81,15 +81,15 @@ class SplitLinear : public torch::autograd::Function<SplitLinear> {
       result[0] = at::mm(gradient, weight.flatten(1));
     }
     if (context->needs_input_grad(1)) {
-      result[1] =
-          now_or_later(context,
-                       weight,
-                       [gradient,
-                        input = saved[0],
-                        remade = remembered_remade(context),
-                        shape = weight.sizes().vec()] {
-                         return at::mm(gradient.t(), remade ? remade->read() : input).view(shape);
-                       });
+      result[1] = now_or_later(
+          context,
+          weight,
+          [gradient,
+           input = saved[0],
+           recomputed = remembered_input(context),
+           shape = weight.sizes().vec()] {
+            return at::mm(gradient.t(), recomputed ? recomputed->read() : input).view(shape);
+          });
     }
     if (bias.defined() && context->needs_input_grad(2)) {
       result[2] = now_or_later(context, bias, [gradient] {
@@ -113,7 +113,7 @@ class SplitEmbedding : public torch::autograd::Function<SplitEmbedding> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& weight = saved[0];
-    // A token may stand in a pack a thousand times: its gradients are added up in float32.
+    // A token may occur a thousand times in a pack: its gradients are accumulated in float32.
     const auto table_gradient = [gradient = gradients[0], ids = saved[1], rows = weight.size(0)] {
       return at::embedding_dense_backward(gradient.to(wide(gradient.scalar_type())),
                                           ids,
@@ -156,7 +156,7 @@ void WeightGradients::run(const std::function<void(const at::Tensor& parameter)>
   }
 }
 
-at::Tensor RemadeInput::read() {
+at::Tensor RecomputedInput::read() {
   if (!made_.defined()) {
     made_ = make_();
   }
@@ -177,8 +177,8 @@ const WeightGradientsPtr& WeightGradientsScope::current() {
 at::Tensor split_linear(const at::Tensor& input,
                         const at::Tensor& weight,
                         const std::optional<at::Tensor>& bias,
-                        const RemadeInputPtr& remade) {
-  return SplitLinear::apply(input, weight, bias, remade);
+                        const RecomputedInputPtr& recomputed) {
+  return SplitLinear::apply(input, weight, bias, recomputed);
 }
 
 at::Tensor split_embedding(const at::Tensor& weight, const at::Tensor& ids) {

@@ -1,12 +1,12 @@
-// Matrices and tables whose weight gradient may run apart from the input gradient.
+// Matrices and tables whose weight gradient can run separately from the input gradient.
 //
 // Read first: WeightGradients. Of a layer's parameters, matrices with their biases and embedding
-// tables wait; norm gains do not. What waits is what profiles charge as weight gradient: matrix
-// products and the pass over a whole table. A gain's gradient is one pass over rows that its input
-// gradient reads anyway, which an analytic profile leaves out; waiting for it would keep a norm's
-// input and output gradient, more than the activation bytes that a lane's memory is planned with.
-// A measured profile does charge it as weight gradient (docs/costs.md): by so much a split
-// backward's first half is longer than predicted, and its second shorter.
+// tables are deferred; norm gains are not. Deferred is what profiles charge as weight gradient:
+// matrix products and the pass over a full table. A gain's gradient is one pass over rows that its
+// input gradient reads anyway, which an analytic profile leaves out; deferring it would keep its
+// input and output gradient, more than the activation bytes used for planning a lane's memory.
+// A measured profile does charge it as weight gradient (docs/costs.md): by this amount a split
+// backward's first half is longer than predicted, and its second half shorter.
 #pragma once
 
 #include <functional>
@@ -19,40 +19,40 @@
 
 namespace entrain::engine {
 
-// The weight gradients of one graph. As long as defer() is not called, nothing waits, and a
+// The weight gradients of one graph. Until defer() is called nothing is deferred, and a
 // backward pass computes both gradients of a matrix at once.
 //
 // One thread at a time; the graph and its recomputed layers hold a reference.
 class WeightGradients : public torch::CustomClassHolder {
  public:
-  // From now on backward passes through the graph leave the gradients of matrices and tables here
+  // From now on backward passes through the graph store the gradients of matrices and tables here
   // instead of adding them to their parameters.
   void defer() { deferred_ = true; }
   [[nodiscard]] bool deferred() const { return deferred_; }
 
   void add(const at::Tensor& parameter, std::function<at::Tensor()> gradient);
 
-  // The parameters of what waits, one as often as it is to be added to.
+  // The parameters of deferred gradients, each as often as it is added to.
   [[nodiscard]] std::vector<at::Tensor> parameters() const;
 
-  // Computes what waits in the order in which the backward pass came by, adds it to the parameters'
-  // gradients as autograd would, bit for bit, and frees each piece's inputs behind it. A bfloat16
-  // parameter whose grad_dtype() is float32 has them added up in that, either way. `added` is
-  // called behind each addition.
+  // Computes the deferred gradients in the order of the backward pass, adds them to the parameters'
+  // gradients as autograd would, bit for bit, and releases each one's inputs afterwards. A bfloat16
+  // parameter whose grad_dtype() is float32 accumulates in float32, either way. `added` is
+  // called after each addition.
   void run(const std::function<void(const at::Tensor& parameter)>& added = {});
 
  private:
   struct Piece {
     at::Tensor parameter;
-    std::function<at::Tensor()> gradient;  // holds what it reads
+    std::function<at::Tensor()> gradient;  // keeps what it reads alive
   };
   bool deferred_ = false;
   std::vector<Piece> waiting_;
 };
 using WeightGradientsPtr = c10::intrusive_ptr<WeightGradients>;
 
-// While it lives, the graphs that this thread records belong to `gradients` (none: null, where no
-// backward is split). Recomputed layers take theirs along to their second forward.
+// While it lives, the graphs that this thread records belong to `gradients` (null: none, no
+// backward is split). Recomputed layers use the same object in their second forward.
 class WeightGradientsScope {
  public:
   explicit WeightGradientsScope(WeightGradientsPtr gradients);
@@ -66,17 +66,17 @@ class WeightGradientsScope {
   WeightGradientsPtr outer_;
 };
 
-// An input of matrices that is dearer to keep than to make once more: their weight gradients read()
-// it again.
+// An input of matrices that is cheaper to recompute than to keep: their weight gradients read() it
+// again.
 //
 // One thread at a time.
-class RemadeInput : public torch::CustomClassHolder {
+class RecomputedInput : public torch::CustomClassHolder {
  public:
-  // `make` holds what it needs, and gives the same values every time.
-  explicit RemadeInput(std::function<at::Tensor()> make) : make_(std::move(make)) {}
+  // `make` keeps what it needs alive, and returns the same values every time.
+  explicit RecomputedInput(std::function<at::Tensor()> make) : make_(std::move(make)) {}
 
   void add_reader() { ++readers_; }
-  // Made when the first reader asks, let go of when the last one has it.
+  // Computed when the first reader calls, released after the last one.
   at::Tensor read();
 
  private:
@@ -84,19 +84,19 @@ class RemadeInput : public torch::CustomClassHolder {
   at::Tensor made_;
   int readers_ = 0;
 };
-using RemadeInputPtr = c10::intrusive_ptr<RemadeInput>;
+using RecomputedInputPtr = c10::intrusive_ptr<RecomputedInput>;
 
-// at::linear(), bit for bit forward and backward, but for the time of its weight gradient. With
-// `remade`, which makes `input` again, that is read once a backward instead of kept.
+// at::linear(), bit for bit in forward and backward, except for when its weight gradient runs. With
+// `recomputed`, `input` is recomputed once per backward instead of kept.
 //
-// Shapes  input: [T, in]; weight: [out, in], or of more axes that hold `in` values together, as a
-//         convolution's do; bias: [out]; result: [T, out].
-// Cost    keeps what at::linear() keeps: the input where the weight is trainable, and not even that
-//         with `remade`. What waits keeps the output's gradient too.
+// Shapes  input: [T, in]; weight: [out, in], or of more axes that hold `in` values together, as in
+//         a convolution; bias: [out]; result: [T, out].
+// Cost    keeps what at::linear() keeps: the input if the weight is trainable, and not even that
+//         with `recomputed`. A deferred gradient also keeps the output's gradient.
 at::Tensor split_linear(const at::Tensor& input,
                         const at::Tensor& weight,
                         const std::optional<at::Tensor>& bias = {},
-                        const RemadeInputPtr& remade = {});
+                        const RecomputedInputPtr& recomputed = {});
 
 // at::embedding(), likewise.
 // Shapes  weight: [V, D]; ids: [T] int64; result: [T, D].

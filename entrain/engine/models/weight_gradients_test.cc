@@ -213,7 +213,7 @@ TEST(WeightGradients, FreeWhatWaitedWhenTheyHaveRun) {
   EXPECT_EQ(live.bytes(), 0);
 }
 
-TEST(WeightGradients, FreeEachPieceBehindIt) {
+TEST(WeightGradients, FreeEachPieceAfterItsUse) {
   const at::Tensor parameter = at::zeros({1});
   const auto waiting = c10::make_intrusive<WeightGradients>();
   const LiveBytes live;
@@ -406,17 +406,17 @@ TEST(WeightGradients, OfAnLlmWaitButForGains) {
 
 // Two matrices read one input that is made again: once a backward, and not at all where both are
 // frozen.
-TEST(RemadeInput, ChangesNoBitAndIsMadeOnceForAllReaders) {
+TEST(RecomputedInput, ChangesNoBitAndIsMadeOnceForAllReaders) {
   const at::Tensor values = random_tensor({9, 6}, "input", at::kFloat);
   const at::Tensor first = random_tensor({5, 6}, "first", at::kFloat);
   const at::Tensor second = random_tensor({7, 6}, "second", at::kFloat);
-  const auto gradients_of = [&](bool remakes, bool defers, bool trains, int& made) {
+  const auto gradients_of = [&](bool recomputes, bool defers, bool trains, int& made) {
     at::Tensor input = values.clone().set_requires_grad(true);
     const at::Tensor one = first.clone().set_requires_grad(trains);
     const at::Tensor two = second.clone().set_requires_grad(trains);
-    RemadeInputPtr remade;
-    if (remakes) {
-      remade = c10::make_intrusive<RemadeInput>([&made, values] {
+    RecomputedInputPtr recomputed;
+    if (recomputes) {
+      recomputed = c10::make_intrusive<RecomputedInput>([&made, values] {
         ++made;
         return values.clone();
       });
@@ -425,14 +425,14 @@ TEST(RemadeInput, ChangesNoBitAndIsMadeOnceForAllReaders) {
     at::Tensor output;
     {
       const WeightGradientsScope scope(waiting);
-      output =
-          split_linear(input, one, {}, remade).sum() + split_linear(input, two, {}, remade).sum();
+      output = split_linear(input, one, {}, recomputed).sum() +
+               split_linear(input, two, {}, recomputed).sum();
     }
     if (defers) {
       waiting->defer();
     }
     output.backward();
-    EXPECT_EQ(made, remakes && trains && !defers ? 1 : 0);
+    EXPECT_EQ(made, recomputes && trains && !defers ? 1 : 0);
     waiting->run();
     return std::vector<at::Tensor>{input.grad(), one.grad(), two.grad()};
   };

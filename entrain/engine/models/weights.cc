@@ -20,7 +20,7 @@ namespace entrain::engine {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
-              "tensor bytes are written as they lie in memory, which must be little-endian");
+              "tensor bytes are written as in memory, which must be little-endian");
 
 struct DtypeName {
   at::ScalarType dtype;
@@ -87,7 +87,7 @@ void read_bytes(std::ifstream& file, char* target, std::uint64_t bytes, const st
   }
 }
 
-// A file whose header has been read and checked.
+// A file with a validated header.
 struct OpenedFile {
   std::ifstream file;
   SafetensorsHeader header;

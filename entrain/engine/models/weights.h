@@ -22,18 +22,17 @@ struct WeightFile {
   std::map<std::string, std::string> metadata;  // the header's "__metadata__"
 };
 
-// Appears under `path` only when complete. Tensors are written in the order given; those on another
-// device are copied one at a time.
+// Appears under `path` only when complete. Tensors are written in the order given; tensors on
+// another device are copied one at a time.
 //
-// Throws  InvalidInput for a duplicate name or a dtype the format lacks; SystemFailure when the
-// file
-//         cannot be written.
+// Throws  InvalidInput for a duplicate name or a dtype the format lacks; SystemFailure if the
+//         file cannot be written.
 void write_weights(const std::filesystem::path& path,
                    const std::vector<NamedParameter>& parameters,
                    const std::map<std::string, std::string>& metadata = {});
 
-// Believes nothing in the file: header length (at most 100 MB), dtypes, shapes and offsets are
-// checked against the file's size before any memory is taken for them; tensors must fill the data
+// Trusts nothing in the file: header length (at most 100 MB), dtypes, shapes and offsets are
+// checked against the file's size before memory is allocated; tensors must fill the data
 // exactly, without gap or overlap.
 //
 // Throws  InvalidInput naming file and tensor; SystemFailure when it cannot be read.
@@ -42,10 +41,10 @@ void write_weights(const std::filesystem::path& path,
 WeightFile read_weights(const std::filesystem::path& path,
                         const std::function<bool(const std::string& name)>& wanted = {});
 
-// The header alone, checked like the whole file; tensors by offset.
+// Only the header, checked as for the whole file; tensors by offset.
 std::vector<TensorInfo> read_weight_header(const std::filesystem::path& path);
 
-// What a file will say about this tensor.
+// The entry a file would have for this tensor.
 // Throws  InvalidInput for a dtype the format lacks.
 TensorInfo info_of(const NamedParameter& parameter);
 
@@ -53,10 +52,10 @@ TensorInfo info_of(const NamedParameter& parameter);
 void check_finite(const NamedParameter& parameter, const std::string& where);
 
 // Copies the file's values into parameters of the same names (any device and dtype), in place.
-// Names that no parameter has are left alone, so that each lane takes its own from one file.
+// Names without a parameter are ignored, so that each lane takes its own from one file.
 //
-// Throws  InvalidInput when a parameter is missing in the file, has another shape there or holds
-//         what is no number; then nothing was changed.
+// Throws  InvalidInput if a parameter is missing in the file, or there has another shape or values
+//         that are not finite; then nothing was changed.
 void load_weights(const std::filesystem::path& path, const std::vector<NamedParameter>& parameters);
 
 }  // namespace entrain::engine

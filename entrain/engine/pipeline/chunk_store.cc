@@ -27,7 +27,7 @@ std::vector<PackedItem> ChunkStore::items_of(int stage, const Group& group, bool
     }
     ENTRAIN_INVARIANT(
         seen == packed.begin,
-        concat("sample ", item.sample, ": tokens from ", packed.begin, " on run after ", seen));
+        concat("sample ", item.sample, ": tokens from ", packed.begin, " run after ", seen));
     if (!ends_sample(sizes_.costs, item)) {
       packed.own = std::make_shared<ChunkKeyValues>();
       packed.own->takes_gradients = gradients;
@@ -62,7 +62,7 @@ void ChunkStore::after_backward(int stage, const Group& group) {
                              item.sample,
                              ": backward of tokens from ",
                              item.token_begin,
-                             " on before that of later ones"));
+                             " before that of later ones"));
     chunks.pop_back();
     if (chunks.empty()) {
       chunks_.erase(found);

@@ -1,10 +1,10 @@
-// Keys and values of chunks on a lane's LLM stages: from the forward that makes them to the last
-// use.
+// Keys and values of chunks on a lane's LLM stages, from the forward that computes them to their
+// last use.
 //
 // Read first: items_of(). Chunks of a sample run forward in rising order and backward in falling
-// order. A chunk that takes part in backward keeps its keys and values until its own backward, the
-// last that asks for them or for their gradients; one that does not, until the forward that ends
-// its sample.
+// order. A chunk with a backward keeps its keys and values until its own backward, the
+// last operation that reads them or their gradients. A chunk without one keeps them until the
+// forward that ends its sample.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ namespace entrain::engine {
 
 class ChunkStore {
  public:
-  // Requires  everything behind `sizes` outlives this object.
+  // Requires  everything `sizes` refers to outlives this object.
   explicit ChunkStore(const StepSizes& sizes) : sizes_(sizes) {}
 
-  // The items of an LLM group for a stage's forward, chunks with what earlier ones have kept and a
-  // place for their own where later ones follow. `gradients`: the group takes part in backward.
+  // The items of an LLM group for a stage's forward: chunks with the keys and values of earlier
+  // chunks, and storage for their own if later ones follow. `gradients`: the group has a backward.
   std::vector<PackedItem> items_of(int stage, const Group& group, bool gradients);
 
   void after_forward(int stage, const Group& group);
@@ -43,7 +43,7 @@ class ChunkStore {
   StepSizes sizes_;
 };
 
-// Whether some item is a chunk.
+// Whether any item is a chunk.
 bool has_chunks(const Group& group);
 
 }  // namespace entrain::engine

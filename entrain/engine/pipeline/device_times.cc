@@ -19,7 +19,7 @@ struct DeviceTimes::Events {
 
   explicit Events(at::Device on) : device(on), origin(timed_event()) {}
 
-  // Of those that tell times.
+  // An event that records time.
   [[nodiscard]] c10::Event timed_event() const {
     return {device.type(), c10::EventFlag::BACKEND_DEFAULT};
   }
@@ -52,7 +52,7 @@ void DeviceTimes::begin() {
 
 void DeviceTimes::end(int position) {
   ENTRAIN_INVARIANT(!events_->pairs.empty() && events_->pairs.back().position < 0,
-                    "the end of device work that did not begin");
+                    "device work ended without a beginning");
   events_->pairs.back().position = position;
   events_->record(events_->pairs.back().end);
 }
@@ -64,7 +64,7 @@ std::vector<DeviceTimes::Span> DeviceTimes::take() {
   }
   events_->pairs.back().end.synchronize();
   for (const Events::Pair& pair : std::exchange(events_->pairs, {})) {
-    ENTRAIN_INVARIANT(pair.position >= 0, "device work that did not end");
+    ENTRAIN_INVARIANT(pair.position >= 0, "device work without an end");
     spans.push_back({pair.position, events_->time_of(pair.begin), events_->time_of(pair.end)});
   }
   return spans;

@@ -1,4 +1,4 @@
-// When a device computed: events on its stream, read on the host's clock.
+// When a device computed: events on its stream, converted to the host's clock.
 #pragma once
 
 #include <chrono>
@@ -9,9 +9,9 @@
 
 namespace entrain::engine {
 
-// What a thread asks of a device returns before it is done, so the host's clock beside the call
-// tells nothing. Pairs of events on the thread's current stream do; a first event, waited for where
-// the host's clock is read, lays both clocks beside each other (to some microseconds).
+// Calls that queue work on a device return before it is done, so the host's clock around the call
+// is useless. Pairs of events on the thread's current stream measure the work. A first event, read
+// together with the host's clock, aligns both clocks (to some microseconds).
 class DeviceTimes {
  public:
   using Clock = std::chrono::steady_clock;
@@ -22,13 +22,13 @@ class DeviceTimes {
     Clock::time_point finish;
   };
 
-  // Waits for the device. Requires  one that is not the processor.
+  // Waits for the device. Requires  a device other than the CPU.
   explicit DeviceTimes(at::Device device);
   ~DeviceTimes();
   DeviceTimes(const DeviceTimes&) = delete;
   DeviceTimes& operator=(const DeviceTimes&) = delete;
 
-  // Around what is asked of the device; neither waits.
+  // Called before and after queued work; neither waits.
   void begin();
   void end(int position);
 

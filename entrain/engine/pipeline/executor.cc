@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::size_t kLastOperations = 16;  // in the message of a failure
 
-// Refuses what this engine cannot run. All ranks look at the whole program, so all refuse alike.
+// Refuses what this engine cannot run. All ranks check the whole program, so all refuse alike.
 void check_program(const Program& program, const Plan& plan) {
   ENTRAIN_INVARIANT(
       program.lanes == plan.lanes && static_cast<int>(program.replicas.size()) == plan.replicas,
@@ -100,14 +100,14 @@ struct Executor::State {
     }
   }
 
-  // Where to cut what is summed over replicas, so that sums may begin one by one.
+  // Where to cut the gradients into buckets, whose reductions may start separately.
   [[nodiscard]] std::vector<std::size_t> buckets() const {
     return num_shards() == 1
                ? std::vector<std::size_t>{0}
                : bucket_begins(stages.parameters(), stages.stage_begins(), kReduceBuckets);
   }
 
-  // Weights are drawn in float32 at least; LaneWeights rounds them to what is computed with.
+  // Weights are drawn in at least float32; LaneWeights rounds them to the compute precision.
   [[nodiscard]] StageOptions stage_options() const {
     StageOptions stage = options.stage;
     stage.dtype = at::promoteTypes(stage.dtype, at::kFloat);
@@ -126,7 +126,7 @@ struct Executor::State {
   [[nodiscard]] int num_shards() const { return plan.shard_optimizer ? plan.replicas : 1; }
   [[nodiscard]] int shard_of(int replica) const { return plan.shard_optimizer ? replica : 0; }
 
-  // With this rank's weights, one a replica.
+  // Ranks with the same weights, one per replica.
   [[nodiscard]] std::vector<int> lane_ranks() const {
     return places.across_replicas(place.lane, place.tensor_rank);
   }

@@ -1,8 +1,8 @@
-// Runs one lane's operations of a Program: real arithmetic, real messages, one autograd graph a
+// Runs one lane's operations of a Program: real arithmetic, real messages, one autograd graph per
 // group.
 //
 // Read first: Executor::run(). It knows nothing of policies or schedules: the Program is the order,
-// and the shapes follow from the assignment, so no rank ever asks another for a size.
+// and the shapes follow from the assignment, so ranks never exchange sizes.
 #pragma once
 
 #include <cstdint>
@@ -29,15 +29,15 @@ struct TrainedPiece {
   std::string part;        // module, or "projector"
   bool matrix = false;     // the parameter has two dimensions or more
   std::int64_t begin = 0;  // element of the rank's shard of flat buffers (flat_layout.h)
-  at::Tensor value;        // [n] float32, to be changed in place
+  at::Tensor value;        // [n] float32, changed in place
   at::Tensor gradient;     // [n] float32
 };
 
 class Executor {
  public:
-  // Builds the lane's stages with their parameters; none when paced.
+  // Builds the lane's stages with their parameters; none if paced.
   //
-  // Requires  comm.rank() stands there (rank_places.h), one rank for every place.
+  // Requires  comm.rank() has a place (rank_places.h), one rank for every place.
   // Throws    InvalidInput as check_runnable() does.
   Executor(const ModelSpec& model,
            const Plan& plan,
@@ -49,10 +49,10 @@ class Executor {
 
   // Runs the step. `optimizer_step` is called at the Program's optimizer_step operation, with
   // gradients reduced over replicas and already clipped in place, and changes trained(); it may be
-  // empty. It is not called where a loss or the norm is no number, which all ranks find alike.
-  // Gradients are zeroed where an update begins; every trainable parameter has one. Steps that do
-  // not end an update leave out the reduction and all behind it. Under Plan::shard_optimizer the
-  // reduction begins while the last backward runs, where asked for and not paced; paced runs go by
+  // empty. It is not called if a loss or the norm is not finite, which all ranks detect alike.
+  // Gradients are zeroed when an update begins; every trainable parameter has one. Steps that do
+  // not end an update skip the reduction and everything after it. Under Plan::shard_optimizer the
+  // reduction begins while the last backward runs, if enabled and not paced; paced runs use
   // StepCosts::reduce_buckets.
   //
   // Throws  InvalidInput for a program with tied parameters.
@@ -63,37 +63,37 @@ class Executor {
                   const std::function<void()>& optimizer_step,
                   RunMode mode = RunMode::kTrain);
 
-  // Between two steps of an update: multiplies the gradients added up so far.
+  // Between two steps of an update: scales the gradients accumulated so far.
   void scale_gradients(double factor);
 
-  // Forward operations only, without gradients: the sum of losses of this lane's targets.
+  // Runs only forward operations, without gradients: the sum of losses of this lane's targets.
   double evaluate(const StepInputs& inputs);
 
-  // What forward and backward compute with: all parameters of the lane's stages, frozen ones
+  // The parameters used by forward and backward: all parameters of the lane's stages, frozen ones
   // included, in layer order.
   [[nodiscard]] std::vector<NamedParameter> parameters() const;
 
-  // What the optimizer changes, in the order of parameters(): under Plan::shard_optimizer this
-  // rank's shard of the lane. Shapes  as long as the executor
+  // The parameters the optimizer updates, in the order of parameters(): under Plan::shard_optimizer
+  // this rank's shard of the lane. Shapes  as long as the executor
   // lives, always the same tensors.
   [[nodiscard]] std::vector<TrainedPiece> trained() const;
   [[nodiscard]] const FlatLayout& layout() const;
 
-  // What this rank holds all the time: parameters to compute with, gradients, and as optimizer
-  // state the masters beside narrower parameters.
+  // Bytes this rank holds all the time: parameters, gradients, and as optimizer
+  // state the float32 masters of narrower parameters.
   [[nodiscard]] StateBytes held_bytes() const;
 
-  // Every weight of the lane whole and in float32, under its name, as checkpoints hold them: to be
-  // copied, not changed. All ranks that share the lane, and under Plan::shard_optimizer all its
-  // replicas, must call this and whole() together.
+  // Every full weight of the lane in float32, under its name, as in checkpoints: to be
+  // copied, not changed. All ranks that share the lane and, under Plan::shard_optimizer, all its
+  // replicas must call this and whole() together.
   [[nodiscard]] std::vector<NamedParameter> weights() const;
-  // Takes such values over, for computing and for training.
+  // Loads such values, for computing and for training.
   void set_weights(const std::vector<NamedParameter>& values);
-  // The same for a flat buffer that goes with trained(): the values of every trained parameter, as
-  // "NAMEsuffix". Shapes  own: [layout().shard_size()].
+  // The same for a flat buffer with the layout of trained(): the values of every trained parameter,
+  // as "NAMEsuffix". Shapes  own: [layout().shard_size()].
   [[nodiscard]] std::vector<NamedParameter> whole(const at::Tensor& own,
                                                   std::string_view suffix = "") const;
-  // Takes such values over into `own`, zeros between them.
+  // Loads such values into `own`, with zeros between them.
   void take(const std::vector<NamedParameter>& whole, const at::Tensor& own) const;
 
  private:

@@ -63,7 +63,7 @@ class DrilledCompute : public LaneCompute {
  private:
   std::unique_ptr<LaneCompute> inner_;
   RankDrill& drill_;
-  bool poisons_ = false;  // an output of this step
+  bool poisons_ = false;  // poison an output of this step
 };
 
 }  // namespace
@@ -121,7 +121,7 @@ bool RankDrill::strikes(OperationKind kind, const ChannelKey& channel) {
 bool RankDrill::misbehave() const {
   switch (drill_.kind) {
     case FaultKind::kThrow:
-      throw std::runtime_error("fault drill: this rank was told to fail here");
+      throw std::runtime_error("fault drill: this rank is configured to fail here");
     case FaultKind::kHang:
       std::this_thread::sleep_for(drill_.hang);
       return true;

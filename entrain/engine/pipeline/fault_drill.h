@@ -1,8 +1,8 @@
-// Drills: one rank misbehaves on purpose in the middle of a step, so that one can see how the
-// others find out and what is said about it.
+// Fault drills: one rank fails on purpose in the middle of a step, to show how the other ranks
+// detect it and what is reported.
 //
-// Read first: RankDrill. It stands around a rank's communicator and around what computes; neither
-// they nor the lane's run know of it.
+// Read first: RankDrill. It wraps a rank's communicator and its compute; neither these nor the
+// lane's run do not know of it.
 #pragma once
 
 #include <array>
@@ -23,10 +23,10 @@
 namespace entrain::engine {
 
 enum class FaultKind : std::uint8_t {
-  kThrow,      // fails as a bug would make it
-  kHang,       // does nothing for FaultDrill::hang, then goes on
-  kDie,        // is gone without a word: no abort, no dump
-  kWrongSize,  // its next message (at the latest the step's last) has a row too many
+  kThrow,      // throws, as a bug would
+  kHang,       // does nothing for FaultDrill::hang, then continues
+  kDie,        // exits without an abort or a dump
+  kWrongSize,  // its next message (at the latest the step's last) has one row too many
   kNan,        // one of its outputs becomes NaN
 };
 
@@ -39,9 +39,9 @@ struct FaultDrill {
   std::chrono::milliseconds hang{0};
 };
 
-// Where in a lane's list: the middle (of step-wide operations the last one of a unit before it);
-// for what a drill does to a message or an output, the next one there is, or else the last; -1
-// where there is none.
+// Position in a lane's list: the middle (for step-wide operations, the last unit before it). For
+// a drill on a message or an output, the next one after the middle, or else the last; -1
+// if there is none.
 int drill_position(const FaultDrill& drill, const std::vector<Operation>& operations);
 
 // One rank's drill.
@@ -49,12 +49,12 @@ class RankDrill {
  public:
   RankDrill(const FaultDrill& drill, const RankPlace& place) : drill_(drill), place_(place) {}
 
-  // For ExecutorOptions::decorate; learns from it which step runs. The drill must outlive the
+  // For ExecutorOptions::decorate; tells the drill which step runs. The drill must outlive the
   // result.
   std::unique_ptr<LaneCompute> around(std::unique_ptr<LaneCompute> compute);
 
   void begin_step(const StepInputs& inputs, RunMode mode);
-  // Whether this is the operation at which the rank misbehaves; messages are asked about once each.
+  // Whether the rank fails at this operation; called once for each message.
   // Throws  std::runtime_error (kThrow), RankVanished (kDie).
   bool strikes(OperationKind kind, const UnitKey& unit) const;
   bool strikes(OperationKind kind, const ChannelKey& channel);
@@ -66,11 +66,11 @@ class RankDrill {
   FaultDrill drill_;
   RankPlace place_;
   std::optional<Operation> target_;       // of the step that runs
-  int message_ = 0;                       // of the target's kind and channel, those before it
-  std::map<ChannelKey, int> num_passed_;  // likewise, of this step
+  int message_ = 0;                       // earlier messages of the target's kind and channel
+  std::map<ChannelKey, int> num_passed_;  // likewise, in this step
 };
 
-// The communicator of a rank that has a drill.
+// The communicator of a rank with a drill.
 class DrilledComm : public RecordedComm {
  public:
   // Requires  all outlive this object and its pending receives.

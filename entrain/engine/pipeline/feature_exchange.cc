@@ -42,7 +42,7 @@ FeatureExchange::FeatureExchange(const StepSizes& sizes, int replica) {
   find_readers(program.groups.at(at(llm)));
 }
 
-// Which groups hold a later chunk of a sample whose features an earlier one takes.
+// The groups that hold a later chunk of a sample whose features an earlier group takes.
 void FeatureExchange::find_readers(const std::vector<std::vector<Group>>& llm_slots) {
   std::map<int, std::vector<LlmGroupRef>> holders;  // [sample] its chunks' groups up to here
   for (std::size_t slot = 0; slot < llm_slots.size(); ++slot) {
@@ -107,9 +107,8 @@ std::vector<FeaturePart> FeatureExchange::take(const LlmGroupRef& group,
   if (const auto found = read_by_.find(group); found != read_by_.end()) {
     for (FeaturePart part : found->second) {
       const auto place = groups_.find(part.unit);
-      ENTRAIN_INVARIANT(
-          place != groups_.end() && place->second.leaves[at(part.part)].defined(),
-          concat("a chunk in LLM slot ", group.slot, " runs before those ahead of it"));
+      ENTRAIN_INVARIANT(place != groups_.end() && place->second.leaves[at(part.part)].defined(),
+                        concat("a chunk in LLM slot ", group.slot, " runs before earlier ones"));
       GroupState& state = place->second;
       part.leaf = state.leaves[at(part.part)];
       parts.push_back(std::move(part));

@@ -1,11 +1,11 @@
 // Encoder features at the LLM's first stage: from one message per encoder group to LLM groups, and
 // their gradients back to one message per group.
 //
-// Read first: FeatureExchange. A group's features hold rows per item in group order, so the rows of
-// the part that one LLM group takes are neighbours. Each part is a leaf of that group's graph; when
-// all LLM groups that the encoder group serves have run backward, the leaves' gradients in order
-// are its gradient. A part belongs to the earliest chunk that may hold its tokens, and later chunks
-// of its samples read the same leaf: their backward comes first, so nothing is missing then.
+// Read first: FeatureExchange. A group's features hold rows per item in group order, so the rows
+// taken by one LLM group are contiguous. Each part is a leaf of that group's graph; after the
+// backward of all LLM groups that the encoder group serves, the leaves' gradients in order
+// are its gradient. A part belongs to the earliest chunk that may hold its tokens; later chunks
+// of its samples read the same leaf. Their backward runs first, so the gradient is complete.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@
 
 namespace entrain::engine {
 
-// The part of an encoder group that an LLM group takes.
+// The part of an encoder group taken by one LLM group.
 struct FeaturePart {
   UnitKey unit;  // last encoder stage
   int part = 0;  // index into the group's llm_slots
@@ -37,19 +37,19 @@ class FeatureExchange {
   using Take = std::function<at::Tensor(const UnitKey&)>;        // a group's features
   using Give = std::function<void(const UnitKey&, at::Tensor)>;  // a group's gradient
 
-  // Requires  everything behind `sizes` outlives this object.
+  // Requires  everything `sizes` refers to outlives this object.
   FeatureExchange(const StepSizes& sizes, int replica);
 
-  // Parts that the LLM group takes, by module, encoder slot and group, and behind them those that
-  // earlier chunks of its samples took. `take_features` is called once per encoder group, at the
-  // first LLM group that it serves. With `gradients`, leaves of groups that take part in backward
+  // The parts that the LLM group takes, by module, encoder slot and group, followed by the parts
+  // that earlier chunks of its samples took. `take_features` is called once per encoder group, at
+  // the first LLM group that it serves. With `gradients`, leaves of groups with a backward
   // require gradients and are kept until give().
   std::vector<FeaturePart> take(const LlmGroupRef& group,
                                 bool gradients,
                                 const Take& take_features);
 
-  // After the LLM group's backward: calls `give_gradient` for every encoder group of which this was
-  // the last to come. Parts that got no gradient count as zero.
+  // After the LLM group's backward: calls `give_gradient` for every encoder group whose last LLM
+  // group this was. Parts without a gradient count as zero.
   void give(const LlmGroupRef& group, const Give& give_gradient);
 
   [[nodiscard]] bool empty() const { return groups_.empty(); }

@@ -125,7 +125,7 @@ std::vector<std::size_t> bucket_begins(const std::vector<NamedParameter>& parame
     std::int64_t before = 0;
     int cuts = 0;  // made in this stage, its begin among them
     for (std::size_t i = stage_begins[stage]; i < end; ++i) {
-      // The middle of the parameter says which bucket has it.
+      // A parameter belongs to the bucket that contains its middle.
       const std::int64_t middle = before + trained_elements(parameters[i]) / 2;
       if (trained_elements(parameters[i]) > 0 && middle * per_stage >= total * cuts) {
         cuts = static_cast<int>(middle * per_stage / total) + 1;

@@ -1,10 +1,10 @@
-// Where a lane's trained parameters lie, one after another, in flat buffers: of values, gradients,
+// Positions of a lane's trained parameters, concatenated in flat buffers of values, gradients or
 // moments.
 //
-// Read first: FlatLayout. A buffer is cut into buckets of whole parameters, and each bucket into
-// equal slices, one a replica, where the optimizer's state is shared out: a replica's shard is its
-// slice of every bucket, so that each bucket's sum is work for all of them. A slice's border may
-// cut a parameter. Without sharing the whole buffer is one bucket and one shard.
+// Read first: FlatLayout. A buffer is cut into buckets of whole parameters. If the optimizer is
+// is sharded, each bucket is cut into equal slices, one per replica; a replica's shard is its
+// slice of every bucket, so that all replicas share each bucket's reduction. A slice's border may
+// cut a parameter. Without sharding the whole buffer is one bucket and one shard.
 #pragma once
 
 #include <cstddef>
@@ -28,17 +28,17 @@ struct FlatEntry {
 };
 
 struct FlatBucket {
-  std::size_t first_parameter = 0;  // of those that the layout was made of
+  std::size_t first_parameter = 0;  // index in the layout's parameters
   std::int64_t begin = 0;           // element of the buffer
-  std::int64_t slice_size = 0;      // elements; the bucket has one slice a shard
-  std::int64_t shard_begin = 0;     // where each shard holds its slice, by itself
+  std::int64_t slice_size = 0;      // elements; the bucket has one slice per shard
+  std::int64_t shard_begin = 0;     // position of the slice in each shard
 };
 
 // A parameter's run of elements within one shard.
 struct ShardPiece {
   const FlatEntry* entry = nullptr;
   std::int64_t place = 0;  // element of the buffer
-  std::int64_t begin = 0;  // element of the shard by itself
+  std::int64_t begin = 0;  // element of the shard
   std::int64_t size = 0;   // elements, >= 1
 };
 
@@ -46,8 +46,8 @@ class FlatLayout {
  public:
   FlatLayout() = default;  // of a lane without trained parameters
   // Takes the trainable ones of `parameters`, in their order. Every parameter begins at a multiple
-  // of kAlignment elements; what lies between belongs to nobody. `bucket_begins`: the first
-  // parameter of every bucket, rising, from 0 on; a bucket without trainable ones is left out.
+  // of kAlignment elements; the padding between is unused. `bucket_begins`: the first
+  // parameter of every bucket, rising, from 0 on; a bucket without trainable ones is dropped.
   //
   // Requires  num_shards >= 1.
   FlatLayout(const std::vector<NamedParameter>& parameters,
@@ -66,14 +66,14 @@ class FlatLayout {
   [[nodiscard]] at::Tensor slice_of(const at::Tensor& buffer,
                                     const FlatBucket& bucket,
                                     int shard) const;
-  // A shard by itself, and back into its place. Shapes  buffer: [size()]; own, result:
-  // [shard_size()], a copy where there are several shards.
+  // Extracts a shard, and writes one back. Shapes  buffer: [size()]; own, result:
+  // [shard_size()], a copy if there are several shards.
   [[nodiscard]] at::Tensor shard_of(const at::Tensor& buffer, int shard) const;
   void put_shard(const at::Tensor& own, int shard, const at::Tensor& buffer) const;
-  // A buffer of all shards by themselves, one after another. Shapes  shards, result: [size()].
+  // A buffer from all shards, concatenated. Shapes  shards, result: [size()].
   [[nodiscard]] at::Tensor joined(const at::Tensor& shards) const;
   void put_shards(const at::Tensor& shards, const at::Tensor& buffer) const;
-  // What lies in a shard, in order; points into this layout.
+  // The pieces of a shard, in order; they point into this layout.
   [[nodiscard]] std::vector<ShardPiece> pieces(int shard) const;
   // All parameters' views of a buffer in their shapes, as "NAMEsuffix". Shapes  buffer: [size()].
   [[nodiscard]] std::vector<NamedParameter> views(const at::Tensor& buffer,
@@ -86,8 +86,8 @@ class FlatLayout {
   int num_shards_ = 1;
 };
 
-// Cuts every stage's parameters, where any are trainable, into at most `per_stage` buckets of about
-// equal size: what FlatLayout calls bucket_begins. `stage_begins`: the first parameter of every
+// Cuts every stage's trainable parameters into at most `per_stage` buckets of about
+// equal size: FlatLayout's bucket_begins. `stage_begins`: the first parameter of every
 // stage, rising, from 0 on.
 std::vector<std::size_t> bucket_begins(const std::vector<NamedParameter>& parameters,
                                        const std::vector<std::size_t>& stage_begins,

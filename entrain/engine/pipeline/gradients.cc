@@ -84,7 +84,7 @@ void LaneGradients::reduce(Comm& comm, const std::vector<int>& ranks) {
 
 void LaneGradients::send_bucket(Comm& comm, const std::vector<int>& ranks) {
   const at::NoGradGuard no_grad;
-  const Unreported unreported;  // as any collective's
+  const Unreported unreported;  // as for any collective
   const FlatBucket& bucket = layout_.buckets()[buckets_to_send() - 1];
   const auto tag = static_cast<std::uint64_t>(sent_++);
   Incoming& incoming = incoming_.emplace_back(ranks.size());

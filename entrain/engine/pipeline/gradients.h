@@ -1,4 +1,4 @@
-// What happens to a lane's gradients once an update: sum over replicas, global norm, clipping.
+// A lane's gradients once per update: sum over replicas, global norm, clipping.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,17 @@
 
 namespace entrain::engine {
 
-// One float32 buffer that backward passes add to, whatever they compute in (float64 where
+// One float32 buffer that backward passes accumulate into, whatever their precision (float64 if
 // parameters are float64).
 class LaneGradients {
  public:
   LaneGradients() = default;  // of a lane without trainable parameters
   // Gives the trainable ones of `parameters` a gradient of zeros, a view of the buffer; autograd
-  // adds to it in place. With several shards, one a replica, this rank keeps the sum of shard
-  // `shard` alone, and the buffer has buckets (flat_layout.h).
+  // accumulates in place. With several shards, one per replica, this rank keeps only the sum of
+  // shard `shard`, and the buffer has buckets (flat_layout.h).
   //
-  // `tensor_rank`: of those that share the lane, all of whom hold some parameters whole; the first
-  // one alone counts these in the norm.
+  // `tensor_rank`: among the ranks that share the lane. Of parameters replicated on them, only the
+  // first rank counts the norm.
   explicit LaneGradients(const std::vector<NamedParameter>& parameters,
                          int num_shards = 1,
                          int shard = 0,
@@ -33,35 +33,35 @@ class LaneGradients {
   // Sets all gradients to zero.
   void clear();
 
-  // Sums, over the ranks that share the lane, the gradients of parameters that all of them hold
-  // whole: each has those of its own rows (tensor_group.h). Once a step, before reduce().
+  // All-reduces, over the ranks that share the lane, the partial gradients of replicated
+  // parameters (tensor_group.h). Once per step, before reduce().
   void sum_whole(const TensorGroup& group);
 
-  // Multiplies all gradients, before they are summed over replicas.
+  // Scales all gradients, before they are summed over replicas.
   void scale(double factor);
 
   // Sums the gradients over `ranks`, the same lane of every replica, in rank order. With several
-  // shards each rank has the sum of its own shard only, the rest is no longer of use, and must not
-  // change before all ranks are back from here.
+  // shards each rank gets only the sum of its own shard; the rest is no longer valid, and must not
+  // change before all ranks have returned.
   void reduce(Comm& comm, const std::vector<int>& ranks);
 
-  // With several shards, before reduce(): nothing is added to the last bucket any more that has not
-  // been sent, so that its exchange begins. Does not block. All ranks send buckets in one order.
+  // With several shards, before reduce(): declares the last unsent bucket complete, so that its
+  // exchange begins. Does not block. All ranks send buckets in the same order.
   void send_bucket(Comm& comm, const std::vector<int>& ranks);
   [[nodiscard]] std::size_t buckets_to_send() const { return layout_.buckets().size() - sent_; }
 
-  // Global norm over `ranks`, which hold all of it between them: all lanes of this replica, or with
-  // several shards of all replicas. Every rank of the run gets the same number. Scales in place to
-  // `clip_norm` where the norm is larger (0: never).
+  // Global norm over `ranks`, which together hold all gradients: all lanes of this replica, or with
+  // several shards of all replicas. Every rank gets the same number. Scales in place to
+  // `clip_norm` if the norm is larger (0: never).
   double clip(Comm& comm, const std::vector<int>& ranks, double clip_norm);
 
   [[nodiscard]] const FlatLayout& layout() const { return layout_; }
-  // Where sums are after reduce(): in this rank's pieces. Shapes  [layout().size()]; undefined
+  // Position of the sums after reduce(): this rank's pieces. Shapes  [layout().size()]; undefined
   // without parameters.
   [[nodiscard]] const at::Tensor& buffer() const { return buffer_; }
 
  private:
-  // What other ranks sent of this rank's slice of a bucket.
+  // This rank's slice of a bucket, as sent by the other ranks.
   using Incoming = std::vector<std::unique_ptr<PendingReceive>>;  // [rank of the group]; own: null
 
   void sum_slices(const std::vector<int>& ranks);

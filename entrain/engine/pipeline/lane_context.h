@@ -1,4 +1,4 @@
-// Which lane of which run a rank computes, and how it reaches the other ranks.
+// The lane and run of a rank, and its communicator to the other ranks.
 #pragma once
 
 #include "entrain/core/spec/model.h"

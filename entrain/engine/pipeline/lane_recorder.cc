@@ -7,7 +7,7 @@
 namespace entrain::engine {
 namespace {
 
-// What an operation spends on finding its inputs when they are there is no wait.
+// The time to look up inputs that are present is not a wait.
 constexpr std::chrono::microseconds kShortestWait{10};
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a lane's step leaves in times and bytes: events, busy time, memory.
+// Times and memory of a lane's step: events, busy time, bytes.
 #pragma once
 
 #include <chrono>
@@ -15,13 +15,13 @@
 
 namespace entrain::engine {
 
-// Notes into a step's outcome what the options ask for. For the lane's own thread. Compute on a
-// device that is not the processor is timed there, and stands in the outcome after finish().
+// Records into a step's outcome what the options request. For the lane's own thread. Compute on a
+// device other than the CPU is timed there; its times are in the outcome after finish().
 class LaneRecorder {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `device`: that operations are timed on; `origin`: of all times.
+  // `device`: operations are timed on it; `origin`: of all times.
   // Requires  options and outcome outlive this object.
   LaneRecorder(const RankPlace& place,
                const ExecutorOptions& options,
@@ -29,29 +29,29 @@ class LaneRecorder {
                Clock::time_point origin,
                StepOutcome& outcome);
 
-  // Something that began at `start` and ends now, at a position of the lane's list.
+  // Records an interval from `start` to now, at a position of the lane's list.
   void event(EventCategory category, int position, Clock::time_point start);
   void event(EventCategory category,
              int position,
              Clock::time_point start,
              Clock::time_point finish);
-  // The same for waiting; what is found at once is no wait.
+  // The same for a wait; a result available at once is not a wait.
   void wait(int position, Clock::time_point start);
 
-  // Around forward, backward and its halves: as in the simulator, step-wide operations do not count
-  // as busy.
+  // Called around forward, backward and its halves; as in the simulator, step-wide operations are
+  // not busy time.
   Clock::time_point begin_compute();
   void end_compute(int position, Clock::time_point start);
-  // At the end of the step: waits for the device, and takes over what was timed there.
+  // At the end of the step: waits for the device and reads the times measured there.
   void finish();
 
-  // Memory, where measured: what this thread allocates from begin_memory() to end_memory(), and
-  // what comes to it or leaves it in messages.
+  // Memory, if measured: what this thread allocates from begin_memory() to end_memory(), plus
+  // received and less sent messages.
   void begin_memory();
   void end_memory() { live_.reset(); }
   void bytes_come(std::int64_t bytes);
   void bytes_go(std::int64_t bytes) { bytes_come(-bytes); }
-  // Behind an operation: what is held between operations, and the most there was in this one.
+  // After an operation: the bytes held between operations, and the peak within this one.
   void note_memory();
 
  private:
@@ -61,7 +61,7 @@ class LaneRecorder {
   const ExecutorOptions& options_;
   Clock::time_point origin_;
   StepOutcome& outcome_;
-  std::chrono::nanoseconds processor_start_{0};  // of the compute operation at hand
+  std::chrono::nanoseconds processor_start_{0};  // start of the current compute operation
   std::unique_ptr<LiveBytes> live_;
   std::optional<DeviceTimes> device_times_;
 };

@@ -90,9 +90,9 @@ StepOutcome LaneRun::run(const std::function<void()>& optimizer_step) {
         gather_parameters();
         break;
       default:
-        ENTRAIN_INVARIANT(false, concat("no way to run ", name_of(operation.kind)));
+        ENTRAIN_INVARIANT(false, concat("cannot run ", name_of(operation.kind)));
     }
-    if (operation.unit.module >= 0) {  // what the step does once more is not activations
+    if (operation.unit.module >= 0) {  // step-wide operations hold no activations
       recorder_.note_memory();
     }
   }
@@ -114,8 +114,8 @@ LoggedCall LaneRun::logged(const Operation& operation) const {
   return call;
 }
 
-// An evaluation leaves out all that belongs to gradients, a step whose update is yet to come what
-// makes it, and one that only makes it all else.
+// An evaluation skips all gradient operations; a step without an update skips the update's
+// operations; a step that only updates skips all others.
 bool LaneRun::is_skipped(const Operation& operation) const {
   if (mode_ == RunMode::kTrain) {
     return operation.unit.module < 0 ? !inputs_.ends_update : !inputs_.computes;
@@ -138,7 +138,7 @@ void LaneRun::forward(const Operation& operation) {
   recorder_.end_compute(position_, start);
 }
 
-// Waits for all that the forward reads. Its leaves require gradients where one goes upstream.
+// Waits for all inputs of the forward. Its leaves require gradients if one is sent upstream.
 UnitInput LaneRun::take_input(const UnitWork& work) {
   const UnitKey& unit = work.unit;
   UnitInput input;
@@ -155,7 +155,7 @@ UnitInput LaneRun::take_input(const UnitWork& work) {
   return input;
 }
 
-// A whole backward or its input half; hands on what it leaves at the leaves.
+// A whole backward or its input half; passes on the gradients of its leaves.
 void LaneRun::backward(const Operation& operation) {
   const UnitWork work = work_of(operation);
   const UnitKey& unit = work.unit;
@@ -237,11 +237,11 @@ void LaneRun::reduce_gradients() {
 }
 
 void LaneRun::clip_gradients() {
-  outcome_.loss_sum += compute_.take_losses();  // all ranks say here whether theirs are numbers
+  outcome_.loss_sum += compute_.take_losses();  // all ranks exchange whether theirs are finite
   compute_.join_gradients();
   const Clock::time_point asked = Clock::now();
   outcome_.gradient_norm = compute_.clip_gradients();
-  // The one word about it that all ranks exchange, and the barrier before any of them updates.
+  // The all-reduce of one flag, which is also the barrier before any rank updates.
   const bool number = std::isfinite(outcome_.loss_sum) && std::isfinite(outcome_.gradient_norm);
   at::Tensor without = at::full({1}, number ? 0.0 : 1.0, at::TensorOptions().dtype(at::kDouble));
   lane_.comm.all_reduce_sum(without, lane_.places.all());
@@ -255,7 +255,7 @@ void LaneRun::step_optimizer(const std::function<void()>& optimizer_step) {
   recorder_.event(EventCategory::kCompute, position_, start);
 }
 
-// Behind the optimizer's step of all replicas.
+// After the optimizer's step of all replicas.
 void LaneRun::gather_parameters() {
   const Clock::time_point start = Clock::now();
   compute_.gather_parameters(ranks_of_lane());

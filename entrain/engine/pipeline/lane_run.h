@@ -1,11 +1,11 @@
 // One step of one lane: walks the lane's list of operations.
 //
-// Read first: LaneRun::run(). Receives are posted where they stand, sends never hold the lane, a
-// compute operation waits for its inputs. What a group's forward and backward are is LaneCompute's
-// business.
+// Read first: LaneRun::run(). Receives are posted at their place in the list, sends never block the
+// lane, a compute operation waits for its inputs. LaneCompute runs a group's forward and backward.
 //
-// Memory, where measured: what this thread allocates, less what it sends, and what it receives: an
-// activation from where its receive is posted, a gradient while its backward runs.
+//
+// Memory, if measured: what this thread allocates, less what it sends, plus what it receives: an
+// activation from the time its receive is posted, a gradient while its backward runs.
 #pragma once
 
 #include <functional>
@@ -23,13 +23,13 @@ namespace entrain::engine {
 
 class LaneRun {
  public:
-  // Requires  everything behind the arguments outlives this object.
+  // Requires  all arguments outlive this object.
   LaneRun(const LaneContext& lane, LaneCompute& compute, const StepInputs& inputs, RunMode mode);
 
   StepOutcome run(const std::function<void()>& optimizer_step);
 
-  // "rank 1 (replica 0 lane 1), step 7, forward llm 0 slot 2 group 0, samples a, b": what run() was
-  // doing when it threw.
+  // "rank 1 (replica 0 lane 1), step 7, forward llm 0 slot 2 group 0, samples a, b": the operation
+  // in which run() threw.
   [[nodiscard]] std::string where() const;
 
  private:
@@ -42,7 +42,7 @@ class LaneRun {
   void backward_weight(const Operation& operation);
   void send(const Operation& operation);
   void receive(const Operation& operation);
-  // Once an update: gradients summed over replicas, their norm, the optimizer's step, and sharded
+  // Once per update: gradients summed over replicas, their norm, the optimizer's step, and sharded
   // weights gathered.
   void reduce_gradients();
   void clip_gradients();
@@ -57,7 +57,7 @@ class LaneRun {
   [[nodiscard]] const Channel& channel(const Operation& operation) const;
   [[nodiscard]] bool is_skipped(const Operation& operation) const;
   [[nodiscard]] std::uint64_t tag(const Operation& operation) const;
-  // With this rank's weights, one a replica.
+  // The ranks with the same weights as this one, one per replica.
   [[nodiscard]] std::vector<int> ranks_of_lane() const;
 
   const LaneContext& lane_;
@@ -67,7 +67,7 @@ class LaneRun {
   StepSizes sizes_;
   const ReplicaProgram& program_;
   const std::vector<Operation>& operations_;
-  std::vector<int> last_of_stage_;  // [stage of the lane] position that ends its weight gradients
+  std::vector<int> last_of_stage_;  // [stage of the lane] position of its last weight gradient
   int position_ = 0;
   UnitTensors outputs_;
   UnitTensors gradients_;

@@ -6,7 +6,7 @@
 namespace entrain::engine {
 namespace {
 
-constexpr const char* kProjectorPart = ".merger.";  // in the names of an encoder's projector
+constexpr const char* kProjectorPart = ".merger.";  // part of the names of an encoder's projector
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// The stages that one lane hosts, with their parameters.
+// The stages of one lane, with their parameters.
 #pragma once
 
 #include <cstddef>
@@ -23,14 +23,14 @@ class LaneStages {
   [[nodiscard]] const LlmStage& llm(int stage) const;
 
   // In the order of the lane's stages, frozen ones included. A tied head on another lane than the
-  // embedding has a copy of its table, which is not among them (tied_table.h).
+  // embedding has a copy of its table, which is excluded (tied_table.h).
   [[nodiscard]] const std::vector<NamedParameter>& parameters() const { return parameters_; }
   // Whether it is the token embedding's table.
   [[nodiscard]] bool is_table(const at::Tensor& parameter) const;
-  // The first of parameters() of every stage. Shapes  [stage of the lane].
+  // Index of the first of parameters() of every stage. Shapes  [stage of the lane].
   [[nodiscard]] const std::vector<std::size_t>& stage_begins() const { return stage_begins_; }
-  // What each of parameters() belongs to, as a run's `freeze` names it: its module, or "projector"
-  // for that of any encoder. Shapes  [parameter].
+  // The part of each of parameters(), as named in a run's `freeze`: its module, or "projector"
+  // for the projector of any encoder. Shapes  [parameter].
   [[nodiscard]] const std::vector<std::string>& parts() const { return parts_; }
 
  private:

@@ -1,7 +1,7 @@
-// A lane's weights in two precisions: what forward and backward compute with, and the float32
-// values that the optimizer changes.
+// A lane's weights in two precisions: those used by forward and backward, and the float32
+// values that the optimizer updates.
 //
-// Read first: LaneWeights. Without a narrower precision both are the same numbers in the same
+// Read first: LaneWeights. If both precisions are float32 they are the same numbers in the same
 // memory.
 #pragma once
 
@@ -20,17 +20,17 @@ namespace entrain::engine {
 class LaneWeights {
  public:
   LaneWeights() = default;  // of a lane without parameters
-  // Takes `parameters` over, whose values are float32: trained ones become views of one buffer of
-  // `precision`, frozen ones tensors of it, and where it is narrower the trained ones' float32
-  // values stay here as masters. With several shards, one a replica, this rank keeps the masters of
-  // shard `shard` alone, and the buffer has buckets (flat_layout.h).
+  // Takes `parameters`, whose values are float32: trained ones become views of one buffer of
+  // `precision`, frozen ones tensors of it. If it is narrower, the trained ones' float32
+  // values are kept as masters. With several shards, one per replica, this rank keeps only the
+  // masters of shard `shard`, and the buffer has buckets (flat_layout.h).
   LaneWeights(std::vector<NamedParameter> parameters,
               at::ScalarType precision,
               int num_shards = 1,
               int shard = 0,
               const std::vector<std::size_t>& bucket_begins = {0});
 
-  // What forward and backward compute with, frozen ones included, in layer order.
+  // The parameters used by forward and backward, frozen ones included, in layer order.
   [[nodiscard]] const std::vector<NamedParameter>& parameters() const { return parameters_; }
   [[nodiscard]] const FlatLayout& layout() const { return layout_; }
 
@@ -38,28 +38,28 @@ class LaneWeights {
   // Shapes  [piece.size].
   [[nodiscard]] at::Tensor master(const ShardPiece& piece) const;
 
-  // After the optimizer's step: rounds this rank's masters to what is computed with.
+  // After the optimizer's step: rounds this rank's masters to the compute precision.
   void round();
-  // With several shards, after round() of all: brings the other ranks' shards. `ranks`: the same
-  // lane of every replica.
+  // With several shards, after round() on all ranks: gathers the other ranks' shards. `ranks`: the
+  // same lane of every replica.
   void gather(Comm& comm, const std::vector<int>& ranks);
 
-  // A flat buffer whole. Shapes  own: [layout().shard_size()]; result: [layout().size()]; `own`
-  // itself where there is one shard. With several all `ranks` must call.
+  // The full flat buffer. Shapes  own: [layout().shard_size()]; result: [layout().size()]; `own`
+  // itself if there is one shard. With several, all `ranks` must call.
   [[nodiscard]] at::Tensor whole(const at::Tensor& own,
                                  Comm& comm,
                                  const std::vector<int>& ranks) const;
-  // The inverse: this rank's shard of a whole buffer into `own`.
+  // The inverse: this rank's shard of a full buffer into `own`.
   void take_shard(const at::Tensor& buffer, const at::Tensor& own) const;
 
-  // Every weight as a checkpoint holds it, in layer order and float32: trained ones as masters,
-  // frozen ones as they are computed with. Views where these exist: to be copied, not changed.
+  // Every weight as in a checkpoint, in layer order and float32: trained ones as masters,
+  // frozen ones as used for computing. Views if possible: to be copied, not changed.
   // With several shards all `ranks` must call.
   [[nodiscard]] std::vector<NamedParameter> full(Comm& comm, const std::vector<int>& ranks) const;
-  // Takes such values over. Requires  names and shapes of full(), in its order.
+  // Loads such values. Requires  names and shapes of full(), in its order.
   void set(const std::vector<NamedParameter>& values);
 
-  // Bytes of what forward and backward compute with, and of masters beside it.
+  // Bytes of the compute parameters, and of their masters.
   [[nodiscard]] std::int64_t parameter_bytes() const;
   [[nodiscard]] std::int64_t master_bytes() const;
 
@@ -68,7 +68,7 @@ class LaneWeights {
   FlatLayout layout_;
   int shard_ = 0;
   at::Tensor values_;   // [layout_.size()] in the precision; parameters are its views
-  at::Tensor masters_;  // [layout_.shard_size()] float32; undefined where values_ are that wide
+  at::Tensor masters_;  // [layout_.shard_size()] float32; undefined if values_ are float32
 };
 
 }  // namespace entrain::engine

@@ -11,7 +11,7 @@
 
 namespace entrain::engine {
 
-// Autograd calls it when it has added to a parameter's gradient, on the thread of the backward.
+// Autograd hook, called on the backward's thread after adding to a parameter's gradient.
 class OverlappedReduction::Hook : public torch::autograd::PostAccumulateGradHook {
  public:
   Hook(OverlappedReduction& owner, std::size_t parameter) : owner_(owner), parameter_(parameter) {}
@@ -111,7 +111,7 @@ void OverlappedReduction::added_to(Parameter& parameter) {
   if (!in_step_ || parameter.late) {
     return;
   }
-  ENTRAIN_INVARIANT(!parameter.complete, "a gradient is added to after it was sent");
+  ENTRAIN_INVARIANT(!parameter.complete, "a gradient changed after it was sent");
   if (in_last_[parameter.stage] != 0 && --parameter.additions == 0) {
     complete(parameter);
     send_complete();

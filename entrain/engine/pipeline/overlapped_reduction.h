@@ -1,11 +1,11 @@
-// Gradients of a sharded optimizer on their way to the ranks that sum them, while the backward that
-// makes them still runs.
+// Sends gradients of a sharded optimizer to the ranks that sum them while the backward that
+// computes them still runs.
 //
 // Read first: OverlappedReduction. A bucket of a stage's gradients is sent as soon as the stage's
-// last operation with weight gradients has added to each of its parameters; buckets go from the
-// lane's last one to its first, on all replicas alike, as the simulator has it (simulator.h). What
-// arrives is summed at the step's reduce_gradients, in rank order, so that no bit depends on when
-// it was sent.
+// last operation with weight gradients has added to each of its parameters. Buckets are sent from
+// the lane's last one to its first, in the same order on all replicas, as in the simulator
+// (simulator.h). Received gradients are summed at the step's reduce_gradients, in rank order, so no
+// bit depends on when they were sent.
 #pragma once
 
 #include <cstddef>
@@ -23,11 +23,11 @@ namespace entrain::engine {
 
 class OverlappedReduction {
  public:
-  // `late`: of stages.parameters(), those that something is added to behind the last backward;
-  // their buckets, and all that follow these, wait for reduce_gradients. `ranks`: the same lane of
-  // every replica.
+  // `late`: indices in stages.parameters() of parameters that get gradients after the last
+  // backward; their buckets, and all that follow these, wait for reduce_gradients. `ranks`: the
+  // same lane of every replica.
   //
-  // Requires  everything behind the arguments outlives this object; `gradients` has several shards.
+  // Requires  all arguments outlive this object; `gradients` has several shards.
   OverlappedReduction(const LaneStages& stages,
                       const std::vector<char>& late,
                       LaneGradients& gradients,
@@ -37,16 +37,16 @@ class OverlappedReduction {
   OverlappedReduction(const OverlappedReduction&) = delete;
   OverlappedReduction& operator=(const OverlappedReduction&) = delete;
 
-  // Around a step's operations, if gradients are reduced at its end.
+  // Called before and after a step's operations, if gradients are reduced at its end.
   void begin_step();
   void end_step() { in_step_ = false; }
 
-  // Around the last operation that adds to the weight gradients of a stage, by its number on the
-  // lane: a whole backward, or a weight half.
+  // Called around the last operation that adds to the weight gradients of a stage (its number on
+  // the lane): a whole backward, or a weight half.
   void begin_last(std::size_t stage);
   void begin_last(std::size_t stage, const WeightGradients& waiting);
-  // Of a weight half: it has added to this parameter. A whole backward's additions are seen by
-  // themselves.
+  // Called by a weight half when it has added to this parameter. Additions of a whole backward are
+  // detected by hooks.
   void added(const at::Tensor& tensor);
   void end_last(std::size_t stage);
 
@@ -57,11 +57,11 @@ class OverlappedReduction {
     std::size_t stage = 0;
     std::size_t bucket = 0;
     bool late = false;
-    int additions = 0;  // still to come in the last operation
+    int additions = 0;  // remaining in the last operation
     bool complete = false;
   };
 
-  // nullptr: another lane's, of which this one has a copy.
+  // nullptr: a parameter of another lane; this lane has a copy.
   [[nodiscard]] Parameter* find(const at::Tensor& parameter);
   void added_to(Parameter& parameter);
   void complete(Parameter& parameter);

@@ -166,7 +166,7 @@ TEST_F(OverlappedReductions, WhatIsLeftGoesAtTheEnd) {
   });
 }
 
-TEST_F(OverlappedReductions, LateParametersHoldTheirBucketAndAllBehindItBack) {
+TEST_F(OverlappedReductions, LateParametersHoldTheirBucketAndAllAfterItBack) {
   const tiny::Step step = tiny::make_step({{1, 2}, 2, true});
   const LaneStages stages(step.model, step.plan, 0, {});
   const std::size_t late = stages.stage_begins()[2] - 1;  // the second stage's last one

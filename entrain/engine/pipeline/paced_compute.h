@@ -1,6 +1,6 @@
 // Waits for each operation's predicted time instead of computing: schedules and messages run on any
-// machine as they would on the one that the costs are of. No parameters, no gradients; tensors have
-// the right shapes and no content.
+// machine as on the one that the costs describe. No parameters, no gradients; tensors have
+// the right shapes and undefined values.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ namespace entrain::engine {
 
 class PacedCompute : public LaneCompute {
  public:
-  // Requires  everything behind `lane` outlives this object.
+  // Requires  everything `lane` refers to outlives this object.
   explicit PacedCompute(const LaneContext& lane);
 
   void begin_step(const StepInputs& inputs, RunMode mode) override;
@@ -32,10 +32,10 @@ class PacedCompute : public LaneCompute {
   std::optional<std::vector<Span>> reduce_gradients(const std::vector<int>& ranks) override;
   double clip_gradients() override { return 0; }
   void step_optimizer(const std::function<void()>& step) override;
-  // It was waited for with the optimizer's step.
+  // Its time is part of the optimizer's step.
   void gather_parameters(const std::vector<int>& /*ranks*/) override {}
   void scale_gradients(double /*factor*/) override {}
-  [[nodiscard]] at::Device device() const override { return at::kCPU; }  // which waits
+  [[nodiscard]] at::Device device() const override { return at::kCPU; }  // waits on the host
 
  private:
   void compute(OperationKind kind, const UnitWork& work);
@@ -44,7 +44,7 @@ class PacedCompute : public LaneCompute {
       std::chrono::nanoseconds StageCosts::*member) const;
 
   LaneContext lane_;
-  const StepInputs* inputs_ = nullptr;  // of the step that runs
+  const StepInputs* inputs_ = nullptr;  // of the current step
   PacedReduction reduction_;
 };
 

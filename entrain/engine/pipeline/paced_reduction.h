@@ -1,4 +1,4 @@
-// When reductions beside compute are done, for paced runs.
+// End times of reductions overlapped with compute, for paced runs.
 #pragma once
 
 #include <chrono>
@@ -13,19 +13,20 @@
 
 namespace entrain::engine {
 
-// One lane's, in one step.
+// The reductions of one lane in one step.
 class PacedReduction {
  public:
   explicit PacedReduction(std::size_t num_stages) : last_(num_stages) {}
 
-  // The last operation with weight gradients of a stage, by its number on the lane, ran so long
-  // after the step's start.
+  // Reports when the last operation with weight gradients of a stage, by its number on the lane,
+  // ran, relative to the step's start.
   void ran(std::size_t stage, std::chrono::nanoseconds start, std::chrono::nanoseconds finish) {
     last_[stage] = {start.count(), finish.count()};
   }
 
-  // Times of the lane's buckets after the step's start, as the simulator has them (buckets.h), for
-  // the operations as they ran. `ranks`, the same lane of every replica, call this together.
+  // End times of the lane's buckets relative to the step's start, as in the simulator (buckets.h),
+  // for the measured operations. All of `ranks`, the same lane of every replica, call this
+  // together.
   std::vector<simulation::Bucket> buckets(const Program& program,
                                           const StepCosts& costs,
                                           int lane,

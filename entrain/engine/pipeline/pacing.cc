@@ -6,7 +6,7 @@ namespace entrain::engine {
 
 void wait_until(std::chrono::steady_clock::time_point target) {
   using Clock = std::chrono::steady_clock;
-  // About what a sleeping thread oversleeps on an idle machine.
+  // Typical oversleep of a thread on an idle machine.
   constexpr std::chrono::microseconds kSpin{100};
   if (target - Clock::now() > kSpin) {
     std::this_thread::sleep_until(target - kSpin);

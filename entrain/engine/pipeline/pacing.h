@@ -1,4 +1,4 @@
-// Waiting in place of computing, for paced runs.
+// Waits instead of computing, for paced runs.
 #pragma once
 
 #include <chrono>
@@ -6,7 +6,7 @@
 namespace entrain::engine {
 
 // Returns at `target` or as soon after as the machine allows: sleeps until shortly before, then
-// gives up its core again and again.
+// yields its core in a loop.
 void wait_until(std::chrono::steady_clock::time_point target);
 
 }  // namespace entrain::engine

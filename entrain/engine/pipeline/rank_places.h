@@ -1,5 +1,5 @@
-// Which rank runs what: replicas first, within one its lanes, within a lane the ranks that share
-// it.
+// Maps ranks to places: replicas first, within a replica its lanes, within a lane the ranks that
+// share it.
 //
 // Read first: RankPlaces.
 #pragma once
@@ -19,11 +19,11 @@ struct RankPlace {
   bool operator==(const RankPlace&) const = default;
 };
 
-// Ranks are numbered through, so that a lane's are neighbours, and a replica's. Without tensor
-// parallelism rank = replica · lanes + lane.
+// Ranks are numbered consecutively, so the ranks of a lane are contiguous, and those of a replica.
+// Without tensor parallelism rank = replica · lanes + lane.
 class RankPlaces {
  public:
-  // Requires  a plan that check_runnable() of runnable.h lets pass.
+  // Requires  a plan that check_runnable() of runnable.h accepts.
   explicit RankPlaces(const Plan& plan);
 
   [[nodiscard]] int num_ranks() const { return replicas_ * ranks_per_replica(); }
@@ -34,29 +34,30 @@ class RankPlaces {
 
   [[nodiscard]] RankPlace place_of(int rank) const;
   [[nodiscard]] int rank_of(const RankPlace& place) const;
-  // "replica 0 lane 1", with " tensor rank 1" where the lane has several.
+  // "replica 0 lane 1", followed by " tensor rank 1" if the lane has several ranks.
   [[nodiscard]] std::string name_of(int rank) const;
 
   // All in rising order.
   [[nodiscard]] std::vector<int> all() const;
   [[nodiscard]] std::vector<int> of_replica(int replica) const;
   [[nodiscard]] std::vector<int> of_lane(int replica, int lane) const;
-  // The ranks that hold the same weights: one a replica.
+  // The ranks with the same weights: one per replica.
   [[nodiscard]] std::vector<int> across_replicas(int lane, int tensor_rank) const;
 
-  // The ranks that activations, gradients or weights go to or come from: those of the replica, and
-  // of other replicas those with the same weights.
+  // The ranks that exchange activations, gradients or weights with this one: those of the replica,
+  // and those of other replicas with the same weights.
   [[nodiscard]] std::vector<int> peers_of(int rank) const;
 
-  // How messages between two lanes pass, which every rank of a lane holds alike: rank t of the
-  // receiving one gets its from rank t modulo the sending one's width.
+  // The route of messages between two lanes, whose tensors are replicated on every rank of a lane:
+  // rank t of the receiving lane gets its messages from rank t modulo the sending lane's width.
   [[nodiscard]] int sender_of(const RankPlace& receiver, int sending_lane) const;
-  // The ranks that get theirs from this one; there may be none.
+  // The ranks that receive from this one; there may be none.
   [[nodiscard]] std::vector<int> receivers_of(const RankPlace& sender, int receiving_lane) const;
 
  private:
   int replicas_;
-  std::vector<int> first_of_lane_;  // [lane] rank within the replica; behind them their number
+  std::vector<int>
+      first_of_lane_;  // [lane] first rank within the replica; last entry: ranks of a replica
 };
 
 }  // namespace entrain::engine

@@ -18,7 +18,7 @@
 namespace entrain::engine {
 namespace {
 
-// How the ranks of a run end, and the error that it reports: the first that is not the echo of
+// How the ranks of a run end, and the error that it reports: the first that was not caused by
 // another.
 class Endings {
  public:
@@ -42,7 +42,7 @@ class Endings {
     }
     changed_.notify_all();
   }
-  // Returns when all ranks have ended, or gives up on those that do not after a failure.
+  // Returns when all ranks have ended; gives up on ranks that do not end after a failure.
   void wait(const StuckRanks& stuck) {
     std::unique_lock lock(mutex_);
     const auto all_ended = [&] { return std::ranges::count(running_, 1) == 0; };
@@ -73,12 +73,12 @@ class Endings {
   bool is_echo_ = false;
 };
 
-// What the rank at hand ends with, in a handler of all exceptions.
+// The error that ends the current rank, in a handler of all exceptions.
 void keep_failure(ThreadCommGroup& group, int rank, Endings& endings) {
   try {
     without_torch_errors([] { throw; });
   } catch (const RankVanished&) {
-    // A drill: the others have to find out by themselves.
+    // A drill: the others must detect it themselves.
   } catch (const CommAborted& error) {
     endings.keep(std::current_exception(), error.what(), /*echo=*/true);
   } catch (const std::exception& error) {

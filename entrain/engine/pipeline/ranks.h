@@ -10,16 +10,16 @@
 
 namespace entrain::engine {
 
-// Ends a rank in silence. No std::exception, so that it passes all who report failures: whoever
-// runs the rank lets it end (a thread returns, a process kills itself). Drills alone throw it.
+// Ends a rank silently. Not a std::exception, so that it passes all error handlers: the code that
+// runs the rank lets it end (a thread returns, a process kills itself). Only drills throw it.
 struct RankVanished {};
 
-// What to do about ranks that do not end although another has failed: one that hangs in a read or a
+// Handling of ranks that do not end after another has failed: a rank that hangs in a read or a
 // kernel cannot be stopped from outside.
 struct StuckRanks {
-  std::chrono::milliseconds patience{0};  // after the first failure
-  // Gets the first error's message and the ranks; ends the process, so it does not return. Empty:
-  // wait for as long as it takes.
+  std::chrono::milliseconds patience{0};  // time after the first failure
+  // Called with the first error's message and the ranks; ends the process, so it does not return.
+  // Empty: wait for ever.
   std::function<void(const std::string& failure, const std::vector<int>& stuck)> give_up;
 };
 

@@ -12,8 +12,8 @@
 namespace entrain::engine {
 namespace {
 
-// Of stages.parameters(), those whose gradients another rank of the replica, or another stage of
-// the lane, adds to.
+// Indices in stages.parameters() of those whose gradients another rank of the replica, or another
+// stage of the lane, adds to.
 std::vector<char> late_parameters(const LaneContext& lane,
                                   const LaneStages& stages,
                                   const TensorGroup& group) {
@@ -25,7 +25,7 @@ std::vector<char> late_parameters(const LaneContext& lane,
   return late;
 }
 
-// The values of a leaf whose gradient alone is still asked for; its shape stays.
+// Releases the values of a leaf of which only the gradient is still needed; its shape stays.
 void release_values(at::Tensor& leaf) {
   leaf.set_data(at::zeros({}, leaf.options().requires_grad(false)).expand(leaf.sizes()));
 }
@@ -115,7 +115,7 @@ at::Tensor RealCompute::forward(const UnitWork& work, UnitInput& input) {
   if (received.defined() && !keeps_input) {
     release_values(received);
   }
-  // A chunk may take part for the sake of features that turn out to stand in a later one.
+  // A chunk may have a backward because of features that are in fact in a later chunk.
   ENTRAIN_INVARIANT(!work.with_graph || graph.output.requires_grad() || has_chunks(work.group),
                     "a group takes part in backward, but nothing in its graph is trainable");
   at::Tensor result;
@@ -178,7 +178,7 @@ void RealCompute::backward_weight(const UnitWork& work) {
   overlap_->end_last(at(work.last_for_stage));
 }
 
-// All at once, in the order of the groups: a device is waited for once a step.
+// All at once, in the order of the groups: waits for the device once per step.
 double RealCompute::take_losses() {
   double sum = 0;
   if (!step_->losses.empty()) {
@@ -219,7 +219,7 @@ void RealCompute::step_optimizer(const std::function<void()>& step) {
   if (step) {
     step();
     weights_.round();
-    wait_for_device(device());  // so that the host's clock knows when it was done
+    wait_for_device(device());  // so that the host's clock includes it
   }
 }
 

@@ -1,10 +1,10 @@
-// Computes with the model: one autograd graph a group.
+// Computes with the model: one autograd graph per group.
 //
-// Read first: RealCompute::forward(). A group's graph is dropped directly after its backward;
-// groups without backward record none. An output's data goes on with its message: the graph keeps
-// what its backward reads, no more. Of a split backward the first half leaves what its weight
-// gradients read, until the second. Chunks of a sample are graphs of their own, linked by the keys
-// and values that earlier ones keep.
+// Read first: RealCompute::forward(). A group's graph is released directly after its backward;
+// groups without backward record none. An output's data moves with its message: the graph keeps
+// only what its backward reads. The first half of a split backward keeps what its weight
+// gradients read until the second half. Each chunk of a sample has its own graph; the graphs are
+// linked by the keys and values that earlier chunks keep.
 #pragma once
 
 #include <functional>
@@ -28,7 +28,7 @@ namespace entrain::engine {
 class RealCompute : public LaneCompute {
  public:
   // `group`: the ranks that share the lane.
-  // Requires  everything behind the arguments outlives this object.
+  // Requires  all arguments outlive this object.
   RealCompute(const LaneContext& lane,
               const LaneStages& stages,
               LaneWeights& weights,
@@ -54,8 +54,8 @@ class RealCompute : public LaneCompute {
  private:
   // A group's graph from its forward to its backward.
   struct Graph {
-    at::Tensor input;   // leaf whose gradient goes upstream; undefined where none does
-    at::Tensor output;  // root; without its data where that has gone on
+    at::Tensor input;   // leaf whose gradient is sent upstream; undefined if none is
+    at::Tensor output;  // root; without its data if that was sent
     WeightGradientsPtr weight_gradients;
   };
   struct Step {
@@ -66,7 +66,7 @@ class RealCompute : public LaneCompute {
     ChunkStore chunks;
     std::map<UnitKey, Graph> graphs;
     std::map<UnitKey, WeightGradientsPtr> waiting;  // between the halves of a split backward
-    std::vector<at::Tensor> losses;                 // of the LLM's last stage
+    std::vector<at::Tensor> losses;                 // on the LLM's last stage
     bool joined_gradients = false;
   };
 

@@ -1,4 +1,4 @@
-// Shapes of the tensors that travel between stages, from sizes alone: no rank ever asks another.
+// Shapes of tensors sent between stages, computed from sizes: ranks never exchange shapes.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace entrain::engine {
 
-// What all functions here read; holds references.
+// The inputs of all functions here; holds references.
 struct StepSizes {
   const ModelSpec& model;
   const Program& program;
@@ -19,13 +19,13 @@ struct StepSizes {
 
 bool is_last_llm_stage(const Program& program, const UnitKey& unit);
 
-// Rows that one item brings: a segment's tokens inside its encoder, a sample's or chunk's tokens in
+// Rows of one item: a segment's tokens inside its encoder, a sample's or chunk's tokens in
 // the LLM.
 std::int64_t item_rows(const StepSizes& sizes, int module, const WorkItem& item);
-// Rows that one segment brings to the LLM's sequence.
+// Rows of one segment in the LLM's sequence.
 std::int64_t feature_rows(const StepSizes& sizes, int module, const WorkItem& item);
 
-// Shape of the unit's forward output, and of the gradient that comes back for it.
+// Shape of the unit's forward output, and of its gradient.
 //
 // encoder, last stage  [features, LLM's hidden]: rows per item in group order
 // encoder, other       [tokens, encoder's hidden]

@@ -118,7 +118,7 @@ TEST_P(StepUpdates, PacedBucketsRunOneAfterAnotherFromTheirStagesLastGradientsOn
   }
 }
 
-TEST_P(StepUpdates, PacedReductionsBehindTheBackwardAreOneWait) {
+TEST_P(StepUpdates, PacedReductionsAfterTheBackwardAreOneWait) {
   Step step = sharded_step(GetParam());
   step.costs.reduce_buckets = 0;
   for (const UpdateEvents& end : paced_ends(step)) {

@@ -40,7 +40,7 @@ TokenRange feature_tokens(const StepSizes& sizes,
                           int module,
                           const WorkItem& segment,
                           const TokenizedSample& text) {
-  // Segments of all encoders are numbered through, in module order.
+  // Segments of all encoders are numbered consecutively, in module order.
   std::int64_t index = segment.segment;
   const SampleWork& work = sizes.costs.work.at(at(segment.sample));
   for (int earlier = 0; earlier < module; ++earlier) {
@@ -56,7 +56,7 @@ TokenRange held_by(const PackedItem& item, const TokenRange& tokens) {
   return {begin, std::clamp(tokens.end, begin, item.begin + item.rows)};
 }
 
-// Where the packed samples stand in the group and in the packed rows.
+// Positions of the packed samples in the group and in the packed rows.
 struct PackedSample {
   std::size_t index = 0;
   std::int64_t begin = 0;  // row of its first token here
@@ -79,7 +79,7 @@ void add_pieces(const StepSizes& sizes,
                 const FeaturePart& part,
                 std::map<std::int64_t, at::Tensor>& pieces) {
   std::vector<std::int64_t> rows;                          // the whole part, cut up
-  std::vector<std::pair<std::size_t, std::int64_t>> used;  // which of them, and where they go
+  std::vector<std::pair<std::size_t, std::int64_t>> used;  // index and destination
   for (const WorkItem& segment : part.items) {
     const std::int64_t all = feature_rows(sizes, part.unit.module, segment);
     const auto sample = samples.find(segment.sample);
@@ -103,7 +103,7 @@ void add_pieces(const StepSizes& sizes,
   if (used.empty()) {
     return;
   }
-  // Split once: narrowing piece by piece makes backward quadratic.
+  // Split once: narrow() per piece makes backward quadratic.
   const std::vector<at::Tensor> split = part.leaf.split_with_sizes(rows);
   for (const auto& [index, position] : used) {
     pieces[position] = split[index];

@@ -1,4 +1,4 @@
-// What a unit's forward reads, as tensors for its stage, and what the last stage makes a loss of.
+// The tensors a unit's forward reads, for its stage, and the loss of the last stage.
 //
 // Read first: UnitInput. RealCompute::forward() runs the stage between them (real_compute.h).
 #pragma once
@@ -27,10 +27,10 @@ struct UnitInput {
   std::vector<PackedItem> items;              // [item]; the LLM's stages
 };
 
-// Reads the group's segments and texts from `data`, as far as this stage uses them.
+// Reads the group's segments and texts from `data`, if this stage uses them.
 //
-// Throws  what `data` throws; InternalError naming the sample when real lengths are not those that
-//         the step was planned with.
+// Throws  what `data` throws; InternalError naming the sample if real lengths differ from those
+//         used for planning.
 void read_data(const StepSizes& sizes,
                const std::vector<std::string>& sample_ids,
                const UnitKey& unit,
@@ -40,18 +40,18 @@ void read_data(const StepSizes& sizes,
 
 // An encoder stage's input, packed.
 struct EncoderInput {
-  at::Tensor hidden;               // as EncoderStage::forward() takes it
+  at::Tensor hidden;               // input of EncoderStage::forward()
   std::vector<SegmentGrid> grids;  // [item]
 };
-// Takes what it uses out of `input`.
+// Moves what it uses out of `input`.
 EncoderInput encoder_input(const StepSizes& sizes,
                            const StageOptions& options,
                            const UnitKey& unit,
                            const Group& group,
                            UnitInput& input);
 
-// What LlmStage::decode() takes: on the first stage embedded tokens with features in their places.
-// Takes what it uses out of `input`.
+// The input of LlmStage::decode(): on the first stage embedded tokens with features at their
+// positions. Moves what it uses out of `input`.
 at::Tensor llm_input(const StepSizes& sizes,
                      const LlmStage& stage,
                      const StageOptions& options,
@@ -59,7 +59,7 @@ at::Tensor llm_input(const StepSizes& sizes,
                      const Group& group,
                      UnitInput& input);
 
-// On the LLM's last stage, of the decoded rows: LlmStage::loss_sum() at the group's targets.
+// On the LLM's last stage, for the decoded rows: LlmStage::loss_sum() at the group's targets.
 at::Tensor losses_of(const LlmStage& stage,
                      const StageOptions& options,
                      const UnitInput& input,

@@ -241,7 +241,7 @@ TEST_F(ChunkedUnitTest, NoticesFeaturesThatAreMissing) {
   EXPECT_NE(message.find("got 0 feature rows, its samples have 1"), std::string::npos) << message;
 }
 
-TEST_F(ChunkedUnitTest, ATargetBehindTheCutCountsAtTheRowBeforeIt) {
+TEST_F(ChunkedUnitTest, ATargetAfterTheCutCountsAtTheRowBeforeIt) {
   const std::vector<at::Tensor> hidden = {at::randn({12, model_.llm.hidden}),
                                           at::randn({work_[1].llm_tokens, model_.llm.hidden}),
                                           at::randn({work_[2].llm_tokens, model_.llm.hidden})};

@@ -1,4 +1,4 @@
-// Tensors on their way between units: put by a stage of this lane, or arriving from another.
+// Tensors between units: stored by a stage of this lane, or received from another.
 //
 // Read first: UnitTensors. A lane has one for outputs and one for gradients; the key is always the
 // forward unit whose output (or output gradient) it is.
@@ -20,14 +20,14 @@ class UnitTensors {
  public:
   struct Taken {
     at::Tensor tensor;
-    std::optional<int> receive;  // position of the receive operation, if it came from another lane
+    std::optional<int> receive;  // position of the receive operation, if received from another lane
   };
 
   void put(const UnitKey& unit, at::Tensor tensor);
   void post(const UnitKey& unit, std::unique_ptr<PendingReceive> receive, int position);
 
-  // Removes the unit's tensor, waiting for it if it was posted.
-  // Throws  InternalError when it was neither put nor posted, and what the receive throws.
+  // Removes the unit's tensor, waiting for it if its receive is pending.
+  // Throws  InternalError if it was neither stored nor posted, and what the receive throws.
   Taken take(const UnitKey& unit);
 
   [[nodiscard]] bool empty() const { return entries_.empty(); }

@@ -24,7 +24,7 @@ struct Equations {
   Terms scale{};                       // largest value of each column, for conditioning
 };
 
-// Never near zero, or one point would decide alone.
+// Bounded away from zero, or a single point would dominate.
 double denominator(const CostPoint& point, double longest) {
   const double scale = point.scale > 0 ? point.scale : point.nanoseconds;
   return std::max({scale, 1e-3 * longest, 1e-9});

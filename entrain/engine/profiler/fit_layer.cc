@@ -53,7 +53,7 @@ RankExchanges rank_exchanges(const ModelSpec& model,
     case LayerKind::kTokenEmbedding:
       return {{2, 2 * hidden}, {}, {}};
     case LayerKind::kOutputHead:
-      // The largest score is gathered; sum of exponentials and the target's score are all-reduced.
+      // The maximum is gathered; the sum of exponentials and the target's score are all-reduced.
       return {{4, hidden + 5 * kScore}, {2, 2 * hidden}, {1, hidden}};
     case LayerKind::kPatchEmbedding:
     case LayerKind::kAudioEmbedding:

@@ -1,4 +1,4 @@
-// From one layer's measured points to its entry in a profile.
+// Fits one layer's measured points to its entry in a profile.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace entrain::engine {
 
-// Gathers and reduce-scatters of a layer under tensor parallelism, an all-reduce as one of each:
-// how many there are, and what they bring together, in bytes per token of the module (output head:
+// Gathers and reduce-scatters of a layer under tensor parallelism, an all-reduce counts as one of
+// each: their number, and their total bytes per token of the module (output head:
 // per target token).
 struct RankExchange {
   int count = 0;
@@ -20,21 +20,21 @@ struct RankExchange {
 struct RankExchanges {
   RankExchange forward;
   RankExchange backward_input;
-  RankExchange backward_weight;  // inputs that are kept in shares
+  RankExchange backward_weight;  // inputs that are kept sharded
 };
 RankExchanges rank_exchanges(const ModelSpec& model,
                              const std::string& module,
                              LayerKind kind,
                              double bytes_of_number);
 
-// Curves through the means of points' repeats (capped_mean()), since a step's time adds many of
-// them up. backward_weight is the whole backward without the input
-// gradient, whatever is left of 0; attention has no weights, so that it is linear in tokens. split
-// is what a backward in halves takes beyond a whole one, linear in tokens too. With
+// Curves through the means of points' repeats (capped_mean()), since a step's time is a sum of many
+// of them. backward_weight is the whole backward less the input
+// gradient, at least 0; attention has no weights, so it is linear in tokens. split
+// is the extra time of a backward in halves over a whole one, also linear in tokens. With
 // tensor_parallel t > 1 every gather or reduce-scatter adds (t - 1) times the link's latency per
 // launch and (t - 1) / t times its bytes over the link's bandwidth per token.
 //
-// optimizer_bytes: two moments in float32, and the float32 weights beside others.
+// optimizer_bytes: two moments in float32, and the float32 masters of narrower weights.
 // Requires  at least one point, each with repeats.
 LayerProfile fit_layer(const ModelSpec& model,
                        const MeasuredLayer& layer,

@@ -7,14 +7,14 @@
 
 #include "entrain/core/spec/workload.h"
 
-#include "entrain/engine/profiler/lone_rank.h"
+#include "entrain/engine/profiler/single_rank.h"
 
 namespace entrain::engine {
 namespace {
 
 constexpr std::int64_t kLeastSegment = 16;  // tokens
 
-// Values of normal size without a generator: their arithmetic costs what random ones cost.
+// Values of normal size without a generator; they cost the same as random ones.
 at::Tensor made_up(std::vector<std::int64_t> shape, const StageOptions& options) {
   std::int64_t count = 1;
   for (const std::int64_t side : shape) {
@@ -56,7 +56,7 @@ std::vector<std::int64_t> sizes_of(const CaseGrid& grid, std::int64_t least) {
 using EncoderLayers = std::vector<std::shared_ptr<const EncoderStage>>;
 using LlmLayers = std::vector<std::shared_ptr<const LlmStage>>;
 
-// So many layers with weights of their own as fit; see layer_cases().
+// As many layers with separate weights as fit; see layer_cases().
 template <typename Stage>
 std::vector<std::shared_ptr<const Stage>> make_layers(
     int num_alike,
@@ -94,7 +94,7 @@ int count_alike(const ModelSpec& model, const LayerChoice& choice) {
   return count;
 }
 
-// An image near to a square, or a window of audio of a whole number of features.
+// A nearly square image, or a window of audio with a whole number of features.
 SegmentGrid made_up_segment(const EncoderSpec& encoder, std::int64_t tokens) {
   if (encoder.modality == Modality::kVision) {
     return near_square_grid(tokens, encoder.merge_size);
@@ -234,7 +234,7 @@ LayerCases llm_cases(const ModelSpec& model,
                      const CaseGrid& grid,
                      const StageOptions& options,
                      std::int64_t memory_bytes) {
-  LlmSpec untied = model.llm;  // a layer by itself has a matrix of its own
+  LlmSpec untied = model.llm;  // a separate layer has its own matrix
   untied.tie_word_embeddings = false;
   const auto layers = make_layers<LlmStage>(count_alike(model, choice), memory_bytes, [&] {
     return std::make_shared<const LlmStage>(
@@ -304,7 +304,7 @@ std::vector<LayerChoice> layer_choices(const ModelSpec& model, const std::vector
       if (!divides(model, module, degree)) {
         continue;
       }
-      std::set<LayerKind> seen;  // a kind's first layer stands for all of it
+      std::set<LayerKind> seen;  // the first layer represents its kind
       for (int layer = 0; layer < num_layers(model, module); ++layer) {
         if (seen.insert(layer_kind(model, module, layer)).second) {
           result.push_back({module, layer, degree});
@@ -327,7 +327,7 @@ LayerCases layer_cases(const ModelSpec& model,
     result.on_rank = [model, choice, grid, slice] {
       constexpr std::int64_t kOneLayer = 1;  // byte
       StageOptions rank = slice;
-      rank.tensor_group = lone_rank(choice.tensor_parallel);
+      rank.tensor_group = single_rank(choice.tensor_parallel);
       LayerCases cases = slice_cases(model, choice, grid, rank, kOneLayer);
       cases.keeps_input = false;
       return cases;

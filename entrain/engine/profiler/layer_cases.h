@@ -1,5 +1,5 @@
-// What a profile measures: one layer of every kind of a model, at several sizes, run through the
-// very stages that train.
+// The cases of a profile: one layer of every kind of a model, at several sizes, run through the
+// stages used in training.
 //
 // Read first: layer_cases().
 #pragma once
@@ -19,7 +19,7 @@ namespace entrain::engine {
 
 // One packed microbatch for one layer.
 struct LayerCase {
-  double attention_pairs = 0;  // as workload.h counts them
+  double attention_pairs = 0;  // counted as in workload.h
   double tokens = 0;           // of the module; output head: target tokens
   std::int64_t num_segments = 1;
   at::Tensor input;  // a float leaf: activations, or image features of the embedding
@@ -32,15 +32,15 @@ struct LayerCases {
   int tensor_parallel = 1;
   int num_alike = 1;  // layers of this kind in the module
   CurveTerms terms = CurveTerms::kLinear;
-  // Parameters of each layer, or of a rank's slice of it: layers of one shape with weights of their
-  // own, as a stage has them.
+  // Parameters of each layer, or of a rank's slice of it: layers of equal shape, each with its own
+  // weights, as in a stage.
   std::vector<std::vector<NamedParameter>> layers;
   std::vector<LayerCase> cases;       // rising tokens, then segments
   double output_bytes_per_token = 0;  // of the stage's message
-  bool keeps_input = true;            // whole; else the layer keeps what it copies of it
-  // Where a lane has several ranks: the same cases through one layer as one of them runs it, which
-  // has its run of the rows and exchanges with the others (made up, see lone_rank.h). It is what a
-  // rank keeps; times are those of `cases`, which exchange nothing. Makes weights and inputs.
+  bool keeps_input = true;            // the layer keeps its input; else only copies derived from it
+  // If a lane has several ranks: the same cases through one layer as one rank runs it, with its
+  // shard of the rows and its collectives (simulated, see single_rank.h): the memory of a rank;
+  // times come from `cases`, which have no collectives. Allocates weights and inputs.
   std::function<LayerCases()> on_rank;
 };
 
@@ -58,21 +58,21 @@ std::vector<LayerChoice> layer_choices(const ModelSpec& model, const std::vector
 
 struct CaseGrid {
   std::vector<std::int64_t> tokens;  // rising, >= 1 each
-  // Layers with attention run every size in so many equal segments (as far as a segment keeps 16
-  // tokens), so that Σn² and Σn are told apart; the others in one. 0: about 128 tokens each, two to
-  // eight of them. A size that no segment of the model reaches (max_pixels, max_tokens) is run in
-  // so many times the segments that it needs: longer ones come in no batch, and their quadratic
-  // part would outweigh in the fit what batches are made of.
+  // Layers with attention run every size in this many equal segments (as long as a segment keeps 16
+  // tokens), so that the fit can separate Σn² and Σn; other layers run one segment. 0: about 128
+  // tokens each, two to eight segments. A size above the model's longest segment (max_pixels,
+  // max_tokens) runs in as many times more segments as it needs: longer segments never occur in a
+  // batch, and their quadratic part would dominate the fit.
   std::vector<std::int64_t> segments;
 };
 
-// Layers that a stage of the profiler holds at most: more of them change nothing.
+// Most layers in a stage of the profiler: more layers do not change the result.
 inline constexpr int kMostLayers = 8;
 
-// An encoder's microbatch holds two merge blocks a segment at least; an LLM's four tokens.
+// An encoder's microbatch has at least two merge blocks per segment, an LLM's four tokens.
 //
-// As many layers are made as the module has of the kind, kMostLayers at most, and no more than
-// `memory_bytes` hold with their gradients (one always; 0 = any).
+// Makes as many layers as the module has of the kind, at most kMostLayers, and at most as many as
+// fit into `memory_bytes` with their gradients (at least one; 0 = no limit).
 // Throws    InvalidInput for encoders that cannot run.
 // Cost      the layers' parameters and all inputs.
 LayerCases layer_cases(const ModelSpec& model,
@@ -81,8 +81,8 @@ LayerCases layer_cases(const ModelSpec& model,
                        const StageOptions& options,
                        std::int64_t memory_bytes = 0);
 
-// Splits `tokens` patches of an encoder into a grid as near to a square as merge blocks allow; the
-// grid's own count may be a little less.
+// Splits `tokens` patches of an encoder into a grid as close to a square as merge blocks allow; the
+// grid may have slightly fewer patches.
 SegmentGrid near_square_grid(std::int64_t tokens, std::int64_t merge_size);
 
 }  // namespace entrain::engine

@@ -57,7 +57,7 @@ struct OptimizerState {
     }
   }
 
-  // What ends a step: the norm, clipping, AdamW.
+  // The end of a step: the norm, clipping, AdamW.
   void step() {
     double squares = 0;
     for (const at::Tensor& gradient : gradients) {
@@ -84,8 +84,8 @@ struct OptimizerState {
   }
 };
 
-// Between two steps a whole forward and backward pass through the caches: several states in turn
-// are together too large for them.
+// Between two steps a forward and backward evict the caches: several states in turn
+// together exceed them.
 double measure_optimizer(at::Device device) {
   const at::TensorOptions options = at::TensorOptions(at::kFloat).device(device);
   std::vector<OptimizerState> states;
@@ -111,7 +111,7 @@ double measure_reduce(at::Device device) {
   return static_cast<double>(kNumbers) * 4 * 1e9 / time;
 }
 
-// One rank's part in `count` round trips: rank 0 sends first; whoever receives reads what came.
+// One rank's part in `count` round trips: rank 0 sends first; each receiver reads the message.
 std::vector<double> exchange(Comm& comm, const at::Tensor& message, int count) {
   const int other = 1 - comm.rank();
   std::vector<double> times;

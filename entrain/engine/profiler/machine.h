@@ -1,4 +1,4 @@
-// What the machine does beside layers: messages between ranks, sums over replicas, optimizer steps.
+// Measures the machine besides layers: messages between ranks, reductions over replicas, optimizer.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,9 +13,9 @@ struct MachineRates {
   double optimizer_ns_per_parameter = 0;  // norm, clipping and fused AdamW, float32
 };
 
-// The link is measured by messages between two ranks of ThreadComm that go to and fro, in wall
-// time: latency is half of a round trip of one number; in-process ranks hand tensors over without a
-// copy, so that what bytes cost is the receiver's first read of them, for which a copy stands in.
+// The link is measured by ping-pong messages between two ranks of ThreadComm, in wall time. Latency
+// is half of a round trip of one number. In-process ranks pass tensors without a
+// copy, so bytes cost the receiver's first read; the measurement replaces that by a copy.
 // Reductions and the optimizer are measured on `device` by a Stopwatch.
 //
 // Cost  about half a second, 256 MiB.

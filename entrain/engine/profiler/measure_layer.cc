@@ -16,14 +16,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Points that no budget leaves out: what a line needs.
+// Points measured whatever the budget: enough for a line.
 constexpr std::size_t kLeastPoints = 2;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// What the work itself takes: on a CPU that others use too, wall time would leave out sizes that
+// Processor time of the work: on a shared CPU, wall time would skip sizes that
 // fit.
 double work_seconds(at::Device device) {
   return device.is_cpu() ? std::chrono::duration<double>(thread_time()).count()
@@ -50,7 +50,7 @@ double kept_bytes_per_token(const LayerCases& cases, const LayerCase& layer_case
   const at::Tensor input = fresh_leaf(layer_case);
   const LiveBytes live(input.device().type());
   const at::Tensor output = layer_case.forward(0);
-  // Image features count by themselves, from their arrival to their last backward.
+  // Image features are counted separately, from their arrival to their last backward.
   const bool keeps_input = cases.keeps_input && cases.kind != LayerKind::kTokenEmbedding;
   const std::size_t input_bytes = keeps_input ? input.nbytes() : 0;
   const auto kept = static_cast<double>(live.bytes()) - static_cast<double>(output.nbytes()) +
@@ -58,7 +58,7 @@ double kept_bytes_per_token(const LayerCases& cases, const LayerCase& layer_case
   return std::max(0.0, kept) / layer_case.tokens;
 }
 
-// What one rank of the lane keeps of a case.
+// Bytes that one rank of the lane keeps of a case.
 double bytes_on_rank(const LayerCases& cases, std::size_t index) {
   const LayerCases on_rank = cases.on_rank ? cases.on_rank() : cases;
   return kept_bytes_per_token(on_rank, on_rank.cases[index]);
@@ -72,7 +72,7 @@ class LayerTimer {
         bytes_per_token_(kept_bytes_per_token(cases, cases.cases.front())),
         watch_(device, budget.clock) {}
 
-  // What a case keeps, with its gradients beside it.
+  // Bytes that a case keeps, including its gradients.
   [[nodiscard]] double bytes(const LayerCase& layer_case) const {
     return 2 * bytes_per_token_ * layer_case.tokens;
   }
@@ -112,7 +112,7 @@ class LayerTimer {
     return forward / layers;
   }
 
-  // Backwards whose weight gradients wait until all input gradients are there.
+  // Backwards whose weight gradients are deferred until after all input gradients.
   double run_halves(const LayerCase& layer_case) {
     const auto waiting = c10::make_intrusive<WeightGradients>();
     std::vector<at::Tensor> outputs;
@@ -169,7 +169,7 @@ class LayerTimer {
   Stopwatch watch_;
 };
 
-// What points of rising size took, to say what others will.
+// Times of points of rising size, to estimate those of others.
 class KnownTimes {
  public:
   void add(const LayerCase& layer_case, double seconds) {
@@ -178,8 +178,8 @@ class KnownTimes {
     }
   }
 
-  // By the two largest, whose times tell attention's share, which grows with pairs, from the rest;
-  // by one alone at most: as if all grew with what grows most.
+  // Extrapolates from the two largest, which separate attention's share, growing with pairs, from
+  // the rest; from one point: an upper estimate by the fastest-growing size.
   [[nodiscard]] double expected(const LayerCase& to) const {
     if (known_.empty()) {
       return 0;
@@ -209,8 +209,8 @@ class KnownTimes {
   std::vector<Known> known_;  // rising tokens
 };
 
-// Every second size, each in its fewest segments: what is tried first, with half of the time, so
-// that a short time still reaches far.
+// Every second size, each in its fewest segments: tried first, with half of the time, so
+// that a short budget still covers large sizes.
 std::vector<char> tried_first(const std::vector<LayerCase>& cases) {
   std::vector<char> first(cases.size(), 0);
   bool wanted = true;
@@ -238,7 +238,7 @@ class WarmUp {
         on_point_(on_point),
         start_(work_seconds(device)) {}
 
-  // Positions in `cases.cases`, rising; says in `skipped` what is not among them.
+  // Positions in `cases.cases`, rising; `skipped` names the others.
   std::vector<std::size_t> run(std::vector<std::string>& skipped) {
     const std::vector<char> first = tried_first(cases_.cases);
     for (const bool now : {true, false}) {
@@ -273,7 +273,7 @@ class WarmUp {
            timer_.bytes(layer_case) > static_cast<double>(budget_.memory_bytes);
   }
 
-  // Runs the case, or says why it is left out where nothing comes after.
+  // Runs the case, or returns why it is skipped.
   void consider(std::size_t i, double seconds, std::vector<std::string>* skipped) {
     const LayerCase& layer_case = cases_.cases[i];
     const double expected = known_.expected(layer_case);
@@ -287,7 +287,7 @@ class WarmUp {
                                 " tokens, segments ",
                                 layer_case.num_segments,
                                 too_large(layer_case) ? ": more activation bytes than allowed"
-                                                      : ": more time than there is"));
+                                                      : ": more time than is left"));
     }
   }
 

@@ -13,41 +13,41 @@
 
 namespace entrain::engine {
 
-// Bounds of one layer's measuring.
+// Limits for measuring one layer.
 struct LayerBudget {
-  int repeats = 15;     // most measurements per point, >= kLeastRepeats
-  double seconds = 10;  // ends repeats, in wall time; two points at least are measured thrice
-  std::int64_t memory_bytes = 0;  // activations of the largest point; 0 = any
+  int repeats = 15;     // most repeats per point, >= kLeastRepeats
+  double seconds = 10;  // ends repeats, in wall time; at least two points get three repeats
+  std::int64_t memory_bytes = 0;  // activations of the largest point; 0 = no limit
   bool recompute = true;
-  NanosecondClock clock = {};  // of the Stopwatch; empty: its own
+  NanosecondClock clock = {};  // of the Stopwatch; empty: the Stopwatch's own
 };
 inline constexpr int kLeastRepeats = 3;
 
-// Fills a MeasuredLayer (which may hold repeats of an earlier run) with times of `cases`, a round
-// at a time.
+// Adds times of `cases` to a MeasuredLayer (which may hold repeats of an earlier run), one round at
+// a time.
 //
 // Every point first runs once to warm up caches and allocator: every second size in its fewest
-// segments within half of the time, then all others, each by rising size. A point whose three
-// repeats would not fit what is left of the time, judged by others, is left out, and so is one
-// whose activations exceed the memory (`skipped` says which). On the CPU this counts processor
-// time, so that a busy machine takes longer and leaves out no more. Then rounds visit all points in
-// turn, so that a busy moment of the machine disturbs many points once instead of one point often.
+// segments within half of the time, then all others, each by rising size. A point is skipped if its
+// three repeats would not fit into the remaining time, estimated from other points, or if its
+// activations exceed the memory (`skipped` names it). On the CPU this counts processor
+// time, so a busy machine takes longer but skips no more points. Then rounds visit all points in
+// turn, so that a slow moment affects many points once instead of one point often.
 //
 // A round times: forward and backward with trainable weights; the same with the weight gradients of
 // all layers after all input gradients (`backward_halves`); with frozen weights, whose backward is
-// the input gradient; and, for `recompute`, the forward again after one that recorded
-// no graph. Weight gradients stay and are added to, as over the microbatches of a step; the input
-// is a fresh leaf each time, as a received activation is.
+// the input gradient; and, for `recompute`, a second forward after one without a graph.
+// Weight gradients accumulate, as over the microbatches of a step; the input
+// is a fresh leaf each time, like a received activation.
 //
-// A repeat imitates a stage: as many forwards as the module has layers of this kind (kMostLayers at
-// most, as far as memory allows), each with weights of its own and every one keeping its graph,
-// then their backwards from the last to the first; the time is a layer's mean. A layer that runs
-// alone, again and again in the same memory, is up to a tenth faster than in a stage whose
-// activations no cache holds.
+// A repeat imitates a stage: as many forwards as the module has layers of this kind (at most
+// kMostLayers, if memory allows), each with its own weights and graph,
+// then their backwards from last to first; the time is the mean per layer. A single layer that runs
+// repeatedly in the same memory is up to a tenth faster than in a stage, because its
+// activations stay in cache.
 //
-// activation_bytes_per_token: bytes that the forward leaves allocated, without its output (which
-// the layer after counts as its input) and with its input (the image features of a token embedding
-// excepted, which count by themselves), at the largest size of which one forward fits memory and a
+// activation_bytes_per_token: bytes still allocated after the forward, excluding its output (which
+// the next layer counts as its input) and including its input (except the image features of a token
+// embedding, which count separately), at the largest size whose forward fits into memory and a
 // quarter of the time.
 class LayerMeasurement {
  public:
@@ -64,15 +64,15 @@ class LayerMeasurement {
   LayerMeasurement(const LayerMeasurement&) = delete;
   LayerMeasurement& operator=(const LayerMeasurement&) = delete;
 
-  // Whether some point has too few repeats, or fewer than asked for while there is time. Where not,
+  // Whether some point has too few repeats, or fewer than requested while there is time. If not,
   // the layer is complete.
   [[nodiscard]] bool wants_more() const;
-  // One more repeat of every point that wants one. Behind it `layer` is fit to be kept.
+  // One more repeat of every point that needs one. Afterwards `layer` can be stored.
   void run_round();
 
-  // Of its time or of its repeats, whichever is further; 1 and more: complete, or behind.
+  // Fraction of its time or of its repeats, whichever is larger; >= 1: complete, or over its time.
   [[nodiscard]] double progress() const;
-  [[nodiscard]] double wanted_seconds() const;  // about what its rounds to come take
+  [[nodiscard]] double wanted_seconds() const;  // estimated time of the remaining rounds
 
  private:
   struct State;

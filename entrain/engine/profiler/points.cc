@@ -39,7 +39,7 @@ MeasuredPoint read_point(ObjectReader reader) {
   if (point.backward.size() != point.forward.size() ||
       point.backward_input.size() != point.forward.size() ||
       point.backward_halves.size() != point.forward.size()) {
-    reader.fail("backward_ns", "all of them need as many repeats as forward_ns");
+    reader.fail("backward_ns", "needs as many repeats as forward_ns");
   }
   return point;
 }
@@ -74,7 +74,7 @@ MeasuredLayer read_layer(ObjectReader reader) {
   return layer;
 }
 
-// Times, and beside them what a reader of the file wants to see first.
+// Times, preceded by a summary for readers of the file.
 Json point_json(const MeasuredPoint& point) {
   Json document = {{"tokens", point.tokens},
                    {"attention_pairs", point.attention_pairs},
@@ -158,7 +158,7 @@ MeasuredPoints resume_points(const std::filesystem::path& path, const Json& sett
                                 held.dump(),
                                 ", now ",
                                 value.dump(),
-                                "; give those again, or remove the file to begin anew"));
+                                "; use those settings, or remove the file to start again"));
     }
   }
   return points;

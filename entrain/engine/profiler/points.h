@@ -1,7 +1,7 @@
-// Measured points: every time that was taken, before anything is fitted to it.
+// Measured points: every recorded time, before any fit.
 //
-// Read first: MeasuredPoint. A profile that is being made keeps them beside its output, so that a
-// run that was killed goes on where it stood; who wants them can keep them for good.
+// Read first: MeasuredPoint. A running measurement writes them beside its output, so that a
+// killed run can continue. They can also be kept for later analysis.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct MeasuredPoint {
   std::vector<double> backward_input;  // with frozen weights
   std::vector<double>
       backward_halves;            // both gradients, weight gradients after all input gradients
-  std::vector<double> recompute;  // forward again after one that kept nothing; may be empty
+  std::vector<double> recompute;  // forward again after one without a graph; may be empty
 };
 
 // One layer at one degree of tensor parallelism.
@@ -32,7 +32,7 @@ struct MeasuredLayer {
   std::string module;
   LayerKind kind = LayerKind::kDecoder;
   int tensor_parallel = 1;
-  bool complete = false;  // no more repeats wanted
+  bool complete = false;  // no more repeats needed
   double activation_bytes_per_token = 0;
   double output_bytes_per_token = 0;
   double parameter_bytes = 0;
@@ -42,7 +42,7 @@ struct MeasuredLayer {
 };
 
 struct MeasuredPoints {
-  Json settings;  // what they were measured with: only equal settings may go on
+  Json settings;  // measurement settings: a run continues only with equal settings
   double seconds = 0;
   std::vector<MeasuredLayer> layers;
 };
@@ -51,9 +51,9 @@ Json to_json(const MeasuredPoints& points);
 // Throws  InvalidInput for other versions, unknown keys, or times that are not above 0.
 MeasuredPoints points_from_json(const Json& document, const std::string& where);
 
-// Points of an earlier run; none where there is no such file.
+// Points of an earlier run; none if there is no such file.
 //
-// Throws  InvalidInput when the file was measured with other settings; it names one that differs.
+// Throws  InvalidInput if the file was measured with other settings; it names one that differs.
 MeasuredPoints resume_points(const std::filesystem::path& path, const Json& settings);
 
 }  // namespace entrain::engine

@@ -26,7 +26,7 @@ MeasuredPoints some_points() {
   layer.kind = LayerKind::kDecoder;
   layer.tensor_parallel = 2;
   layer.points = {point};
-  layer.skipped = {"8192 tokens, segments 1: more time than there is"};
+  layer.skipped = {"8192 tokens, segments 1: more time than is left"};
   layer.parameters = 12;
   return {{{"device", "cpu"}, {"tokens", {64, 128}}}, 1.5, {layer}};
 }

@@ -15,7 +15,7 @@
 #include "entrain/core/base/text.h"
 
 #include "entrain/engine/models/device.h"
-#include "entrain/engine/profiler/companions.h"
+#include "entrain/engine/profiler/background_load.h"
 #include "entrain/engine/profiler/fit_layer.h"
 #include "entrain/engine/profiler/machine.h"
 #include "entrain/engine/profiler/measure_layer.h"
@@ -81,7 +81,7 @@ void check(const ProfileOptions& options) {
   }
 }
 
-// What two runs must share for one to go on with the other's points.
+// The settings that must match for one run to continue with another's points.
 Json settings_of(const ModelSpec& model, const ProfileOptions& options) {
   return {{"model_digest", shape_digest(model)},
           {"software", kSoftware},
@@ -95,7 +95,7 @@ Json settings_of(const ModelSpec& model, const ProfileOptions& options) {
           {"recompute", options.recompute}};
 }
 
-// Layers that are measured in turns hold together what one more comes on top of.
+// Memory limit of the layers measured in turn; one more may exceed it.
 constexpr double kBytesTogether = 512.0 * (1 << 20);
 
 // Weights with their gradients, and inputs.
@@ -112,7 +112,7 @@ double held_bytes(const LayerCases& cases) {
   return bytes;
 }
 
-// Measures all layers, several in turns, and keeps the points.
+// Measures all layers, several in turn, and keeps the points.
 class Measuring {
  public:
   Measuring(const ModelSpec& model, const ProfileOptions& options)
@@ -149,7 +149,7 @@ class Measuring {
 
  private:
   struct InTurn {
-    std::vector<LayerCases> beside;  // what other lanes run meanwhile
+    std::vector<LayerCases> beside;  // run by other lanes meanwhile
     std::unique_ptr<LayerMeasurement> measurement;
   };
 
@@ -177,7 +177,7 @@ class Measuring {
     budget.recompute = options_.recompute;
     budget.clock = options_.clock;
     {
-      const Companions companions(next.beside);
+      const BackgroundLoad load(next.beside);
       next.measurement = std::make_unique<LayerMeasurement>(
           std::move(cases), budget, device_, points_.layers[i], [this] { show(); });
     }
@@ -185,9 +185,9 @@ class Measuring {
     keep(false);
   }
 
-  // For a layer that comes now: its share of what is left besides that of layers in turn, but no
-  // less than its share of the whole. On a busy machine earlier ones take longer, and the last
-  // would have no sizes left to fit a curve through.
+  // For the next layer: its share of the remaining time, without that of layers in turn, but no
+  // less than its share of the whole. On a busy machine earlier layers take longer, and the last
+  // would have too few sizes for a fit.
   [[nodiscard]] double seconds_for(std::size_t i) const {
     double left = options_.seconds - seconds();
     for (const InTurn& other : in_turn_) {
@@ -196,7 +196,7 @@ class Measuring {
     return std::max(left / weight_from(i), options_.seconds / weight_from(0)) * weight_of(i);
   }
 
-  // Transformer layers are most of a stage, and need sizes enough to tell attention apart.
+  // Transformer layers are most of a stage, and need enough sizes to separate attention.
   [[nodiscard]] double weight_of(std::size_t i) const {
     const LayerChoice& choice = choices_[i];
     return has_attention(layer_kind(model_, choice.module, choice.layer)) ? 3 : 1;
@@ -209,8 +209,8 @@ class Measuring {
     return sum;
   }
 
-  // A round of the layer that is least far, until none wants more: all of them spread over the
-  // time.
+  // Measures a round of the layer with the least progress, until all are done: all are spread over
+  // the time.
   void run_rounds() {
     while (true) {
       InTurn* next = nullptr;
@@ -223,7 +223,7 @@ class Measuring {
       if (next == nullptr) {
         break;
       }
-      const Companions companions(next->beside);
+      const BackgroundLoad load(next->beside);
       next->measurement->run_round();
       keep(false);
     }
@@ -231,7 +231,7 @@ class Measuring {
     held_bytes_ = 0;
   }
 
-  // How far it is: layers that are complete, and those in turn in part.
+  // Progress: complete layers, plus parts of those in turn.
   void show() {
     double layers = 0;
     for (const MeasuredLayer& layer : points_.layers) {
@@ -304,7 +304,7 @@ ProfileRun measure_profile(const ModelSpec& model, const ProfileOptions& options
                               options.lanes,
                               " given for device '",
                               options.device,
-                              "'; lanes share a machine on the cpu alone"));
+                              "'; several lanes are supported only on the cpu"));
   }
   const OneThread one_thread;
   const c10::AutoGradMode with_gradients(true);

@@ -193,7 +193,7 @@ TEST(MeasureProfile, LeavesOutWhatTheBudgetForbidsAndSaysSo) {
   for (const MeasuredLayer& layer : hurried.points.layers) {
     EXPECT_EQ(layer.points.size(), 2U);
     EXPECT_FALSE(layer.skipped.empty());
-    EXPECT_NE(layer.skipped.front().find("more time than there is"), std::string::npos);
+    EXPECT_NE(layer.skipped.front().find("more time than is left"), std::string::npos);
   }
   options.seconds = 60;
   options.memory_bytes = 1 << 20;

@@ -27,7 +27,7 @@ struct SlotRange {
   int end = 0;
 };
 
-// One slot's forward through one stage, with the leaf that its input gradient goes to.
+// One slot's forward through one stage, with the leaf for its input gradient.
 struct StageCase {
   at::Tensor input;  // undefined where the stage has none (text without images)
   std::function<at::Tensor()> forward;
@@ -69,7 +69,7 @@ StageCase encoder_case(const EncoderSpec& encoder,
   return result;
 }
 
-// Features stand at each sample's front, as first_feature_token() has them.
+// Features are at each sample's front, as in first_feature_token().
 StageCase llm_case(const LlmSpec& llm,
                    std::shared_ptr<const LlmStage> stage,
                    bool first_stage,
@@ -172,7 +172,7 @@ class StageCheck {
     }
   }
 
-  // Whether something trainable lies nearer the input than this layer of the module.
+  // Whether something trainable is nearer the input than this layer of the module.
   [[nodiscard]] bool input_gradient_wanted(int module, int begin) const {
     bool wanted = false;
     const auto look = [&](int of_module, int end) {
@@ -213,7 +213,7 @@ class StageCheck {
       time.slot = static_cast<int>(s);
       fill(module, range, group, time);
       if (group.items.empty()) {
-        continue;  // a slot of text alone, in an encoder
+        continue;  // a text-only slot has no encoder work
       }
       const auto samples =
           std::span<const SampleWork>(work_).subspan(at(range.first), at(range.end - range.first));

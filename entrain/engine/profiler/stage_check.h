@@ -1,4 +1,4 @@
-// Whether a profile predicts what whole stages take: several layers on real packed slots, sizes
+// Compares a profile's predictions with whole stages: several layers on real packed slots, of sizes
 // that the profile was not fitted to.
 //
 // Read first: check_stages().
@@ -24,24 +24,24 @@ struct StageTime {
   int slot = 0;
   double tokens = 0;  // of the module
   double measured_forward = 0;
-  double measured_backward = 0;  // 0 where the stage takes no part in it
+  double measured_backward = 0;  // 0 if the stage has no backward
   double predicted_forward = 0;
   double predicted_backward = 0;
 
-  // (predicted - measured) / measured of both together.
+  // (predicted - measured) / measured, of forward and backward together.
   [[nodiscard]] double error() const;
 };
 
-// Runs every slot (the samples of one microbatch) through every stage of `plan`: the stages
-// themselves on made-up content of the slot's real lengths, graphs, freezing and input gradients as
-// in a step; mean of `repeats` (capped_mean()) by Stopwatch (which reads `clock` where it is
-// given), after one run to warm up, slots in turn. Predicted times are operation_time() of the same
+// Runs every slot (the samples of one microbatch) through every stage of `plan`: the real stages on
+// synthetic content of the slot's real lengths, with graphs, freezing and input gradients as
+// in a step. Takes the mean of `repeats` (capped_mean()) by Stopwatch (which reads `clock` if
+// given), after one warm-up run, slots in turn. Predicted times are operation_time() of the same
 // slots.
 //
 // Requires  plan and profile are valid for the model; tensor_parallel 1; no slot empty; repeats >=
 //           1.
-// Throws    InvalidInput for encoders that cannot run; SystemFailure where the profile's device is
-//           not there.
+// Throws    InvalidInput for encoders that cannot run; SystemFailure if the profile's device does
+//           not exist.
 std::vector<StageTime> check_stages(const ModelSpec& model,
                                     const Plan& plan,
                                     const Profile& profile,
@@ -54,7 +54,7 @@ struct ErrorSummary {
   int count = 0;
   double median = 0;  // of |error|
   double worst = 0;   // likewise
-  double bias = 0;    // median of error, its sign kept
+  double bias = 0;    // median of error, with its sign
 };
 
 // One row a stage and direction, then "all" over forward and backward of every slot and stage

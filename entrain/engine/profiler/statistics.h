@@ -1,4 +1,4 @@
-// What repeated measurements of one thing say.
+// Statistics of repeated measurements.
 #pragma once
 
 #include <vector>
@@ -9,21 +9,20 @@ namespace entrain::engine {
 // Requires  values not empty.
 double median(std::vector<double> values);
 
-// Value below which a share of the others lies, between neighbours in proportion.
+// Quantile: the value below which `share` of the values are, interpolated linearly.
 // Requires  values not empty; share in [0, 1].
 double quantile(std::vector<double> values, double share);
 
-// Mean, no value counted above three medians: what one of many takes on average, slow moments
-// among them, whatever a single one that has nothing to do with it took.
-// Requires  values not empty, >= 0.
+// Mean, with every value capped at three medians: the average time including slow moments, without
+// single unrelated outliers.
 double capped_mean(const std::vector<double>& values);
 
-// (Upper quartile - lower quartile) / median; 0 where the median is.
+// (Upper quartile - lower quartile) / median; 0 if the median is 0.
 // Requires  values not empty.
 double relative_spread(const std::vector<double>& values);
 
-// Values above the upper quartile by more than 1.5 times the distance of the quartiles (at least
-// 1 % of the median): moments when something else had the machine.
+// Number of values above the upper quartile by more than 1.5 times the interquartile range (at
+// least 1 % of the median): moments when another program used the machine.
 std::vector<char> outliers(const std::vector<double>& values);
 
 }  // namespace entrain::engine

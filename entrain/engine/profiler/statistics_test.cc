@@ -11,7 +11,7 @@ TEST(Median, IsTheMiddleWhateverTheOrder) {
   EXPECT_EQ(median({7}), 7);
 }
 
-TEST(Quantile, LiesBetweenNeighboursInProportion) {
+TEST(Quantile, InterpolatesBetweenNeighbours) {
   EXPECT_EQ(quantile({1, 2, 3, 4, 5}, 0.25), 2);
   EXPECT_EQ(quantile({10, 20}, 0.75), 17.5);
   EXPECT_EQ(quantile({10, 20}, 1), 20);

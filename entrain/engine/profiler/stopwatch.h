@@ -8,15 +8,15 @@
 
 namespace entrain::engine {
 
-// Nanoseconds from whatever beginning.
+// Nanoseconds since an arbitrary origin.
 using NanosecondClock = std::function<double()>;
 
-// CPU: processor time of the calling thread, which must do the work alone; on a quiet machine that
-// is wall time, on a busy one it leaves out the turns of others. Other devices: events on the
-// current stream, so that what the host does beside it does not count.
+// CPU: processor time of the calling thread, which must do all the work. On a quiet machine this
+// equals wall time; on a busy one it excludes the turns of other threads. Other devices: events on
+// the current stream, so that concurrent host work does not count.
 class Stopwatch {
  public:
-  // `clock` is read instead, where it is given: for tests, which count work and not time.
+  // `clock` replaces the device's clock if given: for tests, which count work instead of time.
   explicit Stopwatch(at::Device device, NanosecondClock clock = {});
   ~Stopwatch();
   Stopwatch(const Stopwatch&) = delete;
@@ -28,7 +28,7 @@ class Stopwatch {
 
  private:
   struct Events;
-  std::unique_ptr<Events> events_;  // none where a clock is read
+  std::unique_ptr<Events> events_;  // null if a clock is given
   NanosecondClock clock_;
   double started_ = 0;
 };

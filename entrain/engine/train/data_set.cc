@@ -57,7 +57,7 @@ DataSet load_data_set(const std::string& path,
                  "' is in the compressed shard '",
                  sample.location->shard,
                  "'; training reads samples at their offsets: unpack it (gunzip) and "
-                 "make the index anew"));
+                 "make the index again"));
     }
     if (!engine_reads(sample)) {
       throw InvalidInput(concat("index '",
@@ -134,7 +134,7 @@ std::string overlap_warning(const Index& train, const Index& validation) {
                 " validation samples are training samples too ('",
                 join(first, "', '"),
                 std::cmp_greater(count, first.size()) ? "' …" : "'",
-                "): loss and accuracy on them say nothing of unseen data");
+                "): loss and accuracy on them do not measure generalisation");
 }
 
 }  // namespace entrain::engine

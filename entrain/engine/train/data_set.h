@@ -1,4 +1,4 @@
-// A run's samples with their work, and those of them that validate.
+// A run's samples with their work, and the validation samples among them.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ namespace entrain::engine {
 struct DataSet {
   Index index;
   std::vector<SampleWork> work;    // [sample]
-  std::vector<std::string> notes;  // media that are ignored, as check_media() says it
+  std::vector<std::string> notes;  // ignored media, as reported by check_media()
 };
 
-// `ignored` are kMediaNames that the model may have no encoder for, `option` how they were named.
+// `ignored` are kMediaNames that the model may lack an encoder for; `option` names the flag or key.
 //
-// Throws  InvalidInput when the index holds estimates only, was made with another tokenizer or
-//         template, holds a sample longer than the model's max_tokens, media the engine cannot
-//         read, or media that are neither for an encoder nor ignored.
+// Throws  InvalidInput if the index holds only estimates, was made with another tokenizer or
+//         template, or holds a sample longer than the model's max_tokens, media the engine cannot
+//         read, or media that are neither ignored nor have an encoder.
 DataSet load_data_set(const std::string& path,
                       const ModelSpec& model,
                       const std::vector<std::string>& ignored = {},
@@ -36,7 +36,7 @@ DataSet load_data_set(const std::string& path,
 // Throws    InvalidInput when that would leave no sample to train on.
 DataSet split_validation(double fraction, std::uint64_t seed, DataSet& train);
 
-// How many samples of `validation` (by id) are trained on, for people; empty for none.
+// A line on how many samples of `validation` (by id) are also trained on; empty if none.
 std::string overlap_warning(const Index& train, const Index& validation);
 
 }  // namespace entrain::engine

@@ -13,7 +13,7 @@ namespace entrain::engine {
 namespace {
 
 constexpr int kMostLanes = 8;           // of `entrain plan --lanes`
-constexpr std::size_t kRecent = 1'000;  // steps among which a drift's beginning is looked for
+constexpr std::size_t kRecent = 1'000;  // steps searched for the beginning of a drift
 
 std::vector<std::string> names_of(const ModelSpec& model) {
   std::vector<std::string> names;
@@ -119,8 +119,8 @@ DriftState DriftWatch::observe(const StepCosts& costs) {
   return state;
 }
 
-// So many of the last steps tell most clearly of a work beyond the boundary: their sum stands out
-// most against what as many steps vary by.
+// Number of last steps whose work is most clearly beyond the boundary: their sum deviates
+// most, relative to the variation of that many steps.
 int DriftWatch::steps_outside(const DriftAlarm& alarm) const {
   const std::vector<SplitBoundary>& boundaries = monitor_.region().boundaries;
   const auto boundary = std::find_if(boundaries.begin(), boundaries.end(), [&](const auto& b) {
@@ -157,21 +157,21 @@ std::string DriftWatch::describe(const DriftAlarm& alarm) const {
   const ShareRange range = share_range(split, shares, alarm.gains, alarm.loses);
   return concat("drift: after ",
                 alarm.step,
-                " steps, work has left the plan's split (",
+                " steps, the work no longer fits the plan's split (",
                 split_text(names_, split),
                 "): ",
                 names_[static_cast<std::size_t>(alarm.gains)],
-                " brings ",
+                " needs ",
                 format_fixed(shares[static_cast<std::size_t>(alarm.gains)], 2),
                 " of ",
                 lanes,
-                " lanes' work (mean of the last ",
+                " lanes (mean of the last ",
                 steps,
-                " steps), the split holds from ",
+                " steps), and the split fits ",
                 format_fixed(range.least, 2),
                 " to ",
                 format_fixed(range.most, 2),
-                "; these steps ask for ",
+                "; these steps need ",
                 split_text(names_, share_lanes(work, lanes)),
                 ". To plan for them: ",
                 remedy_);

@@ -128,8 +128,8 @@ TEST(DriftWatch, WarnsOnceWhenTheRatioShifts) {
                {concat("after ", first, " steps"),
                 concat("(vision ", vision, ", llm ", 6 - vision, ")"),
                 concat("mean of the last ", first - 50, " steps"),
-                concat("holds from ", vision - 1, ".50 to ", vision, ".50"),
-                "vision brings",
+                concat("fits ", vision - 1, ".50 to ", vision, ".50"),
+                "vision needs",
                 "entrain plan --lanes 6 --index train.csv --model model.toml --profile "
                 "profile.json --global-batch 32 -o plan.json"});
 }

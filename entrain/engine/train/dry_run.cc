@@ -23,11 +23,11 @@ std::string plan_line(const RunSetup& setup) {
                 plan.policy,
                 ", schedule ",
                 plan.schedule,
-                plan.shard_optimizer ? ", optimizer state shared out" : "",
+                plan.shard_optimizer ? ", sharded optimizer state" : "",
                 "\n");
 }
 
-// "0 to 3", of which so many are recomputed.
+// "0 to 3", and how many of them are recomputed.
 std::string layers_text(const LayerRange& range, int recomputed) {
   return concat(range.begin,
                 " to ",
@@ -36,7 +36,7 @@ std::string layers_text(const LayerRange& range, int recomputed) {
 }
 
 std::string lanes_table(const RunSetup& setup, const MemoryFit& fit) {
-  Table table({"lane", "stage", "layers", "parameters", "held by a rank", "peak activations"});
+  Table table({"lane", "stage", "layers", "parameters", "per rank", "peak activations"});
   std::size_t rows = 0;
   std::size_t hidden = 0;
   for (const LaneMemory& lane : fit.lanes) {
@@ -61,7 +61,7 @@ std::string lanes_table(const RunSetup& setup, const MemoryFit& fit) {
       first = false;
     }
   }
-  return table.to_text() + (hidden > 0 ? concat("and ", hidden, " stages more\n") : std::string());
+  return table.to_text() + (hidden > 0 ? concat("and ", hidden, " more stages\n") : std::string());
 }
 
 // "s001, s002 +3", cut to a column's width.
@@ -122,7 +122,7 @@ std::string slots_table(const RunSetup& setup, const PreparedStep& first) {
     }
   }
   return table.to_text() +
-         (rows > kShownRows ? concat("and ", rows - kShownRows, " slots more (--json has all)\n")
+         (rows > kShownRows ? concat("and ", rows - kShownRows, " more slots (--json shows all)\n")
                             : std::string());
 }
 
@@ -169,7 +169,7 @@ std::string dry_run_page(const RunSetup& setup, const PreparedStep& first, const
                  " deferred to a later slot\n",
                  slots_table(setup, first));
   if (setup.resume.has_value()) {
-    page += concat("\ntraining would go on at step ",
+    page += concat("\ntraining would continue at step ",
                    setup.resume->manifest.step,
                    " from ",
                    setup.resume->checkpoint.string(),

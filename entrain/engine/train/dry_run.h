@@ -1,4 +1,4 @@
-// What `entrain train --dry-run` says: the plan, what it holds, and the first step's assignment.
+// The output of `entrain train --dry-run`: the plan, its memory, and the first step's assignment.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace entrain::engine {
 // Tables of lanes, of memory and of slots; no line longer than 100 columns.
 std::string dry_run_page(const RunSetup& setup, const PreparedStep& first, const MemoryFit& fit);
 
-// The whole documents: config, plan, assignment, memory.
+// All documents: config, plan, assignment, memory.
 Json dry_run_json(const RunSetup& setup, const PreparedStep& first, const MemoryFit& fit);
 
 }  // namespace entrain::engine

@@ -28,20 +28,20 @@ namespace {
 constexpr std::array kDeadly = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 constexpr int kPatienceMs = 2000;  // of a dying process with its dumps
 
-// Pipes between signal handlers and the watching thread; -1 where nobody watches.
+// Pipes between signal handlers and the watching thread; -1 without one.
 std::atomic<int> signal_pipe{-1};
 std::atomic<int> answer_pipe{-1};
-std::array<struct sigaction, kDeadly.size() + 1> before{};  // what stood there, SIGUSR1's last
+std::array<struct sigaction, kDeadly.size() + 1> before{};  // previous handlers, SIGUSR1's last
 
-// What a handler tells the watching thread.
+// A handler's message to the watching thread.
 struct Notice {
   int signal = 0;
-  int rank = -1;  // on whose thread it came; -1: on none
+  int rank = -1;  // rank whose thread got it; -1: none
 };
 constexpr auto kNoticeBytes = static_cast<ssize_t>(sizeof(Notice));
 thread_local int rank_of_thread = -1;
 
-// Nothing but what a signal handler may call.
+// Calls only async-signal-safe functions.
 bool hand_over(int signal) {
   const Notice notice{signal, rank_of_thread};
   const int descriptor = signal_pipe;
@@ -106,7 +106,7 @@ void keep_dumps(const std::filesystem::path& run_folder) {
   }
 }
 
-// The thread behind watch_signals().
+// The thread of watch_signals().
 struct RunDumps::Watcher {
   explicit Watcher(RunDumps& run_dumps) : dumps(run_dumps) {
     if (::pipe(signals.data()) != 0 || ::pipe(answers.data()) != 0) {
@@ -196,11 +196,11 @@ void RunDumps::fail(int rank) {
     note_failure(own, error, error.what());
     write_all("");
   } catch (...) {
-    // Nothing is known of it.
+    // Its calls are unknown.
   }
 }
 
-// The first cause alone: later ones would show ranks that have been stopped.
+// Only the first failure: later dumps would show ranks that were stopped.
 void RunDumps::write_all(const std::string& reason) {
   const std::lock_guard lock(mutex_);
   if (written_ && reason.empty()) {
@@ -230,7 +230,7 @@ void RunDumps::write_all(const std::string& reason) {
   }
 }
 
-// When all ranks have ended well, what was dumped on request says nothing any more.
+// After a successful run, dumps on request are of no use.
 void RunDumps::remove_requested() {
   const std::lock_guard lock(mutex_);
   for (const auto& rank_log : logs_) {

@@ -1,4 +1,4 @@
-// The dumps that a run leaves when a rank fails: what every rank of this process did last.
+// Dumps written when a rank fails: the last operations of every rank of this process.
 //
 // Read first: RunDumps::begin(). `entrain doctor` reads them (core/report/doctor.h).
 #pragma once
@@ -15,18 +15,18 @@
 
 namespace entrain::engine {
 
-// Leaves dumps as SIGUSR1 does, where signals are watched; may be called in a signal handler.
+// Writes dumps as SIGUSR1 does, if signals are watched; may be called in a signal handler.
 void request_dumps() noexcept;
 
-// Moves the dumps that an earlier run or attempt left to dumps/failure-N, N rising; the last five
-// such folders stay.
+// Moves the dumps of an earlier run or attempt to dumps/failure-N, N rising; keeps the last five
+// such folders.
 //
 // Throws  SystemFailure when they cannot be moved.
 void keep_dumps(const std::filesystem::path& run_folder);
 
 class RunDumps {
  public:
-  // For ranks `first` … `first + count - 1` of the plan, those of this process: all of them where
+  // For ranks `first` … `first + count - 1` of the plan, those of this process: all ranks if
   // ranks are threads.
   RunDumps(std::filesystem::path run_folder, const Plan& plan, int first, int count);
   ~RunDumps();
@@ -36,18 +36,18 @@ class RunDumps {
   // Requires  a rank of this process.
   CallLog& log(int rank);
 
-  // Around a rank's body, on its thread: before it; behind it; or, in a handler of what it threw,
-  // when it has failed. The first rank of this process to fail has all of them dumped at once,
-  // before any of them can go on. A rank that a drill made vanish is left out. Dumping itself never
-  // throws: what cannot be written is said on standard error.
+  // Called on the thread of a rank's body: before it; after it; or, in a handler of its exception,
+  // when it has failed. The first rank of this process to fail dumps all of them at once,
+  // before any of them can continue. A rank that a drill made vanish is skipped. Dumping never
+  // throws: write errors are reported on standard error.
   void begin(int rank);
   void finish(int rank);
   void fail(int rank);
 
-  // From now on a signal that kills the process (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) leaves
-  // dumps first, and SIGUSR1 leaves dumps and nothing else. One object of a process at a time. The
-  // work is done by a thread of its own, which a crash may have crippled; after two seconds the
-  // signal goes on without it. Dumps on request go when all ranks have ended well.
+  // From now on a signal that kills the process (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) writes
+  // dumps first, and SIGUSR1 only writes dumps. At most one object per process. A separate thread
+  // writes them, which a crash may have disabled; after two seconds the
+  // signal proceeds without dumps. Dumps on request are removed if all ranks end well.
   void watch_signals();
 
  private:

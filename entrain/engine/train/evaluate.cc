@@ -22,7 +22,7 @@
 namespace entrain::engine {
 namespace {
 
-// The whole model in one piece.
+// The whole model as single stages.
 struct WholeModel {
   WholeModel(const ModelSpec& given,
              const std::filesystem::path& weights,
@@ -43,7 +43,7 @@ struct WholeModel {
     load_weights(weights, parameters);
   }
 
-  // Token ids, rows or positions where the model lies.
+  // Token ids, rows or positions on the model's device.
   [[nodiscard]] at::Tensor numbers(const std::vector<std::int64_t>& values) const {
     return at::tensor(values, at::kLong).to(device);
   }
@@ -73,7 +73,7 @@ void encode(const WholeModel& model,
   std::vector<std::pair<std::size_t, std::int64_t>> places;  // sample, position
   for (std::size_t s = 0; s < samples.size(); ++s) {
     const auto& encoders = data.work[static_cast<std::size_t>(samples[s])].segments;
-    // Segments of all encoders are numbered through, in module order.
+    // Segments of all encoders are numbered consecutively, in module order.
     std::size_t first = 0;
     for (std::size_t earlier = 0; earlier < module; ++earlier) {
       first += encoders[earlier].size();
@@ -223,7 +223,7 @@ EvaluateResult judge(const ModelSpec& model,
                      const DataSet& data,
                      const EvaluateOptions& options) {
   const at::NoGradGuard no_grad;
-  // The matrices of a packed batch are small: more threads would spend their time waiting.
+  // The matrices of a packed batch are small: more threads would mostly wait.
   at::set_num_threads(1);
   const WholeModel whole(model, weights, {.device = device_of(options.device)});
   ReadAheadOptions reader_options;
@@ -261,7 +261,7 @@ EvaluateResult judge(const ModelSpec& model,
                                result.loss,
                                ", though every weight in '",
                                weights.string(),
-                               "' is a number: values grow beyond what float32 holds"));
+                               "' is finite: values exceed the range of float32"));
   }
   return result;
 }

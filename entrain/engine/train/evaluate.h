@@ -1,5 +1,5 @@
-// Judges trained weights on unseen samples: loss, greedy answers, accuracy. One process, one thread
-// of ranks.
+// Evaluates trained weights on unseen samples: loss, greedy answers, accuracy. One process, one
+// thread per rank.
 #pragma once
 
 #include <filesystem>
@@ -32,10 +32,9 @@ struct EvaluateResult {
   [[nodiscard]] double accuracy() const;  // share of exact answers, in [0, 1]
 };
 
-// Throws  InvalidInput when the weights do not fit the model (name and shape) or are no numbers, or
-// a
-//         sample is damaged; SystemFailure when the loss is no number all the same, or memory runs
-//         out; what device_of() throws.
+// Throws  InvalidInput if the weights do not match the model (name and shape) or are not finite,
+//         or a sample is damaged; SystemFailure if the loss is not finite all the same, or memory
+//         runs out; what device_of() throws.
 EvaluateResult evaluate(const ModelSpec& model,
                         const std::filesystem::path& weights,
                         const DataSet& data,

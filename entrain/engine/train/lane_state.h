@@ -1,4 +1,4 @@
-// A lane's weights and moments as checkpoints hold them.
+// A lane's weights and moments, as in checkpoints.
 #pragma once
 
 #include <vector>
@@ -10,10 +10,10 @@
 
 namespace entrain::engine {
 
-// Both moments of every trained parameter, named as a checkpoint names them: to be copied.
+// Both moments of every trained parameter, named as in a checkpoint: to be copied.
 std::vector<NamedParameter> named_moments(const Executor& executor, const AdamW& optimizer);
 
-// Weights and moments of a checkpoint, which have seen `updates` updates.
+// Weights and moments of a checkpoint after `updates` updates.
 // Throws  as load_tensors() does.
 void restore(const ResumePoint& resume, std::int64_t updates, Executor& executor, AdamW& optimizer);
 

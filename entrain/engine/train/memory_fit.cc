@@ -18,7 +18,7 @@ constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kFloat32Bytes = 4;
 constexpr std::size_t kShownLanes = 16;
 
-// Of numbers that are not negative.
+// Saturating; arguments must not be negative.
 std::int64_t sum_of(std::int64_t a, std::int64_t b) {
   return a > kMost - b ? kMost : a + b;
 }
@@ -31,20 +31,20 @@ LaneMemory lane_memory(const StateBytes& state, std::string_view dtype) {
   LaneMemory memory;
   memory.weights = state.parameter_bytes;
   memory.gradients = state.gradient_bytes;
-  // Two moments, and beside weights that are not float32 themselves a third number: the master.
+  // Two moments, and for weights narrower than float32 also the master.
   memory.masters = dtype == "float32" ? 0 : state.optimizer_bytes / 3;
   memory.moments = state.optimizer_bytes - memory.masters;
   return memory;
 }
 
-// What one lane's writer copies: float32 weights, and two moments of those that have gradients.
+// Bytes one lane's writer copies: float32 weights, and two moments of the trainable ones.
 std::int64_t snapshot_bytes(const StateBytes& state, const StateOptions& options, int width) {
   const std::int64_t parameter = options.parameter_dtype == "float32" ? 4 : 2;
   const std::int64_t weights = state.parameter_bytes / parameter * kFloat32Bytes;
   return product_of(sum_of(weights, 2 * state.gradient_bytes), width);
 }
 
-// Decoded pieces of a replica's share of the batch, for the encoders that begin on the lane.
+// Decoded pieces of a replica's share of the batch, for encoders whose first stage is on the lane.
 std::int64_t decoded_bytes(const RunSetup& setup, const PreparedStep& first, int lane) {
   std::int64_t bytes = 0;
   for (const StageRef& ref : setup.plan.lanes[static_cast<std::size_t>(lane)]) {
@@ -160,7 +160,7 @@ MemorySupply memory_supply(const RunConfig& config) {
   if (first.is_cpu()) {
     return supply;
   }
-  // Ranks take devices in turn, so that the first comes back after the last.
+  // Ranks are assigned to devices round-robin.
   for (int rank = 0; rank == 0 || device_of(config.execution.device, rank) != first; ++rank) {
     supply.devices.push_back(free_bytes(device_of(config.execution.device, rank)).value_or(-1));
   }
@@ -203,7 +203,7 @@ MemoryFit memory_fit(const RunSetup& setup,
     own.read_ahead = sum_of(own.read_ahead,
                             std::min(setup.config.data.read_ahead_mib << 20U,
                                      product_of(2, decoded_bytes(setup, first, at.lane))));
-    // Every rank that goes on from a checkpoint reads its lane whole; the first replica writes.
+    // On resume every rank reads its full lane; the first replica writes.
     if (setup.resume.has_value() || (at.replica == 0 && at.tensor_rank == 0)) {
       own.checkpoint =
           sum_of(own.checkpoint, snapshot_bytes(states[lane], options, places.width(at.lane)));
@@ -227,9 +227,9 @@ std::string to_string(const MemoryFit& fit) {
   for (const MemoryPlace& place : fit.places) {
     if (place.missing() > 0) {
       text += concat(place.name,
-                     " would hold ",
+                     " would need ",
                      format_bytes(place.needed()),
-                     ", available are ",
+                     "; available: ",
                      format_bytes(place.available_bytes),
                      "\n(",
                      place.source,
@@ -268,8 +268,8 @@ std::string check_memory(const RunSetup& setup, const HostRanks& ranks) {
   }
   if (setup.config.execution.memory_check == "warn") {
     std::string text = concat(
-        "the run does not fit into memory by what is predicted, and goes on as "
-        "execution.memory_check = \"warn\" says\n",
+        "the run is predicted not to fit into memory; it continues because "
+        "execution.memory_check = \"warn\"\n",
         to_string(fit));
     text.pop_back();  // its last line's end
     return text;
@@ -282,7 +282,7 @@ std::string check_memory(const RunSetup& setup, const HostRanks& ranks) {
              : ways.front().fits ? "ways to fit:\n"
                                  : "no single change is enough; what saves most:\n",
              to_string(ways),
-             "Predicted, not measured: execution.memory_check = \"warn\" goes on all the same."));
+             "Predicted, not measured: execution.memory_check = \"warn\" continues anyway."));
 }
 
 std::string check_weights_memory(const ModelSpec& model,
@@ -297,7 +297,8 @@ std::string check_weights_memory(const ModelSpec& model,
   }
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(weights, error);
-  const auto of_file = error ? 0 : static_cast<std::int64_t>(size);  // reading it says why
+  const auto of_file =
+      error ? 0 : static_cast<std::int64_t>(size);  // reading it reports the reason
   const at::Device place = device_of(device);
   const HostMemory host = host_memory();
   const std::int64_t on_host = of_file + (place.is_cpu() ? of_model : 0);
@@ -320,7 +321,7 @@ std::string check_weights_memory(const ModelSpec& model,
   if (check == "warn") {
     return text;
   }
-  throw NothingFits(text + "--memory-check warn goes on all the same");
+  throw NothingFits(text + "--memory-check warn continues anyway");
 }
 
 }  // namespace entrain::engine

@@ -143,7 +143,7 @@ TEST_F(MemoryFitTest, ChangesThatFitComeInTheOrderOfWhatTheyChange) {
       others, [](const WayToFit& way) { return way.change.starts_with("plan.shard_optimizer"); }));
 }
 
-TEST_F(MemoryFitTest, WhatTheWaysPromiseIsWhatSuchRunsNeed) {
+TEST_F(MemoryFitTest, PredictedChangesMatchWhatSuchRunsNeed) {
   const auto needed = [&] { return fit_of(prepare_run(run_.config), host_with(1)).needed(); };
   // Too little for any: those that save most.
   const std::vector<WayToFit> ways = ways_of(prepare_run(run_.config), host_with(1));
@@ -197,7 +197,7 @@ TEST_F(MemoryFitTest, RefusesWithTablesBeforeAnythingIsAllocated) {
   const std::string message =
       error_of<NothingFits>([&] { check_memory(setup, all_ranks(setup.plan)); });
   for (const char* part : {"does not fit into memory",
-                           "this host would hold",
+                           "this host would need",
                            "lane  ranks",
                            "available",
                            "freeze = [\"llm\"]",
@@ -209,7 +209,7 @@ TEST_F(MemoryFitTest, RefusesWithTablesBeforeAnythingIsAllocated) {
   }
 }
 
-TEST_F(MemoryFitTest, WarnsWhereToldSoAndLetsPacedRunsPass) {
+TEST_F(MemoryFitTest, WarnsWhenConfiguredAndLetsPacedRunsPass) {
   EXPECT_EQ(check_memory(prepare_run(run_.config), {0, 6}), "") << "a tiny run";
   make_wide(100'000);
   run_.config.execution.memory_check = "warn";

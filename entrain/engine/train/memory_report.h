@@ -1,4 +1,4 @@
-// What ranks hold all through training, beside what was predicted for them.
+// Static memory of the ranks during training, compared with the prediction.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@ namespace entrain::engine {
 
 inline constexpr const char* kMemoryReportName = "memory.json";
 
-// Every rank calls it once, with what it holds. Rank 0 writes memory.json into the run folder: one
-// object a rank with its replica, lane and tensor rank, parameters, gradients and optimizer state
-// apart.
+// Every rank calls it once, with its bytes. Rank 0 writes memory.json into the run folder: one
+// object per rank with its replica, lane and tensor rank, and its parameters, gradients and
+// optimizer state as separate values.
 //
-// Returns  on rank 0 a line for people, else nothing.
-// Throws   SystemFailure when the file cannot be written, or another rank fails.
+// Returns  on rank 0 a line for the console, else nothing.
+// Throws   SystemFailure if the file cannot be written, or another rank fails.
 std::string report_memory(const RunSetup& setup, const StateBytes& held, Comm& comm);
 
 }  // namespace entrain::engine

@@ -1,4 +1,4 @@
-// The changes of a run that memory_fit.h tries where it does not fit.
+// The changes that memory_fit.h tries if a run does not fit.
 #include <algorithm>
 #include <functional>
 
@@ -12,7 +12,7 @@
 namespace entrain::engine {
 namespace {
 
-constexpr int kEvaluations = 20;  // of the `entrain` policy, for every change that is tried
+constexpr int kEvaluations = 20;  // of the `entrain` policy, per change
 constexpr std::size_t kShownWays = 3;
 constexpr std::int64_t kSmallReadAheadMib = 16;
 
@@ -20,10 +20,10 @@ struct Change {
   std::string text;
   std::string price;
   std::function<void(RunSetup&)> apply;
-  bool of_training = false;  // weights at the end are others, by more than rounding
+  bool of_training = false;  // final weights differ by more than rounding
 };
 
-// Where a plan's number is set: the run file, or the plan file that it names.
+// Where a plan's number is set: in the run file, or in the plan file it names.
 std::string plan_key(const RunSetup& setup, const char* key) {
   const std::string& file = setup.config.plan.file;
   return file.empty() ? concat("plan.", key) : concat(key, " of '", file, "'");
@@ -34,7 +34,7 @@ void recompute_all(RunSetup& setup) {
   apply_recompute(setup);
 }
 
-// Activations of a profile that was measured in float32 are half as large.
+// Activations are half of those of a profile measured in float32.
 void compute_in_bf16(RunSetup& setup) {
   setup.config.execution.precision = Precision::kBf16;
   if (setup.profile.dtype == "float32") {
@@ -46,7 +46,7 @@ void compute_in_bf16(RunSetup& setup) {
   }
 }
 
-// Those that leave what is trained as it is.
+// Changes that do not affect the trained weights.
 void add_layouts(const RunSetup& setup,
                  const HostRanks& ranks,
                  const MemoryFit& now,
@@ -94,7 +94,7 @@ void add_layouts(const RunSetup& setup,
          }});
   }
   changes.push_back({"execution.recompute = \"full\"", "every forward runs twice", recompute_all});
-  // Ranks of the same host share its memory, so that fewer copies of the model take less.
+  // Ranks of a host share its memory, so fewer copies of the model need less.
   if (plan.replicas > 1 && ranks.count == RankPlaces(plan).num_ranks()) {
     const int half = plan.replicas / 2;
     changes.push_back({concat(plan_key(setup, "replicas"), " = ", half),
@@ -103,7 +103,7 @@ void add_layouts(const RunSetup& setup,
   }
 }
 
-// More lanes of the module that holds most, where devices are idle.
+// More lanes for the largest module, if devices are idle.
 void add_stages(const RunSetup& setup,
                 const HostRanks& ranks,
                 const MemorySupply& supply,
@@ -137,7 +137,7 @@ void add_stages(const RunSetup& setup,
                      }});
 }
 
-// Those after which other weights come out.
+// Changes that affect the trained weights.
 void add_trainings(const RunSetup& setup, std::vector<Change>& changes) {
   if (setup.config.execution.precision == Precision::kFp32) {
     changes.push_back({"execution.precision = \"bf16\"",
@@ -149,7 +149,7 @@ void add_trainings(const RunSetup& setup, std::vector<Change>& changes) {
   if (half >= setup.plan.replicas) {
     const int every = 2 * setup.config.optimizer.update_every;
     changes.push_back({concat("data.global_batch = ", half, ", optimizer.update_every = ", every),
-                       "as many samples an update, in twice the steps",
+                       "the same samples per update, in twice the steps",
                        [half, every](RunSetup& run) {
                          run.config.data.global_batch = half;
                          run.config.optimizer.update_every = every;
@@ -179,7 +179,7 @@ void add_trainings(const RunSetup& setup, std::vector<Change>& changes) {
   }
 }
 
-// Where ranks are all on this host, so they are after a change of their number.
+// If all ranks are on this host, they still are after their number changes.
 HostRanks ranks_of(const RunSetup& setup, const HostRanks& ranks, const Plan& before) {
   return ranks.count == RankPlaces(before).num_ranks() ? all_ranks(setup.plan) : ranks;
 }
@@ -212,13 +212,13 @@ std::vector<WayToFit> ways_to_fit(const RunSetup& setup,
       way.fits = fit.fits();
       return fit.missing() < now.missing();
     } catch (const InvalidInput&) {
-      return false;  // a change that this plan or profile has no room for
+      return false;  // a change that this plan or profile does not allow
     } catch (const NothingFits&) {
       return false;
     }
   };
   std::vector<WayToFit> ways;
-  std::vector<const Change*> helpful;  // of those that leave the training as it is
+  std::vector<const Change*> helpful;  // of those that do not affect the training
   for (const Change& change : changes) {
     WayToFit way{change.text, change.price};
     if (judge({&change}, way)) {

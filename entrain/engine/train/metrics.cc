@@ -20,9 +20,9 @@
 namespace entrain::engine {
 namespace {
 
-// Of what the lines of the console hold.
+// Explains the columns of the console lines.
 constexpr const char* kLegend =
-    "memory: most that this process has held so far; tps: tokens of the LLM per second of the "
+    "memory: peak of this process so far; tps: tokens of the LLM per second of the "
     "step;\n"
     "bubble: idle share of all lanes; deferred: pieces whose LLM work is in a later slot";
 
@@ -73,7 +73,7 @@ Json drift_record(const DriftState& drift) {
   return record;
 }
 
-// A validation's row carries the number of finished steps, a step's row its index; a resumed run
+// A validation's row has the number of finished steps, a step's row its index; a resumed run
 // writes both again from `step` on.
 void cut_rows_from(const std::filesystem::path& path, std::int64_t step) {
   std::error_code error;

@@ -1,4 +1,4 @@
-// What a run reports: one JSON line a step, and a console line in torchtitan's manner.
+// Metrics of a run: one JSON line per step, and a console line in torchtitan's manner.
 #pragma once
 
 #include <chrono>
@@ -20,25 +20,25 @@ namespace entrain::engine {
 struct StepRecord {
   std::int64_t step = 0;
   double loss = 0;           // cross-entropy per target token of the step
-  bool updated = true;       // an update of the weights was made behind the step
-  double gradient_norm = 0;  // before clipping; with an update
+  bool updated = true;       // the weights were updated after the step
+  double gradient_norm = 0;  // before clipping; only if updated
   double learning_rate = 0;
-  double step_s = 0;                 // first start to last finish over all ranks
-  std::optional<double> gap_s;       // from the end of the step before; none for a run's first step
-  double assign_wait_s = 0;          // of the gap: how long rank 0 waited for the step's assignment
-  std::optional<double> expected_s;  // simulated, at the speed of the steps before
-  Timeline measured;                 // usage of every lane; events where asked for
+  double step_s = 0;            // first start to last finish over all ranks
+  std::optional<double> gap_s;  // from the end of the previous step; none for a run's first step
+  double assign_wait_s = 0;     // part of the gap: time rank 0 waited for the step's assignment
+  std::optional<double> expected_s;  // simulated, at the measured speed of the previous steps
+  Timeline measured;                 // usage of every lane; events if requested
   std::vector<std::vector<double>> processor_s;  // [replica][lane] of forward and backward
-  std::optional<DriftState> drift;               // where it is watched
-  std::optional<SkippedStep> skipped;            // why the step is in no update
-  std::int64_t skipped_steps = 0;                // with this one, over the whole run
+  std::optional<DriftState> drift;               // if it is watched
+  std::optional<SkippedStep> skipped;            // why the step was skipped
+  std::int64_t skipped_steps = 0;                // including this one, over the whole run
 };
 
-// Writes metrics.jsonl line by line, so that a killed run keeps what it had.
+// Writes metrics.jsonl line by line, so that a killed run keeps its finished steps.
 class MetricsLog {
  public:
-  // A new file; with `continue_at`, the one that is there, cut back to what it held when that many
-  // steps were finished: later rows, and one that a kill cut short, go. `log_samples`: every step's
+  // A new file; with `continue_at`, the existing one, truncated to its state after that many
+  // steps: later rows and a row cut short by a kill are removed. `log_samples`: every step's
   // row holds the ids of its samples. The console shows every `console_every`th step, the first,
   // the last, and one a minute; `now` is its clock.
   //
@@ -51,9 +51,9 @@ class MetricsLog {
       bool log_samples = false,
       std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now);
 
-  // A drift's warning goes to standard error too.
+  // A drift warning is also written to standard error.
   void step(const PreparedStep& prepared, const StepRecord& record);
-  // A step that was skipped: a row that says why, and a warning on standard error.
+  // A skipped step: a row with the reason, and a warning on standard error.
   void skipped(const PreparedStep& prepared, const StepRecord& record);
   void validation(std::int64_t step, double loss);
   void note(const std::string& text);  // console only
@@ -72,7 +72,8 @@ class MetricsLog {
   std::function<std::chrono::steady_clock::time_point()> now_;
   std::int64_t first_step_;
   std::chrono::steady_clock::time_point started_;
-  std::optional<std::chrono::steady_clock::time_point> shown_;  // the last line; none yet
+  std::optional<std::chrono::steady_clock::time_point>
+      shown_;  // time of the last line; empty if none
 };
 
 }  // namespace entrain::engine

@@ -186,7 +186,7 @@ TEST(MetricsLog, SaysHowLongItTookAndWillTake) {
 }
 
 // Behind step 2 of a run that was killed while it wrote the row of step 3.
-TEST(MetricsLog, ContinuesBehindTheStepsThatACheckpointHolds) {
+TEST(MetricsLog, ContinuesAfterTheStepsOfACheckpoint) {
   const oracle::TemporaryFolder folder;
   const std::filesystem::path path = folder.path() / "metrics.jsonl";
   CaptureStdout();

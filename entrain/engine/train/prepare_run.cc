@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::int64_t kMostSteps = 1'000'000'000;
 
-// [module] what `given` says of it by name, 1 where it says nothing.
+// [module] its value in `given`, 1 if absent.
 std::vector<int> per_module(const std::map<std::string, int>& given,
                             const char* key,
                             const ModelSpec& model) {
@@ -156,7 +156,7 @@ CheckpointRun identity_of(const RunSetup& setup) {
   return run;
 }
 
-// The file's, or an analytic stand-in for the run's precision and degrees.
+// The file's, or an analytic profile for the run's precision and degrees.
 Profile run_profile(const RunConfig& config, const ModelSpec& model, const Plan& plan) {
   const std::string dtype(dtype_name_of(config.execution.precision));
   if (config.plan.profile.starts_with("analytic:")) {
@@ -177,7 +177,7 @@ Profile run_profile(const RunConfig& config, const ModelSpec& model, const Plan&
   return analytic_profile(model, device, options);
 }
 
-// What is ignored, and what the validation loss cannot say.
+// Warns of ignored media and of limits of the validation loss.
 void add_data_warnings(RunSetup& setup) {
   for (const DataSet* data : {&setup.train, &setup.validation}) {
     setup.warnings.insert(setup.warnings.end(), data->notes.begin(), data->notes.end());

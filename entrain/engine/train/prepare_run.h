@@ -1,4 +1,4 @@
-// From a run's configuration to all that stays fixed during it.
+// Turns a run's configuration into everything that is fixed during the run.
 //
 // Read first: prepare_run().
 #pragma once
@@ -8,8 +8,8 @@
 
 namespace entrain::engine {
 
-// Reads model, data, plan and profile and checks them against each other: after it, nothing about
-// the run can be wrong for a reason the caller could have known before the first step.
+// Reads model, data, plan and profile and checks them against each other: afterwards the run
+// cannot fail for a reason the caller could have known before the first step.
 RunSetup prepare_run(const RunConfig& config);
 
 }  // namespace entrain::engine

@@ -126,14 +126,14 @@ TEST_F(RunSetupTest, RefusesPlansItCannotRun) {
   Plan plan = even_plan(run_model(run_.config), {1, 1}, 1, 3);
   plan.modules[1].context_parallel = 2;
   run_.config.plan.file = run_.write("plan.json", to_json(plan).dump()).string();
-  expect_refused({"plan.json", "module 'llm' asks for context_parallel 2", "runs 1"});
+  expect_refused({"plan.json", "module 'llm' has context_parallel 2", "runs 1"});
   plan.modules[1].context_parallel = 1;
   plan.modules[1].tensor_parallel = 2;
   run_.write("plan.json", to_json(plan).dump());
-  expect_refused({"plan.json", "'llm' asks for tensor_parallel 2", "num_kv_heads 1"});
+  expect_refused({"plan.json", "'llm' has tensor_parallel 2", "num_kv_heads 1"});
   run_.config.plan.file = "";
   run_.config.plan.tensor_parallel = {{"vision", 4}};
-  expect_refused({"'vision' asks for tensor_parallel 4", "num_heads 2"});
+  expect_refused({"'vision' has tensor_parallel 4", "num_heads 2"});
   run_.config.plan.tensor_parallel = {{"lm", 2}};
   expect_refused({"plan.tensor_parallel", "no module 'lm'", "did you mean 'llm'"});
   run_.config.plan.tensor_parallel = {{"vision", 2}};

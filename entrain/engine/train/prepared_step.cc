@@ -31,7 +31,7 @@ void append(std::string& bytes, const ReplicaProgram& replica) {
   }
 }
 
-// What is predicted of a step whose gradients wait for the update of a later one: it neither sums
+// The costs of a step whose gradients are part of a later step's update: it neither sums
 // them over replicas nor runs the optimizer.
 void leave_out_update(StepCosts& costs) {
   for (ModuleCosts& module : costs.modules) {
@@ -139,7 +139,7 @@ std::vector<PreparedStep> prepare_validation(const RunSetup& setup) {
     const int left = wanted - begin - size;
     PreparedStep prepared;
     prepared.step = static_cast<std::int64_t>(steps.size());
-    // Too few to give every replica one go with the step before them.
+    // A remainder too small to give every replica one sample joins the previous step.
     prepared.batch.resize(
         static_cast<std::size_t>(left < setup.plan.replicas ? size + left : size));
     std::iota(prepared.batch.begin(), prepared.batch.end(), begin);

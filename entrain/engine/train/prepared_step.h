@@ -1,7 +1,7 @@
-// One step as every rank sees it: its global batch, where every sample is computed, and in what
+// One step, the same on every rank: its global batch, where every sample is computed, and in what
 // order.
 //
-// Read first: prepare_step(), what follows from setup and step, on every rank the same.
+// Read first: prepare_step(), a pure function of setup and step.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct PreparedStep {
   std::int64_t step = 0;
   std::vector<int> batch;  // sample indices in the data set, in drawn order
   std::vector<std::string> sample_ids;
-  StepCosts costs;  // no reduction and no optimizer where the step does not end an update
+  StepCosts costs;  // no reduction and no optimizer if the step does not end an update
   StepAssignment assignment;
   Program program;
   std::int64_t target_tokens = 0;  // with loss, over all replicas
@@ -36,9 +36,9 @@ struct PreparedStep {
   std::string digest;                  // digest()
 };
 
-// The work of that step's global batch.
+// The work of the step's global batch.
 std::vector<SampleWork> work_of_step(const RunSetup& setup, std::int64_t step);
-// The costs of that step's global batch, without assigning it.
+// The costs of the step's global batch, without assigning it.
 StepCosts costs_of_step(const RunSetup& setup, std::int64_t step);
 
 // Pure function of (setup, step): the global batch, its assignment and its program, validated, the
@@ -47,12 +47,12 @@ PreparedStep prepare_step(const RunSetup& setup, std::int64_t step, bool prove_l
 
 // Samples of one validation.
 int num_validated(const RunSetup& setup);
-// Validation batches: consecutive samples in index order, policy `sequential`; a rest too small to
-// give every replica one goes with the batch before. None where the samples are fewer than
-// replicas.
+// Validation batches: consecutive samples in index order, policy `sequential`; a remainder too
+// small to give every replica one sample joins the previous batch. None if there are fewer samples
+// than replicas.
 std::vector<PreparedStep> prepare_validation(const RunSetup& setup);
 
-// One short text that differs whenever two ranks would run a step differently: 32 hexadecimal
+// A short text that differs whenever two ranks would run a step differently: 32 hexadecimal
 // digits over the step's number, its samples, their placement, the order of operations of every
 // lane and the number of target tokens; equal on every machine.
 //

@@ -27,7 +27,7 @@ PreparedStep small_step() {
 }
 
 // Ranks compare digests to learn whether they would run the same step.
-TEST(StepDigest, TellsApartWhateverRanksMustAgreeOn) {
+TEST(StepDigest, DistinguishesWhateverRanksMustAgreeOn) {
   using Change = std::function<void(PreparedStep&)>;
   const auto operation = [](PreparedStep& step) -> Operation& {
     return step.program.replicas[1].lanes[0][1];
@@ -71,7 +71,7 @@ TEST(StepDigest, LeavesOutWhatEveryRankPredictsForItself) {
   step.assignment.stats.assign_ms = 12;
   step.batch = {5, 6};
   EXPECT_EQ(digest(step), digest(small_step()));
-  EXPECT_EQ(digest(step).size(), 32U);  // as step_meeting.cc exchanges it
+  EXPECT_EQ(digest(step).size(), 32U);  // as step_barrier.cc exchanges it
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ std::vector<int> all_ranks(const Comm& comm) {
   return ranks;
 }
 
-// The failure of the lowest rank that has one, on all ranks.
+// The failure of the lowest failed rank, on all ranks.
 std::optional<StartFailure> share_failure(Comm& comm, const std::optional<StartFailure>& own) {
   const std::vector<int> ranks = all_ranks(comm);
   at::Tensor words = at::zeros({2}, at::kLong);
@@ -59,7 +59,7 @@ struct Input {
   std::string digest;
 };
 
-// Everything a step follows from, besides its number.
+// Everything a step depends on, besides its number.
 std::vector<Input> inputs_of(const RunSetup& setup) {
   std::string validation;
   for (const SampleSizes& sample : setup.validation.index.samples) {
@@ -74,14 +74,14 @@ std::vector<Input> inputs_of(const RunSetup& setup) {
       {"profile", digest_of(to_json(setup.profile).dump())},
       {"index of the training data", setup.identity.index_digest},
       {"index of the validation data", digest_of(validation)},
-      {"checkpoint to go on from",
+      {"checkpoint to continue from",
        setup.resume.has_value()
            ? digest_of(concat(digest(setup.resume->manifest), setup.resume->finished))
            : digest_of("none")},
   };
 }
 
-// Empty where all ranks have rank 0's inputs.
+// Empty if all ranks have rank 0's inputs.
 std::string differences(Comm& comm, const RunSetup& setup) {
   const std::vector<Input> inputs = inputs_of(setup);
   std::string own;

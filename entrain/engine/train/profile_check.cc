@@ -9,7 +9,7 @@
 namespace entrain::engine {
 namespace {
 
-// Where the run's costs come from, and those that its plan file was made by.
+// The origins of the run's costs, and of those of its plan file.
 std::vector<CostOrigin> origins_of(const RunConfig& config, const Profile& profile) {
   const std::string& file = config.plan.profile;
   std::vector<CostOrigin> origins = {{file.empty() ? "plan.profile (none given)" : file,
@@ -26,7 +26,7 @@ std::vector<CostOrigin> origins_of(const RunConfig& config, const Profile& profi
   return origins;
 }
 
-// In one line whose times are not this machine's; empty where all may be.
+// One line on costs not measured on this machine; empty if there are none.
 std::string origin_warning(const RunConfig& config, const Profile& profile) {
   const std::string& device = config.execution.device;
   const std::string machine = machine_name(device);
@@ -38,10 +38,10 @@ std::string origin_warning(const RunConfig& config, const Profile& profile) {
     }
   }
   return parts.empty() ? ""
-                       : concat("costs are not of this machine",
+                       : concat("costs were not measured on this machine",
                                 machine.empty() ? "" : concat(" (", machine, ")"),
-                                ", so predicted times and what is planned and assigned by them are "
-                                "of another: ",
+                                ", so predicted times, plans and assignments are "
+                                "for another machine: ",
                                 join(parts, "; "),
                                 "; measure with `entrain profile",
                                 device == "cpu" ? "" : concat(" --device ", device),
@@ -55,19 +55,18 @@ void check_profile(const RunConfig& config,
                    std::vector<std::string>& warnings) {
   const std::string_view dtype = dtype_name_of(config.execution.precision);
   if (profile.dtype != dtype) {
-    warnings.push_back(
-        concat("plan.profile '",
-               config.plan.profile,
-               "' is of ",
-               profile.dtype,
-               ", the run computes in ",
-               dtype,
-               " (execution.precision = \"",
-               name_of(config.execution.precision),
-               "\"): predicted times and bytes, and what is assigned by them, are of "
-               "the other; measure with `entrain profile --dtype ",
-               dtype,
-               "`"));
+    warnings.push_back(concat("plan.profile '",
+                              config.plan.profile,
+                              "' is of ",
+                              profile.dtype,
+                              ", the run computes in ",
+                              dtype,
+                              " (execution.precision = \"",
+                              name_of(config.execution.precision),
+                              "\"): predicted times, bytes and assignments are for "
+                              "the other; measure with `entrain profile --dtype ",
+                              dtype,
+                              "`"));
   }
   if (!config.execution.paced) {
     const std::string warning = origin_warning(config, profile);

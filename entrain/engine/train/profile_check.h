@@ -1,4 +1,4 @@
-// Whether a run's costs are of its precision and of this machine.
+// Checks that a run's costs match its precision and this machine.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace entrain::engine {
 
-// What is predicted, and assigned by it, comes from the profile: one warning where it is of another
-// precision than the run, and one where it, or the costs of the plan file, were not measured on the
+// Predictions and assignments use the profile. Warns if the profile has another
+// precision than the run, and if it, or the costs of the plan file, were not measured on the
 // run's device of this machine.
 void check_profile(const RunConfig& config,
                    const Profile& profile,

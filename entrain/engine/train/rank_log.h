@@ -1,4 +1,4 @@
-// What one process of a run has to tell: logs/rank-N.log in the run folder.
+// The log of one process of a run: logs/rank-N.log in the run folder.
 #pragma once
 
 #include <filesystem>
@@ -7,8 +7,8 @@
 
 namespace entrain::engine {
 
-// Appends lines with the time (UTC) in front; every start of the run begins with one. A log that
-// cannot be written is no reason to stop.
+// Appends lines that begin with the time (UTC); every start of the run adds a first line. A log
+// that cannot be written does not stop the run.
 class RankLog {
  public:
   RankLog() = default;  // writes nothing: ranks that are threads share metrics.jsonl

@@ -20,7 +20,7 @@
 #include "entrain/engine/train/memory_report.h"
 #include "entrain/engine/train/optimizer.h"
 #include "entrain/engine/train/skipped_steps.h"
-#include "entrain/engine/train/step_meeting.h"
+#include "entrain/engine/train/step_barrier.h"
 #include "entrain/engine/train/update_in_progress.h"
 
 namespace entrain::engine {
@@ -58,8 +58,8 @@ class RankData {
         reader_(setup.train.index, setup.model, reader_options(setup.config)),
         validation_reader_(setup.validation.index, setup.model, reader_options(setup.config)) {}
 
-  // The step's data, queued now unless it was queued while the step before ran. `next`, if it is
-  // known, is queued behind it.
+  // The step's data, queued now unless it was queued during the previous step. `next`, if it is
+  // known, is queued after it.
   std::shared_ptr<StepData> of(const PreparedStep& prepared, const PreparedStep* next) {
     if (paced_) {
       return nullptr;
@@ -104,7 +104,7 @@ class RankLoop {
         skips_(run.setup.config.faults,
                *comm_,
                run.setup.resume.has_value() ? run.setup.resume->manifest.skipped : SkipCounts()),
-        meeting_(*comm_, run.places),
+        barrier_(*comm_, run.places),
         executor_(run.setup.model,
                   run.setup.plan,
                   place_.replica,
@@ -122,12 +122,12 @@ class RankLoop {
     }
   }
 
-  // The first step to run, null where there is none.
+  // The first step to run; null if there is none.
   std::shared_ptr<const PreparedStep> begin() {
     saved_ = run_.first_step;
     note_memory();
     const std::shared_ptr<const PreparedStep> first = run_.source.get(run_.first_step);
-    meeting_.open(first.get());
+    barrier_.open(first.get());
     return first;
   }
 
@@ -167,14 +167,14 @@ class RankLoop {
     return close_step(prepared, report, skip);
   }
 
-  // Behind a step, by the number of the next: a checkpoint if one is due.
+  // After a step, with the number of the next: writes a checkpoint if one is due.
   void save_when_due(std::int64_t step) {
     if (is_due(step, run_.setup.config.checkpoint.every_steps) || save_is_due_) {
       save(step);
     }
   }
 
-  // Returns whether the run goes on, as validate_now().
+  // Returns whether the run continues, as validate_now().
   bool validate_when_due(std::int64_t step) {
     const RunConfig& config = run_.setup.config;
     return step == 0 || step >= config.steps || !is_due(step, config.validation.every) ||
@@ -261,7 +261,7 @@ class RankLoop {
     return skip;
   }
 
-  // The next step is prepared by now, or all ranks wait for it together. What failed there comes
+  // The next step is prepared by now, or all ranks wait for it together. Its failure is thrown
   // after this step's record.
   std::shared_ptr<const PreparedStep> close_step(const PreparedStep& prepared,
                                                  const StepReport& report,
@@ -275,7 +275,7 @@ class RankLoop {
       error = std::current_exception();
     }
     const double waited_s = std::chrono::duration<double>(Clock::now() - asked).count();
-    StepVerdict verdict = meeting_.close(report, next.get());
+    StepVerdict verdict = barrier_.close(report, next.get());
     save_is_due_ = verdict.save;
     if (verdict.stop && prepared.step + 1 < run_.setup.config.steps) {
       run_.stopped = true;
@@ -316,7 +316,7 @@ class RankLoop {
     return every > 0 && step % every == 0;
   }
 
-  // Of rank 0 what all do.
+  // The duties of all ranks, and those of rank 0.
   [[nodiscard]] bool clock_says_save() const {
     const double minutes = run_.setup.config.checkpoint.every_minutes;
     return comm_->rank() == 0 && minutes > 0 &&
@@ -347,7 +347,7 @@ class RankLoop {
     }
   }
 
-  // Every rank walks the same validation batches; the last LLM lane of each replica holds the
+  // All ranks run the same validation batches; the last LLM lane of each replica has the
   // losses. Returns false when a rank was told to stop: then there is no result, and the run ends.
   bool validate_now(std::int64_t step) {
     if (run_.validation.empty()) {
@@ -384,7 +384,7 @@ class RankLoop {
   std::unique_ptr<RecordedComm> comm_;
   StepSkips skips_;
   UpdateInProgress update_;
-  StepMeeting meeting_;
+  StepBarrier barrier_;
   Executor executor_;
   AdamW optimizer_;
   RankData data_;
@@ -405,8 +405,8 @@ void train_rank(Run& run, Comm& comm, int local_rank, const std::function<void()
     if (began) {
       began();
     }
-    bool goes_on =
-        rank.validate_when_due(step);  // of a checkpoint, whose validation comes after it
+    bool goes_on = rank.validate_when_due(
+        step);  // of a resumed checkpoint, which is written before its validation
     while (goes_on && prepared != nullptr) {
       prepared = rank.train_step(*prepared);
       rank.save_when_due(++step);

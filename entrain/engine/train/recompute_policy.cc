@@ -24,7 +24,7 @@ int wanted_of(const RecomputePolicy& policy, int layers) {
   }
 }
 
-// Empty where the first steps keep the limits, else how one of them does not.
+// Empty if the first steps keep the limits, else which limit one of them exceeds.
 std::string excess_of(const RunSetup& setup) {
   const std::int64_t steps = std::min(setup.config.steps, kStepsTried);
   for (std::int64_t step = 0; step < steps; ++step) {

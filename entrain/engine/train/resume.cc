@@ -31,8 +31,8 @@ std::string index_text(const CheckpointRun& run) {
   return concat(run.index_digest, " (", run.config.at("data").at("train").get<std::string>(), ")");
 }
 
-// What the run trains with and on, beside files that digests speak for: by path, of a resolved
-// configuration. Keys that older runs did not know come with what those did.
+// The settings that identify a run, besides files with digests: by path, of a resolved
+// configuration. Keys unknown to older runs have those runs' behaviour as default.
 std::map<std::string, Json> settings_of(const Json& config) {
   const auto leaves_out = [](const std::string& key) {
     return key == "train" || key == "validation" || key == "validation_fraction" ||
@@ -90,13 +90,13 @@ std::string length(const Json& config) {
 
 std::string ways_out(bool can_resume) {
   return concat(
-      can_resume ? "Go on all the same with --resume (checkpoint.resume = \"accept\"), choose"
+      can_resume ? "Continue anyway with --resume (checkpoint.resume = \"accept\"), choose"
                  : "Choose",
       " another output, or set the earlier run aside with --overwrite (checkpoint.resume = "
       "\"never\")");
 }
 
-// Refuses what would make another run of it, and returns the differences that were accepted.
+// Refuses differences that identify another run, and returns those that were accepted.
 std::vector<std::string> check_same_run(const fs::path& checkpoint,
                                         const CheckpointRun& then,
                                         const CheckpointRun& now,
@@ -125,7 +125,7 @@ std::vector<std::string> check_same_run(const fs::path& checkpoint,
   hard.insert(hard.end(), soft.begin(), soft.end());
   throw InvalidInput(concat("checkpoint '",
                             checkpoint.string(),
-                            "' is of another run: ",
+                            "' belongs to another run: ",
                             join(hard, "; "),
                             ". ",
                             ways_out(can_resume)));
@@ -158,12 +158,13 @@ std::vector<std::string> changes(const Manifest& manifest, const CheckpointRun& 
   note_change("Entrain's version", manifest.entrain_version, std::string(version()), notes);
   note_change("torch's version", manifest.torch_version, ENTRAIN_TORCH_VERSION, notes);
   if (manifest.run.plan_digest != now.plan_digest) {
-    notes.emplace_back("the plan is another one: same samples in the same order, sums in another");
+    notes.emplace_back(
+        "the plan differs: the same samples in the same order, sums in a different order");
   }
   return notes;
 }
 
-// What a run writes into its folder, beside checkpoints, dumps and logs.
+// Files a run writes into its folder, besides checkpoints, dumps and logs.
 constexpr std::array<const char*, 8> kRunFiles = {"config.json",
                                                   "plan.json",
                                                   "model.json",
@@ -184,7 +185,7 @@ std::vector<std::string> run_files(const fs::path& folder) {
   return found;
 }
 
-// The resolved configuration that a run left, null where there is none.
+// The resolved configuration of an earlier run; null if there is none.
 Json config_left_in(const fs::path& folder) {
   try {
     const Json config = Json::parse(read_file(folder / "config.json"));
@@ -202,7 +203,7 @@ std::int64_t rows_left_in(const fs::path& folder) {
   return fs::exists(path, ignored) ? std::ranges::count(read_file(path), '\n') : 0;
 }
 
-// A run folder without a checkpoint to go on from: whether a run may begin there.
+// A run folder without a checkpoint to continue from: whether a run may begin there.
 void check_may_begin(const RunConfig& config,
                      const CheckpointRun& now,
                      std::vector<std::string>& warnings) {
@@ -213,19 +214,17 @@ void check_may_begin(const RunConfig& config,
         concat("output '", config.output, "' ", why, ". ", ways_out(/*can_resume=*/false)));
   };
   if (config.execution.paced && !checkpoint_steps(checkpoint_folder(config)).empty()) {
-    refuse(
-        "holds the checkpoints of a run; this one, which is paced, would write over its metrics");
+    refuse("holds the checkpoints of a run; this paced run would overwrite its metrics");
   }
   if (files.empty()) {
     return;
   }
   const Json then = config_left_in(folder);
   if (then.is_null()) {
-    refuse(
-        concat("holds ", join(files), ", and not of a run that can be told from its config.json"));
+    refuse(concat("holds ", join(files), ", and config.json does not identify their run"));
   }
   if (std::ranges::count(files, kWeightsName) > 0) {
-    refuse("holds the weights of a run, and no checkpoint to go on from");
+    refuse("holds the weights of a run, and no checkpoint to continue from");
   }
   const std::int64_t rows = rows_left_in(folder);
   if (rows == 0) {
@@ -247,14 +246,14 @@ void check_may_begin(const RunConfig& config,
     refuse(concat("holds ", rows, " rows of another run's metrics: ", join(differences, "; ")));
   }
   if (paced && rows >= config.steps) {
-    refuse("holds a paced run that has ended; there is nothing to go on from");
+    refuse("holds a paced run that has ended; there is nothing to continue from");
   }
   warnings.push_back(concat("'",
                             config.output,
-                            "' holds this same run, ended after ",
+                            "' holds this same run, which ended after ",
                             rows,
-                            " rows of metrics and before its first checkpoint: it begins again, "
-                            "and its rows with it"));
+                            " rows of metrics, before its first checkpoint; it starts again "
+                            "and these rows are removed"));
 }
 
 // Whether the weights file is that of the run's last step.
@@ -292,7 +291,7 @@ void move(const fs::path& from, const fs::path& to) {
   }
 }
 
-// Everything of an earlier run; nothing is removed. Empty where there was none.
+// Moves everything of an earlier run; nothing is removed. Empty if there was none.
 std::string set_aside(const RunConfig& config) {
   const fs::path folder(config.output);
   const fs::path checkpoints = checkpoint_folder(config);
@@ -324,7 +323,7 @@ std::string set_aside(const RunConfig& config) {
   return concat("an earlier run is now in ", join(places, " and "));
 }
 
-// Checkpoints that were passed over because they are damaged: they must not count among those kept.
+// Skipped damaged checkpoints: they must not count as kept ones.
 std::string set_damaged_aside(const fs::path& folder, std::int64_t resumed) {
   std::vector<std::string> places;
   for (const std::int64_t step : checkpoint_steps(folder)) {
@@ -334,7 +333,7 @@ std::string set_damaged_aside(const fs::path& folder, std::int64_t resumed) {
       places.push_back(concat("'", aside.string(), "'"));
     }
   }
-  return places.empty() ? "" : concat("what is damaged is now in ", join(places, " and "));
+  return places.empty() ? "" : concat("damaged checkpoints are now in ", join(places, " and "));
 }
 
 }  // namespace
@@ -364,7 +363,7 @@ std::optional<ResumePoint> find_resume(const RunConfig& config,
   ResumePoint point;
   for (const std::string& difference :
        check_same_run(found->path, found->manifest.run, now, by_path || from == kResumeAccept)) {
-    point.notes.push_back(concat("another setting was accepted: ", difference));
+    point.notes.push_back(concat("a different setting was accepted: ", difference));
   }
   if (found->manifest.step > config.steps) {
     throw InvalidInput(concat("checkpoint '",
@@ -408,7 +407,7 @@ std::string prepare_folders(const RunConfig& config, const std::optional<ResumeP
   if (continues && (from == kResumeAuto || from == kResumeAccept)) {
     note = set_damaged_aside(folder, resume->manifest.step);
   }
-  if (continues) {  // at an earlier one too, although later ones stay until the next is written
+  if (continues) {  // also at an earlier checkpoint, although later ones stay until the next write
     write_latest(folder, {resume->manifest.step, digest(resume->manifest)});
   }
   return note;

@@ -252,10 +252,10 @@ TEST_F(Resume, NotesWhatChanged) {
   const std::string notes = join(prepare_run(run_.config).resume->notes);
   EXPECT_NE(notes.find("steps was 8 when the checkpoint was written, is 9"), std::string::npos)
       << notes;
-  EXPECT_NE(notes.find("the plan is another one"), std::string::npos) << notes;
+  EXPECT_NE(notes.find("the plan differs"), std::string::npos) << notes;
 }
 
-TEST_F(Resume, FallsBackBehindADamagedCheckpointAndSaysSo) {
+TEST_F(Resume, FallsBackFromADamagedCheckpointAndWarns) {
   const RunConfig whole = whole_run();
   break_off_with_damage();
   const RunSetup setup = prepare_run(run_.config);
@@ -280,7 +280,7 @@ TEST_F(Resume, ADamagedCheckpointIsNotAmongThoseKept) {
   EXPECT_TRUE(fs::exists(checkpoints() / concat("damaged-", checkpoint_name(6), "-1")));
 }
 
-TEST_F(Resume, BeginsAnewWhenAskedAndSetsEarlierCheckpointsAside) {
+TEST_F(Resume, StartsAgainWhenRequestedAndSetsEarlierCheckpointsAside) {
   break_off();
   const RunConfig whole = whole_run();
   run_.config.checkpoint.resume = "never";
@@ -343,8 +343,8 @@ TEST_F(Resume, WritesCheckpointsByTheClockAndOneAtTheEnd) {
   EXPECT_EQ(checkpoint_steps(checkpoints()), Steps{8});
 }
 
-// Between two updates there is nothing to go on from.
-TEST_F(Resume, WritesCheckpointsByTheClockBehindUpdatesAlone) {
+// Between two updates there is nothing to continue from.
+TEST_F(Resume, WritesCheckpointsByTheClockOnlyAfterUpdates) {
   run_.config.checkpoint = {};
   run_.config.checkpoint.every_minutes = 1e-9;
   run_.config.checkpoint.keep = 20;
@@ -353,7 +353,7 @@ TEST_F(Resume, WritesCheckpointsByTheClockBehindUpdatesAlone) {
   EXPECT_EQ(checkpoint_steps(checkpoints()), (Steps{4, 8}));
 }
 
-TEST_F(Resume, GoesBackWhereItIsTold) {
+TEST_F(Resume, GoesBackToTheGivenCheckpoint) {
   const std::vector<Row> whole = rows_of(whole_run());
   train_now(run_.config);
   run_.config.checkpoint.resume = (checkpoints() / checkpoint_name(6)).string();

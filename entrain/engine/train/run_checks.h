@@ -1,4 +1,4 @@
-// What of a run hardly can be meant, though nothing forbids it.
+// Warnings about settings that are allowed but unlikely to be intended.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace entrain::engine {
 
-// More slots than samples, a profile that names no model (consistency.h), and a warm-up that the
-// run is too short for: into the setup's warnings. Requires  its configuration, plan and profile.
+// Adds to the setup's warnings: more slots than samples, a profile that names no model
+// (consistency.h), and a warm-up longer than the run. Requires  configuration, plan and profile.
 void add_run_warnings(RunSetup& setup);
 
-// Ranks that compute on far fewer cores than there are ranks; empty where there are enough. Nothing
-// for devices, and for paced runs, which wait instead of computing.
+// Warns of ranks on far fewer cores than there are ranks; empty if there are enough. Empty
+// for GPUs, and for paced runs, which wait instead of computing.
 std::string crowd_warning(const RunConfig& config, int ranks, int cores);
 
 }  // namespace entrain::engine

@@ -23,7 +23,7 @@ void require(bool holds, const ObjectReader& reader, const std::string& key, con
 
 constexpr std::int64_t kMostMebibytes = 1'000'000'000;
 
-// `note` is said behind what is allowed.
+// `note` follows the allowed range.
 void check_whole(const ObjectReader& reader,
                  const std::string& key,
                  std::int64_t value,
@@ -197,7 +197,7 @@ CheckpointConfig read_checkpoint(ObjectReader reader) {
               "every_steps",
               config.every_steps,
               {0, kMostSteps},
-              " (0: by every_minutes and at the end alone)");
+              " (0: only by every_minutes and at the end)");
   config.every_minutes = reader.optional("every_minutes", config.every_minutes);
   check_number(reader, "every_minutes", config.every_minutes, {0, 525'600}, " (0: off)");
   config.keep = reader.optional("keep", config.keep);
@@ -294,13 +294,13 @@ void read_length(ObjectReader& reader, RunConfig& config) {
   const bool steps = reader.has("steps");
   const bool epochs = reader.has("epochs");
   if (steps && epochs) {
-    reader.fail("steps", "given beside epochs; needed is one of both");
+    reader.fail("steps", "given beside epochs; give one of the two");
   }
   if (!steps && !epochs) {
     try {
       reader.at("steps");  // which names a misspelled key
     } catch (const InvalidInput& missing) {
-      throw InvalidInput(concat(missing.what(), "; needed is steps, or epochs in its place"));
+      throw InvalidInput(concat(missing.what(), "; give steps or epochs"));
     }
   }
   if (epochs) {
@@ -372,7 +372,7 @@ RunConfig run_config_from_json(const Json& document, const std::string& where) {
   return config;
 }
 
-// A run and its checkpoints end with updates: no state lies between them.
+// A run and its checkpoints end with updates: gradients between updates are not stored.
 void check_whole_updates(const RunConfig& config, const std::string& where) {
   const int every = config.optimizer.update_every;
   const auto check = [&](const char* key, std::int64_t value) {

@@ -66,7 +66,7 @@ TEST(RunConfig, IsAsLongAsStepsOrEpochsSay) {
   resolved.steps = 21;  // as prepare_run() does
   EXPECT_EQ(to_json(resolved), to_json(config));
   EXPECT_EQ(run_config_from_json(to_json(resolved), "config.json").epochs, 3);
-  EXPECT_NE(message_of(rest).find("steps: missing; needed is steps, or epochs"), std::string::npos);
+  EXPECT_NE(message_of(rest).find("steps: missing; give steps or epochs"), std::string::npos);
   EXPECT_NE(message_of("setps = 3\n" + rest).find("there is a key 'setps', did you mean 'steps'?"),
             std::string::npos);
   EXPECT_NE(message_of("steps = 1\nepochs = 1\n" + rest).find("given beside epochs"),
@@ -115,7 +115,7 @@ TEST(RunConfig, ChecksTheCheckpointTable) {
   }
 }
 
-TEST(RunConfig, ChecksMemoryUnlessToldOtherwise) {
+TEST(RunConfig, ChecksMemoryByDefault) {
   EXPECT_EQ(parse(kMinimal).execution.memory_check, "stop");
   const std::string warn = concat(kMinimal, "[execution]\nmemory_check = \"warn\"\n");
   EXPECT_EQ(run_config_from_json(to_json(parse(warn)), "again").execution.memory_check, "warn");
@@ -124,7 +124,7 @@ TEST(RunConfig, ChecksMemoryUnlessToldOtherwise) {
             std::string::npos);
 }
 
-TEST(RunConfig, StopsAtFaultsUnlessToldOtherwise) {
+TEST(RunConfig, StopsAtFaultsByDefault) {
   const RunConfig config = parse(kMinimal);
   EXPECT_EQ(config.faults.on_bad_sample, "stop");
   EXPECT_EQ(config.faults.on_nan, "stop");

@@ -80,13 +80,13 @@ void RunRecord::begin(const std::string& set_aside, bool in_processes) {
   replay_drift();
 }
 
-// What the watch had gathered before the checkpoint; older steps than these are forgotten.
+// The watch's state at the checkpoint; it keeps only these steps.
 void RunRecord::replay_drift() {
   constexpr std::int64_t kReplayed = 1'000;
   for (std::int64_t step = std::max<std::int64_t>(0, first_step_ - kReplayed);
        drift_.has_value() && step < first_step_;
        ++step) {
-    drift_->observe(costs_of_step(setup_, step));  // its warnings have been given
+    drift_->observe(costs_of_step(setup_, step));  // warnings were shown before
   }
 }
 

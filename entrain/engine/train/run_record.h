@@ -1,5 +1,5 @@
-// What rank 0 notes of a run: every step in metrics.jsonl and on the console, drift, and what the
-// run comes to.
+// Rank 0's record of a run: every step in metrics.jsonl and on the console, drift, and the
+// run's summary.
 //
 // Read first: RunRecord::step().
 #pragma once
@@ -17,10 +17,10 @@
 
 namespace entrain::engine {
 
-// Of the steps that were noted.
+// Over the recorded steps.
 struct RunFigures {
   std::int64_t steps = 0;    // finished, skipped ones among them
-  std::int64_t skipped = 0;  // of these; see skipped_steps.h
+  std::int64_t skipped = 0;  // of these, skipped; see skipped_steps.h
   double first_loss = 0;
   double last_loss = 0;  // mean of the last ten steps
   std::optional<double> validation_loss;
@@ -34,12 +34,12 @@ class RunRecord {
   // Throws  SystemFailure when metrics.jsonl cannot be written.
   RunRecord(const RunSetup& setup, std::int64_t first_step);
 
-  // The notes at the start of a run. `set_aside`: prepare_folders()'s line; `in_processes`: whether
-  // ranks are.
+  // Notes at the start of a run. `set_aside`: prepare_folders()'s line; `in_processes`: whether
+  // ranks are processes.
   void begin(const std::string& set_aside, bool in_processes);
-  // A step that all ranks have finished. `record` is the meeting's.
+  // A step that all ranks have finished. `record` comes from the step barrier.
   //
-  // Throws  SystemFailure when the loss is no number and the step was not skipped for that.
+  // Throws  SystemFailure if the loss is not finite and the step was not skipped for that.
   void step(const PreparedStep& prepared, StepRecord record);
   void validation(std::int64_t step, double loss);
   void note(const std::string& text) { metrics_.note(text); }

@@ -28,7 +28,7 @@ class RunRecordTest : public testing::Test {
     prepared_ = prepare_step(setup_, 0);
   }
 
-  // Of step 0, as the meeting has it: the loss is still a sum.
+  // Of step 0, as the barrier has it: the loss is still a sum.
   [[nodiscard]] StepRecord record(double loss, double norm) const {
     StepRecord record;
     record.loss = loss * static_cast<double>(prepared_.target_tokens);

@@ -1,4 +1,4 @@
-// Everything that stays fixed during a run: model, data, plan and costs, checked against each
+// Everything that is fixed during a run: model, data, plan and costs, checked against each
 // other.
 //
 // Read first: RunSetup; prepare_run() makes it.
@@ -22,26 +22,26 @@
 namespace entrain::engine {
 
 struct RunSetup {
-  RunConfig config;  // with `steps` where it gives epochs
+  RunConfig config;  // with `steps` set if `epochs` is given
   ModelSpec model;
   Plan plan;
   Profile profile;
   DataSet train;
-  DataSet validation;                 // another index, or split off the training samples; or empty
-  std::vector<SampleWork> planned;    // [sample] of plan.index; empty: the training data's
-  CheckpointRun identity;             // what checkpoints of this run say of it
+  DataSet validation;               // a separate index, or split off the training samples; or empty
+  std::vector<SampleWork> planned;  // [sample] of plan.index; empty: the training data's
+  CheckpointRun identity;           // identity of this run in its checkpoints
   std::optional<ResumePoint> resume;  // empty: from the first step
-  // Checkpoints that were passed over, and where the first step uses the profile beyond what it was
-  // measured on; see profile_range.h.
+  // Skipped checkpoints, and profile values that the first step uses outside their measured range;
+  // see profile_range.h.
   std::vector<std::string> warnings;
 };
 
 // The run's global batches: a pure function of the data, the seed and [data].
 GlobalBatchSampler batches_of(const RunSetup& setup);
-// How many steps an epoch and the run have, and what becomes of an epoch's last samples.
+// Steps per epoch and in the run, and the handling of an epoch's last samples.
 std::string epoch_note(const RunSetup& setup);
 
-// How the run holds parameters, gradients and optimizer state; for lane_states().
+// How the run stores parameters, gradients and optimizer state; for lane_states().
 StateOptions state_options(const RunSetup& setup);
 
 }  // namespace entrain::engine

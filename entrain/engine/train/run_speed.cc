@@ -22,7 +22,7 @@ std::string advice(double factor) {
   std::snprintf(
       text,
       sizeof text,
-      "compute takes %.2f times the processor time that the plan's costs say (%zu steps); "
+      "compute takes %.2f times the processor time predicted from the plan's costs (%zu steps); "
       "`entrain profile` on this machine gives plans and predictions that fit it",
       factor,
       RunSpeed::kSteps);

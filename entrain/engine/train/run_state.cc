@@ -98,7 +98,7 @@ RunFiles write_weights_together(Run& run, Comm& comm) {
   const auto part = [&](int lane) { return parts / concat("lane-", lane, ".safetensors"); };
   const bool leads = comm.rank() == 0;
   RunFiles files;
-  // The barrier also says that the others' part of the last checkpoint is written.
+  // After the barrier the others' part of the last checkpoint is written.
   if (run.checkpoints.has_value() && !leads) {
     run.checkpoints->finish();
     const int lane = run.places.place_of(comm.rank()).lane;

@@ -1,4 +1,4 @@
-// What the ranks of a run share within one process, and its folder.
+// State shared by the ranks of a run within one process, and its folder.
 //
 // Read first: Run. rank_loop.h has the loop that uses it.
 #pragma once
@@ -23,10 +23,10 @@
 
 namespace entrain::engine {
 
-// For all ranks where they are threads, else for the one rank of this process.
+// For all ranks if they are threads, else for the one rank of this process.
 struct Run {
-  // `process`: this process's rank; null: all ranks are here. `check_others`: as CheckpointWriter
-  // takes it.
+  // `process`: this process's rank; null: all ranks are here. `check_others`: as in
+  // CheckpointWriter.
   Run(const RunSetup& run_setup,
       const std::atomic<bool>& flag,
       const std::function<void()>& check_others,
@@ -38,31 +38,31 @@ struct Run {
   bool in_processes;
   std::int64_t first_step;
   StepSource source;
-  std::optional<RunRecord> record;  // where rank 0 is
+  std::optional<RunRecord> record;  // only in rank 0's process
   RankLog log;
   RunDumps dumps;
   std::vector<PreparedStep> validation;                      // none when paced
   std::vector<std::vector<NamedParameter>> lane_parameters;  // of replica 0, after the last step
-  // Of the first ranks of replica 0's lanes; none when paced.
+  // Of the first ranks of replica 0's lanes; none if paced.
   std::optional<CheckpointWriter> checkpoints;
-  std::atomic<bool> stopped{false};  // before all was done
+  std::atomic<bool> stopped{false};  // before all steps were done
 };
 
-// What is written before the first step, by rank 0's process. Returns prepare_folders()'s line.
+// Writes the files of a run's start, in rank 0's process. Returns prepare_folders()'s line.
 std::string open_folder(const RunSetup& setup);
 
-// What a run leaves, by rank 0's process.
+// The files of a finished run, in rank 0's process.
 struct RunFiles {
   std::filesystem::path weights;     // empty in a paced run
-  std::filesystem::path checkpoint;  // the newest that this call wrote, else empty
+  std::filesystem::path checkpoint;  // the newest written by this call, else empty
 };
 
-// Writes the weights of all lanes into one file and waits for the last checkpoint; of a run that
-// was told to stop the checkpoint comes first.
+// Writes the weights of all lanes into one file and waits for the last checkpoint; if the run
+// was told to stop, the checkpoint comes first.
 RunFiles write_all_weights(Run& run);
 
-// The same where ranks are processes, called by all: the other lanes of replica 0 leave their
-// weights in files, which rank 0 makes one of.
+// The same if ranks are processes, called by all: the other lanes of replica 0 write their
+// weights to files, which rank 0 merges.
 RunFiles write_weights_together(Run& run, Comm& comm);
 
 }  // namespace entrain::engine

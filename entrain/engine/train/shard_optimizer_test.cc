@@ -113,7 +113,7 @@ TEST_F(ShardOptimizer, KeepsAReplicasShareOfTheState) {
   });
 }
 
-TEST_F(ShardOptimizer, StandsInThePlanAndMayBeOverridden) {
+TEST_F(ShardOptimizer, IsInThePlanAndMayBeOverridden) {
   EXPECT_TRUE(prepare_run(run_.config).plan.shard_optimizer);
   const RunSetup setup = prepare_run(run_.config);
   run_.config.plan.file = run_.write("plan.json", to_json(setup.plan).dump()).string();

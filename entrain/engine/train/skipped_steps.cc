@@ -12,7 +12,7 @@
 namespace entrain::engine {
 namespace {
 
-constexpr std::int64_t kMessageBytes = 1024;  // of a problem, as ranks exchange it
+constexpr std::int64_t kMessageBytes = 1024;  // of a problem's message
 
 }  // namespace
 
@@ -34,7 +34,7 @@ std::optional<SkippedStep> StepSkips::behind(const StepOutcome& outcome, bool en
   if (config_.on_nan != kSkipStep) {
     return std::nullopt;
   }
-  if (ends_update) {  // ranks have exchanged it before the optimizer
+  if (ends_update) {  // exchanged before the optimizer
     return outcome.finite ? std::nullopt : std::optional(SkippedStep{"nan", ""});
   }
   const std::optional<std::string> problem = first_problem(
@@ -89,7 +89,7 @@ std::optional<std::string> StepSkips::first_problem(const std::optional<std::str
       return concat("rank ", rank, ": ", message);
     }
   }
-  ENTRAIN_INVARIANT(false, "a rank has a problem and no words for it");
+  ENTRAIN_INVARIANT(false, "a rank has a problem without a message");
 }
 
 }  // namespace entrain::engine

@@ -1,9 +1,9 @@
-// Steps that add nothing to an update: a sample that cannot be read, a loss that is no number.
+// Steps that add nothing to an update: an unreadable sample, or a loss that is not finite.
 //
-// Read first: StepSkips. Every rank has one, and all decide alike, since they decide by what they
-// have exchanged. A skipped step keeps its place: the next one draws the samples and the learning
-// rate it would have drawn anyway. Where no update is made, weights, moments and their count of
-// updates stay as they were.
+// Read first: StepSkips. Every rank has one, and all decide alike, because they decide from
+// exchanged values. A skipped step keeps its number: the next one draws the samples and the
+// learning rate it would have had anyway. Without an update, weights, moments and their update
+// count are unchanged.
 #pragma once
 
 #include <cstdint>
@@ -19,27 +19,28 @@
 namespace entrain::engine {
 
 struct SkippedStep {
-  std::string cause;   // "bad-sample" or "nan", as metrics.jsonl has it
+  std::string cause;   // "bad-sample" or "nan", as in metrics.jsonl
   std::string detail;  // which sample and file; may be empty
 };
 
 class StepSkips {
  public:
-  // `before`: what was skipped before this run began. Requires  comm outlives this object.
+  // `before`: steps skipped before this run began. Requires  comm outlives this object.
   StepSkips(const FaultConfig& config, Comm& comm, const SkipCounts& before);
 
-  // Before a step, on every rank: with on_bad_sample = "skip-step", whether any rank cannot read a
-  // sample. Costs one all-reduce of a number; who has nothing to read (paced) passes null.
+  // Before a step, on every rank: with on_bad_sample = "skip-step", whether any rank has an
+  // unreadable sample. Costs one all-reduce of a number; ranks with nothing to read (paced) pass
+  // null.
   std::optional<SkippedStep> before(StepData* data);
-  // Behind it, on every rank: with on_nan = "skip-step", whether a loss was no number, or where the
-  // step ends an update a gradient. Costs one all-reduce of a number where it does not.
+  // After it, on every rank: with on_nan = "skip-step", whether a loss or, if the step ends an
+  // update, a gradient was not finite. Costs one all-reduce of a number if it does not end one.
   std::optional<SkippedStep> behind(const StepOutcome& outcome, bool ends_update);
 
-  // Counts a step, and the update where it is the last of one.
+  // Counts a step, and the update if the step ends one.
   void count(bool skipped, bool ends_update, bool updated);
-  // All so far, those before the run included.
+  // All so far, including those before the run.
   [[nodiscard]] const SkipCounts& counts() const { return counts_; }
-  // Throws  SystemFailure when more steps were skipped since the last update than `faults` allows.
+  // Throws  SystemFailure if more steps were skipped since the last update than `faults` allows.
   void check_row(std::int64_t step, const SkippedStep& last) const;
 
  private:

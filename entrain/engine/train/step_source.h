@@ -13,8 +13,8 @@
 
 namespace entrain::engine {
 
-// One for all in-process ranks. What a step is depends on (setup, step) alone, so ranks in other
-// processes would compute the same without asking anybody.
+// Shared by all in-process ranks. A step depends only on (setup, step), so ranks in other
+// processes compute the same step without communication.
 class StepSource {
  public:
   // Steps first … last-1. Requires `setup` outlives the source.
@@ -23,8 +23,8 @@ class StepSource {
   StepSource(const StepSource&) = delete;
   StepSource& operator=(const StepSource&) = delete;
 
-  // The same object for every rank; null after the last step. Ranks ask for steps in rising order.
-  // A step is dropped when all ranks have let go of it.
+  // The same object for every rank; null after the last step. Ranks request steps in rising order.
+  // A step is released once all ranks have released it.
   //
   // Throws  whatever prepare_step threw.
   std::shared_ptr<const PreparedStep> get(std::int64_t step);
@@ -42,7 +42,7 @@ class StepSource {
   std::map<std::int64_t, std::shared_ptr<const PreparedStep>> ready_;
   std::map<std::int64_t, int> handed_out_;
   std::int64_t next_;        // to prepare
-  std::int64_t asked_ = -1;  // highest step handed to a rank
+  std::int64_t asked_ = -1;  // highest step passed to a rank
   bool closing_ = false;
   std::exception_ptr error_;
   std::thread thread_;

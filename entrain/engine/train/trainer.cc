@@ -37,13 +37,13 @@ StuckRanks stuck_ranks(const ExecutionConfig& config,
       for (const int rank : ranks) {
         names.push_back(std::to_string(rank));
       }
-      give_up(concat(failure, "\nranks that do not end, so the process does: ", join(names)));
+      give_up(concat(failure, "\nranks that did not end, so the process ends: ", join(names)));
     };
   }
   return stuck;
 }
 
-// Of ranks that are threads: see train().
+// For ranks that are threads: see train().
 void check_devices(const RunSetup& setup) {
   const RankPlaces places(setup.plan);
   std::map<std::string, int> rank_on;  // device → rank of a lane that others share
@@ -60,8 +60,8 @@ void check_devices(const RunSetup& setup) {
                                 rank,
                                 " share device ",
                                 device.str(),
-                                ", and their lanes with other ranks: as threads their backward "
-                                "passes would wait for each other for ever; make them processes "
+                                " and are ranks of lanes with several ranks: as threads their "
+                                "backward passes would deadlock; run them as processes "
                                 "(torchrun --nproc-per-node ",
                                 places.num_ranks(),
                                 " -m entrain train …)"));
@@ -80,7 +80,7 @@ TrainResult result_of(const Run& run, const RunFiles& files) {
   return result;
 }
 
-// Of a run that has nothing left to do.
+// For a finished run.
 TrainResult finished_result(const RunSetup& setup) {
   TrainResult result;
   result.first_step = setup.config.steps;
@@ -121,11 +121,12 @@ TrainResult train_process(const RunSetup& setup,
     run.log.line("finished");
     return result_of(run, files);
   } catch (const RankVanished&) {
-    ::raise(SIGKILL);  // the drill's promise
+    ::raise(SIGKILL);  // as the drill requires
     throw;
   } catch (const std::exception& error) {
     run.log.line(error.what());
-    comm.abort(concat("rank ", comm.rank(), ": ", error.what()));  // before the run's books close
+    comm.abort(
+        concat("rank ", comm.rank(), ": ", error.what()));  // before the run's records are closed
     throw;
   }
 }

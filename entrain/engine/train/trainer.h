@@ -17,50 +17,51 @@
 
 namespace entrain::engine {
 
-// Figures and files are of this call.
+// Figures and files of this call.
 struct TrainResult : RunFigures, RunFiles {
   std::int64_t first_step = 0;  // 0, or the resumed checkpoint's
   bool interrupted = false;
 };
 
-// What a run tells its caller, and asks it, while it goes on; each may be empty.
+// Callbacks of a run; each may be empty.
 struct TrainEvents {
-  // In-process ranks do not end within three deadlines after another has failed: it ends the
+  // Called if in-process ranks do not end within three deadlines after another has failed: ends the
   // process. Without it train() waits for them.
   std::function<void(const std::string& why)> give_up;
-  // A rank of this process is about to run its first step: from now on there is something to save.
+  // Called before a rank of this process runs its first step: from then on a checkpoint is
+  // possible.
   std::function<void()> began;
-  // Throws once another process's rank is known to have failed; see CheckpointWriter.
+  // Throws once a rank of another process is known to have failed; see CheckpointWriter.
   std::function<void()> check_others;
 };
 
 // Writes into config.output: config.json, plan.json, metrics.jsonl, weights.safetensors, and for
-// execution.trace_step trace_predicted.json and trace_measured.json; into checkpoint_folder() what
-// `checkpoint` asks for, and one at the end. A resumed run continues metrics.jsonl, and is step for
-// step the run that was never stopped: bitwise at the same layout, within rounding of sums at
-// another. A finished one is left as it is.
+// execution.trace_step trace_predicted.json and trace_measured.json; into checkpoint_folder() the
+// checkpoints that `checkpoint` requests, and one at the end. A resumed run continues metrics.jsonl
+// and equals a run that was never stopped: bitwise at the same layout, within rounding of sums at
+// another. A finished run is left unchanged.
 //
 // `interrupted` set from a signal handler ends the run after the step in progress, or between two
 // batches of a validation; a checkpoint and then weights are written.
 //
-// Requires  that nobody else writes into its folders (core/base/folder_lock.h).
+// Requires  no other process writes into its folders (core/base/folder_lock.h).
 //
 // Throws  InvalidInput, SystemFailure or InternalError of the first rank that failed, with rank,
-//         operation and samples; every other rank has stopped by then. Before any step InvalidInput
-//         where two ranks of lanes with several ranks would share a GPU: backward runs on one
-//         thread a GPU of the process, and theirs wait for other ranks' in it.
+//         operation and samples; every other rank has stopped by then. InvalidInput before any step
+//         if two ranks of lanes with several ranks would share a GPU: backward runs on one
+//         thread per GPU of the process, and would wait for other ranks' backward on it.
 TrainResult train(const RunSetup& setup,
                   const std::atomic<bool>& interrupted,
                   const TrainEvents& events = {});
 
-// One rank of the same run, in a process of its own. All ranks call it with one setup (see
-// prepare_together()) and share the file system; a signal that reaches one of them stops all.
-// `local_rank` counts the ranks of this one's host, which share its devices out.
-// Losses, weights and checkpoints are bitwise those of ranks that are threads. Every rank writes
-// logs/rank-N.log besides.
+// One rank of the same run, in its own process. All ranks call it with the same setup (see
+// prepare_together()) and share the file system; a signal to one of them stops all.
+// `local_rank` counts the ranks on this host, which share its devices.
+// Losses, weights and checkpoints are bitwise those of ranks that are threads. Every rank also
+// writes logs/rank-N.log.
 //
-// Returns  the figures on rank 0; on the others whether it was stopped.
-// Throws   as above when this rank failed, CommAborted when another did.
+// Returns  the figures on rank 0; on the others only whether it was stopped.
+// Throws   as above if this rank failed, CommAborted if another did.
 TrainResult train(const RunSetup& setup,
                   const std::atomic<bool>& interrupted,
                   Comm& comm,

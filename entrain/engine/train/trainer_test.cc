@@ -389,7 +389,7 @@ TEST(Train, WarnsOnceWhenWorkLeavesThePlan) {
   }
   ASSERT_EQ(warnings.size(), 1U);
   EXPECT_EQ(shown, concat("entrain: warning: ", warnings[0], "\n"));
-  EXPECT_NE(warnings[0].find("llm brings"), std::string::npos) << warnings[0];
+  EXPECT_NE(warnings[0].find("llm needs"), std::string::npos) << warnings[0];
   run.config.plan.index.clear();
   run.config.plan.profile.clear();
   run.config.steps = 1;

@@ -1,7 +1,7 @@
-// The update that a run is adding gradients up for: which of its steps are in it so far, and what
-// their losses are divided by.
+// The update for which a run accumulates gradients: which of its steps count so far, and the
+// divisor of their losses.
 //
-// Read first: UpdateInProgress. Where no step is skipped the divisor is the target tokens of all
+// Read first: UpdateInProgress. If no step is skipped the divisor is the target tokens of all
 // steps of the update from its first one on, whatever their number.
 #pragma once
 
@@ -9,30 +9,30 @@
 
 namespace entrain::engine {
 
-// A function of the steps' target tokens and of which were skipped alone, so all ranks hold the
-// same one without asking, and so does a run that begins at the update again.
+// Depends only on the steps' target tokens and on which were skipped, so all ranks hold the
+// same one without communication, and so does a run that resumes at the update.
 class UpdateInProgress {
  public:
   // Requires  target_tokens >= 1, of all steps of the update.
   void begin(std::int64_t target_tokens);
 
-  // A step that stays out. Returns what gradients added up so far are to be multiplied by, so that
-  // they are as if divided by divisor() from the start; 1 where there are none.
-  // Requires  target_tokens >= 1, of a step neither added nor left out.
+  // Skips a step. Returns the factor for the gradients accumulated so far that makes them as if
+  // divided by divisor() from the start; 1 if there are none.
+  // Requires  target_tokens >= 1, of a step neither added nor skipped.
   double leave_out(std::int64_t target_tokens);
-  // A step whose gradients have been added, its losses divided by divisor().
+  // A step whose gradients were accumulated, its losses divided by divisor().
   void add(std::int64_t target_tokens);
-  // Gradients added up so far are thrown away: their steps are out.
+  // The gradients accumulated so far are dropped: their steps no longer count.
   void drop();
 
-  // Target tokens of the steps that are in, those to come among them; 0 where none is left.
+  // Target tokens of the steps that count, including those to come; 0 if none is left.
   [[nodiscard]] std::int64_t divisor() const { return divisor_; }
-  // Whether nothing has been added up: gradients begin with the next step, or there is no update.
+  // Whether nothing is accumulated: gradients begin with the next step, or there is no update.
   [[nodiscard]] bool empty() const { return added_ == 0; }
 
  private:
   std::int64_t divisor_ = 0;
-  std::int64_t added_ = 0;  // of these, in steps that have been added
+  std::int64_t added_ = 0;  // of these, in accumulated steps
 };
 
 }  // namespace entrain::engine

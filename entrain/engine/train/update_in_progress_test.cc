@@ -20,7 +20,7 @@ TEST(UpdateInProgress, DividesByAllStepsWhereNoneIsSkipped) {
   EXPECT_EQ(update.divisor(), 7);
 }
 
-TEST(UpdateInProgress, LeavesStepsOutBeforeBetweenAndBehindOthers) {
+TEST(UpdateInProgress, LeavesStepsOutBeforeBetweenAndAfterOthers) {
   UpdateInProgress update;
   update.begin(100);
   EXPECT_EQ(update.leave_out(10), 1.0);  // nothing to scale yet
@@ -42,7 +42,7 @@ TEST(UpdateInProgress, IsEmptyWhereEveryStepIsLeftOut) {
   EXPECT_EQ(update.divisor(), 0);
 }
 
-TEST(UpdateInProgress, GoesOnWithTheStepsBehindADrop) {
+TEST(UpdateInProgress, ContinuesWithTheStepsAfterADrop) {
   UpdateInProgress update;
   update.begin(60);
   update.add(10);

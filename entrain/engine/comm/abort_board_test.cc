@@ -1,4 +1,4 @@
-#include "entrain/engine/comm/reason_board.h"
+#include "entrain/engine/comm/abort_board.h"
 
 #include <atomic>
 #include <future>
@@ -17,7 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// A store whose host is gone without a word: whoever asks it waits until it is released.
+// A store whose host is gone without closing its connections: every call blocks until released.
 class SilentStore : public c10d::HashStore {
  public:
   explicit SilentStore(std::shared_future<void> released) : released_(std::move(released)) {}
@@ -43,7 +43,7 @@ class SilentStore : public c10d::HashStore {
   std::shared_future<void> released_;
 };
 
-// A store whose host goes in the middle of it: the second question fails.
+// A store whose host dies between two calls: the second call fails.
 class FailingStore : public c10d::HashStore {
  public:
   c10::intrusive_ptr<c10d::Store> clone() override {
@@ -61,34 +61,34 @@ std::string get_within_10_s(std::future<std::string> found) {
   return found.wait_for(10s) == std::future_status::ready ? found.get() : "nothing was found";
 }
 
-TEST(ReasonBoard, TellsTheOthersAndKeepsTheFirstReason) {
+TEST(AbortBoard, ReportsTheFirstReasonToTheOthers) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::atomic<int> own_found = 0;
-  ReasonBoard first(store, [&](const std::string&) { ++own_found; });
-  first.leave("rank 0: the disk is full", 1h);
-  ReasonBoard second(store, [](const std::string&) {});
-  second.leave("rank 1: stopped because another rank failed", 1h);
+  AbortBoard first(store, [&](const std::string&) { ++own_found; });
+  first.publish("rank 0: the disk is full", 1h);
+  AbortBoard second(store, [](const std::string&) {});
+  second.publish("rank 1: stopped because another rank failed", 1h);
   std::promise<std::string> found;
-  ReasonBoard third(store, [&](const std::string& reason) { found.set_value(reason); });
+  AbortBoard third(store, [&](const std::string& reason) { found.set_value(reason); });
   EXPECT_EQ(get_within_10_s(found.get_future()), "rank 0: the disk is full");
-  EXPECT_EQ(own_found, 0);  // who left it knows it
+  EXPECT_EQ(own_found, 0);  // it published the reason itself
 }
 
-TEST(ReasonBoard, AReasonThatComesLaterIsFound) {
+TEST(AbortBoard, AReasonThatComesLaterIsFound) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::promise<std::string> found;
-  ReasonBoard waiting(store, [&](const std::string& reason) { found.set_value(reason); });
-  ReasonBoard failing(store, [](const std::string&) {});
-  failing.leave("rank 3: out of memory", 1h);
+  AbortBoard waiting(store, [&](const std::string& reason) { found.set_value(reason); });
+  AbortBoard failing(store, [](const std::string&) {});
+  failing.publish("rank 3: out of memory", 1h);
   EXPECT_EQ(get_within_10_s(found.get_future()), "rank 3: out of memory");
 }
 
-TEST(ReasonBoard, TellsWhatRanksWaitForUntilTheyNoLongerDo) {
+TEST(AbortBoard, ReportsWhatRanksWaitForUntilTheyNoLongerDo) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
-  ReasonBoard own(store, [](const std::string&) {});
-  ReasonBoard other(store, [](const std::string&) {});
+  AbortBoard own(store, [](const std::string&) {});
+  AbortBoard other(store, [](const std::string&) {});
   const auto chain_from = [&](int rank) {
-    own.waits_from(rank, 1h);  // behind all that it had to say
+    own.waits_from(rank, 1h);  // after everything it published
     std::map<int, int> peers;
     const auto waits = other.waits_from(rank, 1h);
     for (const auto& [waiting, wait] : waits.value()) {
@@ -98,39 +98,39 @@ TEST(ReasonBoard, TellsWhatRanksWaitForUntilTheyNoLongerDo) {
     return peers;
   };
   for (const auto& [rank, peer] : std::map<int, int>{{0, 1}, {2, 0}, {3, 2}, {4, 5}, {5, 4}}) {
-    own.say(rank, Wait{peer, concat("message of rank ", peer)});
+    own.publish_wait(rank, Wait{peer, concat("message of rank ", peer)});
   }
   EXPECT_EQ(chain_from(2), (std::map<int, int>{{0, 1}, {2, 0}}));
   EXPECT_EQ(chain_from(4), (std::map<int, int>{{4, 5}, {5, 4}}));
   EXPECT_EQ(chain_from(1), (std::map<int, int>{}));
-  own.say(0, std::nullopt);
+  own.publish_wait(0, std::nullopt);
   EXPECT_EQ(chain_from(2), (std::map<int, int>{{2, 0}}));
 }
 
-TEST(ReasonBoard, HalfAChainIsNone) {
-  ReasonBoard board(c10::make_intrusive<FailingStore>(), [](const std::string&) {});
-  board.say(0, Wait{1, "message"});
-  board.say(1, Wait{2, "message"});
+TEST(AbortBoard, ReturnsNothingForHalfAChain) {
+  AbortBoard board(c10::make_intrusive<FailingStore>(), [](const std::string&) {});
+  board.publish_wait(0, Wait{1, "message"});
+  board.publish_wait(1, Wait{2, "message"});
   EXPECT_TRUE(board.waits_from(2, 1h).has_value());
   EXPECT_FALSE(board.waits_from(0, 200ms).has_value());
 }
 
-TEST(ReasonBoard, WhereThereIsAReasonNobodyIsAskedForWaits) {
+TEST(AbortBoard, ReturnsNoWaitsOnceThereIsAReason) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
-  ReasonBoard board(store, [](const std::string&) {});
-  board.leave("rank 0: the disk is full", 1h);
+  AbortBoard board(store, [](const std::string&) {});
+  board.publish("rank 0: the disk is full", 1h);
   EXPECT_FALSE(board.waits_from(1, 1h).has_value());
 }
 
-TEST(ReasonBoard, NobodyWaitsForAStoreThatDoesNotAnswer) {
+TEST(AbortBoard, DoesNotWaitForAStoreThatDoesNotAnswer) {
   std::promise<void> release;
   const auto store = c10::make_intrusive<SilentStore>(release.get_future().share());
   const Clock::time_point begun = Clock::now();
   {
-    ReasonBoard board(store, [](const std::string&) { ADD_FAILURE() << "it found something"; });
-    board.say(0, Wait{1, "message"});
+    AbortBoard board(store, [](const std::string&) { ADD_FAILURE() << "it found something"; });
+    board.publish_wait(0, Wait{1, "message"});
     EXPECT_FALSE(board.waits_from(1, 100ms).has_value());
-    board.leave("rank 0: the network is gone", 100ms);
+    board.publish("rank 0: the network is gone", 100ms);
   }
   EXPECT_LT(Clock::now() - begun, 60s);  // instead of for ever
   release.set_value();

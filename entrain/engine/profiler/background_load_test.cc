@@ -1,4 +1,4 @@
-#include "entrain/engine/profiler/companions.h"
+#include "entrain/engine/profiler/background_load.h"
 
 #include <atomic>
 #include <thread>
@@ -29,15 +29,15 @@ LayerCases lane(std::atomic<int>& passes, std::atomic<int>& gradients) {
   return cases;
 }
 
-TEST(Companions, RunEveryLaneUntilTheyAreStopped) {
+TEST(BackgroundLoad, RunEveryLaneUntilTheyAreStopped) {
   std::atomic<int> passes[2] = {0, 0};
   std::atomic<int> gradients[2] = {0, 0};
   {
     std::vector<LayerCases> lanes;
     lanes.push_back(lane(passes[0], gradients[0]));
     lanes.push_back(lane(passes[1], gradients[1]));
-    const Companions companions(lanes);
-    while (gradients[0] < 7 || gradients[1] < 7 || companions.passes() < 14) {
+    const BackgroundLoad load(lanes);
+    while (gradients[0] < 7 || gradients[1] < 7 || load.passes() < 14) {
       std::this_thread::yield();
     }
   }
@@ -46,9 +46,9 @@ TEST(Companions, RunEveryLaneUntilTheyAreStopped) {
   EXPECT_EQ(passes[0] + passes[1], stopped);
 }
 
-TEST(Companions, NoLanesRunNothing) {
-  const Companions companions({});
-  EXPECT_EQ(companions.passes(), 0);
+TEST(BackgroundLoad, NoLanesRunNothing) {
+  const BackgroundLoad load({});
+  EXPECT_EQ(load.passes(), 0);
 }
 
 }  // namespace

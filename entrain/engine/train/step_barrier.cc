@@ -1,4 +1,4 @@
-#include "entrain/engine/train/step_meeting.h"
+#include "entrain/engine/train/step_barrier.h"
 
 #include <algorithm>
 #include <array>
@@ -58,8 +58,8 @@ void append_events(const at::Tensor& table,
 
 }  // namespace
 
-// Travels as it lies in memory, between equal programs on like machines.
-struct StepMeeting::Report {
+// Sent as raw memory, between equal programs on machines of the same kind.
+struct StepBarrier::Report {
   std::int64_t step = -1;
   double loss_sum = 0;
   double gradient_norm = 0;
@@ -73,7 +73,7 @@ struct StepMeeting::Report {
   std::int64_t num_events = 0;
   std::int64_t stop = 0;
   std::int64_t save = 0;
-  std::array<char, 32> next{};  // digest; zeros where there is no next step
+  std::array<char, 32> next{};  // digest; zeros if there is no next step
 
   [[nodiscard]] std::string next_text() const {
     return next[0] == '\0' ? "no step" : std::string(next.begin(), next.end());
@@ -102,10 +102,10 @@ std::uint64_t this_host() {
   return host;
 }
 
-StepMeeting::StepMeeting(Comm& comm, const RankPlaces& places, std::uint64_t host)
+StepBarrier::StepBarrier(Comm& comm, const RankPlaces& places, std::uint64_t host)
     : comm_(comm), places_(places), host_(host), all_(places.all()) {}
 
-std::vector<StepMeeting::Report> StepMeeting::exchange(const Report& own) {
+std::vector<StepBarrier::Report> StepBarrier::exchange(const Report& own) {
   static_assert(std::is_trivially_copyable_v<Report> && sizeof(Report) % 8 == 0);
   at::Tensor words = at::empty({sizeof(Report) / 8}, at::kLong);
   std::memcpy(words.data_ptr(), &own, sizeof(Report));
@@ -115,32 +115,32 @@ std::vector<StepMeeting::Report> StepMeeting::exchange(const Report& own) {
   return reports;
 }
 
-void StepMeeting::compare(const std::vector<Report>& reports, const PreparedStep* next) const {
+void StepBarrier::compare(const std::vector<Report>& reports, const PreparedStep* next) const {
   const Report& first = reports.front();
   for (std::size_t rank = 1; rank < reports.size(); ++rank) {
     if (reports[rank].next != first.next) {
-      throw SystemFailure(
-          concat("ranks would run different steps: rank ",
-                 rank,
-                 " has ",
-                 reports[rank].next_text(),
-                 ", rank 0 ",
-                 first.next_text(),
-                 next != nullptr ? concat(" as digest of step ", next->step) : std::string(),
-                 ". It follows from the run's configuration, model, plan, profile and index, which "
-                 "were alike when the run began, and from the program itself: are its versions "
-                 "and the machines' arithmetic alike?"));
+      throw SystemFailure(concat(
+          "ranks would run different steps: rank ",
+          rank,
+          " has ",
+          reports[rank].next_text(),
+          ", rank 0 ",
+          first.next_text(),
+          next != nullptr ? concat(" as digest of step ", next->step) : std::string(),
+          ". The step depends on the run's configuration, model, plan, profile and index, which "
+          "were equal when the run began, and on the program: are its versions and the "
+          "machines' arithmetic equal?"));
     }
   }
 }
 
-void StepMeeting::open(const PreparedStep* first) {
+void StepBarrier::open(const PreparedStep* first) {
   Report own;
   own.set_next(first);
   compare(exchange(own), first);
 }
 
-StepVerdict StepMeeting::close(const StepReport& end, const PreparedStep* next) {
+StepVerdict StepBarrier::close(const StepReport& end, const PreparedStep* next) {
   Report own;
   own.step = end.step;
   own.loss_sum = end.outcome.loss_sum;
@@ -158,7 +158,7 @@ StepVerdict StepMeeting::close(const StepReport& end, const PreparedStep* next) 
   own.set_next(next);
   const std::vector<Report> reports = exchange(own);
 
-  std::map<std::uint64_t, nanoseconds> origins;  // by host: when its first rank began
+  std::map<std::uint64_t, nanoseconds> origins;  // by host: start of its first rank
   for (const Report& report : reports) {
     const auto [place, first] = origins.try_emplace(report.host, report.start);
     place->second = std::min(place->second, report.start);
@@ -208,8 +208,8 @@ StepVerdict StepMeeting::close(const StepReport& end, const PreparedStep* next) 
   return verdict;
 }
 
-// Every rank knows from the reports how many events each has.
-void StepMeeting::gather_events(const StepReport& end,
+// The reports contain the number of events of each rank.
+void StepBarrier::gather_events(const StepReport& end,
                                 const std::vector<Report>& reports,
                                 const std::vector<nanoseconds>& offsets,
                                 StepRecord& record) {

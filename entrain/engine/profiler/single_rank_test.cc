@@ -1,4 +1,4 @@
-#include "entrain/engine/profiler/lone_rank.h"
+#include "entrain/engine/profiler/single_rank.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@ namespace entrain::engine {
 namespace {
 
 // Of seven rows a group of two has four and three.
-TEST(LoneRank, ExchangesHaveTheShapesOfAWholeGroups) {
-  const TensorGroupPtr group = lone_rank(2);
+TEST(SingleRank, ExchangesHaveTheShapesOfAWholeGroups) {
+  const TensorGroupPtr group = single_rank(2);
   ASSERT_EQ(group->size(), 2);
   EXPECT_EQ(group->index, 0);
   const at::Tensor whole = at::arange(14, at::kFloat).view({7, 2}).set_requires_grad(true);
@@ -24,8 +24,8 @@ TEST(LoneRank, ExchangesHaveTheShapesOfAWholeGroups) {
   EXPECT_EQ(whole.grad().sizes(), whole.sizes());
 }
 
-TEST(LoneRank, HasNobodyToTalkTo) {
-  const TensorGroupPtr group = lone_rank(3);
+TEST(SingleRank, RefusesMessages) {
+  const TensorGroupPtr group = single_rank(3);
   EXPECT_THROW(group->comm->send({0, 1, 0}, 0, at::ones({1})), InternalError);
   EXPECT_THROW(group->comm->post_receive({1, 0, 0}, 0, {1}, at::kFloat), InternalError);
 }

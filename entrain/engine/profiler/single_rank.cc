@@ -1,4 +1,4 @@
-#include "entrain/engine/profiler/lone_rank.h"
+#include "entrain/engine/profiler/single_rank.h"
 
 #include <memory>
 #include <numeric>
@@ -13,21 +13,21 @@
 namespace entrain::engine {
 namespace {
 
-class LoneRank : public Comm {
+class SingleRank : public Comm {
  public:
-  explicit LoneRank(int num_ranks) : num_ranks_(num_ranks) {}
+  explicit SingleRank(int num_ranks) : num_ranks_(num_ranks) {}
 
   [[nodiscard]] int rank() const override { return 0; }
   [[nodiscard]] int size() const override { return num_ranks_; }
 
   void send(const ChannelKey& /*channel*/, std::uint64_t /*tag*/, at::Tensor /*tensor*/) override {
-    ENTRAIN_INVARIANT(false, "a lone rank has nobody to send to");
+    ENTRAIN_INVARIANT(false, "a single rank has no peer to send to");
   }
   std::unique_ptr<PendingReceive> post_receive(const ChannelKey& /*channel*/,
                                                std::uint64_t /*tag*/,
                                                std::vector<std::int64_t> /*shape*/,
                                                at::TensorOptions /*options*/) override {
-    ENTRAIN_INVARIANT(false, "a lone rank has nobody to receive from");
+    ENTRAIN_INVARIANT(false, "a single rank has no peer to receive from");
   }
 
   void all_reduce_sum(at::Tensor& /*tensor*/, const std::vector<int>& /*group*/) override {}
@@ -46,22 +46,22 @@ class LoneRank : public Comm {
   int num_ranks_;
 };
 
-struct LoneGroup {
-  explicit LoneGroup(int num_ranks) : comm(num_ranks) {
+struct SingleGroup {
+  explicit SingleGroup(int num_ranks) : comm(num_ranks) {
     group.comm = &comm;
     group.ranks.resize(static_cast<std::size_t>(num_ranks));
     std::iota(group.ranks.begin(), group.ranks.end(), 0);
   }
-  LoneGroup(const LoneGroup&) = delete;
-  LoneGroup& operator=(const LoneGroup&) = delete;
-  LoneRank comm;
+  SingleGroup(const SingleGroup&) = delete;
+  SingleGroup& operator=(const SingleGroup&) = delete;
+  SingleRank comm;
   TensorGroup group;
 };
 
 }  // namespace
 
-TensorGroupPtr lone_rank(int num_ranks) {
-  const auto lone = std::make_shared<const LoneGroup>(num_ranks);
+TensorGroupPtr single_rank(int num_ranks) {
+  const auto lone = std::make_shared<const SingleGroup>(num_ranks);
   return {lone, &lone->group};
 }
 

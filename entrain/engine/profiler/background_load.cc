@@ -1,4 +1,4 @@
-#include "entrain/engine/profiler/companions.h"
+#include "entrain/engine/profiler/background_load.h"
 
 #include <cstdint>
 
@@ -7,20 +7,20 @@
 
 namespace entrain::engine {
 
-Companions::Companions(const std::vector<LayerCases>& lanes) {
+BackgroundLoad::BackgroundLoad(const std::vector<LayerCases>& lanes) {
   for (const LayerCases& cases : lanes) {
     threads_.emplace_back([this, &cases] { run(cases); });
   }
 }
 
-Companions::~Companions() {
+BackgroundLoad::~BackgroundLoad() {
   stop_ = true;
   for (std::thread& thread : threads_) {
     thread.join();
   }
 }
 
-void Companions::run(const LayerCases& cases) {
+void BackgroundLoad::run(const LayerCases& cases) {
   at::set_num_threads(1);
   for (const std::vector<NamedParameter>& layer : cases.layers) {
     for (const NamedParameter& parameter : layer) {

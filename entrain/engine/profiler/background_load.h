@@ -1,4 +1,4 @@
-// Other lanes of the machine while one is measured: they share its caches and its memory.
+// Background load while a lane is measured: other lanes that share the machine's caches and memory.
 #pragma once
 
 #include <atomic>
@@ -9,17 +9,17 @@
 
 namespace entrain::engine {
 
-// While it lives, one thread for each of `lanes` runs that lane's cases, forward and backward, one
-// after another and again, on one torch thread.
+// While it lives, one thread per lane of `lanes` repeats that lane's cases, forward and backward,
+// in a loop, on one torch thread.
 //
 // Requires  every lane's cases run and outlive this object; torch's CPU device.
 // Cost      one core a lane.
-class Companions {
+class BackgroundLoad {
  public:
-  explicit Companions(const std::vector<LayerCases>& lanes);
-  ~Companions();
-  Companions(const Companions&) = delete;
-  Companions& operator=(const Companions&) = delete;
+  explicit BackgroundLoad(const std::vector<LayerCases>& lanes);
+  ~BackgroundLoad();
+  BackgroundLoad(const BackgroundLoad&) = delete;
+  BackgroundLoad& operator=(const BackgroundLoad&) = delete;
 
   // Forward passes so far, of all lanes.
   [[nodiscard]] std::int64_t passes() const { return passes_; }

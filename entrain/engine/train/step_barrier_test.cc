@@ -1,4 +1,4 @@
-#include "entrain/engine/train/step_meeting.h"
+#include "entrain/engine/train/step_barrier.h"
 
 #include <chrono>
 #include <cstdint>
@@ -29,7 +29,7 @@ PreparedStep step_with(char digit, std::int64_t step = 5) {
 }
 
 // 2 replicas of 2 lanes, on hosts by rank.
-void on_ranks(const std::function<void(Comm&, StepMeeting&)>& body,
+void on_ranks(const std::function<void(Comm&, StepBarrier&)>& body,
               const std::vector<std::uint64_t>& hosts = {1, 1, 1, 1}) {
   ThreadCommGroup group(4, milliseconds(5000));
   Plan plan;
@@ -38,8 +38,8 @@ void on_ranks(const std::function<void(Comm&, StepMeeting&)>& body,
   plan.lanes = default_lanes(plan.modules);
   const RankPlaces places(plan);
   run_ranks(group, [&](int rank) {
-    StepMeeting meeting(group.comm(rank), places, hosts.at(static_cast<std::size_t>(rank)));
-    body(group.comm(rank), meeting);
+    StepBarrier barrier(group.comm(rank), places, hosts.at(static_cast<std::size_t>(rank)));
+    body(group.comm(rank), barrier);
   });
 }
 
@@ -62,13 +62,13 @@ StepReport end_of(int rank, std::chrono::steady_clock::time_point origin) {
   return end;
 }
 
-TEST(StepMeeting, GivesRankZeroTheWholeStep) {
+TEST(StepBarrier, GivesRankZeroTheWholeStep) {
   const auto origin = std::chrono::steady_clock::now();
-  on_ranks([&](Comm& comm, StepMeeting& meeting) {
+  on_ranks([&](Comm& comm, StepBarrier& barrier) {
     const PreparedStep next = step_with('a');
     StepReport end = end_of(comm.rank(), origin);
     end.with_events = true;
-    const StepVerdict verdict = meeting.close(end, &next);
+    const StepVerdict verdict = barrier.close(end, &next);
     EXPECT_FALSE(verdict.stop);
     ASSERT_EQ(verdict.record.has_value(), comm.rank() == 0);
     if (comm.rank() != 0) {
@@ -96,25 +96,25 @@ TEST(StepMeeting, GivesRankZeroTheWholeStep) {
   });
 }
 
-TEST(StepMeeting, SavesByTheClockOfRankZeroAlone) {
+TEST(StepBarrier, SavesByTheClockOfRankZeroAlone) {
   const auto origin = std::chrono::steady_clock::now();
-  on_ranks([&](Comm& comm, StepMeeting& meeting) {
+  on_ranks([&](Comm& comm, StepBarrier& barrier) {
     const PreparedStep next = step_with('a');
     for (const int due : {-1, 1, 0}) {  // the rank whose clock says so
       StepReport end = end_of(comm.rank(), origin);
       end.save = comm.rank() == due;
-      EXPECT_EQ(meeting.close(end, &next).save, due == 0);
+      EXPECT_EQ(barrier.close(end, &next).save, due == 0);
     }
   });
 }
 
-TEST(StepMeeting, SaysHowLongTheRanksStoodBetweenTwoSteps) {
+TEST(StepBarrier, ReportsTheTimeBetweenTwoSteps) {
   const auto origin = std::chrono::steady_clock::now();
-  on_ranks([&](Comm& comm, StepMeeting& meeting) {
+  on_ranks([&](Comm& comm, StepBarrier& barrier) {
     const PreparedStep next = step_with('a');
-    const StepVerdict first = meeting.close(end_of(comm.rank(), origin), &next);
+    const StepVerdict first = barrier.close(end_of(comm.rank(), origin), &next);
     // All ranks have ended 13 ms behind the origin; the first begins again 20 ms behind it.
-    const StepVerdict second = meeting.close(end_of(comm.rank(), origin + milliseconds(20)), &next);
+    const StepVerdict second = barrier.close(end_of(comm.rank(), origin + milliseconds(20)), &next);
     if (comm.rank() == 0) {
       EXPECT_FALSE(first.record->gap_s.has_value());
       EXPECT_DOUBLE_EQ(second.record->gap_s.value(), 0.007);
@@ -124,17 +124,17 @@ TEST(StepMeeting, SaysHowLongTheRanksStoodBetweenTwoSteps) {
 
 // Clocks of two hosts, an hour apart: the second's ranks begin 2 and 3 ms behind the first's on the
 // same clock, 0 and 1 ms behind their own host's first on another.
-TEST(StepMeeting, LaysTimesOfEveryHostOverItsOwnClock) {
+TEST(StepBarrier, AlignsTimesOfEveryHostByItsOwnClock) {
   const auto origin = std::chrono::steady_clock::now();
   for (const bool other : {false, true}) {
-    const auto close = [&](Comm& comm, StepMeeting& meeting) {
+    const auto close = [&](Comm& comm, StepBarrier& barrier) {
       const PreparedStep next = step_with('a');
       StepReport end = end_of(comm.rank(), origin);
       if (comm.rank() >= 2) {
         end.start += std::chrono::hours(1);
         end.end += std::chrono::hours(1);
       }
-      const StepVerdict verdict = meeting.close(end, &next);
+      const StepVerdict verdict = barrier.close(end, &next);
       if (comm.rank() == 0) {
         EXPECT_NEAR(verdict.record->step_s, other ? 11e-3 : 3600 + 13e-3, 1e-6);
         EXPECT_EQ(verdict.record->measured.lanes[1][1].finish,
@@ -145,43 +145,43 @@ TEST(StepMeeting, LaysTimesOfEveryHostOverItsOwnClock) {
   }
 }
 
-TEST(StepMeeting, TellsHostsApartByNameAndStart) {
+TEST(StepBarrier, DistinguishesHostsByNameAndStart) {
   EXPECT_EQ(this_host(), this_host());
   EXPECT_EQ(host_id("node", "a"), host_id("node", "a"));
   EXPECT_NE(host_id("node", "a"), host_id("node", "b")) << "images of one kind bear one name";
   EXPECT_NE(host_id("node", "a"), host_id("edge", "a"));
 }
 
-TEST(StepMeeting, LeavesEventsWhereTheyAreUnlessAskedFor) {
-  on_ranks([&](Comm& comm, StepMeeting& meeting) {
-    const StepVerdict verdict = meeting.close(end_of(comm.rank(), {}), nullptr);
+TEST(StepBarrier, LeavesEventsWhereTheyAreUnlessRequested) {
+  on_ranks([&](Comm& comm, StepBarrier& barrier) {
+    const StepVerdict verdict = barrier.close(end_of(comm.rank(), {}), nullptr);
     EXPECT_TRUE(!verdict.record.has_value() || verdict.record->measured.events.empty());
   });
 }
 
-TEST(StepMeeting, OneRankThatWasToldToStopStopsAll) {
-  on_ranks([&](Comm& comm, StepMeeting& meeting) {
+TEST(StepBarrier, OneRankThatIsToStopStopsAll) {
+  on_ranks([&](Comm& comm, StepBarrier& barrier) {
     const PreparedStep next = step_with('a');
     StepReport end = end_of(comm.rank(), {});
     end.stop = comm.rank() == 2;
-    EXPECT_TRUE(meeting.close(end, &next).stop);
+    EXPECT_TRUE(barrier.close(end, &next).stop);
   });
 }
 
-TEST(StepMeeting, RefusesRanksWithDifferentSteps) {
-  on_ranks([&](Comm& comm, StepMeeting& meeting) {
+TEST(StepBarrier, RefusesRanksWithDifferentSteps) {
+  on_ranks([&](Comm& comm, StepBarrier& barrier) {
     const PreparedStep same = step_with('a', 0);
-    meeting.open(&same);
+    barrier.open(&same);
     const PreparedStep next = step_with(comm.rank() == 2 ? 'b' : 'a');
     const std::string message =
-        error_of<SystemFailure>([&] { meeting.close(end_of(comm.rank(), {}), &next); });
+        error_of<SystemFailure>([&] { barrier.close(end_of(comm.rank(), {}), &next); });
     for (const std::string& part : {"rank 2 has " + std::string(32, 'b'),
                                     "rank 0 " + std::string(32, 'a'),
                                     std::string("step 5")}) {
       EXPECT_NE(message.find(part), std::string::npos) << message;
     }
     const std::string at_start =
-        error_of<SystemFailure>([&] { meeting.open(comm.rank() == 3 ? nullptr : &same); });
+        error_of<SystemFailure>([&] { barrier.open(comm.rank() == 3 ? nullptr : &same); });
     EXPECT_NE(at_start.find("rank 3 has no step"), std::string::npos) << at_start;
   });
 }

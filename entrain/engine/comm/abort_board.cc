@@ -1,4 +1,4 @@
-#include "entrain/engine/comm/reason_board.h"
+#include "entrain/engine/comm/abort_board.h"
 
 #include <condition_variable>
 #include <exception>
@@ -14,14 +14,14 @@ using std::chrono::milliseconds;
 
 constexpr const char* kReasonKey = "entrain/abort";
 constexpr milliseconds kPeriod{100};
-constexpr milliseconds kFarewell{1500};  // that the thread has to end in
+constexpr milliseconds kJoinPatience{1500};  // the thread must end within this time
 
-// The reason that some rank left, or "".
+// The reason that a rank published, or "".
 std::string look(c10d::Store& store) {
   try {
     return store.check({kReasonKey}) ? store.get_to_str(kReasonKey) : "";
   } catch (const std::exception&) {
-    return "";  // the store's host has ended; connections of ranks there will close as well
+    return "";  // the store's host has ended; connections to its ranks close as well
   }
 }
 
@@ -29,7 +29,7 @@ void write(c10d::Store& store, const std::string& reason) {
   try {
     store.compareSet(kReasonKey, "", reason);
   } catch (const std::exception&) {
-    // Without the store the others see this rank's connections close.
+    // Without the store the others still see this rank's connections close.
   }
 }
 
@@ -41,7 +41,7 @@ void write(c10d::Store& store, int rank, const std::optional<Wait>& wait) {
   try {
     store.set(key_of_wait(rank), wait.has_value() ? concat(wait->peer, " ", wait->what) : "");
   } catch (const std::exception&) {
-    // Others know less about whom they wait for.
+    // Then the others do not know what this rank waits for.
   }
 }
 
@@ -55,7 +55,7 @@ std::optional<Wait> read_wait(c10d::Store& store, int rank) {
   return Wait{std::stoi(text.substr(0, space)), text.substr(space + 1)};
 }
 
-// Nothing where the store fails: half a chain would end at the wrong rank.
+// Nothing if the store fails: half a chain would end at the wrong rank.
 std::optional<std::map<int, Wait>> read_waits(c10d::Store& store, int rank) {
   std::map<int, Wait> waits;
   try {
@@ -75,29 +75,29 @@ std::optional<std::map<int, Wait>> read_waits(c10d::Store& store, int rank) {
 
 }  // namespace
 
-struct ReasonBoard::Shared {
-  c10::intrusive_ptr<c10d::Store> store;  // the thread's alone
+struct AbortBoard::Shared {
+  c10::intrusive_ptr<c10d::Store> store;  // used by the thread only
   std::function<void(const std::string&)> found;
 
   std::mutex mutex;  // of everything below, and held while found() runs
   std::condition_variable changed;
-  std::string own;       // to be left there
-  bool settled = false;  // there is a reason, or it was tried: nothing to look for
-  std::map<int, std::optional<Wait>> to_say;  // [rank], not yet said
-  std::optional<int> asked;                   // where a chain of waits is to begin
-  std::optional<std::map<int, Wait>> answer;  // to what was asked
+  std::string own;       // to be published
+  bool settled = false;  // there is a reason, or publishing was tried: stop polling
+  std::map<int, std::optional<Wait>> unpublished_waits;  // [rank], not yet published
+  std::optional<int> asked;                   // where the requested chain of waits begins
+  std::optional<std::map<int, Wait>> answer;  // the requested chain
   bool closing = false;
   bool ended = false;
 
   [[nodiscard]] bool has_work() const {
-    return !own.empty() || !to_say.empty() || asked.has_value();
+    return !own.empty() || !unpublished_waits.empty() || asked.has_value();
   }
 
   void run() {
     try {
       store = store->clone();
     } catch (const std::exception&) {
-      // It is shared with the group then.
+      // Then the connection is shared with the group.
     }
     std::unique_lock lock(mutex);
     while (!closing) {
@@ -106,7 +106,7 @@ struct ReasonBoard::Shared {
         continue;
       }
       const std::string reason = own;
-      const auto waits = std::exchange(to_say, {});
+      const auto waits = std::exchange(unpublished_waits, {});
       const std::optional<int> begin = std::exchange(asked, std::nullopt);
       lock.unlock();
       for (const auto& [rank, wait] : waits) {
@@ -137,19 +137,19 @@ struct ReasonBoard::Shared {
   }
 };
 
-ReasonBoard::ReasonBoard(const c10::intrusive_ptr<c10d::Store>& store,
-                         std::function<void(const std::string&)> found)
+AbortBoard::AbortBoard(const c10::intrusive_ptr<c10d::Store>& store,
+                       std::function<void(const std::string&)> found)
     : shared_(std::make_shared<Shared>()) {
   shared_->store = store;
   shared_->found = std::move(found);
   thread_ = std::thread([shared = shared_] { shared->run(); });
 }
 
-ReasonBoard::~ReasonBoard() {
+AbortBoard::~AbortBoard() {
   std::unique_lock lock(shared_->mutex);
   shared_->closing = true;
   shared_->changed.notify_all();
-  const bool ended = shared_->changed.wait_for(lock, kFarewell, [&] { return shared_->ended; });
+  const bool ended = shared_->changed.wait_for(lock, kJoinPatience, [&] { return shared_->ended; });
   lock.unlock();
   if (ended) {
     thread_.join();
@@ -158,20 +158,20 @@ ReasonBoard::~ReasonBoard() {
   }
 }
 
-void ReasonBoard::leave(const std::string& reason, milliseconds patience) {
+void AbortBoard::publish(const std::string& reason, milliseconds patience) {
   std::unique_lock lock(shared_->mutex);
   shared_->own = reason;
   shared_->changed.notify_all();
   shared_->changed.wait_for(lock, patience, [&] { return shared_->settled; });
 }
 
-void ReasonBoard::say(int rank, std::optional<Wait> wait) {
+void AbortBoard::publish_wait(int rank, std::optional<Wait> wait) {
   const std::lock_guard lock(shared_->mutex);
-  shared_->to_say[rank] = std::move(wait);
+  shared_->unpublished_waits[rank] = std::move(wait);
   shared_->changed.notify_all();
 }
 
-std::optional<std::map<int, Wait>> ReasonBoard::waits_from(int rank, milliseconds patience) {
+std::optional<std::map<int, Wait>> AbortBoard::waits_from(int rank, milliseconds patience) {
   std::unique_lock lock(shared_->mutex);
   shared_->asked = rank;
   shared_->answer.reset();
