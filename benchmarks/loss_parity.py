@@ -412,7 +412,7 @@ def page(options, runs, plot):
             f"the loss falls from {reference.losses[0]:.2f} to {tail:.2f} (mean of the last ten "
             f"steps). `entrain` deferred {deferred['fp32']} segments. Largest distance of the loss to "
             "the reference, in spans of steps. The gap is that of a run of the reference with "
-            f"{options.other_slots[0]} slots, which differs in the order of summation alone; allowed "
+            f"{options.other_slots[0]} slots, which differs only in the order of summation; allowed "
             f"under fp32 are {TOLERANCE:g} in the first {FIRST_STEPS} steps, then twice the largest "
             f"gap so far, at least {TOLERANCE:g}. *By all orders*: the same with the largest distance "
             f"between any two of {1 + len(options.other_slots)} orders as the gap; it changes no "
@@ -430,7 +430,7 @@ def page(options, runs, plot):
         "",
         *table(["fp32", *columns, "rule", "by all orders"], curves[1]),
         "",
-        "bf16, beside the engine's own run on threads in bf16:",
+        "bf16, compared with the engine's own run on threads in bf16:",
         "",
         *table(["bf16", *columns, ""], curves[2]),
         "",
@@ -438,7 +438,7 @@ def page(options, runs, plot):
         "",
         *bit_lines,
         "",
-        "bf16 beside fp32, largest relative distance of the loss, and mean signed distance:",
+        "bf16 compared with fp32, largest relative distance of the loss, and mean signed distance:",
         "",
         *table(["policy", *columns, "mean"], between_precisions(runs)),
         "",

@@ -2,7 +2,7 @@
 
 A paced run waits for the predicted time of every operation instead of computing; all else is real:
 ranks (threads, or processes under torchrun), messages, tensors of the right shape, order, the
-meeting between steps, the assignment of the step to come. Its profile has links that take no time,
+barrier between steps, the assignment of the next step. Its profile has links that take no time,
 so the predicted step holds the operations and what waits for what, and nothing else: all that a
 measured step takes longer is overhead.
 
@@ -41,11 +41,11 @@ CAUSES = {
     "operations": "paced operations that end late",
     "lane": "between operations of a lane",
     "messages": "messages, from send to receipt",
-    "reduction": "reduction: meeting and time beyond its own",
-    "norm": "norm and its meeting of all ranks",
+    "reduction": "reduction: barrier and time beyond its own",
+    "norm": "norm and its barrier of all ranks",
     "optimizer": "optimizer beyond its time",
     "end": "from the last operation to the end",
-    "slack": "this path beside the predicted one",
+    "slack": "this path compared with the predicted one",
 }
 
 
@@ -358,7 +358,7 @@ def gap_rows(variants):
     figures = {
         "between two steps": lambda s: s["gap_s"],
         "of it waiting for the assignment": lambda s: s["assign_wait_s"],
-        "the assignment itself, beside the step before": lambda s: s["assign_ms"] / 1e3,
+        "the assignment itself, during the previous step": lambda s: s["assign_ms"] / 1e3,
     }
     return [
         f"| {name} | "

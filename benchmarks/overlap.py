@@ -1,7 +1,7 @@
 """What sending gradients while the last backward runs is worth, by the link they are reduced over.
 
-Paced runs of several replicas with a sharded optimizer, three ways: the reduction beside the
-backward's tail (`execution.overlap_reduction`, the default), behind it, and over a link that takes no
+Paced runs of several replicas with a sharded optimizer, three ways: the reduction overlapped with the
+backward's tail (`execution.overlap_reduction`, the default), after it, and over a link that takes no
 time. Ranks, messages, order and the ranks' agreement on when buckets are there are real; operations
 and reductions wait for their predicted times. Hidden: what of the time that the reduction adds to a
 step the overlap takes off again.
@@ -22,7 +22,7 @@ import machine
 
 WARM_UP = 2  # steps of a run that do not count
 NO_TIME = 1e18  # bytes per second
-WAYS = {"beside": (True, None), "behind": (False, None), "free": (False, NO_TIME)}
+WAYS = {"overlapped": (True, None), "after": (False, None), "free": (False, NO_TIME)}
 SCHEDULES = ("1f1b", "entrain")
 
 
@@ -72,7 +72,7 @@ def train(options, folder, layout, schedule, bandwidth, overlap):
 
 def hidden(medians):
     """Share of what the reduction adds to a step that the overlap takes off."""
-    return (medians["behind"] - medians["beside"]) / (medians["behind"] - medians["free"])
+    return (medians["after"] - medians["overlapped"]) / (medians["after"] - medians["free"])
 
 
 def row(options, folder, layout, schedule, bandwidth):
@@ -86,11 +86,11 @@ def row(options, folder, layout, schedule, bandwidth):
         way: statistics.median(s["predicted_step_s"] for s in rows) for way, rows in runs.items()
     }
     error = statistics.median(
-        abs(s["predicted_step_s"] - s["step_s"]) / s["step_s"] for s in runs["beside"]
+        abs(s["predicted_step_s"] - s["step_s"]) / s["step_s"] for s in runs["overlapped"]
     )
     cells = [layout.name(), schedule, f"{bandwidth / 1e9:g}"]
     cells += [f"{1e3 * measured[way]:.1f}" for way in WAYS]
-    cells += [f"**{measured['behind'] / measured['beside']:.3f}**"]
+    cells += [f"**{measured['after'] / measured['overlapped']:.3f}**"]
     cells += [f"{100 * hidden(measured):.0f} %", f"{100 * hidden(predicted):.0f} %"]
     cells += [f"{100 * error:.1f} %"]
     print(" | ".join(cells), file=sys.stderr)
@@ -101,7 +101,7 @@ def page(options, rows, busy):
     bandwidths = " ".join(f"{bandwidth:g}" for bandwidth in options.gigabytes)
     return "\n".join(
         [
-            "# Reductions beside the backward's tail",
+            "# Gradient reductions overlapped with the last backward: step times",
             "",
             (
                 f"Command: `python benchmarks/overlap.py {options.config} --steps {options.steps} "
@@ -112,16 +112,16 @@ def page(options, rows, busy):
             "",
             (
                 f"Medians of {options.steps} steps each, a sharded optimizer on 16 samples a "
-                "replica. Beside: buckets of gradients leave while the stage's last backward runs. "
-                "Behind: they leave when it has ended (`execution.overlap_reduction = false`). Free: "
-                "over a link that takes no time. Hidden: the share of (behind − free) that the "
+                "replica. Overlapped: buckets of gradients leave while the stage's last backward runs. "
+                "After: they leave when it has ended (`execution.overlap_reduction = false`). Free: "
+                "over a link that takes no time. Hidden: the share of (after − free) that the "
                 "overlap takes off, measured and predicted. Error: of the predicted step times with "
                 "overlap, the median. All runs of a line share their batches."
             ),
             "",
             (
-                "| ranks | schedule | all-reduce GB/s | beside ms | behind ms | free ms | behind / "
-                "beside | hidden | predicted | error |"
+                "| ranks | schedule | all-reduce GB/s | overlapped ms | after ms | free ms | after / "
+                "overlapped | hidden | predicted | error |"
             ),
             "|---|---|---|---|---|---|---|---|---|---|",
             *rows,

@@ -61,7 +61,7 @@ def row_of(name, llm, report, seconds):
 
 
 def compare(case, report, draws=1):
-    """What others' plans lose on held-out batches, a cell each."""
+    """Time lost by plans of other planners on held-out batches, one cell each."""
     ours = case.step_times(case.write_plan("ours", report["plan"]))
     if ours is None:
         return ["ours does not fit them"] * len(PLANNERS)

@@ -193,7 +193,7 @@ def page(options, rows, losses, regrets):
     """Both tables and what they come to."""
     header = ["manifest", "LLM", "plan: replicas x (stages x devices)", "step s", "over bound"]
     header += ["proven", "b_min", "regret %", "at most %"]
-    yield "## The static plan, and what re-planning could gain"
+    yield "## The static plan, and the possible gain of re-planning"
     yield ""
     yield f"`regret`: mean over {options.regret_batches} further batches of the step under the static"
     yield "plan over that under the fastest plan found for the batch alone, at no cost of switching;"
@@ -202,7 +202,7 @@ def page(options, rows, losses, regrets):
     yield ""
     yield from table(header, [row + [""] * (len(header) - len(row)) for row in rows])
     yield ""
-    yield "## What others' plans lose against ours"
+    yield "## Time lost by plans of other planners"
     yield ""
     yield f"Mean step time over {options.steps} held-out batches under their plan over that under"
     yield "ours, less 1, in %: policy `entrain`, `1f1b` and"

@@ -22,11 +22,11 @@ from manifests import AUDIO, VISION
 
 MODELS = {"1B": "qwen2.5-vl-llama-1b", "3B": "qwen2.5-vl-llama-3b"}
 AUDIO_MODELS = {"1B": "qwen2.5-vl-audio-llama-1b", "3B": "qwen2.5-vl-audio-llama-3b"}
-CAUSES = ("fill", "drain", "giants", "uneven", "order", "launches", "links", "in_bound")
+CAUSES = ("fill", "drain", "oversized", "uneven", "order", "launches", "links", "in_bound")
 CAUSE_WORDS = {
     "fill": "fill before the busiest lane's first operation",
-    "drain": "drain behind its last one",
-    "giants": "waits for giants",
+    "drain": "drain after its last one",
+    "oversized": "waits for oversized samples",
     "uneven": "uneven work of indivisible units",
     "order": "waits by order and dependencies",
     "launches": "launch constants",

@@ -157,7 +157,7 @@ def main():
             case.measure(options, round_index)
     texts = " ".join(f"--case {case}" for case in options.case)
     lines = [
-        "# A profile's fit, and how it predicts whole stages",
+        "# Fit of a profile, and its prediction error on whole stages",
         "",
         (
             f"Command: `python benchmarks/profile_fit.py {texts} --rounds {options.rounds} "

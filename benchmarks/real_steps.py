@@ -6,8 +6,8 @@ wait for predicted times instead of computing, so that only executor and simulat
 
 The machine is profiled anew before and after every real run, and a run's predictions are those of the
 profile before it, times the mean of both profiles' speed over that one's: a virtual core's speed
-wanders by a fifth within a minute, which no earlier profile can know. How far neighbouring profiles
-differ says how far it wandered. Equal global batches must give equal losses, or the script fails.
+varies by a fifth within a minute, which no earlier profile can contain. The difference of
+neighbouring profiles measures this variation. Equal global batches must give equal losses, or the script fails.
 
 Example:
     python benchmarks/real_steps.py configs/vlm-small.toml --output page.md
@@ -313,7 +313,7 @@ def summary(variants):
     return lines
 
 
-def wandering(lanes, speeds):
+def speed_variation(lanes, speeds):
     """How far the machine's profiles differ, as a line of the page."""
     steps = [abs(b - a) / a for a, b in itertools.pairwise(speeds)]
     return (
@@ -372,7 +372,7 @@ def page(options, variants, speeds, busy):
             "",
             *summary(variants),
             "",
-            *(wandering(lanes, of_lanes) for lanes, of_lanes in speeds.items()),
+            *(speed_variation(lanes, of_lanes) for lanes, of_lanes in speeds.items()),
             "",
         ]
     )

@@ -221,7 +221,7 @@ def page(options, results, plot):
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
     ).stdout.strip()
     lines = [
-        "# Attempts to break the static plan",
+        "# Batches that need another split than the static plan",
         "",
         (
             f"Command: `python benchmarks/static_plan.py --batches {options.batches} --seed "
@@ -254,7 +254,7 @@ def page(options, results, plot):
         "",
         *[f"- {name}: {text}" for name, (_, text, _) in CASES.items()],
         "",
-        "## What keeping the plan costs",
+        "## Time lost by keeping the plan",
         "",
         (
             "Time of the plan over that of the best whole split for each batch, less 1, in %: mean "

@@ -80,7 +80,7 @@ std::string summary_table(const std::vector<Row>& rows) {
 }
 
 // Compared policies that do not choose their number of slots run with their best, unless the
-// command line says how many. One policy alone runs under the plan as it is.
+// command line gives their number. A single policy runs with the plan's.
 std::vector<int> slots_to_try(const AssignFlags& options, const Plan& plan, std::size_t policies) {
   return policies == 1 || options.plan.num_slots > 0
              ? std::vector<int>()

@@ -95,7 +95,7 @@ std::string mix_text(const StableBatchResult& result,
   std::string text = concat(join(study.module_names(), ":"),
                             ": all ",
                             format_count(std::ssize(study.ids)),
-                            " samples ask for ",
+                            " samples need ",
                             join(shares, ":"),
                             " devices, so ",
                             split_text(result.region.devices_of),
@@ -108,7 +108,7 @@ std::string mix_text(const StableBatchResult& result,
     text += concat(study.module_names()[module],
                    ":llm work ",
                    format_fixed(ratio, 3),
-                   "; the split holds from ",
+                   "; the split fits ",
                    format_fixed(range.low * ratio, 3),
                    " to ",
                    std::isfinite(range.high) ? format_fixed(range.high * ratio, 3) : "any",
@@ -139,12 +139,12 @@ std::string verdict_text(const StableBatchResult& result, int global_batch) {
                             format_count(result.b_min),
                             ": with confidence ",
                             format_fixed(100 * (1 - result.alpha), 1),
-                            " % a fresh batch of so many samples asks for another split with "
+                            " % a new batch of so many samples needs another split with "
                             "probability at most ",
                             format_fixed(100 * result.error, 1),
                             " % (",
                             result.draws,
-                            " validation batches a size, ",
+                            " validation batches per size, ",
                             result.sizes_tried,
                             " sizes)\n");
   if (result.proven > 0) {
@@ -162,7 +162,7 @@ std::string verdict_text(const StableBatchResult& result, int global_batch) {
                      result.draws + 1 - size.splits.front().count,
                      " of its own ",
                      result.draws + 1,
-                     " batches ask for another split: the mix lies near a boundary\n");
+                     " batches need another split: the mix is near a boundary\n");
     }
   }
   return text;
@@ -181,7 +181,7 @@ int run(const BMinFlags& options) {
                       mix_text(result, study, all),
                       "\n",
                       splits_table(result),
-                      "split seen: devices of each module that a batch's work asks for, and how "
+                      "split seen: devices of each module that a batch's work needs, and how "
                       "many batches did\n\n",
                       verdict_text(result, options.study.global_batch)));
   }
@@ -195,8 +195,8 @@ void add_b_min_command(CLI::App& app, Action& action) {
   CLI::App* command = add_command(
       app,
       "b-min",
-      "Says from how many samples on every batch asks for the same split of devices among the "
-      "modules, and whether the global batch is one (exit code 4 if not).",
+      "Finds the batch size from which every batch needs the same split of devices among the "
+      "modules, and checks the global batch against it (exit code 4 if it is smaller).",
       "entrain b-min --index train.csv --model model.toml --profile analytic:a40 --devices 16 "
       "--global-batch 512");
   add_study_options(*command, options->study);
@@ -204,8 +204,8 @@ void add_b_min_command(CLI::App& app, Action& action) {
   command
       ->add_option("--devices",
                    request.devices,
-                   "devices of one replica; devices that act as one by tensor or context "
-                   "parallelism count once")
+                   "devices of one replica; the devices of a tensor or context parallel group "
+                   "count once")
       ->transform(whole(1, kMostDevices))
       ->capture_default_str();
   command->add_option("--alpha", request.alpha, "probability of a wrong certificate")

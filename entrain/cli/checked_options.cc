@@ -8,7 +8,7 @@
 namespace entrain::cli {
 namespace {
 
-// The whole text as a number; `error` says out_of_range of one that no T holds.
+// The whole text as a number; `error` is out_of_range if no T can hold it.
 template <class T>
 std::errc read_number(const std::string& text, T& value) {
   const char* end = text.data() + text.size();
@@ -66,7 +66,7 @@ CLI::Validator seed_number() {
 void add_force(CLI::App& command, bool& force) {
   command.add_flag("--force",
                    force,
-                   "replace outputs that are read-only or hold something else; never an input or "
+                   "replace outputs that are read-only or of another kind; never an input or "
                    "a checkpoint");
 }
 

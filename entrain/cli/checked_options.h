@@ -1,4 +1,4 @@
-// Options whose values are checked where they are read: numbers with a range, and outputs.
+// Options with checked values: numbers with a range, and outputs.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace entrain::cli {
 CLI::Validator whole(std::int64_t least, std::int64_t most);
 // A number in the range, neither NaN nor infinite.
 CLI::Validator number(const NumberRange& range);
-// A seed: as large as TOML has whole numbers, so that every command and run file takes the same.
+// A seed, up to the largest integer of TOML, so that every command and run file takes the same.
 CLI::Validator seed_number();
 
 // --force, for all outputs of a command; see Outputs.

@@ -1,4 +1,4 @@
-// What every command of `entrain` shares: registration, exit codes and JSON output.
+// Shared by all commands of `entrain`: registration, exit codes and JSON output.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@
 
 namespace entrain::cli {
 
-// Exit codes: 0 ok, 1 bug, 2 the caller can fix it, 3 the world failed, 4 a legitimate no, 75 (the
-// EX_TEMPFAIL of sysexits.h) a run that a signal stopped and the same command continues.
+// Exit codes: 0 ok, 1 bug, 2 the caller can fix it, 3 the system failed, 4 nothing fits, 75 (the
+// EX_TEMPFAIL of sysexits.h) a run stopped by a signal, which the same command continues.
 inline constexpr int kExitBug = 1;
 inline constexpr int kExitInvalid = 2;
 inline constexpr int kExitSystem = 3;
@@ -31,7 +31,7 @@ void add_simulate_command(CLI::App& app, Action& action);
 void add_explain_command(CLI::App& app, Action& action);
 void add_doctor_command(CLI::App& app, Action& action);
 void add_env_command(CLI::App& app, Action& action);
-// In the program with torch alone (main.cc).
+// Only in the program with torch (main.cc).
 void add_profile_command(CLI::App& app, Action& action);
 void add_train_command(CLI::App& app, Action& action);
 void add_eval_command(CLI::App& app, Action& action);
@@ -43,13 +43,13 @@ CLI::App* add_command(CLI::App& app,
                       const std::string& description,
                       const std::string& example);
 
-// Text for people on standard output, no line wider than a hundred columns.
+// Text on standard output, no line wider than a hundred columns.
 void print_text(const std::string& text);
 
 // One line of JSON on standard output.
 void print_json(const Json& document);
 
-// That no option is given an empty value, as a variable that is not set would.
+// Refuses empty option values, such as those of unset variables.
 // Throws  InvalidInput naming it.
 void refuse_empty_values(const CLI::App& app);
 
@@ -57,8 +57,8 @@ void refuse_empty_values(const CLI::App& app);
 // to one it does: "'--modle' is unknown, did you mean '--model'?".
 std::string unknown_words(const CLI::App& app);
 
-// `message`, and after it the given options whose values it speaks of: "… (--model)". Unchanged
-// where it names an option itself.
+// `message`, followed by the given options whose values it mentions: "… (--model)". Unchanged
+// if it names an option itself.
 std::string with_options(const CLI::App& app, const std::string& message);
 
 // A line each on standard error.

@@ -125,7 +125,7 @@ void add_eval_command(CLI::App& app, Action& action) {
                                   "entrain eval runs/demo --blank-images --answers answers.jsonl");
   command->add_option("run", options->run, "run folder of `entrain train`")->required();
   command->add_option(
-      "--index,-i", options->index, "index to judge on (default: the run's validation index)");
+      "--index,-i", options->index, "index to evaluate on (default: the run's validation index)");
   command->add_option(
       "--weights,-w", options->weights, "weights (default: the run's weights.safetensors)");
   command->add_option("--samples", options->evaluate.samples, "from the head of the index; 0 = all")
@@ -140,7 +140,7 @@ void add_eval_command(CLI::App& app, Action& action) {
   command
       ->add_option("--memory-check",
                    options->memory_check,
-                   "where memory for the weights is missing: stop (exit code 4), or warn and go on")
+                   "if memory for the weights is missing: stop (exit code 4), or warn and continue")
       ->check(CLI::IsMember({"stop", "warn"}))
       ->capture_default_str();
   command->add_flag("--blank-images",

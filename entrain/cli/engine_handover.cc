@@ -17,7 +17,7 @@ void hand_over_to_engine(char** argv) {
   execv(engine.c_str(), argv);
   throw SystemFailure(concat("cannot start ",
                              engine.string(),
-                             ", the part of the program that needs torch: ",
+                             ", the program that uses torch: ",
                              std::generic_category().message(errno)));
 }
 

@@ -1,11 +1,12 @@
-// From the program without torch to the one with it.
+// Switches from the program without torch to the one with it.
 #pragma once
 
 namespace entrain::cli {
 
-// Becomes the program `entrain-engine` that lies beside this one, with the same arguments.
+// Replaces this process by the program `entrain-engine` in the same folder, with the same
+// arguments.
 //
-// Throws  SystemFailure when that program cannot be started.
+// Throws  SystemFailure if that program cannot be started.
 [[noreturn]] void hand_over_to_engine(char** argv);
 
 }  // namespace entrain::cli

@@ -134,7 +134,7 @@ int measure(const ProfileFlags& options) {
         outputs.open("--output", options.output + ".partial.json", OutputKind::kPoints).path();
   }
   if (!wanted.partial.empty() && std::filesystem::exists(wanted.partial)) {
-    std::cerr << "entrain: going on with the points in " << wanted.partial.string() << "\n";
+    std::cerr << "entrain: continuing with the points in " << wanted.partial.string() << "\n";
   }
   const engine::ProfileRun run = engine::measure_profile(model, wanted);
   for (const engine::MeasuredLayer& layer : run.points.layers) {
@@ -212,7 +212,7 @@ Json check_json(const std::vector<engine::ErrorSummary>& rows) {
 // Predicted against measured times of whole stages, every module as one stage and as two.
 int check(const ProfileFlags& options) {
   if (options.index.empty()) {
-    throw InvalidInput("--check needs --index: samples whose sizes the slots have");
+    throw InvalidInput("--check needs --index: the samples for the slots");
   }
   const ModelSpec model = read_model(options.model);
   const Profile profile = read_profile(options.check);
@@ -254,7 +254,7 @@ void add_check_options(CLI::App& command, ProfileFlags& options) {
   CLI::Option* option = command.add_option(
       "--check",
       options.check,
-      "measure nothing new: compare this profile with whole stages on slots of --index");
+      "without a new measurement: compare this profile with whole stages on slots of --index");
   command.add_option("--index,-i", options.index, "samples for --check (index or manifest)")
       ->needs(option);
   add_ignore_modality(command, options.ignore_modality);
@@ -276,7 +276,7 @@ void add_profile_command(CLI::App& app, Action& action) {
   CLI::App* command =
       add_command(app,
                   "profile",
-                  "Measures what every layer kind of a model costs on this machine.",
+                  "Measures the cost of every layer kind of a model on this machine.",
                   "entrain profile --model model.toml -o profile.json\n"
                   "In seconds, coarser:  entrain profile --quick --model model.toml -o p.json\n"
                   "How well it predicts: entrain profile --check p.json --model model.toml "
@@ -286,7 +286,7 @@ void add_profile_command(CLI::App& app, Action& action) {
   command->add_option("--output,-o",
                       options->output,
                       "profile JSON to write; without --quick, points so far are kept beside it in "
-                      ".partial.json and a killed run goes on there");
+                      ".partial.json and a killed run continues there");
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
   command
@@ -305,13 +305,13 @@ void add_profile_command(CLI::App& app, Action& action) {
       ->add_option("--seconds",
                    options->seconds,
                    "time to spend on layers (default: 180, with --quick 20); what does not fit is "
-                   "left out and said")
+                   "skipped and reported")
       ->transform(number({0, 86'400, true}));
   command
       ->add_option("--lanes",
                    options->lanes,
-                   "lanes that will run at once on this machine: the others run beside the one "
-                   "that is measured, and take memory bandwidth from it")
+                   "lanes that will run at once on this machine: the others run as background load "
+                   "and compete with the measured one for memory bandwidth")
       ->transform(whole(1, 1024))
       ->capture_default_str();
   command->add_option("--repeats", options->repeats, "most measurements per point (default: 15)")
@@ -320,7 +320,7 @@ void add_profile_command(CLI::App& app, Action& action) {
       ->add_option("--memory-mib", options->memory_mib, "activations of the largest point; 0 = any")
       ->transform(whole(0, 1'000'000'000))
       ->capture_default_str();
-  command->add_option("--points", options->points, "write every single measurement there (JSON)");
+  command->add_option("--points", options->points, "JSON file for all single measurements");
   add_force(*command, options->force);
   add_check_options(*command, *options);
   command->add_flag("--json", options->json, "print the result as one line of JSON");

@@ -68,7 +68,8 @@ class HeldFolders {
                                 std::chrono::milliseconds(static_cast<std::int64_t>(
                                     5e2 * config.execution.deadline_seconds)));
     options.lost = [](const std::string& why) {
-      end_now(concat(why, ": this run ends before it writes into the other's files"), kExitSystem);
+      end_now(concat(why, ": this run ends so that it does not overwrite the other's files"),
+              kExitSystem);
     };
     locks_.emplace_back(std::make_unique<FolderLock>(config.output, options));
     if (!config.checkpoint.folder.empty() && rank == 0) {
@@ -80,7 +81,7 @@ class HeldFolders {
   std::vector<std::unique_ptr<FolderLock>> locks_;
 };
 
-// The newest checkpoint of the run, empty where there is none.
+// The newest checkpoint of the run; empty if there is none.
 std::filesystem::path last_checkpoint(const engine::RunConfig& config) {
   const std::filesystem::path folder = engine::checkpoint_folder(config);
   try {
@@ -98,18 +99,18 @@ int exit_code(const engine::RunConfig& config, bool interrupted, const StopSigna
   return last_checkpoint(config).empty() ? signals.exit_code() : kExitStopped;
 }
 
-// What a run that was told to stop does when it takes longer than it may; `tell` the other ranks.
+// Ends a run whose stop takes longer than allowed; `tell` informs the other ranks.
 std::function<void()> late_end(const engine::RunConfig& config,
                                const StopSignals& signals,
                                const std::function<void(const std::string&)>& tell = {}) {
   return [&config, &signals, tell] {
     const std::filesystem::path last = last_checkpoint(config);
     const std::string why =
-        concat("told to stop, and not done with step, checkpoint and weights within ",
+        concat("told to stop, but step, checkpoint and weights took longer than ",
                config.execution.stop_seconds,
                " s (execution.stop_seconds): ending now; ",
-               last.empty() ? "there is no checkpoint to go on from"
-                            : concat("the same command goes on from '", last.string(), "'"));
+               last.empty() ? "there is no checkpoint to continue from"
+                            : concat("the same command continues from '", last.string(), "'"));
     if (tell) {
       tell(why);
     }
@@ -146,7 +147,7 @@ void print_end(const engine::RunConfig& config, const engine::TrainResult& resul
     std::cout << "checkpoint: " << result.checkpoint.string() << "\n";
   }
   if (result.interrupted && !result.checkpoint.empty()) {
-    std::cout << "the same command goes on from there\n";
+    std::cout << "the same command continues from there\n";
   }
 }
 
@@ -207,7 +208,7 @@ int with_drill(const engine::ExecutionConfig& config, const std::function<int()>
     return train();
   } catch (const InternalError& error) {
     std::cerr << "entrain: " << error.what()
-              << "\nThe fault drill asked for this failure (execution.fault_drill, fault_kind \""
+              << "\nThe fault drill caused this failure (execution.fault_drill, fault_kind \""
               << config.fault_kind << "\"); exit code 1, as a bug would have." << std::endl;
     return kExitBug;
   }
@@ -269,7 +270,7 @@ engine::HostRanks ranks_here(const engine::Comm& comm) {
   return {first, std::min(count, comm.size() - first)};
 }
 
-// Behind prepare_together(), so that all ranks want it or none.
+// After prepare_together(), so that either all ranks require it or none.
 void connect_devices(engine::C10dComm& comm,
                      const engine::RunSetup& setup,
                      const ProcessGroups& groups) {
@@ -303,7 +304,7 @@ std::function<void()> peer_check(const engine::C10dComm& comm, const engine::Run
                                        holder.process,
                                        " on host ",
                                        holder.host,
-                                       "): its process ended without a word"));
+                                       "): its process ended without reporting an error"));
     }
   };
 }
@@ -317,7 +318,7 @@ int run_process(const TrainFlags& options, const ProcessGroups& groups) {
     config = read_config(options);
     if (groups.restarted && config.checkpoint.resume == engine::kResumeNever &&
         !last_checkpoint(config).empty()) {
-      config.checkpoint.resume = engine::kResumeAuto;  // the first attempt began anew
+      config.checkpoint.resume = engine::kResumeAuto;  // the first attempt started again
     }
     remove_dead_locks(config.output);  // rank 0 may not know this host's processes
   } catch (...) {
@@ -341,7 +342,7 @@ int run_process(const TrainFlags& options, const ProcessGroups& groups) {
           held.emplace(config, comm.rank());
         }
         engine::RunSetup setup = engine::prepare_run(config);
-        engine::device_of(config.execution.device, local_rank());  // or nobody begins
+        engine::device_of(config.execution.device, local_rank());  // fails before any rank begins
         if (local_rank() == 0 && !options.dry_run &&
             comm.size() == engine::RankPlaces(setup.plan).num_ranks()) {
           check_host(setup, ranks_here(comm));
@@ -403,10 +404,10 @@ void add_train_command(CLI::App& app, Action& action, const ProcessGroups& group
   CLI::App* command = add_command(
       app,
       "train",
-      "Trains a model; goes on from the run's last checkpoint. Ranks are threads here,\n"
+      "Trains a model; continues from the run's last checkpoint. Ranks are threads here,\n"
       "and processes with `torchrun --nproc-per-node N -m entrain train run.toml`.\n"
       "A checkpoint is written every 15 minutes and at the end. Ctrl-C or SIGTERM finishes the\n"
-      "step, writes one and exits with 75: the same command goes on. A second signal ends it at\n"
+      "step, writes one and exits with 75: the same command continues. A second signal ends it at\n"
       "once, as does one before the first step (exit code 128 + its number).",
       "entrain train configs/demo.toml --set steps=100 --set plan.policy=sequential\n"
       "A checkpoint every 50 steps; the same command again resumes:\n"
@@ -416,19 +417,18 @@ void add_train_command(CLI::App& app, Action& action, const ProcessGroups& group
   command->add_option("config", options->config, "run file (TOML)")->required();
   command->add_option("--set", options->overrides, "path.to.key=value, overrides the file")
       ->allow_extra_args(false);
-  CLI::Option* resume =
-      command->add_flag("--resume",
-                        options->resume,
-                        "go on from the folder's checkpoint though settings differ from its run's");
+  CLI::Option* resume = command->add_flag(
+      "--resume",
+      options->resume,
+      "continue from the folder's checkpoint even if settings differ from its run's");
   command
       ->add_flag("--overwrite",
                  options->overwrite,
-                 "begin anew in a folder that holds a run, which is moved to earlier-N in it")
+                 "start again in a folder that holds a run, which is moved to earlier-N in it")
       ->excludes(resume);
-  command->add_flag(
-      "--dry-run",
-      options->dry_run,
-      "tables of the plan, what it holds in memory and the first assignment; no training");
+  command->add_flag("--dry-run",
+                    options->dry_run,
+                    "tables of the plan, its memory and the first assignment; no training");
   command->add_flag("--json", options->json, "print the result as one line of JSON");
   command->callback([options, groups, &action] {
     action = [options, groups] {

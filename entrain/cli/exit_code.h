@@ -1,11 +1,11 @@
-// From what a command throws to the exit code of the program, with the message on standard error.
+// Converts a command's exceptions to the program's exit code, with the message on standard error.
 #pragma once
 
 #include <functional>
 
 namespace entrain::cli {
 
-// Returns  what `command` returns, or the code of command.h for what it throws.
+// Returns  the result of `command`, or the code of command.h for its exception.
 int exit_code_of(const std::function<int()>& command);
 
 }  // namespace entrain::cli

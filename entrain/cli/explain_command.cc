@@ -83,11 +83,11 @@ int run(const ExplainFlags& options) {
     print_json(to_json(explanation, request));
   } else {
     const bool found = options.step < 0 && !options.sample.empty() && options.assignment.empty();
-    print_text(concat(study.note(),
-                      "\n",
-                      found ? concat("step ", step_index, " is the first that holds the sample\n")
-                            : std::string(),
-                      to_string(explanation, request)));
+    print_text(concat(
+        study.note(),
+        "\n",
+        found ? concat("step ", step_index, " is the first with the sample\n") : std::string(),
+        to_string(explanation, request)));
   }
   return 0;
 }
@@ -99,7 +99,7 @@ void add_explain_command(CLI::App& app, Action& action) {
   CLI::App* command = add_command(
       app,
       "explain",
-      "Says for one step where every sample went, what waits for what, and what another choice "
+      "Shows for one step the slot of every sample, what waits for what, and what another choice "
       "would have cost.",
       "entrain explain --index index.csv --model model.toml --plan plan.json --global-batch 512 "
       "--step 3 --sample train/000123");
@@ -126,9 +126,9 @@ void add_explain_command(CLI::App& app, Action& action) {
   command->add_option("--sample", options->sample, "the story of this sample");
   command->add_option("--replica", options->replica, "which replica (default: the slowest)")
       ->transform(whole(0, kMostReplicas - 1));
-  command->add_option("--slot", options->slot, "show this slot and who is in it")
+  command->add_option("--slot", options->slot, "show this slot and its samples")
       ->transform(whole(0, kMostSlots - 1));
-  command->add_option("--stories", options->stories, "how many of the heaviest samples to tell of")
+  command->add_option("--stories", options->stories, "how many of the heaviest samples to show")
       ->transform(whole(0, kMostSamples))
       ->capture_default_str();
   command->add_flag("--json", options->json, "print it as one line of JSON");

@@ -123,9 +123,8 @@ void add_index_command(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"refuse", "leave-out"}))
       ->capture_default_str();
   command
-      ->add_option("--damaged",
-                   options->damaged,
-                   "what happens to samples that cannot be read, and to damaged shards as a whole")
+      ->add_option(
+          "--damaged", options->damaged, "what happens to unreadable samples and to damaged shards")
       ->check(CLI::IsMember({"stop", "leave-out"}))
       ->capture_default_str();
   add_ignore_modality(*command, options->ignore_modality);

@@ -26,7 +26,7 @@ constexpr bool kWithTorch = false;
 
 struct Command {
   const char* name;
-  void (*add)(CLI::App& app, Action& action);  // null: in the program with torch alone
+  void (*add)(CLI::App& app, Action& action);  // null: only in the program with torch
   const char* purpose = nullptr;               // of one that may be null
 };
 
@@ -40,7 +40,7 @@ constexpr std::array<Command, 13> kCommands = {{
     {"simulate", add_simulate_command},
     {"explain", add_explain_command},
     {"train", kWithTorch ? add_train_command : nullptr, "Trains a model"},
-    {"eval", kWithTorch ? add_eval_command : nullptr, "Judges trained weights"},
+    {"eval", kWithTorch ? add_eval_command : nullptr, "Evaluates trained weights"},
     {"checkpoint",
      kWithTorch ? add_checkpoint_command : nullptr,
      "Shows, verifies, exports checkpoints"},
@@ -56,7 +56,7 @@ constexpr std::array<Command, 13> kCommands = {{
          });
 }
 
-// In a build without the engine: says how to get it.
+// In a build without the engine: explains how to build it.
 void add_missing(CLI::App& app, Action& action, const Command& command) {
   CLI::App* missing =
       app.add_subcommand(command.name, std::string(command.purpose) + " (needs the engine).");
@@ -76,13 +76,14 @@ int run(int argc, char** argv) {
     hand_over_to_engine(argv);
   }
 #endif
-  CLI::App app("Entrain: trains multimodal LLMs without wasting devices.", "entrain");
+  CLI::App app("Entrain: trains multimodal LLMs with pipeline parallelism and few idle devices.",
+               "entrain");
   app.set_version_flag("--version", "entrain " + std::string(version()));
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 ok, 1 bug, 2 input to correct, 3 file, device or peer failed, 4 nothing "
       "fits,\n"
-      "75 a run that a signal stopped behind a checkpoint: give the same command again.\n"
+      "75 a run stopped by a signal after a checkpoint: run the same command again.\n"
       "Start with: make demo");
   Action action;
   for (const Command& command : kCommands) {
@@ -110,7 +111,7 @@ int run(int argc, char** argv) {
     throw SystemFailure(with_options(app, error.what()));
   } catch (const std::filesystem::filesystem_error& error) {
     throw SystemFailure(with_options(
-        app, concat("cannot look at '", error.path1().string(), "': ", error.code().message())));
+        app, concat("cannot access '", error.path1().string(), "': ", error.code().message())));
   }
 }
 

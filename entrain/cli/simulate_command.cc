@@ -63,7 +63,7 @@ void write_case(const SimulateFlags& options,
   });
 }
 
-// Empty where the command line says how many.
+// Empty if the command line gives the number.
 std::vector<int> slots_to_try(const SimulateFlags& options, const Plan& plan) {
   return options.plan.num_slots > 0 ? std::vector<int>()
                                     : slot_candidates(plan, options.study.global_batch);
@@ -175,8 +175,8 @@ void add_simulate_command(CLI::App& app, Action& action) {
   command
       ->add_option("--one-sample",
                    options->one_sample,
-                   "instead of one plan, those that so many single samples ask for (DistTrain's "
-                   "habit): mean step time over the draws")
+                   "instead of one plan, the plans of so many single samples (DistTrain's "
+                   "method): mean step time over the draws")
       ->transform(whole(1, 1000));
   command
       ->add_option(

@@ -31,7 +31,7 @@ void say(std::string_view text) {
 void on_signal(int signal) {
   const int error = errno;
   if (!training) {
-    say("entrain: told to stop before training began; nothing was trained\n");
+    say("entrain: stopped before training began; nothing was trained\n");
     ::_exit(128 + signal);
   }
   const Clock::rep now = Clock::now().time_since_epoch().count();

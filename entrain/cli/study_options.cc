@@ -27,13 +27,12 @@ void print_warnings(const std::vector<std::string>& warnings) {
 void add_ignore_modality(CLI::App& command, std::vector<std::string>& ignored) {
   const std::vector<std::string> names(kMediaNames.begin(), kMediaNames.end());
   command
-      .add_option(
-          "--ignore-modality",
-          ignored,
-          "go on without media that the model has no encoder for: audio, image (video too); "
-          "without it such samples are refused")
+      .add_option("--ignore-modality",
+                  ignored,
+                  "ignore media that the model has no encoder for: audio, image (video too); "
+                  "without it such samples are refused")
       ->delimiter(',')
-      ->allow_extra_args(false)  // or it would take the positional arguments behind it
+      ->allow_extra_args(false)  // otherwise it would consume the following positional arguments
       ->check(CLI::IsMember(names));
 }
 
@@ -141,11 +140,10 @@ void add_plan_options(CLI::App& command, PlanOptions& options) {
 }
 
 void add_policy_options(CLI::App& command, PolicyOptions& options) {
-  command.add_option(
-      "--without",
-      options.without,
-      "parts that the policy entrain goes without, comma-separated: joint, replicas, "
-      "shape, order, slots, deferral, segments, chunks, search");
+  command.add_option("--without",
+                     options.without,
+                     "parts that the policy entrain omits, comma-separated: joint, replicas, "
+                     "shape, order, slots, deferral, segments, chunks, search");
   command
       .add_option("--objective",
                   options.objective,

@@ -1,4 +1,4 @@
-// `entrain train` where ranks may be processes: what the Python package adds to its own program.
+// `entrain train` with ranks that are processes: the Python package's addition.
 #pragma once
 
 #include <functional>
@@ -9,16 +9,17 @@
 
 namespace entrain::cli {
 
-// How a run's ranks that are processes reach each other, this one among them.
+// How a run's ranks that are processes communicate, including this one.
 struct ProcessGroups {
   std::string ranks;  // name of a c10d group; empty: ranks are threads of this process
-  // Makes two more groups of all ranks for tensors of GPUs and names them; all ranks call it
-  // together, if any does. Empty: it cannot.
+  // Makes two more groups of all ranks for tensors of GPUs and names them; called by all ranks
+  // together, or by none. Empty: not supported.
   std::function<std::vector<std::string>()> make_for_devices;
-  bool restarted = false;  // by the launcher, after an attempt that failed; alike on all ranks
+  bool restarted =
+      false;  // restarted by the launcher after a failed attempt; the same on all ranks
 };
 
-// As add_train_command(app, action) where ranks are threads.
+// As add_train_command(app, action) if ranks are threads.
 void add_train_command(CLI::App& app, Action& action, const ProcessGroups& groups);
 
 }  // namespace entrain::cli

@@ -22,7 +22,8 @@ int run_program(std::vector<std::string> arguments,
                 bool restarted) {
   using namespace entrain::cli;
   return exit_code_of([&] {
-    CLI::App app("Entrain: trains multimodal LLMs without wasting devices.", "entrain");
+    CLI::App app("Entrain: trains multimodal LLMs with pipeline parallelism and few idle devices.",
+                 "entrain");
     app.set_version_flag("--version", "entrain " + std::string(entrain::version()));
     app.require_subcommand(1);
     app.footer("All other commands: the `entrain` program.");

@@ -181,7 +181,7 @@ class BadRun(CliTest):
         started = time.monotonic()
         result = self.expect_failure(
             1,
-            ["fault drill", "last operations: ", "The fault drill asked for this failure"],
+            ["fault drill", "last operations: ", "The fault drill caused this failure"],
             *["train", "run.toml", "--set", "execution.fault_drill=[1, 2, 2]"],
         )
         self.assertLess(time.monotonic() - started, 10, result.stderr)

@@ -112,7 +112,7 @@ class Checkpoints(CliTest):
             self.assertEqual(process.returncode, 75, output + errors)
             self.assertIn("finishing the step, then a checkpoint", errors)
             self.assertRegex(output, r"stopped after step \d+ of 400")
-            self.assertIn("the same command goes on from there", output)
+            self.assertIn("the same command continues from there", output)
         report = json.loads(self.expect_success("checkpoint", "show", "run", "--json").stdout)
         self.assertEqual(len(report["checkpoints"]), 2)
         self.expect_success(*self.arguments("run"))
@@ -156,7 +156,7 @@ class Checkpoints(CliTest):
         self.assertEqual(process.returncode, 3, output + errors)
         self.assertIn("checkpoint of step 10", errors)
         self.assertIn("File too large", errors)
-        self.assertIn("earlier checkpoints are as they were", errors)
+        self.assertIn("earlier checkpoints are unchanged", errors)
         self.assertLess(losses(self.folder / "run")[-1][0], 30, "trained on regardless")
         self.expect_success("checkpoint", "verify", "run")
         result = self.expect_success(*self.arguments("run", "steps=6"))
@@ -204,7 +204,7 @@ class Checkpoints(CliTest):
         self.expect_failure(2, ["holds no checkpoint"], "checkpoint", "verify", ".")
         self.expect_success(*self.arguments("run", "steps=2", "checkpoint.every_steps=1"))
         dry = self.expect_success(*self.arguments("run", "steps=9"), "--dry-run").stdout
-        self.assertIn("training would go on at step 2 from run/checkpoints/step-00000002", dry)
+        self.assertIn("training would continue at step 2 from run/checkpoints/step-00000002", dry)
         self.expect_failure(2, ["seed 0 there, 9 here"], *self.arguments("run", "seed=9"))
 
     def test_help_ends_with_examples(self):

@@ -115,7 +115,7 @@ class Lifecycle(CliTest):
         for path in sorted((run / "checkpoints").rglob("*"), reverse=True):
             path.unlink() if path.is_file() else path.rmdir()
         before = self.digests()
-        words = ["weights of a run", "no checkpoint to go on from", "--overwrite"]
+        words = ["weights of a run", "no checkpoint to continue from", "--overwrite"]
         self.expect_failure(2, words, *self.arguments())
         self.assertEqual(self.digests(), before)
         # As one that was killed before its first checkpoint leaves it.
@@ -123,7 +123,7 @@ class Lifecycle(CliTest):
         whole = self.losses()
         self.expect_failure(2, ["seed 0 there, 9 here"], *self.arguments("seed=9"))
         again = self.expect_success(*self.arguments())
-        self.assertIn("before its first checkpoint: it begins again", again.stderr)
+        self.assertIn("before its first checkpoint; it starts again", again.stderr)
         self.assertEqual(self.losses(), whole)
 
     def test_files_that_no_run_wrote_are_not_written_over(self):
@@ -202,7 +202,7 @@ class Lifecycle(CliTest):
             self.assertEqual(process.returncode, STOPPED, output + errors)
         self.expect_success(*self.arguments("steps=400"))
         self.assertEqual(self.losses(), self.losses("whole"))
-        self.assertIn("75 a run that a signal stopped", self.expect_success("--help").stdout)
+        self.assertIn("75 a run stopped by a signal", self.expect_success("--help").stdout)
 
     def test_a_long_step_is_not_waited_for_longer_than_stop_seconds(self):
         settings = ["steps=9", "checkpoint.every_steps=1", "execution.stop_seconds=2"]
@@ -221,7 +221,7 @@ class Lifecycle(CliTest):
         self.assertIn("step-00000004", errors)
         self.expect_success(*self.arguments(*settings))
         self.assertEqual(self.losses(), self.losses("whole"))
-        # Without a checkpoint there is nothing to go on from; a second signal ends it at once.
+        # Without a checkpoint there is nothing to continue from; a second signal ends it at once.
         for seconds, second in (("1", False), ("600", True)):
             run = f"bare-{seconds}"
             bare = [f"output={run}", "steps=9", f"execution.stop_seconds={seconds}", *drill]

@@ -19,8 +19,8 @@ latency_us = 20
 gigabytes_per_second = 5
 """
 
-# Row of the 256 of write_a_giant() that seed 0 draws into none of its first three batches of 12.
-GIANT = 100
+# Row of the 256 of write_an_oversized_sample() that seed 0 draws into none of its first three batches of 12.
+OVERSIZED = 100
 
 
 class PlanTest(CliTest):
@@ -62,7 +62,7 @@ class ClusterPlan(PlanTest):
             "certificate, over 8 batches of 12 samples",
             "proven: everything",
             "runners-up",
-            "what was cut by bounds",
+            "excluded by bounds",
             "written to plan.json",
         ):
             self.assertIn(words, page)
@@ -89,19 +89,19 @@ class ClusterPlan(PlanTest):
         self.assertNotIn("further batches", none)
         self.assertEqual(self.json_of(*self.plan("--check-batches", 0))["further_batches"], 0)
 
-    def write_a_giant(self):
-        """The drawn batches lack the giant of 256; it comes in the steps behind."""
+    def write_an_oversized_sample(self):
+        """The drawn batches lack the oversized sample of 256; later steps contain it."""
         header = (
             "sample_id,n_images,image_sizes,prompt_chars,response_chars,prompt_tokens_estimate,"
         )
         rows = [f"s{i},0,,80,80,{20 + i * 7 % 40},{10 + i * 5 % 30}\n" for i in range(256)]
         # Found by the seed: in none of the first three batches.
-        rows[GIANT] = f"s{GIANT},0,,80,80,40000,1000\n"
+        rows[OVERSIZED] = f"s{OVERSIZED},0,,80,80,40000,1000\n"
         text = header + "response_tokens_estimate\n" + "".join(rows)
         (self.folder / "train.csv").write_text(text)
 
-    def test_takes_no_plan_that_a_later_giant_breaks(self):
-        self.write_a_giant()
+    def test_takes_no_plan_that_a_later_oversized_sample_breaks(self):
+        self.write_an_oversized_sample()
         self.write_cluster(nodes=1, devices=2, memory=0.01)
         alone = self.json_of(*self.plan("--batches", 3, "--check-batches", 0))
         self.assertTrue(alone["fits"])

@@ -27,7 +27,7 @@ class SearchQuality(CliTest):
         with (self.folder / "cases.csv").open(newline="") as file:
             return [float(row["gap"]) for row in csv.DictReader(file)]
 
-    def test_a_giant_gets_a_replica_to_itself(self):
+    def test_an_oversized_sample_gets_a_replica_to_itself(self):
         # Now at most 0.0045; with levelling kept within the limits 0.193.
         gaps = self.gaps("vlm_small", "qwen2.5-vl-llama-1b.toml", 3)
         self.assertEqual(len(gaps), 3)

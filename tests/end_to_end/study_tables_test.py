@@ -192,7 +192,7 @@ class Slots(StudyTest):
                         steps.setdefault(entry, step)
         sample, step = next((s, k) for s, k in steps.items() if k == 2)
         result = self.expect_success(*self.planned("explain", "--sample", sample))
-        self.assertIn(f"step {step} is the first that holds the sample", result.stdout)
+        self.assertIn(f"step {step} is the first with the sample", result.stdout)
         told = json.loads(
             self.expect_success(*self.planned("explain", "--sample", sample, "--json")).stdout
         )
@@ -259,9 +259,9 @@ class Runnable(TableTest):
                 self.assertEqual(module["context_parallel"], 1)
             if self.has_engine():
                 result = self.expect_success("train", "run.toml", "--dry-run")
-                self.assertIn("costs are not of this machine", result.stderr)
+                self.assertIn("costs were not measured on this machine", result.stderr)
                 self.assertIn("made by analytic:a40", result.stderr)
-                self.assertEqual(result.stderr.count("costs are not of this machine"), 1)
+                self.assertEqual(result.stderr.count("costs were not measured on this machine"), 1)
         if self.has_engine():
             for module in plan["modules"].values():
                 module["context_parallel"] = 2

@@ -90,7 +90,7 @@ TEST(EdgeCases, AllTextOnly) {
   expect_all_valid(of);
 }
 
-TEST(EdgeCases, OneGiant) {
+TEST(EdgeCases, OneOversizedSample) {
   HandCase of = batch({2, 2}, 12);
   of.plan.num_slots = 4;
   of.plan.replicas = 2;

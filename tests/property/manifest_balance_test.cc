@@ -80,9 +80,9 @@ TEST(ManifestBalance, ComesWithinAFewPercentOfTheFloor) {
     for (const ReplicaAssignment& replica : ours.replicas) {
       EXPECT_EQ(replica.num_slots, 32) << manifest.name;
     }
-    // The floor spreads everything but giants evenly. Whole units of which four fill a slot, many
-    // of one size, and giants that have to wait for their own last segments leave up to this much
-    // more.
+    // The floor spreads everything but oversized units evenly. Whole units of which four fill a
+    // slot, many of one size, and oversized units that have to wait for their own last segments
+    // leave up to this much more.
     constexpr double kGrain = 0.025;
     for (const auto& [module, balance] : ours.stats.modules) {
       EXPECT_LE(balance.cv, std::max(1.05 * balance.floor_cv, kGrain))

@@ -20,26 +20,26 @@ namespace entrain {
 std::vector<std::string> policy_names();
 
 // Ensures   the result passes validate_assignment(); equal requests give equal results on every
-//           machine; its stats hold assign_ms alone (simulate_step() fills the others).
-// entrain   never slower under plan.schedule than `sequential` and `lpt-2d`, where their result
+//           machine; its stats hold only assign_ms (simulate_step() fills the others).
+// entrain   never slower under plan.schedule than `sequential` and `lpt-2d`, if their result
 //           keeps limits.bytes_of(lane); its own result keeps it. (Under a found order with
 //           limits.evaluations = 0 the comparison is by one rule, not by the best.)
-//           limits.evaluations bounds the simulated replicas, but for what a valid result, two
-//           dozen constructions a replica and that comparison need. It is a heuristic: stats.gap
-//           says how far from the bound it stopped. It finds an assignment within memory with any
-//           number of evaluations above 0 where it does with kFewEvaluations, or where
+//           limits.evaluations bounds the simulated replicas, except those for a valid result, two
+//           dozen constructions per replica and that comparison. It is a heuristic: stats.gap
+//           is its distance from the bound. It finds an assignment within memory with any
+//           number of evaluations above 0 if it does with kFewEvaluations, or if
 //           `sequential`, `lpt-2d` or one sample a slot in drawn order keep the limits (all parts
 //           of EntrainOptions allowed, objective kStepTime).
 // Throws    InvalidInput for an unknown policy (with a suggestion), fewer samples than replicas,
 //           costs of other modules than the plan's. OverLimits, for `entrain`, when no assignment
 //           that it tried keeps the plan's memory limits, naming lane, slot and bytes of the one
-//           that missed them by least. Other policies do not look at bytes.
+//           that missed them by least. Other policies ignore bytes.
 StepAssignment assign(std::string_view policy, const AssignRequest& request);
 
 // Proves an assignment, whatever made it:
 // - as many replicas as the plan, num_slots >= 1 and num_slots lists in each of its modules;
 // - every segment exactly once in its encoder, every sample exactly once in the LLM, all in one
-//   replica; no sample in an encoder that it brings no segment to;
+//   replica; no sample in an encoder in which it has no segment;
 // - no LLM slot before a segment's encoder slot, none further after it than limits.max_deferral;
 // - chunks only where limits.chunks allows them, consecutive from the first token to the last, in
 //   slots of rising index. The deferral of a segment then counts from the chunk that holds its

@@ -48,7 +48,7 @@ Evaluated evaluated(const AssignRequest& request, Placement placement, StepEvalu
   return result;
 }
 
-// Loads of encoders alone, but for samples without any: for the ablation of the joint start.
+// Loads of encoders only, except for samples without any: for the ablation of the joint start.
 BatchLoads encoder_only(const BatchLoads& loads, const StepCosts& costs) {
   BatchLoads result = loads;
   for (int sample = 0; sample < costs.num_samples; ++sample) {
@@ -120,8 +120,9 @@ class Construction {
            (loads_.normalised[at(a)] == loads_.normalised[at(b)] && a < b);
   }
 
-  // A lane's work is no measure of a replica whose time is a giant's way through all stages: moves
-  // samples from the slowest replica to the fastest by simulated time, less and less of it.
+  // A lane's work is no measure of a replica whose time is an oversized sample's path through all
+  // stages: moves samples from the slowest replica to the fastest by simulated time, less and less
+  // of it.
   void level(int budget) {
     double part = 0.5;
     while (part > 0.02 && evaluator_.evaluations() + 2 <= budget) {
@@ -225,7 +226,7 @@ bool cut_sample(const AssignRequest& request,
   for (const int count : {2, 3, 4, 6, 8}) {
     for (const int back : {0, count / 2, count - 1}) {
       if (max_deferral >= 0 && count - 1 > max_deferral) {
-        continue;  // the segments stand in the first chunk's slot
+        continue;  // the segments are in the first chunk's slot
       }
       Placement tried = base;
       int& num_slots = tried.num_slots[at(replica)];
@@ -342,7 +343,7 @@ Evaluated against_rivals(const AssignRequest& request,
   const auto excess = worst_excess(program, *request.costs, request.plan->limits);
   throw OverLimits(
       fmt::format("no assignment found that keeps the plan's memory limits; the nearest: {}",
-                  excess ? to_string(program, *excess) : "too much in the search alone"),
+                  excess ? to_string(program, *excess) : "over the limit only in the search"),
       excess.value_or(MemoryExcess{}));
 }
 

@@ -109,7 +109,7 @@ TEST(EntrainPolicy, IsValidWithoutAnyBudget) {
   EXPECT_GT(step_time(hand), nanoseconds{0});
 }
 
-TEST(EntrainPolicy, HandlesAGiant) {
+TEST(EntrainPolicy, HandlesAnOversizedSample) {
   oracle::HandCase hand = uneven_case(2);
   for (StageCosts& stage : hand.costs.modules[1].stages) {
     stage.units[7].time = {nanoseconds{100'000}, nanoseconds{100'000}, nanoseconds{100'000}};

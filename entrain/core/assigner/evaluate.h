@@ -15,24 +15,24 @@
 
 namespace entrain {
 
-// What one replica does with its share of a step, before it meets the other replicas.
+// One replica's part of a step, before it waits for the other replicas.
 struct ReplicaTimes {
   bool done = false;            // false: later than `stop_after`; nothing else is known then
-  std::int64_t total_ns = 0;    // latest finish of a lane with its reduction behind it
+  std::int64_t total_ns = 0;    // latest finish of a lane including its reduction
   std::int64_t peak_bytes = 0;  // largest activation bytes of any lane
   double over = 0;              // by how much the worst lane exceeds its limit, as a share of it
 
   [[nodiscard]] bool fits() const { return over == 0; }
-  // Time with a fine for bytes over the limit, so that a search has a slope to go down.
+  // Penalised time: a penalty for bytes over the limit gives a search a slope to descend.
   [[nodiscard]] double score() const { return static_cast<double>(total_ns) * (1 + 4 * over); }
 };
 
-// Whether `a` is to be preferred: within the limits first, then nearer to them, then faster.
+// Whether `a` is better than `b`: within the limits first, then nearer to them, then faster.
 // Requires  both done.
 bool better(const ReplicaTimes& a, const ReplicaTimes& b);
 
-// Replicas meet only at the end of a step (reduction, clipping), so that a change in one replica
-// leaves the times of the others as they are.
+// Replicas synchronise only at the end of a step (reduction, clipping), so a change in one replica
+// does not affect the times of the others.
 //
 // Schedules of the list scheduler (list_schedule()) are replayed on plain arrays; others through
 // build_program() and simulate(). For `entrain` a replica is timed under one rule, that of the last
@@ -48,15 +48,15 @@ class StepEvaluator {
                         int replica,
                         std::int64_t stop_after = std::numeric_limits<std::int64_t>::max());
 
-  // Finds the fastest rule for this replica; one evaluation each. Returns its times. Replicas that
-  // none has been chosen for go by the last one found.
+  // Finds the fastest rule for this replica; one evaluation each. Returns its times. Replicas
+  // without a choice use the last rule found.
   ReplicaTimes choose_rule(const Placement& placement, int replica);
 
   // Whether choose_rule() has a choice.
   [[nodiscard]] bool has_rules() const { return schedule_.choice == RuleChoice::kFastest; }
 
-  // The step time that simulate() gives for the program of all replicas; an upper bound of it where
-  // reductions run beside compute (StepCosts::reduce_buckets), as if they ran at the end.
+  // The step time that simulate() gives for the program of all replicas; an upper bound of it if
+  // reductions overlap compute (StepCosts::reduce_buckets), computed as if they ran at the end.
   [[nodiscard]] std::int64_t step_ns(const std::vector<ReplicaTimes>& replicas) const;
   [[nodiscard]] int evaluations() const { return evaluations_; }
 

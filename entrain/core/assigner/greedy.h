@@ -16,10 +16,10 @@ std::vector<std::vector<int>> deal_to_replicas(const BatchLoads& loads, int repl
 struct SlotRule {
   int num_slots = 1;
   SlotShape shape = SlotShape::kTriangle;
-  int text_front = 0;  // first slots that take text-only samples alone, so that the LLM's lanes
+  int text_front = 0;  // first slots reserved for text-only samples, so that the LLM's lanes
                        // work while the encoders' fill
   int text_back = 0;   // last slots likewise
-  bool spread_segments = false;  // segments of samples with several in slots of their own
+  bool spread_segments = false;  // segments of samples with several may have separate slots
   bool by_ratio = false;         // samples in rising order of encoder over LLM work, cut into slots
   bool operator==(const SlotRule&) const = default;
 };
@@ -30,8 +30,8 @@ struct SlotRule {
 // their sample's (-1: any), where that sum falls by more than a tenth of the segment's share.
 //
 // With `by_ratio` instead: in rising order of the encoders' share of their work, cut into slots of
-// the targets' shares, so that the LLM's lanes start early and never run out: the order of a
-// two-machine flow shop (Johnson 1954), apt where encoders take no backward.
+// the targets' shares, so that the LLM's lanes start early and never starve: the order of a
+// two-machine flow shop (Johnson 1954), suited to encoders without backward.
 //
 // Requires  samples in falling order; 0 <= text_front + text_back < num_slots, and these slots are
 //           closed to samples that have segments.

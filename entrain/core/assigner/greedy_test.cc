@@ -63,7 +63,7 @@ TEST(PlaceInSlots, FillsInProportionToTheTargets) {
   EXPECT_GE(counts[3], 3 * counts[0]);
 }
 
-TEST(PlaceInSlots, PutsAGiantInTheMiddle) {
+TEST(PlaceInSlots, PutsAnOversizedSampleInTheMiddle) {
   oracle::HandCase hand = oracle::make_plain_case({1, 1}, 20);
   hand.costs.modules[0].stages[0].units[5].time.forward = nanoseconds{10'000};
   const Placement placement = placed(hand, {.num_slots = 5, .shape = SlotShape::kTriangle});

@@ -27,7 +27,7 @@ struct Module {
   std::vector<int64_t> forward_before;   // forward and transfers to reach the stage
   std::vector<int64_t> backward_before;  // backward of the stages before it
   // Of the stages before it that take backward: the most by which what follows one of their
-  // backwards exceeds the stage's own backward_before; kNothing where there is none.
+  // backwards exceeds the stage's own backward_before; kNothing if there is none.
   std::vector<int64_t> latest_before;
 
   [[nodiscard]] std::size_t number(int unit, int stage) const {
@@ -38,17 +38,18 @@ struct Module {
 // Which operations the bound counts.
 enum class Mode : std::uint8_t {
   kFused,        // backward is one operation
-  kSplitWork,    // all work, nothing behind a lane's last operation: it may be a weight half
-  kSplitInputs,  // forwards and input gradients alone, with what must follow the last of them
+  kSplitWork,    // all work, nothing after a lane's last operation: it may be a weight half
+  kSplitInputs,  // only forwards and input gradients, with the operations that must follow the last
+                 // one
 };
 
-// A way back through stages: each of them may be followed by its own weight half and its lane's
-// reduction, while the way goes on.
+// A backward path through stages: each may be followed by its own weight half and its lane's
+// reduction, while the path continues.
 struct WayBack {
   int64_t length = 0;  // to the end of the last backward
   int64_t latest = 0;  // to the end of all that follows any of them
 
-  // What comes behind this way.
+  // Time after this path.
   [[nodiscard]] int64_t latest_with(int64_t latest_behind) const {
     return std::max(latest, length + latest_behind);
   }
@@ -63,7 +64,7 @@ struct Demand {
 
 class Bound {
  public:
-  // `forwards_only`: of encoders' lanes alone, counting forwards and what follows the last one.
+  // `forwards_only`: only encoders' lanes, counting forwards and the time after the last one.
   Bound(const Plan& plan, const StepCosts& costs, Mode mode, bool forwards_only)
       : plan_(plan),
         costs_(costs),
@@ -84,7 +85,7 @@ class Bound {
       }
     }
     for (int lane = 0; lane < plan.num_lanes(); ++lane) {
-      // Beside compute, little of a reduction stands behind it for certain.
+      // Of an overlapped reduction, only a little certainly follows compute.
       const bool at_the_end = plan.replicas > 1 && costs.reduce_buckets == 0;
       reduce_.push_back(at_the_end ? sum_on_lane(lane, &StageCosts::reduce) : 0);
     }
@@ -110,9 +111,9 @@ class Bound {
  private:
   // The parts of a sample's way that do not depend on the lane in question.
   struct Sample {
-    bool llm_backward = false;          // certain on every LLM stage: it brings trainable features
-    int64_t encoder_forward = 0;        // longest way of a segment up to the LLM's first stage
-    int64_t encoder_backward = 0;       // longest way back, to the end of what follows it
+    bool llm_backward = false;     // certain on every LLM stage: its features are trainable
+    int64_t encoder_forward = 0;   // longest way of a segment up to the LLM's first stage
+    int64_t encoder_backward = 0;  // longest backward path, to the end of the operations after it
     int64_t least_encoder_forward = 0;  // shortest way of a segment
   };
 
@@ -133,7 +134,7 @@ class Bound {
     }
     return (stage.units[at(unit)].time.forward + stage.launch.forward).count();
   }
-  // On the way back from the loss.
+  // On the backward path from the loss.
   [[nodiscard]] int64_t backward(int m, int s, int unit) const {
     const StageCosts& stage = *modules_[at(m)].stages[at(s)];
     const OperationTimes& time = stage.units[at(unit)].time;
@@ -173,7 +174,7 @@ class Bound {
     }
     return transfer_time(costs_.link, module.stages[at(s)]->units[at(unit)].output_bytes).count();
   }
-  // Sums over every unit's stages, for what asks for many ranges of them.
+  // Prefix sums over every unit's stages, for many ranges.
   void measure_ways(int m) {
     Module& module = modules_[at(m)];
     const int units = costs_.modules[at(m)].first_unit.back();
@@ -246,7 +247,7 @@ class Bound {
     }
   }
 
-  // LLM forward and backward of a sample over all stages, and an encoder's way back of which
+  // LLM forward and backward of a sample over all stages, and an encoder's backward path of which
   // `encoder_latest` is known.
   [[nodiscard]] int64_t llm_round_trip(int sample, int64_t encoder_latest) const {
     const WayBack way = way_back(llm_, num_stages(llm_), sample);
@@ -262,7 +263,7 @@ class Bound {
     return longest;
   }
 
-  // Stages of a module on a lane: the lowest and the highest, -1 where there are none.
+  // Stages of a module on a lane: the lowest and the highest; -1 if there are none.
   struct Span {
     int low = -1;
     int high = -1;

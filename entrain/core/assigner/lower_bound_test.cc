@@ -53,7 +53,7 @@ TEST(StepLowerBound, FollowsALongSampleThroughAllStages) {
   EXPECT_EQ(step_lower_bound(hand.plan, hand.costs, "1f1b"), nanoseconds{1000 + 1000 + 20 + 20});
 }
 
-TEST(StepLowerBound, WaitsForTheLlmBehindAFrozenEncoder) {
+TEST(StepLowerBound, WaitsForTheLlmAfterAFrozenEncoder) {
   oracle::HandCase hand = oracle::make_plain_case({1, 1}, 6);
   oracle::set_trainable(hand, 0, false);
   for (UnitCost& unit : hand.costs.modules[0].stages[0].units) {

@@ -85,7 +85,7 @@ std::int64_t bytes_of_sample(const Plan& plan,
   return bytes + recomputed;
 }
 
-// The lane that lacks most for one sample alone.
+// The lane that lacks most for a single sample.
 std::optional<MemoryMiss> too_large_a_sample(const Plan& plan, const StepCosts& costs) {
   std::optional<MemoryMiss> worst;
   for (int lane = 0; lane < plan.num_lanes(); ++lane) {

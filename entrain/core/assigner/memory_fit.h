@@ -1,4 +1,4 @@
-// Whether a batch fits a plan's memory limits, asked for its own sake: no step time is looked for.
+// Whether a batch fits a plan's memory limits, without searching for a good step time.
 //
 // Read first: memory_miss().
 #pragma once
@@ -12,23 +12,23 @@
 
 namespace entrain {
 
-// By how much the nearest assignment that was found misses the plan's limits.
+// By how much the nearest assignment found misses the plan's limits.
 struct MemoryMiss {
   int lane = 0;
   std::int64_t missing_bytes = 0;  // on it, per device
   std::string reason;              // names lane, slot and bytes
 };
 
-// Nothing where the policy keeps the plan's limits on this batch: for `entrain` with every number
-// of evaluations above 0, since what it falls back on (assigner.h) is what is tried here, the
-// quickest first; for others by the assignment that they make.
+// Nothing if the policy keeps the plan's limits on this batch: for `entrain` with every number
+// of evaluations above 0, since its fallbacks (assigner.h) are tried here, the
+// quickest first; for others by their assignment.
 //
 // Requires  all parts of request.options, Objective::kStepTime.
-// Ensures   a pure function of policy and request, whose plan's evaluations do not count for
+// Ensures   a pure function of policy and request; the plan's evaluations have no effect for
 //           `entrain`.
-// Throws    as assign() does, NothingFits apart.
-// Cost      O(units × stages) where a sample by itself is too large; else `entrain`: one or two
-//           evaluations a replica where memory is ample, one assignment with kFewEvaluations where
+// Throws    as assign() does, except NothingFits.
+// Cost      O(units × stages) if a single sample is too large; else `entrain`: one or two
+//           evaluations per replica if memory is ample, one assignment with kFewEvaluations if
 //           it is short. Others: one assignment and its program.
 std::optional<MemoryMiss> memory_miss(std::string_view policy, const AssignRequest& request);
 

@@ -51,7 +51,7 @@ bool keeps_limits(const oracle::RandomCase& of, const StepAssignment& assignment
   return !worst_excess(program, of.costs, of.plan.limits).has_value();
 }
 
-TEST(MemoryMiss, TellsWhatEntrainDoesWithEveryNumberOfEvaluations) {
+TEST(MemoryMiss, ReportsWhatEntrainDoesWithEveryNumberOfEvaluations) {
   int fit = 0;
   int missed = 0;
   for (int i = 0; i < 1200; ++i) {

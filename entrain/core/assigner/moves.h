@@ -10,7 +10,7 @@
 
 namespace entrain {
 
-// Replicas that a move changed; none when the drawn move is not possible here.
+// Replicas that a move changed; none if the drawn move is impossible.
 struct Changed {
   int count = 0;
   int replica[2] = {-1, -1};
@@ -33,8 +33,8 @@ class Mover {
   int random_sample(int replica);
   int other_replica(int replica);
   int similar_sample(int sample, int replica);
-  // The sample and its segments go to `slot`; segments that were in other slots than their LLM work
-  // stay there, as far as they may.
+  // Moves the sample and its segments to `slot`; segments that were in other slots than their LLM
+  // work stay there, if allowed.
   void relocate(int sample, int slot);
   void place_whole(int sample, int slot);
   // Segments into [LLM slot - max_deferral, LLM slot]; all into one slot unless they may be split.
@@ -42,7 +42,7 @@ class Mover {
 
   // Last slot that a unit of a sample may have: where the LLM takes its features.
   [[nodiscard]] int last_slot(int sample, int module, int unit) const;
-  // Chunks moved along with the sample; whole where they would not rise any more.
+  // Moves chunks along with the sample; makes it whole if they would not rise any more.
   template <class Rename>
   void rename_chunks(int sample, Rename rename);
 

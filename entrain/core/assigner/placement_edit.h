@@ -1,4 +1,4 @@
-// Changes to a placement that can be taken back: one move of a search.
+// Undoable changes to a placement: one move of a search.
 #pragma once
 
 #include <vector>
@@ -18,16 +18,16 @@ class PlacementEdit {
   void set_encoder_slot(int module, int unit, int slot);
   void set_chunks(int sample, std::vector<ChunkPlace> chunks);
   void set_num_slots(int replica, int num_slots);
-  // To the end of another replica's samples; its slots stay what they are.
+  // Appends to another replica's samples; slots are unchanged.
   void move_sample(int sample, int from, int to);
 
   [[nodiscard]] bool empty() const { return journal_.empty(); }
-  // Forgets the changes so far: they stay.
+  // Commits the changes so far.
   void keep() {
     journal_.clear();
     old_chunks_.clear();
   }
-  // Takes back every change since the last keep(); the order of a replica's samples included.
+  // Undoes every change since the last keep(), including the order of a replica's samples.
   void undo();
 
  private:

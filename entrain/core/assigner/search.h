@@ -11,7 +11,7 @@
 
 namespace entrain {
 
-// A placement with what its replicas take.
+// A placement with the times of its replicas.
 struct Evaluated {
   Placement placement;
   std::vector<ReplicaTimes> times;  // [replica]
@@ -22,13 +22,13 @@ struct Evaluated {
 // Changes the placement move by move:
 // - a sample to another slot, or two of like size swapped, within a replica or between two;
 // - a sample's LLM work to a later slot than its segments, segments to earlier slots and back;
-// - two slots swapped, within a replica or between two; two merged or one split where the number of
+// - two slots swapped, within a replica or between two; two merged or one split if the number of
 //   slots is free.
-// Three of five moves are on the slowest replica. A move stays where the 16-norm of the replicas'
-// scores (time, with a fine for bytes over the limit) rises by no more than a threshold, which
-// falls from 1e-4 of the step to nothing: replicas that are not the slowest improve too, and small
-// hills are climbed. A simulation stops as soon as its move cannot stay. The best step time seen
-// that keeps the limits is returned; `start` where none was better.
+// Three of five moves are on the slowest replica. A move is kept if the 16-norm of the replicas'
+// penalised times (evaluate.h) rises by at most a threshold, which
+// falls from 1e-4 of the step to 0: replicas that are not the slowest improve too, and small
+// hills are climbed. A simulation stops as soon as its move cannot be kept. Returns the best step
+// time seen that keeps the limits, or `start` if none was better.
 //
 // Ensures   equal arguments give equal results; stops at `bound_ns` or when the evaluator has spent
 //           `budget` evaluations in all.

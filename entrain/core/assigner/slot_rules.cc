@@ -103,7 +103,7 @@ class RuleChooser {
     }
   }
 
-  // From a few, which giants like, up to one sample a slot.
+  // From a few, which suits oversized samples, up to one sample per slot.
   [[nodiscard]] std::vector<int> slot_counts() const {
     const int lanes = request_.plan->num_lanes();
     std::vector<int> counts = {std::min(num_samples_, 3), std::min(num_samples_, 5)};

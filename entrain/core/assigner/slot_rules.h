@@ -10,7 +10,7 @@
 
 namespace entrain {
 
-// What one replica takes under a rule.
+// The times of one replica under a rule.
 struct RuleResult {
   SlotRule rule;
   ReplicaTimes times;
@@ -18,7 +18,7 @@ struct RuleResult {
 
 // Tries a few dozen rules, one choice after the other (number of slots, shape, order by ratio,
 // text-only slots, spread segments), until evaluator.evaluations() reaches `budget`; the first one
-// always. Where the schedule is found rather than fixed, its own rule is chosen along the way.
+// always. If the schedule's order is searched rather than fixed, its rule is chosen too.
 //
 // Ensures  the placement holds the replica's samples by the result's rule. Rules that keep the byte
 //          limits come before those that do not.

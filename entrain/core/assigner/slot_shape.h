@@ -1,4 +1,4 @@
-// Which share of the work a slot should get: slots near both ends are short, so that the pipeline
+// Target share of the work for each slot: slots near both ends are short, so that the pipeline
 // fills and drains quickly.
 #pragma once
 
@@ -23,7 +23,7 @@ inline constexpr std::array kSlopedShapes = {SlotShape::kTriangle,
                                              SlotShape::kEarlyTriangle};
 
 // Shapes   [num_slots], all > 0; only their ratios matter.
-// Source   the triangle and its root: our search notes; made of + - × ÷ √ alone, hence equal on
+// Source   the triangle and its root: our search notes; uses only + - × ÷ √, so it is equal on
 //          every machine.
 std::vector<double> slot_targets(SlotShape shape, int num_slots);
 

@@ -124,7 +124,7 @@ class Validator {
       for (const LlmPart& part : parts) {
         if ((whole && parts.size() > 1) || (part.token_end < 0) != whole) {
           throw InvalidInput(
-              fmt::format("{}: sample {} stands in the LLM twice (also in replica {}, slot {})",
+              fmt::format("{}: sample {} is in the LLM twice (also in replica {}, slot {})",
                           where(parts.back().replica, llm_, parts.back().slot),
                           sample,
                           parts.front().replica,
@@ -178,7 +178,7 @@ class Validator {
     return first[at(sample + 1)] - first[at(sample)];
   }
 
-  // Features of earlier segments, those of earlier encoders first: no segment's features can stand
+  // Features of earlier segments, those of earlier encoders first: no segment's features can be
   // nearer the sequence's front.
   [[nodiscard]] std::int64_t tokens_before(int sample, int module, int segment) const {
     std::int64_t result = 0;
@@ -231,7 +231,7 @@ class Validator {
     const std::string place = where(replica, module, slot);
     if (seen.empty()) {
       throw InvalidInput(
-          fmt::format("{}: sample {} brings nothing to this encoder", place, item.sample));
+          fmt::format("{}: sample {} has no work in this encoder", place, item.sample));
     }
     if (item.segment < 0 || at(item.segment) >= seen.size() || item.is_chunk()) {
       throw InvalidInput(fmt::format("{}: sample {} has segments 0 to {}, given {}{}",
@@ -242,10 +242,8 @@ class Validator {
                                      item.is_chunk() ? " with a token range" : ""));
     }
     if (seen[at(item.segment)] != 0) {
-      throw InvalidInput(fmt::format("{}: segment {} of sample {} stands here a second time",
-                                     place,
-                                     item.segment,
-                                     item.sample));
+      throw InvalidInput(fmt::format(
+          "{}: segment {} of sample {} is here twice", place, item.segment, item.sample));
     }
     seen[at(item.segment)] = 1;
     const int home = parts_[at(item.sample)].front().replica;

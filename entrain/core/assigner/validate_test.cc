@@ -112,7 +112,7 @@ TEST_F(ValidateAssignment, RefusesASampleWithoutLlmWork) {
 
 TEST_F(ValidateAssignment, RefusesASampleTwiceInTheLlm) {
   llm(1)[0].push_back({.sample = 2});
-  expect_refused("replica 1, llm, slot 0: sample 2 stands in the LLM twice");
+  expect_refused("replica 1, llm, slot 0: sample 2 is in the LLM twice");
 }
 
 TEST_F(ValidateAssignment, RefusesASegmentInTheLlm) {
@@ -127,7 +127,7 @@ TEST_F(ValidateAssignment, RefusesAMissingSegment) {
 
 TEST_F(ValidateAssignment, RefusesASegmentTwice) {
   vision(0)[1].push_back({.sample = 0, .segment = 0});
-  expect_refused("replica 0, vision, slot 1: segment 0 of sample 0 stands here a second time");
+  expect_refused("replica 0, vision, slot 1: segment 0 of sample 0 is here twice");
 }
 
 TEST_F(ValidateAssignment, RefusesASegmentThatTheSampleDoesNotHave) {
@@ -147,7 +147,7 @@ TEST_F(ValidateAssignment, RefusesATokenRangeInAnEncoder) {
 
 TEST_F(ValidateAssignment, RefusesATextOnlySampleInAnEncoder) {
   vision(0)[0].push_back({.sample = 2, .segment = 0});
-  expect_refused("replica 0, vision, slot 0: sample 2 brings nothing to this encoder");
+  expect_refused("replica 0, vision, slot 0: sample 2 has no work in this encoder");
 }
 
 TEST_F(ValidateAssignment, RefusesASegmentInAnotherReplica) {
@@ -214,7 +214,7 @@ TEST_F(ValidateAssignment, RefusesTwoChunksOfASampleInOneSlot) {
 TEST_F(ValidateAssignment, RefusesAChunkBesideTheWholeSample) {
   cut_sample_0();
   llm(0)[2][0] = {.sample = 0};
-  expect_refused("sample 0 stands in the LLM twice");
+  expect_refused("sample 0 is in the LLM twice");
 }
 
 TEST_F(ValidateAssignment, RefusesASegmentAfterTheChunkThatHoldsIt) {

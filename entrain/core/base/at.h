@@ -1,4 +1,4 @@
-// A position as a vector's index: positions are counted in signed integers, vectors index with
+// Signed positions as vector indices: positions are counted in signed integers, vectors index with
 // std::size_t.
 #pragma once
 

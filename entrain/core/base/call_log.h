@@ -1,4 +1,4 @@
-// What a rank did last: the ring that every rank keeps, and the dump that is left of it when a run
+// The last calls of a rank: the ring that every rank keeps, and the dump written when a run
 // fails.
 //
 // Read first: CallLog, then RankDump. core/report/doctor.h reads the dumps of all ranks together.
@@ -21,7 +21,7 @@ namespace entrain {
 struct LoggedCall {
   std::int64_t step = -1;
   std::string what;            // "forward llm 0 slot 2 group 0"; "receive", "barrier"
-  bool communication = false;  // the following are of such calls
+  bool communication = false;  // the following fields describe such a call
   int peer = -1;               // of a message: the other rank
   int channel = -1;            // of a message
   std::uint64_t tag = 0;       // of a message
@@ -32,13 +32,13 @@ struct LoggedCall {
   [[nodiscard]] bool finished() const { return finish_s >= 0; }
 };
 
-// How a rank stood when its dump was taken.
+// The state of a rank when its dump was taken.
 enum class RankState : std::uint8_t {
   kRunning,
-  kFailed,    // by itself
-  kLost,      // by waiting for others: a deadline, a connection that broke
-  kMismatch,  // got a message, or met a collective, that is not the planned one
-  kStopped,   // by another rank's failure
+  kFailed,    // failed itself
+  kLost,      // failed while waiting for others: a deadline, a broken connection
+  kMismatch,  // got a message or a collective other than the planned one
+  kStopped,   // stopped because another rank failed
   kFinished,
 };
 std::string_view name_of(RankState state);
@@ -50,11 +50,11 @@ struct RankDump {
   std::string host;   // and process, for finding its log
   std::int64_t process = 0;
   RankState state = RankState::kRunning;
-  std::string failure;            // message, empty where there was none
-  double failed_s = -1;           // since origin; -1: it did not
+  std::string failure;            // message; empty if there was none
+  double failed_s = -1;           // since origin; -1: it did not fail
   double taken_s = 0;             // likewise
   double origin_unix_s = 0;       // by the host's clock; hosts may differ
-  std::vector<LoggedCall> calls;  // in the order of their beginning
+  std::vector<LoggedCall> calls;  // in the order of their start
 };
 
 Json to_json(const RankDump& dump);
@@ -64,8 +64,8 @@ RankDump rank_dump_from_json(const Json& document, const std::string& where);
 // dumps/rank-N.json in a run's folder.
 std::filesystem::path dump_path(const std::filesystem::path& run_folder, int rank);
 
-// A ring of calls. All functions may be called from any thread; begin() and finish() come from the
-// rank's own. Cost: well under a microsecond each, beside the making of `what`.
+// A ring of calls. All functions may be called from any thread, except begin() and finish(): only
+// from the rank's own. Cost: well under a microsecond each, besides making `what`.
 class CallLog {
  public:
   using Clock = std::chrono::steady_clock;
@@ -75,21 +75,21 @@ class CallLog {
   CallLog(const CallLog&) = delete;
   CallLog& operator=(const CallLog&) = delete;
 
-  // Returns what finish() takes. The step is that of the last call which named one.
+  // Returns the argument of finish(). The step is that of the last call that named one.
   std::uint64_t begin(LoggedCall call);
   void finish(std::uint64_t serial);
 
-  // The first failure stays; later ones are its echo.
+  // Records the first failure; later ones are its consequences.
   void set_state(RankState state, const std::string& failure = {});
-  // Whether a call of the communicator has begun and not finished.
+  // Whether a call of the communicator is in progress.
   [[nodiscard]] bool in_communication() const;
-  // Leaves no dump, as a rank that was killed.
+  // Writes no dump, like a killed rank.
   void vanish();
   [[nodiscard]] bool vanished() const;
 
   [[nodiscard]] RankDump dump() const;
-  // The last finished operations, at most `count`, oldest first; calls of the communicator are left
-  // out: "forward llm 0 slot 2 group 0; send llm 0 slot 2 group 0 channel 0".
+  // The last finished operations, at most `count`, oldest first, without calls of the
+  // communicator: "forward llm 0 slot 2 group 0; send llm 0 slot 2 group 0 channel 0".
   [[nodiscard]] std::string last_operations(std::size_t count) const;
 
  private:
@@ -105,11 +105,11 @@ class CallLog {
   Clock::time_point origin_;
 };
 
-// Begins a call and finishes it at the end of the scope, unless an exception ends it: what a rank
-// failed in stays unfinished.
+// Begins a call and finishes it at the end of the scope. If an exception ends the scope, the call
+// stays unfinished: that is where the rank failed.
 class LoggedScope {
  public:
-  // `log` may be null: then nothing is logged.
+  // `log` may be null: nothing is recorded.
   LoggedScope(CallLog* log, LoggedCall call)
       : log_(log),
         exceptions_(std::uncaught_exceptions()),

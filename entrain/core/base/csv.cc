@@ -24,7 +24,7 @@ CsvReader::CsvReader(std::string_view content, std::string where)
       fail_row(fmt::format("column {} has no name", i + 1));
     }
     if (column(columns_[i]) != static_cast<int>(i)) {
-      fail_row(fmt::format("column '{}' stands twice", columns_[i]));
+      fail_row(fmt::format("column '{}' occurs twice", columns_[i]));
     }
   }
 }
@@ -81,7 +81,7 @@ bool CsvReader::read_row() {
   }
 }
 
-// Leaves position_ at the comma or line end (or the content's end) behind the closing quote.
+// Leaves position_ at the comma or line end (or the content's end) after the closing quote.
 void CsvReader::read_quoted(std::string& field) {
   field.clear();
   ++position_;

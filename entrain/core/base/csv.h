@@ -15,7 +15,7 @@ class CsvReader {
  public:
   // Reads the header line. `content` must outlive the reader; `where` names the file in messages.
   //
-  // Throws  InvalidInput when the header is missing, or a column's name is empty or stands twice.
+  // Throws  InvalidInput when the header is missing, or a column's name is empty or occurs twice.
   CsvReader(std::string_view content, std::string where);
 
   [[nodiscard]] const std::vector<std::string>& columns() const { return columns_; }

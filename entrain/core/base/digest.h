@@ -1,5 +1,5 @@
-// Digests of plain data: 128-bit XXH3 as 32 lower-case hexadecimal digits. They detect difference,
-// not malice.
+// Digests of plain data: 128-bit XXH3 as 32 lower-case hexadecimal digits. They detect accidental
+// changes, not malicious ones.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace entrain {
 
 std::string digest_of(std::string_view bytes);
 
-// The same of a file's bytes as they lie on disk, in constant memory.
+// The same for a file's bytes on disk, in constant memory.
 //
 // Throws  SystemFailure with the path when it cannot be read.
 std::string digest_of_file(const std::filesystem::path& path);

@@ -1,12 +1,12 @@
-// The error classes of Entrain and the check for our own mistakes.
+// The error classes of Entrain and the check for our own bugs.
 //
 // Class          Situation                                     Python        Exit code
 // InvalidInput   the caller can fix it (path, content, value)  ValueError    2
-// SystemFailure  the world failed (file, device, peer)         RuntimeError  3
+// SystemFailure  the system failed (file, device, peer)        RuntimeError  3
 // InternalError  our bug (ENTRAIN_INVARIANT)                   RuntimeError  1
-// NothingFits    a legitimate "no" found deep inside a search  RuntimeError  4
+// NothingFits    a search finds nothing within its limits      RuntimeError  4
 //
-// Where a "no" is one of the results that a caller asks for, it is no error: an empty optional or a
+// If "no" is one of the results that a caller expects, it is not an error: an empty optional or a
 // result with a reason.
 #pragma once
 
@@ -31,8 +31,8 @@ class InternalError : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
-// The input is right, and nothing that was tried meets its limits. The message names the limit,
-// where it binds and by how much the nearest candidate missed it.
+// The input is valid, but nothing that was tried meets its limits. The message names the limit,
+// where it applies, and by how much the nearest candidate missed it.
 class NothingFits : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -1,4 +1,4 @@
-// Reading whole files, and writing them so that no partial file is ever seen under its final name.
+// Reads whole files, and writes files so that a partial file never has its final name.
 #pragma once
 
 #include <filesystem>
@@ -18,27 +18,27 @@ std::string read_file(const std::filesystem::path& path);
 
 // Writes `path`.partial-<pid>, syncs, renames. On any failure the temporary file is removed and an
 // earlier file under `path` is untouched. Parent folders are created. Symbolic links are followed:
-// what they lead to is replaced, not the link. A stream is written to as it is.
+// their target is replaced, not the link. A stream is written to directly.
 //
 // Throws  SystemFailure with the path and the system's reason.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
-// The same for content that is produced piece by piece; `produce` writes to the stream.
+// The same for content written piece by piece; `produce` writes to the stream.
 void write_file(const std::filesystem::path& path,
                 const std::function<void(std::ostream&)>& produce);
 
-// Whether what is written to `path` goes into a stream and so replaces nothing: a pipe, a character
+// Whether `path` is a stream, so that writing replaces nothing: a pipe, a character
 // device, or the file that is this program's standard output or error.
 bool is_stream(const std::filesystem::path& path);
 
-// Where the symbolic links at `path` lead, whether or not something is there; `path` itself where
-// it is no link.
+// The target of the symbolic links at `path`, whether or not it exists; `path` itself if
+// it is not a link.
 //
-// Throws  SystemFailure for links that lead nowhere (a loop).
+// Throws  SystemFailure for a loop of links.
 std::filesystem::path follow_links(const std::filesystem::path& path);
 
-// Makes names created in, renamed into or removed from `folder` last through a power cut;
-// write_file() syncs what is in a file, not the folder that names it.
+// Makes the creation, renaming and removal of names in `folder` durable (fsync of the folder);
+// write_file() syncs a file's content, not its folder.
 //
 // Throws  SystemFailure with the path and the system's reason.
 void sync_folder(const std::filesystem::path& folder);

@@ -34,8 +34,8 @@ constexpr milliseconds kPoll{100};
       "cannot {} '{}': {}", action, path.string(), std::generic_category().message(error)));
 }
 
-// Start of a living process in ticks since the kernel's; nothing where there is none, or it has
-// ended and nobody has asked how yet.
+// Start of a living process in ticks since boot; nothing if there is none, or it has
+// ended and is a zombie.
 std::optional<std::uint64_t> start_of(std::int64_t process) {
   std::ifstream file(fmt::format("/proc/{}/stat", process));
   std::string text;
@@ -105,10 +105,10 @@ nanoseconds time_of(const struct stat& status) {
   return std::chrono::seconds(status.st_mtim.tv_sec) + nanoseconds(status.st_mtim.tv_nsec);
 }
 
-// Nothing where there is no such file any more. What cannot be understood (a power cut) stays a
-// lock of nobody known, which ends by its silence.
+// Nothing if the file no longer exists. An unreadable one (power cut) counts as a
+// lock of an unknown holder, which expires by its silence.
 std::optional<Lock> read_lock(const fs::path& path) {
-  // Opened for every look: network file systems ask their server for the times then.
+  // Opened for every check: network file systems then request the times from their server.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat status {};
   if (descriptor < 0 || ::fstat(descriptor, &status) != 0) {

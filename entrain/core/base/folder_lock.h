@@ -1,8 +1,8 @@
-// Who writes into a folder: `run.lock` in it, held by one process for as long as it lives.
+// Locks a folder for writing: `run.lock` in it, held by one process while it lives.
 //
-// Read first: FolderLock. Whether a holder still lives is known of processes that this one's kernel
-// can ask for, by number and start; of all others by a file that is refreshed, on network file
-// systems too, by the file server's clock alone.
+// Read first: FolderLock. The kernel reports whether a holder on the same kernel still lives, by
+// number and start time. Other holders refresh a file; its age is measured by the file server's
+// clock, so this works on network file systems too.
 #pragma once
 
 #include <chrono>
@@ -20,14 +20,14 @@ namespace entrain {
 
 inline constexpr const char* kLockName = "run.lock";
 
-// A process as its lock names it.
+// A process as named in its lock.
 struct LockHolder {
   std::string host;
-  std::string kernel;         // boot id and process namespace: where `process` means something
+  std::string kernel;         // boot id and process namespace, in which `process` is unique
   std::int64_t process = 0;   // in that namespace
-  std::uint64_t started = 0;  // clock ticks since the kernel's start; tells equal numbers apart
+  std::uint64_t started = 0;  // clock ticks since boot; distinguishes reused numbers
   std::string since;          // UTC
-  int member = 0;             // 0 claimed the folder, the others belong to it
+  int member = 0;             // 0 claimed the folder, the others joined it
 };
 
 // "process 4711 on host alpha (rank 2), since 2026-11-23T16:40:53Z"
@@ -35,23 +35,24 @@ std::string to_text(const LockHolder& holder);
 
 struct LockOptions {
   int member = 0;
-  std::chrono::milliseconds patience{15'000};  // with holders that may be about to end
-  std::chrono::milliseconds beat{5'000};       // between two refreshments
-  std::chrono::milliseconds silence{60'000};   // after which a holder of another kernel is gone
-  // Called once, on a thread of the lock's own, when another process has taken the folder, as after
-  // a silence: nothing more may be written then.
+  std::chrono::milliseconds patience{15'000};  // waits for holders that may be about to end
+  std::chrono::milliseconds beat{5'000};       // between two refreshes
+  std::chrono::milliseconds silence{
+      60'000};  // after which a holder on another kernel counts as gone
+  // Called once, on a thread of the lock, when another process has taken the folder, for example
+  // after a silence: the run must not write any more.
   std::function<void(const std::string& why)> lost;
 };
 
 class FolderLock {
  public:
   // Member 0 claims the folder, which is created: there must be no other holder, of any member.
-  // The others add themselves to a claimed one. Locks of processes that are gone are removed.
+  // Others join a claimed folder. Locks of dead processes are removed.
   //
-  // Throws  InvalidInput naming the holders when they still live after options.patience;
-  //         SystemFailure when the folder cannot be made or the file not be written.
+  // Throws  InvalidInput naming the holders if they still live after options.patience;
+  //         SystemFailure if the folder cannot be created or the file cannot be written.
   FolderLock(std::filesystem::path folder, LockOptions options);
-  // Releases; removes the folder if this object made it and nothing else is in it.
+  // Releases the lock; removes the folder if this object made it and it is otherwise empty.
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
@@ -71,10 +72,10 @@ class FolderLock {
   std::thread thread_;
 };
 
-// Removes locks whose processes this kernel knows to be gone. Others are left to their silence.
+// Removes locks of processes known to be dead on this kernel. Others expire by their silence.
 void remove_dead_locks(const std::filesystem::path& folder);
 
-// Holders of the folder that this kernel knows to be gone: they ended without releasing.
+// Holders known to be dead on this kernel: they ended without releasing.
 std::vector<LockHolder> dead_holders(const std::filesystem::path& folder);
 
 }  // namespace entrain

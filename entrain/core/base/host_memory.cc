@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where a control group says what it may hold, holds, and could drop.
+// Files with a control group's limit, usage and droppable pages.
 struct GroupFiles {
   const char* limit;
   const char* used;
@@ -29,7 +29,7 @@ std::optional<std::int64_t> number_in(const fs::path& path) {
   return file >> value ? std::optional(value) : std::nullopt;
 }
 
-// The number behind `key` at the beginning of a line.
+// The number after `key` at the beginning of a line.
 std::optional<std::int64_t> number_of_key(const fs::path& path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

@@ -1,4 +1,4 @@
-// How much memory this host would still give a process.
+// Memory that this host can still give a process.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 namespace entrain {
 
 struct HostMemory {
-  std::int64_t available_bytes = -1;  // -1: the system does not say
-  std::string source;                 // what bounds it, for people; empty where unknown
+  std::int64_t available_bytes = -1;  // -1: the system does not report it
+  std::string source;                 // what limits it, as text; empty if unknown
 };
 
-// The least of MemAvailable and what the process's control groups (versions 1 and 2, with all that
-// they are in) have left; pages of files that a group could drop count as left. `root`: in place
+// The minimum of MemAvailable and the remaining memory of the process's control groups (versions 1
+// and 2, with all parents); file pages that a group could drop count as available. `root`: instead
 // of "/".
 HostMemory host_memory(const std::filesystem::path& root = "/");
 

@@ -113,7 +113,7 @@ void check_depth(std::string_view text, const std::string& where) {
   }
 }
 
-// The end of a TOML string whose opening quote stands at `begin`: behind its closing quotes, or the
+// The end of a TOML string whose opening quote is at `begin`: after its closing quotes, or the
 // text's end where it is not closed.
 std::size_t end_of_toml_string(std::string_view text, std::size_t begin) {
   const std::string_view quotes = text.substr(begin, 3);
@@ -137,7 +137,7 @@ std::size_t end_of_toml_string(std::string_view text, std::size_t begin) {
 }
 
 // TOML takes other characters than ASCII in strings and comments only. The position of the first
-// elsewhere, npos where there is none; where quotes stand amiss, the library's own message has to
+// elsewhere, npos if there is none; for misplaced quotes the library's own message has to
 // do.
 std::size_t find_foreign_character(std::string_view text) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
@@ -167,7 +167,7 @@ bool is_utf8(std::string_view text) {
 }
 
 // "; there is a key 'globl_batch', did you mean 'global_batch'?" where the object has a key near
-// the missing one that nobody asked for yet; keys much longer or shorter are other keys.
+// the missing one and was not read yet; keys much longer or shorter are other keys.
 std::string misspelling_of(const std::string& missing,
                            const Json& object,
                            const std::vector<std::string>& known) {

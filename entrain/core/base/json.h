@@ -45,7 +45,7 @@ std::string key_path(const std::string& where, const std::string& key);
 std::vector<std::pair<const Json*, std::string>> elements_of(const Json& value,
                                                              const std::string& where);
 
-// Reads one JSON object key by key and refuses what was not asked for.
+// Reads one JSON object key by key and refuses unknown keys.
 class ObjectReader {
  public:
   // Requires  `object` outlives the reader.
@@ -72,7 +72,7 @@ class ObjectReader {
   [[noreturn]] void fail(const std::string& key, const std::string& message) const;
 
   // Call last.
-  // Throws  InvalidInput naming the first key that nobody asked for, with the closest known one.
+  // Throws  InvalidInput naming the first unknown key, with the closest known one.
   void finish() const;
 
  private:

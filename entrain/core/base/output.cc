@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kHeadBytes = 64U << 10U;
 
-// How a file of a kind begins, blanks left out, and what its first line holds behind that.
+// The beginning of a file of a kind, without blanks, and further content of its first line.
 struct Mark {
   OutputKind kind;
   std::string_view name;
@@ -57,7 +57,7 @@ const Mark& mark_of(OutputKind kind) {
       kMarks.begin(), kMarks.end(), [&](const Mark& mark) { return mark.kind == kind; });
 }
 
-// Whether `text`, blanks left out, begins with `begin`, in which N stands for a number.
+// Whether `text`, without blanks, begins with `begin`, in which N means a number.
 bool begins_with(std::string_view text, std::string_view begin) {
   std::size_t at = 0;
   const auto is = [&](int (*kind)(int)) {
@@ -213,7 +213,7 @@ void Outputs::check_file(const std::string& option, const fs::path& path, Output
   const std::string head = head_of(path);
   const bool known = bytes == 0 || is_kind(kind, head);
   const std::string what = is_readable(path) ? "holds " + description_of(head, bytes)
-                                             : std::string("is there and cannot be read");
+                                             : std::string("exists and cannot be read");
   for (const fs::path& input : inputs_) {
     if (fs::equivalent(path, input, error)) {
       refuse(option, path, "is an input of this command; name another file");

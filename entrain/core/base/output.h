@@ -1,7 +1,7 @@
-// Outputs that a person names (-o, --csv, --trace, …): which path may be written, and how.
+// Outputs named by the user (-o, --csv, --trace, …): which paths may be written, and how.
 //
-// Read first: Outputs. A command opens its outputs before the long work, so that a path at which
-// something would be lost is refused at once.
+// Read first: Outputs. A command opens its outputs before the long work, so that a path where data
+// would be lost is refused at once.
 #pragma once
 
 #include <cstdint>
@@ -33,17 +33,17 @@ enum class OutputKind : std::uint8_t {
 // "an index (CSV)"
 std::string_view name_of(OutputKind kind);
 
-// Whether a file that begins with `head` was written as this kind. It may be cut anywhere; a few
+// Whether a file that begins with `head` is of this kind. `head` may be cut anywhere; a few
 // KiB are enough.
 bool is_kind(OutputKind kind, std::string_view head);
 
-// One output. Made by Outputs::open(); one made by default is not named, and write() does nothing.
+// One output, made by Outputs::open(). A default-constructed one is unnamed; its write() does
 class Output {
  public:
   Output() = default;
 
   [[nodiscard]] bool named() const { return !path_.empty(); }
-  // As it was named.
+  // The path as given.
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
   // As write_file() does.
@@ -60,11 +60,11 @@ class Output {
 // The outputs of one command.
 class Outputs {
  public:
-  // `inputs`: files and folders that the command reads; empty paths and missing files are passed
-  // over. `force`: --force was given.
+  // `inputs`: files and folders that the command reads; empty paths and missing files are ignored.
+  // `force`: --force was given.
   explicit Outputs(std::vector<std::filesystem::path> inputs = {}, bool force = false);
 
-  // Where `path` is empty the output is not named. Nothing is written yet.
+  // If `path` is empty the output is unnamed. Nothing is written yet.
   //
   //   there is …                                        then it is
   //   nothing, or an empty file                         created

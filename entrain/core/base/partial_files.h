@@ -5,8 +5,8 @@
 
 namespace entrain {
 
-// A file that is of no use before it is complete; known to the signal handlers as long as this
-// lives. Of the first 16 at a time; further ones stay behind, under their temporary names.
+// A file that is useless until complete; registered with the signal handlers while this object
+// lives. At most 16 at a time; further ones are not removed and keep their temporary names.
 class PartialFile {
  public:
   explicit PartialFile(const std::filesystem::path& path);
@@ -18,8 +18,8 @@ class PartialFile {
   int slot_ = -1;
 };
 
-// From now on SIGINT, SIGTERM and SIGHUP remove the partial files there are and then end the
-// program as they always do. A signal that the program's starter told it to ignore stays ignored.
+// From now on SIGINT, SIGTERM and SIGHUP remove the current partial files and then end the
+// program as usual. A signal that the parent process set to ignored stays ignored.
 void remove_partial_files_on_signals();
 
 }  // namespace entrain

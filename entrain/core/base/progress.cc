@@ -93,7 +93,7 @@ void Progress::set(std::int64_t done) {
   done_ = done;
   const Time now = output_.now();
   const auto elapsed = now - started_;
-  // A log says early that work is long; a terminal shows the remaining time anyway.
+  // A log reports long work early; a terminal shows the remaining time anyway.
   const bool is_long = !any_shown_ && elapsed >= kQuick && done_ > 0 &&
                        static_cast<double>(total_) / static_cast<double>(done_) * elapsed > kLong;
   const bool due = output_.terminal ? elapsed >= kQuick && now - shown_ >= kRedraw
@@ -151,7 +151,7 @@ std::string format_elapsed(std::chrono::nanoseconds elapsed,
   }
   const double left = static_cast<double>(elapsed.count()) / static_cast<double>(done) *
                       static_cast<double>(total - done);
-  constexpr double kMost = 3.6e12 * 24 * 1000;  // a thousand days; beyond, an estimate says nothing
+  constexpr double kMost = 3.6e12 * 24 * 1000;  // a thousand days; longer estimates are useless
   return left > kMost
              ? text
              : fmt::format("{}, about {} left",

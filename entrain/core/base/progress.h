@@ -1,5 +1,5 @@
-// Progress of long work on standard error, with elapsed and remaining time: one line that redraws
-// itself on a terminal, a line a minute in a log, nothing where the work ends at once.
+// Progress of long work on standard error, with elapsed and remaining time: one line, redrawn, on
+// a terminal; a line per minute in a log; nothing for short work.
 #pragma once
 
 #include <chrono>
@@ -13,10 +13,10 @@ namespace entrain {
 enum class ProgressUnit : std::uint8_t {
   kCount,  // "12 of 144"
   kBytes,  // "1.2 GiB of 3.5 GiB"
-  kShare,  // percent alone, where the total means nothing to a reader
+  kShare,  // only percent, if the total means nothing to a reader
 };
 
-// Where progress is shown, and by which clock. Tests give their own.
+// Where progress is shown, and its clock. Tests replace both.
 struct ProgressOutput {
   bool terminal = false;
   int columns = 80;  // of the terminal
@@ -40,11 +40,11 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void advance(std::int64_t count = 1);
-  // `done` in all; less than before changes nothing.
+  // `done` in total; a smaller value than before has no effect.
   void reach(std::int64_t done);
   // `share` of the total.
   void reach_share(double share);
-  // Shows the last state where an earlier one was shown. Later calls change nothing.
+  // Shows the final state if an earlier one was shown. Later calls have no effect.
   void finish();
 
  private:
@@ -67,7 +67,7 @@ class Progress {
 // "0:42", "12:05", "1:02:03"
 std::string format_clock(std::chrono::nanoseconds duration);
 
-// "1:00 elapsed, about 2:10 left", the rest at the speed so far; "1:00 elapsed" where `done` is 0
+// "1:00 elapsed, about 2:10 left", estimated from the speed so far; "1:00 elapsed" if `done` is 0
 // or not less than `total`.
 std::string format_elapsed(std::chrono::nanoseconds elapsed, std::int64_t done, std::int64_t total);
 

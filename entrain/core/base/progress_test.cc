@@ -181,7 +181,7 @@ TEST(FormatClock, HasHoursWhereThereAreAny) {
   EXPECT_EQ(format_clock(seconds(-3)), "0:00");
 }
 
-TEST(FormatElapsed, LeavesOutWhatNobodyKnows) {
+TEST(FormatElapsed, OmitsUnknownTimes) {
   EXPECT_EQ(format_elapsed(seconds(60), 0, 10), "1:00 elapsed");
   EXPECT_EQ(format_elapsed(seconds(60), 10, 10), "1:00 elapsed");
   EXPECT_EQ(format_elapsed(seconds(60), 1, 3), "1:00 elapsed, about 2:00 left");

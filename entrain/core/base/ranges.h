@@ -1,4 +1,4 @@
-// Where the numbers that people give may lie, and how a message puts it.
+// Ranges of numbers given by users, and their text in messages.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ std::string to_string(const WholeRange& range);
 // "0 to 1", "above 0, up to 86,400", "0 to below 1"
 std::string to_string(const NumberRange& range);
 
-// "0 is out of range; allowed: 1 to 1,000,000"; "" where the value lies within. NaN never does.
+// "0 is out of range; allowed: 1 to 1,000,000"; "" if the value is in range. NaN never is.
 std::string range_error(std::int64_t value, const WholeRange& range);
 std::string range_error(double value, const NumberRange& range);
 

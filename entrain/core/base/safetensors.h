@@ -1,8 +1,8 @@
-// The header of a safetensors file: which tensors its data holds, and where.
+// The header of a safetensors file: its tensors and their positions.
 //
 // Layout of a file: 8 bytes little-endian header length, a JSON header
 // {"name": {"dtype", "shape", "data_offsets": [begin, end]}, …}, then the tensors' bytes without
-// gaps. Nothing in it is believed; readers of tensors take memory only for what has been checked.
+// gaps. Nothing in it is trusted; readers allocate only for what was checked.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ struct SafetensorsDtype {
   std::string_view name;
   std::int64_t element_bytes = 0;
 };
-// The ones that can be read.
+// The dtypes that can be read.
 inline constexpr std::array kSafetensorsDtypes = {SafetensorsDtype{"F32", 4},
                                                   SafetensorsDtype{"F64", 8},
                                                   SafetensorsDtype{"F16", 2},
@@ -43,7 +43,7 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;  // "__metadata__"
 };
 
-// The header's length as a file's first bytes give it.
+// The header's length, from a file's first bytes.
 //
 // Throws  InvalidInput naming `where` when the file is too short for it or it exceeds 100 MB, the
 //         format's own limit.

@@ -1,4 +1,4 @@
-// Processor time of a thread: what its own work takes, whoever else has the core in between.
+// Processor time of a thread: its own work, excluding other threads on its core.
 #pragma once
 
 #include <chrono>

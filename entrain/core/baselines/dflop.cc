@@ -8,7 +8,7 @@
 // min_max_bins() is a search of our own with a proven lower bound and a limit of exchanges.
 //
 // What DFLOP leaves open: bins go to replicas by falling total load, to the replica with the least
-// that has fewer than K; a replica's slots stand in the order in which their first samples were
+// that has fewer than K; a replica's slots are in the order in which their first samples were
 // drawn. Nothing is deferred.
 #include <algorithm>
 #include <vector>

@@ -4,8 +4,7 @@
 // 1. Replicas: samples by falling encoder work (all encoders together), each to the replica with
 //    the least of it that has fewer than ⌈samples / replicas⌉.
 // 2. Microbatches of four samples in drawn order, the last one of what is left. Their number
-// follows
-//    from the batch: the plan's num_slots is not used.
+//    follows from the batch: the plan's num_slots is not used.
 // 3. The order of the microbatches by interval_order(), on the chain of the stages of the encoder
 //    with the most work, then of the LLM.
 //
@@ -45,7 +44,7 @@ std::vector<std::vector<int>> deal(const AssignRequest& request) {
   return result;
 }
 
-// The encoder with the most forward work; the LLM where there is none.
+// The encoder with the most forward work; the LLM if there is none.
 int heaviest_encoder(const StepCosts& costs) {
   int best = costs.llm_module();
   std::int64_t most = 0;

@@ -27,7 +27,7 @@ Placement disttrain_placement(const oracle::HandCase& hand) {
 TEST(DisttrainPolicy, DealsByEncoderWorkAtMostAnEvenShare) {
   oracle::HandCase hand = with_encoder_times({100, 1, 2, 3, 4, 5});
   hand.plan.replicas = 2;
-  // 100 | 5, 4, 3: full, though its work is less; the rest joins the giant.
+  // 100 | 5, 4, 3: full, though its work is less; the rest joins the oversized sample.
   EXPECT_EQ(disttrain_placement(hand).samples,
             (std::vector<std::vector<int>>{{0, 1, 2}, {3, 4, 5}}));
 }

@@ -5,8 +5,7 @@
 //    among those that have fewer than ⌈samples / replicas⌉: the paper's replicas have equally many.
 // 2. K_eff = min(K, ⌊Σ encoder work / largest encoder work⌋) of the replica's samples.
 // 3. The coarse samples, whose LLM work is above the median, then the fine ones; each set by
-// falling
-//    encoder work to the slot with the least encoder work.
+//    falling encoder work to the slot with the least encoder work.
 // 4. Slots by LLM work: upper half overloaded, lower half underloaded, paired so that the largest
 //    LLM work after deferral is least (pair_deferral.h).
 // 5. Order ol0, ul0, ol1, ul1, …: what a slot defers waits exactly one slot.
@@ -32,7 +31,7 @@
 namespace entrain {
 namespace {
 
-// Samples with encoder work by falling encoder work, behind them the others by falling LLM work.
+// Samples with encoder work by falling encoder work, then the others by falling LLM work.
 std::vector<int> dealing_order(const ModuleWork& work) {
   std::vector<int> order = falling(work.llm);
   const auto text_only = std::stable_partition(

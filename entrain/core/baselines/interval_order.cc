@@ -10,7 +10,7 @@
 namespace entrain {
 namespace {
 
-// Strict 1F1B of the microbatches given so far: turn t runs, on the stage with w stages behind it,
+// Strict 1F1B of the microbatches given so far: turn t runs, on the stage with w stages after it,
 // the forward of microbatch t and the backward of microbatch t - w.
 class ChainTimeline {
  public:

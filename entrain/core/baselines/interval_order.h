@@ -6,7 +6,7 @@
 
 namespace entrain {
 
-// A pipeline as one chain of stages, and what every microbatch takes there, in nanoseconds.
+// A pipeline as one chain of stages, and the times of every microbatch there, in nanoseconds.
 struct ChainTimes {
   std::vector<std::vector<std::int64_t>> forward;   // [stage][microbatch]
   std::vector<std::vector<std::int64_t>> backward;  // [stage][microbatch]
@@ -15,11 +15,11 @@ struct ChainTimes {
 // Microbatches in the order in which they should run under strict 1F1B on P stages.
 //
 // Size means forward time on the first stage. The smallest comes first, so that the pipeline fills
-// soon; the P - 1 smallest of the others are kept for the end, where nothing is left to hide them
-// behind, largest first. The first stage then stands idle twice: until the first gradient arrives,
+// soon; the P - 1 smallest of the others are kept for the end, where no other work can hide them,
+// largest first. The first stage is then idle twice: until the first gradient arrives,
 // where P - 1 microbatches run, each chosen closest to its even share of what is left of that
-// interval; and in every turn until the next gradient arrives, where one microbatch runs, chosen
-// closest to that interval. Intervals come from the 1F1B timeline of what has been chosen so far
+// interval; and in every turn until the next gradient arrives, where one microbatch runs, the
+// closest to that interval. Intervals come from the 1F1B timeline of the microbatches chosen so far
 // (communication free). Ties go to the smaller, then to the lower index.
 //
 // Shapes    result: [num_microbatches], a permutation.

@@ -1,4 +1,4 @@
-// What a sample weighs on the lanes that can be the slowest.
+// The load of a sample on the lanes that can be the slowest.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ inline constexpr int kLoadDimensions = 4;
 using Load = std::array<double, kLoadDimensions>;
 
 struct BatchLoads {
-  std::vector<int> lanes;                // that the dimensions stand for
+  std::vector<int> lanes;                // the lane of each dimension
   std::vector<Load> sample;              // [sample] all its work
   std::vector<Load> llm;                 // [sample] its work in the LLM
   std::vector<std::vector<Load>> unit;   // [encoder][unit]

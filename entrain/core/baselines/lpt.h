@@ -9,18 +9,18 @@
 
 namespace entrain {
 
-// Bins that hand out the least loaded of them.
+// Bins, of which the least loaded is taken next.
 class LeastLoaded {
  public:
   explicit LeastLoaded(int num_bins);
 
-  // The open bin with the least work; ties go to the fewest members, then to the first. So an empty
+  // The open bin with the least work; ties go to the fewest members, then to the first. An empty
   // bin comes before every other, whatever the members' work.
   // Requires  an open bin.
   // Cost      O(bins).
   [[nodiscard]] int least() const;
   void add(int bin, std::int64_t work);
-  // The bin takes no more members.
+  // Closes the bin.
   void close(int bin) { bins_[static_cast<std::size_t>(bin)].open = false; }
   [[nodiscard]] std::int64_t work(int bin) const {
     return bins_[static_cast<std::size_t>(bin)].work;

@@ -1,4 +1,4 @@
-// Bins whose largest load in any of several dimensions is least.
+// Bins with the smallest largest load in any of several dimensions.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ struct MinMaxBins {
 
 // Loads are whole numbers below 2^53, so that sums in doubles are exact.
 //
-// Bound    in each dimension the largest of the mean load, rounded up, and, for k = 0, 1, 2, …, the
+// Bound    in each dimension the maximum of the mean load, rounded up, and, for k = 0, 1, 2, …, the
 //          sum of the k + 1 smallest among the k·m + 1 largest items, of which some bin of m holds
 //          k + 1.
-// Search   a greedy start (items by falling largest dimension, each to the bin whose largest stays
-//          least); then the fullest bin gives an item away or swaps one, by the exchange that
-//          leaves the larger of both bins least; where none helps, random exchanges between two
-//          other bins, which stay below the largest, shake the rest. Stops at the bound, or after
-//          `budget` exchanges looked at. Up to 16 items: a short search of that kind, then branch
+// Search   a greedy start (items by falling largest dimension, each to the bin whose maximum stays
+//          smallest); then the fullest bin gives an item away or swaps one, by the exchange that
+//          leaves the larger of both bins smallest; if none helps, random exchanges between two
+//          other bins, which stay below the maximum, perturb the rest. Stops at the bound, or after
+//          `budget` evaluated exchanges. Up to 16 items: a short search of that kind, then branch
 //          and bound over all placements, given up after 200,000 nodes.
 //
 // Shapes    result.bin_of: [items], values in [0, num_bins).

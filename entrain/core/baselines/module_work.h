@@ -1,5 +1,5 @@
-// What samples and units cost in the encoders and in the LLM, for policies that look at one cost or
-// at both, whatever lanes the plan gives them.
+// Costs of samples and units in the encoders and in the LLM, for policies that use one cost or
+// both, whatever the plan's lanes.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 //
 // OrchMLLM balances every phase (each encoder, then the LLM) for itself over the data-parallel
 // ranks: a sample's images may be encoded on another replica than its LLM work, and an all-to-all
-// carries the features. Here a sample lies in one replica, so that one placement has to serve all
+// carries the features. Here a sample is in one replica, so that one placement has to serve all
 // phases: samples by falling sum of their shares of each phase's whole work, each to the replica
 // with the least sum so far. Among replicas within 1/1000 of the mean load of the least, the one
 // with the least quadratic part wins (Σ tokens², each phase again as a share of its whole), which

@@ -1,4 +1,4 @@
-// Pairs of slots, one of which hands LLM work to the other: steps 3 and 4 of the paper's
+// Pairs of slots, one of which defers LLM work to the other: steps 3 and 4 of the paper's
 // algorithm 3.
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace entrain {
 
-// The subset of `work` whose sum lies closest to `target`, counted in steps of 1/1,024 of the
-// total: work and target are rounded to whole steps first; of two sums as close the smaller one.
+// The subset of `work` whose sum is closest to `target`, counted in steps of 1/1,024 of the
+// total: work and target are rounded to whole steps first; of two equally close sums the smaller.
 //
 // Requires  every work >= 0; 0 <= target.
 // Returns   rising indices into `work`.
@@ -24,11 +24,11 @@ struct SlotPair {
 
 // Slots by falling work (ties by index): the upper half, rounded up, is overloaded, the rest
 // underloaded. For each overloaded i with work L_i and underloaded j: moving the subset of i's
-// entries closest to (L_i - L_j) / 2 leaves the larger of both at V_ij (nothing moves where that
+// entries closest to (L_i - L_j) / 2 leaves the larger of both at V_ij (nothing moves if that
 // would not make it smaller). T is the least value among all V and L for which every i with L_i > T
-// can be matched with a j of its own with V_ij <= T. These pairs defer; the other slots are paired
-// in order without deferral, and with an odd number of slots the lightest overloaded one stays
-// alone.
+// can be matched with a distinct j with V_ij <= T. These pairs defer; the other slots are paired
+// in order without deferral, and with an odd number of slots the lightest overloaded one is
+// unpaired.
 //
 // Shapes    slots: [slot][entry] LLM work, >= 0.
 // Ensures   pairs by falling work of the overloaded slot, every slot in one pair; no deferral

@@ -100,7 +100,7 @@ TEST(PairSlots, LeavesTheOddSlotAlone) {
   EXPECT_EQ(pair_slots({{3, 4}}, true), single);
 }
 
-TEST(PairSlots, DefersNothingWhenToldSo) {
+TEST(PairSlots, DefersNothingWhenDisabled) {
   const std::vector<SlotPair> expected = {{0, 3, {}}, {2, 1, {}}};
   EXPECT_EQ(pair_slots({{10, 6}, {4}, {9, 3}, {8}}, false), expected);
 }

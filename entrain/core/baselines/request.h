@@ -1,4 +1,4 @@
-// What a policy is asked for, and how a policy says no.
+// The request to a policy, and how a policy refuses.
 #pragma once
 
 #include <cstdint>
@@ -12,35 +12,35 @@
 
 namespace entrain {
 
-// What the `entrain` policy may use, so that its gain can be split into parts. Other policies
+// Parts that the `entrain` policy may use, so that its gain can be split into parts. Other policies
 // ignore it.
 struct EntrainOptions {
-  bool joint = true;            // both costs from the start; false: slots by encoder work alone
-  bool replica_balance = true;  // samples to replicas by work; false: in drawn order, for good
+  bool joint = true;            // both costs from the start; false: slots by encoder work only
+  bool replica_balance = true;  // samples to replicas by work; false: in drawn order, fixed
   bool slot_order = true;       // the shape's order of slots; false: a random one
-  bool search = true;           // local search behind the construction
+  bool search = true;           // local search after the construction
   bool shape = true;            // slots of unequal target size, small at both ends; false: equal
   bool choose_slots = true;     // number of slots by simulated time; false: the plan's num_slots
   bool defer = true;            // encoder work in earlier slots than its sample's LLM work
-  bool chunks = true;           // LLM work in token ranges, where the plan's limits allow them
+  bool chunks = true;           // LLM work in token ranges, if the plan's limits allow them
   bool split_segments = true;   // a sample's segments in different slots (needs defer)
 };
 
-// All of it but the named parts: "joint", "replicas", "shape", "order", "slots", "deferral",
+// All parts except the named ones: "joint", "replicas", "shape", "order", "slots", "deferral",
 // "segments", "chunks", "search" (in the order of EntrainOptions' comments).
 // Throws  InvalidInput for another name (with a suggestion), after `where` ("plan.without").
 EntrainOptions entrain_options_without(const std::vector<std::string>& parts,
                                        const std::string& where);
 
-// What the `entrain` policy makes small. Other policies ignore it.
+// The objective of the `entrain` policy. Other policies ignore it.
 enum class Objective : std::uint8_t {
   kStepTime,  // the simulated step time
   kBalance,   // the variation of forward time between slots, in every module, with exactly the
               // plan's num_slots; see balance_objective.h
 };
 
-// Where the policy `entrain` finds nothing within memory with the plan's evaluations, it tries so
-// many.
+// The number of evaluations that the policy `entrain` falls back to if it finds nothing within
+// memory with the plan's.
 inline constexpr int kFewEvaluations = 50;
 
 // NothingFits of the policy `entrain`.
@@ -48,7 +48,7 @@ class OverLimits : public NothingFits {
  public:
   OverLimits(const std::string& message, const MemoryExcess& excess)
       : NothingFits(message), excess_(excess) {}
-  // Of the assignment that missed the limits by least; no bytes where the search alone knows.
+  // Of the assignment that missed the limits by least; no bytes if only the search knows.
   [[nodiscard]] const MemoryExcess& excess() const { return excess_; }
 
  private:

@@ -170,7 +170,7 @@ Profile analytic_profile(const ModelSpec& model,
         continue;
       }
       for (const int c : context) {
-        // A kind's first layer stands for all of it.
+        // The first layer represents its kind.
         std::set<LayerKind> seen;
         for (int layer = 0; layer < num_layers(model, module); ++layer) {
           if (seen.insert(layer_kind(model, module, layer)).second) {

@@ -1,4 +1,4 @@
-// A profile from a device's peak numbers, for studies of devices that are not at hand.
+// A profile from a device's peak numbers, for studies of devices that are not available.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ std::vector<std::string> device_model_names();
 
 // "cpu-2core" (float32: two AVX2 cores at 2.5 GHz), "a40" and "h100" (bfloat16): stated peaks from
 // the vendors' data sheets; efficiencies, launch costs and latencies are round assumptions. Nothing
-// of it is measured.
+// is measured.
 // Throws  InvalidInput with the known names.
 DeviceModel device_model(const std::string& name);
 
@@ -36,9 +36,9 @@ struct AnalyticOptions {
 // backward_weight = matrix FLOPs + its own moved bytes; launch_seconds for each. All-reduce at half
 // the link's bandwidth (each byte passes twice), AdamW by its traffic of 28 bytes a parameter.
 //
-// At a degree above 1 these are the device's share (device_work()), and layer_exchange() comes on
-// top, nothing of it hidden behind computation: bytes at the link's bandwidth into the cost per
-// token, one latency a collective into the launch constant. Assumed, not measured: the lane's
+// At a degree above 1 these are the device's share (device_work()) plus layer_exchange(), none
+// of it overlapped with compute: bytes at the link's bandwidth are added to the cost per
+// token, one latency per collective to the launch constant. Assumed, not measured: the lane's
 // devices are joined by `link`, smaller matrices are as efficient as large ones, tokens, pairs and
 // target tokens divide evenly.
 //

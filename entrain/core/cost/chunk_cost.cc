@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// What the first tokens of a sample bring to the layers of the LLM.
+// Work of a sample's first tokens in the layers of the LLM.
 struct Prefix {
   double pairs = 0;
   double tokens = 0;

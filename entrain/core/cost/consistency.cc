@@ -12,7 +12,7 @@ std::vector<std::string> slot_warnings(const Plan& plan, int global_batch) {
     return {};
   }
   return {fmt::format(
-      "num_slots = {} for a global batch of {} over {} replicas, {} samples a replica at most: "
+      "num_slots = {} for a global batch of {} over {} replicas, at most {} samples per replica: "
       "at least {} slots have no LLM work",
       format_count(plan.num_slots),
       format_count(global_batch),
@@ -26,7 +26,7 @@ std::vector<std::string> profile_warnings(const Profile& profile, const std::str
     return {};
   }
   return {fmt::format(
-      "profile '{}' has no model_digest: whether its costs are those of this model's layers cannot "
+      "profile '{}' has no model_digest: whether its costs match this model's layers cannot "
       "be checked (`entrain profile` writes one)",
       name)};
 }

@@ -118,7 +118,7 @@ CostTable read_samples(std::string_view content, const std::string& where, RowOf
       reader.fail(id, "the sample has no id");
     }
     if (!row_of.emplace(name, static_cast<int>(table.ids.size())).second) {
-      reader.fail(id, fmt::format("sample '{}' stands twice", name));
+      reader.fail(id, fmt::format("sample '{}' occurs twice", name));
     }
     table.ids.push_back(name);
     for (std::size_t module = 0; module < columns.size(); ++module) {
@@ -220,7 +220,7 @@ void read_segments(std::string_view content,
       rows.seen.resize(segment + 1, 0);
     }
     if (rows.seen[segment]++ != 0) {
-      reader.fail(number_column, fmt::format("segment {} stands twice", segment));
+      reader.fail(number_column, fmt::format("segment {} occurs twice", segment));
     }
     rows.units[segment] = columns.read(reader);
   }
@@ -271,7 +271,7 @@ void check_total(const CostTable& table, std::span<const int> rows) {
     }
   }
   if (!(total < static_cast<double>(kMostTotal))) {
-    throw InvalidInput("the batch needs more than 2^62 ns in all: check the costs");
+    throw InvalidInput("the batch needs more than 2^62 ns in total: check the costs");
   }
 }
 
@@ -403,8 +403,8 @@ StepCosts table_costs(const CostTable& table,
   for (const ModulePlan& module : plan.modules) {
     if (recomputes(module)) {
       throw InvalidInput(
-          fmt::format("plan: modules.{}.recompute is given; a cost table does not say what its "
-                      "layers take and keep then: give --model and --profile instead of --costs",
+          fmt::format("plan: modules.{}.recompute is given; a cost table has no costs of "
+                      "recomputation: give --model and --profile instead of --costs",
                       module.name));
     }
   }

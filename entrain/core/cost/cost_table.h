@@ -1,4 +1,4 @@
-// Anybody's own costs: seconds per sample and module from CSV files, in place of a model and a
+// The user's own costs: seconds per sample and module from CSV files, instead of a model and a
 // profile.
 //
 // Read first: read_cost_table(), then table_costs(). Columns of the first file, in any order:
@@ -8,7 +8,7 @@
 //                                                                 `llm` is needed, others are
 //                                                                 encoders
 //   <module>_activation_bytes                                     optional: kept until the backward
-// Other columns are left alone. Columns of the second file, one row per segment of an encoder:
+// Other columns are ignored. Columns of the second file, one row per segment of an encoder:
 //   sample_id, module, segment, tokens, forward_s, backward_s
 #pragma once
 
@@ -59,8 +59,8 @@ CostTable parse_cost_table(std::string_view costs,
                            std::string_view segments = {},
                            const std::string& segments_where = {});
 
-// A model with the table's modules and these numbers of layers, for functions that ask a model for
-// nothing else: plans and their search. It has no widths.
+// A model with the table's modules and these numbers of layers, for functions that need nothing
+// else of a model: plans and their search. It has no widths.
 //
 // Shapes  num_layers: [module], each >= 1.
 ModelSpec table_model(const CostTable& table, std::span<const int> num_layers);
@@ -70,23 +70,23 @@ ModelSpec table_model(const CostTable& table, std::span<const int> num_layers);
 // Throws  InvalidInput as plan_from_json() does.
 Plan table_plan(const CostTable& table, const Json& document, const std::string& where);
 
-// What a sample brings: tokens, and as many segments as it has units. Attention pairs and features
-// are 0, since a table does not say them.
+// A sample's work: tokens, and as many segments as it has units. Attention pairs and features
+// are 0, since a table does not contain them.
 SampleWork table_work(const CostTable& table, int row);
 
 // Costs of a batch under a plan. A stage takes its layers' share of each unit; half of a backward
 // is weight gradient (the smaller half of an odd number). Without activation bytes in the table a
-// token keeps one byte a layer: comparable within a lane, no real bytes. No launch constants, a
-// free link, no reduction and no optimizer time.
+// token keeps one byte per layer: comparable within a lane, but not real bytes. No launch
+// constants, free link, no reduction and no optimizer time.
 //
-// Frozen modules pay no weight gradient, and the input gradient only in the LLM in front of an
+// Frozen modules have no weight gradient, and an input gradient only in the LLM in front of an
 // encoder that is not frozen.
 //
 // Shapes    rows: [sample of the batch] positions in the table; frozen: [module].
 // Requires  a plan of table_plan() or for table_model().
 // Ensures   shares of a unit over all stages sum to the unit exactly.
 // Throws    InvalidInput when the batch's total exceeds 2^62 ns or bytes, and for a plan that
-//           recomputes layers: a table does not say what they take and keep then.
+//           recomputes layers: a table does not contain their costs.
 StepCosts table_costs(const CostTable& table,
                       const Plan& plan,
                       std::span<const int> rows,

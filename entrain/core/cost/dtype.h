@@ -1,4 +1,4 @@
-// Sizes of the number formats that profiles and plans name.
+// Sizes of number formats by name.
 #pragma once
 
 #include <cstdint>

@@ -54,7 +54,7 @@ LayerWork audio_embedding_work(const EncoderSpec& encoder, double bytes) {
   LayerWork work;
   work.matrix_flops =
       2 * (kFrames * kMelBands * kMelKernel * hidden + hidden * kMelKernel * hidden);
-  // An activation behind each convolution.
+  // An activation after each convolution.
   work.moved_bytes = 2 * (kFrames + 1) * hidden * bytes;
   work.input_bytes = kFrames * kMelBands * bytes;
   work.activation_bytes = work.input_bytes + 2 * (kFrames + 1) * hidden * bytes;

@@ -1,17 +1,17 @@
-// What a layer computes, moves and keeps: the counts behind analytic costs.
+// FLOPs and bytes of a layer: the counts behind analytic costs.
 #pragma once
 
 #include "entrain/core/spec/model.h"
 
 namespace entrain {
 
-// What one layer does, per token of its module (output head: per target token).
+// Work of one layer, per token of its module (output head: per target token).
 struct LayerWork {
-  double matrix_flops = 0;        // of the forward; each gradient costs as much again
+  double matrix_flops = 0;        // of the forward; each gradient costs the same again
   double attention_flops = 0;     // per attention pair, of the forward
   double moved_bytes = 0;         // read and written by the forward outside matrix products
   double weight_moved_bytes = 0;  // likewise by the weight gradient
-  double input_bytes = 0;         // of what it takes: all that is kept where it is recomputed
+  double input_bytes = 0;         // of its input: all that is kept if it is recomputed
   double activation_bytes = 0;    // kept for the backward
   double output_bytes = 0;        // of the result
 };

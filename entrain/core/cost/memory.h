@@ -1,5 +1,5 @@
-// What every device holds all through training: parameters, gradients and optimizer states, and
-// what they leave for activations.
+// Static memory of every device during training: parameters, gradients and optimizer states, and
+// what remains for activations.
 //
 // Read first: lane_states(), then activation_room(). Activations themselves depend on the order of
 // operations: step_costs.h gives their bytes, the simulator their peak.
@@ -18,10 +18,10 @@ namespace entrain {
 struct StateOptions {
   std::string parameter_dtype = "float32";  // as in dtype_bytes()
   std::string gradient_dtype = "float32";   // of the gradients added up over a step
-  bool shard_optimizer = false;  // optimizer states shared out among replicas and context ranks
+  bool shard_optimizer = false;  // optimizer states sharded over replicas and context ranks
 };
 
-// What one device of a lane holds all the time.
+// Static bytes of one device of a lane.
 struct StateBytes {
   std::int64_t parameter_bytes = 0;
   std::int64_t gradient_bytes = 0;
@@ -33,10 +33,10 @@ struct StateBytes {
 };
 
 // Parameters are those of parameters_per_device() at each module's tensor parallelism; gradients
-// and optimizer states are held for trainable layers alone. The optimizer is AdamW: two float32
-// moments a parameter, and a float32 master copy where parameters are not float32 themselves.
-// Sharded, a stage's optimizer states divide by replicas × context_parallel, rounded up. Not
-// counted are buffers that live for a moment, of reductions and gathers: they belong into a
+// and optimizer states exist only for trainable layers. The optimizer is AdamW: two float32
+// moments per parameter, and a float32 master copy if parameters are not float32 themselves.
+// If sharded, a stage's optimizer states divide by replicas × context_parallel, rounded up.
+// Temporary buffers of reductions and gathers are not counted: they belong in a
 // reserve.
 //
 // Shapes    result: [lane].
@@ -53,15 +53,15 @@ struct LaneShortage {
   bool operator==(const LaneShortage&) const = default;
 };
 
-// What lanes have left for activations, or why a plan cannot be.
+// Bytes that lanes have for activations, or why a plan is impossible.
 struct ActivationRoom {
   std::vector<std::int64_t> lane_bytes;   // [lane] for PlanLimits, > 0; empty: no limit, or short
   std::vector<LaneShortage> short_lanes;  // in rising order
   [[nodiscard]] bool fits() const { return short_lanes.empty(); }
 };
 
-// memory_bytes is what a device has (ClusterSpec::memory_bytes, 0 = no limit); reserve_bytes is
-// kept free for what no part of the model counts: the runtime's context, libraries' workspaces,
+// memory_bytes is a device's memory (ClusterSpec::memory_bytes, 0 = no limit); reserve_bytes is
+// kept free for memory that the model does not count: the runtime's context, libraries' workspaces,
 // message buffers, fragmentation.
 //
 // Throws    InvalidInput when a number of bytes is negative.

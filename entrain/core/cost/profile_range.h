@@ -1,7 +1,7 @@
-// Whether a profile is used where it was measured.
+// Whether a profile is used within its measured range.
 //
-// Read first: range_warnings(). A fitted curve says nothing about microbatches far larger than the
-// largest that was measured; whoever predicts with it there should know.
+// Read first: range_warnings(). A fitted curve is unreliable for microbatches far larger than the
+// largest measured one; users of such predictions are warned.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@
 
 namespace entrain {
 
-// A measured curve may be used up to so many times its measured range without a warning.
+// A measured curve may be used up to this multiple of its measured range without a warning.
 inline constexpr double kRangeAllowance = 2.0;
 
-// The largest microbatch of a module that a batch is sure to need: its largest unit (segment in an
-// encoder, sample in the LLM), or the mean microbatch where that is more. Each number by itself.
+// The largest microbatch of a module that a batch certainly has: its largest unit (segment in an
+// encoder, sample in the LLM), or the mean microbatch if larger. Each number separately.
 struct ModuleUse {
   double tokens = 0;
   double pairs = 0;
-  double window_pairs = 0;   // of windowed layers, in their place
+  double window_pairs = 0;   // of windowed layers, instead of attention pairs
   double target_tokens = 0;  // LLM
 };
 

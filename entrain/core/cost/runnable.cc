@@ -21,7 +21,7 @@ std::string engine_obstacle(const Plan& plan, const ModelSpec& model) {
   for (std::size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
     if (module.context_parallel > kMostContextParallel) {
-      return fmt::format("module '{}' asks for context_parallel {}; this engine runs {}",
+      return fmt::format("module '{}' has context_parallel {}; this engine runs {}",
                          module.name,
                          module.context_parallel,
                          kMostContextParallel);
@@ -29,10 +29,8 @@ std::string engine_obstacle(const Plan& plan, const ModelSpec& model) {
     const std::string obstacle =
         sharding_obstacle(model, static_cast<int>(m), module.tensor_parallel);
     if (!obstacle.empty()) {
-      return fmt::format("module '{}' asks for tensor_parallel {}: {}",
-                         module.name,
-                         module.tensor_parallel,
-                         obstacle);
+      return fmt::format(
+          "module '{}' has tensor_parallel {}: {}", module.name, module.tensor_parallel, obstacle);
     }
   }
   return "";
@@ -59,12 +57,12 @@ std::string keep_runnable(Profile& profile) {
     modules.erase(layer.module);
   }
   if (!modules.empty()) {
-    throw InvalidInput(fmt::format(
-        "the profile has costs of '{}' at context parallelism {} alone; `entrain train` "
-        "runs {} (--for-study plans with more)",
-        *modules.begin(),
-        fmt::join(left_out, ", "),
-        kMostContextParallel));
+    throw InvalidInput(
+        fmt::format("the profile has costs of '{}' only at context parallelism {}; `entrain train` "
+                    "runs {} (--for-study plans with more)",
+                    *modules.begin(),
+                    fmt::join(left_out, ", "),
+                    kMostContextParallel));
   }
   return left_out.empty() ? "" : fmt::format("context parallelism {}", fmt::join(left_out, ", "));
 }

@@ -1,5 +1,5 @@
-// What this project's engine runs of what a plan and its data can say: the one list that `entrain
-// plan` plans by and `entrain train` refuses by.
+// What this project's engine can run of plans and data: the one list that `entrain
+// plan` plans with and `entrain train` checks.
 #pragma once
 
 #include <string>
@@ -25,18 +25,18 @@ inline bool engine_reads(const SampleSizes& sample) {
 }
 
 // Why the engine cannot run the plan: context parallelism, or a tensor parallelism with a
-// sharding_obstacle(). Names the module; empty where it can.
+// sharding_obstacle(). Names the module; empty if it can.
 //
 // Requires  a plan that is valid for the model.
 std::string engine_obstacle(const Plan& plan, const ModelSpec& model);
 
-// Throws  InvalidInput with `where` where there is an engine_obstacle().
+// Throws  InvalidInput with `where` if there is an engine_obstacle().
 void check_runnable(const Plan& plan, const ModelSpec& model, const std::string& where);
 
-// Takes entries at degrees that the engine does not run out of the profile, so that no search finds
-// them. Says what was left out ("context parallelism 2, 4, 8"); empty where nothing was.
+// Removes entries at degrees that the engine does not run from the profile, so that no search uses
+// them. Returns what was removed ("context parallelism 2, 4, 8"); empty if nothing was.
 //
-// Throws  InvalidInput where a module would be left with no entry.
+// Throws  InvalidInput if a module would have no entry left.
 std::string keep_runnable(Profile& profile);
 
 }  // namespace entrain

@@ -1,4 +1,4 @@
-// A cost table out of a model and a profile: what every sample costs by itself, as CSV that
+// A cost table from a model and a profile: what every sample costs, as CSV that
 // read_cost_table() takes.
 //
 // Read first: sample_costs(). Rows are appended piece by piece, so that an index of any length can
@@ -16,9 +16,9 @@
 namespace entrain {
 
 // Costs over whole modules at degree 1: the sum over a module's layers without launch constants,
-// rounded once to nanoseconds; backward is input and weight gradient, as far as the model's
-// freezing leaves them to be paid. Units are segments in encoders and whole samples in the LLM.
-// Links, reductions and the optimizer are no sample's.
+// rounded once to nanoseconds; backward is input and weight gradient, unless the model's
+// freezing removes them. Units are segments in encoders and whole samples in the LLM.
+// Links, reductions and the optimizer belong to no sample.
 //
 // Shapes    ids, work: [sample]; a sample without work in an encoder has no units there.
 // Requires  `work` comes from the model.

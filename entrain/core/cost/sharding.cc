@@ -157,7 +157,7 @@ LayerExchange layer_exchange(const ModelSpec& model,
           lane, llm.hidden, static_cast<double>(llm.num_kv_heads) * llm.head_dim);
     case LayerKind::kOutputHead: {
       const Exchange gather = lane.gather(llm.hidden, 1);
-      // An all-reduce brings twice what a gather does.
+      // An all-reduce receives twice as much as a gather.
       const Exchange loss = Lane(tensor_parallel, context_parallel, 4).gather(2, 3);
       return {gather + loss, gather, gather};
     }

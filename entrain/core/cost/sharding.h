@@ -1,4 +1,4 @@
-// How a layer divides over the tensor_parallel × context_parallel devices of a lane.
+// How a layer is sharded over the tensor_parallel × context_parallel devices of a lane.
 //
 // One layout is modelled, that of Megatron-LM with sequence parallelism. Context parallelism cuts
 // every span into equal shares of tokens (a causal one from both ends, so that pairs are equal
@@ -21,8 +21,8 @@
 
 namespace entrain {
 
-// What keeps a module from running at this tensor parallelism: "num_kv_heads 8 of 'llm' is not
-// divisible by 3"; empty when nothing does. Any context parallelism of at least 1 fits.
+// Why a module cannot run at this tensor parallelism: "num_kv_heads 8 of 'llm' is not
+// divisible by 3"; empty if it can. Any context parallelism of at least 1 is possible.
 std::string sharding_obstacle(const ModelSpec& model, int module, int tensor_parallel);
 
 // Parameters of the layer that each device of a lane holds; context parallelism divides none.
@@ -32,7 +32,7 @@ std::int64_t parameters_per_device(const ModelSpec& model,
                                    int layer,
                                    int tensor_parallel);
 
-// layer_work() as it falls to each device, still per token of the whole lane: all divides by both
+// layer_work() per device, still per token of the whole lane: everything divides by both
 // degrees, except in the token and audio embeddings, whose devices look up, or convolve, all tokens
 // of their context share.
 // Requires  no sharding_obstacle().
@@ -43,10 +43,10 @@ LayerWork device_work(const ModelSpec& model,
                       int tensor_parallel,
                       int context_parallel);
 
-// What a device receives from the others of its lane during one operation.
+// Bytes that a device receives from the others of its lane during one operation.
 struct Exchange {
   double bytes_per_token = 0;  // per token of the lane (output head: target token)
-  int collectives = 0;         // each waits once for the link's latency
+  int collectives = 0;         // each adds the link's latency once
 };
 
 struct LayerExchange {
@@ -59,7 +59,7 @@ struct LayerExchange {
 // reduce-scatter among the tensor ranks brings a device G(w) = w · b · (t - 1) / (t · c) bytes a
 // token; two of them equal an all-reduce.
 //   transformer layers  forward 4 G, backward_input 4 G; backward_weight 2 G (the inputs of both
-//                       column-parallel products are kept in shares and gathered again)
+//                       column-parallel products are kept sharded and gathered again)
 //   projector           forward G(in) + G(out), backward_input the same; backward_weight G(in)
 //   token embedding     forward G, backward_weight G
 //   output head         forward G and three all-reduces of one float32 (maximum, sum, target's

@@ -19,7 +19,7 @@ using std::chrono::nanoseconds;
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
 
-// What a unit brings to the layers of its module.
+// Work of a unit in the layers of its module.
 struct Features {
   double pairs = 0;
   double window_pairs = 0;  // of windowed layers, in their place
@@ -70,7 +70,7 @@ struct StageRates {
   Rates backward_weight;
   Rates split;
   CostWeights activation;         // bytes
-  CostWeights recompute;          // likewise, that backward brings back
+  CostWeights recompute;          // likewise, restored in backward
   CostWeights recompute_largest;  // of one decoder, and of the output head
 
   bool operator==(const StageRates& other) const {
@@ -113,7 +113,7 @@ bool measured(const CostCurve& curve) {
 }
 
 // As nearbyint() does, without a call where it is small: below 2^52 a double has room for halves,
-// and the sum rounds as the current mode says.
+// and the sum rounds by the current mode.
 inline std::int64_t rounded(double value, std::int64_t most, const char* what) {
   constexpr double kSmall = 0x1p51;
   constexpr double kShift = 0x1.8p52;
@@ -137,8 +137,8 @@ class Total {
 
   void add(std::int64_t value, std::int64_t times = 1) {
     if (value > 0 && times > (most_ - sum_) / value) {
-      throw InvalidInput(
-          fmt::format("the batch needs more than 2^62 {} in all: check sizes and profile", unit_));
+      throw InvalidInput(fmt::format(
+          "the batch needs more than 2^62 {} in total: check sizes and profile", unit_));
     }
     sum_ += value * times;
   }
@@ -231,7 +231,7 @@ class StepCostBuilder {
     const bool llm = module == model_.llm_module();
     const ModulePlan& plan = plan_.modules[at(module)];
     std::vector<StageRates> kinds;  // [stage]: stages of like layers cost the same
-    // Whether something trainable lies nearer the input than the layer at hand.
+    // Whether something trainable is nearer the input than the current layer.
     bool nearer_input = llm && any_encoder_trainable(model_);
     for (std::size_t s = 0; s < plan.stages.size(); ++s) {
       StageCosts stage;
@@ -276,7 +276,7 @@ class StepCostBuilder {
     for (const Run& run : runs) {
       const UnitCost& unit = stage.units[first];
       total_time_.add(unit.time, run.count);
-      // As if every unit were launched alone: no grouping can cost more.
+      // As if every unit had its own launch: no grouping can cost more.
       total_time_.add(stage.launch, run.count);
       total_bytes_.add(unit.activation_bytes, run.count);
       total_bytes_.add(unit.recompute.all, run.count);

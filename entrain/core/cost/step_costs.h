@@ -1,4 +1,4 @@
-// What every unit of a global batch costs on every stage, in integer nanoseconds and bytes.
+// The cost of every unit of a global batch on every stage, in integer nanoseconds and bytes.
 //
 // Read first: step_costs(). Everything that decides (assigner, schedule, planner) and everything
 // that predicts (simulator) reads these tables; from here on all arithmetic is on integers.
@@ -17,14 +17,14 @@
 
 namespace entrain {
 
-// No batch may take longer in all, so that sums of sums stay within 64 bits.
+// Upper limit of a batch's total, so that sums of sums stay within 64 bits.
 inline constexpr std::int64_t kMostNanoseconds = std::int64_t{1} << 62;
 
 struct OperationTimes {
   std::chrono::nanoseconds forward{0};
-  std::chrono::nanoseconds backward_input{0};   // 0 where no trainable weight needs it
-  std::chrono::nanoseconds backward_weight{0};  // 0 where the stage is frozen
-  std::chrono::nanoseconds split{0};  // what a backward in halves takes beyond a whole one
+  std::chrono::nanoseconds backward_input{0};   // 0 if no trainable weight needs it
+  std::chrono::nanoseconds backward_weight{0};  // 0 if the stage is frozen
+  std::chrono::nanoseconds split{0};  // extra time of a backward in halves over a whole one
   [[nodiscard]] std::chrono::nanoseconds backward() const {
     return backward_input + backward_weight;
   }
@@ -33,9 +33,9 @@ struct OperationTimes {
   OperationTimes& operator+=(const OperationTimes& other);
 };
 
-// What recomputation brings back in backward, beyond what was kept since the forward.
+// Activations that recomputation restores in backward, beyond those kept since the forward.
 struct RecomputeBytes {
-  std::int64_t all = 0;      // of all recomputed layers: of a split backward, until its weight half
+  std::int64_t all = 0;  // of all recomputed layers: for a split backward, until its weight half
   std::int64_t largest = 0;  // of one of them: while a whole backward runs, layer by layer
   RecomputeBytes& operator+=(const RecomputeBytes& other);
   bool operator==(const RecomputeBytes&) const = default;
@@ -57,9 +57,9 @@ struct CostWeights {
   double per_target_token = 0;
 };
 
-// How a sample's cost on an LLM stage spreads over its tokens: all that chunks need to know. Only
-// ratios matter, the whole sample's cost stands in StageCosts::units; where a cost has no weights,
-// it spreads evenly over the tokens.
+// How a sample's cost on an LLM stage is distributed over its tokens: all that chunks need. Only
+// ratios matter, the whole sample's cost is in StageCosts::units; a cost without weights
+// is distributed evenly over the tokens.
 struct ChunkWeights {
   CostWeights forward;
   CostWeights backward_input;
@@ -67,17 +67,17 @@ struct ChunkWeights {
   CostWeights split;
   CostWeights activation;
   CostWeights recompute{};
-  // Bytes that the largest recomputed layer brings back: of decoders per token, of the output head
+  // Bytes that the largest recomputed layer restores: of decoders per token, of the output head
   // per target token. A chunk has the larger of the two.
   CostWeights recompute_largest{};
 };
 
 struct StageCosts {
   OperationTimes launch;                  // paid once per operation
-  bool trainable = false;                 // has parameters that take gradients
+  bool trainable = false;                 // has parameters with gradients
   std::int64_t parameter_bytes = 0;       // all parameters, per device of the lane
   std::int64_t trainable_parameters = 0;  // per device of the lane
-  // All-reduce of the stage's gradients over replicas and context ranks; 0 where there is one.
+  // All-reduce of the stage's gradients over replicas and context ranks; 0 if there is only one.
   // Under a sharded optimizer reduce-scatter, half of it; the gather, the other half, counts as
   // optimizer.
   std::chrono::nanoseconds reduce{0};
@@ -94,7 +94,7 @@ struct ModuleCosts {
   std::vector<std::int64_t> tokens;  // [unit], in the module's own tokens
 };
 
-// Buckets per stage of a reduction that runs beside the backward's tail: what the engine does under
+// Buckets per stage of a reduction that overlaps the backward's tail, as in the engine under
 // a sharded optimizer.
 inline constexpr int kReduceBuckets = 4;
 
@@ -118,34 +118,34 @@ struct StepCosts {
   }
 };
 
-// Frozen layers: the weight gradient is paid by trainable layers only, the input gradient where
-// something trainable lies nearer the input (for the LLM any encoder layer, projectors included) or
-// within the layer: gradients reach a trainable layer's first weights through all that follows
+// Frozen layers: only trainable layers pay the weight gradient. A layer pays the input gradient if
+// something trainable is nearer the input (for the LLM any encoder layer, projectors included) or
+// within the layer: gradients reach a trainable layer's first weights through all layers after
 // them. So the first trainable layer pays it too, unless it is a patch or token embedding, which
-// are one operation. That counts the gradient of the first operation's input too, which autograd
-// leaves out: a norm's, or that of the audio embedding's first convolution. Layers that pay neither
+// are one operation. This includes the gradient of the first operation's input, which autograd
+// skips: a norm's, or that of the audio embedding's first convolution. Layers that pay neither
 // keep no activations.
 //
-// Recomputed layers (ModulePlan::recompute) that pay either keep their input alone, and pay their
-// forward once more, by the profile's curve for that where it has one, as a part of the input
-// gradient: it runs before either half of a backward. Not so patch and token embeddings, which keep
-// nothing but their input anyway. Where chunks are allowed, a decoder keeps its keys and values
-// too, which later chunks read. What backward brings back is there a layer at a time; of a split
-// backward it stays until the weight half has read it.
+// Recomputed layers (ModulePlan::recompute) that pay either keep only their input, and pay their
+// forward once more, by the profile's curve for that if it has one, as a part of the input
+// gradient: it runs before either half of a backward. Patch and token embeddings do not, since they
+// keep only their input anyway. If chunks are allowed, a decoder also keeps its keys and values,
+// which later chunks read. Restored activations exist for one layer at a time; in a split
+// backward they stay until the weight half has read them.
 //
-// A backward in halves takes the profile's `split` of every layer that pays both gradients more
+// A backward in halves takes the profile's `split` of every layer that pays both gradients longer
 // than a whole one, all of it in the weight half.
 //
-// A layer costs a·pairs + b·tokens + c: tokens are target tokens in the output head, and everything
-// else counts its module's own; c goes to StageCosts::launch. Activation bytes are the profile's
+// A layer costs a·pairs + b·tokens + c: tokens are target tokens in the output head, and the
+// module's own elsewhere; c goes to StageCosts::launch. Activation bytes are the profile's
 // per token, a decoder layer's keys and values among them. Messages hold [tokens, hidden] in the
 // profile's dtype, the last encoder stage's [llm_tokens, LLM hidden]. An all-reduce takes gradient
 // bytes / reduce_bytes_per_second.
 //
 // A lane's tensor × context devices act as one: times are the lane's, at the profile's entries for
 // the module's degrees; bytes are those of one device, which holds its share of activations and of
-// parameters (sharding.h) and sends and receives its share of every message on a link of its own.
-// Between lanes of different numbers of devices a message is shared out among the smaller number:
+// parameters (sharding.h) and sends and receives its share of every message on its own link.
+// Between lanes of different numbers of devices a message is divided among the smaller number:
 // an upper bound for the larger lane's memory.
 //
 // Shapes    result.modules[m].stages[s].units: [units of m]; samples in the order of `work`.
@@ -169,13 +169,13 @@ std::vector<SampleWork> batch_work(const ModelSpec& model, std::span<const Sampl
 // whole sample's cost, by the stage's weights, rounded once: x² / 2 attention pairs (rounded down),
 // x tokens, and the target tokens among them, which are the sequence's last. So a chunk has
 // (t² - f²) / 2 pairs, and the chunks of a sample add up to exactly its cost, each time within 2 ns
-// of its exact share. Output bytes are those of t - f tokens. What slot it is in does not matter.
+// of its exact share. Output bytes are those of t - f tokens. Its slot does not matter.
 //
 // Throws    InvalidInput for a chunk that is no range within its sample's tokens.
 // Cost      O(1), no allocation.
 UnitCost unit_cost(const StepCosts& costs, int module, int stage, const WorkItem& item);
 
-// Whether nothing of the item's sample comes after it: not so for a chunk that another follows.
+// Whether the item ends its sample: false for a chunk that is followed by another.
 bool ends_sample(const StepCosts& costs, const WorkItem& item);
 
 // Bytes of an LLM item's keys and values on a stage that a later chunk of its sample reads; 0 when

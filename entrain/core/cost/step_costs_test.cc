@@ -96,7 +96,7 @@ TEST(StepCosts, CarryGradientsThroughAFrozenLlm) {
   EXPECT_EQ(costs.modules[1].stages[1].trainable_parameters, 0);
 }
 
-TEST(StepCosts, PayForTheProjectorAndWhatLiesBehindItWhenOnlyItTrains) {
+TEST(StepCosts, PayForTheProjectorAndTheLayersAfterItWhenOnlyItTrains) {
   ModelSpec model = paper_model();
   model.llm.frozen = true;
   model.encoders[0].frozen = true;

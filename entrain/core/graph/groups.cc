@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// Per stage, whether something trainable lies at it or before it.
+// Per stage, whether something trainable is at it or before it.
 std::vector<char> backward_stages(const ModuleCosts& module) {
   std::vector<char> result;
   bool any = false;

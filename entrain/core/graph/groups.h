@@ -3,16 +3,16 @@
 // Read first: build_groups(). The rule, for every encoder slot on its own:
 // - its items are sorted by the LLM group that takes them, by slot and index (stable: packing order
 //   within a part); items of one LLM group are a part. Without chunks an LLM slot is one group;
-// - an encoder without anything trainable takes no backward, so nothing is gained by separate
-//   graphs: all parts form one group;
+// - an encoder without anything trainable has no backward, so separate graphs gain
+//   nothing: all parts form one group;
 // - otherwise parts are taken in this order. A group is *tiny* when its forward and
-//   backward time over all stages, launch constants left out, is below the module's launch
-//   constants for one forward and backward on every stage: a launch of its own would cost more
+//   backward time over all stages, without launch constants, is below the module's launch
+//   constants for one forward and backward on every stage: a separate launch would cost more
 //   than its work. A part is *released* by the slot in which the samples of its LLM group end,
-//   without chunks that LLM slot. A tiny group takes in the next part if that is not released
+//   without chunks that LLM slot. A tiny group absorbs the next part if that is not released
 //   before it (which delays its own small backward, not that of others). A tiny group that comes
-//   last joins the group before it when it is released at most one slot later, and stays alone when
-//   it is not.
+//   last joins the previous group if it is released at most one slot later, and otherwise stays
+//   separate.
 // The groups of an LLM slot: llm_groups.h. Empty slots have none.
 #pragma once
 

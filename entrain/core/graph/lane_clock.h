@@ -1,8 +1,8 @@
-// Time and activation bytes of a replica's lanes as their operations begin and end: the one account
-// that the simulator, the list scheduler and the memory of a program read.
+// Time and activation bytes of a replica's lanes as their operations begin and end: the accounting
+// shared by the simulator, the list scheduler and the memory of a program.
 //
 // Read first: ReplicaClock. Bytes depend on the order of operations only, never on their times. The
-// rules of what is held are those of simulate() (simulator.h, Memory).
+// rules for held bytes are those of simulate() (simulator.h, Memory).
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace entrain {
 struct LaneClock {
   std::int64_t time = 0;    // finish of the lane's last operation, nanoseconds
   std::int64_t held = 0;    // bytes after it
-  std::int64_t during = 0;  // bytes while it ran: what it frees is still there
+  std::int64_t during = 0;  // bytes while it ran, including those it frees
   std::int64_t peak = 0;
 
   void hold(std::int64_t bytes) {
@@ -24,7 +24,7 @@ struct LaneClock {
     during = held;
     peak = std::max(peak, held);
   }
-  // What a message brings that is received while the operation before still runs.
+  // Bytes of a message received while the previous operation still runs.
   void hold_ahead(std::int64_t bytes) {
     peak = std::max(peak, during + bytes);
     held += bytes;
@@ -37,7 +37,7 @@ class ReplicaClock {
   ReplicaClock() = default;
   ReplicaClock(const StageGraph& stages, const ReplicaGraph& graph) { reset(stages, graph); }
 
-  // Before the step. Both graphs must outlive the clock's use.
+  // Called before the step. Both graphs must outlive the clock's use.
   void reset(const StageGraph& stages, const ReplicaGraph& graph) {
     stages_ = &stages;
     graph_ = &graph;
@@ -55,7 +55,7 @@ class ReplicaClock {
 
   // Each runs one operation on the stage's lane and returns its duration in nanoseconds.
   std::int64_t forward(int stage, int group, std::int64_t start);
-  // Both gradients, or (`half`) the input's alone.
+  // Both gradients, or (`half`) only the input's.
   std::int64_t backward(int stage, int group, bool half, std::int64_t start);
   std::int64_t backward_weight(int stage, int group, std::int64_t start);
   // A message of `group` arrives; only encoder outputs on the LLM's first lane take bytes.
@@ -89,7 +89,7 @@ class ReplicaClock {
   [[nodiscard]] const StageGraph::Stage& place(int stage) const {
     return stages_->stages[static_cast<std::size_t>(stage)];
   }
-  // Frees the encoder outputs whose last LLM group has just been done with.
+  // Frees the encoder outputs whose last LLM group has just finished.
   void release_features(int llm_group) {
     for (const int source : graph_->sources_of(llm_group)) {
       if (--takers_left_[static_cast<std::size_t>(source)] == 0) {
@@ -132,7 +132,7 @@ inline std::int64_t ReplicaClock::backward(int stage, int number, bool half, std
   LaneClock& clock = lane(of.lane);
   clock.time = start + duration;
   clock.hold(ended_bytes(stage, number, true) + recomputed);
-  clock.held -= unit.key_value_bytes;  // the gradients of its own
+  clock.held -= unit.key_value_bytes;  // its own gradients
   if (!half) {
     clock.held -= unit.activation_bytes + recomputed;
   }

@@ -1,12 +1,12 @@
-// The groups of the LLM's slots, and which of them takes an encoder segment's features.
+// The groups of the LLM's slots, and which group takes an encoder segment's features.
 //
 // Read first: LlmGroups. The rule: items of a slot whose samples end in the same slot are one
-// group; groups stand in rising order of that slot. Whole samples and last chunks end in the slot
+// group; groups are in rising order of that slot. Whole samples and last chunks end in the slot
 // itself and are the first group, so an LLM slot is one group unless a chunk in it is followed by
-// another; a sample cut in two costs one launch more a stage.
+// another; a sample cut in two costs one more launch per stage.
 //
 // All groups of one sample's chunks end in the same slot. So links go from lower slots to higher
-// ones of the same end and cannot close a cycle, and no group waits longer than for the slot in
+// ones of the same end and cannot close a cycle, and no group waits longer than until the slot in
 // which its own samples end.
 #pragma once
 

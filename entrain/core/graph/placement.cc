@@ -42,7 +42,7 @@ std::vector<ChunkPlace> equal_chunks(const StepCosts& costs,
   std::vector<ChunkPlace> chunks;
   std::int64_t begin = 0;
   for (int i = 0; i < count; ++i) {
-    const std::int64_t left = count - i - 1;  // chunks behind this one, a token each at least
+    const std::int64_t left = count - i - 1;  // chunks after this one, at least one token each
     std::int64_t low = begin + 1;
     std::int64_t high = tokens - left;
     while (left > 0 && low < high) {

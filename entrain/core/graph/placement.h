@@ -1,4 +1,4 @@
-// Where every sample and segment goes, as arrays that a search can change in place.
+// The slots of every sample and segment, as arrays that a search can change in place.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace entrain {
 
-// A range of a cut sample's tokens, from where the one before it ends.
+// A range of a cut sample's tokens, from the end of the previous one.
 struct ChunkPlace {
   int slot = 0;
   std::int64_t token_end = 0;
@@ -25,7 +25,7 @@ struct Placement {
   std::vector<std::vector<ChunkPlace>> chunks;
 };
 
-// Nothing placed yet: no samples in any replica, all slots 0.
+// Nothing placed: no samples in any replica, all slots 0.
 Placement empty_placement(const StepCosts& costs, int replicas, int num_slots);
 
 // Sets the LLM slot of a sample and the encoder slot of all its segments.
@@ -42,7 +42,7 @@ std::vector<ChunkPlace> equal_chunks(const StepCosts& costs, int sample, int fir
 ReplicaAssignment to_assignment(const StepCosts& costs, const Placement& placement, int replica);
 StepAssignment to_assignment(const StepCosts& costs, const Placement& placement);
 
-// Contiguous runs of `order`, whose lengths differ by one at most: run `part` of `parts` is
+// Contiguous runs of `order`, whose lengths differ by at most one: run `part` of `parts` is
 // [result[part], result[part + 1]).
 std::vector<int> even_runs(int count, int parts);
 
@@ -50,7 +50,7 @@ std::vector<int> even_runs(int count, int parts);
 // Requires  the replica has a sample.
 void place_in_even_runs(const StepCosts& costs, int replica, int num_slots, Placement& placement);
 
-// Deals `order` to the replicas in even runs, and each run to slots as above.
+// Distributes `order` to the replicas in even runs, and each run to slots as above.
 Placement deal_in_order(const StepCosts& costs,
                         const std::vector<int>& order,
                         int replicas,

@@ -117,7 +117,7 @@ void PlacementGraph::add_units(const ModuleCosts& from, Module& module) {
   }
 }
 
-// Behind the units, the sums over each sample's: most samples lie in one slot.
+// After the units, the sums over each sample's: most samples are in one slot.
 void PlacementGraph::add_samples(Module& module) {
   const std::vector<int>& first = *module.first_unit;
   const std::size_t kinds = at(module.num_kinds);

@@ -1,5 +1,5 @@
-// A replica's placement as the flat graph that the list scheduler replays: what a search rebuilds
-// for every move, without a StepAssignment, groups or a Program in between.
+// A replica's placement as the flat graph that the list scheduler replays. A search rebuilds it
+// for every move, without an intermediate StepAssignment, groups or Program.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ class PlacementGraph {
   [[nodiscard]] const StageGraph& stages() const { return stages_; }
 
   // Requires whole samples: no chunks in the replica.
-  // Ensures  equal to replica_graph() of the groups that build_groups() makes of the placement, but
-  //          for stages that cost the same, which are one kind.
+  // Ensures  equal to replica_graph() of the groups that build_groups() makes of the placement,
+  //          except for stages of equal cost, which are one kind.
   // Cost     O(units × stages + units log units) of the replica; the result lives until the next
   //          call.
   const ReplicaGraph& build(const Placement& placement, int replica);
@@ -30,7 +30,7 @@ class PlacementGraph {
   struct Module {
     int num_stages = 0;
     int first_backward = 0;  // by its own trainable stages; num_stages if none
-    // Stages of like layers cost the same: sums are made once a kind.
+    // Stages of equal layers cost the same: sums are computed once per kind.
     int num_kinds = 0;
     // [unit × num_kinds + kind]; behind the units the sums over each sample's
     std::vector<GraphUnit> units;

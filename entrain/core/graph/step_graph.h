@@ -1,12 +1,12 @@
-// One step's dependency graph on flat arrays: what schedules, searches, simulator and bounds read.
+// One step's dependency graph on flat arrays, for schedules, searches, simulator and bounds.
 //
 // Read first: StepGraph, ReplicaGraph. A *unit* is one group on one stage of its module. Groups are
-// numbered by module, slot, group; a group's units have neighbouring numbers in order of stage, so
-// that `unit - 1` is the stage before and `unit + 1` the one after. Stages that cost the same are
-// one kind, whose costs a group has once: a module of many stages has few.
+// numbered by module, slot, group; a group's units have consecutive numbers in order of stage, so
+// that `unit - 1` is the previous stage and `unit + 1` the next. Stages of equal cost are
+// one kind, whose costs a group stores once: a module with many stages has few kinds.
 //
 // Two builders: replica_graph() from groups, for a program; PlacementGraph (placement_graph.h) from
-// a search's placement, the fast way.
+// a search's placement, which is faster.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace entrain {
 
-// What the plan fixes, equal for all replicas and steps. Stages of all modules are numbered module
+// Fixed by the plan, equal for all replicas and steps. Stages of all modules are numbered module
 // by module: the *stage number*.
 struct StageGraph {
   struct Stage {
@@ -88,8 +88,8 @@ struct GraphGroup {
   int first_unit = 0;      // number of stage 0's
   int first_cost = 0;      // into `costs`
   int first_backward = 0;  // lowest stage with a backward; the module's num_stages if none
-  // The LLM slot whose turn releases the group's backward. An LLM group's: its own, or the one in
-  // which its chunks' samples end; an encoder group's: the latest of the LLM groups it serves.
+  // The LLM slot whose turn releases the group's backward. For an LLM group: its own, or the one in
+  // which its chunks' samples end; for an encoder group: the latest of the LLM groups it serves.
   int turn = 0;
   // The lowest slot among the LLM groups with that turn that it serves: as backward runs in falling
   // slot order, it completes the gradient. An LLM group's own slot.
@@ -156,7 +156,7 @@ struct ReplicaGraph {
     return {of.module, stage, of.slot, of.group};
   }
   [[nodiscard]] bool has(const StageGraph& stages, const UnitKey& unit) const;
-  // The number of a key's group.
+  // The number of the group of a key.
   // Throws  InvalidInput when the replica has no such unit.
   [[nodiscard]] int checked_number(const StageGraph& stages, const UnitKey& unit) const;
 

@@ -71,7 +71,7 @@ void put_in(const StepCosts& costs, int sample, int slot, ReplicaAssignment& rep
 
 // What one replica takes before it meets the others.
 struct ReplicaEnd {
-  std::int64_t total_ns = 0;  // latest finish of a lane with its reduction behind it
+  std::int64_t total_ns = 0;  // latest finish of a lane including its reduction
   bool fits = true;
 };
 

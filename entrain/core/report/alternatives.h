@@ -1,4 +1,4 @@
-// What another choice for one sample would have cost.
+// The cost of other choices for one sample.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace entrain {
 
 enum class AlternativeKind : std::uint8_t {
   kOtherSlot,     // all of the sample's work in another slot of its replica
-  kLlmSlot,       // its LLM work alone in another slot
+  kLlmSlot,       // only its LLM work in another slot
   kNotDeferred,   // its segments in the slot of its LLM work
   kOtherReplica,  // all of its work in a slot of another replica
 };
@@ -23,14 +23,14 @@ struct Alternative {
   AlternativeKind kind = AlternativeKind::kOtherSlot;
   int replica = 0;
   int slot = 0;                        // of the LLM work
-  std::int64_t step_change_ns = 0;     // simulated step time less that of the assignment at hand
-  std::int64_t replica_change_ns = 0;  // the same of the slowest replica that the move touches
+  std::int64_t step_change_ns = 0;     // simulated step time less that of the given assignment
+  std::int64_t replica_change_ns = 0;  // the same for the slowest replica that the move affects
   bool fits = true;                    // whether the plan's memory limits hold
 };
 
 // The fastest alternative of each kind, by step time, then by replica time; ties to the lower
 // replica and slot. Alternatives that break deferral limits or leave a replica without samples are
-// left out, and samples cut into chunks have none.
+// excluded, and samples cut into chunks have none.
 //
 // Requires  a valid assignment for this plan.
 // Cost      O(slots of all replicas) simulations of one replica, twice that across replicas.

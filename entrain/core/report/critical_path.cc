@@ -74,7 +74,7 @@ std::vector<TimelineEvent> critical_path(const Program& program, const Timeline&
   std::vector<TimelineEvent> path;
   for (; event != nullptr; event = table.before(*event)) {
     TimelineEvent link = *event;
-    if (!path.empty()) {  // what makes gradients may go on when their first bucket leaves
+    if (!path.empty()) {  // the operation may still run when its first bucket of gradients is sent
       link.finish = std::min(link.finish, path.back().start);
     }
     path.push_back(link);

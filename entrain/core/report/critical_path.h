@@ -1,5 +1,5 @@
-// What a simulated step's time is made of: the chain of operations and transfers that no slack
-// separates, and each lane's hours.
+// The parts of a simulated step's time: its critical path, a chain of operations and transfers
+// without slack, and each lane's times.
 #pragma once
 
 #include <chrono>
@@ -13,8 +13,8 @@ namespace entrain {
 
 // From the step's start to its end without a gap: each event begins when the one before it ends,
 // and could not have begun earlier. Of several such chains the one that stays on its lane as long
-// as it can. Events are of category kCompute or kSend; of an operation during which a bucket of its
-// gradients leaves, the path has the part up to there.
+// as possible. Events are of category kCompute or kSend; if a bucket of an operation's gradients is
+// sent while it runs, the path has the part up to there.
 //
 // Requires  a timeline with events that simulate() made of this program.
 // Ensures   the durations sum to the makespan.
@@ -29,14 +29,14 @@ struct LaneAccount {
   std::chrono::nanoseconds backward{0};    // its halves included
   std::chrono::nanoseconds fill{0};        // before the first operation
   std::chrono::nanoseconds features{0};    // waits between operations: for encoders' outputs,
-  std::chrono::nanoseconds activation{0};  // for the stage before,
+  std::chrono::nanoseconds activation{0};  // for the previous stage,
   std::chrono::nanoseconds gradient{0};    // for a gradient
-  // For other lanes and replicas behind the last operation, and for reductions beside compute.
+  // For other lanes and replicas after the last operation, and for overlapped reductions.
   std::chrono::nanoseconds drain{0};
   std::chrono::nanoseconds reduction{0};
   std::chrono::nanoseconds optimizer{0};
   std::chrono::nanoseconds transfer{
-      0};  // part of fill and waits in which the message was under way
+      0};  // part of fill and waits in which the message was in flight
 
   [[nodiscard]] std::chrono::nanoseconds busy() const { return forward + backward; }
   [[nodiscard]] std::chrono::nanoseconds waits() const { return features + activation + gradient; }

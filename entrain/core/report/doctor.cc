@@ -27,7 +27,7 @@ const LoggedCall* open_call(const RankDump& dump) {
       return &*call;
     }
     if (!call->communication) {
-      return nullptr;  // calls of an operation stand behind it
+      return nullptr;  // calls of an operation come after it
     }
   }
   return nullptr;
@@ -42,7 +42,7 @@ const LoggedCall* last_operation(const RankDump& dump) {
   return nullptr;
 }
 
-// Whether the rank has come to the collective: it is in it, or behind it.
+// Whether the rank has reached the collective: it is in it, or after it.
 bool has_come(const RankDump& dump, const LoggedCall& collective) {
   return std::any_of(dump.calls.begin(), dump.calls.end(), [&](const LoggedCall& call) {
     return call.group == collective.group && call.number >= collective.number;
@@ -136,18 +136,19 @@ void blame_failure(const RankDump& dump, Diagnosis& diagnosis) {
       fmt::format("{} failed first, in {}: {}", name(finding), finding.doing, finding.failure);
 }
 
-// Of a message its sender is to blame; of a collective nobody knows, so who found out is named.
+// For a message the sender is the culprit; for a collective it is unknown, so the detecting rank is
+// named.
 void blame_mismatch(const RankDump& dump, Diagnosis& diagnosis) {
   const LoggedCall* call = open_call(dump);
   const bool message = call != nullptr && call->group.empty();
   const int culprit = message ? call->peer : dump.rank;
   diagnosis.verdict = Verdict::kMismatch;
   diagnosis.culprits = {culprit};
-  diagnosis.summary = message ? fmt::format("rank {} sent {} another message than was planned: {}",
+  diagnosis.summary = message ? fmt::format("rank {} sent {} a message other than planned: {}",
                                             culprit,
                                             name(diagnosis.ranks[at(dump.rank)]),
                                             dump.failure)
-                              : fmt::format("{} met a collective that is not the planned one: {}",
+                              : fmt::format("{} joined a collective other than planned: {}",
                                             name(diagnosis.ranks[at(dump.rank)]),
                                             dump.failure);
 }
@@ -186,8 +187,8 @@ std::vector<int> find_cycle(const Diagnosis& diagnosis) {
   return cycle;
 }
 
-// Ranks that others wait for and that wait for nobody: there a chain of waiting ends. Those that
-// have not ended stand first.
+// Ranks that others wait for and that do not wait: the ends of chains of waits. Those that
+// have not ended come first.
 std::vector<int> ends_of_waiting(const Diagnosis& diagnosis) {
   std::set<int> awaited;
   for (const RankFinding& finding : diagnosis.ranks) {
@@ -205,12 +206,12 @@ std::vector<int> ends_of_waiting(const Diagnosis& diagnosis) {
   return ends;
 }
 
-// Of a run that goes on: somebody always waits for somebody.
+// For a running run: there are always some waits.
 void describe_waiting(const std::vector<int>& ends, Diagnosis& diagnosis) {
   if (!ends.empty()) {
     const RankFinding& end = diagnosis.ranks[at(ends[0])];
     diagnosis.summary =
-        fmt::format("no rank has failed; others wait for {}, which is {:.1f} s in {}",
+        fmt::format("no rank has failed; others wait for {}, which has been {:.1f} s in {}",
                     name(end),
                     end.since_s,
                     end.doing);
@@ -248,10 +249,10 @@ void blame_silent(const std::vector<int>& silent, const Ranks& ranks, Diagnosis&
       "{} {} left no dump, {}",
       silent.size() == 1 ? "rank" : "ranks",
       fmt::join(silent, ", "),
-      died
-          ? "as one that was killed, while the others waited"
-          : "and the others waited for it until their deadline with its connections open: as one "
-            "that was stopped (SIGSTOP), hangs, or whose network was cut, not one that was killed");
+      died ? "like a killed process, while the others waited"
+           : "and the others waited for it until their deadline with its connections open: like a "
+             "process "
+             "that was stopped (SIGSTOP), hangs, or lost its network, not a killed one");
 }
 
 void blame_end(int rank, Diagnosis& diagnosis) {
@@ -298,7 +299,7 @@ void blame_cycle(const std::vector<int>& cycle, const Ranks& ranks, Diagnosis& d
     diagnosis.verdict = Verdict::kStuck;
     diagnosis.culprits = late;
     diagnosis.summary =
-        fmt::format("{} came to {} only when a rank that waited for it had given up",
+        fmt::format("{} reached {} only after a rank that waited for it had given up",
                     name(finding),
                     finding.doing);
   } else if (!cycle.empty()) {
@@ -374,7 +375,7 @@ Diagnosis diagnose(const std::vector<RankDump>& dumps) {
     blame_waiting(ranks, diagnosis);
   }
   if (diagnosis.verdict == Verdict::kNone && diagnosis.summary.empty()) {
-    diagnosis.summary = "no rank failed, and none waits for a rank that makes no progress";
+    diagnosis.summary = "no rank failed, and none waits for a rank without progress";
   }
   return diagnosis;
 }
@@ -428,7 +429,7 @@ std::filesystem::path find_dumps(const std::filesystem::path& path) {
   const std::vector<std::int64_t> failures = failures_in(path);
   if (failures.empty()) {
     throw InvalidInput(
-        fmt::format("'{}' holds no dumps (dumps/rank-N.json); a run leaves them when a rank fails",
+        fmt::format("'{}' holds no dumps (dumps/rank-N.json); a run writes them when a rank fails",
                     path.string()));
   }
   return failure_path(path, failures.back());

@@ -67,7 +67,7 @@ TEST(Doctor, FollowsWaitingRanksToTheOneThatDoesNotWait) {
 }
 
 // Rank 1 left no dump. What the others say of their wait tells one that hangs from one that ended.
-TEST(Doctor, TellsARankThatHangsFromOneThatWasKilled) {
+TEST(Doctor, DistinguishesAHangingRankFromAKilledOne) {
   std::vector<RankDump> dumps = {
       dump(0, RankState::kLost, {operation("a"), receive_from(1)}, 5),
       dump(2, RankState::kStopped, {operation("b"), receive_from(0)}, 5)};
@@ -86,7 +86,7 @@ TEST(Doctor, TellsARankThatHangsFromOneThatWasKilled) {
   EXPECT_EQ(diagnose(dumps).verdict, Verdict::kDied);
 }
 
-TEST(Doctor, TellsWhoHasNotComeToACollective) {
+TEST(Doctor, ReportsWhoHasNotComeToACollective) {
   // Rank 1 is in it, rank 2 is at the one before.
   const Diagnosis diagnosis =
       diagnose({dump(0, RankState::kLost, {operation("a"), barrier({0, 1, 2}, 7)}, 5),
@@ -123,7 +123,7 @@ TEST(Doctor, FindsRanksThatWaitForEachOther) {
   EXPECT_EQ(diagnosis.culprits, (std::vector<int>{1, 2}));
 }
 
-TEST(Doctor, TellsAHangThatEndedTooLateFromACycle) {
+TEST(Doctor, DistinguishesAHangThatEndedTooLateFromACycle) {
   LoggedCall late = receive_from(1);
   late.start_s = 15;
   std::vector<RankDump> dumps = {dump(0, RankState::kLost, {operation("a"), receive_from(1)}, 5),
@@ -132,7 +132,7 @@ TEST(Doctor, TellsAHangThatEndedTooLateFromACycle) {
   const Diagnosis diagnosis = diagnose(dumps);
   EXPECT_EQ(diagnosis.verdict, Verdict::kStuck);
   EXPECT_EQ(diagnosis.culprits, std::vector<int>{2});
-  EXPECT_NE(diagnosis.summary.find("only when a rank that waited for it had given up"),
+  EXPECT_NE(diagnosis.summary.find("only after a rank that waited for it had given up"),
             std::string::npos)
       << diagnosis.summary;
   dumps[2].origin_unix_s = -11;  // by its host's clock it waited before rank 1 gave up
@@ -148,7 +148,7 @@ TEST(Doctor, NamesARankThatHadEndedTooEarly) {
   EXPECT_EQ(diagnosis.culprits, std::vector<int>{1});
 }
 
-TEST(Doctor, BlamesNobodyInARunThatGoesOn) {
+TEST(Doctor, NamesNoCulpritInARunningRun) {
   const Diagnosis diagnosis = diagnose({dump(0, kRunning, {operation("a"), receive_from(1)}),
                                         dump(1, kRunning, {operation("b")}),
                                         dump(2, kRunning, {operation("c"), receive_from(1)})});
@@ -157,7 +157,7 @@ TEST(Doctor, BlamesNobodyInARunThatGoesOn) {
             "no rank has failed; others wait for rank 1, which is 9.0 s in step 4, b");
 }
 
-TEST(Doctor, SaysWhenNobodyIsToBlame) {
+TEST(Doctor, ReportsWhenThereIsNoCulprit) {
   const Diagnosis diagnosis = diagnose({dump(0, kRunning, {operation("a")}),
                                         dump(1, kRunning, {operation("b")}),
                                         dump(2, kRunning, {})});

@@ -43,7 +43,7 @@ const TimelineEvent* EventTable::before(const TimelineEvent& event) const {
   }
   ENTRAIN_INVARIANT(
       other != nullptr,
-      fmt::format("nothing ends where {} begins", to_string(program_, operation_of(event))));
+      fmt::format("nothing ends when {} begins", to_string(program_, operation_of(event))));
   return other;
 }
 
@@ -127,8 +127,8 @@ const TimelineEvent* EventTable::bucket_before(const TimelineEvent& event) const
   return before;
 }
 
-// A step-wide operation waits for other lanes: the one that came last with what stands before such
-// operations (a reduction too, for those behind it).
+// A step-wide operation waits for other lanes: the last one to finish its operations before the
+// step-wide ones (a reduction too, for those after it).
 const TimelineEvent* EventTable::last_arrival(const TimelineEvent& event) const {
   const bool reduction = operation_of(event).kind == OperationKind::kReduceGradients;
   for (int replica = 0; replica < static_cast<int>(program_.replicas.size()); ++replica) {

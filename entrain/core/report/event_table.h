@@ -1,7 +1,7 @@
-// The events of a simulated step, and for each of them the one that it waited for.
+// The events of a simulated step, each with the event it waited for.
 //
-// Read first: EventTable::before(). What the critical path, lane accounts and the causes of a gap
-// are read from.
+// Read first: EventTable::before(). The critical path, lane accounts and the causes of a gap
+// are computed from it.
 #pragma once
 
 #include <map>
@@ -28,12 +28,12 @@ class EventTable {
     return computes_[index_of(replica, lane)];
   }
 
-  // What a compute or send event had to wait for last: it ends where this one begins. On its own
-  // lane where several do. nullptr at the step's start. A bucket of gradients may begin while the
-  // operation that makes them still runs.
+  // The last dependency of a compute or send event: it ends when this one begins. If there are
+  // several, one on its own lane. nullptr at the step's start. A bucket of gradients may begin
+  // while the operation that computes them still runs.
   [[nodiscard]] const TimelineEvent* before(const TimelineEvent& event) const;
 
-  // The receive whose arrival let a compute operation start; nullptr when none did.
+  // The receive whose arrival let a compute operation start; nullptr if none did.
   [[nodiscard]] const TimelineEvent* receive_of(const TimelineEvent& event) const;
 
  private:

@@ -1,5 +1,5 @@
-// One step in words: where every sample went, what waits for what, and what another choice would
-// have cost.
+// One step in words: the slots of every sample, what waits for what, and the cost of other
+// choices.
 //
 // Read first: explain(), then to_string().
 #pragma once
@@ -20,13 +20,13 @@
 namespace entrain {
 
 struct ExplainRequest {
-  const Plan* plan = nullptr;  // with the schedule
+  const Plan* plan = nullptr;  // includes the schedule
   const StepCosts* costs = nullptr;
   const SimulatedStep* step = nullptr;  // of plan and costs, with events and bound
   const BatchNames* names = nullptr;
   int replica = -1;  // whose slots and lanes are shown; -1: the slowest
   int slot = -1;     // the one slot that is shown; -1: all
-  int sample = -1;   // whose story is told; -1: those of the heaviest samples of the replica
+  int sample = -1;   // whose story is shown; -1: those of the heaviest samples of the replica
   int stories = 3;   // how many of these, >= 0
 };
 
@@ -38,7 +38,7 @@ struct SlotLoad {
   double of_mean = 0;        // work_ns over the mean of the replica's slots
 };
 
-// One kind of operation on one lane, and how much of the critical path it is.
+// One kind of operation on one lane, and its share of the critical path.
 struct PathShare {
   std::string what;  // "forward", "backward", "transfer" …
   int replica = 0;
@@ -46,7 +46,7 @@ struct PathShare {
   std::int64_t time_ns = 0;
 };
 
-// Where a sample's work is, and what the other choices for it would have cost.
+// The slots of a sample, and the cost of its other choices.
 struct SampleStory {
   int sample = 0;
   int replica = 0;
@@ -61,8 +61,8 @@ struct Explanation {
   std::int64_t step_ns = 0;
   std::int64_t bound_ns = 0;
   int replica = 0;
-  // The replica's lane with the most work, and where its time goes; `shared_ns` is the mean of its
-  // work over replicas, which no assignment to these replicas can take away from all of them.
+  // The replica's lane with the most work, and its time by cause; `shared_ns` is the mean of its
+  // work over replicas, the least that the busiest of these replicas can have.
   LaneAccount busiest;
   std::int64_t shared_ns = 0;
   GapCauses causes;                          // of step_ns - bound_ns, on the slowest replica

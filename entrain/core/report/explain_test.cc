@@ -71,7 +71,7 @@ TEST(Explain, ListsSlotsAndDeferrals) {
   EXPECT_EQ(explanation.deferrals, (std::vector<Deferral>{{0, 0, 0, 1}}));
 }
 
-TEST(Explain, TellsTheStoryOfOneSample) {
+TEST(Explain, ReportsTheStoryOfOneSample) {
   Instance instance;
   instance.request.sample = 0;
   const Explanation explanation = explain(instance.request);
@@ -86,7 +86,7 @@ TEST(Explain, TellsTheStoryOfOneSample) {
       {"The sample:", "  a (replica 0):", "vision: slot 0", "llm: slot 1", "not deferred"});
 }
 
-TEST(Explain, TellsTheHeaviestSamplesByDefault) {
+TEST(Explain, ReportsTheHeaviestSamplesByDefault) {
   Instance instance;
   instance.hand.costs.modules[1].stages[0].units[2].time.forward = std::chrono::nanoseconds{500};
   instance.simulate();

@@ -53,7 +53,7 @@ std::vector<Cause> causes_of(const Explanation& explanation) {
            lane.busy().count() - explanation.shared_ns},
           {"fill: before its first operation", lane.fill.count()},
           {"waits for features of an encoder", lane.features.count()},
-          {"waits for the stage before", lane.activation.count()},
+          {"waits for the previous stage", lane.activation.count()},
           {"waits for gradients", lane.gradient.count()},
           {"drain: other lanes and replicas finish", lane.drain.count()},
           {"reduction of gradients", lane.reduction.count()},
@@ -73,7 +73,7 @@ std::string certificate_text(const Explanation& explanation, const ExplainReques
   if (explanation.step_ns > explanation.bound_ns) {
     const nanoseconds bound{explanation.bound_ns};
     text += fmt::format(
-        "In shares of that bound, on {} of replica {}: {}; the bound counts {} of these.\n",
+        "As shares of that bound, on {} of replica {}: {}; the bound includes {} of these.\n",
         lane_name(*request.plan, explanation.causes.lane),
         explanation.causes.replica,
         to_string(explanation.causes, bound),
@@ -92,7 +92,7 @@ std::string certificate_text(const Explanation& explanation, const ExplainReques
   }
   text += table.to_text();
   if (explanation.busiest.transfer.count() > 0) {
-    text += fmt::format("  (for {} of fill and waits the message was under way)\n",
+    text += fmt::format("  (for {} of fill and waits the message was in flight)\n",
                         duration(explanation.busiest.transfer.count()));
   }
   return text;
@@ -193,7 +193,7 @@ std::string slots_text(const Explanation& explanation, const ExplainRequest& req
       for (const int sample : explanation.slots[at(request.slot)][module].samples) {
         ids.push_back(request.names->samples[at(sample)]);
       }
-      text += fmt::format("  {}: {}\n", modules[module], ids.empty() ? "nobody" : join(ids));
+      text += fmt::format("  {}: {}\n", modules[module], ids.empty() ? "none" : join(ids));
     }
   }
   return text;
@@ -206,7 +206,7 @@ std::string alternative_text(const Alternative& alternative, const SampleStory& 
       what = fmt::format("all of it in slot {}", alternative.slot);
       break;
     case AlternativeKind::kLlmSlot:
-      what = fmt::format("its LLM work alone in slot {}", alternative.slot);
+      what = fmt::format("only its LLM work in slot {}", alternative.slot);
       break;
     case AlternativeKind::kNotDeferred:
       what = fmt::format("not deferred, all in slot {}", alternative.slot);
@@ -227,21 +227,21 @@ std::string alternative_text(const Alternative& alternative, const SampleStory& 
 
 std::string why_text(const SampleStory& story) {
   if (story.alternatives.empty()) {
-    return "    There is no other place for it.\n";
+    return "    It has no other possible slot.\n";
   }
   const auto best = std::min_element(
       story.alternatives.begin(), story.alternatives.end(), [](const auto& a, const auto& b) {
         return std::pair(!a.fits, a.step_change_ns) < std::pair(!b.fits, b.step_change_ns);
       });
   if (!best->fits) {
-    return "    No other place keeps the memory limits:\n";
+    return "    No other slot keeps the memory limits:\n";
   }
   if (best->step_change_ns > 0) {
-    return "    It stays because every other place makes the step slower:\n";
+    return "    Every other slot makes the step slower:\n";
   }
   return best->step_change_ns == 0
-             ? "    Another place is as good; the step does not depend on it:\n"
-             : "    Another place would be better; the policy's search did not find it:\n";
+             ? "    Another slot is as good; the step time does not depend on it:\n"
+             : "    Another slot would be better; the policy's search did not find it:\n";
 }
 
 std::string story_text(const SampleStory& story, const ExplainRequest& request) {

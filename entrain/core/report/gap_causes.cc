@@ -127,7 +127,7 @@ class Accountant {
     const Load load = load_of(event.replica, operation);
     const nanoseconds mean = mean_slot(event.replica, operation);
     if (load.largest > mean) {
-      return GapCause::kGiants;
+      return GapCause::kOversized;
     }
     return 100 * load.sum > 105 * mean ? GapCause::kUneven : GapCause::kOrder;
   }
@@ -180,7 +180,7 @@ class Accountant {
 
 std::string_view name_of(GapCause cause) {
   constexpr std::array<std::string_view, kNumGapCauses> kNames = {
-      "fill", "drain", "giants", "uneven", "order", "launches", "links"};
+      "fill", "drain", "oversized", "uneven", "order", "launches", "links"};
   return kNames[static_cast<std::size_t>(cause)];
 }
 

@@ -31,7 +31,7 @@ TEST(GapCauses, SplitTheTwoSlotExample) {
   EXPECT_EQ(causes.total(), nanoseconds{16});
 }
 
-TEST(GapCauses, TellGiantsFromUnevenSlotsAndLaunches) {
+TEST(GapCauses, SeparateOversizedSamplesFromUnevenSlotsAndLaunches) {
   oracle::TwoLanes lanes = oracle::two_slots_with_link();
   lanes.costs.link = {};
   lanes.costs.modules[0].stages[0].launch.forward = nanoseconds{1};
@@ -45,8 +45,8 @@ TEST(GapCauses, TellGiantsFromUnevenSlotsAndLaunches) {
   const GapCauses causes = causes_of(lanes);
   ASSERT_EQ(causes.lane, 0);
   EXPECT_EQ(causes.of(GapCause::kLaunches), nanoseconds{4});
-  // Between F1 and B0 of the encoder the giant's forward and its backward of 10 ns run.
-  EXPECT_GT(causes.of(GapCause::kGiants), nanoseconds{80});
+  // Between F1 and B0 of the encoder the oversized sample's forward and its backward of 10 ns run.
+  EXPECT_GT(causes.of(GapCause::kOversized), nanoseconds{80});
   EXPECT_EQ(causes.of(GapCause::kUneven), nanoseconds{0});
 }
 

@@ -141,7 +141,7 @@ std::string shares(const PlanCandidate& best) {
   return "; " + join(parts);
 }
 
-// What was checked for memory beside the batches that the plan was chosen by.
+// Memory checks on batches other than those used to choose the plan.
 std::string further(const PlanSearchResult& result, const FurtherBatches& batches) {
   if (result.further_batches == 0) {
     return "";
@@ -167,7 +167,7 @@ std::string certificate(const PlanSearchResult& result, const PlanSearchRequest&
       "  simulated    {:>10}  policy {}, schedule {}, {} evaluations a step\n"
       "  lower bound  {:>10}  under every plan of this cluster and every assignment\n"
       "  ratio        {:>10.3f}\n"
-      "  regret       {:>9.2f}%  that a new plan for every batch would have gained, of those "
+      "  regret       {:>9.2f}%  that a new plan for every batch would gain, over the "
       "simulated\n",
       request.batches.size(),
       request.batches.front().size(),
@@ -180,7 +180,7 @@ std::string certificate(const PlanSearchResult& result, const PlanSearchRequest&
       100 * of.dynamic_regret);
   if (of.b_min > 0) {
     text += fmt::format(
-        "  b_min        {:>10}  samples from which on batches ask for one split of a "
+        "  b_min        {:>10}  samples from which batches need the same split of a "
         "replica's devices\n",
         format_count(of.b_min));
   }
@@ -237,7 +237,7 @@ std::string runners_up(const PlanSearchResult& result, const ModelSpec& model) {
   return result.plans.size() + result.stopped.size() + result.set_aside.size() > 1 ? text : "";
 }
 
-// Those that a further batch alone has taken out.
+// Plans rejected only because of a further batch.
 std::string missed(const PlanSearchResult& result, const ModelSpec& model) {
   std::string text;
   std::size_t count = 0;
@@ -264,7 +264,8 @@ std::string cause_of(const CutSummary& cut, const ModelSpec& model, RecomputeRul
     case BoundCause::kShared:
       return "configurations: the work on shared lanes takes longer than the best plans";
     case BoundCause::kChain:
-      return "configurations: one sample's way forth and back takes longer than the best plans";
+      return "configurations: one sample's forward and backward path takes longer than the best "
+             "plans";
     case BoundCause::kWork:
       break;
   }
@@ -280,7 +281,7 @@ std::string cause_of(const CutSummary& cut, const ModelSpec& model, RecomputeRul
 
 std::string cuts(const PlanSearchResult& result, const ModelSpec& model, RecomputeRule recompute) {
   std::string text =
-      fmt::format("what was cut by bounds, of {} shapes of modules (replicas, degrees, stages)\n",
+      fmt::format("excluded by bounds, of {} shapes of modules (replicas, degrees, stages)\n",
                   format_count(result.shapes));
   for (const CutSummary& cut : result.cuts) {
     text += fmt::format("  {:>9}  {}", format_count(cut.count), cause_of(cut, model, recompute));

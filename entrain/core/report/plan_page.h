@@ -1,4 +1,4 @@
-// A found plan on a page that a person understands.
+// A found plan as a readable page.
 //
 // Read first: plan_page().
 #pragma once
@@ -12,21 +12,21 @@
 
 namespace entrain {
 
-// The plan in a sentence; its lanes drawn one a row with module, layers, devices, share of the
+// The plan in a sentence; its lanes, one per row, with module, layers, devices, share of the
 // slowest lane's work and memory; the certificate; runners-up with their margins; what each bound
-// has cut. Where nothing fits: the reason.
+// excluded. If nothing fits: the reason.
 //
 // Requires  `result` is search_plans(request).
 std::string plan_page(const PlanSearchResult& result, const PlanSearchRequest& request);
 
-// Replicas, and the lanes of one with layers and devices: a plan that nobody has simulated.
+// Replicas, and the lanes of one with layers and devices: a plan without a simulation.
 std::string lanes_page(const Plan& plan);
 
 // The regret in a sentence or two.
 std::string regret_page(const DynamicRegret& regret);
 
-// Why not the neighbours, one a row: what changes, its simulated time against the plan's and what
-// its bound says, or why it is no plan.
+// Why not the neighbours, one per row: the change, its simulated time relative to the plan's and
+// its bound, or why it is not a valid plan.
 //
 // Requires  `best` is a plan of the request's search.
 std::string neighbours_page(const std::vector<PlanNeighbour>& neighbours,

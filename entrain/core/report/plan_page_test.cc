@@ -42,7 +42,7 @@ TEST(PlanPage, DrawsEveryLaneOfTheBestPlan) {
                      "ratio",
                      "regret",
                      "proven: everything",
-                     "what was cut by bounds"});
+                     "excluded by bounds"});
   for (const ModulePlan& module : result.best().plan.modules) {
     for (std::size_t stage = 0; stage < module.stages.size(); ++stage) {
       expect_page_words(page,
@@ -88,7 +88,7 @@ TEST(PlanPage, SaysWhyNothingFits) {
   expect_page_words(plan_page(search_plans(request), request), {"no plan fits 'lab'", "short"});
 }
 
-TEST(NeighboursPage, TellsWhatEachChangeCosts) {
+TEST(NeighboursPage, ReportsWhatEachChangeCosts) {
   const oracle::PlanCase plan_case = make_case();
   const PlanSearchRequest request = plan_case.request_of();
   const PlanSearchResult result = search_plans(request);

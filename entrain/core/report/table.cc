@@ -68,7 +68,7 @@ void Table::add_row(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
-// All columns, with cells cut so that the labels and any one column fit beside each other.
+// All columns, with cells cut so that the labels and any single column fit side by side.
 std::vector<Table::Column> Table::columns(bool cut_cells) const {
   const std::size_t of_label = labels_ > 1 ? 26 : 36;
   const std::size_t of_others = kMostColumns - labels_ * (of_label + kGap);

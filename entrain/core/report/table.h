@@ -9,22 +9,22 @@
 
 namespace entrain {
 
-// No line of a command's output for people is wider.
+// Maximum width of a command's output.
 inline constexpr std::size_t kMostColumns = 100;
 
 // A header and rows of equally many cells. Columns of numbers (cells that begin like one: "12",
-// "-3.5 ms", "1.20x", and "-" for none) stand right, others left.
+// "-3.5 ms", "1.20x", and "-" for none) are right-aligned, others left.
 class Table {
  public:
-  // The first `labels` columns say what a row is.
+  // The first `labels` columns identify a row.
   explicit Table(std::vector<std::string> header, std::size_t labels = 1);
 
   // Requires  as many cells as the header has.
   void add_row(std::vector<std::string> cells);
 
-  // One line per row behind header and rule, each ending with a newline; two spaces between
-  // columns, none at line ends. Cells are UTF-8. What is wider than kMostColumns is cut into
-  // several tables, each with the labels, and cells too long for that are cut in their middle
+  // One line per row after header and rule, each ending with a newline; two spaces between
+  // columns, none at line ends. Cells are UTF-8. A table wider than kMostColumns is split into
+  // several tables, each with the labels; longer cells are cut in their middle
   // ("…").
   [[nodiscard]] std::string to_text() const;
 
@@ -39,7 +39,8 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// Lines wider than kMostColumns broken at blanks, what follows two blanks further in than the line.
+// Breaks lines wider than kMostColumns at blanks; continued lines are indented to the second
+// column.
 std::string wrap(std::string_view text);
 
 // format_fixed(1.256, 2) == "1.26"; "-" for values that are not finite.

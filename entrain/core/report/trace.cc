@@ -109,11 +109,11 @@ class TraceWriter {
   void write_event(const TimelineEvent& event) {
     ENTRAIN_INVARIANT(event.replica >= 0 && at(event.replica) < program_.replicas.size() &&
                           event.lane >= 0 && event.lane < program_.num_lanes(),
-                      "an event on a lane that its program has not");
+                      "an event on a lane outside its program");
     const ReplicaProgram& replica = program_.replicas[at(event.replica)];
     const std::vector<Operation>& list = replica.lanes[at(event.lane)];
     ENTRAIN_INVARIANT(event.operation >= 0 && at(event.operation) < list.size(),
-                      "an event of an operation that its program has not");
+                      "an event of an operation outside its program");
     const Operation& operation = list[at(event.operation)];
     const bool wait = event.category == EventCategory::kWait;
     int thread = kComputeThread;

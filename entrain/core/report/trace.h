@@ -1,7 +1,7 @@
 // A timeline as a Chrome trace, to be opened in Perfetto or chrome://tracing.
 //
 // One process is one lane of one replica; its threads are compute, send and receive. Predicted and
-// measured timelines of a program have the same form, so that they can be laid over each other.
+// measured timelines of a program have the same form, so that they can be aligned.
 #pragma once
 
 #include <filesystem>
@@ -16,12 +16,12 @@
 namespace entrain {
 
 // Writes Timeline::events event by event. Times are microseconds with three decimals, so that no
-// nanosecond is lost. A wait stands on the thread for compute and has the args of the operation
-// that waited; step-wide operations have `replica` and `lane` alone. Every lane of which all
-// compute operations are there has a counter `activation bytes`: memory_timeline().
+// nanosecond is lost. A wait is on the compute thread and has the args of the operation
+// that waited; step-wide operations have only `replica` and `lane`. Every lane with all its
+// compute operations has a counter `activation bytes`: memory_timeline().
 //
 // Shapes    sample_ids: [samples of the global batch].
-// Requires  `timeline` has events and belongs to `program`; `label` says whose it is ("predicted").
+// Requires  `timeline` has events and belongs to `program`; `label` names it ("predicted").
 // Throws    InvalidInput when the timeline has no events, SystemFailure when the file cannot be
 //           written (none is left behind then).
 void write_trace(const std::filesystem::path& path,

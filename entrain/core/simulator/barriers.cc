@@ -9,14 +9,14 @@ const std::int64_t* Barriers::arrive(ReplayLane& lane,
                                      int ordinal,
                                      std::vector<int>& runnable) {
   const auto index = static_cast<std::size_t>(ordinal);
-  if (meetings_.size() <= index) {
-    meetings_.resize(index + 1);
+  if (rounds_.size() <= index) {
+    rounds_.resize(index + 1);
   }
-  Meeting& meeting = meetings_[index];
+  Round& round = rounds_[index];
   if (!lane.at_barrier) {
     lane.at_barrier = true;
-    meeting.latest = std::max(meeting.latest, lane.clock->time);
-    if (++meeting.arrived == needed_) {
+    round.latest = std::max(round.latest, lane.clock->time);
+    if (++round.arrived == needed_) {
       for (int i = 0, other = lanes_.first; i < needed_; ++i, other += lanes_.step) {
         if (other != lane_index) {
           runnable.push_back(other);
@@ -24,11 +24,11 @@ const std::int64_t* Barriers::arrive(ReplayLane& lane,
       }
     }
   }
-  if (meeting.arrived < needed_) {
+  if (round.arrived < needed_) {
     return nullptr;
   }
   lane.at_barrier = false;
-  return &meeting.latest;
+  return &round.latest;
 }
 
 }  // namespace entrain::simulation

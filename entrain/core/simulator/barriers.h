@@ -9,35 +9,35 @@
 
 namespace entrain::simulation {
 
-// Lanes first, first + step, … of all lanes of all replicas meet.
+// Lanes first, first + step, … of all lanes of all replicas wait for each other.
 struct LaneSet {
   int first = 0;
   int step = 1;
 };
 
-// The meetings of one set of lanes, one after another.
+// The barriers of one set of lanes, one after another.
 class Barriers {
  public:
   Barriers(LaneSet lanes, int num_lanes)
       : lanes_(lanes), needed_((num_lanes - lanes.first + lanes.step - 1) / lanes.step) {}
 
-  // A lane comes to its meeting number `ordinal`; it may ask again. Appends the lanes to wake to
-  // `runnable` when it is the last to come.
-  // Returns  the latest time at which one came once all have, else nullptr.
+  // A lane arrives at its barrier number `ordinal`; it may call again. Appends the lanes to wake
+  // to `runnable` when it is the last to arrive.
+  // Returns  the latest arrival time once all have arrived, else nullptr.
   const std::int64_t* arrive(ReplayLane& lane,
                              int lane_index,
                              int ordinal,
                              std::vector<int>& runnable);
 
  private:
-  struct Meeting {
+  struct Round {
     int arrived = 0;
     std::int64_t latest = 0;
   };
 
   LaneSet lanes_;
   int needed_;
-  std::vector<Meeting> meetings_;  // [ordinal]
+  std::vector<Round> rounds_;  // [ordinal]
 };
 
 }  // namespace entrain::simulation

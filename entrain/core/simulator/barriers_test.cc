@@ -41,7 +41,7 @@ TEST(Barriers, LetALaneOfAllReplicasGoOnAtTheLatestTime) {
   EXPECT_EQ(*latest, 30);
 }
 
-TEST(Barriers, KeepTheirMeetingsApart) {
+TEST(Barriers, KeepTheirRoundsApart) {
   BarriersFixture fixture;
   Barriers barriers({0, 1}, 4);
   for (const int ordinal : {0, 1}) {

@@ -1,4 +1,4 @@
-// Gradient reductions that run beside compute: when each bucket starts and ends.
+// Gradient reductions that overlap compute: start and end of each bucket.
 #pragma once
 
 #include <cstddef>
@@ -23,14 +23,14 @@ class Buckets {
 
   [[nodiscard]] bool enabled() const { return per_stage_ > 0; }
 
-  // A replica's operation made weight gradients of a stage.
+  // Reports that a replica's operation computed weight gradients of a stage.
   void made(int replica, int module, int stage, std::int64_t start, std::int64_t finish) {
     last_[static_cast<std::size_t>(replica) * num_stages_ +
           static_cast<std::size_t>(stages_.number(module, stage))] = {start, finish};
   }
 
-  // The buckets of a lane's reduce_gradients number `ordinal`, in the order in which they run. All
-  // replicas' lane have come to it.
+  // The buckets of a lane's reduce_gradients number `ordinal`, in the order in which they run. The
+  // lane has arrived there on all replicas.
   const std::vector<Bucket>& run(int lane, int ordinal);
 
  private:

@@ -33,8 +33,8 @@ class Diagnosis {
       const LaneRef supplier = supplier_of(path.back());
       if (done(supplier)) {
         return fmt::format(
-            "the program cannot finish: {} waits for what no operation of replica "
-            "{} lane {} makes",
+            "the program cannot finish: {} waits for an output that no operation of replica "
+            "{} lane {} produces",
             name(path.back()),
             supplier.replica,
             supplier.lane);
@@ -82,8 +82,8 @@ class Diagnosis {
   [[nodiscard]] std::string cycle_text(const std::vector<LaneRef>& path) const {
     if (path.size() == 1) {
       return fmt::format(
-          "the program cannot finish: {} waits for an operation that stands behind it on its lane "
-          "or nowhere",
+          "the program cannot finish: {} waits for an operation that is after it on its lane "
+          "or does not exist",
           name(path.front()));
     }
     std::string text = "the program cannot finish, these operations wait for each other: ";
@@ -100,7 +100,7 @@ class Diagnosis {
     return std::find_if(list(ref).begin(), end, matches) != end;
   }
 
-  // The lane that has to go on before this one can.
+  // The lane that must continue before this one can.
   [[nodiscard]] LaneRef supplier_of(LaneRef ref) const {
     const Operation& waiting = operation(ref);
     const UnitKey& unit = waiting.unit;

@@ -9,7 +9,7 @@
 
 namespace entrain::simulation {
 
-// Where a lane stands when nothing can run any more.
+// The state of a lane when nothing can run any more.
 struct StuckLane {
   int position = 0;         // of the operation that cannot run; the list's size when done
   bool at_barrier = false;  // the operation has been reached and waits for other lanes

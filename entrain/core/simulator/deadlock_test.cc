@@ -70,7 +70,7 @@ TEST(Deadlock, NamesACycleOfThreeLanes) {
   EXPECT_EQ(simulate(program, costs).makespan.count(), 40);
 }
 
-TEST(Deadlock, NamesAnOperationWhoseInputNobodyMakes) {
+TEST(Deadlock, NamesAnOperationWhoseInputIsNeverProduced) {
   TwoLanes lanes(1);
   lanes.add_replica("F0 <B0 B0", "<F0 F0 B0 >B0");
   std::string message = failure_of(lanes);
@@ -80,7 +80,7 @@ TEST(Deadlock, NamesAnOperationWhoseInputNobodyMakes) {
   missing.add_replica("F0", "<F0 F0 B0 >B0");
   message = failure_of(missing);
   EXPECT_NE(message.find("replica 0 lane 1 operation 1 (forward llm 0 slot 0 group 0) waits for "
-                         "what no operation of replica 0 lane 0 makes"),
+                         "an output that no operation of replica 0 lane 0 produces"),
             std::string::npos)
       << message;
 
@@ -88,7 +88,7 @@ TEST(Deadlock, NamesAnOperationWhoseInputNobodyMakes) {
   reversed.add_replica("F0 >F0 <B0 B0", "<F0 B0 F0 >B0");
   message = failure_of(reversed);
   EXPECT_NE(message.find("replica 0 lane 1 operation 1 (backward llm 0 slot 0 group 0) waits for "
-                         "an operation that stands behind it"),
+                         "an operation that is after it"),
             std::string::npos)
       << message;
 }
@@ -97,14 +97,15 @@ TEST(Deadlock, NamesLanesThatABarrierMisses) {
   TwoLanes lanes(1);
   lanes.add_replica("F0 >F0 <B0 B0 clip", "<F0 F0 B0 >B0");
   const std::string message = failure_of(lanes);
-  EXPECT_NE(message.find("replica 0 lane 0 operation 4 (clip_norm) waits for what no operation of "
-                         "replica 0 lane 1 makes"),
+  EXPECT_NE(message.find(
+                "replica 0 lane 0 operation 4 (clip_norm) waits for an output that no operation of "
+                "replica 0 lane 1 produces"),
             std::string::npos)
       << message;
 }
 
 // Slot 1 holds the second half of slot 0's sample.
-TEST(Deadlock, NamesAChunkThatStandsBeforeTheOneItNeeds) {
+TEST(Deadlock, NamesAChunkThatIsBeforeTheOneItNeeds) {
   TwoLanes lanes(2);
   lanes.add_replica("F0 >F0 F1 >F1 <B1 B1 <B0 B0", "<F0 <F1 F1 F0 B1 >B1 B0 >B0");
   EXPECT_EQ(failure_of(lanes), "finished");
@@ -113,7 +114,7 @@ TEST(Deadlock, NamesAChunkThatStandsBeforeTheOneItNeeds) {
   groups[1][0].earlier = {{0, 0}};
   const std::string message = failure_of(lanes);
   EXPECT_NE(message.find("operation 2 (forward llm 0 slot 1 group 0) waits for an operation that "
-                         "stands behind it"),
+                         "is after it"),
             std::string::npos)
       << message;
 }

@@ -1,4 +1,4 @@
-// The events of a replay, in the order in which a timeline shows them.
+// The events of a replay, in the order of a timeline.
 #pragma once
 
 #include <cstdint>
@@ -33,13 +33,13 @@ class EventLog {
   }
 
   // Every receive gets its send's times.
-  // Throws  InvalidInput when nothing sends what a lane receives.
+  // Throws  InvalidInput if a received message is never sent.
   void add_receives(const Program& program,
                     const StageGraph& stages,
                     const Links& links,
                     const std::vector<ReplayReplica>& replicas);
 
-  // All events by replica, lane, operation and time; the log is empty then.
+  // All events by replica, lane, operation and time; the log is empty afterwards.
   std::vector<TimelineEvent> take();
 
  private:

@@ -75,7 +75,7 @@ bool Inputs::gradient_ready(ReplayLane& lane,
   if (!of.last) {
     return take_input(lane, replica.times[at(ref.unit + 1)].gradient_finish);
   }
-  // The LLM's first stage is on this lane: all its backwards have to be behind us.
+  // The LLM's first stage is on this lane: all its backwards must have run.
   return takers_done(replica, ref);
 }
 

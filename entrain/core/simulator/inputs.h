@@ -1,4 +1,4 @@
-// What an operation waits for: a lane looks at the inputs of its next operation one after another
+// The inputs of an operation: a lane checks the inputs of its next operation one after another
 // and stops at the first that is not known yet.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace entrain::simulation {
 
-// A unit as the replay names it.
+// A unit in the replay.
 struct UnitRef {
   int group = 0;  // number
   int stage = 0;  // number
@@ -18,13 +18,13 @@ class Inputs {
  public:
   explicit Inputs(const StageGraph& stages) : stages_(stages) {}
 
-  // Whether all inputs of a forward, or of what makes a unit's input gradient, are known;
-  // lane.inputs_ready is then the latest. Otherwise lane.waiting_for is what is missing, or nullptr
-  // where only later operations of its own lane could make it. Each input is looked at once.
+  // Whether all inputs of a forward, or of the operation that computes a unit's input gradient, are
+  // known; lane.inputs_ready is then the latest. Otherwise lane.waiting_for is the missing one, or
+  // nullptr if only later operations of its own lane could produce it. Checks each input once.
   bool forward_ready(ReplayLane& lane, const ReplayReplica& replica, const UnitRef& ref) const;
   bool gradient_ready(ReplayLane& lane, const ReplayReplica& replica, const UnitRef& ref) const;
 
-  // Whether a channel's message of a unit has been made on the sending lane.
+  // Whether a channel's message of a unit has been produced on the sending lane.
   [[nodiscard]] bool produced(const ReplayReplica& replica,
                               bool gradient,
                               const UnitRef& ref) const;

@@ -8,7 +8,7 @@ namespace entrain {
 namespace {
 
 // Longest chains through the dependencies of one replica, lanes and channels without limits.
-// Forward and backward are one chain each; a split weight half hangs behind its input half.
+// Forward and backward are one chain each; a split weight half follows its input half.
 class Chains {
  public:
   Chains(const Program& program,
@@ -46,8 +46,8 @@ class Chains {
     std::int64_t transfer = 0;       // of its output, and of the output's gradient
     std::int64_t forward_head = 0;   // before its forward can start
     std::int64_t gradient_head = 0;  // before its backward can start
-    std::int64_t forward_tail = 0;   // behind its forward's finish
-    std::int64_t gradient_tail = 0;  // behind its backward's finish
+    std::int64_t forward_tail = 0;   // after its forward's finish
+    std::int64_t gradient_tail = 0;  // after its backward's finish
   };
 
   // A unit by its group's number and stage.

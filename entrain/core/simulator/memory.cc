@@ -37,7 +37,7 @@ bool apply(ReplicaClock& clock,
   }
 }
 
-// Compute events of every lane: [replica][lane][position]; nullptr where there is none.
+// Compute events of every lane: [replica][lane][position]; nullptr if there is none.
 using ComputeEvents = std::vector<std::vector<std::vector<const TimelineEvent*>>>;
 
 ComputeEvents compute_events(const Program& program, const Timeline& timeline) {

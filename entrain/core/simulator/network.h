@@ -1,6 +1,6 @@
-// Which links a program's messages go over: lanes on the nodes of a cluster.
+// The links that carry a program's messages: lanes on the nodes of a cluster.
 //
-// Read first: Network. Links is what the replay makes of it.
+// Read first: Network. The replay turns it into Links.
 #pragma once
 
 #include <cstddef>
@@ -22,34 +22,33 @@ enum class LinkSharing : std::uint8_t {
 };
 
 struct Network {
-  // Node of every lane, >= 0; replicas may share nodes. Empty: all lanes stand on one node, and its
+  // Node of every lane, >= 0; replicas may share nodes. Empty: all lanes are on one node, and its
   // link is StepCosts::link.
   std::vector<std::vector<int>> nodes;  // [replica][lane]
-  LinkSpec intra_node;                  // between lanes of one node; read where nodes are given
+  LinkSpec intra_node;                  // between lanes of one node; used if nodes are given
   LinkSpec inter_node;                  // between lanes of two nodes
 };
 
-// Lanes dealt to the devices of a cluster in the order of ranks: replica by replica, lane by lane,
-// each on as many neighbouring devices as the largest tensor × context parallelism of its stages. A
-// lane stands on the node of its first device. A link of the cluster that has neither latency nor
-// bandwidth counts as unknown: within nodes it is `link`, between nodes that within nodes.
+// Assigns lanes to the devices of a cluster in the order of ranks: replica by replica, lane by
+// lane, each on as many consecutive devices as the largest tensor × context parallelism of its
+// stages. A lane is on the node of its first device. A link of the cluster with neither latency nor
+// bandwidth is unknown: within nodes it is `link`, between nodes that within nodes.
 //
 // Throws  InvalidInput when the plan needs more devices than the cluster has.
 Network cluster_network(const ClusterSpec& cluster, const Plan& plan, const LinkSpec& link);
 
 // Throws  InvalidInput when a network with nodes lacks lanes of the program, or has a node below 0
-// or
-//         above 999999.
+//         or above 999999.
 void check_network(const Network& network, const Program& program);
 
-// What lies between two lanes of a replica.
+// The link between two lanes of a replica.
 // Requires  check_network().
 const LinkSpec& link_between(
     const Network& network, const StepCosts& costs, int replica, int lane_a, int lane_b);
 
 namespace simulation {
 
-// The link of every channel, and when it is free.
+// The link of every channel, and when it is next free.
 class Links {
  public:
   Links() = default;
@@ -63,7 +62,7 @@ class Links {
   struct Link {
     LinkSpec spec;
     int line = 0;         // channels with equal lines share their bandwidth
-    bool shared = false;  // with other lanes: who asks first goes first
+    bool shared = false;  // with other lanes: first come, first served
   };
   [[nodiscard]] const Link& of(int replica, int channel) const {
     return links_[static_cast<std::size_t>(first_[static_cast<std::size_t>(replica)] + channel)];
@@ -73,7 +72,7 @@ class Links {
     std::int64_t start = 0;
     std::int64_t arrival = 0;
   };
-  // Takes the link for a message that could start at `asked`.
+  // Reserves the link for a message that could start at `asked`.
   Passage pass(const Link& link, std::int64_t asked, std::int64_t bytes);
 
  private:

@@ -1,4 +1,4 @@
-// Where a program needs more activation memory than its lanes may hold.
+// Where a program exceeds its lanes' limits of activation memory.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct MemoryExcess {
   [[nodiscard]] std::int64_t over() const { return bytes - limit; }
 };
 
-// The lane and operation that exceed limits.bytes_of(lane) by the most bytes; of equal ones the
-// first. No value where every lane keeps its limit.
+// The lane and operation that exceed limits.bytes_of(lane) by the most bytes; the first of equal
+// ones. No value if every lane keeps its limit.
 //
 // Cost  O(operations + lanes × groups), and that of step_graph() where it is not given.
 std::optional<MemoryExcess> worst_excess(const Program& program,

@@ -49,8 +49,8 @@ struct LaterRequest {
 };
 
 // Runs every lane as far as it goes, again and again from where a message or a barrier lets it on.
-// When none can go on, the earliest request for a shared link gets it: no later one can be earlier,
-// since all that is still unknown happens after an answer to a request.
+// When no lane can continue, the earliest request for a shared link gets it: no later one can be
+// earlier, since all that is still unknown happens after an answer to a request.
 class Replay {
  public:
   Replay(const Program& program,
@@ -313,7 +313,7 @@ class Replay {
     return channels[at(operation.channel)];
   }
 
-  // Whether the lane may go on.
+  // Whether the lane may continue.
   bool send(ReplayLane& lane, const Operation& operation) {
     const ReplayReplica& replica = replicas_[at(lane.replica)];
     const Channel& channel = channel_of(lane, operation);
@@ -323,7 +323,8 @@ class Replay {
       throw InvalidInput(where(lane, operation) + ": the channel belongs to another edge");
     }
     if (!inputs_.produced(replica, channel.gradient, ref)) {
-      throw InvalidInput(where(lane, operation) + ": stands before what makes its message");
+      throw InvalidInput(where(lane, operation) +
+                         ": is before the operation that produces its message");
     }
     if (links_.of(lane.replica, operation.channel).shared) {
       requests_.push({lane.clock->time, lane_index(lane.replica, lane.lane), lane.position, ref});

@@ -254,7 +254,8 @@ TEST(Simulate, RunsStagesOfOneLaneWithoutMessages) {
 TEST(Simulate, RefusesMessagesOutOfPlace) {
   TwoLanes early(1);
   early.add_replica(">F0 F0 <B0 B0", "<F0 F0 B0 >B0");
-  EXPECT_NE(failure_of(early).find("stands before what makes its message"), std::string::npos);
+  EXPECT_NE(failure_of(early).find("is before the operation that produces its message"),
+            std::string::npos);
 
   TwoLanes wrong(1);
   wrong.add_replica("F0 >B0 <B0 B0", "<F0 F0 B0 >B0");

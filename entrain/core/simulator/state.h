@@ -1,4 +1,4 @@
-// What the replay knows of replicas, lanes and units while a step runs.
+// State of replicas, lanes and units during the replay of a step.
 //
 // Times are nanoseconds since the step's start.
 #pragma once
@@ -29,16 +29,16 @@ struct ReplayLane {
   int position = 0;            // in the lane's list
   std::int64_t busy = 0;
   std::int64_t finish = 0;
-  // Inputs of the operation at `position` that have been looked at, and the latest of them.
+  // Inputs of the operation at `position` that were checked, and the latest of them.
   int inputs_seen = 0;
   std::int64_t inputs_ready = 0;
-  const std::int64_t* waiting_for = nullptr;  // what the lane lacks
+  const std::int64_t* waiting_for = nullptr;  // the missing input
   bool at_barrier = false;
   int num_reduced = 0;
   int num_clipped = 0;
   std::int64_t reduce = 0;  // sums over the lane's stages
   std::int64_t optimizer = 0;
-  std::int64_t left = 0;  // work to come, where the replay has a limit
+  std::int64_t left = 0;  // remaining work, if the replay has a limit
 };
 
 struct ReplayReplica {

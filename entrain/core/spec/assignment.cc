@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kAssignmentVersion = 1;
 
-// Finds samples by id, and says how many segments and tokens they have.
+// Finds samples by id, with their numbers of segments and tokens.
 class BatchIndex {
  public:
   explicit BatchIndex(const BatchNames& batch) : batch_(batch) {
@@ -27,7 +27,7 @@ class BatchIndex {
     for (std::size_t i = 0; i < batch.samples.size(); ++i) {
       if (!index_of_.emplace(batch.samples[i], static_cast<int>(i)).second) {
         throw InvalidInput(
-            fmt::format("sample '{}' stands twice in the global batch", batch.samples[i]));
+            fmt::format("sample '{}' occurs twice in the global batch", batch.samples[i]));
       }
     }
   }
@@ -216,7 +216,7 @@ class PlacementReader {
     }
     const int num_segments = batch_.num_segments(sample, encoder);
     if (segments.empty()) {
-      throw InvalidInput(fmt::format("{}: sample '{}' brings no segment to module '{}' here",
+      throw InvalidInput(fmt::format("{}: sample '{}' has no segment in module '{}' here",
                                      where,
                                      batch_.id(sample),
                                      batch_.module(encoder)));
@@ -289,7 +289,7 @@ class PlacementReader {
   std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> ranges_;  // [sample]
 };
 
-// `deferred` repeats what the slots say, so it has to agree with them.
+// `deferred` repeats information of the slots, so it must match them.
 void check_deferred(ObjectReader& reader,
                     const ReplicaAssignment& replica,
                     const BatchIndex& batch) {
@@ -321,7 +321,7 @@ void check_deferred(ObjectReader& reader,
   std::sort(placed.begin(), placed.end());
   if (given != placed) {
     reader.fail("deferred",
-                fmt::format("does not agree with the slots: {} entries given, {} samples deferred "
+                fmt::format("does not match the slots: {} entries given, {} samples deferred "
                             "by the slots",
                             given.size(),
                             placed.size()));

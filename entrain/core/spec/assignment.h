@@ -72,7 +72,7 @@ struct StepAssignment {
   AssignmentStats stats;
 };
 
-// A sample whose segments of one encoder slot wait for a later LLM slot.
+// A sample whose segments of one encoder slot have their LLM work in a later slot.
 struct Deferral {
   int sample = 0;
   int module = 0;
@@ -82,7 +82,7 @@ struct Deferral {
 };
 std::vector<Deferral> deferrals(const ReplicaAssignment& replica);
 
-// What JSON says about a batch that memory does not hold.
+// The description of a batch in JSON, which the assignment in memory does not hold.
 struct BatchNames {
   std::vector<std::string> modules;  // [module] encoders first, LLM last
   std::vector<std::string> samples;  // [sample] ids
@@ -90,17 +90,17 @@ struct BatchNames {
 };
 BatchNames batch_names(const ModelSpec& model, std::span<const SampleSizes> batch);
 
-// Format of design: ids, `{"sample", "segments"}` where a slot holds only some of a sample's
+// JSON format: ids, `{"sample", "segments"}` if a slot holds only some of a sample's
 // segments, `{"sample", "tokens": [from, to]}` for chunks, one `deferred` entry per sample, module
 // and slot.
 //
-// Throws  InvalidInput when an id stands twice in the batch.
+// Throws  InvalidInput if an id occurs twice in the batch.
 Json to_json(const StepAssignment& assignment, const BatchNames& batch);
 Json to_json(const StepAssignment& assignment,
              const ModelSpec& model,
              std::span<const SampleSizes> batch);
 // Throws  InvalidInput naming the place: an unknown sample, a segment or token placed twice, module
-//         or slot counts that do not agree.
+//         or slot counts that do not match.
 StepAssignment assignment_from_json(const Json& document,
                                     const BatchNames& batch,
                                     const std::string& where);
@@ -108,7 +108,7 @@ StepAssignment assignment_from_json(const Json& document,
                                     const ModelSpec& model,
                                     std::span<const SampleSizes> batch,
                                     const std::string& where);
-// Over the placement alone, stats left out; equal on every machine.
+// Over the placement only, without stats; equal on every machine.
 std::string digest(const StepAssignment& assignment);
 
 }  // namespace entrain

@@ -182,10 +182,10 @@ TEST(AssignmentJson, RefusesSegmentsAndTokensThatDoNotExist) {
                 .rfind("a.json: replicas[0].modules.vision[2][0].segments[0]: segment -1", 0),
             0U);
   EXPECT_EQ(assignment_message_after("/replicas/0/modules/vision/1", "[\"text\"]"),
-            "a.json: replicas[0].modules.vision[1][0]: sample 'text' brings no segment to module "
+            "a.json: replicas[0].modules.vision[1][0]: sample 'text' has no segment in module "
             "'vision' here");
   EXPECT_EQ(assignment_message_after("/replicas/0/modules/vision/2/0/segments", "[]"),
-            "a.json: replicas[0].modules.vision[2][0]: sample 'many' brings no segment to module "
+            "a.json: replicas[0].modules.vision[2][0]: sample 'many' has no segment in module "
             "'vision' here");
   for (const char* range : {"[12, 21]", "[12, 12]", "[-1, 20]"}) {
     const std::string message =
@@ -211,9 +211,9 @@ TEST(AssignmentJson, RefusesWrongNumbersOfSlotsAndReplicas) {
 }
 
 TEST(AssignmentJson, RefusesADeferredListThatDisagreesWithTheSlots) {
-  EXPECT_NE(assignment_message_after("/replicas/0/deferred/0/to_slot", "2").find("does not agree"),
+  EXPECT_NE(assignment_message_after("/replicas/0/deferred/0/to_slot", "2").find("does not match"),
             std::string::npos);
-  EXPECT_NE(assignment_message_after("/replicas/0/deferred", "[]").find("does not agree"),
+  EXPECT_NE(assignment_message_after("/replicas/0/deferred", "[]").find("does not match"),
             std::string::npos);
   EXPECT_EQ(assignment_message_after("/replicas/0/deferred/0/module", "\"llm\""),
             "a.json: replicas[0].deferred[0].module: 'llm' is not an encoder of the model");
@@ -226,7 +226,7 @@ TEST(AssignmentJson, RefusesBatchesWithRepeatedIds) {
   std::vector<SampleSizes> batch = small_batch();
   batch[3].id = "one";
   EXPECT_EQ(error_of<InvalidInput>([&] { to_json(small_assignment(), two_encoders(), batch); }),
-            "sample 'one' stands twice in the global batch");
+            "sample 'one' occurs twice in the global batch");
 }
 
 TEST(Deferrals, HaveOneEntryPerSampleModuleAndEncoderSlot) {

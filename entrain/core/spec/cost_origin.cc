@@ -7,7 +7,7 @@
 namespace entrain {
 namespace {
 
-// The text behind `key` and its colon in a file of "key : value" lines; empty where there is none.
+// The text after `key` and its colon in a file of "key : value" lines; empty if there is none.
 std::string value_of(const std::filesystem::path& path, const std::string& key) {
   std::ifstream file(path);
   std::string line;
@@ -22,7 +22,7 @@ std::string value_of(const std::filesystem::path& path, const std::string& key) 
   return "";
 }
 
-// `document` with an entry behind the one of `after`.
+// `document` with an entry after the one of `after`.
 Json inserted(const Json& document, const char* after, const char* key, const Json& value) {
   Json result = Json::object();
   for (const auto& [name, entry] : document.items()) {

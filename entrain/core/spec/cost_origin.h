@@ -1,5 +1,5 @@
-// Where costs come from: which device, measured on which machine. Profiles and plans record it, so
-// that a reader of their figures, and a run on another machine, can know.
+// The origin of costs: device and machine. Profiles and plans record it, so that readers of their
+// figures, and runs on another machine, can check it.
 #pragma once
 
 #include <filesystem>
@@ -11,10 +11,10 @@
 namespace entrain {
 
 struct CostOrigin {
-  std::string profile;  // file, "analytic:a40", or "costs: FILE" for costs of one's own
-  std::string device;   // "cpu", "cuda", "a40"; empty for costs of one's own
-  std::string machine;  // name of the processor or GPU; empty where nothing was measured or noted
-  std::string dtype;    // empty for costs of one's own
+  std::string profile;  // file, "analytic:a40", or "costs: FILE" for the user's own costs
+  std::string device;   // "cpu", "cuda", "a40"; empty for the user's own costs
+  std::string machine;  // name of the processor or GPU; empty if not measured or unknown
+  std::string dtype;    // empty for the user's own costs
   bool measured = false;
   bool operator==(const CostOrigin&) const = default;
 };
@@ -23,24 +23,24 @@ struct CostOrigin {
 // bfloat16, not measured"
 std::string to_string(const CostOrigin& origin);
 
-// The document with the key "costs" behind "num_slots", for plans.
+// The document with the key "costs" after "num_slots", for plans.
 Json with_origin(const Json& plan, const CostOrigin& origin);
 CostOrigin cost_origin_from_json(const Json& document, const std::string& where);
-// What a plan file says; nothing in files that were written before it was recorded.
+// The origin in a plan file; empty for files written before it was recorded.
 std::optional<CostOrigin> plan_origin(const std::filesystem::path& path);
 
-// The document with the key "machine" behind "device", for profiles.
+// The document with the key "machine" after "device", for profiles.
 Json with_machine(const Json& profile, const std::string& machine);
-// Of a profile file; empty where it names none.
+// The machine in a profile file; empty if it names none.
 std::string profile_machine(const std::filesystem::path& path);
 
-// The name of this machine's processor ("cpu") or first GPU ("cuda"), as the system has it; empty
-// where it has none.
+// The name of this machine's processor ("cpu") or first GPU ("cuda"), from the system; empty
+// if unknown.
 std::string machine_name(const std::string& device);
 
-// Why predictions from these costs are not of a run that computes on `device` of the machine
-// `machine`: "analytic (a40)", "measured on 'A', this machine has 'B'"; empty where they are, or
-// where nobody can know.
+// Why predictions from these costs do not apply to a run that computes on `device` of the machine
+// `machine`: "analytic (a40)", "measured on 'A', this machine has 'B'"; empty if they apply, or
+// if unknown.
 std::string origin_mismatch(const CostOrigin& origin,
                             const std::string& device,
                             const std::string& machine);

@@ -12,13 +12,13 @@
 
 namespace entrain {
 
-// As people name them. "image" stands for video too: a vision encoder takes both.
+// Names in messages. "image" includes video: a vision encoder takes both.
 inline constexpr std::array<std::string_view, 2> kMediaNames = {"audio", "image"};
 
-// sample_work() counts such media as nothing, so that what is planned, trained and judged is the
-// text beside them. Nobody may find that out by chance.
+// sample_work() ignores such media, so that planning, training and evaluation use only the
+// text beside them. That must never happen silently.
 //
-// `where` names the samples, `option` how a person lets them pass: "--ignore-modality audio" is
+// `where` names the samples, `option` the flag that allows them: "--ignore-modality audio" is
 // {"--ignore-modality ", ""}.
 struct MediaOption {
   std::string_view before;
@@ -27,10 +27,10 @@ struct MediaOption {
 inline constexpr MediaOption kIgnoreOption = {"--ignore-modality ", ""};
 inline constexpr MediaOption kIgnoreKey = {"data.ignore_modality = [\"", "\"]"};
 
-// Returns  a line for each medium of `ignored` that samples bring: how many, of how many samples.
-// Throws   InvalidInput with the count and the first ids of samples whose media the model has no
-//          encoder for, unless `ignored` names them; when `ignored` names a medium that the model
-//          has an encoder for, or none of kMediaNames.
+// Returns  a line for each medium of `ignored` that samples contain: how many, of how many samples.
+// Throws   InvalidInput with the count and the first ids of samples whose media have no encoder in
+//          the model, unless `ignored` names them; if `ignored` names a medium that the model
+//          has an encoder for, or one not in kMediaNames.
 std::vector<std::string> check_media(const ModelSpec& model,
                                      std::span<const SampleSizes> samples,
                                      const std::vector<std::string>& ignored,

@@ -58,7 +58,7 @@ struct EncoderSpec {
   // Audio: 100 mel frames a second, halved by the second convolution.
   double window_seconds = 30.0;   // length of a segment
   bool pad_windows = false;       // true: every window is as long as a full one
-  bool frozen = false;            // embedding and transformer layers take no weight gradient
+  bool frozen = false;            // embedding and transformer layers get no weight gradient
   bool projector_frozen = false;  // the last layer likewise
 };
 
@@ -89,13 +89,13 @@ struct ModelSpec {
 int num_layers(const ModelSpec& model, int module);
 // Encoder tokens that the projector merges into one LLM token: merge_size² patches, two of audio.
 std::int64_t merged_tokens(const EncoderSpec& encoder);
-// Of an encoder's layer 1 … num_layers: whether it is a kWindowedTransformer.
+// For an encoder's layer 1 … num_layers: whether it is a kWindowedTransformer.
 bool attends_in_windows(const EncoderSpec& encoder, int layer);
 LayerKind layer_kind(const ModelSpec& model, int module, int layer);
 bool layer_trainable(const ModelSpec& model, int module, int layer);
-// All parameters of the layer, frozen or not. RMSNorm and SwiGLU everywhere; projections without
-// biases but for the projector's two matrices and the audio convolutions. A tied output head
-// counts its matrix as any other: a stage that is not the embedding's holds a copy.
+// All parameters of the layer, frozen or not. RMSNorm and SwiGLU everywhere; projections have no
+// biases except the projector's two matrices and the audio convolutions. A tied output head
+// counts its matrix like any other: a stage without the embedding holds a copy.
 std::int64_t layer_parameters(const ModelSpec& model, int module, int layer);
 std::string module_name(const ModelSpec& model, int module);  // encoder's name or "llm"
 
@@ -107,15 +107,15 @@ std::string module_name(const ModelSpec& model, int module);  // encoder's name 
 void freeze_modules(ModelSpec& model, std::span<const std::string> words, const std::string& where);
 
 // File: `name`, `[llm]`, and one table per encoder, called by the module's name; its key `modality`
-// may be left out where that name is `vision` or `audio`. Other keys are the fields above.
+// may be omitted if that name is `vision` or `audio`. Other keys are the fields above.
 // Throws  InvalidInput with file, key path, what was given and what is allowed.
 ModelSpec read_model(const std::filesystem::path& path);
 ModelSpec model_from_json(const Json& document, const std::string& where);
 Json to_json(const ModelSpec& model);
 void validate(const ModelSpec& model, const std::string& where);
 std::string digest(const ModelSpec& model);
-// Over what shapes the layers alone: name, freezing, pixel, window and length limits left out, so
-// that a profile stays valid when they change.
+// Digest of the layers' shapes only, without name, freezing, pixel, window and length limits, so
+// that a profile stays valid when these change.
 std::string shape_digest(const ModelSpec& model);
 
 }  // namespace entrain

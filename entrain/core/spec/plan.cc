@@ -189,7 +189,7 @@ void validate_lane(const Plan& plan,
     int& host = hosts[at(ref.module)][at(ref.stage)];
     if (host >= 0) {
       fail(where,
-           fmt::format("stage {} of '{}' stands on lane {} and on lane {}",
+           fmt::format("stage {} of '{}' is on lane {} and on lane {}",
                        ref.stage,
                        module.name,
                        host,
@@ -198,7 +198,7 @@ void validate_lane(const Plan& plan,
     host = index;
     if (ref.stage < last[at(ref.module)]) {
       fail(where,
-           fmt::format("stage {} of '{}' stands after stage {}; rising order is needed",
+           fmt::format("stage {} of '{}' is after stage {}; rising order is needed",
                        ref.stage,
                        module.name,
                        last[at(ref.module)]));
@@ -409,9 +409,8 @@ void validate(const Plan& plan, const ModelSpec& model, const std::string& where
     const auto missing = std::find(hosts[module].begin(), hosts[module].end(), -1);
     if (missing != hosts[module].end()) {
       fail(lanes,
-           fmt::format("stage {} of '{}' stands on no lane",
-                       missing - hosts[module].begin(),
-                       names[module]));
+           fmt::format(
+               "stage {} of '{}' is on no lane", missing - hosts[module].begin(), names[module]));
     }
   }
   if (!plan.limits.lane_bytes.empty() && std::ssize(plan.limits.lane_bytes) != plan.num_lanes()) {

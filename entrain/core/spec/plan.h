@@ -25,7 +25,7 @@ struct ModulePlan {
   int tensor_parallel = 1;
   int context_parallel = 1;
   std::vector<LayerRange> stages;  // contiguous, covering all layers
-  // [stage] how many of its layers, from the first one on, keep their input alone and run their
+  // [stage] how many of its layers, from the first one on, keep only their input and run their
   // forward again in backward; empty: none anywhere.
   std::vector<int> recompute = {};
 
@@ -41,7 +41,7 @@ struct StageRef {
   bool operator==(const StageRef&) const = default;
 };
 
-// What an assignment and a program must respect.
+// Limits on assignments and programs.
 struct PlanLimits {
   std::int64_t bytes_per_lane = 0;       // activations, for every lane; 0 = no limit
   std::vector<std::int64_t> lane_bytes;  // [lane] instead of bytes_per_lane; empty: use that
@@ -55,14 +55,14 @@ struct PlanLimits {
   bool operator==(const PlanLimits&) const = default;
 };
 
-// Bound and result of the search that made the plan; zero where not computed.
+// Bound and result of the search that made the plan; zero if not computed.
 struct PlanCertificate {
   double lower_bound_s = 0;
   double simulated_s = 0;
   double ratio = 0;  // simulated / bound
   double dynamic_regret = 0;
   int b_min = 0;
-  // Global batches beside those that it was chosen by which it was found to fit in memory.
+  // Number of global batches, besides those used to choose it, that were found to fit in memory.
   int further_batches = 0;
   bool operator==(const PlanCertificate&) const = default;
 };
@@ -75,7 +75,7 @@ struct Plan {
   std::string policy = "entrain";
   std::string schedule = "1f1b";
   PlanLimits limits;
-  // The optimizer's state is shared out among replicas (ZeRO-1): each sums, updates and sends out
+  // The optimizer's state is sharded over replicas (ZeRO-1): each sums, updates and sends
   // its own share of a lane's trained parameters.
   bool shard_optimizer = false;
   PlanCertificate certificate;
@@ -100,10 +100,9 @@ Plan read_plan(const std::filesystem::path& path, const ModelSpec& model);
 Plan plan_from_json(const Json& document, const ModelSpec& model, const std::string& where);
 Json to_json(const Plan& plan);
 // Throws  InvalidInput when the plan does not fit the model: layers not covered, stage order, a
-// stage
-//         on no lane or on two, lanes that hold stages of a module out of order.
+//         stage on no lane or on two, lanes that hold stages of a module out of order.
 void validate(const Plan& plan, const ModelSpec& model, const std::string& where);
-// Over what decides a run; the certificate is left out.
+// Digest of what decides a run, without the certificate.
 std::string digest(const Plan& plan);
 
 }  // namespace entrain

@@ -222,9 +222,9 @@ TEST(ValidatePlan, RefusesStagesThatDoNotTileTheModule) {
 
 TEST(ValidatePlan, RefusesLanesThatDoNotHoldEveryStageOnce) {
   EXPECT_EQ(plan_message_after("/lanes", R"([[["vision", 0]], [["vision", 1]], [["llm", 1]]])"),
-            "plan.json: lanes: stage 0 of 'llm' stands on no lane");
+            "plan.json: lanes: stage 0 of 'llm' is on no lane");
   EXPECT_EQ(plan_message_after("/lanes/0", R"([["vision", 0], ["llm", 1]])"),
-            "plan.json: lanes[2]: stage 1 of 'llm' stands on lane 0 and on lane 2");
+            "plan.json: lanes[2]: stage 1 of 'llm' is on lane 0 and on lane 2");
   EXPECT_EQ(plan_message_after("/lanes/0", R"([["vision", 2]])"),
             "plan.json: lanes[0]: 'vision' has no stage 2; it has 2");
   EXPECT_EQ(plan_message_after("/lanes/0", R"([["vision", -1]])"),
@@ -232,7 +232,7 @@ TEST(ValidatePlan, RefusesLanesThatDoNotHoldEveryStageOnce) {
   EXPECT_EQ(plan_message_after("/lanes/3", "[]"), "plan.json: lanes[3]: a lane without stages");
   EXPECT_EQ(
       plan_message_after("/lanes", R"([[["vision", 1], ["vision", 0]], [["llm", 0], ["llm", 1]]])"),
-      "plan.json: lanes[0]: stage 0 of 'vision' stands after stage 1; rising order is needed");
+      "plan.json: lanes[0]: stage 0 of 'vision' is after stage 1; rising order is needed");
 }
 
 TEST(ValidatePlan, RefusesLanesOfUnequalRanks) {

@@ -32,7 +32,7 @@ LayerKind read_kind(ObjectReader& reader) {
 void refuse_nulls(const Json& value, const std::string& where, const std::string& path) {
   if (value.is_null()) {
     throw InvalidInput(fmt::format(
-        "{}: {}: null given; a number is needed (null stands for NaN or infinity)", where, path));
+        "{}: {}: null given; a number is needed (null means NaN or infinity)", where, path));
   }
   std::size_t position = 0;
   for (const auto& [key, element] : value.items()) {
@@ -113,7 +113,7 @@ LayerProfile read_layer(ObjectReader reader) {
   return layer;
 }
 
-// What is measured alone stands behind the rest, where it was measured.
+// Measured-only values come after the rest, if they were measured.
 void add_measured(const LayerProfile& layer, Json& document) {
   if (holds_times(layer.split)) {
     document["split"] = curve_json(layer.split);
@@ -173,7 +173,7 @@ const LayerProfile* lookup(const Profile& profile,
   return nullptr;
 }
 
-// In rising order; with a kind, those of that kind alone.
+// In rising order; with a kind, only those of that kind.
 std::set<Degrees> degrees_of_module(const Profile& profile,
                                     const std::string& module,
                                     std::optional<LayerKind> kind = std::nullopt) {
@@ -222,7 +222,7 @@ void check_layer(const LayerProfile& layer, const std::string& where) {
   if (!holds_times(layer.forward)) {
     fail(where,
          "layers",
-         fmt::format("{}: the forward takes no time at all; a cost above 0 is needed", name));
+         fmt::format("{}: the forward takes no time; a cost above 0 is needed", name));
   }
   check("activation_bytes_per_token", layer.activation_bytes_per_token);
   check("output_bytes_per_token", layer.output_bytes_per_token);
@@ -327,7 +327,7 @@ void validate(const Profile& profile, const ModelSpec& model, const std::string&
   if (!profile.model_digest.empty() && profile.model_digest != shape_digest(model)) {
     fail(where,
          "model_digest",
-         fmt::format("the profile was made for layers of other shapes than those of model '{}' "
+         fmt::format("the profile was made for layers with other shapes than model '{}' "
                      "({} given, {} needed); make a new one",
                      model.name,
                      profile.model_digest,

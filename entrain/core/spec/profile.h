@@ -22,8 +22,7 @@ struct CostCurve {
   double fit_median = 0;  // median of those errors
 };
 
-// What a layer's entry was measured on: microbatches of so many tokens and attention pairs. All 0
-// where nothing was measured.
+// The range of microbatches on which a layer's entry was measured. All 0 if nothing was measured.
 struct MeasuredRange {
   double least_tokens = 0;  // output head: target tokens
   double most_tokens = 0;
@@ -32,7 +31,7 @@ struct MeasuredRange {
 };
 
 // One layer on a lane of tensor_parallel × context_parallel devices. Pairs and tokens are those of
-// the lane's whole microbatch, times include what its devices say to each other, and bytes are
+// the lane's whole microbatch, times include the collectives of its devices, and bytes are
 // those of one device.
 struct LayerProfile {
   std::string module;
@@ -42,15 +41,15 @@ struct LayerProfile {
   CostCurve forward;
   CostCurve backward_input;
   CostCurve backward_weight;
-  // What a backward whose weight gradients run later takes beyond a whole one: the second half
-  // reads again what the caches have lost. All 0 where not measured.
+  // Extra time of a backward with deferred weight gradients over a whole one: the second half
+  // reads again what left the caches. All 0 if not measured.
   CostCurve split;
-  // Where a layer keeps its input alone: its forward once more, just before its backward. All 0
-  // where not measured.
+  // For a recomputed layer: its second forward, just before its backward. All 0
+  // if not measured.
   CostCurve recompute;
   double activation_bytes_per_token = 0;  // kept from forward to backward
   double output_bytes_per_token = 0;      // of the stage's message, per token of the module
-  double parameter_bytes = 0;             // of one device's share; 0 where not measured
+  double parameter_bytes = 0;             // of one device's share; 0 if not measured
   double optimizer_bytes = 0;             // likewise, of its optimizer's state
   MeasuredRange range;
   double spread = 0;  // median over points of (upper - lower quartile) / median of a point's times
@@ -81,8 +80,8 @@ const LayerProfile& find_layer(const Profile& profile,
 Profile read_profile(const std::filesystem::path& path);
 Profile profile_from_json(const Json& document, const std::string& where);
 Json to_json(const Profile& profile);
-// A module needs every layer kind at each pair of degrees at which it has any, and at one pair at
-// least; degrees may differ between modules, and degree 1 need not be among them.
+// A module needs every layer kind at each pair of degrees at which it has any, and at least one
+// pair; degrees may differ between modules, and degree 1 is not required.
 //
 // Throws  InvalidInput when the profile was made for layers of other shapes, lacks a layer kind,
 //         has one twice, or holds a cost that is negative or not finite.

@@ -88,7 +88,7 @@ TEST(ProfileJson, RefusesMistakesWithTheirPlace) {
   EXPECT_EQ(profile_message_after("/layers/1/forward/per_tokens_ns", "1"),
             "p.json: layers[1].forward.per_tokens_ns: unknown key, did you mean 'per_token_ns'?");
   EXPECT_EQ(profile_message_after("/layers/0/backward_input", "null"),
-            "p.json: layers[0].backward_input: null given; a number is needed (null stands for NaN "
+            "p.json: layers[0].backward_input: null given; a number is needed (null means NaN "
             "or infinity)");
   EXPECT_EQ(profile_message_after("/source", "\"guessed\""),
             "p.json: source: 'guessed' given; allowed: measured, analytic");
@@ -115,7 +115,7 @@ TEST(ProfileJson, RefusesNullByItsPlace) {
         << key;
   }
   EXPECT_EQ(profile_message_after("/layers/4/forward/per_token_ns", "null"),
-            "p.json: layers[4].forward.per_token_ns: null given; a number is needed (null stands "
+            "p.json: layers[4].forward.per_token_ns: null given; a number is needed (null means "
             "for NaN or infinity)");
 }
 
@@ -258,7 +258,7 @@ TEST(ValidateProfile, RefusesAForwardWithoutTime) {
   Profile profile = vision_profile();
   profile.layers[4].forward = {};
   EXPECT_EQ(error_of<InvalidInput>([&] { validate(profile, two_layer_model(), "p.json"); }),
-            "p.json: layers: decoder of 'llm': the forward takes no time at all; a cost above 0 is "
+            "p.json: layers: decoder of 'llm': the forward takes no time; a cost above 0 is "
             "needed");
 }
 

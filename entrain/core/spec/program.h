@@ -24,13 +24,13 @@ enum class OperationKind : std::uint8_t {
   kReduceGradients,  // sum of the lane's gradients over replicas
   kClipNorm,         // global norm: a barrier over all lanes of all replicas
   kOptimizerStep,
-  kGatherParameters,  // sharded optimizer: the other replicas' new values
+  kGatherParameters,  // sharded optimizer: receives the other replicas' new values
   kSyncTied,          // tied embeddings
 };
 std::string_view name_of(OperationKind kind);  // "forward", "backward_input", …
 
 // Names one microbatch's pass through one stage: the key of operations and messages (the replica is
-// implied by where it stands).
+// implied by the context).
 struct UnitKey {
   int module = -1;
   int stage = -1;
@@ -39,8 +39,8 @@ struct UnitKey {
   auto operator<=>(const UnitKey&) const = default;
 };
 
-// Forward, backward …: `unit` says what runs. Send and receive: `unit` is the forward operation
-// whose output (or output gradient) travels. Step-wide operations: all fields of `unit` are -1.
+// Forward, backward …: `unit` is the unit that runs. Send and receive: `unit` is the forward
+// operation whose output (or output gradient) is sent. Step-wide: all fields of `unit` are -1.
 struct Operation {
   OperationKind kind = OperationKind::kForward;
   UnitKey unit;
@@ -57,7 +57,7 @@ inline bool is_forward(const Operation& operation) {
 struct Channel {
   int source_lane = 0;
   int target_lane = 0;
-  StageRef producer;  // stage whose forward output travels, or whose output gradient comes back
+  StageRef producer;  // stage whose forward output is sent, or that receives its gradient
   StageRef consumer;  // the stage after it: same module, or the LLM's first stage
   bool gradient =
       false;  // false: activation producer → consumer; true: gradient consumer → producer
@@ -71,25 +71,25 @@ struct LlmGroupRef {
   auto operator<=>(const LlmGroupRef&) const = default;
 };
 
-// What runs as one autograd graph: neighbouring parts of an encoder slot, or those items of an LLM
+// One autograd graph: neighbouring parts of an encoder slot, or those items of an LLM
 // slot whose samples end in the same slot. Without chunks an LLM slot is one group.
 struct Group {
   std::vector<WorkItem> items;  // packing order; encoder groups: by LLM slot, then assignment order
-  // Slots served, an LLM group's own slot. Rising; a slot stands again for each of its groups that
-  // is served.
+  // Slots served, or an LLM group's own slot. Rising; a slot is repeated for each of its groups
+  // that is served.
   std::vector<int> llm_slots;
   std::vector<int> part_sizes;  // items per entry of llm_slots
-  // Whether the group takes part in backward at each stage of its module: something trainable lies
-  // at this stage or nearer the input. [stage]
+  // [stage] whether the group has a backward at each stage of its module: something is trainable
+  // at this stage or nearer the input.
   std::vector<char> takes_backward;
-  // The group within each of llm_slots; empty where it is group 0 of all.
+  // The group within each of llm_slots; empty if it is always group 0.
   std::vector<int> llm_groups;
   // LLM groups, on every stage: those that hold the chunk just before one of this group's (whose
-  // keys and values it reads) and just after one (which makes their gradients). Rising.
+  // keys and values it reads) and just after one (which computes their gradients). Rising.
   std::vector<LlmGroupRef> earlier;
   std::vector<LlmGroupRef> later;
 
-  // What an encoder group's part serves; parts are numbered as llm_slots.
+  // What an encoder group's part serves; parts are numbered like llm_slots.
   [[nodiscard]] LlmGroupRef served(std::size_t part) const {
     return {llm_slots[part], llm_groups.empty() ? 0 : llm_groups[part]};
   }
@@ -116,20 +116,20 @@ struct Program {
 
 const Group& group_of(const ReplicaProgram& replica, const UnitKey& unit);
 
-// Units whose forward `unit`'s forward waits for: the stage before, or for the LLM's first stage
-// every encoder group (last stage) that serves it, by module, slot, group; behind them, on the same
+// Units that `unit`'s forward depends on: the previous stage, or for the LLM's first stage
+// every encoder group (last stage) that serves it, by module, slot, group; then, on the same
 // stage, the groups with earlier chunks of its samples, by slot.
 std::vector<UnitKey> forward_inputs(const Program& program, int replica, const UnitKey& unit);
 
-// Units whose backward `unit`'s backward waits for: the stage after (same slot and group; none for
+// Units that `unit`'s backward depends on: the next stage (same slot and group; none for
 // the LLM's last stage), or for an encoder's last stage the LLM's first-stage groups it serves;
-// behind them, on the same stage, the groups with later chunks of its samples, by slot.
+// then, on the same stage, the groups with later chunks of its samples, by slot.
 std::vector<UnitKey> backward_inputs(const Program& program, int replica, const UnitKey& unit);
 
 // "forward vision 1 slot 3 group 0"; sends and receives add " channel 2".
 std::string to_string(const Program& program, const Operation& operation);
 
-// For people and for diffs: groups with sample indices, channels, and operations in words.
+// For reading and diffs: groups with sample indices, channels, and operations as text.
 Json to_json(const Program& program);
 
 }  // namespace entrain

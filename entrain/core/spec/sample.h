@@ -1,4 +1,4 @@
-// Sizes of one training sample: everything the planner and the assigner ever know about it.
+// Sizes of one training sample: all that the planner and the assigner know about it.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct ImageSize {
   bool operator==(const ImageSize&) const = default;
 };
 
-// Where a sample's members lie in a tar shard, so that one pread brings it.
+// Position of a sample's members in a tar shard, so that one pread reads it.
 struct SampleLocation {
   std::string shard;  // path as given to `entrain index`, relative to the index file if possible
   std::int64_t offset = 0;  // byte offset of the first member's tar header
@@ -44,7 +44,7 @@ struct SampleSizes {
   std::optional<std::int64_t> response_tokens;  // tokens with loss, end-of-sequence included
   std::optional<SampleLocation> location;
 
-  // Images and audio clips: what the text layout marks.
+  // Images and audio clips: the media marked in the text layout.
   [[nodiscard]] int num_media() const {
     return static_cast<int>(images.size() + audio_seconds.size());
   }

@@ -1,4 +1,4 @@
-// A program with times: what the simulator predicts and what the engine measures, in one form.
+// A program with times: predicted by the simulator or measured by the engine, in one form.
 #pragma once
 
 #include <chrono>
@@ -21,13 +21,13 @@ struct TimelineEvent {
 struct LaneUsage {
   std::chrono::nanoseconds busy{0};    // compute operations
   std::chrono::nanoseconds finish{0};  // of the last compute operation
-  std::int64_t peak_bytes = 0;         // activations; 0 where not measured
+  std::int64_t peak_bytes = 0;         // activations; 0 if not measured
 };
 
 struct Timeline {
   std::chrono::nanoseconds makespan{0};
   std::vector<std::vector<LaneUsage>> lanes;  // [replica][lane]
-  std::vector<TimelineEvent> events;          // empty unless asked for
+  std::vector<TimelineEvent> events;          // empty unless requested
   bool stopped = false;  // simulate() stopped early: makespan is a bound, lanes are empty
 };
 

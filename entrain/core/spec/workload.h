@@ -1,4 +1,4 @@
-// From sizes to lengths: how many tokens and attention pairs a sample brings to each module.
+// From sizes to lengths: how many tokens and attention pairs a sample has in each module.
 //
 // Read first: sample_work(). The rules are those of the original processors, to the token; the
 // engine checks its real tensors against them.
@@ -14,8 +14,8 @@
 namespace entrain {
 
 // Height and width in pixels after Qwen's smart_resize: both sides rounded (halves to even) to
-// multiples of `factor`, then, where height * width leaves [min_pixels, max_pixels], scaled by one
-// factor and cut down or filled up to multiples. A very narrow image keeps one multiple a side and
+// multiples of `factor`, then, if height * width is outside [min_pixels, max_pixels], scaled by one
+// factor and rounded down or up to multiples. A very narrow image keeps one multiple per side and
 // may exceed max_pixels.
 //
 // Requires  factor >= 1; 1 <= min_pixels <= max_pixels.
@@ -30,7 +30,7 @@ ImageSize smart_resize(ImageSize image,
 struct SegmentWork {
   std::int64_t tokens = 0;           // in the encoder, before merging
   std::int64_t attention_pairs = 0;  // tokens²
-  std::int64_t llm_tokens = 0;       // features it puts into the LLM's sequence
+  std::int64_t llm_tokens = 0;       // features in the LLM's sequence
   std::int64_t rows = 0;             // patches of a vision segment's grid, rows * columns = tokens;
   std::int64_t columns = 0;          // 0 for audio
   std::int64_t window_pairs = 0;     // Σ tokens² over its windows, if the encoder has any
@@ -45,10 +45,10 @@ struct SampleWork {
   bool operator==(const SampleWork&) const = default;
 };
 
-// Text: exact tokens where both counts are present, estimates otherwise.
+// Text: exact tokens if both counts are present, estimates otherwise.
 // Image: one segment; tokens = patches after smart_resize; merge_size² of them make an LLM token.
 //        Attention windows: the grid cut into squares of window_size / patch_size patches from its
-//        top left, those at its right and lower edge smaller where it does not divide.
+//        top left; those at its right and lower edge are smaller if it does not divide.
 // Video: frames = ⌈seconds · frames_per_second⌉; two make a segment (⌈frames / 2⌉ of them), which
 //        has the patches of one frame. The source's own frame count is not used.
 // Audio: mel frames = ⌈100 · seconds⌉, cut into windows of ⌈100 · window_seconds⌉; the second
@@ -62,7 +62,7 @@ struct SampleWork {
 // Throws  InvalidInput naming the sample when a size is impossible.
 SampleWork sample_work(const ModelSpec& model, const SampleSizes& sizes);
 
-// Of a clip: ⌈100 · seconds⌉; of a whole window of an audio encoder.
+// Of a clip: ⌈100 · seconds⌉; of a full window of an audio encoder.
 std::int64_t mel_frames(double seconds);
 std::int64_t window_frames(const EncoderSpec& encoder);
 
@@ -70,11 +70,11 @@ std::int64_t window_frames(const EncoderSpec& encoder);
 // left. Requires  rows, columns >= 0; window >= 1.
 std::int64_t window_pairs(std::int64_t rows, std::int64_t columns, std::int64_t window);
 
-// Token of the LLM's sequence at which a segment's features begin, if all features stand at the
-// sequence's front, earlier encoders' first, segments in order. That is the earliest place they can
-// have; who waits for them there never waits too little.
+// Token of the LLM's sequence at which a segment's features begin, if all features are at the
+// sequence's front, earlier encoders' first, segments in order. That is the earliest possible
+// position, so waiting for it is always sufficient.
 //
-// A segment belongs to the chunk that holds this token, even if its features reach into the next.
+// A segment belongs to the chunk with this token, even if its features extend into the next.
 std::int64_t first_feature_token(const SampleWork& work, int encoder, int segment);
 
 }  // namespace entrain

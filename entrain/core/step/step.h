@@ -1,7 +1,7 @@
 // One step under a plan: assigned, proven, ordered, proven, simulated and bounded, each once.
 //
 // Read first: simulate_step(). Training, the commands, the planner's scores and the memory rule
-// take their steps from here.
+// use it for every step.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@
 
 namespace entrain {
 
-// What is done beside the assignment, its program and its simulation.
+// What is computed besides the assignment, its program and its simulation.
 struct StepOptions {
   bool prove = true;         // validate_assignment(), validate_program(), and their cost
   bool prove_limits = true;  // false: as if no lane had a memory limit
@@ -36,26 +36,26 @@ struct StepOptions {
 struct SimulatedStep {
   // Its stats: makespan_s always, lower_bound_s and gap with the bound, modules with the balance.
   StepAssignment assignment;
-  Program program;  // by plan.schedule
+  Program program;  // ordered by plan.schedule
   Timeline timeline;
   std::vector<std::int64_t> peak_bytes;  // [lane] largest activation bytes over replicas
-  std::chrono::nanoseconds bound{0};     // step_lower_bound(); 0 unless asked for
+  std::chrono::nanoseconds bound{0};     // step_lower_bound(); 0 unless requested
   std::optional<MemoryExcess> excess;    // worst_excess() under the plan's limits
 };
 
-// Assigns by the policy; the rest as below.
+// Assigns with the policy; then as below.
 //
 // Throws  as assign(), and as below.
 SimulatedStep simulate_step(std::string_view policy,
                             const AssignRequest& request,
                             const StepOptions& options = {});
 
-// The step of an assignment from elsewhere, such as a file.
+// The step of a given assignment, such as one read from a file.
 //
 // Requires  an assignment that is valid for the plan, unless it is proven.
 // Ensures   a pure function of its arguments.
 // Throws    InvalidInput where the proof fails; as build_program() and simulate().
-// Cost      one program, one simulation; worst_excess() only where a lane exceeds its limit.
+// Cost      one program, one simulation; worst_excess() only if a lane exceeds its limit.
 SimulatedStep simulate_step(StepAssignment assignment,
                             const Plan& plan,
                             const StepCosts& costs,

@@ -98,7 +98,7 @@ TEST(SimulateStep, LeavesOutWhatIsNotAskedFor) {
 }
 
 // A program of it could run: only the assignment's own proof sees the deferral.
-TEST(SimulateStep, ProvesTheAssignmentUnlessToldNotTo) {
+TEST(SimulateStep, ProvesTheAssignmentUnlessDisabled) {
   oracle::HandCase hand = oracle::make_hand_case({1, 1}, 2, {{1, {{0}}}, {1, {{1}}}});
   hand.plan.limits.max_deferral = 0;
   for (const bool limits : {true, false}) {
@@ -109,7 +109,7 @@ TEST(SimulateStep, ProvesTheAssignmentUnlessToldNotTo) {
   EXPECT_NO_THROW(simulate_step(hand.assignment, hand.plan, hand.costs, kUnproven));
 }
 
-TEST(SimulateStep, RefusesALaneOverItsLimitUnlessToldNotTo) {
+TEST(SimulateStep, RefusesALaneOverItsLimitUnlessDisabled) {
   oracle::RandomCase of = make_case(2);
   const auto run = [&](const StepOptions& options) {
     return simulate_step(of.assignment, of.plan, of.costs, options);

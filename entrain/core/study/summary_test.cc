@@ -102,19 +102,19 @@ TEST(SummaryTable, MarksBalanceAtOtherNumbersOfSlots) {
 TEST(SummaryTable, SaysWhatTheTimeAboveTheBoundIsMadeOf) {
   std::vector<CaseResult> cases = make_cases();
   const std::string without = to_string(summarise(cases), kModules);
-  EXPECT_EQ(without.find("giants"), std::string::npos) << without;
+  EXPECT_EQ(without.find("oversized"), std::string::npos) << without;
   GapCauses causes;
-  causes.time[static_cast<std::size_t>(GapCause::kGiants)] = std::chrono::nanoseconds{250};
+  causes.time[static_cast<std::size_t>(GapCause::kOversized)] = std::chrono::nanoseconds{250};
   causes.in_bound = std::chrono::nanoseconds{50};
   cases[0].steps[0].causes = causes;
   const std::vector<CaseSummary> summaries = summarise(cases);
-  EXPECT_DOUBLE_EQ(summaries[0].causes[static_cast<std::size_t>(GapCause::kGiants)], 1.25);
+  EXPECT_DOUBLE_EQ(summaries[0].causes[static_cast<std::size_t>(GapCause::kOversized)], 1.25);
   EXPECT_DOUBLE_EQ(summaries[0].in_bound, 0.25);
   const std::string text = to_string(summaries, kModules);
-  for (const char* words : {"giants", "125.0 %", "-25.0 %", "100.0 %"}) {
+  for (const char* words : {"oversized", "125.0 %", "-25.0 %", "100.0 %"}) {
     EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
   }
-  EXPECT_DOUBLE_EQ(to_json(summaries[0], kModules).at("gap_causes").at("giants").get<double>(),
+  EXPECT_DOUBLE_EQ(to_json(summaries[0], kModules).at("gap_causes").at("oversized").get<double>(),
                    1.25);
 }
 

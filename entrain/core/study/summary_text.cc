@@ -33,9 +33,10 @@ constexpr std::string_view kBalanceTerms =
 
 // Of the causes of a gap.
 constexpr std::string_view kCauseTerms =
-    "fill, drain: before the lane's first and behind its last operation; giants: waits for units\n"
-    "heavier than a mean slot; uneven: units are indivisible; order: waits for what stands "
-    "before;\n"
+    "fill, drain: before the lane's first and after its last operation; oversized: waits for "
+    "units\n"
+    "heavier than a mean slot; uneven: units are indivisible; order: waits for earlier "
+    "operations;\n"
     "launches: constants per operation; links: messages; less in bound: what the bound counts "
     "too\n";
 

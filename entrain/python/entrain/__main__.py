@@ -67,10 +67,10 @@ def under_torchrun():
 def agree_on_attempt(store, rank, size):
     """A name of this attempt that no other has, the same on all ranks; whether one failed before.
 
-    torchrun keeps one store over its restarts: what an attempt before this one left there (where its
-    ranks listened, why they stopped) is not this one's. Agents count restarts each for itself, and
-    differently, so that TORCHELASTIC_RESTART_COUNT names none. Instead rank 0 draws a name and tells
-    it to every rank under a word that this rank has drawn; words of ranks that are gone harm nobody.
+    torchrun keeps one store over its restarts: entries of earlier attempts (addresses of ranks, reasons
+    to stop) must not be used. Agents count restarts separately, and differently, so
+    TORCHELASTIC_RESTART_COUNT does not identify an attempt. Instead every rank publishes a random key,
+    and rank 0 publishes the attempt's name under each key; keys of dead ranks are harmless.
     """
     own = uuid.uuid4().hex
     if rank != 0:
@@ -80,7 +80,7 @@ def agree_on_attempt(store, rank, size):
         return attempt, not attempt.startswith("attempt-1-")
     number = store.add("attempts", 1)
     attempt = f"attempt-{number}-{own}"
-    asked = {}  # rank → its word; a later one of the same rank replaces it
+    asked = {}  # rank → its key; a later one of the same rank replaces it
     waiting = set(range(1, size))
     end = time.monotonic() + JOIN_TIMEOUT.total_seconds()
     while waiting:
@@ -88,12 +88,12 @@ def agree_on_attempt(store, rank, size):
             if store.check([f"{attempt}/knows/{other}"]):
                 waiting.remove(other)
             elif store.check([f"asks/{other}"]):
-                word = store.get(f"asks/{other}").decode()
-                if asked.get(other) != word:
-                    asked[other] = word
-                    store.set(f"attempt-for/{word}", attempt)
+                key = store.get(f"asks/{other}").decode()
+                if asked.get(other) != key:
+                    asked[other] = key
+                    store.set(f"attempt-for/{key}", attempt)
         if waiting and time.monotonic() > end:
-            raise RuntimeError(f"no word of ranks {sorted(waiting)}")
+            raise RuntimeError(f"no answer from ranks {sorted(waiting)}")
         time.sleep(0.01 if waiting else 0)
     return attempt, number > 1
 
