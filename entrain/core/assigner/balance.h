@@ -1,4 +1,4 @@
-// How evenly an assignment loads its slots, for people.
+// How evenly an assignment loads its slots, for reports.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ ModuleBalance module_balance(const StepAssignment& assignment, const StepCosts& 
 // `num_slots` slots; 0 when there is no work.
 //
 // Why  for every h, the loads of any placement majorise (w_1 … w_h, f … f): the h largest units
-//      alone and the rest spread evenly over the other slots, where f <= w_h (the k slots that hold
-//      the k largest units weigh at least as much as these; what is left cannot be more even than
+//      separate and the rest spread evenly over the other slots, where f <= w_h (the k slots that
+//      hold the k largest units weigh at least as much as these; the rest cannot be more even than
 //      even). A convex function, such as the sum of squares, is therefore least there.
 // Cost  O(n log n).
 double floor_cv(std::vector<std::int64_t> units, std::int64_t num_slots);

@@ -1,4 +1,4 @@
-// One replica's units in slots, with the loads and the freedom that follow from where they lie.
+// One replica's units in slots, with their loads and the slots they may move to.
 // For balance_slots().
 #pragma once
 
@@ -10,25 +10,25 @@
 
 namespace entrain {
 
-// What is balanced, for all samples of the step.
+// The loads to balance, for all samples of the step.
 struct BalanceTimes {
   std::vector<std::vector<std::int64_t>> unit;  // [module][unit] forward time in nanoseconds
   std::vector<std::vector<int>> sample_of;      // [module][unit]
-  std::vector<double> level;                    // [module] what an ordinary slot should hold
+  std::vector<double> level;                    // [module] the target of an ordinary slot
 
   // Forward time of a sample in a module, units above the level counted as the level, in levels; 0
   // for a module without work.
   [[nodiscard]] double counted(const StepCosts& costs, int module, int sample) const;
 };
 
-// Slots that a unit may lie in, both ends included.
+// Slots that a unit may use, both ends included.
 struct SlotRange {
   int begin = 0;
   int last = 0;
   [[nodiscard]] bool holds(int slot) const { return begin <= slot && slot <= last; }
 };
 
-// Starts empty; every change goes to the placement as well.
+// Starts empty; every change is also made in the placement.
 class SlotLoads {
  public:
   // All arguments must outlive the object. max_deferral as in PlanLimits.
@@ -65,25 +65,25 @@ class SlotLoads {
   [[nodiscard]] const std::vector<int>& members(int module, int slot) const {
     return members_[index(module)][index(slot)];
   }
-  // Counts the units that have left or joined the slot.
+  // Recounts the units of the slot after changes.
   [[nodiscard]] int version(int module, int slot) const {
     return version_[index(module)][index(slot)];
   }
   // Sum over modules and slots of squared loads in levels.
   [[nodiscard]] double score() const;
 
-  // Where the sample's LLM work may lie, given its segments.
+  // Slots that the sample's LLM work may use, given its segments.
   [[nodiscard]] SlotRange llm_range(int sample) const;
-  // Where a unit may lie, given the others; segments anywhere while the LLM is not placed.
+  // Slots that a unit may use, given the others; any for segments while the LLM is not placed.
   [[nodiscard]] SlotRange range_of(int module, int unit, bool llm_placed) const;
-  // The slot of all segments; -1 where they lie in several, or where there is none.
+  // The slot of all segments; -1 if they are in several, or if there is none.
   [[nodiscard]] int encoder_slot(int sample) const;
 
   void clear();
   void put(int module, int unit, int slot);
   void put_sample(int sample, int slot);
   void move(int module, int unit, int to);
-  // Reads the placement anew.
+  // Reads the placement again.
   void reload();
 
  private:

@@ -59,7 +59,7 @@ TEST(SlotLoads, KnowsTheFreedomOfUnits) {
   EXPECT_EQ(loads.llm_range(2).last, 3);
 }
 
-TEST(SlotLoads, ReadsThePlacementAnew) {
+TEST(SlotLoads, ReadsThePlacementAgain) {
   LoadsCase instance;
   SlotLoads loads(instance.hand.costs, instance.times, 0, -1, instance.placement);
   instance.placement.llm_slot = {1, 2, 3};

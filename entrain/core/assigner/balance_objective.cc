@@ -12,7 +12,7 @@
 namespace entrain {
 namespace {
 
-// The load of a slot without a giant: what is left of the work, spread over the slots left, once
+// The load of a slot without an oversized unit: the remaining work over the remaining slots, once
 // every unit above it has a slot of its own. 0 without work.
 double level_of(std::vector<std::int64_t> units, int num_slots) {
   std::sort(units.begin(), units.end(), std::greater<>());

@@ -1,5 +1,5 @@
-// The policy `entrain` under Objective::kBalance: slots of equal forward time in every module, for
-// those who want the paper's measure. Balance is a means and step time the end: see entrain.cc.
+// The policy `entrain` under Objective::kBalance: slots of equal forward time in every module, the
+// paper's measure. Step time is the goal and balance only a means: see entrain.cc.
 #pragma once
 
 #include "entrain/core/baselines/request.h"
@@ -10,11 +10,11 @@ namespace entrain {
 // Makes the variation (standard deviation / mean) of forward time over all slots of all replicas
 // small in every module at once, with exactly the plan's num_slots per replica (some may be empty).
 //
-// 1. Level of a module: the load of all slots but those that one giant unit fills beyond it, were
-//    the rest spread evenly; a unit counts at most the level, since a giant takes one slot of its
-//    replica whatever it weighs.
+// 1. Level of a module: the load of all slots except those that one oversized unit fills beyond it,
+//    with the rest spread evenly; a unit counts at most the level, since an oversized unit takes
+//    one slot of its replica whatever its load.
 // 2. Samples to replicas of equal counted work in every module (balance_replicas.h).
-// 3. In each replica segments and LLM work to slots, each module for itself within what deferral
+// 3. In each replica segments and LLM work to slots, each module separately within what deferral
 //    allows (balance_slots.h).
 //
 // Ensures  segments and LLM work are placed singly: a segment's slot is at most its sample's LLM
@@ -23,8 +23,7 @@ namespace entrain {
 // It cannot promise the least variation; ModuleBalance::floor_cv says how far the slots of
 // each replica can be from it.
 // Cost     up to 20 million swaps for the replicas, 12 million combinations a replica for the
-// slots:
-//          about a second for 512 samples and 4 replicas.
+//          slots: about a second for 512 samples and 4 replicas.
 Placement balance_objective(const AssignRequest& request);
 
 }  // namespace entrain

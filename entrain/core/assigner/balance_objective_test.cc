@@ -23,8 +23,8 @@ AssignRequest balance_request_of(const oracle::HandCase& hand) {
   return request;
 }
 
-TEST(BalanceObjective, GivesAGiantASlotOfItsReplica) {
-  // One giant in each module, on different samples; 27 others of 10 in 14 slots without a giant of
+TEST(BalanceObjective, GivesAnOversizedSampleItsOwnSlot) {
+  // One oversized unit in each module, on different samples; 27 others of 10 in 14 other slots of
   // that module, that is 20 each but for two slots.
   oracle::HandCase hand = oracle::make_plain_case({1, 1}, 28);
   hand.plan.replicas = 3;

@@ -7,7 +7,7 @@ namespace entrain {
 
 // Samples by falling sum over dimensions, each to the replica where Σ load² grows least; then moves
 // of one sample and swaps of two between replicas while Σ load² falls, up to a fixed number of
-// swaps looked at. Dimensions whose loads are of one size weigh the same.
+// evaluated swaps. Dimensions with loads of equal size have equal weight.
 //
 // Shapes    shares: [sample][dimension], >= 0; result: [replica] samples in rising order.
 // Requires  at least one sample per replica.

@@ -63,7 +63,7 @@ TEST(FloorCv, IsNoMoreThanTheBestPlacement) {
   EXPECT_GT(tight, 300);
 }
 
-TEST(FloorCv, SeesAGiant) {
+TEST(FloorCv, CountsAnOversizedSample) {
   // One unit of 10 and ten of 1 in two slots: 10 and 10 is possible.
   EXPECT_DOUBLE_EQ(floor_cv({10, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 2), 0.0);
   // Twice that: 20 and 10 at best, mean 15.
