@@ -10,14 +10,14 @@
 
 namespace entrain {
 
-// What becomes of an epoch's last samples where they do not fill a global batch.
+// What happens to an epoch's last samples if they do not fill a global batch.
 enum class LastBatch : std::uint8_t {
-  kDrop,  // left out of that epoch; another epoch draws in another order
-  kKeep,  // a batch of their own, smaller than the others
+  kDrop,  // skipped in that epoch; another epoch has another order
+  kKeep,  // a separate batch, smaller than the others
 };
 
-// Draws without replacement within an epoch, never crosses epochs. Resuming needs the step number
-// alone.
+// Draws without replacement within an epoch, never crosses epochs. Resuming needs only the step
+// number.
 class GlobalBatchSampler {
  public:
   // Throws  InvalidInput when num_samples < global_batch (with both numbers), or global_batch < 1.
@@ -30,12 +30,12 @@ class GlobalBatchSampler {
   // last step, what is left. The same step always gives the same batch.
   //
   // Throws  InvalidInput when step < 0.
-  // Cost    O(global_batch); O(num_samples) when the epoch is another than the call before.
+  // Cost    O(global_batch); O(num_samples) if the epoch differs from that of the previous call.
   std::vector<int> batch(std::int64_t step);
   [[nodiscard]] std::int64_t steps_per_epoch() const;
   // Samples of an epoch's last step: global_batch, or under kKeep what is left.
   [[nodiscard]] int last_batch() const;
-  // Samples that an epoch leaves out, always 0 under kKeep.
+  // Samples that an epoch skips, always 0 under kKeep.
   [[nodiscard]] int left_out_per_epoch() const;
 
  private:
@@ -56,12 +56,12 @@ std::vector<SampleSizes> draw_with_replacement(const std::vector<SampleSizes>& s
                                                std::uint64_t seed,
                                                std::int64_t step);
 
-// Whether a study of so many samples draws with replacement: fewer than four batches.
+// Whether a study with this many samples draws with replacement: fewer than four batches.
 inline bool drawn_with_replacement(std::int64_t num_samples, int global_batch) {
   return num_samples < std::int64_t{4} * global_batch;
 }
 
-// Rows of a study's batch of one step: as GlobalBatchSampler draws it, or with replacement.
+// Rows of a study's batch of one step: drawn by GlobalBatchSampler, or with replacement.
 //
 // Shapes  result: [global_batch], values in [0, num_samples).
 // Throws  InvalidInput when num_samples < 1, global_batch < 1 or step < 0.

@@ -3,11 +3,11 @@
 // Read first: read_index() and build_index(). Columns, in any order:
 //   sample_id, n_images, image_sizes (`WxH;WxH`), prompt_chars, response_chars   needed
 //   prompt_tokens_estimate + response_tokens_estimate, or prompt_tokens + response_tokens   needed
-//   audio_seconds, video_seconds, video_frames, video_size (lists with `;`)   where there are any
+//   audio_seconds, video_seconds, video_frames, video_size (lists with `;`)   if there are any
 //   text_chars, text_tokens_estimate   sums, checked
-//   shard, offset, bytes   where the sample lies; shard is relative to the index's folder
-//   text_digest   tokenizer and template of prompt_tokens, the same in every row that has them
-// Other columns are kept as they are.
+//   shard, offset, bytes   position of the sample; shard is relative to the index's folder
+//   text_digest   tokenizer and template of prompt_tokens, the same in every row that has it
+// Other columns are kept unchanged.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace entrain {
 
 struct Index {
   std::vector<SampleSizes> samples;
-  std::string text_digest;  // of tokenizer and template, empty where lengths are estimates
+  std::string text_digest;  // of tokenizer and template, empty if lengths are estimates
   std::vector<std::string> extra_columns;              // unknown columns, kept
   std::vector<std::vector<std::string>> extra_values;  // [sample][extra column]
   std::filesystem::path path;                          // of the file; shards are relative to it
@@ -38,35 +38,35 @@ struct Index {
 //         duplicate id, two text digests; or a path that does not exist.
 // Cost    about 0.1 s for 50,000 rows.
 Index read_index(const std::filesystem::path& path);
-// The same from text that stands for the file at `path`.
+// The same from text, as if it were the file at `path`.
 Index parse_index(std::string_view content, const std::filesystem::path& path);
 
-// Writes all columns; those of locations and exact lengths where a sample has them.
+// Writes all columns; those of positions and exact lengths only if a sample has them.
 //
 // Throws  SystemFailure when `path` cannot be written; no partial file is left.
 void write_index(const Index& index, const std::filesystem::path& path);
 
-// Over all columns but shard, offset and bytes.
+// Digest of all columns except shard, offset and bytes.
 std::string digest(const Index& index);
 
-// The shard of a location as a path that can be opened from here.
+// The shard of a location as a path relative to the working directory.
 std::filesystem::path shard_path(const Index& index, const SampleLocation& location);
 
 enum class BadSampleRule : std::uint8_t { kRefuse, kLeaveOut, kTruncate };
 
 struct IndexOptions {
   bool verify = false;  // decode every image and clip
-  // Samples that cannot be read, and whole shards that are no archives to their end; kTruncate is
+  // What happens to unreadable samples and to truncated shards; kTruncate is
   // not allowed here.
   BadSampleRule damaged = BadSampleRule::kRefuse;
-  std::vector<std::string> ignore_modality;  // kMediaNames that the model may have no encoder for
+  std::vector<std::string> ignore_modality;  // kMediaNames that the model may lack an encoder for
   std::optional<ModelSpec> model;            // needed for the length limit
   std::int64_t max_tokens = 0;  // longest LLM sequence; 0: the model's own, or no limit without one
   BadSampleRule too_long = BadSampleRule::kRefuse;  // kTruncate cuts the prompt from its front
   BadSampleRule empty_response = BadSampleRule::kRefuse;  // kTruncate is not allowed here
 };
 
-// By rank: the smallest value that so many per cent of the values do not exceed.
+// By rank: the smallest value that this percentage of the values do not exceed.
 struct Percentiles {
   std::int64_t count = 0;
   std::int64_t total = 0;
@@ -79,7 +79,7 @@ struct Percentiles {
 Percentiles percentiles(std::vector<std::int64_t> values);
 
 struct LeftOut {
-  std::string id;  // of the sample, or the path of a shard that is left out as a whole
+  std::string id;  // of the sample, or the path of a shard that is skipped as a whole
   std::string reason;
 };
 
@@ -87,11 +87,11 @@ struct IndexSummary {
   std::int64_t rows = 0;
   std::vector<LeftOut> left_out;
   std::int64_t truncated = 0;
-  std::map<std::string, std::int64_t> reasons;  // why rows were left out or truncated
-  // Members that are no text, image or clip, by extension; those of no sample by the reason.
+  std::map<std::string, std::int64_t> reasons;  // why rows were skipped or truncated
+  // Members that are no text, image or clip, by extension; members without a sample by reason.
   std::map<std::string, std::int64_t> ignored_members;
-  std::int64_t scattered = 0;             // samples between whose members lie those of others
-  std::vector<std::string> notes;         // media that are ignored, shards that cannot be trained
+  std::int64_t scattered = 0;             // samples with other samples' members in between
+  std::vector<std::string> notes;         // ignored media, shards that cannot be used for training
   Percentiles text_tokens;                // per sample: prompt and response, exact where known
   Percentiles images;                     // per sample
   Percentiles pixels;                     // per image
@@ -99,7 +99,7 @@ struct IndexSummary {
   std::optional<Percentiles> llm_tokens;  // per sample; with a model
 };
 
-// A few lines for people.
+// A summary of a few lines.
 std::string to_string(const IndexSummary& summary);
 
 struct IndexResult {
@@ -114,8 +114,8 @@ struct IndexResult {
 //           (`train-000003.tar` → `train`). Of every image and clip its header is read and, without
 //           decoding it, whether it is there to its end.
 // Too long  samples whose LLM sequence exceeds the limit. kTruncate lowers prompt_tokens (and
-//           prompt_chars) to what fits; training repeats the cut from prompt_tokens alone. Samples
-//           that do not fit even without prompt are left out.
+//           prompt_chars) to what fits; training repeats the cut from prompt_tokens. Samples
+//           that do not fit even without prompt are skipped.
 // Throws    InvalidInput naming shard, member and offset: a duplicate id; under damaged = kRefuse a
 //           truncated or damaged tar, image or clip (with `verify` any damage), a sample without
 //           text, video; with kRefuse the count and first ids of too long or empty samples; media

@@ -6,7 +6,7 @@
 
 namespace entrain {
 
-// From the header, and whether the member is there to its end; with `verify` by decoding it too.
+// From the header, plus whether the member is complete; with `verify` by decoding it too.
 //
 // Throws  InvalidInput naming archive, offset and member: whatever image_size(), audio_info() and
 //         the checks of their ends refuse, with `verify` whatever the decoders refuse.

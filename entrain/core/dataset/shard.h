@@ -1,8 +1,8 @@
-// Samples in WebDataset tar shards: members that share their key, which is their path up to the
-// first dot of the file name; all behind that dot is the extension.
+// Samples in WebDataset tar shards: members with the same key, which is their path up to the
+// first dot of the file name; the rest after that dot is the extension.
 //
-// Read first: ShardReader walks a shard for the index; read_sample() brings one sample to training.
-// docs/data.md says how this compares with the webdataset library.
+// Read first: ShardReader walks a shard for the index; read_sample() reads one sample for training.
+// docs/data.md compares this with the webdataset library.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@
 
 namespace entrain {
 
-// A sample's members by their role. What follows an extension's last dot is the format; in front of
-// it may stand a number, which orders images and clips.
+// A sample's members by role. The part of an extension after its last dot is the format; before
+// it there may be a number, which orders images and clips.
 struct ShardSample {
   std::string name;               // its key
   std::int64_t offset = 0;        // of its first tar header
   std::int64_t bytes = 0;         // up to the end of its last member's padded content
-  bool scattered = false;         // members of other samples lie between its own
+  bool scattered = false;         // members of other samples are between its own
   TarMember text;                 // NAME.json; else its only NAME.….json
   std::vector<TarMember> images;  // NAME.png, .jpg, .jpeg; or NAME.0.png, NAME.1.png … in order
   std::vector<TarMember> audio;   // NAME.wav, .flac; or NAME.0.wav, NAME.1.wav … in order
@@ -37,20 +37,20 @@ class ShardReader {
   // Throws  InvalidInput naming shard and offset: whatever TarReader refuses.
   explicit ShardReader(const std::filesystem::path& shard);
 
-  // The next sample, in the order of first members. When it throws, the call after it goes on with
-  // the sample behind.
+  // The next sample, in the order of first members. If it throws, the next call continues with
+  // the following sample.
   //
   // Throws  InvalidInput naming shard, offset and member: a sample without text or with several,
   //         an extension twice, images or clips that are not numbered 0, 1, 2 …, video, images or
   //         audio of other formats.
   std::optional<ShardSample> next();
 
-  // Key of the sample that next() will give or refuse.
+  // Key of the next sample, which next() returns or refuses.
   //
   // Requires  there is one.
   [[nodiscard]] const std::string& upcoming() const { return keys_.at(next_); }
   [[nodiscard]] std::int64_t num_samples() const { return std::ssize(keys_); }
-  // Members that belong to no sample, as the webdataset library passes over them, by the reason.
+  // Members that belong to no sample, skipped as in the webdataset library, by reason.
   [[nodiscard]] const std::map<std::string, std::int64_t>& skipped() const { return skipped_; }
   TarReader& tar() { return tar_; }
 
@@ -67,8 +67,8 @@ class ShardReader {
 // `.tar`, `.tar.gz` or `.tgz` and without a number after its last '-', then the sample's name.
 std::string sample_id(const std::filesystem::path& shard, const std::string& name);
 
-// Whether the name is that of a compressed shard (.tar.gz, .tgz): one that can be indexed for
-// studies, but whose samples cannot be read at their offsets, so that none can be trained.
+// Whether the name is that of a compressed shard (.tar.gz, .tgz): it can be indexed for
+// studies, but its samples cannot be read at their offsets, so it cannot be used for training.
 bool is_compressed_shard(const std::filesystem::path& path);
 
 // One sample's content, not yet parsed.
@@ -78,12 +78,12 @@ struct RawSample {
   std::vector<std::string> audio;   // encoded, in order
 };
 
-// Reads a sample and checks that it is the one the index means. With one pread up to 4 MiB; beyond
-// that, which is where the sample is large or its members lie far apart, header by header.
+// Reads a sample and checks that it matches the index. With one pread up to 4 MiB; larger samples,
+// and samples with scattered members, are read header by header.
 //
 // Throws  InvalidInput naming shard, sample and offset when the shard does not exist, is
-// compressed,
-//         is too short, or holds something else there; SystemFailure when reading fails.
+//         compressed, is too short, or holds something else there; SystemFailure when reading
+//         fails.
 RawSample read_sample(const std::filesystem::path& shard,
                       const SampleLocation& location,
                       const std::string& id);

@@ -1,4 +1,4 @@
-// Which files a person means by shards, folders and names with braces.
+// Resolves shards, folders and names with braces to files.
 #pragma once
 
 #include <filesystem>
@@ -8,19 +8,18 @@
 namespace entrain {
 
 // "train-{000000..000009}.tar" → ten names, "{a,b}.tar" → two; ranges count up or down, with the
-// zeros of their first end, and may say a step ("{0..9..3}"); braces may stand within braces. A
-// name without braces is itself.
+// zeros of their first end, and may say a step ("{0..9..3}"); braces may be nested.
+// A name without braces is itself.
 //
 // Throws  InvalidInput for braces that do not close or hold neither a range nor a list, and for
-// more
-//         than 100,000 names.
+//         more than 100,000 names.
 std::vector<std::string> expand_braces(const std::string& name);
 
 // Shards (.tar, .tar.gz, .tgz) and index files (.csv, .csv.gz) in the order in which they are
-// read. A folder stands for the shards in it, sorted by name; a name that does not exist as it is
-// written stands for what its braces say.
+// read. A folder means the shards in it, sorted by name; a name that does not exist literally
+// is expanded by its braces.
 //
-// Throws  InvalidInput naming what does not exist, is of another kind, or holds no shards.
+// Throws  InvalidInput naming a path that does not exist, is of another kind, or holds no shards.
 std::vector<std::filesystem::path> list_data(const std::vector<std::filesystem::path>& data);
 
 bool is_index_file(const std::filesystem::path& path);

@@ -1,13 +1,13 @@
 // The byte-level tokenizer and the chat template: from a sample's texts to token ids.
 //
 // Layout: <bos> <user> (<image_start> feature… <image_end>)* (<audio_mark> feature… <audio_mark>)*
-// prompt <assistant> response <eos>, where prompt and response are their UTF-8 bytes. Loss falls on
-// the response and <eos>; feature positions hold kFeatureToken. Images and audio clips together are
-// a sample's media.
+// prompt <assistant> response <eos>, where prompt and response are their UTF-8 bytes. The loss
+// covers the response and <eos>; feature positions hold kFeatureToken. Images and audio clips
+// together are a sample's media.
 //
 // A prompt that is too long is cut from its front (the words next to the answer stay). The index
-// carries the cut: its prompt_tokens are then fewer than prompt_tokens() of the whole text, and
-// cut_prompt() repeats the cut from that number alone.
+// stores the cut: its prompt_tokens are then fewer than prompt_tokens() of the whole text, and
+// cut_prompt() repeats the cut from that number.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ inline constexpr int kAssistantToken = 259;
 inline constexpr int kImageStartToken = 260;
 inline constexpr int kImageEndToken = 261;
 inline constexpr int kFeatureToken = 262;    // a position that an encoder's feature fills
-inline constexpr int kAudioMarkToken = 263;  // before and behind an audio clip's features
+inline constexpr int kAudioMarkToken = 263;  // before and after an audio clip's features
 inline constexpr int kVocabSize = 264;
 
 struct SampleText {
@@ -58,7 +58,7 @@ std::int64_t prompt_tokens(const SampleText& text, int num_media);
 std::int64_t response_tokens(const SampleText& text);
 
 // Shortest cut from the prompt's front, at a code point, that leaves at most `limit` prompt tokens;
-// the text's prompt_tokens() tells how many are left. nullopt when the template alone is longer.
+// the text's prompt_tokens() is the new number. nullopt if the template alone is longer.
 std::optional<SampleText> fit_prompt(SampleText text, int num_media, std::int64_t limit);
 
 // Cuts the prompt from its front so that prompt_tokens() is exactly `tokens`.
@@ -78,7 +78,7 @@ TokenizedSample tokenize(const SampleText& text,
 // UTF-8 text of byte tokens; specials left out.
 std::string detokenize(const std::vector<std::int64_t>& ids);
 
-// Changes whenever tokenizer or template change; indices carry it.
+// Changes whenever tokenizer or template change; stored in indices.
 std::string text_digest();
 
 }  // namespace entrain
