@@ -7,7 +7,7 @@
 //   (input half) that completes the gradient. An encoder group that serves several LLM groups gets
 //   its gradient after the last of their backwards on the LLM's first stage. Keys and values of
 //   chunks and their gradients stay on their stage's lane and need no message;
-// - a receive stands one compute operation ahead of the first operation that needs it (so that the
+// - a receive is posted one compute operation before the first operation that needs it (so that the
 //   message can arrive while the lane works), or earlier if a later message of the same channel is
 //   needed earlier: receives keep the sender's order.
 #pragma once

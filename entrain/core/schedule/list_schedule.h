@@ -10,9 +10,9 @@
 // - a weight gradient that was split off when it would otherwise wait: for something not yet known,
 //   or for at least half of the weight gradient's time;
 // - of several stages' equals the one nearest to the loss.
-// A split backward is fused again where one of its halves costs nothing, and where the layers that
-// it recomputes have no room until the weight half. A backward that nothing
-// waits for (no input gradient) ranks like a weight gradient.
+// A split backward is fused again if one of its halves costs nothing, or if its recomputed layers
+// do not fit into memory until the weight half. A backward without dependents
+// (no input gradient) ranks like a weight gradient.
 //
 // A forward of slot k is open when k <= t + window, t the turn of the stage's oldest backward that
 // is not done (its weight half included), and when its bytes fit the lane's limit, beside what any
@@ -67,7 +67,7 @@ class ListScheduler {
   //          included, by `stop_after`.
   // Cost     O(operations × lanes), a few tens of nanoseconds an operation; O(operations) where the
   //          rule fixes every lane's order; no allocation after the first calls of a size unless
-  //          `orders` are asked for.
+  //          `orders` are requested.
   const ListResult& run(const ReplicaGraph& graph,
                         const ListRule& rule,
                         std::vector<std::vector<Operation>>* orders = nullptr,
@@ -97,8 +97,8 @@ class ListScheduler {
     Choice next = Choice::kNone;  // see advance()
   };
   struct LaneWork {
-    std::int64_t left = 0;       // work of its operations that have not run
-    std::int64_t recompute = 0;  // most bytes that a whole backward brings back
+    std::int64_t left = 0;       // remaining work of its operations
+    std::int64_t recompute = 0;  // largest recomputation of a whole backward
     Decision decision;
     bool wants_forward = false;  // ListRule::alternate: its last operation was a backward
   };
@@ -141,7 +141,7 @@ class ListScheduler {
   void link_groups();
   void count_work();
   void decide(int lane);
-  // Something that the lane may wait for is there.
+  // An input of the lane has arrived.
   void wake(int lane);
   void weigh(int stage, std::int64_t free, Decision& best, Decision& spare);
   [[nodiscard]] bool next_backward_is(int stage, int group) const;
@@ -168,15 +168,15 @@ class ListScheduler {
   std::vector<std::int64_t> lane_end_;
   const ReplicaGraph* graph_ = nullptr;
   ListRule rule_;
-  bool merging_ = false;  // find_merged_orders() is at work
-  bool fixed_ = false;    // run_by_lane() is: nothing is to be decided
+  bool merging_ = false;  // find_merged_orders() is running
+  bool fixed_ = false;    // run_by_lane() is running: nothing to decide
   std::vector<std::vector<Operation>>* orders_ = nullptr;
   ListResult result_;
   std::vector<StageState> stage_;
   std::vector<LaneWork> lane_;
   ReplicaClock clock_;
-  std::vector<std::int64_t> next_;     // [lane] time of its decision; the largest value: none
-  std::vector<int> runnable_;          // run_by_lane(): lanes to look at; may name one twice
+  std::vector<std::int64_t> next_;     // [lane] time of its next decision; the largest value: none
+  std::vector<int> runnable_;          // run_by_lane(): lanes to check; may contain one twice
   std::vector<std::size_t> position_;  // likewise: [lane] operations that have run
   std::vector<UnitState> unit_;
   // [ReplicaGraph::cost_index()] of the output, over an edge; of kinds that have one behind them.

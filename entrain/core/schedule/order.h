@@ -25,7 +25,7 @@ struct OrderInputs {
 
 using LaneOrders = std::vector<std::vector<Operation>>;  // [lane][position], compute only
 
-// Ensures  every group runs forward once on every stage and backward once where it takes part in
+// Ensures  every group runs forward once on every stage and backward once if it has a
 //          backward, whole or both halves (input before weight), on the stage's lane, linked chunks
 //          in order; the lanes' orders together with the dependencies between stages have no cycle;
 //          pure function of its inputs.

@@ -55,7 +55,7 @@ std::string schedule_objection(std::string_view schedule, const Plan& plan);
 // the step-wide operations at the end.
 //
 // Requires  a valid assignment for this plan (validate_assignment).
-// Ensures   validate_program() holds for the result, except that these fixed orders do not watch
+// Ensures   validate_program() holds for the result, except that these fixed orders ignore
 //           limits.bytes_of(lane); pure function of its inputs.
 // Throws    InvalidInput for an unknown schedule (with a suggestion) and for one that cannot run
 // the
@@ -67,7 +67,7 @@ Program build_program(const Plan& plan,
                       const StepCosts& costs,
                       std::string_view schedule);
 
-// The same with the graph that it was built on, for simulate(), lane_bound() and
+// The same with its graph, for simulate(), lane_bound() and
 // memory_over_time().
 struct BuiltStep {
   Program program;
@@ -78,14 +78,14 @@ BuiltStep build_step(const Plan& plan,
                      const StepCosts& costs,
                      std::string_view schedule);
 
-// The same around compute orders from elsewhere, such as a file.
+// The same for given compute orders, such as those of a file.
 //
 // Shapes    orders: [replica][lane][position], forward, backward or its halves, units of the groups
 //           that build_groups() makes of the assignment.
 // Requires  a valid assignment for this plan (validate_assignment).
 // Ensures   validate_program() holds for the result, limits.bytes_of(lane) included; its schedule
 //           is `name`.
-// Throws    InvalidInput that names replica, lane and operation where orders are no valid program.
+// Throws    InvalidInput that names replica, lane and operation if orders are no valid program.
 // Cost      that of validate_program().
 Program build_program_from_orders(const Plan& plan,
                                   const StepAssignment& assignment,
@@ -94,19 +94,19 @@ Program build_program_from_orders(const Plan& plan,
                                   std::string_view name);
 
 // Proves a program against its plan and assignment, whatever made it:
-// - every item of the assignment lies in exactly one group of its slot, an encoder's grouped by
+// - every item of the assignment is in exactly one group of its slot, an encoder's grouped by
 //   the LLM group that takes its features in rising order, an LLM slot's by the slot in which its
 //   sample ends; groups that hold neighbouring chunks of a sample are linked;
 // - every group runs forward once per stage on the stage's lane; backward (or both halves, input
-//   before weight) exactly once where and only where autograd would run one; a chunk's forward
-//   stands behind that of the chunk before it, its backward behind that of the chunk after it;
+//   before weight) exactly once if and only if autograd would run one; a chunk's forward
+//   is after that of the previous chunk, its backward after that of the next chunk;
 // - every input crosses lanes by exactly one send and one receive on the right channel, receives
-//   stand in the sender's order, a send stands behind its producers, a receive before its
+//   are in the sender's order, a send is after its producers, a receive before its
 //   consumers;
 // - no cycle, even if every send waits for its receive to be posted;
 // - each lane's activation bytes stay within limits.bytes_of(lane) at every point;
 // - reduce_gradients (more than one replica, on lanes with something trainable), clip_norm and
-//   optimizer_step stand once, in this order, at every lane's end, and no step-wide operation
+//   optimizer_step occur once, in this order, at every lane's end, and no step-wide operation
 //   elsewhere.
 //
 // Requires  an assignment that is valid for the plan (validate_assignment).

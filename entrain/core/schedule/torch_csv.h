@@ -15,15 +15,16 @@
 
 namespace entrain {
 
-// Sends, receives and step-wide operations are left out, which torch adds by itself.
+// Sends, receives and step-wide operations are omitted; torch adds them itself.
 //
-// Throws  InvalidInput for what torch's format cannot say: several replicas or encoders, slots with
+// Throws  InvalidInput for what torch's format cannot express: several replicas or encoders, slots
+// with
 //         no group or several, deferral, chunks, stages without backward.
 // Cost    O(operations).
 std::string to_torch_csv(const Program& program);
 
 // Compute orders of one replica for build_program_from_orders(); REDUCE_GRAD, which torch places
-// for itself, is left out.
+// itself, is ignored.
 //
 // Shapes  result: [lane][position], every unit in group 0.
 // Throws  InvalidInput that names row and column: not such a cell, communication, an unknown stage,

@@ -28,13 +28,13 @@ struct Place {
   [[nodiscard]] bool exists() const { return lane >= 0; }
 };
 
-// Where the compute operations of one unit stand.
+// Positions of the compute operations of one unit.
 struct UnitPlaces {
   Place forward;
   Place backward;  // kBackward
   Place backward_input;
   Place backward_weight;
-  // What makes the input gradient, and first needs the output's gradient.
+  // The operation that computes the input gradient, and first needs the output's gradient.
   [[nodiscard]] const Place& gradient() const {
     return backward.exists() ? backward : backward_input;
   }
@@ -52,12 +52,12 @@ using PassagesOfChannels = std::vector<std::vector<Passage>>;
 // "replica 0 lane 1 operation 7 (forward llm 0 slot 2 group 0)"
 std::string where(const Subject& subject, int replica, Place place);
 
-// Every item lies in exactly one group, grouped by the LLM group it is for in rising order, an LLM
-// slot's by the slots in which samples end; takes_backward is what autograd does, links are those
+// Every item is in exactly one group, grouped by the LLM group it serves in rising order, an LLM
+// slot's by the slots in which samples end; takes_backward matches autograd, links are those
 // of the chunks.
 void check_groups(const Subject& subject, int replica);
 
-// Every operation is of a known unit on its stage's lane, exactly once, where it should be, behind
+// Every operation is of a known unit on its stage's lane, exactly once, at its place, after
 // those of linked chunks that it needs; the step-wide ones end the lane.
 PlacesOfUnits check_operations(const Subject& subject, int replica);
 
