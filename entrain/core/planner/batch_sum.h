@@ -1,4 +1,4 @@
-// A global batch as one sample, for what is linear in sizes: bytes, and times without launches.
+// A global batch as one sample, for quantities linear in sizes: bytes, and times without launches.
 #pragma once
 
 #include <span>
@@ -7,9 +7,9 @@
 
 namespace entrain {
 
-// Sums over all samples: tokens, target tokens and attention pairs (of the samples by themselves,
-// which are not those of a sample so long); of every encoder one segment. A segment's grid (rows,
-// columns) and what it puts into the LLM's sequence are left out.
+// Sums over all samples: tokens, target tokens and attention pairs (of the separate samples,
+// not of one sample of that length); one segment per encoder. A segment's grid (rows,
+// columns) and its tokens in the LLM's sequence are omitted.
 SampleWork batch_sum(std::span<const SampleWork> batch);
 
 }  // namespace entrain

@@ -48,7 +48,7 @@ double deviation_of(const SplitBoundary& boundary, const WorkTimes& planned, int
                    1e-9});
 }
 
-// Grows with ln x only, so that one giant is no proof.
+// Grows with ln x only, so that a single oversized sample is no proof.
 double influence(double x) {
   const double size = std::log1p(std::abs(x) + x * x / 2);
   return x < 0 ? -size : size;

@@ -1,4 +1,4 @@
-// Drift: whether a run's work has left the mixes that its plan's split of devices was made for.
+// Drift: whether a run's work has left the mixes for which its plan's split of devices was made.
 //
 // Read first: DriftMonitor. docs/static-plan.md has the proof of its false alarm rate and its
 // limits.
@@ -16,21 +16,21 @@
 
 namespace entrain {
 
-// The mixes that rounding gives the plan's split for, counted in lanes (in the largest unit of
-// ranks that all lanes are made of, where tensor or context parallelism differ between modules). A
-// plan that simulation preferred to its neighbours may lie outside of its own data's rounding.
+// The mixes that rounding maps to the plan's split, counted in lanes (in the largest unit of
+// ranks common to all lanes, if tensor or context parallelism differ between modules). A
+// plan that simulation preferred to its neighbours may be outside of its own data's rounding.
 //
-// Returns  nullopt where modules share a lane: such a plan splits nothing.
+// Returns  nullopt if modules share a lane: such a plan splits nothing.
 std::optional<SplitRegion> plan_region(const Plan& plan);
 
 struct DriftOptions {
-  double steps_between_false_alarms = 1e6;  // in the mean, at least; > 1
+  double steps_between_false_alarms = 1e6;  // on average, at least; > 1
   int window = 100;                         // steps that an alarm's shares are taken over, >= 1
 };
 
 struct DriftAlarm {
   std::int64_t step = 0;       // observations up to and with the alarm
-  int gains = 0;               // module that asks for more devices
+  int gains = 0;               // module that needs more devices
   int loses = 0;               // module that needs fewer
   std::vector<double> shares;  // [module] of the window's work, in devices
   std::vector<int> asks_for;   // split of the window's work; near the boundary perhaps the plan's
@@ -45,7 +45,7 @@ struct DriftAlarm {
 // Ensures   while steps are independent, E[X] <= 0 on every boundary and their variance is at most
 //           σ²: the mean number of steps to a false alarm is at least steps_between_false_alarms,
 //           and one comes within T steps with probability at most T / steps_between_false_alarms.
-//           No more is asked of the distribution: tails may be heavy. Where planned work varies
+//           Nothing else is assumed of the distribution: tails may be heavy. If planned work varies
 //           by less than 0.0005 devices, σ is that much.
 // Source    Shiryaev and Roberts' detector on the bounded-influence martingale of Catoni 2012, as
 //           in the e-detectors of Shin, Ramdas and Rinaldo 2022.
@@ -59,17 +59,17 @@ class DriftMonitor {
                int global_batch,
                const DriftOptions& options = {});
 
-  // Takes the sums of one step's work. An alarm is given once; until restart() no other follows.
+  // Takes the sums of one step's work. Raises an alarm once; none follows until restart().
   //
   // Shapes    work_ns: [module], each >= 0.
   // Cost      O(boundaries × modules).
   std::optional<DriftAlarm> observe(std::span<const std::int64_t> work_ns);
 
-  // Forgets the evidence and begins anew; the window stays.
+  // Forgets the evidence and starts again; the window stays.
   void restart();
 
   [[nodiscard]] const SplitRegion& region() const { return region_; }
-  // Whether an alarm has been given since the last start.
+  // Whether an alarm was raised since the last start.
   [[nodiscard]] bool left() const { return left_; }
   // [module] of the window's work, in devices; zeros before the first step.
   [[nodiscard]] std::vector<double> shares() const;

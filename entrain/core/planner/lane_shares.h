@@ -1,4 +1,4 @@
-// Whole lanes shared out by work: the one rounding from work shares to a discrete split.
+// Whole lanes by work shares: the only rounding from work shares to a discrete split.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 namespace entrain {
 
 // Module m's exact share is work_ns[m] / total · lanes. Every module gets one lane, then each
-// further lane goes to the module that lacks most of its exact share, ties to the earlier one:
+// further lane goes to the module furthest below its exact share, ties to the earlier one:
 // whole numbers by largest remainder, with at least one lane each and at most `most`. Without any
-// work all modules lack alike.
+// work all modules are equally far below.
 //
 // Shapes    work_ns: [module]; most: [module], or empty for no upper limit; result: [module].
 // Requires  every work >= 0, their sum <= 2^62; lanes >= number of modules; most[m] >= 1, their sum

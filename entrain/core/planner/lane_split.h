@@ -21,7 +21,7 @@ namespace entrain {
 
 struct LaneSplitRequest {
   const ModelSpec* model = nullptr;
-  const Profile* profile = nullptr;              // may be null where costs_of is given
+  const Profile* profile = nullptr;              // may be null if costs_of is given
   std::vector<std::vector<SampleWork>> batches;  // [batch][sample]: drawn global batches, >= 1
   int lanes = 1;                                 // per replica, in [1, 8]
   int replicas = 1;                              // >= 1
@@ -35,12 +35,12 @@ struct LaneSplitRequest {
   std::function<void(double share)> progress;  // of the splits, tried so far; may be empty
 };
 
-// One way to split, and what simulation says of it.
+// One way to split, with its simulation.
 struct LaneSplit {
   std::vector<int> lanes_of;        // [module]
-  bool shared_encoders = false;     // encoders lie on the same lanes, stage by stage
-  Plan plan;                        // with its certificate, where it fits
-  std::string reason;               // why it does not fit; empty where it does
+  bool shared_encoders = false;     // encoders are on the same lanes, stage by stage
+  Plan plan;                        // with its certificate, if it fits
+  std::string reason;               // why it does not fit; empty if it does
   std::vector<std::int64_t> steps;  // [batch] simulated step time in nanoseconds
   std::int64_t mean_ns = 0;         // of `steps`
   std::int64_t bound_ns = 0;    // mean over batches of step_lower_bound(): no assignment is faster
@@ -49,7 +49,7 @@ struct LaneSplit {
 
 struct LaneSplitResult {
   std::vector<LaneSplit> splits;  // those that fit by mean_ns, then the others
-  std::string reason;             // why nothing fits; empty where something does
+  std::string reason;             // why nothing fits; empty if something does
   double margin = 0;              // mean_ns of the second / the best - 1; 0 with one that fits
 
   [[nodiscard]] bool fits() const { return !splits.empty() && splits.front().reason.empty(); }
@@ -57,18 +57,18 @@ struct LaneSplitResult {
   [[nodiscard]] const Plan& best() const { return splits.front().plan; }
 };
 
-// Splits that are tried: every way to give each module at least one lane of its own; with several
+// Tries every way to give each module at least one separate lane; with several
 // encoders also those in which all encoders share their lanes; with one lane that lane hosts
 // everything. Of equal mean times the split with fewer lanes for the first module comes first.
 //
-// Ensures   result.splits holds one entry per split; a split that cannot be (more stages than
-//           layers, too little memory) is there with its reason. Pure function of the request.
+// Ensures   result.splits holds one entry per split; an impossible split (more stages than
+//           layers, too little memory) has its reason. Pure function of the request.
 // Throws    InvalidInput for numbers out of range, no batch, a batch of fewer samples than
 //           replicas, an unknown policy or schedule.
 // Cost      splits × batches × one assignment; 7 splits for two modules on 8 lanes.
 LaneSplitResult plan_lane_split(const LaneSplitRequest& request);
 
-// A table for people: split, stages, step time, ratio to the best, bound, or the reason.
+// A text table: split, stages, step time, ratio to the best, bound, or the reason.
 std::string to_string(const LaneSplitResult& result, const ModelSpec& model);
 
 }  // namespace entrain

@@ -1,4 +1,4 @@
-// What every layer of a model costs for a batch of samples: what layers are cut into stages by.
+// Costs of every layer of a model for a batch of samples, for cutting layers into stages.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace entrain {
 
 using LayerTimes = std::vector<std::vector<std::int64_t>>;  // [module][layer] nanoseconds
 
-// A plan of one replica in which every layer is a stage on a lane of its own, at tensor parallelism
+// A plan of one replica in which every layer is a stage on a separate lane, at tensor parallelism
 // 1: its costs are those of single layers.
 Plan layer_plan(const ModelSpec& model);
 

@@ -1,6 +1,6 @@
-// Whether plans fit in memory on further global batches than those that they are scored on.
+// Whether plans fit in memory on further global batches than those used for scoring.
 //
-// Read first: MemoryCheck. A sample that the scored batches lack may be larger than any of theirs.
+// Read first: MemoryCheck. A sample missing in the scored batches may be larger than any of theirs.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@
 
 namespace entrain {
 
-// Batches of a run behind those that plans are scored on.
+// Batches of a run after those used for scoring.
 struct FurtherBatches {
-  // Steps of the run that they belong to, the most demanding first; each once.
+  // Their steps in the run, the most demanding first; each once.
   std::vector<std::int64_t> steps;
-  // The batch of one of them. Called again for a step that is needed again.
+  // The batch of one of them. Called again if a step is needed again.
   std::function<std::vector<SampleWork>(std::int64_t step)> draw;
   // Samples of theirs with the largest units, for bounds and cuts of layers; any number.
   std::vector<SampleWork> largest;
@@ -30,21 +30,21 @@ struct FurtherBatches {
   std::int64_t first = 0;
   int in_row = 0;
   int screened = 0;
-  // Whether a check may look at fewer of them where they take long: kMostCheckUnits.
+  // Whether a check may use fewer of them if they take long: kMostCheckUnits.
   bool may_stop = false;
 
   [[nodiscard]] int count() const { return static_cast<int>(steps.size()); }
 };
 
-// What a check that may stop looks at: so many units on stages (plan_units.h says what counts),
-// and so many batches at least.
+// The minimum of a check that may stop early: units on stages (plan_units.h),
+// and batches.
 inline constexpr std::int64_t kMostCheckUnits = 1'500'000;
 inline constexpr int kLeastCheckBatches = 16;
 
 // The first further batch that a plan does not fit.
 struct FurtherMiss {
-  std::int64_t step = -1;  // -1: it fits those that were looked at
-  int batches = 0;         // looked at; 0 where nothing limits memory
+  std::int64_t step = -1;  // -1: it fits those that were checked
+  int batches = 0;         // checked; 0 if nothing limits memory
   MemoryMiss miss;
 
   [[nodiscard]] bool fits() const { return step < 0; }
@@ -56,21 +56,21 @@ struct MemoryCheckInputs {
   const ClusterSpec* cluster = nullptr;
   const FurtherBatches* further = nullptr;
   std::uint64_t seed = 0;
-  std::function<void()> on_batch;  // after every batch looked at; may be empty
+  std::function<void()> on_batch;  // after every checked batch; may be empty
 };
 
-// What broke one plan comes first for the next. All answers are those of memory_miss() under the
-// plan's policy: they hold for the batches that were looked at, and for no other.
+// The batch that one plan did not fit comes first for the next. All answers are those of
+// memory_miss() under the plan's policy: they hold only for the checked batches.
 class MemoryCheck {
  public:
-  // What the inputs point to must outlive the check.
+  // The objects the inputs point to must outlive the check.
   explicit MemoryCheck(const MemoryCheckInputs& inputs);
 
-  // On the batches that broke an earlier plan alone.
+  // Only on the batches that an earlier plan did not fit.
   FurtherMiss known(const Plan& plan);
-  // On kFewBatches of the most demanding too.
+  // Also on kFewBatches of the most demanding.
   FurtherMiss few(const Plan& plan);
-  // On all of them, as far as they may stop. Cost: some percent of a simulated step each.
+  // On all of them, or until it may stop. Cost: some percent of a simulated step each.
   FurtherMiss all(const Plan& plan);
 
  private:
@@ -78,8 +78,8 @@ class MemoryCheck {
   const std::vector<SampleWork>& work_of(std::int64_t step, bool keep);
 
   MemoryCheckInputs inputs_;
-  std::vector<std::int64_t> order_;                       // steps, those that broke a plan first
-  std::size_t num_known_ = 0;                             // of these
+  std::vector<std::int64_t> order_;  // steps, those that a plan did not fit first
+  std::size_t num_known_ = 0;        // of these
   std::map<std::int64_t, std::vector<SampleWork>> kept_;  // step → batch
   std::vector<SampleWork> last_;
 };

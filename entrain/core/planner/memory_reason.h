@@ -1,4 +1,4 @@
-// Why no plan of a cluster fits in memory, and what would.
+// Why no plan of a cluster fits in memory, and what would fit.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace entrain {
 
-// Names the module and lane that lack bytes under the number of replicas that comes nearest, how
-// many they lack, and what would do: devices of so many bytes, or more devices a replica. Where
-// every module by itself would fit, one of `no_fit` says why it did not (of those that miss a
+// Names the module and lane that lack bytes under the nearest number of replicas, the missing
+// bytes, and what would fit: devices of so many bytes, or more devices per replica. If
+// every module fits separately, one of `no_fit` says why it did not (of those that miss a
 // further batch the one that lacks least), or that there are too few devices for a lane each.
 //
 // Requires  nothing fits.

@@ -1,7 +1,7 @@
 // A module's layers cut into stages, exactly and within memory.
 //
-// Read first: partition_layers(). Frozen layers are known by their costs: a layer pays the input
-// and the weight gradient only where training needs them (see step_costs.h), and the cut sees it.
+// Read first: partition_layers(). Frozen layers have their reduced costs: a layer pays the input
+// and the weight gradient only if training needs them (see step_costs.h), and the cut uses that.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@
 
 namespace entrain {
 
-// What a stage must respect beside its time.
+// Limits on a stage besides its time.
 struct StageRules {
-  // [layer] nanoseconds that a stage which begins there pays on top of its layers; rising or equal;
-  // empty: nothing.
+  // [layer] nanoseconds that a stage which begins there pays in addition to its layers; rising or
+  // equal; empty: nothing.
   std::vector<std::int64_t> entry_ns;
-  // [layer] bytes that the layer needs on its stage: what it holds all step long and its
+  // [layer] bytes that the layer needs on its stage: its static bytes and its
   // activations times the microbatches in flight; empty: nothing.
   std::vector<std::int64_t> layer_bytes;
   std::int64_t capacity_bytes = 0;  // of a stage; 0 = no limit
 };
 
 struct Partition {
-  std::vector<LayerRange> stages;  // none where no cut fits
+  std::vector<LayerRange> stages;  // empty if no cut fits
   std::int64_t largest_ns = 0;     // of its stages
-  // Where memory alone forbids every cut: by how many bytes the largest stage of the most even cut
+  // If memory alone excludes every cut: by how many bytes the largest stage of the most even cut
   // (by bytes) exceeds the capacity.
   std::int64_t missing_bytes = 0;
 
@@ -49,7 +49,7 @@ std::vector<LayerRange> min_max_partition(const std::vector<std::int64_t>& layer
 
 constexpr std::int64_t kNoPartition = -1;
 
-// For 1, 2, … `most_stages` stages the largest time of the best cut; kNoPartition where none fits.
+// For 1, 2, … `most_stages` stages the largest time of the best cut; kNoPartition if none fits.
 //
 // Shapes    result: [stages - 1].
 // Cost      O(layers² × most_stages), as one partition_layers().

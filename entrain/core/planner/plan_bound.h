@@ -1,7 +1,7 @@
 // Step times that no cut of layers, no assignment and no order of operations can beat under a
-// parallel configuration: cheap enough to ask for every configuration of a large cluster.
+// parallel configuration: cheap enough to compute for every configuration of a large cluster.
 //
-// Read first: PlanBounds::bound(). docs/planning.md proves what it returns.
+// Read first: PlanBounds::bound(). docs/planning.md proves it.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace entrain {
 enum class BoundCause : std::uint8_t {
   kWork,    // the module's share of the work on its slowest lane
   kShared,  // the work of all modules on lanes that they share
-  kChain,   // one sample's way through encoder and LLM and back
-  kMemory,  // some stage's state and what it keeps at least of the largest unit exceed a device's
+  kChain,   // one sample's forward and backward path through encoder and LLM
+  kMemory,  // in every cut the state and the largest unit's minimum on some stage exceed a device's
             // memory in every cut
 };
 
@@ -29,7 +29,7 @@ struct PlanBound {
   int module = 0;  // kWork, kMemory: which
 };
 
-// Why a configuration cannot fit in memory, whatever is run: `bytes` are needed on `stage` of the
+// Why a configuration cannot fit in memory in any way: `bytes` are needed on `stage` of the
 // most even cut, of which `state_bytes` are parameters, gradients and optimizer states.
 struct MemoryShortage {
   int module = 0;
@@ -44,20 +44,20 @@ struct BoundRequest {
   const Profile* profile = nullptr;
   const Batches* batches = nullptr;  // >= 1 batch
   const PlanSpace* space = nullptr;
-  std::int64_t memory_bytes = 0;  // per device, reserves taken off; 0 = no limit
-  bool recompute = false;         // layers may be recomputed, so that less is kept of a unit
+  std::int64_t memory_bytes = 0;  // per device, without reserves; 0 = no limit
+  bool recompute = false;         // layers may be recomputed, which keeps less of a unit
   StateOptions state;
   FigureOptions figures;
 };
 
-// Of configurations of one space. All figures are sums over the batches.
+// For configurations of one space. All figures are sums over the batches.
 class PlanBounds {
  public:
-  // What the request points to must outlive the bounds.
+  // The objects the request points to must outlive the bounds.
   // Cost  that of layer_figures(), and O(pairs of degrees × layers³) for every number of replicas.
   explicit PlanBounds(const BoundRequest& request);
 
-  // Of one module by itself: least over all cuts of its layers into so many stages within memory.
+  // For one module: minimum over all cuts of its layers into so many stages within memory.
   [[nodiscard]] PlanBound module_bound(int replicas,
                                        int module,
                                        int degrees_index,
@@ -67,16 +67,16 @@ class PlanBounds {
   // Cost      O(modules × pairs of degrees).
   [[nodiscard]] PlanBound bound(const PlanShape& config) const;
 
-  // The time that the classical formula for 1F1B gives, launches included: what survivors are
-  // ordered by. No bound.
+  // The time by the classical formula for 1F1B, including launches, used to order the remaining
+  // configurations. Not a bound.
   [[nodiscard]] std::int64_t estimate(const PlanShape& config) const;
 
-  // [module] layers cut where the slowest stage is fastest, within memory; empty where no cut fits.
-  // With `recomputed` memory holds what is kept where every layer is recomputed; that takes time
-  // which the cut does not see.
+  // [module] layers cut so that the slowest stage is fastest, within memory; empty if no cut fits.
+  // With `recomputed`, memory holds what every layer keeps if recomputed; the extra time
+  // is not part of the cut.
   [[nodiscard]] std::vector<std::vector<LayerRange>> cut(const PlanShape& config,
                                                          bool recomputed = false) const;
-  // The fullest stage of the module's most even cut by bytes; missing_bytes <= 0 where it fits.
+  // The fullest stage of the module's most even cut by bytes; missing_bytes <= 0 if it fits.
   // Cost      O(layers² × stages).
   [[nodiscard]] MemoryShortage shortage(int replicas, int module, const ModuleShape& shape) const;
 
@@ -84,13 +84,13 @@ class PlanBounds {
   [[nodiscard]] std::int64_t batch_bound(const PlanShape& config,
                                          const std::vector<std::vector<LayerRange>>& stages,
                                          std::size_t batch) const;
-  // [lane] forward and backward of a replica's share of the work, launches left out.
+  // [lane] forward and backward of a replica's share of the work, without launches.
   [[nodiscard]] std::vector<std::int64_t> lane_work_ns(
       const PlanShape& config, const std::vector<std::vector<LayerRange>>& stages) const;
-  // [lane] mean forward and backward of one of config.num_slots slots, launches included.
+  // [lane] mean forward and backward of one of config.num_slots slots, with launches.
   [[nodiscard]] std::vector<std::int64_t> lane_slot_ns(
       const PlanShape& config, const std::vector<std::vector<LayerRange>>& stages) const;
-  // Devices times time that all the module's work takes, at the first of its degrees.
+  // Device time of all the module's work, at the first of its degrees.
   [[nodiscard]] std::int64_t device_work_ns(int module) const;
 
  private:

@@ -1,4 +1,4 @@
-// Why not the neighbour: what becomes of a plan when one thing about it changes.
+// Why not a neighbour: the effect of changing one thing about a plan.
 #pragma once
 
 #include <optional>
@@ -14,8 +14,8 @@ struct PlanNeighbour {
   PlanShape config;
   std::string change;                      // "a stage of vision to llm"
   PlanBound bound;                         // a sum over the batches
-  std::optional<PlanCandidate> candidate;  // simulated; none where memory forbids every cut
-  std::string reason;                      // why it is no plan; empty where it is one
+  std::optional<PlanCandidate> candidate;  // simulated; none if memory excludes every cut
+  std::string reason;                      // why it is not a plan; empty if it is one
 
   [[nodiscard]] bool fits() const { return reason.empty(); }
 };
@@ -26,7 +26,7 @@ struct PlanNeighbour {
 // match; encoders on shared lanes or on lanes of their own. Each is simulated on every batch,
 // whatever its bound.
 //
-// best_total_ns  of the configuration's own steps: who is as fast has to fit the request's further
+// best_total_ns  of the configuration's own steps: a plan as fast must fit the request's further
 //                batches too.
 // Ensures   plans first, by mean simulated time; a pure function of its arguments.
 // Throws    as search_plans() does.

@@ -1,4 +1,4 @@
-// One step under a plan as it would run: assigned by the plan's policy, ordered by its schedule,
+// One step under a plan as in a run: assigned by the plan's policy, ordered by its schedule,
 // replayed against the costs.
 #pragma once
 
@@ -14,16 +14,16 @@ namespace entrain {
 struct StepScore {
   std::int64_t ns = 0;                        // simulated step time
   std::vector<std::int64_t> lane_peak_bytes;  // [lane] largest activation bytes over replicas
-  std::string reason;                         // why it does not fit; empty where it does
+  std::string reason;                         // why it does not fit; empty if it does
 
   [[nodiscard]] bool fits() const { return reason.empty(); }
 };
 
 // Requires  costs of this plan; its policy and schedule exist.
-// Ensures   a pure function of its arguments. Where the policy finds nothing within the plan's
+// Ensures   a pure function of its arguments. If the policy finds nothing within the plan's
 //           limits, or a lane exceeds them, the reason says so; peaks are missing in the first
 //           case.
-// Throws    as assign() does, NothingFits apart.
+// Throws    as assign() does, except NothingFits.
 // Cost      one assignment, one program, one replay.
 StepScore score_step(const Plan& plan,
                      const StepCosts& costs,

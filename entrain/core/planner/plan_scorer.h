@@ -1,5 +1,5 @@
-// Configurations of a cluster made into plans and simulated: what the search and its explanations
-// have in common.
+// Turns configurations of a cluster into plans and simulates them: shared by the search and its
+// explanations.
 #pragma once
 
 #include <cstdint>
@@ -35,17 +35,16 @@ class PlanScorer {
   [[nodiscard]] const PlanBounds& bounds() const { return bounds_; }
   [[nodiscard]] std::int64_t num_batches() const;
 
-  // The plan of a configuration, simulated. Where recomputation may be tried: the faster of the
-  // plan without and of a level of recompute_levels(): their guess, or, where that does not fit,
+  // The plan of a configuration, simulated. If recomputation may be tried: the faster of the
+  // plan without and of a level of recompute_levels(): its estimate, or, if that does not fit,
   // the fastest that fits of the last level and two between. A level is simulated on every batch
-  // whatever `stop_at`, and only where the guess is not that nothing need be recomputed, or where
+  // whatever `stop_at`, and only if the estimate recomputes something, or if
   // the plan without does not fit.
-  // Requires  memory does not forbid every cut.
+  // Requires  memory allows a cut.
   //
   // rival  [batch] step times of the plan to beat: what is kFarBehind it after a batch is set
-  // aside,
-  //        with every level of recomputation that nothing better is known of; empty: nothing is. A
-  //        later call for the same configuration does not simulate the same steps again.
+  //        aside, with every level of recomputation that nothing better is known of; empty: nothing
+  //        is. A later call for the same configuration does not simulate the same steps again.
   [[nodiscard]] PlanCandidate score(const PlanShape& config,
                                     std::int64_t stop_at,
                                     std::span<const std::int64_t> rival = {});
@@ -56,30 +55,30 @@ class PlanScorer {
   // Requires  may_recompute().
   [[nodiscard]] std::optional<PlanCandidate> score_rest(const PlanCandidate& stopped);
 
-  // Cuts the layers and lays out lanes; no step is simulated. No layer is recomputed but by
-  // RecomputeRule::kFull. kNoFit with a reason where state, or state and the largest unit, leave a
-  // lane no room.
-  // Requires  memory does not forbid every cut.
+  // Cuts the layers and lays out lanes, without simulation. Layers are recomputed only by
+  // RecomputeRule::kFull. kNoFit with a reason if state, or state and the largest unit, exceed a
+  // lane's memory.
+  // Requires  memory allows a cut.
   [[nodiscard]] PlanCandidate make_candidate(const PlanShape& config) const;
 
-  // Simulates batch after batch, as long as the steps so far and the bounds of the others stay
-  // under `stop_at` in sum, and until it is set aside.
-  // Ensures  the state tells how it ended; mean_ns as PlanCandidate has it.
+  // Simulates batch after batch, as long as the steps so far plus the bounds of the others stay
+  // under `stop_at`, and until it is set aside.
+  // Ensures  the state tells how it ended; mean_ns as in PlanCandidate.
   void simulate(PlanCandidate& candidate,
                 std::int64_t stop_at,
                 std::span<const std::int64_t> rival = {});
   [[nodiscard]] int simulated_steps() const { return simulated_steps_; }
 
-  // Of simulated plans those whose steps take no more than this in sum are looked at on further
-  // batches, and do not fit where one of those says so; at first all are.
+  // Simulated plans whose steps take at most this in sum are checked on further
+  // batches, and do not fit if one of those exceeds them; initially all are checked.
   void set_lead(std::int64_t total_ns) { lead_ns_ = total_ns; }
-  // Of the request's further batches all, as far as they may stop; a plan that misses one loses its
-  // fit.
+  // Checks all further batches of the request, or until it may stop; a plan that does not fit one
+  // becomes kNoFit.
   FurtherMiss check_all(PlanCandidate& candidate);
-  // For another search of the same request, from no simulated steps on: those that are known are
-  // counted, and not run again. Who is to lead is looked at on all further batches.
+  // For another search of the same request, starting from no simulated steps: known steps are
+  // counted, and not run again. Leading plans are checked on all further batches.
   void start_again();
-  // What they took, as kMostUnitStages counts.
+  // Their cost, counted as for kMostUnitStages.
   [[nodiscard]] std::int64_t simulated_unit_stages() const { return simulated_unit_stages_; }
 
  private:
@@ -92,9 +91,9 @@ class PlanScorer {
                                          const RecomputeLevels& all,
                                          std::span<const std::int64_t> rival);
   void count_recompute(PlanCandidate& candidate) const;
-  // Whether it fits the further batches; else its state and reason say so.
+  // Whether it fits the further batches; else sets its state and reason.
   bool passes(const FurtherMiss& found, PlanCandidate& candidate) const;
-  // One batch as it would run.
+  // One batch as in a run.
   void report_progress() const;
   [[nodiscard]] StepScore step(const Plan& plan, std::size_t batch);
   // The scores of a plan that was set aside, or did not fit beside one; null: it never was.

@@ -2,11 +2,11 @@
 //
 // Read first: search_plans(). Every configuration of the cluster is bounded from below; those whose
 // bound is under the best time found are simulated on several drawn global batches with the policy
-// and the schedule that will run. A plan that is far behind the best ones after some batches is set
-// aside until all others have had their turn: the budget goes to those that may win. Nothing is
-// dropped by anything but a proven bound, so that the best is never lost; where a budget ends the
-// search early, the result says so and what the configurations that were left could reach at best.
-// Who would be the best plan has to fit in memory on further batches too (memory_check.h).
+// and the schedule of the run. A plan that is far behind the best ones after some batches is set
+// aside until all others are done: the budget goes to those that may win. Only a proven bound
+// drops a configuration, so the best is never lost; if a budget ends the
+// search early, the result says so, with a bound of the remaining configurations.
+// The best plan must also fit in memory on further batches (memory_check.h).
 #pragma once
 
 #include <cstdint>
@@ -18,46 +18,46 @@
 
 namespace entrain {
 
-// What a search without most_simulations may spend: so many simulated steps, and fewer where they
-// take long, which is counted in units on stages (plan_units.h).
+// The budget of a search without most_simulations: this many simulated steps, and fewer if they
+// take long, counted in units on stages (plan_units.h).
 inline constexpr int kMostSimulations = 64;
 inline constexpr int kLeastSimulations = 24;
 inline constexpr std::int64_t kMostUnitStages = 1'400'000;
 
-// Steps of a search without most_simulations, where none takes long.
+// Steps of a search without most_simulations, if none takes long.
 inline int default_budget(int patience) {
   return patience * kMostSimulations;
 }
 
-// What a bound has cut: configurations that nobody had to simulate.
+// Configurations excluded by a bound, without simulation.
 struct CutSummary {
   BoundCause cause = BoundCause::kWork;
-  int module = -1;              // kWork, kMemory: by this module alone, in `count` of its shapes
+  int module = -1;              // kWork, kMemory: excluded by this module, in `count` of its shapes
   std::int64_t count = 0;       // shapes (replicas, degrees, stages) of a module, or configurations
   std::int64_t nearest_ns = 0;  // the least mean bound among them; 0 for kMemory
-  std::string nearest;          // who that was; for kMemory who misses least bytes
+  std::string nearest;          // its description; for kMemory the one that misses least bytes
 };
 
 struct PlanSearchResult {
   std::vector<PlanCandidate> plans;    // simulated ones by mean; of equals the first in the space
-  std::vector<PlanCandidate> stopped;  // by the mean that they cannot beat
-  // That the budget left where they were, by their time over the best plan's on the same batches.
+  std::vector<PlanCandidate> stopped;  // by their lower bound of the mean
+  // Set aside when the budget ended, by their time relative to the best plan's on the same batches.
   std::vector<PlanCandidate> set_aside;
   std::vector<PlanCandidate> no_fit;
   std::vector<CutSummary> cuts;
   std::int64_t shapes = 0;          // replicas × degrees × stages, over all modules
-  std::int64_t configurations = 0;  // listed: no module of them was cut by itself
-  std::int64_t lower_bound_ns = 0;  // mean step time that no plan of the space beats
+  std::int64_t configurations = 0;  // listed: no single module excluded them
+  std::int64_t lower_bound_ns = 0;  // lower bound of the mean step time over all plans of the space
   int simulated_steps = 0;
-  // Whether everything that was not simulated is proven no faster than the plans listed first
-  // (the best and request.runners_up behind it).
+  // Whether everything not simulated is proven no faster than the plans listed first
+  // (the best and request.runners_up after it).
   bool complete = true;
-  std::int64_t left = 0;           // configurations that the budget left undecided
+  std::int64_t left = 0;           // configurations left undecided by the budget
   std::int64_t left_bound_ns = 0;  // the least mean bound among them
-  // What re-planning for every single one of the batches would have gained at no cost of switching,
+  // The gain of re-planning for every single one of the batches at no cost of switching,
   // among the plans that were simulated: mean of the best plan / mean of each batch's best - 1.
   double dynamic_regret = 0;
-  // Further batches that the best plan was found to fit; others behind it were seen on a few of
+  // Number of further batches that the best plan fits; plans after it were checked on a few of
   // them at most.
   int further_batches = 0;
   // Why nothing fits: which module on which lane lacks how many bytes, and what would do.

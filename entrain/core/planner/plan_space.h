@@ -1,7 +1,7 @@
-// Which parallel configurations of a model a cluster allows.
+// The parallel configurations of a model that a cluster allows.
 //
-// Read first: PlanShape, then PlanSpace::for_each(). A configuration says everything about a plan
-// but where layers are cut.
+// Read first: PlanShape, then PlanSpace::for_each(). A configuration describes everything of a plan
+// except the cut of layers.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct ModuleShape {
 };
 
 enum class ModuleLayout : std::uint8_t {
-  kOwnLanes,        // every stage has a lane of its own
-  kSharedEncoders,  // lane s hosts stage s of every encoder; the LLM has lanes of its own
+  kOwnLanes,        // every stage has a separate lane
+  kSharedEncoders,  // lane s hosts stage s of every encoder; the LLM has separate lanes
   kColocated,       // lane s hosts stage s of every module
 };
 
@@ -47,8 +47,8 @@ struct PlanShape {
 
 int lanes_of(const PlanShape& config);
 int devices_per_replica(const PlanShape& config);
-// "2 replicas of vision 3 lanes (TP 2) + llm 1 lane (TP 4, CP 2)"; one device a lane goes without
-// saying, "|" instead of "+" stands between modules that share lanes.
+// "2 replicas of vision 3 lanes (TP 2) + llm 1 lane (TP 4, CP 2)"; one device per lane is not
+// mentioned, "|" instead of "+" separates modules that share lanes.
 std::string describe(const PlanShape& config, const ModelSpec& model);
 // "vision 3 lanes (TP 2)"
 std::string describe(const ModuleShape& shape, const ModelSpec& model, int module);
@@ -57,19 +57,19 @@ std::vector<std::vector<StageRef>> lane_stages(const PlanShape& config);
 
 // [module] the degrees at which the profile has costs, tensor parallelism inside a node: a divisor
 // of devices_per_node, without a sharding_obstacle(). In order of tensor, then context parallelism.
-// Throws  InvalidInput when a module is left with none, saying what the profile has.
+// Throws  InvalidInput if a module has none left, listing those of the profile.
 std::vector<std::vector<Degrees>> cluster_degrees(const ModelSpec& model,
                                                   const Profile& profile,
                                                   const ClusterSpec& cluster);
 
-// The profile as it stands on a cluster: messages between lanes over the links within a node where
-// nodes hold whole replicas, otherwise over those between nodes; all-reduce at half the bandwidth
-// of the links between nodes, or within the only one. Links that the cluster leaves out are those
+// The profile on a cluster: messages between lanes use the links within a node if
+// nodes hold whole replicas, otherwise those between nodes; all-reduce at half the bandwidth
+// of the links between nodes, or within the only one. Links missing in the cluster are those
 // of the profile.
 Profile cluster_profile(const Profile& profile, const ClusterSpec& cluster, int replicas);
 
-// Whether the lanes of all replicas can be laid on the nodes so that every tensor-parallel group
-// lies within one node. Largest groups first into the fullest node that holds them: exact where
+// Whether the lanes of all replicas can be placed on the nodes so that every tensor-parallel group
+// is within one node. Largest groups first into the fullest node that holds them: exact if
 // group sizes divide each other (as powers of two do), otherwise a placement may be missed.
 //
 // Requires  the configuration has no more devices than the cluster.
@@ -78,17 +78,17 @@ bool mesh_fits(const PlanShape& config, const ClusterSpec& cluster);
 struct SpaceOptions {
   int global_batch = 1;              // >= 1; replicas divide it
   std::vector<int> microbatches{4};  // samples of a slot: num_slots = ⌈global_batch / (D·µ)⌉
-  int replicas = 0;                  // > 0: only so many
-  bool colocated_stages = false;     // more than one co-located lane, as the schedule `dip` wants
-  bool idle_devices = false;         // also configurations that leave devices idle at will
+  int replicas = 0;                  // > 0: only this number
+  bool colocated_stages = false;  // more than one co-located lane, as the schedule `dip` requires
+  bool idle_devices = false;      // also configurations with idle devices
 };
 
 // The configurations of a cluster of N devices:
 // - replicas D: divisors of the global batch, D <= N; each has ⌊N / D⌋ devices;
 // - every module: degrees from cluster_degrees(), 1 … layers stages;
-// - all three layouts where they differ; modules that share lanes have equal numbers of stages and
+// - all three layouts if they differ; modules that share lanes have equal numbers of stages and
 //   of devices a lane;
-// - the devices of a replica are all used, or, where no configuration of that D can, as many as one
+// - the devices of a replica are all used, or, if no configuration of that D can, as many as one
 //   can (with idle_devices: any number up to all);
 // - mesh_fits().
 class PlanSpace {
@@ -106,20 +106,21 @@ class PlanSpace {
   [[nodiscard]] const ClusterSpec& cluster() const { return cluster_; }
   [[nodiscard]] int num_devices() const;
 
-  // Whether configurations of `replicas` in which this module has degrees()[module][index] and so
-  // many stages are wanted.
+  // Whether to visit configurations of `replicas` in which this module has degrees()[module][index]
+  // and this number of stages.
   using Filter = std::function<bool(int module, int degrees_index, int stages)>;
   using Visit = std::function<void(const PlanShape& config)>;
-  // Visits every configuration of so many replicas that passes the filter, each once, in an order
-  // that depends on nothing else. The filter is asked before what depends on it is listed.
+  // Visits every configuration with this number of replicas that passes the filter, each once, in
+  // an order that depends on nothing else. The filter is called before dependent choices are
+  // listed.
   //
   // Cost  O(configurations of all encoders that pass × degrees of the LLM), no memory.
   void for_each(int replicas, const Filter& filter, const Visit& visit) const;
 
-  // The numbers of slots that the microbatch sizes make, rising.
+  // The numbers of slots of the microbatch sizes, rising.
   [[nodiscard]] std::set<int> slot_counts(int replicas) const;
 
-  // Whether the space holds this configuration.
+  // Whether the space contains this configuration.
   [[nodiscard]] bool contains(const PlanShape& config) const;
 
  private:

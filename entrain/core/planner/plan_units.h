@@ -1,4 +1,4 @@
-// How long a step takes to simulate, counted rather than measured, so that budgets are the same on
+// The cost of simulating a step, counted rather than measured, so that budgets are the same on
 // every machine.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace entrain {
 
-// A sample or segment on one stage is one; where stages share lanes, whose replay is dearer, a
+// A sample or segment on one stage counts one; if stages share lanes, whose replay is slower, a
 // sample on a stage is five more.
 std::int64_t unit_stages(const Plan& plan, const StepCosts& costs);
 

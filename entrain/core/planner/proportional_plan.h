@@ -13,15 +13,15 @@ namespace entrain {
 struct ProportionalPlan {
   Plan plan;
   PlanShape config;
-  std::int64_t formula_ns = 0;  // that the formula gives for a step; no simulated time
-  std::string reason;           // why there is none; empty where there is one
+  std::int64_t formula_ns = 0;  // step time by the formula; not simulated
+  std::string reason;           // why there is none; empty if there is one
 
   [[nodiscard]] bool fits() const { return reason.empty(); }
 };
 
 // For every number of replicas D such that D · µ divides the global batch: each module gets devices
 // in proportion to its share of the work of all batches (ratio of sums), rounded to the nearest
-// numbers that a configuration with lanes of their own has; of all {TP, CP, stages} with these
+// numbers that a configuration with separate lanes has; of all {TP, CP, stages} with these
 // numbers, layers cut by partition_layers(), the one with the least
 // T = Σ τ + (K - 1) · max τ, τ = mean time of a slot on a lane, K = B / (D · µ). The D of least T
 // wins, which is that of highest D · K / T. The batches should together hold at least the stable
@@ -31,8 +31,8 @@ struct ProportionalPlan {
 //
 // Throws    as search_plans() does.
 // Cost      a walk through the space; no simulation.
-// Source    the paper's algorithm 2. Ours leaves its term for resharding out, and takes shares of
-//           devices times time where a module's first degrees are not one device.
+// Source    the paper's algorithm 2. Ours omits its term for resharding, and uses shares of
+//           device time if a module's first degrees are not one device.
 ProportionalPlan proportional_plan(const PlanSearchRequest& request);
 
 }  // namespace entrain

@@ -1,6 +1,6 @@
 // How many layers each stage of a plan recomputes, from none to all, one step at a time.
 //
-// Read first: recompute_levels(). The search for plans asks which step is the first that fits.
+// Read first: recompute_levels(). The search for plans looks for the first step that fits.
 #pragma once
 
 #include <span>
@@ -21,13 +21,13 @@ struct RecomputeLevels {
 };
 
 // A lane's bytes are estimated as the mean slot's activations times the slots that 1F1B (or GPipe)
-// holds on it, and the largest layer that comes back. A level is a share of the lanes' limits:
+// holds on it, plus the largest restored layer. A level is a share of the lanes' limits:
 // every lane recomputes the fewest layers that bring its estimate under that share of its limit, so
 // that lanes that are short of memory recompute first and most. Of several stages on a lane each
-// recomputes the same share of its layers, rounded up. Nothing is promised of what fits: the
-// estimate only says in which order to try.
+// recomputes the same share of its layers, rounded up. The levels do not guarantee a fit: the
+// estimate only gives the order of trials.
 //
-// Requires  a valid plan whose lanes have limits; `batch` is what it was made for, not empty.
+// Requires  a valid plan whose lanes have limits; `batch` is the batch it was made for, not empty.
 // Ensures   from level to level no stage recomputes fewer layers and some stage more.
 // Throws    InvalidInput as step_costs() does.
 // Cost      O(layers²).

@@ -1,4 +1,4 @@
-// Plans whose lanes host several stages: what the schedules `interleaved` and `dip` are made for.
+// Plans whose lanes host several stages, for the schedules `interleaved` and `dip`.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace entrain {
 
-// Virtual stages: module m has `lanes[m]` lanes of its own and lanes[m] · chunks[m] stages, stage i
-// on the module's lane i mod lanes[m]; each module's layers are cut where its slowest stage is
+// Virtual stages: module m has `lanes[m]` separate lanes and lanes[m] · chunks[m] stages, stage i
+// on the module's lane i mod lanes[m]; each module's layers are cut so that its slowest stage is
 // fastest. The plan's schedule is `interleaved`.
 //
 // Shapes    layer_ns: every layer of the model; lanes, chunks: [module].

@@ -1,7 +1,7 @@
-// Plans that others make from few samples or none: DistTrain's from one, DIP's from four, and an
-// even cut by layers alone.
+// Plans of other planners from few samples or none: DistTrain's from one, DIP's from four, and an
+// even cut by layers only.
 //
-// Read first: single_sample_plans(). One sample is a bad guide to a batch, so that a study of
+// Read first: single_sample_plans(). One sample represents a batch badly, so a study of
 // DistTrain reports the mean step time over several such plans, one per draw.
 #pragma once
 
@@ -29,13 +29,13 @@ struct SingleSampleRequest {
   PlanLimits limits;
 };
 
-// Each module gets the share of the lanes that its part of the sample's work (forward and backward
-// without launch constants) asks for, by share_lanes(); a module never gets more lanes than it has
-// layers. Its layers are then cut where this sample's slowest stage is fastest. A sample that
-// brings nothing to an encoder gives it one lane. One lane in all hosts every module.
+// Each module gets the lanes that its part of the sample's work (forward and backward
+// without launch constants) needs, by share_lanes(); a module never gets more lanes than it has
+// layers. Its layers are then cut so that this sample's slowest stage is fastest. An encoder
+// without work for the sample gets one lane. A single lane hosts every module.
 //
-// Ensures   a valid plan, one lane a stage; no certificate.
-// Throws    InvalidInput when lanes lie between 1 and the number of modules, exceed the number of
+// Ensures   a valid plan, one stage per lane; no certificate.
+// Throws    InvalidInput if lanes are between 1 and the number of modules, exceed the number of
 //           layers, or replicas or num_slots are below 1; what step_costs() throws.
 // Cost      O(layers² × lanes).
 Plan single_sample_plan(const SingleSampleRequest& request, const SampleWork& sample);
@@ -44,9 +44,9 @@ Plan single_sample_plan(const SingleSampleRequest& request, const SampleWork& sa
 // Requires  samples not empty.
 Plan few_samples_plan(const SingleSampleRequest& request, std::span<const SampleWork> samples);
 
-// What is done without looking at data, as Megatron-LM cuts a model into equal numbers of layers:
+// A plan without data, as Megatron-LM cuts a model into equal numbers of layers:
 // lanes by largest remainder of the modules' numbers of layers, each module's layers cut evenly.
-// Throws    as single_sample_plan(), costs apart.
+// Throws    as single_sample_plan(), except for costs.
 Plan even_layers_plan(const SingleSampleRequest& request);
 
 struct CountedPlan {
@@ -54,7 +54,7 @@ struct CountedPlan {
   int count = 0;  // draws that give this plan
 };
 
-// The distinct plans of all draws, in the order of their first draw; the counts add up to
+// The distinct plans of all draws, in the order of their first draw; the counts sum to
 // draws.size(). Plans of one lane split may differ in their layer cuts.
 std::vector<CountedPlan> single_sample_plans(const SingleSampleRequest& request,
                                              std::span<const SampleWork> draws);

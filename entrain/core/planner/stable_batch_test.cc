@@ -107,7 +107,7 @@ TEST(StableBatch, CertifiesWronglyAsSeldomAsItSays) {
   EXPECT_LT(certified, 130);
 }
 
-TEST(StableBatch, IsNotDeceivedByGiantsThatSmallBatchesMiss) {
+TEST(StableBatch, CountsOversizedSamplesThatSmallBatchesMiss) {
   // Of 20,000 samples ten bring most of the work: 99.7 % of batches of up to 4 hold none.
   StableBatchRequest request = make_request({{8, 8, 19'990}, {90'000, 10'000, 10}}, 16);
   const StableBatchResult result = find_stable_batch(request);
@@ -118,7 +118,8 @@ TEST(StableBatch, IsNotDeceivedByGiantsThatSmallBatchesMiss) {
 }
 
 TEST(StableBatch, TakesBackWhatOnlySmallBatchesAgreeOn) {
-  // All but five in a thousand samples ask for the data set's split; a giant turns any small batch.
+  // All but five in a thousand samples need the data set's split; an oversized one changes small
+  // batches.
   StableBatchRequest request = make_request({{8, 8, 9'950}, {300, 20, 25}, {20, 300, 25}}, 16);
   int deceived = 0;
   for (request.seed = 0; request.seed < 4; ++request.seed) {
