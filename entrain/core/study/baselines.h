@@ -1,4 +1,4 @@
-// Plans that others would make of a study's data, to be simulated beside the found one.
+// Plans that other planners would make of a study's data, to be simulated beside the found one.
 #pragma once
 
 #include <string>

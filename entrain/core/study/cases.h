@@ -23,7 +23,7 @@ namespace entrain {
 
 struct CasesRequest {
   const Study* study = nullptr;
-  Plan plan;  // its policy and schedule are not used
+  Plan plan;  // its policy and schedule are ignored
   std::vector<std::string> policies;
   std::vector<std::string> schedules;
   std::int64_t steps = 1;  // steps 0 … steps - 1
@@ -33,8 +33,8 @@ struct CasesRequest {
   LinkSharing links = LinkSharing::kChannel;
   EntrainOptions options;  // of the policy `entrain`
   Objective objective = Objective::kStepTime;
-  // Of slots a replica, that policies which do not choose theirs are tried with: each case runs
-  // with its best. Empty: plan.num_slots for all.
+  // Numbers of slots per replica that are tried for policies without their own choice: each case
+  // runs with its best. Empty: plan.num_slots for all.
   std::vector<int> slots;
   int threads = 1;
   std::function<void(double share)> progress;  // of all work, one call at a time; may be empty
@@ -49,7 +49,7 @@ bool chooses_slots(const std::string& policy, const EntrainOptions& options, Obj
 // 1, 2, 4, 8, 12, 16, 24, 32 and the plan's own, none above the samples of a replica; rising.
 std::vector<int> slot_candidates(const Plan& plan, int global_batch);
 
-// One way to run a step, for the choice among several.
+// One way to run a step, to choose from.
 struct SlotTrial {
   int num_slots = 0;
   bool refused = false;         // nothing fits, or the schedule cannot run the plan
@@ -61,7 +61,7 @@ struct SlotTrial {
 SlotTrial try_slots(const std::string& policy, const AssignRequest& request);
 
 // The num_slots that is refused on the fewest steps, then over its limit on the fewest, then
-// fastest in the mean; of equal ones the least.
+// fastest on average; of equal ones the smallest.
 // Requires  at least one trial.
 int best_slots(const std::vector<SlotTrial>& trials);
 
@@ -71,7 +71,7 @@ struct CaseStep {
   std::string refused;
   std::int64_t step_ns = 0;
   std::int64_t bound_ns = 0;        // step_lower_bound()
-  std::optional<GapCauses> causes;  // of step_ns - bound_ns; none where it is a mean over plans
+  std::optional<GapCauses> causes;  // of step_ns - bound_ns; none for a mean over plans
   double bubble = 0;
   std::vector<int> num_slots;   // [replica]
   std::int64_t deferred = 0;    // samples per encoder and slot
@@ -83,7 +83,7 @@ struct CaseStep {
   std::vector<ModuleBalance> balance;
   bool equal_slots = true;       // false: `balance` is at the policy's own number of slots
   std::vector<Spread> replicas;  // [module] forward times per replica
-  double assign_ms = 0;          // wall time; the one figure that other threads disturb
+  double assign_ms = 0;          // wall time; the only figure that other threads affect
 
   [[nodiscard]] double gap() const {
     return bound_ns > 0 ? static_cast<double>(step_ns) / static_cast<double>(bound_ns) - 1 : 0;

@@ -1,4 +1,4 @@
-// Batches of a run that a plan is checked on for memory, behind those that it is chosen by.
+// Batches of a run on which a plan's memory is checked, after those used to choose it.
 //
 // Read first: further_batches().
 #pragma once
@@ -10,10 +10,10 @@
 
 namespace entrain {
 
-// Steps first … first + in_row - 1 of the study's run, and of nine times as many behind them those
-// that are the most demanding of a module: with the largest unit of all (an encoder's segment, the
-// LLM's sequence, in tokens), and with the most tokens in all. The most demanding come first, a
-// batch for each module and measure in turn, then the next.
+// Steps first … first + in_row - 1 of the study's run, and of nine times as many steps after them
+// the most demanding of a module: with the largest unit of all (an encoder's segment, the LLM's
+// sequence, in tokens), and with the most tokens in all. The most demanding come first, a batch for
+// each module and measure in turn, then the next.
 //
 // Ensures   a pure function of the study's samples, batch size and seed, and of the numbers given.
 // Requires  `study` has sizes (no cost table) and outlives the result; first, in_row >= 0.

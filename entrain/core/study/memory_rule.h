@@ -1,4 +1,4 @@
-// How much activation memory the lanes of a study may hold.
+// Limits of activation memory for the lanes of a study.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 namespace entrain {
 
 enum class MemoryKind : std::uint8_t {
-  kPlan,   // what the plan says
+  kPlan,   // the plan's
   kFree,   // no limit
-  kEqual,  // per lane and step: what equal_memory() gives
+  kEqual,  // per lane and step: equal_memory()
   kBytes,  // one number for every lane
 };
 
@@ -28,7 +28,7 @@ struct MemoryRule {
 // Throws  InvalidInput for anything else and for 0 bytes.
 MemoryRule parse_memory_rule(std::string_view text);
 
-// Limits at which policies are compared: per lane the larger of half of the activation bytes that
+// Limits for comparing policies: per lane the larger of half of the activation bytes that
 // one replica's share of the batch (the mean over replicas) has on the lane, and what `lpt-2d` with
 // `1f1b` needs there under this plan.
 //
@@ -39,7 +39,7 @@ std::vector<std::int64_t> equal_memory(const Plan& plan,
                                        std::int64_t step,
                                        std::uint64_t seed);
 
-// Sets plan.limits by the rule for one step's costs.
+// Sets plan.limits by the rule, for one step's costs.
 void apply_memory_rule(const MemoryRule& rule,
                        const StepCosts& costs,
                        std::int64_t step,

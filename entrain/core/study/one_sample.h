@@ -1,4 +1,4 @@
-// DistTrain's habit in a study: the plan that a single sample asks for, averaged over draws.
+// DistTrain's method in a study: the plan of a single sample, averaged over draws.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@ namespace entrain {
 // each distinct plan once.
 //
 // Ensures   step and bound are means over the draws; every other figure is that of the plan that
-//           most draws ask for (the first of equals). Policies are named `<policy> (own plans)`.
+//           most draws give (the first of equals). Policies are named `<policy> (own plans)`.
 // Requires  a study with a model and a profile, 1 <= draws <= the global batch;
 //           request.plan gives lanes, replicas, slots and limits.
 // Throws    InvalidInput as single_sample_plan(), and for a study of given costs.

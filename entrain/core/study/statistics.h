@@ -1,4 +1,4 @@
-// Figures over steps, slots and replicas, for people.
+// Statistics over steps, slots and replicas, for reports.
 #pragma once
 
 #include <span>

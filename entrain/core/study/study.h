@@ -1,4 +1,4 @@
-// What a study works on: samples with costs (from an index, a model and a profile, or from a cost
+// The inputs of a study: samples with costs (from an index, a model and a profile, or from a cost
 // table), global batches drawn from them, and a plan.
 //
 // Read first: load_study(), draw_batch(), batch_costs().
