@@ -10,12 +10,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import cli_fixture
 
 LINKS = ("configs", "tools", "examples", "docs", "Makefile")
 CHARTS = ("--train", "600", "--validation", "40", "--seed", "1")
 MAX_LINE = 120  # characters of README's text; tables may be wider
+MAX_PICTURE = 150_000  # bytes
 
 
 def blocks(text, kind):
@@ -35,7 +37,7 @@ class Readme(cli_fixture.CliTest):
         self.text = (self.root / "README.md").read_text()
 
     def make_folder(self):
-        """What stands in a clone after `make demo`."""
+        """The files of a clone after `make demo`."""
         python = self.root / ".venv" / "bin" / "python"
         if not python.exists() or not self.has_engine():
             self.skipTest("no engine in this build")
@@ -83,6 +85,20 @@ class Readme(cli_fixture.CliTest):
                 ran += 1
         print(f"{ran} commands of README.md ran")
         self.assertGreaterEqual(ran, 15)
+        self.draw_the_picture()
+
+    def draw_the_picture(self):
+        """The picture of README's head can be drawn again, and is small enough to be kept."""
+        self.assertIn("tools/draw_step.py", self.text)
+        picture = self.folder / "one_step.svg"
+        self.run_shell(
+            f".venv/bin/python tools/draw_step.py --entrain {self.entrain} "
+            f"--index data/demo/train.csv --output {picture}"
+        )
+        for drawn in (picture, self.root / "docs" / "one_step.svg"):
+            self.assertLess(drawn.stat().st_size, MAX_PICTURE)
+            texts = [node.text for node in ElementTree.parse(drawn).iter() if node.text]
+            self.assertEqual(sum(text.strip().endswith("% idle") for text in texts), 2)
 
     def test_targets_of_make_exist(self):
         makefile = (self.root / "Makefile").read_text()
