@@ -15,8 +15,7 @@ struct ProcessGroups {
   // Makes two more groups of all ranks for tensors of GPUs and names them; called by all ranks
   // together, or by none. Empty: not supported.
   std::function<std::vector<std::string>()> make_for_devices;
-  bool restarted =
-      false;  // restarted by the launcher after a failed attempt; the same on all ranks
+  bool restarted = false;  // by the launcher after a failure; the same on all ranks
 };
 
 // As add_train_command(app, action) if ranks are threads.

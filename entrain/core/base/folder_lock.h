@@ -37,8 +37,7 @@ struct LockOptions {
   int member = 0;
   std::chrono::milliseconds patience{15'000};  // waits for holders that may be about to end
   std::chrono::milliseconds beat{5'000};       // between two refreshes
-  std::chrono::milliseconds silence{
-      60'000};  // after which a holder on another kernel counts as gone
+  std::chrono::milliseconds silence{60'000};   // then a holder on another kernel is gone
   // Called once, on a thread of the lock, when another process has taken the folder, for example
   // after a silence: the run must not write any more.
   std::function<void(const std::string& why)> lost;

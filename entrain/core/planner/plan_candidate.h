@@ -71,9 +71,8 @@ struct PlanCandidate {
   CandidateState state = CandidateState::kSimulated;
   std::vector<std::int64_t> steps;  // [batch] simulated step times in nanoseconds, as far as run
   std::int64_t mean_ns = 0;         // of steps; kStopped, kSetAside: a lower bound of the mean
-  std::int64_t bound_ns =
-      0;  // lower bound of the mean over all cuts and assignments of this configuration
-  std::string reason;  // kNoFit: why
+  std::int64_t bound_ns = 0;        // lower bound of the mean over all cuts and assignments
+  std::string reason;               // kNoFit: why
   std::int64_t further_step =
       -1;  // kNoFit: the further batch that it does not fit, if that is the reason
   std::int64_t missing_bytes = 0;          // there, on the lane that lacks most

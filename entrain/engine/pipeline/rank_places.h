@@ -56,8 +56,7 @@ class RankPlaces {
 
  private:
   int replicas_;
-  std::vector<int>
-      first_of_lane_;  // [lane] first rank within the replica; last entry: ranks of a replica
+  std::vector<int> first_of_lane_;  // [lane] rank within the replica; last: their number
 };
 
 }  // namespace entrain::engine

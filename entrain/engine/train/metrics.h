@@ -72,8 +72,7 @@ class MetricsLog {
   std::function<std::chrono::steady_clock::time_point()> now_;
   std::int64_t first_step_;
   std::chrono::steady_clock::time_point started_;
-  std::optional<std::chrono::steady_clock::time_point>
-      shown_;  // time of the last line; empty if none
+  std::optional<std::chrono::steady_clock::time_point> shown_;  // last line; empty: none
 };
 
 }  // namespace entrain::engine

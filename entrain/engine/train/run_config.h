@@ -90,12 +90,11 @@ inline constexpr const char* kResumeAuto = "auto";
 inline constexpr const char* kResumeAccept = "accept";
 inline constexpr const char* kResumeNever = "never";
 
-struct CheckpointConfig {  // [checkpoint]
-  std::int64_t every_steps =
-      0;                      // steps between two checkpoints; 0 = only by the clock and at the end
-  double every_minutes = 15;  // minutes between two by rank 0's clock, >= 0; 0 = off
-  int keep = 2;               // newest ones to keep, >= 1
-  std::string folder;         // empty: "checkpoints" in the run folder
+struct CheckpointConfig {        // [checkpoint]
+  std::int64_t every_steps = 0;  // between two; 0 = only by the clock and at the end
+  double every_minutes = 15;     // minutes between two by rank 0's clock, >= 0; 0 = off
+  int keep = 2;                  // newest ones to keep, >= 1
+  std::string folder;            // empty: "checkpoints" in the run folder
   // "auto": continue from the folder's newest if it is of this same run; "accept": continue even
   // if settings differ; "never": set an earlier run aside and start again; else a checkpoint, a
   // folder of them or a run folder to start from.
