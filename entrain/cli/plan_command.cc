@@ -162,7 +162,7 @@ PlanSearchRequest cluster_request(const PlanFlags& options) {
   return request;
 }
 
-// Over batches behind those that the plan was chosen by.
+// Over batches after those used to choose the plan.
 DynamicRegret regret_of(const PlanFlags& options,
                         const Study& study,
                         PlanSearchRequest request,

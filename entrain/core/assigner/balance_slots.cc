@@ -22,7 +22,7 @@ constexpr std::int64_t kMostCombinations = 4'000'000;
 constexpr double kLeastGain = 1e-6;
 constexpr int kWindow = 3;  // slots over which the order of samples may be disturbed
 
-// Something that a split may place anew: a unit, or a sample with all that it has in two slots.
+// What a split may move: a unit, or a sample with all its units in two slots.
 struct Movable {
   int module = 0;  // -1: a whole sample
   int id = 0;      // unit or sample
@@ -224,7 +224,7 @@ class SlotBalancer {
     return sum > kLeastGain && combinations_left_ > 0;
   }
 
-  // A unit of one slot that may lie in both.
+  // A unit of one slot that may be in either.
   void add_unit(int module, int unit, int a, int b) {
     const SlotRange range = state_.range_of(module, unit, llm_placed_);
     if (range.holds(a) && range.holds(b) && state_.time_of(module, unit) > 0) {
@@ -244,11 +244,11 @@ class SlotBalancer {
     return apply_best(a, b, module, module, kCombinations);
   }
 
-  // The best split of two slots of all modules. A sample whose work all lies in the two is placed
+  // The best split of two slots of all modules. A sample with all its work in the two is placed
   // as a whole: both in the first, both in the second, or encoders first and LLM second.
   bool split_joint(int a, int b) {
     movables_.clear();
-    std::vector<int> with_llm;  // samples whose LLM work lies here: their segments stay or go along
+    std::vector<int> with_llm;  // samples with LLM work here: their segments stay or move along
     for (const int slot : {a, b}) {
       for (const int unit : state_.members(state_.llm(), slot)) {
         const int sample = state_.sample_of(state_.llm(), unit);

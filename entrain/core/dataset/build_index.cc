@@ -79,7 +79,7 @@ class ReadProgress {
   void finish() { progress_.finish(); }
 
  private:
-  // 0 for what is no file; who reads it says so.
+  // 0 for a path that is not a file; reading it reports that.
   static std::int64_t size_of(const fs::path& path) {
     std::error_code error;
     const std::uintmax_t size = fs::file_size(path, error);

@@ -16,7 +16,7 @@ auto measure(TarReader& tar, const TarMember& member, const ReadHeader& read_hea
     try {
       return read_header(tar.content(member, kHeaderPrefix));
     } catch (const InvalidInput&) {
-      // Large metadata in front of the header, or damage: the whole member tells.
+      // Large metadata before the header, or damage: read the whole member.
     }
   }
   return read_header(tar.content(member));

@@ -36,7 +36,7 @@ std::string lower(std::string_view text) {
 
 struct NameParts {
   std::string_view key;
-  std::string_view extension;  // all behind the first dot of the file name
+  std::string_view extension;  // everything after the first dot of the file name
 };
 
 NameParts split_name(std::string_view path) {

@@ -56,7 +56,7 @@ void recompute_all(Plan& plan) {
 // A batch with runs of equal segments, such as a video's frames, as one segment each.
 struct DistinctUnits {
   std::vector<SampleWork> samples;
-  std::vector<std::vector<int>> repeats;  // [module][unit] how many segments it stands for
+  std::vector<std::vector<int>> repeats;  // [module][unit] number of equal segments
 };
 
 DistinctUnits distinct_units(const std::vector<SampleWork>& batch, int num_modules) {
@@ -235,7 +235,7 @@ class Reader {
     return result;
   }
 
-  // Adds the work of so many units like this one; one unit's way through the module and back.
+  // Adds the work of `repeats` units like this one; one unit's forward and backward path.
   int64_t add_unit(const ModuleCosts& module,
                    std::size_t unit,
                    int repeats,

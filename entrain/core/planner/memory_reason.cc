@@ -72,7 +72,7 @@ class Reason {
     }
   }
 
-  // The module's shape on at most so many devices that lacks fewest bytes; it may lack none.
+  // The module's shape on at most this many devices that lacks the fewest bytes; maybe none.
   [[nodiscard]] std::optional<Shortage> best_shape(int replicas, int module, int most) const {
     std::optional<Shortage> best;
     for_each_shape(module, [&](const ModuleShape& shape, int) {

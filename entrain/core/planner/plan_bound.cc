@@ -123,8 +123,8 @@ PlanBounds::Table PlanBounds::make_table(int replicas,
   result.share_ns = sum(with_reduce);
   result.launch_ns = sum(figures.launch_ns);
   result.optimizer_ns = sum(result.figures.optimizer_ns);
-  // Two bounds of a lane: what stands before it, its work and its reduction; what stands before it,
-  // its work and the way back from it, which a weight half may follow where backward is split.
+  // Two bounds of a lane: the path before it, its work and its reduction; the path before it,
+  // its work and its backward path, which a weight half may follow if backward is split.
   StageRules rules = result.memory;
   rules.entry_ns = sums_before(figures.least_forward_ns, num_batches_);
   result.least_ns = least_largest_ns(with_reduce, figures.num_layers(), rules);

@@ -18,7 +18,7 @@
 namespace entrain {
 namespace {
 
-// Checks the request on the way.
+// Also checks the request.
 SpaceOptions space_options(const PlanSearchRequest& request) {
   ENTRAIN_INVARIANT(request.model != nullptr && request.profile != nullptr &&
                         request.cluster != nullptr && request.most_candidates > 0,
@@ -292,7 +292,7 @@ PlanCandidate PlanScorer::recompute(const PlanShape& config,
 }
 
 // The guess where it fits; else the fastest that fits of the last level and two between, by halving
-// what lies between the last that does not fit and the first that does.
+// the levels between the last that does not fit and the first that does.
 PlanCandidate PlanScorer::best_level(const PlanCandidate& without,
                                      const RecomputeLevels& all,
                                      std::span<const std::int64_t> rival) {

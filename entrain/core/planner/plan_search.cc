@@ -108,7 +108,7 @@ class Search {
 
   void leave(int64_t bound_ns) { not_held_ns_ = std::min(not_held_ns_, bound_ns); }
 
-  // What a plan has to beat to be among the first: the last of them, if so many are known.
+  // The time to beat to be among the first: that of the last of them, if enough are known.
   [[nodiscard]] const PlanCandidate* last_of_first() const {
     const auto last = static_cast<std::size_t>(request_.runners_up);
     return result_.plans.size() <= last ? nullptr : &result_.plans[last];
@@ -406,7 +406,7 @@ class Search {
   std::vector<char> judged_;                       // [entry]
   bool improved_ = false;                          // the best plan, since last asked
   std::vector<std::pair<int64_t, int64_t>> keys_;  // [plan of the result] total and number
-  std::vector<Undecided> undecided_;               // stopped, and nobody knows whether they fit
+  std::vector<Undecided> undecided_;               // stopped, unknown whether they fit
   std::vector<Undecided> set_aside_;
   int64_t not_held_ns_ = kNever;  // least bound of what was not held
   int64_t left_ns_ = kNever;      // least bound of what the budget left

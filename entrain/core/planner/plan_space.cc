@@ -184,7 +184,7 @@ bool mesh_fits(const PlanShape& config, const ClusterSpec& cluster) {
   std::map<int, std::int64_t, std::greater<>> groups;  // size → number
   for (int module = 0; module <= llm; ++module) {
     if (module > 0 && shares_lanes(config.layout, module, llm)) {
-      continue;  // lies on lanes counted before; its groups are checked by themselves below
+      continue;  // on lanes counted before; its groups are checked separately below
     }
     const ModuleShape& shape = config.modules[at(module)];
     int size = shape.degrees.tensor_parallel;
@@ -268,7 +268,7 @@ struct PlanSpace::Walk {
   const PlanSpace& space;
   const Filter& filter;
   const Visit& visit;
-  int target;  // devices to use; with idle devices at most so many
+  int target;  // devices to use; with idle devices an upper limit
   bool idle;
   std::set<int> slots_of;  // numbers of slots to try
   PlanShape config;
@@ -318,7 +318,7 @@ struct PlanSpace::Walk {
     }
   }
 
-  // Modules from `module` to `last` share lanes: so many of so many devices each.
+  // Modules from `module` to `last` share lanes: their number and their devices each.
   void shared(int module, int last, int stages, int width) {
     if (module > last) {
       const int rest = target - stages * width;
@@ -399,7 +399,7 @@ void PlanSpace::for_each(int replicas, const Filter& filter, const Visit& visit)
 
 int PlanSpace::most_devices_used(int replicas) const {
   const int devices = num_devices() / replicas;
-  // [number] whether modules up to the one at hand can use exactly so many.
+  // [number] whether modules up to the current one can use exactly this number.
   std::vector<char> reachable(at(devices + 1), 0);
   reachable[0] = 1;
   for (int module = 0; module < model_.num_modules(); ++module) {

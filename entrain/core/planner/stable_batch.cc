@@ -111,7 +111,7 @@ class DrawProgress {
   double done_ = 0;
 };
 
-// The reference batch and `draws` more of one size, each with a seed of its own.
+// The reference batch and `draws` more of one size, each with its own seed.
 BatchSizeSplits draw_splits(const StableBatchRequest& request,
                             int batch,
                             int draws,

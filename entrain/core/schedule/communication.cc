@@ -18,7 +18,7 @@ bool makes_gradient(const Operation& operation) {
 // A message in its sender's order.
 struct Message {
   UnitKey unit;
-  int place = 0;  // compute position on the receiving lane before which the receive stands
+  int place = 0;  // the receive is before this compute position of the receiving lane
 };
 
 class Communication {

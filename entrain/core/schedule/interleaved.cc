@@ -7,10 +7,10 @@
 // slot; its backwards likewise, chunks falling. Lane r warms up with (v - 1)·q + 2(n - 1 - r)
 // forwards (v chunks, rounds of q slots, the first one's), then each forward is followed by a
 // backward. Modules that do not wrap have v = 1 and one forward more a lane, as in `1f1b`; encoders
-// warm up with as many more forwards as the LLM's first lane wants before the backward that their
+// warm up with as many more forwards as the LLM's first lane needs before the backward that their
 // last stage waits for, plus one. The backward of a slot is that of all groups it releases.
 //
-// No cycle: a forward waits for one that stands a whole round (q >= n - 1, or all of the warm-up)
+// No cycle: a forward waits for one that is a whole round (q >= n - 1, or all of the warm-up)
 // earlier on the lane before, and so do backwards; stages that do not exist and empty slots count
 // as operations of no length.
 #include <algorithm>
@@ -31,7 +31,7 @@ struct Pass {
   int chunk = 0;
 };
 
-// How a module lies on its lanes and in which order each of them takes slots and chunks.
+// A module's stages on its lanes, and each lane's order of slots and chunks.
 struct ModuleTurns {
   std::vector<int> lanes;
   int num_chunks = 1;
@@ -99,7 +99,7 @@ ModuleTurns module_turns(std::vector<int> lanes, int num_stages, int num_slots) 
   return turns;
 }
 
-// Where each slot's pass through a chunk stands. [slot]
+// Position of each slot's pass through a chunk. [slot]
 std::vector<int> positions(const std::vector<Pass>& passes, int chunk, int num_slots) {
   std::vector<int> result(at(num_slots), 0);
   for (std::size_t i = 0; i < passes.size(); ++i) {

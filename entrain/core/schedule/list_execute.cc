@@ -113,7 +113,7 @@ void ListScheduler::run_weight(int lane, int stage, int group) {
   emit(lane, OperationKind::kBackwardWeight, stage, group);
 }
 
-// Arrival of a unit's message over the edge behind a stage.
+// Arrival of a unit's message over the edge after a stage.
 std::int64_t ListScheduler::transfer(int stage,
                                      bool gradient,
                                      std::int64_t start,

@@ -84,7 +84,7 @@ int ListScheduler::urgency(int lane) const {
   return preference(lane, decision.choice) * static_cast<int>(stage_.size()) + decision.stage;
 }
 
-// For find_merged_orders(): what the lane runs next, unless it decides anew before.
+// For find_merged_orders(): the lane's next operation, unless it decides again before.
 void ListScheduler::queue(int lane) {
   const Decision& decision = lane_[at(lane)].decision;
   if (decision.choice != Choice::kNone) {

@@ -11,7 +11,7 @@
 namespace entrain::validation {
 namespace {
 
-// Nodes are the operations of all lanes and, behind them, one node per message: its arrival. An
+// Nodes are the operations of all lanes and, after them, one node per message: its arrival. An
 // arrival waits for its send, for its receive to be posted and for the arrival before it on the
 // channel; this is what a transport without buffers does.
 class WaitGraph {
@@ -79,7 +79,7 @@ class WaitGraph {
   }
   void add(Place before, Place after) { add(node_of(before), node_of(after)); }
 
-  // Sends stand in this order too; what they wait for is their message's arrival.
+  // Sends are in this order too; they wait for their message's arrival.
   void add_lane_orders() {
     for (int lane = 0; lane < subject_.program.num_lanes(); ++lane) {
       const auto size = static_cast<int>(program_.lanes[at(lane)].size());

@@ -218,7 +218,7 @@ class SlotChecker {
     check_backward(group, index);
   }
 
-  // An item that stands in no slot may be anything.
+  // An item in no slot may be anything.
   void check_item(const WorkItem& item, int index) const {
     if (item.sample < 0 || item.sample >= subject_.costs.num_samples ||
         samples_.places[at(item.sample)].empty()) {

@@ -105,7 +105,7 @@ class MessageChecker {
     }
   }
 
-  // One end of a message: does it stand on the channel's lane and name a unit of its edge?
+  // One end of a message: is it on the channel's lane, and does it name a unit of its edge?
   void check_end(const Operation& operation, Place place) const {
     if (operation.channel < 0 || operation.channel >= num_channels()) {
       throw InvalidInput(where(subject_, replica_, place) + ": unknown channel");

@@ -192,7 +192,7 @@ void check_unit_places(const Subject& subject,
   }
 }
 
-// Linked groups stand on one lane, so that positions decide.
+// Linked groups are on one lane, so positions decide.
 void check_links(const Subject& subject,
                  int replica,
                  const UnitKey& unit,

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kScreened = 9;  // times as many steps as are checked in a row
 
-// What one sample asks of a module.
+// One sample's work in a module.
 struct Demand {
   std::int64_t largest = 0;  // unit, in tokens
   std::int64_t tokens = 0;
@@ -63,7 +63,7 @@ class Steps {
   std::optional<GlobalBatchSampler> sampler_;
 };
 
-// [module and measure] what a batch asks for.
+// [module and measure] a batch's work.
 std::vector<std::int64_t> measures(const Demands& demands, const std::vector<int>& rows) {
   std::vector<std::int64_t> result;
   for (const std::vector<Demand>& of_module : demands) {
@@ -111,7 +111,7 @@ std::vector<std::int64_t> by_demand(const std::vector<Ranked>& batches) {
   return result;
 }
 
-// Replaces the leader of each measure by what asks for more.
+// Replaces the leader of each measure by a more demanding batch.
 void keep_leaders(const Ranked& batch, std::vector<Ranked>& leaders) {
   leaders.resize(batch.measures.size());
   for (std::size_t measure = 0; measure < leaders.size(); ++measure) {

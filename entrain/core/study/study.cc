@@ -18,7 +18,7 @@
 namespace entrain {
 namespace {
 
-// A table says nothing about layers: every module is cut at one of so many places.
+// A table has no layers: every module is cut at one of this many places.
 constexpr int kTableLayers = 64;
 constexpr std::string_view kAnalytic = "analytic:";
 constexpr const char* kFreezeOption = "--freeze";
