@@ -2,6 +2,11 @@
 #include "entrain/core/planner/plan_search.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <set>
+#include <tuple>
 
 #include <gtest/gtest.h>
 
@@ -26,36 +31,115 @@ oracle::PlanCase make_search_case() {
   return result;
 }
 
-TEST(SearchPlans, RanksPlansAndCertifiesTheBest) {
-  const oracle::PlanCase plan_case = make_search_case();
-  const PlanSearchResult result = search_plans(plan_case.request_of());
-  ASSERT_TRUE(result.fits());
-  EXPECT_TRUE(result.complete);
-  EXPECT_GT(result.configurations, 0);
-  EXPECT_GE(result.shapes, result.configurations / 100);
-  for (std::size_t i = 1; i < result.plans.size(); ++i) {
-    EXPECT_LE(result.plans[i - 1].mean_ns, result.plans[i].mean_ns);
-  }
-  const PlanCertificate& certificate = result.best().plan.certificate;
-  EXPECT_DOUBLE_EQ(certificate.simulated_s, static_cast<double>(result.best().mean_ns) * 1e-9);
-  EXPECT_GE(certificate.ratio, 1.0);
-  EXPECT_EQ(certificate.dynamic_regret, result.dynamic_regret);
-  EXPECT_LE(result.lower_bound_ns, result.best().bound_ns);
+std::size_t at_module(int module) {
+  return static_cast<std::size_t>(module);
 }
 
+// (replicas, module, degrees, stages) by trying all numbers.
+std::int64_t count_shapes(const oracle::PlanCase& plan_case,
+                          const std::function<void(int, int, int, int)>& visit) {
+  const PlanSearchRequest request = plan_case.request_of();
+  const PlanScorer scorer(request);
+  const int devices = plan_case.cluster.num_nodes * plan_case.cluster.devices_per_node;
+  const auto num_samples = static_cast<int>(plan_case.request.batches.front().size());
+  std::int64_t count = 0;
+  for (int replicas = 1; replicas <= devices; ++replicas) {
+    if (num_samples % replicas != 0) {
+      continue;
+    }
+    for (int module = 0; module < plan_case.model.num_modules(); ++module) {
+      const std::vector<Degrees>& degrees = scorer.space().degrees()[at_module(module)];
+      for (std::size_t index = 0; index < degrees.size(); ++index) {
+        for (int stages = 1; stages <= num_layers(plan_case.model, module); ++stages) {
+          if (replicas * stages * degrees[index].devices() <= devices) {
+            ++count;
+            visit(replicas, module, static_cast<int>(index), stages);
+          }
+        }
+      }
+    }
+  }
+  return count;
+}
+
+TEST(SearchPlans, RanksPlansAndCertifiesTheBest) {
+  Rng rng(37);
+  int with_regret = 0;
+  for (int i = 0; i < 100; ++i) {
+    const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
+    if (plan_case.cluster.memory_bytes != 0) {
+      continue;
+    }
+    SCOPED_TRACE(testing::Message() << "case " << i << ": " << oracle::describe(plan_case));
+    PlanSearchRequest request = plan_case.request_of();
+    request.runners_up = 1'000'000;  // so that all are simulated
+    PlanScorer scorer(request);
+    std::vector<std::int64_t> totals;
+    std::vector<std::int64_t> best_of_each(request.batches.size(), kNever);
+    std::int64_t least_bound = kNever;
+    for (const PlanShape& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
+      const PlanCandidate candidate = scorer.score(config, kNever);
+      ASSERT_EQ(candidate.state, CandidateState::kSimulated);
+      totals.push_back(total_ns(candidate));
+      least_bound = std::min(least_bound, scorer.bounds().bound(config).ns);
+      for (std::size_t batch = 0; batch < best_of_each.size(); ++batch) {
+        best_of_each[batch] = std::min(best_of_each[batch], candidate.steps[batch]);
+      }
+    }
+    std::sort(totals.begin(), totals.end());
+    const PlanSearchResult result = search_plans(request);
+    EXPECT_TRUE(result.complete);
+    EXPECT_EQ(result.configurations, std::ssize(totals));
+    ASSERT_EQ(result.plans.size(), totals.size());
+    for (std::size_t rank = 0; rank < totals.size(); ++rank) {
+      EXPECT_EQ(total_ns(result.plans[rank]), totals[rank]) << "rank " << rank;
+    }
+    EXPECT_EQ(result.lower_bound_ns, least_bound / std::ssize(request.batches));
+    const auto each =
+        static_cast<double>(std::accumulate(best_of_each.begin(), best_of_each.end(), 0LL));
+    EXPECT_DOUBLE_EQ(result.dynamic_regret, static_cast<double>(totals.front()) / each - 1);
+    with_regret += result.dynamic_regret > 0 ? 1 : 0;
+    const PlanCertificate& certificate = result.best().plan.certificate;
+    EXPECT_DOUBLE_EQ(certificate.simulated_s, static_cast<double>(result.best().mean_ns) * 1e-9);
+    EXPECT_DOUBLE_EQ(certificate.lower_bound_s, static_cast<double>(result.lower_bound_ns) * 1e-9);
+    EXPECT_DOUBLE_EQ(certificate.ratio, certificate.simulated_s / certificate.lower_bound_s);
+    EXPECT_EQ(certificate.dynamic_regret, result.dynamic_regret);
+  }
+  EXPECT_GT(with_regret, 3);
+}
+
+// One plan is simulated: every other whose bound is below its time is left.
 TEST(SearchPlans, SaysWhatABudgetHasLeft) {
-  const oracle::PlanCase plan_case = make_search_case();
-  PlanSearchRequest request = plan_case.request_of();
-  const PlanSearchResult whole = search_plans(request);
-  request.most_simulations = 1;
-  const PlanSearchResult little = search_plans(request);
-  ASSERT_TRUE(little.fits());
-  EXPECT_LE(little.simulated_steps, 3);
-  EXPECT_FALSE(little.complete);
-  EXPECT_GT(little.left, 0);
-  // Whatever was left cannot be faster than its bound says.
-  EXPECT_LE(std::min(little.left_bound_ns, little.best().mean_ns), whole.best().mean_ns);
-  EXPECT_EQ(little.lower_bound_ns, whole.lower_bound_ns);
+  Rng rng(41);
+  std::int64_t all_left = 0;
+  for (int i = 0; i < 200; ++i) {
+    const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
+    if (plan_case.cluster.memory_bytes != 0) {
+      continue;
+    }
+    SCOPED_TRACE(testing::Message() << "case " << i << ": " << oracle::describe(plan_case));
+    PlanSearchRequest request = plan_case.request_of();
+    request.runners_up = 0;
+    request.most_simulations = 1;
+    const PlanSearchResult little = search_plans(request);
+    ASSERT_EQ(little.plans.size(), 1U);
+    EXPECT_EQ(little.simulated_steps, std::ssize(request.batches));
+    const PlanScorer scorer(request);
+    std::int64_t left = 0;
+    std::int64_t least = kNever;
+    for (const PlanShape& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
+      const std::int64_t bound = scorer.bounds().bound(config).ns;
+      if (config != little.best().config && bound < total_ns(little.best())) {
+        ++left;
+        least = std::min(least, bound);
+      }
+    }
+    EXPECT_EQ(little.left, left);
+    EXPECT_EQ(little.complete, left == 0);
+    EXPECT_EQ(little.left_bound_ns, left == 0 ? 0 : least / std::ssize(request.batches));
+    all_left += left;
+  }
+  EXPECT_GT(all_left, 200);
 }
 
 // Of every configuration that memory allows, rising.
@@ -183,19 +267,81 @@ TEST(SearchPlans, RecomputesWhereNothingFitsWithout) {
   EXPECT_GT(full, 10);
 }
 
+// What a bound has cut, and what is left: each shape and configuration is counted once.
 TEST(SearchPlans, CountsWhatEachBoundHasCut) {
-  const oracle::PlanCase plan_case = make_search_case();
-  const PlanSearchResult result = search_plans(plan_case.request_of());
-  std::int64_t cut = 0;
-  for (const CutSummary& summary : result.cuts) {
-    EXPECT_GT(summary.count, 0);
-    EXPECT_EQ(summary.nearest.empty(), summary.cause == BoundCause::kMemory);
-    if (summary.cause != BoundCause::kMemory) {
-      EXPECT_GE(summary.nearest_ns + 1, result.best().mean_ns);
+  struct Cut {
+    std::int64_t count = 0;
+    std::int64_t nearest_ns = kNever;
+  };
+  Rng rng(67);
+  std::set<BoundCause> causes;
+  for (int i = 0; i < 60; ++i) {
+    const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
+    SCOPED_TRACE(testing::Message() << "case " << i << ": " << oracle::describe(plan_case));
+    const PlanSearchRequest request = plan_case.request_of();
+    const PlanSearchResult result = search_plans(request);
+    ASSERT_TRUE(result.complete);
+    const auto last = static_cast<std::size_t>(request.runners_up);
+    const std::int64_t to_beat = result.plans.size() > last ? total_ns(result.plans[last]) : kNever;
+    const PlanScorer scorer(request);
+    std::map<std::pair<BoundCause, int>, Cut> expected;
+    const auto cuts = [&](const PlanBound& bound, int module) {
+      if (bound.cause != BoundCause::kMemory && bound.ns < to_beat) {
+        return false;
+      }
+      Cut& cut = expected[{bound.cause, module}];
+      ++cut.count;
+      cut.nearest_ns = std::min(cut.nearest_ns, bound.ns / std::ssize(request.batches));
+      return true;
+    };
+    std::set<std::tuple<int, int, int, int>> cut_shapes;
+    const std::int64_t shapes =
+        count_shapes(plan_case, [&](int replicas, int module, int index, int stages) {
+          if (cuts(scorer.bounds().module_bound(replicas, module, index, stages), module)) {
+            cut_shapes.emplace(replicas, module, index, stages);
+          }
+        });
+    std::int64_t configurations = 0;
+    const std::vector<std::vector<Degrees>>& degrees = scorer.space().degrees();
+    for (const PlanShape& config : oracle::all_configs(plan_case, degrees)) {
+      bool cut_alone = false;
+      for (int module = 0; module < plan_case.model.num_modules(); ++module) {
+        const ModuleShape& shape = config.modules[at_module(module)];
+        const std::vector<Degrees>& of_module = degrees[at_module(module)];
+        const auto index =
+            std::find(of_module.begin(), of_module.end(), shape.degrees) - of_module.begin();
+        cut_alone =
+            cut_alone ||
+            cut_shapes.contains({config.replicas, module, static_cast<int>(index), shape.stages});
+      }
+      if (cut_alone) {
+        continue;
+      }
+      ++configurations;
+      if (!cuts(scorer.bounds().bound(config), -1)) {
+        std::ptrdiff_t judged = 0;
+        for (const auto* list : {&result.plans, &result.stopped, &result.no_fit}) {
+          judged += std::count_if(list->begin(), list->end(), [&](const PlanCandidate& candidate) {
+            return candidate.config == config;
+          });
+        }
+        EXPECT_EQ(judged, 1) << describe(config, plan_case.model);
+      }
     }
-    cut += summary.count;
+    EXPECT_EQ(result.shapes, shapes);
+    EXPECT_EQ(result.configurations, configurations);
+    EXPECT_EQ(result.cuts.size(), expected.size());
+    for (const CutSummary& summary : result.cuts) {
+      const Cut& cut = expected[{summary.cause, summary.module}];
+      EXPECT_EQ(summary.count, cut.count);
+      if (summary.cause != BoundCause::kMemory) {
+        EXPECT_EQ(summary.nearest_ns, cut.nearest_ns);
+        EXPECT_FALSE(summary.nearest.empty());
+      }
+      causes.insert(summary.cause);
+    }
   }
-  EXPECT_GT(cut, 0);
+  EXPECT_EQ(causes.size(), 4U);
 }
 
 // Gives every sample so many segments, all alike.
