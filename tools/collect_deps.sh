@@ -32,7 +32,7 @@ done
 list_files() {
   dpkg -L "${installed[@]}" |
     grep -E '^/(usr/)?(include|lib)/|^/usr/share/(cmake|pkgconfig)/|^/usr/src/googletest/googletest/(include|src)/' |
-    grep -vE '/python|/debug/' | sort -u |
+    grep -vE '/python|/debug/|/sndfile/tests/' | sort -u |
     while read -r path; do
       if [[ -f $path || -L $path ]] && [[ ! -d $path || -L $path ]]; then
         echo "$path"
