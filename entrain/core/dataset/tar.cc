@@ -1,11 +1,15 @@
 #include "entrain/core/dataset/tar.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <exception>
 #include <utility>
 
+#include <archive.h>
+#include <archive_entry.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -19,7 +23,6 @@ namespace {
 
 constexpr std::int64_t kBlock = 512;
 constexpr std::size_t kTypeOffset = 156;
-constexpr std::int64_t kMaxExtension = 1 << 20;  // bytes of a pax header or a long name
 // Bytes read at once where less is asked for: small, since a walk skips most contents.
 constexpr std::int64_t kWindow = 1 << 14;
 
@@ -96,56 +99,6 @@ bool all_zero(std::string_view bytes) {
   return bytes.find_first_not_of('\0') == std::string_view::npos;
 }
 
-// A header field up to its first zero byte.
-std::string_view text_field(std::string_view header, std::size_t begin, std::size_t size) {
-  const std::string_view field = header.substr(begin, size);
-  return field.substr(0, field.find('\0'));
-}
-
-// Octal with leading spaces, ended by a space or zero; or base-256 where the first bit is set.
-std::optional<std::int64_t> number_field(std::string_view field) {
-  std::uint64_t value = 0;
-  if ((static_cast<unsigned char>(field[0]) & 0x80U) != 0) {
-    for (std::size_t i = 0; i < field.size(); ++i) {
-      const unsigned byte = static_cast<unsigned char>(field[i]) & (i == 0 ? 0x7FU : 0xFFU);
-      if (value >> 55U != 0) {
-        return std::nullopt;
-      }
-      value = value << 8U | byte;
-    }
-    return static_cast<std::int64_t>(value);
-  }
-  const std::size_t begin = std::min(field.find_first_not_of(' '), field.size());
-  const std::size_t end =
-      std::min(field.find_first_of(std::string_view(" \0", 2), begin), field.size());
-  if (begin == end) {
-    return 0;
-  }
-  const auto [stop, error] = std::from_chars(field.data() + begin, field.data() + end, value, 8);
-  if (error != std::errc() || stop != field.data() + end || value >> 62U != 0) {
-    return std::nullopt;
-  }
-  return static_cast<std::int64_t>(value);
-}
-
-std::optional<std::int64_t> size_of(std::string_view header) {
-  return number_field(header.substr(124, 12));
-}
-
-// The sum of all bytes with the checksum field read as blanks; some old writers summed signed
-// bytes.
-bool checksum_holds(std::string_view header) {
-  std::int64_t sum = 0;
-  std::int64_t signed_sum = 0;
-  for (std::size_t i = 0; i < header.size(); ++i) {
-    const char byte = i >= 148 && i < 156 ? ' ' : header[i];
-    sum += static_cast<unsigned char>(byte);
-    signed_sum += static_cast<signed char>(byte);
-  }
-  const std::optional<std::int64_t> given = number_field(header.substr(148, 8));
-  return given && (*given == sum || *given == signed_sum);
-}
-
 }  // namespace
 
 class TarReader::Source {
@@ -184,19 +137,58 @@ class TarReader::Source {
                                             static_cast<std::size_t>(size));
   }
 
+  // The next header, which libarchive finds; skips the content of the one before.
+  int next(archive_entry** entry) {
+    int result = ARCHIVE_OK;
+    if (!archive_) {
+      archive_.reset(::archive_read_new());
+      ::archive_read_support_format_tar(archive_.get());
+      result = ::archive_read_open2(archive_.get(), this, nullptr, read, skip, nullptr);
+    }
+    if (result == ARCHIVE_OK) {
+      result = ::archive_read_next_header(archive_.get(), entry);
+    }
+    if (failure_) {
+      std::rethrow_exception(failure_);
+    }
+    return result;
+  }
+  [[nodiscard]] archive* headers() const { return archive_.get(); }
+
  private:
+  // Exceptions must not pass through libarchive, which keeps `bytes` until it asks for more.
+  static la_ssize_t read(archive*, void* user, const void** bytes) {
+    auto* source = static_cast<Source*>(user);
+    try {
+      source->block_ =
+          source->at(source->walked_, std::min(kWindow, source->size_ - source->walked_));
+    } catch (...) {
+      source->failure_ = std::current_exception();
+      return ARCHIVE_FATAL;
+    }
+    *bytes = source->block_.data();
+    source->walked_ += std::ssize(source->block_);
+    return std::ssize(source->block_);
+  }
+  static la_int64_t skip(archive*, void* user, la_int64_t count) {
+    auto* source = static_cast<Source*>(user);
+    const std::int64_t skipped = std::min<std::int64_t>(count, source->size_ - source->walked_);
+    source->walked_ += skipped;
+    return skipped;
+  }
+
+  struct Free {
+    void operator()(archive* opened) const { ::archive_read_free(opened); }
+  };
+  std::unique_ptr<archive, Free> archive_;
+  std::int64_t walked_ = 0;  // what libarchive has seen or skipped
+  std::string block_;
+  std::exception_ptr failure_;
   std::optional<InputFile> file_;
   std::int64_t begin_ = 0;  // in the file
   std::int64_t size_;
   std::string window_;
   std::int64_t window_begin_ = 0;
-};
-
-// What extension headers say about the member behind them.
-struct TarReader::Extension {
-  std::optional<std::int64_t> begin;  // offset of the first one
-  std::optional<std::string> path;
-  std::optional<std::int64_t> size;
 };
 
 TarReader::TarReader(const std::filesystem::path& path)
@@ -216,151 +208,89 @@ TarReader::TarReader(TarReader&&) noexcept = default;
 TarReader& TarReader::operator=(TarReader&&) noexcept = default;
 
 std::optional<TarMember> TarReader::next() {
-  Extension extension;
-  while (true) {
-    const std::int64_t offset = position_;
-    if (fragment_ && offset == source_->size() && !extension.begin) {
+  while (!fragment_ || position_ < source_->size()) {
+    if (source_->size() == 0) {
+      fail(0, "the archive is empty");
+    }
+    archive_entry* entry = nullptr;
+    const int result = source_->next(&entry);
+    if (result == ARCHIVE_EOF) {
+      check_end(position_);
       return std::nullopt;
     }
-    const std::string header(block(offset));
-    if (all_zero(header)) {
-      if (extension.begin) {
-        fail(offset, "the archive ends behind an extension header");
-      }
-      check_end(offset);
-      return std::nullopt;
+    archive* headers = source_->headers();
+    // Of a name that is no text of the current locale libarchive warns, and leaves it as it is.
+    if (result != ARCHIVE_OK && (result != ARCHIVE_WARN || ::archive_errno(headers) != EILSEQ)) {
+      const char* reason = ::archive_error_string(headers);
+      fail(position_,
+           fmt::format("the archive is truncated or damaged, or a checksum is wrong: {}",
+                       reason == nullptr ? "no reason given" : reason));
+    }
+    TarMember member;
+    member.header_offset = ::archive_read_header_position(headers);
+    member.data_offset = ::archive_filter_bytes(headers, 0);
+    member.size = ::archive_entry_size(entry);
+    const std::int64_t left = source_->size() - member.data_offset;
+    if (member.header_offset != position_ || member.size > left) {
+      fail(position_,
+           fmt::format("truncated or damaged: a member of {} bytes begins here, {} are left",
+                       member.size,
+                       left));
+    }
+    member.end_offset = member.data_offset + (member.size + kBlock - 1) / kBlock * kBlock;
+    if (member.end_offset > source_->size()) {
+      fail(position_, "truncated: the padding of the last member is missing");
+    }
+    position_ = member.end_offset;
+    check_global_headers(member);
+    const char* name = ::archive_entry_pathname(entry);
+    member.name = name == nullptr ? "" : name;
+    const std::string_view header = block(member.data_offset - kBlock);
+    const std::string_view size = header.substr(124, 12);
+    if ((size[0] & 0x80) == 0 && size.find_first_not_of({" 01234567\0", 10}) != size.npos) {
+      fail(member.header_offset, "the size in the tar header is no number");
     }
     const char type = header[kTypeOffset];
-    const bool describes_next = type == 'x' || type == 'g' || type == 'L' || type == 'K';
-    TarMember member = locate(header, offset, describes_next ? Extension() : extension);
-    position_ = member.end_offset;
-    if (describes_next) {
-      extension.begin = extension.begin.value_or(offset);
-      read_extension(header, offset, extension);
-      continue;
-    }
     if (type == '5') {
-      extension = {};
       continue;
     }
-    name_member(header, extension, member);
+    if ((type != '0' && type != '\0' && type != '7') ||
+        ::archive_entry_filetype(entry) != AE_IFREG || ::archive_entry_sparse_count(entry) != 0) {
+      fail(member.header_offset,
+           fmt::format("member '{}' is of type '{}' (link, device or sparse file); only regular "
+                       "files and folders are allowed",
+                       member.name,
+                       type));
+    }
+    while (member.name.starts_with("./")) {
+      member.name.erase(0, 2);
+    }
+    if (member.name.empty()) {
+      fail(member.header_offset, "a member without a usable name");
+    }
     return member;
   }
+  return std::nullopt;
 }
 
-// Checks the header's checksum and that its content lies inside the archive.
-TarMember TarReader::locate(std::string_view header,
-                            std::int64_t offset,
-                            const Extension& extension) const {
-  if (!checksum_holds(header)) {
-    fail(offset, "the checksum of the tar header is wrong: the archive is damaged");
-  }
-  const std::optional<std::int64_t> size = size_of(header);
-  if (!size) {
-    fail(offset, "the size in the tar header is no number");
-  }
-  TarMember member;
-  member.header_offset = extension.begin.value_or(offset);
-  member.data_offset = offset + kBlock;
-  member.size = extension.size.value_or(*size);
-  const std::int64_t left = source_->size() - member.data_offset;
-  if (member.size > left) {
-    fail(
-        offset,
-        fmt::format("truncated: a member of {} bytes begins here, {} are left", member.size, left));
-  }
-  member.end_offset = member.data_offset + (member.size + kBlock - 1) / kBlock * kBlock;
-  if (member.end_offset > source_->size()) {
-    fail(offset, "truncated: the padding of the last member is missing");
-  }
-  return member;
-}
-
-void TarReader::name_member(std::string_view header,
-                            const Extension& extension,
-                            TarMember& member) const {
-  const bool ustar = header.substr(257, 6) == std::string_view("ustar\0", 6);
-  const std::string_view prefix = ustar ? text_field(header, 345, 155) : std::string_view();
-  member.name = extension.path.value_or(
-      fmt::format("{}{}{}", prefix, prefix.empty() ? "" : "/", text_field(header, 0, 100)));
-  const char type = header[kTypeOffset];
-  if (type != '0' && type != '\0' && type != '7') {
-    fail(member.header_offset,
-         fmt::format("member '{}' is of type '{}' (link, device or sparse file); only regular "
-                     "files and folders are allowed",
-                     member.name,
-                     type));
-  }
-  while (member.name.starts_with("./")) {
-    member.name.erase(0, 2);
-  }
-  if (member.name.empty() || member.name.find('\0') != std::string::npos) {
-    fail(member.header_offset, "a member without a usable name");
-  }
-}
-
-// Requires  position_ stands behind the extension's content.
-void TarReader::read_extension(std::string_view header, std::int64_t offset, Extension& extension) {
-  const std::int64_t size = size_of(header).value_or(0);
-  if (size > kMaxExtension) {
-    fail(offset,
-         fmt::format(
-             "an extension header of {} bytes; at most {} are allowed", size, kMaxExtension));
-  }
-  std::string_view content = source_->at(offset + kBlock, size);
-  const char type = header[kTypeOffset];
-  if (type == 'L') {
-    extension.path = std::string(content.substr(0, content.find('\0')));
-  }
-  if (type != 'x' && type != 'g') {
-    return;
-  }
-  // Records "LENGTH key=value\n", LENGTH counting all of the record.
-  while (!content.empty()) {
-    std::size_t length = 0;
-    const auto [end, error] =
-        std::from_chars(content.data(), content.data() + content.size(), length);
-    const auto digits = static_cast<std::size_t>(end - content.data());
-    if (error != std::errc() || length < digits + 3 || length > content.size() || *end != ' ' ||
-        content[length - 1] != '\n') {
-      fail(offset, "a damaged pax header");
+// libarchive leaves out what global headers say of the members behind them.
+void TarReader::check_global_headers(const TarMember& member) {
+  for (std::int64_t at = member.header_offset; at + kBlock < member.data_offset; at += kBlock) {
+    const std::string_view header = block(at);
+    if (header[kTypeOffset] != 'g' || header.substr(257, 5) != "ustar") {
+      continue;
     }
-    const std::string_view record = content.substr(digits + 1, length - digits - 2);
-    const std::size_t equals = record.find('=');
-    if (equals == std::string_view::npos) {
-      fail(offset, "a damaged pax header");
+    std::int64_t size = 0;
+    std::from_chars(header.data() + 124, header.data() + 135, size, 8);
+    const std::string_view content = source_->at(
+        at + kBlock, std::clamp<std::int64_t>(size, 0, member.data_offset - at - kBlock));
+    for (const std::string_view key : {" path=", " size="}) {  // behind the length of the record
+      const std::size_t found = content.find(key);
+      if (found != std::string_view::npos && found > 0 && std::isdigit(content[found - 1]) != 0) {
+        fail(at, fmt::format("a global pax header sets '{}'", key.substr(1, 4)));
+      }
     }
-    take_record(
-        record.substr(0, equals), record.substr(equals + 1), type == 'g', offset, extension);
-    content.remove_prefix(length);
   }
-}
-
-void TarReader::take_record(std::string_view key,
-                            std::string_view value,
-                            bool global,
-                            std::int64_t offset,
-                            Extension& extension) const {
-  if (key.starts_with("GNU.sparse.")) {
-    fail(offset, "a sparse file; only regular files are allowed");
-  }
-  if (key != "path" && key != "size") {
-    return;
-  }
-  if (global) {
-    fail(offset, fmt::format("a global pax header sets '{}'", key));
-  }
-  if (key == "path") {
-    extension.path = std::string(value);
-    return;
-  }
-  std::int64_t number = -1;
-  const auto [stop, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc() || stop != value.data() + value.size() || number < 0 ||
-      number >> 62 != 0) {
-    fail(offset, fmt::format("a pax header with the impossible size '{}'", value));
-  }
-  extension.size = number;
 }
 
 std::string_view TarReader::block(std::int64_t offset) {

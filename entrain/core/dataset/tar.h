@@ -1,8 +1,9 @@
 // Tar archives: members one after another, with everything checked that the format lets us check.
 //
-// ustar, pax (path and size) and GNU long names; old unsigned and signed checksums; octal and
-// base-256 sizes. Links, devices and sparse files are refused. An archive compressed with gzip is
-// read through, into memory: it has no offsets at which a sample could be read later.
+// libarchive reads the headers; what it lets pass is refused here: a missing end, data behind it,
+// links, devices and sparse files, damaged pax headers, and global ones for paths and sizes. An
+// archive compressed with gzip is read through, into memory: it has no offsets at which a sample
+// could be read later.
 #pragma once
 
 #include <cstdint>
@@ -59,18 +60,8 @@ class TarReader {
   class Source;  // bytes at offsets: of a file or of memory
 
  private:
-  struct Extension;
   std::string_view block(std::int64_t offset);
-  [[nodiscard]] TarMember locate(std::string_view header,
-                                 std::int64_t offset,
-                                 const Extension& extension) const;
-  void name_member(std::string_view header, const Extension& extension, TarMember& member) const;
-  void read_extension(std::string_view header, std::int64_t offset, Extension& extension);
-  void take_record(std::string_view key,
-                   std::string_view value,
-                   bool global,
-                   std::int64_t offset,
-                   Extension& extension) const;
+  void check_global_headers(const TarMember& member);
   void check_end(std::int64_t offset);
   [[noreturn]] void fail(std::int64_t offset, const std::string& message) const;
 

@@ -65,6 +65,13 @@ TEST(TarReader, ReadsLongNamesOfBothKinds) {
             (std::vector<NamedContent>{{name, "pax"}, {name + "x", "gnu"}}));
 }
 
+TEST(TarReader, ReadsNamesThatAreNoTextOfTheLocale) {
+  for (const std::string& name : {std::string("b\xC3\xA4r.json"), std::string("\xFF.json")}) {
+    EXPECT_EQ(read_all(TarWriter().add_pax(name, "1").archive()).at(0).name, name);
+    EXPECT_EQ(read_all(TarWriter().add(name, "1").archive()).at(0).name, name);
+  }
+}
+
 TEST(TarReader, JoinsTheUstarPrefix) {
   std::string archive = TarWriter().add("name.json", "1").archive();
   archive.replace(345, 6, "prefix");
@@ -104,6 +111,20 @@ TEST(TarReader, ReadsARunOfMembersFromMemory) {
   whole.next();
   whole.next();
   error_of<InvalidInput>([&] { whole.next(); });
+  const std::string cut = writer.members().substr(0, writer.members().size() - 100);
+  TarReader unpadded(cut, "x.tar", 0);
+  unpadded.next();
+  EXPECT_NE(error_of<InvalidInput>([&] { unpadded.next(); }).find("padding"), std::string::npos);
+}
+
+TEST(TarReader, HandsOnWhatReadingThrows) {
+  const TemporaryFolder folder;
+  const auto path = folder.write(
+      "x.tar", TarWriter().add("a", std::string(100'000, 'x')).add("b", "1").archive());
+  TarReader tar(path);
+  tar.next();
+  std::filesystem::resize_file(path, 2'000);
+  EXPECT_NE(error_of<SystemFailure>([&] { tar.next(); }).find("became shorter"), std::string::npos);
 }
 
 TEST(TarReader, NoticesTruncationAtEveryBlockAndInsideBlocks) {
@@ -152,6 +173,8 @@ TEST(TarReader, RefusesWhatIsNoPlainArchiveOfFiles) {
   EXPECT_NE(refused_tar(std::string(2048, 'x')).find("checksum"), std::string::npos);
   EXPECT_NE(refused_tar(TarWriter().add("link", "", '2').archive()).find("only regular"),
             std::string::npos);
+  EXPECT_NE(refused_tar(TarWriter().add("unknown", "1", 'Z').archive()).find("only regular"),
+            std::string::npos);
   EXPECT_NE(refused_tar(TarWriter().add("sparse", "", 'S').archive()).find("only regular"),
             std::string::npos);
   EXPECT_NE(refused_tar(TarWriter().add("", "x").archive()).find("name"), std::string::npos);
@@ -173,11 +196,13 @@ TEST(TarReader, RefusesImpossibleSizes) {
         std::string("\x80\x7F\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 12),
         std::string("\x80\0\0\0\x3F\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 12),
         std::string("12x45670000\0", 12),
+        std::string("0000000002x\0", 12),
         std::string("-0000000001\0", 12)}) {
     std::string archive = TarWriter().add("a.json", "{}").archive();
     archive.replace(124, 12, field);
     oracle::fix_checksum(archive, 0);
     refused_tar(archive);
+    refused_tar(TarWriter().add("first", "").members() + archive);
   }
 }
 
@@ -194,6 +219,8 @@ TEST(TarReader, RefusesDamagedPaxHeaders) {
     refused_tar(TarWriter().add("x", content, 'x').add("a.json", "{}").archive());
   }
   refused_tar(TarWriter().add("x", "10 path=a\n", 'g').add("a.json", "{}").archive());
+  const std::string comment = TarWriter().add("x", "22 comment=a path=b/c\n", 'g').members();
+  EXPECT_EQ(read_all(comment + TarWriter().add_pax("b", "1").archive()).at(0).name, "b");
   refused_tar(TarWriter().add("x", "10 path=a\n", 'x').archive());
   refused_tar(
       TarWriter().add("x", std::string((1 << 20) + 1, 'x'), 'L').add("a.json", "{}").archive());
