@@ -14,6 +14,7 @@ namespace {
 
 Json candidate_json(const PlanCandidate& candidate, const ModelSpec& model) {
   return {{"plan", describe(candidate.config, model)},
+          {"schedule", candidate.plan.schedule},
           {"step_s", static_cast<double>(candidate.mean_ns) * 1e-9},
           {"lower_bound_s", static_cast<double>(candidate.bound_ns) * 1e-9},
           {"recomputed_layers", recomputed_layers(candidate.plan)},
@@ -55,7 +56,15 @@ Json plan_json(const PlanStudy& input, const Plan& plan) {
 Json splits_json(const LaneSplitResult& result) {
   Json splits = Json::array();
   for (const LaneSplit& split : result.splits) {
-    splits.push_back({{"lanes", split.lanes_of},
+    std::vector<int> lanes;
+    std::vector<int> virtual_stages;
+    for (const ModuleShape& module : split.shape.modules) {
+      lanes.push_back(module.stages);
+      virtual_stages.push_back(module.virtual_stages);
+    }
+    splits.push_back({{"lanes", lanes},
+                      {"virtual_stages", virtual_stages},
+                      {"schedule", split.plan.schedule},
                       {"step_s", static_cast<double>(split.mean_ns) * 1e-9},
                       {"lower_bound_s", static_cast<double>(split.bound_ns) * 1e-9},
                       {"peak_bytes", split.peak_bytes},

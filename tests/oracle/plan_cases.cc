@@ -130,6 +130,27 @@ void for_each_shape(const PlanCase& plan_case,
   }
 }
 
+// Calls visit() for all virtual stages of the modules from `module` on, all with their own lanes.
+template <class Visit>
+void for_each_virtual(const PlanCase& plan_case,
+                      PlanShape& config,
+                      int module,
+                      const Visit& visit) {
+  if (module == plan_case.model.num_modules()) {
+    visit();
+    return;
+  }
+  const int wanted = plan_case.request.space.virtual_stages;
+  ModuleShape& shape = config.modules[at(module)];
+  for (int number = 1; number * shape.stages <= num_layers(plan_case.model, module); ++number) {
+    if (wanted == number || (wanted == kAutoVirtualStages && number <= kMostVirtualStages)) {
+      shape.virtual_stages = number;
+      for_each_virtual(plan_case, config, module + 1, visit);
+    }
+  }
+  shape.virtual_stages = 1;
+}
+
 bool equal_shapes(const PlanShape& config, int first, int last) {
   for (int module = first; module <= last; ++module) {
     const ModuleShape& a = config.modules[at(first)];
@@ -185,6 +206,9 @@ PlanCase make_plan_case(Rng& rng, int most_devices) {
       "1f1b", "gpipe", "zb-h1", "entrain", "entrain-fused", "dip"};
   result.request.policy = policies[at(below(rng, 4))];
   result.request.schedule = schedules[at(below(rng, 6))];
+  if (encoders == 0 && result.request.schedule == "dip") {
+    result.request.schedule = "1f1b";  // no lanes to share
+  }
   result.request.score_evaluations = below(rng, 5);
   result.request.limits.chunks = below(rng, 4) == 0;
   result.request.state.shard_optimizer = below(rng, 2) == 0;
@@ -193,6 +217,15 @@ PlanCase make_plan_case(Rng& rng, int most_devices) {
   result.request.space.microbatches =
       below(rng, 3) == 0 ? std::vector<int>{1, 3} : std::vector<int>{2};
   result.request.space.idle_devices = below(rng, 4) == 0;
+  return result;
+}
+
+PlanCase make_virtual_case(Rng& rng, int most_devices) {
+  PlanCase result = make_plan_case(rng, most_devices);
+  const std::vector<std::string> schedules = {"interleaved", "1f1b", "zb-h1", "entrain"};
+  result.request.schedule = schedules[at(below(rng, 4))];
+  result.request.virtual_schedule = schedules[at(below(rng, 2))];
+  result.request.space.virtual_stages = below(rng, 2) == 0 ? 2 : kAutoVirtualStages;
   return result;
 }
 
@@ -212,6 +245,8 @@ std::vector<PlanShape> all_configs(const PlanCase& plan_case,
   const int devices = plan_case.cluster.num_nodes * plan_case.cluster.devices_per_node;
   const int llm = plan_case.model.llm_module();
   const bool dip = plan_case.request.schedule == "dip";
+  const bool virtual_only = plan_case.request.schedule == "interleaved";
+  const bool one_stage = plan_case.request.space.virtual_stages <= 1 && !virtual_only;
   std::vector<int> microbatches = plan_case.request.space.microbatches;
   if (plan_case.request.policy == "entrain") {
     microbatches.resize(1);
@@ -229,8 +264,12 @@ std::vector<PlanShape> all_configs(const PlanCase& plan_case,
       for (const ModuleLayout layout :
            {ModuleLayout::kOwnLanes, ModuleLayout::kSharedEncoders, ModuleLayout::kColocated}) {
         config.layout = layout;
+        const bool own = layout == ModuleLayout::kOwnLanes;
+        if (own ? dip && llm > 0 : !one_stage) {
+          continue;
+        }
         if (layout == ModuleLayout::kSharedEncoders &&
-            (llm < 2 || !equal_shapes(config, 0, llm - 1))) {
+            (llm < 2 || dip || !equal_shapes(config, 0, llm - 1))) {
           continue;
         }
         if (layout == ModuleLayout::kColocated &&
@@ -240,12 +279,21 @@ std::vector<PlanShape> all_configs(const PlanCase& plan_case,
         if (devices_of(config) > devices / replicas || !mesh_fits(config, plan_case.cluster)) {
           continue;
         }
-        most = std::max(most, devices_of(config));
-        for (const int microbatch : microbatches) {
-          config.num_slots = (num_samples + replicas * microbatch - 1) / (replicas * microbatch);
-          if (std::find(of_replicas.begin(), of_replicas.end(), config) == of_replicas.end()) {
-            of_replicas.push_back(config);
+        const auto add = [&] {
+          most = std::max(most, devices_of(config));
+          for (const int microbatch : microbatches) {
+            config.num_slots = (num_samples + replicas * microbatch - 1) / (replicas * microbatch);
+            const bool known =
+                std::find(of_replicas.begin(), of_replicas.end(), config) != of_replicas.end();
+            if (!known && (config.has_virtual_stages() || !virtual_only)) {
+              of_replicas.push_back(config);
+            }
           }
+        };
+        if (own) {
+          for_each_virtual(plan_case, config, 0, add);
+        } else {
+          add();
         }
       }
     });

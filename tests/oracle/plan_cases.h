@@ -29,6 +29,10 @@ PlanCase make_plan_case(Rng& rng, int most_devices);
 // to a few units: what fits hangs on activations.
 PlanCase make_full_case(Rng& rng, int most_devices);
 
+// make_plan_case() with virtual stages, two of every module or any numbers; sometimes plans without
+// have another schedule.
+PlanCase make_virtual_case(Rng& rng, int most_devices);
+
 // Every configuration that plan_space.h allows, by trying all numbers.
 std::vector<PlanShape> all_configs(const PlanCase& plan_case,
                                    const std::vector<std::vector<Degrees>>& degrees);

@@ -111,6 +111,28 @@ TEST(PlanSearch, FindsTheBestOfAllPlansOfSmallClusters) {
   EXPECT_GT(cut, 1000);  // bounds did their work
 }
 
+// The same where lanes host several stages of a module: bounds hold for these lanes too.
+TEST(PlanSearch, FindsTheBestOfAllPlansWithVirtualStages) {
+  constexpr std::uint64_t kSeed = 37;
+  Rng rng(kSeed);
+  int with_plans = 0;
+  int several = 0;  // best plans
+  int cut = 0;
+  for (int i = 0; i < 300; ++i) {
+    const oracle::PlanCase plan_case = oracle::make_virtual_case(rng, 6);
+    SCOPED_TRACE(testing::Message()
+                 << "seed " << kSeed << " case " << i << ": " << oracle::describe(plan_case));
+    const std::optional<PlanSearchResult> result = expect_best_of_all(plan_case, cut);
+    ASSERT_FALSE(testing::Test::HasFailure());
+    with_plans += result.has_value() ? 1 : 0;
+    several += result.has_value() && result->best().config.has_virtual_stages() ? 1 : 0;
+  }
+  std::printf("%d with plans, %d of virtual stages, %d cut\n", with_plans, several, cut);
+  EXPECT_GT(with_plans, 150);
+  EXPECT_GT(several, 30);
+  EXPECT_GT(cut, 300);
+}
+
 // Activations take most of the memory here, so that many configurations are plans with recomputed
 // layers alone.
 TEST(PlanSearch, FindsTheBestWhereMemoryAsksForRecomputation) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -14,14 +15,18 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/planner/layer_times.h"
-#include "entrain/core/planner/partition.h"
 #include "entrain/core/planner/plan_score.h"
+#include "entrain/core/planner/shared_lanes.h"
 #include "entrain/core/schedule/schedule.h"
 
 namespace entrain {
 namespace {
 
 constexpr int kMostLanes = 8;
+
+bool shares_lanes(const LaneSplitRequest& request) {
+  return request.shared_lanes || request.schedule == "dip";
+}
 
 void check_request(const LaneSplitRequest& request) {
   ENTRAIN_INVARIANT(request.model != nullptr && (request.profile != nullptr || request.costs_of),
@@ -48,22 +53,11 @@ void check_request(const LaneSplitRequest& request) {
   }
   check_name("lane split", "policy", request.policy, policy_names());
   check_name("lane split", "schedule", request.schedule, schedule_names());
-}
-
-ModulePlan module_plan(const ModelSpec& model, int module) {
-  ModulePlan result;
-  result.name = module_name(model, module);
-  return result;
-}
-
-Plan base_plan(const LaneSplitRequest& request) {
-  Plan plan;
-  plan.replicas = request.replicas;
-  plan.num_slots = request.num_slots;
-  plan.policy = request.policy;
-  plan.schedule = request.schedule;
-  plan.limits = request.limits;
-  return plan;
+  if (!request.virtual_schedule.empty()) {
+    check_name("lane split", "schedule", request.virtual_schedule, schedule_names());
+  }
+  check_lane_contents(
+      *request.model, request.schedule, shares_lanes(request), request.virtual_stages);
 }
 
 StepCosts costs_of(const LaneSplitRequest& request, const Plan& plan, std::size_t batch) {
@@ -90,57 +84,99 @@ LayerTimes times_of_batches(const LaneSplitRequest& request) {
   return result;
 }
 
-// All ways to give `modules` modules at least one of `lanes` lanes each, lexicographically.
-void list_shares(int lanes, int modules, std::vector<int>& head, std::vector<LaneSplit>& result) {
-  if (modules == 1) {
-    if (lanes >= 1) {
-      head.push_back(lanes);
-      result.emplace_back().lanes_of = head;
-      head.pop_back();
+// All ways to give the modules behind `shape.modules` at least one of `lanes` lanes each,
+// lexicographically.
+void list_shares(int lanes, int modules, PlanShape shape, std::vector<PlanShape>& result) {
+  for (int share = modules == 1 ? lanes : 1; share <= lanes - (modules - 1); ++share) {
+    PlanShape with = shape;
+    with.modules.push_back({{}, share});
+    if (modules == 1) {
+      result.push_back(std::move(with));
+    } else {
+      list_shares(lanes - share, modules - 1, std::move(with), result);
+    }
+  }
+}
+
+std::vector<PlanShape> own_lanes(const LaneSplitRequest& request) {
+  std::vector<PlanShape> result;
+  list_shares(request.lanes,
+              request.model->num_modules(),
+              {request.replicas, request.num_slots, ModuleLayout::kOwnLanes, {}},
+              result);
+  return result;
+}
+
+// Splits whose lanes host one stage of a module.
+std::vector<PlanShape> list_splits(const LaneSplitRequest& request) {
+  const int lanes = request.lanes;
+  const int modules = request.model->num_modules();
+  PlanShape shared{request.replicas, request.num_slots, ModuleLayout::kColocated, {}};
+  if (shares_lanes(request) || (lanes == 1 && modules > 1)) {
+    shared.modules.assign(at(modules), {{}, lanes});
+    return {shared};
+  }
+  std::vector<PlanShape> result = own_lanes(request);
+  shared.layout = ModuleLayout::kSharedEncoders;
+  for (int share = 1; share < lanes && modules > 2; ++share) {
+    shared.modules.assign(at(modules - 1), {{}, share});
+    shared.modules.push_back({{}, lanes - share});
+    result.push_back(shared);
+  }
+  return result;
+}
+
+// The most virtual stages that every module of the shape has layers for.
+int layers_allow(const ModelSpec& model, const PlanShape& shape) {
+  int most = num_layers(model, 0) / shape.modules[0].stages;
+  for (int module = 1; module < model.num_modules(); ++module) {
+    most = std::min(most, num_layers(model, module) / shape.modules[at(module)].stages);
+  }
+  return most;
+}
+
+// Splits in which every module has so many virtual stages.
+std::vector<PlanShape> list_virtual(const LaneSplitRequest& request) {
+  std::vector<PlanShape> result = own_lanes(request);
+  int allowed = 0;
+  for (PlanShape& shape : result) {
+    allowed = std::max(allowed, layers_allow(*request.model, shape));
+    for (ModuleShape& module : shape.modules) {
+      module.virtual_stages = request.virtual_stages;
+    }
+  }
+  if (result.empty() || request.virtual_stages > allowed) {
+    throw InvalidInput(
+        result.empty()
+            ? fmt::format("virtual stages need a lane of every module's own: {} lanes are given "
+                          "for {} modules",
+                          request.lanes,
+                          request.model->num_modules())
+            : fmt::format("{} virtual stages wanted; on {} lanes the layers allow {} at most",
+                          request.virtual_stages,
+                          request.lanes,
+                          allowed));
+  }
+  return result;
+}
+
+// Adds what the modules from `module` on can make of the shape with up to `most` virtual stages,
+// so many on one of all modules.
+void add_virtual(
+    const ModelSpec& model, PlanShape shape, int module, int most, std::vector<PlanShape>& result) {
+  if (module == model.num_modules()) {
+    if (std::any_of(shape.modules.begin(), shape.modules.end(), [most](const ModuleShape& of) {
+          return of.virtual_stages == most;
+        })) {
+      result.push_back(std::move(shape));
     }
     return;
   }
-  for (int share = 1; share <= lanes - (modules - 1); ++share) {
-    head.push_back(share);
-    list_shares(lanes - share, modules - 1, head, result);
-    head.pop_back();
+  ModuleShape& of = shape.modules[at(module)];
+  const int allowed = num_layers(model, module) / of.stages;
+  for (of.virtual_stages = 1; of.virtual_stages <= std::min(most, allowed); ++of.virtual_stages) {
+    add_virtual(model, shape, module + 1, most, result);
   }
-}
-
-std::vector<LaneSplit> list_splits(int lanes, int modules) {
-  std::vector<LaneSplit> result;
-  if (lanes == 1) {
-    result.emplace_back().lanes_of.assign(at(modules), 1);
-    return result;
-  }
-  std::vector<int> head;
-  list_shares(lanes, modules, head, result);
-  if (modules > 2) {
-    for (int share = 1; share < lanes; ++share) {
-      LaneSplit& split = result.emplace_back();
-      split.lanes_of.assign(at(modules - 1), share);
-      split.lanes_of.push_back(lanes - share);
-      split.shared_encoders = true;
-    }
-  }
-  return result;
-}
-
-std::vector<std::vector<StageRef>> lanes_of(const LaneSplit& split, int lanes) {
-  const int llm = static_cast<int>(split.lanes_of.size()) - 1;
-  std::vector<std::vector<StageRef>> result(at(lanes));
-  for (int module = 0, first = 0; module <= llm; ++module) {
-    if (lanes == 1) {
-      first = 0;
-    } else if (split.shared_encoders) {
-      first = module == llm ? split.lanes_of.front() : 0;
-    }
-    for (int stage = 0; stage < split.lanes_of[at(module)]; ++stage) {
-      result[at(first + stage)].push_back({module, stage});
-    }
-    first += split.lanes_of[at(module)];
-  }
-  return result;
 }
 
 class Scorer {
@@ -150,20 +186,22 @@ class Scorer {
 
   // Fills the plan and what simulation says of it, or the reason why there is none.
   void score(LaneSplit& split) const {
-    split.plan = base_plan(request_);
-    for (int module = 0; module < request_.model->num_modules(); ++module) {
-      ModulePlan& part = split.plan.modules.emplace_back(module_plan(*request_.model, module));
-      part.stages = min_max_partition(layer_ns_[at(module)], split.lanes_of[at(module)]);
-      if (part.stages.empty()) {
+    for (std::size_t module = 0; module < layer_ns_.size(); ++module) {
+      const int stages = split.shape.modules[module].all_stages();
+      if (std::ssize(layer_ns_[module]) < stages) {
         split.reason = fmt::format("{} has {} layers for {} stages",
-                                   part.name,
-                                   layer_ns_[at(module)].size(),
-                                   split.lanes_of[at(module)]);
+                                   module_name(*request_.model, static_cast<int>(module)),
+                                   layer_ns_[module].size(),
+                                   stages);
         return;
       }
     }
-    split.plan.lanes = lanes_of(split, request_.lanes);
-    validate(split.plan, *request_.model, "lane split");
+    split.plan = shaped_plan(*request_.model, layer_ns_, split.shape);
+    split.plan.policy = request_.policy;
+    split.plan.schedule = split.shape.has_virtual_stages() && !request_.virtual_schedule.empty()
+                              ? request_.virtual_schedule
+                              : request_.schedule;
+    split.plan.limits = request_.limits;
     for (std::size_t step = 0; step < request_.batches.size() && split.reason.empty(); ++step) {
       simulate_step(static_cast<std::int64_t>(step), split);
     }
@@ -184,7 +222,7 @@ class Scorer {
       return;
     }
     split.steps.push_back(score.ns);
-    split.bound_ns += step_lower_bound(split.plan, costs, request_.schedule).count();
+    split.bound_ns += step_lower_bound(split.plan, costs, split.plan.schedule).count();
   }
 
   static void finish(LaneSplit& split) {
@@ -203,28 +241,96 @@ class Scorer {
   LayerTimes layer_ns_;
 };
 
-std::string describe_split(const LaneSplit& split, const ModelSpec& model) {
-  std::vector<std::string> parts;
+// "vision 1 + llm 3"; "2x3": 2 lanes of 3 stages
+std::string describe_split(const PlanShape& shape, const ModelSpec& model) {
+  std::string text;
   for (int module = 0; module < model.num_modules(); ++module) {
-    parts.push_back(fmt::format("{} {}", module_name(model, module), split.lanes_of[at(module)]));
+    const ModuleShape& of = shape.modules[at(module)];
+    text += module == 0 ? "" : shape.layout == ModuleLayout::kOwnLanes ? " + " : " | ";
+    text += fmt::format("{} {}", module_name(model, module), of.stages);
+    text += of.virtual_stages == 1 ? "" : fmt::format("x{}", of.virtual_stages);
   }
-  return join(parts, split.shared_encoders ? " | " : " + ");
+  return text;
 }
 
+// Tries shapes and keeps what became of them.
+class SplitSearch {
+ public:
+  explicit SplitSearch(const LaneSplitRequest& request) : request_(request), scorer_(request) {}
+
+  std::vector<LaneSplit> run() {
+    if (request_.virtual_stages > 1) {
+      try_all(list_virtual(request_));
+    } else if (request_.schedule != "interleaved") {
+      try_all(list_splits(request_));
+    }
+    if (request_.virtual_stages == kAutoVirtualStages) {
+      try_rising();
+    }
+    if (splits_.empty()) {
+      throw InvalidInput(
+          fmt::format("on {} lanes no module has lanes of its own and layers for 2 stages on each",
+                      request_.lanes));
+    }
+    return std::move(splits_);
+  }
+
+ private:
+  void try_all(const std::vector<PlanShape>& shapes) {
+    double tried = 0;
+    for (const PlanShape& shape : shapes) {
+      LaneSplit& split = splits_.emplace_back();
+      split.shape = shape;
+      scorer_.score(split);
+      if (request_.progress) {
+        request_.progress(++tried / static_cast<double>(shapes.size()));
+      }
+    }
+  }
+
+  void try_rising() {
+    bool improved = true;
+    for (int most = 2; improved || most <= kMostVirtualStages; ++most) {
+      std::vector<PlanShape> shapes;
+      for (const PlanShape& shape : own_lanes(request_)) {
+        add_virtual(*request_.model, shape, 0, most, shapes);
+      }
+      if (shapes.empty()) {
+        break;
+      }
+      const std::int64_t before = best_virtual_ns();
+      try_all(shapes);
+      improved = best_virtual_ns() < before;
+    }
+  }
+
+  [[nodiscard]] std::int64_t best_virtual_ns() const {
+    std::int64_t best = std::numeric_limits<std::int64_t>::max();
+    for (const LaneSplit& split : splits_) {
+      const bool counts = split.reason.empty() && split.shape.has_virtual_stages();
+      best = counts ? std::min(best, split.mean_ns) : best;
+    }
+    return best;
+  }
+
+  const LaneSplitRequest& request_;
+  Scorer scorer_;
+  std::vector<LaneSplit> splits_;
+};
+
 }  // namespace
+
+const LaneSplit* LaneSplitResult::best_of(bool virtual_stages) const {
+  const auto found = std::find_if(splits.begin(), splits.end(), [&](const LaneSplit& split) {
+    return split.reason.empty() && split.shape.has_virtual_stages() == virtual_stages;
+  });
+  return found == splits.end() ? nullptr : &*found;
+}
 
 LaneSplitResult plan_lane_split(const LaneSplitRequest& request) {
   check_request(request);
   LaneSplitResult result;
-  result.splits = list_splits(request.lanes, request.model->num_modules());
-  const Scorer scorer(request);
-  double tried = 0;
-  for (LaneSplit& split : result.splits) {
-    scorer.score(split);
-    if (request.progress) {
-      request.progress(++tried / static_cast<double>(result.splits.size()));
-    }
-  }
+  result.splits = SplitSearch(request).run();
   std::stable_sort(
       result.splits.begin(), result.splits.end(), [](const LaneSplit& a, const LaneSplit& b) {
         if (a.reason.empty() != b.reason.empty()) {
@@ -236,7 +342,7 @@ LaneSplitResult plan_lane_split(const LaneSplitRequest& request) {
     result.reason = fmt::format("none of {} splits of {} lanes fits; the first: {}: {}",
                                 result.splits.size(),
                                 request.lanes,
-                                describe_split(result.splits.front(), *request.model),
+                                describe_split(result.splits.front().shape, *request.model),
                                 result.splits.front().reason);
   } else if (result.splits.size() > 1 && result.splits[1].reason.empty() &&
              result.splits[0].mean_ns > 0) {
@@ -250,7 +356,7 @@ LaneSplitResult plan_lane_split(const LaneSplitRequest& request) {
 std::string to_string(const LaneSplitResult& result, const ModelSpec& model) {
   std::size_t width = 5;
   for (const LaneSplit& split : result.splits) {
-    width = std::max(width, describe_split(split, model).size());
+    width = std::max(width, describe_split(split.shape, model).size());
   }
   std::string text = fmt::format("{:<{}}  {:>10}  {:>7}  {:>10}  {:>10}\n",
                                  "lanes",
@@ -259,8 +365,13 @@ std::string to_string(const LaneSplitResult& result, const ModelSpec& model) {
                                  "to best",
                                  "bound",
                                  "peak");
+  constexpr int kRows = 10;  // with virtual stages
+  int others = 0;
   for (const LaneSplit& split : result.splits) {
-    const std::string name = describe_split(split, model);
+    if (split.shape.has_virtual_stages() && ++others > kRows) {
+      continue;
+    }
+    const std::string name = describe_split(split.shape, model);
     if (!split.reason.empty()) {
       text += fmt::format("{:<{}}  does not fit: {}\n", name, width, split.reason);
       continue;
@@ -274,6 +385,26 @@ std::string to_string(const LaneSplitResult& result, const ModelSpec& model) {
                         ratio,
                         format_duration(std::chrono::nanoseconds{split.bound_ns}),
                         format_bytes(split.peak_bytes));
+  }
+  if (others > kRows) {
+    text += fmt::format("and {} more with virtual stages\n", others - kRows);
+  }
+  const LaneSplit* one = result.best_of(false);
+  const LaneSplit* several = result.best_of(true);
+  if (one != nullptr && several != nullptr) {
+    const auto [first, second] =
+        several->mean_ns < one->mean_ns ? std::pair(several, one) : std::pair(one, several);
+    const auto name = [&](const LaneSplit& split) {
+      return fmt::format("{} under {}", describe_split(split.shape, model), split.plan.schedule);
+    };
+    text += fmt::format("fastest {} virtual stages: {}; {}: {}, +{:.2f} %\n",
+                        first == several ? "with" : "without",
+                        name(*first),
+                        first == several ? "without" : "with",
+                        name(*second),
+                        100 * static_cast<double>(second->mean_ns) /
+                                static_cast<double>(std::max<std::int64_t>(1, first->mean_ns)) -
+                            100);
   }
   if (!result.fits()) {
     text += result.reason + "\n";

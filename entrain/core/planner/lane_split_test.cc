@@ -1,14 +1,17 @@
 #include "entrain/core/planner/lane_split.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/random.h"
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/planner/shared_lanes.h"
 #include "entrain/core/step/step.h"
 
+#include "tests/oracle/expect_error.h"
 #include "tests/oracle/tiny_models.h"
 
 namespace entrain {
@@ -85,8 +88,8 @@ TEST(PlanLaneSplit, TriesEverySplitAndRanksThemBySimulation) {
   ASSERT_EQ(result.splits.size(), 4U);
   std::vector<int> shares;
   for (const LaneSplit& split : result.splits) {
-    shares.push_back(split.lanes_of[0]);
-    EXPECT_EQ(split.lanes_of[0] + split.lanes_of[1], 5);
+    shares.push_back(split.shape.modules[0].stages);
+    EXPECT_EQ(split.shape.modules[0].stages + split.shape.modules[1].stages, 5);
     EXPECT_EQ(split.plan.num_lanes(), 5);
     EXPECT_EQ(split.mean_ns, mean_step(instance.request, split.plan));
     EXPECT_GE(split.mean_ns, split.bound_ns);
@@ -124,9 +127,9 @@ TEST(PlanLaneSplit, IsNearTheBestOfAllContiguousCuts) {
 
 TEST(PlanLaneSplit, GivesTheHeavierModuleMoreLanes) {
   const LaneSplitCase vision(1, 6, {5.0, 1.0});
-  EXPECT_GE(plan_lane_split(vision.request).splits.front().lanes_of[0], 4);
+  EXPECT_GE(plan_lane_split(vision.request).splits.front().shape.modules[0].stages, 4);
   const LaneSplitCase llm(1, 6, {0.1, 10.0});
-  EXPECT_GE(plan_lane_split(llm.request).splits.front().lanes_of[1], 4);
+  EXPECT_GE(plan_lane_split(llm.request).splits.front().shape.modules[1].stages, 4);
 }
 
 TEST(PlanLaneSplit, PutsEverythingOnASingleLane) {
@@ -144,10 +147,155 @@ TEST(PlanLaneSplit, LetsEncodersShareLanes) {
   const LaneSplitResult result = plan_lane_split(instance.request);
   ASSERT_TRUE(result.fits());
   EXPECT_EQ(result.splits.size(), 1U);
-  EXPECT_TRUE(result.splits[0].shared_encoders);
+  EXPECT_EQ(result.splits[0].shape.layout, ModuleLayout::kSharedEncoders);
   EXPECT_EQ(result.best().lanes, (std::vector<std::vector<StageRef>>{{{0, 0}, {1, 0}}, {{2, 0}}}));
   const LaneSplitCase wider(2, 4, {1.0, 1.0, 1.0});
   EXPECT_EQ(plan_lane_split(wider.request).splits.size(), 6U);  // three of each kind
+}
+
+// The best of up to `most` virtual stages of each of two modules by the obvious loops.
+std::int64_t best_of_all(const LaneSplitRequest& request, int most, bool with_one) {
+  const LayerTimes layer_ns = [&] {
+    LayerTimes sum = layer_times(*request.model, *request.profile, request.batches[0], 8);
+    const LayerTimes second = layer_times(*request.model, *request.profile, request.batches[1], 8);
+    for (std::size_t module = 0; module < sum.size(); ++module) {
+      for (std::size_t layer = 0; layer < sum[module].size(); ++layer) {
+        sum[module][layer] += second[module][layer];
+      }
+    }
+    return sum;
+  }();
+  std::int64_t best = std::numeric_limits<std::int64_t>::max();
+  for (int lanes = 1; lanes < request.lanes; ++lanes) {
+    for (int first = 1; first <= most; ++first) {
+      for (int second = 1; second <= most; ++second) {
+        const bool several = first > 1 || second > 1;
+        if (lanes * first > num_layers(*request.model, 0) ||
+            (request.lanes - lanes) * second > num_layers(*request.model, 1) ||
+            (!several && !with_one)) {
+          continue;
+        }
+        Plan plan = interleaved_plan(*request.model,
+                                     layer_ns,
+                                     {lanes, request.lanes - lanes},
+                                     {first, second},
+                                     request.replicas,
+                                     request.num_slots);
+        const bool other = several && !request.virtual_schedule.empty();
+        plan.schedule = other ? request.virtual_schedule : request.schedule;
+        plan.policy = request.policy;
+        best = std::min(best, mean_step(request, plan));
+      }
+    }
+  }
+  return best;
+}
+
+TEST(PlanLaneSplit, FindsTheBestVirtualStagesOfAll) {
+  int several = 0;
+  int different = 0;  // numbers of virtual stages
+  for (const double factor : {0.3, 1.0, 3.0}) {
+    for (const char* schedule : {"1f1b", "entrain"}) {
+      LaneSplitCase instance(1, 4, {1.0, factor});
+      LaneSplitRequest& request = instance.request;
+      request.virtual_stages = kAutoVirtualStages;
+      request.schedule = schedule;
+      request.virtual_schedule = "interleaved";
+      const LaneSplitResult result = plan_lane_split(request);
+      EXPECT_EQ(result.splits.front().mean_ns, best_of_all(request, 6, true));
+      several += result.splits.front().shape.has_virtual_stages() ? 1 : 0;
+      ASSERT_NE(result.best_of(true), nullptr);
+      EXPECT_EQ(result.best_of(true)->plan.schedule, "interleaved");
+      EXPECT_EQ(result.best_of(false)->plan.schedule, schedule);
+      const std::vector<ModuleShape>& modules = result.best_of(true)->shape.modules;
+      different += modules[0].virtual_stages == modules[1].virtual_stages ? 0 : 1;
+      const std::string text = to_string(result, instance.model);
+      EXPECT_NE(text.find(" virtual stages: "), std::string::npos) << text;
+      request.schedule = "interleaved";
+      EXPECT_EQ(plan_lane_split(request).splits.front().mean_ns, best_of_all(request, 6, false));
+    }
+  }
+  EXPECT_GT(several, 0);
+  EXPECT_GT(different, 0);
+}
+
+TEST(PlanLaneSplit, WrapsEveryModuleAroundItsLanes) {
+  LaneSplitCase instance(1, 4, {1.0, 1.0});
+  instance.request.virtual_stages = 2;
+  instance.request.schedule = "interleaved";
+  const LaneSplitResult result = plan_lane_split(instance.request);
+  ASSERT_TRUE(result.fits());
+  ASSERT_EQ(result.splits.size(), 3U);
+  for (const LaneSplit& split : result.splits) {
+    EXPECT_EQ(split.plan.schedule, "interleaved");
+    int first = 0;
+    for (int module = 0; module < 2; ++module) {
+      const int lanes = split.shape.modules[static_cast<std::size_t>(module)].stages;
+      ASSERT_EQ(std::ssize(split.plan.modules[static_cast<std::size_t>(module)].stages), 2 * lanes);
+      for (int lane = 0; lane < lanes; ++lane) {
+        const std::vector<StageRef> expected = {{module, lane}, {module, lane + lanes}};
+        EXPECT_EQ(split.plan.lanes[static_cast<std::size_t>(first + lane)], expected);
+      }
+      first += lanes;
+    }
+  }
+  EXPECT_NE(to_string(result, instance.model).find("vision 2x2 + llm 2x2"), std::string::npos);
+}
+
+TEST(PlanLaneSplit, SharesLanesAmongAllModules) {
+  for (const char* schedule : {"dip", "entrain"}) {
+    LaneSplitCase instance(2, 3, {1.0, 1.0, 1.0});
+    instance.request.shared_lanes = true;
+    instance.request.schedule = schedule;
+    const LaneSplitResult result = plan_lane_split(instance.request);
+    ASSERT_TRUE(result.fits());
+    EXPECT_EQ(result.splits.size(), 1U);
+    EXPECT_EQ(result.best().schedule, schedule);
+    ASSERT_EQ(result.best().num_lanes(), 3);
+    for (int lane = 0; lane < 3; ++lane) {
+      const std::vector<StageRef> expected = {{0, lane}, {1, lane}, {2, lane}};
+      EXPECT_EQ(result.best().lanes[static_cast<std::size_t>(lane)], expected);
+    }
+    EXPECT_EQ(result.splits.front().mean_ns, mean_step(instance.request, result.best()));
+  }
+}
+
+// Between what the leanest and the fastest plan hold: the fastest that fits is taken.
+TEST(PlanLaneSplit, KeepsTheMemoryLimitWithVirtualStages) {
+  LaneSplitCase instance(1, 4, {1.0, 1.0});
+  instance.request.virtual_stages = kAutoVirtualStages;
+  instance.request.schedule = "interleaved";
+  const LaneSplitResult free = plan_lane_split(instance.request);
+  ASSERT_TRUE(free.fits());
+  std::int64_t least = free.splits.front().peak_bytes;
+  for (const LaneSplit& split : free.splits) {
+    least = split.reason.empty() ? std::min(least, split.peak_bytes) : least;
+  }
+  ASSERT_LT(least, free.splits.front().peak_bytes);
+  instance.request.limits.bytes_per_lane = free.splits.front().peak_bytes - 1;
+  const LaneSplitResult limited = plan_lane_split(instance.request);
+  ASSERT_TRUE(limited.fits());
+  EXPECT_LT(limited.splits.front().peak_bytes, free.splits.front().peak_bytes);
+  EXPECT_GT(limited.splits.front().mean_ns, free.splits.front().mean_ns);
+  EXPECT_NE(limited.splits.back().reason, "");
+}
+
+TEST(PlanLaneSplit, SaysHowManyVirtualStagesLayersAllow) {
+  const auto expect_reason = [](int lanes, int stages, const char* schedule, const char* words) {
+    LaneSplitCase instance(1, lanes, {1.0, 1.0});
+    instance.request.virtual_stages = stages;
+    instance.request.schedule = schedule;
+    const std::string message =
+        oracle::error_of<InvalidInput>([&] { plan_lane_split(instance.request); });
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+  };
+  expect_reason(4, 4, "interleaved", "on 4 lanes the layers allow 3 at most");
+  expect_reason(3, 4, "1f1b", "on 3 lanes the layers allow 3 at most");
+  expect_reason(1, 2, "1f1b", "1 lanes are given for 2 modules");
+  expect_reason(4, 1, "interleaved", "needs lanes that host several stages");
+  expect_reason(4, 2, "dip", "virtual stages need lanes of a module's own");
+  expect_reason(1, kAutoVirtualStages, "interleaved", "no module has lanes of its own");
+  expect_reason(4, -1, "1f1b", "-1 virtual stages");
 }
 
 TEST(PlanLaneSplit, SaysWhyASplitHasTooFewLayers) {

@@ -1,6 +1,7 @@
 #include "entrain/core/planner/partition.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "entrain/core/base/at.h"
@@ -105,6 +106,50 @@ Partition partition_layers(const std::vector<std::int64_t>& layer_ns,
 
 std::vector<LayerRange> min_max_partition(const std::vector<std::int64_t>& layer_ns, int stages) {
   return partition_layers(layer_ns, stages).stages;
+}
+
+std::vector<LayerRange> wrapped_partition(const std::vector<std::int64_t>& layer_ns,
+                                          int lanes,
+                                          int virtual_stages) {
+  std::vector<LayerRange> stages = min_max_partition(layer_ns, lanes * virtual_stages);
+  if (lanes == 1 || virtual_stages == 1) {
+    return stages;
+  }
+  const std::vector<std::int64_t> before = prefix_sums(layer_ns);
+  // Of all lanes, the fullest first; then of the slowest stage.
+  const auto loads = [&] {
+    std::vector<std::int64_t> result(at(lanes), 0);
+    std::int64_t slowest = 0;
+    for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+      const std::int64_t time = before[at(stages[stage].end)] - before[at(stages[stage].begin)];
+      result[stage % at(lanes)] += time;
+      slowest = std::max(slowest, time);
+    }
+    std::sort(result.begin(), result.end(), std::greater<>());
+    result.push_back(slowest);
+    return result;
+  };
+  std::vector<std::int64_t> least = loads();
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t stage = 0; stage + 1 < stages.size(); ++stage) {
+      for (const int by : {-1, 1}) {
+        LayerRange& left = stages[stage];
+        LayerRange& right = stages[stage + 1];
+        if ((by < 0 ? left : right).begin + 1 == (by < 0 ? left : right).end) {
+          continue;
+        }
+        right.begin = left.end += by;
+        if (std::vector<std::int64_t> now = loads(); now < least) {
+          least = std::move(now);
+          moved = true;
+        } else {
+          right.begin = left.end -= by;
+        }
+      }
+    }
+  }
+  return stages;
 }
 
 std::vector<std::int64_t> least_largest_ns(const std::vector<std::int64_t>& layer_ns,

@@ -47,6 +47,16 @@ Partition partition_layers(const std::vector<std::int64_t>& layer_ns,
 // The stages of partition_layers() without rules.
 std::vector<LayerRange> min_max_partition(const std::vector<std::int64_t>& layer_ns, int stages);
 
+// So many stages for each of `lanes` lanes, stage i on lane i mod lanes. The stages of
+// min_max_partition(), then borders move by a layer as long as that brings the fullest lane, of
+// equal ones the next, or else the slowest stage less. A better cut may exist.
+//
+// Requires  lanes, virtual_stages >= 1.
+// Returns   as min_max_partition(), which it is with one stage a lane or one lane.
+std::vector<LayerRange> wrapped_partition(const std::vector<std::int64_t>& layer_ns,
+                                          int lanes,
+                                          int virtual_stages);
+
 constexpr std::int64_t kNoPartition = -1;
 
 // For 1, 2, … `most_stages` stages the largest time of the best cut; kNoPartition if none fits.

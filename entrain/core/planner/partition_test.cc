@@ -193,5 +193,55 @@ TEST(MinMaxPartition, HasNoAnswerForMoreStagesThanLayers) {
   EXPECT_TRUE(min_max_partition({1, 1}, 0).empty());
 }
 
+std::int64_t fullest_lane(const std::vector<std::int64_t>& layers,
+                          const std::vector<LayerRange>& stages,
+                          int lanes) {
+  std::vector<std::int64_t> loads(static_cast<std::size_t>(lanes), 0);
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    loads[stage % loads.size()] += largest_part(layers, {stages[stage]});
+  }
+  return *std::max_element(loads.begin(), loads.end());
+}
+
+TEST(WrappedPartition, LevelsLanesOfSeveralStages) {
+  // An embedding, 32 layers and a head: 3 + 5 × 6, so that a lane has 9 and two lanes have 12.
+  std::vector<std::int64_t> layers(34, 1);
+  layers[0] = 0;
+  EXPECT_EQ(fullest_lane(layers, min_max_partition(layers, 6), 3), 12);
+  const std::vector<LayerRange> stages = wrapped_partition(layers, 3, 2);
+  EXPECT_EQ(fullest_lane(layers, stages, 3), 11);
+}
+
+TEST(WrappedPartition, IsACutWithNoFullerLaneThanTheFastestStages) {
+  Rng rng(67);
+  int leveller = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const int lanes = 1 + static_cast<int>(rng.below(4));
+    const int virtual_stages = 1 + static_cast<int>(rng.below(3));
+    std::vector<std::int64_t> layers;
+    for (auto left = lanes * virtual_stages + static_cast<int>(rng.below(20)); left > 0; --left) {
+      layers.push_back(static_cast<std::int64_t>(rng.below(10)));
+    }
+    const std::vector<LayerRange> before = min_max_partition(layers, lanes * virtual_stages);
+    const std::vector<LayerRange> stages = wrapped_partition(layers, lanes, virtual_stages);
+    ASSERT_EQ(stages.size(), before.size());
+    int end = 0;
+    for (const LayerRange& stage : stages) {
+      ASSERT_EQ(stage.begin, end);
+      ASSERT_GT(stage.end, stage.begin);
+      end = stage.end;
+    }
+    ASSERT_EQ(end, static_cast<int>(layers.size()));
+    const std::int64_t fullest = fullest_lane(layers, stages, lanes);
+    ASSERT_LE(fullest, fullest_lane(layers, before, lanes));
+    leveller += fullest < fullest_lane(layers, before, lanes) ? 1 : 0;
+    if (lanes == 1 || virtual_stages == 1) {
+      ASSERT_EQ(stages, before);
+    }
+  }
+  EXPECT_GT(leveller, 200);
+  EXPECT_TRUE(wrapped_partition({1, 1, 1}, 2, 2).empty());
+}
+
 }  // namespace
 }  // namespace entrain

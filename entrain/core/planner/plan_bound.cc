@@ -163,9 +163,26 @@ const LayerFigures& PlanBounds::figures_of(const PlanShape& config, int module) 
   return figures_[at(module)][index_of(module, config.modules[at(module)].degrees)];
 }
 
+// A lane of several stages may host any layers: bounded by the mean over the module's lanes, less
+// what each of its stages may be rounded by.
+int64_t PlanBounds::lane_ns(const Table& of, int lanes, int virtual_stages) const {
+  if (virtual_stages == 1) {
+    return of.least_ns[at(lanes - 1)];
+  }
+  const int64_t state = sum(of.figures.state_bytes) / lanes;
+  if (request_.memory_bytes > 0 && state > request_.memory_bytes) {
+    return kNoPartition;
+  }
+  return std::max<int64_t>(0, of.share_ns / lanes - virtual_stages * of.rounding_ns);
+}
+
 PlanBound PlanBounds::module_bound(int replicas, int module, int degrees_index, int stages) const {
   const Table& of = tables_of(replicas)[at(module)][at(degrees_index)];
-  const int64_t least = of.least_ns[at(stages - 1)];
+  const auto [fewest, most] = request_.space->virtual_stages(module, stages);
+  const int64_t one = fewest == 1 ? lane_ns(of, stages, 1) : kNoPartition;
+  const int64_t several = most == 1 ? kNoPartition : lane_ns(of, stages, most);
+  const int64_t least = one == kNoPartition || several == kNoPartition ? std::max(one, several)
+                                                                       : std::min(one, several);
   if (least == kNoPartition) {
     return {0, BoundCause::kMemory, module};
   }
@@ -193,7 +210,7 @@ PlanBound PlanBounds::bound(const PlanShape& config) const {
   for (int module = 0; module <= llm; ++module) {
     const ModuleShape& shape = config.modules[at(module)];
     const Table& of = table(config, module);
-    const int64_t least = of.least_ns[at(shape.stages - 1)];
+    const int64_t least = lane_ns(of, shape.stages, shape.virtual_stages);
     if (least == kNoPartition) {
       return {0, BoundCause::kMemory, module};
     }
@@ -225,11 +242,11 @@ int64_t PlanBounds::estimate(const PlanShape& config) const {
   int64_t slowest = 0;
   int64_t shared = 0;
   for (int module = 0; module <= llm; ++module) {
-    const int stages = config.modules[at(module)].stages;
+    const ModuleShape& shape = config.modules[at(module)];
     const Table& of = table(config, module);
-    const int64_t launches = of.launch_ns / stages;
-    const int64_t lane = of.least_ns[at(stages - 1)] / slots + launches;
-    all += of.share_ns / slots + of.launch_ns;
+    const int64_t launches = of.launch_ns / shape.stages;
+    const int64_t lane = lane_ns(of, shape.stages, shape.virtual_stages) / slots + launches;
+    all += (of.share_ns / slots + of.launch_ns) / shape.virtual_stages;
     slowest = std::max(slowest, lane);
     if (config.layout == ModuleLayout::kColocated ||
         (config.layout == ModuleLayout::kSharedEncoders && module < llm)) {
@@ -249,12 +266,11 @@ std::vector<std::vector<LayerRange>> PlanBounds::cut(const PlanShape& config,
     const Table& of = table(config, module);
     StageRules memory = of.memory;
     memory.layer_bytes = recomputed ? memory.layer_bytes : of.layer_bytes;
-    result.push_back(
-        partition_layers(
-            plus(of.work_ns, figures_of(config, module).launch_ns, num_batches_ * config.num_slots),
-            shape.stages,
-            memory)
-            .stages);
+    const std::vector<int64_t> times =
+        plus(of.work_ns, figures_of(config, module).launch_ns, num_batches_ * config.num_slots);
+    result.push_back(shape.virtual_stages == 1
+                         ? partition_layers(times, shape.stages, memory).stages
+                         : wrapped_partition(times, shape.stages, shape.virtual_stages));
     if (result.back().empty()) {
       return {};
     }

@@ -57,7 +57,8 @@ class PlanBounds {
   // Cost  that of layer_figures(), and O(pairs of degrees × layers³) for every number of replicas.
   explicit PlanBounds(const BoundRequest& request);
 
-  // For one module: minimum over all cuts of its layers into so many stages within memory.
+  // Of one module by itself on so many lanes: least over all cuts of its layers within memory, and
+  // over the numbers of virtual stages of the space.
   [[nodiscard]] PlanBound module_bound(int replicas,
                                        int module,
                                        int degrees_index,
@@ -71,9 +72,9 @@ class PlanBounds {
   // configurations. Not a bound.
   [[nodiscard]] std::int64_t estimate(const PlanShape& config) const;
 
-  // [module] layers cut so that the slowest stage is fastest, within memory; empty if no cut fits.
-  // With `recomputed`, memory holds what every layer keeps if recomputed; the extra time
-  // is not part of the cut.
+  // [module] layers cut where the slowest stage is fastest, within memory; empty where no cut fits.
+  // With `recomputed` memory holds what is kept where every layer is recomputed; that takes time
+  // which the cut does not see. With virtual stages by wrapped_partition(), which knows no memory.
   [[nodiscard]] std::vector<std::vector<LayerRange>> cut(const PlanShape& config,
                                                          bool recomputed = false) const;
   // The fullest stage of the module's most even cut by bytes; missing_bytes <= 0 if it fits.
@@ -106,6 +107,8 @@ class PlanBounds {
     std::int64_t launch_ns = 0;     // of all layers, once
     std::int64_t optimizer_ns = 0;  // of all layers
   };
+  // Of the module's slowest lane, without optimizer; kNoPartition where memory forbids the shape.
+  [[nodiscard]] std::int64_t lane_ns(const Table& of, int lanes, int virtual_stages) const;
   [[nodiscard]] std::size_t index_of(int module, const Degrees& degrees) const;
   [[nodiscard]] const Table& table(const PlanShape& config, int module) const;
   [[nodiscard]] Table make_table(int replicas,

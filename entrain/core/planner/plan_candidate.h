@@ -33,9 +33,10 @@ struct PlanSearchRequest {
   FurtherBatches further;
   std::string policy = "entrain";
   std::string schedule = "1f1b";
-  PlanLimits limits;  // of the plan; bytes come from the cluster's memory
-  // Static memory of devices. Its shard_optimizer is also the plans', with its
-  // collectives.
+  std::string virtual_schedule;  // of plans with virtual stages; empty: `schedule`
+  PlanLimits limits;             // of the plan; bytes come from the cluster's memory
+  // What devices hold beside activations. Its shard_optimizer is the plans' too, with the
+  // exchanges.
   StateOptions state;
   std::int64_t reserve_bytes = 0;  // of a device, kept free, >= 0
   RecomputeRule recompute = RecomputeRule::kAuto;

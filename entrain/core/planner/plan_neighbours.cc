@@ -22,6 +22,7 @@ class Neighbours {
   std::vector<PlanNeighbour> list() {
     move_lanes();
     change_degrees();
+    change_virtual_stages();
     change_replicas();
     change_layout();
     return std::move(result_);
@@ -103,7 +104,18 @@ class Neighbours {
           continue;
         }
         PlanShape other = config_;
-        other.modules[module] = {degrees, devices / degrees.devices()};
+        other.modules[module].degrees = degrees;
+        other.modules[module].stages = devices / degrees.devices();
+        add(other, describe(other.modules[module], model_, static_cast<int>(module)));
+      }
+    }
+  }
+
+  void change_virtual_stages() {
+    for (std::size_t module = 0; module < config_.modules.size(); ++module) {
+      for (const int by : {-1, 1}) {
+        PlanShape other = config_;
+        other.modules[module].virtual_stages += by;
         add(other, describe(other.modules[module], model_, static_cast<int>(module)));
       }
     }

@@ -39,7 +39,10 @@ SpaceOptions space_options(const PlanSearchRequest& request) {
   }
   SpaceOptions options = request.space;
   options.global_batch = static_cast<int>(request.batches.front().size());
-  options.colocated_stages = request.schedule == "dip";
+  options.shared_lanes = options.shared_lanes || request.schedule == "dip";
+  options.virtual_only = request.schedule == "interleaved";
+  check_lane_contents(
+      *request.model, request.schedule, options.shared_lanes, options.virtual_stages);
   if (request.policy == "entrain" && !options.microbatches.empty()) {
     options.microbatches.resize(1);
   }
@@ -53,7 +56,10 @@ std::int64_t usable_memory(const PlanSearchRequest& request) {
 }
 
 FigureOptions figure_options(const PlanSearchRequest& request) {
-  return {splits_backward(request.schedule), request.limits.chunks, request.further.largest};
+  const bool splits =
+      splits_backward(request.schedule) ||
+      (!request.virtual_schedule.empty() && splits_backward(request.virtual_schedule));
+  return {splits, request.limits.chunks, request.further.largest};
 }
 
 // "lane 3 (vision 3, audio 3)"
@@ -170,7 +176,9 @@ PlanCandidate PlanScorer::lay_out(const PlanShape& config,
   plan.replicas = config.replicas;
   plan.num_slots = config.num_slots;
   plan.policy = request_.policy;
-  plan.schedule = request_.schedule;
+  plan.schedule = config.has_virtual_stages() && !request_.virtual_schedule.empty()
+                      ? request_.virtual_schedule
+                      : request_.schedule;
   plan.limits = request_.limits;
   plan.shard_optimizer = request_.state.shard_optimizer;
   for (std::size_t module = 0; module < stages.size(); ++module) {

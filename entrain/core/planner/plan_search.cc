@@ -74,9 +74,12 @@ class Search {
         return true;
       };
       scorer_.space().for_each(replicas, filter, [&](const PlanShape& config) {
-        const int64_t bound = bounds.bound(config).ns;
-        least = std::min(least, bound);
-        keep({bound, 0, number++, config});
+        const PlanBound bound = bounds.bound(config);
+        if (bound.cause == BoundCause::kMemory) {
+          return;  // other virtual stages of a module may fit
+        }
+        least = std::min(least, bound.ns);
+        keep({bound.ns, 0, number++, config});
       });
     }
     for (Entry& entry : entries_) {
@@ -375,8 +378,9 @@ class Search {
       space.for_each(replicas, filter, [&](const PlanShape& config) {
         ++result_.configurations;
         const PlanBound bound = scorer_.bounds().bound(config);
-        if (bound.ns >= best) {
-          count_cut(summary(bound.cause, -1), bound.ns, [&] {
+        const bool memory = bound.cause == BoundCause::kMemory;
+        if (memory || bound.ns >= best) {
+          count_cut(summary(bound.cause, memory ? bound.module : -1), bound.ns, [&] {
             return describe(config, *request_.model);
           });
         }
@@ -390,8 +394,9 @@ class Search {
     for (int module = 0; module < request_.model->num_modules(); ++module) {
       const std::vector<Degrees>& degrees = space.degrees()[static_cast<std::size_t>(module)];
       for (std::size_t index = 0; index < degrees.size(); ++index) {
-        const int most =
-            std::min(num_layers(*request_.model, module), devices / degrees[index].devices());
+        const int layers = num_layers(*request_.model, module);
+        const int most = std::min(layers / space.virtual_stages(module, 1).first,
+                                  devices / degrees[index].devices());
         for (int stages = 1; stages <= most; ++stages) {
           visit(module, static_cast<int>(index), stages);
         }

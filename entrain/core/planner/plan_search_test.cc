@@ -366,14 +366,15 @@ TEST(SearchPlans, SpendsMoreWherePatient) {
     request.most_simulations = -1;
     const PlanSearchResult hasty = search_plans(request);
     const auto batches = static_cast<int>(request.batches.size());
-    EXPECT_LE(hasty.simulated_steps, default_budget(1) + batches);
+    // The last configuration may be tried without recomputation and at four levels of it.
+    EXPECT_LE(hasty.simulated_steps, default_budget(1) + 5 * batches);
     if (hasty.complete || !hasty.fits() || hasty.simulated_steps < default_budget(1)) {
       continue;
     }
     request.patience = 3;
     const PlanSearchResult patient = search_plans(request);
     EXPECT_GT(patient.simulated_steps, hasty.simulated_steps);
-    EXPECT_LE(patient.simulated_steps, default_budget(3) + batches);
+    EXPECT_LE(patient.simulated_steps, default_budget(3) + 5 * batches);
     EXPECT_LE(patient.best().mean_ns, hasty.best().mean_ns);
     ++went_on;
   }

@@ -57,6 +57,12 @@ bool shares_lanes(ModuleLayout layout, int module, int llm) {
 
 }  // namespace
 
+bool PlanShape::has_virtual_stages() const {
+  return std::any_of(modules.begin(), modules.end(), [](const ModuleShape& shape) {
+    return shape.virtual_stages > 1;
+  });
+}
+
 int lanes_of(const PlanShape& config) {
   const int llm = static_cast<int>(config.modules.size()) - 1;
   int lanes = config.layout == ModuleLayout::kColocated ? 0 : config.modules.back().stages;
@@ -88,11 +94,13 @@ std::string describe(const ModuleShape& shape, const ModelSpec& model, int modul
   if (shape.degrees.context_parallel > 1) {
     degrees.push_back(fmt::format("CP {}", shape.degrees.context_parallel));
   }
-  return fmt::format("{} {} lane{}{}",
-                     module_name(model, module),
-                     shape.stages,
-                     shape.stages == 1 ? "" : "s",
-                     degrees.empty() ? "" : fmt::format(" ({})", join(degrees)));
+  return fmt::format(
+      "{} {} lane{}{}{}",
+      module_name(model, module),
+      shape.stages,
+      shape.stages == 1 ? "" : "s",
+      shape.virtual_stages == 1 ? "" : fmt::format(" of {} stages", shape.virtual_stages),
+      degrees.empty() ? "" : fmt::format(" ({})", join(degrees)));
 }
 
 std::string describe(const PlanShape& config, const ModelSpec& model) {
@@ -113,11 +121,11 @@ std::vector<std::vector<StageRef>> lane_stages(const PlanShape& config) {
   std::vector<std::vector<StageRef>> lanes;
   for (int module = 0; module <= llm; ++module) {
     const bool shared = module > 0 && shares_lanes(config.layout, module, llm);
-    for (int stage = 0; stage < config.modules[at(module)].stages; ++stage) {
-      if (!shared) {
-        lanes.emplace_back();
-      }
-      lanes[shared ? at(stage) : lanes.size() - 1].push_back({module, stage});
+    const ModuleShape& shape = config.modules[at(module)];
+    const std::size_t first = shared ? 0 : lanes.size();
+    lanes.resize(std::max(lanes.size(), first + at(shape.stages)));
+    for (int stage = 0; stage < shape.all_stages(); ++stage) {
+      lanes[first + at(stage % shape.stages)].push_back({module, stage});
     }
   }
   return lanes;
@@ -222,6 +230,29 @@ bool mesh_fits(const PlanShape& config, const ClusterSpec& cluster) {
   return true;
 }
 
+void check_lane_contents(const ModelSpec& model,
+                         const std::string& schedule,
+                         bool shared_lanes,
+                         int virtual_stages) {
+  if (virtual_stages < 0) {
+    throw InvalidInput(
+        fmt::format("{} virtual stages wanted; at least 1 is needed", virtual_stages));
+  }
+  if (schedule == "interleaved" && (shared_lanes || virtual_stages == 1)) {
+    throw InvalidInput(
+        "schedule 'interleaved' needs lanes that host several stages of one module: 2 virtual "
+        "stages or more (entrain plan --virtual-stages N or auto)");
+  }
+  if (shared_lanes && virtual_stages != 1) {
+    throw InvalidInput(
+        "lanes that all modules share host one stage of each; virtual stages need lanes of a "
+        "module's own");
+  }
+  if (shared_lanes && model.num_modules() == 1) {
+    throw InvalidInput("lanes are shared by modules; this model has its LLM alone");
+  }
+}
+
 PlanSpace::PlanSpace(const ModelSpec& model,
                      const ClusterSpec& cluster,
                      std::vector<std::vector<Degrees>> degrees,
@@ -238,6 +269,14 @@ PlanSpace::PlanSpace(const ModelSpec& model,
   }
   for (int module = 0; module < model.num_modules(); ++module) {
     layers_.push_back(num_layers(model, module));
+    lanes_.push_back(layers_.back() / std::max(1, options.virtual_stages));
+  }
+  const auto fewest = std::min_element(layers_.begin(), layers_.end());
+  if (options.virtual_stages > *fewest) {
+    throw InvalidInput(fmt::format("{} virtual stages wanted; the layers of {} allow 1 to {}",
+                                   options.virtual_stages,
+                                   module_name(model, static_cast<int>(fewest - layers_.begin())),
+                                   *fewest));
   }
   replica_counts_ = divisors(options.global_batch, num_devices());
   if (options.replicas != 0) {
@@ -285,6 +324,23 @@ struct PlanSpace::Walk {
     if (!mesh_fits(config, space.cluster_)) {
       return;
     }
+    cut_lanes(0);
+  }
+
+  // Modules from `module` on get virtual stages, where they have lanes of their own.
+  void cut_lanes(int module) {
+    if (config.layout == ModuleLayout::kOwnLanes && module <= llm()) {
+      ModuleShape& shape = config.modules[at(module)];
+      const auto [least, most] = space.virtual_stages(module, shape.stages);
+      for (int number = least; number <= most; ++number) {
+        shape.virtual_stages = number;
+        cut_lanes(module + 1);
+      }
+      return;
+    }
+    if (space.options_.virtual_only && !config.has_virtual_stages()) {
+      return;
+    }
     for (const int slots : slots_of) {
       config.num_slots = slots;
       visit(config);
@@ -296,7 +352,7 @@ struct PlanSpace::Walk {
     const auto num_degrees = static_cast<int>(space.degrees_[at(module)].size());
     for (int index = 0; index < num_degrees; ++index) {
       const int width = space.degrees_[at(module)][at(index)].devices();
-      const int most = std::min(space.layers_[at(module)], (rest - (llm() - module)) / width);
+      const int most = std::min(space.lanes_[at(module)], (rest - (llm() - module)) / width);
       int first = 1;
       if (module == llm() && !idle) {
         if (rest % width != 0 || rest / width > most) {
@@ -344,16 +400,20 @@ struct PlanSpace::Walk {
 
   void all_layouts() {
     const int modules = space.model_.num_modules();
-    if (target >= modules) {
+    const bool shared = space.options_.shared_lanes;
+    if (target >= modules && !shared) {
       own(0, target);
     }
-    if (modules > 2) {
+    if (space.options_.virtual_only || space.options_.virtual_stages > 1) {
+      return;
+    }
+    if (modules > 2 && !shared) {
       config.layout = ModuleLayout::kSharedEncoders;
       all_shared(llm() - 1, target);
     }
     if (modules > 1) {
       config.layout = ModuleLayout::kColocated;
-      all_shared(llm(), space.options_.colocated_stages ? target : 1);
+      all_shared(llm(), shared ? target : 1);
     }
   }
 
@@ -373,6 +433,13 @@ struct PlanSpace::Walk {
     }
   }
 };
+
+std::pair<int, int> PlanSpace::virtual_stages(int module, int lanes) const {
+  if (options_.virtual_stages != kAutoVirtualStages) {
+    return {options_.virtual_stages, options_.virtual_stages};
+  }
+  return {1, std::min(kMostVirtualStages, layers_[at(module)] / lanes)};
+}
 
 std::set<int> PlanSpace::slot_counts(int replicas) const {
   std::set<int> result;
@@ -405,7 +472,7 @@ int PlanSpace::most_devices_used(int replicas) const {
   for (int module = 0; module < model_.num_modules(); ++module) {
     std::set<int> sizes;
     for (const Degrees& degrees : degrees_[at(module)]) {
-      for (int stages = 1; stages <= layers_[at(module)]; ++stages) {
+      for (int stages = 1; stages <= lanes_[at(module)]; ++stages) {
         sizes.insert(degrees.devices() * stages);
       }
     }
@@ -417,7 +484,8 @@ int PlanSpace::most_devices_used(int replicas) const {
     }
     reachable = std::move(next);
   }
-  for (int used = devices; used >= model_.num_modules(); --used) {
+  const int least = options_.shared_lanes ? devices + 1 : model_.num_modules();
+  for (int used = devices; used >= least; --used) {
     if (reachable[at(used)] != 0) {
       return used;
     }
@@ -438,7 +506,8 @@ int PlanSpace::most_devices_used(int replicas) const {
 bool PlanSpace::contains(const PlanShape& config) const {
   bool found = false;
   const Filter same = [&](int module, int index, int stages) {
-    return config.modules[at(module)] == ModuleShape{degrees_[at(module)][at(index)], stages};
+    const ModuleShape& shape = config.modules[at(module)];
+    return shape.degrees == degrees_[at(module)][at(index)] && shape.stages == stages;
   };
   for_each(
       config.replicas, same, [&](const PlanShape& other) { found = found || other == config; });

@@ -8,6 +8,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "entrain/core/spec/cluster.h"
@@ -27,13 +28,16 @@ struct Degrees {
 
 struct ModuleShape {
   Degrees degrees;
-  int stages = 1;
+  int stages = 1;          // lanes
+  int virtual_stages = 1;  // stages of each of these lanes: stage i is on lane i mod `stages`
+
+  [[nodiscard]] int all_stages() const { return stages * virtual_stages; }
   bool operator==(const ModuleShape&) const = default;
 };
 
 enum class ModuleLayout : std::uint8_t {
-  kOwnLanes,        // every stage has a separate lane
-  kSharedEncoders,  // lane s hosts stage s of every encoder; the LLM has separate lanes
+  kOwnLanes,        // every module has lanes of its own, with a stage or several
+  kSharedEncoders,  // lane s hosts stage s of every encoder; the LLM has lanes of its own
   kColocated,       // lane s hosts stage s of every module
 };
 
@@ -42,6 +46,9 @@ struct PlanShape {
   int num_slots = 1;  // the plan's default; the policy `entrain` chooses others
   ModuleLayout layout = ModuleLayout::kOwnLanes;
   std::vector<ModuleShape> modules;  // in module order
+
+  // Whether some module's lanes host several of its stages, as the schedule `interleaved` wants.
+  [[nodiscard]] bool has_virtual_stages() const;
   bool operator==(const PlanShape&) const = default;
 };
 
@@ -50,7 +57,7 @@ int devices_per_replica(const PlanShape& config);
 // "2 replicas of vision 3 lanes (TP 2) + llm 1 lane (TP 4, CP 2)"; one device per lane is not
 // mentioned, "|" instead of "+" separates modules that share lanes.
 std::string describe(const PlanShape& config, const ModelSpec& model);
-// "vision 3 lanes (TP 2)"
+// "vision 3 lanes (TP 2)", "llm 2 lanes of 3 stages"
 std::string describe(const ModuleShape& shape, const ModelSpec& model, int module);
 // The plan's lanes for this configuration, in order of the pipeline.
 std::vector<std::vector<StageRef>> lane_stages(const PlanShape& config);
@@ -75,27 +82,44 @@ Profile cluster_profile(const Profile& profile, const ClusterSpec& cluster, int 
 // Requires  the configuration has no more devices than the cluster.
 bool mesh_fits(const PlanShape& config, const ClusterSpec& cluster);
 
+// Instead of a number of virtual stages: 1 to kMostVirtualStages, for each module another.
+inline constexpr int kAutoVirtualStages = 0;
+inline constexpr int kMostVirtualStages = 4;
+
+// What lanes are to host, for both planners.
+//
+// Throws  InvalidInput for a negative number, where the schedule is `interleaved` and no lane is to
+//         host several stages of a module, and for lanes shared by a single module or with virtual
+//         stages.
+void check_lane_contents(const ModelSpec& model,
+                         const std::string& schedule,
+                         bool shared_lanes,
+                         int virtual_stages);
+
 struct SpaceOptions {
   int global_batch = 1;              // >= 1; replicas divide it
   std::vector<int> microbatches{4};  // samples of a slot: num_slots = ⌈global_batch / (D·µ)⌉
-  int replicas = 0;                  // > 0: only this number
-  bool colocated_stages = false;  // more than one co-located lane, as the schedule `dip` requires
-  bool idle_devices = false;      // also configurations with idle devices
+  int replicas = 0;                  // > 0: only so many
+  bool shared_lanes = false;         // kColocated alone, on any number of lanes: `dip` wants that
+  int virtual_stages = 1;            // of every module; kAutoVirtualStages: any numbers
+  bool virtual_only = false;  // no configuration without virtual stages: `interleaved` wants that
+  bool idle_devices = false;  // also configurations that leave devices idle at will
 };
 
 // The configurations of a cluster of N devices:
 // - replicas D: divisors of the global batch, D <= N; each has ⌊N / D⌋ devices;
 // - every module: degrees from cluster_degrees(), 1 … layers stages;
-// - all three layouts if they differ; modules that share lanes have equal numbers of stages and
-//   of devices a lane;
-// - the devices of a replica are all used, or, if no configuration of that D can, as many as one
+// - without shared_lanes all three layouts where they differ, kColocated on one lane; modules that
+//   share lanes have equal numbers of stages and of devices a lane, and no virtual stages;
+// - the devices of a replica are all used, or, where no configuration of that D can, as many as one
 //   can (with idle_devices: any number up to all);
 // - mesh_fits().
 class PlanSpace {
  public:
   // `model` and `cluster` must outlive the space.
-  // Throws  InvalidInput for numbers out of range, and for `replicas` that do not divide the global
-  //         batch or exceed the devices, naming what is allowed.
+  // Throws  InvalidInput for numbers out of range, for `replicas` that do not divide the global
+  //         batch or exceed the devices, and for more virtual stages than layers, naming what is
+  //         allowed.
   PlanSpace(const ModelSpec& model,
             const ClusterSpec& cluster,
             std::vector<std::vector<Degrees>> degrees,
@@ -117,7 +141,10 @@ class PlanSpace {
   // Cost  O(configurations of all encoders that pass × degrees of the LLM), no memory.
   void for_each(int replicas, const Filter& filter, const Visit& visit) const;
 
-  // The numbers of slots of the microbatch sizes, rising.
+  // Of a module on so many lanes of its own: the least and the largest number of virtual stages.
+  [[nodiscard]] std::pair<int, int> virtual_stages(int module, int lanes) const;
+
+  // The numbers of slots that the microbatch sizes make, rising.
   [[nodiscard]] std::set<int> slot_counts(int replicas) const;
 
   // Whether the space contains this configuration.
@@ -133,6 +160,7 @@ class PlanSpace {
   SpaceOptions options_;
   std::vector<int> replica_counts_;
   std::vector<int> layers_;  // [module]
+  std::vector<int> lanes_;   // [module] most that its layers allow
   std::vector<int> used_;    // [index into replica_counts_] devices of a replica to be used
 };
 

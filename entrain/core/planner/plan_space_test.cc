@@ -70,6 +70,53 @@ TEST(PlanSpace, ListsEveryWayToUseAllDevices) {
   }
 }
 
+TEST(PlanSpace, WrapsVirtualStagesAroundAModulesLanes) {
+  const ModelSpec model = make_model(1);
+  const PlanShape config{1, 4, ModuleLayout::kOwnLanes, {{{}, 1, 2}, {{}, 2, 3}}};
+  const std::vector<std::vector<StageRef>> lanes = {
+      {{0, 0}, {0, 1}}, {{1, 0}, {1, 2}, {1, 4}}, {{1, 1}, {1, 3}, {1, 5}}};
+  EXPECT_EQ(lane_stages(config), lanes);
+  EXPECT_EQ(lanes_of(config), 3);
+  EXPECT_EQ(devices_per_replica(config), 3);
+  EXPECT_EQ(describe(config, model),
+            "1 replica of vision 1 lane of 2 stages + llm 2 lanes of 3 stages");
+}
+
+// Six layers of each module, four devices of one replica: vision 1, 2 or 3 lanes, the LLM the rest.
+TEST(PlanSpace, ListsVirtualStagesAsFarAsLayersAllow) {
+  const ModelSpec model = make_model(1);
+  const ClusterSpec cluster = make_cluster(1, 4);
+  const std::vector<std::vector<Degrees>> ones = {{{1, 1}}, {{1, 1}}};
+  const auto count = [&](int virtual_stages, bool virtual_only) {
+    SpaceOptions options{.global_batch = 1};
+    options.virtual_stages = virtual_stages;
+    options.virtual_only = virtual_only;
+    return list(PlanSpace(model, cluster, ones, options), 1).size();
+  };
+  EXPECT_EQ(count(1, false), 3U);
+  EXPECT_EQ(count(2, true), 3U);
+  EXPECT_EQ(count(3, true), 1U);  // two lanes each
+  // On one and three lanes 4 × 2 numbers, on two and two 3 × 3.
+  EXPECT_EQ(count(kAutoVirtualStages, false), 8U + 9U + 8U);
+  EXPECT_EQ(count(kAutoVirtualStages, true), 7U + 8U + 7U);
+  expect_words(oracle::error_of<InvalidInput>([&] { count(7, true); }),
+               {"7 virtual stages", "vision", "1 to 6"});
+}
+
+TEST(PlanSpace, SharesAllLanesWhereAsked) {
+  const ModelSpec model = make_model(2);
+  const ClusterSpec cluster = make_cluster(1, 4);
+  SpaceOptions options{.global_batch = 1};
+  options.shared_lanes = true;
+  const std::vector<std::vector<Degrees>> degrees(3, {{1, 1}, {2, 1}});
+  const std::vector<PlanShape> configs = list(PlanSpace(model, cluster, degrees, options), 1);
+  ASSERT_EQ(configs.size(), 2U);  // four lanes of a device, or two lanes of two
+  for (const PlanShape& config : configs) {
+    EXPECT_EQ(config.layout, ModuleLayout::kColocated);
+    EXPECT_EQ(devices_per_replica(config), 4);
+  }
+}
+
 TEST(PlanSpace, LeavesDevicesIdleOnlyWhereNumbersForceIt) {
   const ModelSpec model = make_model(1);
   const ClusterSpec cluster = make_cluster(1, 5);

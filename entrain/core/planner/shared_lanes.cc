@@ -7,51 +7,43 @@
 #include "entrain/core/planner/partition.h"
 
 namespace entrain {
-namespace {
-
-// A plan without lanes.
-Plan cut_modules(const ModelSpec& model,
-                 const LayerTimes& layer_ns,
-                 const std::vector<int>& stages,
-                 int replicas,
-                 int num_slots) {
+Plan shaped_plan(const ModelSpec& model, const LayerTimes& layer_ns, const PlanShape& shape) {
   ENTRAIN_INVARIANT(
       layer_ns.size() == at(model.num_modules()),
       fmt::format(
           "layer times of {} modules for a model of {}", layer_ns.size(), model.num_modules()));
+  if (shape.modules.size() != layer_ns.size()) {
+    throw InvalidInput(fmt::format(
+        "lanes of {} modules given for a model of {}", shape.modules.size(), layer_ns.size()));
+  }
   Plan plan;
-  plan.replicas = replicas;
-  plan.num_slots = num_slots;
+  plan.replicas = shape.replicas;
+  plan.num_slots = shape.num_slots;
   for (int module = 0; module < model.num_modules(); ++module) {
+    const ModuleShape& of = shape.modules[at(module)];
     ModulePlan& part = plan.modules.emplace_back();
     part.name = module_name(model, module);
-    part.stages = min_max_partition(layer_ns[at(module)], stages[at(module)]);
+    part.tensor_parallel = of.degrees.tensor_parallel;
+    part.context_parallel = of.degrees.context_parallel;
+    if (of.stages < 1 || of.virtual_stages < 1) {
+      throw InvalidInput(
+          fmt::format("{} lanes of {} stages given for module '{}'; at least 1 is needed",
+                      of.stages,
+                      of.virtual_stages,
+                      part.name));
+    }
+    part.stages = wrapped_partition(layer_ns[at(module)], of.stages, of.virtual_stages);
     if (part.stages.empty()) {
       throw InvalidInput(fmt::format("{} stages wanted for module '{}'; it has {} layers",
-                                     stages[at(module)],
+                                     of.all_stages(),
                                      part.name,
                                      layer_ns[at(module)].size()));
     }
   }
+  plan.lanes = lane_stages(shape);
+  validate(plan, model, "plan of given lanes");
   return plan;
 }
-
-void check_counts(const ModelSpec& model, const std::vector<int>& counts, const char* what) {
-  if (counts.size() != at(model.num_modules())) {
-    throw InvalidInput(
-        fmt::format("{} {} counts given for {} modules", counts.size(), what, model.num_modules()));
-  }
-  for (int module = 0; module < model.num_modules(); ++module) {
-    if (counts[at(module)] < 1) {
-      throw InvalidInput(fmt::format("{} {} given for module '{}'; at least 1 is needed",
-                                     counts[at(module)],
-                                     what,
-                                     module_name(model, module)));
-    }
-  }
-}
-
-}  // namespace
 
 Plan interleaved_plan(const ModelSpec& model,
                       const LayerTimes& layer_ns,
@@ -59,38 +51,22 @@ Plan interleaved_plan(const ModelSpec& model,
                       const std::vector<int>& chunks,
                       int replicas,
                       int num_slots) {
-  check_counts(model, lanes, "lanes");
-  check_counts(model, chunks, "chunks");
-  std::vector<int> stages;
+  ENTRAIN_INVARIANT(lanes.size() == chunks.size(), "lanes and chunks of every module");
+  PlanShape shape{replicas, num_slots, ModuleLayout::kOwnLanes, {}};
   for (std::size_t module = 0; module < lanes.size(); ++module) {
-    stages.push_back(lanes[module] * chunks[module]);
+    shape.modules.push_back({{}, lanes[module], chunks[module]});
   }
-  Plan plan = cut_modules(model, layer_ns, stages, replicas, num_slots);
-  for (int module = 0; module < model.num_modules(); ++module) {
-    const std::size_t first = plan.lanes.size();
-    plan.lanes.resize(first + at(lanes[at(module)]));
-    for (int stage = 0; stage < stages[at(module)]; ++stage) {
-      plan.lanes[first + at(stage % lanes[at(module)])].push_back({module, stage});
-    }
-  }
+  Plan plan = shaped_plan(model, layer_ns, shape);
   plan.schedule = "interleaved";
-  validate(plan, model, "interleaved plan");
   return plan;
 }
 
 Plan colocated_plan(
     const ModelSpec& model, const LayerTimes& layer_ns, int lanes, int replicas, int num_slots) {
-  const std::vector<int> stages(at(model.num_modules()), lanes);
-  check_counts(model, stages, "lanes");
-  Plan plan = cut_modules(model, layer_ns, stages, replicas, num_slots);
-  plan.lanes.resize(at(lanes));
-  for (int lane = 0; lane < lanes; ++lane) {
-    for (int module = 0; module < model.num_modules(); ++module) {
-      plan.lanes[at(lane)].push_back({module, lane});
-    }
-  }
+  const std::vector<ModuleShape> modules(at(model.num_modules()), {{}, lanes});
+  Plan plan =
+      shaped_plan(model, layer_ns, {replicas, num_slots, ModuleLayout::kColocated, modules});
   plan.schedule = "dip";
-  validate(plan, model, "co-located plan");
   return plan;
 }
 

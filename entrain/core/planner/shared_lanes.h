@@ -4,18 +4,24 @@
 #include <vector>
 
 #include "entrain/core/planner/layer_times.h"
+#include "entrain/core/planner/plan_space.h"
 #include "entrain/core/spec/model.h"
 #include "entrain/core/spec/plan.h"
 
 namespace entrain {
 
-// Virtual stages: module m has `lanes[m]` separate lanes and lanes[m] · chunks[m] stages, stage i
-// on the module's lane i mod lanes[m]; each module's layers are cut so that its slowest stage is
-// fastest. The plan's schedule is `interleaved`.
+// The plan of a shape; each module's layers are cut by wrapped_partition().
+//
+// Shapes    layer_ns: every layer of the model.
+// Throws    InvalidInput for counts below 1 and more stages than layers.
+// Cost      that of wrapped_partition().
+Plan shaped_plan(const ModelSpec& model, const LayerTimes& layer_ns, const PlanShape& shape);
+
+// Virtual stages: module m has `lanes[m]` lanes of its own and lanes[m] · chunks[m] stages, stage i
+// on the module's lane i mod lanes[m]. The plan's schedule is `interleaved`.
 //
 // Shapes    layer_ns: every layer of the model; lanes, chunks: [module].
-// Throws    InvalidInput for counts below 1, more stages than layers, other numbers of modules.
-// Cost      that of min_max_partition().
+// Throws    as shaped_plan(), and for other numbers of modules.
 Plan interleaved_plan(const ModelSpec& model,
                       const LayerTimes& layer_ns,
                       const std::vector<int>& lanes,
@@ -23,11 +29,9 @@ Plan interleaved_plan(const ModelSpec& model,
                       int replicas,
                       int num_slots);
 
-// All modules on all lanes: lane s hosts stage s of every module, each module's layers cut where
-// its slowest stage is fastest. The plan's schedule is `dip`.
+// All modules on all lanes: lane s hosts stage s of every module. The plan's schedule is `dip`.
 //
-// Throws    InvalidInput for fewer layers than lanes in a module, counts below 1.
-// Cost      that of min_max_partition().
+// Throws    as shaped_plan().
 Plan colocated_plan(
     const ModelSpec& model, const LayerTimes& layer_ns, int lanes, int replicas, int num_slots);
 

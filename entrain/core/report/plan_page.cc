@@ -173,7 +173,7 @@ std::string certificate(const PlanSearchResult& result, const PlanSearchRequest&
       request.batches.front().size(),
       time_of(result.best().mean_ns),
       request.policy,
-      request.schedule,
+      result.best().plan.schedule,
       request.score_evaluations,
       time_of(result.lower_bound_ns),
       of.ratio,
@@ -199,6 +199,24 @@ std::string certificate(const PlanSearchResult& result, const PlanSearchRequest&
 
 double margin(const PlanSearchResult& result, std::int64_t mean_ns) {
   return 100.0 * (static_cast<double>(mean_ns) / static_cast<double>(result.best().mean_ns) - 1);
+}
+
+// What virtual stages gain or cost; empty where plans of one kind alone were simulated to the end.
+std::string virtual_stages(const PlanSearchResult& result) {
+  const PlanCandidate& best = result.best();
+  const bool several = best.config.has_virtual_stages();
+  const auto other =
+      std::find_if(result.plans.begin(), result.plans.end(), [&](const PlanCandidate& plan) {
+        return plan.config.has_virtual_stages() != several;
+      });
+  return other == result.plans.end()
+             ? ""
+             : fmt::format("fastest {} virtual stages, under {}; {}, under {}: +{:.2f} %\n",
+                           several ? "with" : "without",
+                           best.plan.schedule,
+                           several ? "without" : "with",
+                           other->plan.schedule,
+                           margin(result, other->mean_ns));
 }
 
 // "2 replicas of …, 12 layers recomputed"
@@ -321,6 +339,7 @@ std::string plan_page(const PlanSearchResult& result, const PlanSearchRequest& r
       used,
       all,
       shares(best));
+  text += virtual_stages(result);
   text += fmt::format("\none replica, first lane to last\n{}\n",
                       lanes_table(best, cluster.memory_bytes));
   const std::string recomputed = recomputation(best);
@@ -334,7 +353,11 @@ std::string plan_page(const PlanSearchResult& result, const PlanSearchRequest& r
 }
 
 std::string lanes_page(const Plan& plan) {
-  std::string text = fmt::format("{} replicas, {} slots each\n", plan.replicas, plan.num_slots);
+  std::string text = fmt::format("{} replica{}, {} slots each, schedule {}\n",
+                                 plan.replicas,
+                                 plan.replicas == 1 ? "" : "s",
+                                 plan.num_slots,
+                                 plan.schedule);
   for (std::size_t lane = 0; lane < plan.lanes.size(); ++lane) {
     text += fmt::format("  {:>4}  {}  {}\n",
                         lane,

@@ -19,7 +19,7 @@ namespace entrain {
 // Requires  `result` is search_plans(request).
 std::string plan_page(const PlanSearchResult& result, const PlanSearchRequest& request);
 
-// Replicas, and the lanes of one with layers and devices: a plan without a simulation.
+// Replicas, slots and schedule, and the lanes of one replica with stages, layers and devices.
 std::string lanes_page(const Plan& plan);
 
 // The regret in a sentence or two.
