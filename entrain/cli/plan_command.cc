@@ -40,7 +40,9 @@ struct PlanFlags {
   int num_slots = 8;
   int batches = 0;  // default_batches()
   std::string policy = "entrain";
-  std::string schedule = "1f1b";
+  std::string schedule;    // empty: what the lanes ask for
+  int virtual_stages = 1;  // kAutoVirtualStages
+  std::string layout;      // apart, shared; empty: what the schedule asks for
   std::int64_t memory_mib = 0;
   bool chunks = false;
   std::string recompute = "auto";
@@ -77,13 +79,36 @@ int batches_of(const PlanFlags& options, const Study& study) {
   return options.batches > 0 ? options.batches : default_batches(study);
 }
 
+// What lanes host and the schedules of that, for a LaneSplitRequest and a PlanSearchRequest.
+template <class Request>
+void set_lanes(const PlanFlags& options,
+               bool& shared_lanes,
+               int& virtual_stages,
+               Request& request) {
+  virtual_stages = options.virtual_stages;
+  shared_lanes = options.layout == "shared";
+  if (!options.schedule.empty()) {
+    request.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
+    if (request.schedule == "dip" && options.layout == "apart") {
+      throw InvalidInput("--layout apart: schedule 'dip' needs lanes that all modules share");
+    }
+  } else if (shared_lanes) {
+    request.schedule = "dip";
+  } else if (virtual_stages > 1) {
+    request.schedule = "interleaved";
+  } else if (virtual_stages == kAutoVirtualStages) {
+    request.schedule = "entrain";
+    request.virtual_schedule = "interleaved";
+  }
+}
+
 LaneSplitResult search(const PlanFlags& options, const Study& study) {
   LaneSplitRequest request;
   request.lanes = options.lanes;
   request.replicas = std::max(1, options.replicas);
   request.num_slots = options.num_slots;
   request.policy = parse_names(options.policy, policy_names(), "--policy").front();
-  request.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
+  set_lanes(options, request.shared_lanes, request.virtual_stages, request);
   request.limits.bytes_per_lane = options.memory_mib << 20U;
   request.limits.chunks = options.chunks;
   request.limits.evaluations = options.evaluations;
@@ -91,7 +116,8 @@ LaneSplitResult search(const PlanFlags& options, const Study& study) {
 }
 
 constexpr const char* kSplitTerms =
-    "lanes: pipeline positions of each module; to best: step time over the fastest split's\n"
+    "lanes: pipeline positions of each module, 2x3: 2 of 3 stages each, |: on the same lanes\n"
+    "to best: step time over the fastest split's\n"
     "bound: a time that no assignment and no order on these lanes can beat; peak: activations\n";
 
 void write_plan(const PlanFlags& options,
@@ -126,7 +152,8 @@ int run_lanes(const PlanFlags& options, const Output& output) {
     }
     print_json(report);
   } else {
-    print_text(heading(input) + to_string(result, study.model) + kSplitTerms);
+    print_text(heading(input) + to_string(result, study.model) + kSplitTerms +
+               (result.fits() ? lanes_page(result.best()) : ""));
   }
   if (!result.fits()) {
     std::cerr << "entrain: no plan fits: " << result.reason << "\n";
@@ -153,7 +180,7 @@ PlanSearchRequest cluster_request(const PlanFlags& options) {
   PlanSearchRequest request = options.search;
   request.recompute = recompute_rule(options.recompute);
   request.policy = parse_names(options.policy, policy_names(), "--policy").front();
-  request.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
+  set_lanes(options, request.space.shared_lanes, request.space.virtual_stages, request);
   request.limits.chunks = options.chunks;
   request.limits.evaluations = options.evaluations;
   request.space.replicas = options.replicas;
@@ -301,6 +328,9 @@ int run(const PlanFlags& options) {
   Outputs outputs(input_files(options.study), options.force);
   const Output output = outputs.open("--output", options.output, OutputKind::kPlan);
   if (options.planner != "search") {
+    if (options.virtual_stages != 1 || options.layout == "shared") {
+      throw InvalidInput("--virtual-stages and --layout shared: of --planner search alone");
+    }
     return run_baseline(options, output);
   }
   if (!options.study.cluster.empty()) {
@@ -412,7 +442,9 @@ void add_plan_command(CLI::App& app, Action& action) {
       "Finds the static plan: of a cluster by proven bounds and simulation, or of a pipeline of up "
       "to 8 lanes by simulating every split.",
       "entrain plan --cluster cluster.toml --index train.csv --model model.toml --global-batch 512 "
-      "--explain -o plan.json");
+      "--explain -o plan.json\n"
+      "  entrain plan --lanes 4 --virtual-stages auto --index train.csv --model model.toml "
+      "--global-batch 64 -o plan.json");
   add_study_options(*command, options->study);
   CLI::Option* cluster = command->get_option("--cluster");
   cluster->description("cluster file (TOML): plan all of it");
@@ -436,8 +468,26 @@ void add_plan_command(CLI::App& app, Action& action) {
       ->transform(whole(1, 1000));
   command->add_option("--policy", options->policy, "one of: " + join(policy_names()))
       ->capture_default_str();
-  command->add_option("--schedule", options->schedule, "one of: " + join(schedule_names()))
-      ->capture_default_str();
+  command->add_option("--schedule",
+                      options->schedule,
+                      "one of: " + join(schedule_names()) +
+                          " (default: 1f1b; interleaved for --virtual-stages, of plans with them; "
+                          "dip for --layout shared)");
+  command
+      ->add_option_function<std::string>(
+          "--virtual-stages",
+          [options](const std::string& text) {
+            options->virtual_stages = text == "auto" ? kAutoVirtualStages : std::stoi(text);
+          },
+          "stages of a module on each of its lanes, or auto: with and without, the fastest")
+      ->transform(CLI::IsMember({"auto"}) | whole(1, 1024))
+      ->default_str("1");
+  command
+      ->add_option("--layout",
+                   options->layout,
+                   "apart: modules have lanes of their own; shared: every lane hosts one stage of "
+                   "every module (default: apart; shared for --schedule dip)")
+      ->check(CLI::IsMember({"apart", "shared"}));
   command
       ->add_option("--memory-mib", options->memory_mib, "activation memory per lane; 0 = no limit")
       ->transform(whole(0, kMostMebibytes))

@@ -142,6 +142,139 @@ class ClusterPlan(PlanTest):
             self.assertGreater(rows[0]["step_s"], 0)
 
 
+class LanesOfSeveralStages(PlanTest):
+    """--virtual-stages and --layout, on 4 lanes and on a cluster: made, simulated, trained."""
+
+    def setUp(self):
+        super().setUp()
+        # Six layers a module, embedding and projector or head among them.
+        model = cli_fixture.MODEL.replace("num_layers = 1", "num_layers = 4", 1)
+        (self.folder / "model.toml").write_text(model.replace("num_layers = 2", "num_layers = 4"))
+
+    def lanes(self, number, *more, index="train.csv"):
+        return (
+            *("plan", "--index", index, "--model", "model.toml", "--global-batch", 12),
+            *("--lanes", number, "--evaluations", 5, "--num-slots", 4, *more),
+        )
+
+    def lanes_of(self, name):
+        """[lane] the (module, stage) pairs that the plan file says it hosts."""
+        plan = json.loads((self.folder / name).read_text())
+        return plan["schedule"], [[tuple(ref) for ref in lane] for lane in plan["lanes"]]
+
+    def simulated(self, name, schedule):
+        rows = self.json_of(
+            *("simulate", "--index", "train.csv", "--model", "model.toml", "--global-batch", 12),
+            *("--plan", name, "--policy", "lpt-2d", "--schedule", schedule, "--steps", 1),
+            *("--num-slots", 4),
+        )["rows"]
+        return rows[0]["step_s"]
+
+    def test_makes_plans_that_interleaved_runs(self):
+        page = self.expect_success(*self.lanes(4, "--virtual-stages", 2, "-o", "plan.json")).stdout
+        self.assertIn("x2 + llm ", page)
+        self.assertIn("schedule interleaved", page)
+        self.assertRegex(page, r"llm 0 \[0, \d\), llm 2 \[")
+        schedule, lanes = self.lanes_of("plan.json")
+        self.assertEqual(schedule, "interleaved")
+        self.assertEqual([len(lane) for lane in lanes], [2, 2, 2, 2])
+        for module in ("vision", "llm"):
+            own = [lane for lane in lanes if lane[0][0] == module]
+            for number, lane in enumerate(own):
+                self.assertEqual(lane, [(module, number), (module, number + len(own))])
+        self.assertNotEqual(
+            self.simulated("plan.json", "interleaved"), self.simulated("plan.json", "1f1b")
+        )
+
+    def test_compares_plans_with_and_without_virtual_stages(self):
+        report = self.json_of(*self.lanes(4, "--virtual-stages", "auto"))
+        kinds = {(max(s["virtual_stages"]), s["schedule"]) for s in report["splits"]}
+        self.assertLessEqual({(1, "entrain"), *((v, "interleaved") for v in (2, 3, 4))}, kinds)
+        self.assertEqual({name for v, name in kinds if v > 1}, {"interleaved"})
+        best = min(s["step_s"] for s in report["splits"] if not s["reason"])
+        self.assertEqual(report["splits"][0]["step_s"], best)
+        page = self.expect_success(*self.lanes(4, "--virtual-stages", "auto")).stdout
+        self.assertRegex(
+            page,
+            r"(?s)fastest with(out)? virtual stages: .* under\s.*; with(out)?:\s.* under\s.* %",
+        )
+        report = self.json_of(
+            *self.lanes(4, "--virtual-stages", "auto", "--schedule", "interleaved")
+        )
+        self.assertTrue(all(max(s["virtual_stages"]) > 1 for s in report["splits"]))
+
+    def test_makes_plans_that_dip_runs(self):
+        for more, name in ((("--layout", "shared"), "dip"), (("--schedule", "dip"), "dip")):
+            self.expect_success(*self.lanes(3, *more, "-o", "plan.json", "--force"))
+            schedule, lanes = self.lanes_of("plan.json")
+            self.assertEqual(schedule, name)
+            self.assertEqual(lanes, [[("vision", i), ("llm", i)] for i in range(3)])
+        self.assertNotEqual(self.simulated("plan.json", "dip"), self.simulated("plan.json", "1f1b"))
+        self.expect_success(
+            *self.lanes(3, "--layout", "shared", "--schedule", "entrain", "-o", "entrain.json")
+        )
+        self.assertEqual(self.lanes_of("entrain.json")[0], "entrain")
+
+    def test_searches_a_cluster_with_virtual_stages(self):
+        self.write_cluster(nodes=1, devices=4)
+        common = ("--replicas", 1, "--batches", 2, "--simulations", 0, "-o", "plan.json", "--force")
+        page = self.expect_success(*self.plan("--virtual-stages", 2, *common)).stdout
+        self.assertIn("of 2 stages", page)
+        self.assertIn("proven: everything", page)
+        schedule, lanes = self.lanes_of("plan.json")
+        self.assertEqual(schedule, "interleaved")
+        self.assertTrue(all(len(lane) == 2 for lane in lanes))
+        page = self.expect_success(*self.plan("--virtual-stages", "auto", *common)).stdout
+        self.assertRegex(page, r"fastest with(out)? virtual stages, under .* %")
+        report = self.json_of(*self.plan("--virtual-stages", "auto", *common))
+        self.assertEqual({c["schedule"] for c in report["candidates"]}, {"entrain", "interleaved"})
+        self.expect_success(*self.plan("--layout", "shared", *common))
+        schedule, lanes = self.lanes_of("plan.json")
+        self.assertEqual(schedule, "dip")
+        self.assertTrue(all([m for m, _ in lane] == ["vision", "llm"] for lane in lanes))
+
+    def test_trains_what_was_planned(self):
+        if not self.has_engine():
+            self.skipTest("built without the engine")
+        self.make_data()
+        self.write_run(global_batch=12)
+        for number, schedule, more in (
+            (4, "interleaved", ("--virtual-stages", 2)),
+            (2, "dip", ("--layout", "shared")),
+        ):
+            plan = f"{schedule}.json"
+            self.expect_success(*self.lanes(number, *more, "--batches", 1, "-o", plan))
+            settings = (f"plan.file={plan}", f"plan.schedule={schedule}", f"output={schedule}")
+            self.expect_success(
+                "train", "run.toml", *(word for value in settings for word in ("--set", value))
+            )
+            self.assertTrue((self.folder / schedule / "weights.safetensors").exists())
+
+    def test_refuses_what_makes_no_sense(self):
+        for words, more in (
+            (["9 virtual stages", "on 4 lanes", "3 at most"], ("--virtual-stages", 9)),
+            (["--virtual-stages"], ("--virtual-stages", 0)),
+            (["--virtual-stages"], ("--virtual-stages", "many")),
+            (["interleaved", "--virtual-stages N or auto"], ("--schedule", "interleaved")),
+            (["of a module's own"], ("--virtual-stages", 2, "--layout", "shared")),
+            (["of a module's own"], ("--virtual-stages", 2, "--schedule", "dip")),
+            (["--layout"], ("--layout", "apart", "--schedule", "dip")),
+            (["--layout"], ("--layout", "together")),
+            (["--planner"], ("--virtual-stages", 2, "--planner", "one-sample")),
+        ):
+            with self.subTest(more=more):
+                self.expect_failure(2, words, *self.lanes(4, *more))
+        self.expect_failure(
+            2, ["1 lanes are given for 2 modules"], *self.lanes(1, "--virtual-stages", 2)
+        )
+        self.expect_failure(
+            2,
+            ["9 virtual stages wanted", "1 to 6"],
+            *self.plan("--virtual-stages", 9),
+        )
+        self.expect_failure(4, ["no plan fits"], *self.lanes(7, "--layout", "shared"))
+
+
 class Refusals(PlanTest):
     def test_says_what_is_missing_where_nothing_fits(self):
         model = cli_fixture.MODEL.replace("intermediate = 32", "intermediate = 400000")
