@@ -140,7 +140,7 @@ double CallLog::now_s() const {
 }
 
 std::uint64_t CallLog::begin(LoggedCall call) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   step_ = call.step >= 0 ? call.step : step_;
   call.step = step_;
   call.start_s = now_s();
@@ -153,14 +153,14 @@ std::uint64_t CallLog::begin(LoggedCall call) {
 }
 
 void CallLog::finish(std::uint64_t serial) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (serial >= first_) {
     calls_[serial - first_].finish_s = now_s();
   }
 }
 
 void CallLog::set_state(RankState state, const std::string& failure) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (dump_.state != RankState::kRunning) {
     return;
   }
@@ -172,22 +172,22 @@ void CallLog::set_state(RankState state, const std::string& failure) {
 }
 
 bool CallLog::in_communication() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return !calls_.empty() && calls_.back().communication && !calls_.back().finished();
 }
 
 void CallLog::vanish() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   vanished_ = true;
 }
 
 bool CallLog::vanished() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return vanished_;
 }
 
 std::string CallLog::last_operations(std::size_t count) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::string> operations;
   for (auto call = calls_.rbegin(); call != calls_.rend() && operations.size() < count; ++call) {
     if (call->finished() && !call->communication) {
@@ -199,7 +199,7 @@ std::string CallLog::last_operations(std::size_t count) const {
 }
 
 RankDump CallLog::dump() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   RankDump dump = dump_;
   dump.taken_s = now_s();
   dump.calls.assign(calls_.begin(), calls_.end());

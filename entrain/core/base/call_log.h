@@ -9,11 +9,11 @@
 #include <deque>
 #include <exception>
 #include <filesystem>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "entrain/core/base/json.h"
+#include "entrain/core/base/thread_safety.h"
 
 namespace entrain {
 
@@ -95,14 +95,14 @@ class CallLog {
  private:
   [[nodiscard]] double now_s() const;
 
-  mutable std::mutex mutex_;
-  RankDump dump_;  // without calls
-  std::size_t capacity_;
-  std::int64_t step_ = -1;
-  std::uint64_t first_ = 0;  // serial of calls_.front()
-  std::deque<LoggedCall> calls_;
-  bool vanished_ = false;
-  Clock::time_point origin_;
+  const std::size_t capacity_;
+  const Clock::time_point origin_;
+  mutable Mutex mutex_;
+  RankDump dump_ ENTRAIN_GUARDED_BY(mutex_);  // without calls
+  std::int64_t step_ ENTRAIN_GUARDED_BY(mutex_) = -1;
+  std::uint64_t first_ ENTRAIN_GUARDED_BY(mutex_) = 0;  // serial of calls_.front()
+  std::deque<LoggedCall> calls_ ENTRAIN_GUARDED_BY(mutex_);
+  bool vanished_ ENTRAIN_GUARDED_BY(mutex_) = false;
 };
 
 // Begins a call and finishes it at the end of the scope. If an exception ends the scope, the call

@@ -329,7 +329,7 @@ void FolderLock::claim(const std::filesystem::path& candidate) {
 
 FolderLock::~FolderLock() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closing_ = true;
   }
   changed_.notify_all();
@@ -348,8 +348,9 @@ FolderLock::~FolderLock() {
 }
 
 void FolderLock::keep() {
-  std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, options_.beat, [&] { return closing_; })) {
+  MutexLock lock(mutex_);
+  while (!changed_.wait_for(
+      lock.native(), options_.beat, [&]() ENTRAIN_REQUIRES(mutex_) { return closing_; })) {
     struct stat named {};
     struct stat own {};
     const bool gone = ::stat(path_.c_str(), &named) != 0 && errno == ENOENT;

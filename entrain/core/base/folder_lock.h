@@ -6,15 +6,15 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "entrain/core/base/thread_safety.h"
 
 namespace entrain {
 
@@ -65,9 +65,9 @@ class FolderLock {
   std::filesystem::path path_;
   bool made_folder_ = false;
   int descriptor_ = -1;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::condition_variable changed_;
-  bool closing_ = false;
+  bool closing_ ENTRAIN_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

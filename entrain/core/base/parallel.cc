@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/thread_safety.h"
 
 namespace entrain {
 
@@ -15,9 +15,11 @@ void parallel_for(std::int64_t count, int threads, const std::function<void(std:
   ENTRAIN_INVARIANT(threads >= 1, "parallel_for needs at least one thread");
   std::atomic<std::int64_t> next{0};
   std::atomic<bool> failed{false};
-  std::mutex mutex;
-  std::int64_t failed_index = count;
-  std::exception_ptr failure;
+  struct Failure {
+    Mutex mutex;
+    std::int64_t index ENTRAIN_GUARDED_BY(mutex) = 0;
+    std::exception_ptr error ENTRAIN_GUARDED_BY(mutex);
+  } failure;
   const auto run = [&] {
     while (!failed) {
       const std::int64_t index = next++;
@@ -27,10 +29,10 @@ void parallel_for(std::int64_t count, int threads, const std::function<void(std:
       try {
         work(index);
       } catch (...) {
-        const std::lock_guard<std::mutex> lock(mutex);
-        if (index < failed_index) {
-          failed_index = index;
-          failure = std::current_exception();
+        const MutexLock lock(failure.mutex);
+        if (failure.error == nullptr || index < failure.index) {
+          failure.index = index;
+          failure.error = std::current_exception();
         }
         failed = true;
       }
@@ -44,8 +46,9 @@ void parallel_for(std::int64_t count, int threads, const std::function<void(std:
   for (std::thread& helper : helpers) {
     helper.join();
   }
-  if (failure) {
-    std::rethrow_exception(failure);
+  const MutexLock lock(failure.mutex);
+  if (failure.error != nullptr) {
+    std::rethrow_exception(failure.error);
   }
 }
 

@@ -76,12 +76,12 @@ Progress::~Progress() {
 }
 
 void Progress::advance(std::int64_t count) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   set(done_ + count);
 }
 
 void Progress::reach(std::int64_t done) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   set(std::max(done, done_));
 }
 
@@ -104,7 +104,7 @@ void Progress::set(std::int64_t done) {
 }
 
 void Progress::finish() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (any_shown_ && !finished_) {
     show(output_.now());
     if (output_.terminal) {

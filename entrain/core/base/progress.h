@@ -6,8 +6,9 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
+
+#include "entrain/core/base/thread_safety.h"
 
 namespace entrain {
 
@@ -50,19 +51,19 @@ class Progress {
 
  private:
   using Time = std::chrono::steady_clock::time_point;
-  void set(std::int64_t done);
-  void show(Time now);
+  void set(std::int64_t done) ENTRAIN_REQUIRES(mutex_);
+  void show(Time now) ENTRAIN_REQUIRES(mutex_);
 
   const std::string title_;
   const std::int64_t total_;
   const ProgressUnit unit_;
   const ProgressOutput output_;
-  std::mutex mutex_;  // of all below
-  std::int64_t done_ = 0;
-  Time started_;
-  Time shown_;
-  bool any_shown_ = false;
-  bool finished_ = false;
+  const Time started_;
+  Mutex mutex_;
+  std::int64_t done_ ENTRAIN_GUARDED_BY(mutex_) = 0;
+  Time shown_ ENTRAIN_GUARDED_BY(mutex_);
+  bool any_shown_ ENTRAIN_GUARDED_BY(mutex_) = false;
+  bool finished_ ENTRAIN_GUARDED_BY(mutex_) = false;
 };
 
 // "0:42", "12:05", "1:02:03"

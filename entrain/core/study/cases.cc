@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 
@@ -13,6 +12,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/parallel.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/base/thread_safety.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/step/step.h"
 
@@ -153,7 +153,7 @@ class Workers {
   void run(std::int64_t count, const std::function<void(std::int64_t)>& work) {
     parallel_for(count, request_.threads, [&](std::int64_t index) {
       work(index);
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       ++done_;
       if (request_.progress) {
         request_.progress(static_cast<double>(done_) / static_cast<double>(total_));
@@ -164,8 +164,8 @@ class Workers {
  private:
   const CasesRequest& request_;
   std::int64_t total_;
-  std::mutex mutex_;
-  std::int64_t done_ = 0;
+  Mutex mutex_;
+  std::int64_t done_ ENTRAIN_GUARDED_BY(mutex_) = 0;
 };
 
 void check_schedules(const CasesRequest& request) {

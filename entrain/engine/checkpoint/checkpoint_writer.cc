@@ -42,7 +42,7 @@ CheckpointWriter::CheckpointWriter(std::filesystem::path folder,
 
 CheckpointWriter::~CheckpointWriter() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closing_ = true;
   }
   changed_.notify_all();
@@ -50,38 +50,38 @@ CheckpointWriter::~CheckpointWriter() {
 }
 
 void CheckpointWriter::submit(std::int64_t step, LaneSnapshot snapshot) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   wait_until_written(lock);
   pending_[step].push_back(std::move(snapshot));
   changed_.notify_all();
 }
 
 void CheckpointWriter::approve(std::int64_t step) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   approved_ = std::max(approved_, step);
   changed_.notify_all();
 }
 
 void CheckpointWriter::check() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (error_ != nullptr) {
     std::rethrow_exception(error_);
   }
 }
 
 void CheckpointWriter::finish() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   wait_until_written(lock);
 }
 
-void CheckpointWriter::wait_until_written(std::unique_lock<std::mutex>& lock) {
-  while (!changed_.wait_for(lock, kFailurePoll, [&] {
+void CheckpointWriter::wait_until_written(MutexLock& lock) {
+  while (!changed_.wait_for(lock.native(), kFailurePoll, [&]() ENTRAIN_REQUIRES(mutex_) {
     return error_ != nullptr || (!writing_ && !ready().has_value());
   })) {
     if (check_others_) {
-      lock.unlock();
+      lock.native().unlock();
       check_others_();
-      lock.lock();
+      lock.native().lock();
     }
   }
   if (error_ != nullptr) {
@@ -90,7 +90,7 @@ void CheckpointWriter::wait_until_written(std::unique_lock<std::mutex>& lock) {
 }
 
 std::filesystem::path CheckpointWriter::last_written() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return last_written_;
 }
 
@@ -105,7 +105,7 @@ std::optional<std::int64_t> CheckpointWriter::ready() const {
 }
 
 bool CheckpointWriter::is_closing() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return closing_;
 }
 
@@ -162,9 +162,10 @@ bool CheckpointWriter::write(std::int64_t step, const std::vector<LaneSnapshot>&
 
 void CheckpointWriter::work() {
   run_in_background();
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return closing_ || ready().has_value(); });
+    changed_.wait(lock.native(),
+                  [&]() ENTRAIN_REQUIRES(mutex_) { return closing_ || ready().has_value(); });
     const std::optional<std::int64_t> step = ready();
     if (!step.has_value()) {
       return;

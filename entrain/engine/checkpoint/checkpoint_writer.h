@@ -11,10 +11,11 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
+
+#include "entrain/core/base/thread_safety.h"
 
 #include "entrain/engine/checkpoint/write.h"
 
@@ -71,10 +72,10 @@ class CheckpointWriter {
   // Returns  whether this lane wrote a checkpoint; false on lanes that do not commit.
   bool write(std::int64_t step, const std::vector<LaneSnapshot>& snapshots);
   bool is_closing();
-  // Under the lock: waits until no write is running or ready. Throws  as check() does.
-  void wait_until_written(std::unique_lock<std::mutex>& lock);
-  // Under the lock: the first step that can be written.
-  [[nodiscard]] std::optional<std::int64_t> ready() const;
+  // Until nothing is being written or ready to be. Throws  as check() does.
+  void wait_until_written(MutexLock& lock) ENTRAIN_REQUIRES(mutex_);
+  // The first step that can be written.
+  [[nodiscard]] std::optional<std::int64_t> ready() const ENTRAIN_REQUIRES(mutex_);
 
   std::filesystem::path folder_;
   int keep_;
@@ -83,14 +84,15 @@ class CheckpointWriter {
   std::chrono::milliseconds deadline_;
   std::function<void()> check_others_;
   CheckpointRun run_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::int64_t, std::vector<LaneSnapshot>> pending_;  // by step
-  std::int64_t approved_ = 0;                                  // highest step
-  std::filesystem::path last_written_;
-  bool writing_ = false;
-  bool closing_ = false;
-  std::exception_ptr error_;
+  // By step.
+  std::map<std::int64_t, std::vector<LaneSnapshot>> pending_ ENTRAIN_GUARDED_BY(mutex_);
+  std::int64_t approved_ ENTRAIN_GUARDED_BY(mutex_) = 0;  // highest step
+  std::filesystem::path last_written_ ENTRAIN_GUARDED_BY(mutex_);
+  bool writing_ ENTRAIN_GUARDED_BY(mutex_) = false;
+  bool closing_ ENTRAIN_GUARDED_BY(mutex_) = false;
+  std::exception_ptr error_ ENTRAIN_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -2,10 +2,10 @@
 
 #include <condition_variable>
 #include <exception>
-#include <mutex>
 #include <utility>
 
 #include "entrain/core/base/text.h"
+#include "entrain/core/base/thread_safety.h"
 
 namespace entrain::engine {
 namespace {
@@ -79,17 +79,19 @@ struct AbortBoard::Shared {
   c10::intrusive_ptr<c10d::Store> store;  // used by the thread only
   std::function<void(const std::string&)> found;
 
-  std::mutex mutex;  // of everything below, and held while found() runs
+  Mutex mutex;  // held while found() runs, too
   std::condition_variable changed;
-  std::string own;       // to be published
-  bool settled = false;  // there is a reason, or publishing was tried: stop polling
-  std::map<int, std::optional<Wait>> unpublished_waits;  // [rank], not yet published
-  std::optional<int> asked;                   // where the requested chain of waits begins
-  std::optional<std::map<int, Wait>> answer;  // the requested chain
-  bool closing = false;
-  bool ended = false;
+  std::string own ENTRAIN_GUARDED_BY(mutex);  // to be published
+  // There is a reason, or publishing was tried: stop polling.
+  bool settled ENTRAIN_GUARDED_BY(mutex) = false;
+  std::map<int, std::optional<Wait>> unpublished_waits
+      ENTRAIN_GUARDED_BY(mutex);                       // [rank], not yet published
+  std::optional<int> asked ENTRAIN_GUARDED_BY(mutex);  // where the requested chain begins
+  std::optional<std::map<int, Wait>> answer ENTRAIN_GUARDED_BY(mutex);  // the requested chain
+  bool closing ENTRAIN_GUARDED_BY(mutex) = false;
+  bool ended ENTRAIN_GUARDED_BY(mutex) = false;
 
-  [[nodiscard]] bool has_work() const {
+  [[nodiscard]] bool has_work() const ENTRAIN_REQUIRES(mutex) {
     return !own.empty() || !unpublished_waits.empty() || asked.has_value();
   }
 
@@ -99,9 +101,11 @@ struct AbortBoard::Shared {
     } catch (const std::exception&) {
       // Then the connection is shared with the group.
     }
-    std::unique_lock lock(mutex);
+    MutexLock lock(mutex);
     while (!closing) {
-      changed.wait_for(lock, kPeriod, [&] { return closing || (!settled && has_work()); });
+      changed.wait_for(lock.native(), kPeriod, [&]() ENTRAIN_REQUIRES(mutex) {
+        return closing || (!settled && has_work());
+      });
       if (settled) {
         continue;
       }
@@ -146,10 +150,13 @@ AbortBoard::AbortBoard(const c10::intrusive_ptr<c10d::Store>& store,
 }
 
 AbortBoard::~AbortBoard() {
-  std::unique_lock lock(shared_->mutex);
+  MutexLock lock(shared_->mutex);
   shared_->closing = true;
   shared_->changed.notify_all();
-  const bool ended = shared_->changed.wait_for(lock, kJoinPatience, [&] { return shared_->ended; });
+  const bool ended = shared_->changed.wait_for(
+      lock.native(), kJoinPatience, [&]() ENTRAIN_REQUIRES(shared_->mutex) {
+        return shared_->ended;
+      });
   lock.unlock();
   if (ended) {
     thread_.join();
@@ -159,25 +166,27 @@ AbortBoard::~AbortBoard() {
 }
 
 void AbortBoard::publish(const std::string& reason, milliseconds patience) {
-  std::unique_lock lock(shared_->mutex);
+  MutexLock lock(shared_->mutex);
   shared_->own = reason;
   shared_->changed.notify_all();
-  shared_->changed.wait_for(lock, patience, [&] { return shared_->settled; });
+  shared_->changed.wait_for(
+      lock.native(), patience, [&]() ENTRAIN_REQUIRES(shared_->mutex) { return shared_->settled; });
 }
 
 void AbortBoard::publish_wait(int rank, std::optional<Wait> wait) {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   shared_->unpublished_waits[rank] = std::move(wait);
   shared_->changed.notify_all();
 }
 
 std::optional<std::map<int, Wait>> AbortBoard::waits_from(int rank, milliseconds patience) {
-  std::unique_lock lock(shared_->mutex);
+  MutexLock lock(shared_->mutex);
   shared_->asked = rank;
   shared_->answer.reset();
   shared_->changed.notify_all();
-  shared_->changed.wait_for(
-      lock, patience, [&] { return shared_->settled || shared_->answer.has_value(); });
+  shared_->changed.wait_for(lock.native(), patience, [&]() ENTRAIN_REQUIRES(shared_->mutex) {
+    return shared_->settled || shared_->answer.has_value();
+  });
   return std::exchange(shared_->answer, std::nullopt);
 }
 

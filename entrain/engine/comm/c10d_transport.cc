@@ -62,8 +62,10 @@ C10dTransport::C10dTransport(const std::string& group_name, milliseconds deadlin
 
 C10dTransport::~C10dTransport() {
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, deadline_, [&] { return aborted_ || sent_.empty(); });
+    MutexLock lock(mutex_);
+    changed_.wait_for(lock.native(), deadline_, [&]() ENTRAIN_REQUIRES(mutex_) {
+      return aborted_ || sent_.empty();
+    });
     closing_ = true;
     if (!sent_.empty()) {
       sent_.front()->abort();
@@ -86,7 +88,7 @@ void C10dTransport::send(int target, int tag, at::Tensor tensor, const std::stri
   }
   tensors.clear();  // before the drainer sees the work, which then holds the last reference
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     sent_.push_back(std::move(work));
   }
   changed_.notify_all();
@@ -104,7 +106,7 @@ WorkPtr C10dTransport::receive(int source, int tag, at::Tensor& tensor, const st
 
 void C10dTransport::await(const WorkPtr& work, int peer, const std::string& what) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     awaited_ = work;
     awaited_peer_ = peer;
     awaited_what_ = what;
@@ -122,7 +124,7 @@ void C10dTransport::await(const WorkPtr& work, int peer, const std::string& what
   }
   bool expired = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     awaited_ = nullptr;
     expired = expired_;
   }
@@ -148,8 +150,8 @@ std::string C10dTransport::end_of_waits_from(int peer) {
 // A peer that failed publishes its reason before it exits; a killed one does not.
 void C10dTransport::fail(int peer, const std::string& what, const std::string& error) {
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kGrace, [&] { return aborted_.load(); });
+    MutexLock lock(mutex_);
+    changed_.wait_for(lock.native(), kGrace, [&] { return aborted_.load(); });
   }
   check_alive();
   throw SystemFailure(
@@ -173,7 +175,7 @@ void C10dTransport::abort(const std::string& reason) {
 bool C10dTransport::stop(const std::string& reason) {
   std::function<void()> stopped;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (aborted_) {
       return false;
     }
@@ -196,14 +198,14 @@ bool C10dTransport::stop(const std::string& reason) {
 
 void C10dTransport::watch_also(std::function<std::string()> overdue,
                                std::function<void()> stopped) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   overdue_ = std::move(overdue);
   stopped_ = std::move(stopped);
 }
 
 void C10dTransport::check_alive() {
   if (aborted_) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     throw CommAborted("stopped because another rank failed: " + reason_);
   }
 }
@@ -211,7 +213,7 @@ void C10dTransport::check_alive() {
 // For the watcher's thread: publishes a wait that lasts half a deadline, and its end,
 // unless that was the deadline. Called without the mutex, which the board's thread may need.
 void C10dTransport::tell_waits() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const bool late = awaited_ != nullptr && Clock::now() - awaited_since_ > deadline_ / 2;
   if (late && told_ != awaited_since_) {
     told_ = awaited_since_;
@@ -226,9 +228,9 @@ void C10dTransport::tell_waits() {
 }
 
 void C10dTransport::watch() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (int tick = 0; !closing_; ++tick) {
-    changed_.wait_for(lock, kTick, [&] { return closing_; });
+    changed_.wait_for(lock.native(), kTick, [&]() ENTRAIN_REQUIRES(mutex_) { return closing_; });
     if (awaited_ != nullptr && !expired_ && Clock::now() - awaited_since_ > deadline_) {
       expired_ = true;
       awaited_->abort();
@@ -247,9 +249,10 @@ void C10dTransport::watch() {
 }
 
 void C10dTransport::drain() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return closing_ || !sent_.empty(); });
+    changed_.wait(lock.native(),
+                  [&]() ENTRAIN_REQUIRES(mutex_) { return closing_ || !sent_.empty(); });
     if (closing_ || aborted_) {
       sent_.clear();
       if (closing_) {

@@ -10,7 +10,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -18,6 +17,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "entrain/core/base/thread_safety.h"
 
 #include "entrain/engine/comm/abort_board.h"
 
@@ -70,23 +71,25 @@ class C10dTransport {
   int rank_ = 0;
   int size_ = 0;
 
-  std::mutex mutex_;  // guards everything below
+  Mutex mutex_;
   std::condition_variable changed_;
-  std::string reason_;
-  std::atomic<bool> aborted_{false};
-  WorkPtr awaited_;  // set by the rank's thread
-  int awaited_peer_ = 0;
-  std::string awaited_what_;
-  Clock::time_point awaited_since_;
-  bool expired_ = false;      // the watcher ended that wait
-  std::deque<WorkPtr> sent_;  // not known to be received; the drainer waits for the first
-  bool closing_ = false;
-  std::function<std::string()> overdue_;
-  std::function<void()> stopped_;
-  std::optional<Clock::time_point> told_;  // start of the wait that this rank has published
-  std::thread watcher_;                    // checks the deadline; never blocks
-  std::thread drainer_;                    // releases sent_
-  std::unique_ptr<AbortBoard> board_;      // destroyed first, since it stops the others
+  std::string reason_ ENTRAIN_GUARDED_BY(mutex_);
+  std::atomic<bool> aborted_{false};            // set under the mutex
+  WorkPtr awaited_ ENTRAIN_GUARDED_BY(mutex_);  // by the rank's thread
+  int awaited_peer_ ENTRAIN_GUARDED_BY(mutex_) = 0;
+  std::string awaited_what_ ENTRAIN_GUARDED_BY(mutex_);
+  Clock::time_point awaited_since_ ENTRAIN_GUARDED_BY(mutex_);
+  bool expired_ ENTRAIN_GUARDED_BY(mutex_) = false;  // the watcher ended that wait
+  // Not known to be received; the drainer waits for the first.
+  std::deque<WorkPtr> sent_ ENTRAIN_GUARDED_BY(mutex_);
+  bool closing_ ENTRAIN_GUARDED_BY(mutex_) = false;
+  std::function<std::string()> overdue_ ENTRAIN_GUARDED_BY(mutex_);
+  std::function<void()> stopped_ ENTRAIN_GUARDED_BY(mutex_);
+  // Start of the wait that this rank has published.
+  std::optional<Clock::time_point> told_ ENTRAIN_GUARDED_BY(mutex_);
+  std::thread watcher_;                // checks the deadline; never blocks
+  std::thread drainer_;                // releases sent_
+  std::unique_ptr<AbortBoard> board_;  // destroyed first, since it stops the others
 };
 
 }  // namespace entrain::engine

@@ -67,7 +67,7 @@ DeviceLinks::~DeviceLinks() {
 
 // Whether a transfer is in flight that may still be received.
 bool DeviceLinks::sends() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return !aborted_ && std::any_of(under_way_.begin(), under_way_.end(), [](const Transfer& each) {
     return each.sent.defined();
   });
@@ -104,7 +104,7 @@ void DeviceLinks::send(int target, at::Tensor tensor) {
   release_done();
   std::vector<at::Tensor> tensors = {tensor};
   c10::intrusive_ptr<c10d::Work> work = backend_to(target).send(tensors, target, kTag);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   under_way_.push_back({std::move(work), std::move(tensor), Clock::now(), ""});
 }
 
@@ -114,20 +114,20 @@ c10::intrusive_ptr<c10d::Work> DeviceLinks::receive(int source,
   release_done();
   std::vector<at::Tensor> tensors = {tensor};
   c10::intrusive_ptr<c10d::Work> work = backend_from(source).recv(tensors, source, kTag);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   under_way_.push_back({work, at::Tensor(), Clock::now(), what});
   return work;
 }
 
 void DeviceLinks::release_done() {
   const Unreported unreported;  // releases sent tensors
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   under_way_.remove_if([](const Transfer& transfer) { return transfer.work->isCompleted(); });
 }
 
 // A send waits as long as its receiver computes; a receive finds its message in flight.
 std::string DeviceLinks::overdue() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const Transfer& transfer : under_way_) {
     if (!transfer.sent.defined() && Clock::now() - transfer.begun > deadline_ &&
         !transfer.work->isCompleted()) {
@@ -139,7 +139,7 @@ std::string DeviceLinks::overdue() {
 
 void DeviceLinks::abort() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (aborted_) {
       return;
     }

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdint>
 #include <list>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +14,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "entrain/core/base/thread_safety.h"
 
 namespace entrain::engine {
 
@@ -76,9 +77,9 @@ class DeviceLinks {
   std::vector<int> peers_;  // rising
   c10::intrusive_ptr<c10d::Backend> rising_;
   c10::intrusive_ptr<c10d::Backend> falling_;
-  std::mutex mutex_;  // guards the members below
-  std::list<Transfer> under_way_;
-  bool aborted_ = false;
+  Mutex mutex_;
+  std::list<Transfer> under_way_ ENTRAIN_GUARDED_BY(mutex_);
+  bool aborted_ ENTRAIN_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace entrain::engine

@@ -5,13 +5,13 @@
 #include <condition_variable>
 #include <cstddef>
 #include <map>
-#include <mutex>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
 
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/base/thread_safety.h"
 
 #include "entrain/engine/comm/moved.h"
 #include "entrain/engine/comm/names.h"
@@ -37,9 +37,9 @@ struct Mailbox {
 
 // One rank's incoming messages; only its own thread waits on them.
 struct Inbox {
-  std::mutex mutex;
+  Mutex mutex;
   std::condition_variable arrived;
-  std::map<ChannelKey, Mailbox> mailboxes;
+  std::map<ChannelKey, Mailbox> mailboxes ENTRAIN_GUARDED_BY(mutex);
 };
 
 // One collective of a group. Each member keeps it until it has read it.
@@ -65,7 +65,7 @@ class ThreadCommState {
 
   void abort(const std::string& reason) {
     {
-      const std::lock_guard lock(reason_mutex_);
+      const MutexLock lock(reason_mutex_);
       if (aborted_) {
         return;
       }
@@ -74,16 +74,16 @@ class ThreadCommState {
     }
     // Taking each lock once ensures that no thread is between its check and its wait.
     for (Inbox& inbox : inboxes_) {
-      { const std::lock_guard lock(inbox.mutex); }
+      { const MutexLock lock(inbox.mutex); }
       inbox.arrived.notify_all();
     }
-    { const std::lock_guard lock(rounds_mutex_); }
-    round_done_.notify_all();
+    { const MutexLock lock(meetings_mutex_); }
+    met_.notify_all();
   }
 
   void check_alive() {
     if (aborted_) {
-      const std::lock_guard lock(reason_mutex_);
+      const MutexLock lock(reason_mutex_);
       throw CommAborted("stopped because another rank failed: " + reason_);
     }
   }
@@ -92,7 +92,7 @@ class ThreadCommState {
     check_alive();
     Inbox& inbox = inboxes_[at(key.target)];
     {
-      const std::lock_guard lock(inbox.mutex);
+      const MutexLock lock(inbox.mutex);
       Mailbox& mailbox = inbox.mailboxes[key];
       mailbox.messages.emplace(mailbox.next_sent++, Message{tag, std::move(tensor)});
     }
@@ -102,13 +102,13 @@ class ThreadCommState {
   std::uint64_t post(const ChannelKey& key) {
     check_alive();
     Inbox& inbox = inboxes_[at(key.target)];
-    const std::lock_guard lock(inbox.mutex);
+    const MutexLock lock(inbox.mutex);
     return inbox.mailboxes[key].next_posted++;
   }
 
   Message take(const ChannelKey& key, std::uint64_t sequence) {
     Inbox& inbox = inboxes_[at(key.target)];
-    std::unique_lock lock(inbox.mutex);
+    MutexLock lock(inbox.mutex);
     Mailbox& mailbox = inbox.mailboxes[key];
     const auto what = [&] {
       return Wait{key.source, concat("message number ", sequence, " on ", to_text(key))};
@@ -145,7 +145,7 @@ class ThreadCommState {
                                           const at::Tensor& input,
                                           bool with_result = false) {
     check_alive();
-    std::unique_lock lock(rounds_mutex_);
+    MutexLock lock(meetings_mutex_);
     std::shared_ptr<ThreadRound>& open = open_rounds_[group];
     if (open == nullptr) {
       open = std::make_shared<ThreadRound>(group.size());
@@ -193,29 +193,29 @@ class ThreadCommState {
   // Waits for `ready` until the deadline. After half of it the rank publishes what() it waits
   // for; a wait that reached the deadline stays published.
   template <class Ready, class What>
-  bool wait(std::unique_lock<std::mutex>& lock,
+  bool wait(MutexLock& lock,
             std::condition_variable& changed,
             int rank,
             const Ready& ready,
             const What& what) {
     const Clock::time_point begun = Clock::now();
-    if (changed.wait_until(lock, begun + deadline_ / 2, ready)) {
+    if (changed.wait_until(lock.native(), begun + deadline_ / 2, ready)) {
       return true;
     }
     {
-      const std::lock_guard waits_lock(waits_mutex_);
+      const MutexLock waits_lock(waits_mutex_);
       waits_[rank] = what();
     }
-    const bool done = changed.wait_until(lock, begun + deadline_, ready);
+    const bool done = changed.wait_until(lock.native(), begun + deadline_, ready);
     if (done) {
-      const std::lock_guard waits_lock(waits_mutex_);
+      const MutexLock waits_lock(waits_mutex_);
       waits_.erase(rank);
     }
     return done;
   }
 
   std::string end_of_waits_from(int rank) {
-    const std::lock_guard lock(waits_mutex_);
+    const MutexLock lock(waits_mutex_);
     return end_of_waits(waits_, rank);
   }
 
@@ -231,13 +231,16 @@ class ThreadCommState {
 
   std::chrono::milliseconds deadline_;
   std::vector<Inbox> inboxes_;  // [rank]
-  std::mutex rounds_mutex_;
-  std::condition_variable round_done_;
-  std::map<std::vector<int>, std::shared_ptr<ThreadRound>> open_rounds_;  // null: none in progress
-  std::mutex waits_mutex_;
-  std::map<int, Wait> waits_;  // of ranks that have been waiting for long
-  std::mutex reason_mutex_;
-  std::string reason_;
+  Mutex meetings_mutex_;
+  std::condition_variable met_;
+  // Null: none in progress.
+  std::map<std::vector<int>, std::shared_ptr<ThreadRound>> open_rounds_
+      ENTRAIN_GUARDED_BY(meetings_mutex_);
+  Mutex waits_mutex_;
+  // Of ranks that have been waiting for long.
+  std::map<int, Wait> waits_ ENTRAIN_GUARDED_BY(waits_mutex_);
+  Mutex reason_mutex_;
+  std::string reason_ ENTRAIN_GUARDED_BY(reason_mutex_);
   std::atomic<bool> aborted_{false};
 };
 

@@ -4,7 +4,6 @@
 #include <deque>
 #include <exception>
 #include <map>
-#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -17,6 +16,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/base/thread_priority.h"
+#include "entrain/core/base/thread_safety.h"
 
 #include "entrain/engine/data/sample_reader.h"
 
@@ -42,12 +42,12 @@ struct Piece {
 
 // Shared by the reader, its thread and every StepData.
 struct Shared {
-  std::mutex mutex;
+  Mutex mutex;                            // of all StepPieces, too
   std::condition_variable work_changed;   // wakes the thread
   std::condition_variable piece_changed;  // wakes consumers
-  bool stopped = false;
-  std::int64_t held_bytes = 0;   // patches being decoded or ready
-  std::int64_t ready_bytes = 0;  // patches ready
+  bool stopped ENTRAIN_GUARDED_BY(mutex) = false;
+  std::int64_t held_bytes ENTRAIN_GUARDED_BY(mutex) = 0;   // patches being decoded or ready
+  std::int64_t ready_bytes ENTRAIN_GUARDED_BY(mutex) = 0;  // patches ready
 };
 
 // Pieces of one step, in the order of need; texts first, they are small and all are kept.
@@ -66,7 +66,7 @@ class QueuedStep : public StepData {
       : shared_(std::move(shared)), step_(std::move(step)) {}
 
   ~QueuedStep() override {
-    const std::lock_guard lock(shared_->mutex);
+    const MutexLock lock(shared_->mutex);
     step_->dropped = true;
     step_->next = step_->pieces.size();
     step_->next_check = step_->pieces.size();
@@ -83,7 +83,7 @@ class QueuedStep : public StepData {
   QueuedStep& operator=(const QueuedStep&) = delete;
 
   SegmentData segment(int module, int sample, int segment) override {
-    std::unique_lock lock(shared_->mutex);
+    MutexLock lock(shared_->mutex);
     Piece& piece = wait_for(lock, module, sample, segment);
     piece.status = Status::kTaken;
     shared_->held_bytes -= piece.bytes;
@@ -93,14 +93,16 @@ class QueuedStep : public StepData {
   }
 
   const TokenizedSample& text(int sample) override {
-    std::unique_lock lock(shared_->mutex);
+    MutexLock lock(shared_->mutex);
     return wait_for(lock, -1, sample, -1).text.tokens;
   }
 
   std::optional<std::string> problem() override {
-    std::unique_lock lock(shared_->mutex);
+    MutexLock lock(shared_->mutex);
     for (const Piece& piece : step_->pieces) {
-      shared_->piece_changed.wait(lock, [&] { return piece.checked || shared_->stopped; });
+      shared_->piece_changed.wait(lock.native(), [&]() ENTRAIN_REQUIRES(shared_->mutex) {
+        return piece.checked || shared_->stopped;
+      });
       if (!piece.checked) {
         throw SystemFailure("reading of data was stopped while a step was checked");
       }
@@ -118,13 +120,14 @@ class QueuedStep : public StepData {
   }
 
   std::string kind(int sample) override {
-    std::unique_lock lock(shared_->mutex);
+    MutexLock lock(shared_->mutex);
     return wait_for(lock, -1, sample, -1).text.kind;
   }
 
  private:
   // Returns a piece that is ready, or throws its error.
-  Piece& wait_for(std::unique_lock<std::mutex>& lock, int module, int sample, int segment) {
+  Piece& wait_for(MutexLock& lock, int module, int sample, int segment)
+      ENTRAIN_REQUIRES(shared_->mutex) {
     const auto found = step_->positions.find({module, sample, segment});
     const auto name = [&] {
       return segment < 0 ? concat("text of sample ", sample)
@@ -141,8 +144,9 @@ class QueuedStep : public StepData {
         shared_->work_changed.notify_all();
       }
     }
-    shared_->piece_changed.wait(lock,
-                                [&] { return piece.status == Status::kReady || shared_->stopped; });
+    shared_->piece_changed.wait(lock.native(), [&]() ENTRAIN_REQUIRES(shared_->mutex) {
+      return piece.status == Status::kReady || shared_->stopped;
+    });
     if (piece.status != Status::kReady) {
       throw SystemFailure(concat("reading of data was stopped while ", name(), " was awaited"));
     }
@@ -209,12 +213,13 @@ struct ReadAhead::State {
   ReadAheadOptions options;
   SampleReader reader;  // used by the thread only
   std::shared_ptr<Shared> shared = std::make_shared<Shared>();
-  std::deque<std::shared_ptr<StepPieces>> steps;  // with pieces not yet begun; under the mutex
+  // With pieces not yet begun.
+  std::deque<std::shared_ptr<StepPieces>> steps ENTRAIN_GUARDED_BY(shared->mutex);
   std::thread thread;
 
   // The next piece to decode, nullptr when there is none or no memory for it. `keep`: whether there
   // is memory for what is decoded, or it is only to be checked.
-  Piece* choose(std::shared_ptr<StepPieces>& owner, bool& keep) {
+  Piece* choose(std::shared_ptr<StepPieces>& owner, bool& keep) ENTRAIN_REQUIRES(shared->mutex) {
     keep = true;
     Piece* piece = choose_to_keep(owner);
     if (piece == nullptr && options.check_steps) {
@@ -224,7 +229,7 @@ struct ReadAhead::State {
     return piece;
   }
 
-  Piece* choose_to_check(std::shared_ptr<StepPieces>& owner) {
+  Piece* choose_to_check(std::shared_ptr<StepPieces>& owner) ENTRAIN_REQUIRES(shared->mutex) {
     for (const auto& step : steps) {
       while (step->next_check < step->pieces.size() && step->pieces[step->next_check].checked) {
         ++step->next_check;
@@ -237,7 +242,7 @@ struct ReadAhead::State {
     return nullptr;
   }
 
-  Piece* choose_to_keep(std::shared_ptr<StepPieces>& owner) {
+  Piece* choose_to_keep(std::shared_ptr<StepPieces>& owner) ENTRAIN_REQUIRES(shared->mutex) {
     for (const auto& step : steps) {
       while (!step->wanted.empty()) {
         Piece& piece = step->pieces[step->wanted.front()];
@@ -286,13 +291,14 @@ struct ReadAhead::State {
     run_in_background();
     at::set_num_threads(1);
     const at::NoGradGuard no_grad;
-    std::unique_lock lock(shared->mutex);
+    MutexLock lock(shared->mutex);
     while (true) {
       std::shared_ptr<StepPieces> owner;
       Piece* piece = nullptr;
       bool keep = true;
-      shared->work_changed.wait(
-          lock, [&] { return shared->stopped || (piece = choose(owner, keep)) != nullptr; });
+      shared->work_changed.wait(lock.native(), [&]() ENTRAIN_REQUIRES(shared->mutex) {
+        return shared->stopped || (piece = choose(owner, keep)) != nullptr;
+      });
       if (shared->stopped) {
         return;
       }
@@ -344,7 +350,7 @@ ReadAhead::ReadAhead(const Index& index, const ModelSpec& model, const ReadAhead
 
 ReadAhead::~ReadAhead() {
   {
-    const std::lock_guard lock(state_->shared->mutex);
+    const MutexLock lock(state_->shared->mutex);
     state_->shared->stopped = true;
   }
   state_->shared->work_changed.notify_all();
@@ -356,7 +362,7 @@ std::shared_ptr<StepData> ReadAhead::queue(StepNeeds needs) {
   std::shared_ptr<StepPieces> step = pieces_of(needs, state_->index, state_->model);
   auto data = std::make_shared<QueuedStep>(state_->shared, step);
   {
-    const std::lock_guard lock(state_->shared->mutex);
+    const MutexLock lock(state_->shared->mutex);
     state_->steps.push_back(std::move(step));
   }
   state_->shared->work_changed.notify_all();
@@ -364,7 +370,7 @@ std::shared_ptr<StepData> ReadAhead::queue(StepNeeds needs) {
 }
 
 std::int64_t ReadAhead::ready_bytes() const {
-  const std::lock_guard lock(state_->shared->mutex);
+  const MutexLock lock(state_->shared->mutex);
   return state_->shared->ready_bytes;
 }
 

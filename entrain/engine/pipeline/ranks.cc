@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
-#include <mutex>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -12,6 +11,7 @@
 
 #include "entrain/core/base/text.h"
 #include "entrain/core/base/thread_priority.h"
+#include "entrain/core/base/thread_safety.h"
 
 #include "entrain/engine/comm/torch_errors.h"
 
@@ -26,7 +26,7 @@ class Endings {
 
   void keep(std::exception_ptr error, const std::string& message, bool echo) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (error_ == nullptr || (is_echo_ && !echo)) {
         error_ = std::move(error);
         message_ = message;
@@ -37,17 +37,20 @@ class Endings {
   }
   void ended(int rank) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       running_[static_cast<std::size_t>(rank)] = 0;
     }
     changed_.notify_all();
   }
   // Returns when all ranks have ended; gives up on ranks that do not end after a failure.
   void wait(const StuckRanks& stuck) {
-    std::unique_lock lock(mutex_);
-    const auto all_ended = [&] { return std::ranges::count(running_, 1) == 0; };
-    changed_.wait(lock, [&] { return all_ended() || error_ != nullptr; });
-    if (!stuck.give_up || changed_.wait_for(lock, stuck.patience, all_ended)) {
+    MutexLock lock(mutex_);
+    const auto all_ended = [&]() ENTRAIN_REQUIRES(mutex_) {
+      return std::ranges::count(running_, 1) == 0;
+    };
+    changed_.wait(lock.native(),
+                  [&]() ENTRAIN_REQUIRES(mutex_) { return all_ended() || error_ != nullptr; });
+    if (!stuck.give_up || changed_.wait_for(lock.native(), stuck.patience, all_ended)) {
       return;
     }
     std::vector<int> ranks;
@@ -58,19 +61,20 @@ class Endings {
     }
     stuck.give_up(message_, ranks);
   }
-  void rethrow() const {
+  void rethrow() {
+    const MutexLock lock(mutex_);
     if (error_ != nullptr) {
       std::rethrow_exception(error_);
     }
   }
 
  private:
-  std::mutex mutex_;
+  Mutex mutex_;
   std::condition_variable changed_;
-  std::vector<char> running_;  // [rank]
-  std::exception_ptr error_;
-  std::string message_;
-  bool is_echo_ = false;
+  std::vector<char> running_ ENTRAIN_GUARDED_BY(mutex_);  // [rank]
+  std::exception_ptr error_ ENTRAIN_GUARDED_BY(mutex_);
+  std::string message_ ENTRAIN_GUARDED_BY(mutex_);
+  bool is_echo_ ENTRAIN_GUARDED_BY(mutex_) = false;
 };
 
 // The error that ends the current rank, in a handler of all exceptions.

@@ -202,7 +202,7 @@ void RunDumps::fail(int rank) {
 
 // Only the first failure: later dumps would show ranks that were stopped.
 void RunDumps::write_all(const std::string& reason) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (written_ && reason.empty()) {
     return;
   }
@@ -232,7 +232,7 @@ void RunDumps::write_all(const std::string& reason) {
 
 // After a successful run, dumps on request are of no use.
 void RunDumps::remove_requested() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& rank_log : logs_) {
     if (written_ || rank_log->dump().state != RankState::kFinished) {
       return;

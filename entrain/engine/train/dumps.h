@@ -5,12 +5,12 @@
 
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "entrain/core/base/call_log.h"
+#include "entrain/core/base/thread_safety.h"
 #include "entrain/core/spec/plan.h"
 
 namespace entrain::engine {
@@ -58,8 +58,8 @@ class RunDumps {
   std::filesystem::path folder_;
   int first_;
   std::vector<std::unique_ptr<CallLog>> logs_;
-  std::mutex mutex_;
-  bool written_ = false;
+  Mutex mutex_;  // of the files, too
+  bool written_ ENTRAIN_GUARDED_BY(mutex_) = false;
   std::unique_ptr<Watcher> watcher_;
 };
 

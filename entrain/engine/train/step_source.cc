@@ -16,7 +16,7 @@ StepSource::StepSource(const RunSetup& setup, std::int64_t first, std::int64_t l
 
 StepSource::~StepSource() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closing_ = true;
   }
   changed_.notify_all();
@@ -24,13 +24,15 @@ StepSource::~StepSource() {
 }
 
 std::shared_ptr<const PreparedStep> StepSource::get(std::int64_t step) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (step >= last_) {
     return nullptr;
   }
   asked_ = std::max(asked_, step);
   changed_.notify_all();
-  changed_.wait(lock, [&] { return ready_.contains(step) || error_ != nullptr; });
+  changed_.wait(lock.native(), [&]() ENTRAIN_REQUIRES(mutex_) {
+    return ready_.contains(step) || error_ != nullptr;
+  });
   const auto entry = ready_.find(step);
   if (entry == ready_.end()) {
     std::rethrow_exception(error_);
@@ -44,17 +46,18 @@ std::shared_ptr<const PreparedStep> StepSource::get(std::int64_t step) {
 }
 
 std::shared_ptr<const PreparedStep> StepSource::peek(std::int64_t step) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto entry = ready_.find(step);
   return entry == ready_.end() ? nullptr : entry->second;
 }
 
 void StepSource::work() {
   run_in_background();
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock,
-                  [&] { return closing_ || (next_ < last_ && next_ <= asked_ + kStepsAhead); });
+    changed_.wait(lock.native(), [&]() ENTRAIN_REQUIRES(mutex_) {
+      return closing_ || (next_ < last_ && next_ <= asked_ + kStepsAhead);
+    });
     if (closing_) {
       return;
     }

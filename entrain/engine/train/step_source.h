@@ -6,8 +6,9 @@
 #include <exception>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
+
+#include "entrain/core/base/thread_safety.h"
 
 #include "entrain/engine/train/prepared_step.h"
 
@@ -35,16 +36,16 @@ class StepSource {
   void work();
 
   const RunSetup& setup_;
-  std::int64_t last_;
-  int num_ranks_;
-  std::mutex mutex_;
+  const std::int64_t last_;
+  const int num_ranks_;
+  Mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::int64_t, std::shared_ptr<const PreparedStep>> ready_;
-  std::map<std::int64_t, int> handed_out_;
-  std::int64_t next_;        // to prepare
-  std::int64_t asked_ = -1;  // highest step passed to a rank
-  bool closing_ = false;
-  std::exception_ptr error_;
+  std::map<std::int64_t, std::shared_ptr<const PreparedStep>> ready_ ENTRAIN_GUARDED_BY(mutex_);
+  std::map<std::int64_t, int> handed_out_ ENTRAIN_GUARDED_BY(mutex_);
+  std::int64_t next_ ENTRAIN_GUARDED_BY(mutex_);   // to prepare
+  std::int64_t asked_ ENTRAIN_GUARDED_BY(mutex_);  // highest step handed to a rank
+  bool closing_ ENTRAIN_GUARDED_BY(mutex_) = false;
+  std::exception_ptr error_ ENTRAIN_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 
