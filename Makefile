@@ -6,6 +6,7 @@ CORE_READY := .venv/.entrain-core-ready
 ENGINE_READY := .venv/.entrain-engine-ready
 ENTRAIN := build/release/entrain/cli/entrain
 
+CHECK_READY := .venv/.entrain-check-ready
 FUZZ_READY := .venv/.entrain-fuzz-ready
 # Seconds for every fuzz target.
 FUZZ_SECONDS ?= 60
@@ -52,7 +53,10 @@ record-programs: $(ENGINE_READY)
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(JOBS) --target entrain entrain_record
 
-check: $(ENGINE_READY) ## what CI runs beside `make test`: format, lint, sanitizers, the long tests
+$(CHECK_READY): tools/setup.sh tools/requirements.txt
+	@tools/setup.sh --check
+
+check: $(ENGINE_READY) $(CHECK_READY) ## what CI runs beside `make test`: format, lint, locks, sanitizers, the long tests
 	@tools/check.sh
 
 $(FUZZ_READY): tools/setup.sh tools/requirements.txt

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Makes a fresh Debian 12 ready to build Entrain (written to work on Ubuntu 24.04 too; untested there).
 #
-# Usage: tools/setup.sh [--core | --fuzz]
+# Usage: tools/setup.sh [--core | --fuzz | --check]
 #   --core   only what the torch-free core needs: no torch in .venv
 #   --fuzz   the same, and clang with its fuzzer
+#   --check  the same, and clang
 #
 # As root, missing distribution packages are installed; otherwise the exact command is printed and the
 # exit status is 3. Then .venv is made with torch 2.13.0, unless a usable torch (>= 2.11) is there.
@@ -16,7 +17,9 @@ packages=(g++ cmake ninja-build ccache make git python3 python3-dev python3-venv
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libjpeg-dev libpng-dev libsndfile1-dev libarchive-dev
   zlib1g-dev libxxhash-dev libgtest-dev libbenchmark-dev iproute2)
 
-if [[ ${1:-} == --fuzz ]]; then
+if [[ ${1:-} == --check ]]; then
+  packages+=(clang-14)
+elif [[ ${1:-} == --fuzz ]]; then
   packages+=(clang-14 libclang-rt-14-dev)
 fi
 
@@ -67,7 +70,7 @@ PY
   echo "$PWD/build/release/python" >"$packages_folder/entrain.pth"
   touch .venv/.entrain-engine-ready
 fi
-if [[ ${1:-} == --fuzz ]]; then
-  touch .venv/.entrain-fuzz-ready
+if [[ ${1:-} == --check || ${1:-} == --fuzz ]]; then
+  touch ".venv/.entrain-${1#--}-ready"
 fi
 touch .venv/.entrain-core-ready
