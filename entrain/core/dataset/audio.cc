@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <numbers>
 #include <numeric>
 #include <utility>
@@ -15,6 +14,7 @@
 #include <sndfile.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/thread_safety.h"
 
 namespace entrain {
 namespace {
@@ -127,8 +127,8 @@ class AudioFile {
     SF_INFO found{};
     SF_VIRTUAL_IO calls = {size_of, seek_input, read_input, nullptr, position_of};
     {
-      static std::mutex mutex;  // libsndfile keeps in a global why it could not open a file
-      const std::lock_guard<std::mutex> lock(mutex);
+      static Mutex mutex;  // libsndfile keeps in a global why it could not open a file
+      const MutexLock lock(mutex);
       file_.reset(::sf_open_virtual(&calls, SFM_READ, &found, &input_));
       rethrow_failure();
       if (!file_) {

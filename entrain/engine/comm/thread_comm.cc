@@ -77,8 +77,8 @@ class ThreadCommState {
       { const MutexLock lock(inbox.mutex); }
       inbox.arrived.notify_all();
     }
-    { const MutexLock lock(meetings_mutex_); }
-    met_.notify_all();
+    { const MutexLock lock(rounds_mutex_); }
+    round_done_.notify_all();
   }
 
   void check_alive() {
@@ -145,7 +145,7 @@ class ThreadCommState {
                                           const at::Tensor& input,
                                           bool with_result = false) {
     check_alive();
-    MutexLock lock(meetings_mutex_);
+    MutexLock lock(rounds_mutex_);
     std::shared_ptr<ThreadRound>& open = open_rounds_[group];
     if (open == nullptr) {
       open = std::make_shared<ThreadRound>(group.size());
@@ -231,11 +231,11 @@ class ThreadCommState {
 
   std::chrono::milliseconds deadline_;
   std::vector<Inbox> inboxes_;  // [rank]
-  Mutex meetings_mutex_;
-  std::condition_variable met_;
+  Mutex rounds_mutex_;
+  std::condition_variable round_done_;
   // Null: none in progress.
   std::map<std::vector<int>, std::shared_ptr<ThreadRound>> open_rounds_
-      ENTRAIN_GUARDED_BY(meetings_mutex_);
+      ENTRAIN_GUARDED_BY(rounds_mutex_);
   Mutex waits_mutex_;
   // Of ranks that have been waiting for long.
   std::map<int, Wait> waits_ ENTRAIN_GUARDED_BY(waits_mutex_);
