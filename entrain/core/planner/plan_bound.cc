@@ -241,12 +241,14 @@ int64_t PlanBounds::estimate(const PlanShape& config) const {
   int64_t all = 0;
   int64_t slowest = 0;
   int64_t shared = 0;
+  int64_t more_stages = 0;
   for (int module = 0; module <= llm; ++module) {
     const ModuleShape& shape = config.modules[at(module)];
     const Table& of = table(config, module);
     const int64_t launches = of.launch_ns / shape.stages;
     const int64_t lane = lane_ns(of, shape.stages, shape.virtual_stages) / slots + launches;
-    all += (of.share_ns / slots + of.launch_ns) / shape.virtual_stages;
+    all += of.share_ns / slots + of.launch_ns;
+    more_stages += shape.virtual_stages - 1;
     slowest = std::max(slowest, lane);
     if (config.layout == ModuleLayout::kColocated ||
         (config.layout == ModuleLayout::kSharedEncoders && module < llm)) {
@@ -255,7 +257,8 @@ int64_t PlanBounds::estimate(const PlanShape& config) const {
   }
   slowest = std::max(slowest, shared);
   const int64_t pipeline = num_batches_ * all + (slots - num_batches_) * slowest;
-  return std::max(pipeline, bound(config).ns);
+  constexpr int64_t kPercent = 2;  // of each virtual stage: who has fewest comes first
+  return std::max(pipeline, bound(config).ns) * (100 + kPercent * more_stages) / 100;
 }
 
 std::vector<std::vector<LayerRange>> PlanBounds::cut(const PlanShape& config,
