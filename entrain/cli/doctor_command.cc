@@ -34,12 +34,10 @@ void add_doctor_command(CLI::App& app, Action& action) {
   CLI::App* command = add_command(
       app,
       "doctor",
-      "Finds the rank that broke a run, from the dumps in its folder (dumps/rank-N.json): which "
-      "rank failed\n"
-      "first, which died or was stuck, and what every rank was waiting for. A run that was "
-      "started\n"
-      "again after a failure keeps the dumps of the last five in dumps/failure-N; the newest is\n"
-      "read if the run itself has none. Exit code 4 if the rank cannot be determined.",
+      "Finds the rank that broke a run, from the dumps in its folder (dumps/rank-N.json): which\n"
+      "failed first, which died or was stuck, and what every rank was waiting for. A run that was\n"
+      "started again after a failure keeps the dumps of the last five in dumps/failure-N; the\n"
+      "newest is read if the run itself has none. Exit code 4 if the rank cannot be determined.",
       "entrain doctor runs/demo\n"
       "An earlier failure: entrain doctor runs/demo/dumps/failure-2");
   command->add_option("run", options->run_folder, "run folder, or a folder of dumps")->required();
