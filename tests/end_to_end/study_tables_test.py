@@ -238,7 +238,7 @@ class Runnable(TableTest):
         for candidate in report["candidates"]:
             self.assertNotIn("CP", candidate["plan"])
         only = self.cluster_plan("--context-parallel", 2)
-        self.expect_failure(2, ["context parallelism 2 alone", "--for-study"], *only)
+        self.expect_failure(2, ["only at context parallelism 2", "--for-study"], *only)
         study = self.cluster_plan("--for-study", "--context-parallel", "1,2", "--json")
         self.assertEqual(json.loads(self.expect_success(*study).stdout)["left_out"], "")
 

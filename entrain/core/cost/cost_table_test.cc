@@ -111,7 +111,7 @@ TEST(CostTable, NamesWhatIsMissingOrWrong) {
   expect_words(failure(replaced(kCosts, "5e-9", "nan")), {"costs.csv:3", "nan"});
   expect_words(failure(replaced(kCosts, "5e-9", "1e10")), {"costs.csv:3", "1e10"});
   expect_words(failure(replaced(kCosts, "b,50", "b,5.5")), {"costs.csv:3", "llm_tokens"});
-  expect_words(failure(replaced(kCosts, "b,50", "a,50")), {"costs.csv:3", "stands twice"});
+  expect_words(failure(replaced(kCosts, "b,50", "a,50")), {"costs.csv:3", "occurs twice"});
   expect_words(failure("sample_id,llm_tokens,llm_forward_s,llm_backward_s\n"), {"no samples"});
 }
 
@@ -123,7 +123,7 @@ TEST(CostTable, NamesWhatIsWrongWithSegments) {
   expect_words(failure(kCosts, replaced(kSegments, "a,vision,1", "a,vision,2")),
                {"'a'", "segment 1 is missing"});
   expect_words(failure(kCosts, replaced(kSegments, "a,vision,1", "a,vision,0")),
-               {"segment 0 stands twice"});
+               {"segment 0 occurs twice"});
   expect_words(failure(kCosts, replaced(kSegments, "4,4e-9", "5,4e-9")), {"add up to 8 tokens"});
   expect_words(failure(kCosts, replaced(kSegments, "4e-9,8e-9", "4e-7,8e-9")), {"add up"});
 }

@@ -19,7 +19,7 @@ enum class BoundCause : std::uint8_t {
   kShared,  // the work of all modules on lanes that they share
   kChain,   // one sample's forward and backward path through encoder and LLM
   kMemory,  // in every cut the state and the largest unit's minimum on some stage exceed a device's
-            // memory in every cut
+            // memory
 };
 
 // Over all batches together. For kMemory `ns` is meaningless.

@@ -275,7 +275,7 @@ TEST(SearchPlans, CountsWhatEachBoundHasCut) {
   };
   Rng rng(67);
   std::set<BoundCause> causes;
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 150; ++i) {
     const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
     SCOPED_TRACE(testing::Message() << "case " << i << ": " << oracle::describe(plan_case));
     const PlanSearchRequest request = plan_case.request_of();

@@ -154,7 +154,7 @@ TEST(Doctor, NamesNoCulpritInARunningRun) {
                                         dump(2, kRunning, {operation("c"), receive_from(1)})});
   EXPECT_EQ(diagnosis.verdict, Verdict::kNone);
   EXPECT_EQ(diagnosis.summary,
-            "no rank has failed; others wait for rank 1, which is 9.0 s in step 4, b");
+            "no rank has failed; others wait for rank 1, which has been 9.0 s in step 4, b");
 }
 
 TEST(Doctor, ReportsWhenThereIsNoCulprit) {

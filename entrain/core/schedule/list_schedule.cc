@@ -12,6 +12,20 @@ constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
 
+std::vector<std::int64_t> lane_end_times(const Plan& plan, const StepCosts& costs) {
+  std::vector<std::int64_t> result;
+  for (const std::vector<StageRef>& lane : plan.lanes) {
+    std::int64_t reduce = 0;
+    for (const StageRef& ref : lane) {
+      reduce += costs.modules[static_cast<std::size_t>(ref.module)]
+                    .stages[static_cast<std::size_t>(ref.stage)]
+                    .reduce.count();
+    }
+    result.push_back(plan.replicas > 1 ? reduce : 0);
+  }
+  return result;
+}
+
 ListScheduler::ListScheduler(const StageGraph& stages, std::vector<std::int64_t> lane_limits)
     : stages_(stages),
       one_stage_a_lane_(

@@ -116,7 +116,7 @@ TEST(ProfileJson, RefusesNullByItsPlace) {
   }
   EXPECT_EQ(profile_message_after("/layers/4/forward/per_token_ns", "null"),
             "p.json: layers[4].forward.per_token_ns: null given; a number is needed (null means "
-            "for NaN or infinity)");
+            "NaN or infinity)");
 }
 
 // Entries of the same costs at other degrees behind those of degree 1.
@@ -181,7 +181,8 @@ TEST(ValidateProfile, RefusesAProfileOfAnotherModel) {
   const std::string message =
       error_of<InvalidInput>([&] { validate(vision_profile(), wider, "p.json"); });
   EXPECT_EQ(
-      message.rfind("p.json: model_digest: the profile was made for layers of other shapes", 0), 0U)
+      message.rfind("p.json: model_digest: the profile was made for layers with other shapes", 0),
+      0U)
       << message;
 }
 

@@ -155,7 +155,7 @@ TEST(CheckpointWriter, EndsAtOnceWhenAnotherRankIsKnownToHaveFailed) {
     const auto rank = std::this_thread::get_id();
     std::atomic<bool> failed{false};  // from the first question of who shall see it first
     CheckpointWriter writer(
-        folder.path() / "c", 2, 2, tiny::checkpoint_run(), 0, std::chrono::minutes(10), [&] {
+        folder.path() / "c", 2, 2, tiny::checkpoint_run(), 0, std::chrono::minutes(3), [&] {
           if ((std::this_thread::get_id() == rank) == waits) {
             failed = true;
           }

@@ -58,6 +58,11 @@ std::string value_of(const std::string& name, const std::string& value) {
   return concat(name, " ", value);
 }
 
+// The two others need lanes of several stages of their own kinds.
+bool runs_any_plan(const std::string& schedule) {
+  return schedule != "interleaved" && schedule != "dip";
+}
+
 }  // namespace
 
 bool has_chunks(const StepAssignment& assignment) {
@@ -101,6 +106,8 @@ std::vector<StepFactor> all_step_factors() {
        {StepPolicy::kSequential, StepPolicy::kEntrain, StepPolicy::kEntrainChunks}) {
     policies.emplace_back(name_of(policy));
   }
+  std::vector<std::string> schedules = schedule_names();
+  std::erase_if(schedules, [](const std::string& schedule) { return !runs_any_plan(schedule); });
   return {{"pipeline", {"1", "2", "3", "4"}},
           {"tensor", {"1/1", "1/2", "2/1", "2/2"}},
           {"replicas", {"1", "2", "3"}},
@@ -109,7 +116,7 @@ std::vector<StepFactor> all_step_factors() {
           {"recomputed", {"no", "yes"}},
           {"sharded", {"no", "yes"}},
           {"tied", {"no", "yes"}},
-          {"schedule", schedule_names()},
+          {"schedule", schedules},
           {"policy", policies}};
 }
 
@@ -138,6 +145,9 @@ int StepCoverage::expect_schedules(int recomputed_at_least) const {
   int all = 0;
   for (const std::string& schedule : schedule_names()) {
     const auto found = counts_.find(schedule);
+    if (found == counts_.end() && !runs_any_plan(schedule)) {
+      continue;
+    }
     if (found == counts_.end()) {
       ADD_FAILURE() << schedule << " never ran";
       continue;
@@ -155,8 +165,10 @@ int StepCoverage::expect_schedules(int recomputed_at_least) const {
         counts.cut);
     EXPECT_EQ(counts.split > counts.all / 4, splits_backward(schedule)) << schedule;
     EXPECT_GT(counts.shared, 0) << schedule;
-    EXPECT_GE(counts.recomputed, recomputed_at_least) << schedule;
-    EXPECT_GE(counts.sharded, recomputed_at_least / 5) << schedule;
+    // Steps of layouts that the schedule cannot run ran under `1f1b`.
+    const int least = runs_any_plan(schedule) ? recomputed_at_least : 1;
+    EXPECT_GE(counts.recomputed, least) << schedule;
+    EXPECT_GE(counts.sharded, least / 5) << schedule;
     all += counts.all;
   }
   return all;

@@ -31,9 +31,10 @@ class StepCoverage {
  public:
   void add(const StepConfiguration& configuration);
 
-  // Every schedule ran, with shared lanes too, those with split backwards did split, and at least
-  // so many steps of each recomputed layers, a fifth of it with sharded optimizers; prints the
-  // counts and returns the number of steps.
+  // Every schedule that runs any plan ran, with shared lanes too, those with split backwards did
+  // split, and at least so many steps of each recomputed layers, a fifth of it with sharded
+  // optimizers; prints the counts and returns the number of steps. `interleaved` and `dip`: as far
+  // as the layouts allow.
   int expect_schedules(int recomputed_at_least) const;
 
   // Every value of a factor ran with every value of every other, but sharded optimizers, which need
