@@ -54,7 +54,9 @@ class Memory(Checks):
             self.skipTest("this system promises any memory")
         self.change_model("hidden = 16", "hidden = 300000")
         arguments = ["train", "run.toml", "--set", "execution.memory_check=warn"]
-        result = self.expect_failure(3, ["it continues because", "can't allocate memory"], *arguments)
+        result = self.expect_failure(
+            3, ["it continues because", "can't allocate memory"], *arguments
+        )
         for word in ("frame #", "Exception raised from", "This is a bug"):
             self.assertNotIn(word, result.stderr)
 

@@ -71,7 +71,7 @@ TEST(CsvReader, RefusesDamagedTablesAndNamesFileAndLine) {
     return error_of<InvalidInput>([&] { read_all(text); });
   };
   EXPECT_NE(message("").find("x.csv"), std::string::npos);
-  EXPECT_NE(message("a,a\n").find("'a' stands twice"), std::string::npos);
+  EXPECT_NE(message("a,a\n").find("'a' occurs twice"), std::string::npos);
   EXPECT_NE(message("a,,b\n").find("column 2"), std::string::npos);
   EXPECT_NE(message("a,b\n1,2\n3\n").find("x.csv:3: 1 fields"), std::string::npos);
   EXPECT_NE(message("a,b\n1,2,3\n").find("x.csv:2: 3 fields"), std::string::npos);

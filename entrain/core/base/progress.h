@@ -1,6 +1,6 @@
 // Progress of long work on standard error, with elapsed and remaining time: one line, redrawn, on
-// a terminal; a line per minute in a log; nothing for short work. Own code, since the distribution's
-// only library for C++, Boost's, shows no times and takes a log for a terminal.
+// a terminal; a line per minute in a log; nothing for short work. Own code, since the
+// distribution's only library for C++, Boost's, shows no times and takes a log for a terminal.
 #pragma once
 
 #include <chrono>

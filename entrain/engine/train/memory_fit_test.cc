@@ -214,7 +214,8 @@ TEST_F(MemoryFitTest, WarnsWhenConfiguredAndLetsPacedRunsPass) {
   make_wide(100'000);
   run_.config.execution.memory_check = "warn";
   const RunSetup setup = prepare_run(run_.config);
-  EXPECT_NE(check_memory(setup, all_ranks(setup.plan)).find("it continues because"), std::string::npos);
+  EXPECT_NE(check_memory(setup, all_ranks(setup.plan)).find("it continues because"),
+            std::string::npos);
   run_.config.execution.memory_check = "stop";
   run_.config.execution.paced = true;
   EXPECT_EQ(check_memory(prepare_run(run_.config), {0, 6}), "");
