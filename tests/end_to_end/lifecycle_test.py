@@ -189,7 +189,7 @@ class Lifecycle(CliTest):
             _, errors = process.communicate(timeout=10)
             self.assertLess(time.monotonic() - begun, 2)
             self.assertEqual(process.returncode, 128 + kind, errors)
-            self.assertIn("told to stop before training began", errors)
+            self.assertIn("stopped before training began; nothing was trained", errors)
         self.assertIsNone(holder.poll())
 
     def test_a_stopped_run_exits_with_75_and_the_same_command_goes_on(self):
@@ -217,7 +217,7 @@ class Lifecycle(CliTest):
         took = time.monotonic() - begun
         self.assertEqual(process.returncode, STOPPED, errors)
         self.assertTrue(1.8 < took < 5, took)
-        self.assertIn("within 2 s (execution.stop_seconds)", errors)
+        self.assertIn("took longer than 2 s (execution.stop_seconds)", errors)
         self.assertIn("step-00000004", errors)
         self.expect_success(*self.arguments(*settings))
         self.assertEqual(self.losses(), self.losses("whole"))
