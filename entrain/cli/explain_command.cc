@@ -22,7 +22,7 @@ struct ExplainFlags {
   std::string schedule;
   std::int64_t step = -1;  // that of the assignment or the sample, else 0
   std::string assignment;
-  std::string torch_csv;
+  std::string torch_order;
   std::string sample;
   int replica = -1;
   int slot = -1;
@@ -43,6 +43,15 @@ std::int64_t step_to_explain(const ExplainFlags& options, const Study& study) {
   return options.sample.empty() ? 0 : step_of_sample(study, options.sample);
 }
 
+std::vector<std::vector<Operation>> read_order(const std::string& file, const Plan& plan) {
+  const std::string text = read_file(file);
+  try {
+    return orders_from_torch_csv(text, plan);
+  } catch (const InvalidInput& error) {
+    throw InvalidInput(concat("--torch-order ", file, ": ", error.what()));
+  }
+}
+
 int run(const ExplainFlags& options) {
   const Study study = open_study(options.study);
   const std::string policy = parse_names(options.policy, policy_names(), "--policy").front();
@@ -59,12 +68,12 @@ int run(const ExplainFlags& options) {
           ? assign(policy, assign_request(step, study, step_index))
           : assignment_from_json(read_json_file(options.assignment), names, options.assignment);
   const SimulatedStep simulated =
-      options.torch_csv.empty()
+      options.torch_order.empty()
           ? simulate_step(std::move(assignment), step.plan, step.costs, kAsked)
           : simulate_orders(std::move(assignment),
                             step.plan,
                             step.costs,
-                            {orders_from_torch_csv(read_file(options.torch_csv), step.plan)},
+                            {read_order(options.torch_order, step.plan)},
                             kAsked);
   ExplainRequest request;
   request.plan = &step.plan;
@@ -111,8 +120,8 @@ void add_explain_command(CLI::App& app, Action& action) {
                       options->assignment,
                       "assignment JSON of `entrain assign` for this step, instead of --policy");
   command->add_option(
-      "--torch-csv",
-      options->torch_csv,
+      "--torch-order",
+      options->torch_order,
       "compute order of torch.distributed.pipelining (compute_only CSV), instead of "
       "--schedule");
   command->add_option(

@@ -75,7 +75,7 @@ OF_A_CLUSTER = [
     *["--recompute", "--regret-batches", "--check-batches", "--microbatch"],
 ]
 OF_THE_ENGINE = ["profile", "train", "eval", "checkpoint"]
-OUTPUTS = ["--output", "--csv", "--trace", "--answers", "--points", "--segments"]
+OUTPUTS = ["--output", "--csv", "--trace", "--torch-csv", "--answers", "--points", "--segments"]
 
 VALUES = {
     "missing": [None],

@@ -254,10 +254,16 @@ class Simulate(StudyTest):
             *("--torch-csv", "order.csv"),
         )
         self.assertTrue((self.folder / "order.csv").read_text().startswith("0F0,"))
-        read = self.json_of(*self.study("explain", *arguments), "--torch-csv", "order.csv")
+        read = self.json_of(*self.study("explain", *arguments), "--torch-order", "order.csv")
         self.assertAlmostEqual(read["step_s"], written["rows"][0]["step_s"], places=9)
         (self.folder / "bad.csv").write_text("0F0,9F0\n")
-        self.expect_failure(2, ["9"], *self.study("explain", *arguments), "--torch-csv", "bad.csv")
+        self.expect_failure(
+            2,
+            ["--torch-order bad.csv", "names stage 9"],
+            *self.study("explain", *arguments),
+            "--torch-order",
+            "bad.csv",
+        )
 
     def test_does_not_depend_on_threads(self):
         reports = []
