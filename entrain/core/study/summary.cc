@@ -58,8 +58,8 @@ void add_totals(const CaseResult& result, CaseSummary& summary) {
       summary.reason = summary.refused++ == 0 ? step.refused : summary.reason;
       continue;
     }
-    for (const int slots : step.num_slots) {
-      summary.num_slots += slots;
+    for (const int count : step.num_slots) {
+      summary.num_slots += count;
       replicas += 1;
     }
     summary.deferred += static_cast<double>(step.deferred);
