@@ -186,10 +186,13 @@ bool is_kind(OutputKind kind, std::string_view head) {
   }
   const Mark& mark = mark_of(kind);
   const std::string_view line = head.substr(0, head.find('\n'));
-  return begins_with(head, mark.begin) &&
-         std::ranges::all_of(mark.first_line, [&](std::string_view part) {
-           return line.find(part) != std::string_view::npos;
-         });
+  const auto holds = [&](std::string_view part) {
+    return line.find(part) != std::string_view::npos;
+  };
+  if (kind == OutputKind::kTorchOrder && !holds("B0") && !holds("I0")) {
+    return false;  // no backward of the first microbatch
+  }
+  return begins_with(head, mark.begin) && std::ranges::all_of(mark.first_line, holds);
 }
 
 void Output::write(std::string_view content) const {

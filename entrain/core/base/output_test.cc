@@ -84,7 +84,7 @@ TEST_F(NamedOutputs, RecogniseEveryKindAndNoOther) {
       EXPECT_EQ(is_kind(other, content), other == kind) << name_of(other) << " in " << content;
     }
     EXPECT_FALSE(is_kind(kind, "")) << name_of(kind);
-    EXPECT_FALSE(is_kind(kind, content.substr(0, 3))) << name_of(kind);
+    EXPECT_FALSE(is_kind(kind, content.substr(0, 5))) << name_of(kind);
   }
 }
 

@@ -366,6 +366,9 @@ TEST(SearchPlans, SpendsMoreWherePatient) {
     request.most_simulations = -1;
     const PlanSearchResult hasty = search_plans(request);
     const auto batches = static_cast<int>(request.batches.size());
+    PlanSearchRequest plain = request;
+    plain.recompute = RecomputeRule::kNever;
+    EXPECT_LE(search_plans(plain).simulated_steps, default_budget(1) + batches);
     // The last configuration may be tried without recomputation and at four levels of it.
     EXPECT_LE(hasty.simulated_steps, default_budget(1) + 5 * batches);
     if (hasty.complete || !hasty.fits() || hasty.simulated_steps < default_budget(1)) {
