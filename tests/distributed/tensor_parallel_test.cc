@@ -123,6 +123,13 @@ TEST_F(TensorParallel, GradientsEqualTheReferenceForEveryPairOfFactors) {
           if (of_encoders == of_llm && rng.below(4) == 0) {
             layout.lanes = StageLanes::kSingle;
           }
+          if (schedule == "interleaved" && llm_stages > 2) {
+            layout.lanes = StageLanes::kWrapped;
+          } else if (schedule == "dip") {
+            layout.lanes = StageLanes::kColocated;
+            layout.stages.assign(layout.stages.size(), llm_stages);
+            layout.tensor_parallel.assign(layout.stages.size(), of_llm);
+          }
           const FrozenPattern frozen = frozen_pattern_of(rng.next());
           const bool recompute = rng.below(2) == 1;
           const bool shard = replicas > 1 && rng.below(2) == 1;
