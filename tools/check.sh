@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What CI runs beside `make test`: format, lint, warnings as errors, core's files one by one, what mutexes
-# guard, one definition of every type in the whole program, core under address and undefined-behaviour
-# sanitizers, ThreadComm and executor under the thread sanitizer, the long tests.
+# guard, one definition of every type in the whole program, core and engine under address and
+# undefined-behaviour sanitizers, ThreadComm and executor under the thread sanitizer, the long tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -41,6 +41,14 @@ echo "check: core under asan and ubsan, warnings as errors"
 cmake --preset asan >/dev/null
 cmake --build --preset asan -j "$jobs"
 ctest --preset asan -j "$jobs" || { tools/show_failures.sh build/asan; exit 1; }
+
+echo "check: engine under asan and ubsan"
+cmake --preset asan-engine >/dev/null
+engine_tests=(entrain_{comm,models,data,checkpoint,pipeline,profiler,train}_test)
+cmake --build --preset asan-engine -j "$jobs" --target "${engine_tests[@]}"
+# Torch is not instrumented and frees nothing of its own at exit: no leaks.
+ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+  ctest --preset asan-engine -R '^engine/' -j "$jobs" || { tools/show_failures.sh build/asan-engine; exit 1; }
 
 echo "check: ThreadComm and executor under tsan"
 cmake --preset tsan >/dev/null
