@@ -47,20 +47,6 @@ nanoseconds time_of(OperationKind kind, const OperationTimes& times) {
 
 }  // namespace
 
-OperationTimes& OperationTimes::operator+=(const OperationTimes& other) {
-  forward += other.forward;
-  backward_input += other.backward_input;
-  backward_weight += other.backward_weight;
-  split += other.split;
-  return *this;
-}
-
-RecomputeBytes& RecomputeBytes::operator+=(const RecomputeBytes& other) {
-  all += other.all;
-  largest += other.largest;
-  return *this;
-}
-
 nanoseconds operation_time(const StepCosts& costs,
                            OperationKind kind,
                            const UnitKey& unit,

@@ -30,14 +30,24 @@ struct OperationTimes {
   }
   // The second half of a split backward; the first is backward_input.
   [[nodiscard]] std::chrono::nanoseconds weight_half() const { return backward_weight + split; }
-  OperationTimes& operator+=(const OperationTimes& other);
+  OperationTimes& operator+=(const OperationTimes& other) {
+    forward += other.forward;
+    backward_input += other.backward_input;
+    backward_weight += other.backward_weight;
+    split += other.split;
+    return *this;
+  }
 };
 
 // Activations that recomputation restores in backward, beyond those kept since the forward.
 struct RecomputeBytes {
   std::int64_t all = 0;  // of all recomputed layers: for a split backward, until its weight half
   std::int64_t largest = 0;  // of one of them: while a whole backward runs, layer by layer
-  RecomputeBytes& operator+=(const RecomputeBytes& other);
+  RecomputeBytes& operator+=(const RecomputeBytes& other) {
+    all += other.all;
+    largest += other.largest;
+    return *this;
+  }
   bool operator==(const RecomputeBytes&) const = default;
 };
 

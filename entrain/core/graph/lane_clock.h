@@ -58,12 +58,15 @@ class ReplicaClock {
   // Both gradients, or (`half`) only the input's.
   std::int64_t backward(int stage, int group, bool half, std::int64_t start);
   std::int64_t backward_weight(int stage, int group, std::int64_t start);
-  // A message of `group` arrives; only encoder outputs on the LLM's first lane take bytes.
+  // Whether the channel's messages take bytes where they arrive: encoder outputs on the LLM's first
+  // lane alone do.
+  [[nodiscard]] bool carries_features(const Channel& channel) const {
+    return !channel.gradient && channel.target_lane == stages_->llm_first_lane &&
+           stages_->feeds_llm(stages_->of(channel.producer.module, channel.producer.stage));
+  }
+  // A message of `group` arrives; the group matters only if the channel carries features.
   void receive(const Channel& channel, int group) {
-    const bool features =
-        !channel.gradient && channel.target_lane == stages_->llm_first_lane &&
-        stages_->feeds_llm(stages_->of(channel.producer.module, channel.producer.stage));
-    lane(channel.target_lane).hold(features ? features_of(group) : 0);
+    lane(channel.target_lane).hold(carries_features(channel) ? features_of(group) : 0);
   }
   // Bytes of an encoder group's output, on the LLM's first lane.
   [[nodiscard]] std::int64_t features_of(int group) const {

@@ -84,6 +84,7 @@ class GraphBuilder {
 
   ReplicaGraph build() {
     graph_.num_slots = groups_.empty() ? 0 : static_cast<int>(groups_.back().size());
+    reserve();
     for (const StageGraph::Stage& stage : stages_.stages) {
       graph_.kind.push_back(stage.stage);
     }
@@ -100,6 +101,27 @@ class GraphBuilder {
   }
 
  private:
+  void reserve() {
+    std::size_t groups = 0;
+    std::size_t units = 0;
+    std::size_t parts = 0;
+    for (std::size_t module = 0; module < groups_.size(); ++module) {
+      std::size_t of_module = 0;
+      for (const std::vector<Group>& of_slot : groups_[module]) {
+        of_module += of_slot.size();
+        for (const Group& group : of_slot) {
+          parts += group.llm_slots.size();
+        }
+      }
+      groups += of_module;
+      units += of_module * at(stages_.num_stages(static_cast<int>(module)));
+    }
+    graph_.groups.reserve(groups);
+    graph_.costs.reserve(units);
+    graph_.served.reserve(parts);
+    from_.reserve(groups);
+  }
+
   void add_module(int module) {
     for (int slot = 0; slot < graph_.num_slots; ++slot) {
       graph_.first_of_slot.push_back(static_cast<int>(graph_.groups.size()));
@@ -288,16 +310,7 @@ StageGraph stage_graph(const Program& program, const LinkSpec& link) {
   return stages_on(program.num_stages, lane_of, program.lanes.size(), link);
 }
 
-bool ReplicaGraph::has(const StageGraph& stages, const UnitKey& unit) const {
-  return unit.module >= 0 && unit.module <= stages.llm && unit.slot >= 0 && unit.slot < num_slots &&
-         unit.group >= 0 && unit.stage >= 0 && unit.stage < stages.num_stages(unit.module) &&
-         number(unit) < first(unit.module, unit.slot + 1);
-}
-
-int ReplicaGraph::checked_number(const StageGraph& stages, const UnitKey& unit) const {
-  if (has(stages, unit)) {
-    return number(unit);
-  }
+void ReplicaGraph::refuse(const UnitKey& unit) {
   throw InvalidInput(
       fmt::format("the program has no unit of module {}, stage {}, slot {}, group {}",
                   unit.module,

@@ -155,10 +155,22 @@ struct ReplicaGraph {
     const GraphGroup& of = group(group_number);
     return {of.module, stage, of.slot, of.group};
   }
-  [[nodiscard]] bool has(const StageGraph& stages, const UnitKey& unit) const;
+  [[nodiscard]] bool has(const StageGraph& stages, const UnitKey& unit) const {
+    const auto below = [](int value, int end) {  // and not negative
+      return static_cast<unsigned>(value) < static_cast<unsigned>(end);
+    };
+    return below(unit.module, stages.llm + 1) && below(unit.slot, num_slots) &&
+           below(unit.stage, stages.num_stages(unit.module)) &&
+           below(unit.group, first(unit.module, unit.slot + 1) - first(unit.module, unit.slot));
+  }
   // The number of the group of a key.
   // Throws  InvalidInput when the replica has no such unit.
-  [[nodiscard]] int checked_number(const StageGraph& stages, const UnitKey& unit) const;
+  [[nodiscard]] int checked_number(const StageGraph& stages, const UnitKey& unit) const {
+    if (!has(stages, unit)) {
+      refuse(unit);
+    }
+    return number(unit);
+  }
 
   [[nodiscard]] std::span<const int> served_by(const GraphGroup& group) const {
     return {served.data() + group.served_begin, served.data() + group.served_end};
@@ -183,6 +195,7 @@ struct ReplicaGraph {
   void link();
 
  private:
+  [[noreturn]] static void refuse(const UnitKey& unit);
   [[nodiscard]] std::span<const int> of(const GroupLists& lists, int group) const {
     return lists.begin.empty() || !is_llm(group) ? std::span<const int>()
                                                  : lists.of(group - first_llm_group());

@@ -5,29 +5,20 @@
 #include "entrain/core/schedule/list_schedule.h"
 
 namespace entrain {
-int ListScheduler::next_group(const StageState& state, Choice choice) const {
-  switch (choice) {
-    case Choice::kForward:
-      return state.next_forward;
-    case Choice::kBackward:
-      return graph_->backward_order[at(state.next_backward)];
-    default:
-      return state.weights[at(state.next_weight)];
-  }
-}
-
 void ListScheduler::execute(int lane) {
   const Decision decision = lane_[at(lane)].decision;
   if (decision.choice != Choice::kNone) {
-    perform(lane, decision.stage, decision.choice);
+    perform(lane,
+            decision.stage,
+            decision.choice,
+            next_group(stage_[at(decision.stage)], decision.choice));
   }
   decide(lane);
 }
 
 // At the time of the lane's decision.
-void ListScheduler::perform(int lane, int stage, Choice choice) {
+void ListScheduler::perform(int lane, int stage, Choice choice, int group) {
   StageState& state = stage_[at(stage)];
-  const int group = next_group(state, choice);
   if (choice == Choice::kForward) {
     ++state.next_forward;
     run_forward(lane, stage, group);
@@ -42,22 +33,6 @@ void ListScheduler::perform(int lane, int stage, Choice choice) {
   lane_[at(lane)].wants_forward = choice != Choice::kForward;
   if (rule_.in_order) {
     advance(stage);
-  }
-}
-
-void ListScheduler::wake(int lane) {
-  if (fixed_) {
-    runnable_.push_back(lane);
-  } else {
-    decide(lane);
-  }
-}
-
-void ListScheduler::emit(int lane, OperationKind kind, int stage, int group) {
-  if (orders_ != nullptr && !merging_) {
-    const GraphGroup& of = graph_->groups[at(group)];
-    (*orders_)[at(lane)].push_back(
-        {kind, {of.module, stages_.stages[at(stage)].stage, of.slot, of.group}, -1});
   }
 }
 
@@ -111,19 +86,6 @@ void ListScheduler::run_weight(int lane, int stage, int group) {
   LaneWork& state = lane_[at(lane)];
   state.left -= clock_.backward_weight(stage, group, state.decision.time);
   emit(lane, OperationKind::kBackwardWeight, stage, group);
-}
-
-// Arrival of a unit's message over the edge after a stage.
-std::int64_t ListScheduler::transfer(int stage,
-                                     bool gradient,
-                                     std::int64_t start,
-                                     const GraphGroup& group) {
-  if (!stages_.stages[at(stage)].crosses) {
-    return start;
-  }
-  std::int64_t& free = link_free_[2 * at(stage) + (gradient ? 1 : 0)];
-  free = std::max(start, free) + transfer_ns_[at(graph_->cost_index(group, stage))];
-  return free;
 }
 
 void ListScheduler::send_forward(int stage, int group, std::int64_t finish) {

@@ -49,6 +49,11 @@ const ListResult& ListScheduler::run(const ReplicaGraph& graph,
   orders_ = orders;
   if (orders_ != nullptr) {
     orders_->assign(lane_.size(), {});
+    for (const StageGraph::Stage& stage : stages_.stages) {
+      const int groups = graph.end_of(stage.module) - graph.first_group[at(stage.module)];
+      std::vector<Operation>& order = (*orders_)[at(stage.lane)];
+      order.reserve(order.capacity() + 2 * at(groups));
+    }
   }
   const bool fixed = rule.ignore_transfers && !one_stage_a_lane_;
   if (fixed && lane_.size() > 1) {
@@ -174,34 +179,6 @@ void ListScheduler::set_weight_delays() {
   }
 }
 
-void ListScheduler::advance(int stage) {
-  StageState& of = stage_[at(stage)];
-  for (;; ++of.turn) {
-    const bool forward_left = of.next_forward < of.end;
-    const bool backward_left = of.next_backward < of.end;
-    if (forward_left &&
-        (of.window < 0 || graph_->groups[at(of.next_forward)].slot <= of.turn + of.window)) {
-      of.next = Choice::kForward;
-      return;
-    }
-    if (backward_left && graph_->groups[at(next_group(of, Choice::kBackward))].turn <= of.turn) {
-      of.next = Choice::kBackward;
-      return;
-    }
-    if (at(of.next_weight) < of.weights.size()) {
-      const int turn = graph_->groups[at(next_group(of, Choice::kWeight))].turn;
-      if (turn <= of.turn - of.delay || !(forward_left || backward_left)) {
-        of.next = Choice::kWeight;
-        return;
-      }
-    }
-    if (!forward_left && !backward_left) {
-      of.next = Choice::kNone;
-      return;
-    }
-  }
-}
-
 // What every group waits for, and what is ready from the start.
 void ListScheduler::link_groups() {
   const int first_llm = graph_->first_llm_group();
@@ -244,23 +221,6 @@ void ListScheduler::count_work() {
       }
     }
   }
-}
-
-// Moves a stage's backward pointer over groups that take none at it.
-void ListScheduler::skip_without_backward(int stage) {
-  StageState& state = stage_[at(stage)];
-  const int index = stages_.stages[at(stage)].stage;
-  while (state.next_backward < state.end &&
-         graph_->groups[at(graph_->backward_order[at(state.next_backward)])].first_backward >
-             index) {
-    ++state.next_backward;
-  }
-}
-
-bool ListScheduler::next_backward_is(int stage, int group) const {
-  const StageState& state = stage_[at(stage)];
-  return state.next_backward < state.end &&
-         graph_->backward_order[at(state.next_backward)] == group;
 }
 
 bool ListScheduler::window_open(const StageState& state, int slot) const {

@@ -38,6 +38,7 @@
 #include <limits>
 #include <vector>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/graph/lane_clock.h"
 #include "entrain/core/graph/step_graph.h"
 #include "entrain/core/schedule/rules.h"
@@ -151,7 +152,7 @@ class ListScheduler {
   [[nodiscard]] bool splits(const GraphUnit& unit, int lane, std::int64_t made) const;
   [[nodiscard]] int next_group(const StageState& state, Choice choice) const;
   void execute(int lane);
-  void perform(int lane, int stage, Choice choice);
+  void perform(int lane, int stage, Choice choice, int group);
   void run_forward(int lane, int stage, int group);
   void run_backward(int lane, int stage, int group);
   void run_weight(int lane, int stage, int group);
@@ -195,5 +196,92 @@ class ListScheduler {
   std::vector<Queued> queue_;                  // find_merged_orders(): a heap
   std::vector<std::vector<Decision>> merged_;  // find_merged_orders(): [lane][position]
 };
+
+// What every operation calls.
+
+inline int ListScheduler::next_group(const StageState& state, Choice choice) const {
+  switch (choice) {
+    case Choice::kForward:
+      return state.next_forward;
+    case Choice::kBackward:
+      return graph_->backward_order[at(state.next_backward)];
+    default:
+      return state.weights[at(state.next_weight)];
+  }
+}
+
+inline void ListScheduler::wake(int lane) {
+  if (fixed_) {
+    runnable_.push_back(lane);
+  } else {
+    decide(lane);
+  }
+}
+
+inline void ListScheduler::emit(int lane, OperationKind kind, int stage, int group) {
+  if (orders_ != nullptr && !merging_) {
+    const GraphGroup& of = graph_->groups[at(group)];
+    (*orders_)[at(lane)].push_back(
+        {kind, {of.module, stages_.stages[at(stage)].stage, of.slot, of.group}, -1});
+  }
+}
+
+// Arrival of a unit's message over the edge after a stage.
+inline std::int64_t ListScheduler::transfer(int stage,
+                                            bool gradient,
+                                            std::int64_t start,
+                                            const GraphGroup& group) {
+  if (!stages_.stages[at(stage)].crosses) {
+    return start;
+  }
+  std::int64_t& free = link_free_[2 * at(stage) + (gradient ? 1 : 0)];
+  free = std::max(start, free) + transfer_ns_[at(graph_->cost_index(group, stage))];
+  return free;
+}
+
+inline void ListScheduler::advance(int stage) {
+  StageState& of = stage_[at(stage)];
+  for (;; ++of.turn) {
+    const bool forward_left = of.next_forward < of.end;
+    const bool backward_left = of.next_backward < of.end;
+    if (forward_left &&
+        (of.window < 0 || graph_->groups[at(of.next_forward)].slot <= of.turn + of.window)) {
+      of.next = Choice::kForward;
+      return;
+    }
+    if (backward_left && graph_->groups[at(next_group(of, Choice::kBackward))].turn <= of.turn) {
+      of.next = Choice::kBackward;
+      return;
+    }
+    if (at(of.next_weight) < of.weights.size()) {
+      const int turn = graph_->groups[at(next_group(of, Choice::kWeight))].turn;
+      if (turn <= of.turn - of.delay || !(forward_left || backward_left)) {
+        of.next = Choice::kWeight;
+        return;
+      }
+    }
+    if (!forward_left && !backward_left) {
+      of.next = Choice::kNone;
+      return;
+    }
+  }
+}
+
+// Moves a stage's backward pointer over groups that take none at it.
+inline void ListScheduler::skip_without_backward(int stage) {
+  StageState& state = stage_[at(stage)];
+  const int index = stages_.stages[at(stage)].stage;
+  while (state.next_backward < state.end &&
+         graph_->groups[at(graph_->backward_order[at(state.next_backward)])].first_backward >
+             index) {
+    ++state.next_backward;
+  }
+}
+
+inline bool ListScheduler::next_backward_is(int stage, int group) const {
+  const StageState& state = stage_[at(stage)];
+  return state.next_backward < state.end &&
+         graph_->backward_order[at(state.next_backward)] == group;
+}
 
 }  // namespace entrain

@@ -136,7 +136,7 @@ ListScheduler::Outcome ListScheduler::run_next(int lane,
   if (state.decision.time + state.left + lane_end_[at(lane)] > stop_after) {
     return Outcome::kLate;
   }
-  perform(lane, stage, choice);
+  perform(lane, stage, choice, group);
   return Outcome::kRan;
 }
 

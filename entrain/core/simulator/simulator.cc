@@ -71,8 +71,12 @@ class Replay {
     for (int replica = 0; replica < num_replicas; ++replica) {
       ReplayReplica& of = replicas_.emplace_back(stages_, graph.replicas[at(replica)]);
       for (int lane = 0; lane < program.num_lanes(); ++lane) {
-        ReplayLane& state = lanes_.emplace_back(
-            ReplayLane{.replica = replica, .lane = lane, .clock = &of.clock.lane(lane)});
+        ReplayLane& state =
+            lanes_.emplace_back(ReplayLane{.replica = replica,
+                                           .lane = lane,
+                                           .state = &of,
+                                           .clock = &of.clock.lane(lane),
+                                           .list = &program.replicas[at(replica)].lanes[at(lane)]});
         for (const StageRef& ref : program.lanes[at(lane)]) {
           const StageCosts& stage = costs.modules[at(ref.module)].stages[at(ref.stage)];
           state.reduce += buckets_.enabled() ? 0 : stage.reduce.count();
@@ -119,9 +123,10 @@ class Replay {
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
   void run_lane(ReplayLane& lane) {
-    const std::vector<Operation>& list = program_.replicas[at(lane.replica)].lanes[at(lane.lane)];
+    const Operation* const begin = lane.list->data();
+    const auto size = static_cast<int>(lane.list->size());
     lane.waiting_for = nullptr;
-    while (!stopped_ && at(lane.position) < list.size() && step(lane, list[at(lane.position)])) {
+    while (!stopped_ && lane.position < size && step(lane, begin[lane.position])) {
       ++lane.position;
     }
   }
@@ -129,7 +134,7 @@ class Replay {
   // What a lane's whole list keeps it busy with; sends are left out.
   [[nodiscard]] std::int64_t work_of(const ReplayLane& lane) const {
     std::int64_t work = 0;
-    for (const Operation& operation : program_.replicas[at(lane.replica)].lanes[at(lane.lane)]) {
+    for (const Operation& operation : *lane.list) {
       switch (operation.kind) {
         case OperationKind::kForward:
           work += cost_of(lane, operation.unit).forward;
@@ -158,7 +163,7 @@ class Replay {
 
   // Throws  InvalidInput for a unit that the replica does not have.
   [[nodiscard]] UnitRef ref_of(const ReplayLane& lane, const UnitKey& key) const {
-    const ReplicaGraph& graph = *replicas_[at(lane.replica)].graph;
+    const ReplicaGraph& graph = *lane.state->graph;
     const int group = graph.checked_number(stages_, key);
     return {group, stages_.number(key.module, key.stage), graph.unit(group, key.stage)};
   }
@@ -166,15 +171,12 @@ class Replay {
   [[nodiscard]] UnitRef own_ref(const ReplayLane& lane, const UnitKey& key) const {
     const UnitRef ref = ref_of(lane, key);
     if (stages_.stages[at(ref.stage)].lane != lane.lane) {
-      throw InvalidInput(fmt::format(
-          "{}: its stage is on lane {}",
-          where(lane, program_.replicas[at(lane.replica)].lanes[at(lane.lane)][at(lane.position)]),
-          stages_.stages[at(ref.stage)].lane));
+      refuse(lane, fmt::format("its stage is on lane {}", stages_.stages[at(ref.stage)].lane));
     }
     return ref;
   }
   [[nodiscard]] const GraphUnit& cost_of(const ReplayLane& lane, const UnitRef& ref) const {
-    const ReplicaGraph& graph = *replicas_[at(lane.replica)].graph;
+    const ReplicaGraph& graph = *lane.state->graph;
     return graph.cost(graph.group(ref.group), ref.stage);
   }
   [[nodiscard]] const GraphUnit& cost_of(const ReplayLane& lane, const UnitKey& key) const {
@@ -213,8 +215,7 @@ class Replay {
       case OperationKind::kSend:
         return send(lane, operation);
       case OperationKind::kReceive:
-        replicas_[at(lane.replica)].clock.receive(channel_of(lane, operation),
-                                                  ref_of(lane, operation.unit).group);
+        receive(lane, operation);
         return true;
       case OperationKind::kReduceGradients:
         return reduce(lane);
@@ -231,8 +232,7 @@ class Replay {
       case OperationKind::kGatherParameters:
         return true;  // its time is in the optimizer's
       default:
-        throw InvalidInput(fmt::format(
-            "{}: the cost model has no {} yet", where(lane, operation), name_of(operation.kind)));
+        refuse(lane, fmt::format("the cost model has no {} yet", name_of(operation.kind)));
     }
   }
 
@@ -257,7 +257,7 @@ class Replay {
   }
 
   bool forward(ReplayLane& lane, const UnitKey& key) {
-    ReplayReplica& replica = replicas_[at(lane.replica)];
+    ReplayReplica& replica = *lane.state;
     const UnitRef ref = own_ref(lane, key);
     if (!inputs_.forward_ready(lane, replica, ref)) {
       return false;
@@ -268,7 +268,7 @@ class Replay {
   }
 
   bool backward(ReplayLane& lane, const UnitKey& key, bool whole) {
-    ReplayReplica& replica = replicas_[at(lane.replica)];
+    ReplayReplica& replica = *lane.state;
     const UnitRef ref = own_ref(lane, key);
     if (!inputs_.gradient_ready(lane, replica, ref)) {
       return false;
@@ -284,7 +284,7 @@ class Replay {
   }
 
   bool backward_weight(ReplayLane& lane, const UnitKey& key) {
-    ReplayReplica& replica = replicas_[at(lane.replica)];
+    ReplayReplica& replica = *lane.state;
     const UnitRef ref = own_ref(lane, key);
     if (replica.times[at(ref.unit)].gradient_finish == kUnknown) {
       return false;
@@ -308,23 +308,29 @@ class Replay {
                                           const Operation& operation) const {
     const std::vector<Channel>& channels = program_.replicas[at(lane.replica)].channels;
     if (operation.channel < 0 || at(operation.channel) >= channels.size()) {
-      throw InvalidInput(where(lane, operation) + ": no such channel");
+      refuse(lane, "no such channel");
     }
     return channels[at(operation.channel)];
   }
 
+  void receive(const ReplayLane& lane, const Operation& operation) {
+    ReplicaClock& clock = lane.state->clock;
+    const Channel& channel = channel_of(lane, operation);
+    const bool features = clock.carries_features(channel);
+    clock.receive(channel, features ? ref_of(lane, operation.unit).group : -1);
+  }
+
   // Whether the lane may continue.
   bool send(ReplayLane& lane, const Operation& operation) {
-    const ReplayReplica& replica = replicas_[at(lane.replica)];
+    const ReplayReplica& replica = *lane.state;
     const Channel& channel = channel_of(lane, operation);
     const UnitKey& key = operation.unit;
     const UnitRef ref = ref_of(lane, key);
     if (channel.source_lane != lane.lane || channel.producer != StageRef{key.module, key.stage}) {
-      throw InvalidInput(where(lane, operation) + ": the channel belongs to another edge");
+      refuse(lane, "the channel belongs to another edge");
     }
     if (!inputs_.produced(replica, channel.gradient, ref)) {
-      throw InvalidInput(where(lane, operation) +
-                         ": is before the operation that produces its message");
+      refuse(lane, "is before the operation that produces its message");
     }
     if (links_.of(lane.replica, operation.channel).shared) {
       requests_.push({lane.clock->time, lane_index(lane.replica, lane.lane), lane.position, ref});
@@ -347,7 +353,7 @@ class Replay {
 
   // The send at a position of a lane takes its link.
   void transmit(ReplayLane& lane, int position, const UnitRef& ref, std::int64_t asked) {
-    ReplayReplica& replica = replicas_[at(lane.replica)];
+    ReplayReplica& replica = *lane.state;
     const ReplicaProgram& part = program_.replicas[at(lane.replica)];
     const Operation& operation = part.lanes[at(lane.lane)][at(position)];
     const Channel& channel = part.channels[at(operation.channel)];
@@ -414,20 +420,22 @@ class Replay {
     return replica * program_.num_lanes() + lane;
   }
 
-  [[nodiscard]] std::string where(const ReplayLane& lane, const Operation& operation) const {
-    return fmt::format("replica {} lane {} operation {} ({})",
-                       lane.replica,
-                       lane.lane,
-                       lane.position,
-                       to_string(program_, operation));
+  // Throws  InvalidInput naming the lane's operation.
+  [[noreturn]] void refuse(const ReplayLane& lane, const std::string& reason) const {
+    const Operation& operation = lane.list->at(at(lane.position));
+    throw InvalidInput(fmt::format("replica {} lane {} operation {} ({}): {}",
+                                   lane.replica,
+                                   lane.lane,
+                                   lane.position,
+                                   to_string(program_, operation),
+                                   reason));
   }
 
   void check_done() const {
     bool all_done = true;
     std::vector<std::vector<StuckLane>> stuck(replicas_.size());
     for (const ReplayLane& lane : lanes_) {
-      const auto& list = program_.replicas[at(lane.replica)].lanes[at(lane.lane)];
-      all_done = all_done && at(lane.position) == list.size();
+      all_done = all_done && at(lane.position) == lane.list->size();
       stuck[at(lane.replica)].push_back({lane.position, lane.at_barrier});
     }
     if (!all_done) {

@@ -9,6 +9,7 @@
 
 #include "entrain/core/graph/lane_clock.h"
 #include "entrain/core/graph/step_graph.h"
+#include "entrain/core/spec/program.h"
 
 namespace entrain::simulation {
 
@@ -22,11 +23,22 @@ struct UnitTimes {
   std::int64_t gradient_arrival = kUnknown;  // of its output's gradient on the unit's lane
 };
 
+struct ReplayReplica {
+  ReplayReplica(const StageGraph& stages, const ReplicaGraph& of)
+      : graph(&of), clock(stages, of), times(static_cast<std::size_t>(of.num_units)) {}
+
+  const ReplicaGraph* graph;
+  ReplicaClock clock;
+  std::vector<UnitTimes> times;  // [unit]
+};
+
 struct ReplayLane {
   int replica = 0;
   int lane = 0;
-  LaneClock* clock = nullptr;  // of its replica
-  int position = 0;            // in the lane's list
+  ReplayReplica* state = nullptr;                // of its replica
+  LaneClock* clock = nullptr;                    // likewise
+  const std::vector<Operation>* list = nullptr;  // of the program
+  int position = 0;                              // in the lane's list
   std::int64_t busy = 0;
   std::int64_t finish = 0;
   // Inputs of the operation at `position` that were checked, and the latest of them.
@@ -39,15 +51,6 @@ struct ReplayLane {
   std::int64_t reduce = 0;  // sums over the lane's stages
   std::int64_t optimizer = 0;
   std::int64_t left = 0;  // remaining work, if the replay has a limit
-};
-
-struct ReplayReplica {
-  ReplayReplica(const StageGraph& stages, const ReplicaGraph& of)
-      : graph(&of), clock(stages, of), times(static_cast<std::size_t>(of.num_units)) {}
-
-  const ReplicaGraph* graph;
-  ReplicaClock clock;
-  std::vector<UnitTimes> times;  // [unit]
 };
 
 }  // namespace entrain::simulation
