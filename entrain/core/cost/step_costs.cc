@@ -136,11 +136,12 @@ class Total {
   explicit Total(std::int64_t most, const char* unit) : most_(most), unit_(unit) {}
 
   void add(std::int64_t value, std::int64_t times = 1) {
-    if (value > 0 && times > (most_ - sum_) / value) {
-      throw InvalidInput(fmt::format(
-          "the batch needs more than 2^62 {} in total: check sizes and profile", unit_));
+    std::int64_t sum = 0;
+    if (__builtin_mul_overflow(value, times, &sum) || __builtin_add_overflow(sum_, sum, &sum) ||
+        sum > most_) {
+      refuse();
     }
-    sum_ += value * times;
+    sum_ = sum;
   }
   void add(const OperationTimes& of, std::int64_t times) {
     add(of.forward.count(), times);
@@ -149,6 +150,11 @@ class Total {
   }
 
  private:
+  [[noreturn]] void refuse() const {
+    throw InvalidInput(fmt::format(
+        "the batch needs more than 2^62 {} in total: check sizes and profile", unit_));
+  }
+
   std::int64_t most_;
   const char* unit_;
   std::int64_t sum_ = 0;
