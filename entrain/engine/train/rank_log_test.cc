@@ -1,7 +1,7 @@
 #include "entrain/engine/train/rank_log.h"
 
+#include <algorithm>
 #include <filesystem>
-#include <regex>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -22,10 +22,10 @@ TEST(RankLog, AppendsDatedLinesToTheRanksOwnFile) {
         << "a line is there before the log is closed";
   }
   RankLog(folder.path(), 3).line("after a restart");
-  EXPECT_TRUE(
-      std::regex_match(read_file(folder.path() / "logs" / "rank-3.log"),
-                       std::regex("\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\dZ first\n"
-                                  "\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\dZ after a restart\n")));
+  std::string lines = read_file(folder.path() / "logs" / "rank-3.log");
+  std::replace_if(
+      lines.begin(), lines.end(), [](char c) { return c >= '0' && c <= '9'; }, 'd');
+  EXPECT_EQ(lines, "dddd-dd-ddTdd:dd:ddZ first\ndddd-dd-ddTdd:dd:ddZ after a restart\n");
 }
 
 TEST(RankLog, IsNoReasonToStop) {
