@@ -208,6 +208,35 @@ TEST_F(Gradients, EqualTheReferenceWithTiedEmbeddings) {
   print(deviations);
 }
 
+// Biases, norms of heads, M-RoPE, scaled positions, two frames a patch; every other configuration
+// with chunks, whose positions then begin within a sample.
+TEST_F(Gradients, EqualTheReferenceWithEveryPartOfABlock) {
+  const GradientBatch batch = make_gradient_batch({"vision"}, 10, 11, false, /*every_part=*/true);
+  ASSERT_TRUE(batch.weights.contains("model.layers.0.self_attn.q_norm.weight"));
+  ASSERT_TRUE(batch.weights.contains("visual.blocks.0.mlp.down_proj.bias"));
+  Deviations deviations;
+  StepCoverage coverage;
+  std::uint64_t seed = 22'000;
+  for (const Cell& cell : all_cells()) {
+    Rng rng(++seed, 77);
+    const StepPolicy policy = seed % 2 == 0 ? StepPolicy::kRandom : StepPolicy::kRandomChunks;
+    const StepConfiguration configuration = configure(rng,
+                                                      batch,
+                                                      cell.layout,
+                                                      cell.schedule,
+                                                      frozen_pattern_of(seed),
+                                                      seed / 2 % 2 == 1,
+                                                      cell.layout.replicas > 1 && seed % 3 != 0,
+                                                      policy);
+    SCOPED_TRACE(describe(configuration, seed));
+    expect_reference(batch, run_step(batch, configuration), deviations);
+    ASSERT_FALSE(HasFailure());
+    coverage.add(configuration);
+  }
+  EXPECT_EQ(coverage.expect_schedules(5), deviations.configurations);
+  print(deviations);
+}
+
 // Half of the samples are cut into two to four chunks anywhere, so that features stand on either
 // side of cuts, or across them, and targets begin at them; with one encoder and with two, with
 // recomputed layers and without.

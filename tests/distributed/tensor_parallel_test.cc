@@ -169,7 +169,8 @@ TEST_F(TensorParallel, GradientsEqualTheReferenceForEveryFreezing) {
   print(deviations);
 }
 
-// Convolutions beside patches; tables tied within a lane and across two; samples cut into chunks.
+// Convolutions beside patches; tables tied within a lane and across two; samples cut into chunks;
+// every part that a block may have.
 TEST_F(TensorParallel, GradientsEqualTheReferenceWithAudioTiedTablesAndChunks) {
   struct Case {
     GradientBatch batch;
@@ -188,7 +189,12 @@ TEST_F(TensorParallel, GradientsEqualTheReferenceWithAudioTiedTablesAndChunks) {
        StepPolicy::kRandomChunks},
       {make_gradient_batch(1, 10, 7),
        {{1, 2}, 2, StageLanes::kOwn, {1, 2}},
-       StepPolicy::kEntrainChunks}};
+       StepPolicy::kEntrainChunks},
+      {make_gradient_batch({"vision"}, 10, 11, false, /*every_part=*/true),
+       {{2, 2}, 1, StageLanes::kOwn, {2, 2}}},
+      {make_gradient_batch({"vision", "audio"}, 9, 12, /*tied=*/true, /*every_part=*/true),
+       {{1, 2, 3}, 2, StageLanes::kOwn, {2, 1, 2}},
+       StepPolicy::kRandomChunks}};
   Deviations deviations;
   std::uint64_t seed = 54'000;
   for (const std::string& schedule : schedule_names()) {

@@ -38,7 +38,11 @@ ModelSpec frozen_model(int pattern) {
   model.encoders[0].projector_frozen = (pattern & 2) != 0;
   model.encoders[1].frozen = (pattern & 4) != 0;
   model.encoders[1].projector_frozen = (pattern & 8) != 0;
-  model.llm = {.num_layers = 4, .hidden = 8, .num_heads = 2, .num_kv_heads = 2, .head_dim = 4};
+  model.llm.num_layers = 4;
+  model.llm.hidden = 8;
+  model.llm.num_heads = 2;
+  model.llm.num_kv_heads = 2;
+  model.llm.head_dim = 4;
   model.llm.intermediate = 16;
   model.llm.vocab_size = 32;
   model.llm.frozen = (pattern & 16) != 0;

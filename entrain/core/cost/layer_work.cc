@@ -4,8 +4,12 @@ namespace entrain {
 namespace {
 
 // A pre-norm transformer layer with rotary positions and a gated MLP.
-LayerWork transformer_work(
-    double hidden, double query, double key, double intermediate, double bytes) {
+LayerWork transformer_work(const BlockSpec& block, double bytes) {
+  const double hidden = block.hidden;
+  const double query = static_cast<double>(block.num_heads) * block.width_of_head();
+  const double key = static_cast<double>(block.kv_heads()) * block.width_of_head();
+  const double intermediate = block.intermediate;
+  const double head_norms = block.qk_norm ? query + key : 0;
   LayerWork work;
   const double weights =
       hidden * query + 2 * hidden * key + query * hidden + 3 * hidden * intermediate;
@@ -15,11 +19,12 @@ LayerWork transformer_work(
   const double residuals = 2 * 3 * hidden;
   const double rotary = 2 * (query + key);
   const double gate = 3 * intermediate;
-  work.moved_bytes = (norms + residuals + rotary + gate) * bytes;
+  work.moved_bytes = (norms + residuals + rotary + gate + 2 * head_norms) * bytes;
   work.input_bytes = hidden * bytes;
   // Inputs and results of both norms, queries, keys, values, attention's result, the MLP's gate, up
-  // and product.
-  work.activation_bytes = (4 * hidden + 2 * query + 2 * key + 3 * intermediate) * bytes;
+  // and product; the inputs of heads' norms.
+  work.activation_bytes =
+      (4 * hidden + 2 * query + 2 * key + head_norms + 3 * intermediate) * bytes;
   work.output_bytes = hidden * bytes;
   return work;
 }
@@ -39,7 +44,7 @@ LayerWork projector_work(const EncoderSpec& encoder, double llm_hidden, double b
 }
 
 LayerWork patch_embedding_work(const EncoderSpec& encoder, double bytes) {
-  const double pixels = 3.0 * encoder.patch_size * encoder.patch_size;
+  const auto pixels = static_cast<double>(patch_values(encoder));
   LayerWork work;
   work.matrix_flops = 2 * pixels * encoder.hidden;
   work.input_bytes = pixels * bytes;
@@ -94,11 +99,7 @@ LayerWork layer_work(const ModelSpec& model, int module, int layer, double bytes
       case LayerKind::kOutputHead:
         return output_head_work(llm.hidden, llm.vocab_size, bytes);
       default:
-        return transformer_work(llm.hidden,
-                                static_cast<double>(llm.num_heads) * llm.head_dim,
-                                static_cast<double>(llm.num_kv_heads) * llm.head_dim,
-                                llm.intermediate,
-                                bytes);
+        return transformer_work(llm, bytes);
     }
   }
   const EncoderSpec& encoder = model.encoders[static_cast<std::size_t>(module)];
@@ -110,8 +111,7 @@ LayerWork layer_work(const ModelSpec& model, int module, int layer, double bytes
     case LayerKind::kProjector:
       return projector_work(encoder, llm.hidden, bytes);
     default:
-      return transformer_work(
-          encoder.hidden, encoder.hidden, encoder.hidden, encoder.intermediate, bytes);
+      return transformer_work(encoder, bytes);
   }
 }
 

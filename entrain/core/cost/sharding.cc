@@ -5,32 +5,10 @@
 #include <fmt/format.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/spec/parameters.h"
 
 namespace entrain {
 namespace {
-
-// Parameters that every device of a lane holds in full.
-std::int64_t replicated_parameters(const ModelSpec& model, int module, int layer) {
-  const bool llm = module == model.llm_module();
-  const std::int64_t hidden =
-      llm ? model.llm.hidden : model.encoders[static_cast<std::size_t>(module)].hidden;
-  switch (layer_kind(model, module, layer)) {
-    case LayerKind::kPatchEmbedding:
-    case LayerKind::kAudioEmbedding:
-      return layer_parameters(model, module, layer);
-    case LayerKind::kEncoderTransformer:
-    case LayerKind::kWindowedTransformer:
-    case LayerKind::kDecoder:
-      return 2 * hidden;
-    case LayerKind::kProjector:
-      return hidden + model.llm.hidden;
-    case LayerKind::kTokenEmbedding:
-      return 0;
-    case LayerKind::kOutputHead:
-      return hidden;
-  }
-  ENTRAIN_INVARIANT(false, "unknown layer kind");
-}
 
 Exchange operator+(const Exchange& a, const Exchange& b) {
   return {a.bytes_per_token + b.bytes_per_token, a.collectives + b.collectives};

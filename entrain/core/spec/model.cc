@@ -29,114 +29,6 @@ const EncoderSpec& encoder_of(const ModelSpec& model, int module) {
   return model.encoders[static_cast<std::size_t>(module)];
 }
 
-Modality modality_from(const std::string& name, const std::string& where) {
-  if (name == "vision") {
-    return Modality::kVision;
-  }
-  if (name == "audio") {
-    return Modality::kAudio;
-  }
-  throw InvalidInput(
-      fmt::format("{}: '{}' is not a modality; allowed: vision, audio", where, name));
-}
-
-EncoderSpec read_encoder(const std::string& name, const Json& document, const std::string& where) {
-  ObjectReader reader(document, where);
-  EncoderSpec encoder;
-  encoder.name = name;
-  if (reader.has("modality")) {
-    encoder.modality =
-        modality_from(reader.required<std::string>("modality"), reader.where("modality"));
-  } else if (name == "vision" || name == "audio") {
-    encoder.modality = modality_from(name, where);
-  } else {
-    const std::vector<std::string> usual = {"vision", "audio", kLlmName, "name"};
-    const std::string hint = suggestion(name, usual);
-    reader.fail("modality",
-                "missing; an encoder that is not called vision or audio needs one" +
-                    (hint.starts_with(",") ? hint : std::string()));
-  }
-  encoder.num_layers = reader.required<int>("num_layers");
-  encoder.hidden = reader.required<int>("hidden");
-  encoder.num_heads = reader.required<int>("num_heads");
-  encoder.intermediate = reader.required<int>("intermediate");
-  if (encoder.modality == Modality::kVision) {
-    encoder.patch_size = reader.optional("patch_size", encoder.patch_size);
-    encoder.merge_size = reader.optional("merge_size", encoder.merge_size);
-    encoder.min_pixels = reader.optional("min_pixels", encoder.min_pixels);
-    encoder.max_pixels = reader.optional("max_pixels", encoder.max_pixels);
-    encoder.window_size = reader.optional("window_size", encoder.window_size);
-    for (const auto& [layer, place] : reader.array("full_attention_layers")) {
-      encoder.full_attention_layers.push_back(value_as<int>(*layer, place));
-    }
-    encoder.frames_per_second = reader.optional("frames_per_second", encoder.frames_per_second);
-    encoder.default_frame_width =
-        reader.optional("default_frame_width", encoder.default_frame_width);
-    encoder.default_frame_height =
-        reader.optional("default_frame_height", encoder.default_frame_height);
-  } else {
-    encoder.window_seconds = reader.optional("window_seconds", encoder.window_seconds);
-    encoder.pad_windows = reader.optional("pad_windows", encoder.pad_windows);
-  }
-  encoder.frozen = reader.optional("frozen", encoder.frozen);
-  encoder.projector_frozen = reader.optional("projector_frozen", encoder.projector_frozen);
-  reader.finish();
-  return encoder;
-}
-
-LlmSpec read_llm(ObjectReader reader) {
-  LlmSpec llm;
-  llm.num_layers = reader.required<int>("num_layers");
-  llm.hidden = reader.required<int>("hidden");
-  llm.num_heads = reader.required<int>("num_heads");
-  llm.num_kv_heads = reader.optional("num_kv_heads", llm.num_heads);
-  llm.head_dim = reader.optional("head_dim", 0);
-  llm.intermediate = reader.required<int>("intermediate");
-  llm.vocab_size = reader.required<int>("vocab_size");
-  llm.rope_theta = reader.optional("rope_theta", llm.rope_theta);
-  llm.max_tokens = reader.optional("max_tokens", llm.max_tokens);
-  llm.tie_word_embeddings = reader.optional("tie_word_embeddings", llm.tie_word_embeddings);
-  llm.frozen = reader.optional("frozen", llm.frozen);
-  reader.finish();
-  if (llm.head_dim == 0 && llm.num_heads > 0) {
-    if (llm.hidden % llm.num_heads != 0) {
-      reader.fail("head_dim",
-                  fmt::format("missing, and hidden {} is not divisible by num_heads {}",
-                              llm.hidden,
-                              llm.num_heads));
-    }
-    llm.head_dim = llm.hidden / llm.num_heads;
-  }
-  return llm;
-}
-
-Json encoder_json(const EncoderSpec& encoder) {
-  Json document = {{"modality", name_of(encoder.modality)},
-                   {"num_layers", encoder.num_layers},
-                   {"hidden", encoder.hidden},
-                   {"num_heads", encoder.num_heads},
-                   {"intermediate", encoder.intermediate}};
-  if (encoder.modality == Modality::kVision) {
-    document["patch_size"] = encoder.patch_size;
-    document["merge_size"] = encoder.merge_size;
-    document["min_pixels"] = encoder.min_pixels;
-    document["max_pixels"] = encoder.max_pixels;
-    if (encoder.window_size > 0) {
-      document["window_size"] = encoder.window_size;
-      document["full_attention_layers"] = encoder.full_attention_layers;
-    }
-    document["frames_per_second"] = encoder.frames_per_second;
-    document["default_frame_width"] = encoder.default_frame_width;
-    document["default_frame_height"] = encoder.default_frame_height;
-  } else {
-    document["window_seconds"] = encoder.window_seconds;
-    document["pad_windows"] = encoder.pad_windows;
-  }
-  document["frozen"] = encoder.frozen;
-  document["projector_frozen"] = encoder.projector_frozen;
-  return document;
-}
-
 class Checker {
  public:
   explicit Checker(std::string where) : where_(std::move(where)) {}
@@ -188,6 +80,14 @@ void check_name(const EncoderSpec& encoder, const std::string& where) {
   }
 }
 
+void validate_block(const BlockSpec& block, const Checker& check) {
+  check.range("num_layers", block.num_layers, 1, kMostLayers);
+  check.range("hidden", block.hidden, 1, kGreatestWidth);
+  check.range("intermediate", block.intermediate, 1, kGreatestWidth);
+  check.above("norm_epsilon", block.norm_epsilon, 0.0, 1.0);
+  check.above("rope_theta", block.rope_theta, 0.0, 1e12);
+}
+
 void validate_windows(const EncoderSpec& encoder, const Checker& check) {
   const std::vector<int>& full = encoder.full_attention_layers;
   check.range("window_size", encoder.window_size, 0, 1 << 16);
@@ -206,10 +106,8 @@ void validate_windows(const EncoderSpec& encoder, const Checker& check) {
 
 void validate_encoder(const EncoderSpec& encoder, const std::string& where) {
   const Checker check(where);
-  check.range("num_layers", encoder.num_layers, 1, kMostLayers);
-  check.range("hidden", encoder.hidden, 1, kGreatestWidth);
+  validate_block(encoder, check);
   check.range("num_heads", encoder.num_heads, 1, encoder.hidden);
-  check.range("intermediate", encoder.intermediate, 1, kGreatestWidth);
   check.divisible("hidden", encoder.hidden, "num_heads", encoder.num_heads);
   if (encoder.hidden / encoder.num_heads % 4 != 0) {
     check.fail("hidden",
@@ -220,6 +118,7 @@ void validate_encoder(const EncoderSpec& encoder, const std::string& where) {
   if (encoder.modality == Modality::kVision) {
     check.range("patch_size", encoder.patch_size, 1, 1024);
     check.range("merge_size", encoder.merge_size, 1, 64);
+    check.range("temporal_patch_size", encoder.temporal_patch_size, 1, 2);
     check.product("merge_size", merged_tokens(encoder) * encoder.hidden, "merge_size² * hidden");
     const std::int64_t side = std::int64_t{encoder.patch_size} * encoder.merge_size;
     check.range("max_pixels", encoder.max_pixels, side * side, kMostPixels);
@@ -233,38 +132,44 @@ void validate_encoder(const EncoderSpec& encoder, const std::string& where) {
   }
 }
 
+void validate_rotary(const LlmSpec& llm, const Checker& check) {
+  const RopeScaling& scaling = llm.rope_scaling;
+  check.above("rope_scaling.factor", scaling.factor, 0.0, 1e6);
+  check.above("rope_scaling.low_freq_factor", scaling.low_freq_factor, 0.0, 1e6);
+  check.above(
+      "rope_scaling.high_freq_factor", scaling.high_freq_factor, scaling.low_freq_factor, 1e6);
+  check.range(
+      "rope_scaling.original_max_position", scaling.original_max_position, 1, kLongestSample);
+  if (llm.mrope_sections.empty()) {
+    return;
+  }
+  int pairs = 0;
+  for (const int section : llm.mrope_sections) {
+    check.range("mrope_sections", section, 0, llm.head_dim);
+    pairs += section;
+  }
+  if (llm.mrope_sections.size() != 3 || 2 * pairs != llm.head_dim) {
+    check.fail("mrope_sections",
+               fmt::format("{} sections of {} pairs in all given; needed are three (time, rows, "
+                           "columns), {} pairs: half of head_dim",
+                           llm.mrope_sections.size(),
+                           pairs,
+                           llm.head_dim / 2));
+  }
+}
+
 void validate_llm(const LlmSpec& llm, const std::string& where) {
   const Checker check(where);
-  check.range("num_layers", llm.num_layers, 1, kMostLayers);
-  check.range("hidden", llm.hidden, 1, kGreatestWidth);
+  validate_block(llm, check);
   check.range("num_heads", llm.num_heads, 1, kGreatestWidth);
   check.range("num_kv_heads", llm.num_kv_heads, 1, llm.num_heads);
   check.divisible("num_heads", llm.num_heads, "num_kv_heads", llm.num_kv_heads);
   check.range("head_dim", llm.head_dim, 2, kGreatestWidth);
   check.divisible("head_dim", llm.head_dim, "the pair size of rotary positions,", 2);
   check.product("head_dim", std::int64_t{llm.num_heads} * llm.head_dim, "num_heads * head_dim");
-  check.range("intermediate", llm.intermediate, 1, kGreatestWidth);
   check.range("vocab_size", llm.vocab_size, 1, kGreatestVocabulary);
-  check.above("rope_theta", llm.rope_theta, 0.0, 1e12);
+  validate_rotary(llm, check);
   check.range("max_tokens", llm.max_tokens, 1, kLongestSample);
-}
-
-std::int64_t encoder_parameters(const EncoderSpec& encoder, LayerKind kind, std::int64_t d) {
-  const std::int64_t h = encoder.hidden;
-  switch (kind) {
-    case LayerKind::kPatchEmbedding:
-      return 3 * std::int64_t{encoder.patch_size} * encoder.patch_size * h;
-    case LayerKind::kAudioEmbedding: {
-      return kMelBands * kMelKernel * h + h + h * kMelKernel * h + h;
-    }
-    case LayerKind::kEncoderTransformer:
-    case LayerKind::kWindowedTransformer:
-      return 2 * h + 3 * h * h + h * h + 3 * h * encoder.intermediate;
-    default: {
-      const std::int64_t merged = h * merged_tokens(encoder);
-      return h + merged * merged + merged + merged * d + d;
-    }
-  }
 }
 
 // What ranges of single numbers leave: a sum over layers that bytes of no run could be counted of.
@@ -340,6 +245,10 @@ std::int64_t merged_tokens(const EncoderSpec& encoder) {
              : 2;
 }
 
+std::int64_t patch_values(const EncoderSpec& encoder) {
+  return std::int64_t{3} * encoder.temporal_patch_size * encoder.patch_size * encoder.patch_size;
+}
+
 bool attends_in_windows(const EncoderSpec& encoder, int layer) {
   const std::vector<int>& full = encoder.full_attention_layers;
   return encoder.window_size > 0 && !std::binary_search(full.begin(), full.end(), layer - 1);
@@ -375,25 +284,6 @@ bool layer_trainable(const ModelSpec& model, int module, int layer) {
   return kind == LayerKind::kProjector ? !encoder.projector_frozen : !encoder.frozen;
 }
 
-std::int64_t layer_parameters(const ModelSpec& model, int module, int layer) {
-  const LayerKind kind = layer_kind(model, module, layer);
-  const std::int64_t d = model.llm.hidden;
-  if (module != model.llm_module()) {
-    return encoder_parameters(encoder_of(model, module), kind, d);
-  }
-  const LlmSpec& llm = model.llm;
-  const std::int64_t vocabulary = llm.vocab_size * d;
-  if (kind == LayerKind::kTokenEmbedding) {
-    return vocabulary;
-  }
-  if (kind == LayerKind::kOutputHead) {
-    return d + vocabulary;
-  }
-  const std::int64_t query = std::int64_t{llm.num_heads} * llm.head_dim;
-  const std::int64_t key = std::int64_t{llm.num_kv_heads} * llm.head_dim;
-  return 2 * d + d * query + 2 * d * key + query * d + 3 * d * llm.intermediate;
-}
-
 std::string module_name(const ModelSpec& model, int module) {
   return module == model.llm_module() ? kLlmName : encoder_of(model, module).name;
 }
@@ -417,48 +307,6 @@ void freeze_modules(ModelSpec& model,
       *flag = true;
     }
   }
-}
-
-ModelSpec read_model(const std::filesystem::path& path) {
-  return model_from_json(read_toml_file(path), path.string());
-}
-
-ModelSpec model_from_json(const Json& document, const std::string& where) {
-  ObjectReader reader(document, where);
-  ModelSpec model;
-  model.name = reader.required<std::string>("name");
-  model.llm = read_llm(reader.object(kLlmName));
-  for (const auto& [key, value] : document.items()) {
-    if (key != "name" && key != kLlmName && value.is_object()) {
-      reader.has(key);
-      model.encoders.push_back(read_encoder(key, value, reader.where(key)));
-    }
-  }
-  reader.finish();
-  validate(model, where);
-  return model;
-}
-
-Json to_json(const ModelSpec& model) {
-  Json document = {{"name", model.name}};
-  for (const EncoderSpec& encoder : model.encoders) {
-    document[encoder.name] = encoder_json(encoder);
-  }
-  const LlmSpec& llm = model.llm;
-  document[kLlmName] = {{"num_layers", llm.num_layers},
-                        {"hidden", llm.hidden},
-                        {"num_heads", llm.num_heads},
-                        {"num_kv_heads", llm.num_kv_heads},
-                        {"head_dim", llm.head_dim},
-                        {"intermediate", llm.intermediate},
-                        {"vocab_size", llm.vocab_size},
-                        {"rope_theta", llm.rope_theta},
-                        {"max_tokens", llm.max_tokens},
-                        {"frozen", llm.frozen}};
-  if (llm.tie_word_embeddings) {
-    document[kLlmName]["tie_word_embeddings"] = true;
-  }
-  return document;
 }
 
 void validate(const ModelSpec& model, const std::string& where) {
@@ -490,6 +338,11 @@ std::string shape_digest(const ModelSpec& model) {
                                                       "intermediate",
                                                       "patch_size",
                                                       "merge_size",
+                                                      "temporal_patch_size",
+                                                      "qkv_bias",
+                                                      "output_bias",
+                                                      "mlp_bias",
+                                                      "qk_norm",
                                                       "vocab_size"};
   Json shape = Json::object();
   const Json document = to_json(model);

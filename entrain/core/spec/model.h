@@ -34,19 +34,53 @@ std::string_view name_of(Modality modality);  // "vision", "audio"
 inline constexpr int kMelBands = 80;  // values of a mel frame
 inline constexpr int kMelKernel = 3;  // frames that a convolution of the audio embedding spans
 
-struct EncoderSpec {
+// A module's transformer layers, all alike: x += attention(norm(x)), then x += mlp(norm(x)), where
+// norm is RMSNorm and mlp is down(silu(gate) · up). Defaults are those of Llama, and of all models
+// before families of Hugging Face models were read (core/families).
+struct BlockSpec {
+  int num_layers = 0;  // >= 1; the module has num_layers + 2 layers
+  int hidden = 0;
+  int num_heads = 0;     // >= 1
+  int num_kv_heads = 0;  // divides num_heads; 0: num_heads
+  int head_dim = 0;      // even; 0: hidden / num_heads
+  int intermediate = 0;  // width of the gated MLP, >= 1
+  double norm_epsilon =
+      1e-6;  // of every RMSNorm of the module: Qwen2-VL's and Llama 3's are 1e-6, 1e-5
+  double rope_theta = 10000.0;  // base of rotary frequencies
+  bool qkv_bias = false;
+  bool output_bias = false;  // of attention's output matrix
+  bool mlp_bias = false;     // of all three matrices
+  bool qk_norm = false;      // RMSNorm of every head's query and key before rotation (Qwen3)
+  bool frozen = false;       // encoders: embedding and transformer layers get no weight gradient
+
+  [[nodiscard]] int kv_heads() const { return num_kv_heads > 0 ? num_kv_heads : num_heads; }
+  [[nodiscard]] int width_of_head() const { return head_dim > 0 ? head_dim : hidden / num_heads; }
+};
+
+// Which dimensions of an encoder's head rotate together, by the patch's row or its column.
+enum class RotaryLayout : std::uint8_t {
+  // The first half of the head by rows, the second by columns; within a half of width d, dimension
+  // i with i + d / 2.
+  kSpans,
+  // Dimension i with i + d / 2 of the whole head (the rotate-half convention of Qwen2-VL); of these
+  // pairs the first half by rows, the second by columns.
+  kHalves,
+};
+
+// hidden is divisible by num_heads, hidden / num_heads by 4; num_kv_heads and head_dim are not
+// used.
+struct EncoderSpec : BlockSpec {
   std::string name;  // module name, e.g. "vision"; unique, not "llm"
   Modality modality = Modality::kVision;
-  int num_layers = 0;    // transformer layers, >= 1; the module has num_layers + 2 layers
-  int hidden = 0;        // divisible by num_heads; hidden / num_heads divisible by 4
-  int num_heads = 0;     // >= 1
-  int intermediate = 0;  // width of the gated MLP, >= 1
   // Vision: sides become multiples of patch_size * merge_size, pixels stay in [min_pixels,
   // max_pixels] (Qwen's smart_resize); merge_size² patches make one LLM token.
   int patch_size = 14;
   int merge_size = 2;
+  // Frames that a patch spans, 1 or 2. An image is two equal frames then.
+  int temporal_patch_size = 1;
   std::int64_t min_pixels = 56 * 56;
   std::int64_t max_pixels = 28 * 28 * 1280;
+  RotaryLayout rotary = RotaryLayout::kSpans;
   // Vision: side in pixels of the windows that attention stays within, a multiple of patch_size *
   // merge_size, tiled from the top left (those at the right and lower edge may be smaller);
   // 0: full attention in every layer.
@@ -58,22 +92,30 @@ struct EncoderSpec {
   // Audio: 100 mel frames a second, halved by the second convolution.
   double window_seconds = 30.0;   // length of a segment
   bool pad_windows = false;       // true: every window is as long as a full one
-  bool frozen = false;            // embedding and transformer layers get no weight gradient
   bool projector_frozen = false;  // the last layer likewise
 };
 
-struct LlmSpec {
-  int num_layers = 0;  // decoder layers, >= 1; the module has num_layers + 2 layers
-  int hidden = 0;
-  int num_heads = 0;
-  int num_kv_heads = 0;  // divides num_heads
-  int head_dim = 0;      // even; 0 in a file means hidden / num_heads
-  int intermediate = 0;
+// Slower rotations for samples longer than those of the first training.
+struct RopeScaling {
+  enum class Kind : std::uint8_t { kNone, kLinear, kLlama3 };
+  Kind kind = Kind::kNone;
+  double factor = 1.0;  // > 0: kLinear divides every frequency by it
+  // kLlama3: wavelengths above original / low_freq_factor are divided, those below original /
+  // high_freq_factor are not, between them by a part. Source: Llama 3.1's reference code.
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  std::int64_t original_max_position = 8192;
+  bool operator==(const RopeScaling&) const = default;
+};
+
+struct LlmSpec : BlockSpec {
   int vocab_size = 0;  // >= 1
-  double rope_theta = 10000.0;
+  RopeScaling rope_scaling;
+  // M-RoPE: of a head's pairs, as many rotate by time, by row and by column; their sum is half of
+  // head_dim. Empty: all by the token's index. See multimodal_positions() in positions.h.
+  std::vector<int> mrope_sections;
   std::int64_t max_tokens = 8192;    // longest sample, modality features included
   bool tie_word_embeddings = false;  // the output head's matrix is the token embedding's table
-  bool frozen = false;
 };
 
 struct ModelSpec {
@@ -89,13 +131,14 @@ struct ModelSpec {
 int num_layers(const ModelSpec& model, int module);
 // Encoder tokens that the projector merges into one LLM token: merge_size² patches, two of audio.
 std::int64_t merged_tokens(const EncoderSpec& encoder);
+// Numbers in a vision encoder's patch: 3 · temporal_patch_size · patch_size².
+std::int64_t patch_values(const EncoderSpec& encoder);
 // For an encoder's layer 1 … num_layers: whether it is a kWindowedTransformer.
 bool attends_in_windows(const EncoderSpec& encoder, int layer);
 LayerKind layer_kind(const ModelSpec& model, int module, int layer);
 bool layer_trainable(const ModelSpec& model, int module, int layer);
-// All parameters of the layer, frozen or not. RMSNorm and SwiGLU everywhere; projections have no
-// biases except the projector's two matrices and the audio convolutions. A tied output head
-// counts its matrix like any other: a stage without the embedding holds a copy.
+// All numbers of parameters_of() (parameters.h), frozen or not. A tied output head counts its
+// matrix like any other: a stage without the embedding holds a copy.
 std::int64_t layer_parameters(const ModelSpec& model, int module, int layer);
 std::string module_name(const ModelSpec& model, int module);  // encoder's name or "llm"
 

@@ -28,7 +28,7 @@ SegmentData patches_of(const DecodedImage& image, const EncoderSpec& encoder) {
                  .clamp_(0, 255);
   }
   pixels.div_(127.5).sub_(1.0);
-  return {cut_patches(pixels, encoder.patch_size, encoder.merge_size),
+  return {cut_patches(pixels, encoder.patch_size, encoder.merge_size, encoder.temporal_patch_size),
           target.height / encoder.patch_size,
           target.width / encoder.patch_size};
 }
@@ -37,11 +37,11 @@ SegmentData white_patches(ImageSize size, const EncoderSpec& encoder) {
   const ImageSize target = target_size(size, encoder);
   const std::int64_t rows = target.height / encoder.patch_size;
   const std::int64_t columns = target.width / encoder.patch_size;
-  const std::int64_t values = std::int64_t{3} * encoder.patch_size * encoder.patch_size;
+  const std::int64_t values = patch_values(encoder);
   return {at::ones({rows * columns, values}, at::kFloat), rows, columns};
 }
 
-at::Tensor cut_patches(const at::Tensor& pixels, int patch_size, int merge_size) {
+at::Tensor cut_patches(const at::Tensor& pixels, int patch_size, int merge_size, int frames) {
   const std::int64_t block = std::int64_t{patch_size} * merge_size;
   ENTRAIN_INVARIANT(pixels.dim() == 3 && pixels.size(0) == 3 && pixels.size(1) % block == 0 &&
                         pixels.size(2) % block == 0,
@@ -55,8 +55,10 @@ at::Tensor cut_patches(const at::Tensor& pixels, int patch_size, int merge_size)
   const std::int64_t block_columns = pixels.size(2) / block;
   return pixels.view({3, block_rows, merge_size, patch_size, block_columns, merge_size, patch_size})
       .permute({1, 4, 2, 5, 0, 3, 6})
+      .unsqueeze(5)
+      .expand({-1, -1, -1, -1, -1, frames, -1, -1})
       .reshape({block_rows * block_columns * merge_size * merge_size,
-                std::int64_t{3} * patch_size * patch_size});
+                std::int64_t{3} * frames * patch_size * patch_size});
 }
 
 }  // namespace entrain::engine

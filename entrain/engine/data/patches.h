@@ -14,8 +14,9 @@ namespace entrain::engine {
 // images of the target's size are left as they are), normalises channels to (x / 255 - 0.5) / 0.5
 // and cuts into patches.
 //
-// Shapes    result: [rows · columns, 3 · patch_size²] float32; a patch is [3, patch_size,
-//           patch_size] flattened, patches are in merge blocks (see SegmentGrid in stages.h).
+// Shapes    result: [rows · columns, 3 · temporal_patch_size · patch_size²] float32; a patch is [3,
+//           temporal_patch_size, patch_size, patch_size] flattened, of equal frames; patches are in
+//           merge blocks (see SegmentGrid in layers.h).
 // Throws    InvalidInput when smart_resize() refuses the size.
 SegmentData patches_of(const DecodedImage& image, const EncoderSpec& encoder);
 
@@ -23,7 +24,7 @@ SegmentData patches_of(const DecodedImage& image, const EncoderSpec& encoder);
 SegmentData white_patches(ImageSize size, const EncoderSpec& encoder);
 
 // Shapes    pixels: [3, rows · patch_size, columns · patch_size] float32; rows and columns are
-//           divisible by merge_size.
-at::Tensor cut_patches(const at::Tensor& pixels, int patch_size, int merge_size);
+//           divisible by merge_size. Every frame of a patch has the same pixels.
+at::Tensor cut_patches(const at::Tensor& pixels, int patch_size, int merge_size, int frames = 1);
 
 }  // namespace entrain::engine

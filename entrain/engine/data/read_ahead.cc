@@ -195,7 +195,7 @@ std::shared_ptr<StepPieces> pieces_of(const StepNeeds& needs,
                                     .tokens;
     const std::int64_t values_per_token =
         encoder.modality == Modality::kVision
-            ? std::int64_t{3} * encoder.patch_size * encoder.patch_size
+            ? patch_values(encoder)
             : std::int64_t{2} * kMelBands;
     piece->bytes = tokens * values_per_token * static_cast<std::int64_t>(sizeof(float));
   }
@@ -374,7 +374,8 @@ std::int64_t ReadAhead::ready_bytes() const {
   return state_->shared->ready_bytes;
 }
 
-StepNeeds needs_of(const Program& program, int replica, int lane, std::vector<int> batch) {
+StepNeeds needs_of(
+    const Program& program, int replica, int lane, std::vector<int> batch, bool text_positions) {
   StepNeeds needs;
   needs.batch = std::move(batch);
   const ReplicaProgram& part = program.replicas.at(static_cast<std::size_t>(replica));
@@ -391,7 +392,7 @@ StepNeeds needs_of(const Program& program, int replica, int lane, std::vector<in
         needs.segments.push_back({unit.module, item.sample, item.segment});
       }
     }
-    if (unit.module == llm && (unit.stage == 0 || unit.stage == last_llm_stage)) {
+    if (unit.module == llm && (text_positions || unit.stage == 0 || unit.stage == last_llm_stage)) {
       for (const WorkItem& item : group_of(part, unit).items) {
         if (seen.insert(item.sample).second) {
           needs.texts.push_back(item.sample);

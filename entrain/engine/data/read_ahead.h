@@ -41,8 +41,13 @@ struct StepNeeds {
 };
 
 // Segments for a lane that hosts an encoder's first stage, in the order of its forward operations;
-// texts for a lane that hosts the LLM's first or last stage, once for all chunks of a sample.
-StepNeeds needs_of(const Program& program, int replica, int lane, std::vector<int> batch);
+// texts for a lane that hosts the LLM's first or last stage, once for all chunks of a sample, and
+// if positions depend on them (`text_positions`: M-RoPE) for every lane of the LLM.
+StepNeeds needs_of(const Program& program,
+                   int replica,
+                   int lane,
+                   std::vector<int> batch,
+                   bool text_positions = false);
 
 class ReadAhead {
  public:

@@ -12,6 +12,8 @@
 
 #include <ATen/ATen.h>
 
+#include "entrain/core/spec/positions.h"
+
 namespace entrain::engine {
 
 // Keys and values of one chunk on one stage. They share storage with the forward that made them.
@@ -28,6 +30,7 @@ struct PackedItem {
   std::int64_t begin = 0;                       // index of the first row's token in the sample
   std::vector<ChunkKeyValuesPtr> earlier = {};  // of the tokens before `begin`, in order
   ChunkKeyValuesPtr own = nullptr;              // filled by the forward if a later chunk follows
+  std::vector<AxisPosition> positions = {};     // [rows] under M-RoPE, else empty
 };
 
 // Items for whole samples of these lengths.

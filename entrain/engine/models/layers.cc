@@ -1,7 +1,10 @@
 #include "entrain/engine/models/layers.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <numbers>
+#include <numeric>
 #include <vector>
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -12,16 +15,37 @@
 namespace entrain::engine {
 namespace {
 
+// [width / 2] float64: radians that a pair of dimensions turns per position.
+at::Tensor frequencies_of(std::int64_t width, double theta, const RopeScaling& scaling) {
+  const at::Tensor exponents =
+      at::arange(width / 2, at::TensorOptions(at::kDouble)) * (-2.0 / static_cast<double>(width));
+  const at::Tensor plain = at::pow(at::Scalar(theta), exponents);
+  if (scaling.kind == RopeScaling::Kind::kNone) {
+    return plain;
+  }
+  const at::Tensor slow = plain / scaling.factor;
+  if (scaling.kind == RopeScaling::Kind::kLinear) {
+    return slow;
+  }
+  // How far the wavelength is from the long end of the transition to its short one, in [0, 1].
+  const at::Tensor turns =
+      plain * (static_cast<double>(scaling.original_max_position) / (2.0 * std::numbers::pi));
+  const at::Tensor part =
+      ((turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor))
+          .clamp(0.0, 1.0);
+  return (1.0 - part) * slow + part * plain;
+}
+
 // Cosines and sines of an axis's first positions, each [positions, width / 2], in float32 or wider.
 // Angles are float64, so that the result is right to float32's last bit.
 RotaryTable axis_table(std::int64_t num_positions,
                        std::int64_t width,
                        double theta,
-                       const at::TensorOptions& options) {
+                       const at::TensorOptions& options,
+                       const RopeScaling& scaling = {}) {
   const auto wide = at::TensorOptions(at::kDouble);
-  const at::Tensor exponents = at::arange(width / 2, wide) * (-2.0 / static_cast<double>(width));
-  const at::Tensor frequencies = at::pow(at::Scalar(theta), exponents);
-  const at::Tensor angles = at::outer(at::arange(num_positions, wide), frequencies);
+  const at::Tensor angles =
+      at::outer(at::arange(num_positions, wide), frequencies_of(width, theta, scaling));
   const at::TensorOptions result =
       options.dtype(at::promoteTypes(options.dtype().toScalarType(), at::kFloat));
   return {angles.cos().to(result), angles.sin().to(result)};
@@ -121,13 +145,14 @@ RotaryTable rotary_table(std::span<const std::int64_t> begins,
                          std::span<const std::int64_t> lengths,
                          std::int64_t head_dim,
                          double theta,
-                         const at::TensorOptions& options) {
+                         const at::TensorOptions& options,
+                         const RopeScaling& scaling) {
   ENTRAIN_INVARIANT(head_dim % 2 == 0, concat("head_dim is ", head_dim, ", must be even"));
   std::int64_t end = 0;
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     end = std::max(end, begins[i] + lengths[i]);
   }
-  const RotaryTable axis = axis_table(end, head_dim, theta, options);
+  const RotaryTable axis = axis_table(end, head_dim, theta, options, scaling);
   const auto repeated = [&](const at::Tensor& values) {
     std::vector<at::Tensor> runs;
     runs.reserve(lengths.size());
@@ -144,6 +169,7 @@ RotaryTable rotary_table(std::span<const SegmentGrid> segments,
                          std::int64_t merge_size,
                          std::int64_t head_dim,
                          double theta,
+                         RotaryLayout layout,
                          const at::TensorOptions& options) {
   ENTRAIN_INVARIANT(head_dim % 4 == 0,
                     concat("head_dim is ", head_dim, ", must be divisible by 4"));
@@ -167,8 +193,38 @@ RotaryTable rotary_table(std::span<const SegmentGrid> segments,
   const auto tokens = static_cast<std::int64_t>(positions.size()) / 2;
   const RotaryTable axis = axis_table(longest, head_dim / 2, theta, options);
   const at::Tensor index = index_tensor(positions).to(options.device());
+  const std::int64_t spans = layout == RotaryLayout::kSpans ? 2 : 1;
   const auto gathered = [&](const at::Tensor& values) {
-    return values.index_select(0, index).view({tokens, 1, 2, head_dim / 4});
+    return values.index_select(0, index).view({tokens, 1, spans, head_dim / 2 / spans});
+  };
+  return {gathered(axis.cosine), gathered(axis.sine)};
+}
+
+RotaryTable rotary_table(std::span<const AxisPosition> positions,
+                         std::span<const int> sections,
+                         double theta,
+                         const at::TensorOptions& options,
+                         const RopeScaling& scaling) {
+  std::array<std::vector<std::int64_t>, 3> axes;
+  std::int64_t end = 0;
+  for (const AxisPosition& position : positions) {
+    axes[0].push_back(position.time);
+    axes[1].push_back(position.row);
+    axes[2].push_back(position.column);
+    end = std::max({end, position.time + 1, position.row + 1, position.column + 1});
+  }
+  ENTRAIN_INVARIANT(sections.size() == axes.size(), concat(sections.size(), " M-RoPE sections"));
+  const std::int64_t pairs = std::accumulate(sections.begin(), sections.end(), std::int64_t{0});
+  const RotaryTable axis = axis_table(end, 2 * pairs, theta, options, scaling);
+  const auto gathered = [&](const at::Tensor& values) {
+    std::vector<at::Tensor> parts;
+    std::int64_t begin = 0;
+    for (std::size_t i = 0; i < axes.size(); ++i) {
+      parts.push_back(values.narrow(1, begin, sections[i])
+                          .index_select(0, index_tensor(axes[i]).to(options.device())));
+      begin += sections[i];
+    }
+    return at::cat(parts, 1).view({std::ssize(positions), 1, 1, pairs});
   };
   return {gathered(axis.cosine), gathered(axis.sine)};
 }
@@ -217,13 +273,14 @@ at::Tensor segment_attention(const at::Tensor& query,
 }
 
 at::Tensor gated_mlp(const at::Tensor& input,
-                     const at::Tensor& gate,
-                     const at::Tensor& up,
-                     const at::Tensor& down,
+                     const Matrix& gate,
+                     const Matrix& up,
+                     const Matrix& down,
                      const RecomputedInputPtr& recomputed) {
-  return split_linear(
-      at::silu(split_linear(input, gate, {}, recomputed)) * split_linear(input, up, {}, recomputed),
-      down);
+  return split_linear(at::silu(split_linear(input, gate.weight, gate.bias, recomputed)) *
+                          split_linear(input, up.weight, up.bias, recomputed),
+                      down.weight,
+                      down.bias);
 }
 
 }  // namespace entrain::engine

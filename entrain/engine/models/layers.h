@@ -6,9 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include <ATen/ATen.h>
+
+#include "entrain/core/spec/model.h"
+#include "entrain/core/spec/positions.h"
 
 #include "entrain/engine/models/weight_gradients.h"
 
@@ -32,7 +37,6 @@ struct SegmentGrid {
 // Cost    on CPU in float32, float64 and bfloat16 one fused pass forward and two backward, in the
 //         calling thread; elsewhere a composite of ATen operators. Keeps input and one number a
 //         row.
-inline constexpr double kNormEpsilon = 1e-6;  // of every model here
 at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon);
 
 // The same by plain operators, on any device.
@@ -59,15 +63,29 @@ RotaryTable rotary_table(std::span<const std::int64_t> begins,
                          std::span<const std::int64_t> lengths,
                          std::int64_t head_dim,
                          double theta,
-                         const at::TensorOptions& options);
+                         const at::TensorOptions& options,
+                         const RopeScaling& scaling = {});
 
-// Two axes: the first half of the head rotates by the patch's row, the second by its column.
+// Two axes, the patch's row and its column. As RotaryLayout::kSpans; under kHalves the same values
+// are one span of the whole head.
 // Requires  head_dim divisible by 4; grid sides divisible by merge_size.
 RotaryTable rotary_table(std::span<const SegmentGrid> segments,
                          std::int64_t merge_size,
                          std::int64_t head_dim,
                          double theta,
+                         RotaryLayout layout,
                          const at::TensorOptions& options);
+
+// M-RoPE: of a head's pairs the first sections[0] rotate by time, the next sections[1] by row, the
+// last by column; a pair's frequency does not depend on its axis.
+//
+// Shapes    positions: [T].
+// Requires  sections: three, their sum is half of head_dim; positions >= 0.
+RotaryTable rotary_table(std::span<const AxisPosition> positions,
+                         std::span<const int> sections,
+                         double theta,
+                         const at::TensorOptions& options,
+                         const RopeScaling& scaling);
 
 // Shapes  heads: [T, H, head_dim]; result: the same, contiguous.
 at::Tensor rotate(const at::Tensor& heads, const RotaryTable& table);
@@ -84,13 +102,18 @@ at::Tensor segment_attention(const at::Tensor& query,
                              std::span<const std::int64_t> lengths,
                              bool causal);
 
-// down(silu(gate(x)) · up(x)), without biases.
+struct Matrix {
+  at::Tensor weight;               // [out, in]
+  std::optional<at::Tensor> bias;  // [out]
+};
+
+// down(silu(gate(x)) · up(x)).
 // Shapes  input: [T, D], recomputed by `recomputed` if given; gate, up: [I, D];
 //         down: [D, I]; result: [T, D].
 at::Tensor gated_mlp(const at::Tensor& input,
-                     const at::Tensor& gate,
-                     const at::Tensor& up,
-                     const at::Tensor& down,
+                     const Matrix& gate,
+                     const Matrix& up,
+                     const Matrix& down,
                      const RecomputedInputPtr& recomputed = {});
 
 }  // namespace entrain::engine

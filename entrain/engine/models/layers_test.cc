@@ -61,8 +61,8 @@ TEST(Rotary, OneAxisEqualsNaiveLoops) {
 TEST(Rotary, TwoAxesFollowMergeBlocks) {
   const std::vector<SegmentGrid> grids = {{4, 2}, {2, 6}};
   const at::Tensor heads = random_tensor({20, 3, 8}, "heads");
-  const RotaryTable table =
-      rotary_table(std::span<const SegmentGrid>(grids), 2, 8, 10000.0, heads.options());
+  const RotaryTable table = rotary_table(
+      std::span<const SegmentGrid>(grids), 2, 8, 10000.0, RotaryLayout::kSpans, heads.options());
   // Coordinates in token order: 2×2 blocks row by row, row by row inside.
   const std::vector<std::pair<int, int>> coordinates = {
       {0, 0}, {0, 1}, {1, 0}, {1, 1}, {2, 0}, {2, 1}, {3, 0}, {3, 1}, {0, 0}, {0, 1},
@@ -89,8 +89,8 @@ TEST(Rotary, BackwardTurnsBack) {
 TEST(Rotary, OperatorsEqualTheLoops) {
   const std::vector<SegmentGrid> grids = {{2, 4}};
   const at::Tensor heads = random_tensor({8, 2, 8}, "heads");
-  const RotaryTable table =
-      rotary_table(std::span<const SegmentGrid>(grids), 2, 8, 100.0, heads.options());
+  const RotaryTable table = rotary_table(
+      std::span<const SegmentGrid>(grids), 2, 8, 100.0, RotaryLayout::kSpans, heads.options());
   const RotaryTable narrow = {table.cosine.to(at::kFloat), table.sine.to(at::kFloat)};
   // A table of another dtype takes the operator path that other devices use.
   EXPECT_LT(largest_difference(rotate(heads, narrow), rotate(heads, table)), 1e-6);
@@ -172,7 +172,8 @@ TEST(GatedMlp, EqualsItsFormula) {
   const at::Tensor open = at::matmul(input, gate.t());
   const at::Tensor expected =
       at::matmul(open / (1 + at::exp(-open)) * at::matmul(input, up.t()), down.t());
-  EXPECT_LT(largest_difference(gated_mlp(input, gate, up, down), expected), 1e-12);
+  EXPECT_LT(largest_difference(gated_mlp(input, {gate, {}}, {up, {}}, {down, {}}), expected),
+            1e-12);
 }
 
 }  // namespace

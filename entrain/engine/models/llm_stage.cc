@@ -2,7 +2,9 @@
 // within each sample.
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/spec/parameters.h"
 
+#include "entrain/engine/models/block.h"
 #include "entrain/engine/models/layers.h"
 #include "entrain/engine/models/parameters.h"
 #include "entrain/engine/models/recompute.h"
@@ -13,92 +15,48 @@
 namespace entrain::engine {
 namespace {
 
-constexpr std::size_t kDecoderParameters = 9;
 constexpr std::size_t kHeadParameters = 2;
-constexpr const char* kTableName = "model.embed_tokens.weight";
-
-std::int64_t head_dim_of(const LlmSpec& llm) {
-  return llm.head_dim > 0 ? llm.head_dim : llm.hidden / llm.num_heads;
-}
 
 LlmSpec slice_of(const LlmSpec& llm, int tensor_parallel) {
   LlmSpec slice = llm;
-  slice.head_dim = static_cast<int>(head_dim_of(llm));
-  slice.num_heads /= tensor_parallel;
-  slice.num_kv_heads /= tensor_parallel;
-  slice.intermediate /= tensor_parallel;
+  slice_block(slice, tensor_parallel);
   slice.vocab_size /= tensor_parallel;
   return slice;
 }
 
-void add_decoder(ParameterBuilder& builder, const LlmSpec& llm, int layer) {
-  const std::string prefix = concat("model.layers.", layer - 1, ".");
-  const std::int64_t hidden = llm.hidden;
-  const std::int64_t intermediate = llm.intermediate;
-  const std::int64_t query_width = llm.num_heads * head_dim_of(llm);
-  const std::int64_t key_width = llm.num_kv_heads * head_dim_of(llm);
-  builder.add_vector(prefix + "input_layernorm.weight", hidden, 1.0);
-  const auto add_matrix = [&](const char* name,
-                              std::int64_t rows,
-                              std::int64_t columns,
-                              ParameterRole role,
-                              const ParameterSplit& split) {
-    builder.add_matrix(prefix + name, rows, columns, role, split);
-  };
-  constexpr ParameterRole kLinear = ParameterRole::kLinear;
-  constexpr ParameterRole kResidual = ParameterRole::kResidualLinear;
-  add_matrix("self_attn.q_proj.weight", query_width, hidden, kLinear, kByOutputs);
-  add_matrix("self_attn.k_proj.weight", key_width, hidden, kLinear, kByOutputs);
-  add_matrix("self_attn.v_proj.weight", key_width, hidden, kLinear, kByOutputs);
-  add_matrix("self_attn.o_proj.weight", hidden, query_width, kResidual, kByInputs);
-  builder.add_vector(prefix + "post_attention_layernorm.weight", hidden, 1.0);
-  add_matrix("mlp.gate_proj.weight", intermediate, hidden, kLinear, kByOutputs);
-  add_matrix("mlp.up_proj.weight", intermediate, hidden, kLinear, kByOutputs);
-  add_matrix("mlp.down_proj.weight", hidden, intermediate, kResidual, kByInputs);
-}
-
-// `weights` in the order of add_decoder(); `layer` counts the stage's; input and result are own
-// rows.
-at::Tensor run_decoder(const LlmSpec& llm,
-                       const TensorGroupPtr& group,
-                       const NamedParameter* weights,
-                       const at::Tensor& input,
-                       std::span<const PackedItem> items,
-                       std::size_t layer,
-                       const RotaryTable& table) {
-  const std::int64_t tokens = table.cosine.size(0);
-  const std::int64_t head_dim = head_dim_of(llm);
-  const MatrixInput normed =
-      gather_input(rms_norm(input, weights[0].tensor, kNormEpsilon), tokens, group);
-  const auto heads_of = [&](const at::Tensor& weight, int num_heads) {
-    return split_linear(normed.rows, weight, {}, normed.again).view({tokens, num_heads, head_dim});
-  };
-  const at::Tensor attended =
-      packed_attention(rotate(heads_of(weights[1].tensor, llm.num_heads), table),
-                       rotate(heads_of(weights[2].tensor, llm.num_kv_heads), table),
-                       heads_of(weights[3].tensor, llm.num_kv_heads),
-                       items,
-                       layer);
-  const at::Tensor middle =
-      input + reduce_scatter(split_linear(attended, weights[4].tensor), group);
-  const MatrixInput wide =
-      gather_input(rms_norm(middle, weights[5].tensor, kNormEpsilon), tokens, group);
-  return middle +
-         reduce_scatter(
-             gated_mlp(
-                 wide.rows, weights[6].tensor, weights[7].tensor, weights[8].tensor, wide.again),
-             group);
-}
-
 // `weights`: norm and matrix; `chosen` is own rows of the `rows`, the result all of them at this
 // rank's run of the vocabulary.
-at::Tensor run_head(const TensorGroupPtr& group,
+at::Tensor run_head(const LlmSpec& llm,
+                    const TensorGroupPtr& group,
                     const NamedParameter* weights,
                     const at::Tensor& chosen,
                     std::int64_t rows) {
   const MatrixInput normed =
-      gather_input(rms_norm(chosen, weights[0].tensor, kNormEpsilon), rows, group);
+      gather_input(rms_norm(chosen, weights[0].tensor, llm.norm_epsilon), rows, group);
   return split_linear(normed.rows, weights[1].tensor, {}, normed.again);
+}
+
+// Rotations of the items' rows.
+RotaryTable table_of(const LlmSpec& llm,
+                     std::span<const PackedItem> items,
+                     const at::TensorOptions& options) {
+  if (!llm.mrope_sections.empty()) {
+    std::vector<AxisPosition> positions;
+    for (const PackedItem& item : items) {
+      ENTRAIN_INVARIANT(std::ssize(item.positions) == item.rows,
+                        concat(item.positions.size(), " positions for ", item.rows, " rows"));
+      positions.insert(positions.end(), item.positions.begin(), item.positions.end());
+    }
+    return rotary_table(positions, llm.mrope_sections, llm.rope_theta, options, llm.rope_scaling);
+  }
+  std::vector<std::int64_t> begins;
+  std::vector<std::int64_t> lengths;
+  for (const PackedItem& item : items) {
+    begins.push_back(item.begin);
+    lengths.push_back(item.rows);
+  }
+  return rotary_table(
+      begins, lengths, llm.width_of_head(), llm.rope_theta, options, llm.rope_scaling);
 }
 
 }  // namespace
@@ -115,22 +73,15 @@ LlmStage::LlmStage(const LlmSpec& llm,
   check_layers("llm", layers, last_layer_ + 1);
   ParameterBuilder builder(options, llm.num_layers);
   builder.set_trainable(!llm.frozen);
-  const auto add_table = [&](const char* name, ParameterRole role) {
-    builder.add_matrix(name, llm.vocab_size, llm.hidden, role, kByOutputs);
-  };
   for (int layer = layers.begin; layer < layers.end; ++layer) {
-    if (layer == 0) {
-      add_table(kTableName, ParameterRole::kEmbedding);
-    } else if (layer == last_layer_) {
-      builder.add_vector("model.norm.weight", llm.hidden, 1.0);
-      if (!llm.tie_word_embeddings) {
-        add_table("lm_head.weight", ParameterRole::kLinear);
-      } else if (layers.begin > 0) {
-        add_table(kTableName, ParameterRole::kEmbedding);
+    for (const ParameterSpec& parameter : parameters_of(llm, layer)) {
+      const bool held =
+          layer == last_layer_ && layers.begin == 0 && parameter.role == ParameterRole::kEmbedding;
+      if (!held) {
+        builder.add(parameter);
       }
-    } else {
-      add_decoder(builder, llm, layer);
     }
+    ends_.push_back(builder.size());
   }
   parameters_ = builder.take();
   if (layers.end != last_layer_ + 1) {
@@ -174,16 +125,18 @@ at::Tensor LlmStage::embed(const at::Tensor& ids,
 }
 
 at::Tensor LlmStage::decode(const at::Tensor& hidden, std::span<const std::int64_t> lengths) const {
-  return decode(hidden, whole_items(lengths));
+  std::vector<PackedItem> items = whole_items(lengths);
+  if (!llm_.mrope_sections.empty()) {
+    for (PackedItem& item : items) {
+      item.positions = multimodal_positions(item.rows, {});
+    }
+  }
+  return decode(hidden, items);
 }
 
 at::Tensor LlmStage::decode(const at::Tensor& hidden, std::span<const PackedItem> items) const {
-  std::vector<std::int64_t> begins;
-  std::vector<std::int64_t> lengths;
   std::int64_t tokens = 0;
   for (const PackedItem& item : items) {
-    begins.push_back(item.begin);
-    lengths.push_back(item.rows);
     tokens += item.rows;
   }
   ENTRAIN_INVARIANT(
@@ -194,26 +147,37 @@ at::Tensor LlmStage::decode(const at::Tensor& hidden, std::span<const PackedItem
   if (first >= end) {
     return hidden;
   }
-  const RotaryTable table = rotary_table(
-      begins, lengths, head_dim_of(llm_), llm_.rope_theta, hidden.options().requires_grad(false));
-  const NamedParameter* weights = parameters_.data() + (layers_.begin == 0 ? 1 : 0);
+  const RotaryTable table = table_of(llm_, items, hidden.options().requires_grad(false));
   at::Tensor result = scatter_rows(hidden, group_);
   for (int layer = first; layer < end; ++layer) {
+    const auto index = static_cast<std::size_t>(layer - layers_.begin);
+    const std::size_t begin = index == 0 ? 0 : ends_[index - 1];
+    const NamedParameter* weights = parameters_.data() + begin;
     const auto place = static_cast<std::size_t>(layer - first);
+    const auto run = [this, weights, tokens, place, table](std::span<const PackedItem> of,
+                                                           const at::Tensor& x) {
+      return run_block(
+          llm_,
+          group_,
+          weights,
+          x,
+          tokens,
+          &table,
+          [&](const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
+            return packed_attention(query, key, value, of, place);
+          });
+    };
     if (layer < recomputed_end_) {
       // The layer runs again in backward, so its captures must outlive this call.
       const std::vector<PackedItem> kept(items.begin(), items.end());
       result = run_recomputed(
           result,
-          {weights, kDecoderParameters},
-          [this, weights, kept, place, table](const at::Tensor& x) {
-            return run_decoder(llm_, group_, weights, x, kept, place, table);
-          },
+          {weights, ends_[index] - begin},
+          [run, kept](const at::Tensor& x) { return run(kept, x); },
           kept_leaves(items, place));
     } else {
-      result = run_decoder(llm_, group_, weights, result, items, place, table);
+      result = run(items, result);
     }
-    weights += kDecoderParameters;
   }
   return gather_replicated(result, tokens, group_);
 }
@@ -222,7 +186,7 @@ at::Tensor LlmStage::logits(const at::Tensor& hidden, const at::Tensor& rows) co
   ENTRAIN_INVARIANT(layers_.end == last_layer_ + 1,
                     "logits() on an LLM stage that is not the last");
   ENTRAIN_INVARIANT(group_ == nullptr, "logits() of a stage on several ranks");
-  return run_head(group_, head(), at::index_select(hidden, 0, rows), rows.size(0));
+  return run_head(llm_, group_, head(), at::index_select(hidden, 0, rows), rows.size(0));
 }
 
 at::Tensor LlmStage::loss_sum(const at::Tensor& hidden,
@@ -231,8 +195,8 @@ at::Tensor LlmStage::loss_sum(const at::Tensor& hidden,
   ENTRAIN_INVARIANT(layers_.end == last_layer_ + 1,
                     "loss_sum() on an LLM stage that is not the last");
   const NamedParameter* weights = head();
-  const auto loss = [weights, targets, group = group_](const at::Tensor& chosen) {
-    const at::Tensor narrow = run_head(group, weights, chosen, targets.size(0));
+  const auto loss = [this, weights, targets, group = group_](const at::Tensor& chosen) {
+    const at::Tensor narrow = run_head(llm_, group, weights, chosen, targets.size(0));
     const at::Tensor scores = narrow.to(at::promoteTypes(narrow.scalar_type(), at::kFloat));
     return at::sum(split_cross_entropy(scores, targets, group), at::kDouble);
   };

@@ -7,16 +7,9 @@
 
 #include <ATen/ATen.h>
 
-namespace entrain::engine {
+#include "entrain/core/spec/parameters.h"
 
-// The axis that is sharded into equal runs, one per rank. If the axis holds several blocks, such as
-// the queries, keys and values of one matrix, every block is sharded and a rank has a run of each.
-struct ParameterSplit {
-  int axis = -1;   // -1: replicated on every rank
-  int blocks = 1;  // >= 1, divides the axis
-  [[nodiscard]] bool whole() const { return axis < 0; }
-  bool operator==(const ParameterSplit&) const = default;
-};
+namespace entrain::engine {
 
 // Shape of one rank's shard. Requires  num_ranks divides every block.
 std::vector<std::int64_t> part_shape(std::vector<std::int64_t> whole,

@@ -34,60 +34,34 @@ double initial_deviation(ParameterRole role, std::int64_t fan_in, int num_layers
       return 0.02;
     case ParameterRole::kResidualLinear:
       return plain / std::sqrt(2.0 * num_layers);
-    case ParameterRole::kLinear:
+    default:
       break;
   }
   return plain;
 }
 
-void ParameterBuilder::add_matrix(const std::string& name,
-                                  std::int64_t rows,
-                                  std::int64_t columns,
-                                  ParameterRole role,
-                                  const ParameterSplit& split) {
-  draw(name, {rows, columns}, initial_deviation(role, columns, num_layers_), split);
-}
-
-void ParameterBuilder::add_convolution(const std::string& name,
-                                       std::int64_t rows,
-                                       std::int64_t channels,
-                                       std::int64_t kernel) {
-  draw(name,
-       {rows, channels, kernel},
-       initial_deviation(ParameterRole::kLinear, channels * kernel, num_layers_),
-       {});
-}
-
-void ParameterBuilder::add_vector(const std::string& name,
-                                  std::int64_t size,
-                                  double value,
-                                  const ParameterSplit& split) {
-  add(name,
-      at::full(part_shape({size}, split, options_.tensor_parallel),
-               value,
-               at::TensorOptions(options_.device).dtype(options_.dtype)),
-      split);
-}
-
-void ParameterBuilder::draw(const std::string& name,
-                            const std::vector<std::int64_t>& shape,
-                            double deviation,
-                            const ParameterSplit& split) {
+at::Tensor ParameterBuilder::initial(const ParameterSpec& parameter) const {
   const int degree = options_.tensor_parallel;
-  if (options_.tensor_group == nullptr) {
-    add(name, initial_weight(name, part_shape(shape, split, degree), deviation, options_), split);
-    return;
+  if (parameter.role == ParameterRole::kGain || parameter.role == ParameterRole::kBias) {
+    return at::full(part_shape(parameter.shape, parameter.split, degree),
+                    parameter.role == ParameterRole::kGain ? 1.0 : 0.0,
+                    at::TensorOptions(options_.device).dtype(options_.dtype));
   }
-  const at::Tensor whole = initial_weight(name, shape, deviation, options_);
-  const at::Tensor part = part_of(whole, split, options_.tensor_group->index, degree);
-  add(name, degree > 1 && !split.whole() ? part.clone() : part, split);
+  const double deviation =
+      initial_deviation(parameter.role, parameter.count() / parameter.shape.front(), num_layers_);
+  if (options_.tensor_group == nullptr) {
+    return initial_weight(
+        parameter.name, part_shape(parameter.shape, parameter.split, degree), deviation, options_);
+  }
+  const at::Tensor whole = initial_weight(parameter.name, parameter.shape, deviation, options_);
+  const at::Tensor part = part_of(whole, parameter.split, options_.tensor_group->index, degree);
+  return degree > 1 && !parameter.split.whole() ? part.clone() : part;
 }
 
-void ParameterBuilder::add(const std::string& name,
-                           at::Tensor tensor,
-                           const ParameterSplit& split) {
+void ParameterBuilder::add(const ParameterSpec& parameter) {
+  at::Tensor tensor = initial(parameter);
   tensor.set_requires_grad(trainable_);
-  parameters_.push_back({name, std::move(tensor), split});
+  parameters_.push_back({parameter.name, std::move(tensor), parameter.split});
 }
 
 void check_layers(const std::string& module, LayerRange layers, int num_layers) {

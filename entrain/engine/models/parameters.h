@@ -6,27 +6,18 @@
 #include <utility>
 #include <vector>
 
+#include "entrain/core/spec/parameters.h"
+
 #include "entrain/engine/models/stages.h"
 
 namespace entrain::engine {
 
-// The role of a parameter, which decides its initial values.
-enum class ParameterRole : std::uint8_t {
-  kLinear,          // [out, in] matrix
-  kResidualLinear,  // matrix whose output is added to the residual stream
-  kEmbedding,       // table of token vectors
-};
-
 // Standard deviation of initial values: 0.02 for embeddings; 1/sqrt(fan_in) for matrices, so that
 // unit inputs give unit outputs. Matrices that write to the residual stream are divided further by
-// sqrt(2 · num_layers), since that many outputs add up. Norm gains are 1, biases 0.
+// sqrt(2 · num_layers), since that many outputs add up. Gains are 1, biases 0.
 //
 // Requires  fan_in >= 1; num_layers: transformer layers of the module, >= 1.
 double initial_deviation(ParameterRole role, std::int64_t fan_in, int num_layers);
-
-// How a layer's matrices are sharded (parameter_split.h): by output rows, or by input columns.
-inline constexpr ParameterSplit kByOutputs{0};
-inline constexpr ParameterSplit kByInputs{1};
 
 // Collects a stage's parameters in layer order. Sizes are those of the whole parameter. With a
 // tensor group, values are this rank's shard of the whole, so they do not depend on the sharding.
@@ -38,31 +29,14 @@ class ParameterBuilder {
   // Whether parameters added from now on require gradients.
   void set_trainable(bool trainable) { trainable_ = trainable; }
 
-  // [rows, columns] initialised by role; columns is the fan-in.
-  void add_matrix(const std::string& name,
-                  std::int64_t rows,
-                  std::int64_t columns,
-                  ParameterRole role = ParameterRole::kLinear,
-                  const ParameterSplit& split = {});
-  // [rows, channels, kernel], likewise; channels · kernel is the fan-in.
-  void add_convolution(const std::string& name,
-                       std::int64_t rows,
-                       std::int64_t channels,
-                       std::int64_t kernel);
-  // [size] filled with `value`.
-  void add_vector(const std::string& name,
-                  std::int64_t size,
-                  double value,
-                  const ParameterSplit& split = {});
+  // The fan-in of a matrix or convolution is the product of all its axes but the first.
+  void add(const ParameterSpec& parameter);
 
+  [[nodiscard]] std::size_t size() const { return parameters_.size(); }
   std::vector<NamedParameter> take() { return std::move(parameters_); }
 
  private:
-  void draw(const std::string& name,
-            const std::vector<std::int64_t>& shape,
-            double deviation,
-            const ParameterSplit& split);
-  void add(const std::string& name, at::Tensor tensor, const ParameterSplit& split);
+  [[nodiscard]] at::Tensor initial(const ParameterSpec& parameter) const;
 
   StageOptions options_;
   int num_layers_;

@@ -31,11 +31,11 @@ TEST(InitialDeviation, ScalesByFanInAndDepth) {
 
 TEST(ParameterBuilder, KeepsOrderShapeRoleAndTrainability) {
   ParameterBuilder builder({.seed = 3, .dtype = at::kDouble}, 8);
-  builder.add_matrix("a.weight", 40, 64);
-  builder.add_vector("a.bias", 5, 0.0);
+  builder.add({"a.weight", {40, 64}});
+  builder.add({"a.bias", {5}, ParameterRole::kBias});
   builder.set_trainable(false);
-  builder.add_matrix("b.weight", 64, 40, ParameterRole::kResidualLinear);
-  builder.add_vector("norm.weight", 3, 1.0);
+  builder.add({"b.weight", {64, 40}, ParameterRole::kResidualLinear});
+  builder.add({"norm.weight", {3}, ParameterRole::kGain});
   const std::vector<NamedParameter> parameters = builder.take();
   ASSERT_EQ(parameters.size(), 4U);
   const std::vector<std::string> names = {"a.weight", "a.bias", "b.weight", "norm.weight"};

@@ -55,14 +55,13 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
     if (input.requires_grad()) {
       inputs.insert(inputs.begin(), input);
     }
-    // Parameters with deferred gradients get none here.
-    const bool some_wait = layer.weight_gradients && layer.weight_gradients->deferred();
+    // None here for parameters whose gradients are deferred, and for biases that another rank adds.
     variable_list result = torch::autograd::grad({output},
                                                  inputs,
                                                  gradients,
                                                  /*retain_graph=*/std::nullopt,
                                                  /*create_graph=*/false,
-                                                 /*allow_unused=*/some_wait);
+                                                 /*allow_unused=*/true);
     if (!input.requires_grad()) {
       result.insert(result.begin(), at::Tensor());
     }

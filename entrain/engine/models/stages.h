@@ -74,7 +74,7 @@ class EncoderStage {
                const StageOptions& options,
                int recompute = 0);
 
-  // Shapes   input: [T, 3·patch_size²] (audio: [Σ frames, kMelBands]) on the first stage, else
+  // Shapes   input: [T, patch_values()] (audio: [Σ frames, kMelBands]) on the first stage, else
   //          [T, hidden]; T = sum of grid tokens.
   //          result: [T / merge_size² (audio: Σ features), llm_hidden] on the last stage, else
   //          [T, hidden].
@@ -92,8 +92,8 @@ class EncoderStage {
   LayerRange layers_;
   int recomputed_end_ = 0;  // layers before it are recomputed
   int last_layer_ = 0;
-  std::int64_t head_dim_ = 0;
   std::vector<NamedParameter> parameters_;
+  std::vector<std::size_t> ends_;  // [layer of the stage] of its parameters
 };
 
 class LlmStage {
@@ -113,7 +113,7 @@ class LlmStage {
 
   // This stage's decoder layers. Shapes  hidden: [T, hidden]; items' rows sum to T.
   at::Tensor decode(const at::Tensor& hidden, std::span<const PackedItem> items) const;
-  // For whole samples. Shapes  lengths: [samples], summing to T.
+  // For whole samples of text alone. Shapes  lengths: [samples], summing to T.
   at::Tensor decode(const at::Tensor& hidden, std::span<const std::int64_t> lengths) const;
 
   // Logits at chosen rows; the last stage only, and not under tensor parallelism.
@@ -146,6 +146,7 @@ class LlmStage {
   int recomputed_end_ = 0;  // layers before it are recomputed
   int last_layer_ = 0;
   std::vector<NamedParameter> parameters_;
+  std::vector<std::size_t> ends_;     // as EncoderStage's
   std::vector<NamedParameter> head_;  // norm and matrix; the last stage only
 };
 

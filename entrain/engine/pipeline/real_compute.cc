@@ -77,6 +77,7 @@ void RealCompute::read(const UnitWork& work, UnitInput& input) {
       step_->sizes, *step_->inputs.sample_ids, work.unit, work.group, *step_->inputs.data, input);
   if (is_llm(work.unit)) {
     input.items = step_->chunks.items_of(work.unit.stage, work.group, work.with_graph);
+    place_items(step_->sizes, work.group, input);
   }
 }
 

@@ -187,7 +187,8 @@ void read_data(const StepSizes& sizes,
       input.segments.push_back(std::move(segment));
     }
   }
-  if (llm && (unit.stage == 0 || is_last_stage(sizes, unit))) {
+  const bool positions = !sizes.model.llm.mrope_sections.empty();
+  if (llm && (positions || unit.stage == 0 || is_last_stage(sizes, unit))) {
     for (const WorkItem& item : group.items) {
       const TokenizedSample& text = data.text(item.sample);
       const std::int64_t planned = sizes.costs.work.at(at(item.sample)).llm_tokens;
@@ -200,6 +201,22 @@ void read_data(const StepSizes& sizes,
                                planned));
       input.texts.push_back(&text);
     }
+  }
+}
+
+void place_items(const StepSizes& sizes, const Group& group, UnitInput& input) {
+  if (sizes.model.llm.mrope_sections.empty()) {
+    return;
+  }
+  for (std::size_t i = 0; i < group.items.size(); ++i) {
+    PackedItem& item = input.items[i];
+    const std::vector<AxisPosition> all =
+        multimodal_positions(std::ssize(input.texts[i]->ids),
+                             image_grids(sizes.model,
+                                         sizes.costs.work.at(at(group.items[i].sample)),
+                                         input.texts[i]->feature_begin));
+    const auto begin = all.begin() + item.begin;
+    item.positions.assign(begin, begin + item.rows);
   }
 }
 

@@ -22,7 +22,7 @@ namespace entrain::engine {
 struct UnitInput {
   at::Tensor hidden;                          // [T, D], detached; all but first stages
   std::vector<SegmentData> segments;          // [item]; an encoder's first stage
-  std::vector<const TokenizedSample*> texts;  // [item]; the LLM's first and last stage
+  std::vector<const TokenizedSample*> texts;  // [item]; the LLM's first and last stage; M-RoPE: all
   std::vector<FeaturePart> features;          // the LLM's first stage
   std::vector<PackedItem> items;              // [item]; the LLM's stages
 };
@@ -37,6 +37,10 @@ void read_data(const StepSizes& sizes,
                const Group& group,
                StepData& data,
                UnitInput& input);
+
+// Sets the positions of the items' rows, if the model's depend on images (M-RoPE).
+// Requires  read_data(), items.
+void place_items(const StepSizes& sizes, const Group& group, UnitInput& input);
 
 // An encoder stage's input, packed.
 struct EncoderInput {

@@ -158,7 +158,7 @@ LayerCases encoder_cases(const ModelSpec& model,
   const bool attention = has_attention(result.kind);
   result.terms = attention ? CurveTerms::kAttention : CurveTerms::kLinear;
   const std::int64_t width = result.kind == LayerKind::kPatchEmbedding
-                                 ? std::int64_t{3} * encoder.patch_size * encoder.patch_size
+                                 ? patch_values(encoder)
                              : result.kind == LayerKind::kAudioEmbedding ? kMelBands
                                                                          : encoder.hidden;
   result.output_bytes_per_token =

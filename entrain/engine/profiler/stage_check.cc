@@ -59,7 +59,7 @@ StageCase encoder_case(const EncoderSpec& encoder,
   }
   const std::int64_t width = frames ? kMelBands
                              : first_stage
-                                 ? std::int64_t{3} * encoder.patch_size * encoder.patch_size
+                                 ? patch_values(encoder)
                                  : encoder.hidden;
   StageCase result;
   result.input = made_up(rows, width, options);

@@ -58,6 +58,7 @@ struct WholeModel {
 struct Batch {
   std::vector<const TokenizedSample*> texts;
   std::vector<std::map<std::int64_t, at::Tensor>> features;  // [sample] by position in its tokens
+  std::vector<std::vector<GridSpan>> grids;                  // [sample] of its images
 };
 
 // Adds the features of one encoder.
@@ -108,6 +109,9 @@ Batch encode(const WholeModel& model,
   batch.features.resize(samples.size());
   for (std::size_t s = 0; s < samples.size(); ++s) {
     batch.texts.push_back(&step_data.text(static_cast<int>(s)));
+    batch.grids.push_back(image_grids(model.spec,
+                                      data.work[static_cast<std::size_t>(samples[s])],
+                                      batch.texts.back()->feature_begin));
   }
   for (std::size_t module = 0; module < model.encoders.size(); ++module) {
     encode(model, data, samples, module, step_data, batch);
@@ -127,14 +131,17 @@ PackedHidden decode(const WholeModel& model,
                     const std::vector<std::vector<std::int64_t>>& sequences) {
   PackedHidden packed;
   std::vector<std::int64_t> ids;
-  std::vector<std::int64_t> lengths;
+  std::vector<PackedItem> items;
   std::vector<std::int64_t> positions;
   std::vector<at::Tensor> features;
   for (const std::size_t s : members) {
     const auto begin = static_cast<std::int64_t>(ids.size());
     packed.begin.push_back(begin);
     ids.insert(ids.end(), sequences[s].begin(), sequences[s].end());
-    lengths.push_back(static_cast<std::int64_t>(sequences[s].size()));
+    items.push_back({.rows = std::ssize(sequences[s])});
+    if (!model.spec.llm.mrope_sections.empty()) {
+      items.back().positions = multimodal_positions(std::ssize(sequences[s]), batch.grids[s]);
+    }
     for (const auto& [position, piece] : batch.features[s]) {
       features.push_back(piece);
       for (std::int64_t row = 0; row < piece.size(0); ++row) {
@@ -145,7 +152,7 @@ PackedHidden decode(const WholeModel& model,
   const at::Tensor embedded = model.llm.embed(model.numbers(ids),
                                               features.empty() ? at::Tensor() : at::cat(features),
                                               model.numbers(positions));
-  packed.hidden = model.llm.decode(embedded, lengths);
+  packed.hidden = model.llm.decode(embedded, items);
   return packed;
 }
 

@@ -54,7 +54,7 @@ std::int64_t decoded_bytes(const RunSetup& setup, const PreparedStep& first, int
     const auto module = static_cast<std::size_t>(ref.module);
     const EncoderSpec& encoder = setup.model.encoders[module];
     const std::int64_t values = encoder.modality == Modality::kVision
-                                    ? std::int64_t{3} * encoder.patch_size * encoder.patch_size
+                                    ? patch_values(encoder)
                                     : std::int64_t{2} * kMelBands;
     for (const int sample : first.batch) {
       const SampleWork& work = setup.train.work[static_cast<std::size_t>(sample)];

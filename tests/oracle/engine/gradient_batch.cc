@@ -50,6 +50,23 @@ ModelSpec tiny_model(const std::vector<std::string>& encoders) {
   return model;
 }
 
+// Every part that families of models have and ours do without.
+void add_every_part(ModelSpec& model) {
+  for (EncoderSpec& encoder : model.encoders) {
+    encoder.qkv_bias = encoder.output_bias = encoder.mlp_bias = true;
+    encoder.rotary = RotaryLayout::kHalves;
+    encoder.rope_theta = 500.0;
+    encoder.norm_epsilon = 1e-3;
+    encoder.temporal_patch_size = encoder.modality == Modality::kVision ? 2 : 1;
+  }
+  LlmSpec& llm = model.llm;
+  llm.qkv_bias = llm.output_bias = llm.mlp_bias = llm.qk_norm = true;
+  llm.norm_epsilon = 1e-3;
+  llm.mrope_sections = {1, 1, 1};
+  llm.rope_theta = 100.0;
+  llm.rope_scaling = {.kind = RopeScaling::Kind::kLinear, .factor = 2.0};
+}
+
 std::string random_text(Rng& rng, std::int64_t length) {
   std::string text;
   for (std::int64_t i = 0; i < length; ++i) {
@@ -68,14 +85,13 @@ ReferenceSample add_segments(Rng& rng, int sample, GradientBatch& batch) {
   std::size_t number = 0;
   for (std::size_t module = 0; module < work.segments.size(); ++module) {
     const EncoderSpec& encoder = batch.model.encoders[module];
-    const std::int64_t patch = encoder.patch_size;
     std::vector<engine::SegmentData>& segments = batch.segments[module].emplace_back();
     for (const SegmentWork& segment : work.segments[module]) {
       const std::string name = concat("segment ", sample, " ", number, " ", rng.next());
       // Of the two numbers of mel frames that make so many tokens either.
       const std::vector<std::int64_t> shape =
           encoder.modality == Modality::kVision
-              ? std::vector<std::int64_t>{segment.tokens, 3 * patch * patch}
+              ? std::vector<std::int64_t>{segment.tokens, patch_values(encoder)}
               : std::vector<std::int64_t>{
                     2 * segment.tokens - static_cast<std::int64_t>(rng.below(2)), kMelBands};
       const at::Tensor input = engine::initial_weight(name, shape, 1.0, {.seed = kWeightSeed});
@@ -106,11 +122,15 @@ void roughen(NamedWeights& weights) {
 GradientBatch make_gradient_batch(const std::vector<std::string>& encoders,
                                   int num_samples,
                                   std::uint64_t seed,
-                                  bool tied) {
+                                  bool tied,
+                                  bool every_part) {
   Rng rng(seed);
   GradientBatch batch;
   batch.model = tiny_model(encoders);
   batch.model.llm.tie_word_embeddings = tied;
+  if (every_part) {
+    add_every_part(batch.model);
+  }
   const bool sound = std::count(encoders.begin(), encoders.end(), "audio") > 0;
   batch.segments.resize(batch.model.encoders.size());
   for (int i = 0; i < num_samples; ++i) {

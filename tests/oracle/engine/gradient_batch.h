@@ -36,11 +36,13 @@ struct GradientBatch {
 
 // Samples of text alone, of one image and of several, and, where an encoder is called "audio", with
 // clips of several windows beside them; for a model of two-layer encoders, the second layer of
-// vision windowed, and a three-layer LLM.
+// vision windowed, and a three-layer LLM. `every_part`: with biases, norms of heads, M-RoPE, scaled
+// positions, two frames a patch, and other constants than the defaults.
 GradientBatch make_gradient_batch(const std::vector<std::string>& encoders,
                                   int num_samples,
                                   std::uint64_t seed,
-                                  bool tied = false);
+                                  bool tied = false,
+                                  bool every_part = false);
 // For one or two vision encoders.
 GradientBatch make_gradient_batch(int num_encoders, int num_samples, std::uint64_t seed);
 

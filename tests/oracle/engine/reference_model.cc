@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
 #include "entrain/engine/models/stages.h"
@@ -37,8 +38,12 @@ class Model {
                                      const at::Tensor& mask,
                                      const Positioned& positioned) const;
   [[nodiscard]] at::Tensor project(const at::Tensor& merged, const std::string& merger) const;
-  [[nodiscard]] at::Tensor decode(at::Tensor hidden) const;
-  [[nodiscard]] at::Tensor norm(const at::Tensor& x, const std::string& name) const;
+  [[nodiscard]] at::Tensor decode(at::Tensor hidden, const ReferenceSample& sample) const;
+  [[nodiscard]] at::Tensor norm(const at::Tensor& x, const std::string& name, double epsilon) const;
+  // With the bias, if the model has one of this name.
+  [[nodiscard]] at::Tensor linear(const at::Tensor& x, const std::string& name) const;
+  // Of every head, if the model has such a norm.
+  [[nodiscard]] at::Tensor head_norm(const at::Tensor& heads, const std::string& name) const;
   [[nodiscard]] at::Tensor gated_mlp(const at::Tensor& x, const std::string& prefix) const;
 
   const ModelSpec& spec_;
@@ -49,22 +54,32 @@ at::Tensor times(const at::Tensor& x, const at::Tensor& weight) {
   return at::matmul(x, weight.transpose(0, 1));
 }
 
-at::Tensor Model::norm(const at::Tensor& x, const std::string& name) const {
-  return x / at::sqrt(at::mean(x * x, {1}, true) + 1e-6) * weight(name);
+at::Tensor Model::norm(const at::Tensor& x, const std::string& name, double epsilon) const {
+  return x / at::sqrt(at::mean(x * x, {-1}, true) + epsilon) * weight(name);
+}
+
+at::Tensor Model::linear(const at::Tensor& x, const std::string& name) const {
+  const at::Tensor product = times(x, weight(name + ".weight"));
+  return leaves_.contains(name + ".bias") ? product + weight(name + ".bias") : product;
+}
+
+at::Tensor Model::head_norm(const at::Tensor& heads, const std::string& name) const {
+  return leaves_.contains(name) ? norm(heads, name, spec_.llm.norm_epsilon) : heads;
 }
 
 at::Tensor Model::gated_mlp(const at::Tensor& x, const std::string& prefix) const {
-  const at::Tensor gate = times(x, weight(prefix + "gate_proj.weight"));
-  const at::Tensor up = times(x, weight(prefix + "up_proj.weight"));
-  return times(gate * at::sigmoid(gate) * up, weight(prefix + "down_proj.weight"));
+  const at::Tensor gate = linear(x, prefix + "gate_proj");
+  return linear(gate * at::sigmoid(gate) * linear(x, prefix + "up_proj"), prefix + "down_proj");
 }
 
-// x: [n, heads, width]; positions: [n] float64. Hugging Face's form: x·cos + rotate_half(x)·sin.
+// x: [n, heads, width]; positions: [n] or [n, pairs] float64. Hugging Face's form: x·cos +
+// rotate_half(x)·sin.
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& positions, double theta) {
   const std::int64_t width = x.size(2);
   const at::Tensor exponent = at::arange(0, width, 2, at::kDouble) / static_cast<double>(width);
   const at::Tensor frequency = 1.0 / at::pow(at::Scalar(theta), exponent);
-  const at::Tensor half = positions.unsqueeze(1) * frequency.unsqueeze(0);
+  const at::Tensor half =
+      (positions.dim() == 1 ? positions.unsqueeze(1) : positions) * frequency.unsqueeze(0);
   const at::Tensor angle = at::cat({half, half}, 1).unsqueeze(1);
   const at::Tensor turned =
       at::cat({-x.narrow(2, width / 2, width / 2), x.narrow(2, 0, width / 2)}, 2);
@@ -101,15 +116,15 @@ at::Tensor Model::transform(const at::Tensor& x,
                             const std::string& prefix,
                             const at::Tensor& mask,
                             const Positioned& positioned) const {
-  const at::Tensor qkv =
-      times(norm(x, prefix + "norm1.weight"), weight(prefix + "attn.qkv.weight"));
+  const double epsilon = encoder.norm_epsilon;
+  const at::Tensor qkv = linear(norm(x, prefix + "norm1.weight", epsilon), prefix + "attn.qkv");
   const auto heads = [&](std::int64_t which) {
     return qkv.narrow(1, which * encoder.hidden, encoder.hidden)
         .reshape({x.size(0), encoder.num_heads, encoder.hidden / encoder.num_heads});
   };
   const at::Tensor attended = attend(positioned(heads(0)), positioned(heads(1)), heads(2), mask);
-  const at::Tensor middle = x + times(attended, weight(prefix + "attn.proj.weight"));
-  return middle + gated_mlp(norm(middle, prefix + "norm2.weight"), prefix + "mlp.");
+  const at::Tensor middle = x + linear(attended, prefix + "attn.proj");
+  return middle + gated_mlp(norm(middle, prefix + "norm2.weight", epsilon), prefix + "mlp.");
 }
 
 at::Tensor Model::project(const at::Tensor& merged, const std::string& merger) const {
@@ -154,7 +169,7 @@ at::Tensor Model::audio_features(const ReferenceSegment& window) const {
   }
   const std::string merger = root + ".merger.";
   const std::int64_t features = tokens / 2;
-  return project(norm(x, merger + "ln_q.weight")
+  return project(norm(x, merger + "ln_q.weight", encoder.norm_epsilon)
                      .narrow(0, 0, 2 * features)
                      .reshape({features, 2 * encoder.hidden}),
                  merger);
@@ -176,9 +191,19 @@ at::Tensor Model::image_features(const ReferenceSegment& image) const {
       blocked(at::arange(image.rows, at::kDouble).unsqueeze(1).expand({image.rows, image.columns}));
   const at::Tensor columns = blocked(
       at::arange(image.columns, at::kDouble).unsqueeze(0).expand({image.rows, image.columns}));
+  const double theta = encoder.rope_theta;
   const auto positioned = [&](const at::Tensor& heads) {
-    return at::cat({rotary(heads.narrow(2, 0, head_dim / 2), rows, 10000.0),
-                    rotary(heads.narrow(2, head_dim / 2, head_dim / 2), columns, 10000.0)},
+    if (encoder.rotary == RotaryLayout::kHalves) {
+      // Quarters 0 and 2 of the head turn by rows, 1 and 3 by columns.
+      const std::vector<at::Tensor> q = at::chunk(heads, 4, 2);
+      const std::vector<at::Tensor> by_row =
+          at::chunk(rotary(at::cat({q[0], q[2]}, 2), rows, theta), 2, 2);
+      const std::vector<at::Tensor> by_column =
+          at::chunk(rotary(at::cat({q[1], q[3]}, 2), columns, theta), 2, 2);
+      return at::cat({by_row[0], by_column[0], by_row[1], by_column[1]}, 2);
+    }
+    return at::cat({rotary(heads.narrow(2, 0, head_dim / 2), rows, theta),
+                    rotary(heads.narrow(2, head_dim / 2, head_dim / 2), columns, theta)},
                    2);
   };
   const at::Tensor everything = at::ones({tokens, tokens}, at::kBool);
@@ -200,34 +225,75 @@ at::Tensor Model::image_features(const ReferenceSegment& image) const {
   }
   const std::string merger = root + ".merger.";
   const at::Tensor merged =
-      norm(x, merger + "ln_q.weight")
+      norm(x, merger + "ln_q.weight", encoder.norm_epsilon)
           .reshape({tokens / (merge * merge), merge * merge * encoder.hidden});
   return project(merged, merger);
 }
 
-at::Tensor Model::decode(at::Tensor x) const {
+// The position by which each of a head's pairs turns, for every token: [n, pairs].
+at::Tensor positions_of(const ModelSpec& model, const ReferenceSample& sample) {
+  const LlmSpec& llm = model.llm;
+  const std::int64_t pairs = (llm.head_dim > 0 ? llm.head_dim : llm.hidden / llm.num_heads) / 2;
+  const auto tokens = static_cast<std::int64_t>(sample.ids.size());
+  at::Tensor result = at::arange(tokens, at::kDouble).unsqueeze(1).repeat({1, pairs});
+  if (llm.mrope_sections.empty()) {
+    return result;
+  }
+  double next = 0;
+  for (std::int64_t token = 0; token < tokens;) {
+    const ReferenceSegment* image = nullptr;
+    for (const ReferenceSegment& segment : sample.segments) {
+      image = segment.rows > 0 && segment.feature_begin == token ? &segment : image;
+    }
+    if (image == nullptr) {
+      result[token++].fill_(next++);
+      continue;
+    }
+    const EncoderSpec& encoder = model.encoders.at(static_cast<std::size_t>(image->module));
+    const std::int64_t rows = image->rows / encoder.merge_size;
+    const std::int64_t columns = image->columns / encoder.merge_size;
+    for (std::int64_t i = 0; i < rows * columns; ++i, ++token) {
+      const double axes[3] = {
+          next, next + static_cast<double>(i / columns), next + static_cast<double>(i % columns)};
+      std::int64_t pair = 0;
+      for (std::size_t axis = 0; axis < 3; ++axis) {
+        for (int k = 0; k < llm.mrope_sections[axis]; ++k) {
+          result[token][pair++] = axes[axis];
+        }
+      }
+    }
+    next += static_cast<double>(std::max(rows, columns));
+  }
+  return result;
+}
+
+at::Tensor Model::decode(at::Tensor x, const ReferenceSample& sample) const {
   const LlmSpec& llm = spec_.llm;
   const std::int64_t tokens = x.size(0);
   const std::int64_t head_dim = llm.head_dim > 0 ? llm.head_dim : llm.hidden / llm.num_heads;
-  const at::Tensor positions = at::arange(tokens, at::kDouble);
+  ENTRAIN_INVARIANT(llm.rope_scaling.kind != RopeScaling::Kind::kLlama3,
+                    "the reference knows linear scaling alone");
+  const at::Tensor positions = positions_of(spec_, sample) / llm.rope_scaling.factor;
   const at::Tensor index = at::arange(tokens, at::kLong);
   const at::Tensor causal = index.unsqueeze(0) <= index.unsqueeze(1);
   for (int layer = 0; layer < llm.num_layers; ++layer) {
     const std::string prefix = concat("model.layers.", layer, ".");
-    const at::Tensor normed = norm(x, prefix + "input_layernorm.weight");
+    const at::Tensor normed = norm(x, prefix + "input_layernorm.weight", llm.norm_epsilon);
     const auto heads = [&](const char* which, int count) {
-      return times(normed, weight(concat(prefix, "self_attn.", which, "_proj.weight")))
-          .reshape({tokens, count, head_dim});
+      const std::string name = concat(prefix, "self_attn.", which);
+      return head_norm(linear(normed, name + "_proj").reshape({tokens, count, head_dim}),
+                       name + "_norm.weight");
     };
     const at::Tensor attended =
         attend(rotary(heads("q", llm.num_heads), positions, llm.rope_theta),
                rotary(heads("k", llm.num_kv_heads), positions, llm.rope_theta),
                heads("v", llm.num_kv_heads),
                causal);
-    x = x + times(attended, weight(prefix + "self_attn.o_proj.weight"));
-    x = x + gated_mlp(norm(x, prefix + "post_attention_layernorm.weight"), prefix + "mlp.");
+    x = x + linear(attended, prefix + "self_attn.o_proj");
+    x = x + gated_mlp(norm(x, prefix + "post_attention_layernorm.weight", llm.norm_epsilon),
+                      prefix + "mlp.");
   }
-  return norm(x, "model.norm.weight");
+  return norm(x, "model.norm.weight", llm.norm_epsilon);
 }
 
 at::Tensor Model::loss_sum(const ReferenceSample& sample) const {
@@ -245,7 +311,7 @@ at::Tensor Model::loss_sum(const ReferenceSample& sample) const {
   pieces.push_back(embedded.narrow(0, position, tokens - position));
   const at::Tensor& head =
       weight(spec_.llm.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight");
-  const at::Tensor logits = times(decode(at::cat(pieces)), head);
+  const at::Tensor logits = times(decode(at::cat(pieces), sample), head);
   const std::int64_t targets = tokens - sample.target_begin;
   const at::Tensor log_probability =
       at::log_softmax(logits.narrow(0, sample.target_begin - 1, targets), 1);

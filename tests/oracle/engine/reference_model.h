@@ -22,7 +22,7 @@ using NamedWeights = std::map<std::string, at::Tensor>;  // by Hugging Face name
 // An image, or a window of audio.
 struct ReferenceSegment {
   int module = 0;  // encoder it belongs to
-  // Image: [rows·columns, 3·patch_size²], merge blocks row by row. Audio: [mel frames, kMelBands].
+  // Image: [rows·columns, patch_values()], merge blocks row by row. Audio: [mel frames, kMelBands].
   at::Tensor input;
   std::int64_t rows = 0;           // patches; 0 for audio
   std::int64_t columns = 0;        // patches; 0 for audio

@@ -1,0 +1,265 @@
+// Model files: reading and writing of a model's description.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "entrain/core/base/text.h"
+#include "entrain/core/spec/model.h"
+
+namespace entrain {
+namespace {
+
+constexpr std::array<const char*, 2> kRotaryLayouts = {"spans", "halves"};      // by RotaryLayout
+constexpr std::array<const char*, 3> kScalings = {"none", "linear", "llama3"};  // RopeScaling::Kind
+
+// The enumerator whose name stands under `key`.
+template <class Enum, std::size_t kCount>
+Enum one_of(ObjectReader& reader,
+            const char* key,
+            const std::array<const char*, kCount>& names,
+            Enum fallback) {
+  if (!reader.has(key)) {
+    return fallback;
+  }
+  const auto given = reader.required<std::string>(key);
+  const auto found = std::find(names.begin(), names.end(), given);
+  if (found == names.end()) {
+    reader.fail(key, fmt::format("'{}' given; allowed: {}", given, fmt::join(names, ", ")));
+  }
+  return static_cast<Enum>(found - names.begin());
+}
+
+void read_block(ObjectReader& reader, BlockSpec& block) {
+  block.num_layers = reader.required<int>("num_layers");
+  block.hidden = reader.required<int>("hidden");
+  block.num_heads = reader.required<int>("num_heads");
+  block.intermediate = reader.required<int>("intermediate");
+  block.norm_epsilon = reader.optional("norm_epsilon", block.norm_epsilon);
+  block.qkv_bias = reader.optional("qkv_bias", block.qkv_bias);
+  block.output_bias = reader.optional("output_bias", block.output_bias);
+  block.mlp_bias = reader.optional("mlp_bias", block.mlp_bias);
+  block.frozen = reader.optional("frozen", block.frozen);
+}
+
+RopeScaling read_scaling(ObjectReader reader) {
+  RopeScaling scaling;
+  scaling.kind = one_of(reader, "kind", kScalings, RopeScaling::Kind::kNone);
+  scaling.factor = reader.required<double>("factor");
+  if (scaling.kind == RopeScaling::Kind::kLlama3) {
+    scaling.low_freq_factor = reader.required<double>("low_freq_factor");
+    scaling.high_freq_factor = reader.required<double>("high_freq_factor");
+    scaling.original_max_position = reader.required<std::int64_t>("original_max_position");
+  }
+  reader.finish();
+  return scaling;
+}
+
+Json scaling_json(const RopeScaling& scaling) {
+  Json document = {{"kind", kScalings[static_cast<std::size_t>(scaling.kind)]},
+                   {"factor", scaling.factor}};
+  if (scaling.kind == RopeScaling::Kind::kLlama3) {
+    document["low_freq_factor"] = scaling.low_freq_factor;
+    document["high_freq_factor"] = scaling.high_freq_factor;
+    document["original_max_position"] = scaling.original_max_position;
+  }
+  return document;
+}
+
+// What differs from the defaults, so that digests of models without it stay what they were.
+void add_unusual(const BlockSpec& block, Json& document) {
+  const BlockSpec usual;
+  if (block.norm_epsilon != usual.norm_epsilon) {
+    document["norm_epsilon"] = block.norm_epsilon;
+  }
+  for (const auto& [key, value] : {std::pair("qkv_bias", block.qkv_bias),
+                                   std::pair("output_bias", block.output_bias),
+                                   std::pair("mlp_bias", block.mlp_bias)}) {
+    if (value) {
+      document[key] = true;
+    }
+  }
+}
+
+Modality modality_from(const std::string& name, const std::string& where) {
+  if (name == "vision") {
+    return Modality::kVision;
+  }
+  if (name == "audio") {
+    return Modality::kAudio;
+  }
+  throw InvalidInput(
+      fmt::format("{}: '{}' is not a modality; allowed: vision, audio", where, name));
+}
+
+EncoderSpec read_encoder(const std::string& name, const Json& document, const std::string& where) {
+  ObjectReader reader(document, where);
+  EncoderSpec encoder;
+  encoder.name = name;
+  if (reader.has("modality")) {
+    encoder.modality =
+        modality_from(reader.required<std::string>("modality"), reader.where("modality"));
+  } else if (name == "vision" || name == "audio") {
+    encoder.modality = modality_from(name, where);
+  } else {
+    const std::vector<std::string> usual = {"vision", "audio", "llm", "name"};
+    const std::string hint = suggestion(name, usual);
+    reader.fail("modality",
+                "missing; an encoder that is not called vision or audio needs one" +
+                    (hint.starts_with(",") ? hint : std::string()));
+  }
+  read_block(reader, encoder);
+  if (encoder.modality == Modality::kVision) {
+    encoder.patch_size = reader.optional("patch_size", encoder.patch_size);
+    encoder.merge_size = reader.optional("merge_size", encoder.merge_size);
+    encoder.temporal_patch_size =
+        reader.optional("temporal_patch_size", encoder.temporal_patch_size);
+    encoder.rope_theta = reader.optional("rope_theta", encoder.rope_theta);
+    encoder.rotary = one_of(reader, "rotary", kRotaryLayouts, encoder.rotary);
+    encoder.min_pixels = reader.optional("min_pixels", encoder.min_pixels);
+    encoder.max_pixels = reader.optional("max_pixels", encoder.max_pixels);
+    encoder.window_size = reader.optional("window_size", encoder.window_size);
+    for (const auto& [layer, place] : reader.array("full_attention_layers")) {
+      encoder.full_attention_layers.push_back(value_as<int>(*layer, place));
+    }
+    encoder.frames_per_second = reader.optional("frames_per_second", encoder.frames_per_second);
+    encoder.default_frame_width =
+        reader.optional("default_frame_width", encoder.default_frame_width);
+    encoder.default_frame_height =
+        reader.optional("default_frame_height", encoder.default_frame_height);
+  } else {
+    encoder.window_seconds = reader.optional("window_seconds", encoder.window_seconds);
+    encoder.pad_windows = reader.optional("pad_windows", encoder.pad_windows);
+  }
+  encoder.projector_frozen = reader.optional("projector_frozen", encoder.projector_frozen);
+  reader.finish();
+  return encoder;
+}
+
+LlmSpec read_llm(ObjectReader reader) {
+  LlmSpec llm;
+  read_block(reader, llm);
+  llm.num_kv_heads = reader.optional("num_kv_heads", llm.num_heads);
+  llm.head_dim = reader.optional("head_dim", 0);
+  llm.vocab_size = reader.required<int>("vocab_size");
+  llm.rope_theta = reader.optional("rope_theta", llm.rope_theta);
+  llm.max_tokens = reader.optional("max_tokens", llm.max_tokens);
+  llm.tie_word_embeddings = reader.optional("tie_word_embeddings", llm.tie_word_embeddings);
+  llm.qk_norm = reader.optional("qk_norm", llm.qk_norm);
+  if (reader.has("rope_scaling")) {
+    llm.rope_scaling = read_scaling(reader.object("rope_scaling"));
+  }
+  for (const auto& [pairs, place] : reader.array("mrope_sections")) {
+    llm.mrope_sections.push_back(value_as<int>(*pairs, place));
+  }
+  reader.finish();
+  if (llm.head_dim == 0 && llm.num_heads > 0) {
+    if (llm.hidden % llm.num_heads != 0) {
+      reader.fail("head_dim",
+                  fmt::format("missing, and hidden {} is not divisible by num_heads {}",
+                              llm.hidden,
+                              llm.num_heads));
+    }
+    llm.head_dim = llm.hidden / llm.num_heads;
+  }
+  return llm;
+}
+
+Json encoder_json(const EncoderSpec& encoder) {
+  const EncoderSpec usual;
+  Json document = {{"modality", name_of(encoder.modality)},
+                   {"num_layers", encoder.num_layers},
+                   {"hidden", encoder.hidden},
+                   {"num_heads", encoder.num_heads},
+                   {"intermediate", encoder.intermediate}};
+  add_unusual(encoder, document);
+  if (encoder.modality == Modality::kVision) {
+    document["patch_size"] = encoder.patch_size;
+    document["merge_size"] = encoder.merge_size;
+    document["min_pixels"] = encoder.min_pixels;
+    document["max_pixels"] = encoder.max_pixels;
+    if (encoder.window_size > 0) {
+      document["window_size"] = encoder.window_size;
+      document["full_attention_layers"] = encoder.full_attention_layers;
+    }
+    if (encoder.temporal_patch_size != usual.temporal_patch_size) {
+      document["temporal_patch_size"] = encoder.temporal_patch_size;
+    }
+    if (encoder.rope_theta != usual.rope_theta) {
+      document["rope_theta"] = encoder.rope_theta;
+    }
+    if (encoder.rotary != usual.rotary) {
+      document["rotary"] = kRotaryLayouts[static_cast<std::size_t>(encoder.rotary)];
+    }
+    document["frames_per_second"] = encoder.frames_per_second;
+    document["default_frame_width"] = encoder.default_frame_width;
+    document["default_frame_height"] = encoder.default_frame_height;
+  } else {
+    document["window_seconds"] = encoder.window_seconds;
+    document["pad_windows"] = encoder.pad_windows;
+  }
+  document["frozen"] = encoder.frozen;
+  document["projector_frozen"] = encoder.projector_frozen;
+  return document;
+}
+
+Json llm_json(const LlmSpec& llm) {
+  Json document = {{"num_layers", llm.num_layers},
+                   {"hidden", llm.hidden},
+                   {"num_heads", llm.num_heads},
+                   {"num_kv_heads", llm.num_kv_heads},
+                   {"head_dim", llm.head_dim},
+                   {"intermediate", llm.intermediate},
+                   {"vocab_size", llm.vocab_size},
+                   {"rope_theta", llm.rope_theta},
+                   {"max_tokens", llm.max_tokens},
+                   {"frozen", llm.frozen}};
+  if (llm.tie_word_embeddings) {
+    document["tie_word_embeddings"] = true;
+  }
+  add_unusual(llm, document);
+  if (llm.qk_norm) {
+    document["qk_norm"] = true;
+  }
+  if (llm.rope_scaling.kind != RopeScaling::Kind::kNone) {
+    document["rope_scaling"] = scaling_json(llm.rope_scaling);
+  }
+  if (!llm.mrope_sections.empty()) {
+    document["mrope_sections"] = llm.mrope_sections;
+  }
+  return document;
+}
+
+}  // namespace
+
+ModelSpec read_model(const std::filesystem::path& path) {
+  return model_from_json(read_toml_file(path), path.string());
+}
+
+ModelSpec model_from_json(const Json& document, const std::string& where) {
+  ObjectReader reader(document, where);
+  ModelSpec model;
+  model.name = reader.required<std::string>("name");
+  model.llm = read_llm(reader.object("llm"));
+  for (const auto& [key, value] : document.items()) {
+    if (key != "name" && key != "llm" && value.is_object()) {
+      reader.has(key);
+      model.encoders.push_back(read_encoder(key, value, reader.where(key)));
+    }
+  }
+  reader.finish();
+  validate(model, where);
+  return model;
+}
+
+Json to_json(const ModelSpec& model) {
+  Json document = {{"name", model.name}};
+  for (const EncoderSpec& encoder : model.encoders) {
+    document[encoder.name] = encoder_json(encoder);
+  }
+  document["llm"] = llm_json(model.llm);
+  return document;
+}
+
+}  // namespace entrain

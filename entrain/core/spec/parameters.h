@@ -1,0 +1,68 @@
+// The parameters of every layer: names, shapes, roles, and how tensor parallelism shards them.
+//
+// Read first: parameters_of(). Stages, weights on disk, parameter counts and memory all come from
+// this list. Names are those of Hugging Face's Llama and Qwen2-VL.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "entrain/core/spec/model.h"
+
+namespace entrain {
+
+// What a parameter is, which decides its initial values (engine/models/parameters.h).
+enum class ParameterRole : std::uint8_t {
+  kLinear,          // [out, in] matrix, or a convolution's kernel [out, in, …]
+  kResidualLinear,  // matrix whose output is added to the residual stream
+  kEmbedding,       // table of token vectors
+  kGain,            // of a norm
+  kBias,
+};
+
+// The axis that is sharded into equal runs, one per rank of a lane under tensor parallelism. If the
+// axis holds several blocks, such as the queries, keys and values of one matrix, every block is
+// sharded and a rank has a run of each.
+struct ParameterSplit {
+  int axis = -1;   // -1: replicated on every rank
+  int blocks = 1;  // >= 1, divides the axis
+  [[nodiscard]] bool whole() const { return axis < 0; }
+  bool operator==(const ParameterSplit&) const = default;
+};
+inline constexpr ParameterSplit kByOutputs{0};
+inline constexpr ParameterSplit kByInputs{1};
+
+struct ParameterSpec {
+  std::string name;
+  std::vector<std::int64_t> shape;  // of the whole parameter
+  ParameterRole role = ParameterRole::kLinear;
+  ParameterSplit split = {};
+  [[nodiscard]] std::int64_t count() const;
+};
+
+// Prefix of an encoder's parameters: "visual" for an encoder named vision, "audio_tower" for audio,
+// else the encoder's own name.
+std::string parameter_prefix(const EncoderSpec& encoder);
+
+// Of one layer, in the order in which a stage holds them.
+//
+// patch embedding   patch_embed.proj.weight [hidden, 3 · temporal_patch_size · patch_size²]
+// audio embedding   conv1, conv2: weight [hidden, in, kMelKernel], bias
+// transformer       norm1, attn.qkv [3 · hidden, hidden], attn.proj, norm2, mlp.{gate,up,down}_proj
+// projector         merger.ln_q, merger.mlp.0 [merged, merged], merger.mlp.2 [llm_hidden, merged]
+// token embedding   model.embed_tokens.weight [vocab_size, hidden]
+// decoder           input_layernorm, self_attn.{q,k,v,o}_proj, post_attention_layernorm, mlp as
+// above output head       model.norm, and lm_head; a tied one has the embedding's table instead
+//
+// with the biases and norms of heads that the block has, each after what it belongs to.
+std::vector<ParameterSpec> parameters_of(const EncoderSpec& encoder, int llm_hidden, int layer);
+std::vector<ParameterSpec> parameters_of(const LlmSpec& llm, int layer);
+std::vector<ParameterSpec> parameters_of(const ModelSpec& model, int module, int layer);
+
+// Of layer_parameters(): those that every rank of a lane holds in full.
+std::int64_t replicated_parameters(const ModelSpec& model, int module, int layer);
+
+inline constexpr const char* kTokenTableName = "model.embed_tokens.weight";
+
+}  // namespace entrain
