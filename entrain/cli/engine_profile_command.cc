@@ -9,6 +9,7 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/dataset/global_batch.h"
 #include "entrain/core/dataset/index.h"
+#include "entrain/core/families/family.h"
 #include "entrain/core/report/table.h"
 #include "entrain/core/spec/cost_origin.h"
 #include "entrain/core/spec/media.h"
@@ -124,7 +125,7 @@ engine::ProfileOptions profile_options(const ProfileFlags& options) {
 }
 
 int measure(const ProfileFlags& options) {
-  const ModelSpec model = read_model(options.model);
+  const ModelSpec model = load_model(options.model);
   engine::ProfileOptions wanted = profile_options(options);
   Outputs outputs({options.model}, options.force);
   const Output output = outputs.open("--output", options.output, OutputKind::kProfile);
@@ -214,7 +215,7 @@ int check(const ProfileFlags& options) {
   if (options.index.empty()) {
     throw InvalidInput("--check needs --index: the samples for the slots");
   }
-  const ModelSpec model = read_model(options.model);
+  const ModelSpec model = load_model(options.model);
   const Profile profile = read_profile(options.check);
   validate(profile, model, options.check);
   const std::vector<std::vector<SampleWork>> slots = drawn_slots(options, model);

@@ -4,6 +4,7 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/dataset/shard_list.h"
+#include "entrain/core/families/family.h"
 
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
@@ -73,7 +74,7 @@ int run(const IndexFlags& options) {
   index_options.damaged = rule_of(options.damaged);
   index_options.ignore_modality = options.ignore_modality;
   if (!options.model.empty()) {
-    index_options.model = read_model(options.model);
+    index_options.model = load_model(options.model);
   }
   const std::vector<std::filesystem::path> data(options.data.begin(), options.data.end());
   std::vector<std::filesystem::path> inputs = list_data(data);

@@ -13,6 +13,7 @@
 #include "entrain/core/cost/analytic.h"
 #include "entrain/core/dataset/global_batch.h"
 #include "entrain/core/dataset/index.h"
+#include "entrain/core/families/family.h"
 #include "entrain/core/spec/media.h"
 
 namespace entrain {
@@ -88,7 +89,7 @@ void apply_cluster(Study& study) {
 void load_index(Study& study) {
   apply_cluster(study);
   const StudyInputs& inputs = study.inputs;
-  study.model = read_model(inputs.model);
+  study.model = load_model(inputs.model);
   freeze_modules(study.model, inputs.freeze, kFreezeOption);
   study.samples = read_index(inputs.index).samples;
   study.ignored = check_media(study.model,

@@ -208,6 +208,7 @@ RunSetup prepare_run(const RunConfig& config) {
                               " is too small; the byte tokenizer needs ",
                               kVocabSize));
   }
+  setup.initial = read_initial_weights(config, setup.model);
   setup.plan = make_plan(config, setup.model);
   setup.profile = run_profile(config, setup.model, setup.plan);
   validate(setup.profile,

@@ -16,6 +16,7 @@
 #include "entrain/engine/models/device.h"
 #include "entrain/engine/pipeline/executor.h"
 #include "entrain/engine/pipeline/fault_drill.h"
+#include "entrain/engine/train/initial_weights.h"
 #include "entrain/engine/train/lane_state.h"
 #include "entrain/engine/train/memory_report.h"
 #include "entrain/engine/train/optimizer.h"
@@ -55,6 +56,7 @@ class RankData {
   RankData(const RunSetup& setup, const RankPlace& place)
       : place_(place),
         paced_(setup.config.execution.paced),
+        text_positions_(!setup.model.llm.mrope_sections.empty()),
         reader_(setup.train.index, setup.model, reader_options(setup.config)),
         validation_reader_(setup.validation.index, setup.model, reader_options(setup.config)) {}
 
@@ -82,11 +84,12 @@ class RankData {
     return reader_.queue(needs(prepared));
   }
   [[nodiscard]] StepNeeds needs(const PreparedStep& prepared) const {
-    return needs_of(prepared.program, place_.replica, place_.lane, prepared.batch);
+    return needs_of(prepared.program, place_.replica, place_.lane, prepared.batch, text_positions_);
   }
 
   RankPlace place_;
   bool paced_;
+  bool text_positions_;
   ReadAhead reader_;
   ReadAhead validation_reader_;
   std::shared_ptr<StepData> queued_;
@@ -119,6 +122,8 @@ class RankLoop {
               run.first_step / run.setup.config.optimizer.update_every - skips_.counts().updates,
               executor_,
               optimizer_);
+    } else if (run.setup.initial.has_value() && !run.setup.config.execution.paced) {
+      load_initial_weights(*run.setup.initial, run.setup.model, executor_);
     }
   }
 

@@ -6,6 +6,7 @@
 
 #include "entrain/core/base/ranges.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/families/family.h"
 #include "entrain/core/spec/limits.h"
 #include "entrain/core/spec/media.h"
 
@@ -287,6 +288,19 @@ FaultConfig read_faults(ObjectReader reader) {
   return config;
 }
 
+InitConfig read_init(ObjectReader reader) {
+  InitConfig config;
+  config.from = reader.optional<std::string>("from", config.from);
+  for (const auto& [key, words] :
+       {std::pair("modules", &config.modules), std::pair("random", &config.random)}) {
+    for (const auto& [value, value_where] : reader.array(key)) {
+      words->push_back(value_as<std::string>(*value, value_where));
+    }
+  }
+  reader.finish();
+  return config;
+}
+
 // How long the run is: one of steps and epochs.
 void read_length(ObjectReader& reader, RunConfig& config) {
   config.steps = reader.optional<std::int64_t>("steps", 0);
@@ -367,6 +381,7 @@ RunConfig run_config_from_json(const Json& document, const std::string& where) {
   config.checkpoint = read_checkpoint(table("checkpoint"));
   config.execution = read_execution(table("execution"));
   config.faults = read_faults(table("faults"));
+  config.init = read_init(table("init"));
   reader.finish();
   check_whole_updates(config, where);
   return config;
@@ -396,7 +411,7 @@ std::filesystem::path checkpoint_folder(const RunConfig& config) {
 }
 
 ModelSpec run_model(const RunConfig& config) {
-  ModelSpec model = read_model(config.model_file);
+  ModelSpec model = load_model(config.model_file);
   freeze_modules(model, config.freeze, "freeze");
   std::vector<std::string> parts = {"llm", "projector"};
   for (const EncoderSpec& encoder : model.encoders) {

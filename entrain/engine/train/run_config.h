@@ -174,6 +174,13 @@ struct FaultConfig {                   // [faults]; docs/faults.md
   int max_skips_in_a_row = 10;         // more than these stop the run, >= 0
 };
 
+struct InitConfig {                  // [init]; docs/models.md
+  std::string from;                  // Hugging Face folder, or a file of weights with our names;
+                                     // empty: the model's folder, if it is one, else drawn weights
+  std::vector<std::string> modules;  // loaded parts, in the words of `freeze`; empty: all
+  std::vector<std::string> random;   // of these, parts that are drawn instead
+};
+
 struct RunConfig {
   std::string output;  // run folder, not empty
   // Exactly one of the two is given. With `epochs`, prepare_run() sets `steps` once the data is
@@ -181,7 +188,7 @@ struct RunConfig {
   std::int64_t steps = 0;   // >= 1
   std::int64_t epochs = 0;  // passes over the training samples, >= 1; 0: `steps` is given
   std::uint64_t seed = 0;
-  std::string model_file;           // `model = "model.toml"`
+  std::string model_file;           // `model = "model.toml"`, or a Hugging Face folder
   std::vector<std::string> freeze;  // as freeze_modules() reads
   DataConfig data;
   PlanConfig plan;
@@ -190,6 +197,7 @@ struct RunConfig {
   CheckpointConfig checkpoint;
   ExecutionConfig execution;
   FaultConfig faults;
+  InitConfig init;
 };
 
 // Throws  InvalidInput with file, key path, what was given and what is allowed; unknown keys with a

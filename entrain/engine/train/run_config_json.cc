@@ -110,6 +110,10 @@ Json to_json(const RunConfig& config) {
         {"on_nan", config.faults.on_nan},
         {"max_skips_in_a_row", config.faults.max_skips_in_a_row}}},
   };
+  const InitConfig& init = config.init;
+  if (!init.from.empty() || !init.modules.empty() || !init.random.empty()) {
+    document["init"] = {{"from", init.from}, {"modules", init.modules}, {"random", init.random}};
+  }
   if (config.plan.shard_optimizer.has_value()) {
     document["plan"]["shard_optimizer"] = *config.plan.shard_optimizer;
   }

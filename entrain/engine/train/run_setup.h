@@ -16,6 +16,7 @@
 #include "entrain/core/spec/workload.h"
 
 #include "entrain/engine/train/data_set.h"
+#include "entrain/engine/train/initial_weights.h"
 #include "entrain/engine/train/resume.h"
 #include "entrain/engine/train/run_config.h"
 
@@ -30,7 +31,8 @@ struct RunSetup {
   DataSet validation;               // a separate index, or split off the training samples; or empty
   std::vector<SampleWork> planned;  // [sample] of plan.index; empty: the training data's
   CheckpointRun identity;           // identity of this run in its checkpoints
-  std::optional<ResumePoint> resume;  // empty: from the first step
+  std::optional<InitialWeights> initial;  // empty: drawn
+  std::optional<ResumePoint> resume;      // empty: from the first step
   // Skipped checkpoints, and profile values that the first step uses outside their measured range;
   // see profile_range.h.
   std::vector<std::string> warnings;

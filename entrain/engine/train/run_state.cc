@@ -6,10 +6,32 @@
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/json.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/families/hf_tensors.h"
 
+#include "entrain/engine/checkpoint/hf_folder.h"
 #include "entrain/engine/models/weights.h"
 
 namespace entrain::engine {
+namespace {
+
+// The model's Hugging Face folder with the run's weights.
+std::filesystem::path write_model_folder(const RunSetup& setup,
+                                         const std::vector<NamedParameter>& parameters) {
+  const std::filesystem::path source(setup.config.model_file);
+  std::map<std::string, at::Tensor> values;
+  for (const NamedParameter& parameter : parameters) {
+    values.emplace(parameter.name, parameter.tensor);
+  }
+  const std::filesystem::path target =
+      std::filesystem::path(setup.config.output) / kModelFolderName;
+  write_hf_folder(
+      read_hf_tensors(source, read_hf_model(source)),
+      [&](const std::string& name) { return values.at(name); },
+      target);
+  return target;
+}
+
+}  // namespace
 
 Run::Run(const RunSetup& run_setup,
          const std::atomic<bool>& flag,
@@ -87,6 +109,9 @@ RunFiles write_all_weights(Run& run) {
   }
   write_weights(path, parameters, metadata);
   files.weights = path;
+  if (std::filesystem::is_directory(run.setup.config.model_file)) {
+    files.folder = write_model_folder(run.setup, parameters);
+  }
   finish();
   return files;
 }

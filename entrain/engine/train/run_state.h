@@ -54,6 +54,7 @@ std::string open_folder(const RunSetup& setup);
 // The files of a finished run, in rank 0's process.
 struct RunFiles {
   std::filesystem::path weights;     // empty in a paced run
+  std::filesystem::path folder;      // of a Hugging Face model, with these weights; else empty
   std::filesystem::path checkpoint;  // the newest written by this call, else empty
 };
 

@@ -1,0 +1,72 @@
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "entrain/core/base/text.h"
+#include "entrain/core/families/family.h"
+
+namespace entrain {
+
+std::span<const Family> families() {
+  static const std::array kFamilies = {
+      qwen2_5_vl_family(), llama_family(), qwen2_family(), qwen3_family(), mistral_family()};
+  return kFamilies;
+}
+
+void HfConfig::expect(const std::string& key, const Json& value) {
+  const Json* given = reader_.find(key);
+  if (given != nullptr && *given != value) {
+    reader_.fail(key,
+                 fmt::format("{} given; only {} can be represented", given->dump(), value.dump()));
+  }
+}
+
+void HfConfig::harmless(std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    reader_.has(key);
+  }
+}
+
+HfModel hf_model_from_json(const Json& config, const std::string& where) {
+  HfConfig reader(config, where);
+  std::vector<std::string> given;
+  for (const auto& [name, place] : reader.reader().array("architectures")) {
+    given.push_back(value_as<std::string>(*name, place));
+  }
+  std::vector<std::string_view> known;
+  for (const Family& family : families()) {
+    for (const std::string_view architecture : family.architectures) {
+      known.push_back(architecture);
+      if (given.size() == 1 && given.front() == architecture) {
+        HfModel result = family.read(std::move(reader));
+        result.family = family.name;
+        result.model.name = config.value("_name_or_path", std::string());
+        if (result.model.name.empty()) {
+          result.model.name = family.name;
+        }
+        validate(result.model, where);
+        return result;
+      }
+    }
+  }
+  throw InvalidInput(fmt::format("{}: architectures: [{}] given; known: {}",
+                                 where,
+                                 fmt::join(given, ", "),
+                                 fmt::join(known, ", ")));
+}
+
+HfModel read_hf_model(const std::filesystem::path& folder) {
+  const std::filesystem::path config = folder / "config.json";
+  if (!std::filesystem::is_regular_file(config)) {
+    throw InvalidInput(fmt::format("{}: no config.json in this folder", folder.string()));
+  }
+  return hf_model_from_json(read_json_file(config), config.string());
+}
+
+ModelSpec load_model(const std::filesystem::path& path) {
+  return std::filesystem::is_directory(path) ? read_hf_model(path).model : read_model(path);
+}
+
+}  // namespace entrain

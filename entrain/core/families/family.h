@@ -1,0 +1,101 @@
+// Families of Hugging Face models: from a folder's config.json to our description of the model, and
+// from our parameters to the tensors of its files.
+//
+// Read first: Family. How to add one: docs/add-a-family.md. A family refuses, by name, whatever it
+// cannot represent: nothing in a config is left out silently.
+#pragma once
+
+#include <filesystem>
+#include <initializer_list>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "entrain/core/base/json.h"
+#include "entrain/core/spec/model.h"
+
+namespace entrain {
+
+// A model as its family's file describes it.
+struct HfModel {
+  ModelSpec model;
+  std::string family;  // e.g. "Qwen2.5-VL"
+  // How files spell the beginnings of parameters' names, the newest spelling last: every rule of a
+  // spelling is {ours, theirs}; the longest that fits is taken. A folder has one spelling
+  // throughout.
+  using Spelling = std::vector<std::pair<std::string, std::string>>;
+  std::vector<Spelling> spellings = {{}};
+  // Shapes of tensors that files hold in other axes than our parameters do, by our name.
+  std::map<std::string, std::vector<std::int64_t>> shapes;
+  // Ends of names of tensors that are no parameters, such as stored frequencies.
+  std::vector<std::string> no_parameters;
+};
+
+// A config.json, or one of its objects, of which every key has to be read or named harmless.
+class HfConfig {
+ public:
+  HfConfig(const Json& object, const std::string& where) : reader_(object, where) {}
+  explicit HfConfig(ObjectReader reader) : reader_(std::move(reader)) {}
+
+  template <class T>
+  T required(const std::string& key) {
+    return reader_.required<T>(key);
+  }
+  // Absent or null: `fallback`, which is the default of the family's own class.
+  template <class T>
+  T optional(const std::string& key, T fallback) {
+    return reader_.optional(key, fallback);
+  }
+  HfConfig object(const std::string& key) { return HfConfig(reader_.object(key)); }
+  [[nodiscard]] ObjectReader& reader() { return reader_; }
+
+  // The key, if it is there, has this value: another one changes what the model computes.
+  // Throws  InvalidInput naming key, value and what is allowed.
+  void expect(const std::string& key, const Json& value);
+  // Keys that change nothing that training computes.
+  void harmless(std::initializer_list<const char*> keys);
+  // Throws  InvalidInput naming a key that was neither read nor named.
+  void finish() const { reader_.finish(); }
+
+ private:
+  ObjectReader reader_;
+};
+
+struct Family {
+  std::string_view name;
+  std::vector<std::string_view> architectures;  // of config.json
+  // Throws  InvalidInput naming file and key.
+  HfModel (*read)(HfConfig config);
+};
+
+// All of them, in the order of the README's table.
+std::span<const Family> families();
+
+// The model of a folder with a config.json.
+//
+// Throws  InvalidInput naming the folder: no config.json, an architecture of no family (with those
+//         that there are), whatever the family refuses.
+HfModel read_hf_model(const std::filesystem::path& folder);
+// The same from the document; `where` names it.
+HfModel hf_model_from_json(const Json& config, const std::string& where);
+
+// A model file (read_model()), or a folder with a config.json.
+ModelSpec load_model(const std::filesystem::path& path);
+
+// Parts that families share.
+
+// Reads the keys that Llama, Qwen and Mistral text models have in common into the LLM, those of
+// rotary positions included, and names their harmless ones.
+void read_text_config(HfConfig& config, LlmSpec& llm);
+// Qwen's switch for sliding windows, which has to be off.
+void expect_full_attention(HfConfig& config, const LlmSpec& llm);
+
+Family qwen2_5_vl_family();
+Family llama_family();
+Family qwen2_family();
+Family qwen3_family();
+Family mistral_family();
+
+}  // namespace entrain

@@ -1,0 +1,102 @@
+// What the text models of Llama, Qwen and Mistral have in common.
+#include <fmt/format.h>
+
+#include "entrain/core/families/family.h"
+
+namespace entrain {
+namespace {
+
+// transformers 5 writes `rope_parameters`; earlier ones `rope_theta` beside `rope_scaling`.
+void read_rotary(HfConfig& config, LlmSpec& llm, double default_theta) {
+  llm.rope_theta = config.optional("rope_theta", default_theta);
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    if (config.reader().find(key) == nullptr) {
+      continue;
+    }
+    HfConfig rope = config.object(key);
+    llm.rope_theta = rope.optional("rope_theta", llm.rope_theta);
+    const auto type = rope.optional("rope_type", rope.optional("type", std::string("default")));
+    rope.harmless({"type"});
+    for (const auto& [pairs, place] : rope.reader().array("mrope_section")) {
+      llm.mrope_sections.push_back(value_as<int>(*pairs, place));
+    }
+    rope.expect("mrope_interleaved", false);
+    rope.expect("partial_rotary_factor", 1.0);
+    if (type == "linear" || type == "llama3") {
+      llm.rope_scaling.kind =
+          type == "linear" ? RopeScaling::Kind::kLinear : RopeScaling::Kind::kLlama3;
+      llm.rope_scaling.factor = rope.required<double>("factor");
+    } else if (type != "default" && type != "mrope") {
+      rope.reader().fail("rope_type",
+                         fmt::format("'{}' given; allowed: default, mrope, linear, llama3", type));
+    }
+    if (type == "llama3") {
+      llm.rope_scaling.low_freq_factor = rope.required<double>("low_freq_factor");
+      llm.rope_scaling.high_freq_factor = rope.required<double>("high_freq_factor");
+      llm.rope_scaling.original_max_position =
+          rope.required<std::int64_t>("original_max_position_embeddings");
+    }
+    rope.finish();
+  }
+}
+
+}  // namespace
+
+void read_text_config(HfConfig& config, LlmSpec& llm) {
+  llm.num_layers = config.required<int>("num_hidden_layers");
+  llm.hidden = config.required<int>("hidden_size");
+  llm.num_heads = config.required<int>("num_attention_heads");
+  llm.num_kv_heads = config.optional("num_key_value_heads", llm.num_heads);
+  llm.head_dim = config.optional("head_dim", llm.head_dim);
+  llm.intermediate = config.required<int>("intermediate_size");
+  llm.vocab_size = config.required<int>("vocab_size");
+  llm.norm_epsilon = config.required<double>("rms_norm_eps");
+  llm.max_tokens = config.required<std::int64_t>("max_position_embeddings");
+  llm.tie_word_embeddings = config.optional("tie_word_embeddings", llm.tie_word_embeddings);
+  read_rotary(config, llm, llm.rope_theta);
+  if (llm.head_dim == 0 && llm.num_heads > 0) {
+    if (llm.hidden % llm.num_heads != 0) {
+      config.reader().fail("hidden_size",
+                           fmt::format("{} is not divisible by {} heads, and there is no head_dim",
+                                       llm.hidden,
+                                       llm.num_heads));
+    }
+    llm.head_dim = llm.hidden / llm.num_heads;
+  }
+  config.expect("hidden_act", "silu");
+  config.expect("attention_dropout", 0.0);
+  config.expect("pretraining_tp", 1);
+  config.expect("is_decoder", false);
+  config.expect("add_cross_attention", false);
+  config.expect("quantization_config", nullptr);
+  // Names, ids, hints for generation and for initial values.
+  config.harmless({"_name_or_path",     "architectures",
+                   "model_type",        "dtype",
+                   "torch_dtype",       "transformers_version",
+                   "use_cache",         "bos_token_id",
+                   "eos_token_id",      "pad_token_id",
+                   "initializer_range", "_attn_implementation",
+                   "return_dict",       "output_hidden_states",
+                   "output_attentions", "id2label",
+                   "label2id",          "chunk_size_feed_forward",
+                   "problem_type",      "is_encoder_decoder",
+                   "tokenizer_class"});
+}
+
+void expect_full_attention(HfConfig& config, const LlmSpec& llm) {
+  config.expect("use_sliding_window", false);
+  config.harmless({"sliding_window", "max_window_layers"});
+  const auto types = config.reader().array("layer_types");
+  for (const auto& [type, place] : types) {
+    if (*type != "full_attention") {
+      throw InvalidInput(
+          fmt::format("{}: {} given; only full_attention can be represented", place, type->dump()));
+    }
+  }
+  if (!types.empty() && std::ssize(types) != llm.num_layers) {
+    config.reader().fail("layer_types",
+                         fmt::format("{} given for {} layers", types.size(), llm.num_layers));
+  }
+}
+
+}  // namespace entrain

@@ -1,0 +1,43 @@
+// Weights from and to Hugging Face folders.
+//
+// Read first: load_hf_weights() and write_hf_folder(). Which tensor is which parameter:
+// core/families/hf_tensors.h.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "entrain/core/families/hf_tensors.h"
+
+#include "entrain/engine/models/stages.h"
+
+namespace entrain::engine {
+
+// Copies the folder's values into whole parameters of the same names (any floating dtype and
+// device), in place. Files are mapped: only the bytes of these parameters are read.
+//
+// Throws  InvalidInput naming file and tensor: a parameter that the folder lacks, a tensor that is
+//         not floating, a value that is not finite, a tied pair that differs.
+void load_hf_weights(const HfTensors& folder, const std::vector<NamedParameter>& parameters);
+
+// The value of a whole parameter by our name, on CPU.
+using ValueOf = std::function<at::Tensor(const std::string& parameter)>;
+
+// A copy of the folder with other values: the same files with the same tensors in the same order,
+// and every other file as it is. `dtype`: "" keeps each tensor's, else F32, BF16 or F16 for all
+// parameters, which config.json and the index are then changed to. Tensors that are no parameters
+// are copied. Values that were not changed come out as the same bytes.
+//
+// `target` is replaced when the new folder is complete.
+//
+// Throws  InvalidInput for another dtype; SystemFailure if it cannot be written.
+void write_hf_folder(const HfTensors& source,
+                     const ValueOf& value_of,
+                     const std::filesystem::path& target,
+                     const std::string& dtype = "");
+
+}  // namespace entrain::engine

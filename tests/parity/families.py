@@ -1,0 +1,257 @@
+"""Every family of Hugging Face models against transformers: logits, loss, all gradients, round trips.
+
+For each family a small random model of the original class is saved by `save_pretrained`. Samples (text
+alone, one image, several) run one by one through transformers, and packed into one batch through
+Entrain, whole and cut into stages. Largest deviations, relative to the largest absolute value of the
+tensor, have to stay within 1e-5 in float32.
+
+Example:
+    .venv-parity/bin/python tests/parity/families.py --forward build/release/tests/entrain_forward
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+ALLOWED = 1e-5
+SPLITS = (1, 2)
+
+
+def tiny_text(**more):
+    return dict(
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=320,
+        max_position_embeddings=4096,
+        rms_norm_eps=1e-6,
+        bos_token_id=1,
+        eos_token_id=2,
+        **more,
+    )
+
+
+def qwen2_5_vl(tied=False):
+    config = transformers.Qwen2_5_VLConfig(
+        text_config=tiny_text(
+            rope_parameters={
+                "rope_type": "default",
+                "mrope_section": [2, 3, 3],
+                "rope_theta": 1e6,
+            }
+        ),
+        vision_config=dict(  # noqa: C408
+            depth=3,
+            hidden_size=32,
+            intermediate_size=48,
+            num_heads=2,
+            patch_size=14,
+            window_size=56,
+            fullatt_block_indexes=[1],
+            out_hidden_size=64,
+        ),
+        image_token_id=300,
+        video_token_id=301,
+        vision_start_token_id=302,
+        vision_end_token_id=303,
+        tie_word_embeddings=tied,
+    )
+    return transformers.Qwen2_5_VLForConditionalGeneration(config)
+
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 5e5,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+FAMILIES = {
+    "Qwen2.5-VL": qwen2_5_vl,
+    "Qwen2.5-VL, tied": lambda: qwen2_5_vl(tied=True),
+    "Llama 3, scaled": lambda: transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(**tiny_text(rope_parameters=LLAMA3))
+    ),
+    "Llama, biases": lambda: transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(**tiny_text(attention_bias=True, mlp_bias=True))
+    ),
+    "Qwen2": lambda: transformers.Qwen2ForCausalLM(
+        transformers.Qwen2Config(**tiny_text(tie_word_embeddings=True))
+    ),
+    "Qwen3": lambda: transformers.Qwen3ForCausalLM(
+        transformers.Qwen3Config(**tiny_text(head_dim=24))
+    ),
+    "Mistral": lambda: transformers.MistralForCausalLM(
+        transformers.MistralConfig(**tiny_text(sliding_window=None))
+    ),
+}
+
+
+def make_random(model, seed):
+    """Values of training: gains off one, biases off zero."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if parameter.dim() > 1:
+                fan_in = parameter[0].numel()
+                parameter.copy_(noise * (1.0 if "embed_tokens" in name else fan_in**-0.5))
+            else:
+                parameter.copy_(noise * 0.1 + (1.0 if "norm" in name or "ln_q" in name else 0.0))
+
+
+def make_samples(model, seed):
+    """Token ids and images of samples: text alone, one image, several between texts."""
+    generator = torch.Generator().manual_seed(seed)
+    vision = getattr(model.config, "vision_config", None)
+    grids = [[], [(6, 8)], [(4, 4), (10, 6), (2, 12)], []] if vision is not None else [[]] * 4
+    samples = []
+    for number, of_sample in enumerate(grids):
+        ids, begins, pixels = [], [], []
+
+        def text(length):
+            return torch.randint(3, 290, (length,), generator=generator).tolist()
+
+        ids += text(5 + 7 * number)
+        for rows, columns in of_sample:
+            ids.append(model.config.vision_start_token_id)
+            begins.append(len(ids))
+            ids += [model.config.image_token_id] * (rows * columns // 4)
+            ids.append(model.config.vision_end_token_id)
+            ids += text(4)
+            values = 3 * 2 * vision.patch_size**2
+            pixels.append(torch.randn((rows * columns, values), generator=generator))
+        ids += text(9)
+        target_begin = len(ids) - 6
+        samples.append((ids, of_sample, begins, pixels, target_begin))
+    return samples
+
+
+def run_original(model, samples):
+    """Logits of all samples, mean loss over all targets, gradients by name."""
+    targets = sum(len(ids) - begin for ids, *_, begin in samples)
+    logits, loss = [], 0.0
+    for ids, grids, _, pixels, begin in samples:
+        inputs = {"input_ids": torch.tensor([ids])}
+        if grids:
+            inputs["pixel_values"] = torch.cat(pixels)
+            inputs["image_grid_thw"] = torch.tensor([[1, rows, columns] for rows, columns in grids])
+            inputs["mm_token_type_ids"] = (inputs["input_ids"] == model.config.image_token_id).int()
+        scores = model(**inputs).logits[0]
+        of_sample = torch.nn.functional.cross_entropy(
+            scores[begin - 1 : -1].double(), torch.tensor(ids[begin:]), reduction="sum"
+        )
+        (of_sample / targets).backward()
+        loss += of_sample.item() / targets
+        logits.append(scores.detach())
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return torch.cat(logits), loss, gradients
+
+
+def batch_of(samples):
+    ids, rows, targets, sample_of, begins, grids, pixels = [], [], [], [], [], [], []
+    for number, (tokens, of_sample, of_begins, of_pixels, begin) in enumerate(samples):
+        rows += [len(ids) + p - 1 for p in range(begin, len(tokens))]
+        targets += tokens[begin:]
+        ids += tokens
+        sample_of += [number] * len(of_sample)
+        begins += of_begins
+        grids += of_sample
+        pixels += of_pixels
+    batch = {
+        "ids": torch.tensor(ids),
+        "lengths": torch.tensor([len(tokens) for tokens, *_ in samples]),
+        "rows": torch.tensor(rows),
+        "targets": torch.tensor(targets),
+    }
+    if grids:
+        batch["grids"] = torch.tensor(grids)
+        batch["image_sample"] = torch.tensor(sample_of)
+        batch["image_begin"] = torch.tensor(begins)
+        batch["pixels"] = torch.cat(pixels)
+    return batch
+
+
+def deviation(found, expected):
+    return ((found - expected).abs().max() / expected.abs().max().clamp_min(1e-12)).item()
+
+
+def names_in_files(folder, model):
+    """The files' name of every parameter of the model, by equal values."""
+    stored = load_file(folder / "model.safetensors")
+    by_value = {}
+    for name, value in stored.items():
+        by_value.setdefault((tuple(value.shape), value.flatten()[:4].tolist().__str__()), name)
+    return {
+        name: by_value[(tuple(p.shape), p.detach().flatten()[:4].tolist().__str__())]
+        for name, p in model.named_parameters()
+    }
+
+
+def check(name, make, forward, folder):
+    """Largest deviations of logits, loss and gradients over all splits."""
+    torch.manual_seed(0)
+    model = make().eval()
+    make_random(model, 1)
+    saved = folder / name.replace(" ", "-").replace(",", "")
+    model.save_pretrained(saved)
+    samples = make_samples(model, 2)
+    logits, loss, gradients = run_original(model, samples)
+    save_file(batch_of(samples), folder / "batch.safetensors")
+    in_files = names_in_files(saved, model)
+    worst = {"logits": 0.0, "loss": 0.0, "gradient": 0.0}
+    for split in SPLITS:
+        output = folder / "output.safetensors"
+        subprocess.run(
+            [forward, saved, folder / "batch.safetensors", output, str(split)], check=True
+        )
+        found = load_file(output)
+        worst["logits"] = max(worst["logits"], deviation(found["logits"], logits))
+        worst["loss"] = max(worst["loss"], abs(found["loss"].item() / loss - 1))
+        for original, gradient in gradients.items():
+            key = f"gradient {in_files[original]}"
+            if key not in found:
+                raise SystemExit(f"{name}: no gradient of {in_files[original]}")
+            off = deviation(found[key], gradient)
+            if off > worst["gradient"]:
+                worst["gradient"], worst["of"] = off, in_files[original]
+    return worst
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--forward", required=True, type=Path, help="program entrain_forward")
+    parser.add_argument("--only", default="", help="families whose name contains this")
+    options = parser.parse_args()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    failed = False
+    print("| family | logits | loss | gradients | largest of |\n|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, make in FAMILIES.items():
+            if options.only not in name:
+                continue
+            worst = check(name, make, options.forward, Path(folder))
+            failed |= max(worst["logits"], worst["loss"], worst["gradient"]) > ALLOWED
+            print(
+                f"| {name} | {worst['logits']:.1e} | {worst['loss']:.1e} | "
+                f"{worst['gradient']:.1e} | `{worst.get('of', '')}` |",
+                flush=True,
+            )
+    if failed:
+        raise SystemExit(f"a deviation is above {ALLOWED}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

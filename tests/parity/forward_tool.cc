@@ -1,0 +1,178 @@
+// Runs a packed batch through a Hugging Face folder's model: logits, loss and every gradient.
+//
+// Usage: entrain_forward FOLDER BATCH OUTPUT [SPLIT]
+// BATCH and OUTPUT are safetensors files. BATCH holds, int64 unless said otherwise:
+//   ids [T], lengths [samples], rows [N] and targets [N] (rows with loss and their targets),
+//   pixels [patches, values] float32, grids [images, 2] (rows and columns in patches),
+//   image_sample [images], image_begin [images] (first feature's token in its sample).
+// OUTPUT: logits [T, vocab], loss [1] (mean over targets), and "gradient NAME" by the files' names.
+// SPLIT: encoder and LLM are cut into that many stages each (default 1).
+#include <iostream>
+#include <map>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "entrain/core/families/hf_tensors.h"
+#include "entrain/core/spec/positions.h"
+
+#include "entrain/engine/checkpoint/hf_folder.h"
+#include "entrain/engine/models/stages.h"
+#include "entrain/engine/models/weights.h"
+
+namespace entrain::engine {
+namespace {
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+std::vector<std::int64_t> numbers(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.contiguous().view(-1);
+  return {flat.const_data_ptr<std::int64_t>(), flat.const_data_ptr<std::int64_t>() + flat.numel()};
+}
+
+// `count` ranges of nearly equal length.
+std::vector<LayerRange> cut(int layers, int count) {
+  std::vector<LayerRange> ranges;
+  for (int i = 0; i < count; ++i) {
+    ranges.push_back({layers * i / count, layers * (i + 1) / count});
+  }
+  return ranges;
+}
+
+struct Model {
+  Model(const HfModel& hf, const HfTensors& tensors, int split) : spec(hf.model) {
+    std::vector<NamedParameter> parameters;
+    const auto add = [&](const std::vector<NamedParameter>& more) {
+      parameters.insert(parameters.end(), more.begin(), more.end());
+    };
+    for (std::size_t m = 0; m < spec.encoders.size(); ++m) {
+      auto& stages = encoders.emplace_back();
+      for (const LayerRange& layers : cut(num_layers(spec, static_cast<int>(m)), split)) {
+        stages.emplace_back(spec.encoders[m], spec.llm.hidden, layers, StageOptions{});
+        add(stages.back().parameters());
+      }
+    }
+    for (const LayerRange& layers : cut(num_layers(spec, spec.llm_module()), split)) {
+      llm.emplace_back(spec.llm, layers, StageOptions{});
+      add(llm.back().parameters());
+    }
+    if (spec.llm.tie_word_embeddings && split > 1) {
+      llm.back().use_table(llm.front().table());
+    }
+    load_hf_weights(tensors, parameters);
+    all = parameters;
+  }
+
+  ModelSpec spec;
+  std::vector<std::vector<EncoderStage>> encoders;
+  std::vector<LlmStage> llm;
+  std::vector<NamedParameter> all;
+};
+
+at::Tensor encode(const Model& model, const Tensors& batch) {
+  std::vector<SegmentGrid> grids;
+  const std::vector<std::int64_t> sides = numbers(batch.at("grids"));
+  for (std::size_t i = 0; i + 1 < sides.size(); i += 2) {
+    grids.push_back({sides[i], sides[i + 1]});
+  }
+  at::Tensor hidden = batch.at("pixels");
+  for (const EncoderStage& stage : model.encoders.front()) {
+    hidden = stage.forward(hidden, grids);
+  }
+  return hidden;
+}
+
+struct Packed {
+  std::vector<PackedItem> items;
+  std::vector<std::int64_t> places;  // rows that features fill
+};
+
+Packed pack(const Model& model, const Tensors& batch) {
+  Packed packed;
+  const std::vector<std::int64_t> lengths = numbers(batch.at("lengths"));
+  std::vector<std::int64_t> begins;
+  std::vector<std::vector<GridSpan>> grids(lengths.size());
+  std::int64_t begin = 0;
+  for (const std::int64_t length : lengths) {
+    packed.items.push_back({.rows = length});
+    begins.push_back(begin);
+    begin += length;
+  }
+  if (batch.contains("grids")) {
+    const std::vector<std::int64_t> sides = numbers(batch.at("grids"));
+    const std::vector<std::int64_t> samples = numbers(batch.at("image_sample"));
+    const std::vector<std::int64_t> tokens = numbers(batch.at("image_begin"));
+    const std::int64_t merge = model.spec.encoders.front().merge_size;
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      const auto sample = static_cast<std::size_t>(samples[i]);
+      const GridSpan grid{tokens[i], sides[2 * i] / merge, sides[2 * i + 1] / merge};
+      grids[sample].push_back(grid);
+      for (std::int64_t token = 0; token < grid.tokens(); ++token) {
+        packed.places.push_back(begins[sample] + grid.begin + token);
+      }
+    }
+  }
+  if (!model.spec.llm.mrope_sections.empty()) {
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      packed.items[i].positions = multimodal_positions(lengths[i], grids[i]);
+    }
+  }
+  return packed;
+}
+
+int run(const std::string& folder, const std::string& input, const std::string& output, int split) {
+  const HfModel hf = read_hf_model(folder);
+  const HfTensors tensors = read_hf_tensors(folder, hf);
+  const Model model(hf, tensors, split);
+  Tensors batch;
+  for (const NamedParameter& tensor : read_weights(input).tensors) {
+    batch.emplace(tensor.name, tensor.tensor);
+  }
+  const Packed packed = pack(model, batch);
+  const at::Tensor features = batch.contains("grids") ? encode(model, batch) : at::Tensor();
+  at::Tensor hidden = model.llm.front().embed(
+      batch.at("ids"), features, at::tensor(packed.places, at::TensorOptions(at::kLong)));
+  for (const LlmStage& stage : model.llm) {
+    hidden = stage.decode(hidden, packed.items);
+  }
+  const LlmStage& last = model.llm.back();
+  const at::Tensor targets = batch.at("targets");
+  const at::Tensor loss =
+      last.loss_sum(hidden, batch.at("rows"), targets) / static_cast<double>(targets.size(0));
+  std::vector<NamedParameter> result;
+  result.push_back(
+      {"logits", last.logits(hidden.detach(), at::arange(hidden.size(0), at::kLong)).detach()});
+  result.push_back({"loss", loss.detach().view({1})});
+  loss.backward();
+  std::map<std::string, at::Tensor> gradients;
+  for (const NamedParameter& parameter : model.all) {
+    gradients.emplace(parameter.name, parameter.tensor.grad());
+  }
+  for (const auto& [name, place] : tensors.parameters) {
+    const at::Tensor gradient = gradients.at(name);
+    if (gradient.defined()) {
+      result.push_back({"gradient " + tensors.entry(place).name,
+                        gradient.reshape(tensors.entry(place).shape).contiguous()});
+    }
+  }
+  write_weights(output, result);
+  return 0;
+}
+
+}  // namespace
+}  // namespace entrain::engine
+
+int main(int argc, char** argv) {
+  try {
+    if (argc < 4) {
+      std::cerr << "usage: entrain_forward FOLDER BATCH OUTPUT [SPLIT]\n";
+      return 2;
+    }
+    return entrain::engine::run(argv[1], argv[2], argv[3], argc > 4 ? std::stoi(argv[4]) : 1);
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << "\n";
+    return 2;
+  }
+}
