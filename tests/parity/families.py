@@ -1,4 +1,4 @@
-"""Every family of Hugging Face models against transformers: logits, loss, all gradients, round trips.
+"""Every family of Hugging Face models against transformers: logits, loss, all gradients, greedy tokens.
 
 For each family a small random model of the original class is saved by `save_pretrained`. Samples (text
 alone, one image, several) run one by one through transformers, and packed into one batch through
@@ -136,17 +136,21 @@ def make_samples(model, seed):
     return samples
 
 
+def inputs_of(model, ids, grids, pixels):
+    inputs = {"input_ids": torch.tensor([ids])}
+    if grids:
+        inputs["pixel_values"] = torch.cat(pixels)
+        inputs["image_grid_thw"] = torch.tensor([[1, rows, columns] for rows, columns in grids])
+        inputs["mm_token_type_ids"] = (inputs["input_ids"] == model.config.image_token_id).int()
+    return inputs
+
+
 def run_original(model, samples):
     """Logits of all samples, mean loss over all targets, gradients by name."""
     targets = sum(len(ids) - begin for ids, *_, begin in samples)
     logits, loss = [], 0.0
     for ids, grids, _, pixels, begin in samples:
-        inputs = {"input_ids": torch.tensor([ids])}
-        if grids:
-            inputs["pixel_values"] = torch.cat(pixels)
-            inputs["image_grid_thw"] = torch.tensor([[1, rows, columns] for rows, columns in grids])
-            inputs["mm_token_type_ids"] = (inputs["input_ids"] == model.config.image_token_id).int()
-        scores = model(**inputs).logits[0]
+        scores = model(**inputs_of(model, ids, grids, pixels)).logits[0]
         of_sample = torch.nn.functional.cross_entropy(
             scores[begin - 1 : -1].double(), torch.tensor(ids[begin:]), reduction="sum"
         )
@@ -155,6 +159,62 @@ def run_original(model, samples):
         logits.append(scores.detach())
     gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     return torch.cat(logits), loss, gradients
+
+
+def generate(model, samples, count):
+    """The tokens that follow each sample with the greatest score, one by one."""
+    rows = []
+    for ids, grids, _, pixels, _ in samples:
+        grown = list(ids)
+        for _ in range(count):
+            with torch.no_grad():
+                grown.append(model(**inputs_of(model, grown, grids, pixels)).logits[0, -1].argmax())
+        rows.append(torch.tensor(grown[len(ids) :]))
+    return torch.stack(rows)
+
+
+def random_layouts(model, count, seed):
+    """Samples of text between images of any size, of which only positions matter."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def below(end):
+        return int(torch.randint(0, end, (1,), generator=generator))
+
+    samples = []
+    for _ in range(count):
+        ids, grids, begins = [5] * below(9), [], []
+        for _ in range(below(6)):
+            rows, columns = 2 * (1 + below(9)), 2 * (1 + below(9))
+            ids.append(model.config.vision_start_token_id)
+            begins.append(len(ids))
+            ids += [model.config.image_token_id] * (rows * columns // 4)
+            ids += [model.config.vision_end_token_id] + [7] * below(12)
+            grids.append((rows, columns))
+        samples.append((ids + [9], grids, begins, [], 0))
+    return samples
+
+
+def wrong_positions(model, forward, saved, folder):
+    """Of 500 random layouts, those whose M-RoPE positions are not the original's."""
+    samples = random_layouts(model, 500, 3)
+    batch = batch_of(samples)
+    save_file(
+        {name: batch[name] for name in ("ids", "lengths", "grids", "image_sample", "image_begin")},
+        folder / "batch.safetensors",
+    )
+    output = folder / "output.safetensors"
+    subprocess.run([forward, saved, folder / "batch.safetensors", output], check=True)
+    found = load_file(output)["positions"].split([len(ids) for ids, *_ in samples])
+    wrong = 0
+    for (ids, grids, *_), positions in zip(samples, found, strict=True):
+        tokens = torch.tensor([ids])
+        expected, _ = model.model.get_rope_index(
+            tokens,
+            mm_token_type_ids=(tokens == model.config.image_token_id).int(),
+            image_grid_thw=torch.tensor([[1, *grid] for grid in grids]) if grids else None,
+        )
+        wrong += not torch.equal(expected[:, 0].T.long(), positions)
+    return wrong
 
 
 def batch_of(samples):
@@ -217,6 +277,9 @@ def check(name, make, forward, folder):
         found = load_file(output)
         worst["logits"] = max(worst["logits"], deviation(found["logits"], logits))
         worst["loss"] = max(worst["loss"], abs(found["loss"].item() / loss - 1))
+        continuation = found["generated"]
+        same = torch.equal(continuation, generate(model, samples, continuation.shape[1]))
+        worst["tokens"] = "equal" if same and worst.get("tokens") != "differ" else "differ"
         for original, gradient in gradients.items():
             key = f"gradient {in_files[original]}"
             if key not in found:
@@ -224,6 +287,10 @@ def check(name, make, forward, folder):
             off = deviation(found[key], gradient)
             if off > worst["gradient"]:
                 worst["gradient"], worst["of"] = off, in_files[original]
+    worst["positions"] = "-"
+    if hasattr(model.config, "vision_config") and hasattr(model.model, "get_rope_index"):
+        wrong = wrong_positions(model, forward, saved, folder)
+        worst["positions"] = f"{wrong} of 500 differ" if wrong else "500 equal"
     return worst
 
 
@@ -237,20 +304,23 @@ def main():
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     failed = False
-    print("| family | logits | loss | gradients | largest of |\n|---|---|---|---|---|")
+    print("| family | logits | loss | gradients | largest of | greedy tokens | M-RoPE positions |")
+    print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for name, make in FAMILIES.items():
             if options.only not in name:
                 continue
             worst = check(name, make, options.forward, Path(folder))
             failed |= max(worst["logits"], worst["loss"], worst["gradient"]) > ALLOWED
+            failed |= worst["tokens"] != "equal" or "differ" in worst["positions"]
             print(
                 f"| {name} | {worst['logits']:.1e} | {worst['loss']:.1e} | "
-                f"{worst['gradient']:.1e} | `{worst.get('of', '')}` |",
+                f"{worst['gradient']:.1e} | `{worst['of']}` | {worst['tokens']} | "
+                f"{worst['positions']} |",
                 flush=True,
             )
     if failed:
-        raise SystemExit(f"a deviation is above {ALLOWED}")
+        raise SystemExit(f"a deviation is above {ALLOWED}, or tokens or positions differ")
 
 
 if __name__ == "__main__":

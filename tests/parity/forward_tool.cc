@@ -1,11 +1,13 @@
-// Runs a packed batch through a Hugging Face folder's model: logits, loss and every gradient.
+// Runs a packed batch through a Hugging Face folder's model: logits, loss, every gradient, and some
+// greedy tokens; or only the batch's M-RoPE positions.
 //
 // Usage: entrain_forward FOLDER BATCH OUTPUT [SPLIT]
 // BATCH and OUTPUT are safetensors files. BATCH holds, int64 unless said otherwise:
 //   ids [T], lengths [samples], rows [N] and targets [N] (rows with loss and their targets),
 //   pixels [patches, values] float32, grids [images, 2] (rows and columns in patches),
 //   image_sample [images], image_begin [images] (first feature's token in its sample).
-// OUTPUT: logits [T, vocab], loss [1] (mean over targets), and "gradient NAME" by the files' names.
+// OUTPUT: logits [T, vocab], loss [1] (mean over targets), "gradient NAME" by the files' names,
+// generated [samples, kGenerated], positions [T, 3]. Without `targets` positions alone.
 // SPLIT: encoder and LLM are cut into that many stages each (default 1).
 #include <iostream>
 #include <map>
@@ -24,6 +26,8 @@
 
 namespace entrain::engine {
 namespace {
+
+constexpr int kGenerated = 6;  // tokens behind every sample
 
 using Tensors = std::map<std::string, at::Tensor>;
 
@@ -114,12 +118,50 @@ Packed pack(const Model& model, const Tensors& batch) {
       }
     }
   }
-  if (!model.spec.llm.mrope_sections.empty()) {
-    for (std::size_t i = 0; i < lengths.size(); ++i) {
-      packed.items[i].positions = multimodal_positions(lengths[i], grids[i]);
-    }
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    packed.items[i].positions = multimodal_positions(lengths[i], grids[i]);
   }
   return packed;
+}
+
+at::Tensor positions_of(const Packed& packed) {
+  std::vector<std::int64_t> all;
+  for (const PackedItem& item : packed.items) {
+    for (const AxisPosition& position : item.positions) {
+      all.insert(all.end(), {position.time, position.row, position.column});
+    }
+  }
+  return at::tensor(all, at::TensorOptions(at::kLong)).view({-1, 3});
+}
+
+at::Tensor hidden_of(const Model& model, const Tensors& batch, const Packed& packed) {
+  const at::Tensor features = batch.contains("grids") ? encode(model, batch) : at::Tensor();
+  at::Tensor hidden = model.llm.front().embed(
+      batch.at("ids"), features, at::tensor(packed.places, at::TensorOptions(at::kLong)));
+  for (const LlmStage& stage : model.llm) {
+    hidden = stage.decode(hidden, packed.items);
+  }
+  return hidden;
+}
+
+// The token that follows each sample with the greatest score, again and again.
+at::Tensor generate(const Model& model, Tensors batch) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> steps;
+  for (int step = 0; step < kGenerated; ++step) {
+    const at::Tensor hidden = hidden_of(model, batch, pack(model, batch));
+    const at::Tensor last_rows = at::cumsum(batch.at("lengths"), 0) - 1;
+    steps.push_back(model.llm.back().logits(hidden, last_rows).argmax(1));
+    std::vector<at::Tensor> grown;
+    const std::vector<std::int64_t> lengths = numbers(batch.at("lengths"));
+    const std::vector<at::Tensor> ids = batch.at("ids").split_with_sizes(lengths);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      grown.push_back(at::cat({ids[i], steps.back().narrow(0, static_cast<std::int64_t>(i), 1)}));
+    }
+    batch["ids"] = at::cat(grown);
+    batch["lengths"] = batch.at("lengths") + 1;
+  }
+  return at::stack(steps, 1).contiguous();
 }
 
 int run(const std::string& folder, const std::string& input, const std::string& output, int split) {
@@ -131,12 +173,12 @@ int run(const std::string& folder, const std::string& input, const std::string& 
     batch.emplace(tensor.name, tensor.tensor);
   }
   const Packed packed = pack(model, batch);
-  const at::Tensor features = batch.contains("grids") ? encode(model, batch) : at::Tensor();
-  at::Tensor hidden = model.llm.front().embed(
-      batch.at("ids"), features, at::tensor(packed.places, at::TensorOptions(at::kLong)));
-  for (const LlmStage& stage : model.llm) {
-    hidden = stage.decode(hidden, packed.items);
+  std::vector<NamedParameter> result = {{"positions", positions_of(packed)}};
+  if (!batch.contains("targets")) {
+    write_weights(output, result);
+    return 0;
   }
+  const at::Tensor hidden = hidden_of(model, batch, packed);
   const LlmStage& last = model.llm.back();
   const at::Tensor targets = batch.at("targets");
   const at::Tensor loss =

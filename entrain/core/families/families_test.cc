@@ -1,0 +1,194 @@
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/families/family.h"
+
+#include "tests/oracle/expect_error.h"
+#include "tests/oracle/hf_folders.h"
+
+namespace entrain {
+namespace {
+
+using oracle::tiny_decoder_config;
+using oracle::tiny_qwen_config;
+
+template <class Call>
+void expect_refused(const Call& call, const std::vector<std::string>& said) {
+  const std::string message = oracle::error_of<InvalidInput>(call);
+  for (const std::string& part : said) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  }
+}
+
+TEST(Families, ReadQwen25VlAsItsCodeComputes) {
+  const ModelSpec model = hf_model_from_json(tiny_qwen_config(), "config.json").model;
+  ASSERT_EQ(model.encoders.size(), 1U);
+  const EncoderSpec& vision = model.encoders[0];
+  EXPECT_EQ(vision.num_layers, 2);
+  EXPECT_TRUE(vision.qkv_bias && vision.output_bias && vision.mlp_bias);
+  EXPECT_EQ(vision.rotary, RotaryLayout::kHalves);
+  EXPECT_EQ(vision.temporal_patch_size, 2);
+  EXPECT_EQ(vision.window_size, 56);
+  EXPECT_EQ(vision.full_attention_layers, std::vector<int>{1});
+  EXPECT_TRUE(model.llm.qkv_bias);
+  EXPECT_FALSE(model.llm.output_bias || model.llm.mlp_bias || model.llm.qk_norm);
+  EXPECT_EQ(model.llm.mrope_sections, (std::vector<int>{2, 1, 1}));
+  EXPECT_DOUBLE_EQ(model.llm.rope_theta, 1e6);
+  EXPECT_DOUBLE_EQ(model.llm.norm_epsilon, 1e-6);
+  // A description is written and read as a model file too.
+  EXPECT_EQ(digest(model_from_json(to_json(model), "model.toml")), digest(model));
+}
+
+// Folders of transformers 4: the text model's keys beside vision_config, rope_scaling.
+TEST(Families, ReadBothFormsOfAConfigAlike) {
+  Json nested = tiny_qwen_config();
+  Json flat = nested;
+  flat.update(nested["text_config"]);
+  flat.erase("text_config");
+  flat["model_type"] = "qwen2_5_vl";
+  flat["architectures"] = nested["architectures"];
+  flat["rope_theta"] = flat["rope_parameters"]["rope_theta"];
+  flat["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {2, 1, 1}}};
+  flat.erase("rope_parameters");
+  EXPECT_EQ(digest(hf_model_from_json(flat, "flat").model),
+            digest(hf_model_from_json(nested, "nested").model));
+}
+
+TEST(Families, ReadDecodersAsTheirCodeComputes) {
+  const auto read = [](const char* architecture, const Json& more) {
+    return hf_model_from_json(tiny_decoder_config(architecture, more), "config.json").model.llm;
+  };
+  EXPECT_TRUE(read("Qwen2ForCausalLM", {}).qkv_bias);
+  EXPECT_FALSE(read("LlamaForCausalLM", {}).qkv_bias);
+  const LlmSpec biased = read("LlamaForCausalLM", {{"attention_bias", true}, {"mlp_bias", true}});
+  EXPECT_TRUE(biased.qkv_bias && biased.output_bias && biased.mlp_bias);
+  const LlmSpec qwen3 = read("Qwen3ForCausalLM", {});
+  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_EQ(qwen3.head_dim, 128);
+  EXPECT_EQ(read("MistralForCausalLM", {{"sliding_window", 100}}).max_tokens, 100);
+  const LlmSpec scaled = read("LlamaForCausalLM",
+                              {{"rope_theta", 5e5},
+                               {"rope_scaling",
+                                {{"rope_type", "llama3"},
+                                 {"factor", 8.0},
+                                 {"low_freq_factor", 1.0},
+                                 {"high_freq_factor", 4.0},
+                                 {"original_max_position_embeddings", 8192}}}});
+  EXPECT_EQ(scaled.rope_scaling.kind, RopeScaling::Kind::kLlama3);
+  EXPECT_DOUBLE_EQ(scaled.rope_theta, 5e5);
+}
+
+struct BadConfig {
+  const char* what;
+  std::function<void(Json& config)> spoil;
+  std::vector<std::string> said;
+};
+
+void expect_all_refused(const Json& good, const std::vector<BadConfig>& cases) {
+  hf_model_from_json(good, "config.json");
+  for (const BadConfig& bad : cases) {
+    SCOPED_TRACE(bad.what);
+    Json config = good;
+    bad.spoil(config);
+    expect_refused([&] { hf_model_from_json(config, "config.json"); }, bad.said);
+  }
+}
+
+// Everything that would be computed otherwise, or that nobody has read.
+TEST(Families, RefuseDecodersTheyCannotRepresent) {
+  expect_all_refused(
+      tiny_decoder_config("LlamaForCausalLM", {}),
+      {{"no architecture", [](Json& c) { c.erase("architectures"); }, {"architectures", "known:"}},
+       {"another one",
+        [](Json& c) { c["architectures"] = {"MixtralForCausalLM"}; },
+        {"MixtralForCausalLM", "LlamaForCausalLM"}},
+       {"an activation", [](Json& c) { c["hidden_act"] = "gelu"; }, {"hidden_act", "\"silu\""}},
+       {"dropout", [](Json& c) { c["attention_dropout"] = 0.1; }, {"attention_dropout", "0.1"}},
+       {"a key that nobody knows",
+        [](Json& c) { c["logit_softcap"] = 30; },
+        {"config.json: logit_softcap"}},
+       {"experts", [](Json& c) { c["num_local_experts"] = 8; }, {"num_local_experts"}},
+       {"other positions",
+        [](Json& c) {
+          c["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}};
+        },
+        {"rope_scaling.rope_type", "'yarn'", "llama3"}},
+       {"half of a scaling",
+        [](Json& c) {
+          c["rope_scaling"] = {{"rope_type", "llama3"}, {"factor", 4.0}};
+        },
+        {"rope_scaling.low_freq_factor"}},
+       {"a key of the scaling",
+        [](Json& c) {
+          c["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}, {"beta", 1}};
+        },
+        {"rope_scaling.beta"}},
+       {"partly rotated heads",
+        [](Json& c) {
+          c["rope_parameters"] = {{"partial_rotary_factor", 0.5}};
+        },
+        {"partial_rotary_factor"}},
+       {"quantized weights",
+        [](Json& c) {
+          c["quantization_config"] = {{"bits", 4}};
+        },
+        {"quantization_config"}},
+       {"sharded training", [](Json& c) { c["pretraining_tp"] = 2; }, {"pretraining_tp", "2"}},
+       {"cross-attention",
+        [](Json& c) { c["add_cross_attention"] = true; },
+        {"add_cross_attention"}},
+       {"no layers", [](Json& c) { c.erase("num_hidden_layers"); }, {"num_hidden_layers"}},
+       {"heads that do not divide",
+        [](Json& c) { c["num_attention_heads"] = 3; },
+        {"hidden_size", "3 heads"}},
+       {"a number as text", [](Json& c) { c["vocab_size"] = "264"; }, {"vocab_size"}}});
+}
+
+TEST(Families, RefuseQwensTheyCannotRepresent) {
+  expect_all_refused(
+      tiny_qwen_config(),
+      {{"no sections",
+        [](Json& c) { c["text_config"]["rope_parameters"].erase("mrope_section"); },
+        {"mrope_section"}},
+       {"sections of another head",
+        [](Json& c) {
+          c["text_config"]["rope_parameters"]["mrope_section"] = {2, 2, 2};
+        },
+        {"mrope_sections"}},
+       {"interleaved sections",
+        [](Json& c) { c["text_config"]["rope_parameters"]["mrope_interleaved"] = true; },
+        {"mrope_interleaved"}},
+       {"sliding windows",
+        [](Json& c) { c["text_config"]["use_sliding_window"] = true; },
+        {"use_sliding_window"}},
+       {"one sliding layer",
+        [](Json& c) {
+          c["text_config"]["layer_types"] = {"full_attention", "sliding_attention"};
+        },
+        {"layer_types[1]", "sliding_attention"}},
+       {"no vision", [](Json& c) { c.erase("vision_config"); }, {"vision_config"}},
+       {"grey images", [](Json& c) { c["vision_config"]["in_channels"] = 1; }, {"in_channels"}},
+       {"features of another width",
+        [](Json& c) { c["vision_config"]["out_hidden_size"] = 99; },
+        {"out_hidden_size", "99"}},
+       {"three frames a patch",
+        [](Json& c) { c["vision_config"]["temporal_patch_size"] = 3; },
+        {"temporal_patch_size"}},
+       {"windows that merge blocks cross",
+        [](Json& c) { c["vision_config"]["window_size"] = 50; },
+        {"window_size"}},
+       {"DeepStack",
+        [](Json& c) { c["vision_config"]["deepstack_visual_indexes"] = {1}; },
+        {"deepstack_visual_indexes"}},
+       {"another rotation",
+        [](Json& c) {
+          c["vision_config"]["rope_parameters"] = {{"rope_type", "golden"}};
+        },
+        {"rope_type"}}});
+}
+
+}  // namespace
+}  // namespace entrain
