@@ -8,10 +8,11 @@ ENTRAIN := build/release/entrain/cli/entrain
 
 CHECK_READY := .venv/.entrain-check-ready
 FUZZ_READY := .venv/.entrain-fuzz-ready
+PARITY_READY := .venv-parity/.entrain-parity-ready
 # Seconds for every fuzz target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup build demo test long-test core-test record compare-record record-programs check fuzz gpu-check \
+.PHONY: help setup build demo test long-test core-test record compare-record record-programs parity check fuzz gpu-check \
   format bench clean
 
 help: ## show this list
@@ -52,6 +53,13 @@ compare-record: record-programs ## compute all of it again and show, case by cas
 record-programs: $(ENGINE_READY)
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(JOBS) --target entrain entrain_record
+
+$(PARITY_READY): tools/setup.sh tools/requirements-parity.txt
+	@tools/setup.sh --parity
+
+parity: $(ENGINE_READY) $(PARITY_READY) ## compare every family of models with transformers: logits, loss, gradients
+	@JOBS=$(JOBS) tools/build.sh release entrain_forward
+	@.venv-parity/bin/python tests/parity/families.py --forward build/release/tests/entrain_forward
 
 $(CHECK_READY): tools/setup.sh tools/requirements.txt
 	@tools/setup.sh --check

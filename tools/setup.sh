@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Makes a fresh Debian 12 ready to build Entrain (written to work on Ubuntu 24.04 too; untested there).
 #
-# Usage: tools/setup.sh [--core | --fuzz | --check]
+# Usage: tools/setup.sh [--core | --fuzz | --check | --parity]
 #   --core   only what the torch-free core needs: no torch in .venv
 #   --fuzz   the same, and clang with its fuzzer
 #   --check  the same, and clang
+#   --parity the same, and transformers with a torch of its own in .venv-parity
 #
 # As root, missing distribution packages are installed; otherwise the exact command is printed and the
 # exit status is 3. Then .venv is made with torch 2.13.0, unless a usable torch (>= 2.11) is there.
@@ -72,5 +73,13 @@ PY
 fi
 if [[ ${1:-} == --check || ${1:-} == --fuzz ]]; then
   touch ".venv/.entrain-${1#--}-ready"
+fi
+if [[ ${1:-} == --parity ]]; then
+  [[ -x .venv-parity/bin/python ]] || "$python" -m venv .venv-parity
+  echo "setup: transformers in .venv-parity (this downloads once)"
+  parity=(.venv-parity/bin/python "${pip[@]:1}")
+  "${parity[@]}" torch==2.13.0
+  "${parity[@]}" -r tools/requirements-parity.txt
+  touch .venv-parity/.entrain-parity-ready
 fi
 touch .venv/.entrain-core-ready

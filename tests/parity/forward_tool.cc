@@ -183,7 +183,7 @@ int run(const std::string& folder, const std::string& input, const std::string& 
   const at::Tensor targets = batch.at("targets");
   const at::Tensor loss =
       last.loss_sum(hidden, batch.at("rows"), targets) / static_cast<double>(targets.size(0));
-  std::vector<NamedParameter> result;
+  result.push_back({"generated", generate(model, batch)});
   result.push_back(
       {"logits", last.logits(hidden.detach(), at::arange(hidden.size(0), at::kLong)).detach()});
   result.push_back({"loss", loss.detach().view({1})});
