@@ -237,6 +237,7 @@ def batch_of(samples):
         batch["grids"] = torch.tensor(grids)
         batch["image_sample"] = torch.tensor(sample_of)
         batch["image_begin"] = torch.tensor(begins)
+    if pixels:
         batch["pixels"] = torch.cat(pixels)
     return batch
 
