@@ -25,6 +25,7 @@ using oracle::GradientBatch;
 using oracle::has_chunks;
 using oracle::kFrozenPatterns;
 using oracle::make_gradient_batch;
+using oracle::ModelParts;
 using oracle::recompute_layers;
 using oracle::run_step;
 using oracle::StageLanes;
@@ -208,33 +209,34 @@ TEST_F(Gradients, EqualTheReferenceWithTiedEmbeddings) {
   print(deviations);
 }
 
-// Biases, norms of heads, M-RoPE, scaled positions, two frames a patch; every other configuration
-// with chunks, whose positions then begin within a sample.
-TEST_F(Gradients, EqualTheReferenceWithEveryPartOfABlock) {
-  const GradientBatch batch = make_gradient_batch({"vision"}, 10, 11, false, /*every_part=*/true);
-  ASSERT_TRUE(batch.weights.contains("model.layers.0.self_attn.q_norm.weight"));
-  ASSERT_TRUE(batch.weights.contains("visual.blocks.0.mlp.down_proj.bias"));
-  Deviations deviations;
-  StepCoverage coverage;
-  std::uint64_t seed = 22'000;
-  for (const Cell& cell : all_cells()) {
-    Rng rng(++seed, 77);
-    const StepPolicy policy = seed % 2 == 0 ? StepPolicy::kRandom : StepPolicy::kRandomChunks;
-    const StepConfiguration configuration = configure(rng,
-                                                      batch,
-                                                      cell.layout,
-                                                      cell.schedule,
-                                                      frozen_pattern_of(seed),
-                                                      seed / 2 % 2 == 1,
-                                                      cell.layout.replicas > 1 && seed % 3 != 0,
-                                                      policy);
-    SCOPED_TRACE(describe(configuration, seed));
-    expect_reference(batch, run_step(batch, configuration), deviations);
-    ASSERT_FALSE(HasFailure());
-    coverage.add(configuration);
+// Every part that families of models have; every other configuration with chunks, whose positions
+// then begin within a sample.
+TEST_F(Gradients, EqualTheReferenceWithEveryPartOfAModel) {
+  for (const ModelParts parts :
+       {ModelParts::kRotary, ModelParts::kLearned, ModelParts::kShuffled}) {
+    const GradientBatch batch = make_gradient_batch({"vision"}, 10, 11, false, parts);
+    Deviations deviations;
+    StepCoverage coverage;
+    std::uint64_t seed = 16'001 + 6'000 * static_cast<std::uint64_t>(parts);
+    for (const Cell& cell : all_cells()) {
+      Rng rng(++seed, 77);
+      const StepPolicy policy = seed % 2 == 0 ? StepPolicy::kRandom : StepPolicy::kRandomChunks;
+      const StepConfiguration configuration = configure(rng,
+                                                        batch,
+                                                        cell.layout,
+                                                        cell.schedule,
+                                                        frozen_pattern_of(seed),
+                                                        seed / 3 % 2 == 1,
+                                                        cell.layout.replicas > 1 && seed % 3 != 0,
+                                                        policy);
+      SCOPED_TRACE(describe(configuration, seed));
+      expect_reference(batch, run_step(batch, configuration), deviations);
+      ASSERT_FALSE(HasFailure());
+      coverage.add(configuration);
+    }
+    EXPECT_EQ(coverage.expect_schedules(5), deviations.configurations);
+    print(deviations);
   }
-  EXPECT_EQ(coverage.expect_schedules(5), deviations.configurations);
-  print(deviations);
 }
 
 // Half of the samples are cut into two to four chunks anywhere, so that features stand on either

@@ -24,6 +24,7 @@ using oracle::FrozenPattern;
 using oracle::GradientBatch;
 using oracle::kFrozenPatterns;
 using oracle::make_gradient_batch;
+using oracle::ModelParts;
 using oracle::run_step;
 using oracle::StageLanes;
 using oracle::StepConfiguration;
@@ -170,7 +171,7 @@ TEST_F(TensorParallel, GradientsEqualTheReferenceForEveryFreezing) {
 }
 
 // Convolutions beside patches; tables tied within a lane and across two; samples cut into chunks;
-// every part that a block may have.
+// every part that a model may have.
 TEST_F(TensorParallel, GradientsEqualTheReferenceWithAudioTiedTablesAndChunks) {
   struct Case {
     GradientBatch batch;
@@ -190,11 +191,15 @@ TEST_F(TensorParallel, GradientsEqualTheReferenceWithAudioTiedTablesAndChunks) {
       {make_gradient_batch(1, 10, 7),
        {{1, 2}, 2, StageLanes::kOwn, {1, 2}},
        StepPolicy::kEntrainChunks},
-      {make_gradient_batch({"vision"}, 10, 11, false, /*every_part=*/true),
+      {make_gradient_batch({"vision"}, 10, 11, false, ModelParts::kRotary),
        {{2, 2}, 1, StageLanes::kOwn, {2, 2}}},
-      {make_gradient_batch({"vision", "audio"}, 9, 12, /*tied=*/true, /*every_part=*/true),
+      {make_gradient_batch({"vision", "audio"}, 9, 12, /*tied=*/true, ModelParts::kRotary),
        {{1, 2, 3}, 2, StageLanes::kOwn, {2, 1, 2}},
-       StepPolicy::kRandomChunks}};
+       StepPolicy::kRandomChunks},
+      {make_gradient_batch({"vision"}, 10, 13, false, ModelParts::kLearned),
+       {{2, 2}, 1, StageLanes::kOwn, {2, 1}}},
+      {make_gradient_batch({"vision", "audio"}, 9, 14, false, ModelParts::kShuffled),
+       {{3, 1, 2}, 1, StageLanes::kOwn, {2, 2, 2}}}};
   Deviations deviations;
   std::uint64_t seed = 54'000;
   for (const std::string& schedule : schedule_names()) {

@@ -3,7 +3,7 @@
 For each family a small random model of the original class is saved by `save_pretrained`. Samples (text
 alone, one image, several) run one by one through transformers, and packed into one batch through
 Entrain, whole and cut into stages. Largest deviations, relative to the largest absolute value of the
-tensor, have to stay within 1e-5 in float32.
+tensor (of gradients at least a thousandth of the largest of all), have to stay within 1e-5 in float32.
 
 Example:
     .venv-parity/bin/python tests/parity/families.py --forward build/release/tests/entrain_forward
@@ -67,6 +67,44 @@ def qwen2_5_vl(tied=False):
     return transformers.Qwen2_5_VLForConditionalGeneration(config)
 
 
+VIT = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 7,
+}
+
+
+def llava(vision, text, **more):
+    config = transformers.LlavaConfig(
+        vision_config=vision, text_config=text, image_token_index=300, **more
+    )
+    return transformers.LlavaForConditionalGeneration(config)
+
+
+def smolvlm():
+    config = transformers.SmolVLMConfig(
+        vision_config=dict(VIT), text_config=llama_config(), image_token_id=300, scale_factor=2
+    )
+    return transformers.SmolVLMForConditionalGeneration(config)
+
+
+def internvl():
+    config = transformers.InternVLConfig(
+        vision_config={**VIT, "image_size": [28, 28], "patch_size": [7, 7]},
+        text_config=transformers.Qwen2Config(**tiny_text()),
+        image_token_id=300,
+        tie_word_embeddings=False,
+    )
+    return transformers.InternVLForConditionalGeneration(config)
+
+
+def llama_config():
+    return transformers.LlamaConfig(**tiny_text())
+
+
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 5e5,
@@ -78,6 +116,19 @@ LLAMA3 = {
 FAMILIES = {
     "Qwen2.5-VL": qwen2_5_vl,
     "Qwen2.5-VL, tied": lambda: qwen2_5_vl(tied=True),
+    "LLaVA, CLIP and Llama": lambda: llava(transformers.CLIPVisionConfig(**VIT), llama_config()),
+    "LLaVA, SigLIP and Qwen2": lambda: llava(
+        transformers.SiglipVisionConfig(**VIT, vision_use_head=False),
+        transformers.Qwen2Config(**tiny_text()),
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="full",
+    ),
+    "LLaVA, CLIP and Mistral": lambda: llava(
+        transformers.CLIPVisionConfig(**VIT),
+        transformers.MistralConfig(**tiny_text(sliding_window=None)),
+    ),
+    "SmolVLM": smolvlm,
+    "InternVL": internvl,
     "Llama 3, scaled": lambda: transformers.LlamaForCausalLM(
         transformers.LlamaConfig(**tiny_text(rope_parameters=LLAMA3))
     ),
@@ -102,11 +153,36 @@ def make_random(model, seed):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            if parameter.dim() > 1:
+            if parameter.dim() > 1 and "cls_token" not in name:
                 fan_in = parameter[0].numel()
                 parameter.copy_(noise * (1.0 if "embed_tokens" in name else fan_in**-0.5))
             else:
-                parameter.copy_(noise * 0.1 + (1.0 if "norm" in name or "ln_q" in name else 0.0))
+                gain = any(part in name for part in ("norm", "ln_q", "lambda"))
+                parameter.copy_(noise * 0.1 + (1.0 if gain else 0.0))
+
+
+def image_token(model):
+    config = model.config
+    return getattr(config, "image_token_id", None) or config.image_token_index
+
+
+def merge_size(model):
+    """Patches a side that become one token."""
+    config = model.config
+    if hasattr(config, "downsample_ratio"):
+        return round(1 / config.downsample_ratio)
+    return getattr(config, "scale_factor", getattr(config.vision_config, "spatial_merge_size", 1))
+
+
+def fixed_side(model):
+    """Patches a side of every image, or None where images have sizes of their own."""
+    vision = model.config.vision_config
+    side = getattr(vision, "image_size", None)
+    if side is None:
+        return None
+    whole = side[0] if isinstance(side, list | tuple) else side
+    patch = vision.patch_size
+    return whole // (patch[0] if isinstance(patch, list | tuple) else patch)
 
 
 def make_samples(model, seed):
@@ -114,34 +190,58 @@ def make_samples(model, seed):
     generator = torch.Generator().manual_seed(seed)
     vision = getattr(model.config, "vision_config", None)
     grids = [[], [(6, 8)], [(4, 4), (10, 6), (2, 12)], []] if vision is not None else [[]] * 4
+    side = fixed_side(model) if vision is not None else None
     samples = []
     for number, of_sample in enumerate(grids):
         ids, begins, pixels = [], [], []
+        sized = [(side, side)] * len(of_sample) if side else of_sample
 
         def text(length):
             return torch.randint(3, 290, (length,), generator=generator).tolist()
 
         ids += text(5 + 7 * number)
-        for rows, columns in of_sample:
-            ids.append(model.config.vision_start_token_id)
+        for rows, columns in sized:
+            ids.append(302)
             begins.append(len(ids))
-            ids += [model.config.image_token_id] * (rows * columns // 4)
-            ids.append(model.config.vision_end_token_id)
+            ids += [image_token(model)] * (rows * columns // merge_size(model) ** 2)
+            ids.append(303)
             ids += text(4)
-            values = 3 * 2 * vision.patch_size**2
-            pixels.append(torch.randn((rows * columns, values), generator=generator))
+            if side:  # an image; else patches, as the original takes them
+                shape = (3, VIT["image_size"], VIT["image_size"])
+            else:
+                shape = (rows * columns, 3 * 2 * vision.patch_size**2)
+            pixels.append(torch.randn(shape, generator=generator))
         ids += text(9)
         target_begin = len(ids) - 6
-        samples.append((ids, of_sample, begins, pixels, target_begin))
+        samples.append((ids, sized, begins, pixels, target_begin))
     return samples
+
+
+def patches_of(model, image):
+    """An image cut into patches, block by block; what is cut already stays."""
+    if image.dim() == 2:
+        return image
+    patch, merge = VIT["patch_size"], merge_size(model)
+    blocks = image.shape[1] // (patch * merge)
+    return (
+        image.reshape(3, blocks, merge, patch, blocks, merge, patch)
+        .permute(1, 4, 2, 5, 0, 3, 6)
+        .reshape(-1, 3 * patch * patch)
+    )
 
 
 def inputs_of(model, ids, grids, pixels):
     inputs = {"input_ids": torch.tensor([ids])}
-    if grids:
+    if not grids:
+        return inputs
+    if pixels[0].dim() == 3:
+        images = torch.stack(pixels)
+        several = type(model).__name__.startswith("SmolVLM")
+        inputs["pixel_values"] = images.unsqueeze(0) if several else images
+    else:
         inputs["pixel_values"] = torch.cat(pixels)
         inputs["image_grid_thw"] = torch.tensor([[1, rows, columns] for rows, columns in grids])
-        inputs["mm_token_type_ids"] = (inputs["input_ids"] == model.config.image_token_id).int()
+        inputs["mm_token_type_ids"] = (inputs["input_ids"] == image_token(model)).int()
     return inputs
 
 
@@ -197,7 +297,7 @@ def random_layouts(model, count, seed):
 def wrong_positions(model, forward, saved, folder):
     """Of 500 random layouts, those whose M-RoPE positions are not the original's."""
     samples = random_layouts(model, 500, 3)
-    batch = batch_of(samples)
+    batch = batch_of(model, samples)
     save_file(
         {name: batch[name] for name in ("ids", "lengths", "grids", "image_sample", "image_begin")},
         folder / "batch.safetensors",
@@ -217,7 +317,7 @@ def wrong_positions(model, forward, saved, folder):
     return wrong
 
 
-def batch_of(samples):
+def batch_of(model, samples):
     ids, rows, targets, sample_of, begins, grids, pixels = [], [], [], [], [], [], []
     for number, (tokens, of_sample, of_begins, of_pixels, begin) in enumerate(samples):
         rows += [len(ids) + p - 1 for p in range(begin, len(tokens))]
@@ -226,7 +326,7 @@ def batch_of(samples):
         sample_of += [number] * len(of_sample)
         begins += of_begins
         grids += of_sample
-        pixels += of_pixels
+        pixels += [patches_of(model, image) for image in of_pixels]
     batch = {
         "ids": torch.tensor(ids),
         "lengths": torch.tensor([len(tokens) for tokens, *_ in samples]),
@@ -242,8 +342,9 @@ def batch_of(samples):
     return batch
 
 
-def deviation(found, expected):
-    return ((found - expected).abs().max() / expected.abs().max().clamp_min(1e-12)).item()
+def deviation(found, expected, least=1e-12):
+    """Relative to the largest absolute value, or to `least` where that is greater."""
+    return ((found - expected).abs().max() / expected.abs().max().clamp_min(least)).item()
 
 
 def names_in_files(folder, model):
@@ -267,9 +368,11 @@ def check(name, make, forward, folder):
     model.save_pretrained(saved)
     samples = make_samples(model, 2)
     logits, loss, gradients = run_original(model, samples)
-    save_file(batch_of(samples), folder / "batch.safetensors")
+    save_file(batch_of(model, samples), folder / "batch.safetensors")
     in_files = names_in_files(saved, model)
     worst = {"logits": 0.0, "loss": 0.0, "gradient": 0.0}
+    # Some gradients are zero but for rounding: that of a key's bias where nothing rotates.
+    least = 1e-3 * max(gradient.abs().max().item() for gradient in gradients.values())
     for split in SPLITS:
         output = folder / "output.safetensors"
         subprocess.run(
@@ -285,7 +388,7 @@ def check(name, make, forward, folder):
             key = f"gradient {in_files[original]}"
             if key not in found:
                 raise SystemExit(f"{name}: no gradient of {in_files[original]}")
-            off = deviation(found[key], gradient)
+            off = deviation(found[key], gradient, least)
             if off > worst["gradient"]:
                 worst["gradient"], worst["of"] = off, in_files[original]
     worst["positions"] = "-"

@@ -79,7 +79,10 @@ at::Tensor encode(const Model& model, const Tensors& batch) {
   std::vector<SegmentGrid> grids;
   const std::vector<std::int64_t> sides = numbers(batch.at("grids"));
   for (std::size_t i = 0; i + 1 < sides.size(); i += 2) {
-    grids.push_back({sides[i], sides[i + 1]});
+    SegmentWork work;
+    work.rows = sides[i];
+    work.columns = sides[i + 1];
+    grids.push_back(segment_grid(model.spec.encoders.front(), work, 0));
   }
   at::Tensor hidden = batch.at("pixels");
   for (const EncoderStage& stage : model.encoders.front()) {

@@ -1,5 +1,7 @@
 #include "entrain/core/cost/layer_work.h"
 
+#include <algorithm>
+
 namespace entrain {
 namespace {
 
@@ -11,34 +13,40 @@ LayerWork transformer_work(const BlockSpec& block, double bytes) {
   const double intermediate = block.intermediate;
   const double head_norms = block.qk_norm ? query + key : 0;
   LayerWork work;
+  const double matrices = block.gated_mlp ? 3 : 2;
   const double weights =
-      hidden * query + 2 * hidden * key + query * hidden + 3 * hidden * intermediate;
+      hidden * query + 2 * hidden * key + query * hidden + matrices * hidden * intermediate;
   work.matrix_flops = 2 * weights;
   work.attention_flops = 4 * query;
   const double norms = 2 * 2 * hidden;
   const double residuals = 2 * 3 * hidden;
   const double rotary = 2 * (query + key);
-  const double gate = 3 * intermediate;
+  const double gate = matrices * intermediate;  // gate, up and product, or what is activated
   work.moved_bytes = (norms + residuals + rotary + gate + 2 * head_norms) * bytes;
   work.input_bytes = hidden * bytes;
   // Inputs and results of both norms, queries, keys, values, attention's result, the MLP's gate, up
   // and product; the inputs of heads' norms.
   work.activation_bytes =
-      (4 * hidden + 2 * query + 2 * key + head_norms + 3 * intermediate) * bytes;
+      (4 * hidden + 2 * query + 2 * key + head_norms + matrices * intermediate) * bytes;
   work.output_bytes = hidden * bytes;
   return work;
 }
 
 LayerWork projector_work(const EncoderSpec& encoder, double llm_hidden, double bytes) {
+  const ProjectorSpec& spec = encoder.projector;
   const auto merge = static_cast<double>(merged_tokens(encoder));
   const double hidden = encoder.hidden;
-  const double merged = hidden * merge;
+  const auto merged = static_cast<double>(merged_width(encoder));
+  const auto inner = static_cast<double>(projector_width(encoder));
+  const bool two = spec.num_matrices == 2;
+  // The norms before, the activation between the two matrices.
+  const double normed = (spec.norm_tokens ? 2 * hidden : 0) + (spec.norm_merged ? 2 * hidden : 0);
+  const double between = two ? 2 * inner / merge : 0;
   LayerWork work;
-  work.matrix_flops = 2 * (merged * merged + merged * llm_hidden) / merge;
-  // The norm before, the activation between the two matrices.
-  work.moved_bytes = (2 * hidden + 2 * merged / merge) * bytes;
+  work.matrix_flops = 2 * (two ? merged * inner + inner * llm_hidden : merged * llm_hidden) / merge;
+  work.moved_bytes = (normed + between) * bytes;
   work.input_bytes = hidden * bytes;
-  work.activation_bytes = (2 * hidden + 2 * merged / merge) * bytes;
+  work.activation_bytes = (std::max(normed, hidden) + between) * bytes;
   work.output_bytes = llm_hidden / merge * bytes;
   return work;
 }

@@ -67,7 +67,11 @@ std::string sharding_obstacle(const ModelSpec& model, int module, int tensor_par
   if (module != model.llm_module()) {
     const EncoderSpec& encoder = model.encoders[static_cast<std::size_t>(module)];
     return first(
-        {obstacle("num_heads", encoder.num_heads), obstacle("intermediate", encoder.intermediate)});
+        {obstacle("num_heads", encoder.num_heads),
+         obstacle("intermediate", encoder.intermediate),
+         obstacle("projector width",
+                  static_cast<int>(encoder.projector.num_matrices == 2 ? projector_width(encoder)
+                                                                       : merged_width(encoder)))});
   }
   const LlmSpec& llm = model.llm;
   return first({obstacle("num_heads", llm.num_heads),

@@ -10,8 +10,14 @@
 namespace entrain {
 
 std::span<const Family> families() {
-  static const std::array kFamilies = {
-      qwen2_5_vl_family(), llama_family(), qwen2_family(), qwen3_family(), mistral_family()};
+  static const std::array kFamilies = {qwen2_5_vl_family(),
+                                       llava_family(),
+                                       smolvlm_family(),
+                                       internvl_family(),
+                                       llama_family(),
+                                       qwen2_family(),
+                                       qwen3_family(),
+                                       mistral_family()};
   return kFamilies;
 }
 

@@ -140,7 +140,7 @@ TEST(Families, RefuseDecodersTheyCannotRepresent) {
        {"cross-attention",
         [](Json& c) { c["add_cross_attention"] = true; },
         {"add_cross_attention"}},
-       {"no layers", [](Json& c) { c.erase("num_hidden_layers"); }, {"num_hidden_layers"}},
+       {"layers as a list", [](Json& c) { c["num_hidden_layers"] = {2}; }, {"num_hidden_layers"}},
        {"heads that do not divide",
         [](Json& c) { c["num_attention_heads"] = 3; },
         {"hidden_size", "3 heads"}},

@@ -22,15 +22,18 @@ namespace entrain {
 struct HfModel {
   ModelSpec model;
   std::string family;  // e.g. "Qwen2.5-VL"
-  // How files spell the beginnings of parameters' names, the newest spelling last: every rule of a
-  // spelling is {ours, theirs}; the longest that fits is taken. A folder has one spelling
-  // throughout.
-  using Spelling = std::vector<std::pair<std::string, std::string>>;
+  // How files spell parameters' names. Of the prefixes the longest that fits is replaced; of
+  // encoders' names then every part that occurs, once. A folder has one spelling throughout.
+  struct Spelling {
+    std::vector<std::pair<std::string, std::string>> prefixes = {};  // {ours, theirs}
+    std::vector<std::pair<std::string, std::string>> parts = {};
+  };
   std::vector<Spelling> spellings = {{}};
   // Shapes of tensors that files hold in other axes than our parameters do, by our name.
-  std::map<std::string, std::vector<std::int64_t>> shapes;
-  // Ends of names of tensors that are no parameters, such as stored frequencies.
-  std::vector<std::string> no_parameters;
+  std::map<std::string, std::vector<std::int64_t>> shapes = {};
+  // Parts of names of tensors that take no part: stored frequencies, layers after the feature
+  // layer. They are kept as they are.
+  std::vector<std::string> no_parameters = {};
 };
 
 // A config.json, or one of its objects, of which every key has to be read or named harmless.
@@ -87,12 +90,31 @@ ModelSpec load_model(const std::filesystem::path& path);
 // Parts that families share.
 
 // Reads the keys that Llama, Qwen and Mistral text models have in common into the LLM, those of
-// rotary positions included, and names their harmless ones.
+// rotary positions included, and names their harmless ones. Keys that are absent have the values
+// that the LLM came with.
 void read_text_config(HfConfig& config, LlmSpec& llm);
 // Qwen's switch for sliding windows, which has to be off.
 void expect_full_attention(HfConfig& config, const LlmSpec& llm);
+// The `text_config` of a model: one of Llama, Qwen2, Qwen3, Mistral by its model_type.
+LlmSpec read_text_model(HfConfig config);
+// Whether head and embedding are tied, for models with a text_config: their own key decides, else
+// the text model's.
+void read_tied(HfConfig& config, LlmSpec& llm);
+
+// The `vision_config` of CLIP, SigLIP and their like into an encoder called "vision": LayerNorm,
+// plain MLP, biases, learned positions. Keys that are absent have the encoder's values.
+// `image_size`: the class's default.
+void read_vit_config(HfConfig& config, EncoderSpec& vision, int image_size);
+Activation read_activation(HfConfig& config, const std::string& key, Activation fallback);
+// CLIP's and SigLIP's names of a layer's parts.
+std::vector<std::pair<std::string, std::string>> vit_parts();
+// [hidden, 3, patch_size, patch_size]
+std::vector<std::int64_t> patch_kernel_shape(const EncoderSpec& vision);
 
 Family qwen2_5_vl_family();
+Family llava_family();
+Family smolvlm_family();
+Family internvl_family();
 Family llama_family();
 Family qwen2_family();
 Family qwen3_family();

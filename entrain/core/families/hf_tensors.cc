@@ -28,13 +28,23 @@ struct Expected {
 
 std::string spelled(const HfModel::Spelling& spelling, const std::string& name) {
   const std::pair<std::string, std::string>* best = nullptr;
-  for (const auto& rule : spelling) {
+  for (const auto& rule : spelling.prefixes) {
     if (name.starts_with(rule.first) &&
         (best == nullptr || rule.first.size() > best->first.size())) {
       best = &rule;
     }
   }
-  return best == nullptr ? name : best->second + name.substr(best->first.size());
+  std::string result = best == nullptr ? name : best->second + name.substr(best->first.size());
+  if (name.starts_with("model.") || name.starts_with("lm_head.")) {
+    return result;
+  }
+  for (const auto& [ours, theirs] : spelling.parts) {
+    const std::size_t found = result.find(ours);
+    if (found != std::string::npos) {
+      result.replace(found, ours.size(), theirs);
+    }
+  }
+  return result;
 }
 
 // By the name in files.
@@ -121,7 +131,7 @@ std::vector<HfFile> read_headers(const fs::path& folder) {
 bool is_no_parameter(const HfModel& model, const std::string& name) {
   return std::any_of(model.no_parameters.begin(),
                      model.no_parameters.end(),
-                     [&](const std::string& end) { return name.ends_with(end); });
+                     [&](const std::string& part) { return name.find(part) != std::string::npos; });
 }
 
 // The spelling of which the files have the most names.

@@ -97,7 +97,7 @@ HfModel read_qwen2_5_vl(HfConfig config) {
   result.shapes[parameter_prefix(vision) + ".patch_embed.proj.weight"] = {
       vision.hidden, 3, vision.temporal_patch_size, side, side};
   result.spellings = {{},  // visual.…, model.layers.…, lm_head.…
-                      {{"visual.", "model.visual."}, {"model.", "model.language_model."}}};
+                      {{{"visual.", "model.visual."}, {"model.", "model.language_model."}}}};
   return result;
 }
 

@@ -43,15 +43,19 @@ void read_rotary(HfConfig& config, LlmSpec& llm, double default_theta) {
 }  // namespace
 
 void read_text_config(HfConfig& config, LlmSpec& llm) {
-  llm.num_layers = config.required<int>("num_hidden_layers");
-  llm.hidden = config.required<int>("hidden_size");
-  llm.num_heads = config.required<int>("num_attention_heads");
-  llm.num_kv_heads = config.optional("num_key_value_heads", llm.num_heads);
+  const auto whole = [&](const char* key, int fallback) {
+    return fallback > 0 ? config.optional(key, fallback) : config.required<int>(key);
+  };
+  llm.num_layers = whole("num_hidden_layers", llm.num_layers);
+  llm.hidden = whole("hidden_size", llm.hidden);
+  llm.num_heads = whole("num_attention_heads", llm.num_heads);
+  llm.num_kv_heads = config.optional("num_key_value_heads",
+                                     llm.num_kv_heads > 0 ? llm.num_kv_heads : llm.num_heads);
   llm.head_dim = config.optional("head_dim", llm.head_dim);
-  llm.intermediate = config.required<int>("intermediate_size");
-  llm.vocab_size = config.required<int>("vocab_size");
-  llm.norm_epsilon = config.required<double>("rms_norm_eps");
-  llm.max_tokens = config.required<std::int64_t>("max_position_embeddings");
+  llm.intermediate = whole("intermediate_size", llm.intermediate);
+  llm.vocab_size = whole("vocab_size", llm.vocab_size);
+  llm.norm_epsilon = config.optional("rms_norm_eps", llm.norm_epsilon);
+  llm.max_tokens = config.optional("max_position_embeddings", llm.max_tokens);
   llm.tie_word_embeddings = config.optional("tie_word_embeddings", llm.tie_word_embeddings);
   read_rotary(config, llm, llm.rope_theta);
   if (llm.head_dim == 0 && llm.num_heads > 0) {

@@ -109,16 +109,26 @@ void validate_encoder(const EncoderSpec& encoder, const std::string& where) {
   validate_block(encoder, check);
   check.range("num_heads", encoder.num_heads, 1, encoder.hidden);
   check.divisible("hidden", encoder.hidden, "num_heads", encoder.num_heads);
-  if (encoder.hidden / encoder.num_heads % 4 != 0) {
+  if (encoder.table_side == 0 && encoder.hidden / encoder.num_heads % 4 != 0) {
     check.fail("hidden",
                fmt::format("hidden / num_heads is {}; a multiple of 4 is needed for rotary "
                            "positions in two dimensions",
                            encoder.hidden / encoder.num_heads));
   }
+  check.range("projector.num_matrices", encoder.projector.num_matrices, 1, 2);
+  check.range("projector.intermediate", encoder.projector.intermediate, 0, kGreatestWidth);
   if (encoder.modality == Modality::kVision) {
     check.range("patch_size", encoder.patch_size, 1, 1024);
     check.range("merge_size", encoder.merge_size, 1, 64);
     check.range("temporal_patch_size", encoder.temporal_patch_size, 1, 2);
+    check.range("table_side", encoder.table_side, 0, 1 << 12);
+    check.divisible("table_side", encoder.table_side, "merge_size", encoder.merge_size);
+    if (encoder.class_token && encoder.table_side == 0) {
+      check.fail("class_token", "given without table_side: rotations have no place for it");
+    }
+    if (encoder.table_side > 0 && encoder.window_size > 0) {
+      check.fail("window_size", "given with table_side; windows need rotary positions");
+    }
     check.product("merge_size", merged_tokens(encoder) * encoder.hidden, "merge_size² * hidden");
     const std::int64_t side = std::int64_t{encoder.patch_size} * encoder.merge_size;
     check.range("max_pixels", encoder.max_pixels, side * side, kMostPixels);
@@ -249,6 +259,19 @@ std::int64_t patch_values(const EncoderSpec& encoder) {
   return std::int64_t{3} * encoder.temporal_patch_size * encoder.patch_size * encoder.patch_size;
 }
 
+int extra_tokens(const EncoderSpec& encoder) {
+  return encoder.class_token ? 1 : 0;
+}
+
+std::int64_t merged_width(const EncoderSpec& encoder) {
+  return merged_tokens(encoder) * encoder.hidden;
+}
+
+std::int64_t projector_width(const EncoderSpec& encoder) {
+  return encoder.projector.intermediate > 0 ? encoder.projector.intermediate
+                                            : merged_width(encoder);
+}
+
 bool attends_in_windows(const EncoderSpec& encoder, int layer) {
   const std::vector<int>& full = encoder.full_attention_layers;
   return encoder.window_size > 0 && !std::binary_search(full.begin(), full.end(), layer - 1);
@@ -329,21 +352,12 @@ std::string digest(const ModelSpec& model) {
 }
 
 std::string shape_digest(const ModelSpec& model) {
-  static const std::vector<std::string> kShapeKeys = {"modality",
-                                                      "num_layers",
-                                                      "hidden",
-                                                      "num_heads",
-                                                      "num_kv_heads",
-                                                      "head_dim",
-                                                      "intermediate",
-                                                      "patch_size",
-                                                      "merge_size",
-                                                      "temporal_patch_size",
-                                                      "qkv_bias",
-                                                      "output_bias",
-                                                      "mlp_bias",
-                                                      "qk_norm",
-                                                      "vocab_size"};
+  static const std::vector<std::string> kShapeKeys = {
+      "modality",   "num_layers",   "hidden",     "num_heads",      "num_kv_heads",
+      "head_dim",   "intermediate", "patch_size", "merge_size",     "temporal_patch_size",
+      "table_side", "class_token",  "patch_bias", "embedding_norm", "projector",
+      "norm",       "separate_qkv", "plain_mlp",  "activation",     "layer_scale",
+      "qkv_bias",   "output_bias",  "mlp_bias",   "qk_norm",        "vocab_size"};
   Json shape = Json::object();
   const Json document = to_json(model);
   for (const auto& [module, table] : document.items()) {

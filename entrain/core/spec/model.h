@@ -34,27 +34,55 @@ std::string_view name_of(Modality modality);  // "vision", "audio"
 inline constexpr int kMelBands = 80;  // values of a mel frame
 inline constexpr int kMelKernel = 3;  // frames that a convolution of the audio embedding spans
 
-// A module's transformer layers, all alike: x += attention(norm(x)), then x += mlp(norm(x)), where
-// norm is RMSNorm and mlp is down(silu(gate) · up). Defaults are those of Llama, and of all models
-// before families of Hugging Face models were read (core/families).
+enum class NormKind : std::uint8_t {
+  kRms,    // a gain
+  kLayer,  // LayerNorm: a gain and a bias
+};
+enum class Activation : std::uint8_t {
+  kSilu,
+  kGelu,       // exact
+  kGeluTanh,   // its approximation by tanh
+  kQuickGelu,  // x · sigmoid(1.702 x), of CLIP
+};
+
+// A module's transformer layers, all alike: x += scale1 · attention(norm(x)), then
+// x += scale2 · mlp(norm(x)). The MLP is down(act(gate) · up), or down(act(up)) if it is not gated.
+// Defaults are those of Llama, and of all models before families of Hugging Face models were read
+// (core/families).
 struct BlockSpec {
   int num_layers = 0;  // >= 1; the module has num_layers + 2 layers
   int hidden = 0;
   int num_heads = 0;     // >= 1
   int num_kv_heads = 0;  // divides num_heads; 0: num_heads
   int head_dim = 0;      // even; 0: hidden / num_heads
-  int intermediate = 0;  // width of the gated MLP, >= 1
-  double norm_epsilon =
-      1e-6;  // of every RMSNorm of the module: Qwen2-VL's and Llama 3's are 1e-6, 1e-5
+  int intermediate = 0;  // width of the MLP, >= 1
+  NormKind norm = NormKind::kRms;
+  double norm_epsilon = 1e-6;   // Qwen2-VL's; Llama 3's is 1e-5
   double rope_theta = 10000.0;  // base of rotary frequencies
+  bool packed_qkv = false;      // one matrix of queries, keys and values; the encoders' default
   bool qkv_bias = false;
   bool output_bias = false;  // of attention's output matrix
-  bool mlp_bias = false;     // of all three matrices
   bool qk_norm = false;      // RMSNorm of every head's query and key before rotation (Qwen3)
+  bool gated_mlp = true;
+  Activation activation = Activation::kSilu;
+  bool mlp_bias = false;     // of all its matrices
+  bool layer_scale = false;  // a gain for each of both sums (InternVL); else 1
   bool frozen = false;       // encoders: embedding and transformer layers get no weight gradient
 
   [[nodiscard]] int kv_heads() const { return num_kv_heads > 0 ? num_kv_heads : num_heads; }
   [[nodiscard]] int width_of_head() const { return head_dim > 0 ? head_dim : hidden / num_heads; }
+};
+
+// An encoder's last layer: from its tokens to the LLM's width, blocks of merged_tokens() as one.
+struct ProjectorSpec {
+  bool norm_tokens = true;    // the block's norm, of every token before merging
+  bool norm_merged = false;   // the same, of every merged row
+  double norm_epsilon = 0.0;  // 0: the block's
+  int num_matrices = 2;       // 1 or 2, with the activation between
+  int intermediate = 0;       // width between two; 0: that of a merged row
+  Activation activation = Activation::kGelu;
+  bool bias = true;
+  bool operator==(const ProjectorSpec&) const = default;
 };
 
 // Which dimensions of an encoder's head rotate together, by the patch's row or its column.
@@ -67,9 +95,11 @@ enum class RotaryLayout : std::uint8_t {
   kHalves,
 };
 
-// hidden is divisible by num_heads, hidden / num_heads by 4; num_kv_heads and head_dim are not
-// used.
+// hidden is divisible by num_heads, and hidden / num_heads by 4 if heads are rotated; num_kv_heads
+// and head_dim are not used.
 struct EncoderSpec : BlockSpec {
+  EncoderSpec() { packed_qkv = true; }
+
   std::string name;  // module name, e.g. "vision"; unique, not "llm"
   Modality modality = Modality::kVision;
   // Vision: sides become multiples of patch_size * merge_size, pixels stay in [min_pixels,
@@ -81,6 +111,13 @@ struct EncoderSpec : BlockSpec {
   std::int64_t min_pixels = 56 * 56;
   std::int64_t max_pixels = 28 * 28 * 1280;
   RotaryLayout rotary = RotaryLayout::kSpans;
+  // Vision: > 0: instead of rotations a table of learned positions of table_side² patches is added
+  // to the embedded patches. Every image then has table_side patches a side.
+  int table_side = 0;
+  bool class_token = false;  // one more token before an image's patches, which the projector drops
+  bool patch_bias = false;   // of the patch embedding
+  bool embedding_norm = false;  // the block's norm, after the embedding
+  ProjectorSpec projector;
   // Vision: side in pixels of the windows that attention stays within, a multiple of patch_size *
   // merge_size, tiled from the top left (those at the right and lower edge may be smaller);
   // 0: full attention in every layer.
@@ -133,6 +170,11 @@ int num_layers(const ModelSpec& model, int module);
 std::int64_t merged_tokens(const EncoderSpec& encoder);
 // Numbers in a vision encoder's patch: 3 · temporal_patch_size · patch_size².
 std::int64_t patch_values(const EncoderSpec& encoder);
+// Tokens of a segment beside its patches: 1 with a class token, else 0.
+int extra_tokens(const EncoderSpec& encoder);
+// Width of a merged row, and between the projector's two matrices.
+std::int64_t merged_width(const EncoderSpec& encoder);
+std::int64_t projector_width(const EncoderSpec& encoder);
 // For an encoder's layer 1 … num_layers: whether it is a kWindowedTransformer.
 bool attends_in_windows(const EncoderSpec& encoder, int layer);
 LayerKind layer_kind(const ModelSpec& model, int module, int layer);

@@ -11,7 +11,10 @@
 namespace entrain {
 namespace {
 
-constexpr std::array<const char*, 2> kRotaryLayouts = {"spans", "halves"};      // by RotaryLayout
+constexpr std::array<const char*, 2> kRotaryLayouts = {"spans", "halves"};  // by RotaryLayout
+constexpr std::array<const char*, 2> kNorms = {"rms", "layer"};             // NormKind
+constexpr std::array<const char*, 4> kActivations = {
+    "silu", "gelu", "gelu_tanh", "quick_gelu"};                                 // Activation
 constexpr std::array<const char*, 3> kScalings = {"none", "linear", "llama3"};  // RopeScaling::Kind
 
 // The enumerator whose name stands under `key`.
@@ -36,7 +39,11 @@ void read_block(ObjectReader& reader, BlockSpec& block) {
   block.hidden = reader.required<int>("hidden");
   block.num_heads = reader.required<int>("num_heads");
   block.intermediate = reader.required<int>("intermediate");
+  block.norm = one_of(reader, "norm", kNorms, block.norm);
   block.norm_epsilon = reader.optional("norm_epsilon", block.norm_epsilon);
+  block.gated_mlp = !reader.optional("plain_mlp", !block.gated_mlp);
+  block.activation = one_of(reader, "activation", kActivations, block.activation);
+  block.layer_scale = reader.optional("layer_scale", block.layer_scale);
   block.qkv_bias = reader.optional("qkv_bias", block.qkv_bias);
   block.output_bias = reader.optional("output_bias", block.output_bias);
   block.mlp_bias = reader.optional("mlp_bias", block.mlp_bias);
@@ -56,6 +63,29 @@ RopeScaling read_scaling(ObjectReader reader) {
   return scaling;
 }
 
+ProjectorSpec read_projector(ObjectReader reader) {
+  ProjectorSpec projector;
+  projector.norm_tokens = reader.optional("norm_tokens", projector.norm_tokens);
+  projector.norm_merged = reader.optional("norm_merged", projector.norm_merged);
+  projector.norm_epsilon = reader.optional("norm_epsilon", projector.norm_epsilon);
+  projector.num_matrices = reader.optional("num_matrices", projector.num_matrices);
+  projector.intermediate = reader.optional("intermediate", projector.intermediate);
+  projector.activation = one_of(reader, "activation", kActivations, projector.activation);
+  projector.bias = reader.optional("bias", projector.bias);
+  reader.finish();
+  return projector;
+}
+
+Json projector_json(const ProjectorSpec& projector) {
+  return {{"norm_tokens", projector.norm_tokens},
+          {"norm_merged", projector.norm_merged},
+          {"norm_epsilon", projector.norm_epsilon},
+          {"num_matrices", projector.num_matrices},
+          {"intermediate", projector.intermediate},
+          {"activation", kActivations[static_cast<std::size_t>(projector.activation)]},
+          {"bias", projector.bias}};
+}
+
 Json scaling_json(const RopeScaling& scaling) {
   Json document = {{"kind", kScalings[static_cast<std::size_t>(scaling.kind)]},
                    {"factor", scaling.factor}};
@@ -70,12 +100,20 @@ Json scaling_json(const RopeScaling& scaling) {
 // What differs from the defaults, so that digests of models without it stay what they were.
 void add_unusual(const BlockSpec& block, Json& document) {
   const BlockSpec usual;
+  if (block.norm != usual.norm) {
+    document["norm"] = kNorms[static_cast<std::size_t>(block.norm)];
+  }
   if (block.norm_epsilon != usual.norm_epsilon) {
     document["norm_epsilon"] = block.norm_epsilon;
   }
+  if (block.activation != usual.activation) {
+    document["activation"] = kActivations[static_cast<std::size_t>(block.activation)];
+  }
   for (const auto& [key, value] : {std::pair("qkv_bias", block.qkv_bias),
                                    std::pair("output_bias", block.output_bias),
-                                   std::pair("mlp_bias", block.mlp_bias)}) {
+                                   std::pair("mlp_bias", block.mlp_bias),
+                                   std::pair("plain_mlp", !block.gated_mlp),
+                                   std::pair("layer_scale", block.layer_scale)}) {
     if (value) {
       document[key] = true;
     }
@@ -110,6 +148,10 @@ EncoderSpec read_encoder(const std::string& name, const Json& document, const st
                     (hint.starts_with(",") ? hint : std::string()));
   }
   read_block(reader, encoder);
+  encoder.packed_qkv = !reader.optional("separate_qkv", !encoder.packed_qkv);
+  if (reader.has("projector")) {
+    encoder.projector = read_projector(reader.object("projector"));
+  }
   if (encoder.modality == Modality::kVision) {
     encoder.patch_size = reader.optional("patch_size", encoder.patch_size);
     encoder.merge_size = reader.optional("merge_size", encoder.merge_size);
@@ -117,6 +159,10 @@ EncoderSpec read_encoder(const std::string& name, const Json& document, const st
         reader.optional("temporal_patch_size", encoder.temporal_patch_size);
     encoder.rope_theta = reader.optional("rope_theta", encoder.rope_theta);
     encoder.rotary = one_of(reader, "rotary", kRotaryLayouts, encoder.rotary);
+    encoder.table_side = reader.optional("table_side", encoder.table_side);
+    encoder.class_token = reader.optional("class_token", encoder.class_token);
+    encoder.patch_bias = reader.optional("patch_bias", encoder.patch_bias);
+    encoder.embedding_norm = reader.optional("embedding_norm", encoder.embedding_norm);
     encoder.min_pixels = reader.optional("min_pixels", encoder.min_pixels);
     encoder.max_pixels = reader.optional("max_pixels", encoder.max_pixels);
     encoder.window_size = reader.optional("window_size", encoder.window_size);
@@ -174,6 +220,12 @@ Json encoder_json(const EncoderSpec& encoder) {
                    {"num_heads", encoder.num_heads},
                    {"intermediate", encoder.intermediate}};
   add_unusual(encoder, document);
+  if (!encoder.packed_qkv) {
+    document["separate_qkv"] = true;
+  }
+  if (encoder.projector != usual.projector) {
+    document["projector"] = projector_json(encoder.projector);
+  }
   if (encoder.modality == Modality::kVision) {
     document["patch_size"] = encoder.patch_size;
     document["merge_size"] = encoder.merge_size;
@@ -191,6 +243,16 @@ Json encoder_json(const EncoderSpec& encoder) {
     }
     if (encoder.rotary != usual.rotary) {
       document["rotary"] = kRotaryLayouts[static_cast<std::size_t>(encoder.rotary)];
+    }
+    if (encoder.table_side != usual.table_side) {
+      document["table_side"] = encoder.table_side;
+    }
+    for (const auto& [key, value] : {std::pair("class_token", encoder.class_token),
+                                     std::pair("patch_bias", encoder.patch_bias),
+                                     std::pair("embedding_norm", encoder.embedding_norm)}) {
+      if (value) {
+        document[key] = true;
+      }
     }
     document["frames_per_second"] = encoder.frames_per_second;
     document["default_frame_width"] = encoder.default_frame_width;

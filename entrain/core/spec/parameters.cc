@@ -28,6 +28,16 @@ class Lister {
   void gain(const char* name, std::int64_t size) const {
     visit_({name, ".weight", {size, 1, 1}, 1, ParameterRole::kGain, {}});
   }
+  void norm(NormKind kind, const char* name, std::int64_t size) const {
+    gain(name, size);
+    if (kind == NormKind::kLayer) {
+      bias(name, size, {});
+    }
+  }
+  // Rows that are added to tokens.
+  void table(const char* name, std::int64_t rows, std::int64_t columns) const {
+    visit_({name, ".weight", {rows, columns, 1}, 2, ParameterRole::kEmbedding, {}});
+  }
   void matrix(const char* name,
               std::int64_t rows,
               std::int64_t columns,
@@ -54,57 +64,115 @@ class Lister {
   const Visit& visit_;
 };
 
+// The names of a transformer layer's parts.
+struct BlockNames {
+  const char* attention_norm;
+  const char* query;
+  const char* key;
+  const char* value;
+  const char* output;
+  const char* mlp_norm;
+};
+constexpr BlockNames kEncoderNames = {
+    "norm1", "attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.proj", "norm2"};
+constexpr BlockNames kLlmNames = {"input_layernorm",
+                                  "self_attn.q_proj",
+                                  "self_attn.k_proj",
+                                  "self_attn.v_proj",
+                                  "self_attn.o_proj",
+                                  "post_attention_layernorm"};
+
 template <class Visit>
-void list_attention(const BlockSpec& block, bool packed, const Lister<Visit>& list) {
+void list_attention(const BlockSpec& block, const BlockNames& names, const Lister<Visit>& list) {
   const std::int64_t hidden = block.hidden;
   const std::int64_t head = block.width_of_head();
   const std::int64_t query = block.num_heads * head;
   const std::int64_t key = block.kv_heads() * head;
-  constexpr ParameterRole kResidual = ParameterRole::kResidualLinear;
-  if (packed) {
+  if (block.packed_qkv) {
     list.matrix("attn.qkv", 3 * query, hidden, block.qkv_bias, {0, 3});
-    list.matrix("attn.proj", hidden, query, block.output_bias, kByInputs, kResidual);
-    return;
+  } else {
+    list.matrix(names.query, query, hidden, block.qkv_bias, kByOutputs);
+    list.matrix(names.key, key, hidden, block.qkv_bias, kByOutputs);
+    list.matrix(names.value, key, hidden, block.qkv_bias, kByOutputs);
   }
-  list.matrix("self_attn.q_proj", query, hidden, block.qkv_bias, kByOutputs);
-  list.matrix("self_attn.k_proj", key, hidden, block.qkv_bias, kByOutputs);
-  list.matrix("self_attn.v_proj", key, hidden, block.qkv_bias, kByOutputs);
   if (block.qk_norm) {
     list.gain("self_attn.q_norm", head);
     list.gain("self_attn.k_norm", head);
   }
-  list.matrix("self_attn.o_proj", hidden, query, block.output_bias, kByInputs, kResidual);
+  list.matrix(
+      names.output, hidden, query, block.output_bias, kByInputs, ParameterRole::kResidualLinear);
+  if (block.layer_scale) {
+    list.gain("scale1", hidden);
+  }
 }
 
 template <class Visit>
-void list_block(const BlockSpec& block, bool packed, const Lister<Visit>& list) {
+void list_block(const BlockSpec& block, const BlockNames& names, const Lister<Visit>& list) {
   const std::int64_t hidden = block.hidden;
   const std::int64_t inner = block.intermediate;
-  list.gain(packed ? "norm1" : "input_layernorm", hidden);
-  list_attention(block, packed, list);
-  list.gain(packed ? "norm2" : "post_attention_layernorm", hidden);
-  list.matrix("mlp.gate_proj", inner, hidden, block.mlp_bias, kByOutputs);
+  list.norm(block.norm, names.attention_norm, hidden);
+  list_attention(block, names, list);
+  list.norm(block.norm, names.mlp_norm, hidden);
+  if (block.gated_mlp) {
+    list.matrix("mlp.gate_proj", inner, hidden, block.mlp_bias, kByOutputs);
+  }
   list.matrix("mlp.up_proj", inner, hidden, block.mlp_bias, kByOutputs);
   list.matrix(
       "mlp.down_proj", hidden, inner, block.mlp_bias, kByInputs, ParameterRole::kResidualLinear);
+  if (block.layer_scale) {
+    list.gain("scale2", hidden);
+  }
+}
+
+template <class Visit>
+void list_vision_embedding(const EncoderSpec& encoder, const Lister<Visit>& list) {
+  const std::int64_t hidden = encoder.hidden;
+  list.matrix("patch_embed.proj", hidden, patch_values(encoder), encoder.patch_bias);
+  if (encoder.class_token) {
+    list.table("class_token", 1, hidden);
+  }
+  if (encoder.table_side > 0) {
+    const std::int64_t patches = std::int64_t{encoder.table_side} * encoder.table_side;
+    list.table("positions", patches + extra_tokens(encoder), hidden);
+  }
+  if (encoder.embedding_norm) {
+    list.norm(encoder.norm, "embedding_norm", hidden);
+  }
+}
+
+template <class Visit>
+void list_projector(const EncoderSpec& encoder, int llm_hidden, const Lister<Visit>& list) {
+  const ProjectorSpec& projector = encoder.projector;
+  const std::int64_t merged = merged_width(encoder);
+  const std::int64_t inner = projector_width(encoder);
+  if (projector.norm_tokens) {
+    list.norm(encoder.norm, "merger.ln_q", encoder.hidden);
+  }
+  if (projector.norm_merged) {
+    list.norm(encoder.norm, "merger.norm", merged);
+  }
+  if (projector.num_matrices == 2) {
+    list.matrix("merger.mlp.0", inner, merged, projector.bias, kByOutputs);
+  }
+  list.matrix("merger.mlp.2",
+              llm_hidden,
+              projector.num_matrices == 2 ? inner : merged,
+              projector.bias,
+              kByInputs);
 }
 
 template <class Visit>
 void list_encoder(const EncoderSpec& encoder, int llm_hidden, int layer, const Visit& visit) {
   const Lister<Visit> list(visit);
-  const std::int64_t hidden = encoder.hidden;
   if (layer > encoder.num_layers) {
-    const std::int64_t merged = merged_tokens(encoder) * hidden;
-    list.gain("merger.ln_q", hidden);
-    list.matrix("merger.mlp.0", merged, merged, true, kByOutputs);
-    list.matrix("merger.mlp.2", llm_hidden, merged, true, kByInputs);
+    list_projector(encoder, llm_hidden, list);
   } else if (layer > 0) {
-    list_block(encoder, /*packed=*/true, list);
+    list_block(encoder, kEncoderNames, list);
   } else if (encoder.modality == Modality::kVision) {
-    list.matrix("patch_embed.proj", hidden, patch_values(encoder), false);
+    list_vision_embedding(encoder, list);
   } else {
-    list.convolution("conv1", hidden, kMelBands);
-    list.convolution("conv2", hidden, hidden);
+    list.convolution("conv1", encoder.hidden, kMelBands);
+    list.convolution("conv2", encoder.hidden, encoder.hidden);
   }
 }
 
@@ -122,7 +190,7 @@ void list_llm(const LlmSpec& llm, int layer, const Visit& visit) {
   if (layer == 0) {
     table();
   } else if (layer <= llm.num_layers) {
-    list_block(llm, /*packed=*/false, list);
+    list_block(llm, kLlmNames, list);
   } else {
     list.gain("model.norm", llm.hidden);
     if (llm.tie_word_embeddings) {

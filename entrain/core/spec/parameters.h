@@ -47,15 +47,19 @@ std::string parameter_prefix(const EncoderSpec& encoder);
 
 // Of one layer, in the order in which a stage holds them.
 //
-// patch embedding   patch_embed.proj.weight [hidden, 3 · temporal_patch_size · patch_size²]
+// patch embedding   patch_embed.proj [hidden, patch_values()], class_token [1, hidden], positions,
+//                   embedding_norm
 // audio embedding   conv1, conv2: weight [hidden, in, kMelKernel], bias
-// transformer       norm1, attn.qkv [3 · hidden, hidden], attn.proj, norm2, mlp.{gate,up,down}_proj
-// projector         merger.ln_q, merger.mlp.0 [merged, merged], merger.mlp.2 [llm_hidden, merged]
+// transformer       norm1, attn.qkv [3 · hidden, hidden] or attn.{q,k,v}_proj, attn.proj, scale1,
+//                   norm2, mlp.{gate,up,down}_proj, scale2
+// projector         merger.ln_q, merger.norm, merger.mlp.0, merger.mlp.2 [llm_hidden, …]
 // token embedding   model.embed_tokens.weight [vocab_size, hidden]
-// decoder           input_layernorm, self_attn.{q,k,v,o}_proj, post_attention_layernorm, mlp as
-// above output head       model.norm, and lm_head; a tied one has the embedding's table instead
+// decoder           input_layernorm, self_attn.{q,k,v}_proj, self_attn.{q,k}_norm,
+// self_attn.o_proj,
+//                   post_attention_layernorm, mlp as above
+// output head       model.norm, and lm_head; a tied one has the embedding's table instead
 //
-// with the biases and norms of heads that the block has, each after what it belongs to.
+// each that the model has, with a bias where it has one after its weight.
 std::vector<ParameterSpec> parameters_of(const EncoderSpec& encoder, int llm_hidden, int layer);
 std::vector<ParameterSpec> parameters_of(const LlmSpec& llm, int layer);
 std::vector<ParameterSpec> parameters_of(const ModelSpec& model, int module, int layer);

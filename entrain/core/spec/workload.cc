@@ -56,21 +56,21 @@ std::int64_t squared_runs(std::int64_t length, std::int64_t window) {
 }
 
 SegmentWork image_work(const EncoderSpec& encoder, const SampleSizes& sizes, ImageSize image) {
-  const int factor = encoder.patch_size * encoder.merge_size;
   ImageSize resized;
   try {
-    resized = smart_resize(image, factor, encoder.min_pixels, encoder.max_pixels);
+    resized = encoder_image_size(encoder, image);
   } catch (const InvalidInput& error) {
     fail(sizes, error.what());
   }
   const std::int64_t columns = resized.width / encoder.patch_size;
   const std::int64_t rows = resized.height / encoder.patch_size;
-  const std::int64_t tokens = columns * rows;
+  const std::int64_t patches = columns * rows;
+  const std::int64_t tokens = patches + extra_tokens(encoder);
   if (tokens > kMostTokens) {
     fail(sizes, fmt::format("an image of {} patches; at most {} allowed", tokens, kMostTokens));
   }
   SegmentWork work =
-      segment_work(tokens, tokens / (std::int64_t{encoder.merge_size} * encoder.merge_size));
+      segment_work(tokens, patches / (std::int64_t{encoder.merge_size} * encoder.merge_size));
   work.rows = rows;
   work.columns = columns;
   if (encoder.window_size > 0) {
@@ -151,6 +151,15 @@ ImageSize smart_resize(ImageSize image,
     rows = static_cast<std::int64_t>(std::ceil(height * scale / factor));
   }
   return {static_cast<int>(columns * factor), static_cast<int>(rows * factor)};
+}
+
+ImageSize encoder_image_size(const EncoderSpec& encoder, ImageSize image) {
+  if (encoder.table_side > 0) {
+    const int side = encoder.table_side * encoder.patch_size;
+    return {side, side};
+  }
+  return smart_resize(
+      image, encoder.patch_size * encoder.merge_size, encoder.min_pixels, encoder.max_pixels);
 }
 
 std::int64_t mel_frames(double seconds) {

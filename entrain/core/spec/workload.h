@@ -26,14 +26,20 @@ ImageSize smart_resize(ImageSize image,
                        std::int64_t min_pixels,
                        std::int64_t max_pixels);
 
+// Pixels of an image as an encoder reads it: smart_resize()'s, or those of its table of positions.
+//
+// Throws  InvalidInput as smart_resize() does.
+ImageSize encoder_image_size(const EncoderSpec& encoder, ImageSize image);
+
 // One segment: an image, a temporal patch of a video, an audio window.
 struct SegmentWork {
   std::int64_t tokens = 0;           // in the encoder, before merging
   std::int64_t attention_pairs = 0;  // tokens²
   std::int64_t llm_tokens = 0;       // features in the LLM's sequence
-  std::int64_t rows = 0;             // patches of a vision segment's grid, rows * columns = tokens;
-  std::int64_t columns = 0;          // 0 for audio
-  std::int64_t window_pairs = 0;     // Σ tokens² over its windows, if the encoder has any
+  // Patches of a vision segment's grid: rows * columns + extra_tokens() = tokens; 0 for audio.
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t window_pairs = 0;  // Σ tokens² over its windows, if the encoder has any
   bool operator==(const SegmentWork&) const = default;
 };
 

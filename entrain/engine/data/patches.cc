@@ -5,17 +5,9 @@
 #include "entrain/core/spec/workload.h"
 
 namespace entrain::engine {
-namespace {
-
-ImageSize target_size(ImageSize size, const EncoderSpec& encoder) {
-  return smart_resize(
-      size, encoder.patch_size * encoder.merge_size, encoder.min_pixels, encoder.max_pixels);
-}
-
-}  // namespace
 
 SegmentData patches_of(const DecodedImage& image, const EncoderSpec& encoder) {
-  const ImageSize target = target_size(image.size, encoder);
+  const ImageSize target = encoder_image_size(encoder, image.size);
   // from_blob takes no const memory; the tensor is only read.
   const at::Tensor bytes = at::from_blob(const_cast<std::uint8_t*>(image.rgb.data()),
                                          {image.size.height, image.size.width, 3},
@@ -34,7 +26,7 @@ SegmentData patches_of(const DecodedImage& image, const EncoderSpec& encoder) {
 }
 
 SegmentData white_patches(ImageSize size, const EncoderSpec& encoder) {
-  const ImageSize target = target_size(size, encoder);
+  const ImageSize target = encoder_image_size(encoder, size);
   const std::int64_t rows = target.height / encoder.patch_size;
   const std::int64_t columns = target.width / encoder.patch_size;
   const std::int64_t values = patch_values(encoder);

@@ -138,4 +138,16 @@ at::Tensor merged_rows(const at::Tensor& tokens, std::span<const SegmentGrid> se
   return all ? tokens : at::cat(pieces);
 }
 
+at::Tensor patch_rows(const at::Tensor& tokens, std::span<const SegmentGrid> segments) {
+  std::vector<at::Tensor> pieces;
+  std::int64_t begin = 0;
+  bool all = true;
+  for (const SegmentGrid& segment : segments) {
+    pieces.push_back(tokens.narrow(0, begin + segment.extra, segment.rows * segment.columns));
+    all = all && segment.extra == 0;
+    begin += segment.tokens();
+  }
+  return all ? tokens : at::cat(pieces);
+}
+
 }  // namespace entrain::engine

@@ -43,4 +43,7 @@ at::Tensor sinusoids(std::span<const SegmentGrid> segments,
 // Shapes    tokens: [T, D]; result: [2 · Σ features, D].
 at::Tensor merged_rows(const at::Tensor& tokens, std::span<const SegmentGrid> segments);
 
+// The rows of patches: all but the class tokens.
+at::Tensor patch_rows(const at::Tensor& tokens, std::span<const SegmentGrid> segments);
+
 }  // namespace entrain::engine

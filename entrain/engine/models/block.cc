@@ -5,25 +5,10 @@
 #include <vector>
 
 #include "entrain/engine/models/weight_gradients.h"
+#include "entrain/engine/models/weight_reader.h"
 
 namespace entrain::engine {
 namespace {
-
-// Takes a layer's parameters one after another.
-class Weights {
- public:
-  explicit Weights(const NamedParameter* next) : next_(next) {}
-
-  [[nodiscard]] const at::Tensor& next() const { return next_->tensor; }
-  const at::Tensor& take() { return (next_++)->tensor; }
-  Matrix matrix(bool has_bias) {
-    const at::Tensor& weight = take();
-    return {weight, has_bias ? std::optional(take()) : std::nullopt};
-  }
-
- private:
-  const NamedParameter* next_;
-};
 
 struct Heads {
   at::Tensor query;  // [T, H, D]
@@ -43,21 +28,19 @@ at::Tensor turned(const at::Tensor& heads,
   return table == nullptr ? normed : rotate(normed, *table);
 }
 
-// From one matrix if the next one has the rows of all three, else from three.
-//
 // Value, key, query: gradients of the input are added up in the reverse of the order in which the
 // graph is recorded, which results depend on bit for bit.
 Heads heads_of(const BlockSpec& block,
                const MatrixInput& input,
                std::int64_t tokens,
-               Weights& weights,
+               WeightReader& weights,
                const RotaryTable* table) {
   const std::int64_t width = block.width_of_head();
   const double epsilon = block.norm_epsilon;
   const auto product = [&](const Matrix& of, std::vector<std::int64_t> shape) {
     return split_linear(input.rows, of.weight, of.bias, input.again).view(shape);
   };
-  if (weights.next().size(0) == 3 * block.num_heads * width) {
+  if (block.packed_qkv) {
     const std::vector<at::Tensor> parts =
         at::unbind(product(weights.matrix(block.qkv_bias), {tokens, 3, block.num_heads, width}), 1);
     const at::Tensor query = turned(parts[0], nullptr, epsilon, table);
@@ -103,19 +86,27 @@ at::Tensor run_block(const BlockSpec& block,
                      std::int64_t tokens,
                      const RotaryTable* table,
                      const Attend& attend) {
-  Weights weights(first);
+  WeightReader weights(first);
   const double epsilon = block.norm_epsilon;
-  const MatrixInput normed = gather_input(rms_norm(input, weights.take(), epsilon), tokens, group);
+  const auto scaled = [&](const at::Tensor& rows) {
+    return block.layer_scale ? rows * weights.take() : rows;
+  };
+  const MatrixInput normed =
+      gather_input(weights.normed(block.norm, input, epsilon), tokens, group);
   const Heads heads = heads_of(block, normed, tokens, weights, table);
   const at::Tensor attended = attend(heads.query, heads.key, heads.value);
   const Matrix output = completed_by(group, weights.matrix(block.output_bias));
   const at::Tensor middle =
-      input + reduce_scatter(split_linear(attended, output.weight, output.bias), group);
-  const MatrixInput wide = gather_input(rms_norm(middle, weights.take(), epsilon), tokens, group);
-  const Matrix gate = weights.matrix(block.mlp_bias);
+      input + scaled(reduce_scatter(split_linear(attended, output.weight, output.bias), group));
+  const MatrixInput wide = gather_input(weights.normed(block.norm, middle, epsilon), tokens, group);
+  std::optional<Matrix> gate;
+  if (block.gated_mlp) {
+    gate = weights.matrix(block.mlp_bias);
+  }
   const Matrix up = weights.matrix(block.mlp_bias);
   const Matrix down = completed_by(group, weights.matrix(block.mlp_bias));
-  return middle + reduce_scatter(gated_mlp(wide.rows, gate, up, down, wide.again), group);
+  return middle + scaled(reduce_scatter(
+                      mlp(wide.rows, block.activation, gate, up, down, wide.again), group));
 }
 
 }  // namespace entrain::engine

@@ -13,33 +13,10 @@
 #include "entrain/engine/models/recompute.h"
 #include "entrain/engine/models/stages.h"
 #include "entrain/engine/models/tensor_group.h"
-#include "entrain/engine/models/weight_gradients.h"
+#include "entrain/engine/models/vision_layers.h"
 
 namespace entrain::engine {
 namespace {
-
-// `weights` in the order of parameters_of(). The input is sharded rows of the `tokens`, the result
-// replicated.
-at::Tensor run_projector(const EncoderSpec& encoder,
-                         const TensorGroupPtr& group,
-                         const NamedParameter* weights,
-                         const at::Tensor& input,
-                         std::int64_t tokens,
-                         std::span<const SegmentGrid> segments) {
-  const std::int64_t block = merged_tokens(encoder);
-  const bool vision = encoder.modality == Modality::kVision;
-  const std::vector<SegmentGrid> grids(segments.begin(), segments.end());
-  const auto merged_of = [block, vision, grids](const at::Tensor& whole) {
-    const at::Tensor used = vision ? whole : merged_rows(whole, grids);
-    return used.reshape({used.size(0) / block, block * used.size(1)});
-  };
-  const MatrixInput merged = gather_input(
-      rms_norm(input, weights[0].tensor, encoder.norm_epsilon), tokens, group, merged_of);
-  const at::Tensor middle =
-      at::gelu(split_linear(merged.rows, weights[1].tensor, weights[2].tensor, merged.again));
-  const Matrix last = completed_by(group, {weights[3].tensor, weights[4].tensor});
-  return all_reduce(split_linear(middle, last.weight, last.bias), group);
-}
 
 // The segments of one forward and their derived inputs, each computed once.
 class PackedSegments {
@@ -51,6 +28,7 @@ class PackedSegments {
       lengths_.push_back(grid.tokens());
       tokens_ += grid.tokens();
       frames_ += grid.frames;
+      patches_ += grid.rows * grid.columns;
     }
   }
 
@@ -58,9 +36,10 @@ class PackedSegments {
   [[nodiscard]] const std::vector<std::int64_t>& lengths() const { return lengths_; }
   [[nodiscard]] std::int64_t tokens() const { return tokens_; }
 
-  // `mel`: the input is mel frames, else tokens.
-  void check(const at::Tensor& input, bool mel) const {
-    const std::int64_t rows = mel ? frames_ : tokens_;
+  // Of the encoder's first layer the input is mel frames or patches, else tokens.
+  void check(const at::Tensor& input, bool first) const {
+    const bool mel = first && encoder_.modality == Modality::kAudio;
+    const std::int64_t rows = mel ? frames_ : first ? patches_ : tokens_;
     ENTRAIN_INVARIANT(input.dim() == 2 && input.size(0) == rows,
                       concat("stage of ",
                              encoder_.name,
@@ -71,9 +50,10 @@ class PackedSegments {
                              mel ? " mel frames" : " tokens"));
   }
 
-  // Empty for audio, whose positions are in its embedding.
+  // Empty where positions are in the embedding.
   const RotaryTable& table(const at::TensorOptions& options) {
-    if (encoder_.modality == Modality::kVision && !table_.cosine.defined()) {
+    if (encoder_.modality == Modality::kVision && encoder_.table_side == 0 &&
+        !table_.cosine.defined()) {
       table_ = rotary_table(grids_,
                             encoder_.merge_size,
                             encoder_.width_of_head(),
@@ -98,6 +78,7 @@ class PackedSegments {
   std::vector<std::int64_t> lengths_;
   std::int64_t tokens_ = 0;
   std::int64_t frames_ = 0;
+  std::int64_t patches_ = 0;
   RotaryTable table_;
   AttentionWindows windows_;
 };
@@ -108,7 +89,9 @@ SegmentGrid segment_grid(const EncoderSpec& encoder,
                          const SegmentWork& work,
                          std::int64_t input_rows) {
   return encoder.modality == Modality::kVision
-             ? SegmentGrid{work.rows, work.columns}
+             ? SegmentGrid{.rows = work.rows,
+                           .columns = work.columns,
+                           .extra = extra_tokens(encoder)}
              : SegmentGrid{work.tokens, 1, input_rows, work.llm_tokens};
 }
 
@@ -139,7 +122,7 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
                                  std::span<const SegmentGrid> segments) const {
   const bool vision = encoder_.modality == Modality::kVision;
   PackedSegments packed(encoder_, segments);
-  packed.check(input, /*mel=*/!vision && layers_.begin == 0);
+  packed.check(input, layers_.begin == 0);
   const std::int64_t tokens = packed.tokens();
   at::Tensor hidden = input;
   bool own = false;  // `hidden` is sharded; else replicated
@@ -175,7 +158,7 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
   for (int layer = layers_.begin; layer < layers_.end; ++layer) {
     const NamedParameter* weights = weights_of(layer).data();
     if (layer == 0 && vision) {
-      hidden = split_linear(shard_rows(hidden, group_), weights->tensor);
+      hidden = patch_embedding(encoder_, group_, weights, hidden, packed.grids());
       own = true;
     } else if (layer == 0) {
       run(layer, [weights, grids = packed.grids()](const at::Tensor& x) {
@@ -187,7 +170,7 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
     } else if (layer == last_layer_) {
       hidden = own ? hidden : scatter_rows(hidden, group_);
       run(layer, [this, weights, tokens, grids = packed.grids()](const at::Tensor& x) {
-        return run_projector(encoder_, group_, weights, x, tokens, grids);
+        return projector(encoder_, group_, weights, x, tokens, grids);
       });
       own = false;
     } else {

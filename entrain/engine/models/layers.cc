@@ -131,6 +131,38 @@ class Rotation : public torch::autograd::Function<Rotation> {
   }
 };
 
+// LayerNorm of narrow numbers, computed in float32, whose parameters get float32 gradients.
+class WideLayerNorm : public torch::autograd::Function<WideLayerNorm> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context,
+                            const at::Tensor& input,
+                            const at::Tensor& weight,
+                            const at::Tensor& bias,
+                            double epsilon) {
+    const auto [result, mean, scale] = at::native_layer_norm(input.to(at::kFloat),
+                                                             {input.size(-1)},
+                                                             weight.to(at::kFloat),
+                                                             bias.to(at::kFloat),
+                                                             epsilon);
+    context->save_for_backward({input, weight, bias, mean, scale});
+    return result.to(input.scalar_type());
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const torch::autograd::variable_list saved = context->get_saved_variables();
+    const auto [input, weight, bias] = at::native_layer_norm_backward(gradients[0].to(at::kFloat),
+                                                                      saved[0].to(at::kFloat),
+                                                                      {saved[0].size(-1)},
+                                                                      saved[3],
+                                                                      saved[4],
+                                                                      saved[1].to(at::kFloat),
+                                                                      saved[2].to(at::kFloat),
+                                                                      {true, true, true});
+    return {input.to(saved[0].scalar_type()), weight, bias, at::Tensor()};
+  }
+};
+
 }  // namespace
 
 RotaryTable rotary_table(std::span<const std::int64_t> lengths,
@@ -272,15 +304,46 @@ at::Tensor segment_attention(const at::Tensor& query,
   return at::cat(results);
 }
 
-at::Tensor gated_mlp(const at::Tensor& input,
-                     const Matrix& gate,
-                     const Matrix& up,
-                     const Matrix& down,
-                     const RecomputedInputPtr& recomputed) {
-  return split_linear(at::silu(split_linear(input, gate.weight, gate.bias, recomputed)) *
-                          split_linear(input, up.weight, up.bias, recomputed),
-                      down.weight,
-                      down.bias);
+at::Tensor layer_norm(const at::Tensor& input,
+                      const at::Tensor& weight,
+                      const at::Tensor& bias,
+                      double epsilon) {
+  if (input.scalar_type() == at::promoteTypes(input.scalar_type(), at::kFloat)) {
+    return at::layer_norm(input, {input.size(-1)}, weight, bias, epsilon);
+  }
+  return WideLayerNorm::apply(input, weight, bias, epsilon);
+}
+
+at::Tensor activated(const at::Tensor& input, Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return at::silu(input);
+    case Activation::kGelu:
+      return at::gelu(input);
+    case Activation::kGeluTanh:
+      return at::gelu(input, "tanh");
+    case Activation::kQuickGelu:
+      return input * at::sigmoid(input * 1.702);
+  }
+  ENTRAIN_INVARIANT(false, "unknown activation");
+}
+
+at::Tensor mlp(const at::Tensor& input,
+               Activation activation,
+               const std::optional<Matrix>& gate,
+               const Matrix& up,
+               const Matrix& down,
+               const RecomputedInputPtr& recomputed) {
+  if (!gate.has_value()) {
+    return split_linear(activated(split_linear(input, up.weight, up.bias, recomputed), activation),
+                        down.weight,
+                        down.bias);
+  }
+  return split_linear(
+      activated(split_linear(input, gate->weight, gate->bias, recomputed), activation) *
+          split_linear(input, up.weight, up.bias, recomputed),
+      down.weight,
+      down.bias);
 }
 
 }  // namespace entrain::engine

@@ -27,7 +27,8 @@ struct SegmentGrid {
   std::int64_t columns = 0;  // patches, divisible by merge_size
   std::int64_t frames = 0;  // audio, on the stage with layer 0: mel frames; ⌈frames / 2⌉ tokens
   std::int64_t features = 0;  // audio: LLM tokens, two tokens each; remaining tokens are dropped
-  [[nodiscard]] std::int64_t tokens() const { return rows * columns; }
+  std::int64_t extra = 0;     // tokens before the patches: a class token
+  [[nodiscard]] std::int64_t tokens() const { return extra + rows * columns; }
 };
 
 // y = x / sqrt(mean(x²) + epsilon) · weight, row by row, computed in at least float32.
@@ -39,7 +40,17 @@ struct SegmentGrid {
 //         row.
 at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon);
 
-// The same by plain operators, on any device.
+// y = (x − mean(x)) / sqrt(variance(x) + epsilon) · weight + bias, row by row, computed in at least
+// float32.
+//
+// Shapes  as rms_norm()'s; bias: [D].
+// Ensures the gradients of weight and bias are accumulated and returned in at least float32.
+at::Tensor layer_norm(const at::Tensor& input,
+                      const at::Tensor& weight,
+                      const at::Tensor& bias,
+                      double epsilon);
+
+// rms_norm() by plain operators, on any device.
 at::Tensor rms_norm_composite(const at::Tensor& input, const at::Tensor& weight, double epsilon);
 
 // Angles of rotary positions. The head's dimensions are cut into `axes` equal spans, one for each
@@ -107,13 +118,17 @@ struct Matrix {
   std::optional<at::Tensor> bias;  // [out]
 };
 
-// down(silu(gate(x)) · up(x)).
+// Of every number.
+at::Tensor activated(const at::Tensor& input, Activation activation);
+
+// down(act(gate(x)) · up(x)), or without a gate down(act(up(x))).
 // Shapes  input: [T, D], recomputed by `recomputed` if given; gate, up: [I, D];
 //         down: [D, I]; result: [T, D].
-at::Tensor gated_mlp(const at::Tensor& input,
-                     const Matrix& gate,
-                     const Matrix& up,
-                     const Matrix& down,
-                     const RecomputedInputPtr& recomputed = {});
+at::Tensor mlp(const at::Tensor& input,
+               Activation activation,
+               const std::optional<Matrix>& gate,
+               const Matrix& up,
+               const Matrix& down,
+               const RecomputedInputPtr& recomputed = {});
 
 }  // namespace entrain::engine

@@ -164,14 +164,15 @@ void read_data(const StepSizes& sizes,
                UnitInput& input) {
   const bool llm = unit.module == sizes.program.llm_module();
   if (!llm && unit.stage == 0) {
-    const bool vision = sizes.model.encoders.at(at(unit.module)).modality == Modality::kVision;
+    const EncoderSpec& encoder = sizes.model.encoders.at(at(unit.module));
+    const bool vision = encoder.modality == Modality::kVision;
     for (const WorkItem& item : group.items) {
       const SegmentWork& work = segment_of(sizes, unit, item);
       SegmentData segment = data.segment(unit.module, item.sample, item.segment);
       const std::int64_t rows = segment.input.size(0);
       ENTRAIN_INVARIANT(
           segment.rows == work.rows && segment.columns == work.columns &&
-              (vision ? rows : (rows + 1) / 2) == work.tokens,
+              (vision ? rows + extra_tokens(encoder) : (rows + 1) / 2) == work.tokens,
           concat("sample '",
                  sample_ids.at(at(item.sample)),
                  "' segment ",

@@ -50,8 +50,7 @@ ModelSpec tiny_model(const std::vector<std::string>& encoders) {
   return model;
 }
 
-// Every part that families of models have and ours do without.
-void add_every_part(ModelSpec& model) {
+void add_rotary_parts(ModelSpec& model) {
   for (EncoderSpec& encoder : model.encoders) {
     encoder.qkv_bias = encoder.output_bias = encoder.mlp_bias = true;
     encoder.rotary = RotaryLayout::kHalves;
@@ -65,6 +64,39 @@ void add_every_part(ModelSpec& model) {
   llm.mrope_sections = {1, 1, 1};
   llm.rope_theta = 100.0;
   llm.rope_scaling = {.kind = RopeScaling::Kind::kLinear, .factor = 2.0};
+}
+
+void add_learned_parts(ModelSpec& model, bool shuffled) {
+  for (EncoderSpec& encoder : model.encoders) {
+    encoder.norm = NormKind::kLayer;
+    encoder.norm_epsilon = 1e-3;
+    encoder.packed_qkv = encoder.gated_mlp = false;
+    encoder.qkv_bias = encoder.output_bias = encoder.mlp_bias = true;
+    encoder.activation = shuffled ? Activation::kGeluTanh : Activation::kQuickGelu;
+    if (encoder.modality == Modality::kVision) {
+      encoder.table_side = 4;
+      encoder.patch_bias = true;
+      encoder.class_token = encoder.embedding_norm = encoder.layer_scale = !shuffled;
+      encoder.window_size = 0;
+      encoder.full_attention_layers.clear();
+    }
+    ProjectorSpec& projector = encoder.projector;
+    projector.norm_merged = !shuffled;
+    projector.norm_tokens = shuffled;
+    projector.norm_epsilon = 1e-4;
+    projector.num_matrices = shuffled ? 1 : 2;
+    projector.bias = !shuffled;
+    projector.intermediate = shuffled ? 0 : 20;
+    projector.activation = Activation::kGeluTanh;
+  }
+}
+
+void add_parts(ModelSpec& model, ModelParts parts) {
+  if (parts == ModelParts::kRotary) {
+    add_rotary_parts(model);
+  } else if (parts != ModelParts::kUsual) {
+    add_learned_parts(model, parts == ModelParts::kShuffled);
+  }
 }
 
 std::string random_text(Rng& rng, std::int64_t length) {
@@ -91,7 +123,7 @@ ReferenceSample add_segments(Rng& rng, int sample, GradientBatch& batch) {
       // Of the two numbers of mel frames that make so many tokens either.
       const std::vector<std::int64_t> shape =
           encoder.modality == Modality::kVision
-              ? std::vector<std::int64_t>{segment.tokens, patch_values(encoder)}
+              ? std::vector<std::int64_t>{segment.rows * segment.columns, patch_values(encoder)}
               : std::vector<std::int64_t>{
                     2 * segment.tokens - static_cast<std::int64_t>(rng.below(2)), kMelBands};
       const at::Tensor input = engine::initial_weight(name, shape, 1.0, {.seed = kWeightSeed});
@@ -110,7 +142,7 @@ ReferenceSample add_segments(Rng& rng, int sample, GradientBatch& batch) {
 // Gains and biases away from one and zero, so that a mistake in them shows.
 void roughen(NamedWeights& weights) {
   for (auto& [name, tensor] : weights) {
-    if (tensor.dim() == 1) {
+    if (tensor.dim() == 1 || name.find("class_token") != std::string::npos) {
       tensor.add_(engine::initial_weight(
           name + " noise", tensor.sizes().vec(), 0.3, {.seed = kWeightSeed}));
     }
@@ -123,14 +155,12 @@ GradientBatch make_gradient_batch(const std::vector<std::string>& encoders,
                                   int num_samples,
                                   std::uint64_t seed,
                                   bool tied,
-                                  bool every_part) {
+                                  ModelParts parts) {
   Rng rng(seed);
   GradientBatch batch;
   batch.model = tiny_model(encoders);
   batch.model.llm.tie_word_embeddings = tied;
-  if (every_part) {
-    add_every_part(batch.model);
-  }
+  add_parts(batch.model, parts);
   const bool sound = std::count(encoders.begin(), encoders.end(), "audio") > 0;
   batch.segments.resize(batch.model.encoders.size());
   for (int i = 0; i < num_samples; ++i) {

@@ -34,15 +34,27 @@ struct GradientBatch {
   ReferenceResult reference;           // in float64
 };
 
+// What the models of a batch have beside the usual.
+enum class ModelParts : std::uint8_t {
+  kUsual,
+  // Biases, norms of heads, M-RoPE, scaled positions, two frames a patch, other constants: all that
+  // rotary families have.
+  kRotary,
+  // LayerNorm, separate biased matrices, a plain MLP, layer scales, learned positions with a class
+  // token, a norm of merged rows: all that CLIP's heirs have.
+  kLearned,
+  // Learned positions without class token, and a projector of one matrix without bias.
+  kShuffled,
+};
+
 // Samples of text alone, of one image and of several, and, where an encoder is called "audio", with
 // clips of several windows beside them; for a model of two-layer encoders, the second layer of
-// vision windowed, and a three-layer LLM. `every_part`: with biases, norms of heads, M-RoPE, scaled
-// positions, two frames a patch, and other constants than the defaults.
+// vision windowed, and a three-layer LLM.
 GradientBatch make_gradient_batch(const std::vector<std::string>& encoders,
                                   int num_samples,
                                   std::uint64_t seed,
                                   bool tied = false,
-                                  bool every_part = false);
+                                  ModelParts parts = ModelParts::kUsual);
 // For one or two vision encoders.
 GradientBatch make_gradient_batch(int num_encoders, int num_samples, std::uint64_t seed);
 

@@ -37,14 +37,21 @@ class Model {
                                      const std::string& prefix,
                                      const at::Tensor& mask,
                                      const Positioned& positioned) const;
-  [[nodiscard]] at::Tensor project(const at::Tensor& merged, const std::string& merger) const;
+  [[nodiscard]] at::Tensor project(const at::Tensor& tokens,
+                                   const EncoderSpec& encoder,
+                                   std::int64_t block,
+                                   const std::string& merger) const;
   [[nodiscard]] at::Tensor decode(at::Tensor hidden, const ReferenceSample& sample) const;
   [[nodiscard]] at::Tensor norm(const at::Tensor& x, const std::string& name, double epsilon) const;
   // With the bias, if the model has one of this name.
   [[nodiscard]] at::Tensor linear(const at::Tensor& x, const std::string& name) const;
   // Of every head, if the model has such a norm.
   [[nodiscard]] at::Tensor head_norm(const at::Tensor& heads, const std::string& name) const;
-  [[nodiscard]] at::Tensor gated_mlp(const at::Tensor& x, const std::string& prefix) const;
+  [[nodiscard]] at::Tensor mlp(const at::Tensor& x,
+                               const std::string& prefix,
+                               Activation activation) const;
+  // By a gain, if the model has one of this name.
+  [[nodiscard]] at::Tensor scaled(const at::Tensor& x, const std::string& name) const;
 
   const ModelSpec& spec_;
   NamedWeights leaves_;
@@ -55,7 +62,13 @@ at::Tensor times(const at::Tensor& x, const at::Tensor& weight) {
 }
 
 at::Tensor Model::norm(const at::Tensor& x, const std::string& name, double epsilon) const {
-  return x / at::sqrt(at::mean(x * x, {-1}, true) + epsilon) * weight(name);
+  const std::string bias = name.substr(0, name.rfind('.')) + ".bias";
+  if (!leaves_.contains(bias)) {
+    return x / at::sqrt(at::mean(x * x, {-1}, true) + epsilon) * weight(name);
+  }
+  const at::Tensor centred = x - at::mean(x, {-1}, true);
+  return centred / at::sqrt(at::mean(centred * centred, {-1}, true) + epsilon) * weight(name) +
+         weight(bias);
 }
 
 at::Tensor Model::linear(const at::Tensor& x, const std::string& name) const {
@@ -67,9 +80,30 @@ at::Tensor Model::head_norm(const at::Tensor& heads, const std::string& name) co
   return leaves_.contains(name) ? norm(heads, name, spec_.llm.norm_epsilon) : heads;
 }
 
-at::Tensor Model::gated_mlp(const at::Tensor& x, const std::string& prefix) const {
-  const at::Tensor gate = linear(x, prefix + "gate_proj");
-  return linear(gate * at::sigmoid(gate) * linear(x, prefix + "up_proj"), prefix + "down_proj");
+at::Tensor act(const at::Tensor& x, Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return x * at::sigmoid(x);
+    case Activation::kGelu:
+      return x * 0.5 * (1 + at::erf(x / std::sqrt(2.0)));
+    case Activation::kGeluTanh:
+      return x * 0.5 * (1 + at::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::kQuickGelu:
+      return x / (1 + at::exp(-1.702 * x));
+  }
+  return {};
+}
+
+at::Tensor Model::mlp(const at::Tensor& x, const std::string& prefix, Activation activation) const {
+  const at::Tensor up = linear(x, prefix + "up_proj");
+  const bool gated = leaves_.contains(prefix + "gate_proj.weight");
+  const at::Tensor inner =
+      gated ? act(linear(x, prefix + "gate_proj"), activation) * up : act(up, activation);
+  return linear(inner, prefix + "down_proj");
+}
+
+at::Tensor Model::scaled(const at::Tensor& x, const std::string& name) const {
+  return leaves_.contains(name) ? x * weight(name) : x;
 }
 
 // x: [n, heads, width]; positions: [n] or [n, pairs] float64. Hugging Face's form: x·cos +
@@ -106,10 +140,6 @@ at::Tensor attend(const at::Tensor& query,
   return at::cat(heads, 1);
 }
 
-at::Tensor erf_gelu(const at::Tensor& x) {
-  return x * 0.5 * (1 + at::erf(x / std::sqrt(2.0)));
-}
-
 template <class Positioned>
 at::Tensor Model::transform(const at::Tensor& x,
                             const EncoderSpec& encoder,
@@ -117,20 +147,44 @@ at::Tensor Model::transform(const at::Tensor& x,
                             const at::Tensor& mask,
                             const Positioned& positioned) const {
   const double epsilon = encoder.norm_epsilon;
-  const at::Tensor qkv = linear(norm(x, prefix + "norm1.weight", epsilon), prefix + "attn.qkv");
+  const at::Tensor normed = norm(x, prefix + "norm1.weight", epsilon);
+  const bool packed = leaves_.contains(prefix + "attn.qkv.weight");
+  const char* const names[3] = {"attn.q_proj", "attn.k_proj", "attn.v_proj"};
   const auto heads = [&](std::int64_t which) {
-    return qkv.narrow(1, which * encoder.hidden, encoder.hidden)
-        .reshape({x.size(0), encoder.num_heads, encoder.hidden / encoder.num_heads});
+    const at::Tensor rows =
+        packed
+            ? linear(normed, prefix + "attn.qkv").narrow(1, which * encoder.hidden, encoder.hidden)
+            : linear(normed, prefix + names[which]);
+    return rows.reshape({x.size(0), encoder.num_heads, encoder.hidden / encoder.num_heads});
   };
   const at::Tensor attended = attend(positioned(heads(0)), positioned(heads(1)), heads(2), mask);
-  const at::Tensor middle = x + linear(attended, prefix + "attn.proj");
-  return middle + gated_mlp(norm(middle, prefix + "norm2.weight", epsilon), prefix + "mlp.");
+  const at::Tensor middle =
+      x + scaled(linear(attended, prefix + "attn.proj"), prefix + "scale1.weight");
+  return middle + scaled(mlp(norm(middle, prefix + "norm2.weight", epsilon),
+                             prefix + "mlp.",
+                             encoder.activation),
+                         prefix + "scale2.weight");
 }
 
-at::Tensor Model::project(const at::Tensor& merged, const std::string& merger) const {
-  const at::Tensor middle =
-      times(merged, weight(merger + "mlp.0.weight")) + weight(merger + "mlp.0.bias");
-  return times(erf_gelu(middle), weight(merger + "mlp.2.weight")) + weight(merger + "mlp.2.bias");
+// `tokens`: those that are merged, [blocks · block, hidden].
+at::Tensor Model::project(const at::Tensor& tokens,
+                          const EncoderSpec& encoder,
+                          std::int64_t block,
+                          const std::string& merger) const {
+  const double epsilon =
+      encoder.projector.norm_epsilon > 0 ? encoder.projector.norm_epsilon : encoder.norm_epsilon;
+  at::Tensor x = tokens;
+  if (leaves_.contains(merger + "ln_q.weight")) {
+    x = norm(x, merger + "ln_q.weight", epsilon);
+  }
+  x = x.reshape({x.size(0) / block, block * encoder.hidden});
+  if (leaves_.contains(merger + "norm.weight")) {
+    x = norm(x, merger + "norm.weight", epsilon);
+  }
+  if (leaves_.contains(merger + "mlp.0.weight")) {
+    x = act(linear(x, merger + "mlp.0"), encoder.projector.activation);
+  }
+  return linear(x, merger + "mlp.2");
 }
 
 at::Tensor Model::features_of(const ReferenceSegment& segment) const {
@@ -144,7 +198,8 @@ at::Tensor Model::audio_features(const ReferenceSegment& window) const {
   const std::string root = encoder.name == "audio" ? "audio_tower" : encoder.name;
   const auto convolved = [&](const at::Tensor& x, const std::string& name, std::int64_t stride) {
     const at::Tensor& filters = weight(root + "." + name + ".weight");
-    return erf_gelu(at::conv1d(x, filters, weight(root + "." + name + ".bias"), stride, 1));
+    return act(at::conv1d(x, filters, weight(root + "." + name + ".bias"), stride, 1),
+               Activation::kGelu);
   };
   const at::Tensor mel = window.input.to(weight(root + ".conv1.weight").dtype());
   at::Tensor x = convolved(mel.transpose(0, 1).unsqueeze(0), "conv1", 1);
@@ -168,24 +223,22 @@ at::Tensor Model::audio_features(const ReferenceSegment& window) const {
     x = transform(x, encoder, concat(root, ".blocks.", layer, "."), everything, as_they_are);
   }
   const std::string merger = root + ".merger.";
-  const std::int64_t features = tokens / 2;
-  return project(norm(x, merger + "ln_q.weight", encoder.norm_epsilon)
-                     .narrow(0, 0, 2 * features)
-                     .reshape({features, 2 * encoder.hidden}),
-                 merger);
+  return project(x.narrow(0, 0, tokens / 2 * 2), encoder, 2, merger);
 }
 
 at::Tensor Model::image_features(const ReferenceSegment& image) const {
   const EncoderSpec& encoder = spec_.encoders.at(static_cast<std::size_t>(image.module));
   const std::string root = encoder.name == "vision" ? "visual" : encoder.name;
-  const std::int64_t tokens = image.rows * image.columns;
+  const std::int64_t patches = image.rows * image.columns;
+  const std::int64_t extra = encoder.class_token ? 1 : 0;
+  const std::int64_t tokens = patches + extra;
   const std::int64_t merge = encoder.merge_size;
   const std::int64_t head_dim = encoder.hidden / encoder.num_heads;
   // Coordinates of a plain image, brought into merge-block order by a permutation of axes.
   const auto blocked = [&](const at::Tensor& plane) {
     return plane.reshape({image.rows / merge, merge, image.columns / merge, merge})
         .permute({0, 2, 1, 3})
-        .reshape({tokens});
+        .reshape({patches});
   };
   const at::Tensor rows =
       blocked(at::arange(image.rows, at::kDouble).unsqueeze(1).expand({image.rows, image.columns}));
@@ -193,6 +246,9 @@ at::Tensor Model::image_features(const ReferenceSegment& image) const {
       at::arange(image.columns, at::kDouble).unsqueeze(0).expand({image.rows, image.columns}));
   const double theta = encoder.rope_theta;
   const auto positioned = [&](const at::Tensor& heads) {
+    if (encoder.table_side > 0) {
+      return heads;
+    }
     if (encoder.rotary == RotaryLayout::kHalves) {
       // Quarters 0 and 2 of the head turn by rows, 1 and 3 by columns.
       const std::vector<at::Tensor> q = at::chunk(heads, 4, 2);
@@ -214,7 +270,18 @@ at::Tensor Model::image_features(const ReferenceSegment& image) const {
     return window.unsqueeze(0).eq(window.unsqueeze(1));
   };
   const at::Tensor& embedding = weight(root + ".patch_embed.proj.weight");
-  at::Tensor x = times(image.input.to(embedding.dtype()), embedding);
+  at::Tensor x = linear(image.input.to(embedding.dtype()), root + ".patch_embed.proj");
+  if (extra > 0) {
+    x = at::cat({weight(root + ".class_token.weight"), x});
+  }
+  if (encoder.table_side > 0) {
+    const at::Tensor& table = weight(root + ".positions.weight");
+    const at::Tensor of_patches = (rows * encoder.table_side + columns).to(at::kLong) + extra;
+    x = x + at::cat({table.narrow(0, 0, extra), table.index_select(0, of_patches)});
+  }
+  if (leaves_.contains(root + ".embedding_norm.weight")) {
+    x = norm(x, root + ".embedding_norm.weight", encoder.norm_epsilon);
+  }
   for (int layer = 0; layer < encoder.num_layers; ++layer) {
     const std::string prefix = concat(root, ".blocks.", layer, ".");
     const bool full = encoder.window_size == 0 || std::count(encoder.full_attention_layers.begin(),
@@ -224,10 +291,7 @@ at::Tensor Model::image_features(const ReferenceSegment& image) const {
     x = transform(x, encoder, prefix, mask, positioned);
   }
   const std::string merger = root + ".merger.";
-  const at::Tensor merged =
-      norm(x, merger + "ln_q.weight", encoder.norm_epsilon)
-          .reshape({tokens / (merge * merge), merge * merge * encoder.hidden});
-  return project(merged, merger);
+  return project(x.narrow(0, extra, patches), encoder, merge * merge, merger);
 }
 
 // The position by which each of a head's pairs turns, for every token: [n, pairs].
@@ -290,8 +354,9 @@ at::Tensor Model::decode(at::Tensor x, const ReferenceSample& sample) const {
                heads("v", llm.num_kv_heads),
                causal);
     x = x + linear(attended, prefix + "self_attn.o_proj");
-    x = x + gated_mlp(norm(x, prefix + "post_attention_layernorm.weight", llm.norm_epsilon),
-                      prefix + "mlp.");
+    x = x + mlp(norm(x, prefix + "post_attention_layernorm.weight", llm.norm_epsilon),
+                prefix + "mlp.",
+                llm.activation);
   }
   return norm(x, "model.norm.weight", llm.norm_epsilon);
 }

@@ -1,0 +1,145 @@
+#include "entrain/engine/models/vision_layers.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+#include "entrain/engine/models/audio_layers.h"
+#include "entrain/engine/models/block.h"
+#include "entrain/engine/models/weight_gradients.h"
+#include "entrain/engine/models/weight_reader.h"
+
+namespace entrain::engine {
+namespace {
+
+// What the tokens of packed segments are: -1 a class token, else the row of the table of positions
+// of a patch, which follows the class token's row.
+std::vector<std::int64_t> table_rows(const EncoderSpec& encoder,
+                                     std::span<const SegmentGrid> segments) {
+  const std::int64_t side = encoder.table_side;
+  const std::int64_t merge = encoder.merge_size;
+  std::vector<std::int64_t> rows;
+  for (const SegmentGrid& grid : segments) {
+    ENTRAIN_INVARIANT(side == 0 || (grid.rows == side && grid.columns == side),
+                      concat("an image of ",
+                             grid.rows,
+                             "x",
+                             grid.columns,
+                             " patches for a table of ",
+                             side,
+                             "x",
+                             side));
+    rows.insert(rows.end(), static_cast<std::size_t>(grid.extra), -1);
+    for (std::int64_t row = 0; row < grid.rows; row += merge) {
+      for (std::int64_t column = 0; column < grid.columns; column += merge) {
+        for (std::int64_t i = 0; i < merge * merge; ++i) {
+          rows.push_back(grid.extra + (row + i / merge) * side + column + i % merge);
+        }
+      }
+    }
+  }
+  return rows;
+}
+
+at::Tensor to_tensor(const std::vector<std::int64_t>& values, const at::Tensor& like) {
+  return at::tensor(values, at::TensorOptions(at::kLong)).to(like.device());
+}
+
+// The patches with a row of zeros for every class token.
+at::Tensor with_class_rows(const at::Tensor& patches, const std::vector<std::int64_t>& rows) {
+  std::vector<std::int64_t> places;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] >= 0) {
+      places.push_back(static_cast<std::int64_t>(i));
+    }
+  }
+  const at::Tensor all = at::zeros({std::ssize(rows), patches.size(1)}, patches.options());
+  return at::index_copy(all, 0, to_tensor(places, patches), patches);
+}
+
+}  // namespace
+
+at::Tensor patch_embedding(const EncoderSpec& encoder,
+                           const TensorGroupPtr& group,
+                           const NamedParameter* first,
+                           const at::Tensor& patches,
+                           std::span<const SegmentGrid> segments) {
+  WeightReader weights(first);
+  const Matrix embedding = weights.matrix(encoder.patch_bias);
+  if (!encoder.class_token && encoder.table_side == 0) {
+    return split_linear(shard_rows(patches, group), embedding.weight, embedding.bias);
+  }
+  const std::vector<std::int64_t> rows = table_rows(encoder, segments);
+  const auto tokens = std::ssize(rows);
+  const at::Tensor input = encoder.class_token ? with_class_rows(patches, rows) : patches;
+  at::Tensor hidden = split_linear(shard_rows(input, group), embedding.weight);
+  const RowRange own =
+      group == nullptr ? RowRange{0, tokens} : row_range(tokens, group->index, group->size());
+  std::vector<std::int64_t> places;
+  std::vector<float> is_patch;
+  for (std::int64_t row = own.begin; row < own.begin + own.size; ++row) {
+    const std::int64_t place = rows[static_cast<std::size_t>(row)];
+    places.push_back(std::max<std::int64_t>(place, 0));
+    is_patch.push_back(place < 0 ? 0.0F : 1.0F);
+  }
+  const at::Tensor patch =
+      at::tensor(is_patch, at::kFloat).to(hidden.options().requires_grad(false)).unsqueeze(1);
+  if (embedding.bias.has_value()) {
+    hidden = hidden + patch * *embedding.bias;
+  }
+  if (encoder.class_token) {
+    hidden = hidden + (1 - patch) * weights.take();
+  }
+  if (encoder.table_side > 0) {
+    hidden = hidden + split_embedding(weights.take(), to_tensor(places, hidden));
+  }
+  return encoder.embedding_norm ? weights.normed(encoder.norm, hidden, encoder.norm_epsilon)
+                                : hidden;
+}
+
+at::Tensor projector(const EncoderSpec& encoder,
+                     const TensorGroupPtr& group,
+                     const NamedParameter* first,
+                     const at::Tensor& input,
+                     std::int64_t tokens,
+                     std::span<const SegmentGrid> segments) {
+  const ProjectorSpec& spec = encoder.projector;
+  const double epsilon = spec.norm_epsilon > 0 ? spec.norm_epsilon : encoder.norm_epsilon;
+  WeightReader weights(first);
+  const std::int64_t block = merged_tokens(encoder);
+  const bool vision = encoder.modality == Modality::kVision;
+  const std::vector<SegmentGrid> grids(segments.begin(), segments.end());
+  const at::Tensor own = spec.norm_tokens ? weights.normed(encoder.norm, input, epsilon) : input;
+  const auto merged_of = [block, vision, grids](const at::Tensor& whole) {
+    const at::Tensor used = vision ? patch_rows(whole, grids) : merged_rows(whole, grids);
+    return used.reshape({used.size(0) / block, block * used.size(1)});
+  };
+  if (spec.num_matrices == 2 && !spec.norm_merged) {
+    const MatrixInput merged = gather_input(own, tokens, group, merged_of);
+    const Matrix inner = weights.matrix(spec.bias);
+    const at::Tensor middle = activated(
+        split_linear(merged.rows, inner.weight, inner.bias, merged.again), spec.activation);
+    const Matrix last = completed_by(group, weights.matrix(spec.bias));
+    return all_reduce(split_linear(middle, last.weight, last.bias), group);
+  }
+  at::Tensor merged = gather_input(own, tokens, group, merged_of).rows;
+  if (spec.norm_merged) {
+    // On sharded rows, so that gradients of its parameters are partial.
+    const std::int64_t features = merged.size(0);
+    merged = gather_rows(
+        weights.normed(encoder.norm, shard_rows(merged, group), epsilon), features, group);
+  }
+  if (spec.num_matrices == 2) {
+    const Matrix inner = weights.matrix(spec.bias);
+    merged = activated(split_linear(merged, inner.weight, inner.bias), spec.activation);
+  } else if (group != nullptr) {
+    const std::int64_t width = merged.size(1) / group->size();
+    merged = merged.narrow(1, group->index * width, width);
+  }
+  const Matrix last = completed_by(group, weights.matrix(spec.bias));
+  return all_reduce(split_linear(merged, last.weight, last.bias), group);
+}
+
+}  // namespace entrain::engine
