@@ -6,6 +6,7 @@
 
 #include "entrain/core/base/text.h"
 #include "entrain/core/families/family.h"
+#include "entrain/core/families/processor.h"
 
 namespace entrain {
 
@@ -68,7 +69,13 @@ HfModel read_hf_model(const std::filesystem::path& folder) {
   if (!std::filesystem::is_regular_file(config)) {
     throw InvalidInput(fmt::format("{}: no config.json in this folder", folder.string()));
   }
-  return hf_model_from_json(read_json_file(config), config.string());
+  HfModel model = hf_model_from_json(read_json_file(config), config.string());
+  const std::filesystem::path processor = folder / "preprocessor_config.json";
+  if (!model.model.encoders.empty() && std::filesystem::is_regular_file(processor)) {
+    read_processor(read_json_file(processor), processor.string(), model.model.encoders.front());
+    validate(model.model, processor.string());
+  }
+  return model;
 }
 
 ModelSpec load_model(const std::filesystem::path& path) {

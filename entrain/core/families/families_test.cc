@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "entrain/core/families/family.h"
+#include "entrain/core/families/processor.h"
 
 #include "tests/oracle/expect_error.h"
 #include "tests/oracle/hf_folders.h"
@@ -188,6 +189,39 @@ TEST(Families, RefuseQwensTheyCannotRepresent) {
           c["vision_config"]["rope_parameters"] = {{"rope_type", "golden"}};
         },
         {"rope_type"}}});
+}
+
+TEST(Processor, GivesSizesMeanAndDeviation) {
+  EncoderSpec vision = hf_model_from_json(tiny_qwen_config(), "config.json").model.encoders[0];
+  EXPECT_DOUBLE_EQ(vision.pixel_mean[0], kClipMean[0]);
+  read_processor({{"min_pixels", 3136},
+                  {"max_pixels", 100352},
+                  {"image_mean", {0.1, 0.2, 0.3}},
+                  {"resample", 3},
+                  {"patch_size", 14},
+                  {"rescale_factor", 0.00392156862745098},
+                  {"image_processor_type", "Qwen2VLImageProcessor"}},
+                 "preprocessor_config.json",
+                 vision);
+  EXPECT_EQ(vision.max_pixels, 100352);
+  EXPECT_DOUBLE_EQ(vision.pixel_mean[2], 0.3);
+}
+
+TEST(Processor, RefusesWhatItCannotDo) {
+  const EncoderSpec vision =
+      hf_model_from_json(tiny_qwen_config(), "config.json").model.encoders[0];
+  for (const auto& [document, said] :
+       std::vector<std::pair<Json, std::string>>{{{{"resample", 2}}, "resample: 2"},
+                                                 {{{"do_normalize", false}}, "do_normalize"},
+                                                 {{{"patch_size", 16}}, "patch_size"},
+                                                 {{{"do_image_splitting", true}}, "splitting"},
+                                                 {{{"crop_to_patches", true}}, "crop_to_patches"},
+                                                 {{{"rescale_factor", 0.5}}, "rescale_factor"},
+                                                 {{{"image_mean", {0.5}}}, "image_mean"},
+                                                 {{{"sharpen", 1}}, "sharpen"}}) {
+    EncoderSpec spoiled = vision;
+    expect_refused([&] { read_processor(document, "preprocessor_config.json", spoiled); }, {said});
+  }
 }
 
 }  // namespace

@@ -76,7 +76,8 @@ struct Family {
 // All of them, in the order of the README's table.
 std::span<const Family> families();
 
-// The model of a folder with a config.json.
+// The model of a folder with a config.json; its preprocessor_config.json, if there is one, says how
+// pixels are made (processor.h).
 //
 // Throws  InvalidInput naming the folder: no config.json, an architecture of no family (with those
 //         that there are), whatever the family refuses.

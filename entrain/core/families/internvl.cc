@@ -20,6 +20,8 @@ EncoderSpec read_internvit(HfConfig config) {
   vision.norm_epsilon = 1e-6;
   vision.activation = Activation::kGelu;
   vision.patch_size = 14;
+  vision.pixel_mean = {0.485, 0.456, 0.406};  // ImageNet's
+  vision.pixel_deviation = {0.229, 0.224, 0.225};
   vision.class_token = vision.patch_bias = vision.layer_scale = true;
   read_vit_config(config, vision, 448);
   vision.qkv_bias = config.optional("attention_bias", false);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "entrain/core/families/family.h"
+#include "entrain/core/families/processor.h"
 
 namespace entrain {
 namespace {
@@ -19,7 +20,9 @@ EncoderSpec read_clip_or_siglip(HfConfig config) {
     vision.norm_epsilon = 1e-5;
     vision.activation = Activation::kQuickGelu;
     vision.patch_size = 32;
-    vision.class_token = vision.embedding_norm = true;
+    vision.class_token = vision.embedding_norm = vision.center_crop = true;
+    vision.pixel_mean = kClipMean;
+    vision.pixel_deviation = kClipDeviation;
   } else if (type == "siglip_vision_model") {
     vision.norm_epsilon = 1e-6;
     vision.activation = Activation::kGeluTanh;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "entrain/core/families/family.h"
+#include "entrain/core/families/processor.h"
 #include "entrain/core/spec/parameters.h"
 
 namespace entrain {
@@ -19,6 +20,9 @@ EncoderSpec read_vision(HfConfig config, const LlmSpec& llm) {
   vision.norm_epsilon = 1e-6;  // in the code, as are the biases
   vision.qkv_bias = vision.output_bias = vision.mlp_bias = true;
   vision.rotary = RotaryLayout::kHalves;
+  vision.pixel_mean = kClipMean;
+  vision.pixel_deviation = kClipDeviation;
+  vision.max_pixels = std::int64_t{28} * 28 * 16384;  // the processor's default
   if (config.reader().find("rope_parameters") != nullptr) {
     HfConfig rope = config.object("rope_parameters");
     vision.rope_theta = rope.optional("rope_theta", vision.rope_theta);

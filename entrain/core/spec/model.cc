@@ -121,6 +121,10 @@ void validate_encoder(const EncoderSpec& encoder, const std::string& where) {
     check.range("patch_size", encoder.patch_size, 1, 1024);
     check.range("merge_size", encoder.merge_size, 1, 64);
     check.range("temporal_patch_size", encoder.temporal_patch_size, 1, 2);
+    for (std::size_t channel = 0; channel < encoder.pixel_mean.size(); ++channel) {
+      check.above("pixel_mean", encoder.pixel_mean[channel] + 1e-9, 0.0, 1.0);
+      check.above("pixel_deviation", encoder.pixel_deviation[channel], 0.0, 10.0);
+    }
     check.range("table_side", encoder.table_side, 0, 1 << 12);
     check.divisible("table_side", encoder.table_side, "merge_size", encoder.merge_size);
     if (encoder.class_token && encoder.table_side == 0) {

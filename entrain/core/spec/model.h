@@ -3,6 +3,7 @@
 // Read first: ModelSpec. Modules are numbered: encoders in file order 0 … E-1, the LLM is module E.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -108,12 +109,18 @@ struct EncoderSpec : BlockSpec {
   int merge_size = 2;
   // Frames that a patch spans, 1 or 2. An image is two equal frames then.
   int temporal_patch_size = 1;
+  // A pixel in [0, 1] becomes (pixel - mean) / deviation, by channel.
+  std::array<double, 3> pixel_mean = {0.5, 0.5, 0.5};
+  std::array<double, 3> pixel_deviation = {0.5, 0.5, 0.5};
   std::int64_t min_pixels = 56 * 56;
   std::int64_t max_pixels = 28 * 28 * 1280;
   RotaryLayout rotary = RotaryLayout::kSpans;
   // Vision: > 0: instead of rotations a table of learned positions of table_side² patches is added
   // to the embedded patches. Every image then has table_side patches a side.
   int table_side = 0;
+  // With a table: an image is resized by its shorter side and cut to its centre; else both sides
+  // are resized.
+  bool center_crop = false;
   bool class_token = false;  // one more token before an image's patches, which the projector drops
   bool patch_bias = false;   // of the patch embedding
   bool embedding_norm = false;  // the block's norm, after the embedding

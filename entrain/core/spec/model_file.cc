@@ -63,6 +63,19 @@ RopeScaling read_scaling(ObjectReader reader) {
   return scaling;
 }
 
+void read_channels(ObjectReader& reader, const char* key, std::array<double, 3>& channels) {
+  const auto values = reader.array(key);
+  if (values.empty()) {
+    return;
+  }
+  if (values.size() != channels.size()) {
+    reader.fail(key, fmt::format("{} numbers given; three are needed", values.size()));
+  }
+  for (std::size_t i = 0; i < channels.size(); ++i) {
+    channels[i] = value_as<double>(*values[i].first, values[i].second);
+  }
+}
+
 ProjectorSpec read_projector(ObjectReader reader) {
   ProjectorSpec projector;
   projector.norm_tokens = reader.optional("norm_tokens", projector.norm_tokens);
@@ -160,6 +173,9 @@ EncoderSpec read_encoder(const std::string& name, const Json& document, const st
     encoder.rope_theta = reader.optional("rope_theta", encoder.rope_theta);
     encoder.rotary = one_of(reader, "rotary", kRotaryLayouts, encoder.rotary);
     encoder.table_side = reader.optional("table_side", encoder.table_side);
+    encoder.center_crop = reader.optional("center_crop", encoder.center_crop);
+    read_channels(reader, "pixel_mean", encoder.pixel_mean);
+    read_channels(reader, "pixel_deviation", encoder.pixel_deviation);
     encoder.class_token = reader.optional("class_token", encoder.class_token);
     encoder.patch_bias = reader.optional("patch_bias", encoder.patch_bias);
     encoder.embedding_norm = reader.optional("embedding_norm", encoder.embedding_norm);
@@ -244,10 +260,17 @@ Json encoder_json(const EncoderSpec& encoder) {
     if (encoder.rotary != usual.rotary) {
       document["rotary"] = kRotaryLayouts[static_cast<std::size_t>(encoder.rotary)];
     }
+    if (encoder.pixel_mean != usual.pixel_mean) {
+      document["pixel_mean"] = encoder.pixel_mean;
+    }
+    if (encoder.pixel_deviation != usual.pixel_deviation) {
+      document["pixel_deviation"] = encoder.pixel_deviation;
+    }
     if (encoder.table_side != usual.table_side) {
       document["table_side"] = encoder.table_side;
     }
-    for (const auto& [key, value] : {std::pair("class_token", encoder.class_token),
+    for (const auto& [key, value] : {std::pair("center_crop", encoder.center_crop),
+                                     std::pair("class_token", encoder.class_token),
                                      std::pair("patch_bias", encoder.patch_bias),
                                      std::pair("embedding_norm", encoder.embedding_norm)}) {
       if (value) {

@@ -1,10 +1,57 @@
 #include "entrain/engine/data/patches.h"
 
+#include <algorithm>
+#include <array>
+
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/spec/workload.h"
 
 namespace entrain::engine {
+
+namespace {
+
+at::Tensor resized(const at::Tensor& pixels, std::int64_t height, std::int64_t width) {
+  if (pixels.size(1) == height && pixels.size(2) == width) {
+    return pixels;
+  }
+  return at::_upsample_bicubic2d_aa(pixels.unsqueeze(0), {height, width}, /*align_corners=*/false)
+      .squeeze(0)
+      .clamp_(0, 255);
+}
+
+// By its shorter side, then cut to the centre.
+at::Tensor cropped(const at::Tensor& pixels, std::int64_t side) {
+  const std::int64_t height = pixels.size(1);
+  const std::int64_t width = pixels.size(2);
+  const std::int64_t shorter = std::min(height, width);
+  const at::Tensor whole = resized(pixels, side * height / shorter, side * width / shorter);
+  return whole.narrow(1, (whole.size(1) - side) / 2, side)
+      .narrow(2, (whole.size(2) - side) / 2, side);
+}
+
+// From [0, 255], in place.
+at::Tensor normalised(at::Tensor pixels, const EncoderSpec& encoder) {
+  const EncoderSpec usual;
+  if (encoder.pixel_mean == usual.pixel_mean && encoder.pixel_deviation == usual.pixel_deviation) {
+    return pixels.div_(127.5).sub_(1.0);
+  }
+  const auto channels = [](const std::array<double, 3>& values) {
+    return at::tensor(at::ArrayRef<double>(values.data(), values.size()), at::kFloat)
+        .view({3, 1, 1});
+  };
+  return pixels.div_(255.0)
+      .sub_(channels(encoder.pixel_mean))
+      .div_(channels(encoder.pixel_deviation));
+}
+
+SegmentData cut(const at::Tensor& pixels, ImageSize size, const EncoderSpec& encoder) {
+  return {cut_patches(pixels, encoder.patch_size, encoder.merge_size, encoder.temporal_patch_size),
+          size.height / encoder.patch_size,
+          size.width / encoder.patch_size};
+}
+
+}  // namespace
 
 SegmentData patches_of(const DecodedImage& image, const EncoderSpec& encoder) {
   const ImageSize target = encoder_image_size(encoder, image.size);
@@ -12,25 +59,17 @@ SegmentData patches_of(const DecodedImage& image, const EncoderSpec& encoder) {
   const at::Tensor bytes = at::from_blob(const_cast<std::uint8_t*>(image.rgb.data()),
                                          {image.size.height, image.size.width, 3},
                                          at::TensorOptions(at::kByte));
-  at::Tensor pixels = bytes.permute({2, 0, 1}).to(at::kFloat).contiguous();
-  if (target != image.size) {
-    pixels = at::_upsample_bicubic2d_aa(
-                 pixels.unsqueeze(0), {target.height, target.width}, /*align_corners=*/false)
-                 .squeeze(0)
-                 .clamp_(0, 255);
-  }
-  pixels.div_(127.5).sub_(1.0);
-  return {cut_patches(pixels, encoder.patch_size, encoder.merge_size, encoder.temporal_patch_size),
-          target.height / encoder.patch_size,
-          target.width / encoder.patch_size};
+  const at::Tensor pixels = bytes.permute({2, 0, 1}).to(at::kFloat).contiguous();
+  const at::Tensor sized = encoder.center_crop ? cropped(pixels, target.width).contiguous()
+                                               : resized(pixels, target.height, target.width);
+  return cut(normalised(sized, encoder), target, encoder);
 }
 
 SegmentData white_patches(ImageSize size, const EncoderSpec& encoder) {
   const ImageSize target = encoder_image_size(encoder, size);
-  const std::int64_t rows = target.height / encoder.patch_size;
-  const std::int64_t columns = target.width / encoder.patch_size;
-  const std::int64_t values = patch_values(encoder);
-  return {at::ones({rows * columns, values}, at::kFloat), rows, columns};
+  return cut(normalised(at::full({3, target.height, target.width}, 255.0, at::kFloat), encoder),
+             target,
+             encoder);
 }
 
 at::Tensor cut_patches(const at::Tensor& pixels, int patch_size, int merge_size, int frames) {

@@ -10,9 +10,9 @@
 
 namespace entrain::engine {
 
-// Resizes to smart_resize()'s target (bicubic with antialiasing, clamped to the range of pixels;
-// images of the target's size are left as they are), normalises channels to (x / 255 - 0.5) / 0.5
-// and cuts into patches.
+// Resizes to encoder_image_size() (bicubic with antialiasing, clamped to the range of pixels;
+// images of that size are left as they are), with `center_crop` by the shorter side and cut to the
+// centre, normalises channels to (x / 255 - pixel_mean) / pixel_deviation and cuts into patches.
 //
 // Shapes    result: [rows · columns, 3 · temporal_patch_size · patch_size²] float32; a patch is [3,
 //           temporal_patch_size, patch_size, patch_size] flattened, of equal frames; patches are in
