@@ -169,5 +169,52 @@ TEST(PatchesOf, RefusesImpossibleAspectRatios) {
   oracle::error_of<InvalidInput>([] { patches_of(random_image(900, 4, 1), small_encoder()); });
 }
 
+TEST(PatchesOf, NormalisesByTheProcessorsMeanAndDeviation) {
+  EncoderSpec encoder = small_encoder();
+  const DecodedImage image = random_image(16, 8, 5);
+  const at::Tensor usual = patches_of(image, encoder).input;
+  encoder.pixel_mean = {0.1, 0.2, 0.3};
+  encoder.pixel_deviation = {0.4, 0.5, 0.6};
+  const at::Tensor other = patches_of(image, encoder).input;
+  const at::Tensor pixels = (usual.view({-1, 3, 16}) + 1) / 2;
+  for (int channel = 0; channel < 3; ++channel) {
+    const auto index = static_cast<std::size_t>(channel);
+    const at::Tensor expected =
+        (pixels.select(1, channel) - encoder.pixel_mean[index]) / encoder.pixel_deviation[index];
+    EXPECT_LT((other.view({-1, 3, 16}).select(1, channel) - expected).abs().max().item<double>(),
+              1e-5);
+  }
+  EXPECT_NEAR(white_patches({16, 8}, encoder).input[0][0].item<double>(), 0.9 / 0.4, 1e-6);
+}
+
+TEST(PatchesOf, RepeatsAnImageForTheFramesOfAPatch) {
+  EncoderSpec encoder = small_encoder();
+  const DecodedImage image = random_image(16, 16, 6);
+  const at::Tensor one = patches_of(image, encoder).input.view({-1, 3, 1, 16});
+  encoder.temporal_patch_size = 2;
+  const at::Tensor two = patches_of(image, encoder).input.view({-1, 3, 2, 16});
+  EXPECT_TRUE(at::equal(two, one.expand({-1, -1, 2, -1})));
+}
+
+TEST(PatchesOf, CutsTheCentreOfAnImageForATableOfPositions) {
+  EncoderSpec encoder = small_encoder();
+  encoder.merge_size = 1;
+  encoder.table_side = 2;  // 8 × 8 pixels
+  encoder.center_crop = true;
+  const DecodedImage image = random_image(13, 8, 7);
+  DecodedImage middle{{8, 8}, {}};
+  for (int y = 0; y < 8; ++y) {
+    for (int x = 2; x < 10; ++x) {
+      for (int channel = 0; channel < 3; ++channel) {
+        middle.rgb.push_back(image.rgb[static_cast<std::size_t>((y * 13 + x) * 3 + channel)]);
+      }
+    }
+  }
+  EXPECT_TRUE(at::equal(patches_of(image, encoder).input, patches_of(middle, encoder).input));
+  encoder.center_crop = false;
+  EXPECT_FALSE(at::equal(patches_of(image, encoder).input, patches_of(middle, encoder).input));
+  EXPECT_EQ(patches_of(random_image(30, 50, 8), encoder).input.size(0), 4);
+}
+
 }  // namespace
 }  // namespace entrain::engine
