@@ -5,29 +5,29 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/dataset/resize.h"
 #include "entrain/core/spec/workload.h"
 
 namespace entrain::engine {
 
 namespace {
 
-at::Tensor resized(const at::Tensor& pixels, std::int64_t height, std::int64_t width) {
-  if (pixels.size(1) == height && pixels.size(2) == width) {
-    return pixels;
-  }
-  return at::_upsample_bicubic2d_aa(pixels.unsqueeze(0), {height, width}, /*align_corners=*/false)
-      .squeeze(0)
-      .clamp_(0, 255);
+at::Tensor cropped(const at::Tensor& pixels, std::int64_t side) {
+  return pixels.narrow(1, (pixels.size(1) - side) / 2, side)
+      .narrow(2, (pixels.size(2) - side) / 2, side)
+      .contiguous();
 }
 
-// By its shorter side, then cut to the centre.
-at::Tensor cropped(const at::Tensor& pixels, std::int64_t side) {
-  const std::int64_t height = pixels.size(1);
-  const std::int64_t width = pixels.size(2);
-  const std::int64_t shorter = std::min(height, width);
-  const at::Tensor whole = resized(pixels, side * height / shorter, side * width / shorter);
-  return whole.narrow(1, (whole.size(1) - side) / 2, side)
-      .narrow(2, (whole.size(2) - side) / 2, side);
+// The size before it is cut.
+ImageSize whole_size(ImageSize image, ImageSize target, const EncoderSpec& encoder) {
+  if (!encoder.center_crop) {
+    return target;
+  }
+  const std::int64_t shorter = std::min(image.width, image.height);
+  const auto scaled = [&](int side) {
+    return static_cast<int>(std::int64_t{target.width} * side / shorter);
+  };
+  return {scaled(image.width), scaled(image.height)};
 }
 
 // From [0, 255], in place.
@@ -55,14 +55,15 @@ SegmentData cut(const at::Tensor& pixels, ImageSize size, const EncoderSpec& enc
 
 SegmentData patches_of(const DecodedImage& image, const EncoderSpec& encoder) {
   const ImageSize target = encoder_image_size(encoder, image.size);
+  const DecodedImage whole = resize_bicubic(image, whole_size(image.size, target, encoder));
   // from_blob takes no const memory; the tensor is only read.
-  const at::Tensor bytes = at::from_blob(const_cast<std::uint8_t*>(image.rgb.data()),
-                                         {image.size.height, image.size.width, 3},
+  const at::Tensor bytes = at::from_blob(const_cast<std::uint8_t*>(whole.rgb.data()),
+                                         {whole.size.height, whole.size.width, 3},
                                          at::TensorOptions(at::kByte));
   const at::Tensor pixels = bytes.permute({2, 0, 1}).to(at::kFloat).contiguous();
-  const at::Tensor sized = encoder.center_crop ? cropped(pixels, target.width).contiguous()
-                                               : resized(pixels, target.height, target.width);
-  return cut(normalised(sized, encoder), target, encoder);
+  return cut(normalised(encoder.center_crop ? cropped(pixels, target.width) : pixels, encoder),
+             target,
+             encoder);
 }
 
 SegmentData white_patches(ImageSize size, const EncoderSpec& encoder) {

@@ -1,11 +1,10 @@
 #include "entrain/engine/data/patches.h"
 
-#include <cmath>
-
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/random.h"
+#include "entrain/core/dataset/resize.h"
 #include "entrain/core/spec/workload.h"
 
 #include "tests/oracle/expect_error.h"
@@ -54,49 +53,6 @@ std::vector<float> plain_patches(int rows, int columns, int patch, int merge, co
   return values;
 }
 
-// The cubic kernel of PIL (a = -1/2), stretched when shrinking; weights of one output position.
-std::vector<double> filter_weights(int in, int out, int position, int& first) {
-  const auto cubic = [](double x) {
-    x = std::abs(x);
-    if (x < 1) {
-      return (1.5 * x - 2.5) * x * x + 1;
-    }
-    return x < 2 ? ((-0.5 * x + 2.5) * x - 4) * x + 2 : 0.0;
-  };
-  const double scale = static_cast<double>(in) / out;
-  const double stretch = std::max(1.0, scale);
-  const double centre = (position + 0.5) * scale;
-  first = std::max(0, static_cast<int>(centre - 2 * stretch + 0.5));
-  const int last = std::min(in, static_cast<int>(centre + 2 * stretch + 0.5));
-  std::vector<double> weights;
-  double sum = 0;
-  for (int x = first; x < last; ++x) {
-    weights.push_back(cubic((x + 0.5 - centre) / stretch));
-    sum += weights.back();
-  }
-  for (double& weight : weights) {
-    weight /= sum;
-  }
-  return weights;
-}
-
-double resized_pixel(const DecodedImage& image, ImageSize target, int channel, int y, int x) {
-  int first_row = 0;
-  int first_column = 0;
-  const auto rows = filter_weights(image.size.height, target.height, y, first_row);
-  const auto columns = filter_weights(image.size.width, target.width, x, first_column);
-  double value = 0;
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    for (std::size_t c = 0; c < columns.size(); ++c) {
-      const std::size_t pixel =
-          (static_cast<std::size_t>(first_row) + r) * static_cast<std::size_t>(image.size.width) +
-          static_cast<std::size_t>(first_column) + c;
-      value += rows[r] * columns[c] * image.rgb[pixel * 3 + static_cast<std::size_t>(channel)];
-    }
-  }
-  return std::clamp(value, 0.0, 255.0);
-}
-
 void expect_equal(const SegmentData& data, const std::vector<float>& expected, float tolerance) {
   ASSERT_EQ(data.input.scalar_type(), at::kFloat);
   ASSERT_TRUE(data.input.is_contiguous());
@@ -127,27 +83,18 @@ TEST(PatchesOf, CutsMergeBlocksOfAnImageThatNeedsNoResizing) {
                1e-6F);
 }
 
-TEST(PatchesOf, ResizesAsAPlainAntialiasedCubicFilter) {
+// resize_test.cc shows that the resizing is Pillow's.
+TEST(PatchesOf, ResizesInEightBits) {
   const EncoderSpec encoder = small_encoder();
   for (const ImageSize size :
        {ImageSize{21, 13}, ImageSize{5, 3}, ImageSize{150, 90}, ImageSize{7, 70}}) {
     const DecodedImage image =
         random_image(size.width, size.height, static_cast<std::uint64_t>(size.width));
-    const SegmentData data = patches_of(image, encoder);
     const ImageSize target = smart_resize(size, 8, encoder.min_pixels, encoder.max_pixels);
+    const SegmentData data = patches_of(image, encoder);
     ASSERT_EQ(data.rows * 4, target.height);
     ASSERT_EQ(data.columns * 4, target.width);
-    expect_equal(
-        data,
-        plain_patches(static_cast<int>(data.rows),
-                      static_cast<int>(data.columns),
-                      4,
-                      2,
-                      [&](int channel, int y, int x) {
-                        return static_cast<float>(
-                            (resized_pixel(image, target, channel, y, x) / 255 - 0.5) / 0.5);
-                      }),
-        1e-4F);
+    EXPECT_TRUE(at::equal(data.input, patches_of(resize_bicubic(image, target), encoder).input));
   }
 }
 
