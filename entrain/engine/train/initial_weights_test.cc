@@ -118,7 +118,7 @@ TEST_F(InitialWeightsRun, RefusesWhatIsNotThere) {
   const RunConfig other = run_.in_folder("other");  // of the tiny model
   train_now(other);
   config.init.from = (run_.path("other") / "weights.safetensors").string();
-  refused(config, "the model needs it");
+  refused(config, "has another size than the model's");
   config.init.modules = {"llm"};
   config.model_file = run_.path("model.toml").string();
   EXPECT_EQ(prepare_run(config).initial->parts, std::set<std::string>{"llm"});
