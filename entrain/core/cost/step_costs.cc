@@ -151,8 +151,8 @@ class Total {
 
  private:
   [[noreturn]] void refuse() const {
-    throw InvalidInput(fmt::format(
-        "the batch needs more than 2^62 {} in total: check sizes and profile", unit_));
+    throw InvalidInput(
+        fmt::format("the batch needs more than 2^62 {} in total: check sizes and profile", unit_));
   }
 
   std::int64_t most_;
