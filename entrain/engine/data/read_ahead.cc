@@ -194,9 +194,7 @@ std::shared_ptr<StepPieces> pieces_of(const StepNeeds& needs,
                                     .at(static_cast<std::size_t>(need.segment))
                                     .tokens;
     const std::int64_t values_per_token =
-        encoder.modality == Modality::kVision
-            ? patch_values(encoder)
-            : std::int64_t{2} * kMelBands;
+        encoder.modality == Modality::kVision ? patch_values(encoder) : std::int64_t{2} * kMelBands;
     piece->bytes = tokens * values_per_token * static_cast<std::int64_t>(sizeof(float));
   }
   return step;

@@ -157,8 +157,7 @@ LayerCases encoder_cases(const ModelSpec& model,
   const std::int64_t block = merged_tokens(encoder);
   const bool attention = has_attention(result.kind);
   result.terms = attention ? CurveTerms::kAttention : CurveTerms::kLinear;
-  const std::int64_t width = result.kind == LayerKind::kPatchEmbedding
-                                 ? patch_values(encoder)
+  const std::int64_t width = result.kind == LayerKind::kPatchEmbedding   ? patch_values(encoder)
                              : result.kind == LayerKind::kAudioEmbedding ? kMelBands
                                                                          : encoder.hidden;
   result.output_bytes_per_token =

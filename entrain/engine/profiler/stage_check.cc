@@ -57,10 +57,9 @@ StageCase encoder_case(const EncoderSpec& encoder,
       grids.push_back(segment_grid(encoder, segment, frames ? 2 * segment.tokens : 0));
     }
   }
-  const std::int64_t width = frames ? kMelBands
-                             : first_stage
-                                 ? patch_values(encoder)
-                                 : encoder.hidden;
+  const std::int64_t width = frames        ? kMelBands
+                             : first_stage ? patch_values(encoder)
+                                           : encoder.hidden;
   StageCase result;
   result.input = made_up(rows, width, options);
   result.forward = [stage = std::move(stage), grids, input = result.input] {
