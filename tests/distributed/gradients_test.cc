@@ -213,7 +213,7 @@ TEST_F(Gradients, EqualTheReferenceWithTiedEmbeddings) {
 // then begin within a sample.
 TEST_F(Gradients, EqualTheReferenceWithEveryPartOfAModel) {
   for (const ModelParts parts :
-       {ModelParts::kRotary, ModelParts::kLearned, ModelParts::kShuffled}) {
+       {ModelParts::kRotary, ModelParts::kLearned, ModelParts::kShuffled, ModelParts::kDeepstack}) {
     const GradientBatch batch = make_gradient_batch({"vision"}, 10, 11, false, parts);
     Deviations deviations;
     StepCoverage coverage;

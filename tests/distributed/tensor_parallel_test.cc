@@ -199,7 +199,10 @@ TEST_F(TensorParallel, GradientsEqualTheReferenceWithAudioTiedTablesAndChunks) {
       {make_gradient_batch({"vision"}, 10, 13, false, ModelParts::kLearned),
        {{2, 2}, 1, StageLanes::kOwn, {2, 1}}},
       {make_gradient_batch({"vision", "audio"}, 9, 14, false, ModelParts::kShuffled),
-       {{3, 1, 2}, 1, StageLanes::kOwn, {2, 2, 2}}}};
+       {{3, 1, 2}, 1, StageLanes::kOwn, {2, 2, 2}}},
+      {make_gradient_batch({"vision", "audio"}, 9, 15, false, ModelParts::kDeepstack),
+       {{2, 1, 3}, 1, StageLanes::kOwn, {2, 1, 2}},
+       StepPolicy::kRandomChunks}};
   Deviations deviations;
   std::uint64_t seed = 54'000;
   for (const std::string& schedule : schedule_names()) {

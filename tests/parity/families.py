@@ -67,6 +67,28 @@ def qwen2_5_vl(tied=False):
     return transformers.Qwen2_5_VLForConditionalGeneration(config)
 
 
+def qwen3_vl():
+    rope = {"rope_type": "default", "mrope_section": [4, 2, 2], "rope_theta": 5e6}
+    config = transformers.Qwen3VLConfig(
+        text_config=tiny_text(head_dim=16, rope_parameters={**rope, "mrope_interleaved": True}),
+        vision_config=dict(  # noqa: C408
+            depth=4,
+            hidden_size=32,
+            intermediate_size=48,
+            num_heads=2,
+            patch_size=14,
+            num_position_embeddings=36,
+            deepstack_visual_indexes=[0, 2],
+            out_hidden_size=64,
+        ),
+        image_token_id=300,
+        video_token_id=301,
+        vision_start_token_id=302,
+        vision_end_token_id=303,
+    )
+    return transformers.Qwen3VLForConditionalGeneration(config)
+
+
 VIT = {
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -116,6 +138,7 @@ LLAMA3 = {
 FAMILIES = {
     "Qwen2.5-VL": qwen2_5_vl,
     "Qwen2.5-VL, tied": lambda: qwen2_5_vl(tied=True),
+    "Qwen3-VL": qwen3_vl,
     "LLaVA, CLIP and Llama": lambda: llava(transformers.CLIPVisionConfig(**VIT), llama_config()),
     "LLaVA, SigLIP and Qwen2": lambda: llava(
         transformers.SiglipVisionConfig(**VIT, vision_use_head=False),

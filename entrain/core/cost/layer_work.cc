@@ -32,8 +32,10 @@ LayerWork transformer_work(const BlockSpec& block, double bytes) {
   return work;
 }
 
-LayerWork projector_work(const EncoderSpec& encoder, double llm_hidden, double bytes) {
-  const ProjectorSpec& spec = encoder.projector;
+LayerWork one_projector_work(const EncoderSpec& encoder,
+                             const ProjectorSpec& spec,
+                             double llm_hidden,
+                             double bytes) {
   const auto merge = static_cast<double>(merged_tokens(encoder));
   const double hidden = encoder.hidden;
   const auto merged = static_cast<double>(merged_width(encoder));
@@ -49,6 +51,21 @@ LayerWork projector_work(const EncoderSpec& encoder, double llm_hidden, double b
   work.activation_bytes = (std::max(normed, hidden) + between) * bytes;
   work.output_bytes = llm_hidden / merge * bytes;
   return work;
+}
+
+// All levels of DeepStack.
+LayerWork projector_work(const EncoderSpec& encoder, double llm_hidden, double bytes) {
+  LayerWork sum;
+  for (int level = 0; level < feature_levels(encoder); ++level) {
+    const LayerWork work = one_projector_work(
+        encoder, projector_of_level(encoder.projector, level), llm_hidden, bytes);
+    sum.matrix_flops += work.matrix_flops;
+    sum.moved_bytes += work.moved_bytes;
+    sum.input_bytes += work.input_bytes;
+    sum.activation_bytes += work.activation_bytes;
+    sum.output_bytes += work.output_bytes;
+  }
+  return sum;
 }
 
 LayerWork patch_embedding_work(const EncoderSpec& encoder, double bytes) {
@@ -75,10 +92,11 @@ LayerWork audio_embedding_work(const EncoderSpec& encoder, double bytes) {
   return work;
 }
 
-LayerWork token_embedding_work(double hidden, double bytes) {
+// `levels` of DeepStack are placed among the tokens here, and added after their layers.
+LayerWork token_embedding_work(double hidden, double bytes, int levels) {
   constexpr double kTokenIdBytes = 8;
   LayerWork work;
-  work.moved_bytes = 2 * hidden * bytes;
+  work.moved_bytes = (2 + 5 * levels) * hidden * bytes;
   work.weight_moved_bytes = 3 * hidden * bytes;
   work.input_bytes = kTokenIdBytes;
   work.activation_bytes = kTokenIdBytes;
@@ -103,7 +121,7 @@ LayerWork layer_work(const ModelSpec& model, int module, int layer, double bytes
   if (module == model.llm_module()) {
     switch (kind) {
       case LayerKind::kTokenEmbedding:
-        return token_embedding_work(llm.hidden, bytes);
+        return token_embedding_work(llm.hidden, bytes, llm.deepstack);
       case LayerKind::kOutputHead:
         return output_head_work(llm.hidden, llm.vocab_size, bytes);
       default:

@@ -128,8 +128,11 @@ LayerExchange layer_exchange(const ModelSpec& model,
       return transformer_exchange(lane, hidden, hidden);
     }
     case LayerKind::kProjector: {
-      const Exchange in = lane.gather(model.encoders[static_cast<std::size_t>(module)].hidden, 1);
-      const Exchange out = lane.gather(layer_work(model, module, layer, 1).output_bytes, 1);
+      const EncoderSpec& encoder = model.encoders[static_cast<std::size_t>(module)];
+      const int levels = feature_levels(encoder);
+      const Exchange in = lane.gather(encoder.hidden, levels);
+      const Exchange out =
+          lane.gather(layer_work(model, module, layer, 1).output_bytes / levels, levels);
       return {in + out, in + out, in};
     }
     case LayerKind::kTokenEmbedding:

@@ -250,8 +250,8 @@ class StepCostBuilder {
             divided_up(key_value_bytes(plan) * num_decoders(layers), plan.context_parallel);
       }
       const bool last = s + 1 == plan.stages.size();
-      const std::int64_t width =
-          (llm || last ? model_.llm.hidden : model_.encoders[at(module)].hidden) * dtype_bytes_;
+      stage.output_width = output_width(model_, module, layers.end - 1);
+      const std::int64_t width = stage.output_width * dtype_bytes_;
       // The smaller of two lanes has the fewer links, and the larger share of the message.
       const std::int64_t shares =
           last ? std::min(devices_of(plan), devices_of(plan_.modules.back())) : devices_of(plan);
@@ -259,8 +259,10 @@ class StepCostBuilder {
         return llm && last ? 0 : divided_up((last ? run.to_llm : run.tokens) * width, shares);
       };
       const auto equal = std::find(kinds.begin(), kinds.end(), rates);
-      if (!last && equal != kinds.end()) {
-        stage.units = result.stages[static_cast<std::size_t>(equal - kinds.begin())].units;
+      const auto alike = static_cast<std::size_t>(equal - kinds.begin());
+      if (!last && equal != kinds.end() &&
+          result.stages[alike].output_width == stage.output_width) {
+        stage.units = result.stages[alike].units;
       } else {
         stage.units.reserve(result.tokens.size());
         for (const Run& run : runs) {

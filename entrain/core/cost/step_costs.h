@@ -92,8 +92,9 @@ struct StageCosts {
   // optimizer.
   std::chrono::nanoseconds reduce{0};
   std::chrono::nanoseconds optimizer{0};
-  std::vector<UnitCost> units;  // [unit]
-  ChunkWeights chunk_weights;   // LLM stages
+  std::vector<UnitCost> units;    // [unit]
+  std::int64_t output_width = 0;  // numbers of a row that it sends on
+  ChunkWeights chunk_weights;     // LLM stages
   // LLM stages: keys and values of all their layers, per token of the lane and device.
   std::int64_t key_value_bytes_per_token = 0;
 };

@@ -12,6 +12,7 @@ namespace entrain {
 
 std::span<const Family> families() {
   static const std::array kFamilies = {qwen2_5_vl_family(),
+                                       qwen3_vl_family(),
                                        llava_family(),
                                        smolvlm_family(),
                                        internvl_family(),

@@ -113,6 +113,7 @@ std::vector<std::pair<std::string, std::string>> vit_parts();
 std::vector<std::int64_t> patch_kernel_shape(const EncoderSpec& vision);
 
 Family qwen2_5_vl_family();
+Family qwen3_vl_family();
 Family llava_family();
 Family smolvlm_family();
 Family internvl_family();

@@ -66,7 +66,7 @@ void read_processor(const Json& document, const std::string& where, EncoderSpec&
   if (std::abs(factor * 255.0 - 1.0) > 1e-6) {
     config.reader().fail("rescale_factor", fmt::format("{} given; allowed: 1 / 255", factor));
   }
-  if (vision.table_side == 0) {
+  if (!has_one_size(vision)) {
     read_limits(config, vision);
   } else {
     const int side = vision.table_side * vision.patch_size;

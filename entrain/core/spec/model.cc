@@ -109,7 +109,7 @@ void validate_encoder(const EncoderSpec& encoder, const std::string& where) {
   validate_block(encoder, check);
   check.range("num_heads", encoder.num_heads, 1, encoder.hidden);
   check.divisible("hidden", encoder.hidden, "num_heads", encoder.num_heads);
-  if (encoder.table_side == 0 && encoder.hidden / encoder.num_heads % 4 != 0) {
+  if (has_rotations(encoder) && encoder.hidden / encoder.num_heads % 4 != 0) {
     check.fail("hidden",
                fmt::format("hidden / num_heads is {}; a multiple of 4 is needed for rotary "
                            "positions in two dimensions",
@@ -126,18 +126,27 @@ void validate_encoder(const EncoderSpec& encoder, const std::string& where) {
       check.above("pixel_deviation", encoder.pixel_deviation[channel], 0.0, 10.0);
     }
     check.range("table_side", encoder.table_side, 0, 1 << 12);
-    check.divisible("table_side", encoder.table_side, "merge_size", encoder.merge_size);
+    if (has_one_size(encoder)) {
+      check.divisible("table_side", encoder.table_side, "merge_size", encoder.merge_size);
+    }
     if (encoder.class_token && encoder.table_side == 0) {
       check.fail("class_token", "given without table_side: rotations have no place for it");
     }
-    if (encoder.table_side > 0 && encoder.window_size > 0) {
+    if (!has_rotations(encoder) && encoder.window_size > 0) {
       check.fail("window_size", "given with table_side; windows need rotary positions");
+    }
+    if (encoder.table_interpolated && (encoder.table_side < 2 || encoder.class_token)) {
+      check.fail("table_interpolated", "needs a table_side of 2 or more, and no class_token");
     }
     check.product("merge_size", merged_tokens(encoder) * encoder.hidden, "merge_size² * hidden");
     const std::int64_t side = std::int64_t{encoder.patch_size} * encoder.merge_size;
     check.range("max_pixels", encoder.max_pixels, side * side, kMostPixels);
     check.range("min_pixels", encoder.min_pixels, 1, encoder.max_pixels);
     validate_windows(encoder, check);
+    for (std::size_t i = 0; i < encoder.deepstack_layers.size(); ++i) {
+      const int least = i == 0 ? 0 : encoder.deepstack_layers[i - 1] + 1;
+      check.range("deepstack_layers", encoder.deepstack_layers[i], least, encoder.num_layers - 1);
+    }
     check.above("frames_per_second", encoder.frames_per_second, 0.0, 1000.0);
     check.range("default_frame_width", encoder.default_frame_width, 1, 1 << 16);
     check.range("default_frame_height", encoder.default_frame_height, 1, 1 << 16);
@@ -155,6 +164,9 @@ void validate_rotary(const LlmSpec& llm, const Checker& check) {
   check.range(
       "rope_scaling.original_max_position", scaling.original_max_position, 1, kLongestSample);
   if (llm.mrope_sections.empty()) {
+    if (llm.mrope_interleaved) {
+      check.fail("mrope_interleaved", "given without mrope_sections");
+    }
     return;
   }
   int pairs = 0;
@@ -184,6 +196,22 @@ void validate_llm(const LlmSpec& llm, const std::string& where) {
   check.range("vocab_size", llm.vocab_size, 1, kGreatestVocabulary);
   validate_rotary(llm, check);
   check.range("max_tokens", llm.max_tokens, 1, kLongestSample);
+  check.range("deepstack", llm.deepstack, 0, llm.num_layers);
+}
+
+void check_deepstack(const ModelSpec& model, const std::string& where) {
+  int most = 0;
+  for (const EncoderSpec& encoder : model.encoders) {
+    most = std::max(most, feature_levels(encoder) - 1);
+  }
+  if (most != model.llm.deepstack) {
+    throw InvalidInput(
+        fmt::format("{}: llm.deepstack is {}, and the encoders have up to {} "
+                    "deepstack_layers; the two have to be equal",
+                    where,
+                    model.llm.deepstack,
+                    most));
+  }
 }
 
 // What ranges of single numbers leave: a sum over layers that bytes of no run could be counted of.
@@ -276,6 +304,41 @@ std::int64_t projector_width(const EncoderSpec& encoder) {
                                             : merged_width(encoder);
 }
 
+std::int64_t output_width(const ModelSpec& model, int module, int layer) {
+  if (module == model.llm_module()) {
+    return std::int64_t{model.llm.hidden} * (1 + std::max(0, model.llm.deepstack - layer));
+  }
+  const EncoderSpec& encoder = encoder_of(model, module);
+  if (layer > encoder.num_layers) {
+    return std::int64_t{model.llm.hidden} * feature_levels(encoder);
+  }
+  const std::vector<int>& kept = encoder.deepstack_layers;
+  return encoder.hidden *
+         (1 + std::distance(kept.begin(), std::lower_bound(kept.begin(), kept.end(), layer)));
+}
+
+int feature_levels(const EncoderSpec& encoder) {
+  return 1 + static_cast<int>(encoder.deepstack_layers.size());
+}
+
+ProjectorSpec projector_of_level(const ProjectorSpec& projector, int level) {
+  ProjectorSpec result = projector;
+  if (level > 0) {
+    result.norm_tokens = false;
+    result.norm_merged = true;
+  }
+  return result;
+}
+
+bool has_rotations(const EncoderSpec& encoder) {
+  return encoder.modality == Modality::kVision &&
+         (encoder.table_side == 0 || encoder.table_interpolated);
+}
+
+bool has_one_size(const EncoderSpec& encoder) {
+  return encoder.table_side > 0 && !encoder.table_interpolated;
+}
+
 bool attends_in_windows(const EncoderSpec& encoder, int layer) {
   const std::vector<int>& full = encoder.full_attention_layers;
   return encoder.window_size > 0 && !std::binary_search(full.begin(), full.end(), layer - 1);
@@ -348,6 +411,7 @@ void validate(const ModelSpec& model, const std::string& where) {
     validate_encoder(encoder, key_path(where, encoder.name));
   }
   validate_llm(model.llm, key_path(where, kLlmName));
+  check_deepstack(model, where);
   check_parameters(model, where);
 }
 
@@ -357,11 +421,12 @@ std::string digest(const ModelSpec& model) {
 
 std::string shape_digest(const ModelSpec& model) {
   static const std::vector<std::string> kShapeKeys = {
-      "modality",   "num_layers",   "hidden",     "num_heads",      "num_kv_heads",
-      "head_dim",   "intermediate", "patch_size", "merge_size",     "temporal_patch_size",
-      "table_side", "class_token",  "patch_bias", "embedding_norm", "projector",
-      "norm",       "separate_qkv", "plain_mlp",  "activation",     "layer_scale",
-      "qkv_bias",   "output_bias",  "mlp_bias",   "qk_norm",        "vocab_size"};
+      "modality",   "num_layers",      "hidden",     "num_heads",      "num_kv_heads",
+      "head_dim",   "intermediate",    "patch_size", "merge_size",     "temporal_patch_size",
+      "table_side", "class_token",     "patch_bias", "embedding_norm", "projector",
+      "norm",       "separate_qkv",    "plain_mlp",  "activation",     "layer_scale",
+      "qkv_bias",   "output_bias",     "mlp_bias",   "qk_norm",        "vocab_size",
+      "deepstack",  "deepstack_layers"};
   Json shape = Json::object();
   const Json document = to_json(model);
   for (const auto& [module, table] : document.items()) {

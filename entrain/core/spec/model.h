@@ -118,6 +118,9 @@ struct EncoderSpec : BlockSpec {
   // Vision: > 0: instead of rotations a table of learned positions of table_side² patches is added
   // to the embedded patches. Every image then has table_side patches a side.
   int table_side = 0;
+  // Images keep their own sizes and rotations; the table is resized to each, corner on corner,
+  // linearly along both sides.
+  bool table_interpolated = false;
   // With a table: an image is resized by its shorter side and cut to its centre; else both sides
   // are resized.
   bool center_crop = false;
@@ -130,6 +133,9 @@ struct EncoderSpec : BlockSpec {
   // 0: full attention in every layer.
   int window_size = 0;
   std::vector<int> full_attention_layers;  // transformers (from 0, rising) with full attention
+  // DeepStack: transformers (from 0, rising) whose output the last layer projects too, each by a
+  // projector of its own that norms the merged row. Source: arXiv 2406.04334, Qwen3-VL.
+  std::vector<int> deepstack_layers;
   double frames_per_second = 2.0;  // video sampling; two frames make one temporal patch and segment
   int default_frame_width = 640;   // pixels, for videos whose size is unknown
   int default_frame_height = 360;
@@ -158,6 +164,12 @@ struct LlmSpec : BlockSpec {
   // M-RoPE: of a head's pairs, as many rotate by time, by row and by column; their sum is half of
   // head_dim. Empty: all by the token's index. See multimodal_positions() in positions.h.
   std::vector<int> mrope_sections;
+  // Which pairs these are: pair 1, 4, 7, … by row, 2, 5, 8, … by column (Qwen3-VL), instead of runs
+  // one after another.
+  bool mrope_interleaved = false;
+  // DeepStack: after each of the first so many decoder layers, features of an earlier vision layer
+  // are added to the tokens of the image. Until then they travel beside the hidden states.
+  int deepstack = 0;
   std::int64_t max_tokens = 8192;    // longest sample, modality features included
   bool tie_word_embeddings = false;  // the output head's matrix is the token embedding's table
 };
@@ -182,6 +194,15 @@ int extra_tokens(const EncoderSpec& encoder);
 // Width of a merged row, and between the projector's two matrices.
 std::int64_t merged_width(const EncoderSpec& encoder);
 std::int64_t projector_width(const EncoderSpec& encoder);
+// What a row of a layer's result holds: hidden states or features, and beside them what DeepStack
+// carries to a later layer. Not of the output head.
+std::int64_t output_width(const ModelSpec& model, int module, int layer);
+// Projections of an encoder's last layer: 1 without DeepStack. Level 0 is the encoder's own output.
+int feature_levels(const EncoderSpec& encoder);
+ProjectorSpec projector_of_level(const ProjectorSpec& projector, int level);
+// Vision: whether heads are rotated, and whether every image gets the same size.
+bool has_rotations(const EncoderSpec& encoder);
+bool has_one_size(const EncoderSpec& encoder);
 // For an encoder's layer 1 … num_layers: whether it is a kWindowedTransformer.
 bool attends_in_windows(const EncoderSpec& encoder, int layer);
 LayerKind layer_kind(const ModelSpec& model, int module, int layer);

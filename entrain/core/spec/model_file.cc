@@ -173,6 +173,7 @@ EncoderSpec read_encoder(const std::string& name, const Json& document, const st
     encoder.rope_theta = reader.optional("rope_theta", encoder.rope_theta);
     encoder.rotary = one_of(reader, "rotary", kRotaryLayouts, encoder.rotary);
     encoder.table_side = reader.optional("table_side", encoder.table_side);
+    encoder.table_interpolated = reader.optional("table_interpolated", encoder.table_interpolated);
     encoder.center_crop = reader.optional("center_crop", encoder.center_crop);
     read_channels(reader, "pixel_mean", encoder.pixel_mean);
     read_channels(reader, "pixel_deviation", encoder.pixel_deviation);
@@ -184,6 +185,9 @@ EncoderSpec read_encoder(const std::string& name, const Json& document, const st
     encoder.window_size = reader.optional("window_size", encoder.window_size);
     for (const auto& [layer, place] : reader.array("full_attention_layers")) {
       encoder.full_attention_layers.push_back(value_as<int>(*layer, place));
+    }
+    for (const auto& [layer, place] : reader.array("deepstack_layers")) {
+      encoder.deepstack_layers.push_back(value_as<int>(*layer, place));
     }
     encoder.frames_per_second = reader.optional("frames_per_second", encoder.frames_per_second);
     encoder.default_frame_width =
@@ -215,6 +219,8 @@ LlmSpec read_llm(ObjectReader reader) {
   for (const auto& [pairs, place] : reader.array("mrope_sections")) {
     llm.mrope_sections.push_back(value_as<int>(*pairs, place));
   }
+  llm.mrope_interleaved = reader.optional("mrope_interleaved", llm.mrope_interleaved);
+  llm.deepstack = reader.optional("deepstack", llm.deepstack);
   reader.finish();
   if (llm.head_dim == 0 && llm.num_heads > 0) {
     if (llm.hidden % llm.num_heads != 0) {
@@ -269,7 +275,11 @@ Json encoder_json(const EncoderSpec& encoder) {
     if (encoder.table_side != usual.table_side) {
       document["table_side"] = encoder.table_side;
     }
+    if (!encoder.deepstack_layers.empty()) {
+      document["deepstack_layers"] = encoder.deepstack_layers;
+    }
     for (const auto& [key, value] : {std::pair("center_crop", encoder.center_crop),
+                                     std::pair("table_interpolated", encoder.table_interpolated),
                                      std::pair("class_token", encoder.class_token),
                                      std::pair("patch_bias", encoder.patch_bias),
                                      std::pair("embedding_norm", encoder.embedding_norm)}) {
@@ -312,6 +322,12 @@ Json llm_json(const LlmSpec& llm) {
   }
   if (!llm.mrope_sections.empty()) {
     document["mrope_sections"] = llm.mrope_sections;
+  }
+  if (llm.mrope_interleaved) {
+    document["mrope_interleaved"] = true;
+  }
+  if (llm.deepstack > 0) {
+    document["deepstack"] = llm.deepstack;
   }
   return document;
 }

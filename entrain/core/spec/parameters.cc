@@ -17,16 +17,18 @@ struct Local {
   std::size_t axes;
   ParameterRole role;
   ParameterSplit split;
+  int level = -1;  // of a DeepStack projector
 };
 
 // Hands a layer's parameters to `visit` one after another.
 template <class Visit>
 class Lister {
  public:
-  explicit Lister(const Visit& visit) : visit_(visit) {}
+  explicit Lister(const Visit& visit, int level = -1) : visit_(visit), level_(level) {}
+  [[nodiscard]] Lister of_level(int level) const { return Lister(visit_, level); }
 
   void gain(const char* name, std::int64_t size) const {
-    visit_({name, ".weight", {size, 1, 1}, 1, ParameterRole::kGain, {}});
+    visit_({name, ".weight", {size, 1, 1}, 1, ParameterRole::kGain, {}, level_});
   }
   void norm(NormKind kind, const char* name, std::int64_t size) const {
     gain(name, size);
@@ -44,7 +46,7 @@ class Lister {
               bool has_bias,
               const ParameterSplit& split = {},
               ParameterRole role = ParameterRole::kLinear) const {
-    visit_({name, ".weight", {rows, columns, 1}, 2, role, split});
+    visit_({name, ".weight", {rows, columns, 1}, 2, role, split, level_});
     if (has_bias) {
       bias(name, rows, split);
     }
@@ -58,10 +60,11 @@ class Lister {
   // A matrix that is sharded by inputs makes partial sums: one rank's bias completes them.
   void bias(const char* name, std::int64_t rows, const ParameterSplit& split) const {
     const ParameterSplit own = split.axis == 0 ? split : ParameterSplit{};
-    visit_({name, ".bias", {rows, 1, 1}, 1, ParameterRole::kBias, own});
+    visit_({name, ".bias", {rows, 1, 1}, 1, ParameterRole::kBias, own, level_});
   }
 
   const Visit& visit_;
+  int level_;
 };
 
 // The names of a transformer layer's parts.
@@ -140,21 +143,35 @@ void list_vision_embedding(const EncoderSpec& encoder, const Lister<Visit>& list
   }
 }
 
+// The names of a projector's parts.
+struct ProjectorNames {
+  const char* token_norm;
+  const char* merged_norm;
+  const char* inner;
+  const char* last;
+};
+constexpr ProjectorNames kProjectorNames = {
+    "merger.ln_q", "merger.norm", "merger.mlp.0", "merger.mlp.2"};
+constexpr ProjectorNames kDeepstackNames = {"", "norm", "mlp.0", "mlp.2"};
+
 template <class Visit>
-void list_projector(const EncoderSpec& encoder, int llm_hidden, const Lister<Visit>& list) {
-  const ProjectorSpec& projector = encoder.projector;
+void list_projector(const EncoderSpec& encoder,
+                    int llm_hidden,
+                    const ProjectorSpec& projector,
+                    const ProjectorNames& names,
+                    const Lister<Visit>& list) {
   const std::int64_t merged = merged_width(encoder);
   const std::int64_t inner = projector_width(encoder);
   if (projector.norm_tokens) {
-    list.norm(encoder.norm, "merger.ln_q", encoder.hidden);
+    list.norm(encoder.norm, names.token_norm, encoder.hidden);
   }
   if (projector.norm_merged) {
-    list.norm(encoder.norm, "merger.norm", merged);
+    list.norm(encoder.norm, names.merged_norm, merged);
   }
   if (projector.num_matrices == 2) {
-    list.matrix("merger.mlp.0", inner, merged, projector.bias, kByOutputs);
+    list.matrix(names.inner, inner, merged, projector.bias, kByOutputs);
   }
-  list.matrix("merger.mlp.2",
+  list.matrix(names.last,
               llm_hidden,
               projector.num_matrices == 2 ? inner : merged,
               projector.bias,
@@ -165,7 +182,14 @@ template <class Visit>
 void list_encoder(const EncoderSpec& encoder, int llm_hidden, int layer, const Visit& visit) {
   const Lister<Visit> list(visit);
   if (layer > encoder.num_layers) {
-    list_projector(encoder, llm_hidden, list);
+    list_projector(encoder, llm_hidden, encoder.projector, kProjectorNames, list);
+    for (int level = 1; level < feature_levels(encoder); ++level) {
+      list_projector(encoder,
+                     llm_hidden,
+                     projector_of_level(encoder.projector, level),
+                     kDeepstackNames,
+                     list.of_level(level - 1));
+    }
   } else if (layer > 0) {
     list_block(encoder, kEncoderNames, list);
   } else if (encoder.modality == Modality::kVision) {
@@ -222,7 +246,9 @@ struct Collect {
 
   void operator()(const Local& local) const {
     const auto* end = local.shape.begin() + local.axes;
-    all.push_back({fmt::format("{}{}{}", prefix, local.name, local.kind),
+    const std::string level =
+        local.level < 0 ? std::string() : fmt::format("deepstack.{}.", local.level);
+    all.push_back({fmt::format("{}{}{}{}", prefix, level, local.name, local.kind),
                    {local.shape.begin(), end},
                    local.role,
                    local.split});

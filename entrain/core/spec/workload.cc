@@ -154,7 +154,7 @@ ImageSize smart_resize(ImageSize image,
 }
 
 ImageSize encoder_image_size(const EncoderSpec& encoder, ImageSize image) {
-  if (encoder.table_side > 0) {
+  if (has_one_size(encoder)) {
     const int side = encoder.table_side * encoder.patch_size;
     return {side, side};
   }

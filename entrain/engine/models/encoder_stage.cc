@@ -1,6 +1,8 @@
 // Encoders: patch or audio embedding, pre-norm transformer layers with attention within each
 // segment or within windows of an image, and the projector that merges blocks of tokens and maps
 // them to the LLM's width.
+#include <algorithm>
+
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/spec/parameters.h"
@@ -52,8 +54,7 @@ class PackedSegments {
 
   // Empty where positions are in the embedding.
   const RotaryTable& table(const at::TensorOptions& options) {
-    if (encoder_.modality == Modality::kVision && encoder_.table_side == 0 &&
-        !table_.cosine.defined()) {
+    if (has_rotations(encoder_) && !table_.cosine.defined()) {
       table_ = rotary_table(grids_,
                             encoder_.merge_size,
                             encoder_.width_of_head(),
@@ -125,7 +126,8 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
   packed.check(input, layers_.begin == 0);
   const std::int64_t tokens = packed.tokens();
   at::Tensor hidden = input;
-  bool own = false;  // `hidden` is sharded; else replicated
+  std::vector<at::Tensor> kept;  // DeepStack: earlier layers' results, sharded
+  bool own = false;              // `hidden` is sharded; else replicated
   const auto weights_of = [&](int layer) -> std::span<const NamedParameter> {
     const auto index = static_cast<std::size_t>(layer - layers_.begin);
     const std::size_t begin = index == 0 ? 0 : ends_[index - 1];
@@ -155,6 +157,16 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
           encoder_, group_, weights, x, tokens, table.cosine.defined() ? &table : nullptr, attend);
     };
   };
+  const auto with_kept = [&] {
+    kept.insert(kept.begin(), hidden);
+    return kept.size() == 1 ? hidden : at::cat(kept, 1);
+  };
+  if (layers_.begin > 0) {
+    kept = side_by_side(scatter_rows(hidden, group_), encoder_.hidden);
+    hidden = kept.front();
+    kept.erase(kept.begin());
+    own = true;
+  }
   for (int layer = layers_.begin; layer < layers_.end; ++layer) {
     const NamedParameter* weights = weights_of(layer).data();
     if (layer == 0 && vision) {
@@ -168,22 +180,25 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
       hidden = shard_rows(hidden, group_);
       own = true;
     } else if (layer == last_layer_) {
-      hidden = own ? hidden : scatter_rows(hidden, group_);
+      hidden = with_kept();
       run(layer, [this, weights, tokens, grids = packed.grids()](const at::Tensor& x) {
         return projector(encoder_, group_, weights, x, tokens, grids);
       });
       own = false;
     } else {
-      hidden = own ? hidden : scatter_rows(hidden, group_);
-      own = true;
       run(layer, transformer_of(layer));
+      const std::vector<int>& deep = encoder_.deepstack_layers;
+      if (std::binary_search(deep.begin(), deep.end(), layer - 1)) {
+        kept.push_back(hidden);
+      }
     }
   }
-  return own ? gather_replicated(hidden, tokens, group_) : hidden;
+  return own ? gather_replicated(with_kept(), tokens, group_) : hidden;
 }
 
 bool EncoderStage::keeps_input() const {
-  return group_ == nullptr;
+  return group_ == nullptr && (encoder_.deepstack_layers.empty() ||
+                               layers_.begin - 1 <= encoder_.deepstack_layers.front());
 }
 
 }  // namespace entrain::engine

@@ -55,6 +55,23 @@ at::Tensor index_tensor(const std::vector<std::int64_t>& values) {
   return at::tensor(values, at::TensorOptions(at::kLong));
 }
 
+// The pairs that rotate by time, by row and by column.
+std::vector<at::Tensor> pairs_of_axes(std::span<const int> sections, bool interleaved) {
+  std::vector<std::vector<std::int64_t>> pairs(sections.size());
+  std::int64_t pair = 0;
+  for (std::size_t section = 0; section < sections.size(); ++section) {
+    for (int i = 0; i < sections[section]; ++i, ++pair) {
+      const auto axis = interleaved ? static_cast<std::size_t>(pair % 3) : section;
+      pairs[pair < 3 * sections[axis] || !interleaved ? axis : 0].push_back(pair);
+    }
+  }
+  std::vector<at::Tensor> result;
+  for (const std::vector<std::int64_t>& of_axis : pairs) {
+    result.push_back(index_tensor(of_axis));
+  }
+  return result;
+}
+
 // Heads of type S, computed in T.
 template <class T, class S>
 void rotate_rows(const at::Tensor& input,
@@ -234,6 +251,7 @@ RotaryTable rotary_table(std::span<const SegmentGrid> segments,
 
 RotaryTable rotary_table(std::span<const AxisPosition> positions,
                          std::span<const int> sections,
+                         bool interleaved,
                          double theta,
                          const at::TensorOptions& options,
                          const RopeScaling& scaling) {
@@ -248,17 +266,34 @@ RotaryTable rotary_table(std::span<const AxisPosition> positions,
   ENTRAIN_INVARIANT(sections.size() == axes.size(), concat(sections.size(), " M-RoPE sections"));
   const std::int64_t pairs = std::accumulate(sections.begin(), sections.end(), std::int64_t{0});
   const RotaryTable axis = axis_table(end, 2 * pairs, theta, options, scaling);
+  const std::vector<at::Tensor> pairs_of = pairs_of_axes(sections, interleaved);
   const auto gathered = [&](const at::Tensor& values) {
-    std::vector<at::Tensor> parts;
-    std::int64_t begin = 0;
+    at::Tensor all = at::empty({std::ssize(positions), pairs}, values.options());
     for (std::size_t i = 0; i < axes.size(); ++i) {
-      parts.push_back(values.narrow(1, begin, sections[i])
+      const at::Tensor of_axis = pairs_of[i].to(options.device());
+      all.index_copy_(1,
+                      of_axis,
+                      values.index_select(1, of_axis)
                           .index_select(0, index_tensor(axes[i]).to(options.device())));
-      begin += sections[i];
     }
-    return at::cat(parts, 1).view({std::ssize(positions), 1, 1, pairs});
+    return all.view({std::ssize(positions), 1, 1, pairs});
   };
   return {gathered(axis.cosine), gathered(axis.sine)};
+}
+
+std::vector<at::Tensor> side_by_side(const at::Tensor& rows, std::int64_t width) {
+  if (rows.size(1) == width) {
+    return {rows};
+  }
+  std::vector<at::Tensor> parts = rows.split(width, 1);
+  for (at::Tensor& part : parts) {
+    part = part.contiguous();
+  }
+  return parts;
+}
+
+at::Tensor widened(const at::Tensor& rows, std::int64_t width) {
+  return rows.size(1) == width ? rows : at::constant_pad_nd(rows, {0, width - rows.size(1)});
 }
 
 at::Tensor rotate(const at::Tensor& heads, const RotaryTable& table) {

@@ -88,12 +88,13 @@ RotaryTable rotary_table(std::span<const SegmentGrid> segments,
                          const at::TensorOptions& options);
 
 // M-RoPE: of a head's pairs the first sections[0] rotate by time, the next sections[1] by row, the
-// last by column; a pair's frequency does not depend on its axis.
+// last by column, or `interleaved` (LlmSpec); a pair's frequency does not depend on its axis.
 //
 // Shapes    positions: [T].
 // Requires  sections: three, their sum is half of head_dim; positions >= 0.
 RotaryTable rotary_table(std::span<const AxisPosition> positions,
                          std::span<const int> sections,
+                         bool interleaved,
                          double theta,
                          const at::TensorOptions& options,
                          const RopeScaling& scaling);
@@ -112,6 +113,14 @@ at::Tensor segment_attention(const at::Tensor& query,
                              const at::Tensor& value,
                              std::span<const std::int64_t> lengths,
                              bool causal);
+
+// The columns as tensors of `width`, each with memory of its own if there are several.
+//
+// Shapes  rows: [T, n · width]; result: n × [T, width].
+std::vector<at::Tensor> side_by_side(const at::Tensor& rows, std::int64_t width);
+
+// The rows with zeros to their right, up to `width` columns.
+at::Tensor widened(const at::Tensor& rows, std::int64_t width);
 
 struct Matrix {
   at::Tensor weight;               // [out, in]

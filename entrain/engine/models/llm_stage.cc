@@ -1,5 +1,7 @@
 // The LLM: a Llama-style decoder with rotary positions, grouped queries and a gated MLP, causal
 // within each sample.
+#include <utility>
+
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/spec/parameters.h"
@@ -47,7 +49,12 @@ RotaryTable table_of(const LlmSpec& llm,
                         concat(item.positions.size(), " positions for ", item.rows, " rows"));
       positions.insert(positions.end(), item.positions.begin(), item.positions.end());
     }
-    return rotary_table(positions, llm.mrope_sections, llm.rope_theta, options, llm.rope_scaling);
+    return rotary_table(positions,
+                        llm.mrope_sections,
+                        llm.mrope_interleaved,
+                        llm.rope_theta,
+                        options,
+                        llm.rope_scaling);
   }
   std::vector<std::int64_t> begins;
   std::vector<std::int64_t> lengths;
@@ -113,7 +120,12 @@ at::Tensor LlmStage::embed(const at::Tensor& ids,
                            const at::Tensor& features,
                            const at::Tensor& positions) const {
   ENTRAIN_INVARIANT(layers_.begin == 0, "embed() on an LLM stage that is not the first");
-  const at::Tensor embedded = split_lookup(parameters_.front().tensor, ids, group_);
+  at::Tensor embedded = split_lookup(parameters_.front().tensor, ids, group_);
+  if (llm_.deepstack > 0) {
+    const at::Tensor nothing =
+        at::zeros({ids.size(0), std::int64_t{llm_.deepstack} * llm_.hidden}, embedded.options());
+    embedded = at::cat({embedded, nothing}, 1);
+  }
   if (!features.defined() || features.size(0) == 0) {
     return embedded;
   }
@@ -148,7 +160,9 @@ at::Tensor LlmStage::decode(const at::Tensor& hidden, std::span<const PackedItem
     return hidden;
   }
   const RotaryTable table = table_of(llm_, items, hidden.options().requires_grad(false));
-  at::Tensor result = scatter_rows(hidden, group_);
+  std::vector<at::Tensor> later = side_by_side(scatter_rows(hidden, group_), llm_.hidden);
+  at::Tensor result = std::exchange(later.front(), at::Tensor());
+  std::size_t added = 1;
   for (int layer = first; layer < end; ++layer) {
     const auto index = static_cast<std::size_t>(layer - layers_.begin);
     const std::size_t begin = index == 0 ? 0 : ends_[index - 1];
@@ -178,6 +192,13 @@ at::Tensor LlmStage::decode(const at::Tensor& hidden, std::span<const PackedItem
     } else {
       result = run(items, result);
     }
+    if (added < later.size()) {
+      result = result + std::exchange(later[added++], at::Tensor());
+    }
+  }
+  if (added < later.size()) {
+    later[--added] = result;
+    result = at::cat(at::TensorList(later).slice(added), 1);
   }
   return gather_replicated(result, tokens, group_);
 }
@@ -210,7 +231,7 @@ at::Tensor LlmStage::loss_sum(const at::Tensor& hidden,
 }
 
 bool LlmStage::keeps_input() const {
-  return group_ == nullptr;
+  return group_ == nullptr && (llm_.deepstack == 0 || layers_.begin > llm_.deepstack);
 }
 
 const NamedParameter* LlmStage::head() const {

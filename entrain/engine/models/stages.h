@@ -75,9 +75,9 @@ class EncoderStage {
                int recompute = 0);
 
   // Shapes   input: [T, patch_values()] (audio: [Σ frames, kMelBands]) on the first stage, else
-  //          [T, hidden]; T = sum of grid tokens.
-  //          result: [T / merge_size² (audio: Σ features), llm_hidden] on the last stage, else
-  //          [T, hidden].
+  //          [T, output_width()] of the layer before; T = sum of grid tokens.
+  //          result: [T / merge_size² (audio: Σ features), output_width()] on the last stage, else
+  //          [T, output_width()].
   at::Tensor forward(const at::Tensor& input, std::span<const SegmentGrid> segments) const;
 
   // Whether graphs of a stage other than the first keep their input unchanged. With several ranks
@@ -105,13 +105,14 @@ class LlmStage {
 
   // Token embeddings with image features at their positions; the first stage only.
   //
-  // Shapes   ids: [T] int64; features: [F, hidden] or undefined when F = 0; positions: [F] int64,
-  //          rising: the rows of the result that features fill. result: [T, hidden].
+  // Shapes   ids: [T] int64; features: [F, output_width()] or undefined when F = 0; positions: [F]
+  //          int64, rising: the rows of the result that features fill. result: likewise, T rows.
   at::Tensor embed(const at::Tensor& ids,
                    const at::Tensor& features,
                    const at::Tensor& positions) const;
 
-  // This stage's decoder layers. Shapes  hidden: [T, hidden]; items' rows sum to T.
+  // This stage's decoder layers. Shapes  hidden: [T, output_width()] of the layer before; items'
+  // rows sum to T.
   at::Tensor decode(const at::Tensor& hidden, std::span<const PackedItem> items) const;
   // For whole samples of text alone. Shapes  lengths: [samples], summing to T.
   at::Tensor decode(const at::Tensor& hidden, std::span<const std::int64_t> lengths) const;

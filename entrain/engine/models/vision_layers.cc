@@ -14,6 +14,50 @@
 namespace entrain::engine {
 namespace {
 
+// The patches' rows of the table and their weights, for a table that is resized to every image.
+struct TableTaps {
+  std::vector<std::int64_t> rows;  // [tokens · 4]
+  std::vector<float> weights;      // the same
+};
+
+// Between two table rows of one axis: the first, and the share of the one after it.
+std::pair<std::int64_t, float> tap(std::int64_t place, std::int64_t places, std::int64_t side) {
+  const float at_row =
+      places == 1 ? 0.0F : static_cast<float>(place * (side - 1)) / static_cast<float>(places - 1);
+  const std::int64_t first = std::min(static_cast<std::int64_t>(at_row), side - 2);
+  return {first, at_row - static_cast<float>(first)};
+}
+
+TableTaps table_taps(const EncoderSpec& encoder,
+                     std::span<const SegmentGrid> segments,
+                     const RowRange& own) {
+  const std::int64_t side = encoder.table_side;
+  const std::int64_t merge = encoder.merge_size;
+  TableTaps taps;
+  std::int64_t token = 0;
+  const auto add = [&](const SegmentGrid& grid, std::int64_t row, std::int64_t column) {
+    if (token >= own.begin && token < own.begin + own.size) {
+      const auto [above, down] = tap(row, grid.rows, side);
+      const auto [left, right] = tap(column, grid.columns, side);
+      for (int i = 0; i < 4; ++i) {
+        taps.rows.push_back((above + i / 2) * side + left + i % 2);
+        taps.weights.push_back((i / 2 == 0 ? 1 - down : down) * (i % 2 == 0 ? 1 - right : right));
+      }
+    }
+    ++token;
+  };
+  for (const SegmentGrid& grid : segments) {
+    for (std::int64_t row = 0; row < grid.rows; row += merge) {
+      for (std::int64_t column = 0; column < grid.columns; column += merge) {
+        for (std::int64_t i = 0; i < merge * merge; ++i) {
+          add(grid, row + i / merge, column + i % merge);
+        }
+      }
+    }
+  }
+  return taps;
+}
+
 // What the tokens of packed segments are: -1 a class token, else the row of the table of positions
 // of a patch, which follows the class token's row.
 std::vector<std::int64_t> table_rows(const EncoderSpec& encoder,
@@ -47,6 +91,10 @@ at::Tensor to_tensor(const std::vector<std::int64_t>& values, const at::Tensor& 
   return at::tensor(values, at::TensorOptions(at::kLong)).to(like.device());
 }
 
+RowRange own_rows(std::int64_t rows, const TensorGroupPtr& group) {
+  return group == nullptr ? RowRange{0, rows} : row_range(rows, group->index, group->size());
+}
+
 // The patches with a row of zeros for every class token.
 at::Tensor with_class_rows(const at::Tensor& patches, const std::vector<std::int64_t>& rows) {
   std::vector<std::int64_t> places;
@@ -59,55 +107,14 @@ at::Tensor with_class_rows(const at::Tensor& patches, const std::vector<std::int
   return at::index_copy(all, 0, to_tensor(places, patches), patches);
 }
 
-}  // namespace
-
-at::Tensor patch_embedding(const EncoderSpec& encoder,
-                           const TensorGroupPtr& group,
-                           const NamedParameter* first,
-                           const at::Tensor& patches,
-                           std::span<const SegmentGrid> segments) {
-  WeightReader weights(first);
-  const Matrix embedding = weights.matrix(encoder.patch_bias);
-  if (!encoder.class_token && encoder.table_side == 0) {
-    return split_linear(shard_rows(patches, group), embedding.weight, embedding.bias);
-  }
-  const std::vector<std::int64_t> rows = table_rows(encoder, segments);
-  const auto tokens = std::ssize(rows);
-  const at::Tensor input = encoder.class_token ? with_class_rows(patches, rows) : patches;
-  at::Tensor hidden = split_linear(shard_rows(input, group), embedding.weight);
-  const RowRange own =
-      group == nullptr ? RowRange{0, tokens} : row_range(tokens, group->index, group->size());
-  std::vector<std::int64_t> places;
-  std::vector<float> is_patch;
-  for (std::int64_t row = own.begin; row < own.begin + own.size; ++row) {
-    const std::int64_t place = rows[static_cast<std::size_t>(row)];
-    places.push_back(std::max<std::int64_t>(place, 0));
-    is_patch.push_back(place < 0 ? 0.0F : 1.0F);
-  }
-  const at::Tensor patch =
-      at::tensor(is_patch, at::kFloat).to(hidden.options().requires_grad(false)).unsqueeze(1);
-  if (embedding.bias.has_value()) {
-    hidden = hidden + patch * *embedding.bias;
-  }
-  if (encoder.class_token) {
-    hidden = hidden + (1 - patch) * weights.take();
-  }
-  if (encoder.table_side > 0) {
-    hidden = hidden + split_embedding(weights.take(), to_tensor(places, hidden));
-  }
-  return encoder.embedding_norm ? weights.normed(encoder.norm, hidden, encoder.norm_epsilon)
-                                : hidden;
-}
-
-at::Tensor projector(const EncoderSpec& encoder,
-                     const TensorGroupPtr& group,
-                     const NamedParameter* first,
-                     const at::Tensor& input,
-                     std::int64_t tokens,
-                     std::span<const SegmentGrid> segments) {
-  const ProjectorSpec& spec = encoder.projector;
+at::Tensor one_projector(const EncoderSpec& encoder,
+                         const ProjectorSpec& spec,
+                         const TensorGroupPtr& group,
+                         WeightReader& weights,
+                         const at::Tensor& input,
+                         std::int64_t tokens,
+                         std::span<const SegmentGrid> segments) {
   const double epsilon = spec.norm_epsilon > 0 ? spec.norm_epsilon : encoder.norm_epsilon;
-  WeightReader weights(first);
   const std::int64_t block = merged_tokens(encoder);
   const bool vision = encoder.modality == Modality::kVision;
   const std::vector<SegmentGrid> grids(segments.begin(), segments.end());
@@ -140,6 +147,76 @@ at::Tensor projector(const EncoderSpec& encoder,
   }
   const Matrix last = completed_by(group, weights.matrix(spec.bias));
   return all_reduce(split_linear(merged, last.weight, last.bias), group);
+}
+
+}  // namespace
+
+at::Tensor patch_embedding(const EncoderSpec& encoder,
+                           const TensorGroupPtr& group,
+                           const NamedParameter* first,
+                           const at::Tensor& patches,
+                           std::span<const SegmentGrid> segments) {
+  WeightReader weights(first);
+  const Matrix embedding = weights.matrix(encoder.patch_bias);
+  if (!encoder.class_token && (encoder.table_side == 0 || encoder.table_interpolated)) {
+    at::Tensor hidden = split_linear(shard_rows(patches, group), embedding.weight, embedding.bias);
+    if (encoder.table_interpolated) {
+      const TableTaps taps = table_taps(encoder, segments, own_rows(patches.size(0), group));
+      const at::Tensor weight = at::tensor(taps.weights, at::kFloat)
+                                    .to(hidden.options().requires_grad(false))
+                                    .view({hidden.size(0), 4, 1});
+      const at::Tensor rows = split_embedding(weights.take(), to_tensor(taps.rows, hidden));
+      hidden = hidden + at::sum(rows.view({hidden.size(0), 4, hidden.size(1)}) * weight, 1);
+    }
+    return encoder.embedding_norm ? weights.normed(encoder.norm, hidden, encoder.norm_epsilon)
+                                  : hidden;
+  }
+  const std::vector<std::int64_t> rows = table_rows(encoder, segments);
+  const auto tokens = std::ssize(rows);
+  const at::Tensor input = encoder.class_token ? with_class_rows(patches, rows) : patches;
+  at::Tensor hidden = split_linear(shard_rows(input, group), embedding.weight);
+  const RowRange own = own_rows(tokens, group);
+  std::vector<std::int64_t> places;
+  std::vector<float> is_patch;
+  for (std::int64_t row = own.begin; row < own.begin + own.size; ++row) {
+    const std::int64_t place = rows[static_cast<std::size_t>(row)];
+    places.push_back(std::max<std::int64_t>(place, 0));
+    is_patch.push_back(place < 0 ? 0.0F : 1.0F);
+  }
+  const at::Tensor patch =
+      at::tensor(is_patch, at::kFloat).to(hidden.options().requires_grad(false)).unsqueeze(1);
+  if (embedding.bias.has_value()) {
+    hidden = hidden + patch * *embedding.bias;
+  }
+  if (encoder.class_token) {
+    hidden = hidden + (1 - patch) * weights.take();
+  }
+  if (encoder.table_side > 0) {
+    hidden = hidden + split_embedding(weights.take(), to_tensor(places, hidden));
+  }
+  return encoder.embedding_norm ? weights.normed(encoder.norm, hidden, encoder.norm_epsilon)
+                                : hidden;
+}
+
+at::Tensor projector(const EncoderSpec& encoder,
+                     const TensorGroupPtr& group,
+                     const NamedParameter* first,
+                     const at::Tensor& input,
+                     std::int64_t tokens,
+                     std::span<const SegmentGrid> segments) {
+  WeightReader weights(first);
+  const std::vector<at::Tensor> inputs = side_by_side(input, encoder.hidden);
+  std::vector<at::Tensor> levels;
+  for (int level = 0; level < feature_levels(encoder); ++level) {
+    levels.push_back(one_projector(encoder,
+                                   projector_of_level(encoder.projector, level),
+                                   group,
+                                   weights,
+                                   inputs[static_cast<std::size_t>(level)],
+                                   tokens,
+                                   segments));
+  }
+  return levels.size() == 1 ? levels.front() : at::cat(levels, 1);
 }
 
 }  // namespace entrain::engine

@@ -27,7 +27,8 @@ at::Tensor patch_embedding(const EncoderSpec& encoder,
 
 // `weights` in the order of parameters_of(), of the encoder's last layer.
 //
-// Shapes  input: sharded rows of the `tokens`; result: [features, llm_hidden], replicated.
+// Shapes  input: sharded rows of the `tokens`, [.., feature_levels() · hidden]; result: [features,
+//         feature_levels() · llm_hidden], replicated.
 at::Tensor projector(const EncoderSpec& encoder,
                      const TensorGroupPtr& group,
                      const NamedParameter* weights,

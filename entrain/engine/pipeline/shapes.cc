@@ -36,9 +36,7 @@ std::vector<std::int64_t> output_shape(const StepSizes& sizes,
   for (const WorkItem& item : group.items) {
     rows += features ? feature_rows(sizes, unit.module, item) : item_rows(sizes, unit.module, item);
   }
-  const std::int64_t width = encoder && !features ? sizes.model.encoders.at(at(unit.module)).hidden
-                                                  : sizes.model.llm.hidden;
-  return {rows, width};
+  return {rows, sizes.costs.modules.at(at(unit.module)).stages.at(at(unit.stage)).output_width};
 }
 
 }  // namespace entrain::engine

@@ -27,9 +27,8 @@ std::int64_t feature_rows(const StepSizes& sizes, int module, const WorkItem& it
 
 // Shape of the unit's forward output, and of its gradient.
 //
-// encoder, last stage  [features, LLM's hidden]: rows per item in group order
-// encoder, other       [tokens, encoder's hidden]
-// LLM                  [tokens, LLM's hidden]
+// encoder, last stage  [features, output_width()]: rows per item in group order
+// encoder, other; LLM  [tokens, output_width()]
 std::vector<std::int64_t> output_shape(const StepSizes& sizes,
                                        const UnitKey& unit,
                                        const Group& group);

@@ -104,7 +104,8 @@ void add_pieces(const StepSizes& sizes,
     return;
   }
   // Split once: narrow() per piece makes backward quadratic.
-  const std::vector<at::Tensor> split = part.leaf.split_with_sizes(rows);
+  const std::int64_t width = output_width(sizes.model, sizes.model.llm_module(), 0);
+  const std::vector<at::Tensor> split = widened(part.leaf, width).split_with_sizes(rows);
   for (const auto& [index, position] : used) {
     pieces[position] = split[index];
   }

@@ -48,7 +48,9 @@ RankExchanges rank_exchanges(const ModelSpec& model,
     case LayerKind::kProjector: {
       const double block = encoder == nullptr ? 1.0 : static_cast<double>(merged_tokens(*encoder));
       const double result = bytes_of_number * model.llm.hidden / block;
-      return {{3, hidden + 2 * result}, {1, hidden}, {1, hidden}};
+      const int levels = encoder == nullptr ? 1 : feature_levels(*encoder);
+      const double in = levels * hidden;
+      return {{3 * levels, in + 2 * levels * result}, {levels, in}, {levels, in}};
     }
     case LayerKind::kTokenEmbedding:
       return {{2, 2 * hidden}, {}, {}};

@@ -157,14 +157,16 @@ LayerCases encoder_cases(const ModelSpec& model,
   const std::int64_t block = merged_tokens(encoder);
   const bool attention = has_attention(result.kind);
   result.terms = attention ? CurveTerms::kAttention : CurveTerms::kLinear;
-  const std::int64_t width = result.kind == LayerKind::kPatchEmbedding   ? patch_values(encoder)
-                             : result.kind == LayerKind::kAudioEmbedding ? kMelBands
-                                                                         : encoder.hidden;
+  const std::int64_t width = result.kind == LayerKind::kPatchEmbedding ? patch_values(encoder)
+                             : result.kind == LayerKind::kAudioEmbedding
+                                 ? kMelBands
+                                 : output_width(model, choice.module, choice.layer - 1);
   result.output_bytes_per_token =
       static_cast<double>(at::elementSize(options.dtype)) *
       (result.kind == LayerKind::kProjector
-           ? static_cast<double>(model.llm.hidden) / static_cast<double>(block)
-           : encoder.hidden);
+           ? static_cast<double>(output_width(model, choice.module, choice.layer)) /
+                 static_cast<double>(block)
+           : static_cast<double>(output_width(model, choice.module, choice.layer)));
   const std::int64_t longest = std::max(2 * block, longest_segment(encoder));
   for (const std::int64_t tokens : sizes_of(grid, 2 * block)) {
     for (const std::int64_t segments : segmentations(grid, attention, tokens, longest)) {
@@ -205,7 +207,7 @@ LayerCase embedding_case(const LlmLayers& layers,
   const std::int64_t num_features = std::max<std::int64_t>(1, tokens / 2);
   const at::Tensor positions = at::arange(num_features, at::kLong).to(options.device);
   result.tokens = static_cast<double>(tokens);
-  result.input = made_up({num_features, llm.hidden}, options);
+  result.input = made_up({num_features, (1 + llm.deepstack) * llm.hidden}, options);
   result.forward = [layers, ids, positions, input = result.input](int layer) {
     return layers[static_cast<std::size_t>(layer)]->embed(ids, input, positions);
   };
@@ -254,8 +256,9 @@ LayerCases llm_cases(const ModelSpec& model,
       result.cases.push_back(head_case(layers, untied, tokens, options));
     } else {
       result.terms = CurveTerms::kAttention;
+      const std::int64_t width = output_width(model, choice.module, choice.layer - 1);
       for (const std::int64_t samples : segmentations(grid, true, tokens, model.llm.max_tokens)) {
-        result.cases.push_back(decoder_case(layers, model.llm.hidden, tokens, samples, options));
+        result.cases.push_back(decoder_case(layers, width, tokens, samples, options));
       }
     }
   }
@@ -303,9 +306,14 @@ std::vector<LayerChoice> layer_choices(const ModelSpec& model, const std::vector
       if (!divides(model, module, degree)) {
         continue;
       }
-      std::set<LayerKind> seen;  // the first layer represents its kind
+      // The first layer represents its kind; of decoders the first after those of DeepStack.
+      const int deepstack = module == model.llm_module() ? model.llm.deepstack : 0;
+      std::set<LayerKind> seen;
       for (int layer = 0; layer < num_layers(model, module); ++layer) {
-        if (seen.insert(layer_kind(model, module, layer)).second) {
+        const LayerKind kind = layer_kind(model, module, layer);
+        const bool earlier =
+            kind == LayerKind::kDecoder && layer <= deepstack && layer < model.llm.num_layers;
+        if (!earlier && seen.insert(kind).second) {
           result.push_back({module, layer, degree});
         }
       }

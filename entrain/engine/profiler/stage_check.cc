@@ -41,12 +41,14 @@ at::Tensor made_up(std::int64_t rows, std::int64_t columns, const StageOptions& 
       .to(options.device, options.dtype);
 }
 
-StageCase encoder_case(const EncoderSpec& encoder,
+StageCase encoder_case(const ModelSpec& model,
                        std::shared_ptr<const EncoderStage> stage,
                        int module,
-                       bool first_stage,
+                       LayerRange layers,
                        std::span<const SampleWork> samples,
                        const StageOptions& options) {
+  const EncoderSpec& encoder = model.encoders[at(module)];
+  const bool first_stage = layers.begin == 0;
   const bool vision = encoder.modality == Modality::kVision;
   const bool frames = first_stage && !vision;
   std::vector<SegmentGrid> grids;
@@ -59,7 +61,7 @@ StageCase encoder_case(const EncoderSpec& encoder,
   }
   const std::int64_t width = frames        ? kMelBands
                              : first_stage ? patch_values(encoder)
-                                           : encoder.hidden;
+                                           : output_width(model, module, layers.begin - 1);
   StageCase result;
   result.input = made_up(rows, width, options);
   result.forward = [stage = std::move(stage), grids, input = result.input] {
@@ -69,12 +71,14 @@ StageCase encoder_case(const EncoderSpec& encoder,
 }
 
 // Features are at each sample's front, as in first_feature_token().
-StageCase llm_case(const LlmSpec& llm,
+StageCase llm_case(const ModelSpec& model,
                    std::shared_ptr<const LlmStage> stage,
-                   bool first_stage,
-                   bool last_stage,
+                   LayerRange layers,
                    std::span<const SampleWork> samples,
                    const StageOptions& options) {
+  const LlmSpec& llm = model.llm;
+  const bool first_stage = layers.begin == 0;
+  const bool last_stage = layers.end == num_layers(model, model.llm_module());
   std::vector<std::int64_t> lengths;
   std::vector<std::int64_t> positions;
   std::vector<std::int64_t> rows;
@@ -104,7 +108,8 @@ StageCase llm_case(const LlmSpec& llm,
   const at::Tensor targets = chosen.mul(7).remainder_(llm.vocab_size);
   const std::int64_t input_rows = first_stage ? std::ssize(positions) : tokens;
   if (input_rows > 0) {
-    result.input = made_up(input_rows, llm.hidden, options);
+    const int before = std::max(0, layers.begin - 1);
+    result.input = made_up(input_rows, output_width(model, model.llm_module(), before), options);
   }
   result.forward =
       [=, stage = std::move(stage), ids = ids.to(options.device), input = result.input] {
@@ -193,8 +198,6 @@ class StageCheck {
                   LayerRange layers,
                   std::vector<StageCase>& cases,
                   std::vector<StageTime>& times) const {
-    const bool first = layers.begin == 0;
-    const bool last = layers.end == num_layers(model_, module);
     std::shared_ptr<const LlmStage> llm;
     std::shared_ptr<const EncoderStage> encoder;
     if (module == model_.llm_module()) {
@@ -216,11 +219,9 @@ class StageCheck {
       }
       const auto samples =
           std::span<const SampleWork>(work_).subspan(at(range.first), at(range.end - range.first));
-      cases.push_back(
-          llm != nullptr
-              ? llm_case(model_.llm, llm, first, last, samples, options_)
-              : encoder_case(
-                    model_.encoders[at(module)], encoder, module, first, samples, options_));
+      cases.push_back(llm != nullptr
+                          ? llm_case(model_, llm, layers, samples, options_)
+                          : encoder_case(model_, encoder, module, layers, samples, options_));
       const UnitKey unit{module, stage, time.slot, 0};
       const auto predicted = [&](OperationKind kind) {
         return static_cast<double>(operation_time(costs_, kind, unit, group).count());

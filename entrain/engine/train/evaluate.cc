@@ -93,7 +93,9 @@ void encode(const WholeModel& model,
     return;
   }
   const at::Tensor joined = at::cat(inputs).to(model.device);
-  const auto parts = model.encoders[module].forward(joined, grids).split_with_sizes(rows);
+  const std::int64_t width = output_width(model.spec, model.spec.llm_module(), 0);
+  const auto parts =
+      widened(model.encoders[module].forward(joined, grids), width).split_with_sizes(rows);
   for (std::size_t i = 0; i < places.size(); ++i) {
     if (rows[i] > 0) {
       batch.features[places[i].first][places[i].second] = parts[i];

@@ -91,8 +91,30 @@ void add_learned_parts(ModelSpec& model, bool shuffled) {
   }
 }
 
+void add_deepstack_parts(ModelSpec& model) {
+  for (EncoderSpec& encoder : model.encoders) {
+    if (encoder.modality == Modality::kVision) {
+      encoder.norm = NormKind::kLayer;
+      encoder.gated_mlp = false;
+      encoder.qkv_bias = encoder.output_bias = encoder.mlp_bias = encoder.patch_bias = true;
+      encoder.rotary = RotaryLayout::kHalves;
+      encoder.table_side = 5;
+      encoder.table_interpolated = true;
+      encoder.deepstack_layers = {0, 1};
+    }
+  }
+  LlmSpec& llm = model.llm;
+  llm.qk_norm = true;
+  llm.head_dim = 12;
+  llm.mrope_sections = {2, 2, 2};
+  llm.mrope_interleaved = true;
+  llm.deepstack = 2;
+}
+
 void add_parts(ModelSpec& model, ModelParts parts) {
-  if (parts == ModelParts::kRotary) {
+  if (parts == ModelParts::kDeepstack) {
+    add_deepstack_parts(model);
+  } else if (parts == ModelParts::kRotary) {
     add_rotary_parts(model);
   } else if (parts != ModelParts::kUsual) {
     add_learned_parts(model, parts == ModelParts::kShuffled);

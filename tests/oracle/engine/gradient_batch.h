@@ -45,6 +45,8 @@ enum class ModelParts : std::uint8_t {
   kLearned,
   // Learned positions without class token, and a projector of one matrix without bias.
   kShuffled,
+  // DeepStack, resized learned positions beside rotations, interleaved M-RoPE: what Qwen3-VL has.
+  kDeepstack,
 };
 
 // Samples of text alone, of one image and of several, and, where an encoder is called "audio", with

@@ -41,7 +41,10 @@ class Model {
                                    const EncoderSpec& encoder,
                                    std::int64_t block,
                                    const std::string& merger) const;
-  [[nodiscard]] at::Tensor decode(at::Tensor hidden, const ReferenceSample& sample) const;
+  // `deep`: [level] rows to add after the first layers.
+  [[nodiscard]] at::Tensor decode(at::Tensor hidden,
+                                  const std::vector<at::Tensor>& deep,
+                                  const ReferenceSample& sample) const;
   [[nodiscard]] at::Tensor norm(const at::Tensor& x, const std::string& name, double epsilon) const;
   // With the bias, if the model has one of this name.
   [[nodiscard]] at::Tensor linear(const at::Tensor& x, const std::string& name) const;
@@ -246,7 +249,7 @@ at::Tensor Model::image_features(const ReferenceSegment& image) const {
       at::arange(image.columns, at::kDouble).unsqueeze(0).expand({image.rows, image.columns}));
   const double theta = encoder.rope_theta;
   const auto positioned = [&](const at::Tensor& heads) {
-    if (encoder.table_side > 0) {
+    if (encoder.table_side > 0 && !encoder.table_interpolated) {
       return heads;
     }
     if (encoder.rotary == RotaryLayout::kHalves) {
@@ -274,7 +277,17 @@ at::Tensor Model::image_features(const ReferenceSegment& image) const {
   if (extra > 0) {
     x = at::cat({weight(root + ".class_token.weight"), x});
   }
-  if (encoder.table_side > 0) {
+  if (encoder.table_interpolated) {
+    // As an image of `hidden` channels that is resized.
+    const at::Tensor table = weight(root + ".positions.weight")
+                                 .reshape({1, encoder.table_side, encoder.table_side, -1})
+                                 .permute({0, 3, 1, 2});
+    const at::Tensor resized =
+        at::upsample_bilinear2d(table, {image.rows, image.columns}, /*align_corners=*/true)
+            .permute({0, 2, 3, 1})
+            .reshape({patches, encoder.hidden});
+    x = x + resized.index_select(0, (rows * image.columns + columns).to(at::kLong));
+  } else if (encoder.table_side > 0) {
     const at::Tensor& table = weight(root + ".positions.weight");
     const at::Tensor of_patches = (rows * encoder.table_side + columns).to(at::kLong) + extra;
     x = x + at::cat({table.narrow(0, 0, extra), table.index_select(0, of_patches)});
@@ -282,6 +295,7 @@ at::Tensor Model::image_features(const ReferenceSegment& image) const {
   if (leaves_.contains(root + ".embedding_norm.weight")) {
     x = norm(x, root + ".embedding_norm.weight", encoder.norm_epsilon);
   }
+  std::vector<at::Tensor> deep;
   for (int layer = 0; layer < encoder.num_layers; ++layer) {
     const std::string prefix = concat(root, ".blocks.", layer, ".");
     const bool full = encoder.window_size == 0 || std::count(encoder.full_attention_layers.begin(),
@@ -289,9 +303,16 @@ at::Tensor Model::image_features(const ReferenceSegment& image) const {
                                                              layer) > 0;
     const at::Tensor mask = full ? everything : same_window(rows).logical_and(same_window(columns));
     x = transform(x, encoder, prefix, mask, positioned);
+    for (std::size_t level = 0; level < encoder.deepstack_layers.size(); ++level) {
+      if (encoder.deepstack_layers[level] == layer) {
+        const std::string own = concat(root, ".deepstack.", level, ".");
+        deep.push_back(project(x, encoder, merge * merge, own));
+      }
+    }
   }
   const std::string merger = root + ".merger.";
-  return project(x.narrow(0, extra, patches), encoder, merge * merge, merger);
+  deep.insert(deep.begin(), project(x.narrow(0, extra, patches), encoder, merge * merge, merger));
+  return at::cat(deep, 1);
 }
 
 // The position by which each of a head's pairs turns, for every token: [n, pairs].
@@ -321,8 +342,10 @@ at::Tensor positions_of(const ModelSpec& model, const ReferenceSample& sample) {
           next, next + static_cast<double>(i / columns), next + static_cast<double>(i % columns)};
       std::int64_t pair = 0;
       for (std::size_t axis = 0; axis < 3; ++axis) {
-        for (int k = 0; k < llm.mrope_sections[axis]; ++k) {
-          result[token][pair++] = axes[axis];
+        for (int k = 0; k < llm.mrope_sections[axis]; ++k, ++pair) {
+          // Interleaved sections are equally long here.
+          result[token][pair] =
+              axes[llm.mrope_interleaved ? static_cast<std::size_t>(pair % 3) : axis];
         }
       }
     }
@@ -331,7 +354,9 @@ at::Tensor positions_of(const ModelSpec& model, const ReferenceSample& sample) {
   return result;
 }
 
-at::Tensor Model::decode(at::Tensor x, const ReferenceSample& sample) const {
+at::Tensor Model::decode(at::Tensor x,
+                         const std::vector<at::Tensor>& deep,
+                         const ReferenceSample& sample) const {
   const LlmSpec& llm = spec_.llm;
   const std::int64_t tokens = x.size(0);
   const std::int64_t head_dim = llm.head_dim > 0 ? llm.head_dim : llm.hidden / llm.num_heads;
@@ -357,6 +382,9 @@ at::Tensor Model::decode(at::Tensor x, const ReferenceSample& sample) const {
     x = x + mlp(norm(x, prefix + "post_attention_layernorm.weight", llm.norm_epsilon),
                 prefix + "mlp.",
                 llm.activation);
+    if (static_cast<std::size_t>(layer) < deep.size()) {
+      x = x + deep[static_cast<std::size_t>(layer)];
+    }
   }
   return norm(x, "model.norm.weight", llm.norm_epsilon);
 }
@@ -365,9 +393,21 @@ at::Tensor Model::loss_sum(const ReferenceSample& sample) const {
   const at::Tensor ids = at::tensor(sample.ids, at::kLong);
   const at::Tensor embedded = weight("model.embed_tokens.weight").index_select(0, ids);
   std::vector<at::Tensor> pieces;
+  std::vector<at::Tensor> deep(static_cast<std::size_t>(spec_.llm.deepstack),
+                               at::zeros_like(embedded));
   std::int64_t position = 0;
   for (const ReferenceSegment& segment : sample.segments) {
-    const at::Tensor features = features_of(segment);
+    const std::vector<at::Tensor> features_by_level =
+        at::split(features_of(segment), spec_.llm.hidden, 1);
+    const at::Tensor& features = features_by_level.front();
+    for (std::size_t level = 1; level < features_by_level.size(); ++level) {
+      at::Tensor& rows = deep[level - 1];
+      rows = at::slice_scatter(rows,
+                               features_by_level[level],
+                               0,
+                               segment.feature_begin,
+                               segment.feature_begin + features.size(0));
+    }
     pieces.push_back(embedded.narrow(0, position, segment.feature_begin - position));
     pieces.push_back(features);
     position = segment.feature_begin + features.size(0);
@@ -376,7 +416,7 @@ at::Tensor Model::loss_sum(const ReferenceSample& sample) const {
   pieces.push_back(embedded.narrow(0, position, tokens - position));
   const at::Tensor& head =
       weight(spec_.llm.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight");
-  const at::Tensor logits = times(decode(at::cat(pieces), sample), head);
+  const at::Tensor logits = times(decode(at::cat(pieces), deep, sample), head);
   const std::int64_t targets = tokens - sample.target_begin;
   const at::Tensor log_probability =
       at::log_softmax(logits.narrow(0, sample.target_begin - 1, targets), 1);

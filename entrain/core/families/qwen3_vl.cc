@@ -1,0 +1,111 @@
+// Qwen3-VL, dense: a vision encoder with rotations and resized learned positions, DeepStack, and
+// Qwen3 with interleaved M-RoPE.
+//
+// Source  arXiv 2511.21631 and the model's code in transformers.
+#include <cmath>
+
+#include "entrain/core/families/family.h"
+#include "entrain/core/families/processor.h"
+#include "entrain/core/spec/parameters.h"
+
+namespace entrain {
+namespace {
+
+EncoderSpec read_qwen3_vision(HfConfig config, const LlmSpec& llm) {
+  EncoderSpec vision;
+  vision.name = "vision";
+  vision.num_layers = config.optional("depth", 27);
+  vision.hidden = config.optional("hidden_size", 1152);
+  vision.num_heads = config.optional("num_heads", 16);
+  vision.intermediate = config.optional("intermediate_size", 4304);
+  vision.activation = read_activation(config, "hidden_act", Activation::kGeluTanh);
+  // In the code: norms, biases, the plain MLP.
+  vision.norm = NormKind::kLayer;
+  vision.norm_epsilon = 1e-6;
+  vision.qkv_bias = vision.output_bias = vision.mlp_bias = vision.patch_bias = true;
+  vision.gated_mlp = false;
+  vision.rotary = RotaryLayout::kHalves;
+  if (config.reader().find("rope_parameters") != nullptr) {
+    HfConfig rope = config.object("rope_parameters");
+    vision.rope_theta = rope.optional("rope_theta", vision.rope_theta);
+    rope.expect("rope_type", "axial");
+    rope.finish();
+  }
+  vision.patch_size = config.optional("patch_size", 16);
+  vision.merge_size = config.optional("spatial_merge_size", 2);
+  vision.temporal_patch_size = config.optional("temporal_patch_size", 2);
+  const int positions = config.optional("num_position_embeddings", 2304);
+  vision.table_side = static_cast<int>(std::lround(std::sqrt(positions)));
+  if (vision.table_side * vision.table_side != positions) {
+    config.reader().fail("num_position_embeddings",
+                         std::to_string(positions) + " given; a square is needed");
+  }
+  vision.table_interpolated = true;
+  vision.deepstack_layers = {8, 16, 24};  // the class's default
+  if (config.reader().find("deepstack_visual_indexes") != nullptr) {
+    vision.deepstack_layers.clear();
+    for (const auto& [layer, place] : config.reader().array("deepstack_visual_indexes")) {
+      vision.deepstack_layers.push_back(value_as<int>(*layer, place));
+    }
+  }
+  vision.min_pixels = std::int64_t{256} * 256;  // the processor's defaults
+  vision.max_pixels = std::int64_t{4096} * 4096;
+  config.expect("in_channels", 3);
+  config.expect("out_hidden_size", llm.hidden);
+  config.harmless({"model_type", "initializer_range", "dtype", "torch_dtype"});
+  config.finish();
+  return vision;
+}
+
+HfModel read_qwen3_vl(HfConfig config) {
+  HfModel result;
+  LlmSpec& llm = result.model.llm;
+  HfConfig text = config.object("text_config");
+  llm.head_dim = 128;  // the class's defaults
+  llm.rope_theta = 5e5;
+  llm.qk_norm = true;
+  read_text_config(text, llm);
+  llm.qkv_bias = llm.output_bias = text.optional("attention_bias", false);
+  text.finish();
+  llm.tie_word_embeddings = config.optional("tie_word_embeddings", llm.tie_word_embeddings);
+  if (llm.mrope_sections.empty()) {
+    llm.mrope_sections = {24, 20, 20};
+  }
+  llm.mrope_interleaved = true;  // in the code, whatever the config says
+  const EncoderSpec vision = read_qwen3_vision(config.object("vision_config"), llm);
+  llm.deepstack = feature_levels(vision) - 1;
+  result.model.encoders = {vision};
+  config.harmless({"architectures",
+                   "model_type",
+                   "dtype",
+                   "torch_dtype",
+                   "transformers_version",
+                   "_name_or_path",
+                   "image_token_id",
+                   "video_token_id",
+                   "vision_start_token_id",
+                   "vision_end_token_id"});
+  config.finish();
+  const std::int64_t side = vision.patch_size;
+  result.shapes["visual.patch_embed.proj.weight"] = {
+      vision.hidden, 3, vision.temporal_patch_size, side, side};
+  HfModel::Spelling spelling;
+  spelling.prefixes = {{"visual.", "model.visual."}, {"model.", "model.language_model."}};
+  spelling.parts = {{".positions.", ".pos_embed."},
+                    {".merger.ln_q.", ".merger.norm."},
+                    {".deepstack.", ".deepstack_merger_list."},
+                    {".mlp.0.", ".linear_fc1."},
+                    {".mlp.2.", ".linear_fc2."},
+                    {".mlp.up_proj.", ".mlp.linear_fc1."},
+                    {".mlp.down_proj.", ".mlp.linear_fc2."}};
+  result.spellings = {spelling};
+  return result;
+}
+
+}  // namespace
+
+Family qwen3_vl_family() {
+  return {"Qwen3-VL", {"Qwen3VLForConditionalGeneration"}, read_qwen3_vl};
+}
+
+}  // namespace entrain
