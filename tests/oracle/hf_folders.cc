@@ -59,6 +59,29 @@ Json tiny_qwen_config() {
             {"tokens_per_second", 2}}}};
 }
 
+Json tiny_qwen3_vl_config() {
+  Json text = tiny_decoder_config("", {});
+  text.erase("architectures");
+  text["head_dim"] = 16;
+  text["rope_parameters"] = {{"rope_type", "default"},
+                             {"rope_theta", 5e6},
+                             {"mrope_section", {4, 2, 2}},
+                             {"mrope_interleaved", true}};
+  return {{"architectures", {"Qwen3VLForConditionalGeneration"}},
+          {"model_type", "qwen3_vl"},
+          {"image_token_id", 262},
+          {"text_config", text},
+          {"tie_word_embeddings", false},
+          {"vision_config",
+           {{"depth", 4},
+            {"hidden_size", 16},
+            {"intermediate_size", 24},
+            {"num_heads", 2},
+            {"num_position_embeddings", 36},
+            {"deepstack_visual_indexes", {0, 2}},
+            {"out_hidden_size", 32}}}};
+}
+
 std::string weight_file(const std::vector<FileTensor>& tensors, std::uint64_t seed) {
   Rng rng(seed);
   Json header = {{"__metadata__", {{"format", "pt"}}}};

@@ -14,6 +14,8 @@ namespace entrain::oracle {
 
 // Qwen2.5-VL with two layers of vision and two decoders; heads of 8.
 Json tiny_qwen_config();
+// Qwen3-VL with four layers of vision, of which two are features too, and two decoders.
+Json tiny_qwen3_vl_config();
 // An LLM alone of two layers, with `more` keys.
 Json tiny_decoder_config(const std::string& architecture, const Json& more);
 

@@ -38,6 +38,21 @@ TEST(LayerWork, MatrixFlopsFollowFromParameters) {
             2.0 * static_cast<double>(layer_parameters(model, 2, 4) - 16));
 }
 
+// Three projections instead of one, and wide rows before and behind them.
+TEST(LayerWork, CountsEveryLevelOfDeepStack) {
+  ModelSpec model = oracle::small_model();
+  const LayerWork one = layer_work(model, 0, 3, 4);
+  model.encoders[0].deepstack_layers = {0, 1};
+  model.llm.deepstack = 2;
+  const LayerWork work = layer_work(model, 0, 3, 4);
+  EXPECT_EQ(work.matrix_flops, 3 * one.matrix_flops);
+  EXPECT_EQ(work.input_bytes, 3 * one.input_bytes);
+  EXPECT_EQ(work.output_bytes, 3 * one.output_bytes);
+  // A gain of 32, 32 × 32 and 32 × 16 with biases.
+  EXPECT_EQ(layer_parameters(model, 0, 3) - layer_parameters(oracle::small_model(), 0, 3),
+            2 * (32 + 32 * 32 + 32 + 32 * 16 + 16));
+}
+
 TEST(LayerWork, CountsBytesKeptAndSent) {
   const ModelSpec model = oracle::small_model();
   EXPECT_EQ(layer_work(model, 2, 1, 4).activation_bytes, 4 * (4 * 16 + 2 * 24 + 2 * 12 + 3 * 32));

@@ -14,6 +14,7 @@ namespace entrain {
 namespace {
 
 using oracle::tiny_decoder_config;
+using oracle::tiny_qwen3_vl_config;
 using oracle::tiny_qwen_config;
 
 template <class Call>
@@ -40,6 +41,22 @@ TEST(Families, ReadQwen25VlAsItsCodeComputes) {
   EXPECT_DOUBLE_EQ(model.llm.rope_theta, 1e6);
   EXPECT_DOUBLE_EQ(model.llm.norm_epsilon, 1e-6);
   // A description is written and read as a model file too.
+  EXPECT_EQ(digest(model_from_json(to_json(model), "model.toml")), digest(model));
+}
+
+TEST(Families, ReadQwen3VlAsItsCodeComputes) {
+  const ModelSpec model = hf_model_from_json(tiny_qwen3_vl_config(), "config.json").model;
+  const EncoderSpec& vision = model.encoders.at(0);
+  EXPECT_EQ(vision.norm, NormKind::kLayer);
+  EXPECT_FALSE(vision.gated_mlp);
+  EXPECT_EQ(vision.activation, Activation::kGeluTanh);
+  EXPECT_EQ(vision.patch_size, 16);
+  EXPECT_EQ(vision.table_side, 6);
+  EXPECT_TRUE(vision.table_interpolated && vision.patch_bias && has_rotations(vision));
+  EXPECT_EQ(vision.deepstack_layers, (std::vector<int>{0, 2}));
+  EXPECT_EQ(model.llm.deepstack, 2);
+  EXPECT_TRUE(model.llm.mrope_interleaved && model.llm.qk_norm);
+  EXPECT_FALSE(model.llm.qkv_bias);
   EXPECT_EQ(digest(model_from_json(to_json(model), "model.toml")), digest(model));
 }
 
@@ -189,6 +206,31 @@ TEST(Families, RefuseQwensTheyCannotRepresent) {
           c["vision_config"]["rope_parameters"] = {{"rope_type", "golden"}};
         },
         {"rope_type"}}});
+}
+
+TEST(Families, RefuseQwen3VlsTheyCannotRepresent) {
+  expect_all_refused(
+      tiny_qwen3_vl_config(),
+      {{"sections one after another",
+        [](Json& c) { c["text_config"]["rope_parameters"]["mrope_interleaved"] = false; },
+        {"mrope_interleaved", "true"}},
+       {"a table that is no square",
+        [](Json& c) { c["vision_config"]["num_position_embeddings"] = 35; },
+        {"num_position_embeddings", "35"}},
+       {"features of a layer that is not there",
+        [](Json& c) { c["vision_config"]["deepstack_visual_indexes"] = {4}; },
+        {"deepstack_layers", "4"}},
+       {"more features than decoders",
+        [](Json& c) {
+          c["vision_config"]["deepstack_visual_indexes"] = {0, 1, 2};
+        },
+        {"deepstack", "3"}},
+       {"features of another width",
+        [](Json& c) { c["vision_config"]["out_hidden_size"] = 99; },
+        {"out_hidden_size", "99"}},
+       {"a key that nobody knows",
+        [](Json& c) { c["vision_config"]["window_size"] = 112; },
+        {"window_size"}}});
 }
 
 TEST(Processor, GivesSizesMeanAndDeviation) {

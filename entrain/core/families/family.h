@@ -92,7 +92,7 @@ ModelSpec load_model(const std::filesystem::path& path);
 
 // Reads the keys that Llama, Qwen and Mistral text models have in common into the LLM, those of
 // rotary positions included, and names their harmless ones. Keys that are absent have the values
-// that the LLM came with.
+// that the LLM came with, and what its family's code fixes (mrope_interleaved) may not differ.
 void read_text_config(HfConfig& config, LlmSpec& llm);
 // Qwen's switch for sliding windows, which has to be off.
 void expect_full_attention(HfConfig& config, const LlmSpec& llm);

@@ -64,6 +64,7 @@ HfModel read_qwen3_vl(HfConfig config) {
   llm.head_dim = 128;  // the class's defaults
   llm.rope_theta = 5e5;
   llm.qk_norm = true;
+  llm.mrope_interleaved = true;
   read_text_config(text, llm);
   llm.qkv_bias = llm.output_bias = text.optional("attention_bias", false);
   text.finish();
@@ -71,7 +72,6 @@ HfModel read_qwen3_vl(HfConfig config) {
   if (llm.mrope_sections.empty()) {
     llm.mrope_sections = {24, 20, 20};
   }
-  llm.mrope_interleaved = true;  // in the code, whatever the config says
   const EncoderSpec vision = read_qwen3_vision(config.object("vision_config"), llm);
   llm.deepstack = feature_levels(vision) - 1;
   result.model.encoders = {vision};

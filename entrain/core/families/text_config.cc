@@ -20,7 +20,7 @@ void read_rotary(HfConfig& config, LlmSpec& llm, double default_theta) {
     for (const auto& [pairs, place] : rope.reader().array("mrope_section")) {
       llm.mrope_sections.push_back(value_as<int>(*pairs, place));
     }
-    llm.mrope_interleaved = rope.optional("mrope_interleaved", llm.mrope_interleaved);
+    rope.expect("mrope_interleaved", llm.mrope_interleaved);
     rope.expect("partial_rotary_factor", 1.0);
     if (type == "linear" || type == "llama3") {
       llm.rope_scaling.kind =

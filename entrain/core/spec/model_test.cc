@@ -339,6 +339,48 @@ TEST(ModelSpec, RoundTripsThroughJson) {
   EXPECT_EQ(digest(model_from_json(document, "again")), digest(model));
 }
 
+Json deepstack_document() {
+  Json document = parse_toml(kModelToml, "small.toml");
+  document["vision"]["num_layers"] = 3;
+  document["vision"]["deepstack_layers"] = {0, 1};
+  document["llm"]["deepstack"] = 2;
+  return document;
+}
+
+// Vision layers: patches, three transformers, projector. LLM: tokens, three decoders, head.
+TEST(OutputWidth, GrowsByTheFeaturesThatTravelBesideTheRows) {
+  const ModelSpec usual = small_model();
+  const ModelSpec model = model_from_json(deepstack_document(), "m");
+  const auto widths = [](const ModelSpec& of, int module, int layers) {
+    std::vector<std::int64_t> result;
+    for (int layer = 0; layer < layers; ++layer) {
+      result.push_back(output_width(of, module, layer));
+    }
+    return result;
+  };
+  EXPECT_EQ(widths(usual, 0, 4), (std::vector<std::int64_t>{64, 64, 64, 96}));
+  EXPECT_EQ(widths(usual, 2, 4), (std::vector<std::int64_t>{96, 96, 96, 96}));
+  EXPECT_EQ(widths(model, 0, 5), (std::vector<std::int64_t>{64, 128, 192, 192, 288}));
+  EXPECT_EQ(widths(model, 1, 3), (std::vector<std::int64_t>{32, 32, 96}));  // speech
+  EXPECT_EQ(widths(model, 2, 4), (std::vector<std::int64_t>{288, 192, 96, 96}));
+}
+
+TEST(ReadModel, ChecksDeepStackOfBothModules) {
+  const auto message_after = [](const char* change) {
+    return error_of<InvalidInput>([&] {
+      Json document = deepstack_document();
+      set_by_path(document, change);
+      model_from_json(document, "m");
+    });
+  };
+  EXPECT_NE(message_after("llm.deepstack=1").find("llm.deepstack is 1"), std::string::npos);
+  EXPECT_NE(message_after("llm.num_layers=1").find("llm.deepstack: 2"), std::string::npos);
+  EXPECT_NE(message_after("vision.deepstack_layers=[1, 0]").find("deepstack_layers: 0"),
+            std::string::npos);
+  EXPECT_NE(message_after("vision.deepstack_layers=[0, 3]").find("deepstack_layers: 3"),
+            std::string::npos);
+}
+
 TEST(ModelDigest, SeesEveryField) {
   const std::string base = digest(small_model());
   for (const char* change : {"name=other",
