@@ -276,6 +276,35 @@ def train_ours(options, folder, work):
     return [row["loss"] for row in rows], [row["batch"] for row in rows], work / "run" / "model"
 
 
+def equal_answers(options, model, samples, work, count=8, most=24):
+    """Of the first samples, whose greedy answers `entrain eval` and transformers give alike.
+
+    Both from the trained weights, transformers from the folder that Entrain wrote.
+    """
+    answers = work / "answers.jsonl"
+    command = [str(options.entrain), "eval", work / "run", "--index", work / "train.csv"]
+    command += ["--samples", str(count), "--answers", answers, "--force"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    equal = 0
+    for row in map(json.loads, answers.open()):
+        inputs, begin = samples[row["id"]]
+        inputs = {key: value for key, value in inputs.items() if key != "mm_token_type_ids"}
+        ids, text = inputs["input_ids"][:, :begin], b""
+        for _ in range(most):
+            inputs["input_ids"] = ids
+            if options.family == "qwen2.5-vl":
+                inputs["mm_token_type_ids"] = (ids == FEATURE).int()
+            with torch.no_grad():
+                token = int(model(**inputs).logits[0, -1].argmax())
+            if token == EOS:
+                break
+            text += bytes([token]) if token < BOS else b""
+            ids = torch.cat((ids, torch.tensor([[token]])), dim=1)
+        given = row["given"].encode()
+        equal += given == text if token == EOS else given.startswith(text)
+    return f"{equal} of {count}"
+
+
 def verdict(ours, first, second):
     """Largest distances: of the first ten steps, of all, and over what is allowed."""
     gap, worst = 1e-5, 0.0
@@ -340,15 +369,18 @@ def main():
         for backwards in (False, True)
     ]
     early, late, apart, worst = verdict(ours, *references)
-    _, loading = type(model).from_pretrained(tuned, output_loading_info=True)
+    loaded, loading = type(model).from_pretrained(
+        tuned, dtype=torch.float32, output_loading_info=True
+    )
     whole = not any(loading[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    answers = equal_answers(options, loaded.eval(), samples, work)
     if options.plot:
         plot(options.plot, options.family, ours, references[0])
     parameters = sum(p.numel() for p in model.parameters()) / 1e6
     machine.give(
         f"| {options.family} | {parameters:.1f} M | {options.steps} | {ours[0]:.4f} | "
         f"{sum(ours[-10:]) / 10:.4f} | {early:.1e} | {late:.1e} | {apart:.1e} | {worst:.2f} | "
-        f"{'yes' if whole else 'NO'} |\n",
+        f"{'yes' if whole else 'NO'} | {answers} |\n",
         options.output,
     )
     return 0 if worst <= 1 and whole else 1
