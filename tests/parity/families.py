@@ -18,8 +18,10 @@ from pathlib import Path
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from torch.utils.flop_counter import FlopCounterMode
 
 ALLOWED = 1e-5
+FLOPS_ALLOWED = 1e-12  # rounding
 SPLITS = (1, 2)
 
 
@@ -284,6 +286,31 @@ def run_original(model, samples):
     return torch.cat(logits), loss, gradients
 
 
+def counted_flops(model, samples):
+    """FLOPs of matrices and of attention that torch counts in the original's forwards.
+
+    Without the head, which is paid for targets alone, and without layers whose result is not used: those
+    behind LLaVA's feature layer, which have no gradients. After run_original().
+    """
+    model.set_attn_implementation("eager")
+    idle = [
+        name
+        for name, module in model.named_modules()
+        if name.rpartition(".")[2].isdigit() and all(p.grad is None for p in module.parameters())
+    ]
+    left_out = ("lm_head", "rotary_emb", *(f".{name}" for name in idle))
+    sums = [0, 0]
+    for ids, grids, _, pixels, _ in samples:
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            model(**inputs_of(model, ids, grids, pixels))
+        for module, of_ops in counter.get_flop_counts().items():
+            sign = -1 if module.endswith(left_out) else module == "Global"
+            for operation, flops in of_ops.items():
+                sums["bmm" in str(operation)] += sign * flops
+    model.set_attn_implementation("sdpa")
+    return torch.tensor(sums, dtype=torch.double)
+
+
 def generate(model, samples, count):
     """The tokens that follow each sample with the greatest score, one by one."""
     rows = []
@@ -414,6 +441,7 @@ def check(name, make, forward, folder):
             off = deviation(found[key], gradient, least)
             if off > worst["gradient"]:
                 worst["gradient"], worst["of"] = off, in_files[original]
+    worst["flops"] = (found["flops"] / counted_flops(model, samples) - 1).abs().max().item()
     worst["positions"] = "-"
     if hasattr(model.config, "vision_config") and hasattr(model.model, "get_rope_index"):
         wrong = wrong_positions(model, forward, saved, folder)
@@ -431,8 +459,9 @@ def main():
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     failed = False
-    print("| family | logits | loss | gradients | largest of | greedy tokens | M-RoPE positions |")
-    print("|---|---|---|---|---|---|---|")
+    columns = ["family", "logits", "loss", "gradients", "largest of", "greedy tokens"]
+    columns += ["M-RoPE positions", "FLOPs"]
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     with tempfile.TemporaryDirectory() as folder:
         for name, make in FAMILIES.items():
             if options.only not in name:
@@ -440,10 +469,11 @@ def main():
             worst = check(name, make, options.forward, Path(folder))
             failed |= max(worst["logits"], worst["loss"], worst["gradient"]) > ALLOWED
             failed |= worst["tokens"] != "equal" or "differ" in worst["positions"]
+            failed |= worst["flops"] > FLOPS_ALLOWED
             print(
                 f"| {name} | {worst['logits']:.1e} | {worst['loss']:.1e} | "
                 f"{worst['gradient']:.1e} | `{worst['of']}` | {worst['tokens']} | "
-                f"{worst['positions']} |",
+                f"{worst['positions']} | {worst['flops']:.1e} |",
                 flush=True,
             )
     if failed:

@@ -7,6 +7,7 @@
 //   pixels [patches, values] float32, grids [images, 2] (rows and columns in patches),
 //   image_sample [images], image_begin [images] (first feature's token in its sample).
 // OUTPUT: logits [T, vocab], loss [1] (mean over targets), "gradient NAME" by the files' names,
+//   flops [2] float64 (of matrices and of attention, by the cost model),
 // generated [samples, kGenerated], positions [T, 3]. Without `targets` positions alone.
 // SPLIT: encoder and LLM are cut into that many stages each (default 1).
 #include <iostream>
@@ -17,6 +18,7 @@
 
 #include <ATen/ATen.h>
 
+#include "entrain/core/cost/layer_work.h"
 #include "entrain/core/families/hf_tensors.h"
 #include "entrain/core/spec/positions.h"
 
@@ -167,6 +169,36 @@ at::Tensor generate(const Model& model, Tensors batch) {
   return at::stack(steps, 1).contiguous();
 }
 
+// Floating-point operations of the batch's forward without the output head, as costs count them:
+// of matrices, and of attention, where the half that a causal mask leaves counts as all.
+std::vector<double> counted_work(const ModelSpec& spec, const Tensors& batch) {
+  double matrices = 0;
+  double attention = 0;
+  const auto add = [&](int module, std::int64_t tokens, std::int64_t pairs, std::int64_t windows) {
+    const int end = num_layers(spec, module) - (module == spec.llm_module() ? 1 : 0);
+    for (int layer = 0; layer < end; ++layer) {
+      const LayerWork work = layer_work(spec, module, layer, 4);
+      const bool windowed = layer_kind(spec, module, layer) == LayerKind::kWindowedTransformer;
+      matrices += work.matrix_flops * static_cast<double>(tokens);
+      attention += work.attention_flops * static_cast<double>(windowed ? windows : pairs);
+    }
+  };
+  if (batch.contains("grids")) {
+    const EncoderSpec& encoder = spec.encoders.front();
+    const std::vector<std::int64_t> sides = numbers(batch.at("grids"));
+    for (std::size_t i = 0; i + 1 < sides.size(); i += 2) {
+      const std::int64_t tokens = sides[i] * sides[i + 1] + extra_tokens(encoder);
+      const std::int64_t window =
+          std::max<std::int64_t>(1, encoder.window_size / encoder.patch_size);
+      add(0, tokens, tokens * tokens, window_pairs(sides[i], sides[i + 1], window));
+    }
+  }
+  for (const std::int64_t length : numbers(batch.at("lengths"))) {
+    add(spec.llm_module(), length, length * length, 0);
+  }
+  return {matrices, attention};
+}
+
 int run(const std::string& folder, const std::string& input, const std::string& output, int split) {
   const HfModel hf = read_hf_model(folder);
   const HfTensors tensors = read_hf_tensors(folder, hf);
@@ -190,6 +222,7 @@ int run(const std::string& folder, const std::string& input, const std::string& 
   result.push_back(
       {"logits", last.logits(hidden.detach(), at::arange(hidden.size(0), at::kLong)).detach()});
   result.push_back({"loss", loss.detach().view({1})});
+  result.push_back({"flops", at::tensor(counted_work(model.spec, batch), at::kDouble)});
   loss.backward();
   std::map<std::string, at::Tensor> gradients;
   for (const NamedParameter& parameter : model.all) {

@@ -32,6 +32,12 @@ LayerWork transformer_work(const BlockSpec& block, double bytes) {
   return work;
 }
 
+// Of a segment's tokens those that are patches: a class token is neither embedded nor projected.
+double share_of_patches(const EncoderSpec& encoder) {
+  const double patches = static_cast<double>(encoder.table_side) * encoder.table_side;
+  return encoder.class_token ? patches / (patches + extra_tokens(encoder)) : 1.0;
+}
+
 LayerWork one_projector_work(const EncoderSpec& encoder,
                              const ProjectorSpec& spec,
                              double llm_hidden,
@@ -45,7 +51,8 @@ LayerWork one_projector_work(const EncoderSpec& encoder,
   const double normed = (spec.norm_tokens ? 2 * hidden : 0) + (spec.norm_merged ? 2 * hidden : 0);
   const double between = two ? 2 * inner / merge : 0;
   LayerWork work;
-  work.matrix_flops = 2 * (two ? merged * inner + inner * llm_hidden : merged * llm_hidden) / merge;
+  work.matrix_flops = 2 * (two ? merged * inner + inner * llm_hidden : merged * llm_hidden) /
+                      merge * share_of_patches(encoder);
   work.moved_bytes = (normed + between) * bytes;
   work.input_bytes = hidden * bytes;
   work.activation_bytes = (std::max(normed, hidden) + between) * bytes;
@@ -71,7 +78,7 @@ LayerWork projector_work(const EncoderSpec& encoder, double llm_hidden, double b
 LayerWork patch_embedding_work(const EncoderSpec& encoder, double bytes) {
   const auto pixels = static_cast<double>(patch_values(encoder));
   LayerWork work;
-  work.matrix_flops = 2 * pixels * encoder.hidden;
+  work.matrix_flops = 2 * pixels * encoder.hidden * share_of_patches(encoder);
   work.input_bytes = pixels * bytes;
   work.activation_bytes = pixels * bytes;
   work.output_bytes = encoder.hidden * bytes;

@@ -53,6 +53,19 @@ TEST(LayerWork, CountsEveryLevelOfDeepStack) {
             2 * (32 + 32 * 32 + 32 + 32 * 16 + 16));
 }
 
+// Of five tokens four are patches, which alone are embedded and projected.
+TEST(LayerWork, LeavesClassTokensOutOfBothEnds) {
+  ModelSpec model = oracle::small_model();
+  model.encoders[0].table_side = 2;
+  const ModelSpec without = model;
+  model.encoders[0].class_token = true;
+  for (const int layer : {0, 3}) {
+    EXPECT_DOUBLE_EQ(layer_work(model, 0, layer, 4).matrix_flops * 5,
+                     layer_work(without, 0, layer, 4).matrix_flops * 4);
+  }
+  EXPECT_EQ(layer_work(model, 0, 1, 4).matrix_flops, layer_work(without, 0, 1, 4).matrix_flops);
+}
+
 TEST(LayerWork, CountsBytesKeptAndSent) {
   const ModelSpec model = oracle::small_model();
   EXPECT_EQ(layer_work(model, 2, 1, 4).activation_bytes, 4 * (4 * 16 + 2 * 24 + 2 * 12 + 3 * 32));

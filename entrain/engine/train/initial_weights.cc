@@ -99,7 +99,9 @@ std::string part_of_parameter(const ModelSpec& model, const std::string& name) {
   for (const EncoderSpec& encoder : model.encoders) {
     const std::string prefix = parameter_prefix(encoder) + ".";
     if (name.starts_with(prefix)) {
-      return name.starts_with(prefix + "merger.") ? encoder.name + ".projector" : encoder.name;
+      const bool projector =
+          name.starts_with(prefix + "merger.") || name.starts_with(prefix + "deepstack.");
+      return projector ? encoder.name + ".projector" : encoder.name;
     }
   }
   return "llm";
