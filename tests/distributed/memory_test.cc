@@ -293,6 +293,117 @@ INSTANTIATE_TEST_SUITE_P(ForPoliciesAndPrecisions,
                                          std::pair(2, at::kFloat),
                                          std::pair(1, at::kBFloat16)));
 
+// What families of Hugging Face models have.
+struct Family {
+  const char* name;
+  void (*change)(EncoderSpec& vision, LlmSpec& llm);
+};
+
+void add_biases(EncoderSpec& vision) {
+  vision.qkv_bias = vision.output_bias = vision.mlp_bias = true;
+}
+
+void make_qwen2_5(EncoderSpec& vision, LlmSpec& llm) {
+  add_biases(vision);
+  vision.rotary = RotaryLayout::kHalves;
+  vision.window_size = 4 * kDemoPatch;
+  vision.full_attention_layers = {1, 3};
+  llm.qkv_bias = true;
+  llm.mrope_sections = {8, 6, 6};
+}
+
+void make_vit(EncoderSpec& vision, LlmSpec& /*llm*/) {
+  add_biases(vision);
+  vision.norm = NormKind::kLayer;
+  vision.packed_qkv = vision.gated_mlp = false;
+  vision.activation = Activation::kGeluTanh;
+  vision.table_side = 8;
+  vision.patch_bias = true;
+  vision.projector.norm_tokens = false;
+}
+
+void make_internvl(EncoderSpec& vision, LlmSpec& llm) {
+  make_vit(vision, llm);
+  vision.activation = Activation::kGelu;
+  vision.layer_scale = true;
+  vision.projector.norm_merged = true;
+  llm.qk_norm = true;
+}
+
+void make_qwen3(EncoderSpec& vision, LlmSpec& llm) {
+  make_vit(vision, llm);
+  vision.packed_qkv = vision.table_interpolated = vision.projector.norm_tokens = true;
+  vision.rotary = RotaryLayout::kHalves;
+  vision.deepstack_layers = {0, 2};
+  llm.deepstack = 2;
+  llm.qk_norm = true;
+  llm.mrope_sections = {8, 6, 6};
+  llm.mrope_interleaved = true;
+}
+
+class FamilyPeakMemory : public testing::TestWithParam<Family> {};
+
+TEST_P(FamilyPeakMemory, IsPredicted) {
+  at::set_num_threads(1);
+  ModelSpec model = demo_model();
+  GetParam().change(model.encoders[0], model.llm);
+  validate(model, "model");
+  std::vector<SampleWork> work;
+  for (int i = 0; i < 24; ++i) {
+    const int images = i % 5 == 4 ? 0 : 1 + i % 2;
+    work.push_back(tiny::sample_of(
+        std::vector(static_cast<std::size_t>(images), std::pair(4, 4)), 50 + 3 * (i % 7), 4));
+    for (SegmentWork& segment : work.back().segments[0]) {
+      segment.window_pairs = window_pairs(segment.rows, segment.columns, 4);
+    }
+  }
+  ProfileOptions options = quick_options(1024);
+  options.repeats = 3;
+  options.seconds = 5;
+  const Profile profile = measure_profile(model, options).profile;
+  for (const char* schedule : {"1f1b", "gpipe", "entrain"}) {
+    tiny::Step step;
+    step.model = model;
+    step.plan = even_plan(model, {2, 3}, 1, 6);
+    step.costs = step_costs(model, step.plan, profile, work);
+    Rng rng(11);
+    step.program = build_program(step.plan,
+                                 oracle::random_assignment(rng, step.costs, step.plan, 1, 6),
+                                 step.costs,
+                                 schedule);
+    for (std::size_t s = 0; s < work.size(); ++s) {
+      step.ids.push_back(concat("sample-", s));
+      step.target_tokens += work[s].target_tokens;
+    }
+    ExecutorOptions run = tiny::seeded_options();
+    run.measure_memory = true;
+    const tiny::Result result = tiny::run_step(
+        step, run, [&](int) { return std::make_unique<tiny::SyntheticData>(work, kDemoPatch); });
+    const Timeline predicted = simulate(step.program, step.costs);
+    for (std::size_t lane = 0; lane < result.outcomes.size(); ++lane) {
+      const double ratio = static_cast<double>(predicted.lanes[0][lane].peak_bytes) /
+                           static_cast<double>(result.outcomes[lane].usage.peak_bytes);
+      std::cout << GetParam().name << ", " << schedule << " lane " << lane << ": "
+                << 100 * (ratio - 1) << " %\n";
+      EXPECT_GE(ratio, 1 - kTolerance) << schedule << " lane " << lane;
+      const double freed = schedule == std::string("entrain") ? kFreedByInputHalf : 0;
+      EXPECT_LE(ratio, (1 + kTolerance) / (1 - freed)) << schedule << " lane " << lane;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Of,
+                         FamilyPeakMemory,
+                         testing::Values(Family{"Qwen2.5-VL", make_qwen2_5},
+                                         Family{"LLaVA", make_vit},
+                                         Family{"InternVL", make_internvl},
+                                         Family{"Qwen3-VL", make_qwen3}),
+                         [](const auto& tested) {
+                           std::string name = tested.param.name;
+                           std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
+                           return name;
+                         });
+
 TEST_F(PeakMemory, IsNotMeasuredUnlessAskedFor) {
   at::set_num_threads(1);
   const tiny::Step step = make_step({"1f1b"});

@@ -94,8 +94,13 @@ int count_alike(const ModelSpec& model, const LayerChoice& choice) {
   return count;
 }
 
-// A nearly square image, or a window of audio with a whole number of features.
-SegmentGrid made_up_segment(const EncoderSpec& encoder, std::int64_t tokens) {
+// A nearly square image, or a window of audio with a whole number of features. An embedding that
+// knows one size gets that.
+SegmentGrid made_up_segment(const EncoderSpec& encoder, LayerKind kind, std::int64_t tokens) {
+  if (kind == LayerKind::kPatchEmbedding && has_one_size(encoder)) {
+    return {
+        .rows = encoder.table_side, .columns = encoder.table_side, .extra = extra_tokens(encoder)};
+  }
   if (encoder.modality == Modality::kVision) {
     return near_square_grid(tokens, encoder.merge_size);
   }
@@ -120,7 +125,7 @@ LayerCase encoder_case(const EncoderLayers& layers,
                        const StageOptions& options) {
   const bool windowed = kind == LayerKind::kWindowedTransformer;
   const bool frames = kind == LayerKind::kAudioEmbedding;
-  const SegmentGrid grid = made_up_segment(encoder, tokens / num_segments);
+  const SegmentGrid grid = made_up_segment(encoder, kind, tokens / num_segments);
   const std::vector<SegmentGrid> grids(static_cast<std::size_t>(num_segments), grid);
   LayerCase result;
   const auto segment_tokens = static_cast<double>(grid.tokens());
@@ -132,7 +137,7 @@ LayerCase encoder_case(const EncoderLayers& layers,
     result.attention_pairs =
         static_cast<double>(num_segments * window_pairs(grid.rows, grid.columns, window));
   }
-  const std::int64_t rows = frames ? grid.frames : grid.tokens();
+  const std::int64_t rows = frames ? grid.frames : grid.rows * grid.columns;
   result.input = made_up({rows * num_segments, width}, options);
   result.forward = [layers, grids, input = result.input](int layer) {
     return layers[static_cast<std::size_t>(layer)]->forward(input, grids);
@@ -169,7 +174,9 @@ LayerCases encoder_cases(const ModelSpec& model,
            : static_cast<double>(output_width(model, choice.module, choice.layer)));
   const std::int64_t longest = std::max(2 * block, longest_segment(encoder));
   for (const std::int64_t tokens : sizes_of(grid, 2 * block)) {
-    for (const std::int64_t segments : segmentations(grid, attention, tokens, longest)) {
+    const std::int64_t one = made_up_segment(encoder, result.kind, tokens).tokens();
+    for (const std::int64_t fewest : segmentations(grid, attention, tokens, longest)) {
+      const std::int64_t segments = std::max(fewest, tokens / one);
       result.cases.push_back(
           encoder_case(layers, encoder, width, tokens, segments, result.kind, options));
     }
