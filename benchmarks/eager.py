@@ -32,6 +32,35 @@ import machine
 import torch
 from eager_model import Model, Sample, read_safetensors
 
+BIASES = {"qkv_bias": True, "output_bias": True, "mlp_bias": True}
+VIT = {**BIASES, "norm": "layer", "separate_qkv": True, "plain_mlp": True, "table_side": 24}
+FAMILIES = {  # what a family's model has beside the file's
+    "qwen2.5-vl": {
+        "vision": {
+            **BIASES,
+            "rotary": "halves",
+            "window_size": 112,
+            "full_attention_layers": [1, 3],
+        },
+        "llm": {"qkv_bias": True, "mrope_sections": [8, 6, 6]},
+    },
+    "llava": {
+        "vision": {
+            **VIT,
+            "activation": "quick_gelu",
+            "projector": {"norm_tokens": False},
+        },
+        "llm": {},
+    },
+    "smolvlm": {
+        "vision": {
+            **VIT,
+            "activation": "gelu_tanh",
+            "projector": {"norm_tokens": False, "num_matrices": 1, "bias": False},
+        },
+        "llm": {},
+    },
+}
 WARM_UP = 2  # steps of a run that do not count
 LOSS_TOLERANCE = 1e-4  # of ten steps, relative: other sums in another order
 PROFILED_STEPS = 4  # counted ones of a run under the profiler
@@ -65,7 +94,8 @@ def train_arguments(options, output, *settings):
     for setting in (
         f"output={output}", f"steps={options.steps + WARM_UP}", "data.validation=",
         f"data.global_batch={options.global_batch}", f"plan.num_slots={options.num_slots}",
-        "plan.policy=sequential", "plan.schedule=1f1b", f"plan.profile={options.profile}",
+        f"model={options.model}",
+        "plan.policy=sequential", "plan.schedule=1f1b", f"plan.profile={options.profile or ''}",
         f"seed={options.document.get('seed', 0)}", "execution.trace_step=-1",
         "plan.single_lane=true", *settings,
     ):  # fmt: skip
@@ -81,6 +111,23 @@ def train(options, folder, name, *settings):
     return output, [json.loads(line) for line in lines]
 
 
+def to_toml(tables):
+    """A model file: plain keys, tables and tables in tables."""
+
+    def lines(table, path):
+        plain = [f"{key} = {json.dumps(v)}" for key, v in table.items() if not isinstance(v, dict)]
+        head = [f"[{path}]"] if path else []
+        inner = [
+            line
+            for key, value in table.items()
+            if isinstance(value, dict)
+            for line in lines(value, f"{path}.{key}".strip("."))
+        ]
+        return head + plain + inner
+
+    return "\n".join(lines(tables, "")) + "\n"
+
+
 def read_batches(options, folder, plan):
     """[step][slot] lists of decoded samples, as the engine's `sequential` policy has them."""
     index = Path(options.train)
@@ -92,7 +139,7 @@ def read_batches(options, folder, plan):
         path = folder / "assignment.json"
         run(
             options, "assign", "--index", options.train, "--model", options.model, "--profile",
-            options.profile, "--plan", plan, "--policy", "sequential", "--step", step, "--seed",
+            options.profile or "analytic:cpu-2core", "--plan", plan, "--policy", "sequential", "--step", step, "--seed",
             seed, "--global-batch", options.global_batch, "-o", path,
         )  # fmt: skip
         (replica,) = json.loads(path.read_text())["replicas"]
@@ -312,7 +359,8 @@ def page(options, sides, tokens, profiles, pairs, load):
             (
                 f"Command: `python benchmarks/eager.py {options.config} --rounds {options.rounds} "
                 f"--steps {options.steps} --global-batch {options.global_batch} "
-                f"--num-slots {options.num_slots}`"
+                f"--num-slots {options.num_slots}"
+                f"{f' --family {options.family}' if options.family else ''}`"
             ),
             "",
             f"{machine.describe()}; torch {torch.__version__}, one thread a side, fp32, {load}.",
@@ -345,6 +393,7 @@ def parse():
     parser.add_argument("--global-batch", type=int, default=32)
     parser.add_argument("--num-slots", type=int, default=8)
     parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
+    parser.add_argument("--family", choices=FAMILIES, help="the model with that family's parts")
     parser.add_argument("--output", help="Markdown page to write; default: standard output")
     return read_config(parser.parse_args())
 
@@ -356,6 +405,13 @@ def read_config(options):
     options.spec = tomllib.loads(Path(options.model).read_text())
     options.train = options.document["data"]["train"]
     options.profile = options.document["plan"]["profile"]
+    if getattr(options, "family", None):
+        for module, keys in FAMILIES[options.family].items():
+            options.spec[module] |= keys
+        options.profile = None  # the measured one is of another model
+        options.model = str(Path("runs") / f"eager-{options.family}.toml")
+        Path("runs").mkdir(exist_ok=True)
+        Path(options.model).write_text(to_toml(options.spec))
     return options
 
 

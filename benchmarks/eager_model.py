@@ -37,8 +37,18 @@ def read_safetensors(path):
     return tensors
 
 
+ACTIVATIONS = {
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+}
+
+
 def smart_resize(width, height, vision):
     """Sides that are multiples of a merge block, within the model's bounds."""
+    if vision.get("table_side"):
+        return (vision["table_side"] * vision["patch_size"],) * 2
     factor = vision["patch_size"] * vision["merge_size"]
     w, h = max(factor, round(width / factor) * factor), max(factor, round(height / factor) * factor)
     if w * h > vision["max_pixels"]:
@@ -57,12 +67,9 @@ def patches_of(image, vision):
     if image.mode in ("RGBA", "LA", "P"):
         rgba = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), rgba)
-    pixels = torch.from_numpy(numpy.asarray(image.convert("RGB")).copy()).permute(2, 0, 1).float()
     width, height = smart_resize(image.width, image.height, vision)
-    if (width, height) != image.size:
-        pixels = functional.interpolate(
-            pixels[None], (height, width), mode="bicubic", antialias=True
-        )[0].clamp(0, 255)
+    image = image.convert("RGB").resize((width, height), Image.BICUBIC)
+    pixels = torch.from_numpy(numpy.asarray(image).copy()).permute(2, 0, 1).float()
     pixels = pixels / 127.5 - 1.0
     patch, merge = vision["patch_size"], vision["merge_size"]
     block_rows, block_columns = height // (patch * merge), width // (patch * merge)
@@ -120,10 +127,6 @@ def text_of(document):
     return "", document["caption"]
 
 
-def rms_norm(x, weight):
-    return functional.rms_norm(x, (x.shape[-1],), weight, EPSILON)
-
-
 def angles(positions, width, theta):
     """cos and sin [T, width / 2] of one axis."""
     frequencies = theta ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
@@ -131,8 +134,37 @@ def angles(positions, width, theta):
     return table.cos().float(), table.sin().float()
 
 
+def mrope_angles(samples, sections, merge, width, theta):
+    """cos and sin [T, width / 2]: pairs by time, by row and by column."""
+    axes = []
+    for sample in samples:
+        follow, done = 0, 0
+        of_sample = torch.empty(3, len(sample.ids))
+        starts = iter(sample.positions)
+        for _, rows, columns in sample.images:
+            begin = next(starts)
+            rows, columns = rows // merge, columns // merge
+            of_sample[:, done:begin] = torch.arange(begin - done) + follow
+            follow, done = follow + begin - done, begin + rows * columns
+            of_sample[0, begin:done] = follow
+            of_sample[1, begin:done] = follow + torch.arange(rows).repeat_interleave(columns)
+            of_sample[2, begin:done] = follow + torch.arange(columns).repeat(rows)
+            follow += max(rows, columns)
+            for _ in range(rows * columns - 1):
+                next(starts)
+        of_sample[:, done:] = torch.arange(len(sample.ids) - done) + follow
+        axes.append(of_sample)
+    tables = [angles(axis, width, theta) for axis in torch.cat(axes, 1)]
+    return tuple(
+        torch.cat([part.split(sections, -1)[axis] for axis, part in enumerate(parts)], -1)
+        for parts in zip(*tables, strict=True)
+    )
+
+
 def rotate(x, tables):
     """x [T, H, D]; one (cos, sin) an axis, equal spans of D, halves of a span rotated together."""
+    if not tables:
+        return x
     spans = []
     for span, (cosine, sine) in zip(x.chunk(len(tables), -1), tables, strict=True):
         low, high = span.chunk(2, -1)
@@ -186,11 +218,38 @@ class Model:
         return functional.linear(x, self.weights[name + ".weight"], bias)
 
     def norm(self, x, name):
-        return rms_norm(x, self.weights[name + ".weight"])
+        """LayerNorm if it has a bias; nothing without a weight."""
+        weight, bias = self.weights.get(name + ".weight"), self.weights.get(name + ".bias")
+        if weight is None:
+            return x
+        if bias is not None:
+            return functional.layer_norm(x, (x.shape[-1],), weight, bias, EPSILON)
+        return functional.rms_norm(x, (x.shape[-1],), weight, EPSILON)
 
-    def mlp(self, x, prefix):
-        gate = functional.silu(self.linear(x, prefix + "gate_proj"))
-        return self.linear(gate * self.linear(x, prefix + "up_proj"), prefix + "down_proj")
+    def mlp(self, x, prefix, act=functional.silu):
+        up = self.linear(x, prefix + "up_proj")
+        if prefix + "gate_proj.weight" in self.weights:
+            return self.linear(act(self.linear(x, prefix + "gate_proj")) * up, prefix + "down_proj")
+        return self.linear(act(up), prefix + "down_proj")
+
+    def windowed(self, query, key, value, images):
+        """Attention within square windows of every image."""
+        side = self.vision["window_size"] // self.vision["patch_size"]
+        merge = self.vision["merge_size"]
+        order, lengths, begin = [], [], 0
+        for patches, height, width in images:
+            grid = torch.arange(begin, begin + len(patches))
+            grid = grid.view(height // merge, width // merge, merge, merge)
+            step = side // merge
+            for row in range(0, height // merge, step):
+                for column in range(0, width // merge, step):
+                    window = grid[row : row + step, column : column + step].reshape(-1)
+                    order.append(window)
+                    lengths.append(len(window))
+            begin += len(patches)
+        order = torch.cat(order)
+        attended = self.attend(query[order], key[order], value[order], lengths, causal=False)
+        return torch.empty_like(attended).index_copy(0, order, attended)
 
     def encode(self, images):
         """Features [F, LLM hidden] of a microbatch's images."""
@@ -207,20 +266,38 @@ class Model:
             grid = grid.permute(0, 1, 3, 2, 4).reshape(2, -1)
             rows.append(grid[0])
             columns.append(grid[1])
-        tables = [angles(torch.cat(axis), head_dim // 2, 10000.0) for axis in (rows, columns)]
+        rows, columns = torch.cat(rows), torch.cat(columns)
+        tables = [angles(axis, head_dim // 2, 10000.0) for axis in (rows, columns)]
+        if spec.get("rotary") == "halves":
+            tables = [tuple(torch.cat(parts, -1) for parts in zip(*tables, strict=True))]
         x = self.linear(torch.cat([patches for patches, _, _ in images]), "visual.patch_embed.proj")
+        if spec.get("table_side"):
+            tables = []
+            places = rows * spec["table_side"] + columns
+            x = x + functional.embedding(places, self.weights["visual.positions.weight"])
+        act = ACTIVATIONS[spec.get("activation", "silu")]
         for layer in range(spec["num_layers"]):
             prefix = f"visual.blocks.{layer}."
-            qkv = self.linear(self.norm(x, prefix + "norm1"), prefix + "attn.qkv")
-            query, key, value = qkv.view(-1, 3, heads, head_dim).unbind(1)
-            attended = self.attend(
-                rotate(query, tables), rotate(key, tables), value, lengths, causal=False
-            )
+            normed = self.norm(x, prefix + "norm1")
+            if spec.get("separate_qkv"):
+                query, key, value = (
+                    self.linear(normed, f"{prefix}attn.{part}_proj").view(-1, heads, head_dim)
+                    for part in "qkv"
+                )
+            else:
+                qkv = self.linear(normed, prefix + "attn.qkv")
+                query, key, value = qkv.view(-1, 3, heads, head_dim).unbind(1)
+            query, key = rotate(query, tables), rotate(key, tables)
+            if spec.get("window_size") and layer not in spec["full_attention_layers"]:
+                attended = self.windowed(query, key, value, images)
+            else:
+                attended = self.attend(query, key, value, lengths, causal=False)
             x = x + self.linear(attended, prefix + "attn.proj")
-            x = x + self.mlp(self.norm(x, prefix + "norm2"), prefix + "mlp.")
+            x = x + self.mlp(self.norm(x, prefix + "norm2"), prefix + "mlp.", act)
         merged = self.norm(x, "visual.merger.ln_q").reshape(-1, merge * merge * spec["hidden"])
-        middle = functional.gelu(self.linear(merged, "visual.merger.mlp.0"))
-        return self.linear(middle, "visual.merger.mlp.2")
+        if "visual.merger.mlp.0.weight" in self.weights:
+            merged = functional.gelu(self.linear(merged, "visual.merger.mlp.0"))
+        return self.linear(merged, "visual.merger.mlp.2")
 
     def loss(self, samples):
         """Sum of the cross-entropy over a microbatch's targets."""
@@ -236,8 +313,13 @@ class Model:
             places = [s + p for s, sample in zip(starts, samples, strict=True)
                       for p in sample.positions]  # fmt: skip
             x = x.index_copy(0, torch.tensor(places), self.encode(images))
-        positions = torch.cat([torch.arange(length) for length in lengths])
-        tables = [angles(positions, head_dim, spec.get("rope_theta", 10000.0))]
+        theta = spec.get("rope_theta", 10000.0)
+        if "mrope_sections" in spec:
+            merge = self.vision["merge_size"]
+            tables = [mrope_angles(samples, spec["mrope_sections"], merge, head_dim, theta)]
+        else:
+            positions = torch.cat([torch.arange(length) for length in lengths])
+            tables = [angles(positions, head_dim, theta)]
         for layer in range(spec["num_layers"]):
             prefix = f"model.layers.{layer}."
             normed = self.norm(x, prefix + "input_layernorm")
