@@ -137,6 +137,8 @@ TEST_F(Gradients, EqualTheReferenceWithTwoEncoders) {
 TEST_F(Gradients, EqualTheReferenceWithAudio) {
   const GradientBatch both = make_gradient_batch({"vision", "audio"}, 11, 7);
   const GradientBatch alone = make_gradient_batch({"audio"}, 9, 8);
+  const GradientBatch whisper =
+      make_gradient_batch({"vision", "audio"}, 9, 16, false, ModelParts::kWhisper);
   struct AudioCell {
     const GradientBatch* batch;
     StepLayout layout;
@@ -147,7 +149,9 @@ TEST_F(Gradients, EqualTheReferenceWithAudio) {
                                         {&both, {{3, 3, 4}, 1, StageLanes::kWrapped}},
                                         {&both, {{2, 2, 2}, 2, StageLanes::kColocated}},
                                         {&alone, {{4, 2}, 1, StageLanes::kOwn}},
-                                        {&alone, {{1, 1}, 2, StageLanes::kSingle}}};
+                                        {&alone, {{1, 1}, 2, StageLanes::kSingle}},
+                                        {&whisper, {{1, 3, 2}, 1, StageLanes::kOwn}},
+                                        {&whisper, {{2, 2, 2}, 2, StageLanes::kColocated}}};
   Deviations deviations;
   StepCoverage coverage;
   std::uint64_t seed = 15'000;
@@ -212,9 +216,13 @@ TEST_F(Gradients, EqualTheReferenceWithTiedEmbeddings) {
 // Every part that families of models have; every other configuration with chunks, whose positions
 // then begin within a sample.
 TEST_F(Gradients, EqualTheReferenceWithEveryPartOfAModel) {
-  for (const ModelParts parts :
-       {ModelParts::kRotary, ModelParts::kLearned, ModelParts::kShuffled, ModelParts::kDeepstack}) {
-    const GradientBatch batch = make_gradient_batch({"vision"}, 10, 11, false, parts);
+  for (const ModelParts parts : {ModelParts::kRotary,
+                                 ModelParts::kLearned,
+                                 ModelParts::kShuffled,
+                                 ModelParts::kDeepstack,
+                                 ModelParts::kWhisper}) {
+    const char* const encoder = parts == ModelParts::kWhisper ? "audio" : "vision";
+    const GradientBatch batch = make_gradient_batch({encoder}, 10, 11, false, parts);
     Deviations deviations;
     StepCoverage coverage;
     std::uint64_t seed = 16'001 + 6'000 * static_cast<std::uint64_t>(parts);

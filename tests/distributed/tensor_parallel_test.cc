@@ -202,7 +202,9 @@ TEST_F(TensorParallel, GradientsEqualTheReferenceWithAudioTiedTablesAndChunks) {
        {{3, 1, 2}, 1, StageLanes::kOwn, {2, 2, 2}}},
       {make_gradient_batch({"vision", "audio"}, 9, 15, false, ModelParts::kDeepstack),
        {{2, 1, 3}, 1, StageLanes::kOwn, {2, 1, 2}},
-       StepPolicy::kRandomChunks}};
+       StepPolicy::kRandomChunks},
+      {make_gradient_batch({"vision", "audio"}, 9, 15, false, ModelParts::kWhisper),
+       {{1, 3, 2}, 1, StageLanes::kOwn, {1, 2, 2}}}};
   Deviations deviations;
   std::uint64_t seed = 54'000;
   for (const std::string& schedule : schedule_names()) {

@@ -82,6 +82,33 @@ Json tiny_qwen3_vl_config() {
             {"out_hidden_size", 32}}}};
 }
 
+Json tiny_qwen_audio_config() {
+  Json text = tiny_decoder_config("", {});
+  text.erase("architectures");
+  text["model_type"] = "qwen2";
+  text["use_mrope"] = false;
+  return {{"architectures", {"Qwen2AudioForConditionalGeneration"}},
+          {"model_type", "qwen2_audio"},
+          {"audio_token_index", 262},
+          {"ignore_index", -100},
+          {"text_config", text},
+          {"audio_config",
+           {{"model_type", "qwen2_audio_encoder"},
+            {"num_mel_bins", 128},
+            {"encoder_layers", 1},
+            {"encoder_attention_heads", 2},
+            {"encoder_ffn_dim", 24},
+            {"encoder_layerdrop", 0.0},
+            {"d_model", 16},
+            {"dropout", 0.0},
+            {"attention_dropout", 0.0},
+            {"activation_function", "gelu"},
+            {"activation_dropout", 0.0},
+            {"scale_embedding", false},
+            {"init_std", 0.02},
+            {"max_source_positions", 20}}}};
+}
+
 std::string weight_file(const std::vector<FileTensor>& tensors, std::uint64_t seed) {
   Rng rng(seed);
   Json header = {{"__metadata__", {{"format", "pt"}}}};

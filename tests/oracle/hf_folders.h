@@ -16,6 +16,8 @@ namespace entrain::oracle {
 Json tiny_qwen_config();
 // Qwen3-VL with four layers of vision, of which two are features too, and two decoders.
 Json tiny_qwen3_vl_config();
+// Qwen2-Audio with one layer of audio, windows of 0.4 s and two decoders.
+Json tiny_qwen_audio_config();
 // An LLM alone of two layers, with `more` keys.
 Json tiny_decoder_config(const std::string& architecture, const Json& more);
 

@@ -1,9 +1,10 @@
 """Every family of Hugging Face models against transformers: logits, loss, all gradients, greedy tokens.
 
 For each family a small random model of the original class is saved by `save_pretrained`. Samples (text
-alone, one image, several) run one by one through transformers, and packed into one batch through
+alone, one image or clip, several) run one by one through transformers, and packed into one batch through
 Entrain, whole and cut into stages. Largest deviations, relative to the largest absolute value of the
 tensor (of gradients at least a thousandth of the largest of all), have to stay within 1e-5 in float32.
+Mel frames of random clips have to be those of Whisper's processor in float64 within 1e-6.
 
 Example:
     .venv-parity/bin/python tests/parity/families.py --forward build/release/tests/entrain_forward
@@ -15,6 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -22,6 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 ALLOWED = 1e-5
 FLOPS_ALLOWED = 1e-12  # rounding
+MEL_ALLOWED = 1e-6
 SPLITS = (1, 2)
 
 
@@ -125,6 +128,21 @@ def internvl():
     return transformers.InternVLForConditionalGeneration(config)
 
 
+def qwen2_audio(positions=100):
+    config = transformers.Qwen2AudioConfig(
+        audio_config={
+            "d_model": 32,
+            "encoder_layers": 3,
+            "encoder_attention_heads": 2,
+            "encoder_ffn_dim": 48,
+            "max_source_positions": positions,
+        },
+        text_config={"model_type": "qwen2", **tiny_text()},
+        audio_token_index=300,
+    )
+    return transformers.Qwen2AudioForConditionalGeneration(config)
+
+
 def llama_config():
     return transformers.LlamaConfig(**tiny_text())
 
@@ -154,6 +172,7 @@ FAMILIES = {
     ),
     "SmolVLM": smolvlm,
     "InternVL": internvl,
+    "Qwen2-Audio": qwen2_audio,
     "Llama 3, scaled": lambda: transformers.LlamaForCausalLM(
         transformers.LlamaConfig(**tiny_text(rope_parameters=LLAMA3))
     ),
@@ -186,9 +205,29 @@ def make_random(model, seed):
                 parameter.copy_(noise * 0.1 + (1.0 if gain else 0.0))
 
 
+def hears(model):
+    return hasattr(model.config, "audio_config")
+
+
 def image_token(model):
     config = model.config
+    if hears(model):
+        return config.audio_token_index
     return getattr(config, "image_token_id", None) or config.image_token_index
+
+
+def mel_window(model):
+    """Mel bands and frames of a padded window."""
+    audio = model.config.audio_config
+    return audio.num_mel_bins, 2 * audio.max_source_positions
+
+
+def num_features(model, size):
+    """Tokens of the LLM for an image of rows and columns, or a clip of mel frames."""
+    if not hears(model):
+        return size[0] * size[1] // merge_size(model) ** 2
+    lengths = model.model.audio_tower._get_feat_extract_output_lengths(torch.tensor(size))
+    return lengths[1].item()
 
 
 def merge_size(model):
@@ -211,10 +250,12 @@ def fixed_side(model):
 
 
 def make_samples(model, seed):
-    """Token ids and images of samples: text alone, one image, several between texts."""
+    """Token ids and images (clips) of samples: text alone, one, several between texts."""
     generator = torch.Generator().manual_seed(seed)
     vision = getattr(model.config, "vision_config", None)
     grids = [[], [(6, 8)], [(4, 4), (10, 6), (2, 12)], []] if vision is not None else [[]] * 4
+    if hears(model):  # mel frames: odd and even numbers, a full window, one that makes one feature
+        grids = [[], [37], [200, 62, 5], [], [199, 98]]
     side = fixed_side(model) if vision is not None else None
     samples = []
     for number, of_sample in enumerate(grids):
@@ -225,16 +266,18 @@ def make_samples(model, seed):
             return torch.randint(3, 290, (length,), generator=generator).tolist()
 
         ids += text(5 + 7 * number)
-        for rows, columns in sized:
+        for size in sized:
             ids.append(302)
             begins.append(len(ids))
-            ids += [image_token(model)] * (rows * columns // merge_size(model) ** 2)
+            ids += [image_token(model)] * num_features(model, size)
             ids.append(303)
             ids += text(4)
-            if side:  # an image; else patches, as the original takes them
+            if hears(model):
+                shape = mel_window(model)
+            elif side:  # an image; else patches, as the original takes them
                 shape = (3, VIT["image_size"], VIT["image_size"])
             else:
-                shape = (rows * columns, 3 * 2 * vision.patch_size**2)
+                shape = (size[0] * size[1], 3 * 2 * vision.patch_size**2)
             pixels.append(torch.randn(shape, generator=generator))
         ids += text(9)
         target_begin = len(ids) - 6
@@ -258,6 +301,11 @@ def patches_of(model, image):
 def inputs_of(model, ids, grids, pixels):
     inputs = {"input_ids": torch.tensor([ids])}
     if not grids:
+        return inputs
+    if hears(model):
+        inputs["input_features"] = torch.stack(pixels)
+        frames = torch.arange(mel_window(model)[1]).unsqueeze(0)
+        inputs["feature_attention_mask"] = (frames < torch.tensor(grids).unsqueeze(1)).long()
         return inputs
     if pixels[0].dim() == 3:
         images = torch.stack(pixels)
@@ -376,7 +424,7 @@ def batch_of(model, samples):
         sample_of += [number] * len(of_sample)
         begins += of_begins
         grids += of_sample
-        pixels += [patches_of(model, image) for image in of_pixels]
+        pixels += [image.T if hears(model) else patches_of(model, image) for image in of_pixels]
     batch = {
         "ids": torch.tensor(ids),
         "lengths": torch.tensor([len(tokens) for tokens, *_ in samples]),
@@ -384,11 +432,11 @@ def batch_of(model, samples):
         "targets": torch.tensor(targets),
     }
     if grids:
-        batch["grids"] = torch.tensor(grids)
+        batch["clip_frames" if hears(model) else "grids"] = torch.tensor(grids)
         batch["image_sample"] = torch.tensor(sample_of)
         batch["image_begin"] = torch.tensor(begins)
     if pixels:
-        batch["pixels"] = torch.cat(pixels)
+        batch["pixels"] = torch.cat(pixels).contiguous()
     return batch
 
 
@@ -407,6 +455,13 @@ def names_in_files(folder, model):
         name: by_value[(tuple(p.shape), p.detach().flatten()[:4].tolist().__str__())]
         for name, p in model.named_parameters()
     }
+
+
+def same_files(folder, copy):
+    names = sorted(path.name for path in folder.iterdir())
+    return names == sorted(path.name for path in copy.iterdir()) and all(
+        (folder / name).read_bytes() == (copy / name).read_bytes() for name in names
+    )
 
 
 def check(name, make, forward, folder):
@@ -431,6 +486,8 @@ def check(name, make, forward, folder):
         found = load_file(output)
         worst["logits"] = max(worst["logits"], deviation(found["logits"], logits))
         worst["loss"] = max(worst["loss"], abs(found["loss"].item() / loss - 1))
+        copied = same_files(saved, folder / "output.safetensors.folder")
+        worst["folder"] = "equal" if copied and worst.get("folder") != "differs" else "differs"
         continuation = found["generated"]
         same = torch.equal(continuation, generate(model, samples, continuation.shape[1]))
         worst["tokens"] = "equal" if same and worst.get("tokens") != "differ" else "differ"
@@ -449,6 +506,54 @@ def check(name, make, forward, folder):
     return worst
 
 
+def random_clips(count, seed):
+    """Clips of 90 samples to 30 s: noise that swells, tones, silence between."""
+    generator = numpy.random.default_rng(seed)
+    clips = [numpy.zeros(16000, dtype=numpy.float32)]
+    while len(clips) < count:
+        length = int(90 * (480000 / 90) ** generator.random()) if len(clips) > 1 else 480000
+        time = numpy.arange(length) / 16000
+        clip = generator.normal(size=length) * numpy.sin(generator.uniform(0.1, 9) * time) ** 2
+        for _ in range(generator.integers(4)):
+            clip += numpy.sin(2 * numpy.pi * generator.uniform(50, 7900) * time)
+        clip *= time % 1.0 < generator.uniform(0.5, 1.5)
+        clips.append((clip * 10 ** generator.uniform(-4, -0.6)).astype(numpy.float32))
+    return clips
+
+
+def check_processor(forward, folder):
+    """Largest deviations of mel frames from WhisperFeatureExtractor's float64 and float32 code.
+
+    Also whether numbers of frames and features are equal. Its float32 code, the default, is as far
+    from its float64 code as we are.
+    """
+    saved = folder / "processor"
+    model = qwen2_audio(positions=1500)
+    model.save_pretrained(saved)
+    extractor = transformers.WhisperFeatureExtractor(feature_size=128)
+    extractor.save_pretrained(saved)
+    clips = random_clips(20, 4)
+    lengths = torch.tensor([len(clip) for clip in clips])
+    samples = torch.from_numpy(numpy.concatenate(clips))
+    save_file({"clips": samples, "clip_lengths": lengths}, folder / "batch.safetensors")
+    output = folder / "output.safetensors"
+    subprocess.run([forward, saved, folder / "batch.safetensors", output], check=True)
+    found = load_file(output)
+    expected = extractor(clips, sampling_rate=16000, return_attention_mask=True)
+    frames = expected["attention_mask"].sum(1).tolist()
+    exact, narrow = 0.0, 0.0
+    mels = found["mel"].split(found["mel_frames"].tolist())
+    for clip, window, mel in zip(clips, expected["input_features"], mels, strict=True):
+        padded = numpy.pad(clip, (0, 480000 - len(clip)))
+        double = extractor._np_extract_fbank_features([padded], "cpu")[0]
+        ours = mel.T.double().numpy()
+        exact = max(exact, abs(ours - double[:, : len(mel)]).max())
+        narrow = max(narrow, abs(ours - window[:, : len(mel)]).max())
+    same = found["features"].tolist() == [num_features(model, count) for count in frames]
+    same &= all(f <= n for f, n in zip(frames, found["mel_frames"].tolist(), strict=True))
+    return exact, narrow, same
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -460,7 +565,7 @@ def main():
     transformers.logging.disable_progress_bar()
     failed = False
     columns = ["family", "logits", "loss", "gradients", "largest of", "greedy tokens"]
-    columns += ["M-RoPE positions", "FLOPs"]
+    columns += ["M-RoPE positions", "FLOPs", "written again"]
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     with tempfile.TemporaryDirectory() as folder:
         for name, make in FAMILIES.items():
@@ -469,15 +574,24 @@ def main():
             worst = check(name, make, options.forward, Path(folder))
             failed |= max(worst["logits"], worst["loss"], worst["gradient"]) > ALLOWED
             failed |= worst["tokens"] != "equal" or "differ" in worst["positions"]
-            failed |= worst["flops"] > FLOPS_ALLOWED
+            failed |= worst["flops"] > FLOPS_ALLOWED or worst["folder"] != "equal"
             print(
                 f"| {name} | {worst['logits']:.1e} | {worst['loss']:.1e} | "
                 f"{worst['gradient']:.1e} | `{worst['of']}` | {worst['tokens']} | "
-                f"{worst['positions']} | {worst['flops']:.1e} |",
+                f"{worst['positions']} | {worst['flops']:.1e} | {worst['folder']} |",
                 flush=True,
             )
+        if options.only in "Qwen2-Audio":
+            exact, narrow, same = check_processor(options.forward, Path(folder))
+            failed |= exact > MEL_ALLOWED or not same
+            print(
+                f"\nMel frames of 20 clips: {exact:.1e} from WhisperFeatureExtractor's float64 code, "
+                f"{narrow:.1e} from its float32 code; features {'equal' if same else 'differ'}"
+            )
     if failed:
-        raise SystemExit(f"a deviation is above {ALLOWED}, or tokens or positions differ")
+        raise SystemExit(
+            f"a deviation is above {ALLOWED}, or tokens, positions, mel or files differ"
+        )
 
 
 if __name__ == "__main__":

@@ -5,11 +5,16 @@
 // BATCH and OUTPUT are safetensors files. BATCH holds, int64 unless said otherwise:
 //   ids [T], lengths [samples], rows [N] and targets [N] (rows with loss and their targets),
 //   pixels [patches, values] float32, grids [images, 2] (rows and columns in patches),
-//   image_sample [images], image_begin [images] (first feature's token in its sample).
+//   image_sample [images], image_begin [images] (first feature's token in its sample); of clips
+//   instead of grids clip_frames [clips] (mel frames with sound), and pixels holds padded windows.
+// OUTPUT.folder: the model's folder written again, with the weights that were loaded.
 // OUTPUT: logits [T, vocab], loss [1] (mean over targets), "gradient NAME" by the files' names,
 //   flops [2] float64 (of matrices and of attention, by the cost model),
 // generated [samples, kGenerated], positions [T, 3]. Without `targets` positions alone.
-// SPLIT: encoder and LLM are cut into that many stages each (default 1).
+// A BATCH of clips [samples] float32, one after another, and clip_lengths [clips]: mel [frames,
+// bands] as the encoder reads them, mel_frames [clips] and features [clips]. SPLIT: encoder and LLM
+// are cut into that many stages each (default 1).
+#include <algorithm>
 #include <iostream>
 #include <map>
 #include <numeric>
@@ -21,8 +26,10 @@
 #include "entrain/core/cost/layer_work.h"
 #include "entrain/core/families/hf_tensors.h"
 #include "entrain/core/spec/positions.h"
+#include "entrain/core/spec/workload.h"
 
 #include "entrain/engine/checkpoint/hf_folder.h"
+#include "entrain/engine/data/log_mel.h"
 #include "entrain/engine/models/stages.h"
 #include "entrain/engine/models/weights.h"
 
@@ -77,7 +84,35 @@ struct Model {
   std::vector<NamedParameter> all;
 };
 
+// The only window of a clip of so many mel frames.
+SegmentWork clip_work(const ModelSpec& model, std::int64_t frames) {
+  SampleSizes sizes;
+  sizes.audio_seconds = {static_cast<double>(frames) / 100};
+  return sample_work(model, sizes).segments.at(0).at(0);
+}
+
+at::Tensor encode_clips(const Model& model, const Tensors& batch) {
+  const EncoderSpec& encoder = model.spec.encoders.front();
+  std::vector<SegmentGrid> grids;
+  std::vector<at::Tensor> windows;
+  std::int64_t begin = 0;
+  for (const std::int64_t frames : numbers(batch.at("clip_frames"))) {
+    const std::int64_t rows = input_frames(encoder, frames);
+    grids.push_back(segment_grid(encoder, clip_work(model.spec, frames), rows));
+    windows.push_back(batch.at("pixels").narrow(0, begin, rows));
+    begin += window_frames(encoder);
+  }
+  at::Tensor hidden = at::cat(windows);
+  for (const EncoderStage& stage : model.encoders.front()) {
+    hidden = stage.forward(hidden, grids);
+  }
+  return hidden;
+}
+
 at::Tensor encode(const Model& model, const Tensors& batch) {
+  if (batch.contains("clip_frames")) {
+    return encode_clips(model, batch);
+  }
   std::vector<SegmentGrid> grids;
   const std::vector<std::int64_t> sides = numbers(batch.at("grids"));
   for (std::size_t i = 0; i + 1 < sides.size(); i += 2) {
@@ -123,6 +158,16 @@ Packed pack(const Model& model, const Tensors& batch) {
       }
     }
   }
+  if (batch.contains("clip_frames")) {
+    const std::vector<std::int64_t> frames = numbers(batch.at("clip_frames"));
+    const std::vector<std::int64_t> samples = numbers(batch.at("image_sample"));
+    const std::vector<std::int64_t> tokens = numbers(batch.at("image_begin"));
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      for (std::int64_t f = 0; f < clip_work(model.spec, frames[i]).llm_tokens; ++f) {
+        packed.places.push_back(begins[static_cast<std::size_t>(samples[i])] + tokens[i] + f);
+      }
+    }
+  }
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     packed.items[i].positions = multimodal_positions(lengths[i], grids[i]);
   }
@@ -140,7 +185,7 @@ at::Tensor positions_of(const Packed& packed) {
 }
 
 at::Tensor hidden_of(const Model& model, const Tensors& batch, const Packed& packed) {
-  const at::Tensor features = batch.contains("grids") ? encode(model, batch) : at::Tensor();
+  const at::Tensor features = batch.contains("pixels") ? encode(model, batch) : at::Tensor();
   at::Tensor hidden = model.llm.front().embed(
       batch.at("ids"), features, at::tensor(packed.places, at::TensorOptions(at::kLong)));
   for (const LlmStage& stage : model.llm) {
@@ -199,14 +244,46 @@ std::vector<double> counted_work(const ModelSpec& spec, const Tensors& batch) {
   return {matrices, attention};
 }
 
+// What the reader of data makes of clips.
+std::vector<NamedParameter> mel_of(const ModelSpec& model, const Tensors& batch) {
+  std::vector<at::Tensor> mels;
+  std::vector<std::int64_t> frames;
+  std::vector<std::int64_t> features;
+  for (const at::Tensor& clip :
+       batch.at("clips").split_with_sizes(numbers(batch.at("clip_lengths")))) {
+    const at::Tensor samples = clip.contiguous();
+    mels.push_back(
+        mel_window({samples.const_data_ptr<float>(), static_cast<std::size_t>(samples.numel())},
+                   0,
+                   model.encoders.front())
+            .input);
+    frames.push_back(mels.back().size(0));
+    const std::int64_t real = (samples.numel() + kMelHop - 1) / kMelHop;
+    features.push_back(clip_work(model, real).llm_tokens);
+  }
+  const at::TensorOptions whole(at::kLong);
+  return {{"mel", at::cat(mels)},
+          {"mel_frames", at::tensor(frames, whole)},
+          {"features", at::tensor(features, whole)}};
+}
+
 int run(const std::string& folder, const std::string& input, const std::string& output, int split) {
   const HfModel hf = read_hf_model(folder);
-  const HfTensors tensors = read_hf_tensors(folder, hf);
-  const Model model(hf, tensors, split);
   Tensors batch;
   for (const NamedParameter& tensor : read_weights(input).tensors) {
     batch.emplace(tensor.name, tensor.tensor);
   }
+  if (batch.contains("clips")) {
+    write_weights(output, mel_of(hf.model, batch));
+    return 0;
+  }
+  const HfTensors tensors = read_hf_tensors(folder, hf);
+  const Model model(hf, tensors, split);
+  const auto value_of = [&](const std::string& name) {
+    const auto named = [&](const NamedParameter& parameter) { return parameter.name == name; };
+    return std::find_if(model.all.begin(), model.all.end(), named)->tensor.detach();
+  };
+  write_hf_folder(tensors, value_of, output + ".folder");
   const Packed packed = pack(model, batch);
   std::vector<NamedParameter> result = {{"positions", positions_of(packed)}};
   if (!batch.contains("targets")) {

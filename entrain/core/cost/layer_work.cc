@@ -48,14 +48,15 @@ LayerWork one_projector_work(const EncoderSpec& encoder,
   const auto inner = static_cast<double>(projector_width(encoder));
   const bool two = spec.num_matrices == 2;
   // The norms before, the activation between the two matrices.
-  const double normed = (spec.norm_tokens ? 2 * hidden : 0) + (spec.norm_merged ? 2 * hidden : 0);
+  const double normed =
+      (spec.norm_tokens ? 2 * hidden : 0) + (spec.norm_merged ? 2 * merged / merge : 0);
   const double between = two ? 2 * inner / merge : 0;
   LayerWork work;
   work.matrix_flops = 2 * (two ? merged * inner + inner * llm_hidden : merged * llm_hidden) /
                       merge * share_of_patches(encoder);
   work.moved_bytes = (normed + between) * bytes;
   work.input_bytes = hidden * bytes;
-  work.activation_bytes = (std::max(normed, hidden) + between) * bytes;
+  work.activation_bytes = (std::max(normed, merged / merge) + between) * bytes;
   work.output_bytes = llm_hidden / merge * bytes;
   return work;
 }
@@ -90,10 +91,10 @@ LayerWork audio_embedding_work(const EncoderSpec& encoder, double bytes) {
   const double hidden = encoder.hidden;
   LayerWork work;
   work.matrix_flops =
-      2 * (kFrames * kMelBands * kMelKernel * hidden + hidden * kMelKernel * hidden);
+      2 * (kFrames * encoder.mel_bands * kMelKernel * hidden + hidden * kMelKernel * hidden);
   // An activation after each convolution.
   work.moved_bytes = 2 * (kFrames + 1) * hidden * bytes;
-  work.input_bytes = kFrames * kMelBands * bytes;
+  work.input_bytes = kFrames * encoder.mel_bands * bytes;
   work.activation_bytes = work.input_bytes + 2 * (kFrames + 1) * hidden * bytes;
   work.output_bytes = hidden * bytes;
   return work;

@@ -80,5 +80,20 @@ TEST(LayerWork, CountsBytesKeptAndSent) {
   EXPECT_EQ(layer_work(model, 2, 4, 4).output_bytes, 0);
 }
 
+TEST(LayerWork, FollowsMelBandsAndAveragedTokens) {
+  ModelSpec model = oracle::small_model();
+  EncoderSpec& audio = model.encoders[1];
+  audio.mel_bands = 128;
+  EXPECT_EQ(layer_work(model, 1, 0, 4).input_bytes, 4 * 2 * 128);
+  audio.projector.norm_tokens = false;
+  audio.projector.norm_merged = audio.projector.average = true;
+  audio.projector.num_matrices = 1;
+  const int last = num_layers(model, 1) - 1;
+  const double hidden = audio.hidden;
+  // Half a row of the norm and of the matrix for every token.
+  EXPECT_EQ(layer_work(model, 1, last, 4).matrix_flops, 2 * hidden * model.llm.hidden / 2);
+  EXPECT_EQ(layer_work(model, 1, last, 4).activation_bytes, 4 * hidden);
+}
+
 }  // namespace
 }  // namespace entrain

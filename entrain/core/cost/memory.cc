@@ -6,6 +6,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/cost/dtype.h"
 #include "entrain/core/cost/sharding.h"
+#include "entrain/core/spec/parameters.h"
 
 namespace entrain {
 namespace {
@@ -25,7 +26,9 @@ ParameterCounts count_parameters(const ModelSpec& model, const Plan& plan, const
     const std::int64_t parameters =
         parameters_per_device(model, ref.module, layer, module.tensor_parallel);
     counts.all += parameters;
-    counts.trainable += layer_trainable(model, ref.module, layer) ? parameters : 0;
+    counts.trainable += layer_trainable(model, ref.module, layer)
+                            ? parameters - fixed_parameters(model, ref.module, layer)
+                            : 0;
   }
   return counts;
 }

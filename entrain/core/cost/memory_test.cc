@@ -79,6 +79,18 @@ TEST(LaneStates, KeepNoGradientsOfFrozenLayers) {
   EXPECT_EQ(states[1].optimizer_bytes, 0);
 }
 
+TEST(LaneStates, KeepNoGradientsOfStoredPositions) {
+  ModelSpec model = two_encoder_model();
+  EncoderSpec& audio = model.encoders[0];
+  audio.modality = Modality::kAudio;
+  const StateBytes without = lane_states(model, small_plan(), {})[0];
+  audio.stored_positions = true;
+  const StateBytes with = lane_states(model, small_plan(), {})[0];
+  EXPECT_EQ(with.parameter_bytes - without.parameter_bytes, 4 * 1500 * audio.hidden);
+  EXPECT_EQ(with.gradient_bytes, without.gradient_bytes);
+  EXPECT_EQ(with.optimizer_bytes, without.optimizer_bytes);
+}
+
 TEST(LaneStates, AddUpTheStagesOfALane) {
   const std::vector<StateBytes> apart = lane_states(two_encoder_model(), small_plan(), {});
   Plan plan = small_plan();

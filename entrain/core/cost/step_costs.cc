@@ -11,6 +11,7 @@
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/cost/sharding.h"
+#include "entrain/core/spec/parameters.h"
 
 namespace entrain {
 namespace {
@@ -399,7 +400,7 @@ class StepCostBuilder {
       }
       if (trainable) {
         rates.backward_weight.add(layer.backward_weight, kind);
-        stage.trainable_parameters += layer_parameters;
+        stage.trainable_parameters += layer_parameters - fixed_parameters(model_, module, index);
       }
       if (nearer_input || trainable) {
         const bool recomputed = index < recomputed_end && flows_within(kind);

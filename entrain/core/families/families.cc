@@ -16,6 +16,7 @@ std::span<const Family> families() {
                                        llava_family(),
                                        smolvlm_family(),
                                        internvl_family(),
+                                       qwen2_audio_family(),
                                        llama_family(),
                                        qwen2_family(),
                                        qwen3_family(),
@@ -73,7 +74,12 @@ HfModel read_hf_model(const std::filesystem::path& folder) {
   HfModel model = hf_model_from_json(read_json_file(config), config.string());
   const std::filesystem::path processor = folder / "preprocessor_config.json";
   if (!model.model.encoders.empty() && std::filesystem::is_regular_file(processor)) {
-    read_processor(read_json_file(processor), processor.string(), model.model.encoders.front());
+    EncoderSpec& encoder = model.model.encoders.front();
+    if (encoder.modality == Modality::kAudio) {
+      read_audio_processor(read_json_file(processor), processor.string(), encoder);
+    } else {
+      read_processor(read_json_file(processor), processor.string(), encoder);
+    }
     validate(model.model, processor.string());
   }
   return model;

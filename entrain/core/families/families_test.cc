@@ -15,6 +15,7 @@ namespace {
 
 using oracle::tiny_decoder_config;
 using oracle::tiny_qwen3_vl_config;
+using oracle::tiny_qwen_audio_config;
 using oracle::tiny_qwen_config;
 
 template <class Call>
@@ -73,6 +74,23 @@ TEST(Families, ReadBothFormsOfAConfigAlike) {
   flat.erase("rope_parameters");
   EXPECT_EQ(digest(hf_model_from_json(flat, "flat").model),
             digest(hf_model_from_json(nested, "nested").model));
+}
+
+TEST(Families, ReadQwen2AudioAsItsCodeComputes) {
+  const ModelSpec model = hf_model_from_json(tiny_qwen_audio_config(), "config.json").model;
+  ASSERT_EQ(model.encoders.size(), 1U);
+  const EncoderSpec& audio = model.encoders[0];
+  EXPECT_EQ(audio.modality, Modality::kAudio);
+  EXPECT_EQ(audio.mel_bands, 128);
+  EXPECT_DOUBLE_EQ(audio.window_seconds, 0.4);
+  EXPECT_EQ(audio.norm, NormKind::kLayer);
+  EXPECT_DOUBLE_EQ(audio.norm_epsilon, 1e-5);
+  EXPECT_EQ(audio.activation, Activation::kGelu);
+  EXPECT_TRUE(audio.qkv_bias && audio.output_bias && audio.mlp_bias);
+  EXPECT_FALSE(audio.key_bias || audio.packed_qkv || audio.gated_mlp || audio.pad_windows);
+  EXPECT_TRUE(audio.masked_padding && audio.stored_positions && audio.projector.average);
+  EXPECT_TRUE(model.llm.qkv_bias);
+  EXPECT_EQ(digest(model_from_json(to_json(model), "model.toml")), digest(model));
 }
 
 TEST(Families, ReadDecodersAsTheirCodeComputes) {
@@ -231,6 +249,72 @@ TEST(Families, RefuseQwen3VlsTheyCannotRepresent) {
        {"a key that nobody knows",
         [](Json& c) { c["vision_config"]["window_size"] = 112; },
         {"window_size"}}});
+}
+
+TEST(Families, RefuseQwen2AudiosTheyCannotRepresent) {
+  expect_all_refused(
+      tiny_qwen_audio_config(),
+      {{"dropout", [](Json& c) { c["audio_config"]["dropout"] = 0.1; }, {"dropout", "0.1"}},
+       {"layers left out",
+        [](Json& c) { c["audio_config"]["encoder_layerdrop"] = 0.1; },
+        {"audio_config.encoder_layerdrop"}},
+       {"a scaled embedding",
+        [](Json& c) { c["audio_config"]["scale_embedding"] = true; },
+        {"scale_embedding"}},
+       {"another activation",
+        [](Json& c) { c["audio_config"]["activation_function"] = "relu"; },
+        {"activation_function", "relu"}},
+       {"another encoder",
+        [](Json& c) { c["audio_config"]["model_type"] = "whisper"; },
+        {"model_type", "whisper"}},
+       {"a key that nobody has read",
+        [](Json& c) { c["audio_config"]["n_window"] = 100; },
+        {"audio_config.n_window"}},
+       {"M-RoPE", [](Json& c) { c["text_config"]["use_mrope"] = true; }, {"use_mrope"}},
+       {"another text model",
+        [](Json& c) { c["text_config"]["model_type"] = "llama"; },
+        {"text_config.model_type", "llama"}},
+       {"a tied head",
+        [](Json& c) { c["text_config"]["tie_word_embeddings"] = true; },
+        {"tie_word_embeddings"}},
+       {"no audio", [](Json& c) { c.erase("audio_config"); }, {"audio_config"}},
+       {"heads that do not divide",
+        [](Json& c) { c["audio_config"]["encoder_attention_heads"] = 3; },
+        {"hidden", "num_heads 3"}}});
+}
+
+TEST(Processor, OfAudioHasToBeWhispersWithTheModelsWindows) {
+  const EncoderSpec audio =
+      hf_model_from_json(tiny_qwen_audio_config(), "config.json").model.encoders[0];
+  const Json good = {{"chunk_length", 0.4},
+                     {"feature_extractor_type", "WhisperFeatureExtractor"},
+                     {"feature_size", 128},
+                     {"hop_length", 160},
+                     {"n_fft", 400},
+                     {"n_samples", 6400},
+                     {"nb_max_frames", 40},
+                     {"padding_side", "right"},
+                     {"padding_value", 0.0},
+                     {"processor_class", "Qwen2AudioProcessor"},
+                     {"return_attention_mask", true},
+                     {"sampling_rate", 16000}};
+  read_audio_processor(good, "preprocessor_config.json", audio);
+  for (const auto& [key, value] :
+       std::vector<std::pair<std::string, Json>>{{"feature_size", 80},
+                                                 {"chunk_length", 30},
+                                                 {"nb_max_frames", 3000},
+                                                 {"hop_length", 320},
+                                                 {"n_fft", 512},
+                                                 {"sampling_rate", 8000},
+                                                 {"padding_side", "left"},
+                                                 {"dither", 1e-4},
+                                                 {"do_normalize", true},
+                                                 {"feature_extractor_type", "Other"},
+                                                 {"loudness", 1}}) {
+    Json bad = good;
+    bad[key] = value;
+    expect_refused([&] { read_audio_processor(bad, "preprocessor_config.json", audio); }, {key});
+  }
 }
 
 TEST(Processor, GivesSizesMeanAndDeviation) {

@@ -117,6 +117,7 @@ Family qwen3_vl_family();
 Family llava_family();
 Family smolvlm_family();
 Family internvl_family();
+Family qwen2_audio_family();
 Family llama_family();
 Family qwen2_family();
 Family qwen3_family();

@@ -60,6 +60,60 @@ TEST(HfTensors, ReadsTheNewerSpelling) {
   EXPECT_NE(message.find("visual.patch_embed"), std::string::npos) << message;
 }
 
+// Released folders of Qwen2-Audio, and those that transformers 5 may write.
+TEST(HfTensors, ReadsWhispersNames) {
+  const std::vector<FileTensor> tower = {{"conv1.weight", {16, 128, 3}},
+                                         {"conv1.bias", {16}},
+                                         {"conv2.weight", {16, 16, 3}},
+                                         {"conv2.bias", {16}},
+                                         {"embed_positions.weight", {20, 16}},
+                                         {"layers.0.self_attn.k_proj.weight", {16, 16}},
+                                         {"layers.0.self_attn.v_proj.weight", {16, 16}},
+                                         {"layers.0.self_attn.v_proj.bias", {16}},
+                                         {"layers.0.self_attn.q_proj.weight", {16, 16}},
+                                         {"layers.0.self_attn.q_proj.bias", {16}},
+                                         {"layers.0.self_attn.out_proj.weight", {16, 16}},
+                                         {"layers.0.self_attn.out_proj.bias", {16}},
+                                         {"layers.0.self_attn_layer_norm.weight", {16}},
+                                         {"layers.0.self_attn_layer_norm.bias", {16}},
+                                         {"layers.0.fc1.weight", {24, 16}},
+                                         {"layers.0.fc1.bias", {24}},
+                                         {"layers.0.fc2.weight", {16, 24}},
+                                         {"layers.0.fc2.bias", {16}},
+                                         {"layers.0.final_layer_norm.weight", {16}},
+                                         {"layers.0.final_layer_norm.bias", {16}},
+                                         {"layer_norm.weight", {16}},
+                                         {"layer_norm.bias", {16}}};
+  for (const std::string root : {"", "model."}) {
+    const TemporaryFolder folder;
+    oracle::write_hf_folder(folder.path(), oracle::tiny_qwen_audio_config());
+    std::vector<FileTensor> tensors = {{root + "multi_modal_projector.linear.weight", {32, 16}},
+                                       {root + "multi_modal_projector.linear.bias", {32}}};
+    for (const FileTensor& tensor : tower) {
+      tensors.push_back({root + "audio_tower." + tensor.name, tensor.shape});
+    }
+    for (const FileTensor& tensor : tensors_of(read_hf_model(folder.path()))) {
+      if (tensor.name.starts_with("model.") || tensor.name == "lm_head.weight") {
+        const std::string part =
+            tensor.name.starts_with("model.") ? tensor.name.substr(6) : tensor.name;
+        const bool head = tensor.name == "lm_head.weight";
+        tensors.push_back({root.empty()
+                               ? (head ? "language_model." : "language_model.model.") + part
+                               : (head ? "" : "model.language_model.") + part,
+                           tensor.shape});
+      }
+    }
+    folder.write("model.safetensors", weight_file(tensors));
+    const HfTensors found = read(folder.path());
+    EXPECT_EQ(found.entry(found.parameters.at("audio_tower.positions.weight")).name,
+              root + "audio_tower.embed_positions.weight");
+    tensors.push_back({root + "audio_tower.layers.0.self_attn.k_proj.bias", {16}});
+    folder.write("model.safetensors", weight_file(tensors));
+    const std::string message = oracle::error_of<InvalidInput>([&] { read(folder.path()); });
+    EXPECT_NE(message.find("self_attn.k_proj.bias"), std::string::npos) << message;
+  }
+}
+
 TEST(HfTensors, ReadsShards) {
   const TemporaryFolder folder;
   oracle::write_hf_folder(folder.path(), tiny_decoder_config("Qwen2ForCausalLM", {}));

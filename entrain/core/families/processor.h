@@ -17,6 +17,13 @@ namespace entrain {
 //         filter than bicubic, a step left out, a key that nobody has read.
 void read_processor(const Json& document, const std::string& where, EncoderSpec& vision);
 
+// Requires of a processor of audio clips that it is Whisper's, with the encoder's windows and
+// bands: the mel frames that engine/data/log_mel.h makes.
+//
+// Throws  InvalidInput naming key and value: whatever would make other frames, a key that nobody
+//         has read.
+void read_audio_processor(const Json& document, const std::string& where, const EncoderSpec& audio);
+
 // CLIP's channel means and deviations, which Qwen2-VL has too.
 inline constexpr std::array<double, 3> kClipMean = {0.48145466, 0.4578275, 0.40821073};
 inline constexpr std::array<double, 3> kClipDeviation = {0.26862954, 0.26130258, 0.27577711};

@@ -86,6 +86,9 @@ void validate_block(const BlockSpec& block, const Checker& check) {
   check.range("intermediate", block.intermediate, 1, kGreatestWidth);
   check.above("norm_epsilon", block.norm_epsilon, 0.0, 1.0);
   check.above("rope_theta", block.rope_theta, 0.0, 1e12);
+  if (!block.key_bias && (block.packed_qkv || !block.qkv_bias)) {
+    check.fail("key_bias", "false given; allowed with qkv_bias and separate matrices alone");
+  }
 }
 
 void validate_windows(const EncoderSpec& encoder, const Checker& check) {
@@ -152,6 +155,10 @@ void validate_encoder(const EncoderSpec& encoder, const std::string& where) {
     check.range("default_frame_height", encoder.default_frame_height, 1, 1 << 16);
   } else {
     check.above("window_seconds", encoder.window_seconds, 0.0, 86'400.0);
+    check.range("mel_bands", encoder.mel_bands, 1, 1024);
+    if (encoder.masked_padding && encoder.pad_windows) {
+      check.fail("masked_padding", "given with pad_windows, where attention reads the padding");
+    }
   }
 }
 
@@ -296,7 +303,7 @@ int extra_tokens(const EncoderSpec& encoder) {
 }
 
 std::int64_t merged_width(const EncoderSpec& encoder) {
-  return merged_tokens(encoder) * encoder.hidden;
+  return encoder.projector.average ? encoder.hidden : merged_tokens(encoder) * encoder.hidden;
 }
 
 std::int64_t projector_width(const EncoderSpec& encoder) {
@@ -421,12 +428,12 @@ std::string digest(const ModelSpec& model) {
 
 std::string shape_digest(const ModelSpec& model) {
   static const std::vector<std::string> kShapeKeys = {
-      "modality",   "num_layers",      "hidden",     "num_heads",      "num_kv_heads",
-      "head_dim",   "intermediate",    "patch_size", "merge_size",     "temporal_patch_size",
-      "table_side", "class_token",     "patch_bias", "embedding_norm", "projector",
-      "norm",       "separate_qkv",    "plain_mlp",  "activation",     "layer_scale",
-      "qkv_bias",   "output_bias",     "mlp_bias",   "qk_norm",        "vocab_size",
-      "deepstack",  "deepstack_layers"};
+      "modality",   "num_layers",       "hidden",     "num_heads",      "num_kv_heads",
+      "head_dim",   "intermediate",     "patch_size", "merge_size",     "temporal_patch_size",
+      "table_side", "class_token",      "patch_bias", "embedding_norm", "projector",
+      "norm",       "separate_qkv",     "plain_mlp",  "activation",     "layer_scale",
+      "qkv_bias",   "output_bias",      "mlp_bias",   "qk_norm",        "vocab_size",
+      "deepstack",  "deepstack_layers", "key_bias",   "mel_bands",      "stored_positions"};
   Json shape = Json::object();
   const Json document = to_json(model);
   for (const auto& [module, table] : document.items()) {

@@ -32,7 +32,6 @@ bool has_attention(LayerKind kind);
 enum class Modality : std::uint8_t { kVision, kAudio };
 std::string_view name_of(Modality modality);  // "vision", "audio"
 
-inline constexpr int kMelBands = 80;  // values of a mel frame
 inline constexpr int kMelKernel = 3;  // frames that a convolution of the audio embedding spans
 
 enum class NormKind : std::uint8_t {
@@ -62,6 +61,7 @@ struct BlockSpec {
   double rope_theta = 10000.0;  // base of rotary frequencies
   bool packed_qkv = false;      // one matrix of queries, keys and values; the encoders' default
   bool qkv_bias = false;
+  bool key_bias = true;      // false: of qkv_bias's the keys' is left out (Whisper)
   bool output_bias = false;  // of attention's output matrix
   bool qk_norm = false;      // RMSNorm of every head's query and key before rotation (Qwen3)
   bool gated_mlp = true;
@@ -79,6 +79,7 @@ struct ProjectorSpec {
   bool norm_tokens = true;    // the block's norm, of every token before merging
   bool norm_merged = false;   // the same, of every merged row
   double norm_epsilon = 0.0;  // 0: the block's
+  bool average = false;       // a merged row is the mean of its tokens; else they are side by side
   int num_matrices = 2;       // 1 or 2, with the activation between
   int intermediate = 0;       // width between two; 0: that of a merged row
   Activation activation = Activation::kGelu;
@@ -140,8 +141,14 @@ struct EncoderSpec : BlockSpec {
   int default_frame_width = 640;   // pixels, for videos whose size is unknown
   int default_frame_height = 360;
   // Audio: 100 mel frames a second, halved by the second convolution.
-  double window_seconds = 30.0;   // length of a segment
-  bool pad_windows = false;       // true: every window is as long as a full one
+  double window_seconds = 30.0;  // length of a segment
+  bool pad_windows = false;      // true: every window is as long as a full one
+  // Windows are padded, but attention masks the padding (Qwen2-Audio): tokens are those of the
+  // sound, whose convolutions see the frames after it. Else they see zeros. Not with pad_windows.
+  bool masked_padding = false;
+  // The sinusoidal positions are a tensor of the weights, which is never trained.
+  bool stored_positions = false;
+  int mel_bands = 80;             // values of a mel frame
   bool projector_frozen = false;  // the last layer likewise
 };
 

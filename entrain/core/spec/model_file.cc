@@ -45,6 +45,7 @@ void read_block(ObjectReader& reader, BlockSpec& block) {
   block.activation = one_of(reader, "activation", kActivations, block.activation);
   block.layer_scale = reader.optional("layer_scale", block.layer_scale);
   block.qkv_bias = reader.optional("qkv_bias", block.qkv_bias);
+  block.key_bias = reader.optional("key_bias", block.key_bias);
   block.output_bias = reader.optional("output_bias", block.output_bias);
   block.mlp_bias = reader.optional("mlp_bias", block.mlp_bias);
   block.frozen = reader.optional("frozen", block.frozen);
@@ -81,6 +82,7 @@ ProjectorSpec read_projector(ObjectReader reader) {
   projector.norm_tokens = reader.optional("norm_tokens", projector.norm_tokens);
   projector.norm_merged = reader.optional("norm_merged", projector.norm_merged);
   projector.norm_epsilon = reader.optional("norm_epsilon", projector.norm_epsilon);
+  projector.average = reader.optional("average", projector.average);
   projector.num_matrices = reader.optional("num_matrices", projector.num_matrices);
   projector.intermediate = reader.optional("intermediate", projector.intermediate);
   projector.activation = one_of(reader, "activation", kActivations, projector.activation);
@@ -90,13 +92,17 @@ ProjectorSpec read_projector(ObjectReader reader) {
 }
 
 Json projector_json(const ProjectorSpec& projector) {
-  return {{"norm_tokens", projector.norm_tokens},
-          {"norm_merged", projector.norm_merged},
-          {"norm_epsilon", projector.norm_epsilon},
-          {"num_matrices", projector.num_matrices},
-          {"intermediate", projector.intermediate},
-          {"activation", kActivations[static_cast<std::size_t>(projector.activation)]},
-          {"bias", projector.bias}};
+  Json document = {{"norm_tokens", projector.norm_tokens},
+                   {"norm_merged", projector.norm_merged},
+                   {"norm_epsilon", projector.norm_epsilon},
+                   {"num_matrices", projector.num_matrices},
+                   {"intermediate", projector.intermediate},
+                   {"activation", kActivations[static_cast<std::size_t>(projector.activation)]},
+                   {"bias", projector.bias}};
+  if (projector.average) {
+    document["average"] = true;
+  }
+  return document;
 }
 
 Json scaling_json(const RopeScaling& scaling) {
@@ -130,6 +136,9 @@ void add_unusual(const BlockSpec& block, Json& document) {
     if (value) {
       document[key] = true;
     }
+  }
+  if (!block.key_bias) {
+    document["key_bias"] = false;
   }
 }
 
@@ -197,6 +206,9 @@ EncoderSpec read_encoder(const std::string& name, const Json& document, const st
   } else {
     encoder.window_seconds = reader.optional("window_seconds", encoder.window_seconds);
     encoder.pad_windows = reader.optional("pad_windows", encoder.pad_windows);
+    encoder.masked_padding = reader.optional("masked_padding", encoder.masked_padding);
+    encoder.stored_positions = reader.optional("stored_positions", encoder.stored_positions);
+    encoder.mel_bands = reader.optional("mel_bands", encoder.mel_bands);
   }
   encoder.projector_frozen = reader.optional("projector_frozen", encoder.projector_frozen);
   reader.finish();
@@ -293,6 +305,15 @@ Json encoder_json(const EncoderSpec& encoder) {
   } else {
     document["window_seconds"] = encoder.window_seconds;
     document["pad_windows"] = encoder.pad_windows;
+    if (encoder.masked_padding) {
+      document["masked_padding"] = true;
+    }
+    if (encoder.stored_positions) {
+      document["stored_positions"] = true;
+    }
+    if (encoder.mel_bands != usual.mel_bands) {
+      document["mel_bands"] = encoder.mel_bands;
+    }
   }
   document["frozen"] = encoder.frozen;
   document["projector_frozen"] = encoder.projector_frozen;

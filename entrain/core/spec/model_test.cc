@@ -130,6 +130,10 @@ TEST(ReadModel, RefusesValuesOutOfRange) {
                              "vision.frames_per_second=-1.5",
                              "vision.default_frame_width=0",
                              "speech.window_seconds=0.0",
+                             "speech.mel_bands=0",
+                             "speech.masked_padding=true",  // beside pad_windows
+                             "speech.key_bias=false",       // of one matrix for all
+                             "llm.key_bias=false",          // without qkv_bias
                              "llm.num_layers=0",
                              "llm.num_heads=0",
                              "llm.num_kv_heads=0",
@@ -388,6 +392,9 @@ TEST(ModelDigest, SeesEveryField) {
                              "vision.min_pixels=784",
                              "vision.frozen=true",
                              "speech.window_seconds=15.0",
+                             "speech.mel_bands=128",
+                             "speech.stored_positions=true",
+                             "speech.projector.average=true",
                              "llm.max_tokens=100",
                              "llm.rope_theta=5e5",
                              "llm.tie_word_embeddings=true"}) {
@@ -417,6 +424,9 @@ TEST(ShapeDigest, SeesShapesAlone) {
                              "vision.hidden=128",
                              "vision.patch_size=7",
                              "speech.intermediate=64",
+                             "speech.mel_bands=128",
+                             "speech.stored_positions=true",
+                             "speech.projector.average=true",
                              "llm.num_kv_heads=3",
                              "llm.head_dim=32",
                              "llm.vocab_size=512"}) {

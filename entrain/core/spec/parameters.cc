@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/spec/workload.h"
+
 namespace entrain {
 namespace {
 
@@ -37,8 +39,11 @@ class Lister {
     }
   }
   // Rows that are added to tokens.
-  void table(const char* name, std::int64_t rows, std::int64_t columns) const {
-    visit_({name, ".weight", {rows, columns, 1}, 2, ParameterRole::kEmbedding, {}});
+  void table(const char* name,
+             std::int64_t rows,
+             std::int64_t columns,
+             ParameterRole role = ParameterRole::kEmbedding) const {
+    visit_({name, ".weight", {rows, columns, 1}, 2, role, {}});
   }
   void matrix(const char* name,
               std::int64_t rows,
@@ -95,7 +100,7 @@ void list_attention(const BlockSpec& block, const BlockNames& names, const Liste
     list.matrix("attn.qkv", 3 * query, hidden, block.qkv_bias, {0, 3});
   } else {
     list.matrix(names.query, query, hidden, block.qkv_bias, kByOutputs);
-    list.matrix(names.key, key, hidden, block.qkv_bias, kByOutputs);
+    list.matrix(names.key, key, hidden, block.qkv_bias && block.key_bias, kByOutputs);
     list.matrix(names.value, key, hidden, block.qkv_bias, kByOutputs);
   }
   if (block.qk_norm) {
@@ -195,8 +200,11 @@ void list_encoder(const EncoderSpec& encoder, int llm_hidden, int layer, const V
   } else if (encoder.modality == Modality::kVision) {
     list_vision_embedding(encoder, list);
   } else {
-    list.convolution("conv1", encoder.hidden, kMelBands);
+    list.convolution("conv1", encoder.hidden, encoder.mel_bands);
     list.convolution("conv2", encoder.hidden, encoder.hidden);
+    if (encoder.stored_positions) {
+      list.table("positions", window_tokens(encoder), encoder.hidden, ParameterRole::kSinusoids);
+    }
   }
 }
 
@@ -303,6 +311,14 @@ std::int64_t replicated_parameters(const ModelSpec& model, int module, int layer
   std::int64_t sum = 0;
   list_layer(model, module, layer, [&](const Local& local) {
     sum += local.split.whole() ? count(local) : 0;
+  });
+  return sum;
+}
+
+std::int64_t fixed_parameters(const ModelSpec& model, int module, int layer) {
+  std::int64_t sum = 0;
+  list_layer(model, module, layer, [&](const Local& local) {
+    sum += local.role == ParameterRole::kSinusoids ? count(local) : 0;
   });
   return sum;
 }

@@ -19,6 +19,7 @@ enum class ParameterRole : std::uint8_t {
   kEmbedding,       // table of token vectors
   kGain,            // of a norm
   kBias,
+  kSinusoids,  // table of Whisper's positions, which is never trained
 };
 
 // The axis that is sharded into equal runs, one per rank of a lane under tensor parallelism. If the
@@ -49,7 +50,9 @@ std::string parameter_prefix(const EncoderSpec& encoder);
 //
 // patch embedding   patch_embed.proj [hidden, patch_values()], class_token [1, hidden], positions,
 //                   embedding_norm
-// audio embedding   conv1, conv2: weight [hidden, in, kMelKernel], bias
+// audio embedding   conv1, conv2: weight [hidden, in, kMelKernel], bias; positions [tokens of a
+// full
+//                   window, hidden]
 // transformer       norm1, attn.qkv [3 · hidden, hidden] or attn.{q,k,v}_proj, attn.proj, scale1,
 //                   norm2, mlp.{gate,up,down}_proj, scale2
 // projector         merger.ln_q, merger.norm, merger.mlp.0, merger.mlp.2 [llm_hidden, …], and per
@@ -67,6 +70,9 @@ std::vector<ParameterSpec> parameters_of(const ModelSpec& model, int module, int
 
 // Of layer_parameters(): those that every rank of a lane holds in full.
 std::int64_t replicated_parameters(const ModelSpec& model, int module, int layer);
+
+// Of layer_parameters(): those that are never trained. They are replicated.
+std::int64_t fixed_parameters(const ModelSpec& model, int module, int layer);
 
 inline constexpr const char* kTokenTableName = "model.embed_tokens.weight";
 

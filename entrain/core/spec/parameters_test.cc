@@ -77,6 +77,36 @@ TEST(ParametersOf, HaveBiasesAndNormsOfHeadsAfterWhatTheyBelongTo) {
   EXPECT_EQ(replicated_parameters(model, 1, 1), 16 + 6 + 6 + 16 + 16 + 16);
 }
 
+// Whisper's: keys without bias, positions that are stored but not trained, tokens averaged.
+TEST(ParametersOf, CountStoredPositionsAndKeysWithoutBias) {
+  ModelSpec model = a_model();
+  EncoderSpec& audio = model.encoders[0];
+  audio.name = "audio";
+  audio.modality = Modality::kAudio;
+  audio.mel_bands = 5;
+  audio.packed_qkv = audio.key_bias = false;
+  audio.qkv_bias = true;
+  audio.window_seconds = 0.15;
+  EXPECT_EQ(layer_parameters(model, 0, 0), 8 * 5 * 3 + 8 + 8 * 8 * 3 + 8);
+  audio.stored_positions = true;
+  const std::vector<ParameterSpec> embedding = parameters_of(model, 0, 0);
+  EXPECT_EQ(embedding.back().name, "audio_tower.positions.weight");
+  EXPECT_EQ(embedding.back().shape, (std::vector<std::int64_t>{8, 8}));
+  EXPECT_TRUE(embedding.back().split.whole());
+  EXPECT_EQ(fixed_parameters(model, 0, 0), 8 * 8);
+  EXPECT_EQ(fixed_parameters(model, 0, 1), 0);
+  const std::vector<std::string> block = names_of(parameters_of(model, 0, 1));
+  EXPECT_EQ(std::vector<std::string>(block.begin() + 1, block.begin() + 6),
+            (std::vector<std::string>{"audio_tower.blocks.0.attn.q_proj.weight",
+                                      "audio_tower.blocks.0.attn.q_proj.bias",
+                                      "audio_tower.blocks.0.attn.k_proj.weight",
+                                      "audio_tower.blocks.0.attn.v_proj.weight",
+                                      "audio_tower.blocks.0.attn.v_proj.bias"}));
+  audio.projector.average = true;
+  audio.projector.num_matrices = 1;
+  EXPECT_EQ(layer_parameters(model, 0, 3), 8 + 16 * 8 + 16);
+}
+
 TEST(ParametersOf, CountTwoFramesAPatchAndATiedTable) {
   ModelSpec model = a_model();
   model.encoders[0].temporal_patch_size = 2;

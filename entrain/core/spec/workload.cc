@@ -108,7 +108,7 @@ void add_audio(const EncoderSpec& encoder,
     const std::int64_t frames = mel_frames(seconds);
     for (std::int64_t begin = 0; begin < frames; begin += window) {
       const std::int64_t real = ceil_div(std::min(window, frames - begin), 2);
-      const std::int64_t tokens = encoder.pad_windows ? ceil_div(window, 2) : real;
+      const std::int64_t tokens = encoder.pad_windows ? window_tokens(encoder) : real;
       segments.push_back(segment_work(tokens, real / 2));
     }
   }
@@ -168,6 +168,25 @@ std::int64_t mel_frames(double seconds) {
 
 std::int64_t window_frames(const EncoderSpec& encoder) {
   return ceil_of_product(encoder.window_seconds, kMelFramesPerSecond);
+}
+
+std::int64_t window_tokens(const EncoderSpec& encoder) {
+  return ceil_div(window_frames(encoder), 2);
+}
+
+std::int64_t input_frames(const EncoderSpec& encoder, std::int64_t real) {
+  const std::int64_t window = window_frames(encoder);
+  return encoder.pad_windows      ? window
+         : encoder.masked_padding ? std::min(window, 2 * ceil_div(real, 2) + 1)
+                                  : real;
+}
+
+bool fits_input(const EncoderSpec& encoder, std::int64_t rows, std::int64_t tokens) {
+  if (encoder.modality == Modality::kVision) {
+    return rows + extra_tokens(encoder) == tokens;
+  }
+  return encoder.masked_padding ? rows == input_frames(encoder, 2 * tokens)
+                                : ceil_div(rows, 2) == tokens;
 }
 
 std::int64_t window_pairs(std::int64_t rows, std::int64_t columns, std::int64_t window) {

@@ -71,6 +71,14 @@ SampleWork sample_work(const ModelSpec& model, const SampleSizes& sizes);
 // Of a clip: ⌈100 · seconds⌉; of a full window of an audio encoder.
 std::int64_t mel_frames(double seconds);
 std::int64_t window_frames(const EncoderSpec& encoder);
+// Tokens of a full window.
+std::int64_t window_tokens(const EncoderSpec& encoder);
+// Mel frames of a window that its tokens are computed from, if `real` of them hold sound: all of a
+// padded one; with masked_padding up to one after the two of every token, which the last token's
+// convolutions see.
+std::int64_t input_frames(const EncoderSpec& encoder, std::int64_t real);
+// Whether `rows` patches or mel frames are the input of a segment of so many tokens.
+bool fits_input(const EncoderSpec& encoder, std::int64_t rows, std::int64_t tokens);
 
 // Attention pairs of a grid of patches cut into windows of `window` patches a side, from the top
 // left. Requires  rows, columns >= 0; window >= 1.

@@ -235,6 +235,34 @@ TEST(SampleWork, LeavesOutModalitiesWithoutAnEncoder) {
   EXPECT_EQ(sample_work(model_of({}), sizes).llm_tokens, 15);
 }
 
+// Frames with sound, tokens, frames that the tokens are computed from: of a window of 20, and
+// of 15.
+TEST(InputFrames, HaveOneAfterThoseOfMaskedTokens) {
+  EncoderSpec encoder = audio();
+  encoder.masked_padding = true;
+  for (const auto& [window, real, tokens, frames] :
+       std::vector<std::array<std::int64_t, 4>>{{20, 1, 1, 3},
+                                                {20, 2, 1, 3},
+                                                {20, 7, 4, 9},
+                                                {20, 18, 9, 19},
+                                                {20, 19, 10, 20},
+                                                {20, 20, 10, 20},
+                                                {15, 14, 7, 15},
+                                                {15, 15, 8, 15}}) {
+    encoder.window_seconds = static_cast<double>(window) / 100;
+    EXPECT_EQ(input_frames(encoder, real), frames) << real;
+    EXPECT_TRUE(fits_input(encoder, frames, tokens)) << real;
+    EXPECT_FALSE(fits_input(encoder, frames - 1, tokens)) << real;
+  }
+  encoder.masked_padding = false;
+  EXPECT_EQ(input_frames(encoder, 7), 7);
+  EXPECT_TRUE(fits_input(encoder, 7, 4) && fits_input(encoder, 8, 4));
+  EXPECT_FALSE(fits_input(encoder, 9, 4));
+  encoder.pad_windows = true;
+  EXPECT_EQ(input_frames(encoder, 7), 15);
+  EXPECT_EQ(window_tokens(encoder), 8);
+}
+
 TEST(SampleWork, KeepsEncodersInTheModelsOrder) {
   SampleSizes sizes = text_sample(0, 1);
   sizes.images = {{28, 28}};

@@ -1,8 +1,8 @@
 #include "entrain/engine/data/log_mel.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <map>
 #include <vector>
 
 #include "entrain/core/base/errors.h"
@@ -67,16 +67,16 @@ std::pair<std::int64_t, std::int64_t> window_samples(std::int64_t length,
 
 }  // namespace
 
-at::Tensor mel_filters() {
-  std::array<double, kMelBands + 2>
-      edges{};  // Hz; a band rises to the next edge, falls to the one after
+at::Tensor mel_filters(int bands) {
+  // Hz; a band rises to the next edge, falls to the one after
+  std::vector<double> edges(static_cast<std::size_t>(bands) + 2);
   const double highest = mel_of(kMelSampleRate / 2.0);
   for (std::size_t i = 0; i < edges.size(); ++i) {
-    edges[i] = hertz_of(highest * static_cast<double>(i) / (kMelBands + 1));
+    edges[i] = hertz_of(highest * static_cast<double>(i) / (bands + 1));
   }
-  at::Tensor filters = at::zeros({kMelBands, kFrequencies}, at::kDouble);
+  at::Tensor filters = at::zeros({bands, kFrequencies}, at::kDouble);
   auto values = filters.accessor<double, 2>();
-  for (std::int64_t band = 0; band < kMelBands; ++band) {
+  for (std::int64_t band = 0; band < bands; ++band) {
     const auto i = static_cast<std::size_t>(band);
     const double area = 2.0 / (edges[i + 2] - edges[i]);
     for (std::int64_t k = 0; k < kFrequencies; ++k) {
@@ -89,23 +89,27 @@ at::Tensor mel_filters() {
   return filters;
 }
 
-at::Tensor log_mel(std::span<const float> samples, std::int64_t window_frames, bool pad) {
+at::Tensor log_mel(std::span<const float> samples, const EncoderSpec& encoder) {
   const auto length = static_cast<std::int64_t>(samples.size());
-  ENTRAIN_INVARIANT(length >= 1 && length <= window_frames * kMelHop,
-                    concat(length, " samples in a window of ", window_frames, " mel frames"));
-  static const at::Tensor filters = mel_filters().t().contiguous();  // [201, bands]
+  const std::int64_t window = window_frames(encoder);
+  ENTRAIN_INVARIANT(length >= 1 && length <= window * kMelHop,
+                    concat(length, " samples in a window of ", window, " mel frames"));
+  thread_local std::map<int, at::Tensor> by_bands;
+  at::Tensor& filters = by_bands[encoder.mel_bands];  // [201, bands]
+  if (!filters.defined()) {
+    filters = mel_filters(encoder.mel_bands).t().contiguous();
+  }
   static const at::Tensor hann = at::hann_window(kMelWidth, at::kDouble);
-  const std::int64_t kept = pad ? window_frames : (length + kMelHop - 1) / kMelHop;
+  const std::int64_t kept = input_frames(encoder, (length + kMelHop - 1) / kMelHop);
   // Frames that overlap the sound: they include the window's maximum.
-  const std::int64_t reached = std::min(window_frames, (length - 1 + kReach) / kMelHop + 1);
-  const at::Tensor frames = padded_signal(samples, reached, window_frames * kMelHop)
-                                .unfold(0, kMelWidth, kMelHop)
-                                .mul(hann);
+  const std::int64_t reached = std::min(window, (length - 1 + kReach) / kMelHop + 1);
+  const at::Tensor frames =
+      padded_signal(samples, reached, window * kMelHop).unfold(0, kMelWidth, kMelHop).mul(hann);
   const at::Tensor spectrum = at::view_as_real(at::fft_rfft(frames));
   const at::Tensor power = spectrum.square().sum(2);
   at::Tensor mel = at::mm(power, filters).clamp_min_(1e-10).log10_();
   if (kept > reached) {
-    mel = at::cat({mel, at::full({kept - reached, kMelBands}, -10.0, at::kDouble)});
+    mel = at::cat({mel, at::full({kept - reached, encoder.mel_bands}, -10.0, at::kDouble)});
   }
   mel.clamp_min_(mel.max().item<double>() - 8.0);
   return mel.narrow(0, 0, kept).add(4.0).div_(4.0).to(at::kFloat);
@@ -117,15 +121,13 @@ SegmentData mel_window(std::span<const float> clip,
   const auto [begin, end] = window_samples(std::ssize(clip), segment, encoder);
   return window_of(
       log_mel(clip.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)),
-              window_frames(encoder),
-              encoder.pad_windows));
+              encoder));
 }
 
 SegmentData silent_window(double seconds, std::int64_t segment, const EncoderSpec& encoder) {
   const auto [begin, end] = window_samples(mel_frames(seconds) * kMelHop, segment, encoder);
-  const std::int64_t frames =
-      encoder.pad_windows ? window_frames(encoder) : (end - begin) / kMelHop;
-  return window_of(at::full({frames, kMelBands}, (-10.0 + 4.0) / 4.0, at::kFloat));
+  const std::int64_t frames = input_frames(encoder, (end - begin) / kMelHop);
+  return window_of(at::full({frames, encoder.mel_bands}, (-10.0 + 4.0) / 4.0, at::kFloat));
 }
 
 }  // namespace entrain::engine

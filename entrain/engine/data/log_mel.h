@@ -17,24 +17,24 @@ inline constexpr int kMelHop = 160;            // samples of a mel frame: 100 fr
 inline constexpr int kMelWidth = 400;          // samples of a frame's Fourier transform
 
 // Whisper's features of one window of a clip. Whisper's processor pads the window with silence;
-// this returns those of the `window_frames` frames with sound, or all if `encoder` pads windows.
+// this returns those of the frames with sound, or as many as input_frames() names.
 //
 // A frame is 400 samples under a periodic Hann window around sample 160 · frame (the signal
 // mirrored before the window's start, and after its end if it is full); its power spectrum passes
 // the mel bands of mel_filters(). Values are log10 of at least 1e-10, then at least the window's
 // maximum - 8, then (x + 4) / 4.
 //
-// Shapes    samples: [n] at kMelSampleRate, 1 <= n <= 160 · window_frames;
-//           result: [⌈n / 160⌉ or window_frames, kMelBands] float32.
+// Shapes    samples: [n] at kMelSampleRate, 1 <= n <= 160 · window_frames();
+//           result: [input_frames(⌈n / 160⌉), mel_bands] float32.
 // Source    Radford et al. 2022 and the WhisperFeatureExtractor of Hugging Face; computed in
 //           float64.
-at::Tensor log_mel(std::span<const float> samples, std::int64_t window_frames, bool pad);
+at::Tensor log_mel(std::span<const float> samples, const EncoderSpec& encoder);
 
 // Slaney's mel filters from 0 Hz to half the rate: triangles of equal area, linear below 1 kHz and
 // logarithmic above.
 //
-// Shapes    result: [kMelBands, 201] float64, over the frequencies k · 40 Hz.
-at::Tensor mel_filters();
+// Shapes    result: [bands, 201] float64, over the frequencies k · 40 Hz.
+at::Tensor mel_filters(int bands);
 
 // Window `segment` of a clip, cut as sample_work() counts them: each of `window_seconds`, the last
 // one shorter.

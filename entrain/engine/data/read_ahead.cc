@@ -193,8 +193,9 @@ std::shared_ptr<StepPieces> pieces_of(const StepNeeds& needs,
     const std::int64_t tokens = work->second.segments[static_cast<std::size_t>(need.module)]
                                     .at(static_cast<std::size_t>(need.segment))
                                     .tokens;
-    const std::int64_t values_per_token =
-        encoder.modality == Modality::kVision ? patch_values(encoder) : std::int64_t{2} * kMelBands;
+    const std::int64_t values_per_token = encoder.modality == Modality::kVision
+                                              ? patch_values(encoder)
+                                              : std::int64_t{2} * encoder.mel_bands;
     piece->bytes = tokens * values_per_token * static_cast<std::int64_t>(sizeof(float));
   }
   return step;

@@ -195,14 +195,14 @@ SegmentData SampleReader::segment(int sample, int module, int segment) {
                             : sound(sample, medium - given.images.size(), window, encoder);
   const SegmentWork& work = planned.segments.at(static_cast<std::size_t>(module)).at(index);
   const std::int64_t rows = data.input.size(0);
-  const std::int64_t tokens = vision ? rows + extra_tokens(encoder) : (rows + 1) / 2;
-  ENTRAIN_INVARIANT(data.rows == work.rows && data.columns == work.columns && tokens == work.tokens,
+  ENTRAIN_INVARIANT(data.rows == work.rows && data.columns == work.columns &&
+                        fits_input(encoder, rows, work.tokens),
                     concat(where(sample),
                            vision ? ", image " : ", audio window ",
                            segment,
                            ": ",
-                           tokens,
-                           " tokens, planned with ",
+                           rows,
+                           " rows, planned with tokens: ",
                            work.tokens));
   return data;
 }

@@ -13,17 +13,20 @@ namespace entrain::engine {
 
 // In the order of an audio embedding's parameters.
 struct AudioEmbedding {
-  at::Tensor weight1;  // [hidden, kMelBands, kMelKernel]
-  at::Tensor bias1;    // [hidden]
-  at::Tensor weight2;  // [hidden, hidden, kMelKernel]
-  at::Tensor bias2;    // [hidden]
+  at::Tensor weight1;         // [hidden, mel bands, kMelKernel]
+  at::Tensor bias1;           // [hidden]
+  at::Tensor weight2;         // [hidden, hidden, kMelKernel]
+  at::Tensor bias2;           // [hidden]
+  at::Tensor positions = {};  // [tokens of a full window, hidden]; undefined: sinusoids()
 };
 
 // GELU(conv2(GELU(conv1(mel)))) + positions, for each segment separately: the first convolution
 // keeps a segment's frames, the second, of stride 2, leaves ⌈frames / 2⌉ tokens; both pad the
-// segment with zeros. Differentiable; both weight gradients may be deferred (weight_gradients.h).
+// segment with zeros. A segment may have one frame more than the two of each token: what its last
+// token sees instead of zeros. Differentiable, but positions get no gradient; both weight gradients
+// may be deferred (weight_gradients.h).
 //
-// Shapes    mel: [Σ frames, kMelBands]; result: [T, hidden].
+// Shapes    mel: [Σ frames, mel bands]; result: [T, hidden].
 // Requires  every segment's frames are set.
 // Cost      keeps each convolution's input three times (second: one and a half times).
 at::Tensor audio_embedding(const AudioEmbedding& weights,
@@ -37,6 +40,9 @@ at::Tensor audio_embedding(const AudioEmbedding& weights,
 at::Tensor sinusoids(std::span<const SegmentGrid> segments,
                      std::int64_t hidden,
                      const at::TensorOptions& options);
+
+// The same for positions 0 … tokens - 1 of one segment. Shapes  result: [tokens, hidden] float64.
+at::Tensor sinusoid_table(std::int64_t tokens, std::int64_t hidden);
 
 // The rows that become features: the first 2 · features of each segment.
 //

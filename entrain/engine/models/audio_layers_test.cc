@@ -19,6 +19,7 @@ namespace {
 using oracle::gradients_of;
 
 constexpr int kHidden = 8;
+constexpr int kBands = 80;
 constexpr int kAudioLlmHidden = 24;
 
 EncoderSpec audio_encoder() {
@@ -46,9 +47,7 @@ constexpr std::int64_t kFeatures = 2 + 3 + 0 + 2 + 0 + 2;
 
 AudioEmbedding random_embedding() {
   return {
-      oracle::random_tensor({kHidden, kMelBands, kMelKernel}, "w1")
-          .div_(15)
-          .set_requires_grad(true),
+      oracle::random_tensor({kHidden, kBands, kMelKernel}, "w1").div_(15).set_requires_grad(true),
       oracle::random_tensor({kHidden}, "b1").set_requires_grad(true),
       oracle::random_tensor({kHidden, kHidden, kMelKernel}, "w2").div_(5).set_requires_grad(true),
       oracle::random_tensor({kHidden}, "b2").set_requires_grad(true)};
@@ -65,7 +64,7 @@ std::vector<at::Tensor> gradients_and_clear(const AudioEmbedding& weights) {
 
 TEST(AudioEmbedding, EqualsConvolutionsOfEachWindowPaddedByItself) {
   const AudioEmbedding weights = random_embedding();
-  at::Tensor mel = oracle::random_tensor({kFrames, kMelBands}, "mel").set_requires_grad(true);
+  at::Tensor mel = oracle::random_tensor({kFrames, kBands}, "mel").set_requires_grad(true);
   const at::Tensor result = audio_embedding(weights, mel, kWindows);
   ASSERT_EQ(result.sizes(), (std::vector<std::int64_t>{kTokens, kHidden}));
   result.square().sum().backward();
@@ -93,9 +92,29 @@ TEST(AudioEmbedding, EqualsConvolutionsOfEachWindowPaddedByItself) {
   EXPECT_TRUE(at::allclose(mel_gradient, mel.grad(), 1e-10, 1e-10));
 }
 
+// One frame after those of an even number is what a padded window has there.
+TEST(AudioEmbedding, OfMaskedPaddingIsThatOfAPaddedWindow) {
+  AudioEmbedding weights = random_embedding();
+  weights.positions = oracle::random_tensor({10, kHidden}, "positions");
+  const at::Tensor padded = oracle::random_tensor({2 * 20, kBands}, "padded");
+  const std::vector<SegmentGrid> masked = {{3, 1, 7, 1}, {10, 1, 20, 5}, {1, 1, 3, 0}};
+  const at::Tensor mel =
+      at::cat({padded.narrow(0, 0, 7), padded.narrow(0, 20, 20), padded.narrow(0, 20, 3)});
+  const std::vector<SegmentGrid> whole = {window_of(20), window_of(20)};
+  const at::Tensor expected = audio_embedding(weights, padded, whole);
+  const at::Tensor found = audio_embedding(weights, mel, masked);
+  EXPECT_TRUE(at::allclose(
+      found,
+      at::cat({expected.narrow(0, 0, 3), expected.narrow(0, 10, 10), expected.narrow(0, 10, 1)}),
+      1e-12,
+      1e-12));
+  const std::vector<SegmentGrid> too_many = {{3, 1, 8, 1}};
+  EXPECT_THROW(audio_embedding(weights, padded.narrow(0, 0, 8), too_many), InternalError);
+}
+
 TEST(AudioEmbedding, BothConvolutionsWaitForTheWeightHalf) {
   const AudioEmbedding weights = random_embedding();
-  const at::Tensor mel = oracle::random_tensor({kFrames, kMelBands}, "mel");
+  const at::Tensor mel = oracle::random_tensor({kFrames, kBands}, "mel");
   audio_embedding(weights, mel, kWindows).square().sum().backward();
   const std::vector<at::Tensor> whole = gradients_and_clear(weights);
   const auto waiting = c10::make_intrusive<WeightGradients>();
@@ -132,7 +151,7 @@ TEST(Sinusoids, AreWhispersFromZeroInEveryWindow) {
 }
 
 at::Tensor random_mel() {
-  return oracle::random_tensor({kFrames, kMelBands}, "mel", at::kFloat);
+  return oracle::random_tensor({kFrames, kBands}, "mel", at::kFloat);
 }
 
 TEST(AudioStage, StagesInARowEqualOneStageRecomputedOrNot) {
@@ -194,7 +213,7 @@ TEST(AudioStage, HasTheNamesAndShapesOfHuggingFaceAndOfTheSpec) {
     values += parameter.tensor.numel();
   }
   EXPECT_EQ(shapes.at("audio_tower.conv1.weight"),
-            (std::vector<std::int64_t>{kHidden, kMelBands, kMelKernel}));
+            (std::vector<std::int64_t>{kHidden, kBands, kMelKernel}));
   EXPECT_EQ(shapes.at("audio_tower.conv2.bias"), (std::vector<std::int64_t>{kHidden}));
   EXPECT_EQ(shapes.at("audio_tower.merger.mlp.0.weight"), (std::vector<std::int64_t>{16, 16}));
   std::int64_t planned = 0;
@@ -204,12 +223,24 @@ TEST(AudioStage, HasTheNamesAndShapesOfHuggingFaceAndOfTheSpec) {
   EXPECT_EQ(values, planned);
 }
 
+TEST(AudioStage, HoldsStoredPositionsThatAreNeverTrained) {
+  EncoderSpec encoder = audio_encoder();
+  encoder.stored_positions = true;
+  encoder.window_seconds = 0.13;
+  const EncoderStage stage(encoder, kAudioLlmHidden, {0, 1}, {});
+  const NamedParameter& table = stage.parameters().back();
+  EXPECT_EQ(table.name, "audio_tower.positions.weight");
+  EXPECT_TRUE(at::equal(table.tensor, sinusoid_table(7, kHidden).to(at::kFloat)));
+  EXPECT_FALSE(table.tensor.requires_grad());
+  EXPECT_TRUE(stage.parameters().front().tensor.requires_grad());
+}
+
 TEST(AudioStage, NoticesFramesThatAreNotItsWindows) {
   const EncoderStage stage(audio_encoder(), kAudioLlmHidden, {0, 4}, {});
   EXPECT_THROW((void)stage.forward(random_mel().narrow(0, 0, kFrames - 1), kWindows),
                InternalError);
   std::vector<SegmentGrid> wrong = kWindows;
-  wrong[0].rows = 4;
+  wrong[0].rows = 3;
   EXPECT_THROW((void)stage.forward(random_mel(), wrong), InternalError);
 }
 

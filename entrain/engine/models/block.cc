@@ -47,7 +47,7 @@ Heads heads_of(const BlockSpec& block,
     return {query, turned(parts[1], nullptr, epsilon, table), parts[2]};
   }
   const Matrix of_query = weights.matrix(block.qkv_bias);
-  const Matrix of_key = weights.matrix(block.qkv_bias);
+  const Matrix of_key = weights.matrix(block.qkv_bias && block.key_bias);
   const Matrix of_value = weights.matrix(block.qkv_bias);
   const at::Tensor* query_gain = block.qk_norm ? &weights.take() : nullptr;
   const at::Tensor* key_gain = block.qk_norm ? &weights.take() : nullptr;

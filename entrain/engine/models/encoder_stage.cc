@@ -173,9 +173,15 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
       hidden = patch_embedding(encoder_, group_, weights, hidden, packed.grids());
       own = true;
     } else if (layer == 0) {
-      run(layer, [weights, grids = packed.grids()](const at::Tensor& x) {
-        return audio_embedding(
-            {weights[0].tensor, weights[1].tensor, weights[2].tensor, weights[3].tensor}, x, grids);
+      const bool stored = encoder_.stored_positions;
+      run(layer, [weights, stored, grids = packed.grids()](const at::Tensor& x) {
+        return audio_embedding({weights[0].tensor,
+                                weights[1].tensor,
+                                weights[2].tensor,
+                                weights[3].tensor,
+                                stored ? weights[4].tensor : at::Tensor()},
+                               x,
+                               grids);
       });
       hidden = shard_rows(hidden, group_);
       own = true;

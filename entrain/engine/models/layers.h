@@ -23,9 +23,9 @@ namespace entrain::engine {
 // merge_size block of patches is consecutive (row by row inside), blocks row by row. A window of
 // audio is one column of tokens.
 struct SegmentGrid {
-  std::int64_t rows = 0;     // patches, divisible by merge_size
-  std::int64_t columns = 0;  // patches, divisible by merge_size
-  std::int64_t frames = 0;  // audio, on the stage with layer 0: mel frames; ⌈frames / 2⌉ tokens
+  std::int64_t rows = 0;      // patches, divisible by merge_size
+  std::int64_t columns = 0;   // patches, divisible by merge_size
+  std::int64_t frames = 0;    // audio, on the stage with layer 0: mel frames (audio_layers.h)
   std::int64_t features = 0;  // audio: LLM tokens, two tokens each; remaining tokens are dropped
   std::int64_t extra = 0;     // tokens before the patches: a class token
   [[nodiscard]] std::int64_t tokens() const { return extra + rows * columns; }

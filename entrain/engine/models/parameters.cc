@@ -7,6 +7,7 @@
 #include "entrain/core/base/random.h"
 #include "entrain/core/base/text.h"
 
+#include "entrain/engine/models/audio_layers.h"
 #include "entrain/engine/models/tensor_group.h"
 
 namespace entrain::engine {
@@ -47,6 +48,10 @@ at::Tensor ParameterBuilder::initial(const ParameterSpec& parameter) const {
                     parameter.role == ParameterRole::kGain ? 1.0 : 0.0,
                     at::TensorOptions(options_.device).dtype(options_.dtype));
   }
+  if (parameter.role == ParameterRole::kSinusoids) {
+    return sinusoid_table(parameter.shape[0], parameter.shape[1])
+        .to(options_.device, options_.dtype);
+  }
   const double deviation =
       initial_deviation(parameter.role, parameter.count() / parameter.shape.front(), num_layers_);
   if (options_.tensor_group == nullptr) {
@@ -60,7 +65,7 @@ at::Tensor ParameterBuilder::initial(const ParameterSpec& parameter) const {
 
 void ParameterBuilder::add(const ParameterSpec& parameter) {
   at::Tensor tensor = initial(parameter);
-  tensor.set_requires_grad(trainable_);
+  tensor.set_requires_grad(trainable_ && parameter.role != ParameterRole::kSinusoids);
   parameters_.push_back({parameter.name, std::move(tensor), parameter.split});
 }
 

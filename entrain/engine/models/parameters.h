@@ -26,7 +26,7 @@ class ParameterBuilder {
   ParameterBuilder(const StageOptions& options, int num_layers)
       : options_(options), num_layers_(num_layers) {}
 
-  // Whether parameters added from now on require gradients.
+  // Whether parameters added from now on require gradients, but for those that are never trained.
   void set_trainable(bool trainable) { trainable_ = trainable; }
 
   // The fan-in of a matrix or convolution is the product of all its axes but the first.

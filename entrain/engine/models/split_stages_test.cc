@@ -176,7 +176,7 @@ TEST(SplitStages, VisionEqualsOneRank) {
 
 TEST(SplitStages, AudioEqualsOneRank) {
   const EncoderSpec encoder = encoder_of(Modality::kAudio);
-  expect_encoder(encoder, {{5, 1, 9, 2}, {6, 1, 12, 3}, {2, 1, 4, 1}}, 25, kMelBands);
+  expect_encoder(encoder, {{5, 1, 9, 2}, {6, 1, 12, 3}, {2, 1, 4, 1}}, 25, encoder.mel_bands);
 }
 
 class SplitLlm : public testing::Test {

@@ -74,7 +74,7 @@ class EncoderStage {
                const StageOptions& options,
                int recompute = 0);
 
-  // Shapes   input: [T, patch_values()] (audio: [Σ frames, kMelBands]) on the first stage, else
+  // Shapes   input: [T, patch_values()] (audio: [Σ frames, mel bands]) on the first stage, else
   //          [T, output_width()] of the layer before; T = sum of grid tokens.
   //          result: [T / merge_size² (audio: Σ features), output_width()] on the last stage, else
   //          [T, output_width()].

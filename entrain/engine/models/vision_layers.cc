@@ -119,9 +119,11 @@ at::Tensor one_projector(const EncoderSpec& encoder,
   const bool vision = encoder.modality == Modality::kVision;
   const std::vector<SegmentGrid> grids(segments.begin(), segments.end());
   const at::Tensor own = spec.norm_tokens ? weights.normed(encoder.norm, input, epsilon) : input;
-  const auto merged_of = [block, vision, grids](const at::Tensor& whole) {
+  const auto merged_of = [block, vision, average = spec.average, grids](const at::Tensor& whole) {
     const at::Tensor used = vision ? patch_rows(whole, grids) : merged_rows(whole, grids);
-    return used.reshape({used.size(0) / block, block * used.size(1)});
+    const std::int64_t rows = used.size(0) / block;
+    return average ? used.reshape({rows, block, used.size(1)}).mean(1)
+                   : used.reshape({rows, block * used.size(1)});
   };
   if (spec.num_matrices == 2 && !spec.norm_merged) {
     const MatrixInput merged = gather_input(own, tokens, group, merged_of);

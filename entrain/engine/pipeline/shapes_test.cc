@@ -21,6 +21,14 @@ TEST(OutputShape, FollowsFromSizesAlone) {
   costs.work[0].llm_tokens = 11;
   costs.work[1].segments = {{}};
   costs.work[1].llm_tokens = 5;
+  costs.modules.resize(2);
+  for (ModuleCosts& module : costs.modules) {
+    module.stages.resize(2);
+  }
+  costs.modules[0].stages[0].output_width = 16;
+  costs.modules[0].stages[1].output_width = 24;
+  costs.modules[1].stages[0].output_width = 48;  // DeepStack's features go with the hidden states
+  costs.modules[1].stages[1].output_width = 24;
   const StepSizes sizes{model, program, costs};
   Group images;
   images.items = {{0, 0}, {0, 1}};
@@ -29,7 +37,7 @@ TEST(OutputShape, FollowsFromSizesAlone) {
   using Shape = std::vector<std::int64_t>;
   EXPECT_EQ(output_shape(sizes, {0, 0, 0, 0}, images), (Shape{16, 16}));
   EXPECT_EQ(output_shape(sizes, {0, 1, 0, 0}, images), (Shape{4, 24}));
-  EXPECT_EQ(output_shape(sizes, {1, 0, 0, 0}, samples), (Shape{16, 24}));
+  EXPECT_EQ(output_shape(sizes, {1, 0, 0, 0}, samples), (Shape{16, 48}));
   EXPECT_EQ(output_shape(sizes, {1, 1, 0, 0}, samples), (Shape{16, 24}));
 }
 

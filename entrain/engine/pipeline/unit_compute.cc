@@ -170,10 +170,9 @@ void read_data(const StepSizes& sizes,
     for (const WorkItem& item : group.items) {
       const SegmentWork& work = segment_of(sizes, unit, item);
       SegmentData segment = data.segment(unit.module, item.sample, item.segment);
-      const std::int64_t rows = segment.input.size(0);
       ENTRAIN_INVARIANT(
           segment.rows == work.rows && segment.columns == work.columns &&
-              (vision ? rows + extra_tokens(encoder) : (rows + 1) / 2) == work.tokens,
+              fits_input(encoder, segment.input.size(0), work.tokens),
           concat("sample '",
                  sample_ids.at(at(item.sample)),
                  "' segment ",

@@ -111,7 +111,7 @@ SegmentGrid made_up_segment(const EncoderSpec& encoder, LayerKind kind, std::int
 // Tokens of the longest segment that the encoder takes.
 std::int64_t longest_segment(const EncoderSpec& encoder) {
   if (encoder.modality == Modality::kAudio) {
-    return (window_frames(encoder) + 1) / 2;
+    return window_tokens(encoder);
   }
   return encoder.max_pixels / (std::int64_t{encoder.patch_size} * encoder.patch_size);
 }
@@ -161,10 +161,12 @@ LayerCases encoder_cases(const ModelSpec& model,
   result.layers = parameters_of(layers);
   const std::int64_t block = merged_tokens(encoder);
   const bool attention = has_attention(result.kind);
+  // The table has rows for a full window alone.
+  const bool cut = attention || encoder.stored_positions;
   result.terms = attention ? CurveTerms::kAttention : CurveTerms::kLinear;
   const std::int64_t width = result.kind == LayerKind::kPatchEmbedding ? patch_values(encoder)
                              : result.kind == LayerKind::kAudioEmbedding
-                                 ? kMelBands
+                                 ? encoder.mel_bands
                                  : output_width(model, choice.module, choice.layer - 1);
   result.output_bytes_per_token =
       static_cast<double>(at::elementSize(options.dtype)) *
@@ -175,7 +177,7 @@ LayerCases encoder_cases(const ModelSpec& model,
   const std::int64_t longest = std::max(2 * block, longest_segment(encoder));
   for (const std::int64_t tokens : sizes_of(grid, 2 * block)) {
     const std::int64_t one = made_up_segment(encoder, result.kind, tokens).tokens();
-    for (const std::int64_t fewest : segmentations(grid, attention, tokens, longest)) {
+    for (const std::int64_t fewest : segmentations(grid, cut, tokens, longest)) {
       const std::int64_t segments = std::max(fewest, tokens / one);
       result.cases.push_back(
           encoder_case(layers, encoder, width, tokens, segments, result.kind, options));

@@ -218,7 +218,7 @@ TEST(LayerCases, MeasureAudioFromItsMelFrames) {
     for (const LayerCase& layer_case : layer.cases) {
       at::Tensor input = layer_case.input;
       EXPECT_EQ(input.size(0), static_cast<std::int64_t>((i == 0 ? 2 : 1) * layer_case.tokens));
-      EXPECT_EQ(input.size(1), i == 0 ? kMelBands : 16);
+      EXPECT_EQ(input.size(1), i == 0 ? audio_model().encoders[0].mel_bands : 16);
       input.set_requires_grad(true);
       const at::Tensor output = layer_case.forward(0);
       output.sum().backward();
@@ -229,6 +229,17 @@ TEST(LayerCases, MeasureAudioFromItsMelFrames) {
         EXPECT_LE(layer_case.tokens / static_cast<double>(layer_case.num_segments), 50);
       }
     }
+  }
+}
+
+TEST(LayerCases, StayWithinStoredPositions) {
+  ModelSpec model = audio_model();
+  model.encoders[0].stored_positions = true;
+  const LayerCases layer =
+      layer_cases(model, layer_choices(model, {1})[0], {{1, 40, 200}, {1, 0}}, {});
+  for (const LayerCase& layer_case : layer.cases) {
+    EXPECT_LE(layer_case.tokens / static_cast<double>(layer_case.num_segments), 50);
+    EXPECT_EQ(layer_case.forward(0).size(0), static_cast<std::int64_t>(layer_case.tokens));
   }
 }
 

@@ -59,7 +59,7 @@ StageCase encoder_case(const ModelSpec& model,
       grids.push_back(segment_grid(encoder, segment, frames ? 2 * segment.tokens : 0));
     }
   }
-  const std::int64_t width = frames        ? kMelBands
+  const std::int64_t width = frames        ? encoder.mel_bands
                              : first_stage ? patch_values(encoder)
                                            : output_width(model, module, layers.begin - 1);
   StageCase result;

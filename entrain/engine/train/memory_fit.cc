@@ -53,8 +53,9 @@ std::int64_t decoded_bytes(const RunSetup& setup, const PreparedStep& first, int
     }
     const auto module = static_cast<std::size_t>(ref.module);
     const EncoderSpec& encoder = setup.model.encoders[module];
-    const std::int64_t values =
-        encoder.modality == Modality::kVision ? patch_values(encoder) : std::int64_t{2} * kMelBands;
+    const std::int64_t values = encoder.modality == Modality::kVision
+                                    ? patch_values(encoder)
+                                    : std::int64_t{2} * encoder.mel_bands;
     for (const int sample : first.batch) {
       const SampleWork& work = setup.train.work[static_cast<std::size_t>(sample)];
       for (const SegmentWork& segment : work.segments[module]) {

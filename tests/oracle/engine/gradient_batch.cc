@@ -111,11 +111,26 @@ void add_deepstack_parts(ModelSpec& model) {
   llm.deepstack = 2;
 }
 
+void add_whisper_parts(ModelSpec& model) {
+  add_learned_parts(model, /*shuffled=*/false);
+  for (EncoderSpec& encoder : model.encoders) {
+    if (encoder.modality == Modality::kAudio) {
+      encoder.key_bias = false;
+      encoder.masked_padding = encoder.stored_positions = true;
+      encoder.mel_bands = 12;
+      encoder.projector.average = true;
+      encoder.projector.num_matrices = 1;
+    }
+  }
+}
+
 void add_parts(ModelSpec& model, ModelParts parts) {
   if (parts == ModelParts::kDeepstack) {
     add_deepstack_parts(model);
   } else if (parts == ModelParts::kRotary) {
     add_rotary_parts(model);
+  } else if (parts == ModelParts::kWhisper) {
+    add_whisper_parts(model);
   } else if (parts != ModelParts::kUsual) {
     add_learned_parts(model, parts == ModelParts::kShuffled);
   }
@@ -127,6 +142,13 @@ std::string random_text(Rng& rng, std::int64_t length) {
     text.push_back(static_cast<char>('a' + static_cast<char>(rng.below(26))));
   }
   return text;
+}
+
+// Of a window of audio, the mel frames that the reference reads: with masked padding all, else of
+// the two numbers that make so many tokens either.
+std::int64_t reference_frames(Rng& rng, const EncoderSpec& encoder, std::int64_t tokens) {
+  return encoder.masked_padding ? window_frames(encoder)
+                                : 2 * tokens - static_cast<std::int64_t>(rng.below(2));
 }
 
 // What the encoders read of one sample, and the sample as the reference reads it.
@@ -142,18 +164,22 @@ ReferenceSample add_segments(Rng& rng, int sample, GradientBatch& batch) {
     std::vector<engine::SegmentData>& segments = batch.segments[module].emplace_back();
     for (const SegmentWork& segment : work.segments[module]) {
       const std::string name = concat("segment ", sample, " ", number, " ", rng.next());
-      // Of the two numbers of mel frames that make so many tokens either.
       const std::vector<std::int64_t> shape =
           encoder.modality == Modality::kVision
               ? std::vector<std::int64_t>{segment.rows * segment.columns, patch_values(encoder)}
-              : std::vector<std::int64_t>{
-                    2 * segment.tokens - static_cast<std::int64_t>(rng.below(2)), kMelBands};
+              : std::vector<std::int64_t>{reference_frames(rng, encoder, segment.tokens),
+                                          encoder.mel_bands};
       const at::Tensor input = engine::initial_weight(name, shape, 1.0, {.seed = kWeightSeed});
-      segments.push_back({input, segment.rows, segment.columns});
+      const bool cut = encoder.modality == Modality::kAudio && encoder.masked_padding;
+      segments.push_back(
+          {cut ? input.narrow(0, 0, input_frames(encoder, 2 * segment.tokens - 1)) : input,
+           segment.rows,
+           segment.columns});
       plain.segments.push_back({static_cast<int>(module),
                                 input.to(at::kDouble),
                                 segment.rows,
                                 segment.columns,
+                                segment.tokens,
                                 text.feature_begin[number]});
       ++number;
     }
@@ -164,7 +190,8 @@ ReferenceSample add_segments(Rng& rng, int sample, GradientBatch& batch) {
 // Gains and biases away from one and zero, so that a mistake in them shows.
 void roughen(NamedWeights& weights) {
   for (auto& [name, tensor] : weights) {
-    if (tensor.dim() == 1 || name.find("class_token") != std::string::npos) {
+    if (tensor.dim() == 1 || name.find("class_token") != std::string::npos ||
+        name == "audio_tower.positions.weight") {
       tensor.add_(engine::initial_weight(
           name + " noise", tensor.sizes().vec(), 0.3, {.seed = kWeightSeed}));
     }

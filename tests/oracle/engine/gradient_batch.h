@@ -47,6 +47,9 @@ enum class ModelParts : std::uint8_t {
   kShuffled,
   // DeepStack, resized learned positions beside rotations, interleaved M-RoPE: what Qwen3-VL has.
   kDeepstack,
+  // As kLearned, but of audio what Qwen2-Audio has: masked padding, stored positions, keys without
+  // bias, another number of bands, tokens averaged before a norm and one matrix.
+  kWhisper,
 };
 
 // Samples of text alone, of one image and of several, and, where an encoder is called "audio", with

@@ -180,7 +180,9 @@ at::Tensor Model::project(const at::Tensor& tokens,
   if (leaves_.contains(merger + "ln_q.weight")) {
     x = norm(x, merger + "ln_q.weight", epsilon);
   }
-  x = x.reshape({x.size(0) / block, block * encoder.hidden});
+  x = encoder.projector.average
+          ? x.reshape({x.size(0) / block, block, encoder.hidden}).sum(1) / block
+          : x.reshape({x.size(0) / block, block * encoder.hidden});
   if (leaves_.contains(merger + "norm.weight")) {
     x = norm(x, merger + "norm.weight", epsilon);
   }
@@ -208,6 +210,7 @@ at::Tensor Model::audio_features(const ReferenceSegment& window) const {
   at::Tensor x = convolved(mel.transpose(0, 1).unsqueeze(0), "conv1", 1);
   x = convolved(x, "conv2", 2).squeeze(0).transpose(0, 1);
   const std::int64_t tokens = x.size(0);
+  const std::int64_t real = window.tokens > 0 ? window.tokens : tokens;
   const std::int64_t half = encoder.hidden / 2;
   at::Tensor positions = at::empty({tokens, encoder.hidden}, x.options().requires_grad(false));
   for (std::int64_t t = 0; t < tokens; ++t) {
@@ -219,14 +222,17 @@ at::Tensor Model::audio_features(const ReferenceSegment& window) const {
       positions[t][half + i] = std::cos(angle);
     }
   }
-  x = x + positions;
-  const at::Tensor everything = at::ones({tokens, tokens}, at::kBool);
+  x = x + (encoder.stored_positions
+               ? weight(root + ".positions.weight").detach().narrow(0, 0, tokens)
+               : positions);
+  const at::Tensor heard =
+      (at::arange(tokens, at::kLong) < real).unsqueeze(0).expand({tokens, tokens});
   for (int layer = 0; layer < encoder.num_layers; ++layer) {
     const auto as_they_are = [](const at::Tensor& heads) { return heads; };
-    x = transform(x, encoder, concat(root, ".blocks.", layer, "."), everything, as_they_are);
+    x = transform(x, encoder, concat(root, ".blocks.", layer, "."), heard, as_they_are);
   }
   const std::string merger = root + ".merger.";
-  return project(x.narrow(0, 0, tokens / 2 * 2), encoder, 2, merger);
+  return project(x.narrow(0, 0, real / 2 * 2), encoder, 2, merger);
 }
 
 at::Tensor Model::image_features(const ReferenceSegment& image) const {

@@ -22,10 +22,11 @@ using NamedWeights = std::map<std::string, at::Tensor>;  // by Hugging Face name
 // An image, or a window of audio.
 struct ReferenceSegment {
   int module = 0;  // encoder it belongs to
-  // Image: [rows·columns, patch_values()], merge blocks row by row. Audio: [mel frames, kMelBands].
+  // Image: [rows·columns, patch_values()], merge blocks row by row. Audio: [mel frames, mel bands].
   at::Tensor input;
   std::int64_t rows = 0;           // patches; 0 for audio
   std::int64_t columns = 0;        // patches; 0 for audio
+  std::int64_t tokens = 0;         // audio: attention masks those after them; 0: all
   std::int64_t feature_begin = 0;  // first position of its features in the sample's ids
 };
 

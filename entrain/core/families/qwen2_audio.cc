@@ -1,0 +1,109 @@
+// Qwen2-Audio: Whisper's encoder on padded windows whose padding is masked, the mean of two tokens
+// and a norm, one matrix, and Qwen2.
+//
+// Source  arXiv 2407.10759, arXiv 2212.04356 and the model's code in transformers.
+#include "entrain/core/families/family.h"
+
+namespace entrain {
+namespace {
+
+EncoderSpec read_whisper(HfConfig config) {
+  EncoderSpec audio;
+  audio.name = "audio";
+  audio.modality = Modality::kAudio;
+  config.expect("model_type", "qwen2_audio_encoder");
+  audio.num_layers = config.optional("encoder_layers", 32);
+  audio.hidden = config.optional("d_model", 1280);
+  audio.num_heads = config.optional("encoder_attention_heads", 20);
+  audio.intermediate = config.optional("encoder_ffn_dim", 5120);
+  audio.mel_bands = config.optional("num_mel_bins", 128);
+  audio.activation = read_activation(config, "activation_function", Activation::kGelu);
+  // Two mel frames of 10 ms make a position.
+  audio.window_seconds = config.optional("max_source_positions", 1500) / 50.0;
+  // In the code, as is that keys have no bias.
+  audio.norm = NormKind::kLayer;
+  audio.norm_epsilon = 1e-5;
+  audio.packed_qkv = audio.gated_mlp = audio.key_bias = false;
+  audio.qkv_bias = audio.output_bias = audio.mlp_bias = true;
+  audio.masked_padding = audio.stored_positions = true;
+  for (const char* rate :
+       {"dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop"}) {
+    config.expect(rate, 0.0);
+  }
+  config.expect("scale_embedding", false);
+  config.expect("num_hidden_layers", audio.num_layers);
+  config.harmless({"_name_or_path",
+                   "architectures",
+                   "dtype",
+                   "torch_dtype",
+                   "transformers_version",
+                   "init_std",
+                   "initializer_range"});
+  config.finish();
+  audio.projector.norm_tokens = false;
+  audio.projector.norm_merged = audio.projector.average = true;
+  audio.projector.num_matrices = 1;
+  return audio;
+}
+
+// `root`, `llm`, `head`: beginnings of names.
+HfModel::Spelling spelling(const std::string& root,
+                           const std::string& llm,
+                           const std::string& head) {
+  const std::string tower = root + "audio_tower.";
+  HfModel::Spelling result;
+  result.prefixes = {{"audio_tower.", tower},
+                     {"audio_tower.positions.", tower + "embed_positions."},
+                     {"audio_tower.blocks.", tower + "layers."},
+                     {"audio_tower.merger.norm.", tower + "layer_norm."},
+                     {"audio_tower.merger.mlp.2.", root + "multi_modal_projector.linear."},
+                     {"model.", llm},
+                     {"lm_head.", head}};
+  result.parts = {{".norm1.", ".self_attn_layer_norm."},
+                  {".norm2.", ".final_layer_norm."},
+                  {".attn.q_proj.", ".self_attn.q_proj."},
+                  {".attn.k_proj.", ".self_attn.k_proj."},
+                  {".attn.v_proj.", ".self_attn.v_proj."},
+                  {".attn.proj.", ".self_attn.out_proj."},
+                  {".mlp.up_proj.", ".fc1."},
+                  {".mlp.down_proj.", ".fc2."}};
+  return result;
+}
+
+HfModel read_qwen2_audio(HfConfig config) {
+  HfModel result;
+  result.model.encoders = {read_whisper(config.object("audio_config"))};
+  HfConfig text = config.object("text_config");
+  text.expect("use_mrope", false);
+  text.expect("model_type", "qwen2");
+  text.expect("tie_word_embeddings", false);  // the class has no tied weights
+  config.expect("tie_word_embeddings", false);
+  result.model.llm = read_text_model(std::move(text));
+  config.harmless({"architectures",
+                   "model_type",
+                   "dtype",
+                   "torch_dtype",
+                   "transformers_version",
+                   "_name_or_path",
+                   "audio_token_index",
+                   "audio_token_id",
+                   "ignore_index",
+                   "vocab_size",
+                   "pad_token_id",
+                   "bos_token_id",
+                   "eos_token_id",
+                   "use_cache",
+                   "initializer_range"});
+  config.finish();
+  result.spellings = {spelling("", "language_model.model.", "language_model.lm_head."),
+                      spelling("model.", "model.language_model.", "lm_head.")};
+  return result;
+}
+
+}  // namespace
+
+Family qwen2_audio_family() {
+  return {"Qwen2-Audio", {"Qwen2AudioForConditionalGeneration"}, read_qwen2_audio};
+}
+
+}  // namespace entrain
