@@ -1,6 +1,8 @@
 #include "entrain/engine/checkpoint/hf_folder.h"
 
 #include <array>
+#include <cstdio>
+#include <map>
 #include <utility>
 
 #include "entrain/core/base/errors.h"
@@ -84,65 +86,135 @@ void check_tied(const HfTensors& folder, const HfPlace& place, const at::Tensor&
   }
 }
 
-// The header of a file whose parameters have another dtype.
-std::string header_with(const HfTensors& source, const HfFile& file, const FloatName& dtype) {
+// A tensor of the new folder.
+struct NewTensor {
+  const HfFile* file = nullptr;  // that has it now
+  const SafetensorsEntry* entry = nullptr;
+  std::string dtype;
+  std::uint64_t bytes = 0;
+};
+
+struct NewFile {
+  std::string name;
+  std::vector<NewTensor> tensors;
+  std::string header;  // JSON text
+};
+
+std::uint64_t bytes_of(const NewFile& file) {
+  std::uint64_t sum = 0;
+  for (const NewTensor& tensor : file.tensors) {
+    sum += tensor.bytes;
+  }
+  return sum;
+}
+
+std::string header_of(const HfFile& first, const NewFile& file) {
   Json header = Json::object();
-  if (!file.tensors.metadata.empty()) {
-    header["__metadata__"] = file.tensors.metadata;
+  if (!first.tensors.metadata.empty()) {
+    header["__metadata__"] = first.tensors.metadata;
   }
   std::uint64_t offset = 0;
-  for (const SafetensorsEntry& entry : file.tensors.entries) {
-    std::uint64_t bytes = entry.end - entry.begin;
-    const bool parameter = !source.owners.at(entry.name).empty();
-    if (parameter) {
-      bytes =
-          bytes / at::elementSize(find_float(entry.dtype)->dtype) * at::elementSize(dtype.dtype);
-    }
-    header[entry.name] = {{"dtype", parameter ? dtype.name : entry.dtype},
-                          {"shape", entry.shape},
-                          {"data_offsets", {offset, offset + bytes}}};
-    offset += bytes;
+  for (const NewTensor& tensor : file.tensors) {
+    header[tensor.entry->name] = {{"dtype", tensor.dtype},
+                                  {"shape", tensor.entry->shape},
+                                  {"data_offsets", {offset, offset + tensor.bytes}}};
+    offset += tensor.bytes;
   }
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
   return text;
 }
 
-void write_tensors(const HfTensors& source,
-                   const HfFile& file,
-                   const ValueOf& value_of,
-                   const FloatName* dtype,
-                   const fs::path& target) {
-  const at::Tensor map = mapped(file);
-  const std::string header = dtype == nullptr ? file.header : header_with(source, file, *dtype);
-  write_file(target, [&](std::ostream& out) {
-    const std::uint64_t length = header.size();
-    out.write(reinterpret_cast<const char*>(&length), sizeof(length));
-    out.write(header.data(), static_cast<std::streamsize>(header.size()));
+std::vector<NewFile> same_files(const HfTensors& source) {
+  std::vector<NewFile> files;
+  for (const HfFile& file : source.files) {
+    NewFile& copy = files.emplace_back(NewFile{file.path.filename().string(), {}, file.header});
     for (const SafetensorsEntry& entry : file.tensors.entries) {
-      const std::string& owner = source.owners.at(entry.name);
+      copy.tensors.push_back({&file, &entry, entry.dtype, entry.end - entry.begin});
+    }
+  }
+  return files;
+}
+
+// All tensors in their order, parameters in this dtype, a new file where one would be too large.
+std::vector<NewFile> files_with(const HfTensors& source,
+                                const FloatName& dtype,
+                                std::uint64_t max_shard_bytes) {
+  std::vector<NewFile> files(1);
+  for (const HfFile& file : source.files) {
+    for (const SafetensorsEntry& entry : file.tensors.entries) {
+      NewTensor tensor{&file, &entry, entry.dtype, entry.end - entry.begin};
+      if (!source.owners.at(entry.name).empty()) {
+        tensor.dtype = dtype.name;
+        tensor.bytes = tensor.bytes / at::elementSize(find_float(entry.dtype)->dtype) *
+                       at::elementSize(dtype.dtype);
+      }
+      if (!files.back().tensors.empty() &&
+          bytes_of(files.back()) + tensor.bytes > max_shard_bytes) {
+        files.emplace_back();
+      }
+      files.back().tensors.push_back(std::move(tensor));
+    }
+  }
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    std::array<char, 64> name{"model.safetensors"};
+    if (files.size() > 1) {
+      std::snprintf(
+          name.data(), name.size(), "model-%05zu-of-%05zu.safetensors", i + 1, files.size());
+    }
+    files[i].name = name.data();
+    files[i].header = header_of(source.files.front(), files[i]);
+  }
+  return files;
+}
+
+void write_tensors(const HfTensors& source,
+                   const NewFile& file,
+                   const ValueOf& value_of,
+                   const fs::path& target) {
+  std::map<const HfFile*, at::Tensor> maps;
+  write_file(target, [&](std::ostream& out) {
+    const std::uint64_t length = file.header.size();
+    out.write(reinterpret_cast<const char*>(&length), sizeof(length));
+    out.write(file.header.data(), static_cast<std::streamsize>(length));
+    for (const NewTensor& tensor : file.tensors) {
+      at::Tensor& map = maps[tensor.file];
+      if (!map.defined()) {
+        map = mapped(*tensor.file);
+      }
+      const std::string& owner = source.owners.at(tensor.entry->name);
       const at::Tensor values =
           owner.empty()
-              ? bytes_of(file, entry, map)
-              : value_of(owner)
-                    .detach()
-                    .to(at::kCPU, dtype == nullptr ? find_float(entry.dtype)->dtype : dtype->dtype)
-                    .contiguous();
+              ? bytes_of(*tensor.file, *tensor.entry, map)
+              : value_of(owner).detach().to(at::kCPU, find_float(tensor.dtype)->dtype).contiguous();
       out.write(static_cast<const char*>(values.const_data_ptr()),
                 static_cast<std::streamsize>(values.nbytes()));
     }
   });
 }
 
-// Changes what config.json and the index say of dtype and size.
-void note_dtype(const fs::path& folder, const FloatName& dtype, std::uint64_t bytes) {
+constexpr const char* kIndexName = "model.safetensors.index.json";
+
+void write_index(const fs::path& folder, const std::vector<NewFile>& files) {
+  Json index = {{"metadata", {{"total_size", 0}}}, {"weight_map", Json::object()}};
+  std::uint64_t total = 0;
+  for (const NewFile& file : files) {
+    total += bytes_of(file);
+    for (const NewTensor& tensor : file.tensors) {
+      index["weight_map"][tensor.entry->name] = file.name;
+    }
+  }
+  index["metadata"]["total_size"] = total;
+  write_file(folder / kIndexName, index.dump(2) + "\n");
+}
+
+// Changes what config.json says of the dtype.
+void note_dtype(const fs::path& folder, const FloatName& dtype) {
   const fs::path config = folder / "config.json";
   Json document = read_json_file(config);
   for (const char* key : {"dtype", "torch_dtype"}) {
-    for (Json* part : {&document}) {
-      if (part->contains(key)) {
-        (*part)[key] = dtype.config;
-      }
+    if (document.contains(key)) {
+      document[key] = dtype.config;
     }
     for (auto& [name, part] : document.items()) {
       if (part.is_object() && part.contains(key)) {
@@ -151,12 +223,6 @@ void note_dtype(const fs::path& folder, const FloatName& dtype, std::uint64_t by
     }
   }
   write_file(config, document.dump(2) + "\n");
-  const fs::path index = folder / "model.safetensors.index.json";
-  if (fs::exists(index)) {
-    Json whole = read_json_file(index);
-    whole["metadata"]["total_size"] = bytes;
-    write_file(index, whole.dump(2) + "\n");
-  }
 }
 
 }  // namespace
@@ -187,7 +253,8 @@ void load_hf_weights(const HfTensors& folder, const std::vector<NamedParameter>&
 void write_hf_folder(const HfTensors& source,
                      const ValueOf& value_of,
                      const fs::path& target,
-                     const std::string& dtype) {
+                     const std::string& dtype,
+                     std::uint64_t max_shard_bytes) {
   const FloatName* chosen = dtype.empty() ? nullptr : find_float(dtype);
   if (!dtype.empty() && chosen == nullptr) {
     throw InvalidInput(concat("dtype '", dtype, "' given; allowed: F32, BF16, F16"));
@@ -196,19 +263,22 @@ void write_hf_folder(const HfTensors& source,
   std::error_code error;
   fs::remove_all(partial, error);
   fs::create_directories(partial);
-  std::uint64_t bytes = 0;
   for (const auto& entry : fs::directory_iterator(source.folder)) {
     if (entry.is_regular_file() && entry.path().extension() != ".safetensors") {
       fs::copy_file(entry.path(), partial / entry.path().filename());
     }
   }
-  for (const HfFile& file : source.files) {
-    const fs::path written = partial / file.path.filename();
-    write_tensors(source, file, value_of, chosen, written);
-    bytes += fs::file_size(written) - kSafetensorsLengthBytes;
+  const std::vector<NewFile> files =
+      chosen == nullptr ? same_files(source) : files_with(source, *chosen, max_shard_bytes);
+  for (const NewFile& file : files) {
+    write_tensors(source, file, value_of, partial / file.name);
   }
   if (chosen != nullptr) {
-    note_dtype(partial, *chosen, bytes);
+    note_dtype(partial, *chosen);
+    fs::remove(partial / kIndexName);
+    if (files.size() > 1) {
+      write_index(partial, files);
+    }
   }
   const fs::path old = target.string() + ".old";
   fs::remove_all(old, error);

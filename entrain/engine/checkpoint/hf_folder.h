@@ -4,6 +4,7 @@
 // core/families/hf_tensors.h.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -27,10 +28,14 @@ void load_hf_weights(const HfTensors& folder, const std::vector<NamedParameter>&
 // The value of a whole parameter by our name, on CPU.
 using ValueOf = std::function<at::Tensor(const std::string& parameter)>;
 
-// A copy of the folder with other values: the same files with the same tensors in the same order,
-// and every other file as it is. `dtype`: "" keeps each tensor's, else F32, BF16 or F16 for all
-// parameters, which config.json and the index are then changed to. Tensors that are no parameters
-// are copied. Values that were not changed come out as the same bytes.
+// Files of a folder written in another dtype hold at most so many bytes of tensors, as those of
+// save_pretrained() do; a tensor that is larger has a file of its own.
+inline constexpr std::uint64_t kMaxShardBytes = 5'000'000'000;
+
+// A copy of the folder with other values, and every file without tensors as it is. `dtype`: ""
+// keeps each tensor's, and the same files with the same tensors in the same order; values that were
+// not changed come out as the same bytes. Else F32, BF16 or F16 for all parameters, in files of at
+// most `max_shard_bytes`; config.json says so. Tensors that are no parameters are copied.
 //
 // `target` is replaced when the new folder is complete.
 //
@@ -38,6 +43,7 @@ using ValueOf = std::function<at::Tensor(const std::string& parameter)>;
 void write_hf_folder(const HfTensors& source,
                      const ValueOf& value_of,
                      const std::filesystem::path& target,
-                     const std::string& dtype = "");
+                     const std::string& dtype = "",
+                     std::uint64_t max_shard_bytes = kMaxShardBytes);
 
 }  // namespace entrain::engine

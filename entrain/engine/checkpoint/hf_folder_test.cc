@@ -97,7 +97,38 @@ TEST(HfFolder, WritesAnotherDtypeAndSaysSo) {
   for (const auto& [name, value] : values) {
     EXPECT_TRUE(at::equal(found.at(name), value.to(at::kBFloat16).to(at::kFloat))) << name;
   }
+  EXPECT_FALSE(fs::exists(out / "model.safetensors.index.json"));
   EXPECT_THROW(write_hf_folder(read(in), value_of, out, "I8"), InvalidInput);
+}
+
+TEST(HfFolder, SplitsLargeFilesOfAnotherDtype) {
+  const TemporaryFolder folder;
+  const fs::path in = folder.path() / "in";
+  const fs::path out = folder.path() / "out";
+  oracle::write_hf_folder(in, oracle::tiny_qwen_config(), "BF16");
+  const auto values = load_all(in);
+  const auto value_of = [&](const std::string& name) { return values.at(name); };
+  constexpr std::uint64_t kBytes = 20'000;
+  write_hf_folder(read(in), value_of, out, "F32", kBytes);
+  EXPECT_FALSE(fs::exists(out / "model.safetensors"));
+  const Json index = read_json_file(out / "model.safetensors.index.json");
+  const HfTensors written = read(out);
+  EXPECT_GT(written.files.size(), 2U);
+  std::uint64_t total = 0;
+  for (const HfFile& file : written.files) {
+    std::uint64_t bytes = 0;
+    for (const SafetensorsEntry& entry : file.tensors.entries) {
+      EXPECT_EQ(index["weight_map"][entry.name], file.path.filename().string());
+      bytes += entry.end - entry.begin;
+    }
+    EXPECT_TRUE(bytes <= kBytes || file.tensors.entries.size() == 1) << file.path;
+    total += bytes;
+  }
+  EXPECT_EQ(index["metadata"]["total_size"], total);
+  const auto found = load_all(out);
+  for (const auto& [name, value] : values) {
+    EXPECT_TRUE(at::equal(found.at(name), value)) << name;
+  }
 }
 
 TEST(HfFolder, RefusesATiedPairThatDiffers) {

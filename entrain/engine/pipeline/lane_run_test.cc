@@ -8,55 +8,18 @@
 
 #include "entrain/core/base/errors.h"
 
-#include "entrain/engine/comm/thread_comm.h"
 #include "entrain/engine/pipeline/fault_drill.h"
-#include "entrain/engine/pipeline/real_compute.h"
 
-#include "tests/oracle/engine/tiny_step.h"
+#include "tests/oracle/engine/one_lane.h"
 #include "tests/oracle/expect_error.h"
 
 namespace entrain::engine {
 namespace {
 
 using oracle::error_of;
+using tiny::one_lane_step;
 using tiny::Step;
-
-// All stages on one lane of one rank, so that a lane run needs nobody else.
-Step one_lane_step() {
-  return tiny::make_step({{1, 2}, 1, true, "1f1b", tiny::FrozenPattern::kNone});
-}
-
-struct Lane {
-  explicit Lane(const Step& given, const ExecutorOptions& given_options = tiny::seeded_options())
-      : step(given),
-        options(given_options),
-        stages(step.model, step.plan, 0, options.stage),
-        weights(stages.parameters(), options.stage.dtype),
-        gradients(stages.parameters()),
-        places(step.plan),
-        ranks{&group.comm(0), {0}, 0},
-        data(step.costs.work),
-        inputs(tiny::inputs_of(step, &data)) {}
-
-  const Step& step;
-  ExecutorOptions options;
-  ThreadCommGroup group{1, std::chrono::seconds(5)};
-  LaneStages stages;
-  LaneWeights weights;
-  LaneGradients gradients;
-  RankPlaces places;
-  TensorGroup ranks;
-  tiny::SyntheticData data;
-  StepInputs inputs;
-  LaneContext context{step.model, step.plan, options, group.comm(0), places, {}};
-  std::unique_ptr<LaneCompute> compute =
-      std::make_unique<RealCompute>(context, stages, weights, gradients, ranks);
-
-  StepOutcome run(const std::function<void()>& optimizer_step = {},
-                  RunMode mode = RunMode::kTrain) {
-    return LaneRun(context, *compute, inputs, mode).run(optimizer_step);
-  }
-};
+using Lane = tiny::OneLane;
 
 std::vector<Operation>& operations_of(Step& step) {
   return step.program.replicas[0].lanes[0];
