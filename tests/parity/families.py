@@ -563,6 +563,7 @@ def main():
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+    torch.set_num_threads(1)  # these models are too small for more
     failed = False
     columns = ["family", "logits", "loss", "gradients", "largest of", "greedy tokens"]
     columns += ["M-RoPE positions", "FLOPs", "written again"]

@@ -238,6 +238,13 @@ std::vector<double> counted_work(const ModelSpec& spec, const Tensors& batch) {
       add(0, tokens, tokens * tokens, window_pairs(sides[i], sides[i + 1], window));
     }
   }
+  if (batch.contains("clip_frames")) {
+    // The original computes what it pads; Entrain does not.
+    const std::int64_t tokens = window_tokens(spec.encoders.front());
+    for (std::int64_t clip = 0; clip < batch.at("clip_frames").numel(); ++clip) {
+      add(0, tokens, tokens * tokens, 0);
+    }
+  }
   for (const std::int64_t length : numbers(batch.at("lengths"))) {
     add(spec.llm_module(), length, length * length, 0);
   }
