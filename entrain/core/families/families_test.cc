@@ -61,19 +61,36 @@ TEST(Families, ReadQwen3VlAsItsCodeComputes) {
   EXPECT_EQ(digest(model_from_json(to_json(model), "model.toml")), digest(model));
 }
 
-// Folders of transformers 4: the text model's keys beside vision_config, rope_scaling.
-TEST(Families, ReadBothFormsOfAConfigAlike) {
-  Json nested = tiny_qwen_config();
-  Json flat = nested;
-  flat.update(nested["text_config"]);
-  flat.erase("text_config");
-  flat["model_type"] = "qwen2_5_vl";
-  flat["architectures"] = nested["architectures"];
-  flat["rope_theta"] = flat["rope_parameters"]["rope_theta"];
-  flat["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {2, 1, 1}}};
-  flat.erase("rope_parameters");
-  EXPECT_EQ(digest(hf_model_from_json(flat, "flat").model),
-            digest(hf_model_from_json(nested, "nested").model));
+// Folders of transformers 4: the text model's keys beside vision_config, or in both places.
+TEST(Families, ReadAllFormsOfAConfigAlike) {
+  for (const Json& nested : {tiny_qwen_config()}) {
+    Json both = nested;
+    both.update(nested["text_config"]);
+    both["model_type"] = nested["model_type"];
+    both["sliding_window"] = 4096;
+    Json flat = both;
+    flat.erase("text_config");
+    flat["rope_theta"] = flat["rope_parameters"]["rope_theta"];
+    flat["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {2, 1, 1}}};
+    flat.erase("rope_parameters");
+    const std::string expected = digest(hf_model_from_json(nested, "nested").model);
+    EXPECT_EQ(digest(hf_model_from_json(flat, "flat").model), expected);
+    EXPECT_EQ(digest(hf_model_from_json(both, "both").model), expected);
+    both["hidden_size"] = 64;
+    expect_refused([&] { hf_model_from_json(both, "both"); }, {"both: hidden_size", "64", "32"});
+  }
+}
+
+TEST(Families, TieQwensIfOneOfBothConfigsSaysSo) {
+  for (Json config : {tiny_qwen_config()}) {
+    const auto tied = [&](const Json& outer, const Json& inner) {
+      config["tie_word_embeddings"] = outer;
+      config["text_config"]["tie_word_embeddings"] = inner;
+      return hf_model_from_json(config, "config.json").model.llm.tie_word_embeddings;
+    };
+    EXPECT_TRUE(tied(false, true) && tied(true, false) && tied(nullptr, true));
+    EXPECT_FALSE(tied(false, false) || tied(nullptr, nullptr));
+  }
 }
 
 TEST(Families, ReadQwen2AudioAsItsCodeComputes) {

@@ -73,7 +73,7 @@ struct Family {
   HfModel (*read)(HfConfig config);
 };
 
-// All of them, in the order of the README's table.
+// All of them, in the order of the table in docs/models.md.
 std::span<const Family> families();
 
 // The model of a folder with a config.json; its preprocessor_config.json, if there is one, says how
@@ -111,6 +111,17 @@ Activation read_activation(HfConfig& config, const std::string& key, Activation 
 std::vector<std::pair<std::string, std::string>> vit_parts();
 // [hidden, 3, patch_size, patch_size]
 std::vector<std::int64_t> patch_kernel_shape(const EncoderSpec& vision);
+
+// The `vision_config` keys of Qwen's encoders with rotations; those of one family stay unread.
+// Keys that are absent have the encoder's values.
+void read_qwen_vision(HfConfig& config, EncoderSpec& vision);
+// [hidden, 3, temporal_patch_size, patch_size, patch_size]
+std::vector<std::int64_t> qwen_patch_kernel_shape(const EncoderSpec& vision);
+// A model of Qwen2 with M-RoPE and an encoder that `read_vision` reads, in both forms of configs
+// and both spellings of tensors. `parts`: of the encoder's names (Spelling).
+HfModel read_qwen2_vision_language(HfConfig config,
+                                   EncoderSpec (*read_vision)(HfConfig config, const LlmSpec& llm),
+                                   const std::vector<std::pair<std::string, std::string>>& parts);
 
 Family qwen2_5_vl_family();
 Family qwen3_vl_family();

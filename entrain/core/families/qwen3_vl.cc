@@ -13,27 +13,17 @@ namespace {
 
 EncoderSpec read_qwen3_vision(HfConfig config, const LlmSpec& llm) {
   EncoderSpec vision;
-  vision.name = "vision";
+  vision.patch_size = 16;  // the class's default
+  read_qwen_vision(config, vision);
   vision.num_layers = config.optional("depth", 27);
   vision.hidden = config.optional("hidden_size", 1152);
   vision.num_heads = config.optional("num_heads", 16);
   vision.intermediate = config.optional("intermediate_size", 4304);
   vision.activation = read_activation(config, "hidden_act", Activation::kGeluTanh);
-  // In the code: norms, biases, the plain MLP.
+  // In the code: norms, the patch embedding's bias, the plain MLP.
   vision.norm = NormKind::kLayer;
-  vision.norm_epsilon = 1e-6;
-  vision.qkv_bias = vision.output_bias = vision.mlp_bias = vision.patch_bias = true;
+  vision.patch_bias = true;
   vision.gated_mlp = false;
-  vision.rotary = RotaryLayout::kHalves;
-  if (config.reader().find("rope_parameters") != nullptr) {
-    HfConfig rope = config.object("rope_parameters");
-    vision.rope_theta = rope.optional("rope_theta", vision.rope_theta);
-    rope.expect("rope_type", "axial");
-    rope.finish();
-  }
-  vision.patch_size = config.optional("patch_size", 16);
-  vision.merge_size = config.optional("spatial_merge_size", 2);
-  vision.temporal_patch_size = config.optional("temporal_patch_size", 2);
   const int positions = config.optional("num_position_embeddings", 2304);
   vision.table_side = static_cast<int>(std::lround(std::sqrt(positions)));
   if (vision.table_side * vision.table_side != positions) {
@@ -50,9 +40,7 @@ EncoderSpec read_qwen3_vision(HfConfig config, const LlmSpec& llm) {
   }
   vision.min_pixels = std::int64_t{256} * 256;  // the processor's defaults
   vision.max_pixels = std::int64_t{4096} * 4096;
-  config.expect("in_channels", 3);
   config.expect("out_hidden_size", llm.hidden);
-  config.harmless({"model_type", "initializer_range", "dtype", "torch_dtype"});
   config.finish();
   return vision;
 }
@@ -86,9 +74,7 @@ HfModel read_qwen3_vl(HfConfig config) {
                    "vision_start_token_id",
                    "vision_end_token_id"});
   config.finish();
-  const std::int64_t side = vision.patch_size;
-  result.shapes["visual.patch_embed.proj.weight"] = {
-      vision.hidden, 3, vision.temporal_patch_size, side, side};
+  result.shapes["visual.patch_embed.proj.weight"] = qwen_patch_kernel_shape(vision);
   HfModel::Spelling spelling;
   spelling.prefixes = {{"visual.", "model.visual."}, {"model.", "model.language_model."}};
   spelling.parts = {{".positions.", ".pos_embed."},
