@@ -30,18 +30,49 @@ Json tiny_decoder_config(const std::string& architecture, const Json& more) {
   return config;
 }
 
-Json tiny_qwen_config() {
+namespace {
+
+// Qwen2 with M-RoPE.
+Json tiny_qwen_text() {
   Json text = tiny_decoder_config("", {});
   text.erase("architectures");
   text["rope_parameters"] = {
       {"rope_type", "default"}, {"rope_theta", 1e6}, {"mrope_section", {2, 1, 1}}};
   text["layer_types"] = {"full_attention", "full_attention"};
   text["use_sliding_window"] = false;
+  return text;
+}
+
+}  // namespace
+
+Json tiny_qwen2_vl_config() {
+  return {{"architectures", {"Qwen2VLForConditionalGeneration"}},
+          {"model_type", "qwen2_vl"},
+          {"dtype", "float32"},
+          {"image_token_id", 262},
+          {"text_config", tiny_qwen_text()},
+          {"tie_word_embeddings", false},
+          {"vision_config",
+           {{"model_type", "qwen2_vl_vision"},
+            {"depth", 2},
+            {"embed_dim", 16},
+            {"mlp_ratio", 3},
+            {"num_heads", 2},
+            {"hidden_act", "quick_gelu"},
+            {"hidden_size", 32},
+            {"in_channels", 3},
+            {"patch_size", 14},
+            {"spatial_merge_size", 2},
+            {"temporal_patch_size", 2},
+            {"rope_parameters", {{"rope_type", "axial"}, {"rope_theta", 10000.0}}}}}};
+}
+
+Json tiny_qwen_config() {
   return {{"architectures", {"Qwen2_5_VLForConditionalGeneration"}},
           {"model_type", "qwen2_5_vl"},
           {"dtype", "float32"},
           {"image_token_id", 262},
-          {"text_config", text},
+          {"text_config", tiny_qwen_text()},
           {"tie_word_embeddings", false},
           {"vision_config",
            {{"depth", 2},

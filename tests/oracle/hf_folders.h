@@ -12,6 +12,8 @@
 
 namespace entrain::oracle {
 
+// Qwen2-VL with two layers of vision and two decoders; heads of 8.
+Json tiny_qwen2_vl_config();
 // Qwen2.5-VL with two layers of vision and two decoders; heads of 8.
 Json tiny_qwen_config();
 // Qwen3-VL with four layers of vision, of which two are features too, and two decoders.

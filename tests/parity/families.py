@@ -44,15 +44,26 @@ def tiny_text(**more):
     )
 
 
+QWEN2_ROPE = {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 1e6}
+
+
+def qwen2_vl():
+    config = transformers.Qwen2VLConfig(
+        text_config=tiny_text(rope_parameters=dict(QWEN2_ROPE)),
+        vision_config=dict(  # noqa: C408
+            depth=3, embed_dim=32, mlp_ratio=3, num_heads=2, hidden_size=64
+        ),
+        image_token_id=300,
+        video_token_id=301,
+        vision_start_token_id=302,
+        vision_end_token_id=303,
+    )
+    return transformers.Qwen2VLForConditionalGeneration(config)
+
+
 def qwen2_5_vl(tied=False):
     config = transformers.Qwen2_5_VLConfig(
-        text_config=tiny_text(
-            rope_parameters={
-                "rope_type": "default",
-                "mrope_section": [2, 3, 3],
-                "rope_theta": 1e6,
-            }
-        ),
+        text_config=tiny_text(rope_parameters=dict(QWEN2_ROPE)),
         vision_config=dict(  # noqa: C408
             depth=3,
             hidden_size=32,
@@ -156,6 +167,7 @@ LLAMA3 = {
     "original_max_position_embeddings": 64,
 }
 FAMILIES = {
+    "Qwen2-VL": qwen2_vl,
     "Qwen2.5-VL": qwen2_5_vl,
     "Qwen2.5-VL, tied": lambda: qwen2_5_vl(tied=True),
     "Qwen3-VL": qwen3_vl,

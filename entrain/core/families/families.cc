@@ -11,7 +11,8 @@
 namespace entrain {
 
 std::span<const Family> families() {
-  static const std::array kFamilies = {qwen2_5_vl_family(),
+  static const std::array kFamilies = {qwen2_vl_family(),
+                                       qwen2_5_vl_family(),
                                        qwen3_vl_family(),
                                        llava_family(),
                                        smolvlm_family(),

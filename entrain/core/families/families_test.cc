@@ -14,6 +14,7 @@ namespace entrain {
 namespace {
 
 using oracle::tiny_decoder_config;
+using oracle::tiny_qwen2_vl_config;
 using oracle::tiny_qwen3_vl_config;
 using oracle::tiny_qwen_audio_config;
 using oracle::tiny_qwen_config;
@@ -24,6 +25,106 @@ void expect_refused(const Call& call, const std::vector<std::string>& said) {
   for (const std::string& part : said) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
   }
+}
+
+TEST(Families, ReadQwen2VlAsItsCodeComputes) {
+  const ModelSpec model = hf_model_from_json(tiny_qwen2_vl_config(), "config.json").model;
+  ASSERT_EQ(model.encoders.size(), 1U);
+  const EncoderSpec& vision = model.encoders[0];
+  EXPECT_EQ(vision.hidden, 16);
+  EXPECT_EQ(vision.intermediate, 48);
+  EXPECT_EQ(vision.norm, NormKind::kLayer);
+  EXPECT_DOUBLE_EQ(vision.norm_epsilon, 1e-6);
+  EXPECT_EQ(vision.activation, Activation::kQuickGelu);
+  EXPECT_TRUE(vision.packed_qkv && vision.qkv_bias && vision.output_bias && vision.mlp_bias);
+  EXPECT_FALSE(vision.gated_mlp || vision.patch_bias);
+  EXPECT_EQ(vision.rotary, RotaryLayout::kHalves);
+  EXPECT_EQ(vision.temporal_patch_size, 2);
+  EXPECT_EQ(vision.window_size, 0);
+  EXPECT_EQ(vision.projector, ProjectorSpec());
+  EXPECT_DOUBLE_EQ(vision.pixel_mean[0], kClipMean[0]);
+  EXPECT_TRUE(model.llm.qkv_bias);
+  EXPECT_FALSE(model.llm.output_bias || model.llm.mlp_bias || model.llm.qk_norm);
+  EXPECT_EQ(model.llm.mrope_sections, (std::vector<int>{2, 1, 1}));
+  EXPECT_EQ(digest(model_from_json(to_json(model), "model.toml")), digest(model));
+}
+
+// The published config of Qwen2-VL-2B: keys of transformers 4, some of which no class has.
+TEST(Families, ReadPublishedQwen2Vl) {
+  const Json published = {{"architectures", {"Qwen2VLForConditionalGeneration"}},
+                          {"attention_dropout", 0.0},
+                          {"bos_token_id", 151643},
+                          {"eos_token_id", 151645},
+                          {"vision_start_token_id", 151652},
+                          {"vision_end_token_id", 151653},
+                          {"vision_token_id", 151654},
+                          {"image_token_id", 151655},
+                          {"video_token_id", 151656},
+                          {"hidden_act", "silu"},
+                          {"hidden_size", 1536},
+                          {"initializer_range", 0.02},
+                          {"intermediate_size", 8960},
+                          {"max_position_embeddings", 32768},
+                          {"max_window_layers", 28},
+                          {"model_type", "qwen2_vl"},
+                          {"num_attention_heads", 12},
+                          {"num_hidden_layers", 28},
+                          {"num_key_value_heads", 2},
+                          {"rms_norm_eps", 1e-6},
+                          {"rope_theta", 1e6},
+                          {"sliding_window", 32768},
+                          {"tie_word_embeddings", true},
+                          {"torch_dtype", "bfloat16"},
+                          {"transformers_version", "4.41.2"},
+                          {"use_cache", true},
+                          {"use_sliding_window", false},
+                          {"vision_config",
+                           {{"depth", 32},
+                            {"embed_dim", 1280},
+                            {"mlp_ratio", 4},
+                            {"num_heads", 16},
+                            {"in_chans", 3},
+                            {"hidden_size", 1536},
+                            {"patch_size", 14},
+                            {"spatial_merge_size", 2},
+                            {"spatial_patch_size", 14},
+                            {"temporal_patch_size", 2}}},
+                          {"rope_scaling", {{"type", "mrope"}, {"mrope_section", {16, 24, 24}}}},
+                          {"vocab_size", 151936}};
+  const ModelSpec model = hf_model_from_json(published, "config.json").model;
+  EXPECT_TRUE(model.llm.tie_word_embeddings);
+  std::int64_t parameters = 0;
+  for (int module = 0; module < model.num_modules(); ++module) {
+    for (int layer = 0; layer < num_layers(model, module); ++layer) {
+      parameters += layer_parameters(model, module, layer);
+    }
+  }
+  // 2.21 billion, and the tied table a second time.
+  EXPECT_EQ(parameters, 2208985600 + std::int64_t{151936} * 1536);
+}
+
+TEST(Families, GiveAbsentKeysTheDefaultsOfQwen2Vl) {
+  Json config = tiny_qwen2_vl_config();
+  Json& text = config["text_config"];
+  for (const char* key : {"num_key_value_heads", "max_position_embeddings", "rms_norm_eps"}) {
+    text.erase(key);
+  }
+  text["rope_parameters"].erase("rope_theta");
+  text["num_attention_heads"] = 8;
+  text["rope_parameters"]["mrope_section"] = {1, 1, 0};
+  config["vision_config"] = Json::object();
+  const ModelSpec model = hf_model_from_json(config, "config.json").model;
+  EXPECT_EQ(model.llm.num_kv_heads, 8);
+  EXPECT_EQ(model.llm.max_tokens, 32768);
+  EXPECT_DOUBLE_EQ(model.llm.norm_epsilon, 1e-5);
+  EXPECT_DOUBLE_EQ(model.llm.rope_theta, 1e6);
+  const EncoderSpec& vision = model.encoders.at(0);
+  EXPECT_EQ(vision.num_layers, 32);
+  EXPECT_EQ(vision.hidden, 1280);
+  EXPECT_EQ(vision.num_heads, 16);
+  EXPECT_EQ(vision.intermediate, 5120);
+  EXPECT_EQ(vision.activation, Activation::kQuickGelu);
+  EXPECT_EQ(vision.patch_size, 14);
 }
 
 TEST(Families, ReadQwen25VlAsItsCodeComputes) {
@@ -63,7 +164,7 @@ TEST(Families, ReadQwen3VlAsItsCodeComputes) {
 
 // Folders of transformers 4: the text model's keys beside vision_config, or in both places.
 TEST(Families, ReadAllFormsOfAConfigAlike) {
-  for (const Json& nested : {tiny_qwen_config()}) {
+  for (const Json& nested : {tiny_qwen2_vl_config(), tiny_qwen_config()}) {
     Json both = nested;
     both.update(nested["text_config"]);
     both["model_type"] = nested["model_type"];
@@ -82,7 +183,7 @@ TEST(Families, ReadAllFormsOfAConfigAlike) {
 }
 
 TEST(Families, TieQwensIfOneOfBothConfigsSaysSo) {
-  for (Json config : {tiny_qwen_config()}) {
+  for (Json config : {tiny_qwen2_vl_config(), tiny_qwen_config()}) {
     const auto tied = [&](const Json& outer, const Json& inner) {
       config["tie_word_embeddings"] = outer;
       config["text_config"]["tie_word_embeddings"] = inner;
@@ -198,6 +299,50 @@ TEST(Families, RefuseDecodersTheyCannotRepresent) {
         [](Json& c) { c["num_attention_heads"] = 3; },
         {"hidden_size", "3 heads"}},
        {"a number as text", [](Json& c) { c["vocab_size"] = "264"; }, {"vocab_size"}}});
+}
+
+TEST(Families, RefuseQwen2VlsTheyCannotRepresent) {
+  expect_all_refused(
+      tiny_qwen2_vl_config(),
+      {{"no sections",
+        [](Json& c) { c["text_config"]["rope_parameters"].erase("mrope_section"); },
+        {"mrope_section"}},
+       {"sliding windows",
+        [](Json& c) { c["text_config"]["use_sliding_window"] = true; },
+        {"use_sliding_window"}},
+       {"features of another width",
+        [](Json& c) { c["vision_config"]["hidden_size"] = 16; },
+        {"vision_config.hidden_size", "16", "32"}},
+       {"another activation",
+        [](Json& c) { c["vision_config"]["hidden_act"] = "relu"; },
+        {"hidden_act", "relu", "quick_gelu"}},
+       {"a fraction of a ratio",
+        [](Json& c) { c["vision_config"]["mlp_ratio"] = 2.5; },
+        {"mlp_ratio", "2.5"}},
+       {"a width that no tensor has",
+        [](Json& c) { c["vision_config"]["mlp_ratio"] = 2147483647; },
+        {"mlp_ratio", "2147483647"}},
+       {"patches that are not square",
+        [](Json& c) {
+          c["vision_config"]["patch_size"] = {14, 7};
+        },
+        {"patch_size"}},
+       {"patches of another size",
+        [](Json& c) { c["vision_config"]["spatial_patch_size"] = 16; },
+        {"spatial_patch_size", "16", "14"}},
+       {"another rotation",
+        [](Json& c) { c["vision_config"]["rope_parameters"]["rope_type"] = "golden"; },
+        {"rope_type", "golden"}},
+       {"windows of Qwen2.5-VL",
+        [](Json& c) { c["vision_config"]["window_size"] = 112; },
+        {"vision_config.window_size"}},
+       {"grey images", [](Json& c) { c["vision_config"]["in_channels"] = 1; }, {"in_channels"}},
+       {"quantized weights",
+        [](Json& c) {
+          c["quantization_config"] = {{"bits", 4}};
+        },
+        {"quantization_config"}},
+       {"no vision", [](Json& c) { c.erase("vision_config"); }, {"vision_config"}}});
 }
 
 TEST(Families, RefuseQwensTheyCannotRepresent) {

@@ -123,6 +123,7 @@ HfModel read_qwen2_vision_language(HfConfig config,
                                    EncoderSpec (*read_vision)(HfConfig config, const LlmSpec& llm),
                                    const std::vector<std::pair<std::string, std::string>>& parts);
 
+Family qwen2_vl_family();
 Family qwen2_5_vl_family();
 Family qwen3_vl_family();
 Family llava_family();

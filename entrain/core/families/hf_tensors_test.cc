@@ -60,6 +60,59 @@ TEST(HfTensors, ReadsTheNewerSpelling) {
   EXPECT_NE(message.find("visual.patch_embed"), std::string::npos) << message;
 }
 
+// Released folders of Qwen2-VL, and those in the names of transformers 5's classes.
+TEST(HfTensors, ReadsQwen2VlsNames) {
+  const std::vector<FileTensor> block = {{"norm1.weight", {16}},
+                                         {"norm1.bias", {16}},
+                                         {"attn.qkv.weight", {48, 16}},
+                                         {"attn.qkv.bias", {48}},
+                                         {"attn.proj.weight", {16, 16}},
+                                         {"attn.proj.bias", {16}},
+                                         {"norm2.weight", {16}},
+                                         {"norm2.bias", {16}},
+                                         {"mlp.fc1.weight", {48, 16}},
+                                         {"mlp.fc1.bias", {48}},
+                                         {"mlp.fc2.weight", {16, 48}},
+                                         {"mlp.fc2.bias", {16}}};
+  std::vector<FileTensor> vision = {{"patch_embed.proj.weight", {16, 3, 2, 14, 14}},
+                                    {"merger.ln_q.weight", {16}},
+                                    {"merger.ln_q.bias", {16}},
+                                    {"merger.mlp.0.weight", {64, 64}},
+                                    {"merger.mlp.0.bias", {64}},
+                                    {"merger.mlp.2.weight", {32, 64}},
+                                    {"merger.mlp.2.bias", {32}}};
+  for (const FileTensor& tensor : block) {
+    vision.push_back({"blocks.0." + tensor.name, tensor.shape});
+    vision.push_back({"blocks.1." + tensor.name, tensor.shape});
+  }
+  for (const bool newer : {false, true}) {
+    const TemporaryFolder folder;
+    oracle::write_hf_folder(folder.path(), oracle::tiny_qwen2_vl_config());
+    const std::string visual = newer ? "model.visual." : "visual.";
+    std::vector<FileTensor> tensors;
+    for (const FileTensor& tensor : vision) {
+      tensors.push_back({visual + tensor.name, tensor.shape});
+    }
+    for (FileTensor tensor : tensors_of(read_hf_model(folder.path()))) {
+      if (newer && tensor.name.starts_with("model.")) {
+        tensor.name = "model.language_model." + tensor.name.substr(6);
+      }
+      if (!tensor.name.starts_with("visual.")) {
+        tensors.push_back(tensor);
+      }
+    }
+    folder.write("model.safetensors", weight_file(tensors));
+    const HfTensors found = read(folder.path());
+    EXPECT_EQ(found.entry(found.parameters.at("visual.blocks.1.mlp.up_proj.weight")).name,
+              visual + "blocks.1.mlp.fc1.weight");
+    EXPECT_EQ(found.parameters.size(), tensors.size());
+    tensors.push_back({visual + "patch_embed.proj.bias", {16}});
+    folder.write("model.safetensors", weight_file(tensors));
+    const std::string message = oracle::error_of<InvalidInput>([&] { read(folder.path()); });
+    EXPECT_NE(message.find("patch_embed.proj.bias"), std::string::npos) << message;
+  }
+}
+
 // Released folders of Qwen2-Audio, and those that transformers 5 may write.
 TEST(HfTensors, ReadsWhispersNames) {
   const std::vector<FileTensor> tower = {{"conv1.weight", {16, 128, 3}},
