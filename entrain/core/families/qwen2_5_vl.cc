@@ -16,7 +16,6 @@ EncoderSpec read_qwen2_5_vision(HfConfig config, const LlmSpec& llm) {
   vision.intermediate = config.required<int>("intermediate_size");
   vision.pixel_mean = kClipMean;
   vision.pixel_deviation = kClipDeviation;
-  vision.max_pixels = std::int64_t{28} * 28 * 16384;  // the processor's default
   vision.window_size = config.required<int>("window_size");
   for (const auto& [layer, place] : config.reader().array("fullatt_block_indexes")) {
     vision.full_attention_layers.push_back(value_as<int>(*layer, place));
