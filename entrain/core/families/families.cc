@@ -39,6 +39,15 @@ void HfConfig::harmless(std::initializer_list<const char*> keys) {
   }
 }
 
+std::int64_t read_token_id(HfConfig& config, std::initializer_list<const char*> keys) {
+  std::int64_t id = -1;
+  for (const char* key : keys) {
+    const auto given = config.optional(key, id);
+    id = id < 0 ? given : id;
+  }
+  return id;
+}
+
 HfModel hf_model_from_json(const Json& config, const std::string& where) {
   HfConfig reader(config, where);
   std::vector<std::string> given;

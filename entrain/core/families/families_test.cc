@@ -211,6 +211,17 @@ TEST(Families, ReadQwen2AudioAsItsCodeComputes) {
   EXPECT_EQ(digest(model_from_json(to_json(model), "model.toml")), digest(model));
 }
 
+TEST(Families, SayHowTextsMarkMedia) {
+  const HfModel qwen = hf_model_from_json(oracle::tiny_qwen_config(), "config.json");
+  EXPECT_EQ(qwen.image_text.value().token_id, 262);
+  EXPECT_NE(qwen.image_text->mark.find(qwen.image_text->token), std::string::npos);
+  EXPECT_FALSE(qwen.audio_text.has_value());
+  const HfModel audio = hf_model_from_json(oracle::tiny_qwen_audio_config(), "config.json");
+  EXPECT_EQ(audio.audio_text.value().token, "<|AUDIO|>");
+  EXPECT_EQ(audio.audio_text->token_id, 262);
+  EXPECT_FALSE(audio.image_text.has_value());
+}
+
 TEST(Families, ReadDecodersAsTheirCodeComputes) {
   const auto read = [](const char* architecture, const Json& more) {
     return hf_model_from_json(tiny_decoder_config(architecture, more), "config.json").model.llm;

@@ -8,12 +8,14 @@
 #include <filesystem>
 #include <initializer_list>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "entrain/core/base/json.h"
+#include "entrain/core/spec/media_text.h"
 #include "entrain/core/spec/model.h"
 
 namespace entrain {
@@ -34,6 +36,9 @@ struct HfModel {
   // Parts of names of tensors that take no part: stored frequencies, layers after the feature
   // layer. They are kept as they are.
   std::vector<std::string> no_parameters = {};
+  // How texts mark images and clips; nothing where the family has none.
+  std::optional<MediaText> image_text = std::nullopt;
+  std::optional<MediaText> audio_text = std::nullopt;
 };
 
 // A config.json, or one of its objects, of which every key has to be read or named harmless.
@@ -98,6 +103,8 @@ void read_text_config(HfConfig& config, LlmSpec& llm);
 void expect_full_attention(HfConfig& config, const LlmSpec& llm);
 // The `text_config` of a model: one of Llama, Qwen2, Qwen3, Mistral by its model_type.
 LlmSpec read_text_model(HfConfig config);
+// The id of a placeholder under the first of `keys` that the config has; -1 without any.
+std::int64_t read_token_id(HfConfig& config, std::initializer_list<const char*> keys);
 // Whether head and embedding are tied, for models with a text_config: their own key decides, else
 // the text model's.
 void read_tied(HfConfig& config, LlmSpec& llm);
@@ -117,6 +124,8 @@ std::vector<std::int64_t> patch_kernel_shape(const EncoderSpec& vision);
 void read_qwen_vision(HfConfig& config, EncoderSpec& vision);
 // [hidden, 3, temporal_patch_size, patch_size, patch_size]
 std::vector<std::int64_t> qwen_patch_kernel_shape(const EncoderSpec& vision);
+// How their texts mark images; reads the placeholder's id.
+MediaText read_qwen_image_text(HfConfig& config);
 // A model of Qwen2 with M-RoPE and an encoder that `read_vision` reads, in both forms of configs
 // and both spellings of tensors. `parts`: of the encoder's names (Spelling).
 HfModel read_qwen2_vision_language(HfConfig config,

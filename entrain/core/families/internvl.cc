@@ -56,13 +56,17 @@ HfModel read_internvl(HfConfig config) {
   projector.norm_epsilon = 1e-5;  // torch's default
   projector.intermediate = llm.hidden;
   projector.activation = read_activation(config, "projector_hidden_act", Activation::kGelu);
+  result.image_text = {.token = "<IMG_CONTEXT>",
+                       .token_id = read_token_id(config, {"image_token_id"}),
+                       .single = "<img>{features}</img>",
+                       .before = "<img>",
+                       .after = "</img>"};
   config.harmless({"architectures",
                    "model_type",
                    "dtype",
                    "torch_dtype",
                    "transformers_version",
                    "_name_or_path",
-                   "image_token_id",
                    "image_seq_length",
                    "use_cache"});
   config.finish();

@@ -92,14 +92,14 @@ HfModel read_llava(HfConfig config) {
   projector.intermediate = llm.hidden;
   projector.activation = read_activation(config, "projector_hidden_act", Activation::kGelu);
   projector.bias = config.optional("multimodal_projector_bias", true);
+  result.image_text = {.token = "<image>",
+                       .token_id = read_token_id(config, {"image_token_index", "image_token_id"})};
   config.harmless({"architectures",
                    "model_type",
                    "dtype",
                    "torch_dtype",
                    "transformers_version",
                    "_name_or_path",
-                   "image_token_index",
-                   "image_token_id",
                    "image_seq_length",
                    "ignore_index",
                    "pad_token_id",

@@ -79,14 +79,15 @@ HfModel read_qwen2_audio(HfConfig config) {
   text.expect("tie_word_embeddings", false);  // the class has no tied weights
   config.expect("tie_word_embeddings", false);
   result.model.llm = read_text_model(std::move(text));
+  result.audio_text = {.token = "<|AUDIO|>",
+                       .token_id = read_token_id(config, {"audio_token_index", "audio_token_id"}),
+                       .mark = "<|audio_bos|><|AUDIO|><|audio_eos|>"};
   config.harmless({"architectures",
                    "model_type",
                    "dtype",
                    "torch_dtype",
                    "transformers_version",
                    "_name_or_path",
-                   "audio_token_index",
-                   "audio_token_id",
                    "ignore_index",
                    "vocab_size",
                    "pad_token_id",

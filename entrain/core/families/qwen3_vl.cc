@@ -63,13 +63,13 @@ HfModel read_qwen3_vl(HfConfig config) {
   const EncoderSpec vision = read_qwen3_vision(config.object("vision_config"), llm);
   llm.deepstack = feature_levels(vision) - 1;
   result.model.encoders = {vision};
+  result.image_text = read_qwen_image_text(config);
   config.harmless({"architectures",
                    "model_type",
                    "dtype",
                    "torch_dtype",
                    "transformers_version",
                    "_name_or_path",
-                   "image_token_id",
                    "video_token_id",
                    "vision_start_token_id",
                    "vision_end_token_id"});

@@ -108,6 +108,12 @@ std::vector<std::int64_t> qwen_patch_kernel_shape(const EncoderSpec& vision) {
   return {vision.hidden, 3, vision.temporal_patch_size, vision.patch_size, vision.patch_size};
 }
 
+MediaText read_qwen_image_text(HfConfig& config) {
+  return {.token = "<|image_pad|>",
+          .token_id = read_token_id(config, {"image_token_id"}),
+          .mark = "<|vision_start|><|image_pad|><|vision_end|>"};
+}
+
 HfModel read_qwen2_vision_language(HfConfig config,
                                    EncoderSpec (*read_vision)(HfConfig config, const LlmSpec& llm),
                                    const std::vector<std::pair<std::string, std::string>>& parts) {
@@ -119,6 +125,7 @@ HfModel read_qwen2_vision_language(HfConfig config,
   }
   const EncoderSpec vision = read_vision(config.object("vision_config"), llm);
   result.model.encoders = {vision};
+  result.image_text = read_qwen_image_text(config);
   name_token_ids(config);
   config.finish();
   result.shapes[parameter_prefix(vision) + ".patch_embed.proj.weight"] =

@@ -60,13 +60,20 @@ HfModel read_smolvlm(HfConfig config) {
   LlmSpec& llm = result.model.llm;
   llm = read_text_model(config.object("text_config"));
   read_tied(config, llm);
+  const std::string around = "<fake_token_around_image>";
+  result.image_text = {.token = "<image>",
+                       .token_id = read_token_id(config, {"image_token_id"}),
+                       .single = around + "<global-img>{features}" + around,
+                       .tile = around + "<row_{row}_col_{column}>{features}",
+                       .row_end = "\n",
+                       .whole = "\n" + around + "<global-img>{features}",
+                       .after = around};
   config.harmless({"architectures",
                    "model_type",
                    "dtype",
                    "torch_dtype",
                    "transformers_version",
                    "_name_or_path",
-                   "image_token_id",
                    "pad_token_id",
                    "_pad_token_id",
                    "vocab_size",
