@@ -21,6 +21,11 @@ install(TARGETS entrain RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT pr
 if(ENTRAIN_ENGINE)
   install(TARGETS entrain-engine RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 endif()
+# What `entrain index --tokenizer` starts; _engine.so belongs to a build folder.
+install(DIRECTORY ${CMAKE_BINARY_DIR}/python/entrain
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/entrain/python
+        COMPONENT program
+        FILES_MATCHING PATTERN "*.py")
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/entrain/core
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/entrain
         COMPONENT core

@@ -45,11 +45,13 @@ void print_report(const engine::EvaluateResult& result, bool blank) {
   }
 }
 
-// Says how many of the samples the run was trained on, where its index can still be read.
-void warn_of_trained_samples(const engine::RunConfig& config, const engine::DataSet& data) {
+// Says how many of the samples the run was trained on, where its index can still be read, and
+// refuses samples by another tokenizer.
+void compare_with_training(const engine::RunConfig& config, const engine::DataSet& data) {
   engine::DataSet train;
   try {
     train.index = read_index(config.data.train);
+    load_tokens(train.index);
     train.work.resize(train.index.samples.size());
     if (config.data.validation_fraction > 0) {
       engine::split_validation(config.data.validation_fraction, config.seed, train);
@@ -57,6 +59,7 @@ void warn_of_trained_samples(const engine::RunConfig& config, const engine::Data
   } catch (const InvalidInput&) {
     return;
   }
+  engine::check_same_tokenizer(train.index, data.index);
   const std::string warning = engine::overlap_warning(train.index, data.index);
   if (!warning.empty()) {
     std::cerr << "entrain: warning: " << warning << "\n";
@@ -79,7 +82,7 @@ int run(const EvalFlags& options) {
   ignored.insert(ignored.end(), options.ignore_modality.begin(), options.ignore_modality.end());
   const engine::DataSet data = engine::load_data_set(index, model, ignored, kIgnoreOption);
   print_notes(data.notes);
-  warn_of_trained_samples(config, data);
+  compare_with_training(config, data);
   std::vector<std::filesystem::path> inputs = {folder, index, weights};
   for (const SampleSizes& sample : data.index.samples) {
     if (sample.location.has_value()) {

@@ -1,6 +1,7 @@
 // entrain index: sizes of real samples.
 #include <iostream>
 
+#include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/dataset/shard_list.h"
@@ -9,6 +10,7 @@
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
 #include "entrain/cli/study_options.h"
+#include "entrain/cli/token_program.h"
 
 namespace entrain::cli {
 namespace {
@@ -22,6 +24,10 @@ struct IndexFlags {
   std::string empty_response = "refuse";
   std::string damaged = "stop";
   std::vector<std::string> ignore_modality;
+  std::string tokenizer;
+  std::string chat_template;
+  std::string loss = "answers";
+  int workers = 1;
   bool verify = false;
   bool force = false;
   bool json = false;
@@ -65,6 +71,53 @@ Json summary_json(const IndexSummary& summary) {
   return document;
 }
 
+// Which tokenizer the flags mean: none for bytes. A model's folder brings its own, of which `notes`
+// then says so.
+std::optional<TokenizerOptions> tokenizer_of(const IndexFlags& flags,
+                                             const IndexOptions& index,
+                                             std::vector<std::string>& notes) {
+  const std::filesystem::path model = flags.model;
+  std::filesystem::path folder = flags.tokenizer;
+  if (folder.empty() && std::filesystem::is_regular_file(model / "tokenizer.json")) {
+    folder = model;
+    notes.push_back(concat("texts are tokenized by the model's own tokenizer in '",
+                           model.string(),
+                           "' (--tokenizer bytes: as bytes)"));
+  }
+  if (folder.empty() || folder == "bytes") {
+    if (!flags.chat_template.empty() || flags.loss != "answers") {
+      throw InvalidInput("--chat-template and --loss need a tokenizer; texts are bytes here");
+    }
+    return std::nullopt;
+  }
+  if (!std::filesystem::is_regular_file(folder / "tokenizer.json")) {
+    throw InvalidInput(
+        concat("--tokenizer: '", folder.string(), "' is no folder with a tokenizer.json"));
+  }
+  if (!index.model) {
+    throw InvalidInput("--tokenizer needs --model, which says how many tokens an image has");
+  }
+  TokenizerOptions result = find_token_program();
+  result.folder = folder;
+  result.chat_template = flags.chat_template;
+  result.loss_on_all = flags.loss == "all";
+  result.num_workers = flags.workers;
+  // A model file says nothing about texts: then the tokenizer's folder does, if it is a model's.
+  const std::filesystem::path described = std::filesystem::is_directory(model) ? model : folder;
+  if (std::filesystem::is_regular_file(described / "config.json")) {
+    const HfModel family = read_hf_model(described);
+    result.chat_specials = !family.model.encoders.empty();
+    for (const EncoderSpec& encoder : index.model->encoders) {
+      if (encoder.modality == Modality::kVision) {
+        result.image_text = family.image_text;
+      } else {
+        result.audio_text = family.audio_text;
+      }
+    }
+  }
+  return result;
+}
+
 int run(const IndexFlags& options) {
   IndexOptions index_options;
   index_options.verify = options.verify;
@@ -76,10 +129,17 @@ int run(const IndexFlags& options) {
   if (!options.model.empty()) {
     index_options.model = load_model(options.model);
   }
+  std::vector<std::string> notes;
+  index_options.tokenizer = tokenizer_of(options, index_options, notes);
   const std::vector<std::filesystem::path> data(options.data.begin(), options.data.end());
   std::vector<std::filesystem::path> inputs = list_data(data);
   inputs.emplace_back(options.model);
-  Outputs(inputs, options.force).open("--output", options.output, OutputKind::kIndex);
+  Outputs outputs(inputs, options.force);
+  outputs.open("--output", options.output, OutputKind::kIndex);
+  if (index_options.tokenizer) {
+    outputs.open("--output", token_cache_path(options.output), OutputKind::kTokens);
+  }
+  print_notes(notes);
   const IndexResult result = build_index(data, options.output, index_options);
   print_notes(result.summary.notes);
   if (options.json) {
@@ -111,6 +171,19 @@ void add_index_command(CLI::App& app, Action& action) {
   add_force(*command, options->force);
   command->add_option(
       "--model,-m", options->model, "model file, for the length limit and its encoders");
+  command->add_option("--tokenizer",
+                      options->tokenizer,
+                      "folder with a Hugging Face tokenizer.json, or `bytes` (default: the model's "
+                      "folder if it has one, else bytes); tokens are written beside the index");
+  command->add_option("--chat-template",
+                      options->chat_template,
+                      "file with a chat template instead of the tokenizer's own");
+  command->add_option("--loss", options->loss, "what of a tokenized text has loss")
+      ->check(CLI::IsMember({"answers", "all"}))
+      ->capture_default_str();
+  command->add_option("--workers", options->workers, "processes that tokenize")
+      ->transform(whole(1, 256))
+      ->capture_default_str();
   command
       ->add_option("--max-tokens",
                    options->max_tokens,

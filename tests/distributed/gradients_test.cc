@@ -285,6 +285,42 @@ TEST_F(Gradients, EqualTheReferenceWithSamplesCutIntoChunks) {
   print(deviations);
 }
 
+// Conversations of several turns: features anywhere between the tokens, and losses in several
+// ranges; every other configuration with chunks. M-RoPE and sound in turn with the usual.
+TEST_F(Gradients, EqualTheReferenceWithInterleavedFeatures) {
+  const std::vector<GradientBatch> batches = {
+      make_gradient_batch({"vision"}, 10, 21, false, ModelParts::kUsual, true),
+      make_gradient_batch({"vision"}, 10, 22, false, ModelParts::kRotary, true),
+      make_gradient_batch({"vision", "audio"}, 11, 23, false, ModelParts::kUsual, true)};
+  Deviations deviations;
+  StepCoverage coverage;
+  std::uint64_t seed = 60'000;
+  for (const Cell& cell : all_cells()) {
+    for (const GradientBatch& batch : batches) {
+      Rng rng(++seed, 77);
+      StepLayout layout = cell.layout;
+      if (batch.model.encoders.size() == 2) {
+        layout.stages.insert(layout.stages.begin(), 1);
+      }
+      const StepConfiguration configuration =
+          configure(rng,
+                    batch,
+                    layout,
+                    cell.schedule,
+                    frozen_pattern_of(seed / 3),
+                    seed / 2 % 2 == 1,
+                    layout.replicas > 1 && seed / 3 % 2 == 1,
+                    seed % 2 == 0 ? StepPolicy::kRandomChunks : StepPolicy::kRandom);
+      SCOPED_TRACE(describe(configuration, seed));
+      expect_reference(batch, run_step(batch, configuration), deviations);
+      ASSERT_FALSE(HasFailure());
+      coverage.add(configuration);
+    }
+  }
+  EXPECT_EQ(coverage.expect_schedules(15), deviations.configurations);
+  print(deviations);
+}
+
 // Freezings and recomputation in turn.
 TEST_F(Gradients, EqualTheReferenceUnderPolicies) {
   const std::vector<GradientBatch> batches = {make_gradient_batch(1, 10, 9),

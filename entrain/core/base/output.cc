@@ -50,7 +50,8 @@ constexpr std::array kMarks = {
     Mark{OutputKind::kWeights,
          "weights written by Entrain (safetensors)",
          "{\"__metadata__\":{\"format\":\"pt\",\"writer\":\"entrain\"}",
-         {}}};
+         {}},
+    Mark{OutputKind::kTokens, "tokens of an index", "etokens1", {}}};
 
 const Mark& mark_of(OutputKind kind) {
   return *std::find_if(

@@ -28,6 +28,7 @@ enum class OutputKind : std::uint8_t {
   kTorchOrder,    // CSV of `simulate --torch-csv`
   kAnswers,       // JSON lines of `eval`
   kWeights,       // safetensors of `checkpoint export`
+  kTokens,        // token cache of `index`
 };
 
 // "an index (CSV)"

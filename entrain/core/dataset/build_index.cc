@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -8,11 +9,12 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
-#include "entrain/core/base/progress.h"
+#include "entrain/core/base/json.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/dataset/audio.h"
 #include "entrain/core/dataset/image.h"
 #include "entrain/core/dataset/index.h"
+#include "entrain/core/dataset/index_reports.h"
 #include "entrain/core/dataset/measure.h"
 #include "entrain/core/dataset/shard.h"
 #include "entrain/core/dataset/shard_list.h"
@@ -40,64 +42,6 @@ std::string relative_to(const fs::path& path, const fs::path& folder) {
   return relative.empty() ? whole.string() : relative.string();
 }
 
-// Samples that a kRefuse rule rejects: all are counted before the run stops.
-struct Refusals {
-  std::map<std::string, std::vector<std::string>> ids;  // by reason
-
-  void stop_if_any() const {
-    if (ids.empty()) {
-      return;
-    }
-    std::string message = "samples are refused:";
-    for (const auto& [reason, names] : ids) {
-      message +=
-          fmt::format(" {} ({}): '{}'",
-                      reason,
-                      names.size(),
-                      join(std::span(names).first(std::min<std::size_t>(3, names.size())), "', '"));
-      message += names.size() > 3 ? " …;" : ";";
-    }
-    throw InvalidInput(message + " leave them out or truncate them (--too-long, --empty-response)");
-  }
-};
-
-// Progress in bytes of the files that are read.
-class ReadProgress {
- public:
-  explicit ReadProgress(const std::vector<fs::path>& files)
-      : progress_("indexing", total_size(files), ProgressUnit::kBytes) {}
-
-  void begin_file(const fs::path& path) {
-    begin_ += size_;
-    size_ = size_of(path);
-  }
-  // `part` of the `whole` samples of the file are done, whatever became of them.
-  void reach(std::int64_t part, std::int64_t whole) {
-    const double share = static_cast<double>(part) / static_cast<double>(whole);
-    progress_.reach(begin_ + static_cast<std::int64_t>(static_cast<double>(size_) * share));
-  }
-  void finish() { progress_.finish(); }
-
- private:
-  // 0 for a path that is not a file; reading it reports that.
-  static std::int64_t size_of(const fs::path& path) {
-    std::error_code error;
-    const std::uintmax_t size = fs::file_size(path, error);
-    return error ? 0 : static_cast<std::int64_t>(size);
-  }
-  static std::int64_t total_size(const std::vector<fs::path>& files) {
-    std::int64_t total = 0;
-    for (const fs::path& file : files) {
-      total += size_of(file);
-    }
-    return total;
-  }
-
-  Progress progress_;
-  std::int64_t begin_ = 0;  // bytes of the files before this one
-  std::int64_t size_ = 0;
-};
-
 class IndexBuilder {
  public:
   IndexBuilder(const fs::path& output, const IndexOptions& options)
@@ -121,10 +65,15 @@ class IndexBuilder {
              : options.model        ? options.model->llm.max_tokens
                                     : 0;
     result_.index.path = output;
+    if (options.tokenizer) {
+      start_tokenizer(output);
+    }
   }
 
   void add_shard(const fs::path& path, ReadProgress& progress) {
-    use_text_digest(text_digest(), path);
+    if (!workers_) {
+      use_text_digest(text_digest(), path);
+    }
     std::optional<ShardReader> reader;
     if (!unless_damaged(path.string(), kDamagedShard, [&] { reader.emplace(path); })) {
       progress.reach(1, 1);
@@ -143,7 +92,12 @@ class IndexBuilder {
 
   void add_index(const fs::path& path, ReadProgress& progress) {
     const Index index = read_index(path);
-    if (!index.text_digest.empty()) {
+    if (!workers_ && is_token_digest(index.text_digest)) {
+      throw InvalidInput(fmt::format(
+          "'{}' was made with a tokenizer; its tokens have to be made again: give --tokenizer",
+          path.string()));
+    }
+    if (!workers_ && !index.text_digest.empty()) {
       use_text_digest(index.text_digest, path);
     }
     const std::vector<std::size_t> columns = take_columns(index.extra_columns);
@@ -158,6 +112,9 @@ class IndexBuilder {
   }
 
   IndexResult finish() {
+    if (workers_) {
+      workers_->flush();
+    }
     refusals_.stop_if_any();
     Index& index = result_.index;
     if (index.samples.empty()) {
@@ -182,7 +139,44 @@ class IndexBuilder {
     return std::move(result_);
   }
 
+  // Before the index, which names its digest.
+  void write_tokens(const fs::path& output, Index& index) {
+    if (workers_) {
+      index.text_digest =
+          tokens_.write(token_cache_path(output), workers_->facts(), workers_->table());
+    }
+  }
+
  private:
+  void start_tokenizer(const fs::path& output) {
+    const TokenizerOptions& tokenizer = *options_.tokenizer;
+    if (!options_.model) {
+      throw InvalidInput(
+          "a tokenizer needs a model, which says how many tiles an image has and which ids there "
+          "are");
+    }
+    if (options_.too_long == BadSampleRule::kTruncate) {
+      throw InvalidInput(
+          "--too-long truncate cuts texts of bytes alone; with a tokenizer refuse or leave out");
+    }
+    if (is_stream(output)) {
+      throw InvalidInput(fmt::format(
+          "'{}' is a stream; tokens are written to a file beside the index", output.string()));
+    }
+    workers_.emplace(tokenizer);
+    check_tokenizer(workers_->facts(), tokenizer, options_.model->llm.vocab_size);
+  }
+
+  // Calls `take` when the samples before it have been taken, with the request's tokens.
+  void in_order(std::optional<TokenRequest> request, std::function<void(TokenResult&)> take) {
+    if (workers_) {
+      workers_->push(std::move(request), std::move(take));
+    } else {
+      TokenResult nothing;
+      take(nothing);
+    }
+  }
+
   // A text digest is a property of the whole index.
   void use_text_digest(const std::string& digest, const fs::path& path) {
     std::string& ours = result_.index.text_digest;
@@ -238,14 +232,20 @@ class IndexBuilder {
       read();
       return true;
     } catch (const InvalidInput& error) {
-      if (options_.damaged == BadSampleRule::kRefuse) {
-        throw InvalidInput(
-            fmt::format("{} (--damaged leave-out goes on without such samples)", error.what()));
-      }
-      result_.summary.left_out.push_back({id, error.what()});
-      ++result_.summary.reasons[fmt::format("left out: {}", kind)];
+      in_order(std::nullopt, [this, id, kind, reason = std::string(error.what())](TokenResult&) {
+        leave_out_damaged(id, kind, reason);
+      });
       return false;
     }
+  }
+
+  void leave_out_damaged(const std::string& id, const char* kind, const std::string& reason) {
+    if (options_.damaged == BadSampleRule::kRefuse) {
+      throw InvalidInput(
+          fmt::format("{} (--damaged leave-out goes on without such samples)", reason));
+    }
+    result_.summary.left_out.push_back({id, reason});
+    ++result_.summary.reasons[fmt::format("left out: {}", kind)];
   }
 
   // The next sample of `reader`.
@@ -253,6 +253,7 @@ class IndexBuilder {
     SampleSizes sample;
     std::optional<ShardSample> found;
     SampleText text;
+    std::string json;
     const auto read = [&] {
       found = reader.next();
       TarReader& tar = reader.tar();
@@ -262,8 +263,13 @@ class IndexBuilder {
       for (const TarMember& clip : found->audio) {
         sample.audio_seconds.push_back(measure_clip(tar, clip, options_.verify));
       }
-      text = sample_text(tar.content(found->text), tar.where(found->text));
-      set_text_lengths(sample, text);
+      json = tar.content(found->text);
+      if (workers_) {
+        parse_json(json, tar.where(found->text));  // so that the text is UTF-8
+      } else {
+        text = sample_text(json, tar.where(found->text));
+        set_text_lengths(sample, text);
+      }
     };
     if (!unless_damaged(sample_id(path, reader.upcoming()), kDamaged, read)) {
       return;
@@ -275,7 +281,47 @@ class IndexBuilder {
     }
     result_.summary.scattered += found->scattered ? 1 : 0;
     sample.location = SampleLocation{shard, found->offset, found->bytes};
-    add(std::move(sample), [&] { return std::move(text); }, {});
+    if (workers_) {
+      tokenize_and_add(std::move(sample), std::move(json), reader.tar().where(found->text), {});
+    } else {
+      add(std::move(sample), [&] { return std::move(text); }, {});
+    }
+  }
+
+  // `where` names the text.
+  void tokenize_and_add(SampleSizes sample,
+                        std::string json,
+                        std::string where,
+                        std::vector<std::string> extra) {
+    TokenRequest request = {std::move(where), std::move(json), {}, 0};
+    request.images.resize(sample.images.size());
+    request.num_clips = std::ssize(sample.audio_seconds);
+    in_order(std::move(request),
+             [this, sample = std::move(sample), extra = std::move(extra)](TokenResult& result) {
+               take_tokens(sample, result, extra);
+             });
+  }
+
+  void take_tokens(SampleSizes sample, const TokenResult& result, std::vector<std::string> extra) {
+    if (!result.error.empty()) {
+      leave_out_damaged(sample.id, kDamaged, result.error);
+      return;
+    }
+    std::int64_t targets = 0;
+    for (const TokenRange& range : result.tokens.targets) {
+      targets += range.size();
+    }
+    sample.prompt_chars = result.prompt_chars;
+    sample.response_chars = targets > 0 ? result.response_chars : 0;
+    sample.prompt_tokens = std::ssize(result.tokens.ids) - targets;
+    sample.response_tokens = targets;
+    sample.prompt_tokens_estimate = *sample.prompt_tokens;
+    sample.response_tokens_estimate = targets;
+    const std::string id = sample.id;
+    if (add(
+            std::move(sample), [] { return std::nullopt; }, std::move(extra))) {
+      tokens_.add(id, result.tokens);
+    }
   }
 
   // A sample that `index`, read from `path`, has already measured.
@@ -298,12 +344,27 @@ class IndexBuilder {
       return;
     }
     const std::string id = sample.id;
+    const std::string where = fmt::format("sample '{}' in '{}'", id, shard.string());
+    if (workers_) {
+      if (shard.empty()) {
+        throw InvalidInput(fmt::format(
+            "'{}': sample '{}' has no shard, whose text could be tokenized", path.string(), id));
+      }
+      std::string json;
+      const auto read = [&] {
+        json = read_sample(shard, location, id).text;
+        parse_json(json, where);
+      };
+      if (unless_damaged(id, kDamaged, read)) {
+        tokenize_and_add(std::move(sample), std::move(json), where, std::move(extra));
+      }
+      return;
+    }
     const auto text = [&]() -> std::optional<SampleText> {
       if (shard.empty() || index.text_digest != text_digest()) {
         return std::nullopt;
       }
-      return sample_text(read_sample(shard, location, id).text,
-                         fmt::format("sample '{}' in '{}'", id, shard.string()));
+      return sample_text(read_sample(shard, location, id).text, where);
     };
     add(std::move(sample), text, std::move(extra));
   }
@@ -333,22 +394,22 @@ class IndexBuilder {
     sample.response_tokens_estimate = *sample.response_tokens;
   }
 
-  // `text` gives the sample's text, or nothing where only sizes are known.
+  // `text` gives the sample's text, or nothing where only sizes are known. False if it is left out.
   template <class TextSource>
-  void add(SampleSizes sample, const TextSource& text, std::vector<std::string> extra) {
+  bool add(SampleSizes sample, const TextSource& text, std::vector<std::string> extra) {
     if (sample.response_chars == 0) {
       reject(sample.id, kEmptyResponse, options_.empty_response);
-      return;
+      return false;
     }
     if (limit_ > 0) {
       const std::int64_t excess = sample_work(*options_.model, sample).llm_tokens - limit_;
       if (excess > 0 && options_.too_long != BadSampleRule::kTruncate) {
         reject(sample.id, fmt::format("{} (limit {} tokens)", kTooLong, limit_), options_.too_long);
-        return;
+        return false;
       }
       if (excess > 0 && !truncate(sample, excess, text())) {
         reject(sample.id, kCannotBeCut, BadSampleRule::kLeaveOut);
-        return;
+        return false;
       }
     }
     if (options_.model) {
@@ -356,6 +417,7 @@ class IndexBuilder {
     }
     result_.index.samples.push_back(std::move(sample));
     result_.index.extra_values.push_back(std::move(extra));
+    return true;
   }
 
   // Takes `excess` tokens from the prompt; false when it is shorter than that.
@@ -420,6 +482,8 @@ class IndexBuilder {
   std::int64_t limit_ = 0;  // LLM tokens; 0 = none
   IndexResult result_;
   Refusals refusals_;
+  std::optional<TokenWorkers> workers_;  // with a tokenizer
+  TokenCacheWriter tokens_;
   std::unordered_map<std::string, std::string> seen_;  // id → where
   std::vector<std::int64_t> llm_tokens_;
   std::int64_t compressed_ = 0;  // shards
@@ -443,6 +507,7 @@ IndexResult build_index(const std::vector<fs::path>& data,
   }
   progress.finish();
   IndexResult result = builder.finish();
+  builder.write_tokens(output, result.index);
   write_index(result.index, output);
   return result;
 }

@@ -390,6 +390,12 @@ Index parse_index(std::string_view content, const std::filesystem::path& path) {
   return index;
 }
 
+void load_tokens(Index& index) {
+  if (is_token_digest(index.text_digest)) {
+    index.tokens = std::make_shared<TokenCache>(token_cache_path(index.path), index.text_digest);
+  }
+}
+
 void write_index(const Index& index, const std::filesystem::path& path) {
   write_file(path, format_rows(index, true));
 }

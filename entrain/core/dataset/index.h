@@ -13,11 +13,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "entrain/core/dataset/token_workers.h"
 #include "entrain/core/spec/model.h"
 #include "entrain/core/spec/sample.h"
 
@@ -29,6 +31,8 @@ struct Index {
   std::vector<std::string> extra_columns;              // unknown columns, kept
   std::vector<std::vector<std::string>> extra_values;  // [sample][extra column]
   std::filesystem::path path;                          // of the file; shards are relative to it
+  // Of the file beside it, where a tokenizer made the lengths; load_tokens() maps it.
+  std::shared_ptr<const TokenCache> tokens;
 };
 
 // Reads an index or a manifest, gzip accepted.
@@ -40,6 +44,11 @@ struct Index {
 Index read_index(const std::filesystem::path& path);
 // The same from text, as if it were the file at `path`.
 Index parse_index(std::string_view content, const std::filesystem::path& path);
+
+// Maps the token cache of an index that was made with a tokenizer; does nothing to another one.
+//
+// Throws  InvalidInput as TokenCache does.
+void load_tokens(Index& index);
 
 // Writes all columns; those of positions and exact lengths only if a sample has them.
 //
@@ -64,6 +73,8 @@ struct IndexOptions {
   std::int64_t max_tokens = 0;  // longest LLM sequence; 0: the model's own, or no limit without one
   BadSampleRule too_long = BadSampleRule::kRefuse;  // kTruncate cuts the prompt from its front
   BadSampleRule empty_response = BadSampleRule::kRefuse;  // kTruncate is not allowed here
+  // Absent: bytes (text.h). Needs a model, and `too_long` not to be kTruncate.
+  std::optional<TokenizerOptions> tokenizer;
 };
 
 // By rank: the smallest value that this percentage of the values do not exceed.
@@ -116,6 +127,9 @@ struct IndexResult {
 // Too long  samples whose LLM sequence exceeds the limit. kTruncate lowers prompt_tokens (and
 //           prompt_chars) to what fits; training repeats the cut from prompt_tokens. Samples
 //           that do not fit even without prompt are skipped.
+// Tokens    with a tokenizer, ids are made and written to token_cache_path(output); indices among
+// the
+//           data are tokenized anew.
 // Throws    InvalidInput naming shard, member and offset: a duplicate id; under damaged = kRefuse a
 //           truncated or damaged tar, image or clip (with `verify` any damage), a sample without
 //           text, video; with kRefuse the count and first ids of too long or empty samples; media

@@ -89,6 +89,14 @@ void append_bytes(std::vector<std::int64_t>& ids, std::string_view text) {
 
 }  // namespace
 
+std::int64_t TokenizedSample::num_targets() const {
+  std::int64_t count = 0;
+  for (const TokenRange& range : targets) {
+    count += range.size();
+  }
+  return count;
+}
+
 SampleText sample_text(std::string_view json, const std::string& where) {
   const Json document = parse_json(json, where);
   if (!document.is_object()) {
@@ -183,9 +191,10 @@ TokenizedSample tokenize(const SampleText& text,
   }
   append_bytes(sample.ids, text.prompt);
   sample.ids.push_back(kAssistantToken);
-  sample.target_begin = static_cast<std::int64_t>(sample.ids.size());
+  const auto target_begin = static_cast<std::int64_t>(sample.ids.size());
   append_bytes(sample.ids, text.response);
   sample.ids.push_back(kEosToken);
+  sample.targets = {{target_begin, length}};
   ENTRAIN_INVARIANT(std::cmp_equal(sample.ids.size(), length), "token count off its formula");
   return sample;
 }
@@ -205,7 +214,7 @@ std::string text_digest() {
   const TokenizedSample probe = tokenize({"a question, à", "an answer"}, {1, 2}, {1});
   return digest_of(fmt::format("byte-chat vocabulary {} targets from {} ids {}",
                                kVocabSize,
-                               probe.target_begin,
+                               probe.targets.front().begin,
                                fmt::join(probe.ids, " ")));
 }
 

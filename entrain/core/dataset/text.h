@@ -33,13 +33,24 @@ struct SampleText {
   std::string response;
 };
 
+// Positions [begin, end) of a sample's tokens.
+struct TokenRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  [[nodiscard]] std::int64_t size() const { return end - begin; }
+  bool operator==(const TokenRange&) const = default;
+};
+
 struct TokenizedSample {
   std::vector<std::int64_t> ids;  // [llm_tokens]
-  // First position whose token is a target (predicted with loss); all later ones are targets too.
-  std::int64_t target_begin = 0;
+  // Tokens that are targets (predicted with loss, each from the position before): rising, disjoint,
+  // not empty, within [1, llm_tokens).
+  std::vector<TokenRange> targets;
   // First feature position of each image, then of each clip; a sample reader makes it one of each
   // segment.
   std::vector<std::int64_t> feature_begin;
+
+  [[nodiscard]] std::int64_t num_targets() const;
 };
 
 // Texts of a WebDataset JSON member: question/answer, else prompt/response, else caption, else text

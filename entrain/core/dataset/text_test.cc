@@ -81,8 +81,8 @@ TEST(Tokenize, MarksClipsBehindImages) {
                                               kEosToken};
   EXPECT_EQ(sample.ids, expected);
   EXPECT_EQ(sample.feature_begin, (std::vector<std::int64_t>{3, 6, 10}));
-  EXPECT_EQ(sample.target_begin, 13);
-  EXPECT_EQ(prompt_tokens({"H", "N"}, 3) + 3, sample.target_begin);
+  EXPECT_EQ(sample.targets.front().begin, 13);
+  EXPECT_EQ(prompt_tokens({"H", "N"}, 3) + 3, sample.targets.front().begin);
 }
 
 TEST(Tokenize, LaysOutImagesPromptAndResponse) {
@@ -104,7 +104,7 @@ TEST(Tokenize, LaysOutImagesPromptAndResponse) {
                                               kEosToken};
   EXPECT_EQ(sample.ids, expected);
   EXPECT_EQ(sample.feature_begin, (std::vector<std::int64_t>{3, 7}));
-  EXPECT_EQ(sample.target_begin, 12);
+  EXPECT_EQ(sample.targets.front().begin, 12);
 }
 
 TEST(Tokenize, HasTheLengthsThatTheIndexStates) {
@@ -112,7 +112,8 @@ TEST(Tokenize, HasTheLengthsThatTheIndexStates) {
   const TokenizedSample sample = tokenize(text, {5, 7});
   const auto length = static_cast<std::int64_t>(sample.ids.size());
   EXPECT_EQ(length, prompt_tokens(text, 2) + response_tokens(text) + 5 + 7);
-  EXPECT_EQ(length - sample.target_begin, response_tokens(text));
+  EXPECT_EQ(sample.num_targets(), response_tokens(text));
+  EXPECT_EQ(sample.targets.back().end, length);
 }
 
 TEST(Detokenize, BringsBytesBackAndLeavesMarksOut) {

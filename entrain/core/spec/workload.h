@@ -86,7 +86,7 @@ std::int64_t window_pairs(std::int64_t rows, std::int64_t columns, std::int64_t 
 
 // Token of the LLM's sequence at which a segment's features begin, if all features are at the
 // sequence's front, earlier encoders' first, segments in order. That is the earliest possible
-// position, so waiting for it is always sufficient.
+// position in any text that has them in this order, so waiting for it is always sufficient.
 //
 // A segment belongs to the chunk with this token, even if its features extend into the next.
 std::int64_t first_feature_token(const SampleWork& work, int encoder, int segment);

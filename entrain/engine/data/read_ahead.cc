@@ -334,7 +334,7 @@ ReadAhead::ReadAhead(const Index& index, const ModelSpec& model, const ReadAhead
     throw InvalidInput(
         concat("read-ahead memory of ", options.memory_bytes, " bytes; it must be at least 1"));
   }
-  if (!index.text_digest.empty() && index.text_digest != text_digest()) {
+  if (index.tokens == nullptr && !index.text_digest.empty() && index.text_digest != text_digest()) {
     throw InvalidInput(concat("index '",
                               index.path.string(),
                               "' has lengths by another tokenizer or chat layout (digest ",

@@ -124,10 +124,10 @@ TEST_F(ReadAheadTest, GivesEverySegmentAndTextWithItsPlannedLength) {
     const TokenizedSample& text = data->text(sample);
     const SampleWork work = sample_work(model_, index_.samples[static_cast<std::size_t>(sample)]);
     EXPECT_EQ(std::ssize(text.ids), work.llm_tokens);
-    EXPECT_EQ(std::ssize(text.ids) - text.target_begin, work.target_tokens);
+    EXPECT_EQ(text.num_targets(), work.target_tokens);
     EXPECT_EQ(text.feature_begin.size(), work.segments[0].size());
     EXPECT_EQ(data->kind(sample), "small");
-    EXPECT_EQ(detokenize({text.ids.begin() + text.target_begin, text.ids.end()}),
+    EXPECT_EQ(detokenize({text.ids.begin() + text.targets.front().begin, text.ids.end()}),
               "number " + std::to_string(sample));
   }
 }
@@ -455,7 +455,7 @@ TEST(ReadAhead, ReadsTheSharedImages) {
   for (int i = 0; i < 170; ++i) {
     const SegmentData segment = data->segment(0, i, 0);
     EXPECT_LE(segment.input.abs().max().item<float>(), 1.0F + 1e-6F);
-    EXPECT_GT(data->text(i).target_begin, 0);
+    EXPECT_GT(data->text(i).targets.front().begin, 0);
   }
 }
 

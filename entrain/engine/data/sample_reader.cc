@@ -213,7 +213,79 @@ SampleTokens SampleReader::text(int sample) {
   if (!given.prompt_tokens || !given.response_tokens) {
     throw InvalidInput(concat(place, " has estimated lengths only; make an index from shards"));
   }
+  const SampleWork work = sample_work(model_, given);
+  refuse_videos(sample, work);
   const std::string& json = raw(sample).text;
+  SampleTokens result{
+      index_.tokens != nullptr ? cached_tokens(sample, work) : byte_tokens(sample, work, json),
+      kind_of(json, place)};
+  const std::int64_t length = std::ssize(result.tokens.ids);
+  if (length != work.llm_tokens || result.tokens.num_targets() != work.target_tokens) {
+    throw InvalidInput(concat(place,
+                              ": ",
+                              length,
+                              " tokens, ",
+                              result.tokens.num_targets(),
+                              " with loss; the index says ",
+                              work.llm_tokens,
+                              " and ",
+                              work.target_tokens,
+                              "; make the index again"));
+  }
+  return result;
+}
+
+TokenizedSample SampleReader::cached_tokens(int sample, const SampleWork& work) const {
+  const SampleSizes& given = sizes(sample);
+  const TextTokens tokens = index_.tokens->sample(given.id);
+  // A slot for every tile that the encoders take, and for every clip.
+  std::size_t num_tiles = 0;
+  std::size_t num_clips = 0;
+  for (std::size_t module = 0; module < model_.encoders.size(); ++module) {
+    const bool vision = model_.encoders[module].modality == Modality::kVision;
+    (vision ? num_tiles : num_clips) =
+        vision ? work.segments[module].size() : given.audio_seconds.size();
+  }
+  if (tokens.slots.size() != num_tiles + num_clips) {
+    throw InvalidInput(concat(where(sample),
+                              ": its tokens have places for ",
+                              tokens.slots.size(),
+                              " tiles and clips, the model makes ",
+                              num_tiles + num_clips,
+                              " of it; make the index again with this model"));
+  }
+  std::vector<std::size_t> slots;  // [segment of all encoders]
+  std::vector<std::int64_t> features(tokens.slots.size(), 0);
+  for (std::size_t module = 0; module < model_.encoders.size(); ++module) {
+    const EncoderSpec& encoder = model_.encoders[module];
+    const std::vector<Place> places = places_of(encoder, given);
+    for (std::size_t k = 0; k < work.segments[module].size(); ++k) {
+      slots.push_back(encoder.modality == Modality::kVision
+                          ? k
+                          : num_tiles + places.at(k).medium - given.images.size());
+      features[slots.back()] += work.segments[module][k].llm_tokens;
+    }
+  }
+  const TokenFacts& facts = index_.tokens->facts();
+  TokenizedSample result =
+      with_features(tokens, features, num_tiles, facts.image_token, facts.audio_token);
+  std::vector<std::int64_t> next = std::exchange(result.feature_begin, {});
+  std::size_t segment = 0;
+  for (const std::vector<SegmentWork>& segments : work.segments) {
+    for (const SegmentWork& one : segments) {
+      std::int64_t& begin = next[slots[segment++]];
+      result.feature_begin.push_back(begin);
+      begin += one.llm_tokens;
+    }
+  }
+  return result;
+}
+
+TokenizedSample SampleReader::byte_tokens(int sample,
+                                          const SampleWork& work,
+                                          const std::string& json) const {
+  const SampleSizes& given = sizes(sample);
+  const std::string place = where(sample);
   const SampleText text =
       cut_prompt(sample_text(json, place), given.num_media(), *given.prompt_tokens, place);
   if (response_tokens(text) != *given.response_tokens) {
@@ -224,26 +296,20 @@ SampleTokens SampleReader::text(int sample) {
                               *given.response_tokens,
                               "; make the index again"));
   }
-  const SampleWork work = sample_work(model_, given);
-  refuse_videos(sample, work);
   std::vector<std::int64_t> per_image(given.images.size(), 0);
   std::vector<std::int64_t> per_clip(given.audio_seconds.size(), 0);
   for_each_segment(model_, given, work, [&](std::size_t medium, std::int64_t features) {
     (medium < per_image.size() ? per_image[medium] : per_clip[medium - per_image.size()]) +=
         features;
   });
-  SampleTokens result{tokenize(text, per_image, per_clip), kind_of(json, place)};
+  TokenizedSample result = tokenize(text, per_image, per_clip);
   // Segments are numbered through all encoders; between a medium's marks the encoders' features
   // are consecutive.
-  std::vector<std::int64_t> next = std::exchange(result.tokens.feature_begin, {});
+  std::vector<std::int64_t> next = std::exchange(result.feature_begin, {});
   for_each_segment(model_, given, work, [&](std::size_t medium, std::int64_t features) {
-    result.tokens.feature_begin.push_back(next[medium]);
+    result.feature_begin.push_back(next[medium]);
     next[medium] += features;
   });
-  const std::int64_t length = std::ssize(result.tokens.ids);
-  ENTRAIN_INVARIANT(
-      length == work.llm_tokens && length - result.tokens.target_begin == work.target_tokens,
-      concat(place, ": ", length, " tokens, planned with ", work.llm_tokens));
   return result;
 }
 

@@ -40,6 +40,10 @@ class SampleReader {
   const RawSample& raw(int sample);
   [[nodiscard]] const SampleSizes& sizes(int sample) const;
   void refuse_videos(int sample, const SampleWork& work) const;
+  [[nodiscard]] TokenizedSample cached_tokens(int sample, const SampleWork& work) const;
+  [[nodiscard]] TokenizedSample byte_tokens(int sample,
+                                            const SampleWork& work,
+                                            const std::string& json) const;
   SegmentData image(int sample, std::size_t image, const EncoderSpec& encoder);
   SegmentData sound(int sample, std::size_t clip, std::int64_t window, const EncoderSpec& encoder);
   [[nodiscard]] std::string where(int sample) const;

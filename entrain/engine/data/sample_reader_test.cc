@@ -88,7 +88,7 @@ TEST_F(SampleReaderTest, TextsFollowTheTemplate) {
   }
   EXPECT_EQ(pair.tokens.ids, expected);
   EXPECT_EQ(pair.tokens.feature_begin, (std::vector<std::int64_t>{3, 7}));
-  EXPECT_EQ(pair.tokens.target_begin, 13);
+  EXPECT_EQ(pair.tokens.targets.front().begin, 13);
 }
 
 TEST_F(SampleReaderTest, KindIsTheSampleOwnElseItsSource) {
@@ -207,6 +207,36 @@ TEST_F(SoundReaderTest, TextsMarkClipsAfterImages) {
   EXPECT_EQ(text.ids, expected);
   // Audio is module 0: its windows first, the image last.
   EXPECT_EQ(text.feature_begin, (std::vector<std::int64_t>{7, 9, 11, 14, 3}));
+}
+
+TEST_F(SoundReaderTest, CachedTokensHaveFeaturesAnywhere) {
+  TokenCacheWriter writer;
+  // The second clip, the image, then the first clip, each after a word.
+  writer.add(index_.samples[0].id, {{5, 6, 7, 8, 9}, {{3, 5}}, {{1, 2}, {2, 0}, {3, 1}}});
+  TokenFacts facts;
+  facts.vocabulary = 10;
+  facts.image_token = 1;
+  facts.audio_token = 2;
+  index_.text_digest =
+      writer.write(token_cache_path(index_.path), facts, std::vector<std::string>(10));
+  load_tokens(index_);
+  index_.samples[0].prompt_tokens = 3;
+  index_.samples[0].response_tokens = 2;
+  const TokenizedSample text = SampleReader(index_, model_, false).text(0).tokens;
+  EXPECT_EQ(text.ids, (std::vector<std::int64_t>{5, 2, 2, 6, 1, 1, 7, 2, 2, 2, 2, 2, 8, 9}));
+  EXPECT_EQ(text.feature_begin, (std::vector<std::int64_t>{7, 9, 11, 1, 4}));
+  EXPECT_EQ(text.targets, (std::vector<TokenRange>{{12, 14}}));
+  // What the model or the index say must be what the tokens say.
+  index_.samples[0].response_tokens = 3;
+  EXPECT_NE(error_of<InvalidInput>([&] {
+              SampleReader(index_, model_, false).text(0);
+            }).find("14 tokens, 2 with loss; the index says 15 and 3"),
+            std::string::npos);
+  model_.encoders.pop_back();
+  EXPECT_NE(error_of<InvalidInput>([&] {
+              SampleReader(index_, model_, false).text(0);
+            }).find("places for 3 tiles and clips, the model makes 2"),
+            std::string::npos);
 }
 
 TEST_F(SoundReaderTest, BlankIsSilence) {

@@ -53,9 +53,11 @@ Result reference(const Step& step) {
                              at::tensor(positions, at::kLong)),
                    std::span(&length, 1));
     const at::Tensor ids = at::tensor(text.ids, at::kLong);
-    loss = loss + llm.loss_sum(hidden,
-                               at::arange(text.target_begin - 1, length - 1, at::kLong),
-                               ids.narrow(0, text.target_begin, length - text.target_begin));
+    loss =
+        loss + llm.loss_sum(
+                   hidden,
+                   at::arange(text.targets.front().begin - 1, length - 1, at::kLong),
+                   ids.narrow(0, text.targets.front().begin, length - text.targets.front().begin));
   }
   (loss / static_cast<double>(step.target_tokens)).backward();
   Result result;

@@ -30,12 +30,6 @@ struct PlacedFeatures {
 };
 
 // Tokens of a sample that hold features of a segment.
-struct TokenRange {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  [[nodiscard]] std::int64_t size() const { return end - begin; }
-};
-
 TokenRange feature_tokens(const StepSizes& sizes,
                           int module,
                           const WorkItem& segment,
@@ -278,9 +272,12 @@ at::Tensor losses_of(const LlmStage& stage,
     // The token at a position is predicted from the row before it, which holds the loss: also
     // where the token itself begins the next chunk.
     const std::int64_t end = std::min(item.begin + item.rows + 1, std::ssize(text.ids));
-    for (std::int64_t p = std::max(item.begin + 1, text.target_begin); p < end; ++p) {
-      rows.push_back(first_row + p - 1 - item.begin);
-      targets.push_back(text.ids[at(p)]);
+    for (const TokenRange& range : text.targets) {
+      for (std::int64_t p = std::max(item.begin + 1, range.begin); p < std::min(end, range.end);
+           ++p) {
+        rows.push_back(first_row + p - 1 - item.begin);
+        targets.push_back(text.ids[at(p)]);
+      }
     }
     first_row += item.rows;
   }

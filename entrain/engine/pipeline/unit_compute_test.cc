@@ -175,14 +175,16 @@ TEST_F(UnitComputeTest, LossIsSummedOverTargets) {
   for (const int sample : order) {
     const TokenizedSample& text = data_.text(sample);
     const std::int64_t length = std::ssize(text.ids);
-    const std::int64_t targets = length - text.target_begin;
+    const std::int64_t targets = length - text.targets.front().begin;
     hidden.push_back(at::randn({length, model_.llm.hidden}));
     const at::Tensor decoded = stages_.llm(2).decode(hidden.back(), std::span(&length, 1));
-    expected += stages_.llm(2)
-                    .loss_sum(decoded,
-                              at::arange(text.target_begin - 1, length - 1, at::kLong),
-                              at::tensor(text.ids, at::kLong).narrow(0, text.target_begin, targets))
-                    .item<double>();
+    expected +=
+        stages_.llm(2)
+            .loss_sum(
+                decoded,
+                at::arange(text.targets.front().begin - 1, length - 1, at::kLong),
+                at::tensor(text.ids, at::kLong).narrow(0, text.targets.front().begin, targets))
+            .item<double>();
   }
   input.hidden = at::cat(hidden);
   EXPECT_NEAR(loss_of(unit, input), expected, 1e-4);

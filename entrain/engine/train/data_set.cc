@@ -17,6 +17,21 @@
 #include "entrain/core/dataset/text.h"
 
 namespace entrain::engine {
+namespace {
+
+void check_vocabulary(const Index& index, const ModelSpec& model) {
+  const std::int64_t vocabulary = index.tokens->facts().vocabulary;
+  if (vocabulary > model.llm.vocab_size) {
+    throw InvalidInput(concat("index '",
+                              index.path.string(),
+                              "' was made with a tokenizer of ",
+                              vocabulary,
+                              " ids; the model's vocab_size is ",
+                              model.llm.vocab_size));
+  }
+}
+
+}  // namespace
 
 DataSet load_data_set(const std::string& path,
                       const ModelSpec& model,
@@ -31,7 +46,10 @@ DataSet load_data_set(const std::string& path,
                "' holds estimated lengths; training needs exact ones: make it from the "
                "data with `entrain index`"));
   }
-  if (data.index.text_digest != text_digest()) {
+  load_tokens(data.index);
+  if (data.index.tokens != nullptr) {
+    check_vocabulary(data.index, model);
+  } else if (data.index.text_digest != text_digest()) {
     throw InvalidInput(concat("index '",
                               path,
                               "' was made with another tokenizer or template (digest ",
@@ -108,6 +126,25 @@ DataSet split_validation(double fraction, std::uint64_t seed, DataSet& train) {
     target.work.push_back(std::move(work[sample]));
   }
   return validation;
+}
+
+void check_same_tokenizer(const Index& train, const Index& validation) {
+  const auto name_of = [](const Index& index) {
+    return index.tokens == nullptr ? std::string("bytes")
+                                   : concat(index.tokens->facts().tokenizer,
+                                            " with template ",
+                                            index.tokens->facts().chat_template);
+  };
+  if (name_of(train) != name_of(validation)) {
+    throw InvalidInput(concat("the indices '",
+                              train.path.string(),
+                              "' and '",
+                              validation.path.string(),
+                              "' have other tokenizers or templates: ",
+                              name_of(train),
+                              ", and ",
+                              name_of(validation)));
+  }
 }
 
 std::string overlap_warning(const Index& train, const Index& validation) {

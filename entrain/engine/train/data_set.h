@@ -21,9 +21,11 @@ struct DataSet {
 
 // `ignored` are kMediaNames that the model may lack an encoder for; `option` names the flag or key.
 //
-// Throws  InvalidInput if the index holds only estimates, was made with another tokenizer or
-//         template, or holds a sample longer than the model's max_tokens, media the engine cannot
-//         read, or media that are neither ignored nor have an encoder.
+// Throws  InvalidInput if the index holds only estimates, was made with another version of the byte
+//         tokenizer or with a tokenizer that has more ids than the model, if its token cache is
+//         missing, damaged or of another index, or if it holds a sample longer than the model's
+//         max_tokens, media the engine cannot read, or media that are neither ignored nor have an
+//         encoder.
 DataSet load_data_set(const std::string& path,
                       const ModelSpec& model,
                       const std::vector<std::string>& ignored = {},
@@ -35,6 +37,11 @@ DataSet load_data_set(const std::string& path,
 // Requires  0 < fraction < 1.
 // Throws    InvalidInput when that would leave no sample to train on.
 DataSet split_validation(double fraction, std::uint64_t seed, DataSet& train);
+
+// Throws  InvalidInput if one index is of bytes and the other of a tokenizer, or if their
+// tokenizers or
+//         templates differ.
+void check_same_tokenizer(const Index& train, const Index& validation);
 
 // A line on how many samples of `validation` (by id) are also trained on; empty if none.
 std::string overlap_warning(const Index& train, const Index& validation);

@@ -170,28 +170,48 @@ double loss_sum(const WholeModel& model, const Batch& batch) {
   std::vector<std::int64_t> targets;
   for (const std::size_t s : members) {
     const TokenizedSample& text = *batch.texts[s];
-    for (auto position = text.target_begin; position < std::ssize(text.ids); ++position) {
-      rows.push_back(packed.begin[s] + position - 1);
-      targets.push_back(text.ids[static_cast<std::size_t>(position)]);
+    for (const TokenRange& range : text.targets) {
+      for (std::int64_t position = range.begin; position < range.end; ++position) {
+        rows.push_back(packed.begin[s] + position - 1);
+        targets.push_back(text.ids[static_cast<std::size_t>(position)]);
+      }
     }
   }
   return model.llm.loss_sum(packed.hidden, model.numbers(rows), model.numbers(targets))
       .item<double>();
 }
 
-// Greedy continuation of every prompt, in lockstep; finished samples leave the pack.
+// The text of token ids, by the index's tokenizer.
+std::string decode_text(const Index& index, const std::vector<std::int64_t>& ids) {
+  return index.tokens != nullptr ? index.tokens->decode(ids) : detokenize(ids);
+}
+
+// The batch without what follows the last answers.
+Batch prompts_of(Batch batch) {
+  for (std::size_t s = 0; s < batch.texts.size(); ++s) {
+    const std::int64_t end = batch.texts[s]->targets.back().begin;
+    std::erase_if(batch.features[s], [&](const auto& piece) { return piece.first >= end; });
+    std::erase_if(batch.grids[s], [&](const GridSpan& grid) { return grid.begin >= end; });
+  }
+  return batch;
+}
+
+// Greedy continuation of every prompt, which is all before the last answer, in lockstep; finished
+// samples leave the pack.
 std::vector<std::vector<std::int64_t>> greedy_answers(const WholeModel& model,
                                                       const Batch& batch,
+                                                      const std::vector<std::int64_t>& stop,
                                                       int max_tokens) {
+  const Batch prompts = prompts_of(batch);
   std::vector<std::vector<std::int64_t>> sequences;
   std::vector<std::vector<std::int64_t>> answers(batch.texts.size());
   std::vector<std::size_t> open(batch.texts.size());
   std::iota(open.begin(), open.end(), std::size_t{0});
   for (const TokenizedSample* text : batch.texts) {
-    sequences.emplace_back(text->ids.begin(), text->ids.begin() + text->target_begin);
+    sequences.emplace_back(text->ids.begin(), text->ids.begin() + text->targets.back().begin);
   }
   for (int step = 0; step < max_tokens && !open.empty(); ++step) {
-    const PackedHidden packed = decode(model, batch, open, sequences);
+    const PackedHidden packed = decode(model, prompts, open, sequences);
     std::vector<std::int64_t> rows;
     for (std::size_t m = 0; m < open.size(); ++m) {
       rows.push_back(packed.begin[m] + std::ssize(sequences[open[m]]) - 1);
@@ -200,7 +220,7 @@ std::vector<std::vector<std::int64_t>> greedy_answers(const WholeModel& model,
     std::vector<std::size_t> still_open;
     for (std::size_t m = 0; m < open.size(); ++m) {
       const auto token = best[static_cast<std::int64_t>(m)].item<std::int64_t>();
-      if (token != kEosToken) {
+      if (std::ranges::find(stop, token) == stop.end()) {
         answers[open[m]].push_back(token);
         sequences[open[m]].push_back(token);
         still_open.push_back(open[m]);
@@ -241,6 +261,9 @@ EvaluateResult judge(const ModelSpec& model,
   const int available = static_cast<int>(data.index.samples.size());
   const int wanted = options.samples > 0 ? std::min(options.samples, available) : available;
   Progress progress(options.blank ? "evaluating, inputs blanked" : "evaluating", wanted);
+  const std::vector<std::int64_t> stop = data.index.tokens != nullptr
+                                             ? data.index.tokens->facts().stop
+                                             : std::vector<std::int64_t>{kEosToken};
   EvaluateResult result;
   std::int64_t targets = 0;
   for (int begin = 0; begin < wanted; begin += options.batch) {
@@ -249,15 +272,17 @@ EvaluateResult judge(const ModelSpec& model,
     const auto step_data = reader.queue(needs_of_samples(data, samples));
     const Batch batch = encode(whole, data, samples, *step_data);
     result.loss += loss_sum(whole, batch);
-    const auto answers = greedy_answers(whole, batch, options.max_answer_tokens);
+    const auto answers = greedy_answers(whole, batch, stop, options.max_answer_tokens);
     for (std::size_t s = 0; s < samples.size(); ++s) {
       const TokenizedSample& text = *batch.texts[s];
-      targets += std::ssize(text.ids) - text.target_begin;
+      targets += text.num_targets();
       Answer answer;
       answer.id = data.index.samples[static_cast<std::size_t>(samples[s])].id;
       answer.kind = step_data->kind(static_cast<int>(s));
-      answer.expected = detokenize({text.ids.begin() + text.target_begin, text.ids.end()});
-      answer.given = detokenize(answers[s]);
+      const TokenRange& last = text.targets.back();
+      answer.expected =
+          decode_text(data.index, {text.ids.begin() + last.begin, text.ids.begin() + last.end});
+      answer.given = decode_text(data.index, answers[s]);
       result.answers.push_back(std::move(answer));
     }
     progress.advance(std::ssize(samples));

@@ -236,6 +236,7 @@ RunSetup prepare_run(const RunConfig& config) {
   if (!config.data.validation.empty()) {
     setup.validation =
         load_data_set(config.data.validation, setup.model, config.data.ignore_modality);
+    check_same_tokenizer(setup.train.index, setup.validation.index);
   }
   if (!config.plan.index.empty()) {
     const std::vector<SampleSizes> planned = read_index(config.plan.index).samples;

@@ -1,6 +1,7 @@
 #include "tests/oracle/engine/gradient_batch.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include <gtest/gtest.h>
 
@@ -157,7 +158,7 @@ ReferenceSample add_segments(Rng& rng, int sample, GradientBatch& batch) {
   const TokenizedSample& text = batch.texts.back();
   ReferenceSample plain;
   plain.ids = text.ids;
-  plain.target_begin = text.target_begin;
+  plain.targets = text.targets;
   std::size_t number = 0;
   for (std::size_t module = 0; module < work.segments.size(); ++module) {
     const EncoderSpec& encoder = batch.model.encoders[module];
@@ -184,7 +185,39 @@ ReferenceSample add_segments(Rng& rng, int sample, GradientBatch& batch) {
       ++number;
     }
   }
+  std::stable_sort(plain.segments.begin(), plain.segments.end(), [](const auto& a, const auto& b) {
+    return a.feature_begin < b.feature_begin;
+  });
   return plain;
+}
+
+// Several questions and answers, with the segments' features anywhere between their tokens, in
+// order. `features`: [segment].
+TokenizedSample interleaved_text(Rng& rng, const std::vector<std::int64_t>& features) {
+  TokenizedSample text;
+  text.ids = {kBosToken};
+  const auto add_tokens = [&](std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      text.ids.push_back(static_cast<std::int64_t>(rng.below(256)));
+    }
+  };
+  const std::uint64_t turns = 1 + rng.below(3);
+  for (std::uint64_t turn = 0; turn < turns; ++turn) {
+    const std::size_t left = features.size() - text.feature_begin.size();
+    const std::uint64_t here = turn + 1 < turns ? rng.below(left + 1) : left;
+    for (std::uint64_t k = 0; k < here; ++k) {
+      add_tokens(rng.below(4));
+      const std::int64_t count = features[text.feature_begin.size()];
+      text.feature_begin.push_back(std::ssize(text.ids));
+      text.ids.insert(text.ids.end(), static_cast<std::size_t>(count), kFeatureToken);
+    }
+    add_tokens(rng.below(3));
+    text.targets.push_back({std::ssize(text.ids), 0});
+    add_tokens(1 + rng.below(5));
+    text.targets.back().end = std::ssize(text.ids);
+  }
+  add_tokens(rng.below(3));
+  return text;
 }
 
 // Gains and biases away from one and zero, so that a mistake in them shows.
@@ -204,7 +237,8 @@ GradientBatch make_gradient_batch(const std::vector<std::string>& encoders,
                                   int num_samples,
                                   std::uint64_t seed,
                                   bool tied,
-                                  ModelParts parts) {
+                                  ModelParts parts,
+                                  bool interleaved) {
   Rng rng(seed);
   GradientBatch batch;
   batch.model = tiny_model(encoders);
@@ -235,10 +269,12 @@ GradientBatch make_gradient_batch(const std::vector<std::string>& encoders,
         features.push_back(segment.llm_tokens);
       }
     }
-    sizes.prompt_tokens = prompt_tokens(text, static_cast<int>(features.size()));
-    sizes.response_tokens = response_tokens(text);
+    batch.texts.push_back(interleaved ? interleaved_text(rng, features) : tokenize(text, features));
+    const TokenizedSample& tokens = batch.texts.back();
+    sizes.response_tokens = tokens.num_targets();
+    sizes.prompt_tokens = std::ssize(tokens.ids) - tokens.num_targets() -
+                          std::reduce(features.begin(), features.end());
     batch.work.push_back(sample_work(batch.model, sizes));
-    batch.texts.push_back(tokenize(text, features));
     batch.target_tokens += batch.work.back().target_tokens;
     batch.plain.push_back(add_segments(rng, i, batch));
   }

@@ -54,12 +54,14 @@ enum class ModelParts : std::uint8_t {
 
 // Samples of text alone, of one image and of several, and, where an encoder is called "audio", with
 // clips of several windows beside them; for a model of two-layer encoders, the second layer of
-// vision windowed, and a three-layer LLM.
+// vision windowed, and a three-layer LLM. `interleaved`: one to three questions with answers, the
+// features anywhere between their tokens.
 GradientBatch make_gradient_batch(const std::vector<std::string>& encoders,
                                   int num_samples,
                                   std::uint64_t seed,
                                   bool tied = false,
-                                  ModelParts parts = ModelParts::kUsual);
+                                  ModelParts parts = ModelParts::kUsual,
+                                  bool interleaved = false);
 // For one or two vision encoders.
 GradientBatch make_gradient_batch(int num_encoders, int num_samples, std::uint64_t seed);
 

@@ -52,7 +52,7 @@ std::vector<ReferenceSample> reference_batch(const engine::DataSet& data,
   for (std::size_t s = 0; s < samples.size(); ++s) {
     const TokenizedSample& text = step_data->text(static_cast<int>(s));
     samples[s].ids = text.ids;
-    samples[s].target_begin = text.target_begin;
+    samples[s].targets = text.targets;
     std::vector<ReferenceSegment>& segments = samples[s].segments;
     for (std::size_t k = 0; k < segments.size(); ++k) {
       segments[k].feature_begin = text.feature_begin[k];

@@ -423,10 +423,14 @@ at::Tensor Model::loss_sum(const ReferenceSample& sample) const {
   const at::Tensor& head =
       weight(spec_.llm.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight");
   const at::Tensor logits = times(decode(at::cat(pieces), deep, sample), head);
-  const std::int64_t targets = tokens - sample.target_begin;
-  const at::Tensor log_probability =
-      at::log_softmax(logits.narrow(0, sample.target_begin - 1, targets), 1);
-  return -log_probability.gather(1, ids.narrow(0, sample.target_begin, targets).unsqueeze(1)).sum();
+  std::vector<at::Tensor> losses;
+  for (const TokenRange& range : sample.targets) {
+    const at::Tensor log_probability =
+        at::log_softmax(logits.narrow(0, range.begin - 1, range.size()), 1);
+    const at::Tensor targets = ids.narrow(0, range.begin, range.size()).unsqueeze(1);
+    losses.push_back(-log_probability.gather(1, targets).sum());
+  }
+  return at::stack(losses).sum();
 }
 
 }  // namespace
@@ -439,7 +443,9 @@ ReferenceResult reference_step(const ModelSpec& model,
   std::vector<at::Tensor> losses;
   for (const ReferenceSample& sample : samples) {
     losses.push_back(reference.loss_sum(sample));
-    result.target_tokens += static_cast<std::int64_t>(sample.ids.size()) - sample.target_begin;
+    for (const TokenRange& range : sample.targets) {
+      result.target_tokens += range.size();
+    }
   }
   const at::Tensor loss = at::stack(losses).sum() / static_cast<double>(result.target_tokens);
   loss.backward();

@@ -13,6 +13,7 @@
 
 #include <ATen/ATen.h>
 
+#include "entrain/core/dataset/text.h"
 #include "entrain/core/spec/model.h"
 
 namespace entrain::oracle {
@@ -33,7 +34,7 @@ struct ReferenceSegment {
 struct ReferenceSample {
   std::vector<ReferenceSegment> segments;  // by rising feature_begin
   std::vector<std::int64_t> ids;           // with placeholders where features go
-  std::int64_t target_begin = 0;  // ids from here on are predicted, each from the position before
+  std::vector<TokenRange> targets;         // ids that are predicted, each from the position before
 };
 
 struct ReferenceResult {

@@ -99,7 +99,7 @@ class SyntheticData : public StepData {
         text.feature_begin.push_back(position);
         position += segment.llm_tokens + 1;
       }
-      text.target_begin = work[s].llm_tokens - work[s].target_tokens;
+      text.targets = {{work[s].llm_tokens - work[s].target_tokens, work[s].llm_tokens}};
       texts_.push_back(std::move(text));
     }
   }

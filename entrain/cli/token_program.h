@@ -1,0 +1,15 @@
+// Where the program finds the Python that tokenizes.
+#pragma once
+
+#include "entrain/core/dataset/token_workers.h"
+
+namespace entrain::cli {
+
+// `python`: ENTRAIN_PYTHON if it is set, else the interpreter that the build was configured with if
+// it is still there, else python3. `packages`: the package beside this program, as it was built or
+// installed.
+//
+// Throws  SystemFailure if there is no such package.
+TokenizerOptions find_token_program();
+
+}  // namespace entrain::cli

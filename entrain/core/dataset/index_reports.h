@@ -1,0 +1,38 @@
+// What building an index reports on its way: progress, and samples that are refused.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "entrain/core/base/progress.h"
+
+namespace entrain {
+
+// Samples that a kRefuse rule rejects: all are counted before the run stops.
+struct Refusals {
+  std::map<std::string, std::vector<std::string>> ids;  // by reason
+
+  // Throws  InvalidInput naming every reason with its first ids.
+  void stop_if_any() const;
+};
+
+// Progress in bytes of the files that are read.
+class ReadProgress {
+ public:
+  explicit ReadProgress(const std::vector<std::filesystem::path>& files);
+
+  void begin_file(const std::filesystem::path& path);
+  // `part` of the `whole` samples of the file are done, whatever became of them.
+  void reach(std::int64_t part, std::int64_t whole);
+  void finish() { progress_.finish(); }
+
+ private:
+  Progress progress_;
+  std::int64_t begin_ = 0;  // bytes of the files before this one
+  std::int64_t size_ = 0;
+};
+
+}  // namespace entrain
