@@ -57,9 +57,10 @@ record-programs: $(ENGINE_READY)
 $(PARITY_READY): tools/setup.sh tools/requirements-parity.txt
 	@tools/setup.sh --parity
 
-parity: $(ENGINE_READY) $(PARITY_READY) ## compare every family of models with transformers: logits, loss, gradients
-	@JOBS=$(JOBS) tools/build.sh release entrain_forward
+parity: $(ENGINE_READY) $(PARITY_READY) ## compare every family of models with transformers: logits, loss, gradients, tokens
+	@JOBS=$(JOBS) tools/build.sh release entrain entrain_forward
 	@.venv-parity/bin/python tests/parity/families.py --forward build/release/tests/entrain_forward
+	@.venv-parity/bin/python tests/parity/tokens.py --entrain build/release/entrain/cli/entrain
 
 $(CHECK_READY): tools/setup.sh tools/requirements.txt
 	@tools/setup.sh --check

@@ -1,0 +1,202 @@
+"""Token ids and loss masks of `entrain index` against transformers' processors and tokenizers.
+
+For each family a tiny tokenizer with the family's kind of model and chat template is made, and 200 random
+conversations: one to three turns, a system prompt, several images anywhere between words, characters of
+many scripts. `entrain index` tokenizes them; the ids have to be those of `apply_chat_template`, and where
+the template marks what is generated the loss has to be on the tokens of `return_assistant_tokens_mask`.
+Placeholders of images are compared by their places; how many there are is compared by families.py.
+
+Example:
+    .venv-parity/bin/python tests/parity/tokens.py --entrain build/release/entrain/cli/entrain
+"""
+
+import argparse
+import io
+import json
+import random
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+import families
+import transformers
+from PIL import Image
+from transformers import AutoTokenizer
+from transformers.processing_utils import ProcessorMixin
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "oracle")]
+import tiny_tokenizers
+from token_files import read_tokens
+
+CONVERSATIONS = 200
+VOCABULARY = 512
+
+
+class QwenProcessor(transformers.Qwen2_5_VLProcessor):
+    """Without the processor of videos, which needs torchvision."""
+
+    def __init__(self, image_processor, tokenizer):
+        self.image_token, self.video_token = "<|image_pad|>", "<|video_pad|>"
+        self.image_token_id = tokenizer.convert_tokens_to_ids(self.image_token)
+        self.video_token_id = None
+        ProcessorMixin.__init__(self, image_processor, tokenizer)
+
+
+def qwen_processor(tokenizer):
+    images = transformers.Qwen2VLImageProcessorPil(min_pixels=28 * 28, max_pixels=28 * 28 * 16)
+    return QwenProcessor(images, tokenizer)
+
+
+def llava_processor(tokenizer):
+    side = {"height": 28, "width": 28}
+    images = transformers.CLIPImageProcessorPil(size={"shortest_edge": 28}, crop_size=side)
+    return transformers.LlavaProcessor(
+        images, tokenizer, patch_size=7, vision_feature_select_strategy="full"
+    )
+
+
+def smolvlm_processor(tokenizer):
+    """Idefics3's, whose texts are SmolVLM's."""
+    side = {"longest_edge": 28}
+    images = transformers.Idefics3ImageProcessorPil(
+        do_image_splitting=False, size=side, max_image_size=side
+    )
+    return transformers.Idefics3Processor(images, tokenizer, image_seq_len=4)
+
+
+def llava_model():
+    vision = transformers.SiglipVisionConfig(**families.VIT)
+    return families.llava(vision, families.llama_config(), vision_feature_select_strategy="full")
+
+
+def llama_model():
+    return transformers.LlamaForCausalLM(families.llama_config())
+
+
+# Name: (tokenizer, model, processor or None).
+FAMILIES = {
+    "Qwen2.5-VL": (tiny_tokenizers.qwen, families.qwen2_5_vl, qwen_processor),
+    "SmolVLM": (tiny_tokenizers.smolvlm, families.smolvlm, smolvlm_processor),
+    "LLaVA": (tiny_tokenizers.llava, llava_model, llava_processor),
+    "Llama 3": (tiny_tokenizers.llama3, llama_model, None),
+}
+
+
+def write_model(folder, make, tokenizer):
+    """A config.json whose ids are the tokenizer's."""
+    model = make()
+    config = model.config
+    text = getattr(config, "text_config", config)
+    text.vocab_size = VOCABULARY
+    image = next((t for t in ("<|image_pad|>", "<image>") if tokenizer.token_to_id(t)), None)
+    for key in ("image_token_id", "image_token_index"):
+        if hasattr(config, key):
+            setattr(config, key, tokenizer.token_to_id(image))
+    config.architectures = [type(model).__name__]
+    config.save_pretrained(folder)
+
+
+def write_shard(path, conversations):
+    buffer = io.BytesIO()
+    Image.new("RGB", (40, 30)).save(buffer, "PNG")
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as shard:
+        for number, (messages, images) in enumerate(conversations):
+            members = [(f"{k}.png", buffer.getvalue()) for k in range(images)]
+            members = [("png", buffer.getvalue())] if images == 1 else members
+            members.append(("json", json.dumps({"messages": messages}).encode()))
+            for name, content in members:
+                info = tarfile.TarInfo(f"{number:05d}.{name}")
+                info.size = len(content)
+                shard.addfile(info, io.BytesIO(content))
+
+
+def original(tokenizer, processor, template, messages):
+    """(ids, mask or None) of transformers."""
+    marked = "generation" in template.replace("add_generation_prompt", "")
+    options = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": marked}
+    if processor is None:
+        result = tokenizer.apply_chat_template(messages, chat_template=template, **options)
+        return result["input_ids"], result["assistant_masks"] if marked else None
+    messages = json.loads(json.dumps(messages))
+    for message in messages:
+        for part in message["content"]:
+            if part["type"] == "image":
+                part["image"] = Image.new("RGB", (40, 30))
+    result = processor.apply_chat_template(messages, chat_template=template, **options)
+    return result["input_ids"][0], result["assistant_masks"][0] if marked else None
+
+
+def compare(name, entrain, folder):
+    """(conversations with equal ids and places of images, with equal masks or None)."""
+    make_tokenizer, make_model, make_processor = FAMILIES[name]
+    folder = folder / name.replace(" ", "_")
+    written = make_tokenizer(folder / "model", VOCABULARY)
+    write_model(folder / "model", make_model, written)
+    chooser = random.Random(11)
+    media = make_processor is not None
+    conversations = [
+        tiny_tokenizers.conversation(chooser, 3 if media else 0, media)
+        for _ in range(CONVERSATIONS)
+    ]
+    write_shard(folder / "c-0.tar", conversations)
+    command = [entrain, "index", folder / "c-0.tar", "-o", folder / "c.csv"]
+    command += ["--model", folder / "model", "--workers", "2", "--max-tokens", "100000"]
+    result = subprocess.run(
+        [str(part) for part in command], check=False, capture_output=True, text=True
+    )
+    if result.returncode != 0:
+        raise SystemExit(result.stderr)
+    facts, samples = read_tokens(folder / "c.csv")
+    placeholder = facts["placeholders"].get("image")
+    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+    processor = make_processor(tokenizer) if media else None
+    template = (folder / "model" / "chat_template.jinja").read_text()
+    same_ids, same_masks, masks = 0, 0, False
+    for (messages, _), (_, ids, targets, slots) in zip(conversations, samples, strict=True):
+        theirs, mask = original(tokenizer, processor, template, messages)
+        places, text = [], []
+        for number, token in enumerate(theirs):
+            if token != placeholder:
+                text.append(token)
+            elif number == 0 or theirs[number - 1] != placeholder:
+                places.append(len(text))
+        same_ids += text == ids and sorted({position for position, _ in slots}) == places
+        if mask is not None:
+            masks = True
+            expected = [m for m, token in zip(mask, theirs, strict=True) if token != placeholder]
+            ours = [0] * len(ids)
+            for begin, end in targets:
+                ours[begin:end] = [1] * (end - begin)
+            same_masks += expected == ours
+    return same_ids, same_masks if masks else None
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--entrain", required=True, type=Path, help="program entrain")
+    parser.add_argument("--only", default="", help="families whose name contains this")
+    options = parser.parse_args()
+    transformers.logging.set_verbosity_error()
+    failed = False
+    print(
+        "| tokenizer and template | conversations | equal ids | equal loss masks |\n|---|---|---|---|"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        for name in FAMILIES:
+            if options.only not in name:
+                continue
+            ids, masks = compare(name, options.entrain.resolve(), Path(folder))
+            failed |= ids != CONVERSATIONS or masks not in (None, CONVERSATIONS)
+            shown = "no mark in the template" if masks is None else masks
+            print(f"| {name} | {CONVERSATIONS} | {ids} | {shown} |", flush=True)
+    if failed:
+        raise SystemExit("token ids or masks differ")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
