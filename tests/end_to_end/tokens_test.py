@@ -416,8 +416,10 @@ class Refusals(TokenTest):
             ("{% if %}", ["given.jinja"]),
             ("{{ messages[0].content.__class__.__mro__ }}", ["unsafe"]),
             (
-                "{% for m in messages %}{{ m.role }}:"
-                "{% for p in m.content if p.type == 'text' %}{{ p.text }}{% endfor %};{% endfor %}",
+                (
+                    "{% for m in messages %}{{ m.role }}:"
+                    "{% for p in m.content if p.type == 'text' %}{{ p.text }}{% endfor %};{% endfor %}"
+                ),
                 ["s001.json", "0 of '<|image_pad|>'"],
             ),
         ):

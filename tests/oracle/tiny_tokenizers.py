@@ -49,6 +49,28 @@ QWEN_TEMPLATE = """
     {{- '<|im_start|>assistant\\n' }}
 {%- endif %}
 """
+AUDIO_SPECIALS = ["<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>"]
+AUDIO_TEMPLATE = """
+{%- set clips = namespace(count=0) %}
+{%- for message in messages %}
+    {%- if loop.first and message.role != 'system' %}
+        {{- '<|im_start|>system\\nYou are helpful.<|im_end|>\\n' }}
+    {%- endif %}
+    {{- '<|im_start|>' + message.role + '\\n' }}
+    {%- for part in message.content %}
+        {%- if 'audio' in part %}
+            {%- set clips.count = clips.count + 1 %}
+            {{- 'Audio ' ~ clips.count ~ ': <|audio_bos|><|AUDIO|><|audio_eos|>\\n' }}
+        {%- elif 'text' in part %}
+            {{- part.text }}
+        {%- endif %}
+    {%- endfor %}
+    {{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
 LLAMA_SPECIALS = [
     "<|begin_of_text|>",
     "<|end_of_text|>",
@@ -207,6 +229,11 @@ def qwen(folder, vocabulary=512, template=QWEN_TEMPLATE):
     return save(folder, tokenizer, template, eos_token="<|im_end|>", pad_token="<|endoftext|>")
 
 
+def qwen_audio(folder, vocabulary=512):
+    tokenizer = byte_level(QWEN_SPECIALS + AUDIO_SPECIALS, vocabulary, normalizers.NFC())
+    return save(folder, tokenizer, AUDIO_TEMPLATE, eos_token="<|im_end|>")
+
+
 def llama3(folder, vocabulary=512):
     tokenizer = byte_level(LLAMA_SPECIALS, vocabulary)
     begin = tokenizer.token_to_id("<|begin_of_text|>")
@@ -250,26 +277,27 @@ def llava(folder, vocabulary=512):
     )
 
 
-def conversation(chooser, max_images, parts):
-    """Random turns with `content` as a list of parts, or as strings: (messages, number of images)."""
+def conversation(chooser, medium):
+    """Random turns: (messages, number of media). `medium`: image or audio, in up to three parts a turn
+    beside texts; None: contents are strings."""
 
     def words():
         chosen = chooser.choices(WORDS + UNICODE, k=chooser.randrange(1, 9))
         return chooser.choice(["", " ", "\n"]) + " ".join(chosen) + chooser.choice(["", "?", ".\n"])
 
-    messages, images = [], 0
+    messages, count = [], 0
     if chooser.random() < 0.4:
         messages.append({"role": "system", "content": [{"type": "text", "text": words()}]})
     for _ in range(chooser.randrange(1, 4)):
         content = [{"type": "text", "text": words()}]
-        for _ in range(chooser.randrange(0, max_images + 1)):
-            content.insert(chooser.randrange(len(content) + 1), {"type": "image"})
-            images += 1
+        for _ in range(chooser.randrange(4) if medium else 0):
+            content.insert(chooser.randrange(len(content) + 1), {"type": medium})
+            count += 1
             if chooser.random() < 0.5:
                 content.append({"type": "text", "text": words()})
         messages.append({"role": "user", "content": content})
         messages.append({"role": "assistant", "content": [{"type": "text", "text": words()}]})
-    if not parts:
+    if medium is None:
         for message in messages:
             message["content"] = message["content"][0]["text"]
-    return messages, images
+    return messages, count

@@ -4,7 +4,7 @@ For each family a tiny tokenizer with the family's kind of model and chat templa
 conversations: one to three turns, a system prompt, several images anywhere between words, characters of
 many scripts. `entrain index` tokenizes them; the ids have to be those of `apply_chat_template`, and where
 the template marks what is generated the loss has to be on the tokens of `return_assistant_tokens_mask`.
-Placeholders of images are compared by their places; how many there are is compared by families.py.
+Placeholders of images and clips are compared by their places; how many there are is compared by families.py.
 
 Example:
     .venv-parity/bin/python tests/parity/tokens.py --entrain build/release/entrain/cli/entrain
@@ -18,9 +18,11 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import wave
 from pathlib import Path
 
 import families
+import numpy
 import transformers
 from PIL import Image
 from transformers import AutoTokenizer
@@ -33,6 +35,7 @@ from token_files import read_tokens
 
 CONVERSATIONS = 200
 VOCABULARY = 512
+CLIP_SAMPLES = 4000  # 0.25 s
 
 
 class QwenProcessor(transformers.Qwen2_5_VLProcessor):
@@ -76,13 +79,20 @@ def llama_model():
     return transformers.LlamaForCausalLM(families.llama_config())
 
 
-# Name: (tokenizer, model, processor or None).
+def audio_processor(tokenizer):
+    frames = transformers.WhisperFeatureExtractor(feature_size=128)
+    return transformers.Qwen2AudioProcessor(frames, tokenizer)
+
+
+# Name: (tokenizer, model, processor or None, medium or None).
 FAMILIES = {
-    "Qwen2.5-VL": (tiny_tokenizers.qwen, families.qwen2_5_vl, qwen_processor),
-    "SmolVLM": (tiny_tokenizers.smolvlm, families.smolvlm, smolvlm_processor),
-    "LLaVA": (tiny_tokenizers.llava, llava_model, llava_processor),
-    "Llama 3": (tiny_tokenizers.llama3, llama_model, None),
+    "Qwen2.5-VL": (tiny_tokenizers.qwen, families.qwen2_5_vl, qwen_processor, "image"),
+    "SmolVLM": (tiny_tokenizers.smolvlm, families.smolvlm, smolvlm_processor, "image"),
+    "LLaVA": (tiny_tokenizers.llava, llava_model, llava_processor, "image"),
+    "Qwen2-Audio": (tiny_tokenizers.qwen_audio, families.qwen2_audio, audio_processor, "audio"),
+    "Llama 3": (tiny_tokenizers.llama3, llama_model, None, None),
 }
+PLACEHOLDERS = ("<|image_pad|>", "<image>", "<|AUDIO|>")
 
 
 def write_model(folder, make, tokenizer):
@@ -91,21 +101,28 @@ def write_model(folder, make, tokenizer):
     config = model.config
     text = getattr(config, "text_config", config)
     text.vocab_size = VOCABULARY
-    image = next((t for t in ("<|image_pad|>", "<image>") if tokenizer.token_to_id(t)), None)
-    for key in ("image_token_id", "image_token_index"):
+    for key in ("image_token_id", "image_token_index", "audio_token_id", "audio_token_index"):
         if hasattr(config, key):
-            setattr(config, key, tokenizer.token_to_id(image))
+            wanted = PLACEHOLDERS[2:] if key.startswith("audio") else PLACEHOLDERS[:2]
+            found = [tokenizer.token_to_id(token) for token in wanted]
+            setattr(config, key, next(number for number in found if number is not None))
     config.architectures = [type(model).__name__]
     config.save_pretrained(folder)
 
 
-def write_shard(path, conversations):
+def write_shard(path, conversations, medium):
     buffer = io.BytesIO()
-    Image.new("RGB", (40, 30)).save(buffer, "PNG")
+    if medium == "audio":
+        with wave.open(buffer, "wb") as clip:
+            clip.setparams((1, 2, 16000, 0, "NONE", ""))
+            clip.writeframes(bytes(2 * CLIP_SAMPLES))
+    else:
+        Image.new("RGB", (40, 30)).save(buffer, "PNG")
+    kind = "wav" if medium == "audio" else "png"
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as shard:
-        for number, (messages, images) in enumerate(conversations):
-            members = [(f"{k}.png", buffer.getvalue()) for k in range(images)]
-            members = [("png", buffer.getvalue())] if images == 1 else members
+        for number, (messages, count) in enumerate(conversations):
+            members = [(f"{k}.{kind}", buffer.getvalue()) for k in range(count)]
+            members = [(kind, buffer.getvalue())] if count == 1 else members
             members.append(("json", json.dumps({"messages": messages}).encode()))
             for name, content in members:
                 info = tarfile.TarInfo(f"{number:05d}.{name}")
@@ -113,13 +130,21 @@ def write_shard(path, conversations):
                 shard.addfile(info, io.BytesIO(content))
 
 
-def original(tokenizer, processor, template, messages):
+def original(tokenizer, processor, template, messages, clips):
     """(ids, mask or None) of transformers."""
     marked = "generation" in template.replace("add_generation_prompt", "")
     options = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": marked}
     if processor is None:
         result = tokenizer.apply_chat_template(messages, chat_template=template, **options)
         return result["input_ids"], result["assistant_masks"] if marked else None
+    if clips is not None:
+        for message in messages:
+            for part in message["content"]:
+                part.update({"audio": ""} if part["type"] == "audio" else {})
+        text = processor.apply_chat_template(messages, chat_template=template)
+        audio = [numpy.zeros(CLIP_SAMPLES, numpy.float32)] * clips
+        result = processor(text=[text], audio=audio or None, audio_kwargs={"sampling_rate": 16000})
+        return [int(token) for token in result["input_ids"][0]], None
     messages = json.loads(json.dumps(messages))
     for message in messages:
         for part in message["content"]:
@@ -131,17 +156,13 @@ def original(tokenizer, processor, template, messages):
 
 def compare(name, entrain, folder):
     """(conversations with equal ids and places of images, with equal masks or None)."""
-    make_tokenizer, make_model, make_processor = FAMILIES[name]
+    make_tokenizer, make_model, make_processor, medium = FAMILIES[name]
     folder = folder / name.replace(" ", "_")
     written = make_tokenizer(folder / "model", VOCABULARY)
     write_model(folder / "model", make_model, written)
     chooser = random.Random(11)
-    media = make_processor is not None
-    conversations = [
-        tiny_tokenizers.conversation(chooser, 3 if media else 0, media)
-        for _ in range(CONVERSATIONS)
-    ]
-    write_shard(folder / "c-0.tar", conversations)
+    conversations = [tiny_tokenizers.conversation(chooser, medium) for _ in range(CONVERSATIONS)]
+    write_shard(folder / "c-0.tar", conversations, medium)
     command = [entrain, "index", folder / "c-0.tar", "-o", folder / "c.csv"]
     command += ["--model", folder / "model", "--workers", "2", "--max-tokens", "100000"]
     result = subprocess.run(
@@ -150,13 +171,14 @@ def compare(name, entrain, folder):
     if result.returncode != 0:
         raise SystemExit(result.stderr)
     facts, samples = read_tokens(folder / "c.csv")
-    placeholder = facts["placeholders"].get("image")
+    placeholder = facts["placeholders"].get(medium)
     tokenizer = AutoTokenizer.from_pretrained(folder / "model")
-    processor = make_processor(tokenizer) if media else None
+    processor = make_processor(tokenizer) if medium else None
     template = (folder / "model" / "chat_template.jinja").read_text()
     same_ids, same_masks, masks = 0, 0, False
-    for (messages, _), (_, ids, targets, slots) in zip(conversations, samples, strict=True):
-        theirs, mask = original(tokenizer, processor, template, messages)
+    for (messages, count), (_, ids, targets, slots) in zip(conversations, samples, strict=True):
+        clips = count if medium == "audio" else None
+        theirs, mask = original(tokenizer, processor, template, messages, clips)
         places, text = [], []
         for number, token in enumerate(theirs):
             if token != placeholder:
