@@ -205,7 +205,7 @@ void add_cost_command(CLI::App& app, Action& action) {
       ->required();
   command->add_option("--segments",
                       options->segments,
-                      "second CSV to write, one row per image, audio window or video patch");
+                      "second CSV to write, one row per image, tile, audio window or video patch");
   add_force(*command, options->force);
   command->add_flag("--activation-bytes",
                     options->columns.activation_bytes,

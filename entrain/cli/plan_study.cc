@@ -31,8 +31,8 @@ PlanStudy load_plan_study(const StudyInputs& inputs, bool for_study) {
   }
   result.left_out = keep_runnable(result.study.profile);
   const auto unread = std::count_if(
-      result.study.samples.begin(), result.study.samples.end(), [](const SampleSizes& sample) {
-        return !engine_reads(sample);
+      result.study.samples.begin(), result.study.samples.end(), [&](const SampleSizes& sample) {
+        return !engine_reads(result.study.model, sample);
       });
   if (unread > 0) {
     std::cerr << "entrain: warning: " << unread << " samples of '" << inputs.index

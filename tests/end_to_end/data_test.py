@@ -41,6 +41,91 @@ def text(answer="red"):
     return json.dumps({"question": "what?", "answer": answer}).encode()
 
 
+TILING = """
+table_side = 4
+resize_filter = "lanczos"
+[vision.tiling]
+kind = "best_canvas"
+max_tiles = 6
+"""
+
+VIDEO = """
+temporal_patch_size = 2
+[vision.video]
+sampling = "stride"
+"""
+
+
+class TilesAndVideos(CliTest):
+    def write_model(self, more):
+        """The tiny model with `more` keys of its vision encoder."""
+        (self.folder / "model.toml").write_text(cli_fixture.MODEL.replace("[llm]", more + "[llm]"))
+
+    def write_videos(self, document, frames=5, extension="0.{:04}.png"):
+        members = []
+        for i in range(10):
+            for frame in range(frames + i % 3):
+                colour = (20 * frame, 3 * i, 9)
+                members.append(
+                    (f"v{i}.{extension.format(frame)}", png(32, 16 + 16 * (i % 2), colour))
+                )
+            members.append((f"v{i}.json", json.dumps({"text": "red", **document}).encode()))
+        write_members(self.folder / "videos-0.tar", members)
+
+    def index(self, shard):
+        command = ["index", shard, "-o", "train.csv", "--model", "model.toml", "--json", "--force"]
+        return json.loads(self.expect_success(*command).stdout)
+
+    def test_tiles_are_segments_that_train(self):
+        self.make_data()
+        self.write_model("table_side = 4\n")
+        squares = self.index("train-000000.tar")["llm_tokens"]["total"]
+        self.write_model(TILING)
+        self.assertGreater(self.index("train-000000.tar")["llm_tokens"]["total"], squares)
+        if self.has_engine():
+            self.write_run(vision=2)
+            self.expect_success("train", "run.toml")
+
+    def test_videos_of_frames_train(self):
+        self.write_model(VIDEO)
+        self.write_videos({"fps": 4})
+        self.index("videos-0.tar")
+        if self.has_engine():
+            self.write_run(vision=2)
+            self.expect_success("train", "run.toml")
+            self.write_model("")
+            self.expect_failure(
+                2, ["videos/v0", "cannot read videos"], "train", "run.toml", "--overwrite"
+            )
+
+    def test_videos_that_lack_something_are_refused(self):
+        def refused(words):
+            self.expect_failure(2, words, "index", "videos-0.tar", "-o", "v.csv")
+            self.assertFalse((self.folder / "v.csv").exists())
+
+        self.write_videos({})
+        refused(["v0.json", "no 'fps'"])
+        self.write_videos({"fps": -1})
+        refused(["v0.json", "fps: -1 given"])
+        self.write_videos({"fps": 2}, extension="0.1{}.png")
+        refused(["v0.0.10.png", "not numbered 0 to 4"])
+        self.write_videos({"fps": 2}, frames=1, extension="{}.mp4")
+        refused(["v0.0.mp4", "a video its frames"])
+
+    def test_tiling_that_cannot_be_is_refused(self):
+        self.make_data()
+        for change, words in [
+            (("max_tiles", "most_tiles"), ["vision.tiling.most_tiles", "unknown key"]),
+            (("best_canvas", "spiral"), ["'spiral' given", "best_canvas"]),
+            (("max_tiles = 6", "max_tiles = 5000"), ["vision.tiling.max_tiles: 5000", "1 to 1023"]),
+            (("table_side = 4\n", ""), ["vision.tiling", "table_side"]),
+        ]:
+            self.write_model(TILING.replace(*change))
+            self.expect_failure(
+                2, words, "index", "train-000000.tar", "-o", "i.csv", "--model", "model.toml"
+            )
+
+
 class Shards(CliTest):
     def index(self, *data, model=False):
         options = ["--model", "model.toml"] if model else []

@@ -7,6 +7,7 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/cost/sharding.h"
+#include "entrain/core/spec/video.h"
 
 namespace entrain {
 namespace {
@@ -16,6 +17,13 @@ bool is_runnable(const LayerProfile& layer) {
 }
 
 }  // namespace
+
+bool engine_reads(const ModelSpec& model, const SampleSizes& sample) {
+  return sample.videos.empty() ||
+         std::all_of(model.encoders.begin(), model.encoders.end(), [](const EncoderSpec& encoder) {
+           return encoder.modality != Modality::kVision || reads_videos(encoder);
+         });
+}
 
 std::string engine_obstacle(const Plan& plan, const ModelSpec& model) {
   for (std::size_t m = 0; m < plan.modules.size(); ++m) {

@@ -19,10 +19,8 @@ inline bool engine_runs(OperationKind kind) {
   return kind != OperationKind::kSyncTied;
 }
 
-// Images, audio and text; no video.
-inline bool engine_reads(const SampleSizes& sample) {
-  return sample.videos.empty();
-}
+// Images, audio and text; video only if every vision encoder says how it is sampled.
+bool engine_reads(const ModelSpec& model, const SampleSizes& sample);
 
 // Why the engine cannot run the plan: context parallelism, or a tensor parallelism with a
 // sharding_obstacle(). Names the module; empty if it can.

@@ -260,6 +260,14 @@ class IndexBuilder {
       for (const TarMember& image : found->images) {
         sample.images.push_back(measure_image(tar, image, options_.verify));
       }
+      if (!found->videos.empty()) {
+        const std::vector<double> fps = frames_per_second(
+            tar.content(found->text), found->videos.size(), tar.where(found->text));
+        for (std::size_t video = 0; video < fps.size(); ++video) {
+          sample.videos.push_back(
+              measure_video(tar, found->videos[video], fps[video], options_.verify));
+        }
+      }
       for (const TarMember& clip : found->audio) {
         sample.audio_seconds.push_back(measure_clip(tar, clip, options_.verify));
       }
@@ -369,6 +377,20 @@ class IndexBuilder {
     add(std::move(sample), text, std::move(extra));
   }
 
+  static bool same_videos(const SampleSizes& sample,
+                          const RawSample& raw,
+                          const std::string& where) {
+    bool same = raw.videos.size() == sample.videos.size();
+    for (std::size_t video = 0; same && video < raw.videos.size(); ++video) {
+      const VideoSize& given = sample.videos[video];
+      same = std::cmp_equal(raw.videos[video].size(), given.frames.value_or(0));
+      for (const std::string& frame : raw.videos[video]) {
+        same &= decode_image(frame, where).size == given.size;
+      }
+    }
+    return same;
+  }
+
   static void verify(const SampleSizes& sample, const RawSample& raw, const fs::path& shard) {
     const std::string where = fmt::format("sample '{}' in shard '{}'", sample.id, shard.string());
     std::vector<ImageSize> sizes;
@@ -379,9 +401,10 @@ class IndexBuilder {
     for (const std::string& clip : raw.audio) {
       seconds.push_back(decode_audio(clip, where).info.seconds());
     }
-    if (sizes != sample.images || seconds != sample.audio_seconds) {
-      throw InvalidInput(
-          fmt::format("{}: its images or clips are not of the sizes that the index says", where));
+    if (sizes != sample.images || seconds != sample.audio_seconds ||
+        !same_videos(sample, raw, where)) {
+      throw InvalidInput(fmt::format(
+          "{}: its images, videos or clips are not of the sizes that the index says", where));
     }
   }
 

@@ -78,6 +78,53 @@ TEST_F(BuildIndex, MeasuresClipsFromTheirHeaders) {
   EXPECT_NO_THROW(build({index}, options));
 }
 
+TEST_F(BuildIndex, MeasuresVideosFromTheirFrames) {
+  TarWriter writer;
+  writer.add("a.json", R"({"text": "seven", "fps": [2.5, 30]})");
+  for (const char* frame : {"a.0.0.png", "a.0.1.png", "a.0.2.png", "a.1.0.png"}) {
+    writer.add(frame, flat_png(20, 30, 0, 0, 0));
+  }
+  const auto path = shard("train-0.tar", writer);
+  IndexOptions options;
+  for (const bool verify : {false, true}) {
+    options.verify = verify;
+    build({path}, options);
+    const SampleSizes sample = read_index(output_).samples.at(0);
+    EXPECT_EQ(
+        sample.videos,
+        (std::vector<VideoSize>{{1.2, 3, ImageSize{20, 30}}, {1 / 30.0, 1, ImageSize{20, 30}}}));
+    EXPECT_EQ(sample.prompt_tokens, prompt_tokens({"", ""}, 2));
+  }
+  const auto index = output_;
+  output_ = folder_.path() / "again.csv";
+  EXPECT_NO_THROW(build({index}, options));
+  Index changed = read_index(index);
+  changed.samples[0].videos[0].frames = 4;
+  write_index(changed, index);
+  std::filesystem::remove(output_);
+  EXPECT_NE(refused({index}, options).find("not of the sizes"), std::string::npos);
+}
+
+TEST_F(BuildIndex, RefusesVideosWithoutARateOrOfTwoSizes) {
+  const auto message = [&](const char* json, int width) {
+    return refused({shard("train-0.tar",
+                          TarWriter()
+                              .add("a.json", json)
+                              .add("a.0.0.png", flat_png(20, 30, 0, 0, 0))
+                              .add("a.0.1.png", flat_png(width, 30, 0, 0, 0)))});
+  };
+  EXPECT_NE(message(R"({"text": "t"})", 20).find("no 'fps'"), std::string::npos);
+  EXPECT_NE(message(R"({"text": "t", "fps": 0})", 20).find("fps: 0 given; allowed: above 0"),
+            std::string::npos);
+  EXPECT_NE(message(R"({"text": "t", "fps": "fast"})", 20).find("fps: \"fast\" given"),
+            std::string::npos);
+  EXPECT_NE(message(R"({"text": "t", "fps": [1, 2]})", 20).find("2 numbers given for 1 videos"),
+            std::string::npos);
+  EXPECT_NE(message(R"({"text": "t", "fps": 1})", 21)
+                .find("a frame of 21x30 pixels, those before it have 20x30"),
+            std::string::npos);
+}
+
 TEST_F(BuildIndex, RefusesDamagedClips) {
   const std::string wav = oracle::make_wav(std::vector<double>(40'000));
   const auto path = shard("train-0.tar",

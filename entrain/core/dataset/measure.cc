@@ -1,5 +1,7 @@
 #include "entrain/core/dataset/measure.h"
 
+#include <fmt/format.h>
+
 #include "entrain/core/base/errors.h"
 #include "entrain/core/dataset/audio.h"
 #include "entrain/core/dataset/image.h"
@@ -35,6 +37,28 @@ ImageSize measure_image(TarReader& tar, const TarMember& image, bool verify) {
       measure(tar, image, [&](const std::string& bytes) { return image_size(bytes, where); });
   check_image_end(image.size, bytes_of(tar, image), where);
   return verify ? decode_image(tar.content(image), where).size : size;
+}
+
+VideoSize measure_video(TarReader& tar,
+                        const std::vector<TarMember>& frames,
+                        double fps,
+                        bool verify) {
+  VideoSize video;
+  video.frames = std::ssize(frames);
+  video.seconds = static_cast<double>(frames.size()) / fps;
+  for (const TarMember& frame : frames) {
+    const ImageSize size = measure_image(tar, frame, verify);
+    if (video.size.value_or(size) != size) {
+      throw InvalidInput(fmt::format("{}: a frame of {}x{} pixels, those before it have {}x{}",
+                                     tar.where(frame),
+                                     size.width,
+                                     size.height,
+                                     video.size->width,
+                                     video.size->height));
+    }
+    video.size = size;
+  }
+  return video;
 }
 
 double measure_clip(TarReader& tar, const TarMember& clip, bool verify) {

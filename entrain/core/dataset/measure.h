@@ -1,6 +1,8 @@
 // Sizes of the members of a sample in a shard.
 #pragma once
 
+#include <vector>
+
 #include "entrain/core/dataset/tar.h"
 #include "entrain/core/spec/sample.h"
 
@@ -11,6 +13,13 @@ namespace entrain {
 // Throws  InvalidInput naming archive, offset and member: whatever image_size(), audio_info() and
 //         the checks of their ends refuse, with `verify` whatever the decoders refuse.
 ImageSize measure_image(TarReader& tar, const TarMember& image, bool verify);
+// Frames of one size; its length is that of the frames at `fps` a second.
+//
+// Throws  also InvalidInput for frames of two sizes.
+VideoSize measure_video(TarReader& tar,
+                        const std::vector<TarMember>& frames,
+                        double fps,
+                        bool verify);
 double measure_clip(TarReader& tar, const TarMember& clip, bool verify);  // in seconds
 
 }  // namespace entrain

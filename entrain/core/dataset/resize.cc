@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numbers>
 #include <vector>
 
 #include "entrain/core/base/errors.h"
@@ -12,7 +13,6 @@ namespace {
 
 constexpr int kChannels = 3;
 constexpr int kFractionBits = 32 - 8 - 2;  // so that a sum of weighted pixels fits into 32 bits
-constexpr double kSupport = 2.0;           // of the filter, in pixels on either side
 
 double bicubic(double x) {
   constexpr double kA = -0.5;
@@ -21,6 +21,24 @@ double bicubic(double x) {
     return ((kA + 2.0) * x - (kA + 3.0)) * x * x + 1.0;
   }
   return x < 2.0 ? (((x - 5.0) * x + 8.0) * x - 4.0) * kA : 0.0;
+}
+
+double sinc(double x) {
+  x *= std::numbers::pi;
+  return x == 0.0 ? 1.0 : std::sin(x) / x;
+}
+
+double lanczos(double x) {
+  return std::abs(x) < 3.0 ? sinc(x) * sinc(x / 3.0) : 0.0;
+}
+
+struct Kernel {
+  double (*weight)(double);
+  double support;  // in pixels on either side
+};
+
+Kernel kernel_of(ResizeFilter filter) {
+  return filter == ResizeFilter::kLanczos ? Kernel{lanczos, 3.0} : Kernel{bicubic, 2.0};
 }
 
 // What each position of a side reads: a run of positions of the other, with weights.
@@ -38,10 +56,10 @@ struct Taps {
   }
 };
 
-Taps taps_of(int from, int to) {
+Taps taps_of(int from, int to, const Kernel& kernel) {
   const double scale = static_cast<double>(from) / to;
   const double stretch = std::max(scale, 1.0);
-  const double support = kSupport * stretch;
+  const double support = kernel.support * stretch;
   Taps taps;
   taps.width = static_cast<std::size_t>(std::ceil(support)) * 2 + 1;
   taps.weights.resize(static_cast<std::size_t>(to) * taps.width);
@@ -52,7 +70,7 @@ Taps taps_of(int from, int to) {
     const int end = std::min(static_cast<int>(center + support + 0.5), from);
     double sum = 0;
     for (int i = begin; i < end; ++i) {
-      const double weight = bicubic((i - center + 0.5) * (1.0 / stretch));
+      const double weight = kernel.weight((i - center + 0.5) * (1.0 / stretch));
       exact[static_cast<std::size_t>(i - begin)] = weight;
       sum += weight;
     }
@@ -72,8 +90,8 @@ std::uint8_t clipped(std::int32_t sum) {
 
 constexpr std::int32_t kHalf = 1 << (kFractionBits - 1);
 
-DecodedImage resize_columns(const DecodedImage& image, int width) {
-  const Taps taps = taps_of(image.size.width, width);
+DecodedImage resize_columns(const DecodedImage& image, int width, const Kernel& kernel) {
+  const Taps taps = taps_of(image.size.width, width, kernel);
   DecodedImage result{{width, image.size.height}, {}};
   result.rgb.resize(static_cast<std::size_t>(width) * static_cast<std::size_t>(image.size.height) *
                     kChannels);
@@ -101,8 +119,8 @@ DecodedImage resize_columns(const DecodedImage& image, int width) {
   return result;
 }
 
-DecodedImage resize_rows(const DecodedImage& image, int height) {
-  const Taps taps = taps_of(image.size.height, height);
+DecodedImage resize_rows(const DecodedImage& image, int height, const Kernel& kernel) {
+  const Taps taps = taps_of(image.size.height, height, kernel);
   const std::size_t row_bytes = static_cast<std::size_t>(image.size.width) * kChannels;
   DecodedImage result{{image.size.width, height}, {}};
   result.rgb.resize(row_bytes * static_cast<std::size_t>(height));
@@ -125,17 +143,18 @@ DecodedImage resize_rows(const DecodedImage& image, int height) {
 
 }  // namespace
 
-DecodedImage resize_bicubic(const DecodedImage& image, ImageSize size) {
+DecodedImage resize(const DecodedImage& image, ImageSize size, ResizeFilter filter) {
   ENTRAIN_INVARIANT(std::min({image.size.width, image.size.height, size.width, size.height}) >= 1,
                     "an image without pixels");
   if (image.size == size) {
     return image;
   }
+  const Kernel kernel = kernel_of(filter);
   if (image.size.width == size.width) {
-    return resize_rows(image, size.height);
+    return resize_rows(image, size.height, kernel);
   }
-  const DecodedImage columns = resize_columns(image, size.width);
-  return image.size.height == size.height ? columns : resize_rows(columns, size.height);
+  const DecodedImage columns = resize_columns(image, size.width, kernel);
+  return image.size.height == size.height ? columns : resize_rows(columns, size.height, kernel);
 }
 
 }  // namespace entrain

@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <map>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -95,20 +96,27 @@ class SampleBuilder {
     const std::string field(field_of(extensions_[text]));
     Numbered images;
     Numbered audio;
+    std::map<int, Numbered> videos;
     for (std::size_t i = 0; i < members_.size(); ++i) {
       const std::string_view format = format_of(extensions_[i]);
       std::string_view number = field_of(extensions_[i]);
       if (!field.empty() && number.starts_with(field)) {  // the name has dots: NAME.FIELD
         number.remove_prefix(std::min(number.size(), field.size() + 1));
       }
-      if (contains(kImageExtensions, format)) {
+      const std::size_t digits = number.find_first_not_of("0123456789");
+      const bool frame = digits != std::string_view::npos && digits > 0 && number[digits] == '.' &&
+                         digits + 1 < number.size();
+      if (contains(kImageExtensions, format) && frame) {
+        videos[number_of(members_[i], number.substr(0, digits), "a video")].emplace_back(
+            number_of(members_[i], number.substr(digits + 1), "a frame"), members_[i]);
+      } else if (contains(kImageExtensions, format)) {
         images.emplace_back(number_of(members_[i], number, "an image"), members_[i]);
       } else if (contains(kAudioExtensions, format)) {
         audio.emplace_back(number_of(members_[i], number, "a clip"), members_[i]);
       } else if (contains(kRefusedExtensions, format)) {
         throw InvalidInput(fmt::format(
             "{}: '.{}' members cannot be read; images must be PNG or JPEG, audio WAV or FLAC, and "
-            "video is not supported in shards",
+            "a video its frames: NAME.0.0000.jpg, NAME.0.0001.jpg …",
             tar_.where(members_[i]),
             format));
       } else if (i != text) {
@@ -116,6 +124,16 @@ class SampleBuilder {
       }
     }
     sample_.images = ordered(images, "images");
+    for (auto& [number, frames] : videos) {
+      if (number != std::ssize(sample_.videos)) {
+        throw InvalidInput(fmt::format("{}: the videos of sample '{}' are not numbered 0 to {}{}",
+                                       tar_.where(frames.front().second),
+                                       sample_.name,
+                                       videos.size() - 1,
+                                       hint()));
+      }
+      sample_.videos.push_back(ordered(frames, fmt::format("frames of video {}", number)));
+    }
     sample_.audio = ordered(audio, "clips");
     return std::move(sample_);
   }
@@ -172,7 +190,7 @@ class SampleBuilder {
     return found.front();
   }
 
-  [[nodiscard]] std::vector<TarMember> ordered(Numbered& members, const char* what) const {
+  [[nodiscard]] std::vector<TarMember> ordered(Numbered& members, const std::string& what) const {
     std::stable_sort(members.begin(), members.end(), [](const auto& a, const auto& b) {
       return a.first < b.first;
     });
@@ -206,7 +224,7 @@ class SampleBuilder {
     if (error != std::errc() || end != text.data() + text.size() || number < 0) {
       throw InvalidInput(
           fmt::format("{}: '{}' is not the number of {}; named NAME.png or NAME.0.png, "
-                      "NAME.1.png …{}",
+                      "NAME.1.png …, frames of videos NAME.0.0000.png, NAME.0.0001.png …{}",
                       tar_.where(member),
                       text,
                       what,
@@ -331,6 +349,12 @@ RawSample read_sample(const std::filesystem::path& shard,
     raw.text = tar.content(sample.text);
     for (const TarMember& image : sample.images) {
       raw.images.push_back(tar.content(image));
+    }
+    for (const std::vector<TarMember>& frames : sample.videos) {
+      std::vector<std::string>& contents = raw.videos.emplace_back();
+      for (const TarMember& frame : frames) {
+        contents.push_back(tar.content(frame));
+      }
     }
     for (const TarMember& clip : sample.audio) {
       raw.audio.push_back(tar.content(clip));

@@ -18,7 +18,7 @@
 namespace entrain {
 
 // A sample's members by role. The part of an extension after its last dot is the format; before
-// it there may be a number, which orders images and clips.
+// it there may be a number, which orders images and clips, or two: a video's and its frame's.
 struct ShardSample {
   std::string name;               // its key
   std::int64_t offset = 0;        // of its first tar header
@@ -26,7 +26,9 @@ struct ShardSample {
   bool scattered = false;         // members of other samples are between its own
   TarMember text;                 // NAME.json; else its only NAME.….json
   std::vector<TarMember> images;  // NAME.png, .jpg, .jpeg; or NAME.0.png, NAME.1.png … in order
-  std::vector<TarMember> audio;   // NAME.wav, .flac; or NAME.0.wav, NAME.1.wav … in order
+  // NAME.0.0000.png, NAME.0.0001.png …: [video][frame]
+  std::vector<std::vector<TarMember>> videos;
+  std::vector<TarMember> audio;      // NAME.wav, .flac; or NAME.0.wav, NAME.1.wav … in order
   std::vector<std::string> ignored;  // extensions of all other members
 };
 
@@ -41,8 +43,8 @@ class ShardReader {
   // the following sample.
   //
   // Throws  InvalidInput naming shard, offset and member: a sample without text or with several,
-  //         an extension twice, images or clips that are not numbered 0, 1, 2 …, video, images or
-  //         audio of other formats.
+  //         an extension twice, images, clips, videos or frames that are not numbered 0, 1, 2 …,
+  //         files of video, images or audio of other formats.
   std::optional<ShardSample> next();
 
   // Key of the next sample, which next() returns or refuses.
@@ -73,9 +75,10 @@ bool is_compressed_shard(const std::filesystem::path& path);
 
 // One sample's content, not yet parsed.
 struct RawSample {
-  std::string text;                 // of NAME.json
-  std::vector<std::string> images;  // encoded, in order
-  std::vector<std::string> audio;   // encoded, in order
+  std::string text;                              // of NAME.json
+  std::vector<std::string> images;               // encoded, in order
+  std::vector<std::vector<std::string>> videos;  // [video][frame] likewise
+  std::vector<std::string> audio;                // encoded, in order
 };
 
 // Reads a sample and checks that it matches the index. With one pread up to 4 MiB; larger samples,

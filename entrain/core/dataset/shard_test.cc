@@ -62,6 +62,42 @@ TEST(ShardReader, NumbersClipsApartFromImages) {
   EXPECT_EQ(samples[0].images.size(), 1U);
 }
 
+TEST(ShardReader, FindsFramesOfVideosBesideImages) {
+  TarWriter writer;
+  writer.add("a.json", "{}").add("a.png", "i").add("a.1.0.jpg", "b0");
+  writer.add("a.0.0010.png", "a10");
+  for (int frame = 9; frame >= 0; --frame) {
+    writer.add("a.0.000" + std::to_string(frame) + ".png", "a" + std::to_string(frame));
+  }
+  const TemporaryFolder folder;
+  const auto path = folder.write("train-0.tar", writer.archive());
+  ShardReader reader(path);
+  const ShardSample sample = reader.next().value();
+  EXPECT_EQ(sample.images.size(), 1U);
+  ASSERT_EQ(sample.videos.size(), 2U);
+  const RawSample raw = read_sample(path, {path.string(), sample.offset, sample.bytes}, "train/a");
+  ASSERT_EQ(raw.videos.at(0).size(), 11U);
+  EXPECT_EQ(raw.videos[0][0], "a0");
+  EXPECT_EQ(raw.videos[0][10], "a10");
+  EXPECT_EQ(raw.videos.at(1), std::vector<std::string>{"b0"});
+}
+
+TEST(ShardReader, RefusesVideosThatLackFrames) {
+  const auto refused = [](const char* first, const char* second) {
+    return refused_shard(TarWriter().add("a.json", "1").add(first, "2").add(second, "3"));
+  };
+  EXPECT_NE(refused("a.0.0.png", "a.0.2.png")
+                .find("the frames of video 0 of sample 'a' are not numbered 0 to 1"),
+            std::string::npos);
+  EXPECT_NE(
+      refused("a.0.0.png", "a.2.0.png").find("the videos of sample 'a' are not numbered 0 to 1"),
+      std::string::npos);
+  EXPECT_NE(refused("a.0.0.png", "a.0.x.png").find("'x' is not the number of a frame"),
+            std::string::npos);
+  EXPECT_NE(refused("a.0.0.png", "a.0.mp4").find("a video its frames: NAME.0.0000.jpg"),
+            std::string::npos);
+}
+
 TEST(ShardReader, OrdersMoreThanTenImagesByNumber) {
   TarWriter writer;
   writer.add("a.json", "{}");

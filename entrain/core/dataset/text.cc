@@ -118,6 +118,31 @@ SampleText sample_text(std::string_view json, const std::string& where) {
       "{}: no text; needed is question and answer, prompt and response, caption, or text", where));
 }
 
+std::vector<double> frames_per_second(std::string_view json,
+                                      std::size_t num_videos,
+                                      const std::string& where) {
+  constexpr double kMostFps = 1000.0;
+  const Json document = parse_json(json, where);
+  const Json given = document.is_object() ? document.value("fps", Json()) : Json();
+  if (given.is_null()) {
+    throw InvalidInput(fmt::format(
+        "{}: no 'fps', the frames per second of the sample's {} videos", where, num_videos));
+  }
+  std::vector<double> result;
+  for (const Json& fps : given.is_array() ? given : Json(std::vector<Json>(num_videos, given))) {
+    if (!fps.is_number() || !(fps.get<double>() > 0 && fps.get<double>() <= kMostFps)) {
+      throw InvalidInput(fmt::format(
+          "{}: fps: {} given; allowed: above 0, up to {}", where, fps.dump(), kMostFps));
+    }
+    result.push_back(fps.get<double>());
+  }
+  if (result.size() != num_videos) {
+    throw InvalidInput(
+        fmt::format("{}: fps: {} numbers given for {} videos", where, result.size(), num_videos));
+  }
+  return result;
+}
+
 std::int64_t count_characters(std::string_view text) {
   return std::count_if(text.begin(), text.end(), [](char byte) { return !is_continuation(byte); });
 }

@@ -46,8 +46,8 @@ struct TokenizedSample {
   // Tokens that are targets (predicted with loss, each from the position before): rising, disjoint,
   // not empty, within [1, llm_tokens).
   std::vector<TokenRange> targets;
-  // First feature position of each image, then of each clip; a sample reader makes it one of each
-  // segment.
+  // First feature position of each image, then of each video and each clip; a sample reader makes
+  // it one of each segment.
   std::vector<std::int64_t> feature_begin;
 
   [[nodiscard]] std::int64_t num_targets() const;
@@ -60,6 +60,15 @@ struct TokenizedSample {
 // Throws  InvalidInput naming `where`: no JSON object, none of these keys, half of a pair, a value
 //         that is an object, an array or null, a number whose spelling JSON leaves open (1e3).
 SampleText sample_text(std::string_view json, const std::string& where);
+
+// The key `fps` of a WebDataset JSON member with videos: frames per second of their frames, one
+// number for all or a list of one each.
+//
+// Shapes  result: [num_videos], above 0, up to 1000.
+// Throws  InvalidInput naming `where`: no such key, another number of numbers, one out of range.
+std::vector<double> frames_per_second(std::string_view json,
+                                      std::size_t num_videos,
+                                      const std::string& where);
 
 // Unicode code points of UTF-8 text.
 std::int64_t count_characters(std::string_view text);

@@ -7,6 +7,7 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/families/family.h"
 #include "entrain/core/families/processor.h"
+#include "entrain/core/spec/video.h"
 
 namespace entrain {
 
@@ -88,7 +89,13 @@ HfModel read_hf_model(const std::filesystem::path& folder) {
     if (encoder.modality == Modality::kAudio) {
       read_audio_processor(read_json_file(processor), processor.string(), encoder);
     } else {
-      read_processor(read_json_file(processor), processor.string(), encoder);
+      read_processor(read_json_file(processor), processor.string(), encoder, model.tiling);
+    }
+    if (reads_videos(encoder)) {
+      const std::filesystem::path video = folder / "video_preprocessor_config.json";
+      const std::filesystem::path& file =
+          std::filesystem::is_regular_file(video) ? video : processor;
+      read_video_processor(read_json_file(file), file.string(), encoder);
     }
     validate(model.model, processor.string());
   }

@@ -24,6 +24,8 @@ namespace entrain {
 struct HfModel {
   ModelSpec model;
   std::string family;  // e.g. "Qwen2.5-VL"
+  // How the family's processor cuts images. Without preprocessor_config.json none are cut.
+  TilingSpec::Kind tiling = TilingSpec::Kind::kNone;
   // How files spell parameters' names. Of the prefixes the longest that fits is replaced; of
   // encoders' names then every part that occurs, once. A folder has one spelling throughout.
   struct Spelling {

@@ -71,6 +71,7 @@ HfModel read_internvl(HfConfig config) {
                    "use_cache"});
   config.finish();
   result.model.encoders = {vision};
+  result.tiling = TilingSpec::Kind::kBestCanvas;
   const std::int64_t positions = std::int64_t{vision.table_side} * vision.table_side + 1;
   result.shapes["visual.patch_embed.proj.weight"] = patch_kernel_shape(vision);
   result.shapes["visual.class_token.weight"] = {1, 1, vision.hidden};

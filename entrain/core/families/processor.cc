@@ -1,6 +1,7 @@
 #include "entrain/core/families/processor.h"
 
 #include <cmath>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -9,7 +10,9 @@
 namespace entrain {
 namespace {
 
-constexpr int kBicubic = 3;  // of Pillow
+// Of Pillow.
+constexpr int kLanczos = 1;
+constexpr int kBicubic = 3;
 
 void read_channels(HfConfig& config, const char* key, std::array<double, 3>& channels) {
   if (config.reader().find(key) == nullptr) {
@@ -52,32 +55,68 @@ void read_limits(HfConfig& config, EncoderSpec& vision) {
   config.expect("temporal_patch_size", vision.temporal_patch_size);
 }
 
-}  // namespace
+void read_filter(HfConfig& config, EncoderSpec& vision) {
+  const int usual = vision.resize_filter == ResizeFilter::kLanczos ? kLanczos : kBicubic;
+  const int given = config.optional("resample", usual);
+  if (given != kLanczos && given != kBicubic) {
+    config.reader().fail(
+        "resample",
+        fmt::format("{} given; allowed: {} (Lanczos), {} (bicubic)", given, kLanczos, kBicubic));
+  }
+  vision.resize_filter = given == kLanczos ? ResizeFilter::kLanczos : ResizeFilter::kBicubic;
+}
 
-void read_processor(const Json& document, const std::string& where, EncoderSpec& vision) {
-  HfConfig config(document, where);
+// Idefics3's: images of which the longest edge is resized, cut into tiles of max_image_size.
+void read_longest_edge(HfConfig& config, EncoderSpec& vision, int side) {
+  constexpr int kDefaultTile = 364;
+  TilingSpec& tiling = vision.tiling;
+  tiling.kind = TilingSpec::Kind::kLongestEdge;
+  tiling.split = config.optional("do_image_splitting", true);
+  tiling.longest_edge = 4 * kDefaultTile;
+  if (config.reader().find("size") != nullptr) {
+    HfConfig size = config.object("size");
+    tiling.longest_edge = size.required<int>("longest_edge");
+    size.finish();
+  }
+  int tile = kDefaultTile;
+  if (config.reader().find("max_image_size") != nullptr) {
+    HfConfig size = config.object("max_image_size");
+    tile = size.required<int>("longest_edge");
+    size.finish();
+  }
+  if (tile != side) {
+    config.reader().fail(
+        "max_image_size",
+        fmt::format("tiles of {} pixels given; the model's images have {}", tile, side));
+  }
+  // Tiles are of one size, so that nothing is padded.
+  config.harmless({"do_pad", "return_row_col_info"});
+}
+
+// GotOcr2's: the canvas of tiles that has the image's aspect ratio.
+void read_best_canvas(HfConfig& config, EncoderSpec& vision, int side) {
+  TilingSpec tiling;
+  tiling.kind = TilingSpec::Kind::kBestCanvas;
+  tiling.min_tiles = config.optional("min_patches", tiling.min_tiles);
+  tiling.max_tiles = config.optional("max_patches", tiling.max_tiles);
+  const bool crops = config.optional("crop_to_patches", false);
+  if (crops || config.optional("processor_class", std::string()) == "InternVLProcessor") {
+    vision.tiling = tiling;
+  }
+  expect_side(config, "size", side);
+}
+
+// What is done to every pixel.
+void read_steps(HfConfig& config, EncoderSpec& vision) {
   read_channels(config, "image_mean", vision.pixel_mean);
   read_channels(config, "image_std", vision.pixel_deviation);
   for (const char* step : {"do_resize", "do_rescale", "do_normalize"}) {
     config.expect(step, true);
   }
-  config.expect("resample", kBicubic);
+  read_filter(config, vision);
   const auto factor = config.optional("rescale_factor", 1.0 / 255.0);
   if (std::abs(factor * 255.0 - 1.0) > 1e-6) {
     config.reader().fail("rescale_factor", fmt::format("{} given; allowed: 1 / 255", factor));
-  }
-  if (!has_one_size(vision)) {
-    read_limits(config, vision);
-  } else {
-    const int side = vision.table_side * vision.patch_size;
-    vision.center_crop = config.optional("do_center_crop", vision.center_crop);
-    expect_side(config, "size", side);
-    expect_side(config, "crop_size", side);
-  }
-  // Tiling and padding.
-  for (const char* step :
-       {"do_image_splitting", "crop_to_patches", "do_pad", "image_grid_pinpoints"}) {
-    config.expect(step, false);
   }
   config.harmless({"do_convert_rgb",
                    "image_processor_type",
@@ -88,12 +127,85 @@ void read_processor(const Json& document, const std::string& where, EncoderSpec&
                    "default_to_square",
                    "device",
                    "disable_grouping",
-                   "return_tensors",
-                   "min_patches",
-                   "max_patches",
-                   "max_image_size",
+                   "return_tensors"});
+}
+
+// Tiling, padding and cropping that the family's processor does not have.
+void refuse_other_steps(HfConfig& config, TilingSpec::Kind tiling) {
+  std::vector<const char*> steps = {"image_grid_pinpoints"};
+  if (tiling != TilingSpec::Kind::kNone) {
+    steps.insert(steps.end(), {"do_center_crop", "crop_size"});
+  }
+  if (tiling != TilingSpec::Kind::kLongestEdge) {
+    steps.insert(steps.end(), {"do_image_splitting", "do_pad"});
+  }
+  if (tiling != TilingSpec::Kind::kBestCanvas) {
+    steps.push_back("crop_to_patches");
+  }
+  for (const char* step : steps) {
+    config.expect(step, false);
+  }
+}
+
+}  // namespace
+
+void read_processor(const Json& document,
+                    const std::string& where,
+                    EncoderSpec& vision,
+                    TilingSpec::Kind tiling) {
+  HfConfig config(document, where);
+  if (tiling == TilingSpec::Kind::kLongestEdge) {
+    vision.resize_filter = ResizeFilter::kLanczos;
+  }
+  read_steps(config, vision);
+  const int side = vision.table_side * vision.patch_size;
+  if (!has_one_size(vision)) {
+    read_limits(config, vision);
+  } else if (tiling == TilingSpec::Kind::kLongestEdge) {
+    read_longest_edge(config, vision, side);
+  } else if (tiling == TilingSpec::Kind::kBestCanvas) {
+    read_best_canvas(config, vision, side);
+  } else {
+    vision.center_crop = config.optional("do_center_crop", vision.center_crop);
+    expect_side(config, "size", side);
+    expect_side(config, "crop_size", side);
+  }
+  refuse_other_steps(config, tiling);
+  config.harmless({"min_patches", "max_patches", "max_image_size", "pad_size", "image_seq_length"});
+  config.finish();
+}
+
+void read_video_processor(const Json& document, const std::string& where, EncoderSpec& vision) {
+  HfConfig config(document, where);
+  EncoderSpec read = vision;
+  read.min_pixels = vision.video.min_pixels;
+  read.max_pixels = vision.video.max_pixels;
+  read_steps(config, read);
+  read_limits(config, read);
+  if (read.pixel_mean != vision.pixel_mean || read.pixel_deviation != vision.pixel_deviation ||
+      read.resize_filter != vision.resize_filter) {
+    config.reader().fail("image_mean",
+                         "image_mean, image_std and resample have to be those of images");
+  }
+  VideoSpec& video = vision.video;
+  video.min_pixels = read.min_pixels;
+  video.max_pixels = read.max_pixels;
+  video.min_frames = config.optional("min_frames", video.min_frames);
+  video.max_frames = config.optional("max_frames", video.max_frames);
+  vision.frames_per_second = config.optional("fps", vision.frames_per_second);
+  if (!config.optional("do_sample_frames", true)) {
+    video.sampling = VideoSpec::Sampling::kAll;
+  }
+  for (const char* step : {"cap_pixels_per_frame", "do_center_crop", "do_pad", "num_frames"}) {
+    config.expect(step, false);
+  }
+  config.harmless({"video_processor_type",
+                   "max_video_tokens",
+                   "crop_size",
                    "pad_size",
-                   "image_seq_length"});
+                   "return_metadata",
+                   "video_metadata",
+                   "size_divisor"});
   config.finish();
 }
 

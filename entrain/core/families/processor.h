@@ -9,13 +9,27 @@
 
 namespace entrain {
 
-// Reads sizes, mean and deviation of images into the vision encoder: Qwen2-VL's processor (sizes
-// within limits), CLIP's (shortest edge, then the centre) and those of one size. Keys that are
-// absent keep what the family gave.
+// Reads sizes, filter, mean and deviation of images into the vision encoder: Qwen2-VL's processor
+// (sizes within limits), CLIP's (shortest edge, then the centre), those of one size, and those that
+// cut tiles of it as `tiling` says: Idefics3's and GotOcr2's. InternVLProcessor, if it is the
+// processor_class, cuts tiles whatever its crop_to_patches is, as in transformers. Keys that are
+// absent keep what the family gave, or else have the default of the processor's class.
 //
-// Throws  InvalidInput naming key and value: patches that are not the model's, tiling, another
-//         filter than bicubic, a step left out, a key that nobody has read.
-void read_processor(const Json& document, const std::string& where, EncoderSpec& vision);
+// Throws  InvalidInput naming key and value: patches or tiles that are not the model's, tiling of
+//         another family, another filter than bicubic or Lanczos, a step left out, a key that
+//         nobody has read.
+void read_processor(const Json& document,
+                    const std::string& where,
+                    EncoderSpec& vision,
+                    TilingSpec::Kind tiling = TilingSpec::Kind::kNone);
+
+// Reads limits of pixels and the sampling of frames into vision.video, from
+// video_preprocessor_config.json or, where a folder has none, from preprocessor_config.json, as in
+// transformers. Keys that are absent keep what the family gave.
+//
+// Throws  InvalidInput naming key and value: patches that are not the model's, pixels made in
+//         another way than those of images, cap_pixels_per_frame, a key that nobody has read.
+void read_video_processor(const Json& document, const std::string& where, EncoderSpec& vision);
 
 // Requires of a processor of audio clips that it is Whisper's, with the encoder's windows and
 // bands: the mel frames that engine/data/log_mel.h makes.

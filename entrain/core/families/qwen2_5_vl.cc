@@ -22,7 +22,12 @@ EncoderSpec read_qwen2_5_vision(HfConfig config, const LlmSpec& llm) {
   }
   config.expect("hidden_act", "silu");
   config.expect("out_hidden_size", llm.hidden);
-  config.harmless({"tokens_per_second"});  // of videos, which cannot be trained yet
+  if (vision.temporal_patch_size == 2) {
+    vision.video.sampling = VideoSpec::Sampling::kStride;
+  }
+  vision.video.min_pixels = std::int64_t{128} * 28 * 28;  // the processor's defaults
+  vision.video.max_pixels = std::int64_t{768} * 28 * 28;
+  vision.video.tokens_per_second = config.optional("tokens_per_second", 4.0);
   config.finish();
   return vision;
 }

@@ -40,6 +40,12 @@ EncoderSpec read_qwen3_vision(HfConfig config, const LlmSpec& llm) {
   }
   vision.min_pixels = std::int64_t{256} * 256;  // the processor's defaults
   vision.max_pixels = std::int64_t{4096} * 4096;
+  if (vision.temporal_patch_size == 2) {
+    vision.video.sampling = VideoSpec::Sampling::kSpread;
+  }
+  vision.video.min_pixels = std::int64_t{128} * 32 * 32;
+  vision.video.max_pixels = std::int64_t{768} * 32 * 32;
+  vision.video.shared_pixels = true;
   config.expect("out_hidden_size", llm.hidden);
   config.finish();
   return vision;

@@ -53,6 +53,7 @@ HfModel read_smolvlm(HfConfig config) {
   }
   tower.finish();
   vision.merge_size = config.optional("scale_factor", 2);
+  result.tiling = TilingSpec::Kind::kLongestEdge;
   ProjectorSpec& projector = vision.projector;
   projector.norm_tokens = true;  // post_layernorm
   projector.num_matrices = 1;

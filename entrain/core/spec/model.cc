@@ -21,6 +21,8 @@ constexpr std::int64_t kGreatestProduct = 1 << 24;  // of heads, or of merged to
 constexpr std::int64_t kMostParameters = 1'000'000'000'000'000;
 constexpr std::int64_t kGreatestVocabulary = 1 << 26;
 constexpr std::int64_t kMostPixels = std::int64_t{1} << 40;
+constexpr std::int64_t kMostTiles = 1024;  // of an image
+constexpr int kMostVideoFrames = 1 << 20;
 constexpr std::int64_t kLongestSample = std::int64_t{1} << 30;
 
 const EncoderSpec& encoder_of(const ModelSpec& model, int module) {
@@ -107,6 +109,46 @@ void validate_windows(const EncoderSpec& encoder, const Checker& check) {
   }
 }
 
+void validate_tiling(const EncoderSpec& encoder, const Checker& check) {
+  const TilingSpec& tiling = encoder.tiling;
+  if (tiling.kind == TilingSpec::Kind::kNone) {
+    return;
+  }
+  if (!has_one_size(encoder) || encoder.center_crop) {
+    check.fail("tiling", "given; allowed with a table_side that is not interpolated, uncropped");
+  }
+  if (tiling.kind == TilingSpec::Kind::kLongestEdge) {
+    check.range("tiling.longest_edge", tiling.longest_edge, 1, kLongestTiledEdge);
+    const int side = encoder.table_side * encoder.patch_size;
+    const std::int64_t columns = tiling.longest_edge / side + 1;
+    if (columns * columns >= kMostTiles) {
+      check.fail("tiling.longest_edge",
+                 fmt::format("{} pixels are up to {} tiles of {}; allowed: up to {}",
+                             tiling.longest_edge,
+                             columns * columns + 1,
+                             side,
+                             kMostTiles));
+    }
+  } else {
+    check.range("tiling.max_tiles", tiling.max_tiles, 1, kMostTiles - 1);
+    check.range("tiling.min_tiles", tiling.min_tiles, 1, tiling.max_tiles);
+  }
+}
+
+void validate_video(const EncoderSpec& encoder, const Checker& check) {
+  const VideoSpec& video = encoder.video;
+  check.range("video.min_frames", video.min_frames, 2, kMostVideoFrames);
+  check.range("video.max_frames", video.max_frames, video.min_frames, kMostVideoFrames);
+  const std::int64_t most = video.max_pixels > 0 ? video.max_pixels : encoder.max_pixels;
+  check.range("video.max_pixels", video.max_pixels, 0, kMostPixels);
+  check.range("video.min_pixels", video.min_pixels, 0, most);
+  check.above("video.tokens_per_second", video.tokens_per_second + 1e-9, 0.0, 1e6);
+  const bool pairs = encoder.temporal_patch_size == 2 && !has_one_size(encoder);
+  if (video.sampling != VideoSpec::Sampling::kRate && !pairs) {
+    check.fail("video.sampling", "allowed with a temporal_patch_size of 2 and rotations alone");
+  }
+}
+
 void validate_encoder(const EncoderSpec& encoder, const std::string& where) {
   const Checker check(where);
   validate_block(encoder, check);
@@ -153,6 +195,8 @@ void validate_encoder(const EncoderSpec& encoder, const std::string& where) {
     check.above("frames_per_second", encoder.frames_per_second, 0.0, 1000.0);
     check.range("default_frame_width", encoder.default_frame_width, 1, 1 << 16);
     check.range("default_frame_height", encoder.default_frame_height, 1, 1 << 16);
+    validate_tiling(encoder, check);
+    validate_video(encoder, check);
   } else {
     check.above("window_seconds", encoder.window_seconds, 0.0, 86'400.0);
     check.range("mel_bands", encoder.mel_bands, 1, 1024);

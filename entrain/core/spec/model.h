@@ -97,6 +97,49 @@ enum class RotaryLayout : std::uint8_t {
   kHalves,
 };
 
+enum class ResizeFilter : std::uint8_t { kBicubic, kLanczos };
+
+// How an image becomes several tiles, each of the one size that the encoder takes and a segment of
+// its own. Read with image_tiles() in tiles.h.
+inline constexpr int kLongestTiledEdge = 4096;  // pixels: the original shrinks longer ones again
+struct TilingSpec {
+  enum class Kind : std::uint8_t {
+    kNone,         // an image is one segment
+    kLongestEdge,  // Idefics3, SmolVLM
+    kBestCanvas,   // InternVL
+  };
+  Kind kind = Kind::kNone;
+  // kLongestEdge: an image is resized so that its longest edge has so many pixels, then to whole
+  // tiles. 1 to 4096.
+  int longest_edge = 0;
+  bool split = true;  // false: the whole image alone is resized twice
+  // kBestCanvas: tiles of the canvas, of which the aspect ratio is nearest to the image's.
+  int min_tiles = 1;
+  int max_tiles = 12;
+  bool operator==(const TilingSpec&) const = default;
+};
+
+// Which frames of a video are read, their size and their positions. Read with video.h.
+struct VideoSpec {
+  enum class Sampling : std::uint8_t {
+    kRate,    // ⌈seconds · frames_per_second⌉, for studies: cannot be trained
+    kAll,     // every frame
+    kStride,  // Qwen2-VL: an even number of them, at equal steps from the first
+    kSpread,  // Qwen3-VL: equally spread from the first to the last
+  };
+  Sampling sampling = Sampling::kRate;
+  // kStride, kSpread: number of frames that are read, if the video has that many.
+  int min_frames = 4;
+  int max_frames = 768;
+  // Pixels of a frame, or of all its frames together if `shared_pixels`; 0: those of an image.
+  std::int64_t min_pixels = 0;
+  std::int64_t max_pixels = 0;
+  bool shared_pixels = false;
+  // M-RoPE: positions in time that a second takes; 0: every temporal patch is a grid of its own.
+  double tokens_per_second = 0.0;
+  bool operator==(const VideoSpec&) const = default;
+};
+
 // hidden is divisible by num_heads, and hidden / num_heads by 4 if heads are rotated; num_kv_heads
 // and head_dim are not used.
 struct EncoderSpec : BlockSpec {
@@ -125,6 +168,8 @@ struct EncoderSpec : BlockSpec {
   // With a table: an image is resized by its shorter side and cut to its centre; else both sides
   // are resized.
   bool center_crop = false;
+  ResizeFilter resize_filter = ResizeFilter::kBicubic;
+  TilingSpec tiling;         // with table_side, not interpolated
   bool class_token = false;  // one more token before an image's patches, which the projector drops
   bool patch_bias = false;   // of the patch embedding
   bool embedding_norm = false;  // the block's norm, after the embedding
@@ -140,6 +185,7 @@ struct EncoderSpec : BlockSpec {
   double frames_per_second = 2.0;  // video sampling; two frames make one temporal patch and segment
   int default_frame_width = 640;   // pixels, for videos whose size is unknown
   int default_frame_height = 360;
+  VideoSpec video;
   // Audio: 100 mel frames a second, halved by the second convolution.
   double window_seconds = 30.0;  // length of a segment
   bool pad_windows = false;      // true: every window is as long as a full one

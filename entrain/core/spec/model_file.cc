@@ -14,7 +14,11 @@ namespace {
 constexpr std::array<const char*, 2> kRotaryLayouts = {"spans", "halves"};  // by RotaryLayout
 constexpr std::array<const char*, 2> kNorms = {"rms", "layer"};             // NormKind
 constexpr std::array<const char*, 4> kActivations = {
-    "silu", "gelu", "gelu_tanh", "quick_gelu"};                                 // Activation
+    "silu", "gelu", "gelu_tanh", "quick_gelu"};                          // Activation
+constexpr std::array<const char*, 2> kFilters = {"bicubic", "lanczos"};  // ResizeFilter
+constexpr std::array<const char*, 3> kTilings = {
+    "none", "longest_edge", "best_canvas"};  // TilingSpec::Kind
+constexpr std::array<const char*, 4> kSamplings = {"rate", "all", "stride", "spread"};  // Sampling
 constexpr std::array<const char*, 3> kScalings = {"none", "linear", "llama3"};  // RopeScaling::Kind
 
 // The enumerator whose name stands under `key`.
@@ -105,6 +109,56 @@ Json projector_json(const ProjectorSpec& projector) {
   return document;
 }
 
+TilingSpec read_tiling(ObjectReader reader) {
+  TilingSpec tiling;
+  reader.required<std::string>("kind");
+  tiling.kind = one_of(reader, "kind", kTilings, tiling.kind);
+  if (tiling.kind == TilingSpec::Kind::kLongestEdge) {
+    tiling.longest_edge = reader.required<int>("longest_edge");
+    tiling.split = reader.optional("split", tiling.split);
+  } else if (tiling.kind == TilingSpec::Kind::kBestCanvas) {
+    tiling.min_tiles = reader.optional("min_tiles", tiling.min_tiles);
+    tiling.max_tiles = reader.optional("max_tiles", tiling.max_tiles);
+  }
+  reader.finish();
+  return tiling;
+}
+
+Json tiling_json(const TilingSpec& tiling) {
+  Json document = {{"kind", kTilings[static_cast<std::size_t>(tiling.kind)]}};
+  if (tiling.kind == TilingSpec::Kind::kLongestEdge) {
+    document["longest_edge"] = tiling.longest_edge;
+    document["split"] = tiling.split;
+  } else {
+    document["min_tiles"] = tiling.min_tiles;
+    document["max_tiles"] = tiling.max_tiles;
+  }
+  return document;
+}
+
+VideoSpec read_video(ObjectReader reader) {
+  VideoSpec video;
+  video.sampling = one_of(reader, "sampling", kSamplings, video.sampling);
+  video.min_frames = reader.optional("min_frames", video.min_frames);
+  video.max_frames = reader.optional("max_frames", video.max_frames);
+  video.min_pixels = reader.optional("min_pixels", video.min_pixels);
+  video.max_pixels = reader.optional("max_pixels", video.max_pixels);
+  video.shared_pixels = reader.optional("shared_pixels", video.shared_pixels);
+  video.tokens_per_second = reader.optional("tokens_per_second", video.tokens_per_second);
+  reader.finish();
+  return video;
+}
+
+Json video_json(const VideoSpec& video) {
+  return {{"sampling", kSamplings[static_cast<std::size_t>(video.sampling)]},
+          {"min_frames", video.min_frames},
+          {"max_frames", video.max_frames},
+          {"min_pixels", video.min_pixels},
+          {"max_pixels", video.max_pixels},
+          {"shared_pixels", video.shared_pixels},
+          {"tokens_per_second", video.tokens_per_second}};
+}
+
 Json scaling_json(const RopeScaling& scaling) {
   Json document = {{"kind", kScalings[static_cast<std::size_t>(scaling.kind)]},
                    {"factor", scaling.factor}};
@@ -184,6 +238,13 @@ EncoderSpec read_encoder(const std::string& name, const Json& document, const st
     encoder.table_side = reader.optional("table_side", encoder.table_side);
     encoder.table_interpolated = reader.optional("table_interpolated", encoder.table_interpolated);
     encoder.center_crop = reader.optional("center_crop", encoder.center_crop);
+    encoder.resize_filter = one_of(reader, "resize_filter", kFilters, encoder.resize_filter);
+    if (reader.has("tiling")) {
+      encoder.tiling = read_tiling(reader.object("tiling"));
+    }
+    if (reader.has("video")) {
+      encoder.video = read_video(reader.object("video"));
+    }
     read_channels(reader, "pixel_mean", encoder.pixel_mean);
     read_channels(reader, "pixel_deviation", encoder.pixel_deviation);
     encoder.class_token = reader.optional("class_token", encoder.class_token);
@@ -286,6 +347,15 @@ Json encoder_json(const EncoderSpec& encoder) {
     }
     if (encoder.table_side != usual.table_side) {
       document["table_side"] = encoder.table_side;
+    }
+    if (encoder.resize_filter != usual.resize_filter) {
+      document["resize_filter"] = kFilters[static_cast<std::size_t>(encoder.resize_filter)];
+    }
+    if (encoder.tiling.kind != TilingSpec::Kind::kNone) {
+      document["tiling"] = tiling_json(encoder.tiling);
+    }
+    if (encoder.video != usual.video) {
+      document["video"] = video_json(encoder.video);
     }
     if (!encoder.deepstack_layers.empty()) {
       document["deepstack_layers"] = encoder.deepstack_layers;

@@ -385,12 +385,77 @@ TEST(ReadModel, ChecksDeepStackOfBothModules) {
             std::string::npos);
 }
 
+// Images of 28 patches a side, 392 pixels, cut into tiles; videos in pairs of frames.
+Json tiled_document() {
+  Json document = parse_toml(kModelToml, "small.toml");
+  document["vision"]["table_side"] = 28;
+  document["vision"]["resize_filter"] = "lanczos";
+  document["vision"]["tiling"] = {{"kind", "longest_edge"}, {"longest_edge", 1568}};
+  return document;
+}
+
+Json video_document() {
+  Json document = parse_toml(kModelToml, "small.toml");
+  document["vision"]["temporal_patch_size"] = 2;
+  document["vision"]["video"] = {{"sampling", "stride"}, {"tokens_per_second", 2.0}};
+  return document;
+}
+
+TEST(ReadModel, TakesTilingAndVideo) {
+  const ModelSpec tiled = model_from_json(tiled_document(), "m");
+  EXPECT_EQ(tiled.encoders[0].resize_filter, ResizeFilter::kLanczos);
+  EXPECT_EQ(tiled.encoders[0].tiling.kind, TilingSpec::Kind::kLongestEdge);
+  EXPECT_EQ(tiled.encoders[0].tiling.longest_edge, 1568);
+  EXPECT_TRUE(tiled.encoders[0].tiling.split);
+  const ModelSpec video = model_from_json(video_document(), "m");
+  EXPECT_EQ(video.encoders[0].video.sampling, VideoSpec::Sampling::kStride);
+  EXPECT_EQ(video.encoders[0].video.max_frames, 768);
+  for (const ModelSpec& model : {tiled, video}) {
+    EXPECT_EQ(digest(model_from_json(to_json(model), "again")), digest(model));
+  }
+}
+
+TEST(ReadModel, RefusesTilingAndVideoThatCannotBe) {
+  const auto message = [](Json document, const char* change) {
+    return error_of<InvalidInput>([&] {
+      set_by_path(document, change);
+      model_from_json(document, "m");
+    });
+  };
+  const auto expect_said = [](const std::string& found, const char* said) {
+    EXPECT_NE(found.find(said), std::string::npos) << found;
+  };
+  expect_said(message(tiled_document(), "vision.tiling.max_tiles=9"),
+              "vision.tiling.max_tiles: unknown key");
+  expect_said(message(tiled_document(), "vision.tiling.kind=spiral"),
+              "'spiral' given; allowed: none, longest_edge, best_canvas");
+  expect_said(message(tiled_document(), "vision.tiling.longest_edge=5000"),
+              "vision.tiling.longest_edge: 5000 given; allowed: 1 to 4096");
+  expect_said(message(tiled_document(), "vision.table_side=2"),
+              "vision.tiling.longest_edge: 1568 pixels are up to 3250 tiles of 28");
+  expect_said(message(tiled_document(), "vision.table_side=0"), "vision.tiling: given");
+  expect_said(message(tiled_document(), "vision.center_crop=true"), "vision.tiling: given");
+  Json canvas = tiled_document();
+  canvas["vision"]["tiling"] = {{"kind", "best_canvas"}, {"min_tiles", 4}};
+  expect_said(message(canvas, "vision.tiling.max_tiles=3"),
+              "vision.tiling.min_tiles: 4 given; allowed: 1 to 3");
+  expect_said(message(canvas, "vision.tiling.max_tiles=4000"), "allowed: 1 to 1023");
+  expect_said(message(video_document(), "vision.video.frame=3"), "unknown key");
+  expect_said(message(video_document(), "vision.temporal_patch_size=1"),
+              "vision.video.sampling: allowed with");
+  expect_said(message(video_document(), "vision.video.max_frames=2"), "vision.video.max_frames: 2");
+  expect_said(message(video_document(), "vision.video.min_pixels=9000000"),
+              "vision.video.min_pixels: 9000000");
+}
+
 TEST(ModelDigest, SeesEveryField) {
   const std::string base = digest(small_model());
   for (const char* change : {"name=other",
                              "vision.num_layers=3",
                              "vision.min_pixels=784",
                              "vision.frozen=true",
+                             "vision.resize_filter=lanczos",
+                             "vision.video.max_frames=16",
                              "speech.window_seconds=15.0",
                              "speech.mel_bands=128",
                              "speech.stored_positions=true",
@@ -416,6 +481,8 @@ TEST(ShapeDigest, SeesShapesAlone) {
                              "vision.projector_frozen=false",
                              "llm.frozen=true",
                              "vision.max_pixels=100352",
+                             "vision.resize_filter=lanczos",
+                             "vision.video.max_frames=16",
                              "speech.pad_windows=false",
                              "llm.max_tokens=100"}) {
     EXPECT_EQ(digest_after(change), base) << change;

@@ -34,6 +34,41 @@ TEST(MultimodalPositions, RefuseGridsThatOverlapOrEndOutside) {
   EXPECT_THROW(multimodal_positions(4, std::vector<GridSpan>{{1, 2, 2}}), InternalError);
 }
 
+// Temporal patches of one grid: later in time, at the same rows and columns; text follows those.
+TEST(MultimodalPositions, CountTimeOfAVideoFromItsFirstPatch) {
+  const std::vector<GridSpan> grids = {{1, 1, 2}, {3, 1, 2, true, 5}};
+  const std::vector<AxisPosition> positions = multimodal_positions(6, grids);
+  EXPECT_EQ(positions,
+            (std::vector<AxisPosition>{
+                {0, 0, 0}, {1, 1, 1}, {1, 1, 2}, {6, 1, 1}, {6, 1, 2}, {3, 3, 3}}));
+}
+
+TEST(ImageGrids, TellTemporalPatchesOfOneGridFromGridsOfTheirOwn) {
+  ModelSpec model;
+  EncoderSpec vision;
+  vision.merge_size = 2;
+  model.encoders = {vision};
+  SampleWork work;
+  work.segments.assign(1, std::vector<SegmentWork>(5));
+  for (SegmentWork& segment : work.segments[0]) {
+    segment.rows = segment.columns = 4;
+  }
+  // An image, a video of three patches at 1.5 positions, one of a patch.
+  work.videos = {{{.frames = 6, .time_step = 1.5F}, {.frames = 1, .time_step = 1.5F}}};
+  const std::vector<std::int64_t> begins = {1, 10, 14, 18, 30};
+  const auto times = [&] {
+    std::vector<std::pair<bool, std::int64_t>> result;
+    for (const GridSpan& grid : image_grids(model, work, begins)) {
+      result.emplace_back(grid.continues, grid.time);
+    }
+    return result;
+  };
+  using Times = std::vector<std::pair<bool, std::int64_t>>;
+  EXPECT_EQ(times(), (Times{{false, 0}, {false, 0}, {true, 1}, {true, 3}, {false, 0}}));
+  work.videos[0][0].time_step = 0.0F;
+  EXPECT_EQ(times(), Times(5));
+}
+
 TEST(ImageGrids, AreOfImagesAloneByTheirPlace) {
   ModelSpec model;
   EncoderSpec audio;

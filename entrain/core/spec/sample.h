@@ -44,9 +44,9 @@ struct SampleSizes {
   std::optional<std::int64_t> response_tokens;  // tokens with loss, end-of-sequence included
   std::optional<SampleLocation> location;
 
-  // Images and audio clips: the media marked in the text layout.
+  // Images, videos and audio clips: the media marked in the text layout.
   [[nodiscard]] int num_media() const {
-    return static_cast<int>(images.size() + audio_seconds.size());
+    return static_cast<int>(images.size() + videos.size() + audio_seconds.size());
   }
   bool operator==(const SampleSizes&) const = default;
 };

@@ -12,7 +12,6 @@ namespace {
 
 constexpr double kMelFramesPerSecond = 100.0;
 constexpr double kLongestSeconds = 1e7;
-constexpr int kLongestSide = 1 << 24;
 // Sums of attention pairs over a batch have to stay within 64 bits.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
 
@@ -20,24 +19,14 @@ std::int64_t ceil_div(std::int64_t value, std::int64_t divisor) {
   return (value + divisor - 1) / divisor;
 }
 
-// Sizes are decimal numbers (1.1 s) that binary doubles miss by a hair, so a product that close to
-// a whole number is that number: 1.1 s are 110 frames, not 111.
-std::int64_t ceil_of_product(double value, double rate) {
-  const double product = value * rate;
-  const double whole = std::nearbyint(product);
-  const bool is_whole = std::abs(product - whole) <= 1e-12 * product;
-  return static_cast<std::int64_t>(is_whole ? whole : std::ceil(product));
-}
-
 [[noreturn]] void fail(const SampleSizes& sizes, const std::string& message) {
   throw InvalidInput(fmt::format("sample '{}': {}", sizes.id, message));
 }
 
-void check_seconds(const SampleSizes& sizes, double seconds, const char* what) {
+void check_seconds(double seconds, const char* what) {
   if (!(seconds > 0 && seconds <= kLongestSeconds)) {
-    fail(sizes,
-         fmt::format(
-             "{} of {} s; a length in (0, {:.0f}] is needed", what, seconds, kLongestSeconds));
+    throw InvalidInput(fmt::format(
+        "{} of {} s; a length in (0, {:.0f}] is needed", what, seconds, kLongestSeconds));
   }
 }
 
@@ -55,19 +44,15 @@ std::int64_t squared_runs(std::int64_t length, std::int64_t window) {
   return length / window * window * window + rest * rest;
 }
 
-SegmentWork image_work(const EncoderSpec& encoder, const SampleSizes& sizes, ImageSize image) {
-  ImageSize resized;
-  try {
-    resized = encoder_image_size(encoder, image);
-  } catch (const InvalidInput& error) {
-    fail(sizes, error.what());
-  }
+// Of an image, a tile or a temporal patch that has this size when it is read.
+SegmentWork image_work(const EncoderSpec& encoder, ImageSize resized) {
   const std::int64_t columns = resized.width / encoder.patch_size;
   const std::int64_t rows = resized.height / encoder.patch_size;
   const std::int64_t patches = columns * rows;
   const std::int64_t tokens = patches + extra_tokens(encoder);
   if (tokens > kMostTokens) {
-    fail(sizes, fmt::format("an image of {} patches; at most {} allowed", tokens, kMostTokens));
+    throw InvalidInput(
+        fmt::format("an image of {} patches; at most {} allowed", tokens, kMostTokens));
   }
   SegmentWork work =
       segment_work(tokens, patches / (std::int64_t{encoder.merge_size} * encoder.merge_size));
@@ -79,24 +64,24 @@ SegmentWork image_work(const EncoderSpec& encoder, const SampleSizes& sizes, Ima
   return work;
 }
 
-void add_vision(const EncoderSpec& encoder,
-                const SampleSizes& sizes,
-                std::vector<SegmentWork>& segments) {
+// Returns what is read of the videos.
+std::vector<VideoWork> add_vision(const EncoderSpec& encoder,
+                                  const SampleSizes& sizes,
+                                  std::vector<SegmentWork>& segments) {
+  std::vector<VideoWork> videos;
   for (const ImageSize& image : sizes.images) {
-    segments.push_back(image_work(encoder, sizes, image));
+    segments.insert(segments.end(),
+                    static_cast<std::size_t>(image_tiles(encoder, image).count()),
+                    image_work(encoder, encoder_image_size(encoder, image)));
   }
   for (const VideoSize& video : sizes.videos) {
-    check_seconds(sizes, video.seconds, "a video");
-    const ImageSize frame =
-        video.size.value_or(ImageSize{encoder.default_frame_width, encoder.default_frame_height});
-    const std::int64_t frames = ceil_of_product(video.seconds, encoder.frames_per_second);
-    if (frames > kMostTokens) {
-      fail(sizes, fmt::format("a video of {} frames; at most {} allowed", frames, kMostTokens));
-    }
+    check_seconds(video.seconds, "a video");
+    videos.push_back(video_work(encoder, video));
     segments.insert(segments.end(),
-                    static_cast<std::size_t>(ceil_div(frames, 2)),
-                    image_work(encoder, sizes, frame));
+                    static_cast<std::size_t>(videos.back().patches()),
+                    image_work(encoder, videos.back().size));
   }
+  return videos;
 }
 
 void add_audio(const EncoderSpec& encoder,
@@ -104,7 +89,7 @@ void add_audio(const EncoderSpec& encoder,
                std::vector<SegmentWork>& segments) {
   const std::int64_t window = window_frames(encoder);
   for (const double seconds : sizes.audio_seconds) {
-    check_seconds(sizes, seconds, "an audio clip");
+    check_seconds(seconds, "an audio clip");
     const std::int64_t frames = mel_frames(seconds);
     for (std::int64_t begin = 0; begin < frames; begin += window) {
       const std::int64_t real = ceil_div(std::min(window, frames - begin), 2);
@@ -115,52 +100,6 @@ void add_audio(const EncoderSpec& encoder,
 }
 
 }  // namespace
-
-ImageSize smart_resize(ImageSize image,
-                       int factor,
-                       std::int64_t min_pixels,
-                       std::int64_t max_pixels) {
-  const auto [shorter, longer] = std::minmax(image.width, image.height);
-  if (shorter < 1 || longer > kLongestSide) {
-    throw InvalidInput(fmt::format("image of {}x{} pixels; sides in [1, {}] are needed",
-                                   image.width,
-                                   image.height,
-                                   kLongestSide));
-  }
-  if (longer > std::int64_t{200} * shorter) {
-    throw InvalidInput(
-        fmt::format("image of {}x{} pixels; an aspect ratio of at most 200 is allowed",
-                    image.width,
-                    image.height));
-  }
-  const double width = image.width;
-  const double height = image.height;
-  // nearbyint rounds halves to even, as Python's round() does.
-  auto columns = static_cast<std::int64_t>(std::nearbyint(width / factor));
-  auto rows = static_cast<std::int64_t>(std::nearbyint(height / factor));
-  const std::int64_t pixels = columns * factor * rows * factor;
-  if (pixels > max_pixels) {
-    const double scale = std::sqrt(height * width / static_cast<double>(max_pixels));
-    columns =
-        std::max<std::int64_t>(1, static_cast<std::int64_t>(std::floor(width / scale / factor)));
-    rows =
-        std::max<std::int64_t>(1, static_cast<std::int64_t>(std::floor(height / scale / factor)));
-  } else if (pixels < min_pixels) {
-    const double scale = std::sqrt(static_cast<double>(min_pixels) / (height * width));
-    columns = static_cast<std::int64_t>(std::ceil(width * scale / factor));
-    rows = static_cast<std::int64_t>(std::ceil(height * scale / factor));
-  }
-  return {static_cast<int>(columns * factor), static_cast<int>(rows * factor)};
-}
-
-ImageSize encoder_image_size(const EncoderSpec& encoder, ImageSize image) {
-  if (has_one_size(encoder)) {
-    const int side = encoder.table_side * encoder.patch_size;
-    return {side, side};
-  }
-  return smart_resize(
-      image, encoder.patch_size * encoder.merge_size, encoder.min_pixels, encoder.max_pixels);
-}
 
 std::int64_t mel_frames(double seconds) {
   return ceil_of_product(seconds, kMelFramesPerSecond);
@@ -209,15 +148,21 @@ SampleWork sample_work(const ModelSpec& model, const SampleSizes& sizes) {
   work.llm_tokens = prompt + response;
   for (const EncoderSpec& encoder : model.encoders) {
     std::vector<SegmentWork> segments;
-    if (encoder.modality == Modality::kVision) {
-      add_vision(encoder, sizes, segments);
-    } else {
-      add_audio(encoder, sizes, segments);
+    std::vector<VideoWork> videos;
+    try {
+      if (encoder.modality == Modality::kVision) {
+        videos = add_vision(encoder, sizes, segments);
+      } else {
+        add_audio(encoder, sizes, segments);
+      }
+    } catch (const InvalidInput& error) {
+      fail(sizes, error.what());
     }
     for (const SegmentWork& segment : segments) {
       work.llm_tokens += segment.llm_tokens;
     }
     work.segments.push_back(std::move(segments));
+    work.videos.push_back(std::move(videos));
   }
   if (work.llm_tokens > kMostTokens) {
     fail(sizes,
@@ -225,6 +170,31 @@ SampleWork sample_work(const ModelSpec& model, const SampleSizes& sizes) {
   }
   work.llm_attention_pairs = work.llm_tokens * work.llm_tokens / 2;
   return work;
+}
+
+std::vector<SegmentPlace> segment_places(const EncoderSpec& encoder, const SampleSizes& sizes) {
+  std::vector<SegmentPlace> places;
+  const auto add = [&](std::size_t medium, std::int64_t parts) {
+    for (std::int64_t part = 0; part < parts; ++part) {
+      places.push_back({medium, part});
+    }
+  };
+  const std::size_t images = sizes.images.size();
+  const std::size_t videos = sizes.videos.size();
+  if (encoder.modality == Modality::kAudio) {
+    for (std::size_t clip = 0; clip < sizes.audio_seconds.size(); ++clip) {
+      const std::int64_t frames = mel_frames(sizes.audio_seconds[clip]);
+      add(images + videos + clip, ceil_div(frames, window_frames(encoder)));
+    }
+    return places;
+  }
+  for (std::size_t image = 0; image < images; ++image) {
+    add(image, image_tiles(encoder, sizes.images[image]).count());
+  }
+  for (std::size_t video = 0; video < videos; ++video) {
+    add(images + video, video_work(encoder, sizes.videos[video]).patches());
+  }
+  return places;
 }
 
 std::int64_t first_feature_token(const SampleWork& work, int encoder, int segment) {

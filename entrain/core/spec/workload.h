@@ -10,28 +10,12 @@
 
 #include "entrain/core/spec/model.h"
 #include "entrain/core/spec/sample.h"
+#include "entrain/core/spec/video.h"
+#include "entrain/core/spec/vision_sizes.h"
 
 namespace entrain {
 
-// Height and width in pixels after Qwen's smart_resize: both sides rounded (halves to even) to
-// multiples of `factor`, then, if height * width is outside [min_pixels, max_pixels], scaled by one
-// factor and rounded down or up to multiples. A very narrow image keeps one multiple per side and
-// may exceed max_pixels.
-//
-// Requires  factor >= 1; 1 <= min_pixels <= max_pixels.
-// Throws  InvalidInput when a side is below 1 or above 2^24 or the aspect ratio exceeds 200.
-// Source  Qwen2-VL image processor; golden values in workload_test.cc.
-ImageSize smart_resize(ImageSize image,
-                       int factor,
-                       std::int64_t min_pixels,
-                       std::int64_t max_pixels);
-
-// Pixels of an image as an encoder reads it: smart_resize()'s, or those of its table of positions.
-//
-// Throws  InvalidInput as smart_resize() does.
-ImageSize encoder_image_size(const EncoderSpec& encoder, ImageSize image);
-
-// One segment: an image, a temporal patch of a video, an audio window.
+// One segment: an image or a tile of it, a temporal patch of a video, an audio window.
 struct SegmentWork {
   std::int64_t tokens = 0;           // in the encoder, before merging
   std::int64_t attention_pairs = 0;  // tokens²
@@ -45,6 +29,7 @@ struct SegmentWork {
 
 struct SampleWork {
   std::vector<std::vector<SegmentWork>> segments;  // [encoder][segment]
+  std::vector<std::vector<VideoWork>> videos;      // [encoder][video]; may be empty
   std::int64_t llm_tokens = 0;                     // text and features
   std::int64_t llm_attention_pairs = 0;            // llm_tokens² / 2, rounded down (causal)
   std::int64_t target_tokens = 0;                  // tokens with loss
@@ -52,11 +37,12 @@ struct SampleWork {
 };
 
 // Text: exact tokens if both counts are present, estimates otherwise.
-// Image: one segment; tokens = patches after smart_resize; merge_size² of them make an LLM token.
+// Image: a segment, or with tiling one for each tile (image_tiles()); tokens = patches after
+//        smart_resize; merge_size² of them make an LLM token.
 //        Attention windows: the grid cut into squares of window_size / patch_size patches from its
 //        top left; those at its right and lower edge are smaller if it does not divide.
-// Video: frames = ⌈seconds · frames_per_second⌉; two make a segment (⌈frames / 2⌉ of them), which
-//        has the patches of one frame. The source's own frame count is not used.
+// Video: frames as in video_work(), by default ⌈seconds · frames_per_second⌉; two make a segment
+//        (⌈frames / 2⌉ of them), which has the patches of one frame.
 // Audio: mel frames = ⌈100 · seconds⌉, cut into windows of ⌈100 · window_seconds⌉; the second
 //        convolution (stride 2, padding 1) leaves ⌈frames / 2⌉ of a window: its tokens. With
 //        pad_windows every window has the tokens of a full one. LLM tokens = ⌊real tokens / 2⌋,
@@ -67,6 +53,17 @@ struct SampleWork {
 //
 // Throws  InvalidInput naming the sample when a size is impossible.
 SampleWork sample_work(const ModelSpec& model, const SampleSizes& sizes);
+
+// What a segment is of: images are counted first, then videos, then clips.
+struct SegmentPlace {
+  std::size_t medium = 0;
+  std::int64_t part = 0;  // tile, audio window or temporal patch
+  bool operator==(const SegmentPlace&) const = default;
+};
+
+// Shapes  result: [segments of the encoder], in their order.
+// Throws  InvalidInput as sample_work() does, but without the sample's name.
+std::vector<SegmentPlace> segment_places(const EncoderSpec& encoder, const SampleSizes& sizes);
 
 // Of a clip: ⌈100 · seconds⌉; of a full window of an audio encoder.
 std::int64_t mel_frames(double seconds);

@@ -393,6 +393,49 @@ TEST(SampleWork, TakesImagesBeforeVideos) {
   EXPECT_EQ(work.segments[0], (std::vector<SegmentWork>{{16, 256, 4, 4, 4}, {24, 576, 6, 6, 4}}));
 }
 
+TEST(SampleWork, CountsTilesAsSegments) {
+  ModelSpec model;
+  EncoderSpec vision;
+  vision.name = "vision";
+  vision.patch_size = 7;
+  vision.merge_size = 2;
+  vision.table_side = 4;
+  vision.class_token = true;
+  vision.tiling.kind = TilingSpec::Kind::kBestCanvas;
+  model.encoders = {vision};
+  SampleSizes sizes;
+  sizes.images = {{28, 28}, {200, 100}};
+  sizes.prompt_tokens = 10;
+  sizes.response_tokens = 2;
+  const SampleWork work = sample_work(model, sizes);
+  ASSERT_EQ(work.segments[0].size(), 1U + 8 + 1);  // of 2:1 the largest with half of the pixels
+  for (const SegmentWork& segment : work.segments[0]) {
+    EXPECT_EQ(segment.tokens, 17);
+    EXPECT_EQ(segment.llm_tokens, 4);
+    EXPECT_EQ(segment.rows, 4);
+  }
+  EXPECT_EQ(work.llm_tokens, 12 + 10 * 4);
+  std::vector<SegmentPlace> expected = {{0, 0}};
+  for (int tile = 0; tile < 9; ++tile) {
+    expected.push_back({1, tile});
+  }
+  EXPECT_EQ(segment_places(model.encoders[0], sizes), expected);
+}
+
+TEST(SegmentPlaces, CountImagesThenVideosThenClips) {
+  EncoderSpec vision;
+  EncoderSpec audio;
+  audio.modality = Modality::kAudio;
+  audio.window_seconds = 1.0;
+  SampleSizes sizes;
+  sizes.images = {{56, 56}, {56, 56}};
+  sizes.videos = {{1.5, {}, ImageSize{56, 56}}};  // three frames
+  sizes.audio_seconds = {1.5};
+  EXPECT_EQ(segment_places(vision, sizes),
+            (std::vector<SegmentPlace>{{0, 0}, {1, 0}, {2, 0}, {2, 1}}));
+  EXPECT_EQ(segment_places(audio, sizes), (std::vector<SegmentPlace>{{3, 0}, {3, 1}}));
+}
+
 TEST(SampleWork, NamesTheSampleOfAnImpossibleSize) {
   const ModelSpec model = model_of({vision(), audio()});
   const auto expect_refused = [&](const std::function<void(SampleSizes&)>& spoil,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
+#include <vector>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
@@ -45,52 +47,110 @@ at::Tensor normalised(at::Tensor pixels, const EncoderSpec& encoder) {
       .div_(channels(encoder.pixel_deviation));
 }
 
-SegmentData cut(const at::Tensor& pixels, ImageSize size, const EncoderSpec& encoder) {
-  return {cut_patches(pixels, encoder.patch_size, encoder.merge_size, encoder.temporal_patch_size),
-          size.height / encoder.patch_size,
-          size.width / encoder.patch_size};
+SegmentData cut(std::vector<at::Tensor> frames, const EncoderSpec& encoder) {
+  const std::int64_t rows = frames.front().size(1) / encoder.patch_size;
+  const std::int64_t columns = frames.front().size(2) / encoder.patch_size;
+  frames.resize(static_cast<std::size_t>(encoder.temporal_patch_size), frames.back());
+  return {cut_patches(frames, encoder.patch_size, encoder.merge_size), rows, columns};
+}
+
+// A rectangle of the image, [3, height, width] float32 in [0, 255].
+at::Tensor pixels_of(const DecodedImage& image,
+                     std::int64_t top,
+                     std::int64_t left,
+                     ImageSize size) {
+  // from_blob takes no const memory; the tensor is only read.
+  const at::Tensor bytes = at::from_blob(const_cast<std::uint8_t*>(image.rgb.data()),
+                                         {image.size.height, image.size.width, 3},
+                                         at::TensorOptions(at::kByte));
+  return bytes.narrow(0, top, size.height)
+      .narrow(1, left, size.width)
+      .permute({2, 0, 1})
+      .to(at::kFloat)
+      .contiguous();
+}
+
+at::Tensor pixels_of(const DecodedImage& image) {
+  return pixels_of(image, 0, 0, image.size);
 }
 
 }  // namespace
 
-SegmentData patches_of(const DecodedImage& image, const EncoderSpec& encoder) {
+ResizedImage resize_image(DecodedImage image, const EncoderSpec& encoder) {
   const ImageSize target = encoder_image_size(encoder, image.size);
-  const DecodedImage whole = resize_bicubic(image, whole_size(image.size, target, encoder));
-  // from_blob takes no const memory; the tensor is only read.
-  const at::Tensor bytes = at::from_blob(const_cast<std::uint8_t*>(whole.rgb.data()),
-                                         {whole.size.height, whole.size.width, 3},
-                                         at::TensorOptions(at::kByte));
-  const at::Tensor pixels = bytes.permute({2, 0, 1}).to(at::kFloat).contiguous();
-  return cut(normalised(encoder.center_crop ? cropped(pixels, target.width) : pixels, encoder),
-             target,
+  const ResizeFilter filter = encoder.resize_filter;
+  const TilingSpec& tiling = encoder.tiling;
+  ResizedImage result;
+  result.tiles = image_tiles(encoder, image.size);
+  if (tiling.kind == TilingSpec::Kind::kLongestEdge) {
+    image = resize(image, longest_edge_size(image.size, tiling.longest_edge), filter);
+  }
+  const ImageSize grid = {target.width * result.tiles.columns, target.height * result.tiles.rows};
+  result.grid = resize(image, whole_size(image.size, grid, encoder), filter);
+  if (result.tiles.whole) {
+    const bool twice = tiling.kind == TilingSpec::Kind::kLongestEdge;
+    result.whole = resize(twice ? result.grid : image, target, filter);
+  }
+  return result;
+}
+
+SegmentData patches_of(const ResizedImage& image, std::int64_t tile, const EncoderSpec& encoder) {
+  const ImageTiles& tiles = image.tiles;
+  ENTRAIN_INVARIANT(tile >= 0 && tile < tiles.count(),
+                    concat("tile ", tile, " of ", tiles.count()));
+  if (encoder.center_crop) {
+    const std::int64_t side = std::int64_t{encoder.table_side} * encoder.patch_size;
+    return cut({normalised(cropped(pixels_of(image.grid), side), encoder)}, encoder);
+  }
+  if (tiles.whole && tile == tiles.count() - 1) {
+    return cut({normalised(pixels_of(image.whole), encoder)}, encoder);
+  }
+  const ImageSize size = {image.grid.size.width / tiles.columns,
+                          image.grid.size.height / tiles.rows};
+  const std::int64_t top = tile / tiles.columns * size.height;
+  const std::int64_t left = tile % tiles.columns * size.width;
+  return cut({normalised(pixels_of(image.grid, top, left, size), encoder)}, encoder);
+}
+
+SegmentData patches_of_frames(const DecodedImage& first,
+                              const DecodedImage& second,
+                              const EncoderSpec& encoder) {
+  ENTRAIN_INVARIANT(encoder.temporal_patch_size == 2, "patches of one frame");
+  return cut({normalised(pixels_of(first), encoder), normalised(pixels_of(second), encoder)},
              encoder);
 }
 
 SegmentData white_patches(ImageSize size, const EncoderSpec& encoder) {
-  const ImageSize target = encoder_image_size(encoder, size);
-  return cut(normalised(at::full({3, target.height, target.width}, 255.0, at::kFloat), encoder),
-             target,
+  return cut({normalised(at::full({3, size.height, size.width}, 255.0, at::kFloat), encoder)},
              encoder);
 }
 
-at::Tensor cut_patches(const at::Tensor& pixels, int patch_size, int merge_size, int frames) {
+at::Tensor cut_patches(at::TensorList frames, int patch_size, int merge_size) {
   const std::int64_t block = std::int64_t{patch_size} * merge_size;
-  ENTRAIN_INVARIANT(pixels.dim() == 3 && pixels.size(0) == 3 && pixels.size(1) % block == 0 &&
-                        pixels.size(2) % block == 0,
+  const at::Tensor pixels = at::stack(frames, 1);
+  ENTRAIN_INVARIANT(pixels.dim() == 4 && pixels.size(0) == 3 && pixels.size(2) % block == 0 &&
+                        pixels.size(3) % block == 0,
                     concat("pixels of ",
-                           pixels.size(2),
+                           pixels.size(3),
                            "x",
-                           pixels.size(1),
+                           pixels.size(2),
                            " do not divide into merge blocks of ",
                            block));
-  const std::int64_t block_rows = pixels.size(1) / block;
-  const std::int64_t block_columns = pixels.size(2) / block;
-  return pixels.view({3, block_rows, merge_size, patch_size, block_columns, merge_size, patch_size})
-      .permute({1, 4, 2, 5, 0, 3, 6})
-      .unsqueeze(5)
-      .expand({-1, -1, -1, -1, -1, frames, -1, -1})
+  const std::int64_t num_frames = pixels.size(1);
+  const std::int64_t block_rows = pixels.size(2) / block;
+  const std::int64_t block_columns = pixels.size(3) / block;
+  return pixels
+      .view({3,
+             num_frames,
+             block_rows,
+             merge_size,
+             patch_size,
+             block_columns,
+             merge_size,
+             patch_size})
+      .permute({2, 5, 3, 6, 0, 1, 4, 7})
       .reshape({block_rows * block_columns * merge_size * merge_size,
-                std::int64_t{3} * frames * patch_size * patch_size});
+                3 * num_frames * patch_size * patch_size});
 }
 
 }  // namespace entrain::engine

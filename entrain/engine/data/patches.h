@@ -5,26 +5,46 @@
 
 #include "entrain/core/dataset/image.h"
 #include "entrain/core/spec/model.h"
+#include "entrain/core/spec/vision_sizes.h"
 
 #include "entrain/engine/data/step_data.h"
 
 namespace entrain::engine {
 
-// Resizes to encoder_image_size() (bicubic with antialiasing, clamped to the range of pixels;
-// images of that size are left as they are), with `center_crop` by the shorter side and cut to the
-// centre, normalises channels to (x / 255 - pixel_mean) / pixel_deviation and cuts into patches.
+// A decoded image in the sizes that its segments are cut from.
+struct ResizedImage {
+  DecodedImage grid;   // all tiles of the grid, or the only segment
+  DecodedImage whole;  // the last tile; empty without tiling
+  ImageTiles tiles;
+};
+
+// Resizes by encoder.resize_filter (with antialiasing, clamped to the range of pixels; images of
+// the size are left as they are): to encoder_image_size(), with `center_crop` by the shorter side
+// and cut to the centre, or to image_tiles().
+//
+// Throws    InvalidInput when smart_resize() or image_tiles() refuses the size.
+// Source    Of tiles: Idefics3 resizes to the longest edge, then to the grid, and the grid to the
+//           whole image's tile; GotOcr2 resizes the image itself to both.
+ResizedImage resize_image(DecodedImage image, const EncoderSpec& encoder);
+
+// Normalises channels to (x / 255 - pixel_mean) / pixel_deviation and cuts into patches.
 //
 // Shapes    result: [rows · columns, 3 · temporal_patch_size · patch_size²] float32; a patch is [3,
 //           temporal_patch_size, patch_size, patch_size] flattened, of equal frames; patches are in
 //           merge blocks (see SegmentGrid in layers.h).
-// Throws    InvalidInput when smart_resize() refuses the size.
-SegmentData patches_of(const DecodedImage& image, const EncoderSpec& encoder);
+// Requires  0 <= tile < image.tiles.count().
+SegmentData patches_of(const ResizedImage& image, std::int64_t tile, const EncoderSpec& encoder);
 
-// The result of patches_of() for a white image of this size.
+// The same of two frames of one size, already resized to a multiple of merge blocks.
+SegmentData patches_of_frames(const DecodedImage& first,
+                              const DecodedImage& second,
+                              const EncoderSpec& encoder);
+
+// The result for a white image that is read in this size.
 SegmentData white_patches(ImageSize size, const EncoderSpec& encoder);
 
-// Shapes    pixels: [3, rows · patch_size, columns · patch_size] float32; rows and columns are
-//           divisible by merge_size. Every frame of a patch has the same pixels.
-at::Tensor cut_patches(const at::Tensor& pixels, int patch_size, int merge_size, int frames = 1);
+// Shapes    frames: each [3, rows · patch_size, columns · patch_size] float32; rows and columns are
+//           divisible by merge_size. result: [rows · columns, 3 · frames · patch_size²]
+at::Tensor cut_patches(at::TensorList frames, int patch_size, int merge_size);
 
 }  // namespace entrain::engine

@@ -31,6 +31,11 @@ DecodedImage random_image(int width, int height, std::uint64_t seed) {
   return image;
 }
 
+// Of an image that is one segment.
+SegmentData only_patches(const DecodedImage& image, const EncoderSpec& encoder) {
+  return patches_of(resize_image(image, encoder), 0, encoder);
+}
+
 // Patches by plain loops; `pixel(channel, y, x)` in [-1, 1].
 template <class Pixel>
 std::vector<float> plain_patches(int rows, int columns, int patch, int merge, const Pixel& pixel) {
@@ -66,7 +71,7 @@ void expect_equal(const SegmentData& data, const std::vector<float>& expected, f
 TEST(PatchesOf, CutsMergeBlocksOfAnImageThatNeedsNoResizing) {
   const EncoderSpec encoder = small_encoder();
   const DecodedImage image = random_image(24, 16, 1);
-  const SegmentData data = patches_of(image, encoder);
+  const SegmentData data = only_patches(image, encoder);
   ASSERT_EQ(data.rows, 4);
   ASSERT_EQ(data.columns, 6);
   ASSERT_EQ(data.input.sizes(), (std::vector<std::int64_t>{24, 48}));
@@ -91,10 +96,11 @@ TEST(PatchesOf, ResizesInEightBits) {
     const DecodedImage image =
         random_image(size.width, size.height, static_cast<std::uint64_t>(size.width));
     const ImageSize target = smart_resize(size, 8, encoder.min_pixels, encoder.max_pixels);
-    const SegmentData data = patches_of(image, encoder);
+    const SegmentData data = only_patches(image, encoder);
     ASSERT_EQ(data.rows * 4, target.height);
     ASSERT_EQ(data.columns * 4, target.width);
-    EXPECT_TRUE(at::equal(data.input, patches_of(resize_bicubic(image, target), encoder).input));
+    EXPECT_TRUE(at::equal(
+        data.input, only_patches(resize(image, target, ResizeFilter::kBicubic), encoder).input));
   }
 }
 
@@ -104,8 +110,8 @@ TEST(WhitePatches, EqualThoseOfAWhiteImage) {
     DecodedImage white{
         size,
         std::vector<std::uint8_t>(static_cast<std::size_t>(size.width * size.height * 3), 255)};
-    const SegmentData expected = patches_of(white, encoder);
-    const SegmentData given = white_patches(size, encoder);
+    const SegmentData expected = only_patches(white, encoder);
+    const SegmentData given = white_patches(encoder_image_size(encoder, size), encoder);
     EXPECT_EQ(given.rows, expected.rows);
     EXPECT_EQ(given.columns, expected.columns);
     EXPECT_TRUE(at::allclose(given.input, expected.input, 0, 1e-5));
@@ -113,16 +119,16 @@ TEST(WhitePatches, EqualThoseOfAWhiteImage) {
 }
 
 TEST(PatchesOf, RefusesImpossibleAspectRatios) {
-  oracle::error_of<InvalidInput>([] { patches_of(random_image(900, 4, 1), small_encoder()); });
+  oracle::error_of<InvalidInput>([] { only_patches(random_image(900, 4, 1), small_encoder()); });
 }
 
 TEST(PatchesOf, NormalisesByTheProcessorsMeanAndDeviation) {
   EncoderSpec encoder = small_encoder();
   const DecodedImage image = random_image(16, 8, 5);
-  const at::Tensor usual = patches_of(image, encoder).input;
+  const at::Tensor usual = only_patches(image, encoder).input;
   encoder.pixel_mean = {0.1, 0.2, 0.3};
   encoder.pixel_deviation = {0.4, 0.5, 0.6};
-  const at::Tensor other = patches_of(image, encoder).input;
+  const at::Tensor other = only_patches(image, encoder).input;
   const at::Tensor pixels = (usual.view({-1, 3, 16}) + 1) / 2;
   for (int channel = 0; channel < 3; ++channel) {
     const auto index = static_cast<std::size_t>(channel);
@@ -137,10 +143,93 @@ TEST(PatchesOf, NormalisesByTheProcessorsMeanAndDeviation) {
 TEST(PatchesOf, RepeatsAnImageForTheFramesOfAPatch) {
   EncoderSpec encoder = small_encoder();
   const DecodedImage image = random_image(16, 16, 6);
-  const at::Tensor one = patches_of(image, encoder).input.view({-1, 3, 1, 16});
+  const at::Tensor one = only_patches(image, encoder).input.view({-1, 3, 1, 16});
   encoder.temporal_patch_size = 2;
-  const at::Tensor two = patches_of(image, encoder).input.view({-1, 3, 2, 16});
+  const at::Tensor two = only_patches(image, encoder).input.view({-1, 3, 2, 16});
   EXPECT_TRUE(at::equal(two, one.expand({-1, -1, 2, -1})));
+}
+
+// Of a decoded image the rectangle from (left, top).
+DecodedImage part_of(const DecodedImage& image, int left, int top, ImageSize size) {
+  DecodedImage part{size, {}};
+  for (int y = top; y < top + size.height; ++y) {
+    const auto row = image.rgb.begin() + 3 * (static_cast<std::ptrdiff_t>(y) * image.size.width);
+    part.rgb.insert(part.rgb.end(), row + 3 * left, row + 3 * (left + size.width));
+  }
+  return part;
+}
+
+EncoderSpec tiling_encoder(TilingSpec::Kind kind) {
+  EncoderSpec encoder = small_encoder();
+  encoder.table_side = 4;  // 16 × 16 pixels
+  encoder.tiling.kind = kind;
+  encoder.tiling.longest_edge = 45;
+  encoder.resize_filter = ResizeFilter::kLanczos;
+  return encoder;
+}
+
+void expect_tiles(const ResizedImage& found,
+                  const DecodedImage& grid,
+                  const DecodedImage& whole,
+                  const EncoderSpec& encoder) {
+  EncoderSpec plain = encoder;
+  plain.tiling = {};
+  const ImageTiles& tiles = found.tiles;
+  ASSERT_TRUE(tiles.whole);
+  for (int tile = 0; tile < tiles.count(); ++tile) {
+    const DecodedImage expected =
+        tile == tiles.count() - 1
+            ? whole
+            : part_of(grid, 16 * (tile % tiles.columns), 16 * (tile / tiles.columns), {16, 16});
+    const SegmentData data = patches_of(found, tile, encoder);
+    EXPECT_EQ(data.rows, 4);
+    EXPECT_TRUE(at::equal(data.input, only_patches(expected, plain).input)) << "tile " << tile;
+  }
+}
+
+TEST(PatchesOf, CutsTilesOfTheLongestEdgeAndShrinksTheirGrid) {
+  const EncoderSpec encoder = tiling_encoder(TilingSpec::Kind::kLongestEdge);
+  const DecodedImage image = random_image(50, 31, 9);
+  const ResizedImage found = resize_image(image, encoder);
+  EXPECT_EQ(found.tiles, (ImageTiles{2, 3, true}));
+  const auto lanczos = [](const DecodedImage& from, ImageSize size) {
+    return resize(from, size, ResizeFilter::kLanczos);
+  };
+  const DecodedImage grid = lanczos(lanczos(image, {45, 28}), {48, 32});
+  expect_tiles(found, grid, lanczos(grid, {16, 16}), encoder);
+  EncoderSpec unsplit = encoder;
+  unsplit.tiling.split = false;
+  EncoderSpec plain = encoder;
+  plain.tiling = {};
+  EXPECT_TRUE(at::equal(only_patches(image, unsplit).input,
+                        only_patches(lanczos(image, {45, 28}), plain).input));
+}
+
+TEST(PatchesOf, CutsTilesOfTheBestCanvasAndShrinksTheImage) {
+  const EncoderSpec encoder = tiling_encoder(TilingSpec::Kind::kBestCanvas);
+  const DecodedImage image = random_image(31, 50, 10);
+  const ResizedImage found = resize_image(image, encoder);
+  EXPECT_EQ(found.tiles, (ImageTiles{3, 2, true}));
+  expect_tiles(found,
+               resize(image, {32, 48}, ResizeFilter::kLanczos),
+               resize(image, {16, 16}, ResizeFilter::kLanczos),
+               encoder);
+}
+
+TEST(PatchesOfFrames, HoldBothFramesOfEveryPatch) {
+  EncoderSpec encoder = small_encoder();
+  encoder.temporal_patch_size = 2;
+  const DecodedImage first = random_image(24, 16, 11);
+  const DecodedImage second = random_image(24, 16, 12);
+  const SegmentData both = patches_of_frames(first, second, encoder);
+  EXPECT_EQ(both.rows, 4);
+  EXPECT_EQ(both.columns, 6);
+  const at::Tensor frames = both.input.view({24, 3, 2, 16});
+  const auto alone = [&](const DecodedImage& frame) {
+    return only_patches(frame, encoder).input.view({24, 3, 2, 16}).select(2, 0);
+  };
+  EXPECT_TRUE(at::equal(frames.select(2, 0), alone(first)));
+  EXPECT_TRUE(at::equal(frames.select(2, 1), alone(second)));
 }
 
 TEST(PatchesOf, CutsTheCentreOfAnImageForATableOfPositions) {
@@ -157,10 +246,10 @@ TEST(PatchesOf, CutsTheCentreOfAnImageForATableOfPositions) {
       }
     }
   }
-  EXPECT_TRUE(at::equal(patches_of(image, encoder).input, patches_of(middle, encoder).input));
+  EXPECT_TRUE(at::equal(only_patches(image, encoder).input, only_patches(middle, encoder).input));
   encoder.center_crop = false;
-  EXPECT_FALSE(at::equal(patches_of(image, encoder).input, patches_of(middle, encoder).input));
-  EXPECT_EQ(patches_of(random_image(30, 50, 8), encoder).input.size(0), 4);
+  EXPECT_FALSE(at::equal(only_patches(image, encoder).input, only_patches(middle, encoder).input));
+  EXPECT_EQ(only_patches(random_image(30, 50, 8), encoder).input.size(0), 4);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "entrain/engine/data/sample_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "entrain/core/base/errors.h"
@@ -7,6 +8,7 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/dataset/audio.h"
 #include "entrain/core/dataset/image.h"
+#include "entrain/core/dataset/resize.h"
 
 #include "entrain/engine/data/log_mel.h"
 #include "entrain/engine/data/patches.h"
@@ -25,31 +27,6 @@ std::string kind_of(const std::string& json, const std::string& where) {
   return kind.empty() ? text_or_empty(document, "source") : kind;
 }
 
-// Which image or clip of the sample a segment is of, all images counted first, and which of its
-// windows.
-struct Place {
-  std::size_t medium = 0;
-  std::int64_t window = 0;
-};
-
-// For every segment of the encoder except those of videos.
-std::vector<Place> places_of(const EncoderSpec& encoder, const SampleSizes& sizes) {
-  std::vector<Place> places;
-  if (encoder.modality == Modality::kVision) {
-    for (std::size_t image = 0; image < sizes.images.size(); ++image) {
-      places.push_back({image, 0});
-    }
-    return places;
-  }
-  for (std::size_t clip = 0; clip < sizes.audio_seconds.size(); ++clip) {
-    const std::int64_t frames = mel_frames(sizes.audio_seconds[clip]);
-    for (std::int64_t w = 0; w * window_frames(encoder) < frames; ++w) {
-      places.push_back({sizes.images.size() + clip, w});
-    }
-  }
-  return places;
-}
-
 // `visit(medium, features)` for every segment, encoders in module order.
 template <class Visit>
 void for_each_segment(const ModelSpec& model,
@@ -57,7 +34,7 @@ void for_each_segment(const ModelSpec& model,
                       const SampleWork& work,
                       const Visit& visit) {
   for (std::size_t module = 0; module < model.encoders.size(); ++module) {
-    const std::vector<Place> places = places_of(model.encoders[module], sizes);
+    const std::vector<SegmentPlace> places = segment_places(model.encoders[module], sizes);
     for (std::size_t segment = 0; segment < places.size(); ++segment) {
       visit(places[segment].medium, work.segments[module].at(segment).llm_tokens);
     }
@@ -78,6 +55,23 @@ void check_found(std::size_t found,
                               expected,
                               "; make the index again"));
   }
+}
+
+DecodedImage decode_indexed(const std::string& bytes, ImageSize indexed, const std::string& where) {
+  DecodedImage image = decode_image(bytes, where);
+  if (image.size != indexed) {
+    throw InvalidInput(concat(where,
+                              ": ",
+                              image.size.width,
+                              "x",
+                              image.size.height,
+                              " pixels, the index says ",
+                              indexed.width,
+                              "x",
+                              indexed.height,
+                              "; make the index again"));
+  }
+  return image;
 }
 
 }  // namespace
@@ -119,58 +113,71 @@ const RawSample& SampleReader::raw(int sample) {
   return raw_;
 }
 
-void SampleReader::refuse_videos(int sample, const SampleWork& work) const {
-  for (std::size_t module = 0; module < model_.encoders.size(); ++module) {
-    const EncoderSpec& encoder = model_.encoders[module];
-    if (work.segments[module].size() > places_of(encoder, sizes(sample)).size()) {
+void SampleReader::refuse_videos(int sample) const {
+  for (const EncoderSpec& encoder : model_.encoders) {
+    const bool vision = encoder.modality == Modality::kVision;
+    if (vision && !sizes(sample).videos.empty() && !reads_videos(encoder)) {
       throw InvalidInput(concat(where(sample),
                                 " has video for encoder '",
                                 encoder.name,
-                                "'; only images and audio can be read for training"));
+                                "', which cannot read videos for training"));
     }
   }
 }
 
-SegmentData SampleReader::image(int sample, std::size_t image, const EncoderSpec& encoder) {
+SegmentData SampleReader::image(int sample, SegmentPlace place, const EncoderSpec& encoder) {
   const SampleSizes& given = sizes(sample);
-  if (blank_) {
-    return white_patches(given.images[image], encoder);
+  const std::tuple wanted(sample, place.medium, &encoder);
+  if (held_image_ != wanted) {
+    held_image_ = {-1, 0, nullptr};
+    const std::string name = concat(where(sample), ", image ", place.medium);
+    const std::vector<std::string>& images = raw(sample).images;
+    check_found(images.size(), given.images.size(), "images", name);
+    image_ = resize_image(decode_indexed(images[place.medium], given.images[place.medium], name),
+                          encoder);
+    held_image_ = wanted;
   }
-  const std::string place = concat(where(sample), ", image ", image);
-  const std::vector<std::string>& images = raw(sample).images;
-  check_found(images.size(), given.images.size(), "images", place);
-  const DecodedImage decoded = decode_image(images[image], place);
-  if (decoded.size != given.images[image]) {
-    throw InvalidInput(concat(place,
-                              ": ",
-                              decoded.size.width,
-                              "x",
-                              decoded.size.height,
-                              " pixels, the index says ",
-                              given.images[image].width,
-                              "x",
-                              given.images[image].height,
-                              "; make the index again"));
-  }
-  return patches_of(decoded, encoder);
+  return patches_of(image_, place.part, encoder);
 }
 
-SegmentData SampleReader::sound(int sample,
-                                std::size_t clip,
-                                std::int64_t window,
-                                const EncoderSpec& encoder) {
+SegmentData SampleReader::frames(int sample, SegmentPlace place, const EncoderSpec& encoder) {
   const SampleSizes& given = sizes(sample);
+  const std::size_t number = place.medium - given.images.size();
+  const VideoSize& video = given.videos[number];
+  const std::string name = concat(where(sample), ", video ", number);
+  const std::vector<std::vector<std::string>>& videos = raw(sample).videos;
+  check_found(videos.size(), given.videos.size(), "videos", name);
+  check_found(
+      videos[number].size(), static_cast<std::size_t>(video.frames.value_or(0)), "frames", name);
+  const std::vector<std::int64_t> indices = frame_indices(encoder, video);
+  const ImageSize size = video_work(encoder, video).size;
+  const auto frame = [&](std::int64_t patch_frame) {
+    // Of an odd number the last one is read twice.
+    const auto index = static_cast<std::size_t>(
+        indices[static_cast<std::size_t>(std::min(patch_frame, std::ssize(indices) - 1))]);
+    return resize(decode_indexed(videos[number][index],
+                                 video.size.value_or(ImageSize()),
+                                 concat(name, ", frame ", index)),
+                  size,
+                  encoder.resize_filter);
+  };
+  return patches_of_frames(frame(2 * place.part), frame(2 * place.part + 1), encoder);
+}
+
+SegmentData SampleReader::sound(int sample, SegmentPlace place, const EncoderSpec& encoder) {
+  const SampleSizes& given = sizes(sample);
+  const std::size_t clip = place.medium - given.images.size() - given.videos.size();
   if (blank_) {
-    return silent_window(given.audio_seconds[clip], window, encoder);
+    return silent_window(given.audio_seconds[clip], place.part, encoder);
   }
-  const std::string place = concat(where(sample), ", clip ", clip);
+  const std::string name = concat(where(sample), ", clip ", clip);
   const std::vector<std::string>& clips = raw(sample).audio;
-  check_found(clips.size(), given.audio_seconds.size(), "clips", place);
+  check_found(clips.size(), given.audio_seconds.size(), "clips", name);
   if (held_clip_ != std::pair(sample, clip)) {
     held_clip_ = {-1, 0};
-    const DecodedAudio decoded = decode_audio(clips[clip], place);
+    const DecodedAudio decoded = decode_audio(clips[clip], name);
     if (decoded.info.seconds() != given.audio_seconds[clip]) {
-      throw InvalidInput(concat(place,
+      throw InvalidInput(concat(name,
                                 ": ",
                                 decoded.info.seconds(),
                                 " s, the index says ",
@@ -180,7 +187,7 @@ SegmentData SampleReader::sound(int sample,
     clip_ = resample(decoded.samples, decoded.info.sample_rate, kMelSampleRate);
     held_clip_ = {sample, clip};
   }
-  return mel_window(clip_, window, encoder);
+  return mel_window(clip_, place.part, encoder);
 }
 
 SegmentData SampleReader::segment(int sample, int module, int segment) {
@@ -188,17 +195,26 @@ SegmentData SampleReader::segment(int sample, int module, int segment) {
   const auto index = static_cast<std::size_t>(segment);
   const SampleSizes& given = sizes(sample);
   const SampleWork planned = sample_work(model_, given);
-  refuse_videos(sample, planned);
-  const auto [medium, window] = places_of(encoder, given).at(index);
-  const bool vision = encoder.modality == Modality::kVision;
-  SegmentData data = vision ? image(sample, medium, encoder)
-                            : sound(sample, medium - given.images.size(), window, encoder);
+  refuse_videos(sample);
+  const SegmentPlace place = segment_places(encoder, given).at(index);
   const SegmentWork& work = planned.segments.at(static_cast<std::size_t>(module)).at(index);
+  const bool vision = encoder.modality == Modality::kVision;
+  SegmentData data;
+  if (!vision) {
+    data = sound(sample, place, encoder);
+  } else if (blank_) {
+    data = white_patches({static_cast<int>(work.columns) * encoder.patch_size,
+                          static_cast<int>(work.rows) * encoder.patch_size},
+                         encoder);
+  } else {
+    data = place.medium < given.images.size() ? image(sample, place, encoder)
+                                              : frames(sample, place, encoder);
+  }
   const std::int64_t rows = data.input.size(0);
   ENTRAIN_INVARIANT(data.rows == work.rows && data.columns == work.columns &&
                         fits_input(encoder, rows, work.tokens),
                     concat(where(sample),
-                           vision ? ", image " : ", audio window ",
+                           vision ? ", image segment " : ", audio window ",
                            segment,
                            ": ",
                            rows,
@@ -214,7 +230,7 @@ SampleTokens SampleReader::text(int sample) {
     throw InvalidInput(concat(place, " has estimated lengths only; make an index from shards"));
   }
   const SampleWork work = sample_work(model_, given);
-  refuse_videos(sample, work);
+  refuse_videos(sample);
   const std::string& json = raw(sample).text;
   SampleTokens result{
       index_.tokens != nullptr ? cached_tokens(sample, work) : byte_tokens(sample, work, json),
@@ -258,7 +274,7 @@ TokenizedSample SampleReader::cached_tokens(int sample, const SampleWork& work) 
   std::vector<std::int64_t> features(tokens.slots.size(), 0);
   for (std::size_t module = 0; module < model_.encoders.size(); ++module) {
     const EncoderSpec& encoder = model_.encoders[module];
-    const std::vector<Place> places = places_of(encoder, given);
+    const std::vector<SegmentPlace> places = segment_places(encoder, given);
     for (std::size_t k = 0; k < work.segments[module].size(); ++k) {
       slots.push_back(encoder.modality == Modality::kVision
                           ? k
@@ -296,7 +312,8 @@ TokenizedSample SampleReader::byte_tokens(int sample,
                               *given.response_tokens,
                               "; make the index again"));
   }
-  std::vector<std::int64_t> per_image(given.images.size(), 0);
+  // Videos have the marks of images and follow them.
+  std::vector<std::int64_t> per_image(given.images.size() + given.videos.size(), 0);
   std::vector<std::int64_t> per_clip(given.audio_seconds.size(), 0);
   for_each_segment(model_, given, work, [&](std::size_t medium, std::int64_t features) {
     (medium < per_image.size() ? per_image[medium] : per_clip[medium - per_image.size()]) +=

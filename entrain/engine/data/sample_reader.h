@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "entrain/core/spec/model.h"
 #include "entrain/core/spec/workload.h"
 
+#include "entrain/engine/data/patches.h"
 #include "entrain/engine/data/step_data.h"
 
 namespace entrain::engine {
@@ -30,7 +32,7 @@ class SampleReader {
   SampleReader(const Index& index, const ModelSpec& model, bool blank);
 
   // Throws  InvalidInput naming sample, shard and offset: anything unreadable or undecodable, a
-  //         shard that differs from the indexed one, a sample with video for an encoder;
+  //         shard that differs from the indexed one, a video for an encoder that reads none;
   //         SystemFailure if reading fails; InternalError if the lengths differ from
   //         sample_work()'s.
   SegmentData segment(int sample, int module, int segment);
@@ -39,13 +41,14 @@ class SampleReader {
  private:
   const RawSample& raw(int sample);
   [[nodiscard]] const SampleSizes& sizes(int sample) const;
-  void refuse_videos(int sample, const SampleWork& work) const;
+  void refuse_videos(int sample) const;
   [[nodiscard]] TokenizedSample cached_tokens(int sample, const SampleWork& work) const;
   [[nodiscard]] TokenizedSample byte_tokens(int sample,
                                             const SampleWork& work,
                                             const std::string& json) const;
-  SegmentData image(int sample, std::size_t image, const EncoderSpec& encoder);
-  SegmentData sound(int sample, std::size_t clip, std::int64_t window, const EncoderSpec& encoder);
+  SegmentData image(int sample, SegmentPlace place, const EncoderSpec& encoder);
+  SegmentData frames(int sample, SegmentPlace place, const EncoderSpec& encoder);
+  SegmentData sound(int sample, SegmentPlace place, const EncoderSpec& encoder);
   [[nodiscard]] std::string where(int sample) const;
 
   const Index& index_;
@@ -53,6 +56,9 @@ class SampleReader {
   bool blank_;
   int held_ = -1;  // sample of raw_
   RawSample raw_;
+  // Sample, image and encoder of image_, which serves all tiles.
+  std::tuple<int, std::size_t, const EncoderSpec*> held_image_ = {-1, 0, nullptr};
+  ResizedImage image_;
   std::pair<int, std::size_t> held_clip_ = {-1, 0};  // sample and clip of clip_
   std::vector<float> clip_;                          // at kMelSampleRate
 };

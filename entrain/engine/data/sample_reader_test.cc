@@ -2,11 +2,13 @@
 // the refusals that a whole run meets, are in read_ahead_test.cc.
 #include "entrain/engine/data/sample_reader.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
 #include "entrain/core/dataset/audio.h"
 
 #include "entrain/engine/data/log_mel.h"
@@ -134,6 +136,88 @@ TEST_F(SampleReaderTest, NoticesSamplesThatAreNotInTheIndex) {
   SampleReader one = reader();
   const std::string message = error_of<InternalError>([&] { one.text(3); });
   EXPECT_NE(message.find("sample 3 of an index of 3"), std::string::npos) << message;
+}
+
+// A model whose vision encoder takes 8 × 8 pixels and cuts tiles of them.
+TEST_F(SampleReaderTest, CutsAnImageIntoTilesThatFollowEachOther) {
+  EncoderSpec& vision = model_.encoders[0];
+  vision.table_side = 2;
+  vision.tiling.kind = TilingSpec::Kind::kBestCanvas;
+  oracle::TarWriter tar;
+  tar.add("a.0.png", oracle::flat_png(16, 8, 255, 0, 0));
+  tar.add("a.1.png", oracle::flat_png(8, 8, 0, 255, 0));
+  tar.add("a.json", R"({"question": "q", "answer": "yes"})");
+  shard_ = folder_.write("tiles-0.tar", tar.archive());
+  index_ = build_index({shard_}, folder_.path() / "tiles.csv", {}).index;
+  SampleReader one = reader();
+  // Two tiles of 16 x 8, the whole, and the second image.
+  for (int tile = 0; tile < 4; ++tile) {
+    const SegmentData data = one.segment(0, 0, tile);
+    EXPECT_EQ(data.input.sizes(), (std::vector<std::int64_t>{4, 48}));
+    EXPECT_EQ(data.input[0][0].item<float>(), tile < 3 ? 1.0F : -1.0F) << tile;
+    EXPECT_TRUE(at::equal(reader(/*blank=*/true).segment(0, 0, tile).input, at::ones({4, 48})));
+  }
+  const TokenizedSample text = one.text(0).tokens;
+  EXPECT_EQ(text.feature_begin, (std::vector<std::int64_t>{3, 4, 5, 8}));
+  EXPECT_EQ(std::count(text.ids.begin(), text.ids.end(), kFeatureToken), 4);
+}
+
+class VideoReaderTest : public SampleReaderTest {
+ protected:
+  VideoReaderTest() {
+    EncoderSpec& vision = model_.encoders[0];
+    vision.temporal_patch_size = 2;
+    vision.video.sampling = VideoSpec::Sampling::kAll;
+  }
+
+  // Frames of rising red; the index of their sample, beside an image.
+  void index_video(int num_frames, const std::string& json) {
+    oracle::TarWriter tar;
+    tar.add("a.png", oracle::flat_png(16, 8, 0, 255, 0));
+    for (int frame = 0; frame < num_frames; ++frame) {
+      tar.add(concat("a.0.", frame, ".png"),
+              oracle::flat_png(16, 16, static_cast<std::uint8_t>(50 * frame), 0, 0));
+    }
+    tar.add("a.json", json);
+    shard_ = folder_.write("video-0.tar", tar.archive());
+    index_ = build_index({shard_}, folder_.path() / "video.csv", {}).index;
+  }
+};
+
+TEST_F(VideoReaderTest, PairsFramesAndRepeatsTheLastOfAnOddNumber) {
+  index_video(5, R"({"text": "no", "fps": 2})");
+  EXPECT_EQ(index_.samples[0].videos, (std::vector<VideoSize>{{2.5, 5, ImageSize{16, 16}}}));
+  SampleReader one = reader();
+  EXPECT_EQ(one.segment(0, 0, 0).rows, 2);
+  const auto red = [&](int segment, int frame) {
+    const SegmentData data = one.segment(0, 0, segment);
+    EXPECT_EQ(data.input.sizes(), (std::vector<std::int64_t>{16, 96}));
+    return (data.input[0][16 * frame].item<float>() + 1.0F) * 127.5F;
+  };
+  for (int segment = 1; segment <= 3; ++segment) {
+    EXPECT_NEAR(red(segment, 0), 100.0F * static_cast<float>(segment - 1), 1e-3F);
+    EXPECT_NEAR(red(segment, 1), segment == 3 ? 200.0F : red(segment, 0) + 50.0F, 1e-3F);
+  }
+  // Image of 2 features; video of three times 4 between its own marks.
+  EXPECT_EQ(one.text(0).tokens.feature_begin, (std::vector<std::int64_t>{3, 7, 11, 15}));
+  EXPECT_TRUE(at::equal(reader(/*blank=*/true).segment(0, 0, 3).input, at::ones({16, 96})));
+}
+
+TEST_F(VideoReaderTest, RefusesAModelThatReadsNone) {
+  index_video(4, R"({"text": "no", "fps": 2})");
+  model_.encoders[0].video = {};
+  SampleReader one = reader();
+  const std::string message = error_of<InvalidInput>([&] { one.segment(0, 0, 1); });
+  EXPECT_NE(message.find("has video for encoder 'vision'"), std::string::npos) << message;
+}
+
+TEST_F(VideoReaderTest, RefusesAnIndexThatIsNotTheShards) {
+  index_video(4, R"({"text": "no", "fps": 2})");
+  index_.samples[0].videos[0].frames = 6;
+  SampleReader one = reader();
+  const std::string message = error_of<InvalidInput>([&] { one.segment(0, 0, 1); });
+  EXPECT_NE(message.find("video 0: the shard has 4 frames, the index says 6"), std::string::npos)
+      << message;
 }
 
 class SoundReaderTest : public testing::Test {

@@ -113,7 +113,13 @@ std::int64_t longest_segment(const EncoderSpec& encoder) {
   if (encoder.modality == Modality::kAudio) {
     return window_tokens(encoder);
   }
-  return encoder.max_pixels / (std::int64_t{encoder.patch_size} * encoder.patch_size);
+  if (has_one_size(encoder)) {
+    return std::int64_t{encoder.table_side} * encoder.table_side + extra_tokens(encoder);
+  }
+  const VideoSpec& video = encoder.video;
+  const std::int64_t of_frame = video.shared_pixels ? video.max_pixels / 2 : video.max_pixels;
+  return std::max(encoder.max_pixels, of_frame) /
+         (std::int64_t{encoder.patch_size} * encoder.patch_size);
 }
 
 LayerCase encoder_case(const EncoderLayers& layers,

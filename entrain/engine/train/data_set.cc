@@ -77,12 +77,14 @@ DataSet load_data_set(const std::string& path,
                  "'; training reads samples at their offsets: unpack it (gunzip) and "
                  "make the index again"));
     }
-    if (!engine_reads(sample)) {
-      throw InvalidInput(concat("index '",
-                                path,
-                                "': sample '",
-                                sample.id,
-                                "' has video; this engine reads images and audio"));
+    if (!engine_reads(model, sample)) {
+      throw InvalidInput(
+          concat("index '",
+                 path,
+                 "': sample '",
+                 sample.id,
+                 "' has video, and the model's vision encoder cannot read videos for "
+                 "training: [vision.video] has no sampling of frames"));
     }
     data.work.push_back(sample_work(model, sample));
     if (data.work.back().llm_tokens > model.llm.max_tokens) {
