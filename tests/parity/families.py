@@ -1,7 +1,7 @@
 """Every family of Hugging Face models against transformers: logits, loss, all gradients, greedy tokens.
 
 For each family a small random model of the original class is saved by `save_pretrained`. Samples (text
-alone, one image or clip, several) run one by one through transformers, and packed into one batch through
+alone, one image, video or clip, several) run one by one through transformers, and packed into one batch through
 Entrain, whole and cut into stages. Largest deviations, relative to the largest absolute value of the
 tensor (of gradients at least a thousandth of the largest of all), have to stay within 1e-5 in float32.
 Mel frames of random clips have to be those of Whisper's processor in float64 within 1e-6.
@@ -21,6 +21,12 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from torch.utils.flop_counter import FlopCounterMode
+from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import (
+    GotOcr2ImageProcessorPil,
+)
+from transformers.models.smolvlm.image_processing_pil_smolvlm import (
+    SmolVLMImageProcessorPil,
+)
 
 ALLOWED = 1e-5
 FLOPS_ALLOWED = 1e-12  # rounding
@@ -139,6 +145,24 @@ def internvl():
     return transformers.InternVLForConditionalGeneration(config)
 
 
+def tiled(model, processor):
+    """The model with a processor that cuts images into several tiles."""
+    model.processor = processor
+    return model
+
+
+def idefics3_tiles(side, most):
+    return SmolVLMImageProcessorPil(
+        size={"longest_edge": most}, max_image_size={"longest_edge": side}
+    )
+
+
+def internvl_tiles(side, most):
+    return GotOcr2ImageProcessorPil(
+        size={"height": side, "width": side}, crop_to_patches=True, max_patches=most
+    )
+
+
 def qwen2_audio(positions=100):
     config = transformers.Qwen2AudioConfig(
         audio_config={
@@ -183,7 +207,9 @@ FAMILIES = {
         transformers.MistralConfig(**tiny_text(sliding_window=None)),
     ),
     "SmolVLM": smolvlm,
+    "SmolVLM, tiles": lambda: tiled(smolvlm(), idefics3_tiles(28, 84)),
     "InternVL": internvl,
+    "InternVL, tiles": lambda: tiled(internvl(), internvl_tiles(28, 6)),
     "Qwen2-Audio": qwen2_audio,
     "Llama 3, scaled": lambda: transformers.LlamaForCausalLM(
         transformers.LlamaConfig(**tiny_text(rope_parameters=LLAMA3))
@@ -269,32 +295,81 @@ def make_samples(model, seed):
     if hears(model):  # mel frames: odd and even numbers, a full window, one that makes one feature
         grids = [[], [37], [200, 62, 5], [], [199, 98]]
     side = fixed_side(model) if vision is not None else None
+    if hasattr(model, "processor"):  # pixels
+        grids = [[], [(90, 50)], [(30, 70), (20, 20), (11, 64)], []]
     samples = []
     for number, of_sample in enumerate(grids):
         ids, begins, pixels = [], [], []
-        sized = [(side, side)] * len(of_sample) if side else of_sample
+        sized, videos = [], []
 
         def text(length):
             return torch.randint(3, 290, (length,), generator=generator).tolist()
 
         ids += text(5 + 7 * number)
-        for size in sized:
-            ids.append(302)
-            begins.append(len(ids))
-            ids += [image_token(model)] * num_features(model, size)
-            ids.append(303)
-            ids += text(4)
+        for wanted in of_sample:
+            size = (side, side) if side else wanted
             if hears(model):
                 shape = mel_window(model)
             elif side:  # an image; else patches, as the original takes them
                 shape = (3, VIT["image_size"], VIT["image_size"])
             else:
                 shape = (size[0] * size[1], 3 * 2 * vision.patch_size**2)
-            pixels.append(torch.randn(shape, generator=generator))
+            if hasattr(model, "processor"):
+                image = torch.randint(0, 256, (*wanted, 3), generator=generator)
+                tiles = list(tiles_of(model.processor, image.to(torch.uint8).numpy()))
+            else:
+                tiles = [torch.randn(shape, generator=generator)]
+            ids.append(302)
+            for tile in tiles:
+                begins.append(len(ids))
+                ids += [image_token(model)] * num_features(model, size)
+                sized.append(size)
+                pixels.append(tile)
+            ids.append(303)
+            ids += text(4)
+        for size, patches, fps in VIDEOS[number] if sees_videos(model) else []:
+            begins += add_video(model, ids, size, patches, text)
+            sized += [size] * patches
+            videos.append((patches, fps))
+            shape = (patches, size[0] * size[1], 3 * 2 * vision.patch_size**2)
+            pixels += list(torch.randn(shape, generator=generator))
         ids += text(9)
         target_begin = len(ids) - 6
-        samples.append((ids, sized, begins, pixels, target_begin))
+        samples.append((ids, sized, begins, pixels, videos, target_begin))
     return samples
+
+
+# Of every sample rows and columns of patches, number of temporal patches, frames per second.
+VIDEOS = [[], [((4, 6), 3, 2.0)], [((8, 4), 2, 0.7), ((2, 2), 1, 2.0)], []]
+
+
+def tiles_of(processor, image):
+    """[tiles, 3, height, width] of an image, by the original's processor."""
+    return processor([image], return_tensors="pt")["pixel_values"].flatten(0, -4)
+
+
+def sees_videos(model):
+    return hasattr(model.config, "video_token_id")
+
+
+def add_video(model, ids, size, patches, text):
+    """Appends a video's tokens. Returns where those of each temporal patch begin.
+
+    Qwen3-VL's patches stand apart, each after the text of its time.
+    """
+    apart = not hasattr(model.config.vision_config, "tokens_per_second")
+    count = num_features(model, size)
+    begins = []
+    for patch in range(patches):
+        if apart:
+            ids += text(3)
+        if apart or patch == 0:
+            ids.append(model.config.vision_start_token_id)
+        begins.append(len(ids))
+        ids += [model.config.video_token_id] * count
+        if apart or patch == patches - 1:
+            ids.append(model.config.vision_end_token_id)
+    return begins
 
 
 def patches_of(model, image):
@@ -310,7 +385,22 @@ def patches_of(model, image):
     )
 
 
-def inputs_of(model, ids, grids, pixels):
+def token_types(model, ids):
+    """1 where an image's features are, 2 where a video's are."""
+    return (ids == image_token(model)).int() + 2 * (ids == model.config.video_token_id).int()
+
+
+def video_grids(grids, videos):
+    """Grids of the videos, whose temporal patches are the last of `grids`, and seconds per patch."""
+    first = len(grids) - sum(patches for patches, _ in videos)
+    thw = []
+    for patches, _ in videos:
+        thw.append([patches, *grids[first]])
+        first += patches
+    return torch.tensor(thw), torch.tensor([2 / fps for _, fps in videos])
+
+
+def inputs_of(model, ids, grids, pixels, videos):
     inputs = {"input_ids": torch.tensor([ids])}
     if not grids:
         return inputs
@@ -324,9 +414,15 @@ def inputs_of(model, ids, grids, pixels):
         several = type(model).__name__.startswith("SmolVLM")
         inputs["pixel_values"] = images.unsqueeze(0) if several else images
     else:
-        inputs["pixel_values"] = torch.cat(pixels)
-        inputs["image_grid_thw"] = torch.tensor([[1, rows, columns] for rows, columns in grids])
-        inputs["mm_token_type_ids"] = (inputs["input_ids"] == image_token(model)).int()
+        images = len(grids) - sum(patches for patches, _ in videos)
+        inputs["pixel_values"] = torch.cat(pixels[:images])
+        inputs["image_grid_thw"] = torch.tensor([[1, *grid] for grid in grids[:images]])
+        inputs["mm_token_type_ids"] = token_types(model, inputs["input_ids"])
+        if videos:
+            inputs["pixel_values_videos"] = torch.cat(pixels[images:])
+            inputs["video_grid_thw"], seconds = video_grids(grids, videos)
+            if hasattr(model.config.vision_config, "tokens_per_second"):
+                inputs["second_per_grid_ts"] = seconds
     return inputs
 
 
@@ -334,8 +430,8 @@ def run_original(model, samples):
     """Logits of all samples, mean loss over all targets, gradients by name."""
     targets = sum(len(ids) - begin for ids, *_, begin in samples)
     logits, loss = [], 0.0
-    for ids, grids, _, pixels, begin in samples:
-        scores = model(**inputs_of(model, ids, grids, pixels)).logits[0]
+    for ids, grids, _, pixels, videos, begin in samples:
+        scores = model(**inputs_of(model, ids, grids, pixels, videos)).logits[0]
         of_sample = torch.nn.functional.cross_entropy(
             scores[begin - 1 : -1].double(), torch.tensor(ids[begin:]), reduction="sum"
         )
@@ -360,9 +456,9 @@ def counted_flops(model, samples):
     ]
     left_out = ("lm_head", "rotary_emb", *(f".{name}" for name in idle))
     sums = [0, 0]
-    for ids, grids, _, pixels, _ in samples:
+    for ids, grids, _, pixels, videos, _ in samples:
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            model(**inputs_of(model, ids, grids, pixels))
+            model(**inputs_of(model, ids, grids, pixels, videos))
         for module, of_ops in counter.get_flop_counts().items():
             sign = -1 if module.endswith(left_out) else module == "Global"
             for operation, flops in of_ops.items():
@@ -374,17 +470,18 @@ def counted_flops(model, samples):
 def generate(model, samples, count):
     """The tokens that follow each sample with the greatest score, one by one."""
     rows = []
-    for ids, grids, _, pixels, _ in samples:
+    for ids, grids, _, pixels, videos, _ in samples:
         grown = list(ids)
         for _ in range(count):
             with torch.no_grad():
-                grown.append(model(**inputs_of(model, grown, grids, pixels)).logits[0, -1].argmax())
+                inputs = inputs_of(model, grown, grids, pixels, videos)
+                grown.append(model(**inputs).logits[0, -1].argmax())
         rows.append(torch.tensor(grown[len(ids) :]))
     return torch.stack(rows)
 
 
 def random_layouts(model, count, seed):
-    """Samples of text between images of any size, of which only positions matter."""
+    """Samples of text between images and videos of any size, of which only positions matter."""
     generator = torch.Generator().manual_seed(seed)
 
     def below(end):
@@ -392,15 +489,25 @@ def random_layouts(model, count, seed):
 
     samples = []
     for _ in range(count):
-        ids, grids, begins = [5] * below(9), [], []
+        ids, grids, begins, videos = [5] * below(9), [], [], []
+        of_videos, begins_of_videos = [], []
         for _ in range(below(6)):
             rows, columns = 2 * (1 + below(9)), 2 * (1 + below(9))
-            ids.append(model.config.vision_start_token_id)
-            begins.append(len(ids))
-            ids += [model.config.image_token_id] * (rows * columns // 4)
-            ids += [model.config.vision_end_token_id] + [7] * below(12)
-            grids.append((rows, columns))
-        samples.append((ids + [9], grids, begins, [], 0))
+            if below(2):
+                patches, fps = 1 + below(12), (1 + below(100)) / (1 + below(30))
+                begins_of_videos += add_video(
+                    model, ids, (rows, columns), patches, lambda most: [6] * (1 + below(most))
+                )
+                of_videos += [(rows, columns)] * patches
+                videos.append((patches, fps))
+            else:
+                ids.append(model.config.vision_start_token_id)
+                begins.append(len(ids))
+                ids += [model.config.image_token_id] * (rows * columns // 4)
+                ids.append(model.config.vision_end_token_id)
+                grids.append((rows, columns))
+            ids += [7] * below(12)
+        samples.append((ids + [9], grids + of_videos, begins + begins_of_videos, [], videos, 0))
     return samples
 
 
@@ -408,20 +515,22 @@ def wrong_positions(model, forward, saved, folder):
     """Of 500 random layouts, those whose M-RoPE positions are not the original's."""
     samples = random_layouts(model, 500, 3)
     batch = batch_of(model, samples)
-    save_file(
-        {name: batch[name] for name in ("ids", "lengths", "grids", "image_sample", "image_begin")},
-        folder / "batch.safetensors",
-    )
+    names = ("ids", "lengths", "grids", "image_sample", "image_begin", "videos", "video_fps")
+    save_file({name: batch[name] for name in names}, folder / "batch.safetensors")
     output = folder / "output.safetensors"
     subprocess.run([forward, saved, folder / "batch.safetensors", output], check=True)
     found = load_file(output)["positions"].split([len(ids) for ids, *_ in samples])
     wrong = 0
-    for (ids, grids, *_), positions in zip(samples, found, strict=True):
+    for (ids, grids, _, _, videos, _), positions in zip(samples, found, strict=True):
         tokens = torch.tensor([ids])
+        images = grids[: len(grids) - sum(patches for patches, _ in videos)]
+        thw, seconds = video_grids(grids, videos) if videos else (None, None)
         expected, _ = model.model.get_rope_index(
             tokens,
-            mm_token_type_ids=(tokens == model.config.image_token_id).int(),
-            image_grid_thw=torch.tensor([[1, *grid] for grid in grids]) if grids else None,
+            mm_token_type_ids=token_types(model, tokens),
+            image_grid_thw=torch.tensor([[1, *grid] for grid in images]) if images else None,
+            video_grid_thw=thw,
+            second_per_grid_ts=seconds,
         )
         wrong += not torch.equal(expected[:, 0].T.long(), positions)
     return wrong
@@ -429,7 +538,10 @@ def wrong_positions(model, forward, saved, folder):
 
 def batch_of(model, samples):
     ids, rows, targets, sample_of, begins, grids, pixels = [], [], [], [], [], [], []
-    for number, (tokens, of_sample, of_begins, of_pixels, begin) in enumerate(samples):
+    videos, fps = [], []
+    for number, (tokens, of_sample, of_begins, of_pixels, of_videos, begin) in enumerate(samples):
+        videos += [(number, patches) for patches, _ in of_videos]
+        fps += [rate for _, rate in of_videos]
         rows += [len(ids) + p - 1 for p in range(begin, len(tokens))]
         targets += tokens[begin:]
         ids += tokens
@@ -447,6 +559,9 @@ def batch_of(model, samples):
         batch["clip_frames" if hears(model) else "grids"] = torch.tensor(grids)
         batch["image_sample"] = torch.tensor(sample_of)
         batch["image_begin"] = torch.tensor(begins)
+    if videos:
+        batch["videos"] = torch.tensor(videos)
+        batch["video_fps"] = torch.tensor(fps, dtype=torch.double)
     if pixels:
         batch["pixels"] = torch.cat(pixels).contiguous()
     return batch
@@ -483,6 +598,8 @@ def check(name, make, forward, folder):
     make_random(model, 1)
     saved = folder / name.replace(" ", "-").replace(",", "")
     model.save_pretrained(saved)
+    if hasattr(model, "processor"):
+        model.processor.save_pretrained(saved)
     samples = make_samples(model, 2)
     logits, loss, gradients = run_original(model, samples)
     save_file(batch_of(model, samples), folder / "batch.safetensors")

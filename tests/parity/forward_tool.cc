@@ -7,13 +7,18 @@
 //   pixels [patches, values] float32, grids [images, 2] (rows and columns in patches),
 //   image_sample [images], image_begin [images] (first feature's token in its sample); of clips
 //   instead of grids clip_frames [clips] (mel frames with sound), and pixels holds padded windows.
+//   grids, image_sample and image_begin have a row for every image, tile and temporal patch, of a
+//   sample the videos' last; videos [videos, 2] (sample and patches) and video_fps [videos] float32
+//   (of the frames that are read) say which are of videos.
 // OUTPUT.folder: the model's folder written again, with the weights that were loaded.
 // OUTPUT: logits [T, vocab], loss [1] (mean over targets), "gradient NAME" by the files' names,
 //   flops [2] float64 (of matrices and of attention, by the cost model),
 // generated [samples, kGenerated], positions [T, 3]. Without `targets` positions alone.
 // A BATCH of clips [samples] float32, one after another, and clip_lengths [clips]: mel [frames,
-// bands] as the encoder reads them, mel_frames [clips] and features [clips]. SPLIT: encoder and LLM
-// are cut into that many stages each (default 1).
+// bands] as the encoder reads them, mel_frames [clips] and features [clips]. A BATCH that is a
+// shard
+// (.tar): pixels [patches, values], grids [segments, 2] and segments [samples] (how many each has),
+// as training reads them. SPLIT: encoder and LLM are cut into that many stages each (default 1).
 #include <algorithm>
 #include <iostream>
 #include <map>
@@ -24,12 +29,14 @@
 #include <ATen/ATen.h>
 
 #include "entrain/core/cost/layer_work.h"
+#include "entrain/core/dataset/index.h"
 #include "entrain/core/families/hf_tensors.h"
 #include "entrain/core/spec/positions.h"
 #include "entrain/core/spec/workload.h"
 
 #include "entrain/engine/checkpoint/hf_folder.h"
 #include "entrain/engine/data/log_mel.h"
+#include "entrain/engine/data/sample_reader.h"
 #include "entrain/engine/models/stages.h"
 #include "entrain/engine/models/weights.h"
 
@@ -128,6 +135,54 @@ at::Tensor encode(const Model& model, const Tensors& batch) {
   return hidden;
 }
 
+// Grids of all samples, from sizes and frames of which the batch's are what is read.
+std::vector<std::vector<GridSpan>> grids_of(ModelSpec model,
+                                            const Tensors& batch,
+                                            std::size_t samples) {
+  EncoderSpec& encoder = model.encoders.front();
+  encoder.tiling = {};
+  encoder.min_pixels = 1;
+  if (reads_videos(encoder)) {
+    encoder.video.sampling = VideoSpec::Sampling::kAll;
+    encoder.video.min_pixels = 1;
+    encoder.video.max_pixels = std::int64_t{1} << 40;
+  }
+  std::vector<SampleSizes> sizes(samples);
+  std::vector<std::vector<std::int64_t>> begins(samples);
+  std::vector<std::vector<ImageSize>> segments(samples);
+  const std::vector<std::int64_t> sides = numbers(batch.at("grids"));
+  const std::vector<std::int64_t> tokens = numbers(batch.at("image_begin"));
+  const std::vector<std::int64_t> sample_of = numbers(batch.at("image_sample"));
+  for (std::size_t i = 0; i < sample_of.size(); ++i) {
+    const auto sample = static_cast<std::size_t>(sample_of[i]);
+    begins[sample].push_back(tokens[i]);
+    segments[sample].push_back({static_cast<int>(sides[2 * i + 1]) * encoder.patch_size,
+                                static_cast<int>(sides[2 * i]) * encoder.patch_size});
+  }
+  const std::vector<std::int64_t> videos =
+      batch.contains("videos") ? numbers(batch.at("videos")) : std::vector<std::int64_t>();
+  for (std::size_t v = 0; v < videos.size() / 2; ++v) {
+    const std::int64_t frames = 2 * videos[2 * v + 1];
+    const double fps = batch.at("video_fps")[static_cast<std::int64_t>(v)].item<double>();
+    sizes[static_cast<std::size_t>(videos[2 * v])].videos.push_back(
+        {static_cast<double>(frames) / fps, frames, std::nullopt});
+  }
+  std::vector<std::vector<GridSpan>> result;
+  for (std::size_t sample = 0; sample < samples; ++sample) {
+    // Sizes of videos from the back.
+    std::size_t end = segments[sample].size();
+    for (auto video = sizes[sample].videos.rbegin(); video != sizes[sample].videos.rend();
+         ++video) {
+      end -= static_cast<std::size_t>(*video->frames / 2);
+      video->size = segments[sample].at(end);
+    }
+    segments[sample].resize(end);
+    sizes[sample].images = segments[sample];
+    result.push_back(image_grids(model, sample_work(model, sizes[sample]), begins[sample]));
+  }
+  return result;
+}
+
 struct Packed {
   std::vector<PackedItem> items;
   std::vector<std::int64_t> places;  // rows that features fill
@@ -145,16 +200,15 @@ Packed pack(const Model& model, const Tensors& batch) {
     begin += length;
   }
   if (batch.contains("grids")) {
+    grids = grids_of(model.spec, batch, lengths.size());
     const std::vector<std::int64_t> sides = numbers(batch.at("grids"));
     const std::vector<std::int64_t> samples = numbers(batch.at("image_sample"));
     const std::vector<std::int64_t> tokens = numbers(batch.at("image_begin"));
     const std::int64_t merge = model.spec.encoders.front().merge_size;
     for (std::size_t i = 0; i < samples.size(); ++i) {
-      const auto sample = static_cast<std::size_t>(samples[i]);
-      const GridSpan grid{tokens[i], sides[2 * i] / merge, sides[2 * i + 1] / merge};
-      grids[sample].push_back(grid);
-      for (std::int64_t token = 0; token < grid.tokens(); ++token) {
-        packed.places.push_back(begins[sample] + grid.begin + token);
+      const std::int64_t count = sides[2 * i] * sides[2 * i + 1] / (merge * merge);
+      for (std::int64_t token = 0; token < count; ++token) {
+        packed.places.push_back(begins[static_cast<std::size_t>(samples[i])] + tokens[i] + token);
       }
     }
   }
@@ -274,8 +328,34 @@ std::vector<NamedParameter> mel_of(const ModelSpec& model, const Tensors& batch)
           {"features", at::tensor(features, whole)}};
 }
 
+// What the reader of data makes of a shard's images and videos.
+std::vector<NamedParameter> pixels_of(const ModelSpec& model, const std::string& shard) {
+  const Index index = build_index({shard}, shard + ".csv", {}).index;
+  SampleReader reader(index, model, /*blank=*/false);
+  std::vector<at::Tensor> pixels;
+  std::vector<std::int64_t> grids;
+  std::vector<std::int64_t> segments;
+  for (int sample = 0; sample < std::ssize(index.samples); ++sample) {
+    const SampleWork work = sample_work(model, index.samples[static_cast<std::size_t>(sample)]);
+    segments.push_back(std::ssize(work.segments.at(0)));
+    for (int segment = 0; segment < segments.back(); ++segment) {
+      const SegmentData data = reader.segment(sample, 0, segment);
+      pixels.push_back(data.input);
+      grids.insert(grids.end(), {data.rows, data.columns});
+    }
+  }
+  const at::TensorOptions whole(at::kLong);
+  return {{"pixels", at::cat(pixels)},
+          {"grids", at::tensor(grids, whole).view({-1, 2})},
+          {"segments", at::tensor(segments, whole)}};
+}
+
 int run(const std::string& folder, const std::string& input, const std::string& output, int split) {
   const HfModel hf = read_hf_model(folder);
+  if (input.ends_with(".tar")) {
+    write_weights(output, pixels_of(hf.model, input));
+    return 0;
+  }
   Tensors batch;
   for (const NamedParameter& tensor : read_weights(input).tensors) {
     batch.emplace(tensor.name, tensor.tensor);
