@@ -12,7 +12,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       const SampleLocation location{"x.tar", sample->offset, sample->bytes};
       const RawSample raw =
           read_sample(file.path(), location, sample_id(file.path(), sample->name));
-      fuzz::expect(raw.images.size() == sample->images.size(), "a sample reads as it was indexed");
+      fuzz::expect(
+          raw.images.size() == sample->images.size() && raw.videos.size() == sample->videos.size(),
+          "a sample reads as it was indexed");
     }
   });
   return 0;
