@@ -64,7 +64,7 @@ Json settings_json(const TokenizerOptions& options, std::time_t now) {
 
 Json request_json(const TokenRequest& request) {
   Json images = Json::array();
-  for (const TileGrid& grid : request.images) {
+  for (const ImageTiles& grid : request.images) {
     images.push_back(Json::array({grid.rows, grid.columns, grid.whole}));
   }
   return {{"json", request.json}, {"images", images}, {"clips", request.num_clips}};

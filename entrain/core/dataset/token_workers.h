@@ -15,6 +15,7 @@
 
 #include "entrain/core/dataset/token_cache.h"
 #include "entrain/core/spec/media_text.h"
+#include "entrain/core/spec/vision_sizes.h"
 
 namespace entrain {
 
@@ -33,18 +34,11 @@ struct TokenizerOptions {
   std::filesystem::path packages;  // folder of the package `entrain`
 };
 
-// Of an image that is cut into tiles, and whether the whole image follows them.
-struct TileGrid {
-  int rows = 1;
-  int columns = 1;
-  bool whole = false;
-};
-
 // One sample.
 struct TokenRequest {
   std::string where;  // of the text, for messages
   std::string json;   // the text
-  std::vector<TileGrid> images;
+  std::vector<ImageTiles> images;
   std::int64_t num_clips = 0;
 };
 
