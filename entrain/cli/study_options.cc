@@ -48,8 +48,12 @@ void add_sample_options(CLI::App& command, StudyInputs& inputs) {
       .add_option("--freeze",
                   inputs.freeze,
                   "modules to freeze, as a run file's `freeze`: NAME (leaves an encoder's "
-                  "projector trainable), NAME.projector, projector (of all encoders), llm")
+                  "projector trainable), NAME.projector, projector (of all encoders), llm, or a "
+                  "pattern over parameter names (docs/lora.md)")
       ->delimiter(',');
+  command.add_option("--lora",
+                     inputs.lora,
+                     "adapters instead of full training, RANK:TARGET,TARGET: 8:q_proj,v_proj");
   add_ignore_modality(command, inputs.ignore_modality);
 }
 

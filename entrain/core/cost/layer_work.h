@@ -18,7 +18,8 @@ struct LayerWork {
 
 // FLOP counts per layer kind: 2 FLOPs a multiply-add, 4 · width FLOPs an attention pair (scores and
 // values); norms, rotary positions, gates, residuals and the softmax of the loss count as memory
-// traffic, attention scores stay on chip. `bytes` is the size of a number.
+// traffic, attention scores stay on chip. `bytes` is the size of a number. Of a
+// layer without adapters (trained_profile.h).
 LayerWork layer_work(const ModelSpec& model, int module, int layer, double bytes);
 
 }  // namespace entrain

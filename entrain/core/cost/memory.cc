@@ -6,7 +6,6 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/cost/dtype.h"
 #include "entrain/core/cost/sharding.h"
-#include "entrain/core/spec/parameters.h"
 
 namespace entrain {
 namespace {
@@ -18,17 +17,13 @@ struct ParameterCounts {
   std::int64_t trainable = 0;
 };
 
-ParameterCounts count_parameters(const ModelSpec& model, const Plan& plan, const StageRef& ref) {
+ParameterCounts count_stage(const ModelSpec& model, const Plan& plan, const StageRef& ref) {
   const ModulePlan& module = plan.modules[at(ref.module)];
   const LayerRange& range = module.stages[at(ref.stage)];
   ParameterCounts counts;
   for (int layer = range.begin; layer < range.end; ++layer) {
-    const std::int64_t parameters =
-        parameters_per_device(model, ref.module, layer, module.tensor_parallel);
-    counts.all += parameters;
-    counts.trainable += layer_trainable(model, ref.module, layer)
-                            ? parameters - fixed_parameters(model, ref.module, layer)
-                            : 0;
+    counts.all += parameters_per_device(model, ref.module, layer, module.tensor_parallel);
+    counts.trainable += trained_per_device(model, ref.module, layer, module.tensor_parallel);
   }
   return counts;
 }
@@ -46,7 +41,7 @@ std::vector<StateBytes> lane_states(const ModelSpec& model,
   for (const std::vector<StageRef>& lane : plan.lanes) {
     StateBytes& state = result.emplace_back();
     for (const StageRef& ref : lane) {
-      const ParameterCounts counts = count_parameters(model, plan, ref);
+      const ParameterCounts counts = count_stage(model, plan, ref);
       const std::int64_t sharers =
           options.shard_optimizer
               ? std::int64_t{plan.replicas} * plan.modules[at(ref.module)].context_parallel

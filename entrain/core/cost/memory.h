@@ -33,7 +33,7 @@ struct StateBytes {
 };
 
 // Parameters are those of parameters_per_device() at each module's tensor parallelism; gradients
-// and optimizer states exist only for trainable layers. The optimizer is AdamW: two float32
+// and optimizer states exist only for trainable ones. The optimizer is AdamW: two float32
 // moments per parameter, and a float32 master copy if parameters are not float32 themselves.
 // If sharded, a stage's optimizer states divide by replicas × context_parallel, rounded up.
 // Temporary buffers of reductions and gathers are not counted: they belong in a

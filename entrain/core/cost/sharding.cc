@@ -84,8 +84,16 @@ std::int64_t parameters_per_device(const ModelSpec& model,
                                    int module,
                                    int layer,
                                    int tensor_parallel) {
-  const std::int64_t replicated = replicated_parameters(model, module, layer);
-  return replicated + (layer_parameters(model, module, layer) - replicated) / tensor_parallel;
+  const LayerCounts counts = count_parameters(model, module, layer);
+  return counts.replicated + (counts.all - counts.replicated) / tensor_parallel;
+}
+
+std::int64_t trained_per_device(const ModelSpec& model,
+                                int module,
+                                int layer,
+                                int tensor_parallel) {
+  const LayerCounts counts = count_parameters(model, module, layer);
+  return counts.trained_replicated + (counts.trained - counts.trained_replicated) / tensor_parallel;
 }
 
 LayerWork device_work(const ModelSpec& model,

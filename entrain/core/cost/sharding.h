@@ -31,6 +31,8 @@ std::int64_t parameters_per_device(const ModelSpec& model,
                                    int module,
                                    int layer,
                                    int tensor_parallel);
+// Of these, the trainable ones.
+std::int64_t trained_per_device(const ModelSpec& model, int module, int layer, int tensor_parallel);
 
 // layer_work() per device, still per token of the whole lane: everything divides by both
 // degrees, except in the token and audio embeddings, whose devices look up, or convolve, all tokens

@@ -11,7 +11,8 @@
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/cost/sharding.h"
-#include "entrain/core/spec/parameters.h"
+#include "entrain/core/cost/trained_profile.h"
+#include "entrain/core/spec/training.h"
 
 namespace entrain {
 namespace {
@@ -187,15 +188,6 @@ std::int64_t divided_up(std::int64_t value, std::int64_t divisor) {
 // embeddings of one operation hold several, the first of which has weights.
 bool flows_within(LayerKind kind) {
   return kind != LayerKind::kPatchEmbedding && kind != LayerKind::kTokenEmbedding;
-}
-
-bool any_trainable(const ModelSpec& model, int module) {
-  for (int layer = 0; layer < num_layers(model, module); ++layer) {
-    if (layer_trainable(model, module, layer)) {
-      return true;
-    }
-  }
-  return false;
 }
 
 bool any_encoder_trainable(const ModelSpec& model) {
@@ -385,10 +377,12 @@ class StepCostBuilder {
     std::int64_t parameters = 0;
     for (int index = layers.begin; index < layers.end; ++index) {
       const LayerKind kind = layer_kind(model_, module, index);
-      const LayerProfile& layer =
-          find_layer(profile_, plan.name, kind, plan.tensor_parallel, plan.context_parallel);
-      const std::int64_t layer_parameters =
-          parameters_per_device(model_, module, index, plan.tensor_parallel);
+      const LayerProfile layer = trained_profile(
+          model_,
+          module,
+          index,
+          find_layer(profile_, plan.name, kind, plan.tensor_parallel, plan.context_parallel),
+          dtype_bytes_);
       const bool trainable = layer_trainable(model_, module, index);
       rates.forward.add(layer.forward, kind);
       const bool input_gradient = nearer_input || (trainable && flows_within(kind));
@@ -400,13 +394,14 @@ class StepCostBuilder {
       }
       if (trainable) {
         rates.backward_weight.add(layer.backward_weight, kind);
-        stage.trainable_parameters += layer_parameters - fixed_parameters(model_, module, index);
+        stage.trainable_parameters +=
+            trained_per_device(model_, module, index, plan.tensor_parallel);
       }
       if (nearer_input || trainable) {
         const bool recomputed = index < recomputed_end && flows_within(kind);
         add_kept(module, index, recomputed, layer, rates);
       }
-      parameters += layer_parameters;
+      parameters += parameters_per_device(model_, module, index, plan.tensor_parallel);
       stage.trainable = stage.trainable || trainable;
       nearer_input = nearer_input || trainable;
     }

@@ -129,7 +129,8 @@ struct StepCosts {
   }
 };
 
-// Frozen layers: only trainable layers pay the weight gradient. A layer pays the input gradient if
+// Frozen layers: only trainable layers, those with a trainable parameter, pay the weight gradient,
+// for what of them is trained (trained_profile.h). A layer pays the input gradient if
 // something trainable is nearer the input (for the LLM any encoder layer, projectors included) or
 // within the layer: gradients reach a trainable layer's first weights through all layers after
 // them. So the first trainable layer pays it too, unless it is a patch or token embedding, which

@@ -7,18 +7,25 @@
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/spec/parameters.h"
+#include "entrain/core/spec/training.h"
 
 namespace entrain {
 namespace {
 
 using std::int64_t;
 
-// Neighbours of one kind, from the first layer to the last.
+// Whether two layers of a module cost the same: of one kind, with as many numbers trained.
+bool are_alike(const ModelSpec& model, int module, int one, int other) {
+  return layer_kind(model, module, one) == layer_kind(model, module, other) &&
+         count_parameters(model, module, one) == count_parameters(model, module, other);
+}
+
+// Neighbours that are alike, from the first layer to the last.
 std::vector<LayerRange> runs_of_kinds(const ModelSpec& model, int module) {
   std::vector<LayerRange> runs;
   for (int layer = 0; layer < num_layers(model, module); ++layer) {
-    if (runs.empty() ||
-        layer_kind(model, module, layer) != layer_kind(model, module, runs.back().begin)) {
+    if (runs.empty() || !are_alike(model, module, runs.back().begin, layer)) {
       runs.push_back({layer, layer});
     }
     ++runs.back().end;
@@ -98,15 +105,6 @@ std::vector<int64_t> per_layer(const std::vector<int64_t>& sums,
     result.insert(result.end(), at(layers), std::max<int64_t>(0, sums[run]) / layers);
   }
   return result;
-}
-
-bool any_trainable(const ModelSpec& model, int module) {
-  for (int layer = 0; layer < num_layers(model, module); ++layer) {
-    if (layer_trainable(model, module, layer)) {
-      return true;
-    }
-  }
-  return false;
 }
 
 // Refuses what step_costs() would refuse for the whole batch.

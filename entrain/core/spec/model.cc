@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 
 #include <fmt/format.h>
 
@@ -416,38 +415,8 @@ LayerKind layer_kind(const ModelSpec& model, int module, int layer) {
                                             : LayerKind::kEncoderTransformer;
 }
 
-bool layer_trainable(const ModelSpec& model, int module, int layer) {
-  const LayerKind kind = layer_kind(model, module, layer);
-  if (module == model.llm_module()) {
-    return !model.llm.frozen;
-  }
-  const EncoderSpec& encoder = encoder_of(model, module);
-  return kind == LayerKind::kProjector ? !encoder.projector_frozen : !encoder.frozen;
-}
-
 std::string module_name(const ModelSpec& model, int module) {
   return module == model.llm_module() ? kLlmName : encoder_of(model, module).name;
-}
-
-void freeze_modules(ModelSpec& model,
-                    std::span<const std::string> words,
-                    const std::string& where) {
-  std::map<std::string, std::vector<bool*>> frozen = {{kLlmName, {&model.llm.frozen}}};
-  for (EncoderSpec& encoder : model.encoders) {
-    frozen[encoder.name].push_back(&encoder.frozen);
-    frozen[encoder.name + ".projector"].push_back(&encoder.projector_frozen);
-    frozen["projector"].push_back(&encoder.projector_frozen);
-  }
-  std::vector<std::string> allowed;
-  for (const auto& entry : frozen) {
-    allowed.push_back(entry.first);
-  }
-  for (const std::string& word : words) {
-    entrain::check_name(where, "module", word, allowed);
-    for (bool* flag : frozen.at(word)) {
-      *flag = true;
-    }
-  }
 }
 
 void validate(const ModelSpec& model, const std::string& where) {

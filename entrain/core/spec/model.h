@@ -45,6 +45,17 @@ enum class Activation : std::uint8_t {
   kQuickGelu,  // x · sigmoid(1.702 x), of CLIP
 };
 
+// Low-rank adapters (LoRA): y = x Wᵀ + (alpha / rank) · (x Aᵀ) Bᵀ with A [rank, in], B [out, rank].
+// What is trained beside them: training.h. Source: arXiv 2106.09685.
+struct LoraSpec {
+  int rank = 0;  // 0: no adapters
+  double alpha = 0.0;
+  std::vector<std::string> targets;  // patterns: matrices that have an adapter
+  std::vector<std::string> train;    // patterns and module names: parameters trained themselves
+  [[nodiscard]] double scale() const { return alpha / rank; }
+  bool operator==(const LoraSpec&) const = default;
+};
+
 // A module's transformer layers, all alike: x += scale1 · attention(norm(x)), then
 // x += scale2 · mlp(norm(x)). The MLP is down(act(gate) · up), or down(act(up)) if it is not gated.
 // Defaults are those of Llama, and of all models before families of Hugging Face models were read
@@ -69,6 +80,8 @@ struct BlockSpec {
   bool mlp_bias = false;     // of all its matrices
   bool layer_scale = false;  // a gain for each of both sums (InternVL); else 1
   bool frozen = false;       // encoders: embedding and transformer layers get no weight gradient
+  std::vector<std::string> frozen_parameters;  // patterns (training.h): these get none either
+  LoraSpec lora;                               // what is not frozen above gets adapters
 
   [[nodiscard]] int kv_heads() const { return num_kv_heads > 0 ? num_kv_heads : num_heads; }
   [[nodiscard]] int width_of_head() const { return head_dim > 0 ? head_dim : hidden / num_heads; }
@@ -259,18 +272,12 @@ bool has_one_size(const EncoderSpec& encoder);
 // For an encoder's layer 1 … num_layers: whether it is a kWindowedTransformer.
 bool attends_in_windows(const EncoderSpec& encoder, int layer);
 LayerKind layer_kind(const ModelSpec& model, int module, int layer);
+// Whether any of its parameters is trainable.
 bool layer_trainable(const ModelSpec& model, int module, int layer);
 // All numbers of parameters_of() (parameters.h), frozen or not. A tied output head counts its
 // matrix like any other: a stage without the embedding holds a copy.
 std::int64_t layer_parameters(const ModelSpec& model, int module, int layer);
 std::string module_name(const ModelSpec& model, int module);  // encoder's name or "llm"
-
-// Freezes what the words name, beside what the model file freezes: `NAME` an encoder without its
-// projector, `NAME.projector` that, `projector` those of all encoders, `llm` the LLM. What a run
-// file's `freeze` and the option --freeze hold.
-//
-// Throws  InvalidInput, beginning with `where`, for another word, with what is allowed.
-void freeze_modules(ModelSpec& model, std::span<const std::string> words, const std::string& where);
 
 // File: `name`, `[llm]`, and one table per encoder, called by the module's name; its key `modality`
 // may be omitted if that name is `vision` or `audio`. Other keys are the fields above.
@@ -280,8 +287,8 @@ ModelSpec model_from_json(const Json& document, const std::string& where);
 Json to_json(const ModelSpec& model);
 void validate(const ModelSpec& model, const std::string& where);
 std::string digest(const ModelSpec& model);
-// Digest of the layers' shapes only, without name, freezing, pixel, window and length limits, so
-// that a profile stays valid when these change.
+// Digest of the layers' shapes only, without name, freezing, adapters, pixel, window and length
+// limits, so that a profile stays valid when these change.
 std::string shape_digest(const ModelSpec& model);
 
 }  // namespace entrain

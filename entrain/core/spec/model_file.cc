@@ -7,6 +7,7 @@
 
 #include "entrain/core/base/text.h"
 #include "entrain/core/spec/model.h"
+#include "entrain/core/spec/training.h"
 
 namespace entrain {
 namespace {
@@ -53,6 +54,14 @@ void read_block(ObjectReader& reader, BlockSpec& block) {
   block.output_bias = reader.optional("output_bias", block.output_bias);
   block.mlp_bias = reader.optional("mlp_bias", block.mlp_bias);
   block.frozen = reader.optional("frozen", block.frozen);
+  for (const auto& [pattern, place] : reader.array("frozen_parameters")) {
+    block.frozen_parameters.push_back(value_as<std::string>(*pattern, place));
+  }
+  if (reader.has("lora")) {
+    ObjectReader lora = reader.object("lora");
+    block.lora = read_lora(lora);
+    lora.finish();
+  }
 }
 
 RopeScaling read_scaling(ObjectReader reader) {
@@ -193,6 +202,12 @@ void add_unusual(const BlockSpec& block, Json& document) {
   }
   if (!block.key_bias) {
     document["key_bias"] = false;
+  }
+  if (!block.frozen_parameters.empty()) {
+    document["frozen_parameters"] = block.frozen_parameters;
+  }
+  if (block.lora.rank > 0) {
+    document["lora"] = to_json(block.lora);
   }
 }
 
@@ -442,6 +457,7 @@ ModelSpec model_from_json(const Json& document, const std::string& where) {
   }
   reader.finish();
   validate(model, where);
+  check_training(model, where);
   return model;
 }
 

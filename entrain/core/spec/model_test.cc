@@ -278,51 +278,6 @@ TEST(ModelSpec, FreezesByModuleAndProjector) {
   EXPECT_EQ(trainable(2), "fffff");
 }
 
-TEST(FreezeModules, TakesModulesAndProjectors) {
-  const auto frozen = [](const std::vector<std::string>& words) {
-    ModelSpec model = small_model();
-    for (EncoderSpec& encoder : model.encoders) {
-      encoder.frozen = encoder.projector_frozen = false;
-    }
-    freeze_modules(model, words, "freeze");
-    std::string flags;
-    for (const EncoderSpec& encoder : model.encoders) {
-      flags += encoder.frozen ? "f" : "t";
-      flags += encoder.projector_frozen ? "f" : "t";
-    }
-    return flags + (model.llm.frozen ? "f" : "t");
-  };
-  EXPECT_EQ(frozen({}), "ttttt");
-  EXPECT_EQ(frozen({"vision"}), "ftttt");
-  EXPECT_EQ(frozen({"vision.projector"}), "tfttt");
-  EXPECT_EQ(frozen({"projector"}), "tftft");
-  EXPECT_EQ(frozen({"speech", "llm", "speech"}), "ttftf");
-}
-
-TEST(FreezeModules, KeepsWhatTheFileFreezes) {
-  ModelSpec model = small_model();
-  ASSERT_TRUE(model.encoders[1].frozen);
-  freeze_modules(model, std::vector<std::string>{"vision"}, "freeze");
-  EXPECT_TRUE(model.encoders[0].frozen);
-  EXPECT_TRUE(model.encoders[1].frozen);
-}
-
-TEST(FreezeModules, RefusesOtherWords) {
-  ModelSpec model = small_model();
-  const auto message = [&](const std::string& word) {
-    return error_of<InvalidInput>(
-        [&] { freeze_modules(model, std::vector<std::string>{word}, "--freeze"); });
-  };
-  EXPECT_EQ(message("visoin"), "--freeze: unknown module 'visoin', did you mean 'vision'?");
-  EXPECT_EQ(message("vision.projectors"),
-            "--freeze: unknown module 'vision.projectors', did you mean 'vision.projector'?");
-  EXPECT_EQ(message("all"),
-            "--freeze: unknown module 'all'; allowed: llm, projector, speech, speech.projector, "
-            "vision, vision.projector");
-  model.encoders.clear();
-  EXPECT_EQ(message("projector"), "--freeze: unknown module 'projector'; allowed: llm");
-}
-
 // By hand: d = 96 is the LLM's width.
 TEST(ModelSpec, CountsParametersFromShapes) {
   const ModelSpec model = small_model();

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/spec/name_patterns.h"
 #include "entrain/core/spec/workload.h"
 
 namespace entrain {
@@ -20,17 +21,95 @@ struct Local {
   ParameterRole role;
   ParameterSplit split;
   int level = -1;  // of a DeepStack projector
+  bool trainable = true;
+};
+
+bool is_adapter(const Local& local) {
+  return local.role == ParameterRole::kLoraA || local.role == ParameterRole::kLoraB;
+}
+
+std::string layer_prefix(const EncoderSpec& encoder, int layer) {
+  const std::string prefix = parameter_prefix(encoder) + ".";
+  return layer > 0 && layer <= encoder.num_layers ? fmt::format("{}blocks.{}.", prefix, layer - 1)
+                                                  : prefix;
+}
+
+std::string layer_prefix(const LlmSpec& llm, int layer) {
+  return layer > 0 && layer <= llm.num_layers ? fmt::format("model.layers.{}.", layer - 1)
+                                              : std::string();
+}
+
+// Without its kind.
+std::string full_name(const std::string& prefix, const Local& local) {
+  return local.level < 0 ? prefix + local.name
+                         : fmt::format("{}deepstack.{}.{}", prefix, local.level, local.name);
+}
+
+// Which of a layer's parameters are trained, and which matrices have an adapter.
+class Training {
+ public:
+  Training(const EncoderSpec& encoder, int layer) : block_(encoder) {
+    const bool projector = layer > encoder.num_layers;
+    frozen_ = projector ? encoder.projector_frozen : encoder.frozen;
+    if (by_name()) {
+      part_ = projector ? projector_part(encoder) : encoder.name;
+      prefix_ = layer_prefix(encoder, layer);
+    }
+  }
+  Training(const LlmSpec& llm, int layer) : block_(llm), frozen_(llm.frozen) {
+    if (by_name()) {
+      part_ = kLlmPart;
+      prefix_ = layer_prefix(llm, layer);
+    }
+  }
+
+  [[nodiscard]] bool trains(const Local& local) const {
+    if (frozen_ || local.role == ParameterRole::kSinusoids) {
+      return false;
+    }
+    return !by_name() || (!is_frozen(local) && (block_.lora.rank == 0 || is_adapter(local) ||
+                                                names_parameter(block_.lora.train, of(local))));
+  }
+
+  // Requires  a matrix.
+  [[nodiscard]] bool adapts(const Local& matrix) const {
+    if (frozen_ || block_.lora.rank == 0) {
+      return false;
+    }
+    const ParameterName name = of(matrix);
+    return names_matrix(block_.lora.targets, name) &&
+           !names_parameter(block_.frozen_parameters, name) &&
+           !names_parameter(block_.lora.train, name);
+  }
+  [[nodiscard]] std::int64_t rank() const { return block_.lora.rank; }
+
+ private:
+  [[nodiscard]] bool by_name() const {
+    return block_.lora.rank > 0 || !block_.frozen_parameters.empty();
+  }
+  [[nodiscard]] bool is_frozen(const Local& local) const {
+    return names_parameter(block_.frozen_parameters, of(local));
+  }
+  [[nodiscard]] ParameterName of(const Local& local) const {
+    return {part_, full_name(prefix_, local), local.kind};
+  }
+
+  const BlockSpec& block_;
+  bool frozen_ = false;
+  std::string part_;
+  std::string prefix_;
 };
 
 // Hands a layer's parameters to `visit` one after another.
 template <class Visit>
 class Lister {
  public:
-  explicit Lister(const Visit& visit, int level = -1) : visit_(visit), level_(level) {}
-  [[nodiscard]] Lister of_level(int level) const { return Lister(visit_, level); }
+  Lister(const Training& training, const Visit& visit, int level = -1)
+      : training_(training), visit_(visit), level_(level) {}
+  [[nodiscard]] Lister of_level(int level) const { return Lister(training_, visit_, level); }
 
   void gain(const char* name, std::int64_t size) const {
-    visit_({name, ".weight", {size, 1, 1}, 1, ParameterRole::kGain, {}, level_});
+    add({name, ".weight", {size, 1, 1}, 1, ParameterRole::kGain, {}, level_});
   }
   void norm(NormKind kind, const char* name, std::int64_t size) const {
     gain(name, size);
@@ -43,7 +122,14 @@ class Lister {
              std::int64_t rows,
              std::int64_t columns,
              ParameterRole role = ParameterRole::kEmbedding) const {
-    visit_({name, ".weight", {rows, columns, 1}, 2, role, {}});
+    add({name, ".weight", {rows, columns, 1}, 2, role, {}});
+  }
+  // A matrix without adapter.
+  void kernel(const char* name, std::int64_t rows, std::int64_t columns, bool has_bias) const {
+    add({name, ".weight", {rows, columns, 1}, 2, ParameterRole::kLinear, {}});
+    if (has_bias) {
+      bias(name, rows, {});
+    }
   }
   void matrix(const char* name,
               std::int64_t rows,
@@ -51,13 +137,21 @@ class Lister {
               bool has_bias,
               const ParameterSplit& split = {},
               ParameterRole role = ParameterRole::kLinear) const {
-    visit_({name, ".weight", {rows, columns, 1}, 2, role, split, level_});
+    const Local weight = {name, ".weight", {rows, columns, 1}, 2, role, split, level_};
+    add(weight);
     if (has_bias) {
       bias(name, rows, split);
     }
+    if (role != ParameterRole::kEmbedding && training_.adapts(weight)) {
+      const ParameterSplit inputs = split.axis == 1 ? split : ParameterSplit{};
+      const ParameterSplit outputs = split.axis == 0 ? split : ParameterSplit{};
+      const std::int64_t rank = training_.rank();
+      add({name, kLoraA, {rank, columns, 1}, 2, ParameterRole::kLoraA, inputs, level_});
+      add({name, kLoraB, {rows, rank, 1}, 2, ParameterRole::kLoraB, outputs, level_});
+    }
   }
   void convolution(const char* name, std::int64_t rows, std::int64_t channels) const {
-    visit_({name, ".weight", {rows, channels, kMelKernel}, 3, ParameterRole::kLinear, {}});
+    add({name, ".weight", {rows, channels, kMelKernel}, 3, ParameterRole::kLinear, {}});
     bias(name, rows, {});
   }
 
@@ -65,9 +159,14 @@ class Lister {
   // A matrix that is sharded by inputs makes partial sums: one rank's bias completes them.
   void bias(const char* name, std::int64_t rows, const ParameterSplit& split) const {
     const ParameterSplit own = split.axis == 0 ? split : ParameterSplit{};
-    visit_({name, ".bias", {rows, 1, 1}, 1, ParameterRole::kBias, own, level_});
+    add({name, ".bias", {rows, 1, 1}, 1, ParameterRole::kBias, own, level_});
+  }
+  void add(Local local) const {
+    local.trainable = training_.trains(local);
+    visit_(local);
   }
 
+  const Training& training_;
   const Visit& visit_;
   int level_;
 };
@@ -135,7 +234,7 @@ void list_block(const BlockSpec& block, const BlockNames& names, const Lister<Vi
 template <class Visit>
 void list_vision_embedding(const EncoderSpec& encoder, const Lister<Visit>& list) {
   const std::int64_t hidden = encoder.hidden;
-  list.matrix("patch_embed.proj", hidden, patch_values(encoder), encoder.patch_bias);
+  list.kernel("patch_embed.proj", hidden, patch_values(encoder), encoder.patch_bias);
   if (encoder.class_token) {
     list.table("class_token", 1, hidden);
   }
@@ -185,7 +284,8 @@ void list_projector(const EncoderSpec& encoder,
 
 template <class Visit>
 void list_encoder(const EncoderSpec& encoder, int llm_hidden, int layer, const Visit& visit) {
-  const Lister<Visit> list(visit);
+  const Training training(encoder, layer);
+  const Lister<Visit> list(training, visit);
   if (layer > encoder.num_layers) {
     list_projector(encoder, llm_hidden, encoder.projector, kProjectorNames, list);
     for (int level = 1; level < feature_levels(encoder); ++level) {
@@ -210,7 +310,8 @@ void list_encoder(const EncoderSpec& encoder, int llm_hidden, int layer, const V
 
 template <class Visit>
 void list_llm(const LlmSpec& llm, int layer, const Visit& visit) {
-  const Lister<Visit> list(visit);
+  const Training training(llm, layer);
+  const Lister<Visit> list(training, visit);
   const auto table = [&] {
     list.matrix("model.embed_tokens",
                 llm.vocab_size,
@@ -254,12 +355,11 @@ struct Collect {
 
   void operator()(const Local& local) const {
     const auto* end = local.shape.begin() + local.axes;
-    const std::string level =
-        local.level < 0 ? std::string() : fmt::format("deepstack.{}.", local.level);
-    all.push_back({fmt::format("{}{}{}{}", prefix, level, local.name, local.kind),
+    all.push_back({full_name(prefix, local) + local.kind,
                    {local.shape.begin(), end},
                    local.role,
-                   local.split});
+                   local.split,
+                   local.trainable});
   }
 };
 
@@ -267,6 +367,10 @@ struct Collect {
 
 std::int64_t ParameterSpec::count() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+bool is_adapter_name(const std::string& parameter) {
+  return parameter.ends_with(kLoraA) || parameter.ends_with(kLoraB);
 }
 
 std::string parameter_prefix(const EncoderSpec& encoder) {
@@ -277,20 +381,13 @@ std::string parameter_prefix(const EncoderSpec& encoder) {
 
 std::vector<ParameterSpec> parameters_of(const EncoderSpec& encoder, int llm_hidden, int layer) {
   std::vector<ParameterSpec> all;
-  const bool block = layer > 0 && layer <= encoder.num_layers;
-  const std::string prefix = parameter_prefix(encoder) + ".";
-  list_encoder(encoder,
-               llm_hidden,
-               layer,
-               Collect{block ? fmt::format("{}blocks.{}.", prefix, layer - 1) : prefix, all});
+  list_encoder(encoder, llm_hidden, layer, Collect{layer_prefix(encoder, layer), all});
   return all;
 }
 
 std::vector<ParameterSpec> parameters_of(const LlmSpec& llm, int layer) {
   std::vector<ParameterSpec> all;
-  const bool block = layer > 0 && layer <= llm.num_layers;
-  list_llm(
-      llm, layer, Collect{block ? fmt::format("model.layers.{}.", layer - 1) : std::string(), all});
+  list_llm(llm, layer, Collect{layer_prefix(llm, layer), all});
   return all;
 }
 
@@ -301,26 +398,42 @@ std::vector<ParameterSpec> parameters_of(const ModelSpec& model, int module, int
                    model.encoders.at(static_cast<std::size_t>(module)), model.llm.hidden, layer);
 }
 
+LayerCounts count_parameters(const ModelSpec& model, int module, int layer) {
+  LayerCounts counts;
+  list_layer(model, module, layer, [&](const Local& local) {
+    const std::int64_t own = count(local);
+    const std::int64_t trained = local.trainable ? own : 0;
+    counts.all += own;
+    counts.trained += trained;
+    if (local.split.whole()) {
+      counts.replicated += own;
+      counts.trained_replicated += trained;
+    }
+    if (is_adapter(local)) {
+      counts.adapters += own;
+      counts.trained_adapters += trained;
+      counts.adapter_rows += local.role == ParameterRole::kLoraA ? local.shape[0] : 0;
+      counts.num_adapters += local.role == ParameterRole::kLoraA ? 1 : 0;
+    } else if (local.role == ParameterRole::kLinear ||
+               local.role == ParameterRole::kResidualLinear) {
+      counts.matrices += own;
+      counts.trained_matrices += trained;
+    }
+  });
+  return counts;
+}
+
 std::int64_t layer_parameters(const ModelSpec& model, int module, int layer) {
   std::int64_t sum = 0;
   list_layer(model, module, layer, [&](const Local& local) { sum += count(local); });
   return sum;
 }
 
-std::int64_t replicated_parameters(const ModelSpec& model, int module, int layer) {
-  std::int64_t sum = 0;
-  list_layer(model, module, layer, [&](const Local& local) {
-    sum += local.split.whole() ? count(local) : 0;
-  });
-  return sum;
-}
-
-std::int64_t fixed_parameters(const ModelSpec& model, int module, int layer) {
-  std::int64_t sum = 0;
-  list_layer(model, module, layer, [&](const Local& local) {
-    sum += local.role == ParameterRole::kSinusoids ? count(local) : 0;
-  });
-  return sum;
+bool layer_trainable(const ModelSpec& model, int module, int layer) {
+  bool trainable = false;
+  list_layer(
+      model, module, layer, [&](const Local& local) { trainable = trainable || local.trainable; });
+  return trainable;
 }
 
 }  // namespace entrain

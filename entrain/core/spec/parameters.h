@@ -20,6 +20,8 @@ enum class ParameterRole : std::uint8_t {
   kGain,            // of a norm
   kBias,
   kSinusoids,  // table of Whisper's positions, which is never trained
+  kLoraA,      // of an adapter: [rank, in]
+  kLoraB,      // [out, rank]
 };
 
 // The axis that is sharded into equal runs, one per rank of a lane under tensor parallelism. If the
@@ -39,6 +41,7 @@ struct ParameterSpec {
   std::vector<std::int64_t> shape;  // of the whole parameter
   ParameterRole role = ParameterRole::kLinear;
   ParameterSplit split = {};
+  bool trainable = true;
   [[nodiscard]] std::int64_t count() const;
 };
 
@@ -63,16 +66,36 @@ std::string parameter_prefix(const EncoderSpec& encoder);
 //                   post_attention_layernorm, mlp as above
 // output head       model.norm, and lm_head; a tied one has the embedding's table instead
 //
-// each that the model has, with a bias where it has one after its weight.
+// each that the model has, with a bias where it has one after its weight, and after both a matrix's
+// adapter, NAME.lora_A.weight and NAME.lora_B.weight. Of a matrix that is sharded by outputs B is
+// sharded likewise and A replicated; of one sharded by inputs A is sharded.
+//
+// What is trainable and has adapters: training.h. Tables, the patch embedding and convolutions have
+// none.
 std::vector<ParameterSpec> parameters_of(const EncoderSpec& encoder, int llm_hidden, int layer);
 std::vector<ParameterSpec> parameters_of(const LlmSpec& llm, int layer);
 std::vector<ParameterSpec> parameters_of(const ModelSpec& model, int module, int layer);
 
-// Of layer_parameters(): those that every rank of a lane holds in full.
-std::int64_t replicated_parameters(const ModelSpec& model, int module, int layer);
+// Numbers of a layer's parameters.
+struct LayerCounts {
+  std::int64_t all = 0;
+  std::int64_t replicated = 0;  // of these, what every rank of a lane holds in full
+  std::int64_t trained = 0;
+  std::int64_t trained_replicated = 0;
+  std::int64_t matrices = 0;  // of all: matrices and convolutions without adapters
+  std::int64_t trained_matrices = 0;
+  std::int64_t adapters = 0;
+  std::int64_t trained_adapters = 0;
+  std::int64_t adapter_rows = 0;  // the sum of their ranks
+  int num_adapters = 0;
+  bool operator==(const LayerCounts&) const = default;
+};
+LayerCounts count_parameters(const ModelSpec& model, int module, int layer);
 
-// Of layer_parameters(): those that are never trained. They are replicated.
-std::int64_t fixed_parameters(const ModelSpec& model, int module, int layer);
+// Of an adapter's matrices, after the name of theirs.
+inline constexpr const char* kLoraA = ".lora_A.weight";
+inline constexpr const char* kLoraB = ".lora_B.weight";
+bool is_adapter_name(const std::string& parameter);
 
 inline constexpr const char* kTokenTableName = "model.embed_tokens.weight";
 

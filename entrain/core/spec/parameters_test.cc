@@ -74,7 +74,7 @@ TEST(ParametersOf, HaveBiasesAndNormsOfHeadsAfterWhatTheyBelongTo) {
   // A bias is sharded with the rows of its matrix; of partial sums one rank adds it.
   EXPECT_EQ(decoder[2].split, kByOutputs);
   EXPECT_TRUE(decoder[10].split.whole());
-  EXPECT_EQ(replicated_parameters(model, 1, 1), 16 + 6 + 6 + 16 + 16 + 16);
+  EXPECT_EQ(count_parameters(model, 1, 1).replicated, 16 + 6 + 6 + 16 + 16 + 16);
 }
 
 // Whisper's: keys without bias, positions that are stored but not trained, tokens averaged.
@@ -93,8 +93,9 @@ TEST(ParametersOf, CountStoredPositionsAndKeysWithoutBias) {
   EXPECT_EQ(embedding.back().name, "audio_tower.positions.weight");
   EXPECT_EQ(embedding.back().shape, (std::vector<std::int64_t>{8, 8}));
   EXPECT_TRUE(embedding.back().split.whole());
-  EXPECT_EQ(fixed_parameters(model, 0, 0), 8 * 8);
-  EXPECT_EQ(fixed_parameters(model, 0, 1), 0);
+  const LayerCounts counts = count_parameters(model, 0, 0);
+  EXPECT_EQ(counts.all - counts.trained, 8 * 8);
+  EXPECT_EQ(count_parameters(model, 0, 1).trained, count_parameters(model, 0, 1).all);
   const std::vector<std::string> block = names_of(parameters_of(model, 0, 1));
   EXPECT_EQ(std::vector<std::string>(block.begin() + 1, block.begin() + 6),
             (std::vector<std::string>{"audio_tower.blocks.0.attn.q_proj.weight",

@@ -15,6 +15,7 @@
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/families/family.h"
 #include "entrain/core/spec/media.h"
+#include "entrain/core/spec/training.h"
 
 namespace entrain {
 namespace {
@@ -23,6 +24,7 @@ namespace {
 constexpr int kTableLayers = 64;
 constexpr std::string_view kAnalytic = "analytic:";
 constexpr const char* kFreezeOption = "--freeze";
+constexpr const char* kLoraOption = "--lora";
 
 void check_inputs(const StudyInputs& inputs) {
   if (inputs.global_batch < 1) {
@@ -40,6 +42,8 @@ void check_inputs(const StudyInputs& inputs) {
     throw InvalidInput(
         "--costs replaces --index, --model and --profile, and knows no --cluster; "
         "give one or the other");
+  } else if (!inputs.lora.empty()) {
+    throw InvalidInput("--lora needs --index and --model: costs of your own have no matrices");
   } else if (!inputs.ignore_modality.empty()) {
     throw InvalidInput(
         "--ignore-modality needs --index and --model: costs of your own hold no media");
@@ -55,7 +59,7 @@ void load_table(Study& study) {
   ModelSpec frozen = study.model;  // a plan's digest is over the model without --freeze
   freeze_modules(frozen, study.inputs.freeze, kFreezeOption);
   for (const EncoderSpec& encoder : frozen.encoders) {
-    if (encoder.projector_frozen) {
+    if (encoder.projector_frozen || !encoder.frozen_parameters.empty()) {
       throw InvalidInput(fmt::format("{}: '{}' given; a cost table has whole modules: {}",
                                      kFreezeOption,
                                      join(study.inputs.freeze),
@@ -91,6 +95,9 @@ void load_index(Study& study) {
   const StudyInputs& inputs = study.inputs;
   study.model = load_model(inputs.model);
   freeze_modules(study.model, inputs.freeze, kFreezeOption);
+  if (!inputs.lora.empty()) {
+    add_lora(study.model, parse_lora(inputs.lora, kLoraOption), kLoraOption);
+  }
   study.samples = read_index(inputs.index).samples;
   study.ignored = check_media(study.model,
                               study.samples,
@@ -151,6 +158,9 @@ std::string Study::note() const {
   }
   if (!inputs.freeze.empty()) {
     text += fmt::format("; frozen: {}", join(inputs.freeze));
+  }
+  if (!inputs.lora.empty()) {
+    text += fmt::format("; adapters: {}", inputs.lora);
   }
   if (table.has_value() && !table->has_activation_bytes()) {
     text += "; memory counts one byte a token and layer, for want of <module>_activation_bytes";

@@ -33,6 +33,7 @@ struct StudyInputs {
   std::string costs;                // instead of the three above
   std::string segment_costs;        // beside `costs`
   std::vector<std::string> freeze;  // as freeze_modules() reads; of a cost table whole modules
+  std::string lora;                 // as parse_lora() reads; empty: no adapters
   std::vector<std::string> ignore_modality;  // kMediaNames that the model may have no encoder for
   int global_batch = 0;                      // >= 1
   std::uint64_t seed = 0;

@@ -36,6 +36,24 @@ TEST(LoadStudy, ReadsIndexAndModelAndFreezes) {
   EXPECT_NE(study.note().find("frozen: vision, vision.projector"), std::string::npos);
 }
 
+TEST(LoadStudy, GivesTheModelAdapters) {
+  const oracle::StudyFiles files;
+  StudyInputs inputs = files.index_inputs();
+  inputs.freeze = {"vision"};
+  inputs.lora = "2:q_proj,mlp.*";
+  const Study study = load_study(inputs);
+  EXPECT_EQ(study.model.llm.lora.rank, 2);
+  EXPECT_FALSE(layer_trainable(study.model, 0, 1));
+  EXPECT_NE(study.note().find("adapters: 2:q_proj,mlp.*"), std::string::npos);
+  inputs.lora = "2:q_prj";
+  EXPECT_EQ(error_of<InvalidInput>([&] { load_study(inputs); }),
+            "--lora.targets: 'q_prj' fits no linear layer, did you mean 'q_proj'?");
+  StudyInputs table = files.table_inputs();
+  table.lora = "2:q_proj";
+  EXPECT_NE(error_of<InvalidInput>([&] { load_study(table); }).find("--lora needs --index"),
+            std::string::npos);
+}
+
 TEST(LoadStudy, FreezesWholeModulesOfACostTable) {
   const oracle::StudyFiles files;
   StudyInputs inputs = files.table_inputs();
