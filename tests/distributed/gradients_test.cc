@@ -247,6 +247,49 @@ TEST_F(Gradients, EqualTheReferenceWithEveryPartOfAModel) {
   }
 }
 
+// Adapters on every linear layer, on some of each part, beside parameters that are trained
+// themselves; and layers of which a part is frozen by name.
+TEST_F(Gradients, EqualTheReferenceWithAdaptersAndLayersFrozenInPart) {
+  struct Variant {
+    ModelParts parts;
+    oracle::BatchTraining training;
+  };
+  const std::vector<Variant> variants = {
+      {ModelParts::kUsual, {{}, {3, 5.0, {"*"}, {"*norm*"}}}},
+      {ModelParts::kRotary, {{}, {2, 4.0, {"q_proj", "v_proj", "mlp.down_proj"}, {"projector"}}}},
+      {ModelParts::kLearned,
+       {{"layers.[01].*"}, {4, 1.0, {"vision.*_proj", "merger.mlp.?", "llm.*.mlp.*"}, {}}}},
+      {ModelParts::kDeepstack,
+       {{"llm"}, {2, 2.0, {"deepstack.*", "mlp.2", "blocks.0.attn.qkv"}, {"positions"}}}},
+      {ModelParts::kUsual, {{"norm1", "*.attn*", "layers.1.mlp.*", "merger.mlp.2"}, {}}},
+      {ModelParts::kLearned, {{"vision.*", "*.bias", "layers.?.*_proj", "lm_head"}, {}}}};
+  std::uint64_t seed = 60'000;
+  for (const Variant& variant : variants) {
+    const GradientBatch batch =
+        make_gradient_batch({"vision"}, 10, 11, false, variant.parts, variant.training);
+    Deviations deviations;
+    StepCoverage coverage;
+    for (const Cell& cell : all_cells()) {
+      Rng rng(++seed, 77);
+      const StepPolicy policy = seed % 2 == 0 ? StepPolicy::kRandom : StepPolicy::kRandomChunks;
+      const StepConfiguration configuration = configure(rng,
+                                                        batch,
+                                                        cell.layout,
+                                                        cell.schedule,
+                                                        FrozenPattern::kGiven,
+                                                        seed / 3 % 2 == 1,
+                                                        cell.layout.replicas > 1 && seed % 3 != 0,
+                                                        policy);
+      SCOPED_TRACE(describe(configuration, seed));
+      expect_reference(batch, run_step(batch, configuration), deviations);
+      ASSERT_FALSE(HasFailure());
+      coverage.add(configuration);
+    }
+    EXPECT_EQ(coverage.expect_schedules(5), deviations.configurations);
+    print(deviations);
+  }
+}
+
 // Half of the samples are cut into two to four chunks anywhere, so that features stand on either
 // side of cuts, or across them, and targets begin at them; with one encoder and with two, with
 // recomputed layers and without.
@@ -289,9 +332,9 @@ TEST_F(Gradients, EqualTheReferenceWithSamplesCutIntoChunks) {
 // ranges; every other configuration with chunks. M-RoPE and sound in turn with the usual.
 TEST_F(Gradients, EqualTheReferenceWithInterleavedFeatures) {
   const std::vector<GradientBatch> batches = {
-      make_gradient_batch({"vision"}, 10, 21, false, ModelParts::kUsual, true),
-      make_gradient_batch({"vision"}, 10, 22, false, ModelParts::kRotary, true),
-      make_gradient_batch({"vision", "audio"}, 11, 23, false, ModelParts::kUsual, true)};
+      make_gradient_batch({"vision"}, 10, 21, false, ModelParts::kUsual, {}, true),
+      make_gradient_batch({"vision"}, 10, 22, false, ModelParts::kRotary, {}, true),
+      make_gradient_batch({"vision", "audio"}, 11, 23, false, ModelParts::kUsual, {}, true)};
   Deviations deviations;
   StepCoverage coverage;
   std::uint64_t seed = 60'000;

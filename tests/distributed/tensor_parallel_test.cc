@@ -171,12 +171,13 @@ TEST_F(TensorParallel, GradientsEqualTheReferenceForEveryFreezing) {
 }
 
 // Convolutions beside patches; tables tied within a lane and across two; samples cut into chunks;
-// every part that a model may have.
+// every part that a model may have; adapters, and layers frozen in part.
 TEST_F(TensorParallel, GradientsEqualTheReferenceWithAudioTiedTablesAndChunks) {
   struct Case {
     GradientBatch batch;
     StepLayout layout;
     StepPolicy policy = StepPolicy::kRandom;
+    bool frozen_by_name = false;
   };
   const std::vector<Case> cases = {
       {make_gradient_batch({"vision", "audio"}, 9, 7), {{1, 2, 2}, 1, StageLanes::kOwn, {1, 2, 2}}},
@@ -204,21 +205,46 @@ TEST_F(TensorParallel, GradientsEqualTheReferenceWithAudioTiedTablesAndChunks) {
        {{2, 1, 3}, 1, StageLanes::kOwn, {2, 1, 2}},
        StepPolicy::kRandomChunks},
       {make_gradient_batch({"vision", "audio"}, 9, 15, false, ModelParts::kWhisper),
-       {{1, 3, 2}, 1, StageLanes::kOwn, {1, 2, 2}}}};
+       {{1, 3, 2}, 1, StageLanes::kOwn, {1, 2, 2}}},
+      {make_gradient_batch(
+           {"vision"}, 10, 17, false, ModelParts::kUsual, {{}, {3, 5.0, {"*"}, {"*norm*"}}}),
+       {{2, 2}, 2, StageLanes::kOwn, {2, 2}},
+       StepPolicy::kRandomChunks,
+       true},
+      {make_gradient_batch(
+           {"vision", "audio"},
+           10,
+           18,
+           false,
+           ModelParts::kShuffled,
+           {{"blocks.0.*"}, {2, 3.0, {"q_proj", "down_proj", "merger.*"}, {"ln_q"}}}),
+       {{2, 1, 3}, 1, StageLanes::kOwn, {2, 1, 2}},
+       StepPolicy::kRandom,
+       true},
+      {make_gradient_batch({"vision"},
+                           10,
+                           19,
+                           /*tied=*/true,
+                           ModelParts::kRotary,
+                           {{"attn.qkv", "model.layers.*.mlp.*", "q_norm"}, {}}),
+       {{1, 3}, 1, StageLanes::kOwn, {2, 2}},
+       StepPolicy::kEntrainChunks,
+       true}};
   Deviations deviations;
   std::uint64_t seed = 54'000;
   for (const std::string& schedule : schedule_names()) {
     for (const Case& one : cases) {
       for (const bool recompute : {false, true}) {
         Rng rng(++seed, 77);
-        const StepConfiguration configuration = configure(rng,
-                                                          one.batch,
-                                                          one.layout,
-                                                          schedule,
-                                                          frozen_pattern_of(seed),
-                                                          recompute,
-                                                          /*shard_optimizer=*/false,
-                                                          one.policy);
+        const StepConfiguration configuration =
+            configure(rng,
+                      one.batch,
+                      one.layout,
+                      schedule,
+                      one.frozen_by_name ? FrozenPattern::kGiven : frozen_pattern_of(seed),
+                      recompute,
+                      /*shard_optimizer=*/false,
+                      one.policy);
         SCOPED_TRACE(describe(configuration, seed));
         expect_reference(one.batch, run_step(one.batch, configuration), deviations);
         ASSERT_FALSE(HasFailure());

@@ -382,6 +382,9 @@ void make_stages_alike(StepCosts& costs) {
 }  // namespace
 
 void freeze(FrozenPattern pattern, ModelSpec& model) {
+  if (pattern == FrozenPattern::kGiven) {
+    return;
+  }
   const bool bodies = pattern == FrozenPattern::kEncoders ||
                       pattern == FrozenPattern::kOnlyProjector ||
                       pattern == FrozenPattern::kEncoderBodies;

@@ -22,6 +22,7 @@ enum class FrozenPattern : std::uint8_t {
   kLlm,            // the LLM is frozen
   kOnlyProjector,  // only the projectors take gradients
   kEncoderBodies,  // encoders are frozen, projectors and the LLM are not
+  kGiven,          // what the model says already
 };
 
 // Sets the freezing flags of every module.

@@ -4,7 +4,6 @@
 #include <optional>
 #include <vector>
 
-#include "entrain/engine/models/weight_gradients.h"
 #include "entrain/engine/models/weight_reader.h"
 
 namespace entrain::engine {
@@ -38,7 +37,7 @@ Heads heads_of(const BlockSpec& block,
   const std::int64_t width = block.width_of_head();
   const double epsilon = block.norm_epsilon;
   const auto product = [&](const Matrix& of, std::vector<std::int64_t> shape) {
-    return split_linear(input.rows, of.weight, of.bias, input.again).view(shape);
+    return linear(input.rows, of, input.again).view(shape);
   };
   if (block.packed_qkv) {
     const std::vector<at::Tensor> parts =
@@ -81,12 +80,12 @@ bool adds_bias(const TensorGroupPtr& group) {
 
 at::Tensor run_block(const BlockSpec& block,
                      const TensorGroupPtr& group,
-                     const NamedParameter* first,
+                     std::span<const NamedParameter> layer,
                      const at::Tensor& input,
                      std::int64_t tokens,
                      const RotaryTable* table,
                      const Attend& attend) {
-  WeightReader weights(first);
+  WeightReader weights(layer, block.lora);
   const double epsilon = block.norm_epsilon;
   const auto scaled = [&](const at::Tensor& rows) {
     return block.layer_scale ? rows * weights.take() : rows;
@@ -96,8 +95,7 @@ at::Tensor run_block(const BlockSpec& block,
   const Heads heads = heads_of(block, normed, tokens, weights, table);
   const at::Tensor attended = attend(heads.query, heads.key, heads.value);
   const Matrix output = completed_by(group, weights.matrix(block.output_bias));
-  const at::Tensor middle =
-      input + scaled(reduce_scatter(split_linear(attended, output.weight, output.bias), group));
+  const at::Tensor middle = input + scaled(reduce_scatter(linear(attended, output), group));
   const MatrixInput wide = gather_input(weights.normed(block.norm, middle, epsilon), tokens, group);
   std::optional<Matrix> gate;
   if (block.gated_mlp) {

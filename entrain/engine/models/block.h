@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 
 #include <ATen/ATen.h>
 
@@ -27,13 +28,13 @@ using Attend = std::function<at::Tensor(
 
 // x += attention(norm(x)), then x += mlp(norm(x)).
 //
-// `block`: this rank's slice. `weights` points at the layer's first parameter, in the order of
+// `block`: this rank's slice. `weights` are the layer's parameters, in the order of
 // parameters_of() (core/spec/parameters.h). `table`: null if nothing rotates.
 //
 // Shapes  input: sharded rows of the `tokens`, [.., hidden]; result likewise.
 at::Tensor run_block(const BlockSpec& block,
                      const TensorGroupPtr& group,
-                     const NamedParameter* weights,
+                     std::span<const NamedParameter> weights,
                      const at::Tensor& input,
                      std::int64_t tokens,
                      const RotaryTable* table,

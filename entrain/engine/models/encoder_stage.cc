@@ -110,7 +110,6 @@ EncoderStage::EncoderStage(const EncoderSpec& encoder,
   slice_block(encoder_, options.tensor_parallel);
   ParameterBuilder builder(options, encoder.num_layers);
   for (int layer = layers.begin; layer < layers.end; ++layer) {
-    builder.set_trainable(layer == last_layer_ ? !encoder.projector_frozen : !encoder.frozen);
     for (const ParameterSpec& parameter : parameters_of(encoder, llm_hidden, layer)) {
       builder.add(parameter);
     }
@@ -141,7 +140,7 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
   const auto transformer_of = [&](int layer) -> LayerForward {
     const bool windowed = attends_in_windows(encoder_, layer);
     return [this,
-            weights = weights_of(layer).data(),
+            weights = weights_of(layer),
             tokens,
             lengths = packed.lengths(),
             table = packed.table(hidden.options().requires_grad(false)),
@@ -168,7 +167,7 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
     own = true;
   }
   for (int layer = layers_.begin; layer < layers_.end; ++layer) {
-    const NamedParameter* weights = weights_of(layer).data();
+    const std::span<const NamedParameter> weights = weights_of(layer);
     if (layer == 0 && vision) {
       hidden = patch_embedding(encoder_, group_, weights, hidden, packed.grids());
       own = true;

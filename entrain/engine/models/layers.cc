@@ -363,6 +363,19 @@ at::Tensor activated(const at::Tensor& input, Activation activation) {
   ENTRAIN_INVARIANT(false, "unknown activation");
 }
 
+at::Tensor linear(const at::Tensor& input,
+                  const Matrix& matrix,
+                  const RecomputedInputPtr& recomputed) {
+  const at::Tensor base = split_linear(input, matrix.weight, matrix.bias, recomputed);
+  if (!matrix.adapter.has_value()) {
+    return base;
+  }
+  // Scaled where it is narrow, so that B's deferred gradient reads the output's gradient as it is.
+  const Adapter& adapter = *matrix.adapter;
+  const at::Tensor narrow = split_linear(input, adapter.a, {}, recomputed) * adapter.scale;
+  return base + split_linear(narrow, adapter.b);
+}
+
 at::Tensor mlp(const at::Tensor& input,
                Activation activation,
                const std::optional<Matrix>& gate,
@@ -370,15 +383,11 @@ at::Tensor mlp(const at::Tensor& input,
                const Matrix& down,
                const RecomputedInputPtr& recomputed) {
   if (!gate.has_value()) {
-    return split_linear(activated(split_linear(input, up.weight, up.bias, recomputed), activation),
-                        down.weight,
-                        down.bias);
+    return linear(activated(linear(input, up, recomputed), activation), down);
   }
-  return split_linear(
-      activated(split_linear(input, gate->weight, gate->bias, recomputed), activation) *
-          split_linear(input, up.weight, up.bias, recomputed),
-      down.weight,
-      down.bias);
+  return linear(
+      activated(linear(input, *gate, recomputed), activation) * linear(input, up, recomputed),
+      down);
 }
 
 }  // namespace entrain::engine

@@ -122,10 +122,23 @@ std::vector<at::Tensor> side_by_side(const at::Tensor& rows, std::int64_t width)
 // The rows with zeros to their right, up to `width` columns.
 at::Tensor widened(const at::Tensor& rows, std::int64_t width);
 
+struct Adapter {
+  at::Tensor a;  // [rank, in]
+  at::Tensor b;  // [out, rank]
+  double scale = 1.0;
+};
+
 struct Matrix {
   at::Tensor weight;               // [out, in]
   std::optional<at::Tensor> bias;  // [out]
+  std::optional<Adapter> adapter = {};
 };
+
+// split_linear(), and with an adapter input · Aᵀ · Bᵀ · scale added to it, whose weight gradients
+// are deferred with the others. Keeps input · Aᵀ beside the input.
+at::Tensor linear(const at::Tensor& input,
+                  const Matrix& matrix,
+                  const RecomputedInputPtr& recomputed = {});
 
 // Of every number.
 at::Tensor activated(const at::Tensor& input, Activation activation);

@@ -12,12 +12,10 @@
 #include "entrain/engine/models/recompute.h"
 #include "entrain/engine/models/stages.h"
 #include "entrain/engine/models/tensor_group.h"
-#include "entrain/engine/models/weight_gradients.h"
+#include "entrain/engine/models/weight_reader.h"
 
 namespace entrain::engine {
 namespace {
-
-constexpr std::size_t kHeadParameters = 2;
 
 LlmSpec slice_of(const LlmSpec& llm, int tensor_parallel) {
   LlmSpec slice = llm;
@@ -26,16 +24,17 @@ LlmSpec slice_of(const LlmSpec& llm, int tensor_parallel) {
   return slice;
 }
 
-// `weights`: norm and matrix; `chosen` is own rows of the `rows`, the result all of them at this
-// rank's run of the vocabulary.
+// `layer`: the head's parameters; `chosen` is own rows of the `rows`, the result all of them at
+// this rank's run of the vocabulary.
 at::Tensor run_head(const LlmSpec& llm,
                     const TensorGroupPtr& group,
-                    const NamedParameter* weights,
+                    std::span<const NamedParameter> layer,
                     const at::Tensor& chosen,
                     std::int64_t rows) {
+  WeightReader weights(layer, llm.lora);
   const MatrixInput normed =
-      gather_input(rms_norm(chosen, weights[0].tensor, llm.norm_epsilon), rows, group);
-  return split_linear(normed.rows, weights[1].tensor, {}, normed.again);
+      gather_input(weights.normed(NormKind::kRms, chosen, llm.norm_epsilon), rows, group);
+  return linear(normed.rows, weights.matrix(/*has_bias=*/false), normed.again);
 }
 
 // Rotations of the items' rows.
@@ -79,7 +78,6 @@ LlmStage::LlmStage(const LlmSpec& llm,
       last_layer_(llm.num_layers + 1) {
   check_layers("llm", layers, last_layer_ + 1);
   ParameterBuilder builder(options, llm.num_layers);
-  builder.set_trainable(!llm.frozen);
   for (int layer = layers.begin; layer < layers.end; ++layer) {
     for (const ParameterSpec& parameter : parameters_of(llm, layer)) {
       const bool held =
@@ -98,7 +96,8 @@ LlmStage::LlmStage(const LlmSpec& llm,
     head_ = {parameters_.back(), parameters_.front()};
     return;
   }
-  head_ = {parameters_.end() - kHeadParameters, parameters_.end()};
+  const std::size_t others = ends_.size() > 1 ? ends_[ends_.size() - 2] : 0;
+  head_ = {parameters_.begin() + static_cast<std::ptrdiff_t>(others), parameters_.end()};
   if (llm.tie_word_embeddings) {
     parameters_.pop_back();
   }
@@ -166,7 +165,7 @@ at::Tensor LlmStage::decode(const at::Tensor& hidden, std::span<const PackedItem
   for (int layer = first; layer < end; ++layer) {
     const auto index = static_cast<std::size_t>(layer - layers_.begin);
     const std::size_t begin = index == 0 ? 0 : ends_[index - 1];
-    const NamedParameter* weights = parameters_.data() + begin;
+    const std::span<const NamedParameter> weights(parameters_.data() + begin, ends_[index] - begin);
     const auto place = static_cast<std::size_t>(layer - first);
     const auto run = [this, weights, tokens, place, table](std::span<const PackedItem> of,
                                                            const at::Tensor& x) {
@@ -186,7 +185,7 @@ at::Tensor LlmStage::decode(const at::Tensor& hidden, std::span<const PackedItem
       const std::vector<PackedItem> kept(items.begin(), items.end());
       result = run_recomputed(
           result,
-          {weights, ends_[index] - begin},
+          weights,
           [run, kept](const at::Tensor& x) { return run(kept, x); },
           kept_leaves(items, place));
     } else {
@@ -207,7 +206,7 @@ at::Tensor LlmStage::logits(const at::Tensor& hidden, const at::Tensor& rows) co
   ENTRAIN_INVARIANT(layers_.end == last_layer_ + 1,
                     "logits() on an LLM stage that is not the last");
   ENTRAIN_INVARIANT(group_ == nullptr, "logits() of a stage on several ranks");
-  return run_head(llm_, group_, head(), at::index_select(hidden, 0, rows), rows.size(0));
+  return run_head(llm_, group_, head_, at::index_select(hidden, 0, rows), rows.size(0));
 }
 
 at::Tensor LlmStage::loss_sum(const at::Tensor& hidden,
@@ -215,9 +214,8 @@ at::Tensor LlmStage::loss_sum(const at::Tensor& hidden,
                               const at::Tensor& targets) const {
   ENTRAIN_INVARIANT(layers_.end == last_layer_ + 1,
                     "loss_sum() on an LLM stage that is not the last");
-  const NamedParameter* weights = head();
-  const auto loss = [this, weights, targets, group = group_](const at::Tensor& chosen) {
-    const at::Tensor narrow = run_head(llm_, group, weights, chosen, targets.size(0));
+  const auto loss = [this, targets, group = group_](const at::Tensor& chosen) {
+    const at::Tensor narrow = run_head(llm_, group, head_, chosen, targets.size(0));
     const at::Tensor scores = narrow.to(at::promoteTypes(narrow.scalar_type(), at::kFloat));
     return at::sum(split_cross_entropy(scores, targets, group), at::kDouble);
   };
@@ -226,16 +224,11 @@ at::Tensor LlmStage::loss_sum(const at::Tensor& hidden,
     return at::sum(selected, at::kDouble);
   }
   const at::Tensor chosen = scatter_rows(selected, group_);
-  return last_layer_ < recomputed_end_ ? run_recomputed(chosen, {weights, kHeadParameters}, loss)
-                                       : loss(chosen);
+  return last_layer_ < recomputed_end_ ? run_recomputed(chosen, head_, loss) : loss(chosen);
 }
 
 bool LlmStage::keeps_input() const {
   return group_ == nullptr && (llm_.deepstack == 0 || layers_.begin > llm_.deepstack);
-}
-
-const NamedParameter* LlmStage::head() const {
-  return head_.data();
 }
 
 }  // namespace entrain::engine

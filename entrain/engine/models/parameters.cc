@@ -12,10 +12,14 @@
 
 namespace entrain::engine {
 
-at::Tensor initial_weight(const std::string& name,
-                          std::vector<std::int64_t> shape,
-                          double deviation,
-                          const StageOptions& options) {
+namespace {
+
+// `draw`: Rng& → double, a number at a time.
+template <class Draw>
+at::Tensor drawn(const std::string& name,
+                 const std::vector<std::int64_t>& shape,
+                 const StageOptions& options,
+                 const Draw& draw) {
   if (options.device.is_meta()) {
     return at::empty(shape, at::TensorOptions(options.device).dtype(options.dtype));
   }
@@ -23,9 +27,19 @@ at::Tensor initial_weight(const std::string& name,
   at::Tensor values = at::empty(shape, at::TensorOptions(at::kFloat));
   float* out = values.mutable_data_ptr<float>();
   for (std::int64_t i = 0; i < values.numel(); ++i) {
-    out[i] = static_cast<float>(random.normal() * deviation);
+    out[i] = static_cast<float>(draw(random));
   }
   return values.to(options.device, options.dtype);
+}
+
+}  // namespace
+
+at::Tensor initial_weight(const std::string& name,
+                          std::vector<std::int64_t> shape,
+                          double deviation,
+                          const StageOptions& options) {
+  return drawn(
+      name, shape, options, [deviation](Rng& random) { return random.normal() * deviation; });
 }
 
 double initial_deviation(ParameterRole role, std::int64_t fan_in, int num_layers) {
@@ -43,7 +57,8 @@ double initial_deviation(ParameterRole role, std::int64_t fan_in, int num_layers
 
 at::Tensor ParameterBuilder::initial(const ParameterSpec& parameter) const {
   const int degree = options_.tensor_parallel;
-  if (parameter.role == ParameterRole::kGain || parameter.role == ParameterRole::kBias) {
+  if (parameter.role == ParameterRole::kGain || parameter.role == ParameterRole::kBias ||
+      parameter.role == ParameterRole::kLoraB) {
     return at::full(part_shape(parameter.shape, parameter.split, degree),
                     parameter.role == ParameterRole::kGain ? 1.0 : 0.0,
                     at::TensorOptions(options_.device).dtype(options_.dtype));
@@ -54,18 +69,25 @@ at::Tensor ParameterBuilder::initial(const ParameterSpec& parameter) const {
   }
   const double deviation =
       initial_deviation(parameter.role, parameter.count() / parameter.shape.front(), num_layers_);
+  const auto draw = [&](const std::vector<std::int64_t>& shape) {
+    return parameter.role == ParameterRole::kLoraA
+               ? drawn(parameter.name,
+                       shape,
+                       options_,
+                       [deviation](Rng& random) { return (2 * random.uniform() - 1) * deviation; })
+               : initial_weight(parameter.name, shape, deviation, options_);
+  };
   if (options_.tensor_group == nullptr) {
-    return initial_weight(
-        parameter.name, part_shape(parameter.shape, parameter.split, degree), deviation, options_);
+    return draw(part_shape(parameter.shape, parameter.split, degree));
   }
-  const at::Tensor whole = initial_weight(parameter.name, parameter.shape, deviation, options_);
+  const at::Tensor whole = draw(parameter.shape);
   const at::Tensor part = part_of(whole, parameter.split, options_.tensor_group->index, degree);
   return degree > 1 && !parameter.split.whole() ? part.clone() : part;
 }
 
 void ParameterBuilder::add(const ParameterSpec& parameter) {
   at::Tensor tensor = initial(parameter);
-  tensor.set_requires_grad(trainable_ && parameter.role != ParameterRole::kSinusoids);
+  tensor.set_requires_grad(parameter.trainable);
   parameters_.push_back({parameter.name, std::move(tensor), parameter.split});
 }
 

@@ -14,7 +14,8 @@ namespace entrain::engine {
 
 // Standard deviation of initial values: 0.02 for embeddings; 1/sqrt(fan_in) for matrices, so that
 // unit inputs give unit outputs. Matrices that write to the residual stream are divided further by
-// sqrt(2 · num_layers), since that many outputs add up. Gains are 1, biases 0.
+// sqrt(2 · num_layers), since that many outputs add up. Gains are 1, biases 0. Of an adapter A is
+// uniform within ±1/sqrt(fan_in) and B 0, as in the reference implementation of LoRA.
 //
 // Requires  fan_in >= 1; num_layers: transformer layers of the module, >= 1.
 double initial_deviation(ParameterRole role, std::int64_t fan_in, int num_layers);
@@ -26,10 +27,8 @@ class ParameterBuilder {
   ParameterBuilder(const StageOptions& options, int num_layers)
       : options_(options), num_layers_(num_layers) {}
 
-  // Whether parameters added from now on require gradients, but for those that are never trained.
-  void set_trainable(bool trainable) { trainable_ = trainable; }
-
-  // The fan-in of a matrix or convolution is the product of all its axes but the first.
+  // Requires gradients if the parameter is trainable. The fan-in of a matrix or convolution is the
+  // product of all its axes but the first.
   void add(const ParameterSpec& parameter);
 
   [[nodiscard]] std::size_t size() const { return parameters_.size(); }
@@ -40,7 +39,6 @@ class ParameterBuilder {
 
   StageOptions options_;
   int num_layers_;
-  bool trainable_ = true;
   std::vector<NamedParameter> parameters_;
 };
 

@@ -1,5 +1,6 @@
 #include "entrain/engine/models/parameters.h"
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -33,9 +34,8 @@ TEST(ParameterBuilder, KeepsOrderShapeRoleAndTrainability) {
   ParameterBuilder builder({.seed = 3, .dtype = at::kDouble}, 8);
   builder.add({"a.weight", {40, 64}});
   builder.add({"a.bias", {5}, ParameterRole::kBias});
-  builder.set_trainable(false);
-  builder.add({"b.weight", {64, 40}, ParameterRole::kResidualLinear});
-  builder.add({"norm.weight", {3}, ParameterRole::kGain});
+  builder.add({"b.weight", {64, 40}, ParameterRole::kResidualLinear, {}, false});
+  builder.add({"norm.weight", {3}, ParameterRole::kGain, {}, false});
   const std::vector<NamedParameter> parameters = builder.take();
   ASSERT_EQ(parameters.size(), 4U);
   const std::vector<std::string> names = {"a.weight", "a.bias", "b.weight", "norm.weight"};
@@ -53,6 +53,21 @@ TEST(ParameterBuilder, KeepsOrderShapeRoleAndTrainability) {
       at::equal(parameters[2].tensor, initial_weight("b.weight", {64, 40}, residual, options)));
   EXPECT_TRUE(at::equal(parameters[1].tensor, at::zeros({5}, at::kDouble)));
   EXPECT_TRUE(at::equal(parameters[3].tensor, at::ones({3}, at::kDouble)));
+}
+
+// Kaiming's uniform values with a = √5 are within ±1/√in; B is zero, so that training begins at the
+// base.
+TEST(ParameterBuilder, DrawsAdaptersAsTheirReferenceDoes) {
+  ParameterBuilder builder({.seed = 3}, 8);
+  builder.add({"x.lora_A.weight", {8, 400}, ParameterRole::kLoraA});
+  builder.add({"x.lora_B.weight", {64, 8}, ParameterRole::kLoraB});
+  const std::vector<NamedParameter> parameters = builder.take();
+  const at::Tensor& a = parameters[0].tensor;
+  EXPECT_LE(a.abs().max().item<float>(), 0.05F);
+  EXPECT_GT(a.abs().max().item<float>(), 0.0499F);
+  EXPECT_NEAR(a.mean().item<double>(), 0.0, 2e-3);
+  EXPECT_NEAR(a.std().item<double>(), 0.05 / std::sqrt(3.0), 1e-3);
+  EXPECT_TRUE(at::equal(parameters[1].tensor, at::zeros({64, 8})));
 }
 
 TEST(CheckLayers, TakesNonEmptyRangesWithinTheModule) {

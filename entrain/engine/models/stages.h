@@ -139,8 +139,6 @@ class LlmStage {
   void use_table(const at::Tensor& table);
 
  private:
-  [[nodiscard]] const NamedParameter* head() const;
-
   LlmSpec llm_;  // heads, MLP width and vocabulary of the slice
   TensorGroupPtr group_;
   LayerRange layers_;
@@ -148,7 +146,7 @@ class LlmStage {
   int last_layer_ = 0;
   std::vector<NamedParameter> parameters_;
   std::vector<std::size_t> ends_;     // as EncoderStage's
-  std::vector<NamedParameter> head_;  // norm and matrix; the last stage only
+  std::vector<NamedParameter> head_;  // the head's parameters; the last stage only
 };
 
 }  // namespace entrain::engine

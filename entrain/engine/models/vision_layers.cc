@@ -128,10 +128,9 @@ at::Tensor one_projector(const EncoderSpec& encoder,
   if (spec.num_matrices == 2 && !spec.norm_merged) {
     const MatrixInput merged = gather_input(own, tokens, group, merged_of);
     const Matrix inner = weights.matrix(spec.bias);
-    const at::Tensor middle = activated(
-        split_linear(merged.rows, inner.weight, inner.bias, merged.again), spec.activation);
+    const at::Tensor middle = activated(linear(merged.rows, inner, merged.again), spec.activation);
     const Matrix last = completed_by(group, weights.matrix(spec.bias));
-    return all_reduce(split_linear(middle, last.weight, last.bias), group);
+    return all_reduce(linear(middle, last), group);
   }
   at::Tensor merged = gather_input(own, tokens, group, merged_of).rows;
   if (spec.norm_merged) {
@@ -142,23 +141,23 @@ at::Tensor one_projector(const EncoderSpec& encoder,
   }
   if (spec.num_matrices == 2) {
     const Matrix inner = weights.matrix(spec.bias);
-    merged = activated(split_linear(merged, inner.weight, inner.bias), spec.activation);
+    merged = activated(linear(merged, inner), spec.activation);
   } else if (group != nullptr) {
     const std::int64_t width = merged.size(1) / group->size();
     merged = merged.narrow(1, group->index * width, width);
   }
   const Matrix last = completed_by(group, weights.matrix(spec.bias));
-  return all_reduce(split_linear(merged, last.weight, last.bias), group);
+  return all_reduce(linear(merged, last), group);
 }
 
 }  // namespace
 
 at::Tensor patch_embedding(const EncoderSpec& encoder,
                            const TensorGroupPtr& group,
-                           const NamedParameter* first,
+                           std::span<const NamedParameter> layer,
                            const at::Tensor& patches,
                            std::span<const SegmentGrid> segments) {
-  WeightReader weights(first);
+  WeightReader weights(layer, encoder.lora);
   const Matrix embedding = weights.matrix(encoder.patch_bias);
   if (!encoder.class_token && (encoder.table_side == 0 || encoder.table_interpolated)) {
     at::Tensor hidden = split_linear(shard_rows(patches, group), embedding.weight, embedding.bias);
@@ -202,11 +201,11 @@ at::Tensor patch_embedding(const EncoderSpec& encoder,
 
 at::Tensor projector(const EncoderSpec& encoder,
                      const TensorGroupPtr& group,
-                     const NamedParameter* first,
+                     std::span<const NamedParameter> layer,
                      const at::Tensor& input,
                      std::int64_t tokens,
                      std::span<const SegmentGrid> segments) {
-  WeightReader weights(first);
+  WeightReader weights(layer, encoder.lora);
   const std::vector<at::Tensor> inputs = side_by_side(input, encoder.hidden);
   std::vector<at::Tensor> levels;
   for (int level = 0; level < feature_levels(encoder); ++level) {

@@ -21,7 +21,7 @@ namespace entrain::engine {
 //         of all segments' tokens, a class token before each segment's patches.
 at::Tensor patch_embedding(const EncoderSpec& encoder,
                            const TensorGroupPtr& group,
-                           const NamedParameter* weights,
+                           std::span<const NamedParameter> weights,
                            const at::Tensor& patches,
                            std::span<const SegmentGrid> segments);
 
@@ -31,7 +31,7 @@ at::Tensor patch_embedding(const EncoderSpec& encoder,
 //         feature_levels() · llm_hidden], replicated.
 at::Tensor projector(const EncoderSpec& encoder,
                      const TensorGroupPtr& group,
-                     const NamedParameter* weights,
+                     std::span<const NamedParameter> weights,
                      const at::Tensor& input,
                      std::int64_t tokens,
                      std::span<const SegmentGrid> segments);

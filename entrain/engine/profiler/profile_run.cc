@@ -13,6 +13,7 @@
 #include "entrain/core/base/json_text.h"
 #include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/spec/training.h"
 
 #include "entrain/engine/models/device.h"
 #include "entrain/engine/profiler/background_load.h"
@@ -297,7 +298,7 @@ ProfileOptions full_options(std::int64_t max_tokens) {
   return options;
 }
 
-ProfileRun measure_profile(const ModelSpec& model, const ProfileOptions& options) {
+ProfileRun measure_profile(const ModelSpec& given, const ProfileOptions& options) {
   check(options);
   if (options.lanes > 1 && options.device != "cpu") {
     throw InvalidInput(concat("profile: lanes ",
@@ -308,6 +309,7 @@ ProfileRun measure_profile(const ModelSpec& model, const ProfileOptions& options
   }
   const OneThread one_thread;
   const c10::AutoGradMode with_gradients(true);
+  const ModelSpec model = without_lora(given);
   ProfileRun run;
   run.points = Measuring(model, options).run();
   const MachineRates machine = measure_machine(device_of(options.device));

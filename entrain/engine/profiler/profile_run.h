@@ -69,6 +69,8 @@ struct ProfileRun {
 //           encoder that cannot run; SystemFailure for a device that does not exist.
 // Cost      options.seconds and a few more on a quiet machine; memory of one layer, or of as many
 //           as fit into 512 MiB with their temporaries, and of the largest point.
+//
+// Layers are measured without adapters (core/cost/trained_profile.h adds them).
 ProfileRun measure_profile(const ModelSpec& model, const ProfileOptions& options);
 
 }  // namespace entrain::engine

@@ -7,6 +7,8 @@
 
 #include "entrain/core/base/random.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/spec/parameters.h"
+#include "entrain/core/spec/training.h"
 
 #include "entrain/engine/models/stages.h"
 
@@ -220,11 +222,11 @@ TokenizedSample interleaved_text(Rng& rng, const std::vector<std::int64_t>& feat
   return text;
 }
 
-// Gains and biases away from one and zero, so that a mistake in them shows.
+// Gains, biases and adapters away from one and zero, so that a mistake in them shows.
 void roughen(NamedWeights& weights) {
   for (auto& [name, tensor] : weights) {
-    if (tensor.dim() == 1 || name.find("class_token") != std::string::npos ||
-        name == "audio_tower.positions.weight") {
+    if (tensor.dim() == 1 || name.ends_with(kLoraB) ||
+        name.find("class_token") != std::string::npos || name == "audio_tower.positions.weight") {
       tensor.add_(engine::initial_weight(
           name + " noise", tensor.sizes().vec(), 0.3, {.seed = kWeightSeed}));
     }
@@ -238,12 +240,17 @@ GradientBatch make_gradient_batch(const std::vector<std::string>& encoders,
                                   std::uint64_t seed,
                                   bool tied,
                                   ModelParts parts,
+                                  const BatchTraining& training,
                                   bool interleaved) {
   Rng rng(seed);
   GradientBatch batch;
   batch.model = tiny_model(encoders);
   batch.model.llm.tie_word_embeddings = tied;
   add_parts(batch.model, parts);
+  freeze_modules(batch.model, training.freeze, "freeze");
+  if (training.lora.rank > 0) {
+    add_lora(batch.model, training.lora, "lora");
+  }
   const bool sound = std::count(encoders.begin(), encoders.end(), "audio") > 0;
   batch.segments.resize(batch.model.encoders.size());
   for (int i = 0; i < num_samples; ++i) {

@@ -23,7 +23,7 @@ namespace entrain::oracle {
 inline constexpr std::uint64_t kWeightSeed = 20260;
 
 struct GradientBatch {
-  ModelSpec model;  // nothing frozen
+  ModelSpec model;  // frozen is what its BatchTraining names
   std::vector<std::string> ids;
   std::vector<SampleWork> work;
   std::vector<TokenizedSample> texts;
@@ -52,6 +52,12 @@ enum class ModelParts : std::uint8_t {
   kWhisper,
 };
 
+// What of a batch's model is trained; all of it by default.
+struct BatchTraining {
+  std::vector<std::string> freeze = {};  // as freeze_modules() reads
+  LoraSpec lora = {};
+};
+
 // Samples of text alone, of one image and of several, and, where an encoder is called "audio", with
 // clips of several windows beside them; for a model of two-layer encoders, the second layer of
 // vision windowed, and a three-layer LLM. `interleaved`: one to three questions with answers, the
@@ -61,6 +67,7 @@ GradientBatch make_gradient_batch(const std::vector<std::string>& encoders,
                                   std::uint64_t seed,
                                   bool tied = false,
                                   ModelParts parts = ModelParts::kUsual,
+                                  const BatchTraining& training = {},
                                   bool interleaved = false);
 // For one or two vision encoders.
 GradientBatch make_gradient_batch(int num_encoders, int num_samples, std::uint64_t seed);

@@ -185,6 +185,31 @@ NamedWeights reduced_gradients(const engine::Executor& executor) {
 
 }  // namespace
 
+namespace {
+
+// That the rank trains as many numbers as costs and memory count. A tied head's copy of the table
+// is counted with its stage, and held once where the lane has both.
+void expect_trained_as_planned(const StepConfiguration& configuration,
+                               int lane,
+                               const engine::Executor& executor) {
+  if (configuration.model.llm.tie_word_embeddings) {
+    return;
+  }
+  std::int64_t planned = 0;
+  for (const StageRef& ref : configuration.plan.lanes[static_cast<std::size_t>(lane)]) {
+    planned += configuration.costs.modules[static_cast<std::size_t>(ref.module)]
+                   .stages[static_cast<std::size_t>(ref.stage)]
+                   .trainable_parameters;
+  }
+  std::int64_t trained = 0;
+  for (const engine::NamedParameter& parameter : executor.parameters()) {
+    trained += parameter.tensor.requires_grad() ? parameter.tensor.numel() : 0;
+  }
+  EXPECT_EQ(trained, planned) << "lane " << lane;
+}
+
+}  // namespace
+
 std::string describe(const StepConfiguration& configuration, std::uint64_t seed) {
   RandomCase instance;
   instance.model = configuration.model;
@@ -209,6 +234,7 @@ RankResult run_rank(const GradientBatch& batch,
     weights.push_back({parameter.name, batch.weights.at(parameter.name)});
   }
   executor.set_weights(weights);
+  expect_trained_as_planned(configuration, place.lane, executor);
   GradientData data(batch);
   engine::StepInputs inputs;
   inputs.program = &configuration.program;

@@ -46,6 +46,8 @@ class Model {
                                   const std::vector<at::Tensor>& deep,
                                   const ReferenceSample& sample) const;
   [[nodiscard]] at::Tensor norm(const at::Tensor& x, const std::string& name, double epsilon) const;
+  // The weight, with its adapter added if it has one.
+  [[nodiscard]] at::Tensor matrix(const std::string& name) const;
   // With the bias, if the model has one of this name.
   [[nodiscard]] at::Tensor linear(const at::Tensor& x, const std::string& name) const;
   // Of every head, if the model has such a norm.
@@ -74,8 +76,18 @@ at::Tensor Model::norm(const at::Tensor& x, const std::string& name, double epsi
          weight(bias);
 }
 
+at::Tensor Model::matrix(const std::string& name) const {
+  const at::Tensor& base = weight(name + ".weight");
+  const auto down = leaves_.find(name + ".lora_A.weight");
+  if (down == leaves_.end()) {
+    return base;
+  }
+  const LoraSpec& lora = spec_.llm.lora;
+  return base + at::matmul(weight(name + ".lora_B.weight"), down->second) * lora.alpha / lora.rank;
+}
+
 at::Tensor Model::linear(const at::Tensor& x, const std::string& name) const {
-  const at::Tensor product = times(x, weight(name + ".weight"));
+  const at::Tensor product = times(x, matrix(name));
   return leaves_.contains(name + ".bias") ? product + weight(name + ".bias") : product;
 }
 
@@ -420,8 +432,7 @@ at::Tensor Model::loss_sum(const ReferenceSample& sample) const {
   }
   const auto tokens = static_cast<std::int64_t>(sample.ids.size());
   pieces.push_back(embedded.narrow(0, position, tokens - position));
-  const at::Tensor& head =
-      weight(spec_.llm.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight");
+  const at::Tensor head = matrix(spec_.llm.tie_word_embeddings ? "model.embed_tokens" : "lm_head");
   const at::Tensor logits = times(decode(at::cat(pieces), deep, sample), head);
   std::vector<at::Tensor> losses;
   for (const TokenRange& range : sample.targets) {
