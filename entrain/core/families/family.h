@@ -27,7 +27,8 @@ struct HfModel {
   // How the family's processor cuts images. Without preprocessor_config.json none are cut.
   TilingSpec::Kind tiling = TilingSpec::Kind::kNone;
   // How files spell parameters' names. Of the prefixes the longest that fits is replaced; of
-  // encoders' names then every part that occurs, once. A folder has one spelling throughout.
+  // encoders' names then every part that occurs, once. A folder has one spelling throughout. The
+  // last is that of the class's modules in transformers 5, which adapters are named by.
   struct Spelling {
     std::vector<std::pair<std::string, std::string>> prefixes = {};  // {ours, theirs}
     std::vector<std::pair<std::string, std::string>> parts = {};

@@ -163,6 +163,14 @@ std::string near_name(const std::string& name, const std::map<std::string, Expec
 
 }  // namespace
 
+std::vector<std::string> hf_names(const HfModel& model, const std::string& parameter) {
+  std::vector<std::string> names;
+  for (const HfModel::Spelling& spelling : model.spellings) {
+    names.push_back(spelled(spelling, parameter));
+  }
+  return names;
+}
+
 HfTensors read_hf_tensors(const fs::path& folder, const HfModel& model) {
   HfTensors result;
   result.folder = folder;

@@ -40,6 +40,9 @@ struct HfTensors {
   }
 };
 
+// The names that files may give a parameter, in the order of the model's spellings.
+std::vector<std::string> hf_names(const HfModel& model, const std::string& parameter);
+
 // Reads the headers of model.safetensors, or of the files that model.safetensors.index.json names.
 // Of a tied pair both tensors may be there; their owner is the embedding's table.
 //

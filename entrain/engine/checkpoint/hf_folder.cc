@@ -280,15 +280,19 @@ void write_hf_folder(const HfTensors& source,
       write_index(partial, files);
     }
   }
+  replace_folder(partial, target);
+}
+
+void replace_folder(const fs::path& complete, const fs::path& target) {
+  std::error_code error;
   const fs::path old = target.string() + ".old";
   fs::remove_all(old, error);
   fs::rename(target, old, error);  // if there is one
-  fs::rename(partial, target, error);
-  if (!error) {
-    fs::remove_all(old);
-  } else {
+  fs::rename(complete, target, error);
+  if (error) {
     throw SystemFailure(concat(target.string(), ": cannot be made: ", error.message()));
   }
+  fs::remove_all(old);
 }
 
 }  // namespace entrain::engine

@@ -46,4 +46,8 @@ void write_hf_folder(const HfTensors& source,
                      const std::string& dtype = "",
                      std::uint64_t max_shard_bytes = kMaxShardBytes);
 
+// Renames a complete folder to `target`, which it replaces.
+// Throws  SystemFailure if it cannot.
+void replace_folder(const std::filesystem::path& complete, const std::filesystem::path& target);
+
 }  // namespace entrain::engine

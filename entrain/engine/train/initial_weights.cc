@@ -1,5 +1,6 @@
 #include "entrain/engine/train/initial_weights.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -11,6 +12,7 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/families/family.h"
 #include "entrain/core/spec/parameters.h"
+#include "entrain/core/spec/training.h"
 
 #include "entrain/engine/checkpoint/hf_folder.h"
 #include "entrain/engine/models/weights.h"
@@ -55,12 +57,14 @@ std::set<std::string> named_parts(const ModelSpec& model,
 
 // Shapes of the parameters of the parts, by name.
 std::map<std::string, std::vector<std::int64_t>> needed_by(const ModelSpec& model,
-                                                           const std::set<std::string>& parts) {
+                                                           const std::set<std::string>& parts,
+                                                           bool adapters) {
   std::map<std::string, std::vector<std::int64_t>> needed;
   for (int module = 0; module < model.num_modules(); ++module) {
     for (int layer = 0; layer < num_layers(model, module); ++layer) {
       for (const ParameterSpec& parameter : parameters_of(model, module, layer)) {
-        if (parts.contains(part_of_parameter(model, parameter.name))) {
+        if (parts.contains(part_of_parameter(model, parameter.name)) &&
+            (adapters || !is_adapter_name(parameter.name))) {
           needed[parameter.name] = parameter.shape;
         }
       }
@@ -69,8 +73,9 @@ std::map<std::string, std::vector<std::int64_t>> needed_by(const ModelSpec& mode
   return needed;
 }
 
-// That the file or folder has every parameter of the parts, in the model's shape.
-void check_needed(const InitialWeights& initial, const ModelSpec& model) {
+// That the file or folder has every parameter of the parts, in the model's shape; notes whether it
+// has adapters.
+void check_needed(InitialWeights& initial, const ModelSpec& model) {
   std::map<std::string, std::int64_t> held;  // numbers of each
   if (initial.folder.has_value()) {
     for (const auto& [name, place] : initial.folder->parameters) {
@@ -81,7 +86,16 @@ void check_needed(const InitialWeights& initial, const ModelSpec& model) {
       held[info.name] = count_of(info.shape);
     }
   }
-  for (const auto& [name, shape] : needed_by(model, initial.parts)) {
+  const auto adapter =
+      std::ranges::find_if(held, [](const auto& entry) { return is_adapter_name(entry.first); });
+  initial.has_adapters = adapter != held.end();
+  if (initial.has_adapters && !has_lora(model)) {
+    throw InvalidInput(concat(initial.from.string(),
+                              ": has adapters, such as '",
+                              adapter->first,
+                              "'; the run has none: give its [lora]"));
+  }
+  for (const auto& [name, shape] : needed_by(model, initial.parts, initial.has_adapters)) {
     const auto found = held.find(name);
     if (found == held.end() || found->second != count_of(shape)) {
       throw InvalidInput(concat(initial.from.string(),
@@ -111,7 +125,17 @@ std::optional<InitialWeights> read_initial_weights(const RunConfig& config,
                                                    const ModelSpec& model) {
   const InitConfig& init = config.init;
   const bool of_model = init.from.empty();
-  if (of_model && !fs::is_directory(config.model_file)) {
+  const bool folder_model = fs::is_directory(config.model_file);
+  if (!folder_model && (!init.adapter.empty() ||
+                        (config.lora.has_value() && config.lora->export_as == kExportAdapter))) {
+    throw InvalidInput(concat(init.adapter.empty() ? "lora.export: 'adapter'" : "init.adapter",
+                              " given; needs a Hugging Face folder as model, whose modules name "
+                              "the adapters"));
+  }
+  if (!init.adapter.empty() && !config.lora.has_value()) {
+    throw InvalidInput("init.adapter: given without [lora], which says what it holds");
+  }
+  if (of_model && !folder_model) {
     if (!init.modules.empty() || !init.random.empty()) {
       throw InvalidInput("init: modules or random given without from");
     }
@@ -129,6 +153,9 @@ std::optional<InitialWeights> read_initial_weights(const RunConfig& config,
     initial.folder = read_hf_tensors(initial.from, read_hf_model(initial.from));
   }
   check_needed(initial, model);
+  if (!init.adapter.empty()) {
+    initial.adapter = read_adapter_folder(init.adapter, model, read_hf_model(config.model_file));
+  }
   return initial;
 }
 
@@ -138,9 +165,12 @@ void load_initial_weights(const InitialWeights& initial,
   const at::NoGradGuard no_grad;
   std::vector<NamedParameter> values;
   std::vector<NamedParameter> loaded;
+  std::vector<NamedParameter> adapters;
   for (const NamedParameter& weight : executor.weights()) {
     values.push_back({weight.name, weight.tensor.clone()});
-    if (initial.parts.contains(part_of_parameter(model, weight.name))) {
+    if (is_adapter_name(weight.name) && (initial.adapter.has_value() || !initial.has_adapters)) {
+      adapters.push_back(values.back());
+    } else if (initial.parts.contains(part_of_parameter(model, weight.name))) {
       loaded.push_back(values.back());
     }
   }
@@ -148,6 +178,9 @@ void load_initial_weights(const InitialWeights& initial,
     load_hf_weights(*initial.folder, loaded);
   } else if (!loaded.empty()) {
     load_weights(initial.from, loaded);
+  }
+  if (initial.adapter.has_value()) {
+    load_adapters(*initial.adapter, adapters);
   }
   executor.set_weights(values);
 }

@@ -11,6 +11,7 @@
 #include "entrain/core/families/hf_tensors.h"
 #include "entrain/core/spec/model.h"
 
+#include "entrain/engine/checkpoint/adapter_folder.h"
 #include "entrain/engine/pipeline/executor.h"
 #include "entrain/engine/train/run_config.h"
 
@@ -20,13 +21,16 @@ struct InitialWeights {
   std::filesystem::path from;
   std::optional<HfTensors> folder;  // if `from` is a Hugging Face folder; else a file of weights
   std::set<std::string> parts;      // that are loaded: modules, "NAME.projector"; others are drawn
+  std::optional<AdapterFolder> adapter;  // of [init] adapter
+  bool has_adapters = false;             // `from` has those of the model; else they are drawn
 };
 
 // Checks, by headers alone, that `from` has every parameter of the parts that are loaded. Nothing
 // if the run starts from drawn weights.
 //
 // Throws  InvalidInput naming key or file: a part that the model does not have, whatever
-//         read_hf_tensors() refuses, a file that lacks a tensor or has another shape.
+//         read_hf_tensors() and read_adapter_folder() refuse, a file that lacks a tensor or has
+//         another shape, or adapters that the model lacks.
 std::optional<InitialWeights> read_initial_weights(const RunConfig& config, const ModelSpec& model);
 
 // Loads what a rank's lane holds. All ranks that share the lane, and under Plan::shard_optimizer

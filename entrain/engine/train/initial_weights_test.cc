@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "entrain/core/spec/parameters.h"
+
 #include "entrain/engine/models/weights.h"
 
 #include "tests/oracle/engine/tiny_run.h"
@@ -99,6 +101,112 @@ TEST_F(InitialWeightsRun, LoadsPartsAndDrawsOthers) {
   train_now(second);
   EXPECT_TRUE(at::equal(tensors_in(run_.path("second") / "weights.safetensors").at(inner),
                         tuned.at(inner)));
+}
+
+// Adapters on the LLM, the projector trained itself: a folder in which only these differ.
+TEST_F(InitialWeightsRun, TrainsAdaptersAndAddsThemToTheFolder) {
+  RunConfig config = from_folder("adapted");
+  config.lora = LoraConfig();
+  config.lora->rank = 2;
+  config.lora->alpha = 6;
+  config.lora->targets = {"q_proj", "llm.*.down_proj"};
+  config.lora->train = {"projector"};
+  const TrainResult result = train_now(config);
+  const auto before = tensors_in(run_.path("hf") / "model.safetensors");
+  const auto after = tensors_in(result.folder / "model.safetensors");
+  const auto trained = tensors_in(result.weights);
+  ASSERT_EQ(after.size(), before.size());
+  int adapters = 0;
+  for (const auto& [name, value] : before) {
+    const std::string matrix = name.substr(0, name.rfind('.'));
+    at::Tensor expected = trained.at(name);
+    if (name.ends_with(".weight") && trained.contains(matrix + kLoraA)) {
+      ++adapters;
+      EXPECT_TRUE(at::equal(trained.at(name), value.to(at::kFloat))) << name;
+      expected =
+          expected + at::matmul(trained.at(matrix + kLoraB), trained.at(matrix + kLoraA)) * 3.0;
+    }
+    EXPECT_TRUE(at::equal(after.at(name), expected.to(at::kBFloat16).view(value.sizes()))) << name;
+    const bool changed = name.starts_with("visual.merger.") || matrix.ends_with("q_proj") ||
+                         (matrix.ends_with("down_proj") && name.starts_with("model."));
+    EXPECT_EQ(at::equal(after.at(name), value),
+              !(changed && name.ends_with("weight")) && !name.starts_with("visual.merger."))
+        << name;
+  }
+  EXPECT_EQ(adapters, 4);
+}
+
+// An adapter's folder is where a further run begins; so are weights with adapters.
+TEST_F(InitialWeightsRun, WritesAdaptersAndBeginsFromThem) {
+  RunConfig first = from_folder("first");
+  first.lora = LoraConfig();
+  first.lora->rank = 2;
+  first.lora->alpha = 4;
+  first.lora->targets = {"*_proj", "attn.qkv"};
+  first.lora->export_as = kExportAdapter;
+  const TrainResult result = train_now(first);
+  EXPECT_EQ(result.folder, run_.path("first") / "adapter");
+  EXPECT_FALSE(fs::exists(run_.path("first") / "model"));
+  const std::vector<double> losses = losses_of(first);
+  RunConfig second = from_folder("second");
+  second.steps = 1;
+  second.lora = first.lora;
+  second.init.adapter = result.folder.string();
+  train_now(second);
+  RunConfig third = from_folder("third");
+  third.steps = 1;
+  third.lora = first.lora;
+  third.init.from = result.weights.string();
+  train_now(third);
+  RunConfig fresh = from_folder("fresh");
+  fresh.steps = 1;
+  fresh.lora = first.lora;
+  train_now(fresh);
+  EXPECT_EQ(losses_of(second), losses_of(third));
+  EXPECT_NE(losses_of(second), losses_of(fresh));
+  EXPECT_EQ(losses_of(fresh).front(), losses.front());
+  // Adapters of the run, in every layout, go on as they were.
+  RunConfig parts = from_folder("parts");
+  parts.lora = first.lora;
+  parts.steps = 2;
+  train_now(parts);
+  parts.steps = 4;
+  EXPECT_EQ(train_now(parts).first_step, 2);
+  EXPECT_TRUE(weights_of(parts) == weights_of(first));
+}
+
+TEST_F(InitialWeightsRun, RefusesAdaptersThatHaveNoPlace) {
+  const auto refused = [&](const RunConfig& config, const std::string& said) {
+    const std::string message = oracle::error_of<InvalidInput>([&] { prepare_run(config); });
+    EXPECT_NE(message.find(said), std::string::npos) << message;
+  };
+  RunConfig config = run_.config;  // of a model file
+  config.lora = LoraConfig();
+  config.lora->rank = 2;
+  config.lora->alpha = 2;
+  config.lora->targets = {"q_proj"};
+  config.lora->export_as = kExportAdapter;
+  refused(config, "lora.export: 'adapter' given; needs a Hugging Face folder");
+  config.lora->export_as = kExportMerged;
+  train_now(config);
+  RunConfig without = run_.in_folder("without");
+  without.init.from = (run_.path("run") / "weights.safetensors").string();
+  refused(without, "has adapters, such as 'model.layers.0.self_attn.q_proj.lora_A.weight'");
+  RunConfig more = run_.in_folder("more");
+  more.init.from = without.init.from;
+  more.lora = config.lora;
+  more.lora->targets = {"q_proj", "v_proj"};
+  refused(more, "'model.layers.0.self_attn.v_proj.lora_A.weight' is missing");
+  more.init.from.clear();
+  more.init.adapter = "anywhere";
+  refused(more, "init.adapter given; needs a Hugging Face folder");
+  RunConfig folder = from_folder("bad");
+  folder.init.adapter = run_.path("nowhere").string();
+  refused(folder, "init.adapter: given without [lora]");
+  folder.lora = config.lora;
+  refused(folder, "nowhere: no adapter_config.json");
+  folder.lora->targets = {"q_prj"};
+  refused(folder, "lora.targets: 'q_prj' fits no linear layer, did you mean 'q_proj'?");
 }
 
 TEST_F(InitialWeightsRun, RefusesWhatIsNotThere) {

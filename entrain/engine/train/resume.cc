@@ -231,10 +231,10 @@ void check_may_begin(const RunConfig& config,
     return;
   }
   std::vector<std::string> differences = setting_differences(then, now.config);
-  for (const char* key : {"model", "freeze"}) {
+  for (const char* key : {"model", "freeze", "lora"}) {
     const Json before = then.value(key, Json());
-    compare(
-        key, before == now.config.at(key), before.dump(), now.config.at(key).dump(), differences);
+    const Json after = now.config.value(key, Json());
+    compare(key, before == after, before.dump(), after.dump(), differences);
   }
   const bool paced = then.value("execution", Json::object()).value("paced", false);
   compare("execution.paced",

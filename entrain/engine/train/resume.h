@@ -14,7 +14,8 @@ namespace entrain::engine {
 
 inline constexpr const char* kWeightsName = "weights.safetensors";  // in the run folder, at the end
 inline constexpr const char* kModelFolderName = "model";  // likewise, if the model is such a folder
-inline constexpr const char* kStepKey = "step";           // metadata key: steps trained
+inline constexpr const char* kAdapterFolderName = "adapter";  // instead, with lora.export "adapter"
+inline constexpr const char* kStepKey = "step";               // metadata key: steps trained
 
 struct ResumePoint {
   std::filesystem::path checkpoint;

@@ -9,6 +9,7 @@
 #include "entrain/core/families/family.h"
 #include "entrain/core/spec/limits.h"
 #include "entrain/core/spec/media.h"
+#include "entrain/core/spec/training.h"
 
 #include "entrain/engine/checkpoint/layout.h"
 #include "entrain/engine/pipeline/fault_drill.h"
@@ -297,7 +298,28 @@ InitConfig read_init(ObjectReader reader) {
       words->push_back(value_as<std::string>(*value, value_where));
     }
   }
+  config.adapter = reader.optional<std::string>("adapter", config.adapter);
   reader.finish();
+  return config;
+}
+
+std::optional<LoraConfig> read_lora_config(ObjectReader& reader) {
+  if (!reader.has("lora")) {
+    return std::nullopt;
+  }
+  ObjectReader table = reader.object("lora");
+  LoraConfig config;
+  static_cast<LoraSpec&>(config) = read_lora(table);
+  config.export_as = table.optional("export", config.export_as);
+  if (config.export_as != kExportMerged && config.export_as != kExportAdapter) {
+    table.fail("export", concat("'", config.export_as, "' given; allowed: merged, adapter"));
+  }
+  if (config.export_as == kExportAdapter && !config.train.empty()) {
+    table.fail("export",
+               "'adapter' given beside train, whose parameters an adapter does not hold; allowed: "
+               "merged");
+  }
+  table.finish();
   return config;
 }
 
@@ -382,6 +404,7 @@ RunConfig run_config_from_json(const Json& document, const std::string& where) {
   config.execution = read_execution(table("execution"));
   config.faults = read_faults(table("faults"));
   config.init = read_init(table("init"));
+  config.lora = read_lora_config(reader);
   reader.finish();
   check_whole_updates(config, where);
   return config;
@@ -420,14 +443,15 @@ ModelSpec run_model(const RunConfig& config) {
   for (const auto& entry : config.optimizer.modules) {
     entrain::check_name("optimizer.modules", "part", entry.first, parts);
   }
-  bool trainable = !model.llm.frozen;
-  for (const EncoderSpec& encoder : model.encoders) {
-    trainable = trainable || !encoder.frozen || !encoder.projector_frozen;
+  if (config.lora.has_value()) {
+    add_lora(model, *config.lora, "lora");
   }
-  if (!trainable) {
-    throw InvalidInput("freeze: every module is frozen, so there is nothing to train");
+  for (int module = 0; module < model.num_modules(); ++module) {
+    if (any_trainable(model, module)) {
+      return model;
+    }
   }
-  return model;
+  throw InvalidInput("freeze: every module is frozen, so there is nothing to train");
 }
 
 OptimizerConfig optimizer_of(const OptimizerConfig& config, const std::string& part) {

@@ -174,11 +174,21 @@ struct FaultConfig {                   // [faults]; docs/faults.md
   int max_skips_in_a_row = 10;         // more than these stop the run, >= 0
 };
 
+inline constexpr const char* kExportMerged = "merged";
+inline constexpr const char* kExportAdapter = "adapter";
+
+struct LoraConfig : LoraSpec {            // [lora]; docs/lora.md
+  std::string export_as = kExportMerged;  // what a finished run of a Hugging Face folder writes:
+                                          // a folder with the adapters added to its weights, or
+                                          // one with the adapters alone, as peft has them
+};
+
 struct InitConfig {                  // [init]; docs/models.md
   std::string from;                  // Hugging Face folder, or a file of weights with our names;
                                      // empty: the model's folder, if it is one, else drawn weights
   std::vector<std::string> modules;  // loaded parts, in the words of `freeze`; empty: all
   std::vector<std::string> random;   // of these, parts that are drawn instead
+  std::string adapter;               // folder with the adapters of [lora]; empty: drawn ones
 };
 
 struct RunConfig {
@@ -198,6 +208,7 @@ struct RunConfig {
   ExecutionConfig execution;
   FaultConfig faults;
   InitConfig init;
+  std::optional<LoraConfig> lora;
 };
 
 // Throws  InvalidInput with file, key path, what was given and what is allowed; unknown keys with a
@@ -212,7 +223,10 @@ Json to_json(const RunConfig& config);
 // Throws  InvalidInput when steps or checkpoint.every_steps end between two updates.
 void check_whole_updates(const RunConfig& config, const std::string& where);
 
-// The model file with `freeze` applied: frozen modules get no weight gradients.
+// The model file with `freeze` and [lora] applied.
+//
+// Throws  InvalidInput naming key and pattern, as freeze_modules() and add_lora() do, and where
+//         nothing is left to train.
 ModelSpec run_model(const RunConfig& config);
 
 // The folder for the run's checkpoints.

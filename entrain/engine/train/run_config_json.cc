@@ -1,4 +1,6 @@
 // The resolved configuration as it is saved with the run.
+#include "entrain/core/spec/training.h"
+
 #include "entrain/engine/train/run_config.h"
 
 namespace entrain::engine {
@@ -111,8 +113,16 @@ Json to_json(const RunConfig& config) {
         {"max_skips_in_a_row", config.faults.max_skips_in_a_row}}},
   };
   const InitConfig& init = config.init;
-  if (!init.from.empty() || !init.modules.empty() || !init.random.empty()) {
+  if (!init.from.empty() || !init.modules.empty() || !init.random.empty() ||
+      !init.adapter.empty()) {
     document["init"] = {{"from", init.from}, {"modules", init.modules}, {"random", init.random}};
+  }
+  if (!init.adapter.empty()) {
+    document["init"]["adapter"] = init.adapter;
+  }
+  if (config.lora.has_value()) {
+    document["lora"] = to_json(static_cast<const LoraSpec&>(*config.lora));
+    document["lora"]["export"] = config.lora->export_as;
   }
   if (config.plan.shard_optimizer.has_value()) {
     document["plan"]["shard_optimizer"] = *config.plan.shard_optimizer;

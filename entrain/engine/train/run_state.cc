@@ -8,13 +8,14 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/families/hf_tensors.h"
 
+#include "entrain/engine/checkpoint/adapter_folder.h"
 #include "entrain/engine/checkpoint/hf_folder.h"
 #include "entrain/engine/models/weights.h"
 
 namespace entrain::engine {
 namespace {
 
-// The model's Hugging Face folder with the run's weights.
+// The model's Hugging Face folder with the run's weights, or the run's adapters for it.
 std::filesystem::path write_model_folder(const RunSetup& setup,
                                          const std::vector<NamedParameter>& parameters) {
   const std::filesystem::path source(setup.config.model_file);
@@ -22,11 +23,23 @@ std::filesystem::path write_model_folder(const RunSetup& setup,
   for (const NamedParameter& parameter : parameters) {
     values.emplace(parameter.name, parameter.tensor);
   }
-  const std::filesystem::path target =
-      std::filesystem::path(setup.config.output) / kModelFolderName;
+  const auto value_of = [&](const std::string& name) {
+    const auto found = values.find(name);
+    return found == values.end() ? at::Tensor() : found->second;
+  };
+  const std::filesystem::path output(setup.config.output);
+  const HfModel hf = read_hf_model(source);
+  const std::optional<LoraConfig>& lora = setup.config.lora;
+  if (lora.has_value() && lora->export_as == kExportAdapter) {
+    const std::filesystem::path target = output / kAdapterFolderName;
+    write_adapter_folder(setup.model, hf, value_of, source.string(), target);
+    return target;
+  }
+  const std::filesystem::path target = output / kModelFolderName;
+  const double scale = lora.has_value() ? lora->scale() : 0.0;
   write_hf_folder(
-      read_hf_tensors(source, read_hf_model(source)),
-      [&](const std::string& name) { return values.at(name); },
+      read_hf_tensors(source, hf),
+      [&](const std::string& name) { return merged_value(value_of, name, scale); },
       target);
   return target;
 }
