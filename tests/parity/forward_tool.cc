@@ -1,7 +1,7 @@
 // Runs a packed batch through a Hugging Face folder's model: logits, loss, every gradient, and some
 // greedy tokens; or only the batch's M-RoPE positions.
 //
-// Usage: entrain_forward FOLDER BATCH OUTPUT [SPLIT]
+// Usage: entrain_forward FOLDER BATCH OUTPUT [SPLIT [ADAPTER LORA]]
 // BATCH and OUTPUT are safetensors files. BATCH holds, int64 unless said otherwise:
 //   ids [T], lengths [samples], rows [N] and targets [N] (rows with loss and their targets),
 //   pixels [patches, values] float32, grids [images, 2] (rows and columns in patches),
@@ -19,11 +19,16 @@
 // shard
 // (.tar): pixels [patches, values], grids [segments, 2] and segments [samples] (how many each has),
 // as training reads them. SPLIT: encoder and LLM are cut into that many stages each (default 1).
+// With ADAPTER, a folder of peft's, and LORA, the keys of [lora] as JSON: gradients are those of
+// its tensors, OUTPUT.folder has the adapters added to the weights, and OUTPUT.adapter is the
+// adapter's folder written again.
 #include <algorithm>
 #include <iostream>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -31,9 +36,12 @@
 #include "entrain/core/cost/layer_work.h"
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/families/hf_tensors.h"
+#include "entrain/core/spec/parameters.h"
 #include "entrain/core/spec/positions.h"
+#include "entrain/core/spec/training.h"
 #include "entrain/core/spec/workload.h"
 
+#include "entrain/engine/checkpoint/adapter_folder.h"
 #include "entrain/engine/checkpoint/hf_folder.h"
 #include "entrain/engine/data/log_mel.h"
 #include "entrain/engine/data/sample_reader.h"
@@ -62,7 +70,11 @@ std::vector<LayerRange> cut(int layers, int count) {
 }
 
 struct Model {
-  Model(const HfModel& hf, const HfTensors& tensors, int split) : spec(hf.model) {
+  Model(ModelSpec model,
+        const HfTensors& tensors,
+        int split,
+        const std::optional<AdapterFolder>& adapter)
+      : spec(std::move(model)) {
     std::vector<NamedParameter> parameters;
     const auto add = [&](const std::vector<NamedParameter>& more) {
       parameters.insert(parameters.end(), more.begin(), more.end());
@@ -81,8 +93,16 @@ struct Model {
     if (spec.llm.tie_word_embeddings && split > 1) {
       llm.back().use_table(llm.front().table());
     }
-    load_hf_weights(tensors, parameters);
     all = parameters;
+    const auto adapters = std::stable_partition(
+        parameters.begin(), parameters.end(), [](const NamedParameter& parameter) {
+          return !is_adapter_name(parameter.name);
+        });
+    if (adapter.has_value()) {
+      load_adapters(*adapter, {adapters, parameters.end()});
+    }
+    parameters.erase(adapters, parameters.end());
+    load_hf_weights(tensors, parameters);
   }
 
   ModelSpec spec;
@@ -350,27 +370,75 @@ std::vector<NamedParameter> pixels_of(const ModelSpec& model, const std::string&
           {"segments", at::tensor(segments, whole)}};
 }
 
-int run(const std::string& folder, const std::string& input, const std::string& output, int split) {
-  const HfModel hf = read_hf_model(folder);
-  if (input.ends_with(".tar")) {
-    write_weights(output, pixels_of(hf.model, input));
+struct Arguments {
+  std::string folder;
+  std::string input;
+  std::string output;
+  int split = 1;
+  std::string adapter = {};  // empty: none
+  std::string lora = {};
+};
+
+// Gradients by the names that tensors have in files.
+void add_gradients(const Model& model,
+                   const HfTensors& tensors,
+                   const std::optional<AdapterFolder>& adapter,
+                   std::vector<NamedParameter>& result) {
+  for (const NamedParameter& parameter : model.all) {
+    const at::Tensor gradient = parameter.tensor.grad();
+    if (!gradient.defined()) {
+      continue;
+    }
+    if (is_adapter_name(parameter.name)) {
+      result.push_back({"gradient " + adapter->names.at(parameter.name), gradient});
+      continue;
+    }
+    const SafetensorsEntry& entry = tensors.entry(tensors.parameters.at(parameter.name));
+    result.push_back({"gradient " + entry.name, gradient.reshape(entry.shape).contiguous()});
+  }
+}
+
+int run(const Arguments& arguments) {
+  const std::string& output = arguments.output;
+  const HfModel hf = read_hf_model(arguments.folder);
+  if (arguments.input.ends_with(".tar")) {
+    write_weights(output, pixels_of(hf.model, arguments.input));
     return 0;
   }
   Tensors batch;
-  for (const NamedParameter& tensor : read_weights(input).tensors) {
+  for (const NamedParameter& tensor : read_weights(arguments.input).tensors) {
     batch.emplace(tensor.name, tensor.tensor);
   }
   if (batch.contains("clips")) {
     write_weights(output, mel_of(hf.model, batch));
     return 0;
   }
-  const HfTensors tensors = read_hf_tensors(folder, hf);
-  const Model model(hf, tensors, split);
+  const HfTensors tensors = read_hf_tensors(arguments.folder, hf);
+  ModelSpec spec = hf.model;
+  std::optional<AdapterFolder> adapter;
+  double scale = 0;
+  if (!arguments.adapter.empty()) {
+    const Json document = parse_json(arguments.lora, "LORA");
+    ObjectReader reader(document, "LORA");
+    const LoraSpec lora = read_lora(reader);
+    reader.finish();
+    add_lora(spec, lora, "LORA");
+    scale = lora.scale();
+    adapter = read_adapter_folder(arguments.adapter, spec, hf);
+  }
+  const Model model(spec, tensors, arguments.split, adapter);
   const auto value_of = [&](const std::string& name) {
     const auto named = [&](const NamedParameter& parameter) { return parameter.name == name; };
-    return std::find_if(model.all.begin(), model.all.end(), named)->tensor.detach();
+    const auto found = std::find_if(model.all.begin(), model.all.end(), named);
+    return found == model.all.end() ? at::Tensor() : found->tensor.detach();
   };
-  write_hf_folder(tensors, value_of, output + ".folder");
+  write_hf_folder(
+      tensors,
+      [&](const std::string& name) { return merged_value(value_of, name, scale); },
+      output + ".folder");
+  if (adapter.has_value()) {
+    write_adapter_folder(spec, hf, value_of, arguments.folder, output + ".adapter");
+  }
   const Packed packed = pack(model, batch);
   std::vector<NamedParameter> result = {{"positions", positions_of(packed)}};
   if (!batch.contains("targets")) {
@@ -388,17 +456,7 @@ int run(const std::string& folder, const std::string& input, const std::string& 
   result.push_back({"loss", loss.detach().view({1})});
   result.push_back({"flops", at::tensor(counted_work(model.spec, batch), at::kDouble)});
   loss.backward();
-  std::map<std::string, at::Tensor> gradients;
-  for (const NamedParameter& parameter : model.all) {
-    gradients.emplace(parameter.name, parameter.tensor.grad());
-  }
-  for (const auto& [name, place] : tensors.parameters) {
-    const at::Tensor gradient = gradients.at(name);
-    if (gradient.defined()) {
-      result.push_back({"gradient " + tensors.entry(place).name,
-                        gradient.reshape(tensors.entry(place).shape).contiguous()});
-    }
-  }
+  add_gradients(model, tensors, adapter, result);
   write_weights(output, result);
   return 0;
 }
@@ -408,11 +466,17 @@ int run(const std::string& folder, const std::string& input, const std::string& 
 
 int main(int argc, char** argv) {
   try {
-    if (argc < 4) {
-      std::cerr << "usage: entrain_forward FOLDER BATCH OUTPUT [SPLIT]\n";
+    if (argc < 4 || argc == 6 || argc > 7) {
+      std::cerr << "usage: entrain_forward FOLDER BATCH OUTPUT [SPLIT [ADAPTER LORA]]\n";
       return 2;
     }
-    return entrain::engine::run(argv[1], argv[2], argv[3], argc > 4 ? std::stoi(argv[4]) : 1);
+    entrain::engine::Arguments arguments = {argv[1], argv[2], argv[3]};
+    arguments.split = argc > 4 ? std::stoi(argv[4]) : 1;
+    if (argc == 7) {
+      arguments.adapter = argv[5];
+      arguments.lora = argv[6];
+    }
+    return entrain::engine::run(arguments);
   } catch (const std::exception& error) {
     std::cerr << error.what() << "\n";
     return 2;
