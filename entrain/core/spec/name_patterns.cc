@@ -1,6 +1,7 @@
 #include "entrain/core/spec/name_patterns.h"
 
 #include <algorithm>
+#include <set>
 
 #include "entrain/core/base/glob.h"
 
@@ -33,6 +34,14 @@ std::string pattern_text(const ParameterName& name) {
 
 std::string projector_part(const EncoderSpec& encoder) {
   return encoder.name + "." + kProjectorPart;
+}
+
+std::vector<std::string> part_words(const ModelSpec& model) {
+  std::set<std::string> words = {kLlmPart};
+  for (const EncoderSpec& encoder : model.encoders) {
+    words.insert({encoder.name, projector_part(encoder), kProjectorPart});
+  }
+  return {words.begin(), words.end()};
 }
 
 bool names_part(std::string_view word, std::string_view part) {

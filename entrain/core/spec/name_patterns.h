@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "entrain/core/spec/model.h"
 
@@ -23,6 +24,9 @@ struct ParameterName {
 inline constexpr const char* kLlmPart = "llm";
 inline constexpr const char* kProjectorPart = "projector";  // those of all encoders
 std::string projector_part(const EncoderSpec& encoder);     // "NAME.projector"
+
+// All words that mean a part of the model, sorted.
+std::vector<std::string> part_words(const ModelSpec& model);
 
 // Whether a word means the part, rather than being a pattern.
 bool names_part(std::string_view word, std::string_view part);

@@ -117,15 +117,6 @@ std::string near_names(const std::string& pattern,
   throw InvalidInput(fmt::format("{}.{}: {}", where, key, message));
 }
 
-// All words that mean a part of the model.
-std::vector<std::string> part_words(const ModelSpec& model) {
-  std::set<std::string> words = {kLlmPart};
-  for (const EncoderSpec& encoder : model.encoders) {
-    words.insert({encoder.name, projector_part(encoder), kProjectorPart});
-  }
-  return {words.begin(), words.end()};
-}
-
 // A model's modules with the names that patterns may fit.
 class NameCheck {
  public:

@@ -15,6 +15,7 @@
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/families/family.h"
 #include "entrain/core/spec/media.h"
+#include "entrain/core/spec/name_patterns.h"
 #include "entrain/core/spec/training.h"
 
 namespace entrain {
@@ -57,9 +58,12 @@ void load_table(Study& study) {
   study.model =
       table_model(*study.table, std::vector<int>(study.table->modules.size(), kTableLayers));
   ModelSpec frozen = study.model;  // a plan's digest is over the model without --freeze
+  for (const std::string& word : study.inputs.freeze) {  // a table knows no parameters
+    check_name(kFreezeOption, "module", word, part_words(frozen));
+  }
   freeze_modules(frozen, study.inputs.freeze, kFreezeOption);
   for (const EncoderSpec& encoder : frozen.encoders) {
-    if (encoder.projector_frozen || !encoder.frozen_parameters.empty()) {
+    if (encoder.projector_frozen) {
       throw InvalidInput(fmt::format("{}: '{}' given; a cost table has whole modules: {}",
                                      kFreezeOption,
                                      join(study.inputs.freeze),
