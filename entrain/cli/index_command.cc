@@ -110,6 +110,7 @@ std::optional<TokenizerOptions> tokenizer_of(const IndexFlags& flags,
     for (const EncoderSpec& encoder : index.model->encoders) {
       if (encoder.modality == Modality::kVision) {
         result.image_text = family.image_text;
+        result.video_text = family.video_text;
       } else {
         result.audio_text = family.audio_text;
       }

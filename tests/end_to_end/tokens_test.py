@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 
 import cli_fixture
-from cli_fixture import CliTest, png, write_shard
+from cli_fixture import CliTest, png, write_members, write_shard
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "oracle"))
 try:
@@ -194,7 +194,9 @@ class Index(TokenTest):
         result = self.index()
         self.assertIn("the model's own tokenizer", result.stderr)
         facts, samples = read_tokens(self.folder / "train.csv")
-        self.assertEqual(facts["placeholders"], {"image": self.image_token})
+        video_token = self.tokenizer.token_to_id("<|video_pad|>")
+        placeholders = {"image": self.image_token, "video": video_token}
+        self.assertEqual(facts["placeholders"], placeholders)
         self.assertEqual(facts["stop"], [self.tokenizer.token_to_id("<|im_end|>")])
         rendered, losses = [], []
         for _, ids, targets, slots in samples:
@@ -334,6 +336,80 @@ class Train(TokenTest):
         self.expect_success("index", "bytes-0.tar", "-o", "bytes.csv", *options)
         words = ["train.csv", "bytes.csv", "other tokenizers or templates"]
         self.expect_failure(2, words, "train", "run.toml", "--set", "data.validation=bytes.csv")
+
+
+def qwen3_config(image_token):
+    config = qwen_config(image_token)
+    config["architectures"] = ["Qwen3VLForConditionalGeneration"]
+    config["model_type"] = "qwen3_vl"
+    config["text_config"]["model_type"] = "qwen3_vl_text"
+    config["text_config"]["head_dim"] = 8
+    config["text_config"]["rope_parameters"]["mrope_interleaved"] = True
+    config["vision_config"] = {
+        "depth": 1,
+        "hidden_size": VISION,
+        "intermediate_size": VISION_INTERMEDIATE,
+        "num_heads": 2,
+        "num_position_embeddings": 16,
+        "deepstack_visual_indexes": [0],
+        "out_hidden_size": HIDDEN,
+    }
+    return config
+
+
+class Videos(TokenTest):
+    """Four frames at two a second, before an image: two temporal patches, at 0.25 and 1.25 s."""
+
+    def setUp(self):
+        super().setUp()
+        self.edit("config.json", lambda c: c["text_config"].update(max_position_embeddings=2048))
+        question = turn("user", "first", ("video",), "then", IMAGE, "which?")
+        text = json.dumps({"fps": 2, "messages": [question, turn("assistant", "red")]}).encode()
+        members = []
+        for i in range(12):
+            frames = [(f"v{i:02}.0.{k:04}.png", png(28, 28 + 28 * (i % 2))) for k in range(4)]
+            members += [*frames, (f"v{i:02}.0.png", png(56, 28)), (f"v{i:02}.json", text)]
+        write_members(self.folder / "train-0.tar", members)
+
+    def rendered(self):
+        """The first sample's text with `#N` at slot N."""
+        self.index("--force")
+        _, ids, _, slots = read_tokens(self.folder / "train.csv")[1][0]
+        pieces, at = [], 0
+        for position, number in [*slots, (len(ids), None)]:
+            pieces.append(self.tokenizer.decode(ids[at:position], skip_special_tokens=False))
+            pieces.append("" if number is None else f"#{number}")
+            at = position
+        return "".join(pieces)
+
+    def test_patches_of_one_grid_follow_each_other(self):
+        self.assertIn(
+            "user\nfirst<|vision_start|>#1#2<|vision_end|>then<|vision_start|>#0<|vision_end|>which?",
+            self.rendered(),
+        )
+
+    def test_patches_of_their_own_grids_follow_their_times(self):
+        (self.model / "config.json").write_text(json.dumps(qwen3_config(self.image_token)))
+        self.assertIn(
+            "first<0.2 seconds><|vision_start|>#1<|vision_end|><1.2 seconds><|vision_start|>#2"
+            "<|vision_end|>then<|vision_start|>#0<|vision_end|>which?",
+            self.rendered(),
+        )
+
+    def test_they_train_with_chunks(self):
+        if not self.has_engine():
+            self.skipTest("built without the engine")
+        write_weights(self.model / "model.safetensors")
+        self.index()
+        self.write_run(steps=2)
+        path = self.folder / "run.toml"
+        path.write_text(path.read_text().replace('"model.toml"', '"model"'))
+        self.expect_success("train", "run.toml", "--set", "plan.chunks=true", timeout=120)
+
+    def test_a_tokenizer_without_their_token_is_refused(self):
+        text = (self.model / "tokenizer.json").read_text()
+        (self.model / "tokenizer.json").write_text(text.replace("<|video_pad|>", "<|other|>"))
+        self.refuse(["train-0.tar", "<|video_pad|>", "no token of this tokenizer"])
 
 
 class Refusals(TokenTest):

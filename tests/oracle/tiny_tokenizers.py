@@ -25,6 +25,7 @@ QWEN_SPECIALS = [
     "<|vision_start|>",
     "<|vision_end|>",
     "<|image_pad|>",
+    "<|video_pad|>",
 ]
 QWEN_TEMPLATE = """
 {%- if messages[0].role != 'system' %}
@@ -38,6 +39,8 @@ QWEN_TEMPLATE = """
         {%- for part in message.content %}
             {%- if part.type == 'image' %}
                 {{- '<|vision_start|><|image_pad|><|vision_end|>' }}
+            {%- elif part.type == 'video' %}
+                {{- '<|vision_start|><|video_pad|><|vision_end|>' }}
             {%- else %}
                 {{- part.text }}
             {%- endif %}

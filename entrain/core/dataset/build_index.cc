@@ -301,20 +301,8 @@ class IndexBuilder {
                         std::string json,
                         std::string where,
                         std::vector<std::string> extra) {
-    TokenRequest request = {std::move(where), std::move(json), {}, 0};
-    const auto& encoders = options_.model->encoders;
-    const auto vision = std::ranges::find(encoders, Modality::kVision, &EncoderSpec::modality);
-    if (!sample.videos.empty() && vision != encoders.end()) {
-      throw InvalidInput(
-          fmt::format("{}: the sample has videos, whose places a tokenizer's text cannot hold yet; "
-                      "--tokenizer bytes takes them",
-                      request.where));
-    }
-    for (const ImageSize& size : sample.images) {
-      request.images.push_back(vision == encoders.end() ? ImageTiles()
-                                                        : image_tiles(*vision, size));
-    }
-    request.num_clips = std::ssize(sample.audio_seconds);
+    TokenRequest request =
+        token_request(*options_.model, sample, std::move(where), std::move(json));
     in_order(std::move(request),
              [this, sample = std::move(sample), extra = std::move(extra)](TokenResult& result) {
                take_tokens(sample, result, extra);

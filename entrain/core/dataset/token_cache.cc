@@ -37,6 +37,9 @@ Json facts_json(const TokenFacts& facts) {
   if (facts.image_token >= 0) {
     placeholders["image"] = facts.image_token;
   }
+  if (facts.video_token >= 0) {
+    placeholders["video"] = facts.video_token;
+  }
   if (facts.audio_token >= 0) {
     placeholders["audio"] = facts.audio_token;
   }
@@ -88,10 +91,10 @@ void validate(const TextTokens& tokens, std::int64_t vocabulary, const std::stri
 
 TokenizedSample with_features(const TextTokens& tokens,
                               const std::vector<std::int64_t>& features,
-                              std::size_t num_tiles,
-                              std::int64_t image_token,
-                              std::int64_t audio_token) {
-  ENTRAIN_INVARIANT(features.size() == tokens.slots.size(), "features for other slots");
+                              const std::vector<std::int64_t>& placeholders) {
+  ENTRAIN_INVARIANT(
+      features.size() == tokens.slots.size() && placeholders.size() == features.size(),
+      "features for other slots");
   TokenizedSample sample;
   sample.feature_begin.resize(features.size());
   auto range = tokens.targets.begin();
@@ -109,9 +112,8 @@ TokenizedSample with_features(const TextTokens& tokens,
     take_text(slot.position);
     const auto number = static_cast<std::size_t>(slot.number);
     sample.feature_begin[number] = std::ssize(sample.ids);
-    sample.ids.insert(sample.ids.end(),
-                      static_cast<std::size_t>(features[number]),
-                      number < num_tiles ? image_token : audio_token);
+    sample.ids.insert(
+        sample.ids.end(), static_cast<std::size_t>(features[number]), placeholders[number]);
   }
   take_text(std::ssize(tokens.ids));
   return sample;
@@ -123,6 +125,7 @@ TokenFacts token_facts_from_json(const Json& document, const std::string& where)
   facts.vocabulary = reader.required<std::int64_t>("vocabulary");
   ObjectReader placeholders = reader.object("placeholders");
   facts.image_token = placeholders.optional("image", facts.image_token);
+  facts.video_token = placeholders.optional("video", facts.video_token);
   facts.audio_token = placeholders.optional("audio", facts.audio_token);
   placeholders.finish();
   for (const auto& [id, place] : reader.array("stop")) {

@@ -31,7 +31,7 @@ namespace entrain {
 // Where the features of one segment, or of the windows of one clip, go.
 struct FeatureSlot {
   std::int64_t position = 0;  // id before which they are, in [0, number of ids]
-  std::int64_t number = 0;    // all tiles of all images, then the clips
+  std::int64_t number = 0;    // all tiles of all images, then the videos' patches, then the clips
   bool operator==(const FeatureSlot&) const = default;
 };
 
@@ -46,18 +46,19 @@ struct TextTokens {
 // Throws  InvalidInput naming `where` for anything that the comments of TextTokens rule out.
 void validate(const TextTokens& tokens, std::int64_t vocabulary, const std::string& where);
 
-// The text with its features' places. `features`: [slot number]; images first, `num_tiles` of them.
-// The result's feature_begin: [slot number].
+// The text with its features' places.
+//
+// Shapes  features, placeholders: [slot number] how many places, and the id that they hold; the
+//         result's feature_begin: [slot number].
 TokenizedSample with_features(const TextTokens& tokens,
                               const std::vector<std::int64_t>& features,
-                              std::size_t num_tiles,
-                              std::int64_t image_token,
-                              std::int64_t audio_token);
+                              const std::vector<std::int64_t>& placeholders);
 
 // About the tokenizer.
 struct TokenFacts {
   std::int64_t vocabulary = 0;    // largest id + 1
   std::int64_t image_token = -1;  // ids of the placeholders; -1: there is none
+  std::int64_t video_token = -1;
   std::int64_t audio_token = -1;
   std::vector<std::int64_t> stop;  // ids that end an answer
   std::int64_t strip = 0;          // spaces that decoding takes from a text's front, at most

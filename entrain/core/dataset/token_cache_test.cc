@@ -154,7 +154,7 @@ TEST(Validate, RefusesTokensThatMakeNoSense) {
 }
 
 TEST(WithFeatures, PutsFeaturesBetweenTheTokens) {
-  const TokenizedSample sample = with_features(example(), {2, 0, 1}, 2, 70, 80);
+  const TokenizedSample sample = with_features(example(), {2, 0, 1}, {70, 71, 80});
   EXPECT_EQ(sample.ids, (std::vector<std::int64_t>{1, 70, 70, 5, 6, 7, 80, 8, 2}));
   EXPECT_EQ(sample.feature_begin, (std::vector<std::int64_t>{1, 3, 6}));
   EXPECT_EQ(sample.targets, (std::vector<TokenRange>{{4, 6}, {7, 9}}));

@@ -1,7 +1,9 @@
 #include "entrain/core/dataset/token_workers.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
@@ -15,6 +17,7 @@
 #include <unistd.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/spec/video.h"
 
 extern char** environ;
 
@@ -42,6 +45,7 @@ Json media_json(const std::optional<MediaText>& text) {
     return nullptr;
   }
   return {{"token", text->token},
+          {"written", text->written},
           {"mark", text->mark},
           {"single", text->single},
           {"before", text->before},
@@ -57,9 +61,28 @@ Json settings_json(const TokenizerOptions& options, std::time_t now) {
            options.chat_template.empty() ? Json() : Json(options.chat_template.string())},
           {"loss", options.loss_on_all ? "all" : "answers"},
           {"image", media_json(options.image_text)},
+          {"video", media_json(options.video_text)},
           {"audio", media_json(options.audio_text)},
           {"chat_specials", options.chat_specials},
           {"time", now}};
+}
+
+// When each temporal patch of a video is: the mean of its two frames, as Qwen3-VL's processor has
+// it.
+std::vector<double> patch_seconds(const EncoderSpec& encoder, const VideoSize& video) {
+  const std::vector<std::int64_t> frames = frame_indices(encoder, video);
+  // The rate that made the length: times are written with one decimal, and a hair decides ties.
+  const double given = static_cast<double>(*video.frames) / video.seconds;
+  const double rounded = std::nearbyint(given * 1000) / 1000;
+  const double rate = std::abs(given - rounded) <= 1e-9 * given ? rounded : given;
+  std::vector<double> seconds;
+  for (std::size_t first = 0; first < frames.size(); first += 2) {
+    const std::size_t second = std::min(first + 1, frames.size() - 1);
+    seconds.push_back(
+        (static_cast<double>(frames[first]) / rate + static_cast<double>(frames[second]) / rate) /
+        2);
+  }
+  return seconds;
 }
 
 Json request_json(const TokenRequest& request) {
@@ -67,7 +90,10 @@ Json request_json(const TokenRequest& request) {
   for (const ImageTiles& grid : request.images) {
     images.push_back(Json::array({grid.rows, grid.columns, grid.whole}));
   }
-  return {{"json", request.json}, {"images", images}, {"clips", request.num_clips}};
+  return {{"json", request.json},
+          {"images", images},
+          {"videos", request.videos},
+          {"clips", request.num_clips}};
 }
 
 std::string decode_base64(std::string_view text) {
@@ -211,6 +237,33 @@ class TokenWorkers::Worker {
   std::string buffer_;  // read, not yet used
 };
 
+TokenRequest token_request(const ModelSpec& model,
+                           const SampleSizes& sizes,
+                           std::string where,
+                           std::string json) {
+  TokenRequest request = {
+      std::move(where), std::move(json), {}, {}, std::ssize(sizes.audio_seconds)};
+  const auto vision = std::ranges::find(model.encoders, Modality::kVision, &EncoderSpec::modality);
+  if (vision == model.encoders.end()) {  // their places are left out
+    request.images.resize(sizes.images.size());
+    request.videos.resize(sizes.videos.size());
+    return request;
+  }
+  for (const ImageSize& size : sizes.images) {
+    request.images.push_back(image_tiles(*vision, size));
+  }
+  for (const VideoSize& video : sizes.videos) {
+    if (!reads_videos(*vision) || !video.frames) {
+      throw InvalidInput(
+          fmt::format("{}: encoder '{}' cannot read the sample's videos for training",
+                      request.where,
+                      vision->name));
+    }
+    request.videos.push_back(patch_seconds(*vision, video));
+  }
+  return request;
+}
+
 TokenWorkers::TokenWorkers(const TokenizerOptions& options) {
   const std::string settings = settings_json(options, std::time(nullptr)).dump() + "\n";
   const std::string where = fmt::format("tokenizer '{}'", options.folder.string());
@@ -330,7 +383,7 @@ void check_tokenizer(const TokenFacts& facts,
                                    vocab_size));
   }
   const auto check = [&](const std::optional<MediaText>& text, std::int64_t id) {
-    if (text && text->token_id >= 0 && text->token_id != id) {
+    if (text && text->token_id >= 0 && id >= 0 && text->token_id != id) {
       throw InvalidInput(
           fmt::format("tokenizer '{}' has '{}' as {}; the model's config.json says {}",
                       folder,
@@ -340,6 +393,7 @@ void check_tokenizer(const TokenFacts& facts,
     }
   };
   check(options.image_text, facts.image_token);
+  check(options.video_text, facts.video_token);
   check(options.audio_text, facts.audio_token);
 }
 

@@ -15,6 +15,8 @@
 
 #include "entrain/core/dataset/token_cache.h"
 #include "entrain/core/spec/media_text.h"
+#include "entrain/core/spec/model.h"
+#include "entrain/core/spec/sample.h"
 #include "entrain/core/spec/vision_sizes.h"
 
 namespace entrain {
@@ -26,6 +28,7 @@ struct TokenizerOptions {
   int num_workers = 1;                  // processes, >= 1
   // Of the model's family, where the model has an encoder for it.
   std::optional<MediaText> image_text;
+  std::optional<MediaText> video_text;
   std::optional<MediaText> audio_text;
   // The tokenizer adds its special tokens to chats that do not begin with its first one, as the
   // processors of models with media do.
@@ -39,8 +42,16 @@ struct TokenRequest {
   std::string where;  // of the text, for messages
   std::string json;   // the text
   std::vector<ImageTiles> images;
+  std::vector<std::vector<double>> videos;  // [video][temporal patch] its time in seconds
   std::int64_t num_clips = 0;
 };
+
+// Throws  InvalidInput naming `where`: videos that the model's encoder cannot read for training, an
+//         impossible size.
+TokenRequest token_request(const ModelSpec& model,
+                           const SampleSizes& sizes,
+                           std::string where,
+                           std::string json);
 
 struct TokenResult {
   TextTokens tokens;

@@ -216,6 +216,9 @@ TEST(Families, SayHowTextsMarkMedia) {
   EXPECT_EQ(qwen.image_text.value().token_id, 262);
   EXPECT_NE(qwen.image_text->mark.find(qwen.image_text->token), std::string::npos);
   EXPECT_FALSE(qwen.audio_text.has_value());
+  EXPECT_EQ(qwen.video_text.value().written, "<|video_pad|>");
+  const HfModel qwen3 = hf_model_from_json(tiny_qwen3_vl_config(), "config.json");
+  EXPECT_EQ(qwen3.video_text.value().written, "<|vision_start|><|video_pad|><|vision_end|>");
   const HfModel audio = hf_model_from_json(oracle::tiny_qwen_audio_config(), "config.json");
   EXPECT_EQ(audio.audio_text.value().token, "<|AUDIO|>");
   EXPECT_EQ(audio.audio_text->token_id, 262);

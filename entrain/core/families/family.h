@@ -39,8 +39,9 @@ struct HfModel {
   // Parts of names of tensors that take no part: stored frequencies, layers after the feature
   // layer. They are kept as they are.
   std::vector<std::string> no_parameters = {};
-  // How texts mark images and clips; nothing where the family has none.
+  // How texts mark images, videos and clips; nothing where the family has none.
   std::optional<MediaText> image_text = std::nullopt;
+  std::optional<MediaText> video_text = std::nullopt;
   std::optional<MediaText> audio_text = std::nullopt;
 };
 
@@ -127,8 +128,9 @@ std::vector<std::int64_t> patch_kernel_shape(const EncoderSpec& vision);
 void read_qwen_vision(HfConfig& config, EncoderSpec& vision);
 // [hidden, 3, temporal_patch_size, patch_size, patch_size]
 std::vector<std::int64_t> qwen_patch_kernel_shape(const EncoderSpec& vision);
-// How their texts mark images; reads the placeholder's id.
+// How their texts mark images and videos; reads the placeholders' ids.
 MediaText read_qwen_image_text(HfConfig& config);
+MediaText read_qwen_video_text(HfConfig& config);
 // A model of Qwen2 with M-RoPE and an encoder that `read_vision` reads, in both forms of configs
 // and both spellings of tensors. `parts`: of the encoder's names (Spelling).
 HfModel read_qwen2_vision_language(HfConfig config,

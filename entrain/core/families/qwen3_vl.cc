@@ -70,13 +70,18 @@ HfModel read_qwen3_vl(HfConfig config) {
   llm.deepstack = feature_levels(vision) - 1;
   result.model.encoders = {vision};
   result.image_text = read_qwen_image_text(config);
+  // Every temporal patch has a grid of its own, behind its time.
+  MediaText video = read_qwen_video_text(config);
+  video.written = video.mark;
+  video.tile = "<{seconds} seconds><|vision_start|>{features}<|vision_end|>";
+  video.single = video.tile;
+  result.video_text = video;
   config.harmless({"architectures",
                    "model_type",
                    "dtype",
                    "torch_dtype",
                    "transformers_version",
                    "_name_or_path",
-                   "video_token_id",
                    "vision_start_token_id",
                    "vision_end_token_id"});
   config.finish();

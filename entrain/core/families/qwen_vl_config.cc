@@ -114,6 +114,12 @@ MediaText read_qwen_image_text(HfConfig& config) {
           .mark = "<|vision_start|><|image_pad|><|vision_end|>"};
 }
 
+MediaText read_qwen_video_text(HfConfig& config) {
+  return {.token = "<|video_pad|>",
+          .token_id = read_token_id(config, {"video_token_id"}),
+          .mark = "<|vision_start|><|video_pad|><|vision_end|>"};
+}
+
 HfModel read_qwen2_vision_language(HfConfig config,
                                    EncoderSpec (*read_vision)(HfConfig config, const LlmSpec& llm),
                                    const std::vector<std::pair<std::string, std::string>>& parts) {
@@ -126,6 +132,7 @@ HfModel read_qwen2_vision_language(HfConfig config,
   const EncoderSpec vision = read_vision(config.object("vision_config"), llm);
   result.model.encoders = {vision};
   result.image_text = read_qwen_image_text(config);
+  result.video_text = read_qwen_video_text(config);
   name_token_ids(config);
   config.finish();
   result.shapes[parameter_prefix(vision) + ".patch_embed.proj.weight"] =

@@ -203,7 +203,16 @@ std::int64_t first_feature_token(const SampleWork& work, int encoder, int segmen
     const std::vector<SegmentWork>& segments = work.segments[e];
     const std::size_t end =
         e < static_cast<std::size_t>(encoder) ? segments.size() : static_cast<std::size_t>(segment);
-    for (std::size_t s = 0; s < end; ++s) {
+    std::size_t begin = 0;
+    if (e == static_cast<std::size_t>(encoder) && e < work.videos.size()) {
+      std::int64_t of_videos = 0;
+      for (const VideoWork& video : work.videos[e]) {
+        of_videos += video.patches();
+      }
+      const std::size_t first_video = segments.size() - static_cast<std::size_t>(of_videos);
+      begin = end >= first_video ? first_video : 0;  // texts may have videos before images
+    }
+    for (std::size_t s = begin; s < end; ++s) {
       result += segments[s].llm_tokens;
     }
   }

@@ -475,5 +475,14 @@ TEST(FirstFeatureToken, CountsFeaturesOfEarlierSegmentsAndEncoders) {
   EXPECT_EQ(first_feature_token(work, 1, 1), 7);
 }
 
+TEST(FirstFeatureToken, OfAVideoDoesNotWaitForImages) {
+  SampleWork work;
+  work.segments = {{{.llm_tokens = 3}, {.llm_tokens = 4}, {.llm_tokens = 5}, {.llm_tokens = 6}}};
+  work.videos = {{{.frames = 3}}};  // two temporal patches
+  EXPECT_EQ(first_feature_token(work, 0, 1), 3);
+  EXPECT_EQ(first_feature_token(work, 0, 2), 0) << "the video may be the first";
+  EXPECT_EQ(first_feature_token(work, 0, 3), 5);
+}
+
 }  // namespace
 }  // namespace entrain

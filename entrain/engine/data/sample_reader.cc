@@ -254,37 +254,39 @@ SampleTokens SampleReader::text(int sample) {
 TokenizedSample SampleReader::cached_tokens(int sample, const SampleWork& work) const {
   const SampleSizes& given = sizes(sample);
   const TextTokens tokens = index_.tokens->sample(given.id);
-  // A slot for every tile that the encoders take, and for every clip.
-  std::size_t num_tiles = 0;
-  std::size_t num_clips = 0;
+  const TokenFacts& facts = index_.tokens->facts();
+  // A slot for every tile and temporal patch that the encoders take, and for every clip.
+  std::vector<std::size_t> slots;  // [segment of all encoders]
+  std::vector<std::int64_t> features;
+  std::vector<std::int64_t> placeholders;
+  const std::size_t first_video = given.images.size();
+  const std::size_t first_clip = first_video + given.videos.size();
   for (std::size_t module = 0; module < model_.encoders.size(); ++module) {
-    const bool vision = model_.encoders[module].modality == Modality::kVision;
-    (vision ? num_tiles : num_clips) =
-        vision ? work.segments[module].size() : given.audio_seconds.size();
+    const EncoderSpec& encoder = model_.encoders[module];
+    const bool vision = encoder.modality == Modality::kVision;
+    const std::vector<SegmentPlace> places = segment_places(encoder, given);
+    const std::size_t begin = features.size();
+    for (std::size_t k = 0; k < places.size(); ++k) {
+      const std::size_t medium = places[k].medium;
+      slots.push_back(begin + (vision ? k : medium - first_clip));
+      if (slots.back() == features.size()) {
+        features.push_back(0);
+        placeholders.push_back(medium >= first_clip    ? facts.audio_token
+                               : medium >= first_video ? facts.video_token
+                                                       : facts.image_token);
+      }
+      features[slots.back()] += work.segments[module].at(k).llm_tokens;
+    }
   }
-  if (tokens.slots.size() != num_tiles + num_clips) {
+  if (tokens.slots.size() != features.size()) {
     throw InvalidInput(concat(where(sample),
                               ": its tokens have places for ",
                               tokens.slots.size(),
-                              " tiles and clips, the model makes ",
-                              num_tiles + num_clips,
+                              " tiles, temporal patches and clips, the model makes ",
+                              features.size(),
                               " of it; make the index again with this model"));
   }
-  std::vector<std::size_t> slots;  // [segment of all encoders]
-  std::vector<std::int64_t> features(tokens.slots.size(), 0);
-  for (std::size_t module = 0; module < model_.encoders.size(); ++module) {
-    const EncoderSpec& encoder = model_.encoders[module];
-    const std::vector<SegmentPlace> places = segment_places(encoder, given);
-    for (std::size_t k = 0; k < work.segments[module].size(); ++k) {
-      slots.push_back(encoder.modality == Modality::kVision
-                          ? k
-                          : num_tiles + places.at(k).medium - given.images.size());
-      features[slots.back()] += work.segments[module][k].llm_tokens;
-    }
-  }
-  const TokenFacts& facts = index_.tokens->facts();
-  TokenizedSample result =
-      with_features(tokens, features, num_tiles, facts.image_token, facts.audio_token);
+  TokenizedSample result = with_features(tokens, features, placeholders);
   std::vector<std::int64_t> next = std::exchange(result.feature_begin, {});
   std::size_t segment = 0;
   for (const std::vector<SegmentWork>& segments : work.segments) {

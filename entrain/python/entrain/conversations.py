@@ -1,11 +1,12 @@
 """Samples of a data set as conversations: turns of parts of text and media.
 
-A turn is (role, parts). A part is ("text", words), ("image", "") or ("audio", "").
+A turn is (role, parts). A part is ("text", words), or (kind, "") of a kind of media (KINDS).
 """
 
 import json
 import re
 
+KINDS = ("image", "video", "audio")
 ROLES = {"system": "system", "user": "user", "assistant": "assistant"}
 SHARED_ROLES = {"system": "system", "human": "user", "gpt": "assistant", **ROLES}
 PAIRS = (("question", "answer"), ("prompt", "response"), (None, "caption"), (None, "text"))
@@ -34,11 +35,11 @@ def kind_of(value):
 
 
 def split_marks(text):
-    """Parts of a text in which <image> and <audio> stand for media, a line break after them left out."""
+    """Parts of a text in which <image> and its like stand for media, a line break after them left out."""
     parts = []
-    for piece in re.split(r"(<image>\n?|<audio>\n?)", text):
+    for piece in re.split(rf"(<(?:{'|'.join(KINDS)})>\n?)", text):
         name = piece.rstrip("\n")
-        if name in ("<image>", "<audio>"):
+        if name[1:-1] in KINDS and name == f"<{name[1:-1]}>":
             parts.append((name[1:-1], ""))
         elif piece:
             parts.append(("text", piece))
@@ -60,10 +61,10 @@ def parts_of_content(content, where):
         kind = part.get("type")
         if kind == "text":
             parts.append(("text", text_of(part, "text")))
-        elif kind in ("image", "audio"):
+        elif kind in KINDS:
             parts.append((kind, ""))
         else:
-            raise Refused(f"{place}.type: {kind!r} given; allowed: text, image, audio")
+            raise Refused(f"{place}.type: {kind!r} given; allowed: text, {', '.join(KINDS)}")
     return parts or [("text", "")]
 
 

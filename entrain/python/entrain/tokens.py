@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 
 from entrain.chat_template import CLOSE, OPEN, ChatTemplate, find_template, read_json
-from entrain.conversations import Refused, put_media, read_sample
+from entrain.conversations import KINDS, Refused, put_media, read_sample
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # workers are processes
 
@@ -75,7 +75,7 @@ class Tokenizer:
             ) from error
         self.folder = Path(settings["folder"])
         self.loss = settings["loss"]
-        self.media = {kind: settings[kind] for kind in ("image", "audio") if settings[kind]}
+        self.media = {kind: settings[kind] for kind in KINDS if settings[kind]}
         path = self.folder / "tokenizer.json"
         self.document = read_json(path)
         try:
@@ -94,6 +94,12 @@ class Tokenizer:
             (t.content for t in self.added.values() if t.special), key=len, reverse=True
         )
         self.special = re.compile("|".join(map(re.escape, special)) or "(?!)")
+        # Tokenizers of models older than videos lack the token; samples with videos are refused then.
+        self.lacking = [
+            self.media.pop(kind)["token"]
+            for kind in ("video",)
+            if kind in self.media and self.backend.token_to_id(self.media[kind]["token"]) is None
+        ]
         self.placeholders = {kind: self._placeholder(kind) for kind in self.media}
         source, template_path = find_template(self.folder, self.config, settings["chat_template"])
         self.template_source = source
@@ -191,17 +197,27 @@ class Tokenizer:
     # One sample.
 
     def tokens(self, request):
-        """request: {"json": the sample's text, "images": [[rows, columns, whole too]], "clips": number}.
+        """request: {"json": the sample's text, "images": [[rows, columns, whole too]], "videos": [[seconds of
+        every temporal patch]], "clips": number}.
 
         Returns ids, targets [[begin, end)] of them, slots [[position, number]] in the text's order, where
-        numbers count the tiles of all images and then the clips; characters without and with loss.
+        numbers count the tiles of all images, then the videos' patches, then the clips; characters
+        without and with loss.
         """
-        counts = {"image": len(request["images"]), "audio": request["clips"]}
+        counts = {
+            "image": len(request["images"]),
+            "video": len(request["videos"]),
+            "audio": request["clips"],
+        }
+        if request["videos"] and self.lacking:
+            raise Refused(
+                f"{self.folder}: '{self.lacking[0]}' of videos is no token of this tokenizer"
+            )
         turns, plain = read_sample(request["json"], sum(counts.values()) > 0)
         listed = turns if turns is not None else [("", plain)]
         if any(OPEN in words or CLOSE in words for _, parts in listed for _, words in parts):
             raise Refused("the text holds U+FDD0 or U+FDD1, which are no characters")
-        for kind in ("image", "audio"):
+        for kind in KINDS:
             put_media(listed, kind, counts[kind])
             if kind not in self.media:  # the model has no encoder for it
                 for _, parts in listed:
@@ -238,14 +254,18 @@ class Tokenizer:
     def _expand(self, text, ranges, request):
         """Every placeholder replaced by its medium's text: the text, the moved ranges, the ranges that are
         of media, and the number of segments of each kind."""
-        texts = {"image": [], "audio": []}
-        segments = {"image": 0, "audio": 0}
+        texts = {kind: [] for kind in KINDS}
+        segments = dict.fromkeys(KINDS, 0)
         for kind, marks in self.media.items():
-            grids = request["images"] if kind == "image" else [[1, 1, False]] * request["clips"]
-            for rows, columns, whole in grids:
-                texts[kind].append(medium_text(marks, rows, columns, whole))
+            grids = {
+                "image": [(*grid, ()) for grid in request["images"]],
+                "video": [(len(seconds), 1, False, seconds) for seconds in request["videos"]],
+                "audio": [(1, 1, False, ())] * request["clips"],
+            }[kind]
+            for rows, columns, whole, seconds in grids:
+                texts[kind].append(medium_text(marks, rows, columns, whole, seconds))
                 segments[kind] += rows * columns + (1 if whole else 0)
-        kinds = {marks["token"]: kind for kind, marks in self.media.items()}
+        kinds = {marks["written"]: kind for kind, marks in self.media.items()}
         found = list(re.finditer("|".join(map(re.escape, kinds)), text)) if kinds else []
         for token, kind in kinds.items():
             count = sum(match.group() == token for match in found)
@@ -279,8 +299,12 @@ class Tokenizer:
         text, ranges, media, segments = self._expand(text, ranges, request)
         encoding = self.backend.encode(text, add_special_tokens=add_special_tokens)
         kinds = {number: kind for kind, number in self.placeholders.items()}
-        first = {"image": 0, "audio": segments["image"]}
-        seen = {"image": 0, "audio": 0}
+        first = {
+            "image": 0,
+            "video": segments["image"],
+            "audio": segments["image"] + segments["video"],
+        }
+        seen = dict.fromkeys(KINDS, 0)
         ids, targets, slots = [], [], []
         joined = False  # whether the token before is a target
         for number, (begin, end) in zip(encoding.ids, encoding.offsets, strict=True):
@@ -312,16 +336,17 @@ def overlaps(begin, end, ranges):
     return any(begin < last and end > first for first, last in ranges)
 
 
-def medium_text(marks, rows, columns, whole):
-    """The text of one medium of rows × columns tiles, and the whole one after them."""
+def medium_text(marks, rows, columns, whole, seconds):
+    """The text of one medium of rows × columns tiles, each row at its time, and the whole one after them."""
     token = marks["token"]
+    times = [f"{second:.1f}" for second in seconds] or [""] * rows
     if rows * columns == 1 and not whole:
-        return marks["single"].replace("{features}", token)
+        return marks["single"].replace("{seconds}", times[0]).replace("{features}", token)
     text = marks["before"]
     for row in range(rows):
         for column in range(columns):
             tile = marks["tile"].replace("{row}", str(row + 1)).replace("{column}", str(column + 1))
-            text += tile.replace("{features}", token)
+            text += tile.replace("{seconds}", times[row]).replace("{features}", token)
         text += marks["row_end"]
     if whole:
         text += marks["whole"].replace("{features}", token)
