@@ -46,18 +46,25 @@ def corrupt_png(width, height):
     return bytes(data)
 
 
+def write_members(path, members, mode="w"):
+    """members: list of (name, bytes)."""
+    with tarfile.open(path, mode, format=tarfile.USTAR_FORMAT) as shard:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            shard.addfile(info, io.BytesIO(content))
+
+
 def write_shard(path, samples):
     """samples: list of (name, list of image bytes, JSON dictionary)."""
-    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as shard:
-        for name, images, text in samples:
-            members = [(f"{name}.{i}.png", image) for i, image in enumerate(images)]
-            if len(images) == 1:
-                members = [(f"{name}.png", images[0])]
-            members.append((f"{name}.json", json.dumps(text).encode()))
-            for member, content in members:
-                info = tarfile.TarInfo(member)
-                info.size = len(content)
-                shard.addfile(info, io.BytesIO(content))
+    members = []
+    for name, images, text in samples:
+        if len(images) == 1:
+            members.append((f"{name}.png", images[0]))
+        else:
+            members += [(f"{name}.{i}.png", image) for i, image in enumerate(images)]
+        members.append((f"{name}.json", json.dumps(text).encode()))
+    write_members(path, members)
 
 
 def sample(number, images=1, answer="red"):

@@ -1,15 +1,13 @@
 """Data sets as people have them: what is refused, left out, ignored and said, and never in silence."""
 
 import gzip
-import io
 import json
 import os
 import random
 import struct
-import tarfile
 
 import cli_fixture
-from cli_fixture import CliTest, png, sample, write_shard
+from cli_fixture import CliTest, png, sample, write_members, write_shard
 
 AUDIO = """
 [audio]
@@ -26,15 +24,6 @@ def wav(frames=1600):
     form = struct.pack("<HHIIHH", 1, 1, 16000, 32000, 2, 16)
     content = b"WAVEfmt " + struct.pack("<I", 16) + form + b"data" + struct.pack("<I", len(data))
     return b"RIFF" + struct.pack("<I", len(content) + len(data)) + content + data
-
-
-def write_members(path, members, mode="w"):
-    """members: list of (name, bytes)."""
-    with tarfile.open(path, mode, format=tarfile.USTAR_FORMAT) as shard:
-        for name, content in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            shard.addfile(info, io.BytesIO(content))
 
 
 def text(answer="red"):

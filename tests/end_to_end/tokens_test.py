@@ -296,6 +296,15 @@ class Train(TokenTest):
             if words is not None:
                 self.assertEqual(answer["expected"], words)
 
+    def test_the_folder_is_written_in_another_dtype(self):
+        self.expect_success("train", "run.toml", "--set", "model_dtype=bfloat16")
+        config = json.loads((self.folder / "run" / "model" / "config.json").read_text())
+        self.assertEqual(config["dtype"], "bfloat16")
+        header = (self.folder / "run" / "model" / "model.safetensors").read_bytes()[:4000]
+        self.assertNotIn(b'"F32"', header)
+        words = ["model_dtype", "'int8' given", "float32, bfloat16"]
+        self.expect_failure(2, words, "train", "run.toml", "--set", "model_dtype=int8")
+
     def test_layouts_train_alike(self):
         self.expect_success("train", "run.toml")
         more = ("--set", "plan.stages.llm=2", "--set", "output=other")

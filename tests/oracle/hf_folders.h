@@ -7,8 +7,13 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
+#include "entrain/core/base/errors.h"
 #include "entrain/core/base/json.h"
 #include "entrain/core/families/family.h"
+
+#include "tests/oracle/expect_error.h"
 
 namespace entrain::oracle {
 
@@ -38,5 +43,14 @@ std::vector<FileTensor> tensors_of(const HfModel& model, const std::string& dtyp
 void write_hf_folder(const std::filesystem::path& folder,
                      const Json& config,
                      const std::string& dtype = "F32");
+
+// The call must throw InvalidInput with all these words in its message.
+template <class Call>
+void expect_refused(const Call& call, const std::vector<std::string>& words) {
+  const std::string message = error_of<InvalidInput>(call);
+  for (const std::string& part : words) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  }
+}
 
 }  // namespace entrain::oracle

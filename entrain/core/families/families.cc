@@ -77,28 +77,63 @@ HfModel hf_model_from_json(const Json& config, const std::string& where) {
                                  fmt::join(known, ", ")));
 }
 
+namespace {
+
+struct ProcessorFile {
+  Json document;
+  std::string where;
+};
+
+// A processor's settings: one of `keys` of processor_config.json, as newer releases of transformers
+// write it, else the first of `names` and preprocessor_config.json that is there.
+std::optional<ProcessorFile> find_processor(const std::filesystem::path& folder,
+                                            std::initializer_list<const char*> keys,
+                                            std::vector<const char*> names) {
+  const std::filesystem::path whole = folder / "processor_config.json";
+  if (std::filesystem::is_regular_file(whole)) {
+    const Json document = read_json_file(whole);
+    for (const char* key : keys) {
+      if (document.is_object() && document.contains(key)) {
+        return ProcessorFile{document[key], fmt::format("{}: {}", whole.string(), key)};
+      }
+    }
+  }
+  names.push_back("preprocessor_config.json");
+  for (const char* name : names) {
+    if (std::filesystem::is_regular_file(folder / name)) {
+      return ProcessorFile{read_json_file(folder / name), (folder / name).string()};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 HfModel read_hf_model(const std::filesystem::path& folder) {
   const std::filesystem::path config = folder / "config.json";
   if (!std::filesystem::is_regular_file(config)) {
     throw InvalidInput(fmt::format("{}: no config.json in this folder", folder.string()));
   }
   HfModel model = hf_model_from_json(read_json_file(config), config.string());
-  const std::filesystem::path processor = folder / "preprocessor_config.json";
-  if (!model.model.encoders.empty() && std::filesystem::is_regular_file(processor)) {
-    EncoderSpec& encoder = model.model.encoders.front();
-    if (encoder.modality == Modality::kAudio) {
-      read_audio_processor(read_json_file(processor), processor.string(), encoder);
-    } else {
-      read_processor(read_json_file(processor), processor.string(), encoder, model.tiling);
-    }
-    if (reads_videos(encoder)) {
-      const std::filesystem::path video = folder / "video_preprocessor_config.json";
-      const std::filesystem::path& file =
-          std::filesystem::is_regular_file(video) ? video : processor;
-      read_video_processor(read_json_file(file), file.string(), encoder);
-    }
-    validate(model.model, processor.string());
+  if (model.model.encoders.empty()) {
+    return model;
   }
+  EncoderSpec& encoder = model.model.encoders.front();
+  if (encoder.modality == Modality::kAudio) {
+    if (const auto file = find_processor(folder, {"feature_extractor", "audio_processor"}, {})) {
+      read_audio_processor(file->document, file->where, encoder);
+    }
+  } else {
+    if (const auto file = find_processor(folder, {"image_processor"}, {})) {
+      read_processor(file->document, file->where, encoder, model.tiling);
+    }
+    const auto video =
+        find_processor(folder, {"video_processor"}, {"video_preprocessor_config.json"});
+    if (reads_videos(encoder) && video) {
+      read_video_processor(video->document, video->where, encoder);
+    }
+  }
+  validate(model.model, folder.string());
   return model;
 }
 

@@ -85,8 +85,8 @@ struct Family {
 // All of them, in the order of the table in docs/models.md.
 std::span<const Family> families();
 
-// The model of a folder with a config.json; its preprocessor_config.json, if there is one, says how
-// pixels are made (processor.h).
+// The model of a folder with a config.json; its processor_config.json or preprocessor_config.json,
+// if there is one, says how pixels are made (processor.h).
 //
 // Throws  InvalidInput naming the folder: no config.json, an architecture of no family (with those
 //         that there are), whatever the family refuses.

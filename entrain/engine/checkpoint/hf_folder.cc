@@ -28,9 +28,10 @@ constexpr std::array kFloats = {FloatName{"F32", "float32", at::kFloat},
                                 FloatName{"F16", "float16", at::kHalf},
                                 FloatName{"F64", "float64", at::kDouble}};
 
+// By its name in either place.
 const FloatName* find_float(const std::string& name) {
   for (const FloatName& known : kFloats) {
-    if (name == known.name) {
+    if (name == known.name || name == known.config) {
       return &known;
     }
   }
@@ -257,7 +258,7 @@ void write_hf_folder(const HfTensors& source,
                      std::uint64_t max_shard_bytes) {
   const FloatName* chosen = dtype.empty() ? nullptr : find_float(dtype);
   if (!dtype.empty() && chosen == nullptr) {
-    throw InvalidInput(concat("dtype '", dtype, "' given; allowed: F32, BF16, F16"));
+    throw InvalidInput(concat("dtype '", dtype, "' given; allowed: float32, bfloat16, float16"));
   }
   const fs::path partial = target.string() + ".partial";
   std::error_code error;

@@ -34,7 +34,8 @@ inline constexpr std::uint64_t kMaxShardBytes = 5'000'000'000;
 
 // A copy of the folder with other values, and every file without tensors as it is. `dtype`: ""
 // keeps each tensor's, and the same files with the same tensors in the same order; values that were
-// not changed come out as the same bytes. Else F32, BF16 or F16 for all parameters, in files of at
+// not changed come out as the same bytes. Else float32, bfloat16 or float16 for all parameters, in
+// files of at
 // most `max_shard_bytes`; config.json says so. Tensors that are no parameters are copied.
 //
 // `target` is replaced when the new folder is complete.

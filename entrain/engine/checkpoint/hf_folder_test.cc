@@ -89,7 +89,7 @@ TEST(HfFolder, WritesAnotherDtypeAndSaysSo) {
   oracle::write_hf_folder(in, oracle::tiny_qwen_config(), "F32");
   const auto values = load_all(in);
   const auto value_of = [&](const std::string& name) { return values.at(name); };
-  write_hf_folder(read(in), value_of, out, "BF16");
+  write_hf_folder(read(in), value_of, out, "bfloat16");
   const HfTensors written = read(out);
   EXPECT_EQ(written.entry(written.parameters.at("lm_head.weight")).dtype, "BF16");
   EXPECT_EQ(read_json_file(out / "config.json")["dtype"], "bfloat16");
@@ -109,7 +109,7 @@ TEST(HfFolder, SplitsLargeFilesOfAnotherDtype) {
   const auto values = load_all(in);
   const auto value_of = [&](const std::string& name) { return values.at(name); };
   constexpr std::uint64_t kBytes = 20'000;
-  write_hf_folder(read(in), value_of, out, "F32", kBytes);
+  write_hf_folder(read(in), value_of, out, "float32", kBytes);
   EXPECT_FALSE(fs::exists(out / "model.safetensors"));
   const Json index = read_json_file(out / "model.safetensors.index.json");
   const HfTensors written = read(out);

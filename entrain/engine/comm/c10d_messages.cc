@@ -8,7 +8,6 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
-#include "entrain/engine/comm/moved.h"
 #include "entrain/engine/comm/unreported.h"
 
 namespace entrain::engine {

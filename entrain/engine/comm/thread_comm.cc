@@ -13,7 +13,6 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/base/thread_safety.h"
 
-#include "entrain/engine/comm/moved.h"
 #include "entrain/engine/comm/names.h"
 #include "entrain/engine/comm/unreported.h"
 #include "entrain/engine/comm/waits.h"

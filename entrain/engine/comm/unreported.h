@@ -1,9 +1,11 @@
-// Memory of messages and collectives, which no rank's thread accounts for.
+// Memory of messages and collectives, which no rank's thread accounts for, and copies of tensors to
+// another device in it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
+#include <ATen/ATen.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
@@ -32,5 +34,17 @@ class Unreported {
   };
   c10::DebugInfoGuard guard_;
 };
+
+// The tensor itself if it is on `device`, else a copy there, complete when the call returns. As for
+// all memory of messages, neither the copy nor the release of the original is reported.
+inline at::Tensor moved_to(at::Device device, at::Tensor tensor) {
+  if (tensor.device() == device) {
+    return tensor;
+  }
+  const Unreported unreported;
+  at::Tensor moved = tensor.to(device);
+  tensor = at::Tensor();
+  return moved;
+}
 
 }  // namespace entrain::engine

@@ -388,6 +388,16 @@ RunConfig run_config_from_json(const Json& document, const std::string& where) {
   read_length(reader, config);
   config.seed = reader.optional<std::uint64_t>("seed", 0);
   config.model_file = reader.required<std::string>("model");
+  config.model_dtype = reader.optional("model_dtype", config.model_dtype);
+  if (!config.model_dtype.empty()) {
+    check_name(reader, "model_dtype", config.model_dtype, kModelDtypes);
+    if (!std::filesystem::is_directory(config.model_file)) {
+      reader.fail("model_dtype",
+                  concat("'",
+                         config.model_file,
+                         "' is no Hugging Face folder, of which the run would write another"));
+    }
+  }
   for (const auto& [value, value_where] : reader.array("freeze")) {
     config.freeze.push_back(value_as<std::string>(*value, value_where));
   }

@@ -129,6 +129,7 @@ struct RecomputePolicy {
 inline constexpr std::array<std::string_view, 2> kDevices = {"cpu", "cuda"};
 inline constexpr const char* kNccl = "nccl";
 inline constexpr std::array<std::string_view, 2> kDeviceMessages = {"host", kNccl};
+inline constexpr std::array<std::string_view, 3> kModelDtypes = {"float32", "bfloat16", "float16"};
 inline constexpr std::array<std::string_view, 2> kMemoryChecks = {"stop", "warn"};
 
 struct ExecutionConfig {  // [execution]
@@ -199,6 +200,8 @@ struct RunConfig {
   std::int64_t epochs = 0;  // passes over the training samples, >= 1; 0: `steps` is given
   std::uint64_t seed = 0;
   std::string model_file;           // `model = "model.toml"`, or a Hugging Face folder
+  std::string model_dtype;          // of the folder that is written: "float32", "bfloat16" or
+                                    // "float16"; empty: that of each tensor of the model's folder
   std::vector<std::string> freeze;  // as freeze_modules() reads
   DataConfig data;
   PlanConfig plan;

@@ -120,6 +120,9 @@ Json to_json(const RunConfig& config) {
   if (!init.adapter.empty()) {
     document["init"]["adapter"] = init.adapter;
   }
+  if (!config.model_dtype.empty()) {
+    document["model_dtype"] = config.model_dtype;
+  }
   if (config.lora.has_value()) {
     document["lora"] = to_json(static_cast<const LoraSpec&>(*config.lora));
     document["lora"]["export"] = config.lora->export_as;

@@ -40,7 +40,8 @@ std::filesystem::path write_model_folder(const RunSetup& setup,
   write_hf_folder(
       read_hf_tensors(source, hf),
       [&](const std::string& name) { return merged_value(value_of, name, scale); },
-      target);
+      target,
+      setup.config.model_dtype);
   return target;
 }
 
