@@ -436,8 +436,11 @@ class Refusals(TokenTest):
         )
         self.refuse_document(["'messages' is an array"], {"messages": []})
         self.refuse_document(
-            ["'video'", "text, image, audio"],
-            {"messages": [{"role": "user", "content": [{"type": "video"}]}]},
+            ["'sound'", "text, image, video, audio"],
+            {"messages": [{"role": "user", "content": [{"type": "sound"}]}]},
+        )
+        self.refuse_document(
+            ["1 places for video", "has 0"], {"messages": [turn("user", ("video",)), user]}
         )
         self.refuse_document(
             ["messages[1]", "'tool_calls'"],

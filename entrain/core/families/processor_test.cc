@@ -207,7 +207,7 @@ TEST(Processor, MayBePartOfAnotherFile) {
   folder.write("processor_config.json", Json{{"image_processor", {{"max_pixels", 100352}}}}.dump());
   EXPECT_EQ(limit(), 100352) << "as transformers reads it";
   folder.write("processor_config.json", Json{{"image_processor", {{"loudness", 1}}}}.dump());
-  expect_refused([&] { limit(); }, {"processor_config.json: image_processor: loudness"});
+  expect_refused([&] { limit(); }, {"processor_config.json: image_processor.loudness"});
 }
 
 }  // namespace

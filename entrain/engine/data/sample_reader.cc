@@ -254,37 +254,41 @@ SampleTokens SampleReader::text(int sample) {
 TokenizedSample SampleReader::cached_tokens(int sample, const SampleWork& work) const {
   const SampleSizes& given = sizes(sample);
   const TextTokens tokens = index_.tokens->sample(given.id);
-  const TokenFacts& facts = index_.tokens->facts();
-  // A slot for every tile and temporal patch that the encoders take, and for every clip.
-  std::vector<std::size_t> slots;  // [segment of all encoders]
-  std::vector<std::int64_t> features;
-  std::vector<std::int64_t> placeholders;
-  const std::size_t first_video = given.images.size();
-  const std::size_t first_clip = first_video + given.videos.size();
+  // A slot for every tile and temporal patch that the encoders take, then for every clip.
+  std::size_t num_images = 0;
+  std::size_t num_clips = 0;
   for (std::size_t module = 0; module < model_.encoders.size(); ++module) {
-    const EncoderSpec& encoder = model_.encoders[module];
-    const bool vision = encoder.modality == Modality::kVision;
-    const std::vector<SegmentPlace> places = segment_places(encoder, given);
-    const std::size_t begin = features.size();
-    for (std::size_t k = 0; k < places.size(); ++k) {
-      const std::size_t medium = places[k].medium;
-      slots.push_back(begin + (vision ? k : medium - first_clip));
-      if (slots.back() == features.size()) {
-        features.push_back(0);
-        placeholders.push_back(medium >= first_clip    ? facts.audio_token
-                               : medium >= first_video ? facts.video_token
-                                                       : facts.image_token);
-      }
-      features[slots.back()] += work.segments[module].at(k).llm_tokens;
-    }
+    const bool vision = model_.encoders[module].modality == Modality::kVision;
+    (vision ? num_images : num_clips) =
+        vision ? work.segments[module].size() : given.audio_seconds.size();
   }
-  if (tokens.slots.size() != features.size()) {
+  if (tokens.slots.size() != num_images + num_clips) {
     throw InvalidInput(concat(where(sample),
                               ": its tokens have places for ",
                               tokens.slots.size(),
                               " tiles, temporal patches and clips, the model makes ",
-                              features.size(),
+                              num_images + num_clips,
                               " of it; make the index again with this model"));
+  }
+  const TokenFacts& facts = index_.tokens->facts();
+  const std::size_t first_video = given.images.size();
+  const std::size_t first_clip = first_video + given.videos.size();
+  std::vector<std::size_t> slots;  // [segment of all encoders]
+  std::vector<std::int64_t> features(tokens.slots.size(), 0);
+  std::vector<std::int64_t> placeholders(tokens.slots.size(), facts.audio_token);
+  for (std::size_t module = 0; module < model_.encoders.size(); ++module) {
+    const EncoderSpec& encoder = model_.encoders[module];
+    const bool vision = encoder.modality == Modality::kVision;
+    const std::vector<SegmentPlace> places = segment_places(encoder, given);
+    for (std::size_t k = 0; k < places.size(); ++k) {
+      const std::size_t slot = vision ? k : num_images + places[k].medium - first_clip;
+      if (vision) {
+        placeholders.at(slot) =
+            places[k].medium < first_video ? facts.image_token : facts.video_token;
+      }
+      features.at(slot) += work.segments[module].at(k).llm_tokens;
+      slots.push_back(slot);
+    }
   }
   TokenizedSample result = with_features(tokens, features, placeholders);
   std::vector<std::int64_t> next = std::exchange(result.feature_begin, {});

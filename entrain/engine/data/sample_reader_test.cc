@@ -319,7 +319,7 @@ TEST_F(SoundReaderTest, CachedTokensHaveFeaturesAnywhere) {
   model_.encoders.pop_back();
   EXPECT_NE(error_of<InvalidInput>([&] {
               SampleReader(index_, model_, false).text(0);
-            }).find("places for 3 tiles and clips, the model makes 2"),
+            }).find("places for 3 tiles, temporal patches and clips, the model makes 2"),
             std::string::npos);
 }
 
