@@ -76,8 +76,8 @@ def logits_of(model, samples):
     with torch.no_grad():
         return torch.cat(
             [
-                model(**inputs_of(model, ids, grids, pixels)).logits[0]
-                for ids, grids, _, pixels, _ in samples
+                model(**inputs_of(model, ids, grids, pixels, videos)).logits[0]
+                for ids, grids, _, pixels, videos, _ in samples
             ]
         )
 

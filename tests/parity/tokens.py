@@ -92,7 +92,11 @@ FAMILIES = {
     "Qwen2-Audio": (tiny_tokenizers.qwen_audio, families.qwen2_audio, audio_processor, "audio"),
     "Llama 3": (tiny_tokenizers.llama3, llama_model, None, None),
 }
-PLACEHOLDERS = ("<|image_pad|>", "<image>", "<|AUDIO|>")
+PLACEHOLDERS = {
+    "image": ("<|image_pad|>", "<image>"),
+    "video": ("<|video_pad|>",),
+    "audio": ("<|AUDIO|>",),
+}
 
 
 def write_model(folder, make, tokenizer):
@@ -101,11 +105,11 @@ def write_model(folder, make, tokenizer):
     config = model.config
     text = getattr(config, "text_config", config)
     text.vocab_size = VOCABULARY
-    for key in ("image_token_id", "image_token_index", "audio_token_id", "audio_token_index"):
-        if hasattr(config, key):
-            wanted = PLACEHOLDERS[2:] if key.startswith("audio") else PLACEHOLDERS[:2]
-            found = [tokenizer.token_to_id(token) for token in wanted]
-            setattr(config, key, next(number for number in found if number is not None))
+    for kind, tokens in PLACEHOLDERS.items():
+        for key in (f"{kind}_token_id", f"{kind}_token_index"):
+            if hasattr(config, key):
+                found = [tokenizer.token_to_id(token) for token in tokens]
+                setattr(config, key, next(number for number in found if number is not None))
     config.architectures = [type(model).__name__]
     config.save_pretrained(folder)
 
