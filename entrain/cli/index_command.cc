@@ -84,6 +84,10 @@ std::optional<TokenizerOptions> tokenizer_of(const IndexFlags& flags,
                            model.string(),
                            "' (--tokenizer bytes: as bytes)"));
   }
+  if (folder.empty() && std::filesystem::is_directory(model)) {
+    notes.push_back(concat(
+        "'", model.string(), "' has no tokenizer.json: texts are bytes (--tokenizer FOLDER)"));
+  }
   if (folder.empty() || folder == "bytes") {
     if (!flags.chat_template.empty() || flags.loss != "answers") {
       throw InvalidInput("--chat-template and --loss need a tokenizer; texts are bytes here");

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "entrain/core/families/family.h"
+#include "entrain/core/spec/video.h"
 
 namespace entrain {
 namespace {
@@ -172,6 +173,9 @@ void read_processor(const Json& document,
   }
   refuse_other_steps(config, tiling);
   config.harmless({"min_patches", "max_patches", "max_image_size", "pad_size", "image_seq_length"});
+  if (!reads_videos(vision)) {
+    config.harmless({"video_sampling"});
+  }
   config.finish();
 }
 

@@ -93,7 +93,8 @@ Json idefics3_processor() {
           {"processor_class", "Idefics3Processor"},
           {"resample", 1},
           {"rescale_factor", 0.00392156862745098},
-          {"size", {{"longest_edge", 2048}}}};
+          {"size", {{"longest_edge", 2048}}},
+          {"video_sampling", {{"fps", 1}, {"max_frames", 64}}}};
 }
 
 TEST(Processor, CutsTilesOfIdefics3) {

@@ -103,12 +103,20 @@ std::string near_names(const std::string& pattern,
   if (hint.starts_with(",")) {
     return hint;
   }
+  constexpr int kShown = 4;  // names of each module's first layer
+  std::map<std::string, std::set<std::string>> shown;
   for (const std::string& name : names) {
-    if (words.size() < 12 && name.find(".0.") != std::string::npos) {
-      words.push_back(name);
+    const std::size_t first = name.find(".0.");
+    if (first != std::string::npos) {
+      std::set<std::string>& of_layer = shown[name.substr(0, first)];
+      if (std::ssize(of_layer) < kShown && of_layer.insert(name).second) {
+        words.push_back(name);
+      }
     }
   }
-  return words.empty() ? std::string() : fmt::format("; allowed: {}", join(words));
+  return words.empty()
+             ? std::string()
+             : fmt::format("; allowed: {}, …; `.*` ends a pattern of a whole layer", join(words));
 }
 
 [[noreturn]] void refuse_key(const std::string& where,

@@ -12,6 +12,7 @@
 #include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/dataset/text.h"
+#include "entrain/core/spec/parameters.h"
 
 #include "entrain/engine/comm/torch_errors.h"
 #include "entrain/engine/data/read_ahead.h"
@@ -39,6 +40,15 @@ struct WholeModel {
     std::vector<NamedParameter> parameters = llm.parameters();
     for (const EncoderStage& encoder : encoders) {
       parameters.insert(parameters.end(), encoder.parameters().begin(), encoder.parameters().end());
+    }
+    for (const TensorInfo& tensor : read_weight_header(weights)) {
+      if (is_adapter_name(tensor.name) &&
+          std::ranges::find(parameters, tensor.name, &NamedParameter::name) == parameters.end()) {
+        throw InvalidInput(concat(weights.string(),
+                                  ": has adapters, such as '",
+                                  tensor.name,
+                                  "'; this run's model has none: name the run that trained them"));
+      }
     }
     load_weights(weights, parameters);
   }

@@ -246,6 +246,15 @@ TEST_F(EvaluateTest, RefusesWeightsOfAnotherModel) {
   error_of<InvalidInput>([&] { (void)judge(); });
 }
 
+TEST_F(EvaluateTest, RefusesAdaptersThatTheModelLacks) {
+  std::vector<NamedParameter> weights = known_weights(model_);
+  const std::string adapter = "model.layers.0.self_attn.q_proj.lora_A.weight";
+  weights.push_back({adapter, at::zeros({2, 16})});
+  write_weights(weights_, weights);
+  const std::string message = error_of<InvalidInput>([&] { (void)judge(); });
+  EXPECT_NE(message.find("has adapters, such as '" + adapter + "'"), std::string::npos) << message;
+}
+
 TEST_F(EvaluateTest, RefusesWeightsThatAreNoNumbersByName) {
   std::vector<NamedParameter> weights = known_weights(model_);
   const auto set = [&](double value) {
