@@ -35,8 +35,9 @@ TEST(LayerTimes, SumToTheModulesTime) {
     model.encoders[0].frozen = frozen;
     const Profile profile = whole_ns_profile(model);
     std::vector<SampleWork> work(2);
-    work[0] = {.segments = {{{8, 64, 2}, {4, 16, 1}}}, .llm_tokens = 9, .target_tokens = 3};
-    work[1] = {.segments = {{}}, .llm_tokens = 5, .target_tokens = 4};
+    work[0] = {
+        .segments = {{{8, 64, 2}, {4, 16, 1}}}, .videos = {}, .llm_tokens = 9, .target_tokens = 3};
+    work[1] = {.segments = {{}}, .videos = {}, .llm_tokens = 5, .target_tokens = 4};
     const LayerTimes times = layer_times(model, profile, work, 7);
     const StepCosts whole = step_costs(model, even_plan(model, {1, 1}, 1, 1), profile, work);
     ASSERT_EQ(times.size(), 2U);
@@ -49,7 +50,8 @@ TEST(LayerTimes, SumToTheModulesTime) {
 
 TEST(LayerTimes, HoldsNoLaunchThatIsNotAskedFor) {
   const ModelSpec model = oracle::tiny_model(1, 1, 1);
-  const std::vector<SampleWork> text = {{.segments = {{}}, .llm_tokens = 5, .target_tokens = 4}};
+  const std::vector<SampleWork> text = {
+      {.segments = {{}}, .videos = {}, .llm_tokens = 5, .target_tokens = 4}};
   EXPECT_EQ(sum(layer_times(model, whole_ns_profile(model), text, 0)[0]), 0);
   EXPECT_GT(sum(layer_times(model, whole_ns_profile(model), text, 1)[0]), 0);
 }

@@ -54,7 +54,8 @@ TEST(ImageGrids, TellTemporalPatchesOfOneGridFromGridsOfTheirOwn) {
     segment.rows = segment.columns = 4;
   }
   // An image, a video of three patches at 1.5 positions, one of a patch.
-  work.videos = {{{.frames = 6, .time_step = 1.5F}, {.frames = 1, .time_step = 1.5F}}};
+  work.videos = {
+      {{.frames = 6, .size = {}, .time_step = 1.5F}, {.frames = 1, .size = {}, .time_step = 1.5F}}};
   const std::vector<std::int64_t> begins = {1, 10, 14, 18, 30};
   const auto times = [&] {
     std::vector<std::pair<bool, std::int64_t>> result;

@@ -478,7 +478,7 @@ TEST(FirstFeatureToken, CountsFeaturesOfEarlierSegmentsAndEncoders) {
 TEST(FirstFeatureToken, OfAVideoDoesNotWaitForImages) {
   SampleWork work;
   work.segments = {{{.llm_tokens = 3}, {.llm_tokens = 4}, {.llm_tokens = 5}, {.llm_tokens = 6}}};
-  work.videos = {{{.frames = 3}}};  // two temporal patches
+  work.videos = {{{.frames = 3, .size = {}}}};  // two temporal patches
   EXPECT_EQ(first_feature_token(work, 0, 1), 3);
   EXPECT_EQ(first_feature_token(work, 0, 2), 0) << "the video may be the first";
   EXPECT_EQ(first_feature_token(work, 0, 3), 5);

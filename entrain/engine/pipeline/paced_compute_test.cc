@@ -11,7 +11,6 @@ using std::chrono::milliseconds;
 using tiny::one_lane_step;
 using tiny::OneLane;
 using tiny::Step;
-using Clock = LaneCompute::Clock;
 
 // A step in which every operation of a stage takes so long.
 Step slow_step(milliseconds time) {
@@ -48,9 +47,9 @@ struct Paced {
 // No test here can fail on a busy machine: waits have a least length, never a greatest.
 template <class Call>
 void expect_at_least(std::chrono::nanoseconds time, const Call& call) {
-  const Clock::time_point start = Clock::now();
+  const auto start = LaneCompute::Clock::now();
   call();
-  EXPECT_GE(Clock::now() - start, time);
+  EXPECT_GE(LaneCompute::Clock::now() - start, time);
 }
 
 constexpr UnitKey kImages{0, 0, 0, 0};
