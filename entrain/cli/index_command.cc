@@ -94,7 +94,8 @@ std::optional<TokenizerOptions> tokenizer_of(const IndexFlags& flags,
     }
     return std::nullopt;
   }
-  if (!std::filesystem::is_regular_file(folder / "tokenizer.json")) {
+  std::error_code unreachable;  // a name that is too long is no folder either
+  if (!std::filesystem::is_regular_file(folder / "tokenizer.json", unreachable)) {
     throw InvalidInput(
         concat("--tokenizer: '", folder.string(), "' is no folder with a tokenizer.json"));
   }
