@@ -311,8 +311,8 @@ void place_cut_sample(
     replica.modules.back()[static_cast<std::size_t>(slots[i])].push_back(
         {.sample = sample, .token_begin = cuts[i], .token_end = cuts[i + 1]});
   }
-  std::int64_t token = 0;  // at which a segment's features begin
   for (int m = 0; m < costs.llm_module(); ++m) {
+    std::int64_t token = 0;  // at which a segment's features begin at the earliest
     const auto& segments = work.segments[static_cast<std::size_t>(m)];
     for (std::size_t segment = 0; segment < segments.size(); ++segment) {
       std::size_t chunk = 0;

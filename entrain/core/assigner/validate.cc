@@ -178,15 +178,19 @@ class Validator {
     return first[at(sample + 1)] - first[at(sample)];
   }
 
-  // Features of earlier segments, those of earlier encoders first: no segment's features can be
-  // nearer the sequence's front.
+  // Features of the encoder's earlier segments, of a video's those of videos alone: no segment's
+  // features can be nearer the sequence's front.
   [[nodiscard]] std::int64_t tokens_before(int sample, int module, int segment) const {
-    std::int64_t result = 0;
-    for (int m = 0; m <= module; ++m) {
-      const int end = m < module ? num_segments(m, sample) : segment;
-      for (int s = 0; s < end; ++s) {
-        result += costs_.work[at(sample)].segments[at(m)][at(s)].llm_tokens;
+    const SampleWork& work = costs_.work[at(sample)];
+    std::int64_t of_images = num_segments(module, sample);
+    if (at(module) < work.videos.size()) {
+      for (const VideoWork& video : work.videos[at(module)]) {
+        of_images -= video.patches();
       }
+    }
+    std::int64_t result = 0;
+    for (std::int64_t s = segment - 1; s >= (segment >= of_images ? of_images : 0); --s) {
+      result += work.segments[at(module)][at(s)].llm_tokens;
     }
     return result;
   }

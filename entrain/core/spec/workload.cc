@@ -198,23 +198,21 @@ std::vector<SegmentPlace> segment_places(const EncoderSpec& encoder, const Sampl
 }
 
 std::int64_t first_feature_token(const SampleWork& work, int encoder, int segment) {
+  const auto module = static_cast<std::size_t>(encoder);
+  const std::vector<SegmentWork>& segments = work.segments[module];
+  const auto end = static_cast<std::size_t>(segment);
+  std::size_t begin = 0;
+  if (module < work.videos.size()) {
+    std::int64_t of_videos = 0;
+    for (const VideoWork& video : work.videos[module]) {
+      of_videos += video.patches();
+    }
+    const std::size_t first_video = segments.size() - static_cast<std::size_t>(of_videos);
+    begin = end >= first_video ? first_video : 0;  // texts may have videos before images
+  }
   std::int64_t result = 0;
-  for (std::size_t e = 0; e <= static_cast<std::size_t>(encoder); ++e) {
-    const std::vector<SegmentWork>& segments = work.segments[e];
-    const std::size_t end =
-        e < static_cast<std::size_t>(encoder) ? segments.size() : static_cast<std::size_t>(segment);
-    std::size_t begin = 0;
-    if (e == static_cast<std::size_t>(encoder) && e < work.videos.size()) {
-      std::int64_t of_videos = 0;
-      for (const VideoWork& video : work.videos[e]) {
-        of_videos += video.patches();
-      }
-      const std::size_t first_video = segments.size() - static_cast<std::size_t>(of_videos);
-      begin = end >= first_video ? first_video : 0;  // texts may have videos before images
-    }
-    for (std::size_t s = begin; s < end; ++s) {
-      result += segments[s].llm_tokens;
-    }
+  for (std::size_t s = begin; s < end; ++s) {
+    result += segments[s].llm_tokens;
   }
   return result;
 }

@@ -81,9 +81,9 @@ bool fits_input(const EncoderSpec& encoder, std::int64_t rows, std::int64_t toke
 // left. Requires  rows, columns >= 0; window >= 1.
 std::int64_t window_pairs(std::int64_t rows, std::int64_t columns, std::int64_t window);
 
-// Token of the LLM's sequence at which a segment's features begin, if all features are at the
-// sequence's front, earlier encoders' first, segments in order. That is the earliest possible
-// position in any text that has them in this order, so waiting for it is always sufficient.
+// The earliest token of the LLM's sequence at which a segment's features can begin: behind those of
+// the images (or videos, or clips) of its encoder that are before it, which texts have in this
+// order. Media of other encoders may be anywhere. So waiting for it is always sufficient.
 //
 // A segment belongs to the chunk with this token, even if its features extend into the next.
 std::int64_t first_feature_token(const SampleWork& work, int encoder, int segment);
