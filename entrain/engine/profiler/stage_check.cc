@@ -55,8 +55,10 @@ StageCase encoder_case(const ModelSpec& model,
   std::int64_t rows = 0;
   for (const SampleWork& sample : samples) {
     for (const SegmentWork& segment : sample.segments[at(module)]) {
-      rows += frames ? 2 * segment.tokens : segment.tokens;
-      grids.push_back(segment_grid(encoder, segment, frames ? 2 * segment.tokens : 0));
+      const std::int64_t class_tokens = segment.canvas.tiles.count() * extra_tokens(encoder);
+      const std::int64_t mel = frames ? input_frames(encoder, 2 * segment.tokens) : 0;
+      rows += frames ? mel : segment.tokens - (first_stage ? class_tokens : 0);
+      grids.push_back(segment_grid(encoder, segment, mel));
     }
   }
   const std::int64_t width = frames        ? encoder.mel_bands
@@ -70,7 +72,7 @@ StageCase encoder_case(const ModelSpec& model,
   return result;
 }
 
-// Features are at each sample's front, as in first_feature_token().
+// Features are at each sample's front.
 StageCase llm_case(const ModelSpec& model,
                    std::shared_ptr<const LlmStage> stage,
                    LayerRange layers,

@@ -149,6 +149,41 @@ TEST(CheckStages, MeasuresNoBackwardWhereNothingIsTrainable) {
   }
 }
 
+// A class token a tile, tiles in one segment; of sound the frames that a masked window's tokens
+// see.
+TEST(CheckStages, RunsEncodersWhoseInputHasOtherRowsThanTheirTokens) {
+  ModelSpec tiled = demo_model();
+  EncoderSpec& vision = tiled.encoders[0];
+  vision.table_side = 4;
+  vision.merge_size = 1;
+  vision.class_token = true;
+  vision.tiling.kind = TilingSpec::Kind::kAnyResolution;
+  vision.tiling.canvases = {{1, 2}, {2, 1}, {2, 2}};
+  ModelSpec heard = demo_model();
+  EncoderSpec& audio = heard.encoders[0];
+  audio.modality = Modality::kAudio;
+  audio.window_seconds = 1.0;
+  audio.masked_padding = audio.stored_positions = true;
+  for (const ModelSpec& model : {tiled, heard}) {
+    ProfileOptions options = quick_options(256);
+    options.repeats = 3;
+    options.seconds = 1;
+    const Profile profile = measure_profile(model, options).profile;
+    SampleSizes sizes;
+    sizes.images = {{100, 60}};
+    sizes.audio_seconds = {1.37};
+    sizes.prompt_tokens = 20;
+    sizes.response_tokens = 5;
+    const std::vector<std::vector<SampleWork>> slots = {{sample_work(model, sizes)}};
+    const auto times = check_stages(model, even_plan(model, {2, 1}, 1, 1), profile, slots, 1);
+    ASSERT_EQ(times.size(), 3U);
+    for (const StageTime& time : times) {
+      EXPECT_GT(time.measured_forward, 0);
+      EXPECT_GT(time.measured_backward, 0);
+    }
+  }
+}
+
 TEST(StageTime, ErrorIsThatOfBothDirectionsTogether) {
   StageTime time;
   time.measured_forward = 100;
