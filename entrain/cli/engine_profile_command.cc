@@ -283,7 +283,8 @@ void add_profile_command(CLI::App& app, Action& action) {
                   "How well it predicts: entrain profile --check p.json --model model.toml "
                   "--index train.csv");
   command->add_flag("--quick", options->quick, "three sizes per layer kind, a few seconds");
-  command->add_option("--model,-m", options->model, "model file (TOML)")->required();
+  command->add_option("--model,-m", options->model, "model file (TOML), or a Hugging Face folder")
+      ->required();
   command->add_option("--output,-o",
                       options->output,
                       "profile JSON to write; without --quick, points so far are kept beside it in "

@@ -153,6 +153,9 @@ int run(const IndexFlags& options) {
   } else {
     std::cout << to_string(result.summary) << "written to " << options.output << " (digest "
               << digest(result.index) << ")\n";
+    if (index_options.tokenizer) {
+      std::cout << "token ids written to " << token_cache_path(options.output).string() << "\n";
+    }
   }
   return 0;
 }
@@ -176,7 +179,9 @@ void add_index_command(CLI::App& app, Action& action) {
   command->add_option("--output,-o", options->output, "index CSV to write")->required();
   add_force(*command, options->force);
   command->add_option(
-      "--model,-m", options->model, "model file, for the length limit and its encoders");
+      "--model,-m",
+      options->model,
+      "model file (TOML) or Hugging Face folder, for the length limit and its encoders");
   command->add_option("--tokenizer",
                       options->tokenizer,
                       "folder with a Hugging Face tokenizer.json, or `bytes` (default: the model's "

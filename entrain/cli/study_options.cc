@@ -38,7 +38,7 @@ void add_ignore_modality(CLI::App& command, std::vector<std::string>& ignored) {
 
 void add_sample_options(CLI::App& command, StudyInputs& inputs) {
   command.add_option("--index,-i", inputs.index, "index or manifest (CSV, gzip accepted)");
-  command.add_option("--model,-m", inputs.model, "model file (TOML)");
+  command.add_option("--model,-m", inputs.model, "model file (TOML), or a Hugging Face folder");
   command.add_option(
       "--profile,-p",
       inputs.profile,

@@ -306,7 +306,9 @@ bool ObjectReader::has(const std::string& key) {
 }
 
 const Json* ObjectReader::find(const std::string& key) {
-  known_.push_back(key);
+  if (std::find(known_.begin(), known_.end(), key) == known_.end()) {
+    known_.push_back(key);
+  }
   const auto entry = object_->find(key);
   return entry == object_->end() || entry->is_null() ? nullptr : &*entry;
 }

@@ -138,7 +138,18 @@ HfModel read_hf_model(const std::filesystem::path& folder) {
 }
 
 ModelSpec load_model(const std::filesystem::path& path) {
-  return std::filesystem::is_directory(path) ? read_hf_model(path).model : read_model(path);
+  std::error_code unreachable;
+  if (std::filesystem::is_directory(path, unreachable)) {
+    return read_hf_model(path).model;
+  }
+  if (path.extension() != ".toml" && !std::filesystem::exists(path, unreachable)) {
+    throw InvalidInput(
+        fmt::format("file '{0}' does not exist; a model file (.toml) or a folder with a "
+                    "config.json is needed; one of the Hugging Face Hub has to be "
+                    "downloaded first (hf download {0} --local-dir FOLDER)",
+                    path.string()));
+  }
+  return read_model(path);
 }
 
 }  // namespace entrain
