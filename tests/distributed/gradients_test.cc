@@ -220,7 +220,8 @@ TEST_F(Gradients, EqualTheReferenceWithEveryPartOfAModel) {
                                  ModelParts::kLearned,
                                  ModelParts::kShuffled,
                                  ModelParts::kDeepstack,
-                                 ModelParts::kWhisper}) {
+                                 ModelParts::kWhisper,
+                                 ModelParts::kTiled}) {
     const char* const encoder = parts == ModelParts::kWhisper ? "audio" : "vision";
     const GradientBatch batch = make_gradient_batch({encoder}, 10, 11, false, parts);
     Deviations deviations;

@@ -206,6 +206,9 @@ TEST_F(TensorParallel, GradientsEqualTheReferenceWithAudioTiedTablesAndChunks) {
        StepPolicy::kRandomChunks},
       {make_gradient_batch({"vision", "audio"}, 9, 15, false, ModelParts::kWhisper),
        {{1, 3, 2}, 1, StageLanes::kOwn, {1, 2, 2}}},
+      {make_gradient_batch({"vision"}, 10, 16, false, ModelParts::kTiled),
+       {{2, 2}, 1, StageLanes::kOwn, {2, 2}},
+       StepPolicy::kRandomChunks},
       {make_gradient_batch(
            {"vision"}, 10, 17, false, ModelParts::kUsual, {{}, {3, 5.0, {"*"}, {"*norm*"}}}),
        {{2, 2}, 2, StageLanes::kOwn, {2, 2}},

@@ -1,6 +1,7 @@
 #include "tests/oracle/slow_tiles.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -74,11 +75,28 @@ ImageTiles choose_canvas(ImageSize image, int side, int min_tiles, int max_tiles
   return {best.second, best.first, best.first * best.second > 1};
 }
 
+// By sorting all canvases: most of the image's pixels first, then least rest.
+ImageTiles choose_largest(ImageSize image, int side, std::vector<std::array<int, 2>> canvases) {
+  const auto pixels = [&](const std::array<int, 2>& canvas) {
+    const double scale = std::min(static_cast<double>(canvas[1] * side) / image.width,
+                                  static_cast<double>(canvas[0] * side) / image.height);
+    const double shown = std::floor(image.width * scale) * std::floor(image.height * scale);
+    return std::min(shown, static_cast<double>(image.width) * image.height);
+  };
+  std::stable_sort(canvases.begin(), canvases.end(), [&](const auto& a, const auto& b) {
+    const auto rest = [&](const auto& canvas) {
+      return static_cast<double>(canvas[0] * canvas[1]) * side * side - pixels(canvas);
+    };
+    return pixels(a) > pixels(b) || (pixels(a) == pixels(b) && rest(a) < rest(b));
+  });
+  return {canvases.front()[0], canvases.front()[1], true};
+}
+
 }  // namespace
 
 ImageTiles slow_image_tiles(const EncoderSpec& encoder, ImageSize image) {
   const TilingSpec& tiling = encoder.tiling;
-  const int side = encoder.table_side * encoder.patch_size;
+  const int side = encoder.table_side * encoder.patch_size + encoder.unused_pixels;
   switch (tiling.kind) {
     case TilingSpec::Kind::kNone:
       return {};
@@ -86,6 +104,8 @@ ImageTiles slow_image_tiles(const EncoderSpec& encoder, ImageSize image) {
       return tiling.split ? cut_tiles(image, tiling.longest_edge, side) : ImageTiles();
     case TilingSpec::Kind::kBestCanvas:
       return choose_canvas(image, side, tiling.min_tiles, tiling.max_tiles);
+    case TilingSpec::Kind::kAnyResolution:
+      return choose_largest(image, side, tiling.canvases);
   }
   return {};
 }

@@ -7,6 +7,8 @@
 //   pixels [patches, values] float32, grids [images, 2] (rows and columns in patches),
 //   image_sample [images], image_begin [images] (first feature's token in its sample); of clips
 //   instead of grids clip_frames [clips] (mel frames with sound), and pixels holds padded windows.
+//   image_sizes [images, 2] (width and height in pixels), where the tiles of an image are one
+//   segment: grids are then those of a tile.
 //   grids, image_sample and image_begin have a row for every image, tile and temporal patch, of a
 //   sample the videos' last; videos [videos, 2] (sample and patches) and video_fps [videos] float32
 //   (of the frames that are read) say which are of videos.
@@ -17,11 +19,11 @@
 // A BATCH of clips [samples] float32, one after another, and clip_lengths [clips]: mel [frames,
 // bands] as the encoder reads them, mel_frames [clips] and features [clips]. A BATCH that is a
 // shard
-// (.tar): pixels [patches, values], grids [segments, 2] and segments [samples] (how many each has),
-// as training reads them. SPLIT: encoder and LLM are cut into that many stages each (default 1).
-// With ADAPTER, a folder of peft's, and LORA, the keys of [lora] as JSON: gradients are those of
-// its tensors, OUTPUT.folder has the adapters added to the weights, and OUTPUT.adapter is the
-// adapter's folder written again.
+// (.tar): pixels [patches, values], grids [segments, 2] (tiles of one segment below each other) and
+// segments [samples] (how many each has), as training reads them. SPLIT: encoder and LLM are cut
+// into that many stages each (default 1). With ADAPTER, a folder of peft's, and LORA, the keys of
+// [lora] as JSON: gradients are those of its tensors, OUTPUT.folder has the adapters added to the
+// weights, and OUTPUT.adapter is the adapter's folder written again.
 #include <algorithm>
 #include <iostream>
 #include <map>
@@ -136,16 +138,46 @@ at::Tensor encode_clips(const Model& model, const Tensors& batch) {
   return hidden;
 }
 
+// The segments of the batch's images.
+std::vector<SegmentWork> image_works(const ModelSpec& model, const Tensors& batch) {
+  std::vector<SegmentWork> works;
+  if (batch.contains("image_sizes")) {
+    const std::vector<std::int64_t> sides = numbers(batch.at("image_sizes"));
+    std::map<std::int64_t, SampleSizes> samples;
+    const std::vector<std::int64_t> sample_of = numbers(batch.at("image_sample"));
+    for (std::size_t i = 0; i < sample_of.size(); ++i) {
+      samples[sample_of[i]].images.push_back(
+          {static_cast<int>(sides[2 * i]), static_cast<int>(sides[2 * i + 1])});
+    }
+    for (const auto& [sample, sizes] : samples) {
+      const std::vector<SegmentWork> more = sample_work(model, sizes).segments.at(0);
+      works.insert(works.end(), more.begin(), more.end());
+    }
+    return works;
+  }
+  const EncoderSpec& encoder = model.encoders.front();
+  const std::vector<std::int64_t> sides = numbers(batch.at("grids"));
+  const std::int64_t window = std::max<std::int64_t>(1, encoder.window_size / encoder.patch_size);
+  for (std::size_t i = 0; i + 1 < sides.size(); i += 2) {
+    SegmentWork work;
+    work.rows = sides[i];
+    work.columns = sides[i + 1];
+    work.tokens = work.rows * work.columns + extra_tokens(encoder);
+    work.attention_pairs = work.tokens * work.tokens;
+    work.window_pairs = window_pairs(work.rows, work.columns, window);
+    work.llm_tokens =
+        work.rows * work.columns / (std::int64_t{encoder.merge_size} * encoder.merge_size);
+    works.push_back(work);
+  }
+  return works;
+}
+
 at::Tensor encode(const Model& model, const Tensors& batch) {
   if (batch.contains("clip_frames")) {
     return encode_clips(model, batch);
   }
   std::vector<SegmentGrid> grids;
-  const std::vector<std::int64_t> sides = numbers(batch.at("grids"));
-  for (std::size_t i = 0; i + 1 < sides.size(); i += 2) {
-    SegmentWork work;
-    work.rows = sides[i];
-    work.columns = sides[i + 1];
+  for (const SegmentWork& work : image_works(model.spec, batch)) {
     grids.push_back(segment_grid(model.spec.encoders.front(), work, 0));
   }
   at::Tensor hidden = batch.at("pixels");
@@ -220,14 +252,14 @@ Packed pack(const Model& model, const Tensors& batch) {
     begin += length;
   }
   if (batch.contains("grids")) {
-    grids = grids_of(model.spec, batch, lengths.size());
-    const std::vector<std::int64_t> sides = numbers(batch.at("grids"));
+    if (!model.spec.llm.mrope_sections.empty()) {
+      grids = grids_of(model.spec, batch, lengths.size());
+    }
+    const std::vector<SegmentWork> works = image_works(model.spec, batch);
     const std::vector<std::int64_t> samples = numbers(batch.at("image_sample"));
     const std::vector<std::int64_t> tokens = numbers(batch.at("image_begin"));
-    const std::int64_t merge = model.spec.encoders.front().merge_size;
     for (std::size_t i = 0; i < samples.size(); ++i) {
-      const std::int64_t count = sides[2 * i] * sides[2 * i + 1] / (merge * merge);
-      for (std::int64_t token = 0; token < count; ++token) {
+      for (std::int64_t token = 0; token < works[i].llm_tokens; ++token) {
         packed.places.push_back(begins[static_cast<std::size_t>(samples[i])] + tokens[i] + token);
       }
     }
@@ -303,13 +335,8 @@ std::vector<double> counted_work(const ModelSpec& spec, const Tensors& batch) {
     }
   };
   if (batch.contains("grids")) {
-    const EncoderSpec& encoder = spec.encoders.front();
-    const std::vector<std::int64_t> sides = numbers(batch.at("grids"));
-    for (std::size_t i = 0; i + 1 < sides.size(); i += 2) {
-      const std::int64_t tokens = sides[i] * sides[i + 1] + extra_tokens(encoder);
-      const std::int64_t window =
-          std::max<std::int64_t>(1, encoder.window_size / encoder.patch_size);
-      add(0, tokens, tokens * tokens, window_pairs(sides[i], sides[i + 1], window));
+    for (const SegmentWork& work : image_works(spec, batch)) {
+      add(0, work.tokens, work.attention_pairs, work.window_pairs);
     }
   }
   if (batch.contains("clip_frames")) {
@@ -361,7 +388,7 @@ std::vector<NamedParameter> pixels_of(const ModelSpec& model, const std::string&
     for (int segment = 0; segment < segments.back(); ++segment) {
       const SegmentData data = reader.segment(sample, 0, segment);
       pixels.push_back(data.input);
-      grids.insert(grids.end(), {data.rows, data.columns});
+      grids.insert(grids.end(), {data.input.size(0) / data.columns, data.columns});
     }
   }
   const at::TensorOptions whole(at::kLong);

@@ -1,7 +1,7 @@
-"""Tiles of images and frames of videos against transformers' processors.
+"""Images, their tiles and frames of videos against transformers' processors.
 
-Number, order and pixels of the tiles of 200 random images, by the processors of SmolVLM and InternVL
-(their Pillow backend); frames, sizes and pixels of random videos, by the video processors' functions of
+Sizes, squares, number, order and pixels of the tiles of 200 random images, by the processors of Qwen2-VL,
+CLIP, SigLIP, SmolVLM, InternVL, LLaVA-NeXT and LLaVA-OneVision (their Pillow backend); frames, sizes and pixels of random videos, by the video processors' functions of
 Qwen2.5-VL and Qwen3-VL. Entrain indexes a shard with the images and reads its segments as training does.
 Pixels are compared where they are normalised; allowed is 1/255.
 
@@ -26,23 +26,28 @@ from types import ModuleType, SimpleNamespace
 import numpy
 import torch
 import transformers
-from families import (
+from PIL import Image
+from safetensors.torch import load_file
+from samples import canvas_tiles, merge_size, tiles_of
+from tiny_models import (
+    FAMILIES,
     VIT,
     idefics3_tiles,
     internvl,
     internvl_tiles,
+    llava_next,
+    llava_onevision,
     qwen2_5_vl,
     qwen3_vl,
     smolvlm,
-    tiles_of,
 )
-from PIL import Image
-from safetensors.torch import load_file
 from transformers.image_processing_backends import PilBackend
 from transformers.image_utils import SizeDict
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import (
     Qwen2VLImageProcessorPil,
 )
+from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
 ALLOWED = 1 / 255
 NUM_IMAGES = 200
@@ -98,7 +103,10 @@ def pixels_of(patches, rows, columns, patch, frames=1, merge=2):
 
 
 def check_tiles(model, processor, forward, folder):
-    """Samples with other tiles than the processor's, and the largest deviation of a pixel."""
+    """Samples with other tiles than the processor's, and the largest deviation of a pixel.
+
+    Images of one tile are squares, whole or of their middle.
+    """
     generator = numpy.random.default_rng(1)
     saved = folder / type(processor).__name__
     model.save_pretrained(saved)
@@ -112,8 +120,68 @@ def check_tiles(model, processor, forward, folder):
         wrong += len(tiles) != len(expected)
         most = max(most, len(tiles))
         for ((rows, columns), patches), tile in zip(tiles, expected, strict=False):
-            ours = pixels_of(patches, rows, columns, VIT["patch_size"])[0]
+            ours = pixels_of(patches, rows, columns, VIT["patch_size"], merge=merge_size(model))[0]
             worst = max(worst, (ours - tile).abs().max().item())
+    return wrong, worst, most
+
+
+def check_limits(model, forward, folder):
+    """The same for images of sizes within limits: patches as Qwen2-VL's processor returns them."""
+    generator = numpy.random.default_rng(4)
+    processor = Qwen2VLImageProcessorPil(
+        size={"shortest_edge": 16 * 28**2, "longest_edge": 90 * 28**2}
+    )
+    saved = folder / "limits"
+    model.save_pretrained(saved)
+    processor.save_pretrained(saved)
+    images = []
+    while len(images) < NUM_IMAGES:
+        width, height = random_size(generator, 700)
+        if max(width, height) < 100 * min(width, height):
+            images.append(random_image(generator, width, height))
+    samples = [{"png": image, "json": {"text": "t"}} for image in images]
+    wrong, worst = 0, 0.0
+    found = read_by_entrain(forward, saved, samples, folder)
+    for image, [(grid, patches)] in zip(images, found, strict=True):
+        expected = processor([Image.fromarray(image)], return_tensors="pt")
+        if expected["image_grid_thw"].tolist() != [[1, *grid]]:
+            wrong += 1
+            continue
+        worst = max(worst, (patches - expected["pixel_values"]).abs().max().item())
+    return wrong, worst, 1
+
+
+def check_canvases(model, forward, folder):
+    """The same where the tiles of an image are one segment, in samples of one, two and three images."""
+    generator = numpy.random.default_rng(3)
+    saved = folder / type(model.processor).__name__
+    model.save_pretrained(saved)
+    model.processor.save_pretrained(saved)
+    images = [random_image(generator, *random_size(generator, 300)) for _ in range(NUM_IMAGES)]
+    groups, rest = [], list(images)
+    while rest:
+        count = 1 + len(groups) % 4 // 2 + len(groups) % 8 // 7
+        groups.append([rest.pop() for _ in range(min(count, len(rest)))])
+    samples = [
+        {**{f"{i}.png": image for i, image in enumerate(group)}, "json": {"text": "t"}}
+        for group in groups
+    ]
+    wrong, worst, most = 0, 0.0, 0
+    patch = VIT["patch_size"]
+    for group, segments in zip(
+        groups, read_by_entrain(forward, saved, samples, folder), strict=True
+    ):
+        expected = canvas_tiles(model, group)
+        wrong += len(segments) != len(expected)
+        for ((rows, columns), patches), tiles in zip(segments, expected, strict=False):
+            side = columns * patch
+            most = max(most, len(tiles))
+            if rows != len(tiles) * columns:
+                wrong += 1
+                continue
+            ours = pixels_of(patches, rows, columns, patch, merge=1)[0]
+            below = torch.cat(list(tiles[:, :, :side, :side]), 1)
+            worst = max(worst, (ours - below).abs().max().item())
     return wrong, worst, most
 
 
@@ -206,11 +274,33 @@ def main():
     )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        wrong, worst, most = check_limits(qwen2_5_vl(), options.forward, folder)
+        failed |= wrong > 0 or worst > ALLOWED
+        print(f"| Qwen2.5-VL | {NUM_IMAGES} | {most} | {wrong} | {worst:.1e} |", flush=True)
         for family, model, processor in [
+            (
+                "LLaVA, CLIP",
+                FAMILIES["LLaVA, CLIP and Llama"](),
+                CLIPImageProcessorPil(
+                    size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28}
+                ),
+            ),
+            (
+                "LLaVA, SigLIP",
+                FAMILIES["LLaVA, SigLIP and Qwen2"](),
+                SiglipImageProcessorPil(size={"height": 28, "width": 28}),
+            ),
             ("SmolVLM", smolvlm(), idefics3_tiles(28, 112)),
             ("InternVL", internvl(), internvl_tiles(28, 12)),
         ]:
             wrong, worst, most = check_tiles(model, processor, options.forward, folder)
+            failed |= wrong > 0 or worst > ALLOWED
+            print(f"| {family} | {NUM_IMAGES} | {most} | {wrong} | {worst:.1e} |", flush=True)
+        for family, model in [
+            ("LLaVA-NeXT", llava_next()),
+            ("LLaVA-OneVision", llava_onevision()),
+        ]:
+            wrong, worst, most = check_canvases(model, options.forward, folder)
             failed |= wrong > 0 or worst > ALLOWED
             print(f"| {family} | {NUM_IMAGES} | {most} | {wrong} | {worst:.1e} |", flush=True)
         print("\n| frames | videos | other frames or sizes | pixels off by |\n|---|---|---|---|")

@@ -21,8 +21,8 @@ import tempfile
 import wave
 from pathlib import Path
 
-import families
 import numpy
+import tiny_models
 import transformers
 from PIL import Image
 from transformers import AutoTokenizer
@@ -71,12 +71,14 @@ def smolvlm_processor(tokenizer):
 
 
 def llava_model():
-    vision = transformers.SiglipVisionConfig(**families.VIT)
-    return families.llava(vision, families.llama_config(), vision_feature_select_strategy="full")
+    vision = transformers.SiglipVisionConfig(**tiny_models.VIT)
+    return tiny_models.llava(
+        vision, tiny_models.llama_config(), vision_feature_select_strategy="full"
+    )
 
 
 def llama_model():
-    return transformers.LlamaForCausalLM(families.llama_config())
+    return transformers.LlamaForCausalLM(tiny_models.llama_config())
 
 
 def audio_processor(tokenizer):
@@ -86,10 +88,10 @@ def audio_processor(tokenizer):
 
 # Name: (tokenizer, model, processor or None, medium or None).
 FAMILIES = {
-    "Qwen2.5-VL": (tiny_tokenizers.qwen, families.qwen2_5_vl, qwen_processor, "image"),
-    "SmolVLM": (tiny_tokenizers.smolvlm, families.smolvlm, smolvlm_processor, "image"),
+    "Qwen2.5-VL": (tiny_tokenizers.qwen, tiny_models.qwen2_5_vl, qwen_processor, "image"),
+    "SmolVLM": (tiny_tokenizers.smolvlm, tiny_models.smolvlm, smolvlm_processor, "image"),
     "LLaVA": (tiny_tokenizers.llava, llava_model, llava_processor, "image"),
-    "Qwen2-Audio": (tiny_tokenizers.qwen_audio, families.qwen2_audio, audio_processor, "audio"),
+    "Qwen2-Audio": (tiny_tokenizers.qwen_audio, tiny_models.qwen2_audio, audio_processor, "audio"),
     "Llama 3": (tiny_tokenizers.llama3, llama_model, None, None),
 }
 PLACEHOLDERS = {

@@ -26,11 +26,15 @@ TEST(ImageTiles, EqualThoseOfThePlainRewrite) {
     encoder.patch_size = 4 + static_cast<int>(rng.below(13));
     encoder.table_side = 2 + static_cast<int>(rng.below(30));
     const int tile = encoder.patch_size * encoder.table_side;
-    encoder.tiling.kind = static_cast<TilingSpec::Kind>(rng.below(3));
+    encoder.tiling.kind = static_cast<TilingSpec::Kind>(rng.below(4));
     encoder.tiling.longest_edge = 1 + static_cast<int>(rng.below(4096));
     encoder.tiling.split = rng.below(8) > 0;
     encoder.tiling.min_tiles = 1 + static_cast<int>(rng.below(4));
     encoder.tiling.max_tiles = encoder.tiling.min_tiles + static_cast<int>(rng.below(20));
+    for (std::uint64_t canvas = 0; canvas < 1 + rng.below(9); ++canvas) {
+      encoder.tiling.canvases.push_back(
+          {1 + static_cast<int>(rng.below(6)), 1 + static_cast<int>(rng.below(6))});
+    }
     const ImageSize image = {random_side(rng, tile), random_side(rng, tile)};
     const ImageTiles found = image_tiles(encoder, image);
     const ImageTiles expected = oracle::slow_image_tiles(encoder, image);

@@ -250,7 +250,7 @@ TokenRequest token_request(const ModelSpec& model,
     return request;
   }
   for (const ImageSize& size : sizes.images) {
-    request.images.push_back(image_tiles(*vision, size));
+    request.images.push_back(tile_segments(*vision, size));
   }
   for (const VideoSize& video : sizes.videos) {
     if (!reads_videos(*vision) || !video.frames) {

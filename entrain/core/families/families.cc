@@ -16,6 +16,8 @@ std::span<const Family> families() {
                                        qwen2_5_vl_family(),
                                        qwen3_vl_family(),
                                        llava_family(),
+                                       llava_next_family(),
+                                       llava_onevision_family(),
                                        smolvlm_family(),
                                        internvl_family(),
                                        qwen2_audio_family(),

@@ -1,5 +1,7 @@
+#include <array>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -202,6 +204,112 @@ TEST(Families, ReadQwen2AudioAsItsCodeComputes) {
   EXPECT_TRUE(audio.masked_padding && audio.stored_positions && audio.projector.average);
   EXPECT_TRUE(model.llm.qkv_bias);
   EXPECT_EQ(digest(model_from_json(to_json(model), "model.toml")), digest(model));
+}
+
+// The published config of LLaVA-NeXT with Mistral, smaller in its text model.
+Json next_config() {
+  Json text = {{"model_type", "mistral"},
+               {"hidden_size", 64},
+               {"intermediate_size", 96},
+               {"num_hidden_layers", 2},
+               {"num_attention_heads", 4},
+               {"num_key_value_heads", 2},
+               {"max_position_embeddings", 32768},
+               {"rms_norm_eps", 1e-5},
+               {"rope_theta", 1e6},
+               {"sliding_window", nullptr},
+               {"vocab_size", 32064}};
+  return {{"architectures", {"LlavaNextForConditionalGeneration"}},
+          {"ignore_index", -100},
+          {"image_grid_pinpoints", {{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}}},
+          {"image_token_index", 32000},
+          {"model_type", "llava_next"},
+          {"projector_hidden_act", "gelu"},
+          {"text_config", text},
+          {"tie_word_embeddings", false},
+          {"use_image_newline_parameter", true},
+          {"vision_config",
+           {{"hidden_size", 1024},
+            {"image_size", 336},
+            {"intermediate_size", 4096},
+            {"model_type", "clip_vision_model"},
+            {"num_attention_heads", 16},
+            {"num_hidden_layers", 24},
+            {"patch_size", 14},
+            {"projection_dim", 768},
+            {"vocab_size", 32000}}},
+          {"vision_feature_layer", -2},
+          {"vision_feature_select_strategy", "default"},
+          {"vocab_size", 32064}};
+}
+
+// That of LLaVA-OneVision: 384 pixels are 27 patches of 14, and the text model ties its tables.
+Json onevision_config() {
+  Json config = next_config();
+  config["architectures"] = {"LlavaOnevisionForConditionalGeneration"};
+  config["image_grid_pinpoints"] = {{384, 384}, {384, 2304}, {768, 384}};
+  config["video_token_index"] = 151647;
+  config["vision_aspect_ratio"] = "anyres_max_9";
+  config["vision_feature_layer"] = -1;
+  config["vision_feature_select_strategy"] = "full";
+  config["vision_config"] = {{"hidden_size", 1152},
+                             {"image_size", 384},
+                             {"intermediate_size", 4304},
+                             {"model_type", "siglip_vision_model"},
+                             {"num_attention_heads", 16},
+                             {"num_hidden_layers", 26},
+                             {"patch_size", 14},
+                             {"vision_use_head", false}};
+  config["text_config"]["model_type"] = "qwen2";
+  config["text_config"]["tie_word_embeddings"] = true;
+  return config;
+}
+
+TEST(Families, ReadLlavaNextAndOneVisionAsTheirCodeComputes) {
+  const HfModel next = hf_model_from_json(next_config(), "config.json");
+  const EncoderSpec& vision = next.model.encoders.at(0);
+  EXPECT_EQ(next.tiling, TilingSpec::Kind::kAnyResolution);
+  EXPECT_EQ(vision.tiling.canvases,
+            (std::vector<std::array<int, 2>>{{1, 2}, {2, 1}, {2, 2}, {3, 1}, {1, 3}}));
+  EXPECT_EQ(vision.tiling.feature_tiles, 0);
+  EXPECT_FALSE(vision.tiling.single_image || vision.center_crop);
+  EXPECT_EQ(vision.num_layers, 23);
+  EXPECT_EQ(image_side(vision), 336);
+  EXPECT_EQ(next.shapes.at("visual.merger.newline.weight"), (std::vector<std::int64_t>{64}));
+  Json short_form = next_config();
+  short_form.erase("image_grid_pinpoints");
+  EXPECT_EQ(digest(hf_model_from_json(short_form, "config.json").model), digest(next.model));
+
+  const ModelSpec onevision = hf_model_from_json(onevision_config(), "config.json").model;
+  const EncoderSpec& siglip = onevision.encoders.at(0);
+  EXPECT_EQ(siglip.table_side, 27);
+  EXPECT_EQ(siglip.unused_pixels, 6);
+  EXPECT_EQ(siglip.num_layers, 26);
+  EXPECT_EQ(siglip.tiling.canvases, (std::vector<std::array<int, 2>>{{1, 1}, {1, 6}, {2, 1}}));
+  EXPECT_EQ(siglip.tiling.feature_tiles, 9);
+  EXPECT_TRUE(siglip.tiling.single_image);
+  EXPECT_TRUE(onevision.llm.tie_word_embeddings);
+  EXPECT_EQ(digest(model_from_json(to_json(onevision), "model.toml")), digest(onevision));
+}
+
+TEST(Families, RefuseCanvasesTheyCannotRepresent) {
+  for (const auto& [key, value, said] : std::vector<std::tuple<std::string, Json, std::string>>{
+           {"image_grid_pinpoints", {{336, 700}}, "image_grid_pinpoints[0]: [336,700] given"},
+           {"image_grid_pinpoints", {{336, 336, 3}}, "[336,336,3] given"},
+           {"image_grid_pinpoints", {{0, 336}}, "multiples of 336"},
+           {"image_grid_pinpoints", Json::array(), "tiling.canvases: [] given"},
+           {"use_image_newline_parameter", false, "use_image_newline_parameter"},
+           {"vision_aspect_ratio", "anyres_max_9", "vision_aspect_ratio"}}) {
+    Json config = next_config();
+    config[key] = value;
+    expect_refused([&] { validate(hf_model_from_json(config, "c.json").model, "c.json"); },
+                   {"c.json", said});
+  }
+  for (const char* limit : {"anyres", "anyres_max_", "anyres_max_0", "anyres_max_9x", "pad"}) {
+    Json config = onevision_config();
+    config["vision_aspect_ratio"] = limit;
+    expect_refused([&] { hf_model_from_json(config, "c.json"); }, {"vision_aspect_ratio", limit});
+  }
 }
 
 TEST(Families, SayHowTextsMarkMedia) {

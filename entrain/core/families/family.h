@@ -5,6 +5,7 @@
 // cannot represent: nothing in a config is left out silently.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <initializer_list>
 #include <map>
@@ -118,6 +119,9 @@ void read_tied(HfConfig& config, LlmSpec& llm);
 // `image_size`: the class's default.
 void read_vit_config(HfConfig& config, EncoderSpec& vision, int image_size);
 Activation read_activation(HfConfig& config, const std::string& key, Activation fallback);
+// The canvases of image_grid_pinpoints, in tiles of `side` pixels.
+// Throws  InvalidInput: none, pixels that are no whole tiles.
+std::vector<std::array<int, 2>> read_canvases(HfConfig& config, int side);
 // CLIP's and SigLIP's names of a layer's parts.
 std::vector<std::pair<std::string, std::string>> vit_parts();
 // [hidden, 3, patch_size, patch_size]
@@ -141,6 +145,8 @@ Family qwen2_vl_family();
 Family qwen2_5_vl_family();
 Family qwen3_vl_family();
 Family llava_family();
+Family llava_next_family();
+Family llava_onevision_family();
 Family smolvlm_family();
 Family internvl_family();
 Family qwen2_audio_family();

@@ -1,6 +1,9 @@
-// LLaVA 1.5 and its like: CLIP or SigLIP, two matrices, and Llama, Qwen or Mistral.
+// LLaVA 1.5, LLaVA-NeXT, LLaVA-OneVision and their like: CLIP or SigLIP, two matrices, and Llama,
+// Qwen or Mistral; the later two with images of any resolution.
 //
-// Source  arXiv 2310.03744 and the model's code in transformers.
+// Source  arXiv 2310.03744, arXiv 2408.03326 and the models' code in transformers.
+#include <charconv>
+
 #include <fmt/format.h>
 
 #include "entrain/core/families/family.h"
@@ -40,9 +43,9 @@ EncoderSpec read_clip_or_siglip(HfConfig config) {
 }
 
 // Layers after the one whose output is taken are kept in the files, but do not run.
-void take_feature_layer(HfConfig& config, HfModel& result, EncoderSpec& vision) {
+void take_feature_layer(HfConfig& config, HfModel& result, EncoderSpec& vision, int usual) {
   const int layers = vision.num_layers;
-  const int given = config.optional("vision_feature_layer", -2);
+  const int given = config.optional("vision_feature_layer", usual);
   const int taken = given < 0 ? layers + 1 + given : given;
   if (taken < 1 || taken > layers) {
     config.reader().fail("vision_feature_layer",
@@ -65,7 +68,8 @@ void take_feature_layer(HfConfig& config, HfModel& result, EncoderSpec& vision) 
 HfModel::Spelling llava_spelling(const std::string& tower,
                                  const std::string& projector,
                                  const std::string& llm,
-                                 const std::string& head) {
+                                 const std::string& head,
+                                 const std::string& newline) {
   HfModel::Spelling result;
   result.prefixes = {{"visual.patch_embed.proj.", tower + "embeddings.patch_embedding."},
                      {"visual.class_token.weight", tower + "embeddings.class_embedding"},
@@ -74,19 +78,20 @@ HfModel::Spelling llava_spelling(const std::string& tower,
                      {"visual.blocks.", tower + "encoder.layers."},
                      {"visual.merger.mlp.0.", projector + "linear_1."},
                      {"visual.merger.mlp.2.", projector + "linear_2."},
+                     {"visual.merger.newline.weight", newline},
                      {"model.", llm},
                      {"lm_head.", head}};
   result.parts = vit_parts();
   return result;
 }
 
-HfModel read_llava(HfConfig config) {
+// All but the keys of a family of its own. `feature_layer`: the class's default.
+HfModel read_parts(HfConfig& config, int feature_layer) {
   HfModel result;
   EncoderSpec vision = read_clip_or_siglip(config.object("vision_config"));
-  take_feature_layer(config, result, vision);
+  take_feature_layer(config, result, vision, feature_layer);
   LlmSpec& llm = result.model.llm;
   llm = read_text_model(config.object("text_config"));
-  read_tied(config, llm);
   ProjectorSpec& projector = vision.projector;
   projector.norm_tokens = false;
   projector.intermediate = llm.hidden;
@@ -108,31 +113,118 @@ HfModel read_llava(HfConfig config) {
                    "vocab_size",
                    "use_cache",
                    "initializer_range"});
-  config.finish();
   result.model.encoders = {vision};
   result.shapes["visual.patch_embed.proj.weight"] = patch_kernel_shape(vision);
   result.shapes["visual.class_token.weight"] = {vision.hidden};
+  result.shapes["visual.merger.newline.weight"] = {llm.hidden};
   const std::string projector_name = "multi_modal_projector.";
-  result.spellings = {
-      llava_spelling("vision_tower.vision_model.",
-                     projector_name,
-                     "language_model.model.",
-                     "language_model.lm_head."),
-      llava_spelling(
-          "vision_tower.", projector_name, "language_model.model.", "language_model.lm_head."),
-      llava_spelling("model.vision_tower.vision_model.",
-                     "model." + projector_name,
-                     "model.language_model.",
-                     "lm_head."),
-      llava_spelling(
-          "model.vision_tower.", "model." + projector_name, "model.language_model.", "lm_head.")};
+  result.spellings.clear();
+  for (const char* tower : {"vision_tower.vision_model.", "vision_tower."}) {
+    result.spellings.push_back(llava_spelling(tower,
+                                              projector_name,
+                                              "language_model.model.",
+                                              "language_model.lm_head.",
+                                              "image_newline"));
+  }
+  for (const char* tower : {"model.vision_tower.vision_model.", "model.vision_tower."}) {
+    result.spellings.push_back(llava_spelling(tower,
+                                              "model." + projector_name,
+                                              "model.language_model.",
+                                              "lm_head.",
+                                              "model.image_newline"));
+  }
+  return result;
+}
+
+HfModel read_llava(HfConfig config) {
+  HfModel result = read_parts(config, -2);
+  read_tied(config, result.model.llm);
+  config.finish();
+  return result;
+}
+
+// Images on canvases of the tiles that the encoder takes.
+void read_any_resolution(HfConfig& config, HfModel& result, std::vector<std::array<int, 2>> usual) {
+  EncoderSpec& vision = result.model.encoders.front();
+  TilingSpec& tiling = vision.tiling;
+  tiling.kind = result.tiling = TilingSpec::Kind::kAnyResolution;
+  tiling.canvases = config.reader().find("image_grid_pinpoints") == nullptr
+                        ? std::move(usual)
+                        : read_canvases(config, image_side(vision));
+  config.expect("use_image_newline_parameter", true);
+  vision.center_crop = false;
+  vision.pixel_mean = kClipMean;
+  vision.pixel_deviation = kClipDeviation;
+}
+
+HfModel read_llava_next(HfConfig config) {
+  HfModel result = read_parts(config, -2);
+  read_tied(config, result.model.llm);
+  read_any_resolution(config, result, {{1, 2}, {2, 1}, {2, 2}, {3, 1}, {1, 3}});
+  config.finish();
+  return result;
+}
+
+HfModel read_llava_onevision(HfConfig config) {
+  HfModel result = read_parts(config, -1);
+  LlmSpec& llm = result.model.llm;
+  llm.tie_word_embeddings |= config.optional("tie_word_embeddings", false);
+  std::vector<std::array<int, 2>> canvases;
+  for (int rows = 1; rows <= 6; ++rows) {
+    for (int columns = 1; columns <= 6; ++columns) {
+      canvases.push_back({rows, columns});
+    }
+  }
+  read_any_resolution(config, result, canvases);
+  TilingSpec& tiling = result.model.encoders.front().tiling;
+  tiling.single_image = true;
+  const std::string most = config.optional("vision_aspect_ratio", std::string("anyres_max_9"));
+  constexpr std::string_view kLimit = "anyres_max_";
+  const char* end = most.data() + most.size();
+  if (!most.starts_with(kLimit) ||
+      std::from_chars(most.data() + kLimit.size(), end, tiling.feature_tiles).ptr != end ||
+      tiling.feature_tiles < 1) {
+    config.reader().fail("vision_aspect_ratio",
+                         fmt::format("'{}' given; allowed: anyres_max_N, N >= 1", most));
+  }
+  // Of videos, which are not read.
+  config.harmless({"video_token_index", "video_token_id"});
+  config.finish();
   return result;
 }
 
 }  // namespace
 
+std::vector<std::array<int, 2>> read_canvases(HfConfig& config, int side) {
+  std::vector<std::array<int, 2>> canvases;
+  for (const auto& [canvas, place] : config.reader().array("image_grid_pinpoints")) {
+    std::array<int, 2> sides = {};
+    for (std::size_t i = 0;
+         canvas->is_array() && canvas->size() == sides.size() && i < sides.size();
+         ++i) {
+      sides[i] = value_as<int>((*canvas)[i], place);
+    }
+    if (sides[0] < side || sides[1] < side || sides[0] % side != 0 || sides[1] % side != 0) {
+      throw InvalidInput(
+          fmt::format("{}: {} given; allowed: [height, width] in multiples of {}, "
+                      "the pixels of the encoder's images",
+                      place,
+                      canvas->dump(),
+                      side));
+    }
+    canvases.push_back({sides[0] / side, sides[1] / side});
+  }
+  return canvases;
+}
+
 Family llava_family() {
   return {"LLaVA", {"LlavaForConditionalGeneration"}, read_llava};
+}
+Family llava_next_family() {
+  return {"LLaVA-NeXT", {"LlavaNextForConditionalGeneration"}, read_llava_next};
+}
+Family llava_onevision_family() {
+  return {"LLaVA-OneVision", {"LlavaOnevisionForConditionalGeneration"}, read_llava_onevision};
 }
 
 }  // namespace entrain

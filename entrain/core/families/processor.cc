@@ -107,6 +107,19 @@ void read_best_canvas(HfConfig& config, EncoderSpec& vision, int side) {
   expect_side(config, "size", side);
 }
 
+// LLaVA-NeXT's and LLaVA-OneVision's: tiles of the model's canvases, so that none is resized or
+// cropped again.
+void read_any_resolution(HfConfig& config, const EncoderSpec& vision, int side) {
+  expect_side(config, "size", side);
+  expect_side(config, "crop_size", side);
+  config.expect("aspect_ratio_setting", "anyres");
+  config.harmless({"do_center_crop", "do_pad"});
+  if (config.reader().find("image_grid_pinpoints") != nullptr &&
+      read_canvases(config, side) != vision.tiling.canvases) {
+    config.reader().fail("image_grid_pinpoints", "not those of the model's config.json");
+  }
+}
+
 // What is done to every pixel.
 void read_steps(HfConfig& config, EncoderSpec& vision) {
   read_channels(config, "image_mean", vision.pixel_mean);
@@ -133,12 +146,19 @@ void read_steps(HfConfig& config, EncoderSpec& vision) {
 
 // Tiling, padding and cropping that the family's processor does not have.
 void refuse_other_steps(HfConfig& config, TilingSpec::Kind tiling) {
-  std::vector<const char*> steps = {"image_grid_pinpoints"};
-  if (tiling != TilingSpec::Kind::kNone) {
-    steps.insert(steps.end(), {"do_center_crop", "crop_size"});
+  using Kind = TilingSpec::Kind;
+  std::vector<const char*> steps;
+  if (tiling != Kind::kAnyResolution) {
+    steps.push_back("image_grid_pinpoints");
+    if (tiling != Kind::kNone) {
+      steps.insert(steps.end(), {"do_center_crop", "crop_size"});
+    }
+    if (tiling != Kind::kLongestEdge) {
+      steps.push_back("do_pad");
+    }
   }
-  if (tiling != TilingSpec::Kind::kLongestEdge) {
-    steps.insert(steps.end(), {"do_image_splitting", "do_pad"});
+  if (tiling != Kind::kLongestEdge) {
+    steps.push_back("do_image_splitting");
   }
   if (tiling != TilingSpec::Kind::kBestCanvas) {
     steps.push_back("crop_to_patches");
@@ -159,13 +179,15 @@ void read_processor(const Json& document,
     vision.resize_filter = ResizeFilter::kLanczos;
   }
   read_steps(config, vision);
-  const int side = vision.table_side * vision.patch_size;
+  const int side = image_side(vision);
   if (!has_one_size(vision)) {
     read_limits(config, vision);
   } else if (tiling == TilingSpec::Kind::kLongestEdge) {
     read_longest_edge(config, vision, side);
   } else if (tiling == TilingSpec::Kind::kBestCanvas) {
     read_best_canvas(config, vision, side);
+  } else if (tiling == TilingSpec::Kind::kAnyResolution) {
+    read_any_resolution(config, vision, side);
   } else {
     vision.center_crop = config.optional("do_center_crop", vision.center_crop);
     expect_side(config, "size", side);

@@ -11,7 +11,8 @@ namespace entrain {
 
 // Reads sizes, filter, mean and deviation of images into the vision encoder: Qwen2-VL's processor
 // (sizes within limits), CLIP's (shortest edge, then the centre), those of one size, and those that
-// cut tiles of it as `tiling` says: Idefics3's and GotOcr2's. InternVLProcessor, if it is the
+// cut tiles of it as `tiling` says: Idefics3's, GotOcr2's and LLaVA-NeXT's, whose canvases have to
+// be the model's. InternVLProcessor, if it is the
 // processor_class, cuts tiles whatever its crop_to_patches is, as in transformers. Keys that are
 // absent keep what the family gave, or else have the default of the processor's class.
 //

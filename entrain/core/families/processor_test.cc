@@ -1,6 +1,7 @@
 #include "entrain/core/families/processor.h"
 
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -148,6 +149,40 @@ TEST(Processor, CutsTilesOfGotOcr2) {
   EXPECT_EQ(read().tiling.kind, TilingSpec::Kind::kBestCanvas);
   document["size"]["width"] = 448;
   expect_refused(read, {"size.width: 448"});
+}
+
+// LLaVA-NeXT's file: tiles of the model's canvases, which nothing resizes or crops again.
+TEST(Processor, CutsTilesOfTheModelsCanvases) {
+  EncoderSpec vision = square_encoder();
+  vision.merge_size = 1;
+  vision.tiling.kind = TilingSpec::Kind::kAnyResolution;
+  vision.tiling.canvases = {{1, 2}, {2, 1}};
+  const Json document = {{"aspect_ratio_setting", "anyres"},
+                         {"crop_size", {{"height", 364}, {"width", 364}}},
+                         {"do_center_crop", true},
+                         {"do_pad", true},
+                         {"image_grid_pinpoints", {{364, 728}, {728, 364}}},
+                         {"image_mean", kClipMean},
+                         {"image_processor_type", "LlavaNextImageProcessor"},
+                         {"resample", 3},
+                         {"size", {{"shortest_edge", 364}}}};
+  EncoderSpec read = vision;
+  read_processor(document, "p.json", read, TilingSpec::Kind::kAnyResolution);
+  EXPECT_FALSE(read.center_crop);
+  EXPECT_DOUBLE_EQ(read.pixel_mean[0], kClipMean[0]);
+  EXPECT_EQ(read.tiling, vision.tiling);
+  for (const auto& [key, value, said] : std::vector<std::tuple<std::string, Json, std::string>>{
+           {"image_grid_pinpoints", {{364, 728}}, "not those of the model's config.json"},
+           {"image_grid_pinpoints", {{364, 700}}, "multiples of 364"},
+           {"size", {{"shortest_edge", 336}}, "size.shortest_edge: 336"},
+           {"aspect_ratio_setting", "pad", "aspect_ratio_setting"},
+           {"crop_to_patches", true, "crop_to_patches"}}) {
+    Json spoiled = document;
+    spoiled[key] = value;
+    expect_refused(
+        [&] { read_processor(spoiled, "p.json", read, TilingSpec::Kind::kAnyResolution); },
+        {"p.json", said});
+  }
 }
 
 TEST(Processor, GivesLimitsAndSamplingOfVideos) {

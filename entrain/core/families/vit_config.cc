@@ -58,6 +58,7 @@ void read_vit_config(HfConfig& config, EncoderSpec& vision, int image_size) {
                          fmt::format("{} given for patches of {}", side, vision.patch_size));
   }
   vision.table_side = side / vision.patch_size;
+  vision.unused_pixels = side % vision.patch_size;
   config.expect("attention_dropout", 0.0);
   config.expect("num_channels", 3);
   // Of CLIP's pair with a text model, and of initial values.

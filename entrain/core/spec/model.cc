@@ -108,6 +108,21 @@ void validate_windows(const EncoderSpec& encoder, const Checker& check) {
   }
 }
 
+void validate_canvases(const EncoderSpec& encoder, const Checker& check) {
+  const TilingSpec& tiling = encoder.tiling;
+  if (encoder.merge_size != 1 || !encoder.deepstack_layers.empty()) {
+    check.fail("tiling.kind", "any_resolution given; allowed with merge_size 1, without deepstack");
+  }
+  if (tiling.canvases.empty()) {
+    check.fail("tiling.canvases", "[] given; one or more [rows, columns] are needed");
+  }
+  for (const auto& [rows, columns] : tiling.canvases) {
+    check.range("tiling.canvases", rows, 1, kMostTiles - 1);
+    check.range("tiling.canvases", columns, 1, (kMostTiles - 1) / rows);
+  }
+  check.range("tiling.feature_tiles", tiling.feature_tiles, 0, kMostTiles);
+}
+
 void validate_tiling(const EncoderSpec& encoder, const Checker& check) {
   const TilingSpec& tiling = encoder.tiling;
   if (tiling.kind == TilingSpec::Kind::kNone) {
@@ -116,9 +131,11 @@ void validate_tiling(const EncoderSpec& encoder, const Checker& check) {
   if (!has_one_size(encoder) || encoder.center_crop) {
     check.fail("tiling", "given; allowed with a table_side that is not interpolated, uncropped");
   }
-  if (tiling.kind == TilingSpec::Kind::kLongestEdge) {
+  if (tiling.kind == TilingSpec::Kind::kAnyResolution) {
+    validate_canvases(encoder, check);
+  } else if (tiling.kind == TilingSpec::Kind::kLongestEdge) {
     check.range("tiling.longest_edge", tiling.longest_edge, 1, kLongestTiledEdge);
-    const int side = encoder.table_side * encoder.patch_size;
+    const int side = image_side(encoder);
     const std::int64_t columns = tiling.longest_edge / side + 1;
     if (columns * columns >= kMostTiles) {
       check.fail("tiling.longest_edge",
@@ -170,6 +187,10 @@ void validate_encoder(const EncoderSpec& encoder, const std::string& where) {
       check.above("pixel_deviation", encoder.pixel_deviation[channel], 0.0, 10.0);
     }
     check.range("table_side", encoder.table_side, 0, 1 << 12);
+    check.range("unused_pixels",
+                encoder.unused_pixels,
+                0,
+                has_one_size(encoder) ? encoder.patch_size - 1 : 0);
     if (has_one_size(encoder)) {
       check.divisible("table_side", encoder.table_side, "merge_size", encoder.merge_size);
     }
@@ -385,6 +406,10 @@ bool has_rotations(const EncoderSpec& encoder) {
          (encoder.table_side == 0 || encoder.table_interpolated);
 }
 
+int image_side(const EncoderSpec& encoder) {
+  return encoder.table_side * encoder.patch_size + encoder.unused_pixels;
+}
+
 bool has_one_size(const EncoderSpec& encoder) {
   return encoder.table_side > 0 && !encoder.table_interpolated;
 }
@@ -429,6 +454,11 @@ void validate(const ModelSpec& model, const std::string& where) {
       }
     }
     validate_encoder(encoder, key_path(where, encoder.name));
+    if (encoder.tiling.kind == TilingSpec::Kind::kAnyResolution &&
+        !model.llm.mrope_sections.empty()) {
+      Checker(key_path(where, encoder.name))
+          .fail("tiling.kind", "any_resolution given; allowed without mrope_sections in [llm]");
+    }
   }
   validate_llm(model.llm, key_path(where, kLlmName));
   check_deepstack(model, where);

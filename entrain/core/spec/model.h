@@ -112,14 +112,18 @@ enum class RotaryLayout : std::uint8_t {
 
 enum class ResizeFilter : std::uint8_t { kBicubic, kLanczos };
 
-// How an image becomes several tiles, each of the one size that the encoder takes and a segment of
-// its own. Read with image_tiles() in tiles.h.
+// How an image becomes several tiles, each of the one size that the encoder takes. Read with
+// image_tiles() in vision_sizes.h.
 inline constexpr int kLongestTiledEdge = 4096;  // pixels: the original shrinks longer ones again
 struct TilingSpec {
   enum class Kind : std::uint8_t {
     kNone,         // an image is one segment
-    kLongestEdge,  // Idefics3, SmolVLM
-    kBestCanvas,   // InternVL
+    kLongestEdge,  // Idefics3, SmolVLM: every tile is a segment
+    kBestCanvas,   // InternVL: likewise
+    // LLaVA-NeXT, LLaVA-OneVision: an image is one segment, whose tiles attend to themselves alone.
+    // The projector arranges their features by the image's rows, with a learned vector, the
+    // newline, after each (feature_canvas()).
+    kAnyResolution,
   };
   Kind kind = Kind::kNone;
   // kLongestEdge: an image is resized so that its longest edge has so many pixels, then to whole
@@ -129,6 +133,13 @@ struct TilingSpec {
   // kBestCanvas: tiles of the canvas, of which the aspect ratio is nearest to the image's.
   int min_tiles = 1;
   int max_tiles = 12;
+  // kAnyResolution: the canvases that there are, {rows, columns} of tiles. The image keeps its
+  // aspect ratio; the rest of the canvas is black.
+  std::vector<std::array<int, 2>> canvases;
+  // > 0: an image with more features than so many tiles' (by a tenth along a side) has its features
+  // resized to that area.
+  int feature_tiles = 0;
+  bool single_image = false;  // images of samples with several are not cut, but padded to squares
   bool operator==(const TilingSpec&) const = default;
 };
 
@@ -175,6 +186,9 @@ struct EncoderSpec : BlockSpec {
   // Vision: > 0: instead of rotations a table of learned positions of table_side² patches is added
   // to the embedded patches. Every image then has table_side patches a side.
   int table_side = 0;
+  // Pixels of such an image to the right and below of its last patches, which nothing reads: 384
+  // pixels are 27 patches of 14 and 6 more.
+  int unused_pixels = 0;
   // Images keep their own sizes and rotations; the table is resized to each, corner on corner,
   // linearly along both sides.
   bool table_interpolated = false;
@@ -269,6 +283,8 @@ ProjectorSpec projector_of_level(const ProjectorSpec& projector, int level);
 // Vision: whether heads are rotated, and whether every image gets the same size.
 bool has_rotations(const EncoderSpec& encoder);
 bool has_one_size(const EncoderSpec& encoder);
+// Of such an image: pixels a side.
+int image_side(const EncoderSpec& encoder);
 // For an encoder's layer 1 … num_layers: whether it is a kWindowedTransformer.
 bool attends_in_windows(const EncoderSpec& encoder, int layer);
 LayerKind layer_kind(const ModelSpec& model, int module, int layer);

@@ -17,8 +17,8 @@ constexpr std::array<const char*, 2> kNorms = {"rms", "layer"};             // N
 constexpr std::array<const char*, 4> kActivations = {
     "silu", "gelu", "gelu_tanh", "quick_gelu"};                          // Activation
 constexpr std::array<const char*, 2> kFilters = {"bicubic", "lanczos"};  // ResizeFilter
-constexpr std::array<const char*, 3> kTilings = {
-    "none", "longest_edge", "best_canvas"};  // TilingSpec::Kind
+constexpr std::array<const char*, 4> kTilings = {
+    "none", "longest_edge", "best_canvas", "any_resolution"};  // TilingSpec::Kind
 constexpr std::array<const char*, 4> kSamplings = {"rate", "all", "stride", "spread"};  // Sampling
 constexpr std::array<const char*, 3> kScalings = {"none", "linear", "llama3"};  // RopeScaling::Kind
 
@@ -118,6 +118,19 @@ Json projector_json(const ProjectorSpec& projector) {
   return document;
 }
 
+// [[rows, columns], …]
+std::vector<std::array<int, 2>> read_canvases(ObjectReader& reader) {
+  std::vector<std::array<int, 2>> canvases;
+  for (const auto& [canvas, place] : reader.array("canvases")) {
+    if (!canvas->is_array() || canvas->size() != 2) {
+      throw InvalidInput(
+          fmt::format("{}: {} given; [rows, columns] is needed", place, canvas->dump()));
+    }
+    canvases.push_back({value_as<int>((*canvas)[0], place), value_as<int>((*canvas)[1], place)});
+  }
+  return canvases;
+}
+
 TilingSpec read_tiling(ObjectReader reader) {
   TilingSpec tiling;
   reader.required<std::string>("kind");
@@ -128,6 +141,10 @@ TilingSpec read_tiling(ObjectReader reader) {
   } else if (tiling.kind == TilingSpec::Kind::kBestCanvas) {
     tiling.min_tiles = reader.optional("min_tiles", tiling.min_tiles);
     tiling.max_tiles = reader.optional("max_tiles", tiling.max_tiles);
+  } else if (tiling.kind == TilingSpec::Kind::kAnyResolution) {
+    tiling.canvases = read_canvases(reader);
+    tiling.feature_tiles = reader.optional("feature_tiles", tiling.feature_tiles);
+    tiling.single_image = reader.optional("single_image", tiling.single_image);
   }
   reader.finish();
   return tiling;
@@ -138,6 +155,10 @@ Json tiling_json(const TilingSpec& tiling) {
   if (tiling.kind == TilingSpec::Kind::kLongestEdge) {
     document["longest_edge"] = tiling.longest_edge;
     document["split"] = tiling.split;
+  } else if (tiling.kind == TilingSpec::Kind::kAnyResolution) {
+    document["canvases"] = tiling.canvases;
+    document["feature_tiles"] = tiling.feature_tiles;
+    document["single_image"] = tiling.single_image;
   } else {
     document["min_tiles"] = tiling.min_tiles;
     document["max_tiles"] = tiling.max_tiles;
@@ -251,6 +272,7 @@ EncoderSpec read_encoder(const std::string& name, const Json& document, const st
     encoder.rope_theta = reader.optional("rope_theta", encoder.rope_theta);
     encoder.rotary = one_of(reader, "rotary", kRotaryLayouts, encoder.rotary);
     encoder.table_side = reader.optional("table_side", encoder.table_side);
+    encoder.unused_pixels = reader.optional("unused_pixels", encoder.unused_pixels);
     encoder.table_interpolated = reader.optional("table_interpolated", encoder.table_interpolated);
     encoder.center_crop = reader.optional("center_crop", encoder.center_crop);
     encoder.resize_filter = one_of(reader, "resize_filter", kFilters, encoder.resize_filter);
@@ -362,6 +384,9 @@ Json encoder_json(const EncoderSpec& encoder) {
     }
     if (encoder.table_side != usual.table_side) {
       document["table_side"] = encoder.table_side;
+    }
+    if (encoder.unused_pixels != usual.unused_pixels) {
+      document["unused_pixels"] = encoder.unused_pixels;
     }
     if (encoder.resize_filter != usual.resize_filter) {
       document["resize_filter"] = kFilters[static_cast<std::size_t>(encoder.resize_filter)];

@@ -1,5 +1,6 @@
 #include "entrain/core/spec/model.h"
 
+#include <array>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -349,6 +350,15 @@ Json tiled_document() {
   return document;
 }
 
+Json canvases_document() {
+  Json document = tiled_document();
+  document["vision"]["merge_size"] = 1;
+  document["vision"]["unused_pixels"] = 6;
+  document["vision"]["tiling"] = {
+      {"kind", "any_resolution"}, {"canvases", {{1, 2}, {3, 1}}}, {"single_image", true}};
+  return document;
+}
+
 Json video_document() {
   Json document = parse_toml(kModelToml, "small.toml");
   document["vision"]["temporal_patch_size"] = 2;
@@ -362,10 +372,15 @@ TEST(ReadModel, TakesTilingAndVideo) {
   EXPECT_EQ(tiled.encoders[0].tiling.kind, TilingSpec::Kind::kLongestEdge);
   EXPECT_EQ(tiled.encoders[0].tiling.longest_edge, 1568);
   EXPECT_TRUE(tiled.encoders[0].tiling.split);
+  const ModelSpec canvases = model_from_json(canvases_document(), "m");
+  EXPECT_EQ(canvases.encoders[0].tiling.canvases,
+            (std::vector<std::array<int, 2>>{{1, 2}, {3, 1}}));
+  EXPECT_TRUE(canvases.encoders[0].tiling.single_image);
+  EXPECT_EQ(image_side(canvases.encoders[0]), 28 * 14 + 6);
   const ModelSpec video = model_from_json(video_document(), "m");
   EXPECT_EQ(video.encoders[0].video.sampling, VideoSpec::Sampling::kStride);
   EXPECT_EQ(video.encoders[0].video.max_frames, 768);
-  for (const ModelSpec& model : {tiled, video}) {
+  for (const ModelSpec& model : {tiled, canvases, video}) {
     EXPECT_EQ(digest(model_from_json(to_json(model), "again")), digest(model));
   }
 }
@@ -395,6 +410,14 @@ TEST(ReadModel, RefusesTilingAndVideoThatCannotBe) {
   expect_said(message(canvas, "vision.tiling.max_tiles=3"),
               "vision.tiling.min_tiles: 4 given; allowed: 1 to 3");
   expect_said(message(canvas, "vision.tiling.max_tiles=4000"), "allowed: 1 to 1023");
+  expect_said(message(canvases_document(), "vision.merge_size=2"), "any_resolution given");
+  expect_said(message(canvases_document(), "vision.tiling.canvases=[]"), "canvases: [] given");
+  expect_said(message(canvases_document(), "vision.tiling.canvases=[[1, 2, 3]]"),
+              "[1,2,3] given; [rows, columns] is needed");
+  expect_said(message(canvases_document(), "vision.tiling.canvases=[[40, 40]]"),
+              "vision.tiling.canvases: 40 given; allowed: 1 to 25");
+  expect_said(message(canvases_document(), "vision.unused_pixels=14"), "allowed: 0 to 13");
+  expect_said(message(video_document(), "vision.unused_pixels=1"), "allowed: 0 to 0");
   expect_said(message(video_document(), "vision.video.frame=3"), "unknown key");
   expect_said(message(video_document(), "vision.temporal_patch_size=1"),
               "vision.video.sampling: allowed with");

@@ -295,6 +295,9 @@ void list_encoder(const EncoderSpec& encoder, int llm_hidden, int layer, const V
                      kDeepstackNames,
                      list.of_level(level - 1));
     }
+    if (encoder.tiling.kind == TilingSpec::Kind::kAnyResolution) {
+      list.table("merger.newline", 1, llm_hidden);
+    }
   } else if (layer > 0) {
     list_block(encoder, kEncoderNames, list);
   } else if (encoder.modality == Modality::kVision) {

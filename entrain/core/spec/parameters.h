@@ -59,7 +59,8 @@ std::string parameter_prefix(const EncoderSpec& encoder);
 // transformer       norm1, attn.qkv [3 · hidden, hidden] or attn.{q,k,v}_proj, attn.proj, scale1,
 //                   norm2, mlp.{gate,up,down}_proj, scale2
 // projector         merger.ln_q, merger.norm, merger.mlp.0, merger.mlp.2 [llm_hidden, …], and per
-//                   level of DeepStack deepstack.L.norm, deepstack.L.mlp.0, deepstack.L.mlp.2
+//                   level of DeepStack deepstack.L.norm, deepstack.L.mlp.0, deepstack.L.mlp.2;
+//                   merger.newline [1, llm_hidden]
 // token embedding   model.embed_tokens.weight [vocab_size, hidden]
 // decoder           input_layernorm, self_attn.{q,k,v}_proj, self_attn.{q,k}_norm,
 // self_attn.o_proj,

@@ -66,6 +66,37 @@ ImageTiles best_canvas(ImageSize image, int side, int min_tiles, int max_tiles) 
   return best;
 }
 
+// The canvas on which an image has the most pixels, though not more than its own; of equal ones
+// that with the least rest, then the first.
+ImageTiles fullest_canvas(ImageSize image, int side, const TilingSpec& tiling) {
+  const std::int64_t own = std::int64_t{image.width} * image.height;
+  ImageTiles best;
+  std::int64_t most = -1;
+  std::int64_t least_rest = 0;
+  for (const auto& [rows, columns] : tiling.canvases) {
+    const int width = columns * side;
+    const int height = rows * side;
+    const double scale = std::min(static_cast<double>(width) / image.width,
+                                  static_cast<double>(height) / image.height);
+    const std::int64_t pixels = std::min(own,
+                                         static_cast<std::int64_t>(image.width * scale) *
+                                             static_cast<std::int64_t>(image.height * scale));
+    const std::int64_t rest = std::int64_t{width} * height - pixels;
+    if (pixels > most || (pixels == most && rest < least_rest)) {
+      most = pixels;
+      least_rest = rest;
+      best = {rows, columns, true};
+    }
+  }
+  return best;
+}
+
+// How often `step` fits into `length`, as Python's // says of doubles.
+int whole_times(int length, double step) {
+  const double rest = std::fmod(static_cast<double>(length), step);
+  return static_cast<int>(std::nearbyint((length - rest) / step));
+}
+
 }  // namespace
 
 ImageSize smart_resize(ImageSize image,
@@ -107,8 +138,7 @@ ImageSize smart_resize(ImageSize image,
 
 ImageSize encoder_image_size(const EncoderSpec& encoder, ImageSize image) {
   if (has_one_size(encoder)) {
-    const int side = encoder.table_side * encoder.patch_size;
-    return {side, side};
+    return {image_side(encoder), image_side(encoder)};
   }
   return smart_resize(
       image, encoder.patch_size * encoder.merge_size, encoder.min_pixels, encoder.max_pixels);
@@ -124,13 +154,86 @@ ImageSize longest_edge_size(ImageSize image, int longest_edge) {
                                      : ImageSize{even(longest_edge * aspect_ratio), longest_edge};
 }
 
-ImageTiles image_tiles(const EncoderSpec& encoder, ImageSize image) {
+ImageSize fitted_size(ImageSize image, ImageSize canvas) {
+  // In doubles and this order, since the original is.
+  const double by_width = static_cast<double>(canvas.width) / image.width;
+  const double by_height = static_cast<double>(canvas.height) / image.height;
+  return by_width < by_height
+             ? ImageSize{canvas.width,
+                         std::min(static_cast<int>(std::ceil(image.height * by_width)),
+                                  canvas.height)}
+             : ImageSize{
+                   std::min(static_cast<int>(std::ceil(image.width * by_height)), canvas.width),
+                   canvas.height};
+}
+
+ImageTiles tile_segments(const EncoderSpec& encoder, ImageSize image) {
+  return encoder.tiling.kind == TilingSpec::Kind::kAnyResolution ? ImageTiles()
+                                                                 : image_tiles(encoder, image);
+}
+
+FeatureCanvas feature_canvas(const EncoderSpec& encoder, ImageSize image, bool alone) {
+  FeatureCanvas canvas;
+  canvas.tiles = image_tiles(encoder, image, alone);
+  if (canvas.tiles.count() == 1) {
+    return canvas;
+  }
+  canvas.rows = canvas.tiles.rows * encoder.table_side;
+  canvas.columns = canvas.tiles.columns * encoder.table_side;
+  // In doubles and this order, since the original is; it rounds to seven digits and then down.
+  constexpr double kRounding = 0.5e-7;
+  const double aspect_ratio = static_cast<double>(image.width) / image.height;
+  if (aspect_ratio > static_cast<double>(canvas.columns) / canvas.rows) {
+    const double scale = static_cast<double>(canvas.columns) / image.width;
+    canvas.top = (canvas.rows - static_cast<int>(image.height * scale + kRounding)) / 2;
+    canvas.rows -= 2 * canvas.top;
+  } else {
+    const double scale = static_cast<double>(canvas.rows) / image.height;
+    canvas.left = (canvas.columns - static_cast<int>(image.width * scale + kRounding)) / 2;
+    canvas.columns -= 2 * canvas.left;
+  }
+  canvas.resized_rows = canvas.rows;
+  canvas.resized_columns = canvas.columns;
+  if (encoder.tiling.feature_tiles > 0) {
+    const double most =
+        static_cast<double>(encoder.tiling.feature_tiles) * encoder.table_side * encoder.table_side;
+    const double ratio = std::sqrt(static_cast<double>(canvas.rows) * canvas.columns / most);
+    if (ratio > 1.1) {
+      canvas.resized_rows = whole_times(canvas.rows, ratio);
+      canvas.resized_columns = whole_times(canvas.columns, ratio);
+      if (canvas.resized_rows < 1 || canvas.resized_columns < 1) {
+        throw InvalidInput(
+            fmt::format("image of {}x{} pixels; its {}x{} features are too narrow to "
+                        "be resized to {} tiles",
+                        image.width,
+                        image.height,
+                        canvas.columns,
+                        canvas.rows,
+                        encoder.tiling.feature_tiles));
+      }
+    }
+  }
+  return canvas;
+}
+
+std::int64_t canvas_features(const EncoderSpec& encoder, const FeatureCanvas& canvas) {
+  const std::int64_t of_canvas =
+      std::int64_t{canvas.resized_rows} * (std::int64_t{canvas.resized_columns} + 1);
+  return std::int64_t{encoder.table_side} * encoder.table_side +
+         (canvas.tiles.count() == 1 ? 1 : of_canvas);
+}
+
+ImageTiles image_tiles(const EncoderSpec& encoder, ImageSize image, bool alone) {
   const TilingSpec& tiling = encoder.tiling;
   if (tiling.kind == TilingSpec::Kind::kNone) {
     return {};
   }
   check_sides(image);
-  const int side = encoder.table_side * encoder.patch_size;
+  const int side = image_side(encoder);
+  if (tiling.kind == TilingSpec::Kind::kAnyResolution) {
+    const bool cut = alone || !tiling.single_image;
+    return cut ? fullest_canvas(image, side, tiling) : ImageTiles{0, 0, true};
+  }
   ImageTiles tiles;
   if (tiling.kind == TilingSpec::Kind::kBestCanvas) {
     tiles = best_canvas(image, side, tiling.min_tiles, tiling.max_tiles);

@@ -92,6 +92,105 @@ TEST(ImageTiles, AreGotOcr2sForABestCanvas) {
   }
 }
 
+// Width, height → rows, columns and features of an image alone in its sample: from the processors
+// of LLaVA-NeXT and of LLaVA-OneVision (anyres_max_9) in transformers 5.23.
+struct AnyResolutionCase {
+  int width, height;
+  int rows, columns;
+  std::int64_t features;
+};
+const std::vector<AnyResolutionCase> kNextCases = {
+    {1, 1, 1, 2, 1176},
+    {640, 480, 2, 2, 2340},
+    {480, 640, 2, 2, 2352},
+    {336, 336, 1, 2, 1176},
+    {1000, 300, 1, 3, 2182},
+    {300, 1000, 3, 1, 2232},
+    {672, 100, 1, 2, 968},
+    {1920, 1080, 2, 2, 1948},
+    {333, 1001, 3, 1, 2376},
+    {2304, 2304, 2, 2, 2928},
+    {5000, 700, 1, 3, 1306},
+    {77, 2000, 3, 1, 792},
+};
+const std::vector<AnyResolutionCase> kOneVisionCases = {
+    {1, 1, 1, 1, 1485},
+    {640, 480, 2, 2, 2929},
+    {480, 640, 2, 2, 2943},
+    {1000, 300, 1, 3, 2779},
+    {672, 100, 1, 2, 1224},
+    {1920, 1080, 3, 5, 7269},
+    {4000, 3000, 5, 6, 7309},
+    {53, 8, 1, 1, 869},
+    {2304, 2304, 6, 6, 7371},
+    {5000, 700, 1, 6, 4478},
+    {77, 2000, 6, 1, 2025},
+};
+
+EncoderSpec any_resolution(bool onevision) {
+  EncoderSpec encoder;
+  encoder.patch_size = 14;
+  encoder.merge_size = 1;
+  encoder.table_side = onevision ? 27 : 24;
+  encoder.unused_pixels = onevision ? 6 : 0;
+  encoder.tiling.kind = TilingSpec::Kind::kAnyResolution;
+  encoder.tiling.canvases = {{1, 2}, {2, 1}, {2, 2}, {3, 1}, {1, 3}};
+  if (onevision) {
+    encoder.tiling.canvases.clear();
+    encoder.tiling.single_image = true;
+    encoder.tiling.feature_tiles = 9;
+    for (int rows = 1; rows <= 6; ++rows) {
+      for (int columns = 1; columns <= 6; ++columns) {
+        encoder.tiling.canvases.push_back({rows, columns});
+      }
+    }
+  }
+  return encoder;
+}
+
+TEST(FeatureCanvas, IsLlavaNextsAndLlavaOneVisions) {
+  for (const bool onevision : {false, true}) {
+    const EncoderSpec encoder = any_resolution(onevision);
+    EXPECT_EQ(image_side(encoder), onevision ? 384 : 336);
+    for (const AnyResolutionCase& c : onevision ? kOneVisionCases : kNextCases) {
+      const FeatureCanvas canvas = feature_canvas(encoder, {c.width, c.height}, true);
+      EXPECT_EQ(canvas.tiles, (ImageTiles{c.rows, c.columns, true})) << c.width << "x" << c.height;
+      EXPECT_EQ(canvas_features(encoder, canvas), c.features) << c.width << "x" << c.height;
+    }
+  }
+}
+
+TEST(FeatureCanvas, HasTheFeaturesOfAnImageWithoutItsPadding) {
+  // 640 x 480 on 672 x 672: 504 pixels high, of 48 rows of features the 36 in the middle.
+  const FeatureCanvas next = feature_canvas(any_resolution(false), {640, 480}, true);
+  EXPECT_EQ(next, (FeatureCanvas{{2, 2, true}, 6, 0, 36, 48, 36, 48}));
+  const FeatureCanvas tall = feature_canvas(any_resolution(false), {480, 640}, true);
+  EXPECT_EQ(tall, (FeatureCanvas{{2, 2, true}, 0, 6, 48, 36, 48, 36}));
+  // 162 x 162 features of 36 tiles become those of 9.
+  const FeatureCanvas large = feature_canvas(any_resolution(true), {2304, 2304}, true);
+  EXPECT_EQ(large, (FeatureCanvas{{6, 6, true}, 0, 0, 162, 162, 81, 81}));
+}
+
+TEST(FeatureCanvas, OfSeveralImagesIsTheWholeImageAndANewline) {
+  const EncoderSpec encoder = any_resolution(true);
+  const FeatureCanvas canvas = feature_canvas(encoder, {640, 480}, false);
+  EXPECT_EQ(canvas.tiles, (ImageTiles{0, 0, true}));
+  EXPECT_EQ(canvas_features(encoder, canvas), 27 * 27 + 1);
+  EXPECT_EQ(feature_canvas(any_resolution(false), {640, 480}, false),
+            feature_canvas(any_resolution(false), {640, 480}, true));
+}
+
+TEST(FeatureCanvas, RefusesFeaturesThatWouldBeResizedToNone) {
+  EncoderSpec encoder = any_resolution(true);
+  encoder.tiling.canvases = {{20, 1}};
+  encoder.tiling.feature_tiles = 1;
+  encoder.table_side = 1;
+  const std::string message = oracle::error_of<InvalidInput>([&] {
+    feature_canvas(encoder, {10, 4000}, true);
+  });
+  EXPECT_NE(message.find("10x4000 pixels"), std::string::npos) << message;
+}
+
 TEST(ImageTiles, CountTheWholeImageLast) {
   EXPECT_EQ((ImageTiles{2, 3, true}.count()), 7);
   EXPECT_EQ(ImageTiles().count(), 1);

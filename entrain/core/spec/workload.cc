@@ -64,14 +64,30 @@ SegmentWork image_work(const EncoderSpec& encoder, ImageSize resized) {
   return work;
 }
 
+// Of an image whose tiles are one segment.
+SegmentWork canvas_work(const EncoderSpec& encoder, ImageSize image, bool alone) {
+  const SegmentWork tile = image_work(encoder, encoder_image_size(encoder, image));
+  SegmentWork work = tile;
+  work.canvas = feature_canvas(encoder, image, alone);
+  const std::int64_t tiles = work.canvas.tiles.count();
+  work.tokens = tiles * tile.tokens;
+  work.attention_pairs = tiles * tile.attention_pairs;
+  work.llm_tokens = canvas_features(encoder, work.canvas);
+  return work;
+}
+
 // Returns what is read of the videos.
 std::vector<VideoWork> add_vision(const EncoderSpec& encoder,
                                   const SampleSizes& sizes,
                                   std::vector<SegmentWork>& segments) {
   std::vector<VideoWork> videos;
   for (const ImageSize& image : sizes.images) {
+    if (encoder.tiling.kind == TilingSpec::Kind::kAnyResolution) {
+      segments.push_back(canvas_work(encoder, image, sizes.images.size() == 1));
+      continue;
+    }
     segments.insert(segments.end(),
-                    static_cast<std::size_t>(image_tiles(encoder, image).count()),
+                    static_cast<std::size_t>(tile_segments(encoder, image).count()),
                     image_work(encoder, encoder_image_size(encoder, image)));
   }
   for (const VideoSize& video : sizes.videos) {
@@ -122,7 +138,8 @@ std::int64_t input_frames(const EncoderSpec& encoder, std::int64_t real) {
 
 bool fits_input(const EncoderSpec& encoder, std::int64_t rows, std::int64_t tokens) {
   if (encoder.modality == Modality::kVision) {
-    return rows + extra_tokens(encoder) == tokens;
+    const std::int64_t tile = std::int64_t{encoder.table_side} * encoder.table_side;
+    return rows + (has_one_size(encoder) ? rows / tile : 1) * extra_tokens(encoder) == tokens;
   }
   return encoder.masked_padding ? rows == input_frames(encoder, 2 * tokens)
                                 : ceil_div(rows, 2) == tokens;
@@ -189,7 +206,7 @@ std::vector<SegmentPlace> segment_places(const EncoderSpec& encoder, const Sampl
     return places;
   }
   for (std::size_t image = 0; image < images; ++image) {
-    add(image, image_tiles(encoder, sizes.images[image]).count());
+    add(image, tile_segments(encoder, sizes.images[image]).count());
   }
   for (std::size_t video = 0; video < videos; ++video) {
     add(images + video, video_work(encoder, sizes.videos[video]).patches());

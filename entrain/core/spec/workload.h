@@ -18,12 +18,14 @@ namespace entrain {
 // One segment: an image or a tile of it, a temporal patch of a video, an audio window.
 struct SegmentWork {
   std::int64_t tokens = 0;           // in the encoder, before merging
-  std::int64_t attention_pairs = 0;  // tokens²
+  std::int64_t attention_pairs = 0;  // tokens², of each tile
   std::int64_t llm_tokens = 0;       // features in the LLM's sequence
-  // Patches of a vision segment's grid: rows * columns + extra_tokens() = tokens; 0 for audio.
+  // Patches of a vision segment's grid: rows * columns + extra_tokens() = tokens of each of its
+  // canvas.tiles.count() tiles; 0 for audio.
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t window_pairs = 0;  // Σ tokens² over its windows, if the encoder has any
+  FeatureCanvas canvas = {};      // kAnyResolution; else one tile
   bool operator==(const SegmentWork&) const = default;
 };
 
@@ -37,8 +39,9 @@ struct SampleWork {
 };
 
 // Text: exact tokens if both counts are present, estimates otherwise.
-// Image: a segment, or with tiling one for each tile (image_tiles()); tokens = patches after
-//        smart_resize; merge_size² of them make an LLM token.
+// Image: a segment, or with tiling one for each tile (tile_segments()); tokens = patches after
+//        smart_resize; merge_size² of them make an LLM token. With kAnyResolution a segment of
+//        image_tiles(), of which the features are as in feature_canvas().
 //        Attention windows: the grid cut into squares of window_size / patch_size patches from its
 //        top left; those at its right and lower edge are smaller if it does not divide.
 // Video: frames as in video_work(), by default ⌈seconds · frames_per_second⌉; two make a segment
@@ -74,7 +77,8 @@ std::int64_t window_tokens(const EncoderSpec& encoder);
 // padded one; with masked_padding up to one after the two of every token, which the last token's
 // convolutions see.
 std::int64_t input_frames(const EncoderSpec& encoder, std::int64_t real);
-// Whether `rows` patches or mel frames are the input of a segment of so many tokens.
+// Whether `rows` patches or mel frames are the input of a segment of so many tokens. Tiles of one
+// size have a class token each.
 bool fits_input(const EncoderSpec& encoder, std::int64_t rows, std::int64_t tokens);
 
 // Attention pairs of a grid of patches cut into windows of `window` patches a side, from the top

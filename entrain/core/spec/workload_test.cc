@@ -422,6 +422,37 @@ TEST(SampleWork, CountsTilesAsSegments) {
   EXPECT_EQ(segment_places(model.encoders[0], sizes), expected);
 }
 
+TEST(SampleWork, CountsTilesOfAnyResolutionAsOneSegment) {
+  ModelSpec model;
+  EncoderSpec vision;
+  vision.name = "vision";
+  vision.patch_size = 7;
+  vision.merge_size = 1;
+  vision.table_side = 4;
+  vision.class_token = true;
+  vision.tiling.kind = TilingSpec::Kind::kAnyResolution;
+  vision.tiling.canvases = {{1, 2}, {2, 1}};
+  model.encoders = {vision};
+  SampleSizes sizes;
+  sizes.images = {{56, 28}, {10, 40}};
+  sizes.prompt_tokens = 10;
+  sizes.response_tokens = 2;
+  const SampleWork work = sample_work(model, sizes);
+  ASSERT_EQ(work.segments[0].size(), 2U);
+  const SegmentWork& wide = work.segments[0][0];
+  EXPECT_EQ(wide.tokens, 3 * 17);
+  EXPECT_EQ(wide.attention_pairs, 3 * 17 * 17);
+  EXPECT_EQ(wide.llm_tokens, 16 + 4 * (8 + 1));
+  EXPECT_EQ(wide.rows, 4);
+  EXPECT_EQ(wide.canvas.tiles, (ImageTiles{1, 2, true}));
+  const SegmentWork& tall = work.segments[0][1];  // 8 rows of features, of 4 columns the middle 2
+  EXPECT_EQ(tall.llm_tokens, 16 + 8 * (2 + 1));
+  EXPECT_EQ(work.llm_tokens, 12 + wide.llm_tokens + tall.llm_tokens);
+  EXPECT_EQ(segment_places(model.encoders[0], sizes), (std::vector<SegmentPlace>{{0, 0}, {1, 0}}));
+  EXPECT_TRUE(fits_input(model.encoders[0], 3 * 16, wide.tokens));
+  EXPECT_FALSE(fits_input(model.encoders[0], 2 * 16, wide.tokens));
+}
+
 TEST(SegmentPlaces, CountImagesThenVideosThenClips) {
   EncoderSpec vision;
   EncoderSpec audio;
@@ -466,7 +497,7 @@ TEST(SampleWork, AllowsASampleWithoutAnyTokens) {
   EXPECT_TRUE(work.segments[0].empty());
 }
 
-TEST(FirstFeatureToken, CountsFeaturesOfEarlierSegmentsAndEncoders) {
+TEST(FirstFeatureToken, CountsFeaturesOfEarlierSegmentsOfItsEncoder) {
   SampleWork work;
   work.segments = {{{.llm_tokens = 3}, {.llm_tokens = 4}}, {{.llm_tokens = 0}, {.llm_tokens = 5}}};
   EXPECT_EQ(first_feature_token(work, 0, 0), 0);

@@ -50,6 +50,12 @@ at::Tensor normalised(at::Tensor pixels, const EncoderSpec& encoder) {
 SegmentData cut(std::vector<at::Tensor> frames, const EncoderSpec& encoder) {
   const std::int64_t rows = frames.front().size(1) / encoder.patch_size;
   const std::int64_t columns = frames.front().size(2) / encoder.patch_size;
+  if (encoder.unused_pixels > 0) {
+    at::Tensor& image = frames.front();
+    image = image.narrow(1, 0, rows * encoder.patch_size)
+                .narrow(2, 0, columns * encoder.patch_size)
+                .contiguous();
+  }
   frames.resize(static_cast<std::size_t>(encoder.temporal_patch_size), frames.back());
   return {cut_patches(frames, encoder.patch_size, encoder.merge_size), rows, columns};
 }
@@ -74,9 +80,57 @@ at::Tensor pixels_of(const DecodedImage& image) {
   return pixels_of(image, 0, 0, image.size);
 }
 
+// The image in the middle of one of this size and colour.
+DecodedImage padded(const DecodedImage& image,
+                    ImageSize size,
+                    const std::array<std::uint8_t, 3>& colour) {
+  DecodedImage result;
+  result.size = size;
+  result.rgb.resize(static_cast<std::size_t>(size.width) * static_cast<std::size_t>(size.height) *
+                    3);
+  for (std::size_t i = 0; i < result.rgb.size(); ++i) {
+    result.rgb[i] = colour[i % 3];
+  }
+  const auto row_bytes = static_cast<std::size_t>(image.size.width) * 3;
+  const auto top = static_cast<std::size_t>((size.height - image.size.height) / 2);
+  const auto left = static_cast<std::size_t>((size.width - image.size.width) / 2);
+  for (std::size_t row = 0; row < static_cast<std::size_t>(image.size.height); ++row) {
+    std::copy_n(
+        image.rgb.begin() + static_cast<std::ptrdiff_t>(row * row_bytes),
+        row_bytes,
+        result.rgb.begin() + static_cast<std::ptrdiff_t>(
+                                 ((top + row) * static_cast<std::size_t>(size.width) + left) * 3));
+  }
+  return result;
+}
+
+ResizedImage on_canvas(const DecodedImage& image, const EncoderSpec& encoder, bool alone) {
+  const int side = image_side(encoder);
+  ResizedImage result;
+  result.tiles = image_tiles(encoder, image.size, alone);
+  if (result.tiles.count() == 1) {
+    std::array<std::uint8_t, 3> colour = {};
+    for (std::size_t i = 0; i < colour.size(); ++i) {
+      colour[i] = static_cast<std::uint8_t>(encoder.pixel_mean[i] * 255);
+    }
+    const int longer = std::max(image.size.width, image.size.height);
+    result.whole =
+        resize(padded(image, {longer, longer}, colour), {side, side}, encoder.resize_filter);
+    return result;
+  }
+  const ImageSize canvas = {result.tiles.columns * side, result.tiles.rows * side};
+  const ImageSize fitted = fitted_size(image.size, canvas);
+  result.grid = padded(resize(image, fitted, encoder.resize_filter), canvas, {});
+  result.whole = resize(image, {side, side}, encoder.resize_filter);
+  return result;
+}
+
 }  // namespace
 
-ResizedImage resize_image(DecodedImage image, const EncoderSpec& encoder) {
+ResizedImage resize_image(DecodedImage image, const EncoderSpec& encoder, bool alone) {
+  if (encoder.tiling.kind == TilingSpec::Kind::kAnyResolution) {
+    return on_canvas(image, encoder, alone);
+  }
   const ImageSize target = encoder_image_size(encoder, image.size);
   const ResizeFilter filter = encoder.resize_filter;
   const TilingSpec& tiling = encoder.tiling;
@@ -96,11 +150,23 @@ ResizedImage resize_image(DecodedImage image, const EncoderSpec& encoder) {
 
 SegmentData patches_of(const ResizedImage& image, std::int64_t tile, const EncoderSpec& encoder) {
   const ImageTiles& tiles = image.tiles;
+  if (encoder.tiling.kind == TilingSpec::Kind::kAnyResolution) {
+    ENTRAIN_INVARIANT(tile == 0, "the tiles are one segment");
+    const int side = image_side(encoder);
+    SegmentData data = cut({normalised(pixels_of(image.whole), encoder)}, encoder);
+    std::vector<at::Tensor> inputs = {data.input};
+    for (int i = 0; i < tiles.rows * tiles.columns; ++i) {
+      const at::Tensor pixels =
+          pixels_of(image.grid, i / tiles.columns * side, i % tiles.columns * side, {side, side});
+      inputs.push_back(cut({normalised(pixels, encoder)}, encoder).input);
+    }
+    data.input = at::cat(inputs);
+    return data;
+  }
   ENTRAIN_INVARIANT(tile >= 0 && tile < tiles.count(),
                     concat("tile ", tile, " of ", tiles.count()));
   if (encoder.center_crop) {
-    const std::int64_t side = std::int64_t{encoder.table_side} * encoder.patch_size;
-    return cut({normalised(cropped(pixels_of(image.grid), side), encoder)}, encoder);
+    return cut({normalised(cropped(pixels_of(image.grid), image_side(encoder)), encoder)}, encoder);
   }
   if (tiles.whole && tile == tiles.count() - 1) {
     return cut({normalised(pixels_of(image.whole), encoder)}, encoder);

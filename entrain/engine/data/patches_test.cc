@@ -216,6 +216,63 @@ TEST(PatchesOf, CutsTilesOfTheBestCanvasAndShrinksTheImage) {
                encoder);
 }
 
+EncoderSpec any_resolution_encoder() {
+  EncoderSpec encoder = tiling_encoder(TilingSpec::Kind::kAnyResolution);
+  encoder.merge_size = 1;
+  encoder.unused_pixels = 1;  // 17 × 17 pixels, of which patches cover 16 × 16
+  encoder.tiling.canvases = {{1, 2}, {2, 1}};
+  encoder.tiling.single_image = true;
+  return encoder;
+}
+
+// Black around an image in the middle, or the colour.
+DecodedImage in_the_middle(const DecodedImage& image, ImageSize size, std::uint8_t colour) {
+  DecodedImage result{size, {}};
+  const int left = (size.width - image.size.width) / 2;
+  const int top = (size.height - image.size.height) / 2;
+  for (int y = 0; y < size.height; ++y) {
+    for (int x = 0; x < size.width; ++x) {
+      const bool inside =
+          y >= top && y < top + image.size.height && x >= left && x < left + image.size.width;
+      for (int channel = 0; channel < 3; ++channel) {
+        const int place = ((y - top) * image.size.width + x - left) * 3 + channel;
+        result.rgb.push_back(inside ? image.rgb[static_cast<std::size_t>(place)] : colour);
+      }
+    }
+  }
+  return result;
+}
+
+TEST(PatchesOf, CutsACanvasAfterTheWholeImageIntoOneSegment) {
+  const EncoderSpec encoder = any_resolution_encoder();
+  EncoderSpec plain = encoder;
+  plain.tiling = {};
+  const DecodedImage image = random_image(30, 20, 14);
+  const ResizedImage found = resize_image(image, encoder);
+  EXPECT_EQ(found.tiles, (ImageTiles{1, 2, true}));
+  const auto resized = [&](ImageSize size) { return resize(image, size, encoder.resize_filter); };
+  const DecodedImage canvas = in_the_middle(resized({26, 17}), {34, 17}, 0);
+  const SegmentData data = patches_of(found, 0, encoder);
+  EXPECT_EQ(data.rows, 4);
+  EXPECT_EQ(data.columns, 4);
+  EXPECT_TRUE(at::equal(data.input,
+                        at::cat({only_patches(resized({17, 17}), plain).input,
+                                 only_patches(part_of(canvas, 0, 0, {17, 17}), plain).input,
+                                 only_patches(part_of(canvas, 17, 0, {17, 17}), plain).input})));
+}
+
+TEST(PatchesOf, PadsOneOfSeveralImagesToASquareOfTheMeanColour) {
+  EncoderSpec encoder = any_resolution_encoder();
+  encoder.pixel_mean = {0.4, 0.4, 0.4};
+  EncoderSpec plain = encoder;
+  plain.tiling = {};
+  const DecodedImage image = random_image(12, 21, 15);
+  const ResizedImage found = resize_image(image, encoder, /*alone=*/false);
+  EXPECT_EQ(found.tiles, (ImageTiles{0, 0, true}));
+  const DecodedImage square = in_the_middle(image, {21, 21}, 102);
+  EXPECT_TRUE(at::equal(patches_of(found, 0, encoder).input, only_patches(square, plain).input));
+}
+
 TEST(PatchesOfFrames, HoldBothFramesOfEveryPatch) {
   EncoderSpec encoder = small_encoder();
   encoder.temporal_patch_size = 2;

@@ -134,7 +134,8 @@ SegmentData SampleReader::image(int sample, SegmentPlace place, const EncoderSpe
     const std::vector<std::string>& images = raw(sample).images;
     check_found(images.size(), given.images.size(), "images", name);
     image_ = resize_image(decode_indexed(images[place.medium], given.images[place.medium], name),
-                          encoder);
+                          encoder,
+                          given.images.size() == 1);
     held_image_ = wanted;
   }
   return patches_of(image_, place.part, encoder);
@@ -206,6 +207,7 @@ SegmentData SampleReader::segment(int sample, int module, int segment) {
     data = white_patches({static_cast<int>(work.columns) * encoder.patch_size,
                           static_cast<int>(work.rows) * encoder.patch_size},
                          encoder);
+    data.input = data.input.repeat({work.canvas.tiles.count(), 1});
   } else {
     data = place.medium < given.images.size() ? image(sample, place, encoder)
                                               : frames(sample, place, encoder);

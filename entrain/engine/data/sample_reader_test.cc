@@ -162,6 +162,33 @@ TEST_F(SampleReaderTest, CutsAnImageIntoTilesThatFollowEachOther) {
   EXPECT_EQ(std::count(text.ids.begin(), text.ids.end(), kFeatureToken), 4);
 }
 
+// The same as one segment of all tiles, if the sample has one image; else each image whole.
+TEST_F(SampleReaderTest, ReadsTheTilesOfACanvasAsOneSegment) {
+  EncoderSpec& vision = model_.encoders[0];
+  vision.table_side = 2;
+  vision.merge_size = 1;
+  vision.tiling.kind = TilingSpec::Kind::kAnyResolution;
+  vision.tiling.canvases = {{1, 2}, {2, 1}};
+  vision.tiling.single_image = true;
+  oracle::TarWriter tar;
+  tar.add("a.png", oracle::flat_png(16, 8, 255, 0, 0));
+  tar.add("a.json", R"({"question": "q", "answer": "yes"})");
+  tar.add("b.0.png", oracle::flat_png(16, 8, 255, 0, 0));
+  tar.add("b.1.png", oracle::flat_png(8, 8, 0, 255, 0));
+  tar.add("b.json", R"({"question": "q", "answer": "yes"})");
+  shard_ = folder_.write("canvas-0.tar", tar.archive());
+  index_ = build_index({shard_}, folder_.path() / "canvas.csv", {}).index;
+  SampleReader one = reader();
+  EXPECT_EQ(one.segment(0, 0, 0).input.sizes(), (std::vector<std::int64_t>{3 * 4, 48}));
+  EXPECT_TRUE(at::equal(reader(/*blank=*/true).segment(0, 0, 0).input, at::ones({3 * 4, 48})));
+  EXPECT_EQ(one.segment(1, 0, 1).input.sizes(), (std::vector<std::int64_t>{4, 48}));
+  const TokenizedSample alone = one.text(0).tokens;
+  EXPECT_EQ(std::count(alone.ids.begin(), alone.ids.end(), kFeatureToken), 4 + 2 * (4 + 1));
+  const TokenizedSample both = one.text(1).tokens;
+  EXPECT_EQ(std::count(both.ids.begin(), both.ids.end(), kFeatureToken), 2 * (4 + 1));
+  EXPECT_EQ(both.feature_begin[1] - both.feature_begin[0], 5 + 2);  // a mark behind, one before
+}
+
 class VideoReaderTest : public SampleReaderTest {
  protected:
   VideoReaderTest() {

@@ -16,7 +16,8 @@ namespace entrain::engine {
 
 struct SegmentData {
   // The input of the encoder's first layer, float32.
-  // image: [rows·columns, patch_values()], in the order of SegmentGrid; audio: [mel frames, bands]
+  // image: [rows·columns, patch_values()], in the order of SegmentGrid, of each of its tiles (the
+  // canvas's whole image first); audio: [mel frames, bands]
   at::Tensor input;
   std::int64_t rows = 0;     // patches; 0 for audio
   std::int64_t columns = 0;  // patches; 0 for audio

@@ -24,7 +24,7 @@ namespace {
 class PackedSegments {
  public:
   PackedSegments(const EncoderSpec& encoder, std::span<const SegmentGrid> segments)
-      : encoder_(encoder), grids_(segments.begin(), segments.end()) {
+      : encoder_(encoder), segments_(segments.begin(), segments.end()), grids_(tiles_of(segments)) {
     lengths_.reserve(grids_.size());
     for (const SegmentGrid& grid : grids_) {
       lengths_.push_back(grid.tokens());
@@ -34,6 +34,8 @@ class PackedSegments {
     }
   }
 
+  [[nodiscard]] const std::vector<SegmentGrid>& segments() const { return segments_; }
+  // Their tiles, within which attention stays.
   [[nodiscard]] const std::vector<SegmentGrid>& grids() const { return grids_; }
   [[nodiscard]] const std::vector<std::int64_t>& lengths() const { return lengths_; }
   [[nodiscard]] std::int64_t tokens() const { return tokens_; }
@@ -75,6 +77,7 @@ class PackedSegments {
 
  private:
   const EncoderSpec& encoder_;
+  std::vector<SegmentGrid> segments_;
   std::vector<SegmentGrid> grids_;
   std::vector<std::int64_t> lengths_;
   std::int64_t tokens_ = 0;
@@ -92,7 +95,8 @@ SegmentGrid segment_grid(const EncoderSpec& encoder,
   return encoder.modality == Modality::kVision
              ? SegmentGrid{.rows = work.rows,
                            .columns = work.columns,
-                           .extra = extra_tokens(encoder)}
+                           .extra = extra_tokens(encoder),
+                           .canvas = work.canvas}
              : SegmentGrid{work.tokens, 1, input_rows, work.llm_tokens};
 }
 
@@ -186,8 +190,8 @@ at::Tensor EncoderStage::forward(const at::Tensor& input,
       own = true;
     } else if (layer == last_layer_) {
       hidden = with_kept();
-      run(layer, [this, weights, tokens, grids = packed.grids()](const at::Tensor& x) {
-        return projector(encoder_, group_, weights, x, tokens, grids);
+      run(layer, [this, weights, tokens, all = packed.segments()](const at::Tensor& x) {
+        return projector(encoder_, group_, weights, x, tokens, all);
       });
       own = false;
     } else {

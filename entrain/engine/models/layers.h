@@ -14,6 +14,7 @@
 
 #include "entrain/core/spec/model.h"
 #include "entrain/core/spec/positions.h"
+#include "entrain/core/spec/vision_sizes.h"
 
 #include "entrain/engine/models/weight_gradients.h"
 
@@ -28,7 +29,11 @@ struct SegmentGrid {
   std::int64_t frames = 0;    // audio, on the stage with layer 0: mel frames (audio_layers.h)
   std::int64_t features = 0;  // audio: LLM tokens, two tokens each; remaining tokens are dropped
   std::int64_t extra = 0;     // tokens before the patches: a class token
-  [[nodiscard]] std::int64_t tokens() const { return extra + rows * columns; }
+  // The tiles of the segment, each with so many rows, columns and extra tokens.
+  FeatureCanvas canvas = {};
+  [[nodiscard]] std::int64_t tokens() const {
+    return canvas.tiles.count() * (extra + rows * columns);
+  }
 };
 
 // y = x / sqrt(mean(x²) + epsilon) · weight, row by row, computed in at least float32.

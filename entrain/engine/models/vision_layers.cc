@@ -107,6 +107,48 @@ at::Tensor with_class_rows(const at::Tensor& patches, const std::vector<std::int
   return at::index_copy(all, 0, to_tensor(places, patches), patches);
 }
 
+// What feature_canvas() says of the features of the segments' tiles. Shapes  newline: [1, width].
+at::Tensor arranged(const EncoderSpec& encoder,
+                    const at::Tensor& features,
+                    const at::Tensor& newline,
+                    std::span<const SegmentGrid> segments) {
+  const std::int64_t side = encoder.table_side;
+  const std::int64_t width = features.size(1);
+  std::vector<at::Tensor> pieces;
+  std::int64_t begin = 0;
+  const auto take = [&](std::int64_t tiles) {
+    const at::Tensor taken = features.narrow(0, begin, tiles * side * side);
+    begin += taken.size(0);
+    return taken;
+  };
+  for (const SegmentGrid& segment : segments) {
+    const FeatureCanvas& canvas = segment.canvas;
+    const ImageTiles& tiles = canvas.tiles;
+    pieces.push_back(take(1));
+    if (tiles.count() == 1) {
+      if (tiles.whole) {  // else made up, to be measured
+        pieces.push_back(newline);
+      }
+      continue;
+    }
+    at::Tensor image = take(tiles.count() - 1)
+                           .view({tiles.rows, tiles.columns, side, side, width})
+                           .permute({4, 0, 2, 1, 3})
+                           .reshape({1, width, tiles.rows * side, tiles.columns * side})
+                           .narrow(2, canvas.top, canvas.rows)
+                           .narrow(3, canvas.left, canvas.columns);
+    if (canvas.resized_rows != canvas.rows || canvas.resized_columns != canvas.columns) {
+      image = at::upsample_bilinear2d(
+          image, {canvas.resized_rows, canvas.resized_columns}, /*align_corners=*/false);
+    }
+    const std::int64_t rows = image.size(2);
+    const at::Tensor ends = newline.expand({rows, width}).unsqueeze(1);
+    pieces.push_back(at::cat({image[0].permute({1, 2, 0}), ends}, 1)
+                         .reshape({rows * (image.size(3) + 1), width}));
+  }
+  return at::cat(pieces);
+}
+
 at::Tensor one_projector(const EncoderSpec& encoder,
                          const ProjectorSpec& spec,
                          const TensorGroupPtr& group,
@@ -117,7 +159,7 @@ at::Tensor one_projector(const EncoderSpec& encoder,
   const double epsilon = spec.norm_epsilon > 0 ? spec.norm_epsilon : encoder.norm_epsilon;
   const std::int64_t block = merged_tokens(encoder);
   const bool vision = encoder.modality == Modality::kVision;
-  const std::vector<SegmentGrid> grids(segments.begin(), segments.end());
+  const std::vector<SegmentGrid> grids = tiles_of(segments);
   const at::Tensor own = spec.norm_tokens ? weights.normed(encoder.norm, input, epsilon) : input;
   const auto merged_of = [block, vision, average = spec.average, grids](const at::Tensor& whole) {
     const at::Tensor used = vision ? patch_rows(whole, grids) : merged_rows(whole, grids);
@@ -125,12 +167,21 @@ at::Tensor one_projector(const EncoderSpec& encoder,
     return average ? used.reshape({rows, block, used.size(1)}).mean(1)
                    : used.reshape({rows, block * used.size(1)});
   };
+  // Of a rank's part of the sum; one rank adds the newlines, as it does the bias.
+  const auto finished = [&](const at::Tensor& features) {
+    if (encoder.tiling.kind != TilingSpec::Kind::kAnyResolution) {
+      return features;
+    }
+    const at::Tensor& newline = weights.take();
+    return arranged(
+        encoder, features, adds_bias(group) ? newline : at::zeros_like(newline), segments);
+  };
   if (spec.num_matrices == 2 && !spec.norm_merged) {
     const MatrixInput merged = gather_input(own, tokens, group, merged_of);
     const Matrix inner = weights.matrix(spec.bias);
     const at::Tensor middle = activated(linear(merged.rows, inner, merged.again), spec.activation);
     const Matrix last = completed_by(group, weights.matrix(spec.bias));
-    return all_reduce(linear(middle, last), group);
+    return all_reduce(finished(linear(middle, last)), group);
   }
   at::Tensor merged = gather_input(own, tokens, group, merged_of).rows;
   if (spec.norm_merged) {
@@ -147,10 +198,21 @@ at::Tensor one_projector(const EncoderSpec& encoder,
     merged = merged.narrow(1, group->index * width, width);
   }
   const Matrix last = completed_by(group, weights.matrix(spec.bias));
-  return all_reduce(linear(merged, last), group);
+  return all_reduce(finished(linear(merged, last)), group);
 }
 
 }  // namespace
+
+std::vector<SegmentGrid> tiles_of(std::span<const SegmentGrid> segments) {
+  std::vector<SegmentGrid> tiles;
+  for (const SegmentGrid& segment : segments) {
+    tiles.insert(tiles.end(), static_cast<std::size_t>(segment.canvas.tiles.count()), segment);
+    for (auto tile = tiles.end() - segment.canvas.tiles.count(); tile != tiles.end(); ++tile) {
+      tile->canvas = {};
+    }
+  }
+  return tiles;
+}
 
 at::Tensor patch_embedding(const EncoderSpec& encoder,
                            const TensorGroupPtr& group,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -14,11 +15,15 @@
 
 namespace entrain::engine {
 
+// Of every segment its tiles, each as a segment of its own.
+std::vector<SegmentGrid> tiles_of(std::span<const SegmentGrid> segments);
+
 // `weights` in the order of parameters_of(), of the encoder's layer 0.
 //
 // Shapes  patches: [Σ rows · columns, patch_values()], replicated; result: [.., hidden], sharded
 // rows
 //         of all segments' tokens, a class token before each segment's patches.
+// Requires  segments of one tile.
 at::Tensor patch_embedding(const EncoderSpec& encoder,
                            const TensorGroupPtr& group,
                            std::span<const NamedParameter> weights,

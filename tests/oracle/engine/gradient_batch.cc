@@ -127,8 +127,23 @@ void add_whisper_parts(ModelSpec& model) {
   }
 }
 
+void add_tiled_parts(ModelSpec& model) {
+  add_learned_parts(model, /*shuffled=*/false);
+  for (EncoderSpec& encoder : model.encoders) {
+    if (encoder.modality == Modality::kVision) {
+      encoder.merge_size = 1;
+      encoder.tiling.kind = TilingSpec::Kind::kAnyResolution;
+      encoder.tiling.canvases = {{1, 2}, {2, 1}, {2, 2}};
+      encoder.tiling.feature_tiles = 1;
+      encoder.tiling.single_image = true;
+    }
+  }
+}
+
 void add_parts(ModelSpec& model, ModelParts parts) {
-  if (parts == ModelParts::kDeepstack) {
+  if (parts == ModelParts::kTiled) {
+    add_tiled_parts(model);
+  } else if (parts == ModelParts::kDeepstack) {
     add_deepstack_parts(model);
   } else if (parts == ModelParts::kRotary) {
     add_rotary_parts(model);
@@ -169,7 +184,9 @@ ReferenceSample add_segments(Rng& rng, int sample, GradientBatch& batch) {
       const std::string name = concat("segment ", sample, " ", number, " ", rng.next());
       const std::vector<std::int64_t> shape =
           encoder.modality == Modality::kVision
-              ? std::vector<std::int64_t>{segment.rows * segment.columns, patch_values(encoder)}
+              ? std::vector<std::int64_t>{segment.canvas.tiles.count() * segment.rows *
+                                              segment.columns,
+                                          patch_values(encoder)}
               : std::vector<std::int64_t>{reference_frames(rng, encoder, segment.tokens),
                                           encoder.mel_bands};
       const at::Tensor input = engine::initial_weight(name, shape, 1.0, {.seed = kWeightSeed});
@@ -183,7 +200,8 @@ ReferenceSample add_segments(Rng& rng, int sample, GradientBatch& batch) {
                                 segment.rows,
                                 segment.columns,
                                 segment.tokens,
-                                text.feature_begin[number]});
+                                text.feature_begin[number],
+                                segment.canvas});
       ++number;
     }
   }

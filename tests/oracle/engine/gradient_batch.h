@@ -50,6 +50,9 @@ enum class ModelParts : std::uint8_t {
   // As kLearned, but of audio what Qwen2-Audio has: masked padding, stored positions, keys without
   // bias, another number of bands, tokens averaged before a norm and one matrix.
   kWhisper,
+  // As kLearned, with images of several tiles in one segment, whose features are arranged, resized
+  // and followed by newlines: what LLaVA-OneVision has.
+  kTiled,
 };
 
 // What of a batch's model is trained; all of it by default.

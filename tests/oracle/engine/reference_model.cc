@@ -29,6 +29,7 @@ class Model {
   [[nodiscard]] const at::Tensor& weight(const std::string& name) const { return leaves_.at(name); }
   [[nodiscard]] at::Tensor features_of(const ReferenceSegment& segment) const;
   [[nodiscard]] at::Tensor image_features(const ReferenceSegment& image) const;
+  [[nodiscard]] at::Tensor canvas_features(const ReferenceSegment& image) const;
   [[nodiscard]] at::Tensor audio_features(const ReferenceSegment& window) const;
   // One transformer layer of an encoder; `positioned` puts queries and keys where they stand.
   template <class Positioned>
@@ -204,8 +205,62 @@ at::Tensor Model::project(const at::Tensor& tokens,
   return linear(x, merger + "mlp.2");
 }
 
+// Between the places of a resized axis: for each the two it lies between, and the second's share.
+struct Taps {
+  std::int64_t first, second;
+  double share;
+};
+Taps taps_of(std::int64_t place, std::int64_t places, std::int64_t length) {
+  const double middle = (static_cast<double>(place) + 0.5) * static_cast<double>(length) /
+                            static_cast<double>(places) -
+                        0.5;
+  const double at_place = std::max(middle, 0.0);
+  const auto first = static_cast<std::int64_t>(at_place);
+  return {first, std::min(first + 1, length - 1), at_place - static_cast<double>(first)};
+}
+
+// Feature by feature.
+at::Tensor Model::canvas_features(const ReferenceSegment& image) const {
+  const EncoderSpec& encoder = spec_.encoders.at(static_cast<std::size_t>(image.module));
+  const FeatureCanvas& canvas = image.canvas;
+  const std::int64_t side = encoder.table_side;
+  std::vector<at::Tensor> tiles;
+  for (int tile = 0; tile < canvas.tiles.count(); ++tile) {
+    ReferenceSegment one = image;
+    one.input = image.input.narrow(0, tile * side * side, side * side);
+    tiles.push_back(image_features(one));
+  }
+  const at::Tensor newline = weight("visual.merger.newline.weight")[0];
+  std::vector<at::Tensor> rows(at::unbind(tiles.front()));
+  if (canvas.tiles.count() == 1) {
+    rows.push_back(newline);
+    return at::stack(rows);
+  }
+  const auto feature = [&](std::int64_t row, std::int64_t column) {
+    const std::int64_t y = canvas.top + row;
+    const std::int64_t x = canvas.left + column;
+    const auto tile = static_cast<std::size_t>(1 + y / side * canvas.tiles.columns + x / side);
+    return tiles[tile][y % side * side + x % side];
+  };
+  for (int row = 0; row < canvas.resized_rows; ++row) {
+    const Taps down = taps_of(row, canvas.resized_rows, canvas.rows);
+    for (int column = 0; column < canvas.resized_columns; ++column) {
+      const Taps right = taps_of(column, canvas.resized_columns, canvas.columns);
+      const auto along = [&](std::int64_t y) {
+        return (1 - right.share) * feature(y, right.first) + right.share * feature(y, right.second);
+      };
+      rows.push_back((1 - down.share) * along(down.first) + down.share * along(down.second));
+    }
+    rows.push_back(newline);
+  }
+  return at::stack(rows);
+}
+
 at::Tensor Model::features_of(const ReferenceSegment& segment) const {
   const EncoderSpec& encoder = spec_.encoders.at(static_cast<std::size_t>(segment.module));
+  if (encoder.tiling.kind == TilingSpec::Kind::kAnyResolution) {
+    return canvas_features(segment);
+  }
   return encoder.modality == Modality::kVision ? image_features(segment) : audio_features(segment);
 }
 

@@ -15,6 +15,7 @@
 
 #include "entrain/core/dataset/text.h"
 #include "entrain/core/spec/model.h"
+#include "entrain/core/spec/vision_sizes.h"
 
 namespace entrain::oracle {
 
@@ -29,6 +30,7 @@ struct ReferenceSegment {
   std::int64_t columns = 0;        // patches; 0 for audio
   std::int64_t tokens = 0;         // audio: attention masks those after them; 0: all
   std::int64_t feature_begin = 0;  // first position of its features in the sample's ids
+  FeatureCanvas canvas = {};       // the tiles of an image, one after another in `input`
 };
 
 struct ReferenceSample {
