@@ -344,7 +344,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", nargs="+", required=True, type=Path, help="tar shards")
+    parser.add_argument("--data", nargs="+", type=Path, help="tar shards")
     parser.add_argument("--family", choices=FAMILIES, default="qwen2.5-vl")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--global-batch", type=int, default=8)
@@ -352,9 +352,12 @@ def main():
     parser.add_argument(
         "--entrain", type=Path, default=Path("build/release/entrain/cli/entrain"), help="program"
     )
+    parser.add_argument("--save-only", action="store_true", help="write the model's folder and end")
     parser.add_argument("--output", help="Markdown page; default: standard output")
     parser.add_argument("--plot", help="SVG of both curves")
     options = parser.parse_args()
+    if not (options.data or options.save_only):
+        parser.error("--data is needed")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     torch.manual_seed(0)
@@ -362,6 +365,8 @@ def main():
     folder = work / "model"
     model = FAMILIES[options.family]()
     model.save_pretrained(folder)
+    if options.save_only:
+        return 0
     ours, batches, tuned = train_ours(options, folder, work)
     samples = read_samples(options.family, options.data)
     references = [
