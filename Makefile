@@ -29,7 +29,7 @@ setup: $(ENGINE_READY) ## install what is missing: distribution packages, .venv,
 build: $(ENGINE_READY) ## build everything into build/release
 	@JOBS=$(JOBS) tools/build.sh release
 
-demo: $(ENGINE_READY) ## draw charts, train a small VLM on 4 ranks, evaluate it (about 2 minutes, and 5 for a first build)
+demo: $(ENGINE_READY) ## draw charts, train a small VLM on 4 ranks, evaluate it (about 2 minutes, and 6 for a first build)
 	@JOBS=$(JOBS) tools/build.sh release entrain
 	@tools/demo/run.sh
 

@@ -1,6 +1,6 @@
-"""Speed of one build tree beside another's: assigner, planner, simulator and schedules.
+"""Speed of one build tree beside another's: assigner, planner, simulator, schedules and training.
 
-Every case is a micro benchmark that runs in both trees alternately, so that both see the same hour of
+Every case is a micro benchmark, or a short training run on one lane, that runs in both trees alternately, so that both see the same hour of
 the machine. A pair's ratio is the processor time of the tree after over that of the tree before; below 1 is
 faster. A case that one of the trees lacks is left out, and the page says so.
 
@@ -13,19 +13,23 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import machine
 
 ALLOWED = 1.03
+TRAIN = "train"
+STEPS, WARM_UP = 8, 2  # of a training run
 
 
 @dataclass
 class Case:
     what: str
-    program: str  # of benchmarks/micro
-    name: str  # of the benchmark, as its report has it
+    program: str  # of benchmarks/micro, or TRAIN
+    name: str  # of the benchmark, as its report has it, or the run file
     slow: bool = False
     before: list = field(default_factory=list)  # nanoseconds of processor time, by pair
     after: list = field(default_factory=list)
@@ -47,11 +51,41 @@ CASES = (
     Case("build a program by `1f1b`", "schedule", "build/1f1b/replicas:4"),
     Case("build a program by `entrain` (order search)", "schedule", "build/entrain/replicas:4"),
     Case("validate a program", "schedule", "validate/replicas:4"),
+    Case("a training step of vlm-small on one lane", TRAIN, "configs/vlm-small.toml"),
 )
+
+
+def run_training(tree, case):
+    """Processor time of a step's forwards and backwards in nanoseconds; None without the data."""
+    config = tomllib.loads(Path(case.name).read_text())
+    if not Path(config["data"]["train"]).exists():
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {
+            "output": f"{folder}/run",
+            "steps": STEPS,
+            "data.validation": "",
+            "data.global_batch": 32,
+            "plan.num_slots": 8,
+            "plan.single_lane": "true",
+            "plan.policy": "sequential",
+            "plan.profile": "",
+        }
+        command = [tree / "entrain/cli/entrain", TRAIN, case.name]
+        for key, value in settings.items():
+            command += ["--set", f"{key}={value}"]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            raise SystemExit(f"{command[0]}: {result.stderr}")
+        rows = map(json.loads, (Path(folder) / "run/metrics.jsonl").open())
+        steps = [row["lanes"] for row in rows if "lanes" in row and row["step"] >= WARM_UP]
+    return 1e9 * statistics.median(sum(lane["processor_s"] for lane in lanes) for lanes in steps)
 
 
 def run(tree, case, min_time):
     """Processor time in nanoseconds; None where the tree lacks the case, or its data."""
+    if case.program == TRAIN:
+        return run_training(tree, case)
     program = tree / "benchmarks" / f"{case.program}_benchmark"
     command = [program, f"--benchmark_filter=^{case.name}$", "--benchmark_format=json"]
     if "iterations:" not in case.name:
@@ -109,7 +143,7 @@ def page(options, measured, lacking, load):
     yield f"Command: `python benchmarks/side_by_side.py BEFORE/build/release AFTER/build/release {settings}`"
     yield ""
     yield f"{machine.describe()}; {load}."
-    yield "Processor time of micro benchmarks, both trees alternating, the first place in turn: medians,"
+    yield "Processor time of micro benchmarks and of training steps, both trees alternating, the first place in turn: medians,"
     yield "and the ratio after / before of every pair (below 1 is faster)."
     yield ""
     yield "| case | benchmark | before | after | median ratio | least … largest | pairs |"

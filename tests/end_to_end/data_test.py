@@ -38,6 +38,14 @@ kind = "best_canvas"
 max_tiles = 6
 """
 
+CANVASES = """
+table_side = 4
+[vision.tiling]
+kind = "any_resolution"
+canvases = [[1, 2], [2, 1], [2, 2]]
+feature_tiles = 1
+"""
+
 VIDEO = """
 temporal_patch_size = 2
 [vision.video]
@@ -46,9 +54,11 @@ sampling = "stride"
 
 
 class TilesAndVideos(CliTest):
-    def write_model(self, more):
+    def write_model(self, more, merge=2):
         """The tiny model with `more` keys of its vision encoder."""
-        (self.folder / "model.toml").write_text(cli_fixture.MODEL.replace("[llm]", more + "[llm]"))
+        model = cli_fixture.MODEL.replace("[llm]", more + "[llm]")
+        model = model.replace("merge_size = 2", f"merge_size = {merge}")
+        (self.folder / "model.toml").write_text(model)
 
     def write_videos(self, document, frames=5, extension="0.{:04}.png"):
         members = []
@@ -69,11 +79,12 @@ class TilesAndVideos(CliTest):
         self.make_data()
         self.write_model("table_side = 4\n")
         squares = self.index("train-000000.tar")["llm_tokens"]["total"]
-        self.write_model(TILING)
-        self.assertGreater(self.index("train-000000.tar")["llm_tokens"]["total"], squares)
-        if self.has_engine():
-            self.write_run(vision=2)
-            self.expect_success("train", "run.toml")
+        for tiling, merge in (TILING, 2), (CANVASES, 1):
+            self.write_model(tiling, merge)
+            self.assertGreater(self.index("train-000000.tar")["llm_tokens"]["total"], squares)
+            if self.has_engine():
+                self.write_run(vision=2)
+                self.expect_success("train", "run.toml", "--overwrite")
 
     def test_videos_of_frames_train(self):
         self.write_model(VIDEO)
