@@ -353,6 +353,7 @@ def main():
         "--entrain", type=Path, default=Path("build/release/entrain/cli/entrain"), help="program"
     )
     parser.add_argument("--save-only", action="store_true", help="write the model's folder and end")
+    parser.add_argument("--max-pixels", type=int, help="of its images, with --save-only")
     parser.add_argument("--output", help="Markdown page; default: standard output")
     parser.add_argument("--plot", help="SVG of both curves")
     options = parser.parse_args()
@@ -366,6 +367,9 @@ def main():
     model = FAMILIES[options.family]()
     model.save_pretrained(folder)
     if options.save_only:
+        if options.max_pixels:
+            limit = json.dumps({"max_pixels": options.max_pixels})
+            (folder / "preprocessor_config.json").write_text(limit)
         return 0
     ours, batches, tuned = train_ours(options, folder, work)
     samples = read_samples(options.family, options.data)
