@@ -71,10 +71,15 @@ std::unique_ptr<PendingReceive> RecordedComm::post_receive(const ChannelKey& cha
                                                            std::uint64_t tag,
                                                            std::vector<std::int64_t> shape,
                                                            at::TensorOptions options) {
-  return std::make_unique<RecordedReceive>(
-      inner_.post_receive(channel, tag, std::move(shape), options),
-      log_,
-      message("receive", channel, channel.source, tag));
+  LoggedCall call = message("receive", channel, channel.source, tag);
+  std::unique_ptr<PendingReceive> posted;
+  try {
+    posted = inner_.post_receive(channel, tag, std::move(shape), options);
+  } catch (...) {
+    log_.begin(std::move(call));  // never finished: that is where the rank failed
+    throw;
+  }
+  return std::make_unique<RecordedReceive>(std::move(posted), log_, std::move(call));
 }
 
 void RecordedComm::all_reduce_sum(at::Tensor& tensor, const std::vector<int>& group) {

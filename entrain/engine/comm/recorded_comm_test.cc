@@ -93,6 +93,13 @@ TEST_F(RecordedCommTest, DistinguishesHowRanksEnd) {
   const std::string message = error_of<InternalError>([&] { receive->wait(); });
   note_failure(second_log_, InternalError(message), message);
   EXPECT_EQ(second_log_.dump().state, RankState::kMismatch);
+  CallLog posting(0, 2, "");
+  RecordedComm wrong(group_.comm(0), posting);
+  const std::string posted =
+      error_of<InternalError>([&] { wrong.post_receive(channel, 2, {1}, at::kFloat); });
+  EXPECT_FALSE(posting.dump().calls.back().finished()) << "posting is communication too";
+  note_failure(posting, InternalError(posted), posted);
+  EXPECT_EQ(posting.dump().state, RankState::kMismatch);
   CallLog computing(0, 1, "");
   note_failure(computing, SystemFailure("disk"), "disk");
   EXPECT_EQ(computing.dump().state, RankState::kFailed);
