@@ -297,7 +297,7 @@ TEST(Families, RefuseCanvasesTheyCannotRepresent) {
            {"image_grid_pinpoints", {{336, 700}}, "image_grid_pinpoints[0]: [336,700] given"},
            {"image_grid_pinpoints", {{336, 336, 3}}, "[336,336,3] given"},
            {"image_grid_pinpoints", {{0, 336}}, "multiples of 336"},
-           {"image_grid_pinpoints", Json::array(), "tiling.canvases: [] given"},
+           {"image_grid_pinpoints", Json::array(), "image_grid_pinpoints: [] given"},
            {"use_image_newline_parameter", false, "use_image_newline_parameter"},
            {"vision_aspect_ratio", "anyres_max_9", "vision_aspect_ratio"}}) {
     Json config = next_config();

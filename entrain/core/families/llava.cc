@@ -214,6 +214,10 @@ std::vector<std::array<int, 2>> read_canvases(HfConfig& config, int side) {
     }
     canvases.push_back({sides[0] / side, sides[1] / side});
   }
+  if (canvases.empty()) {
+    config.reader().fail("image_grid_pinpoints",
+                         "[] given; one or more [height, width] are needed");
+  }
   return canvases;
 }
 

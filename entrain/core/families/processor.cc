@@ -110,13 +110,26 @@ void read_best_canvas(HfConfig& config, EncoderSpec& vision, int side) {
 // LLaVA-NeXT's and LLaVA-OneVision's: tiles of the model's canvases, so that none is resized or
 // cropped again.
 void read_any_resolution(HfConfig& config, const EncoderSpec& vision, int side) {
+  // Of several images LLaVA-NeXT's cuts each, LLaVA-OneVision's none.
+  const std::string own = vision.tiling.single_image ? "LlavaOnevision" : "LlavaNext";
+  const std::string type = config.optional("image_processor_type", own);
+  if (!type.starts_with(own + "ImageProcessor") && type != own) {
+    config.reader().fail("image_processor_type",
+                         fmt::format("'{}' given; allowed: {}ImageProcessor", type, own));
+  }
   expect_side(config, "size", side);
   expect_side(config, "crop_size", side);
   config.expect("aspect_ratio_setting", "anyres");
   config.harmless({"do_center_crop", "do_pad"});
-  if (config.reader().find("image_grid_pinpoints") != nullptr &&
-      read_canvases(config, side) != vision.tiling.canvases) {
-    config.reader().fail("image_grid_pinpoints", "not those of the model's config.json");
+  if (const Json* given = config.reader().find("image_grid_pinpoints")) {
+    const auto canvases = read_canvases(config, side);
+    if (canvases != vision.tiling.canvases) {
+      config.reader().fail(
+          "image_grid_pinpoints",
+          fmt::format("{} given; the model's config.json has those of {} tiles [rows, columns]",
+                      given->dump(),
+                      Json(vision.tiling.canvases).dump()));
+    }
   }
 }
 

@@ -172,7 +172,12 @@ TEST(Processor, CutsTilesOfTheModelsCanvases) {
   EXPECT_DOUBLE_EQ(read.pixel_mean[0], kClipMean[0]);
   EXPECT_EQ(read.tiling, vision.tiling);
   for (const auto& [key, value, said] : std::vector<std::tuple<std::string, Json, std::string>>{
-           {"image_grid_pinpoints", {{364, 728}}, "not those of the model's config.json"},
+           {"image_grid_pinpoints",
+            {{364, 728}},
+            "the model's config.json has those of [[1,2],[2,1]] tiles"},
+           {"image_processor_type",
+            "LlavaOnevisionImageProcessor",
+            "'LlavaOnevisionImageProcessor' given; allowed: LlavaNextImageProcessor"},
            {"image_grid_pinpoints", {{364, 700}}, "multiples of 364"},
            {"size", {{"shortest_edge", 336}}, "size.shortest_edge: 336"},
            {"aspect_ratio_setting", "pad", "aspect_ratio_setting"},

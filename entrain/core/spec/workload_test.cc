@@ -393,16 +393,23 @@ TEST(SampleWork, TakesImagesBeforeVideos) {
   EXPECT_EQ(work.segments[0], (std::vector<SegmentWork>{{16, 256, 4, 4, 4}, {24, 576, 6, 6, 4}}));
 }
 
-TEST(SampleWork, CountsTilesAsSegments) {
-  ModelSpec model;
+// Images of 28 pixels a side: sixteen patches and a class token.
+ModelSpec tiling_model(TilingSpec::Kind kind, int merge_size) {
   EncoderSpec vision;
   vision.name = "vision";
   vision.patch_size = 7;
-  vision.merge_size = 2;
+  vision.merge_size = merge_size;
   vision.table_side = 4;
   vision.class_token = true;
-  vision.tiling.kind = TilingSpec::Kind::kBestCanvas;
+  vision.tiling.kind = kind;
+  vision.tiling.canvases = {{1, 2}, {2, 1}};
+  ModelSpec model;
   model.encoders = {vision};
+  return model;
+}
+
+TEST(SampleWork, CountsTilesAsSegments) {
+  const ModelSpec model = tiling_model(TilingSpec::Kind::kBestCanvas, 2);
   SampleSizes sizes;
   sizes.images = {{28, 28}, {200, 100}};
   sizes.prompt_tokens = 10;
@@ -423,16 +430,7 @@ TEST(SampleWork, CountsTilesAsSegments) {
 }
 
 TEST(SampleWork, CountsTilesOfAnyResolutionAsOneSegment) {
-  ModelSpec model;
-  EncoderSpec vision;
-  vision.name = "vision";
-  vision.patch_size = 7;
-  vision.merge_size = 1;
-  vision.table_side = 4;
-  vision.class_token = true;
-  vision.tiling.kind = TilingSpec::Kind::kAnyResolution;
-  vision.tiling.canvases = {{1, 2}, {2, 1}};
-  model.encoders = {vision};
+  const ModelSpec model = tiling_model(TilingSpec::Kind::kAnyResolution, 1);
   SampleSizes sizes;
   sizes.images = {{56, 28}, {10, 40}};
   sizes.prompt_tokens = 10;
