@@ -119,6 +119,9 @@ void validate_canvases(const EncoderSpec& encoder, const Checker& check) {
   for (const auto& [rows, columns] : tiling.canvases) {
     check.range("tiling.canvases", rows, 1, kMostTiles - 1);
     check.range("tiling.canvases", columns, 1, (kMostTiles - 1) / rows);
+    check.product("tiling.canvases",
+                  std::int64_t{std::max(rows, columns)} * image_side(encoder),
+                  "the longer side in pixels");
   }
   check.range("tiling.feature_tiles", tiling.feature_tiles, 0, kMostTiles);
 }

@@ -416,6 +416,11 @@ TEST(ReadModel, RefusesTilingAndVideoThatCannotBe) {
               "[1,2,3] given; [rows, columns] is needed");
   expect_said(message(canvases_document(), "vision.tiling.canvases=[[40, 40]]"),
               "vision.tiling.canvases: 40 given; allowed: 1 to 25");
+  Json wide = canvases_document();
+  wide["vision"]["patch_size"] = 1024;
+  wide["vision"]["max_pixels"] = 2'000'000;
+  expect_said(message(wide, "vision.tiling.canvases=[[1, 600]]"),
+              "the longer side in pixels is 17206800; allowed: up to 16777216");
   expect_said(message(canvases_document(), "vision.unused_pixels=14"), "allowed: 0 to 13");
   expect_said(message(video_document(), "vision.unused_pixels=1"), "allowed: 0 to 0");
   expect_said(message(video_document(), "vision.video.frame=3"), "unknown key");

@@ -74,14 +74,14 @@ ImageTiles fullest_canvas(ImageSize image, int side, const TilingSpec& tiling) {
   std::int64_t most = -1;
   std::int64_t least_rest = 0;
   for (const auto& [rows, columns] : tiling.canvases) {
-    const int width = columns * side;
-    const int height = rows * side;
+    const std::int64_t width = std::int64_t{columns} * side;
+    const std::int64_t height = std::int64_t{rows} * side;
     const double scale = std::min(static_cast<double>(width) / image.width,
                                   static_cast<double>(height) / image.height);
     const std::int64_t pixels = std::min(own,
                                          static_cast<std::int64_t>(image.width * scale) *
                                              static_cast<std::int64_t>(image.height * scale));
-    const std::int64_t rest = std::int64_t{width} * height - pixels;
+    const std::int64_t rest = width * height - pixels;
     if (pixels > most || (pixels == most && rest < least_rest)) {
       most = pixels;
       least_rest = rest;

@@ -71,6 +71,10 @@ SegmentWork canvas_work(const EncoderSpec& encoder, ImageSize image, bool alone)
   work.canvas = feature_canvas(encoder, image, alone);
   const std::int64_t tiles = work.canvas.tiles.count();
   work.tokens = tiles * tile.tokens;
+  if (work.tokens > kMostTokens) {
+    throw InvalidInput(fmt::format(
+        "an image of {} patches in {} tiles; at most {} allowed", work.tokens, tiles, kMostTokens));
+  }
   work.attention_pairs = tiles * tile.attention_pairs;
   work.llm_tokens = canvas_features(encoder, work.canvas);
   return work;
