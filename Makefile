@@ -33,7 +33,7 @@ demo: $(ENGINE_READY) ## draw charts, train a small VLM on 4 ranks, evaluate it 
 	@JOBS=$(JOBS) tools/build.sh release entrain
 	@tools/demo/run.sh
 
-test: build ## build, and run all tests but the long ones (under 5 minutes on 2 cores)
+test: build ## build, and run all tests but the long ones (5 to 6 minutes on 2 cores)
 	@ctest --preset release -LE '^long$$' -j $(JOBS) || { tools/show_failures.sh build/release; exit 1; }
 
 long-test: build ## the long tests: gradients of every layout, processes, kills, real data
