@@ -1,8 +1,8 @@
 """Speed of one build tree beside another's: assigner, planner, simulator, schedules and training.
 
-Every case is a micro benchmark, or a short training run on one lane, that runs in both trees alternately, so that both see the same hour of
-the machine. A pair's ratio is the processor time of the tree after over that of the tree before; below 1 is
-faster. A case that one of the trees lacks is left out, and the page says so.
+Every case is a micro benchmark, or a short training run on one lane. It runs in both trees alternately,
+so that both see the same hour of the machine. A pair's ratio is the processor time of the tree after over
+that of the tree before; below 1 is faster. A case that one of the trees lacks is left out, and the page says so.
 
 Example:
     python benchmarks/side_by_side.py ../before/build/release build/release --output page.md
@@ -143,8 +143,8 @@ def page(options, measured, lacking, load):
     yield f"Command: `python benchmarks/side_by_side.py BEFORE/build/release AFTER/build/release {settings}`"
     yield ""
     yield f"{machine.describe()}; {load}."
-    yield "Processor time of micro benchmarks and of training steps, both trees alternating, the first place in turn: medians,"
-    yield "and the ratio after / before of every pair (below 1 is faster)."
+    yield "Processor time of micro benchmarks and of training steps, both trees alternating, the first"
+    yield "place in turn: medians, and the ratio after / before of every pair (below 1 is faster)."
     yield ""
     yield "| case | benchmark | before | after | median ratio | least … largest | pairs |"
     yield "|---|---|---|---|---|---|---|"

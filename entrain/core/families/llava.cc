@@ -1,5 +1,5 @@
-// LLaVA 1.5, LLaVA-NeXT, LLaVA-OneVision and their like: CLIP or SigLIP, two matrices, and Llama,
-// Qwen or Mistral; the later two with images of any resolution.
+// LLaVA 1.5 and its like: CLIP or SigLIP, two matrices, and Llama, Qwen or Mistral. LLaVA-NeXT and
+// LLaVA-OneVision are the same with images of any resolution.
 //
 // Source  arXiv 2310.03744, arXiv 2408.03326 and the models' code in transformers.
 #include <charconv>
