@@ -2,7 +2,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(core_packages base spec families dataset cost graph simulator schedule baselines assigner step planner report study)
+set(core_packages base balance spec families dataset cost graph simulator schedule baselines assigner step planner report study)
 list(TRANSFORM core_packages PREPEND entrain_ OUTPUT_VARIABLE core_targets)
 
 # Packages see the repository's root while they are built, the install folder's include afterwards.

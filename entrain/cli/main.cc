@@ -30,7 +30,7 @@ struct Command {
   const char* purpose = nullptr;               // of one that may be null
 };
 
-constexpr std::array<Command, 13> kCommands = {{
+constexpr std::array<Command, 14> kCommands = {{
     {"index", add_index_command},
     {"profile", kWithTorch ? add_profile_command : nullptr, "Measures layer costs"},
     {"cost", add_cost_command},
@@ -39,6 +39,7 @@ constexpr std::array<Command, 13> kCommands = {{
     {"assign", add_assign_command},
     {"simulate", add_simulate_command},
     {"explain", add_explain_command},
+    {"audit", add_audit_command},
     {"train", kWithTorch ? add_train_command : nullptr, "Trains a model"},
     {"eval", kWithTorch ? add_eval_command : nullptr, "Evaluates trained weights"},
     {"checkpoint",

@@ -42,6 +42,10 @@ BASES = {
     "assign": PLANNED,
     "simulate": [*PLANNED, "--steps", "1", "--policy", "lpt-2d"],
     "explain": PLANNED,
+    "audit": [
+        *[*STUDY, "--ranks", "2", "--microbatches", "1", "--microbatch", "1", "--steps", "1"],
+        *["--search-steps", "10", "--no-pipeline"],
+    ],
     "doctor": ["run"],
     "env": [],
     "profile": [
@@ -61,6 +65,7 @@ INSTEAD = {
     "--plan-batches": (["--plan"], ["--lanes", "2"]),
     "--plan-schedule": (["--plan"], ["--lanes", "2", "--plan-batches", "1"]),
     "--costs": (["--index", "--model", "--profile"], []),
+    "--hf-config": (["--model"], []),
     "--segment-costs": (["--index", "--model", "--profile"], ["--costs", "costs.csv"]),
     "--check": (["--quick"], ["--index", "train.csv", "--slots", "2", "--samples-per-slot", "2"]),
     "--slots": (["--quick"], ["--check", "profile.json", "--index", "train.csv"]),

@@ -52,6 +52,9 @@ class TableTest(CliTest):
         search = ("--cluster", "cluster.toml", "--search-evaluations", 2, "--batches", 2)
         return self.batch("plan", *search, "--simulations", 8, *more)
 
+    def audit(self, *more):
+        return ("audit", "train.csv", "-m", "model.toml", "--ranks", 2, "--microbatches", 2, *more)
+
     def commands(self):
         """Every command that prints a table, with all that makes its tables wide."""
         self.expect_success(*self.batch("plan", "--lanes", 2, "-o", "plan.json"))
@@ -69,6 +72,7 @@ class TableTest(CliTest):
                 "simulate", *everything, *planned, "--memory", 30000, "--one-sample", 2
             ),
             "explain": self.batch("explain", *planned, "--slot", 0),
+            "audit": self.audit("--padded", "--memory", 100),
         }
 
 

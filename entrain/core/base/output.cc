@@ -51,7 +51,8 @@ constexpr std::array kMarks = {
          "weights written by Entrain (safetensors)",
          "{\"__metadata__\":{\"format\":\"pt\",\"writer\":\"entrain\"}",
          {}},
-    Mark{OutputKind::kTokens, "tokens of an index", "etokens1", {}}};
+    Mark{OutputKind::kTokens, "tokens of an index", "etokens1", {}},
+    Mark{OutputKind::kPage, "a page of `audit` (HTML)", "<!doctypehtml>", {"<title>Entrain"}}};
 
 const Mark& mark_of(OutputKind kind) {
   return *std::find_if(

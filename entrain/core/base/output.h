@@ -29,6 +29,7 @@ enum class OutputKind : std::uint8_t {
   kAnswers,       // JSON lines of `eval`
   kWeights,       // safetensors of `checkpoint export`
   kTokens,        // token cache of `index`
+  kPage,          // HTML of `audit`
 };
 
 // "an index (CSV)"

@@ -35,6 +35,7 @@ const std::map<OutputKind, std::string> kWritten = {
     {OutputKind::kTorchOrder, "0F0,0F1,,0B0,0B1\n,1F0,1B0,1F1,1B1\n"},
     {OutputKind::kAnswers, "{\"id\":\"a\",\"kind\":\"\",\"expected\":\"1\",\"given\":\"2\"}\n"},
     {OutputKind::kTokens, "etokens1\x02"},
+    {OutputKind::kPage, "<!doctype html><html lang='en'><head><title>Entrain audit</title>"},
     {OutputKind::kWeights,
      std::string("\x40\0\0\0\0\0\0\0", 8) +
          "{\"__metadata__\":{\"format\":\"pt\",\"writer\":\"entrain\"},\"a\":{}}"},

@@ -151,6 +151,11 @@ ModelSpec load_model(const std::filesystem::path& path) {
                     "downloaded first (hf download {0} --local-dir FOLDER)",
                     path.string()));
   }
+  if (path.extension() == ".json") {
+    ModelSpec model = hf_model_from_json(read_json_file(path), path.string()).model;
+    validate(model, path.string());
+    return model;
+  }
   return read_model(path);
 }
 

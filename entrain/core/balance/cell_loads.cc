@@ -1,0 +1,253 @@
+#include "entrain/core/balance/cell_loads.h"
+
+#include <algorithm>
+
+#include "entrain/core/base/errors.h"
+
+namespace entrain {
+namespace {
+
+constexpr int kNobody = -1;
+
+}  // namespace
+
+CellLoads::CellLoads(const BalanceRequest& request)
+    : request_(&request),
+      cell_of_(request.samples.size(), kNobody),
+      cells_(at(request.num_cells())),
+      members_(at(request.num_cells())),
+      place_(request.samples.size(), kNobody) {
+  const int meetings =
+      request.layout == Layout::kFsdp ? request.microbatches * request.num_modules : 1;
+  Meeting meeting;
+  meeting.time.resize(at(request.ranks));
+  for (int place = 0; place < 3; ++place) {
+    meeting.slowest[at(place)] = place < request.ranks ? place : kNobody;
+  }
+  meetings_.assign(at(meetings), meeting);
+}
+
+CellLoads::CellLoads(const BalanceRequest& request, const CellOf& cells) : CellLoads(request) {
+  for (int sample = 0; sample < static_cast<int>(cells.size()); ++sample) {
+    place(sample, cells[at(sample)]);
+  }
+}
+
+void CellLoads::set_computed(Cell& cell) const {
+  cell.work[at(request_->num_modules - 1)] =
+      request_->padded ? cell.count * cell.llm_longest : cell.llm_sum;
+}
+
+CellLoads::Cell CellLoads::after(int cell, int removed, int added) const {
+  Cell result = cells_[at(cell)];
+  const int llm = request_->num_modules - 1;
+  const auto count_in = [&](int sample, std::int64_t sign) {
+    const BalanceRequest::Sample& what = request_->samples[at(sample)];
+    for (int module = 0; module < llm; ++module) {
+      result.work[at(module)] += sign * what.work[at(module)];
+      result.holders[at(module)] += what.work[at(module)] > 0 ? sign : 0;
+    }
+    result.llm_sum += sign * what.work[at(llm)];
+    result.holders[at(llm)] += what.work[at(llm)] > 0 ? sign : 0;
+    result.token_sum += sign * what.tokens;
+    result.bytes += sign * what.bytes;
+    result.count += sign;
+  };
+  if (removed != kNobody) {
+    count_in(removed, -1);
+    const BalanceRequest::Sample& what = request_->samples[at(removed)];
+    if (request_->padded &&
+        (what.tokens == result.longest || what.work[at(llm)] == result.llm_longest)) {
+      result.longest = 0;
+      result.llm_longest = 0;
+      for (const int member : members_[at(cell)]) {
+        if (member != removed) {
+          const BalanceRequest::Sample& left = request_->samples[at(member)];
+          result.longest = std::max(result.longest, left.tokens);
+          result.llm_longest = std::max(result.llm_longest, left.work[at(llm)]);
+        }
+      }
+    }
+  }
+  if (added != kNobody) {
+    count_in(added, 1);
+    result.longest = std::max(result.longest, request_->samples[at(added)].tokens);
+    result.llm_longest = std::max(result.llm_longest, request_->samples[at(added)].work[at(llm)]);
+  }
+  set_computed(result);
+  return result;
+}
+
+bool CellLoads::within_limits(const Cell& cell) const {
+  const std::int64_t tokens = request_->padded ? cell.count * cell.longest : cell.token_sum;
+  return (request_->max_samples == 0 || cell.count <= request_->max_samples) &&
+         (request_->max_tokens == 0 || tokens <= request_->max_tokens) &&
+         (request_->max_bytes == 0 || cell.bytes <= request_->max_bytes);
+}
+
+bool CellLoads::holds_needed(const Cell& cell) const {
+  for (int module = 0; module < request_->num_modules; ++module) {
+    if (request_->everywhere[at(module)] && cell.holders[at(module)] == 0) {
+      return false;
+    }
+  }
+  return cell.count > 0;
+}
+
+// The slowest rank's time once `first` takes `more`, and `second`, another rank or nobody,
+// `more_second`, less what it is.
+std::int64_t CellLoads::meeting_change(const Meeting& meeting,
+                                       int first,
+                                       std::int64_t more,
+                                       int second,
+                                       std::int64_t more_second) const {
+  std::int64_t longest = meeting.time[at(first)] + more;
+  if (second != kNobody) {
+    longest = std::max(longest, meeting.time[at(second)] + more_second);
+  }
+  for (const int rank : meeting.slowest) {
+    if (rank != first && rank != second) {
+      longest = rank == kNobody ? longest : std::max(longest, meeting.time[at(rank)]);
+      break;
+    }
+  }
+  return longest - meeting.time[at(meeting.slowest[0])];
+}
+
+std::int64_t CellLoads::change(int first,
+                               const Cell& first_after,
+                               int second,
+                               const Cell& second_after) const {
+  const int modules = request_->num_modules;
+  const int rank = first % request_->ranks;
+  const int other_rank = second == kNobody ? kNobody : second % request_->ranks;
+  const auto more = [&](int cell, const Cell& now, int module) {
+    return now.work[at(module)] - cells_[at(cell)].work[at(module)];
+  };
+  if (request_->layout == Layout::kDdp) {
+    std::int64_t mine = 0;
+    std::int64_t others = 0;
+    for (int module = 0; module < modules; ++module) {
+      mine += more(first, first_after, module);
+      others += second == kNobody ? 0 : more(second, second_after, module);
+    }
+    if (rank == other_rank) {
+      return meeting_change(meetings_[0], rank, mine + others, kNobody, 0);
+    }
+    return meeting_change(meetings_[0], rank, mine, other_rank, others);
+  }
+  const int microbatch = first / request_->ranks;
+  const int other_microbatch = second == kNobody ? kNobody : second / request_->ranks;
+  std::int64_t result = 0;
+  for (int module = 0; module < modules; ++module) {
+    const Meeting& meeting = meetings_[at(microbatch * modules + module)];
+    const std::int64_t mine = more(first, first_after, module);
+    if (second == kNobody) {
+      result += meeting_change(meeting, rank, mine, kNobody, 0);
+      continue;
+    }
+    const std::int64_t others = more(second, second_after, module);
+    if (microbatch == other_microbatch) {
+      result += meeting_change(meeting, rank, mine, other_rank, others);
+    } else {
+      result += meeting_change(meeting, rank, mine, kNobody, 0);
+      result += meeting_change(
+          meetings_[at(other_microbatch * modules + module)], other_rank, others, kNobody, 0);
+    }
+  }
+  return result;
+}
+
+std::int64_t CellLoads::place_change(int sample, int cell) const {
+  const Cell now = after(cell, kNobody, sample);
+  return within_limits(now) ? change(cell, now, kNobody, now) : kRefused;
+}
+
+std::int64_t CellLoads::move_change(int sample, int cell) const {
+  const int from = cell_of_[at(sample)];
+  const Cell there = after(cell, kNobody, sample);
+  const Cell here = after(from, sample, kNobody);
+  return within_limits(there) && holds_needed(here) ? change(from, here, cell, there) : kRefused;
+}
+
+std::int64_t CellLoads::swap_change(int first, int second) const {
+  const int cell = cell_of_[at(first)];
+  const int other_cell = cell_of_[at(second)];
+  const Cell here = after(cell, first, second);
+  const Cell there = after(other_cell, second, first);
+  const bool allowed =
+      within_limits(here) && within_limits(there) && holds_needed(here) && holds_needed(there);
+  return allowed ? change(cell, here, other_cell, there) : kRefused;
+}
+
+void CellLoads::apply(int cell, const Cell& after) {
+  const int modules = request_->num_modules;
+  const int rank = cell % request_->ranks;
+  for (int module = 0; module < modules; ++module) {
+    const bool ddp = request_->layout == Layout::kDdp;
+    Meeting& meeting = meetings_[ddp ? 0 : at(cell / request_->ranks * modules + module)];
+    step_time_ -= meeting.time[at(meeting.slowest[0])];
+    meeting.time[at(rank)] += after.work[at(module)] - cells_[at(cell)].work[at(module)];
+    const int places = std::min(3, request_->ranks);
+    std::array<int, 3>& slowest = meeting.slowest;
+    slowest = {kNobody, kNobody, kNobody};
+    for (int candidate = 0; candidate < request_->ranks; ++candidate) {
+      int place = places - 1;
+      const auto slower = [&](int holder) {
+        return holder == kNobody || meeting.time[at(candidate)] > meeting.time[at(holder)];
+      };
+      if (!slower(slowest[at(place)])) {
+        continue;
+      }
+      for (; place > 0 && slower(slowest[at(place - 1)]); --place) {
+        slowest[at(place)] = slowest[at(place - 1)];
+      }
+      slowest[at(place)] = candidate;
+    }
+    step_time_ += meeting.time[at(slowest[0])];
+  }
+  cells_[at(cell)] = after;
+}
+
+void CellLoads::take_out(int sample) {
+  std::vector<int>& members = members_[at(cell_of_[at(sample)])];
+  const int last = members.back();
+  members[at(place_[at(sample)])] = last;
+  place_[at(last)] = place_[at(sample)];
+  members.pop_back();
+}
+
+void CellLoads::put_in(int sample, int cell) {
+  place_[at(sample)] = static_cast<int>(members_[at(cell)].size());
+  members_[at(cell)].push_back(sample);
+  cell_of_[at(sample)] = cell;
+}
+
+void CellLoads::place(int sample, int cell) {
+  ENTRAIN_INVARIANT(cell_of_[at(sample)] == kNobody, "a sample is placed twice");
+  apply(cell, after(cell, kNobody, sample));
+  put_in(sample, cell);
+}
+
+void CellLoads::move(int sample, int cell) {
+  const int from = cell_of_[at(sample)];
+  const Cell there = after(cell, kNobody, sample);
+  apply(from, after(from, sample, kNobody));
+  apply(cell, there);
+  take_out(sample);
+  put_in(sample, cell);
+}
+
+void CellLoads::swap(int first, int second) {
+  const int cell = cell_of_[at(first)];
+  const int other_cell = cell_of_[at(second)];
+  const Cell there = after(other_cell, second, first);
+  apply(cell, after(cell, first, second));
+  apply(other_cell, there);
+  take_out(first);
+  take_out(second);
+  put_in(first, other_cell);
+  put_in(second, cell);
+}
+
+}  // namespace entrain
