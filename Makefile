@@ -12,7 +12,7 @@ PARITY_READY := .venv-parity/.entrain-parity-ready
 # Seconds for every fuzz target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup build demo test long-test core-test record compare-record record-programs parity check fuzz gpu-check \
+.PHONY: help setup build demo test long-test core-test record compare-record record-programs parity trainers check fuzz gpu-check \
   format bench clean
 
 help: ## show this list
@@ -63,6 +63,11 @@ parity: $(ENGINE_READY) $(PARITY_READY) ## compare every family of models with t
 	@.venv-parity/bin/python tests/parity/tokens.py --entrain build/release/entrain/cli/entrain
 	@.venv-parity/bin/python tests/parity/pixels.py --forward build/release/tests/entrain_forward
 	@.venv-parity/bin/python tests/parity/lora.py --forward build/release/tests/entrain_forward
+
+trainers: $(CORE_READY) $(PARITY_READY) ## balanced batches in other people's trainers, on Gloo processes (about 4 minutes)
+	@JOBS=$(JOBS) tools/build.sh core entrain_core_module entrain_core_stub
+	@PYTHONPATH=build/core/python .venv-parity/bin/python tests/python/package_test.py
+	@PYTHONPATH=build/core/python .venv-parity/bin/python tests/python/trainers_test.py
 
 $(CHECK_READY): tools/setup.sh tools/requirements.txt
 	@tools/setup.sh --check

@@ -77,6 +77,8 @@ set(entrain_common_headers <algorithm> <chrono> <filesystem> <functional> <map> 
     <span> <string> <string_view> <vector> <nlohmann/json.hpp>)
 if(ENTRAIN_UNITY GREATER 1)
   entrain_pch(entrain_core_pch fmt::fmt ${entrain_common_headers} <fmt/format.h>)
+endif()
+if(ENTRAIN_UNITY GREATER 1 AND ENTRAIN_TESTS)
   entrain_pch(entrain_test_pch GTest::gtest ${entrain_common_headers} <gtest/gtest.h>)
 endif()
 
@@ -117,7 +119,7 @@ function(entrain_package)
     entrain_compile_together(entrain_${package})
     entrain_precompiled(entrain_${package} ${library_pch})
   endif()
-  if(tests)
+  if(tests AND ENTRAIN_TESTS)
     add_executable(entrain_${package}_test ${tests})
     target_link_libraries(entrain_${package}_test PRIVATE entrain_${package} entrain_oracle
                                                           GTest::gtest_main)

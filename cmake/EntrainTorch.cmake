@@ -1,7 +1,6 @@
 # The torch wheel of the project's own .venv, as target entrain_torch, with include folders as
 # SYSTEM. Torch's own CMake package is avoided: it adds definitions and probes that an engine
 # without CUDA sources does not want.
-set(ENTRAIN_PYTHON ${CMAKE_SOURCE_DIR}/.venv/bin/python CACHE FILEPATH "Python that has torch")
 execute_process(
   COMMAND ${ENTRAIN_PYTHON} -c "import torch, os; print(os.path.dirname(torch.__file__)); print(torch.__version__); \
 import sysconfig; print(sysconfig.get_paths()['include']); print(sysconfig.get_config_var('EXT_SUFFIX'))"

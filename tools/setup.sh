@@ -5,7 +5,7 @@
 #   --core   only what the torch-free core needs: no torch in .venv
 #   --fuzz   the same, and clang with its fuzzer
 #   --check  the same, and clang
-#   --parity the same, and transformers with a torch of its own in .venv-parity
+#   --parity the same, and transformers and other trainers with a torch of their own in .venv-parity
 #
 # As root, missing distribution packages are installed; otherwise the exact command is printed and the
 # exit status is 3. Then .venv is made with torch 2.13.0, unless a usable torch (>= 2.11) is there.
@@ -80,6 +80,8 @@ if [[ ${1:-} == --parity ]]; then
   parity=(.venv-parity/bin/python "${pip[@]:1}")
   "${parity[@]}" torch==2.13.0
   "${parity[@]}" -r tools/requirements-parity.txt
+  # Their interfaces alone are used; what they depend on does not fit together.
+  "${parity[@]}" --no-deps torchtitan==0.3.0 megatron-core==0.16.1 veomni==0.1.12
   touch .venv-parity/.entrain-parity-ready
 fi
 touch .venv/.entrain-core-ready

@@ -177,7 +177,7 @@ int run(const AssignFlags& options) {
                     "deferred: samples whose LLM work runs later; CV, std: of forward times of one "
                     "replica's slots, mean of replicas; assign: time taken\n"));
   if (!options.output.empty()) {
-    std::cout << "written to " << options.output << "\n";
+    out() << "written to " << options.output << "\n";
   }
   return 0;
 }

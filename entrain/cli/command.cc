@@ -12,6 +12,8 @@
 namespace entrain::cli {
 namespace {
 
+thread_local std::ostream* redirected = nullptr;
+
 bool is_word(char character) {
   return std::isalnum(static_cast<unsigned char>(character)) != 0 || character == '_' ||
          character == '-';
@@ -58,12 +60,24 @@ CLI::App* add_command(CLI::App& app,
   return command;
 }
 
+std::ostream& out() {
+  return redirected != nullptr ? *redirected : std::cout;
+}
+
+OutputTo::OutputTo(std::ostream& stream) {
+  redirected = &stream;
+}
+
+OutputTo::~OutputTo() {
+  redirected = nullptr;
+}
+
 void print_text(const std::string& text) {
-  std::cout << wrap(text) << std::flush;
+  out() << wrap(text) << std::flush;
 }
 
 void print_json(const Json& document) {
-  std::cout << json_text(document) << std::endl;
+  out() << json_text(document) << std::endl;
 }
 
 void refuse_empty_values(const CLI::App& app) {

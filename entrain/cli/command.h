@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -44,10 +45,22 @@ CLI::App* add_command(CLI::App& app,
                       const std::string& description,
                       const std::string& example);
 
-// Text on standard output, no line wider than a hundred columns.
+// Where commands print results: standard output, or this thread's OutputTo.
+std::ostream& out();
+
+// Redirects out() of this thread while it lives; one at a time.
+class OutputTo {
+ public:
+  explicit OutputTo(std::ostream& stream);
+  ~OutputTo();
+  OutputTo(const OutputTo&) = delete;
+  OutputTo& operator=(const OutputTo&) = delete;
+};
+
+// Text on out(), no line wider than a hundred columns.
 void print_text(const std::string& text);
 
-// One line of JSON on standard output.
+// One line of JSON on out().
 void print_json(const Json& document);
 
 // Refuses empty option values, such as those of unset variables.

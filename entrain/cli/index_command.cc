@@ -151,10 +151,10 @@ int run(const IndexFlags& options) {
   if (options.json) {
     print_json(summary_json(result.summary));
   } else {
-    std::cout << to_string(result.summary) << "written to " << options.output << " (digest "
+    out() << to_string(result.summary) << "written to " << options.output << " (digest "
               << digest(result.index) << ")\n";
     if (index_options.tokenizer) {
-      std::cout << "token ids written to " << token_cache_path(options.output).string() << "\n";
+      out() << "token ids written to " << token_cache_path(options.output).string() << "\n";
     }
   }
   return 0;

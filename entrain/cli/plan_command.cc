@@ -129,7 +129,7 @@ void write_plan(const PlanFlags& options,
   }
   output.write(json_text(plan_json(input, plan), 1) + "\n");
   if (output.named() && !options.json) {
-    std::cout << "written to " << options.output << "\n";
+    out() << "written to " << options.output << "\n";
   }
 }
 

@@ -6,8 +6,20 @@
 #include "entrain/core/base/text.h"
 
 namespace entrain::cli {
+namespace {
+
+TokenizerOptions of_this_process;
+
+}  // namespace
+
+void set_token_program(TokenizerOptions options) {
+  of_this_process = std::move(options);
+}
 
 TokenizerOptions find_token_program() {
+  if (!of_this_process.python.empty()) {
+    return of_this_process;
+  }
   TokenizerOptions result;
   const char* named = std::getenv("ENTRAIN_PYTHON");
   result.python = named != nullptr && *named != '\0'                   ? named

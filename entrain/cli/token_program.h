@@ -12,4 +12,7 @@ namespace entrain::cli {
 // Throws  SystemFailure if there is no such package.
 TokenizerOptions find_token_program();
 
+// What find_token_program() returns from now on: for a process that is this Python itself.
+void set_token_program(TokenizerOptions options);
+
 }  // namespace entrain::cli

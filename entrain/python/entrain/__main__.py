@@ -1,4 +1,4 @@
-"""`python -m entrain train …`, and one rank of it under torchrun."""
+"""The program `entrain`, and one rank of `train` under torchrun."""
 
 import os
 import select
@@ -119,18 +119,23 @@ def make_device_groups():
 
 def run(arguments):
     """Runs one command and returns its exit code."""
+    trains = arguments[:1] == ["train"]
+    first = os.environ.get("RANK", "0") == "0"
+    if not trains:  # says the same on every rank
+        from entrain import _core, _run  # noqa: F401 - tells the core of this interpreter
+
+        return _core.run(arguments) if first else 0
     watch(os.getppid() if under_torchrun() else None)
     try:
         entrain.load_engine()
     except ImportError as error:
-        if os.environ.get("RANK", "0") == "0":
+        if first:
             print(f"entrain: {error}", file=sys.stderr)
         return EXIT_INVALID
-    trains = arguments[:1] == ["train"] and not {"--dry-run", "--help", "-h"} & set(arguments)
     if not under_torchrun():
         return entrain.run_program(arguments)
-    if not trains:  # says the same on every rank
-        return entrain.run_program(arguments) if os.environ["RANK"] == "0" else 0
+    if {"--dry-run", "--help", "-h"} & set(arguments):
+        return entrain.run_program(arguments) if first else 0
 
     import torch.distributed as dist
 

@@ -1,0 +1,150 @@
+// entrain._core: the torch-free core for Python, bound with nanobind. entrain/python/entrain makes
+// results and samplers of it.
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "entrain/core/balance/balance.h"
+#include "entrain/core/balance/rivals.h"
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/json_text.h"
+#include "entrain/core/base/partial_files.h"
+#include "entrain/core/base/version.h"
+#include "entrain/core/families/family.h"
+
+#include "entrain/cli/command.h"
+#include "entrain/cli/exit_code.h"
+#include "entrain/cli/program.h"
+#include "entrain/cli/token_program.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using entrain::BalanceRequest;
+using Work = std::vector<std::vector<std::int64_t>>;  // [sample][module] ns
+
+int run(const std::vector<std::string>& arguments) {
+  entrain::remove_partial_files_on_signals();
+  return entrain::cli::exit_code_of([&] { return entrain::cli::run_program(arguments); });
+}
+
+std::tuple<int, std::string> call(const std::vector<std::string>& arguments) {
+  std::ostringstream text;
+  const entrain::cli::OutputTo redirected(text);
+  const int code = entrain::cli::run_program(arguments);
+  return {code, text.str()};
+}
+
+std::string read_model(const std::string& path) {
+  return entrain::json_text(to_json(entrain::load_model(path)));
+}
+
+std::vector<BalanceRequest::Sample> samples_of(const Work& work,
+                                               const std::vector<std::int64_t>& tokens,
+                                               const std::vector<std::int64_t>& bytes) {
+  if (tokens.size() != work.size() || (!bytes.empty() && bytes.size() != work.size())) {
+    throw entrain::InvalidInput("work, tokens and bytes are of different lengths");
+  }
+  std::vector<BalanceRequest::Sample> samples(work.size());
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    if (work[i].size() != work.front().size() || work[i].size() > samples[i].work.size()) {
+      throw entrain::InvalidInput("work: 1 to 4 modules are allowed, the same for every sample");
+    }
+    std::copy(work[i].begin(), work[i].end(), samples[i].work.begin());
+    samples[i].tokens = tokens[i];
+    samples[i].bytes = bytes.empty() ? 0 : bytes[i];
+  }
+  return samples;
+}
+
+std::vector<int> balance(const std::string& layout,
+                         int ranks,
+                         int microbatches,
+                         const Work& work,
+                         const std::vector<std::int64_t>& tokens,
+                         const std::vector<std::int64_t>& bytes,
+                         bool padded,
+                         std::int64_t max_tokens,
+                         std::int64_t max_bytes,
+                         bool limit_as_drawn,
+                         const std::vector<int>& everywhere,
+                         int search_steps,
+                         std::uint64_t seed) {
+  BalanceRequest request;
+  request.layout = layout == "ddp" ? entrain::Layout::kDdp : entrain::Layout::kFsdp;
+  request.ranks = ranks;
+  request.microbatches = microbatches;
+  request.num_modules = work.empty() ? 1 : static_cast<int>(work.front().size());
+  request.samples = samples_of(work, tokens, bytes);
+  request.padded = padded;
+  request.max_tokens = max_tokens;
+  request.max_bytes = max_bytes;
+  request.search_steps = search_steps;
+  request.seed = seed;
+  for (const int module : everywhere) {
+    request.everywhere.at(static_cast<std::size_t>(module)) = true;
+  }
+  entrain::check_request(request);
+  if (limit_as_drawn) {
+    limit_as(drawn_cells(request), request);
+  }
+  return entrain::balance(request);
+}
+
+}  // namespace
+
+NB_MODULE(_core, module) {
+  using Release = nb::call_guard<nb::gil_scoped_release>;
+  module.attr("VERSION") = std::string(entrain::version());
+  module.def("run", &run, "arguments"_a, Release(), "Runs `entrain` as a program; its exit code.");
+  module.def("call",
+             &call,
+             "arguments"_a,
+             Release(),
+             "Runs `entrain`; its exit code and what it printed.\n\nRaises ValueError for input "
+             "to correct, RuntimeError where nothing fits or a file fails.");
+  module.def("read_model",
+             &read_model,
+             "path"_a,
+             Release(),
+             "The model description of a TOML file, a Hugging Face folder or a config.json, as "
+             "JSON.");
+  module.def("balance",
+             &balance,
+             nb::kw_only(),
+             "layout"_a,
+             "ranks"_a,
+             "microbatches"_a,
+             "work"_a,
+             "tokens"_a,
+             "bytes"_a,
+             "padded"_a,
+             "max_tokens"_a,
+             "max_bytes"_a,
+             "limit_as_drawn"_a,
+             "everywhere"_a,
+             "search_steps"_a,
+             "seed"_a,
+             Release(),
+             "[sample] microbatch * ranks + rank, as balance() of core/balance/balance.h. work: "
+             "[sample][module] ns.");
+  module.def(
+      "set_python",
+      [](const std::string& python, const std::string& packages) {
+        entrain::TokenizerOptions options;
+        options.python = python;
+        options.packages = packages;
+        entrain::cli::set_token_program(std::move(options));
+      },
+      "python"_a,
+      "packages"_a,
+      "The interpreter and the folder of packages that `entrain index` tokenizes with.");
+}

@@ -1,0 +1,399 @@
+"""Balanced batches for the trainer that people have: BalancedBatchSampler.
+
+Layouts: "fsdp" where ranks meet in every layer of every microbatch (FSDP, FSDP2, ZeRO-3): a step costs
+the sum over microbatches and modules of the slowest rank. "ddp" where they meet once a step (DDP,
+ZeRO-1, ZeRO-2): a step costs the slowest rank's sum. "pp" for the replicas of a pipeline: all
+microbatches are made alike in every module.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from entrain import _core
+from entrain.data import Costs, Index
+from entrain.data import costs as costs_of
+
+_LAYOUTS = ("fsdp", "ddp", "pp")
+_FORMAT = "entrain.sampler"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimizer step of all ranks.
+
+    microbatches: [microbatch][rank] -> indices of samples. num_target_tokens: of all ranks and
+    microbatches (0 where the costs have none): divide the summed loss of every microbatch by it.
+    seconds: predicted step; with "pp" that of microbatches that all take as long as the slowest.
+    perfect_seconds: all work / ranks.
+    """
+
+    microbatches: list[list[list[int]]]
+    num_samples: int
+    num_target_tokens: int
+    seconds: float
+    perfect_seconds: float
+
+
+class BalancedBatchSampler:
+    """A batch sampler for `torch.utils.data.DataLoader(dataset, batch_sampler=…)`.
+
+    Yields this rank's microbatches, step by step: lists of sample indices. All ranks have equally many
+    of them, none is empty, and every sample comes once an epoch (with drop_last less the last samples
+    that fill no step). Every step trains the same set of samples as without balancing.
+
+    costs          Costs, or an Index with `model` (entrain.costs() makes them, and has more options).
+    layout         "fsdp", "ddp" or "pp": which trainers are which is in docs/sampler.md.
+    global_batch   samples of an optimizer step, a multiple of world_size × microbatch.
+    microbatch     samples of a rank's microbatch on average; their number varies.
+    rank, world_size  default: of torch.distributed, or 0 and 1.
+    order          epoch -> permutation of all samples (a list), the same on every rank; "torch": that of
+                   DistributedSampler(seed=seed); default: a seeded one of Entrain.
+    within         "step", or a number of steps that exchange samples, heavy ones with heavy ones: a
+                   change of order.
+    padded         the trainer pads sequences to a microbatch's longest.
+    max_tokens, max_bytes  of a microbatch, as computed. Without either: no more than the drawn order
+                   of the same step needs.
+    every_rank_has modules, such as ["vision"], of which every microbatch of every rank has a sample.
+    dataset        to check its length against the costs'.
+
+    Raises ValueError for options that contradict each other or the costs, naming a sample that exceeds
+    a limit alone; RuntimeError naming the step where no assignment keeps them.
+    Cost: a step of 4,096 samples takes about 50 ms in a background thread, one step ahead.
+
+    >>> costs = Costs({"llm": [1.0, 2.0, 3.0, 4.0]}, tokens=[1, 2, 3, 4])
+    >>> ranks = [BalancedBatchSampler(costs, layout="ddp", global_batch=4, microbatch=2, rank=rank,
+    ...                               world_size=2) for rank in (0, 1)]
+    >>> sorted(sorted(microbatch) for sampler in ranks for microbatch in sampler)
+    [[0, 3], [1, 2]]
+    """
+
+    def __init__(
+        self,
+        costs: Costs | Index,
+        *,
+        model: object | None = None,
+        layout: str = "fsdp",
+        global_batch: int,
+        microbatch: int,
+        rank: int | None = None,
+        world_size: int | None = None,
+        seed: int = 0,
+        order: str | Callable[[int], Sequence[int]] | None = None,
+        within: str | int = "step",
+        padded: bool = False,
+        max_tokens: int | None = None,
+        max_bytes: int | None = None,
+        every_rank_has: Iterable[str] = (),
+        drop_last: bool = True,
+        search_steps: int = 200_000,
+        dataset: object | None = None,
+    ):
+        rank, world_size = _place(rank, world_size)
+        if isinstance(costs, Index) and model is not None:
+            costs = costs_of(costs, model)
+        if not isinstance(costs, Costs):
+            raise TypeError(
+                f"{type(costs).__name__} given; Costs, or an Index with model=, are needed"
+            )
+        _check_options(layout, global_batch, microbatch, rank, world_size, within)
+        if dataset is not None and len(dataset) != len(costs):  # type: ignore[arg-type]
+            raise ValueError(
+                f"the data set has {len(dataset)} samples and the costs are of {len(costs)}: "  # type: ignore[arg-type]
+                "index it again"
+            )
+        self.costs = costs
+        self.layout = layout
+        self.global_batch = global_batch
+        self.rank = rank
+        self.world_size = world_size
+        self.microbatches = global_batch // (world_size * microbatch)
+        self.seed = seed
+        self.drop_last = drop_last
+        self.window = 1 if within == "step" else int(within)
+        self.padded = padded
+        self.max_tokens = max_tokens
+        self.max_bytes = max_bytes
+        self.everywhere = _places_of(list(every_rank_has), costs.modules)
+        self.search_steps = search_steps
+        self.epoch = 0
+        self._order = order
+        self._next_step = 0
+        self._permutation: tuple[int, Sequence[int]] | None = None
+        self._ahead: dict[tuple[int, int], Future[list[Step]]] = {}
+        self._pool: ThreadPoolExecutor | None = None
+        self._work = [
+            [round(1e9 * values[sample]) for values in costs.seconds.values()]
+            for sample in range(len(costs))
+        ]
+        if self.steps_per_epoch == 0:
+            raise ValueError(
+                f"{len(costs)} samples do not fill a global batch of {global_batch}; "
+                "give a smaller one"
+            )
+        self._refuse_oversized()
+
+    # Length and place.
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps; a last step is dropped unless it can give every rank equally many
+        microbatches (drop_last=False keeps one that has enough samples for that)."""
+        whole, rest = divmod(len(self.costs), self.global_batch)
+        if not self.drop_last and rest >= self.world_size * self.microbatches:
+            whole += 1
+        return whole
+
+    def __len__(self) -> int:
+        """Microbatches of this rank in an epoch."""
+        return self.steps_per_epoch * self.microbatches
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begins `epoch` at its first step, unless a loaded state is within it."""
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self._next_step = 0
+
+    def state_dict(self, step: int | None = None) -> dict[str, int | str]:
+        """Where to go on, independent of the number of ranks (format: docs/sampler.md).
+
+        step: optimizer steps done in this epoch; default: those whose microbatches were all handed
+        out. A DataLoader with workers asks ahead of the training: give it the steps you count.
+        """
+        return {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "epoch": self.epoch,
+            "step": self._next_step if step is None else step,
+            "seed": self.seed,
+            "global_batch": self.global_batch,
+            "window": self.window,
+            "num_samples": len(self.costs),
+            "digest": self.costs.digest,
+        }
+
+    def load_state_dict(self, state: Mapping[str, int | str]) -> None:
+        """Goes on where `state` was taken, at any number of ranks.
+
+        Raises ValueError for a state of another format, other samples, another seed or batch.
+        """
+        if state.get("format") != _FORMAT or state.get("version") != _VERSION:
+            raise ValueError(
+                f"a state of format {state.get('format')!r} version {state.get('version')!r}; "
+                f"{_FORMAT!r} version {_VERSION} is needed"
+            )
+        for key, own in self.state_dict().items():
+            if key not in ("epoch", "step") and state.get(key) != own:
+                raise ValueError(
+                    f"the state has {key} {state.get(key)!r} and this sampler {own!r}: it belongs "
+                    "to other samples or settings"
+                )
+        step, epoch = state["step"], state["epoch"]
+        if not (isinstance(step, int) and 0 <= step <= self.steps_per_epoch):
+            raise ValueError(
+                f"the state has step {step!r}; allowed are 0 to {self.steps_per_epoch}"
+            )
+        if not (isinstance(epoch, int) and epoch >= 0):
+            raise ValueError(f"the state has epoch {epoch!r}; it is at least 0")
+        self.epoch, self._next_step = epoch, step
+
+    # Batches.
+
+    def __iter__(self) -> Iterator[list[int]]:
+        if self._next_step >= self.steps_per_epoch:
+            self._next_step = 0  # a state at the end of an epoch: set_epoch() names the next one
+        for step in range(self._next_step, self.steps_per_epoch):
+            ranks = self.step(step).microbatches
+            for microbatch, samples in enumerate(ranks):
+                if microbatch + 1 == len(ranks):
+                    self._next_step = step + 1
+                yield list(samples[self.rank])
+        self._next_step = 0
+
+    def step(self, step: int) -> Step:
+        """Step `step` of this epoch, of all ranks. Computes the following steps ahead."""
+        window = step // self.window
+        key = (self.epoch, window)
+        future = self._ahead.get(key)
+        steps = future.result() if future else self._balance_window(*key)
+        done: Future[list[Step]] = Future()
+        done.set_result(steps)
+        self._ahead = {key: done, **{k: v for k, v in self._ahead.items() if k > key}}
+        following = (self.epoch, window + 1)
+        if following not in self._ahead and (window + 1) * self.window < self.steps_per_epoch:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, thread_name_prefix="entrain-sampler")
+            self._ahead[following] = self._pool.submit(self._balance_window, *following)
+        return steps[step % self.window]
+
+    def check(self) -> None:
+        """Balances every step of this epoch: raises what a run would raise later."""
+        for window in range(math.ceil(self.steps_per_epoch / self.window)):
+            self._balance_window(self.epoch, window)
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_pool": None, "_ahead": {}}
+
+    def _samples(self, epoch: int, first: int, last: int) -> list[int]:
+        """Samples of steps first … last - 1 in drawn order."""
+        if self._permutation is None or self._permutation[0] != epoch:
+            self._permutation = (epoch, self._permute(epoch))
+        return list(self._permutation[1][first * self.global_batch : last * self.global_batch])
+
+    def _permute(self, epoch: int) -> Sequence[int]:
+        count = len(self.costs)
+        if self._order is None:
+            order = list(range(count))
+            random.Random(f"entrain {self.seed} {epoch}").shuffle(order)
+            return order
+        if self._order == "torch":
+            import torch
+
+            generator = torch.Generator().manual_seed(self.seed + epoch)
+            return torch.randperm(count, generator=generator).tolist()
+        order = list(self._order(epoch))  # type: ignore[operator]
+        if sorted(order) != list(range(count)):
+            raise ValueError(
+                f"the order of epoch {epoch} is no permutation of the {count} samples: it has "
+                f"{len(order)} entries, {len(set(order))} of them different"
+            )
+        return order
+
+    def _balance_window(self, epoch: int, window: int) -> list[Step]:
+        first = window * self.window
+        last = min(first + self.window, self.steps_per_epoch)
+        samples = self._samples(epoch, first, last)
+        result = []
+        for step, members in enumerate(self._exchange(samples, last - first, epoch), first):
+            seed = self.seed * 1_000_003 + epoch * 10_007 + step
+            try:
+                result.append(self._measure(self._assign(members, seed % 2**63)))
+            except RuntimeError as error:
+                raise RuntimeError(f"epoch {epoch}, step {step}: {error}") from None
+        return result
+
+    def _exchange(self, samples: list[int], steps: int, epoch: int) -> list[list[int]]:
+        """[step] its samples: within a window of several, heavy ones with heavy ones, so that no
+        sample is longer than a rank's share; then in random order. Equally many in every step."""
+        if steps > 1:
+            samples = sorted(samples, key=lambda sample: -sum(self._work[sample]))
+        size = self.global_batch
+        parts = [samples[i * size : (i + 1) * size] for i in range(steps)]
+        if steps > 1:
+            random.Random(f"window {self.seed} {epoch} {samples[0]}").shuffle(parts)
+        return parts
+
+    def _assign(self, samples: list[int], seed: int) -> list[list[list[int]]]:
+        """[microbatch][rank] samples."""
+        # Alike microbatches: as if every one were a rank, all of which meet.
+        ranks, alike = self.world_size, self.layout == "pp"
+        cells = _core.balance(
+            layout="fsdp" if alike else self.layout,
+            ranks=ranks * self.microbatches if alike else ranks,
+            microbatches=1 if alike else self.microbatches,
+            work=[self._work[sample] for sample in samples],
+            tokens=[self.costs.tokens[sample] for sample in samples],
+            bytes=[self.costs.bytes[sample] for sample in samples] if self.costs.bytes else [],
+            padded=self.padded,
+            max_tokens=self.max_tokens or 0,
+            max_bytes=self.max_bytes or 0,
+            limit_as_drawn=not (self.max_tokens or self.max_bytes),
+            everywhere=self.everywhere,
+            search_steps=self.search_steps,
+            seed=seed,
+        )
+        result: list[list[list[int]]] = [
+            [[] for _ in range(ranks)] for _ in range(self.microbatches)
+        ]
+        for sample, cell in zip(samples, cells, strict=True):
+            result[cell // ranks][cell % ranks].append(sample)
+        return result
+
+    def _measure(self, microbatches: list[list[list[int]]]) -> Step:
+        samples = [sample for ranks in microbatches for rank in ranks for sample in rank]
+        # [microbatch][rank][module]
+        times = [[self._module_times(members) for members in ranks] for ranks in microbatches]
+        if self.layout == "ddp":
+            slowest = max(sum(sum(rank) for rank in column) for column in zip(*times, strict=True))
+        elif self.layout == "pp":
+            every = [rank for ranks in times for rank in ranks]
+            slowest = len(times) * sum(max(module) for module in zip(*every, strict=True))
+        else:
+            slowest = sum(max(module) for ranks in times for module in zip(*ranks, strict=True))
+        work = sum(sum(self._work[sample]) for sample in samples)
+        targets = self.costs.target_tokens
+        return Step(
+            microbatches,
+            len(samples),
+            sum(targets[sample] for sample in samples) if targets else 0,
+            1e-9 * slowest,
+            1e-9 * work / self.world_size,
+        )
+
+    def _module_times(self, members: list[int]) -> list[float]:
+        columns = list(zip(*(self._work[sample] for sample in members), strict=True))
+        times = [float(sum(column)) for column in columns]
+        if self.padded:
+            times[-1] = float(len(members) * max(columns[-1]))
+        return times
+
+    def _refuse_oversized(self) -> None:
+        limits = (("tokens", self.costs.tokens, self.max_tokens),
+                  ("bytes", self.costs.bytes, self.max_bytes))  # fmt: skip
+        for what, values, most in limits:
+            over = [i for i, value in enumerate(values) if most and value > most]
+            if over:
+                names = [
+                    str(self.costs.ids[i]) if self.costs.ids else f"number {i}" for i in over[:5]
+                ]
+                raise ValueError(
+                    f"{len(over)} samples have more than {most} {what} alone: {', '.join(names)}"
+                    f"{' …' if len(over) > 5 else ''}; leave them out, shorten them, or raise max_{what}"
+                )
+
+
+def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    if (rank is None) != (world_size is None):
+        raise ValueError("rank and world_size belong together: give both or neither")
+    if rank is not None and world_size is not None:
+        return rank, world_size
+    try:
+        import torch.distributed as dist
+    except ImportError:
+        return 0, 1
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
+def _check_options(
+    layout: str,
+    global_batch: int,
+    microbatch: int,
+    rank: int,
+    world_size: int,
+    within: str | int,
+) -> None:
+    if layout not in _LAYOUTS:
+        raise ValueError(f"layout {layout!r}; allowed: {', '.join(_LAYOUTS)}")
+    if world_size < 1 or not 0 <= rank < world_size:
+        raise ValueError(f"rank {rank} of {world_size} ranks; allowed are 0 to {world_size - 1}")
+    if microbatch < 1 or global_batch < 1 or global_batch % (world_size * microbatch) != 0:
+        raise ValueError(
+            f"a global batch of {global_batch} samples is no multiple of {world_size} ranks × "
+            f"{microbatch} samples"
+        )
+    if within != "step" and not (isinstance(within, int) and within >= 1):
+        raise ValueError(f"within is {within!r}; allowed are 'step' and a number of steps")
+
+
+def _places_of(names: list[str], modules: list[str]) -> list[int]:
+    for name in names:
+        if name not in modules:
+            raise ValueError(f"every_rank_has names {name!r}; the modules are {', '.join(modules)}")
+    return [modules.index(name) for name in names]

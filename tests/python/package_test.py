@@ -1,0 +1,360 @@
+"""The Python package: indexes of everything, models, results, errors; examples of docs and docstrings."""
+
+import contextlib
+import csv
+import doctest
+import importlib
+import importlib.util
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+from entrain.measured import fit, read_log
+
+import entrain
+from entrain import Index, Model
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = ROOT / "configs/models/qwen2.5-vl-llama-1b.toml"
+ROWS = [
+    {"id": f"s{i}", "images": [(224 + 56 * (i % 7), 336)] * (i % 3), "response_tokens": 20 + i}
+    for i in range(64)
+]
+QWEN = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 512,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e6,
+    "max_position_embeddings": 4096,
+    "hidden_act": "silu",
+    "tie_word_embeddings": True,
+}
+
+
+def needs(*modules):
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    return unittest.skipIf(missing, f"{', '.join(missing)} not installed")
+
+
+class Failures(unittest.TestCase):
+    def expect(self, words, call, kind=ValueError):
+        with self.assertRaises(kind) as caught:
+            call()
+        for word in words:
+            self.assertIn(word, str(caught.exception))
+
+
+class Indexes(Failures):
+    def setUp(self):
+        self.plain = Index.from_rows(ROWS, progress=False)
+
+    def test_of_dictionaries_hold_sizes_and_tokens(self):
+        row = self.plain.rows[5]
+        self.assertEqual(row["image_sizes"], "504x336;504x336")
+        self.assertEqual((row["n_images"], row["response_tokens_estimate"]), ("2", "25"))
+        with self.plain.path.open(newline="") as file:
+            self.assertEqual([line["sample_id"] for line in csv.DictReader(file)], self.plain.ids)
+        again = Index.of(str(self.plain.path))
+        self.assertEqual(again.rows, self.plain.rows)
+
+    def test_count_tokens_by_the_tokenizer_or_by_characters(self):
+        rows = [{"prompt": "one two", "response": [{"role": "a", "content": "three four five"}]}]
+        counted = Index.from_rows(rows, tokenizer=lambda text: {"input_ids": text.split()})
+        row = counted.rows[0]
+        self.assertEqual(
+            (row["prompt_tokens_estimate"], row["response_tokens_estimate"]), ("2", "3")
+        )
+        self.assertEqual(Index.from_rows(rows).rows[0]["prompt_tokens_estimate"], "2")  # 7 / 4
+
+    @needs("PIL")
+    def test_read_sizes_of_encoded_images(self):
+        from PIL import Image
+
+        image = Image.new("RGB", (30, 50))
+        encoded = io.BytesIO()
+        image.save(encoded, "png")
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "a.png"
+            path.write_bytes(encoded.getvalue())
+            forms = [image, encoded.getvalue(), {"bytes": encoded.getvalue()}, "30x50", (30, 50)]
+            forms += [{"path": str(path), "bytes": None}, [image, image]]
+            rows = Index.from_rows([{"images": form} for form in forms]).rows
+        self.assertEqual([row["image_sizes"] for row in rows], ["30x50"] * 6 + ["30x50;30x50"])
+        for form, words in (
+            (b"no image", ["'0'", "identify"]),
+            ({"path": "/absent.png"}, ["absent.png"]),
+            ({"bytes": None}, ["neither bytes nor path"]),
+        ):
+            self.expect(words, lambda form=form: Index.from_rows([{"images": [form]}]))
+
+    @needs("pandas", "pyarrow")
+    def test_of_tables_are_those_of_dictionaries(self):
+        import pandas
+        import pyarrow
+
+        rows = [{"id": row["id"], "response_tokens": row["response_tokens"]} for row in ROWS]
+        plain = Index.from_rows(rows).rows
+        self.assertEqual(Index.of(pandas.DataFrame(rows)).rows, plain)
+        self.assertEqual(Index.of(pyarrow.Table.from_pylist(rows)).rows, plain)
+
+    @needs("datasets", "PIL")
+    def test_of_a_dataset_decode_images_or_not(self):
+        import datasets
+        from PIL import Image
+
+        rows = {"image": [Image.new("RGB", (40, 30))] * 3, "text": ["a", "b", "c"]}
+        features = datasets.Features({"image": datasets.Image(), "text": datasets.Value("string")})
+        data = datasets.Dataset.from_dict(rows, features=features)
+        for form in (data, data.cast_column("image", datasets.Image(decode=False))):
+            index = Index.of(form, images="image", response="text")
+            self.assertEqual([row["image_sizes"] for row in index.rows], ["40x30"] * 3)
+
+    def test_refuse_what_cannot_be_read(self):
+        self.expect(
+            ["'a' is there twice"], lambda: Index.from_rows([{"id": "a", "images": []}] * 2)
+        )
+        self.expect(["none of the columns", "text"], lambda: Index.from_rows([{"text": "x"}]))
+        self.expect(["no sample"], lambda: Index.from_rows([]))
+        self.expect(["absent.csv"], lambda: Index.of("absent.csv"))
+
+
+class Models(Failures):
+    def test_are_read_from_dictionaries_files_and_folders(self):
+        documents = [Model.from_hf(QWEN).document]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "config.json"
+            path.write_text(json.dumps(QWEN))
+            documents += [Model.from_hf(path).document, Model.from_hf(folder).document]
+        for document in documents:
+            self.assertEqual(document["llm"]["hidden"], 64)
+            self.assertEqual(document["llm"]["num_layers"], 2)
+        self.assertEqual(Model.from_toml(MODEL).modules, ["vision", "llm"])
+
+    def test_name_what_they_do_not_know(self):
+        self.expect(
+            ["Qwen2ForCausalLMM"],
+            lambda: Model.from_hf(QWEN | {"architectures": ["Qwen2ForCausalLMM"]}),
+        )
+        self.expect(["my_new_gate"], lambda: Model.from_hf(QWEN | {"my_new_gate": 3}))
+        self.expect(["absent"], lambda: Model.from_hf("/absent"))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "config.json"
+            path.write_text("[" * 1_000_000)
+            self.expect(["config.json"], lambda: Model.from_hf(path))
+
+
+class Results(Failures):
+    def setUp(self):
+        self.index = Index.from_rows(ROWS, progress=False)
+
+    def test_of_costs_are_those_of_the_program(self):
+        costs = entrain.costs(self.index, MODEL)
+        self.assertEqual(costs.modules, ["vision", "llm"])
+        self.assertEqual(costs.ids, self.index.ids)
+        self.assertEqual(costs.seconds["vision"][0], 0)
+        self.assertGreater(costs.seconds["vision"][1], 0)
+        self.assertEqual(costs.tokens[0], 20)
+        self.assertEqual(costs.target_tokens[5], 25)
+        slower = entrain.costs(self.index, MODEL, profile="analytic:cpu-2core")
+        self.assertGreater(slower.seconds["llm"][0], 10 * costs.seconds["llm"][0])
+        frozen = entrain.costs(self.index, MODEL, freeze=["vision"])
+        self.assertLess(frozen.seconds["vision"][1], costs.seconds["vision"][1])
+
+    def test_of_plans_serve_simulations_and_assignments(self):
+        plan = entrain.plan(self.index, MODEL, lanes=4, global_batch=16)
+        self.assertTrue(plan.fits)
+        self.assertEqual(sum(plan.rows()[0]["lanes"]), 4)
+        found = entrain.simulate(
+            self.index, MODEL, plan=plan, global_batch=16, steps=1,
+            policy=["entrain", "disttrain"], schedule="1f1b",
+        )  # fmt: skip
+        self.assertEqual([row["policy"] for row in found.rows()], ["entrain", "disttrain"])
+        for row in found.rows():
+            self.assertGreaterEqual(row["step_s"], row["lower_bound_s"])
+        with tempfile.TemporaryDirectory() as folder:
+            plan_file = Path(folder) / "plan.json"
+            plan_file.write_text(json.dumps(plan.plan))
+            assigned = entrain.assign(self.index, MODEL, plan=plan_file, global_batch=16)
+        samples = [s for row in assigned.rows() if row["module"] == "llm" for s in row["samples"]]
+        self.assertEqual(len(set(samples)), 16)
+        self.expect(
+            ["plan is a int"], lambda: entrain.simulate(self.index, MODEL, plan=3), TypeError
+        )
+
+    def test_of_audits_print_convert_and_draw_themselves(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(folder) / "audit.html"
+            found = entrain.audit(self.index, MODEL, ranks=2, microbatch=2, output=page)
+            self.assertIn("</html>", page.read_text())
+            found.save(Path(folder) / "audit.json")
+            saved = json.loads((Path(folder) / "audit.json").read_text())
+        self.assertEqual(saved, json.loads(found.to_json()))
+        self.assertEqual(found.to_dict()["ranks"], 2)
+        self.assertIn("over_perfect", str(found))
+        self.assertIn(found.findings[0], str(found))
+
+    @needs("pandas")
+    def test_become_tables(self):
+        found = entrain.audit(self.index, MODEL, ranks=2, microbatch=2)
+        self.assertEqual(list(found.to_pandas()["policy"]), [r["policy"] for r in found.rows()])
+
+    @needs("matplotlib")
+    def test_draw_themselves(self):
+        import matplotlib
+
+        matplotlib.use("svg")
+        plan = entrain.plan(self.index, MODEL, lanes=2, global_batch=16)
+        for result in (
+            plan,
+            entrain.assign(self.index, MODEL, plan=plan, global_batch=16),
+            entrain.simulate(self.index, MODEL, plan=plan, global_batch=16, steps=1),
+            entrain.audit(self.index, MODEL, ranks=2, microbatch=2),
+        ):
+            drawn = io.StringIO()
+            result.plot().savefig(drawn, format="svg")
+            self.assertIn("</svg>", drawn.getvalue())
+
+    def test_fail_with_the_right_error(self):
+        self.expect(["--rank", "--ranks"], lambda: entrain.audit(self.index, MODEL, rank=2))
+        self.expect(["layout"], lambda: entrain.audit(self.index, MODEL, layout="tp"))
+        self.expect(
+            ["find no place"],
+            lambda: entrain.audit(self.index, MODEL, ranks=2, microbatch=8, max_tokens=900),
+            RuntimeError,
+        )
+
+    def test_leave_other_threads_running(self):
+        done = threading.Event()
+        thread = threading.Thread(
+            target=lambda: (
+                entrain.audit(self.index, MODEL, ranks=4, microbatch=4, search_steps=300_000),
+                done.set(),
+            )
+        )
+        thread.start()
+        turns = 0
+        while not done.is_set():
+            time.sleep(0.001)
+            turns += 1
+        thread.join()
+        self.assertGreater(turns, 20)
+
+
+class Measured(Failures):
+    def entries(self, scale, count=40):
+        index = Index.from_rows(
+            [{"id": f"{w}x{w}", "images": [(w, w)], "response_tokens": 1} for w in (224, 448, 896)]
+            + [{"id": str(n), "response_tokens": n} for n in range(100, 500, 100)],
+            progress=False,
+        )
+        costs = entrain.costs(index, MODEL)
+        place = {name: i for i, name in enumerate(costs.ids)}
+        for i in range(count):
+            width, tokens = (224, 448, 896)[i % 3], [100 * (1 + i % 4)] * (1 + i % 2)
+            seconds = 0.004 + scale["vision"] * costs.seconds["vision"][place[f"{width}x{width}"]]
+            seconds += scale["llm"] * sum(costs.seconds["llm"][place[str(n)]] for n in tokens)
+            yield {"tokens": tokens, "images": [[width, width]], "padded_tokens": sum(tokens),
+                   "seconds": seconds}  # fmt: skip
+
+    def test_costs_are_found_again_from_times(self):
+        scales = fit(list(self.entries({"vision": 3.0, "llm": 0.5})), MODEL, "analytic:a40")
+        self.assertAlmostEqual(scales.scale["vision"], 3.0, places=2)
+        self.assertAlmostEqual(scales.scale["llm"], 0.5, places=2)
+        self.assertAlmostEqual(scales.constant, 0.004, places=4)
+        self.assertLess(scales.error, 0.01)
+        self.assertGreater(scales.analytic_error, 0.1)
+
+    def test_costs_serve_an_audit(self):
+        index = Index.from_rows(ROWS, progress=False)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "log.jsonl"
+            lines = [json.dumps(entry) for entry in self.entries({"vision": 3.0, "llm": 0.5})]
+            path.write_text("\n".join([*lines, lines[0][:20]]))  # cut by a kill
+            self.assertEqual(len(read_log(path)), 40)
+            found = entrain.audit(index, MODEL, ranks=2, microbatch=2, measured=path)
+            analytic = entrain.audit(index, MODEL, ranks=2, microbatch=2)
+            self.assertIn("Measured on 40 microbatches: vision 3.00 ×", found.findings[-1])
+            self.assertNotEqual(found.rows()[0]["step_s"], analytic.rows()[0]["step_s"])
+            path.write_text("\n".join([lines[0], "[" * 100_000, lines[1]]))
+            self.expect(["log.jsonl:2"], lambda: read_log(path))
+            path.write_text(lines[0])
+            self.expect(
+                ["1 microbatches", "at least 8"], lambda: entrain.audit(index, MODEL, measured=path)
+            )
+
+
+class Program(unittest.TestCase):
+    def run_module(self, *arguments, **environment):
+        return subprocess.run(
+            [sys.executable, "-m", "entrain", *arguments],
+            check=False,
+            capture_output=True,
+            text=True,
+            env=os.environ | environment,
+        )
+
+    def test_is_the_same_from_python(self):
+        self.assertIn("policies:", self.run_module("env").stdout)
+        wrong = self.run_module("audit", "--modle", "x")
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("did you mean '--model'", wrong.stderr)
+        other = self.run_module("env", RANK="1", WORLD_SIZE="2")
+        self.assertEqual((other.returncode, other.stdout), (0, ""))
+
+
+class Examples(unittest.TestCase):
+    def test_of_docstrings_are_right(self):
+        os.chdir(ROOT)
+        for name in ("", ".data", ".sampler", ".study", ".measured", ".trainers", "._run"):
+            if name == ".trainers" and importlib.util.find_spec("torch") is None:
+                continue
+            module = importlib.import_module("entrain" + name)
+            self.assertEqual(doctest.testmod(module).failed, 0, module.__name__)
+
+    def test_of_pages_run(self):
+        os.chdir(ROOT)
+        for page in ("python.md", "sampler.md"):
+            text = (ROOT / "docs" / page).read_text()
+            examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+            self.assertTrue(examples, page)
+            names = {}
+            for example in examples:  # one after the other, as they are read
+                if importlib.util.find_spec("torch") is None and "torch" in example:
+                    continue
+                with contextlib.redirect_stdout(io.StringIO()):
+                    exec(compile(example, page, "exec"), names)  # noqa: S102
+
+    @needs("mypy")
+    def test_types_are_right(self):
+        done = subprocess.run(
+            [sys.executable, "-m", "mypy", "--ignore-missing-imports", "-p", "entrain"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_help_is_a_tour(self):
+        for name in entrain.__all__:
+            self.assertTrue(getattr(entrain, name).__doc__, name)
+            self.assertIn(name, dir(entrain))
+        with self.assertRaises(AttributeError):
+            entrain.absent  # noqa: B018
+
+
+if __name__ == "__main__":
+    unittest.main()

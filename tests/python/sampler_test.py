@@ -1,0 +1,271 @@
+"""BalancedBatchSampler: nothing lost or twice, limits, resuming at other ranks, messages that help."""
+
+import collections
+import math
+import pickle
+import random
+import time
+import unittest
+from fractions import Fraction
+
+from entrain import BalancedBatchSampler, Costs, Index
+
+
+def costs_of(count, seed=0, modules=("vision", "llm")):
+    """Skewed; every fifth sample has no image."""
+    draw = random.Random(seed)
+    tokens = [int(20 / (draw.random() + 0.02)) for _ in range(count)]
+    seconds = {}
+    for name in modules:
+        seconds[name] = [n * 1e-4 * draw.random() for n in tokens]
+    for i in range(0, count, 5):
+        seconds[modules[0]][i] = 0.0
+    return Costs(
+        seconds,
+        tokens=tokens,
+        bytes=[7 * n for n in tokens],
+        target_tokens=[n // 2 for n in tokens],
+        ids=[f"s{i}" for i in range(count)],
+    )
+
+
+COSTS = costs_of(196)
+
+
+def sampler_of(costs=COSTS, **options):
+    given = {"global_batch": 32, "microbatch": 2, "rank": 0, "world_size": 2, "search_steps": 300}
+    return BalancedBatchSampler(costs, **{**given, **options})
+
+
+def all_ranks(world_size, **options):
+    return [sampler_of(rank=rank, world_size=world_size, **options) for rank in range(world_size)]
+
+
+def steps_of(samplers):
+    """[step] the samples of all ranks in it."""
+    microbatches = [list(sampler) for sampler in samplers]
+    assert len({len(rank) for rank in microbatches}) == 1, "ranks differ in their number"
+    per_step = samplers[0].microbatches
+    return [
+        [s for rank in microbatches for batch in rank[begin : begin + per_step] for s in batch]
+        for begin in range(0, len(microbatches[0]), per_step)
+    ]
+
+
+class EverySample(unittest.TestCase):
+    def test_comes_once_an_epoch_in_the_step_that_the_order_says(self):
+        for layout in ("fsdp", "ddp", "pp"):
+            for world_size in (1, 2, 4, 8):
+                samplers = all_ranks(world_size, layout=layout)
+                for epoch in range(3):
+                    order = samplers[0]._permute(epoch)
+                    for sampler in samplers:
+                        sampler.set_epoch(epoch)
+                    steps = steps_of(samplers)
+                    self.assertEqual(len(steps), 6)  # 196 samples: the last four fill no step
+                    for step, samples in enumerate(steps):
+                        self.assertEqual(
+                            sorted(samples), sorted(order[32 * step : 32 * step + 32]), layout
+                        )
+
+    def test_comes_once_when_resumed_at_another_number_of_ranks(self):
+        for layout in ("fsdp", "ddp", "pp"):
+            for stop in (0, 1, 3, 6):
+                trained = []
+                samplers = all_ranks(2, layout=layout)
+                for world_size in (4, 8, 1, 2):  # every epoch is begun by some and ended by others
+                    iterators = [iter(sampler) for sampler in samplers]
+                    for _ in range(stop * samplers[0].microbatches):
+                        trained += [s for iterator in iterators for s in next(iterator)]
+                    state = samplers[0].state_dict()
+                    self.assertEqual((state["step"], state["epoch"]), (stop, samplers[0].epoch))
+                    samplers = all_ranks(world_size, layout=layout)
+                    for sampler in samplers:
+                        sampler.load_state_dict(pickle.loads(pickle.dumps(state)))
+                    if stop == samplers[0].steps_per_epoch:
+                        for sampler in samplers:
+                            sampler.set_epoch(state["epoch"] + 1)
+                        continue
+                    trained += [s for step in steps_of(samplers) for s in step]
+                    for sampler in samplers:
+                        sampler.set_epoch(sampler.epoch + 1)
+                counts = collections.Counter(trained)
+                self.assertEqual(sum(counts.values()), 4 * 192, (layout, stop))
+                self.assertLessEqual(max(counts.values()), 4)
+
+    def test_comes_once_when_steps_exchange_samples(self):
+        for layout in ("fsdp", "ddp"):
+            samplers = all_ranks(2, layout=layout, within=4)
+            steps = steps_of(samplers)
+            order = samplers[0]._permute(0)
+            self.assertEqual([len(step) for step in steps], [32] * 6)
+            self.assertEqual(sorted(s for step in steps for s in step), sorted(order[:192]))
+            self.assertEqual(
+                sorted(s for step in steps[:4] for s in step), sorted(order[:128]), layout
+            )
+
+    def test_of_an_uneven_end_comes_too_where_asked(self):
+        samplers = all_ranks(2, drop_last=False, microbatch=16)  # one microbatch a rank and step
+        self.assertEqual(sorted(s for step in steps_of(samplers) for s in step), list(range(196)))
+
+    def test_comes_in_the_order_of_torch_or_of_ones_own(self):
+        own = list(reversed(range(196)))
+        steps = steps_of(all_ranks(2, order=lambda epoch: own))
+        self.assertEqual(sorted(steps[0]), sorted(own[:32]))
+        try:
+            from torch.utils.data import DistributedSampler
+        except ImportError:
+            self.skipTest("torch is not installed")
+        theirs = [list(DistributedSampler(range(196), 2, rank, seed=3)) for rank in (0, 1)]
+        steps = steps_of(all_ranks(2, order="torch", seed=3))
+        first = [s for pair in zip(*theirs, strict=True) for s in pair][:32]
+        self.assertEqual(sorted(steps[0]), sorted(first))
+
+
+class Steps(unittest.TestCase):
+    def test_take_less_time_than_drawn_order_and_say_how_much(self):
+        for layout in ("fsdp", "ddp", "pp"):
+            sampler = sampler_of(layout=layout, world_size=4, search_steps=20_000)
+            step = sampler.step(0)
+            drawn = sampler._samples(0, 0, 1)
+            dealt = [[[drawn[8 * m + r], drawn[8 * m + r + 4]] for r in range(4)] for m in range(4)]
+            self.assertLess(step.seconds, sampler._measure(dealt).seconds)
+            work = sum(sum(COSTS.seconds[m][s] for m in COSTS.modules) for s in drawn)
+            self.assertAlmostEqual(step.perfect_seconds, work / 4, places=6)
+            self.assertGreaterEqual(step.seconds, step.perfect_seconds - 1e-9)
+            self.assertEqual(step.num_target_tokens, sum(COSTS.target_tokens[s] for s in drawn))
+
+    def test_are_the_same_on_every_rank_and_ahead_of_time(self):
+        one, other = sampler_of(), sampler_of(rank=1)
+        self.assertEqual(one.step(0).microbatches, other.step(0).microbatches)
+        one.step(1)
+        self.assertEqual(one.step(2), sampler_of().step(2))
+
+    def test_keep_limits_and_what_every_rank_needs(self):
+        sampler = sampler_of(
+            world_size=4, every_rank_has=["vision"], max_tokens=2500, max_bytes=17_000
+        )
+        for step in range(sampler.steps_per_epoch):
+            for ranks in sampler.step(step).microbatches:
+                for samples in ranks:
+                    self.assertTrue(any(COSTS.seconds["vision"][s] > 0 for s in samples))
+                    self.assertLessEqual(sum(COSTS.tokens[s] for s in samples), 2500)
+                    self.assertLessEqual(sum(COSTS.bytes[s] for s in samples), 17_000)
+        sampler.check()
+
+    def test_never_need_more_than_drawn_order_without_limits(self):
+        sampler = sampler_of(world_size=4, padded=True)
+        for step in range(sampler.steps_per_epoch):
+            drawn = sampler._samples(0, step, step + 1)
+            cells = [drawn[i::16] for i in range(16)]
+
+            def padded(samples):
+                return len(samples) * max(COSTS.tokens[s] for s in samples)
+
+            most = max(map(padded, cells))
+            for ranks in sampler.step(step).microbatches:
+                for samples in ranks:
+                    self.assertLessEqual(padded(samples), most)
+
+    def test_of_a_mean_over_tokens_sum_to_that_of_all(self):
+        step = sampler_of(world_size=4).step(0)
+        losses = [Fraction(n, 7) for n in COSTS.tokens]  # summed over a sample's target tokens
+        parts = [
+            sum(losses[s] for s in samples) / step.num_target_tokens
+            for ranks in step.microbatches
+            for samples in ranks
+        ]
+        members = [s for ranks in step.microbatches for samples in ranks for s in samples]
+        whole = sum(losses[s] for s in members) / sum(COSTS.target_tokens[s] for s in members)
+        self.assertEqual(sum(parts), whole)
+
+    def test_are_assigned_beside_the_training(self):
+        sampler = BalancedBatchSampler(
+            costs_of(4096 * 4), global_batch=4096, microbatch=16, rank=0, world_size=64
+        )
+        sampler.step(0)
+        time.sleep(1.5)  # training; never timed here, see benchmarks/sampler_simulated.py
+        self.assertTrue(sampler._ahead[(0, 1)].done())
+
+
+class BadInput(unittest.TestCase):
+    def expect(self, words, call, kind=ValueError):
+        with self.assertRaises(kind) as caught:
+            call()
+        for word in words:
+            self.assertIn(word, str(caught.exception))
+
+    def test_of_costs_is_named(self):
+        for value in (-1.0, math.nan, math.inf, 1e9):
+            self.expect(
+                ["seconds of llm", "sample 1", "0 to 1000"],
+                lambda value=value: Costs({"llm": [0.1, value]}, tokens=[1, 2]),
+            )
+        self.expect(["tokens", "sample 0"], lambda: Costs({"llm": [1.0]}, tokens=[-1]))
+        self.expect(["3 values for 2"], lambda: Costs({"llm": [1.0] * 3}, tokens=[1, 2]))
+        self.expect(
+            ["'a' is there twice"],
+            lambda: Costs({"llm": [1.0] * 2}, tokens=[1, 2], ids=["a", "a"]),
+        )
+        self.expect(["no module"], lambda: Costs({}, tokens=[1]))
+        self.expect(["no sample"], lambda: Costs({"llm": []}, tokens=[]))
+
+    def test_of_options_is_named(self):
+        for options, words in (
+            ({"global_batch": 30, "world_size": 4}, ["30 samples is no multiple of 4 ranks"]),
+            ({"layout": "tp"}, ["'tp'", "fsdp, ddp, pp"]),
+            ({"rank": 2}, ["rank 2 of 2"]),
+            ({"rank": 1, "world_size": None}, ["belong together"]),
+            ({"within": 0}, ["within is 0"]),
+            ({"every_rank_has": ["audio"]}, ["'audio'", "vision, llm"]),
+            ({"global_batch": 512, "microbatch": 4}, ["196 samples do not fill"]),
+            ({"max_tokens": 900}, ["samples have more than 900 tokens alone", "s"]),
+            ({"max_bytes": 6000}, ["more than 6000 bytes alone"]),
+            ({"dataset": range(195)}, ["195 samples", "196", "index it again"]),
+        ):
+            self.expect(words, lambda options=options: sampler_of(**options))
+        repeated = sampler_of(order=lambda epoch: [0] * 196)
+        self.expect(["no permutation", "1 of them"], lambda: next(iter(repeated)))
+        self.expect(["list given"], lambda: sampler_of([1, 2]), TypeError)
+        index = Index.from_rows([{"response_tokens": 3}], progress=False)
+        self.expect(["model="], lambda: sampler_of(index), TypeError)
+
+    def test_of_a_step_that_cannot_keep_limits_is_named(self):
+        most = max(COSTS.tokens)
+        sampler = sampler_of(microbatch=16, max_tokens=most)
+        self.expect(["epoch 0, step 0", "find no place"], sampler.check, RuntimeError)
+
+    def test_of_a_state_is_named(self):
+        state = sampler_of().state_dict()
+        self.assertLess(len(pickle.dumps(state)), 300)
+        for other, words in (
+            (sampler_of(costs_of(196, seed=1)), ["digest", "other samples"]),
+            (sampler_of(costs_of(195)), ["num_samples 196"]),
+            (sampler_of(seed=1), ["seed 0"]),
+            (sampler_of(global_batch=64), ["global_batch 32"]),
+        ):
+            self.expect(words, lambda other=other: other.load_state_dict(state))
+        for change, words in (
+            ({"format": "other"}, ["format 'other'"]),
+            ({"version": 2}, ["version 2"]),
+            ({"step": 7}, ["step 7", "0 to 6"]),
+            ({"step": "1"}, ["step '1'"]),
+            ({"epoch": -1}, ["epoch -1"]),
+        ):
+            self.expect(words, lambda change=change: sampler_of().load_state_dict(state | change))
+        window = sampler_of(within=4)
+        iterator = iter(window)
+        for _ in range(window.microbatches):
+            next(iterator)
+        state = window.state_dict()
+        self.assertEqual(state["step"], 1)  # within a window; windows are the same at any ranks
+        later = sampler_of(within=4, world_size=4)
+        later.load_state_dict(state)
+        self.assertEqual(
+            sorted(s for ranks in window.step(1).microbatches for part in ranks for s in part),
+            sorted(s for ranks in later.step(1).microbatches for part in ranks for s in part),
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()
