@@ -3,8 +3,9 @@
 For each family a folder with a published config.json and preprocessor_config.json (the LLM made small, which
 decides no size), and a manifest of 2,000 random image sizes or clip lengths: sides of 1 to 4,000 pixels,
 extreme aspect ratios included, clips of one sample to 30 s. Compared are the features in the LLM and the
-tokens of the encoder. What the original refuses has to be refused. Parameters of models that are known for
-costs alone are counted on torch's meta device; entrain/core/families/costs_alone_test.cc has the same numbers.
+tokens of the encoder. What the original refuses has to be refused. Parameters and FLOPs of models that are
+known for costs alone are counted by torch; entrain/core/families/costs_alone_test.cc and
+entrain/core/study/costs_alone_flops_test.cc have the same numbers.
 
 Example:
     .venv-parity/bin/python tests/parity/sizes.py --entrain build/release/entrain/cli/entrain
@@ -22,7 +23,8 @@ from pathlib import Path
 
 import torch
 import transformers
-from processors import SAMPLING_RATE, families, vit
+from processors import SAMPLING_RATE, TEXT, families, vit
+from torch.utils.flop_counter import FlopCounterMode
 
 SAMPLES = 2000
 LONGEST_SIDE = 4000
@@ -168,6 +170,46 @@ def compare_parameters():
     return differences
 
 
+def forwards():
+    """Models, inputs, and FLOPs of a forward: of encoder and LLM, with the half of causal attention that masks leave
+    out, since torch counts it."""
+    audio = {
+        "input_features": torch.zeros(1, 80, 3000),
+        "decoder_input_ids": torch.zeros(1, 104, dtype=torch.long),
+    }
+    speech = transformers.WhisperForConditionalGeneration
+    config = transformers.WhisperConfig()
+    yield "Whisper tiny", speech(config), audio, 23_113_728_000 + 13_824_000_000 + 10_423_990_272
+    text = TEXT | {"intermediate_size": 160, "num_hidden_layers": 6, "head_dim": 32}
+    vision = vit("siglip_vision_model", 224, 14) | {"hidden_size": 48, "intermediate_size": 100}
+    config = transformers.Gemma3Config(
+        text_config=text | {"sliding_window": 64},
+        vision_config=vision | {"num_attention_heads": 4, "vision_use_head": False},
+        mm_tokens_per_image=64,
+        image_token_index=500,
+    )
+    ids = torch.cat([torch.full((64,), 500), torch.arange(104)])[None]
+    images = {"input_ids": ids, "pixel_values": torch.zeros(1, 3, 224, 224)}
+    images["token_type_ids"] = (ids == 500).long()
+    dense = 6 * 4 * 128 * 168 * 168
+    original = transformers.Gemma3ForConditionalGeneration(config)
+    yield "Gemma 3, small", original, images, 34_111_488 + 25_165_824 + 122_486_784 + dense
+
+
+def compare_flops():
+    """Number of differences."""
+    differences = 0
+    print("\n| model | FLOPs of a forward | in the description |\n|---|---|---|")
+    for name, model, inputs, ours in forwards():
+        model.set_attn_implementation("eager")
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            model(**inputs)
+        theirs = counter.get_total_flops()
+        differences += theirs != ours
+        print(f"| {name} | {theirs:,} | {ours:,} |", flush=True)
+    return differences
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -187,9 +229,9 @@ def main():
                 failed += differences
                 print(f"| {family.name} | {family.how} | {sizes:,} | {refused} | {differences} |")
     if not options.only:
-        failed += compare_parameters()
+        failed += compare_parameters() + compare_flops()
     if failed:
-        raise SystemExit("tokens, patches or parameters differ")
+        raise SystemExit("tokens, patches, parameters or FLOPs differ")
 
 
 if __name__ == "__main__":
