@@ -57,12 +57,13 @@ record-programs: $(ENGINE_READY)
 $(PARITY_READY): tools/setup.sh tools/requirements-parity.txt
 	@tools/setup.sh --parity
 
-parity: $(ENGINE_READY) $(PARITY_READY) ## compare every family of models with transformers: logits, loss, gradients, tokens
+parity: $(ENGINE_READY) $(PARITY_READY) ## compare every family of models with transformers: logits, loss, gradients, tokens, sizes
 	@JOBS=$(JOBS) tools/build.sh release entrain entrain_forward
 	@.venv-parity/bin/python tests/parity/families.py --forward build/release/tests/entrain_forward
 	@.venv-parity/bin/python tests/parity/tokens.py --entrain build/release/entrain/cli/entrain
 	@.venv-parity/bin/python tests/parity/pixels.py --forward build/release/tests/entrain_forward
 	@.venv-parity/bin/python tests/parity/lora.py --forward build/release/tests/entrain_forward
+	@.venv-parity/bin/python tests/parity/sizes.py --entrain build/release/entrain/cli/entrain
 
 trainers: $(CORE_READY) $(PARITY_READY) ## balanced batches in other people's trainers, on Gloo processes (about 4 minutes)
 	@JOBS=$(JOBS) tools/build.sh core entrain_core_module entrain_core_stub

@@ -13,6 +13,7 @@
 #include "entrain/core/report/table.h"
 #include "entrain/core/spec/cost_origin.h"
 #include "entrain/core/spec/media.h"
+#include "entrain/core/spec/training.h"
 
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
@@ -126,6 +127,7 @@ engine::ProfileOptions profile_options(const ProfileFlags& options) {
 
 int measure(const ProfileFlags& options) {
   const ModelSpec model = load_model(options.model);
+  check_trainable(model, options.model);
   engine::ProfileOptions wanted = profile_options(options);
   Outputs outputs({options.model}, options.force);
   const Output output = outputs.open("--output", options.output, OutputKind::kProfile);
@@ -216,6 +218,7 @@ int check(const ProfileFlags& options) {
     throw InvalidInput("--check needs --index: the samples for the slots");
   }
   const ModelSpec model = load_model(options.model);
+  check_trainable(model, options.model);
   const Profile profile = read_profile(options.check);
   validate(profile, model, options.check);
   const std::vector<std::vector<SampleWork>> slots = drawn_slots(options, model);

@@ -18,17 +18,33 @@ LayerWork transformer_work(const BlockSpec& block, double bytes) {
       hidden * query + 2 * hidden * key + query * hidden + matrices * hidden * intermediate;
   work.matrix_flops = 2 * weights;
   work.attention_flops = 4 * query;
-  const double norms = 2 * 2 * hidden;
+  const double post_norms = block.post_norm ? 2 * hidden : 0;
+  const double norms = 2 * 2 * hidden + 2 * post_norms;
   const double residuals = 2 * 3 * hidden;
   const double rotary = 2 * (query + key);
   const double gate = matrices * intermediate;  // gate, up and product, or what is activated
   work.moved_bytes = (norms + residuals + rotary + gate + 2 * head_norms) * bytes;
   work.input_bytes = hidden * bytes;
   // Inputs and results of both norms, queries, keys, values, attention's result, the MLP's gate, up
-  // and product; the inputs of heads' norms.
+  // and product; the inputs of heads' norms and of those after.
   work.activation_bytes =
-      (4 * hidden + 2 * query + 2 * key + head_norms + matrices * intermediate) * bytes;
+      (4 * hidden + 2 * query + 2 * key + head_norms + post_norms + matrices * intermediate) *
+      bytes;
   work.output_bytes = hidden * bytes;
+  return work;
+}
+
+// A decoder, with what a token has of cross attention: norm, query, output matrix and sum. Pairs
+// hold the keys and values of features (workload.h).
+LayerWork decoder_work(const LlmSpec& llm, double bytes) {
+  LayerWork work = transformer_work(llm, bytes);
+  if (llm.cross_attention) {
+    const double hidden = llm.hidden;
+    const double query = static_cast<double>(llm.num_heads) * llm.head_dim;
+    work.matrix_flops += 2 * 2 * hidden * query;
+    work.moved_bytes += (2 + 3) * hidden * bytes;
+    work.activation_bytes += (2 * hidden + 2 * query) * bytes;
+  }
   return work;
 }
 
@@ -52,8 +68,10 @@ LayerWork one_projector_work(const EncoderSpec& encoder,
       (spec.norm_tokens ? 2 * hidden : 0) + (spec.norm_merged ? 2 * merged / merge : 0);
   const double between = two ? 2 * inner / merge : 0;
   LayerWork work;
-  work.matrix_flops = 2 * (two ? merged * inner + inner * llm_hidden : merged * llm_hidden) /
-                      merge * share_of_patches(encoder);
+  const double weights = two                      ? merged * inner + inner * llm_hidden
+                         : spec.num_matrices == 1 ? merged * llm_hidden
+                                                  : 0;
+  work.matrix_flops = 2 * weights / merge * share_of_patches(encoder);
   work.moved_bytes = (normed + between) * bytes;
   work.input_bytes = hidden * bytes;
   work.activation_bytes = (std::max(normed, merged / merge) + between) * bytes;
@@ -133,7 +151,7 @@ LayerWork layer_work(const ModelSpec& model, int module, int layer, double bytes
       case LayerKind::kOutputHead:
         return output_head_work(llm.hidden, llm.vocab_size, bytes);
       default:
-        return transformer_work(llm, bytes);
+        return decoder_work(llm, bytes);
     }
   }
   const EncoderSpec& encoder = model.encoders[static_cast<std::size_t>(module)];
@@ -142,8 +160,14 @@ LayerWork layer_work(const ModelSpec& model, int module, int layer, double bytes
       return patch_embedding_work(encoder, bytes);
     case LayerKind::kAudioEmbedding:
       return audio_embedding_work(encoder, bytes);
-    case LayerKind::kProjector:
-      return projector_work(encoder, llm.hidden, bytes);
+    case LayerKind::kProjector: {
+      LayerWork work = projector_work(encoder, llm.hidden, bytes);
+      if (llm.cross_attention) {
+        // Every decoder's keys and values: they are as many as the encoder's tokens, not the LLM's.
+        work.activation_bytes += 2.0 * llm.num_layers * llm.num_kv_heads * llm.head_dim * bytes;
+      }
+      return work;
+    }
     default:
       return transformer_work(encoder, bytes);
   }

@@ -38,6 +38,21 @@ TEST(LayerWork, MatrixFlopsFollowFromParameters) {
             2.0 * static_cast<double>(layer_parameters(model, 2, 4) - 16));
 }
 
+// Queries and outputs are a token's; keys and values of features are pairs (workload.h), and the
+// encoder keeps them.
+TEST(LayerWork, CountsCrossAttention) {
+  ModelSpec model = oracle::small_model();
+  const LayerWork alone = layer_work(model, 2, 1, 4);
+  const LayerWork last = layer_work(model, 1, 3, 4);
+  model.llm.cross_attention = true;
+  model.encoders[1].projector.num_matrices = 0;
+  EXPECT_EQ(layer_work(model, 2, 1, 4).matrix_flops - alone.matrix_flops, 2 * 2 * 16 * 24);
+  EXPECT_EQ(layer_work(model, 2, 1, 4).attention_flops, alone.attention_flops);
+  EXPECT_EQ(layer_work(model, 1, 3, 4).matrix_flops, 0);
+  EXPECT_GT(layer_work(model, 1, 3, 4).activation_bytes, model.llm.num_layers * 2 * 12 * 4);
+  EXPECT_EQ(layer_work(model, 1, 3, 4).output_bytes, 2 * last.output_bytes);
+}
+
 // Three projections instead of one, and wide rows before and behind them.
 TEST(LayerWork, CountsEveryLevelOfDeepStack) {
   ModelSpec model = oracle::small_model();

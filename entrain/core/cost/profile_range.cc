@@ -73,6 +73,7 @@ std::vector<ModuleUse> least_use(const ModelSpec& model,
       if (module == model.llm_module()) {
         tokens.add(sample.llm_tokens);
         pairs.add(sample.llm_attention_pairs);
+        window_pairs.add(sample.llm_window_pairs);
         targets.add(sample.target_tokens);
         continue;
       }

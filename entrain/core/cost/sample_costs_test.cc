@@ -1,5 +1,6 @@
 #include "entrain/core/cost/sample_costs.h"
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -143,6 +144,28 @@ TEST(SampleCosts, WriteSecondsToTheNanosecond) {
             "sample_id,llm_tokens,llm_forward_s,llm_backward_s\n"
             "a,5,0.000000001,12\n"
             "b,6,0,4000000.123456789\n");
+}
+
+// Two of three decoders within windows: each pays the causal pairs that its window leaves out less.
+TEST(SampleCosts, PayTheLlmsSlidingWindows) {
+  ModelSpec model = oracle::small_model();
+  model.encoders.clear();
+  SampleSizes sample;
+  sample.id = "long";
+  sample.prompt_tokens = 90'000;
+  sample.response_tokens = 10'000;
+  const std::vector<std::string> ids = {sample.id};
+  const auto forward_ns = [&] {
+    const Profile profile = analytic_profile(model, device_model("cpu-2core"), {});
+    const std::vector<SampleWork> work = batch_work(model, std::span(&sample, 1));
+    return sample_costs(model, profile, ids, work).units[0][0][0].forward_ns;
+  };
+  const std::int64_t full = forward_ns();
+  model.llm.sliding_window = 1000;
+  model.llm.full_attention_layers = {1};
+  // 4 FLOPs a pair of 24 numbers at 96 FLOP/ns.
+  constexpr std::int64_t kOutside = 99'000;
+  EXPECT_NEAR(static_cast<double>(full - forward_ns()), 2.0 * kOutside * kOutside / 2, 2.0);
 }
 
 }  // namespace

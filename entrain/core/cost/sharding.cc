@@ -131,7 +131,12 @@ LayerExchange layer_exchange(const ModelSpec& model,
     case LayerKind::kAudioEmbedding:
       return {};
     case LayerKind::kEncoderTransformer:
-    case LayerKind::kWindowedTransformer: {
+    case LayerKind::kWindowedTransformer:
+    case LayerKind::kDecoder: {
+      if (module == model.llm_module()) {
+        return transformer_exchange(
+            lane, llm.hidden, static_cast<double>(llm.num_kv_heads) * llm.head_dim);
+      }
       const double hidden = model.encoders[static_cast<std::size_t>(module)].hidden;
       return transformer_exchange(lane, hidden, hidden);
     }
@@ -145,9 +150,6 @@ LayerExchange layer_exchange(const ModelSpec& model,
     }
     case LayerKind::kTokenEmbedding:
       return {lane.gather(llm.hidden, 1), {}, lane.gather(llm.hidden, 1)};
-    case LayerKind::kDecoder:
-      return transformer_exchange(
-          lane, llm.hidden, static_cast<double>(llm.num_kv_heads) * llm.head_dim);
     case LayerKind::kOutputHead: {
       const Exchange gather = lane.gather(llm.hidden, 1);
       // An all-reduce receives twice as much as a gather.

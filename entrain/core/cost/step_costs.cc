@@ -302,7 +302,7 @@ class StepCostBuilder {
     for (const SampleWork& sample : work_) {
       if (module == model_.llm_module()) {
         append({static_cast<double>(sample.llm_attention_pairs),
-                0.0,
+                static_cast<double>(sample.llm_window_pairs),
                 static_cast<double>(sample.llm_tokens),
                 static_cast<double>(sample.target_tokens)},
                sample.llm_tokens,
@@ -314,7 +314,7 @@ class StepCostBuilder {
                   static_cast<double>(segment.tokens),
                   0.0},
                  segment.tokens,
-                 segment.llm_tokens);
+                 model_.llm.cross_attention ? segment.tokens : segment.llm_tokens);
         }
       }
       result.first_unit.push_back(static_cast<int>(result.tokens.size()));
@@ -332,7 +332,7 @@ class StepCostBuilder {
   [[nodiscard]] std::int64_t num_decoders(LayerRange layers) const {
     std::int64_t decoders = 0;
     for (int layer = layers.begin; layer < layers.end; ++layer) {
-      decoders += layer_kind(model_, model_.llm_module(), layer) == LayerKind::kDecoder ? 1 : 0;
+      decoders += has_attention(layer_kind(model_, model_.llm_module(), layer)) ? 1 : 0;
     }
     return decoders;
   }
@@ -347,7 +347,7 @@ class StepCostBuilder {
                                plan.tensor_parallel,
                                plan.context_parallel)
                        .input_bytes;
-    if (plan_.limits.chunks && layer.kind == LayerKind::kDecoder) {
+    if (plan_.limits.chunks && module == model_.llm_module() && has_attention(layer.kind)) {
       bytes += static_cast<double>(key_value_bytes(plan)) / plan.context_parallel;
     }
     return std::min(bytes, layer.activation_bytes_per_token);

@@ -22,6 +22,9 @@ void read_audio_processor(const Json& document,
   config.expect("dither", 0.0);
   config.expect("do_normalize", false);
   config.harmless({"processor_class", "return_attention_mask"});
+  if (audio.pad_windows) {
+    config.harmless({"mel_filters"});  // Whisper's, which is known for costs alone
+  }
   config.finish();
 }
 

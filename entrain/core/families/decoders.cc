@@ -94,16 +94,16 @@ void read_tied(HfConfig& config, LlmSpec& llm) {
 }
 
 Family llama_family() {
-  return {"Llama", {"LlamaForCausalLM"}, alone<llama_text>};
+  return {"Llama", {"LlamaForCausalLM"}, {"llama"}, alone<llama_text>};
 }
 Family qwen2_family() {
-  return {"Qwen2", {"Qwen2ForCausalLM"}, alone<qwen2_text>};
+  return {"Qwen2", {"Qwen2ForCausalLM"}, {"qwen2"}, alone<qwen2_text>};
 }
 Family qwen3_family() {
-  return {"Qwen3", {"Qwen3ForCausalLM"}, alone<qwen3_text>};
+  return {"Qwen3", {"Qwen3ForCausalLM"}, {"qwen3"}, alone<qwen3_text>};
 }
 Family mistral_family() {
-  return {"Mistral", {"MistralForCausalLM"}, alone<mistral_text>};
+  return {"Mistral", {"MistralForCausalLM"}, {"mistral"}, alone<mistral_text>};
 }
 
 }  // namespace entrain

@@ -21,6 +21,8 @@ std::span<const Family> families() {
                                        smolvlm_family(),
                                        internvl_family(),
                                        qwen2_audio_family(),
+                                       gemma3_family(),
+                                       whisper_family(),
                                        llama_family(),
                                        qwen2_family(),
                                        qwen3_family(),
@@ -57,11 +59,15 @@ HfModel hf_model_from_json(const Json& config, const std::string& where) {
   for (const auto& [name, place] : reader.reader().array("architectures")) {
     given.push_back(value_as<std::string>(*name, place));
   }
+  const bool by_type = given.empty();
+  if (by_type) {
+    given.push_back(reader.optional("model_type", std::string()));
+  }
   std::vector<std::string_view> known;
   for (const Family& family : families()) {
-    for (const std::string_view architecture : family.architectures) {
-      known.push_back(architecture);
-      if (given.size() == 1 && given.front() == architecture) {
+    for (const std::string_view name : by_type ? family.model_types : family.architectures) {
+      known.push_back(name);
+      if (given.size() == 1 && given.front() == name) {
         HfModel result = family.read(std::move(reader));
         result.family = family.name;
         result.model.name = config.value("_name_or_path", std::string());
@@ -73,8 +79,9 @@ HfModel hf_model_from_json(const Json& config, const std::string& where) {
       }
     }
   }
-  throw InvalidInput(fmt::format("{}: architectures: [{}] given; known: {}",
+  throw InvalidInput(fmt::format("{}: {} [{}] given; known: {}",
                                  where,
+                                 by_type ? "no architectures, and model_type" : "architectures:",
                                  fmt::join(given, ", "),
                                  fmt::join(known, ", ")));
 }

@@ -79,6 +79,8 @@ class HfConfig {
 struct Family {
   std::string_view name;
   std::vector<std::string_view> architectures;  // of config.json
+  // Of a config.json without architectures.
+  std::vector<std::string_view> model_types;
   // Throws  InvalidInput naming file and key.
   HfModel (*read)(HfConfig config);
 };
@@ -102,8 +104,10 @@ ModelSpec load_model(const std::filesystem::path& path);
 // Parts that families share.
 
 // Reads the keys that Llama, Qwen and Mistral text models have in common into the LLM, those of
-// rotary positions included, and names their harmless ones. Keys that are absent have the values
-// that the LLM came with, and what its family's code fixes (mrope_interleaved) may not differ.
+// rotary positions included, and names their harmless ones. A model with a sliding window may have
+// rotations for each kind of layers; those of full attention are taken. Keys that are absent have
+// the values that the LLM came with, and what its family's code fixes (mrope_interleaved) may not
+// differ.
 void read_text_config(HfConfig& config, LlmSpec& llm);
 // Qwen's switch for sliding windows, which has to be off.
 void expect_full_attention(HfConfig& config, const LlmSpec& llm);
@@ -128,6 +132,10 @@ std::vector<std::pair<std::string, std::string>> vit_parts();
 // [hidden, 3, patch_size, patch_size]
 std::vector<std::int64_t> patch_kernel_shape(const EncoderSpec& vision);
 
+// The keys of Whisper's encoder into an encoder called "audio". Keys that are absent have the
+// encoder's values.
+void read_whisper_encoder(HfConfig& config, EncoderSpec& audio);
+
 // The `vision_config` keys of Qwen's encoders with rotations; those of one family stay unread.
 // Keys that are absent have the encoder's values.
 void read_qwen_vision(HfConfig& config, EncoderSpec& vision);
@@ -151,6 +159,9 @@ Family llava_onevision_family();
 Family smolvlm_family();
 Family internvl_family();
 Family qwen2_audio_family();
+// Known for costs alone (check_trainable() in training.h).
+Family gemma3_family();
+Family whisper_family();
 Family llama_family();
 Family qwen2_family();
 Family qwen3_family();

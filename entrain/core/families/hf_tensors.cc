@@ -10,6 +10,7 @@
 
 #include "entrain/core/base/text.h"
 #include "entrain/core/spec/parameters.h"
+#include "entrain/core/spec/training.h"
 
 namespace entrain {
 namespace {
@@ -172,6 +173,7 @@ std::vector<std::string> hf_names(const HfModel& model, const std::string& param
 }
 
 HfTensors read_hf_tensors(const fs::path& folder, const HfModel& model) {
+  check_trainable(model.model, folder.string());
   HfTensors result;
   result.folder = folder;
   result.files = read_headers(folder);

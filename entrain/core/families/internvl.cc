@@ -112,7 +112,7 @@ HfModel read_internvl(HfConfig config) {
 }  // namespace
 
 Family internvl_family() {
-  return {"InternVL", {"InternVLForConditionalGeneration"}, read_internvl};
+  return {"InternVL", {"InternVLForConditionalGeneration"}, {"internvl"}, read_internvl};
 }
 
 }  // namespace entrain

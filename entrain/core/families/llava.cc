@@ -222,13 +222,16 @@ std::vector<std::array<int, 2>> read_canvases(HfConfig& config, int side) {
 }
 
 Family llava_family() {
-  return {"LLaVA", {"LlavaForConditionalGeneration"}, read_llava};
+  return {"LLaVA", {"LlavaForConditionalGeneration"}, {"llava"}, read_llava};
 }
 Family llava_next_family() {
-  return {"LLaVA-NeXT", {"LlavaNextForConditionalGeneration"}, read_llava_next};
+  return {"LLaVA-NeXT", {"LlavaNextForConditionalGeneration"}, {"llava_next"}, read_llava_next};
 }
 Family llava_onevision_family() {
-  return {"LLaVA-OneVision", {"LlavaOnevisionForConditionalGeneration"}, read_llava_onevision};
+  return {"LLaVA-OneVision",
+          {"LlavaOnevisionForConditionalGeneration"},
+          {"llava_onevision"},
+          read_llava_onevision};
 }
 
 }  // namespace entrain

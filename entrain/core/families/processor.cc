@@ -13,6 +13,7 @@ namespace {
 
 // Of Pillow.
 constexpr int kLanczos = 1;
+constexpr int kBilinear = 2;
 constexpr int kBicubic = 3;
 
 void read_channels(HfConfig& config, const char* key, std::array<double, 3>& channels) {
@@ -57,6 +58,10 @@ void read_limits(HfConfig& config, EncoderSpec& vision) {
 }
 
 void read_filter(HfConfig& config, EncoderSpec& vision) {
+  if (vision.resize_filter == ResizeFilter::kBilinear) {
+    config.expect("resample", kBilinear);
+    return;
+  }
   const int usual = vision.resize_filter == ResizeFilter::kLanczos ? kLanczos : kBicubic;
   const int given = config.optional("resample", usual);
   if (given != kLanczos && given != kBicubic) {
@@ -160,7 +165,7 @@ void read_steps(HfConfig& config, EncoderSpec& vision) {
 // Tiling, padding and cropping that the family's processor does not have.
 void refuse_other_steps(HfConfig& config, TilingSpec::Kind tiling) {
   using Kind = TilingSpec::Kind;
-  std::vector<const char*> steps;
+  std::vector<const char*> steps = {"do_pan_and_scan"};
   if (tiling != Kind::kAnyResolution) {
     steps.push_back("image_grid_pinpoints");
     if (tiling != Kind::kNone) {
@@ -207,7 +212,14 @@ void read_processor(const Json& document,
     expect_side(config, "crop_size", side);
   }
   refuse_other_steps(config, tiling);
-  config.harmless({"min_patches", "max_patches", "max_image_size", "pad_size", "image_seq_length"});
+  config.harmless({"min_patches",
+                   "max_patches",
+                   "max_image_size",
+                   "pad_size",
+                   "image_seq_length",
+                   "pan_and_scan_max_num_crops",
+                   "pan_and_scan_min_crop_size",
+                   "pan_and_scan_min_ratio_to_activate"});
   if (!reads_videos(vision)) {
     config.harmless({"video_sampling"});
   }

@@ -39,7 +39,7 @@ HfModel read_qwen2_5_vl(HfConfig config) {
 }  // namespace
 
 Family qwen2_5_vl_family() {
-  return {"Qwen2.5-VL", {"Qwen2_5_VLForConditionalGeneration"}, read_qwen2_5_vl};
+  return {"Qwen2.5-VL", {"Qwen2_5_VLForConditionalGeneration"}, {"qwen2_5_vl"}, read_qwen2_5_vl};
 }
 
 }  // namespace entrain

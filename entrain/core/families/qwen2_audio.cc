@@ -7,37 +7,21 @@
 namespace entrain {
 namespace {
 
-EncoderSpec read_whisper(HfConfig config) {
+EncoderSpec read_audio(HfConfig config) {
   EncoderSpec audio;
-  audio.name = "audio";
-  audio.modality = Modality::kAudio;
   config.expect("model_type", "qwen2_audio_encoder");
-  audio.num_layers = config.optional("encoder_layers", 32);
-  audio.hidden = config.optional("d_model", 1280);
-  audio.num_heads = config.optional("encoder_attention_heads", 20);
-  audio.intermediate = config.optional("encoder_ffn_dim", 5120);
-  audio.mel_bands = config.optional("num_mel_bins", 128);
-  audio.activation = read_activation(config, "activation_function", Activation::kGelu);
-  // Two mel frames of 10 ms make a position.
-  audio.window_seconds = config.optional("max_source_positions", 1500) / 50.0;
-  // In the code, as is that keys have no bias.
-  audio.norm = NormKind::kLayer;
-  audio.norm_epsilon = 1e-5;
-  audio.packed_qkv = audio.gated_mlp = audio.key_bias = false;
-  audio.qkv_bias = audio.output_bias = audio.mlp_bias = true;
-  audio.masked_padding = audio.stored_positions = true;
-  for (const char* rate :
-       {"dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop"}) {
-    config.expect(rate, 0.0);
-  }
-  config.expect("scale_embedding", false);
-  config.expect("num_hidden_layers", audio.num_layers);
+  audio.num_layers = 32;
+  audio.hidden = 1280;
+  audio.num_heads = 20;
+  audio.intermediate = 5120;
+  audio.mel_bands = 128;
+  read_whisper_encoder(config, audio);
+  audio.masked_padding = true;
   config.harmless({"_name_or_path",
                    "architectures",
                    "dtype",
                    "torch_dtype",
                    "transformers_version",
-                   "init_std",
                    "initializer_range"});
   config.finish();
   audio.projector.norm_tokens = false;
@@ -72,7 +56,7 @@ HfModel::Spelling spelling(const std::string& root,
 
 HfModel read_qwen2_audio(HfConfig config) {
   HfModel result;
-  result.model.encoders = {read_whisper(config.object("audio_config"))};
+  result.model.encoders = {read_audio(config.object("audio_config"))};
   HfConfig text = config.object("text_config");
   text.expect("use_mrope", false);
   text.expect("model_type", "qwen2");
@@ -104,7 +88,7 @@ HfModel read_qwen2_audio(HfConfig config) {
 }  // namespace
 
 Family qwen2_audio_family() {
-  return {"Qwen2-Audio", {"Qwen2AudioForConditionalGeneration"}, read_qwen2_audio};
+  return {"Qwen2-Audio", {"Qwen2AudioForConditionalGeneration"}, {"qwen2_audio"}, read_qwen2_audio};
 }
 
 }  // namespace entrain

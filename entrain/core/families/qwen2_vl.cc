@@ -48,7 +48,7 @@ HfModel read_qwen2_vl(HfConfig config) {
 }  // namespace
 
 Family qwen2_vl_family() {
-  return {"Qwen2-VL", {"Qwen2VLForConditionalGeneration"}, read_qwen2_vl};
+  return {"Qwen2-VL", {"Qwen2VLForConditionalGeneration"}, {"qwen2_vl"}, read_qwen2_vl};
 }
 
 }  // namespace entrain

@@ -102,7 +102,7 @@ HfModel read_qwen3_vl(HfConfig config) {
 }  // namespace
 
 Family qwen3_vl_family() {
-  return {"Qwen3-VL", {"Qwen3VLForConditionalGeneration"}, read_qwen3_vl};
+  return {"Qwen3-VL", {"Qwen3VLForConditionalGeneration"}, {"qwen3_vl"}, read_qwen3_vl};
 }
 
 }  // namespace entrain

@@ -106,6 +106,7 @@ HfModel read_smolvlm(HfConfig config) {
 Family smolvlm_family() {
   return {"SmolVLM, Idefics3",
           {"SmolVLMForConditionalGeneration", "Idefics3ForConditionalGeneration"},
+          {"smolvlm", "idefics3"},
           read_smolvlm};
 }
 

@@ -6,6 +6,32 @@
 namespace entrain {
 namespace {
 
+void read_rope(HfConfig rope, LlmSpec& llm) {
+  llm.rope_theta = rope.optional("rope_theta", llm.rope_theta);
+  const auto type = rope.optional("rope_type", rope.optional("type", std::string("default")));
+  rope.harmless({"type"});
+  for (const auto& [pairs, place] : rope.reader().array("mrope_section")) {
+    llm.mrope_sections.push_back(value_as<int>(*pairs, place));
+  }
+  rope.expect("mrope_interleaved", llm.mrope_interleaved);
+  rope.expect("partial_rotary_factor", 1.0);
+  if (type == "linear" || type == "llama3") {
+    llm.rope_scaling.kind =
+        type == "linear" ? RopeScaling::Kind::kLinear : RopeScaling::Kind::kLlama3;
+    llm.rope_scaling.factor = rope.required<double>("factor");
+  } else if (type != "default" && type != "mrope") {
+    rope.reader().fail("rope_type",
+                       fmt::format("'{}' given; allowed: default, mrope, linear, llama3", type));
+  }
+  if (type == "llama3") {
+    llm.rope_scaling.low_freq_factor = rope.required<double>("low_freq_factor");
+    llm.rope_scaling.high_freq_factor = rope.required<double>("high_freq_factor");
+    llm.rope_scaling.original_max_position =
+        rope.required<std::int64_t>("original_max_position_embeddings");
+  }
+  rope.finish();
+}
+
 // transformers 5 writes `rope_parameters`; earlier ones `rope_theta` beside `rope_scaling`.
 void read_rotary(HfConfig& config, LlmSpec& llm, double default_theta) {
   llm.rope_theta = config.optional("rope_theta", default_theta);
@@ -14,29 +40,13 @@ void read_rotary(HfConfig& config, LlmSpec& llm, double default_theta) {
       continue;
     }
     HfConfig rope = config.object(key);
-    llm.rope_theta = rope.optional("rope_theta", llm.rope_theta);
-    const auto type = rope.optional("rope_type", rope.optional("type", std::string("default")));
-    rope.harmless({"type"});
-    for (const auto& [pairs, place] : rope.reader().array("mrope_section")) {
-      llm.mrope_sections.push_back(value_as<int>(*pairs, place));
+    if (llm.sliding_window > 0 && rope.reader().find("full_attention") != nullptr) {
+      read_rope(rope.object("full_attention"), llm);
+      rope.harmless({"sliding_attention"});
+      rope.finish();
+      continue;
     }
-    rope.expect("mrope_interleaved", llm.mrope_interleaved);
-    rope.expect("partial_rotary_factor", 1.0);
-    if (type == "linear" || type == "llama3") {
-      llm.rope_scaling.kind =
-          type == "linear" ? RopeScaling::Kind::kLinear : RopeScaling::Kind::kLlama3;
-      llm.rope_scaling.factor = rope.required<double>("factor");
-    } else if (type != "default" && type != "mrope") {
-      rope.reader().fail("rope_type",
-                         fmt::format("'{}' given; allowed: default, mrope, linear, llama3", type));
-    }
-    if (type == "llama3") {
-      llm.rope_scaling.low_freq_factor = rope.required<double>("low_freq_factor");
-      llm.rope_scaling.high_freq_factor = rope.required<double>("high_freq_factor");
-      llm.rope_scaling.original_max_position =
-          rope.required<std::int64_t>("original_max_position_embeddings");
-    }
-    rope.finish();
+    read_rope(std::move(rope), llm);
   }
 }
 

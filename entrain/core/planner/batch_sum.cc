@@ -16,6 +16,7 @@ SampleWork batch_sum(std::span<const SampleWork> batch) {
     }
     sum.llm_tokens += sample.llm_tokens;
     sum.llm_attention_pairs += sample.llm_attention_pairs;
+    sum.llm_window_pairs += sample.llm_window_pairs;
     sum.target_tokens += sample.target_tokens;
   }
   return sum;

@@ -54,6 +54,12 @@ class Checker {
       fail(key, fmt::format("{} is not divisible by {} {}", value, divisor_name, divisor));
     }
   }
+  // Of a module with so many transformers: from 0, rising.
+  void layers(const char* key, const std::vector<int>& given, int num_layers) const {
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      range(key, given[i], i == 0 ? 0 : given[i - 1] + 1, num_layers - 1);
+    }
+  }
   [[noreturn]] void fail(const char* key, const std::string& message) const {
     throw InvalidInput(fmt::format("{}: {}", key_path(where_, key), message));
   }
@@ -99,10 +105,7 @@ void validate_windows(const EncoderSpec& encoder, const Checker& check) {
                   encoder.window_size,
                   "patch_size * merge_size,",
                   encoder.patch_size * encoder.merge_size);
-  for (std::size_t i = 0; i < full.size(); ++i) {
-    const int least = i == 0 ? 0 : full[i - 1] + 1;
-    check.range("full_attention_layers", full[i], least, encoder.num_layers - 1);
-  }
+  check.layers("full_attention_layers", full, encoder.num_layers);
   if (encoder.window_size == 0 && !full.empty()) {
     check.fail("full_attention_layers", "given without window_size: every layer attends fully");
   }
@@ -179,7 +182,7 @@ void validate_encoder(const EncoderSpec& encoder, const std::string& where) {
                            "positions in two dimensions",
                            encoder.hidden / encoder.num_heads));
   }
-  check.range("projector.num_matrices", encoder.projector.num_matrices, 1, 2);
+  check.range("projector.num_matrices", encoder.projector.num_matrices, 0, 2);
   check.range("projector.intermediate", encoder.projector.intermediate, 0, kGreatestWidth);
   if (encoder.modality == Modality::kVision) {
     check.range("patch_size", encoder.patch_size, 1, 1024);
@@ -211,10 +214,7 @@ void validate_encoder(const EncoderSpec& encoder, const std::string& where) {
     check.range("max_pixels", encoder.max_pixels, side * side, kMostPixels);
     check.range("min_pixels", encoder.min_pixels, 1, encoder.max_pixels);
     validate_windows(encoder, check);
-    for (std::size_t i = 0; i < encoder.deepstack_layers.size(); ++i) {
-      const int least = i == 0 ? 0 : encoder.deepstack_layers[i - 1] + 1;
-      check.range("deepstack_layers", encoder.deepstack_layers[i], least, encoder.num_layers - 1);
-    }
+    check.layers("deepstack_layers", encoder.deepstack_layers, encoder.num_layers);
     check.above("frames_per_second", encoder.frames_per_second, 0.0, 1000.0);
     check.range("default_frame_width", encoder.default_frame_width, 1, 1 << 16);
     check.range("default_frame_height", encoder.default_frame_height, 1, 1 << 16);
@@ -271,6 +271,31 @@ void validate_llm(const LlmSpec& llm, const std::string& where) {
   validate_rotary(llm, check);
   check.range("max_tokens", llm.max_tokens, 1, kLongestSample);
   check.range("deepstack", llm.deepstack, 0, llm.num_layers);
+  check.range("position_rows", llm.position_rows, 0, kLongestSample);
+  check.range("sliding_window", llm.sliding_window, 0, kLongestSample);
+  check.layers("full_attention_layers", llm.full_attention_layers, llm.num_layers);
+  if (llm.sliding_window == 0 && !llm.full_attention_layers.empty()) {
+    check.fail("full_attention_layers", "given without sliding_window: every layer attends fully");
+  }
+}
+
+// Features without a projection are read by cross attention alone.
+void check_cross_attention(const ModelSpec& model, const std::string& where) {
+  for (const EncoderSpec& encoder : model.encoders) {
+    const bool bare = encoder.projector.num_matrices == 0;
+    if (bare != model.llm.cross_attention || (bare && encoder.hidden != model.llm.hidden)) {
+      throw InvalidInput(fmt::format(
+          "{}: llm.cross_attention is {}, {}.projector.num_matrices {} and {}.hidden {}; "
+          "cross attention, and it alone, needs 0 matrices and the LLM's width {}",
+          where,
+          model.llm.cross_attention,
+          encoder.name,
+          encoder.projector.num_matrices,
+          encoder.name,
+          encoder.hidden,
+          model.llm.hidden));
+    }
+  }
 }
 
 void check_deepstack(const ModelSpec& model, const std::string& where) {
@@ -358,7 +383,8 @@ int num_layers(const ModelSpec& model, int module) {
 std::int64_t merged_tokens(const EncoderSpec& encoder) {
   return encoder.modality == Modality::kVision
              ? std::int64_t{encoder.merge_size} * encoder.merge_size
-             : 2;
+         : encoder.projector.num_matrices == 0 ? 1
+                                               : 2;
 }
 
 std::int64_t patch_values(const EncoderSpec& encoder) {
@@ -422,14 +448,20 @@ bool attends_in_windows(const EncoderSpec& encoder, int layer) {
   return encoder.window_size > 0 && !std::binary_search(full.begin(), full.end(), layer - 1);
 }
 
+bool attends_in_windows(const LlmSpec& llm, int layer) {
+  const std::vector<int>& full = llm.full_attention_layers;
+  return llm.sliding_window > 0 && !std::binary_search(full.begin(), full.end(), layer - 1);
+}
+
 LayerKind layer_kind(const ModelSpec& model, int module, int layer) {
   const int last = num_layers(model, module) - 1;
   ENTRAIN_INVARIANT(layer >= 0 && layer <= last,
                     fmt::format("layer {} of module {} does not exist", layer, module));
   if (module == model.llm_module()) {
-    return layer == 0      ? LayerKind::kTokenEmbedding
-           : layer == last ? LayerKind::kOutputHead
-                           : LayerKind::kDecoder;
+    return layer == 0                             ? LayerKind::kTokenEmbedding
+           : layer == last                        ? LayerKind::kOutputHead
+           : attends_in_windows(model.llm, layer) ? LayerKind::kWindowedTransformer
+                                                  : LayerKind::kDecoder;
   }
   const EncoderSpec& encoder = encoder_of(model, module);
   if (layer == 0) {
@@ -465,6 +497,7 @@ void validate(const ModelSpec& model, const std::string& where) {
   }
   validate_llm(model.llm, key_path(where, kLlmName));
   check_deepstack(model, where);
+  check_cross_attention(model, where);
   check_parameters(model, where);
 }
 
@@ -474,12 +507,13 @@ std::string digest(const ModelSpec& model) {
 
 std::string shape_digest(const ModelSpec& model) {
   static const std::vector<std::string> kShapeKeys = {
-      "modality",   "num_layers",       "hidden",     "num_heads",      "num_kv_heads",
-      "head_dim",   "intermediate",     "patch_size", "merge_size",     "temporal_patch_size",
-      "table_side", "class_token",      "patch_bias", "embedding_norm", "projector",
-      "norm",       "separate_qkv",     "plain_mlp",  "activation",     "layer_scale",
-      "qkv_bias",   "output_bias",      "mlp_bias",   "qk_norm",        "vocab_size",
-      "deepstack",  "deepstack_layers", "key_bias",   "mel_bands",      "stored_positions"};
+      "modality",   "num_layers",       "hidden",         "num_heads",      "num_kv_heads",
+      "head_dim",   "intermediate",     "patch_size",     "merge_size",     "temporal_patch_size",
+      "table_side", "class_token",      "patch_bias",     "embedding_norm", "projector",
+      "norm",       "separate_qkv",     "plain_mlp",      "activation",     "layer_scale",
+      "qkv_bias",   "output_bias",      "mlp_bias",       "qk_norm",        "vocab_size",
+      "deepstack",  "deepstack_layers", "key_bias",       "mel_bands",      "stored_positions",
+      "post_norm",  "position_rows",    "cross_attention"};
   Json shape = Json::object();
   const Json document = to_json(model);
   for (const auto& [module, table] : document.items()) {

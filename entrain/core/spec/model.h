@@ -19,7 +19,8 @@ enum class LayerKind : std::uint8_t {
   kPatchEmbedding,       // layer 0 of a vision encoder: pixels of a patch → hidden
   kAudioEmbedding,       // layer 0 of an audio encoder: two convolutions over mel frames
   kEncoderTransformer,   // full attention within a segment
-  kWindowedTransformer,  // attention within square windows of a vision segment
+  kWindowedTransformer,  // attention within square windows of a vision segment, or the LLM's last
+                         // sliding_window tokens
   kProjector,            // merge and map to the LLM's width: the last layer of an encoder
   kTokenEmbedding,       // layer 0 of the LLM
   kDecoder,              // causal attention within a sample
@@ -79,6 +80,7 @@ struct BlockSpec {
   Activation activation = Activation::kSilu;
   bool mlp_bias = false;     // of all its matrices
   bool layer_scale = false;  // a gain for each of both sums (InternVL); else 1
+  bool post_norm = false;    // the norm also of what both sums add (Gemma 3)
   bool frozen = false;       // encoders: embedding and transformer layers get no weight gradient
   std::vector<std::string> frozen_parameters;  // patterns (training.h): these get none either
   LoraSpec lora;                               // what is not frozen above gets adapters
@@ -91,9 +93,10 @@ struct BlockSpec {
 struct ProjectorSpec {
   bool norm_tokens = true;    // the block's norm, of every token before merging
   bool norm_merged = false;   // the same, of every merged row
+  bool rms_merged = false;    // that one is RMSNorm, whatever the block's
   double norm_epsilon = 0.0;  // 0: the block's
   bool average = false;       // a merged row is the mean of its tokens; else they are side by side
-  int num_matrices = 2;       // 1 or 2, with the activation between
+  int num_matrices = 2;       // 1 or 2, with the activation between; 0: features are the tokens
   int intermediate = 0;       // width between two; 0: that of a merged row
   Activation activation = Activation::kGelu;
   bool bias = true;
@@ -110,7 +113,7 @@ enum class RotaryLayout : std::uint8_t {
   kHalves,
 };
 
-enum class ResizeFilter : std::uint8_t { kBicubic, kLanczos };
+enum class ResizeFilter : std::uint8_t { kBicubic, kLanczos, kBilinear };
 
 // How an image becomes several tiles, each of the one size that the encoder takes. Read with
 // image_tiles() in vision_sizes.h.
@@ -252,6 +255,15 @@ struct LlmSpec : BlockSpec {
   int deepstack = 0;
   std::int64_t max_tokens = 8192;    // longest sample, modality features included
   bool tie_word_embeddings = false;  // the output head's matrix is the token embedding's table
+  int position_rows = 0;             // of a table of learned positions, added to tokens (Whisper)
+  // > 0: a token attends to itself and the sliding_window - 1 before it, except in these decoders
+  // (from 0, rising), which attend to all before it.
+  int sliding_window = 0;
+  std::vector<int> full_attention_layers;
+  bool full_image_attention = false;  // tokens of an image also attend to those after them
+  // Encoders' features are no tokens of the sequence: every decoder attends to them, after itself
+  // (Whisper). Their width is `hidden`.
+  bool cross_attention = false;
 };
 
 struct ModelSpec {
@@ -265,7 +277,8 @@ struct ModelSpec {
 
 // Layers of a module from input to output: embedding, transformers, projector or head.
 int num_layers(const ModelSpec& model, int module);
-// Encoder tokens that the projector merges into one LLM token: merge_size² patches, two of audio.
+// Encoder tokens that the projector merges into one LLM token: merge_size² patches, two of audio;
+// without matrices one.
 std::int64_t merged_tokens(const EncoderSpec& encoder);
 // Numbers in a vision encoder's patch: 3 · temporal_patch_size · patch_size².
 std::int64_t patch_values(const EncoderSpec& encoder);
@@ -285,8 +298,9 @@ bool has_rotations(const EncoderSpec& encoder);
 bool has_one_size(const EncoderSpec& encoder);
 // Of such an image: pixels a side.
 int image_side(const EncoderSpec& encoder);
-// For an encoder's layer 1 … num_layers: whether it is a kWindowedTransformer.
+// For a module's layer 1 … num_layers: whether it is a kWindowedTransformer.
 bool attends_in_windows(const EncoderSpec& encoder, int layer);
+bool attends_in_windows(const LlmSpec& llm, int layer);
 LayerKind layer_kind(const ModelSpec& model, int module, int layer);
 // Whether any of its parameters is trainable.
 bool layer_trainable(const ModelSpec& model, int module, int layer);

@@ -15,8 +15,8 @@ namespace {
 constexpr std::array<const char*, 2> kRotaryLayouts = {"spans", "halves"};  // by RotaryLayout
 constexpr std::array<const char*, 2> kNorms = {"rms", "layer"};             // NormKind
 constexpr std::array<const char*, 4> kActivations = {
-    "silu", "gelu", "gelu_tanh", "quick_gelu"};                          // Activation
-constexpr std::array<const char*, 2> kFilters = {"bicubic", "lanczos"};  // ResizeFilter
+    "silu", "gelu", "gelu_tanh", "quick_gelu"};                                      // Activation
+constexpr std::array<const char*, 3> kFilters = {"bicubic", "lanczos", "bilinear"};  // ResizeFilter
 constexpr std::array<const char*, 4> kTilings = {
     "none", "longest_edge", "best_canvas", "any_resolution"};  // TilingSpec::Kind
 constexpr std::array<const char*, 4> kSamplings = {"rate", "all", "stride", "spread"};  // Sampling
@@ -49,6 +49,7 @@ void read_block(ObjectReader& reader, BlockSpec& block) {
   block.gated_mlp = !reader.optional("plain_mlp", !block.gated_mlp);
   block.activation = one_of(reader, "activation", kActivations, block.activation);
   block.layer_scale = reader.optional("layer_scale", block.layer_scale);
+  block.post_norm = reader.optional("post_norm", block.post_norm);
   block.qkv_bias = reader.optional("qkv_bias", block.qkv_bias);
   block.key_bias = reader.optional("key_bias", block.key_bias);
   block.output_bias = reader.optional("output_bias", block.output_bias);
@@ -95,6 +96,7 @@ ProjectorSpec read_projector(ObjectReader reader) {
   projector.norm_tokens = reader.optional("norm_tokens", projector.norm_tokens);
   projector.norm_merged = reader.optional("norm_merged", projector.norm_merged);
   projector.norm_epsilon = reader.optional("norm_epsilon", projector.norm_epsilon);
+  projector.rms_merged = reader.optional("rms_merged", projector.rms_merged);
   projector.average = reader.optional("average", projector.average);
   projector.num_matrices = reader.optional("num_matrices", projector.num_matrices);
   projector.intermediate = reader.optional("intermediate", projector.intermediate);
@@ -114,6 +116,9 @@ Json projector_json(const ProjectorSpec& projector) {
                    {"bias", projector.bias}};
   if (projector.average) {
     document["average"] = true;
+  }
+  if (projector.rms_merged) {
+    document["rms_merged"] = true;
   }
   return document;
 }
@@ -216,7 +221,8 @@ void add_unusual(const BlockSpec& block, Json& document) {
                                    std::pair("output_bias", block.output_bias),
                                    std::pair("mlp_bias", block.mlp_bias),
                                    std::pair("plain_mlp", !block.gated_mlp),
-                                   std::pair("layer_scale", block.layer_scale)}) {
+                                   std::pair("layer_scale", block.layer_scale),
+                                   std::pair("post_norm", block.post_norm)}) {
     if (value) {
       document[key] = true;
     }
@@ -330,6 +336,13 @@ LlmSpec read_llm(ObjectReader reader) {
     llm.mrope_sections.push_back(value_as<int>(*pairs, place));
   }
   llm.mrope_interleaved = reader.optional("mrope_interleaved", llm.mrope_interleaved);
+  llm.position_rows = reader.optional("position_rows", llm.position_rows);
+  llm.sliding_window = reader.optional("sliding_window", llm.sliding_window);
+  for (const auto& [layer, place] : reader.array("full_attention_layers")) {
+    llm.full_attention_layers.push_back(value_as<int>(*layer, place));
+  }
+  llm.full_image_attention = reader.optional("full_image_attention", llm.full_image_attention);
+  llm.cross_attention = reader.optional("cross_attention", llm.cross_attention);
   llm.deepstack = reader.optional("deepstack", llm.deepstack);
   reader.finish();
   if (llm.head_dim == 0 && llm.num_heads > 0) {
@@ -459,6 +472,19 @@ Json llm_json(const LlmSpec& llm) {
   }
   if (llm.deepstack > 0) {
     document["deepstack"] = llm.deepstack;
+  }
+  if (llm.position_rows > 0) {
+    document["position_rows"] = llm.position_rows;
+  }
+  if (llm.sliding_window > 0) {
+    document["sliding_window"] = llm.sliding_window;
+    document["full_attention_layers"] = llm.full_attention_layers;
+  }
+  for (const auto& [key, value] : {std::pair("full_image_attention", llm.full_image_attention),
+                                   std::pair("cross_attention", llm.cross_attention)}) {
+    if (value) {
+      document[key] = true;
+    }
   }
   return document;
 }

@@ -188,6 +188,12 @@ constexpr BlockNames kLlmNames = {"input_layernorm",
                                   "self_attn.v_proj",
                                   "self_attn.o_proj",
                                   "post_attention_layernorm"};
+constexpr BlockNames kCrossNames = {"cross_attn_layernorm",
+                                    "cross_attn.q_proj",
+                                    "cross_attn.k_proj",
+                                    "cross_attn.v_proj",
+                                    "cross_attn.o_proj",
+                                    ""};
 
 template <class Visit>
 void list_attention(const BlockSpec& block, const BlockNames& names, const Lister<Visit>& list) {
@@ -228,6 +234,10 @@ void list_block(const BlockSpec& block, const BlockNames& names, const Lister<Vi
       "mlp.down_proj", hidden, inner, block.mlp_bias, kByInputs, ParameterRole::kResidualLinear);
   if (block.layer_scale) {
     list.gain("scale2", hidden);
+  }
+  if (block.post_norm) {
+    list.norm(block.norm, "attention_post_norm", hidden);
+    list.norm(block.norm, "mlp_post_norm", hidden);
   }
 }
 
@@ -270,16 +280,18 @@ void list_projector(const EncoderSpec& encoder,
     list.norm(encoder.norm, names.token_norm, encoder.hidden);
   }
   if (projector.norm_merged) {
-    list.norm(encoder.norm, names.merged_norm, merged);
+    list.norm(projector.rms_merged ? NormKind::kRms : encoder.norm, names.merged_norm, merged);
   }
   if (projector.num_matrices == 2) {
     list.matrix(names.inner, inner, merged, projector.bias, kByOutputs);
   }
-  list.matrix(names.last,
-              llm_hidden,
-              projector.num_matrices == 2 ? inner : merged,
-              projector.bias,
-              kByInputs);
+  if (projector.num_matrices > 0) {
+    list.matrix(names.last,
+                llm_hidden,
+                projector.num_matrices == 2 ? inner : merged,
+                projector.bias,
+                kByInputs);
+  }
 }
 
 template <class Visit>
@@ -325,10 +337,17 @@ void list_llm(const LlmSpec& llm, int layer, const Visit& visit) {
   };
   if (layer == 0) {
     table();
+    if (llm.position_rows > 0) {
+      list.table("model.positions", llm.position_rows, llm.hidden);
+    }
   } else if (layer <= llm.num_layers) {
     list_block(llm, kLlmNames, list);
+    if (llm.cross_attention) {
+      list.norm(llm.norm, kCrossNames.attention_norm, llm.hidden);
+      list_attention(llm, kCrossNames, list);
+    }
   } else {
-    list.gain("model.norm", llm.hidden);
+    list.norm(llm.cross_attention ? llm.norm : NormKind::kRms, "model.norm", llm.hidden);
     if (llm.tie_word_embeddings) {
       table();
     } else {

@@ -57,14 +57,15 @@ std::string parameter_prefix(const EncoderSpec& encoder);
 // full
 //                   window, hidden]
 // transformer       norm1, attn.qkv [3 · hidden, hidden] or attn.{q,k,v}_proj, attn.proj, scale1,
-//                   norm2, mlp.{gate,up,down}_proj, scale2
+//                   norm2, mlp.{gate,up,down}_proj, scale2, {attention,mlp}_post_norm
 // projector         merger.ln_q, merger.norm, merger.mlp.0, merger.mlp.2 [llm_hidden, …], and per
 //                   level of DeepStack deepstack.L.norm, deepstack.L.mlp.0, deepstack.L.mlp.2;
 //                   merger.newline [1, llm_hidden]
-// token embedding   model.embed_tokens.weight [vocab_size, hidden]
+// token embedding   model.embed_tokens.weight [vocab_size, hidden], model.positions
 // decoder           input_layernorm, self_attn.{q,k,v}_proj, self_attn.{q,k}_norm,
 // self_attn.o_proj,
-//                   post_attention_layernorm, mlp as above
+//                   post_attention_layernorm, mlp as above, cross_attn_layernorm,
+//                   cross_attn.{q,k,v,o}_proj
 // output head       model.norm, and lm_head; a tied one has the embedding's table instead
 //
 // each that the model has, with a bias where it has one after its weight, and after both a matrix's

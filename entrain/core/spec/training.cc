@@ -394,6 +394,35 @@ void check_training(const ModelSpec& model, const std::string& where) {
   }
 }
 
+void check_trainable(const ModelSpec& model, const std::string& where) {
+  std::vector<std::string> parts;
+  const auto note = [&parts](bool given, const std::string& part) {
+    if (given) {
+      parts.push_back(part);
+    }
+  };
+  const LlmSpec& llm = model.llm;
+  note(llm.sliding_window > 0, "llm.sliding_window");
+  note(llm.full_image_attention, "llm.full_image_attention");
+  note(llm.cross_attention, "llm.cross_attention");
+  note(llm.position_rows > 0, "llm.position_rows");
+  note(llm.post_norm, "llm.post_norm");
+  for (const EncoderSpec& encoder : model.encoders) {
+    note(encoder.post_norm, encoder.name + ".post_norm");
+    note(encoder.projector.rms_merged, encoder.name + ".projector.rms_merged");
+    note(encoder.resize_filter == ResizeFilter::kBilinear,
+         encoder.name + ".resize_filter bilinear");
+  }
+  if (!parts.empty()) {
+    throw InvalidInput(fmt::format(
+        "{}: {} is known for costs alone (cost, plan, simulate, audit): no training with "
+        "{}",
+        where,
+        model.name,
+        join(parts)));
+  }
+}
+
 bool has_lora(const ModelSpec& model) {
   return model.llm.lora.rank > 0 ||
          std::ranges::any_of(model.encoders,

@@ -37,6 +37,10 @@ ModelSpec without_lora(ModelSpec model);
 // Checks a model whose description came with patterns or adapters, as both functions above do.
 void check_training(const ModelSpec& model, const std::string& where);
 
+// Refuses a model that is known for costs alone: the engine computes none with such parts.
+// Throws  InvalidInput, beginning with `where`, naming the parts.
+void check_trainable(const ModelSpec& model, const std::string& where);
+
 bool has_lora(const ModelSpec& model);
 bool any_trainable(const ModelSpec& model, int module);
 

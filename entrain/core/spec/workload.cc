@@ -119,6 +119,26 @@ void add_audio(const EncoderSpec& encoder,
   }
 }
 
+void add_llm_pairs(const ModelSpec& model, SampleWork& work) {
+  const LlmSpec& llm = model.llm;
+  std::int64_t more = 0;
+  for (std::size_t encoder = 0; encoder < model.encoders.size(); ++encoder) {
+    const bool vision = model.encoders[encoder].modality == Modality::kVision;
+    for (const SegmentWork& segment : work.segments[encoder]) {
+      if (llm.cross_attention) {
+        more += segment.tokens * (work.llm_tokens + llm.hidden);
+      } else if (llm.full_image_attention && vision) {
+        more += segment.llm_tokens * segment.llm_tokens / 2;
+      }
+    }
+  }
+  const std::int64_t before = std::max<std::int64_t>(0, work.llm_tokens - llm.sliding_window);
+  work.llm_attention_pairs = work.llm_tokens * work.llm_tokens / 2 + more;
+  if (llm.sliding_window > 0) {
+    work.llm_window_pairs = work.llm_attention_pairs - before * before / 2;
+  }
+}
+
 }  // namespace
 
 std::int64_t mel_frames(double seconds) {
@@ -179,7 +199,8 @@ SampleWork sample_work(const ModelSpec& model, const SampleSizes& sizes) {
     } catch (const InvalidInput& error) {
       fail(sizes, error.what());
     }
-    for (const SegmentWork& segment : segments) {
+    for (SegmentWork& segment : segments) {
+      segment.llm_tokens *= model.llm.cross_attention ? 0 : 1;
       work.llm_tokens += segment.llm_tokens;
     }
     work.segments.push_back(std::move(segments));
@@ -189,7 +210,7 @@ SampleWork sample_work(const ModelSpec& model, const SampleSizes& sizes) {
     fail(sizes,
          fmt::format("{} tokens in the LLM; at most {} allowed", work.llm_tokens, kMostTokens));
   }
-  work.llm_attention_pairs = work.llm_tokens * work.llm_tokens / 2;
+  add_llm_pairs(model, work);
   return work;
 }
 

@@ -34,6 +34,7 @@ struct SampleWork {
   std::vector<std::vector<VideoWork>> videos;      // [encoder][video]; may be empty
   std::int64_t llm_tokens = 0;                     // text and features
   std::int64_t llm_attention_pairs = 0;            // llm_tokens² / 2, rounded down (causal)
+  std::int64_t llm_window_pairs = 0;               // likewise within the LLM's sliding window
   std::int64_t target_tokens = 0;                  // tokens with loss
   bool operator==(const SampleWork&) const = default;
 };
@@ -50,6 +51,9 @@ struct SampleWork {
 //        convolution (stride 2, padding 1) leaves ⌈frames / 2⌉ of a window: its tokens. With
 //        pad_windows every window has the tokens of a full one. LLM tokens = ⌊real tokens / 2⌋,
 //        real meaning without padding: 30 s are 3,000 mel frames, 1,500 tokens, 750 LLM tokens.
+// LLM:   with full_image_attention an image of n features has n² / 2 pairs more. With cross
+//        attention features are no tokens of it, and every feature has llm_tokens + hidden pairs
+//        more: as many FLOPs as its key and value take in each decoder are hidden pairs.
 // Products within 1e-12 of a whole number count as whole (1.1 s are 110 mel frames). Modalities
 // that the model has no encoder for are left out (their text remains). A vision encoder takes
 // images first, then videos.

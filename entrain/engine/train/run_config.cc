@@ -445,6 +445,7 @@ std::filesystem::path checkpoint_folder(const RunConfig& config) {
 
 ModelSpec run_model(const RunConfig& config) {
   ModelSpec model = load_model(config.model_file);
+  check_trainable(model, config.model_file);
   freeze_modules(model, config.freeze, "freeze");
   std::vector<std::string> parts = {"llm", "projector"};
   for (const EncoderSpec& encoder : model.encoders) {
