@@ -31,8 +31,7 @@ int run(bool json) {
     return 0;
   }
   for (const auto& [key, value] : report.items()) {
-    out() << key << ": " << (value.is_string() ? value.get<std::string>() : value.dump())
-              << "\n";
+    out() << key << ": " << (value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
   }
   return 0;
 }

@@ -35,10 +35,7 @@ std::int64_t step_to_explain(const ExplainFlags& options, const Study& study) {
     return options.step;
   }
   if (!options.assignment.empty()) {
-    const Json document = read_json_file(options.assignment);
-    return document.is_object() && document.contains("step")
-               ? value_as<std::int64_t>(document["step"], options.assignment + ": step")
-               : 0;
+    return step_of_assignment(read_json_file(options.assignment), options.assignment);
   }
   return options.sample.empty() ? 0 : step_of_sample(study, options.sample);
 }

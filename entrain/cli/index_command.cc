@@ -152,7 +152,7 @@ int run(const IndexFlags& options) {
     print_json(summary_json(result.summary));
   } else {
     out() << to_string(result.summary) << "written to " << options.output << " (digest "
-              << digest(result.index) << ")\n";
+          << digest(result.index) << ")\n";
     if (index_options.tokenizer) {
       out() << "token ids written to " << token_cache_path(options.output).string() << "\n";
     }

@@ -28,7 +28,7 @@ struct Command {
   const char* purpose = nullptr;               // of one that may be null
 };
 
-constexpr std::array<Command, 14> kCommands = {{
+constexpr std::array<Command, 15> kCommands = {{
     {"index", add_index_command},
     {"profile", kWithTorch ? add_profile_command : nullptr, "Measures layer costs"},
     {"cost", add_cost_command},
@@ -38,6 +38,7 @@ constexpr std::array<Command, 14> kCommands = {{
     {"simulate", add_simulate_command},
     {"explain", add_explain_command},
     {"audit", add_audit_command},
+    {"export", add_export_command},
     {"train", kWithTorch ? add_train_command : nullptr, "Trains a model"},
     {"eval", kWithTorch ? add_eval_command : nullptr, "Evaluates trained weights"},
     {"checkpoint",

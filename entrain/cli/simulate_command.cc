@@ -25,6 +25,7 @@ struct SimulateFlags {
   StudyInputs study;
   PlanOptions plan;
   PolicyOptions policy;
+  std::string assignment;
   int one_sample = 0;
   std::string policies = "sequential,random,lpt-2d,entrain";
   std::string schedules = "1f1b";
@@ -38,20 +39,34 @@ struct SimulateFlags {
   bool json = false;
 };
 
-// Step 0 of one case: its timeline, and its compute order as torch writes one.
+// Of the file: its step's batch, which it has to hold.
+void take_assignment(const std::string& file, const Study& study, CasesRequest& request) {
+  const Json document = read_json_file(file);
+  request.first_step = step_of_assignment(document, file);
+  request.given =
+      assignment_from_json(document, names_of(study, draw_batch(study, request.first_step)), file);
+}
+
+// The first step of one case: its timeline, and its compute order as torch writes one.
 void write_case(const SimulateFlags& options,
                 const Study& study,
                 const Plan& plan,
+                const CasesRequest& request,
                 const CaseResult& result,
                 const Output& trace,
                 const Output& torch_csv) {
   Plan traced = plan;
   traced.schedule = result.schedule;
   traced.num_slots = result.given_slots > 0 ? result.given_slots : plan.num_slots;
-  const StudyStep step = make_step(study, traced, parse_memory_rule(options.plan.memory), 0);
-  const SimulatedStep simulated = simulate_step(result.policy,
-                                                assign_request(step, study, 0, options.policy),
-                                                {.prove_limits = false, .events = true});
+  const StudyStep step =
+      make_step(study, traced, parse_memory_rule(options.plan.memory), request.first_step);
+  constexpr StepOptions kAsked{.prove_limits = false, .events = true};
+  const SimulatedStep simulated =
+      result.policy == kGivenPolicy
+          ? simulate_step(*request.given, step.plan, step.costs, kAsked)
+          : simulate_step(result.policy,
+                          assign_request(step, study, request.first_step, options.policy),
+                          kAsked);
   torch_csv.write([&](std::ostream& out) { out << to_torch_csv(simulated.program); });
   trace.write([&](std::ostream& out) {
     write_trace(out,
@@ -69,15 +84,13 @@ std::vector<int> slots_to_try(const SimulateFlags& options, const Plan& plan) {
                                     : slot_candidates(plan, options.study.global_batch);
 }
 
-std::vector<CaseResult> simulate_cases(const SimulateFlags& options,
-                                       const Study& study,
-                                       const Plan& plan) {
+CasesRequest cases_request(const SimulateFlags& options, const Study& study, const Plan& plan) {
   CasesRequest request;
   request.study = &study;
   request.plan = plan;
   request.policies = parse_selection(options.policies, policy_names(), "--policy");
   request.schedules = parse_selection(options.schedules, schedule_names(), "--schedule");
-  request.steps = options.steps;
+  request.steps = options.assignment.empty() ? options.steps : 1;
   request.memory = parse_memory_rule(options.plan.memory);
   request.threads = options.threads;
   request.links = options.links == "node"   ? LinkSharing::kNode
@@ -88,21 +101,35 @@ std::vector<CaseResult> simulate_cases(const SimulateFlags& options,
   request.options = wanted.options;
   request.objective = wanted.objective;
   request.slots = slots_to_try(options, plan);
+  if (!options.assignment.empty()) {
+    take_assignment(options.assignment, study, request);
+  }
+  return request;
+}
+
+std::vector<CaseResult> simulate_cases(const SimulateFlags& options, CasesRequest request) {
   Progress progress("simulating", Progress::kShareTotal, ProgressUnit::kShare);
   request.progress = [&progress](double share) { progress.reach_share(share); };
-  return options.one_sample > 0 ? run_one_sample_cases(request, options.one_sample)
-                                : run_cases(request);
+  try {
+    return options.one_sample > 0 ? run_one_sample_cases(request, options.one_sample)
+                                  : run_cases(request);
+  } catch (const InvalidInput& error) {
+    throw options.assignment.empty()
+        ? error
+        : InvalidInput(concat("--assignment ", options.assignment, ": ", error.what()));
+  }
 }
 
 Json report_json(const SimulateFlags& options,
                  const Study& study,
+                 const CasesRequest& request,
                  const std::vector<int>& slots,
                  const std::vector<CaseSummary>& summaries) {
   Json rows = Json::array();
   for (const CaseSummary& summary : summaries) {
     rows.push_back(to_json(summary, study.module_names()));
   }
-  return {{"steps", options.steps},
+  return {{"steps", request.steps},
           {"memory", options.plan.memory},
           {"note", study.note()},
           {"slots_tried", slots},
@@ -116,10 +143,15 @@ int run(const SimulateFlags& options) {
     throw InvalidInput(
         "--trace and --torch-csv show a step of one plan, --one-sample runs many plans");
   }
+  if (options.one_sample > 0 && !options.assignment.empty()) {
+    throw InvalidInput("--assignment is of one plan, --one-sample runs many plans");
+  }
   if (options.links == "node" && options.study.cluster.empty()) {
     throw InvalidInput("--links node needs --cluster, which says what lanes share a node");
   }
-  Outputs outputs(input_files(options.study, options.plan), options.force);
+  std::vector<std::filesystem::path> inputs = input_files(options.study, options.plan);
+  inputs.emplace_back(options.assignment);
+  Outputs outputs(inputs, options.force);
   const Output csv = outputs.open("--csv", options.csv, OutputKind::kCases);
   const Output trace = outputs.open("--trace", options.trace, OutputKind::kTrace);
   const Output torch_csv = outputs.open("--torch-csv", options.torch_csv, OutputKind::kTorchOrder);
@@ -128,17 +160,18 @@ int run(const SimulateFlags& options) {
   parse_selection(options.policies, policy_names(), "--policy");
   parse_selection(options.schedules, schedule_names(), "--schedule");
   const Plan plan = make_plan(options.plan, study);
-  const std::vector<CaseResult> cases = simulate_cases(options, study, plan);
+  const CasesRequest request = cases_request(options, study, plan);
+  const std::vector<CaseResult> cases = simulate_cases(options, request);
   const std::vector<CaseSummary> summaries = summarise(cases);
   if (csv.named()) {
     csv.write(cases_csv(cases, study.module_names()));
   }
   if (options.json) {
-    print_json(report_json(options, study, slots_to_try(options, plan), summaries));
+    print_json(report_json(options, study, request, slots_to_try(options, plan), summaries));
   } else {
     print_text(study.note() + "\n" +
                to_string(summaries, study.module_names(), slots_to_try(options, plan)) +
-               concat(options.steps,
+               concat(request.steps,
                       " steps; step time, bound, gap and bubble are medians, memory is the "
                       "largest\n"));
   }
@@ -150,7 +183,7 @@ int run(const SimulateFlags& options) {
     return kExitNo;
   }
   if (trace.named() || torch_csv.named()) {
-    write_case(options, study, plan, *shown, trace, torch_csv);
+    write_case(options, study, plan, request, *shown, trace, torch_csv);
   }
   if (trace.named()) {
     std::cerr << "timeline of " << shown->policy << " with " << shown->schedule
@@ -172,6 +205,10 @@ void add_simulate_command(CLI::App& app, Action& action) {
   add_study_options(*command, options->study);
   add_plan_options(*command, options->plan);
   add_policy_options(*command, options->policy);
+  command->add_option("--assignment",
+                      options->assignment,
+                      "assignment JSON, of `entrain assign` or your own: judged beside the "
+                      "policies, on its step, as `given`");
   command
       ->add_option("--one-sample",
                    options->one_sample,

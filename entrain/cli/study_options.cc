@@ -90,6 +90,12 @@ void add_study_options(CLI::App& command, StudyInputs& inputs) {
       ->capture_default_str();
 }
 
+std::int64_t step_of_assignment(const Json& document, const std::string& file) {
+  return document.is_object() && document.contains("step")
+             ? value_as<std::int64_t>(document["step"], file + ": step")
+             : 0;
+}
+
 std::vector<std::filesystem::path> input_files(const StudyInputs& inputs, const PlanOptions& plan) {
   return {inputs.index,
           inputs.model,

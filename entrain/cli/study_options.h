@@ -52,6 +52,9 @@ struct PlanOptions {
   int search_batches = 3;                // likewise
 };
 
+// The step that an assignment's file says it is of; 0 where it says none.
+std::int64_t step_of_assignment(const Json& document, const std::string& file);
+
 // What the command reads, for Outputs.
 std::vector<std::filesystem::path> input_files(const StudyInputs& inputs,
                                                const PlanOptions& plan = {});

@@ -1,6 +1,9 @@
-"""`audit` on tiny inputs: its table, JSON and page, and messages that help."""
+"""`audit`, `export` and assignments of anyone on tiny inputs: results, files, messages that help."""
 
+import ast
 import html.parser
+import json
+import struct
 
 import cli_fixture
 from cli_fixture import CliTest
@@ -82,6 +85,106 @@ class Audit(StudyTest):
         self.expect_failure(
             2, ["INDEX", "--index"], "audit", "a.csv", "--index", "b.csv", "-m", "model.toml"
         )
+
+
+class Export(StudyTest):
+    def export(self, *more):
+        layout = ("--ranks", 2, "--microbatches", 2, "--microbatch", 2)
+        return ("export", "--costs", "costs.csv", *layout, *more)
+
+    def test_writes_orders_that_agree(self):
+        report = self.json_of(
+            *self.export("--order", "o.jsonl", "--npy", "o.npy", "--xtuner", "packs"),
+            *("--path", "train.jsonl"),
+        )
+        self.assertEqual((report["steps"], report["samples"], report["left_out"]), (3, 24, 0))
+        lines = [json.loads(line) for line in (self.folder / "o.jsonl").read_text().splitlines()]
+        self.assertEqual(len(lines), 12)
+        samples = [name for line in lines for name in line["samples"]]
+        self.assertEqual(sorted(samples), sorted(f"s{i}" for i in range(24)))
+        self.assertEqual([line["rank"] for line in lines], [0, 1] * 6)
+        rows = self.array("o.npy")
+        self.assertEqual([f"s{row}" for *_, row in rows], samples)
+        boundaries, order = (
+            self.array("packs/boundaries.npy"),
+            self.array("packs/sampler_order.npy"),
+        )
+        packs = self.array("packs/samples.npy")
+        self.assertEqual(order, list(range(12)))
+        # As XTuner's sampler deals them: every second pack to a rank.
+        for rank in (0, 1):
+            own = [line["samples"] for line in lines if line["rank"] == rank]
+            read = [
+                [f"s{row[1]}" for row in packs[boundaries[pack] : boundaries[pack + 1]]]
+                for pack in order[rank::2]
+            ]
+            self.assertEqual(read, own)
+        tokens = {row.split(",")[0]: int(row.split(",")[4]) for row in self.rows}
+        self.assertEqual([row[5] for row in packs], [tokens[name] for name in samples])
+        self.assertEqual((self.folder / "packs/paths.json").read_text(), '["train.jsonl"]\n')
+
+    def array(self, name):
+        """numpy's format, read by hand."""
+        data = (self.folder / name).read_bytes()
+        self.assertEqual(data[:8], b"\x93NUMPY\x01\x00")
+        (length,) = struct.unpack("<H", data[8:10])
+        header = ast.literal_eval(data[10 : 10 + length].decode())
+        self.assertEqual((header["descr"], header["fortran_order"]), ("<i8", False))
+        values = [value for (value,) in struct.iter_unpack("<q", data[10 + length :])]
+        rows, *columns = header["shape"]
+        self.assertEqual(len(values), rows * (columns[0] if columns else 1))
+        if not columns:
+            return values
+        return [values[i : i + columns[0]] for i in range(0, len(values), columns[0])]
+
+    def test_is_the_same_again_and_other_in_other_epochs(self):
+        texts = []
+        for epoch in (0, 0, 1):
+            self.expect_success(*self.export("--order", "o.jsonl", "--epoch", epoch))
+            texts.append((self.folder / "o.jsonl").read_text())
+        self.assertEqual(texts[0], texts[1])
+        self.assertNotEqual(texts[0], texts[2])
+
+    def test_names_what_is_wrong(self):
+        self.expect_failure(2, ["--order, --npy or --xtuner"], *self.export())
+        self.expect_failure(
+            4, ["4 of 24 samples exceed", "alone: s"], *self.export("--order", "o.jsonl", "--max-tokens", 12)
+        )
+        self.assertFalse((self.folder / "o.jsonl").exists())
+        (self.folder / "packs").mkdir()
+        (self.folder / "packs/paths.json").write_text("{}")
+        self.expect_failure(2, ["--xtuner", "paths.json"], *self.export("--xtuner", "packs"))
+
+
+class Judged(StudyTest):
+    def test_is_an_assignment_beside_the_policies(self):
+        self.expect_success(
+            *self.planned("assign", "--policy", "lpt-2d", "--step", 2, "-o", "a.json")
+        )
+        found = self.json_of(
+            *self.planned("simulate", "--policy", "lpt-2d", "--num-slots", 2),
+            *("--assignment", "a.json", "--schedule", "1f1b,gpipe"),
+        )
+        rows = {(row["policy"], row["schedule"]): row for row in found["rows"]}
+        self.assertEqual(found["steps"], 1)
+        for schedule in ("1f1b", "gpipe"):
+            given, own = rows["given", schedule], rows["lpt-2d", schedule]
+            self.assertEqual(given["step_s"], own["step_s"])
+            self.assertEqual(given["lower_bound_s"], own["lower_bound_s"])
+        document = json.loads((self.folder / "a.json").read_text())
+        slots = document["replicas"][0]["modules"]["llm"]
+        slots[0], slots[1] = slots[0] + slots[1], []  # anyone's, with everything in one slot
+        vision = document["replicas"][0]["modules"]["vision"]
+        vision[0], vision[1] = vision[0] + vision[1], []
+        (self.folder / "b.json").write_text(json.dumps(document))
+        worse = self.json_of(
+            *self.planned("simulate", "--policy", "lpt-2d", "--assignment", "b.json")
+        )
+        self.assertGreater(worse["rows"][0]["step_s"], rows["given", "1f1b"]["step_s"])
+        slots[0].pop()
+        (self.folder / "b.json").write_text(json.dumps(document))
+        self.expect_failure(2, ["b.json"], *self.planned("simulate", "--assignment", "b.json"))
+        self.expect_failure(2, ["absent"], *self.planned("simulate", "--assignment", "absent.json"))
 
 
 class Config(CliTest):

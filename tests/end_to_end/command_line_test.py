@@ -46,6 +46,10 @@ BASES = {
         *[*STUDY, "--ranks", "2", "--microbatches", "1", "--microbatch", "1", "--steps", "1"],
         *["--search-steps", "10", "--no-pipeline"],
     ],
+    "export": [
+        *[*STUDY, "--ranks", "1", "--microbatches", "1", "--microbatch", "1"],
+        *["--search-steps", "10", "--order", "{new}"],
+    ],
     "doctor": ["run"],
     "env": [],
     "profile": [
@@ -80,7 +84,18 @@ OF_A_CLUSTER = [
     *["--recompute", "--regret-batches", "--check-batches", "--microbatch"],
 ]
 OF_THE_ENGINE = ["profile", "train", "eval", "checkpoint"]
-OUTPUTS = ["--output", "--csv", "--trace", "--torch-csv", "--answers", "--points", "--segments"]
+OUTPUTS = [
+    "--output",
+    "--order",
+    "--npy",
+    "--xtuner",
+    "--csv",
+    "--trace",
+    "--torch-csv",
+    "--answers",
+    "--points",
+    "--segments",
+]
 
 VALUES = {
     "missing": [None],

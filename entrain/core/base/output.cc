@@ -52,7 +52,13 @@ constexpr std::array kMarks = {
          "{\"__metadata__\":{\"format\":\"pt\",\"writer\":\"entrain\"}",
          {}},
     Mark{OutputKind::kTokens, "tokens of an index", "etokens1", {}},
-    Mark{OutputKind::kPage, "a page of `audit` (HTML)", "<!doctypehtml>", {"<title>Entrain"}}};
+    Mark{OutputKind::kPage, "a page of `audit` (HTML)", "<!doctypehtml>", {"<title>Entrain"}},
+    Mark{OutputKind::kEpochOrder,
+         "an order of `export` (JSON lines)",
+         "{\"step\":N,\"microbatch\":N,\"rank\":",
+         {}},
+    Mark{OutputKind::kNumpy, "an array (numpy)", "\x93", {"NUMPY"}},
+    Mark{OutputKind::kPaths, "paths (a JSON list)", "[\"", {}}};
 
 const Mark& mark_of(OutputKind kind) {
   return *std::find_if(

@@ -36,6 +36,11 @@ const std::map<OutputKind, std::string> kWritten = {
     {OutputKind::kAnswers, "{\"id\":\"a\",\"kind\":\"\",\"expected\":\"1\",\"given\":\"2\"}\n"},
     {OutputKind::kTokens, "etokens1\x02"},
     {OutputKind::kPage, "<!doctype html><html lang='en'><head><title>Entrain audit</title>"},
+    {OutputKind::kEpochOrder,
+     R"({"step":12,"microbatch":0,"rank":3,"samples":["a"]})"
+     "\n"},
+    {OutputKind::kNumpy, "\x93NUMPY\x01"},
+    {OutputKind::kPaths, "[\"data/train.jsonl\"]\n"},
     {OutputKind::kWeights,
      std::string("\x40\0\0\0\0\0\0\0", 8) +
          "{\"__metadata__\":{\"format\":\"pt\",\"writer\":\"entrain\"},\"a\":{}}"},

@@ -259,23 +259,13 @@ class Audit {
     if (base_.max_tokens == 0 && base_.max_bytes == 0 && !report_.request.unlimited) {
       limit_as(drawn_cells(request), request);
     }
-    const CellOf ours = balanced(request, step);
+    const CellOf ours = balance_step(request, step);
     count_in(request, ours, report_.policies.back(), false);
     if (step == 0) {
       report_.after = timeline_of(request, ours);
     }
     try_errors(request, static_cast<double>(perfect));
     try_caps(request, static_cast<double>(step_time(request, ours)));
-  }
-
-  static CellOf balanced(const BalanceRequest& request, int step) {
-    try {
-      return balance(request);
-    } catch (const NothingFits& error) {
-      throw NothingFits(fmt::format("step {}: {}", step, error.what()));
-    } catch (const InvalidInput& error) {
-      throw InvalidInput(fmt::format("step {}: {}", step, error.what()));
-    }
   }
 
   void count_in(const BalanceRequest& request,
@@ -429,7 +419,17 @@ BalanceRequest balance_request(const Study& study, const AuditRequest& request) 
   return result;
 }
 
-AuditReport audit(const Study& study, const AuditRequest& request) {
+CellOf balance_step(const BalanceRequest& request, int step) {
+  try {
+    return balance(request);
+  } catch (const NothingFits& error) {
+    throw NothingFits(fmt::format("step {}: {}", step, error.what()));
+  } catch (const InvalidInput& error) {
+    throw InvalidInput(fmt::format("step {}: {}", step, error.what()));
+  }
+}
+
+void check_layout(const Study& study, const AuditRequest& request) {
   const std::int64_t cells = std::int64_t{request.ranks} * request.microbatches;
   if (cells < 1 || study.inputs.global_batch % cells != 0) {
     throw InvalidInput(
@@ -439,6 +439,10 @@ AuditReport audit(const Study& study, const AuditRequest& request) {
                     request.ranks,
                     request.microbatches));
   }
+}
+
+AuditReport audit(const Study& study, const AuditRequest& request) {
+  check_layout(study, request);
   return Audit(study, request).run();
 }
 

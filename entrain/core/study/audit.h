@@ -120,11 +120,16 @@ std::vector<BalanceRequest::Sample> balance_samples(const Study& study);
 // Throws  InvalidInput for an unknown encoder in `everywhere`.
 BalanceRequest balance_request(const Study& study, const AuditRequest& request);
 
+// balance(); what it throws names the step.
+CellOf balance_step(const BalanceRequest& request, int step);
+
+// Throws  InvalidInput where the study's global batch is no multiple of ranks × microbatches.
+void check_layout(const Study& study, const AuditRequest& request);
+
 // Shows progress on standard error.
 //
-// Throws  InvalidInput where the study's global batch is no multiple of ranks × microbatches, or a
-//         step has too few samples of an encoder in `everywhere`; NothingFits where a step has no
-//         assignment within the limits.
+// Throws  InvalidInput as check_layout(), and where a step has too few samples of an encoder in
+//         `everywhere`; NothingFits where a step has no assignment within the limits.
 // Cost    Steps × about 0.2 s for 1,024 samples a step.
 AuditReport audit(const Study& study, const AuditRequest& request);
 

@@ -58,7 +58,10 @@ class CaseRunner {
              int num_slots,
              const StudyStep& inputs,
              std::int64_t step)
-      : inputs_(inputs), plan_(inputs.plan), links_(request.links) {
+      : given_(of.policy == kGivenPolicy ? &*request.given : nullptr),
+        inputs_(inputs),
+        plan_(inputs.plan),
+        links_(request.links) {
     plan_.policy = of.policy;
     plan_.schedule = of.schedule;
     plan_.num_slots = num_slots;
@@ -66,7 +69,7 @@ class CaseRunner {
     request_.objective = request.objective;
     request_.plan = &plan_;
     request_.costs = &inputs.costs;
-    request_.step = step;
+    request_.step = request.first_step + step;
     request_.seed = request.study->inputs.seed;
     if (links_ != LinkSharing::kChannel && request.study->cluster) {
       network_ = cluster_network(*request.study->cluster, plan_, inputs.costs.link);
@@ -84,15 +87,12 @@ class CaseRunner {
       result.refused = concat(kObjection, objection);
       return result;
     }
+    const StepOptions asked{
+        .prove_limits = false, .events = true, .bound = true, .links = links_, .network = network_};
     SimulatedStep step;
     try {
-      step = simulate_step(plan_.policy,
-                           request_,
-                           {.prove_limits = false,
-                            .events = true,
-                            .bound = true,
-                            .links = links_,
-                            .network = network_});
+      step = given_ != nullptr ? simulate_step(*given_, plan_, inputs_.costs, asked)
+                               : simulate_step(plan_.policy, request_, asked);
     } catch (const NothingFits& no) {
       result.refused = no.what();
       return result;
@@ -119,7 +119,9 @@ class CaseRunner {
  private:
   void measure_balance(const StepAssignment& assignment, CaseStep& result) const {
     std::optional<StepAssignment> fixed;
-    if (!at_plan_slots(assignment, inputs_.plan)) {
+    if (given_ != nullptr) {
+      result.equal_slots = at_plan_slots(assignment, inputs_.plan);
+    } else if (!at_plan_slots(assignment, inputs_.plan)) {
       Plan plan = plan_;
       plan.num_slots = inputs_.plan.num_slots;
       AssignRequest request = request_;
@@ -138,6 +140,7 @@ class CaseRunner {
     }
   }
 
+  const StepAssignment* given_;
   const StudyStep& inputs_;
   Plan plan_;
   LinkSharing links_;
@@ -269,11 +272,15 @@ std::vector<CaseResult> run_cases(const CasesRequest& request) {
   ENTRAIN_INVARIANT(request.study != nullptr, "cases need a study");
   std::vector<StudyStep> inputs(at(request.steps));
   parallel_for(request.steps, request.threads, [&](std::int64_t step) {
-    inputs[at(step)] = make_step(*request.study, request.plan, request.memory, step);
+    inputs[at(step)] =
+        make_step(*request.study, request.plan, request.memory, request.first_step + step);
   });
   check_schedules(request);
   std::vector<CaseResult> results;
   for (const std::string& schedule : request.schedules) {
+    if (request.given) {
+      results.push_back({std::string(kGivenPolicy), schedule, std::vector<CaseStep>(1), 0});
+    }
     for (const std::string& policy : request.policies) {
       const bool own = chooses_slots(policy, request.options, request.objective);
       results.push_back({policy,

@@ -26,7 +26,10 @@ struct CasesRequest {
   Plan plan;  // its policy and schedule are ignored
   std::vector<std::string> policies;
   std::vector<std::string> schedules;
-  std::int64_t steps = 1;  // steps 0 … steps - 1
+  std::int64_t first_step = 0;
+  std::int64_t steps = 1;  // first_step … first_step + steps - 1
+  // Of first_step: judged beside the policies, as kGivenPolicy. `steps` is 1 then.
+  std::optional<StepAssignment> given;
   MemoryRule memory;
   // What messages go over. Other than kChannel: over the study's cluster, where it has one
   // (cluster_network()). The policies and the bound know of no sharing.
@@ -42,6 +45,9 @@ struct CasesRequest {
 
 // How CaseStep::refused begins where the schedule cannot run the plan.
 inline constexpr std::string_view kObjection = "the schedule cannot run this plan: ";
+
+// The policy of CasesRequest::given.
+inline constexpr std::string_view kGivenPolicy = "given";
 
 // Whether the policy takes another number of slots than the plan's at will.
 bool chooses_slots(const std::string& policy, const EntrainOptions& options, Objective objective);
