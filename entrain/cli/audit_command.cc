@@ -13,6 +13,7 @@ namespace {
 
 struct AuditFlags {
   BalanceOptions balance;
+  bool no_pipeline = false;
   std::string output;
   bool force = false;
   bool json = false;
@@ -20,6 +21,7 @@ struct AuditFlags {
 
 int run(AuditFlags options) {
   finish(options.balance);
+  options.balance.request.pipeline = !options.no_pipeline;
   Outputs outputs(input_files(options.balance.study), options.force);
   const Output page = outputs.open("--output", options.output, OutputKind::kPage);
   const Study study = open_study(options.balance.study);
@@ -49,8 +51,8 @@ void add_audit_command(CLI::App& app, Action& action) {
       ->add_option(
           "--steps", options->balance.request.steps, "to look at; default: an epoch's, at most 32")
       ->check(whole(1, kMostSamples));
-  command->add_flag("!--no-pipeline",
-                    options->balance.request.pipeline,
+  command->add_flag("--no-pipeline",
+                    options->no_pipeline,
                     "leave out the search for Entrain's pipeline on as many devices");
   command->add_option("--output,-o", options->output, "page to write (HTML)");
   add_force(*command, options->force);

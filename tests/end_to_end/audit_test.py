@@ -148,7 +148,9 @@ class Export(StudyTest):
     def test_names_what_is_wrong(self):
         self.expect_failure(2, ["--order, --npy or --xtuner"], *self.export())
         self.expect_failure(
-            4, ["4 of 24 samples exceed", "alone: s"], *self.export("--order", "o.jsonl", "--max-tokens", 12)
+            4,
+            ["4 of 24 samples exceed", "alone: s"],
+            *self.export("--order", "o.jsonl", "--max-tokens", 12),
         )
         self.assertFalse((self.folder / "o.jsonl").exists())
         (self.folder / "packs").mkdir()

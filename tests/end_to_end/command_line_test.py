@@ -43,11 +43,12 @@ BASES = {
     "simulate": [*PLANNED, "--steps", "1", "--policy", "lpt-2d"],
     "explain": PLANNED,
     "audit": [
-        *[*STUDY, "--ranks", "2", "--microbatches", "1", "--microbatch", "1", "--steps", "1"],
+        *["train.csv", *STUDY[2:], "--ranks", "2", "--microbatches", "1", "--microbatch", "1"],
+        *["--steps", "1"],
         *["--search-steps", "10", "--no-pipeline"],
     ],
     "export": [
-        *[*STUDY, "--ranks", "1", "--microbatches", "1", "--microbatch", "1"],
+        *["train.csv", *STUDY[2:], "--ranks", "1", "--microbatches", "1", "--microbatch", "1"],
         *["--search-steps", "10", "--order", "{new}"],
     ],
     "doctor": ["run"],
@@ -70,6 +71,7 @@ INSTEAD = {
     "--plan-schedule": (["--plan"], ["--lanes", "2", "--plan-batches", "1"]),
     "--costs": (["--index", "--model", "--profile"], []),
     "--hf-config": (["--model"], []),
+    "--index": (["train.csv"], []),
     "--segment-costs": (["--index", "--model", "--profile"], ["--costs", "costs.csv"]),
     "--check": (["--quick"], ["--index", "train.csv", "--slots", "2", "--samples-per-slot", "2"]),
     "--slots": (["--quick"], ["--check", "profile.json", "--index", "train.csv"]),
@@ -96,6 +98,8 @@ OUTPUTS = [
     "--points",
     "--segments",
 ]
+# Of an option whose value is a folder.
+PACKS = [b"boundaries.npy", b"samples.npy", b"paths.json", b"sampler_order.npy"]
 
 VALUES = {
     "missing": [None],
@@ -196,7 +200,7 @@ def without(arguments, names):
         if skip:
             skip = False
         elif argument in names:
-            skip = argument not in ("--quick", "--dry-run")
+            skip = argument.startswith("--") and argument not in ("--quick", "--dry-run")
         else:
             kept.append(argument)
     return kept
@@ -384,6 +388,7 @@ class CommandLine(CliTest):
         if ended.bytes > BYTES:
             wrong.append(f"took {ended.bytes >> 20} MiB")
         name = case.option if case.option.startswith("-") else case.option.split(".")[-1]
+        name = "--index" if name == "INDEX" else name  # which it is the short form of
         value = case.value.decode(errors="replace") if isinstance(case.value, bytes) else case.value
         if (
             ended.code > 0
@@ -408,13 +413,17 @@ class CommandLine(CliTest):
     @staticmethod
     def may_change(case, path, before, after):
         """Whether an invocation that names `path` as an output may have made this of it."""
-        if before is not None or after[0] != stat.S_IFREG:
+        folder = case.option == "--xtuner" and after[0] == stat.S_IFDIR
+        if before is not None or (after[0] != stat.S_IFREG and not folder):
             return False  # nothing in the sandbox may be replaced by anything that is called here
         if path == b"new_output":
             return "{new}" in case.arguments or case.value == "new_output"
+        value = case.value if isinstance(case.value, bytes) else (case.value or "").encode()
+        if case.option == "--xtuner":
+            inside = {b".": PACKS, b"to_folder": [b"folder/" + name for name in PACKS]}
+            return path == value or path in inside.get(value, [value + b"/" + n for n in PACKS])
         if case.option not in OUTPUTS:
             return False
-        value = case.value if isinstance(case.value, bytes) else (case.value or "").encode()
         return path == (b"made_by_a_link" if value == b"dangling" else value)
 
     def judge(self, case, sandbox):
