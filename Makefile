@@ -65,10 +65,11 @@ parity: $(ENGINE_READY) $(PARITY_READY) ## compare every family of models with t
 	@.venv-parity/bin/python tests/parity/lora.py --forward build/release/tests/entrain_forward
 	@.venv-parity/bin/python tests/parity/sizes.py --entrain build/release/entrain/cli/entrain
 
-trainers: $(CORE_READY) $(PARITY_READY) ## balanced batches in other people's trainers, on Gloo processes (about 4 minutes)
+trainers: $(CORE_READY) $(PARITY_READY) ## balanced batches in other people's trainers, on Gloo processes, and a newcomer's path (about 7 minutes)
 	@JOBS=$(JOBS) tools/build.sh core entrain_core_module entrain_core_stub
 	@PYTHONPATH=build/core/python .venv-parity/bin/python tests/python/package_test.py
 	@PYTHONPATH=build/core/python .venv-parity/bin/python tests/python/trainers_test.py
+	@.venv-parity/bin/python tests/python/newcomer_test.py
 
 $(CHECK_READY): tools/setup.sh tools/requirements.txt
 	@tools/setup.sh --check

@@ -26,6 +26,9 @@ def arguments():
     parser.add_argument("--wrap", choices=["ddp", "fsdp2", "accelerate"], default="ddp")
     parser.add_argument("--sampler", choices=["balanced", "own", "grouped"], default="balanced")
     parser.add_argument("--samples", type=int, default=96)
+    parser.add_argument("--index", help="CSV file whose sizes are taken (tiny_vlm.py)")
+    parser.add_argument("--microbatch", type=int, default=MICROBATCH)
+    parser.add_argument("--accumulation", type=int, default=ACCUMULATION)
     parser.add_argument("--largest", type=int, default=12, help="size of the largest images")
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--layers", type=int, default=2)
@@ -37,27 +40,26 @@ def arguments():
 class Dealt:
     """What DistributedSampler does: samples in order, or sorted by `key` within a step, to ranks."""
 
-    def __init__(self, order, rank, world, key=None):
+    def __init__(self, order, rank, world, options, key=None):
         self.order, self.rank, self.world, self.key = order, rank, world, key
+        self.microbatch, self.accumulation = options.microbatch, options.accumulation
 
     def __len__(self):
-        return ACCUMULATION * (len(self.order) // (MICROBATCH * self.world * ACCUMULATION))
+        size = self.microbatch * self.world * self.accumulation
+        return self.accumulation * (len(self.order) // size)
 
     def __iter__(self):
-        size = MICROBATCH * self.world * ACCUMULATION
+        size = self.microbatch * self.world * self.accumulation
         for begin in range(0, len(self.order) - size + 1, size):
             step = self.order[begin : begin + size]
-            if self.key:
+            if self.key:  # neighbours in length are in a microbatch of all ranks
                 step = sorted(step, key=self.key)
-                for part in range(ACCUMULATION):
-                    both = step[
-                        part * MICROBATCH * self.world : (part + 1) * MICROBATCH * self.world
-                    ]
-                    yield both[self.rank :: self.world]
-            else:
-                for part in range(ACCUMULATION):
-                    first = (part * self.world + self.rank) * MICROBATCH
-                    yield step[first : first + MICROBATCH]
+            for part in range(self.accumulation):
+                ranks = step[part * self.microbatch * self.world :][: self.microbatch * self.world]
+                if self.key:
+                    yield ranks[self.rank :: self.world]
+                else:
+                    yield ranks[self.rank * self.microbatch :][: self.microbatch]
 
 
 def make_loader(options, data, model, accelerator):
@@ -66,15 +68,16 @@ def make_loader(options, data, model, accelerator):
     if options.shuffle:
         order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0)).tolist()
     if options.sampler != "balanced":
-        key = data.lengths.__getitem__ if options.sampler == "grouped" else None
-        sampler = Dealt(order, rank, world, key)
+        key = data.tokens if options.sampler == "grouped" else None
+        sampler = Dealt(order, rank, world, options, key)
         return torch.utils.data.DataLoader(data, batch_sampler=sampler, collate_fn=collate), None
-    costs = entrain.costs(entrain.Index.from_rows(data.rows()), model)
+    index = entrain.Index.from_rows(data.rows())
+    costs = entrain.costs(index, model, profile="analytic:cpu-2core")
     sampler = entrain.BalancedBatchSampler(
         costs,
         layout="fsdp" if options.wrap == "fsdp2" else "ddp",
-        global_batch=MICROBATCH * world * ACCUMULATION,
-        microbatch=MICROBATCH,
+        global_batch=options.microbatch * world * options.accumulation,
+        microbatch=options.microbatch,
         padded=True,
         every_rank_has=["vision"],
         order=lambda epoch: order,
@@ -140,7 +143,7 @@ def main():
         accelerator = Accelerator(cpu=True)
     else:
         dist.init_process_group("gloo")
-    data = TinyData(options.samples, options.largest)
+    data = TinyData(options.samples, options.largest, options.index)
     model = tiny_model(options.width, options.layers)
     loader, sampler = make_loader(options, data, model, accelerator)
     model = wrap(options.wrap, model, accelerator)
@@ -151,7 +154,9 @@ def main():
         if sampler:
             loader.set_epoch(epoch)
         batches = iter(loader)
-        while step := [batch for _, batch in zip(range(ACCUMULATION), batches, strict=False)]:
+        while step := [
+            batch for _, batch in zip(range(options.accumulation), batches, strict=False)
+        ]:
             begin = time.perf_counter()
             losses.append(train_step(model, optimizer, step, backward))
             seconds.append(time.perf_counter() - begin)

@@ -8,6 +8,8 @@ import random
 import torch
 import transformers
 
+import entrain
+
 IMAGE, START, END = 300, 302, 303  # token ids
 PATCH, MERGE = 14, 2
 
@@ -52,47 +54,76 @@ def tiny_model(width=32, layers=2):
 
 
 class TinyData(torch.utils.data.Dataset):
-    """Sample i: an image of a size of its own (every sixth has none), a text of a length of its own."""
+    """Sample i: images of sizes of its own (every sixth has none), a text of a length of its own.
 
-    def __init__(self, count, largest=12):
+    index: a CSV file of sizes (entrain.Index) whose images, within `largest` × `largest` squares of 28
+    pixels, and texts are taken instead; pixels and tokens are random all the same.
+    """
+
+    def __init__(self, count, largest=12, index=None):
+        if index is None:
+            self.make_up(count, largest)
+        else:
+            self.read(entrain.Index.read(index).rows[:count], largest)
+
+    def make_up(self, count, largest):
         draw = random.Random(0)
         skewed = [1 + int(largest * draw.random() ** 3) for _ in range(count)]
         self.grids = [
-            None if i % 6 == 5 else (2 * size, 2 * draw.randint(1, 4))
+            [] if i % 6 == 5 else [(2 * size, 2 * draw.randint(1, 4))]
             for i, size in enumerate(skewed)
         ]
         self.lengths = [draw.randint(3, 60) for _ in range(count)]
 
+    def read(self, rows, largest):
+        self.grids, self.lengths = [], []
+        for row in rows:
+            sizes = [map(int, size.split("x")) for size in row["image_sizes"].split(";") if size]
+            self.grids.append([self.grid(width, height, largest) for width, height in sizes])
+            parts = (row["prompt_tokens_estimate"], row["response_tokens_estimate"])
+            self.lengths.append(max(3, sum(int(float(part or 0)) for part in parts)))
+
+    @staticmethod
+    def grid(width, height, largest):
+        """Patches down and across: even numbers, within the limit."""
+        square = PATCH * MERGE
+        scale = min(1.0, largest * square / (width * height) ** 0.5)
+        return tuple(2 * max(1, round(scale * side / square)) for side in (height, width))
+
     def __len__(self):
         return len(self.lengths)
+
+    def tokens(self, i):
+        return self.lengths[i] + sum(2 + h * w // MERGE**2 for h, w in self.grids[i])
 
     def rows(self):
         """What entrain.Index.from_rows() takes: sizes alone."""
         return [
             {
-                "images": [] if grid is None else [(grid[1] * PATCH, grid[0] * PATCH)],
-                "prompt_tokens": 0 if grid is None else 2,
+                "images": [(across * PATCH, down * PATCH) for down, across in grids],
+                "prompt_tokens": 2 * len(grids),
                 "response_tokens": length,
             }
-            for grid, length in zip(self.grids, self.lengths, strict=True)
+            for grids, length in zip(self.grids, self.lengths, strict=True)
         ]
 
     def __getitem__(self, i):
         draw = torch.Generator().manual_seed(i)
         text = torch.randint(3, 290, (self.lengths[i],), generator=draw)
-        grid = self.grids[i]
-        if grid is None:
-            return {"input_ids": text, "labels": text, "index": i}
-        patches = grid[0] * grid[1]
-        image = torch.full((patches // MERGE**2,), IMAGE)
-        before = torch.cat([torch.tensor([START]), image, torch.tensor([END])])
-        return {
-            "input_ids": torch.cat([before, text]),
-            "labels": torch.cat([torch.full_like(before, -100), text]),
-            "pixel_values": torch.randn(patches, 3 * 2 * PATCH**2, generator=draw),
-            "image_grid_thw": torch.tensor([[1, *grid]]),
-            "index": i,
-        }
+        sample = {"input_ids": text, "labels": text, "index": i}
+        grids = self.grids[i]
+        if not grids:
+            return sample
+        patches = [down * across for down, across in grids]
+        before = []
+        for count in patches:
+            before += [START, *[IMAGE] * (count // MERGE**2), END]
+        before = torch.tensor(before)
+        sample["input_ids"] = torch.cat([before, text])
+        sample["labels"] = torch.cat([torch.full_like(before, -100), text])
+        sample["pixel_values"] = torch.randn(sum(patches), 3 * 2 * PATCH**2, generator=draw)
+        sample["image_grid_thw"] = torch.tensor([[1, *grid] for grid in grids])
+        return sample
 
 
 def collate(samples):

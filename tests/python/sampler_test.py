@@ -129,7 +129,7 @@ class Steps(unittest.TestCase):
             step = sampler.step(0)
             drawn = sampler._samples(0, 0, 1)
             dealt = [[[drawn[8 * m + r], drawn[8 * m + r + 4]] for r in range(4)] for m in range(4)]
-            self.assertLess(step.seconds, sampler._measure(dealt).seconds)
+            self.assertLess(step.seconds, sampler.measure(dealt).seconds)
             work = sum(sum(COSTS.seconds[m][s] for m in COSTS.modules) for s in drawn)
             self.assertAlmostEqual(step.perfect_seconds, work / 4, places=6)
             self.assertGreaterEqual(step.seconds, step.perfect_seconds - 1e-9)

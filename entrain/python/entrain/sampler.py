@@ -272,7 +272,7 @@ class BalancedBatchSampler:
         for step, members in enumerate(self._exchange(samples, last - first, epoch), first):
             seed = self.seed * 1_000_003 + epoch * 10_007 + step
             try:
-                result.append(self._measure(self._assign(members, seed % 2**63)))
+                result.append(self.measure(self._assign(members, seed % 2**63)))
             except RuntimeError as error:
                 raise RuntimeError(f"epoch {epoch}, step {step}: {error}") from None
         return result
@@ -314,7 +314,8 @@ class BalancedBatchSampler:
             result[cell // ranks][cell % ranks].append(sample)
         return result
 
-    def _measure(self, microbatches: list[list[list[int]]]) -> Step:
+    def measure(self, microbatches: list[list[list[int]]]) -> Step:
+        """The step of any microbatches, [microbatch][rank] samples, with its predicted time."""
         samples = [sample for ranks in microbatches for rank in ranks for sample in rank]
         # [microbatch][rank][module]
         times = [[self._module_times(members) for members in ranks] for ranks in microbatches]
