@@ -6,13 +6,13 @@
 #include "entrain/cli/program.h"
 
 int main(int argc, char** argv) {
-#ifdef ENTRAIN_HANDS_OVER
-  if (argc >= 2 && entrain::cli::is_for_the_engine(argv[1])) {
-    entrain::cli::hand_over_to_engine(argv);
-  }
-#endif
-  entrain::remove_partial_files_on_signals();
   return entrain::cli::exit_code_of([&] {
+#ifdef ENTRAIN_HANDS_OVER
+    if (argc >= 2 && entrain::cli::is_for_the_engine(argv[1])) {
+      entrain::cli::hand_over_to_engine(argv);
+    }
+#endif
+    entrain::remove_partial_files_on_signals();
     return entrain::cli::run_program({argv + 1, argv + argc});
   });
 }

@@ -214,7 +214,7 @@ class Runs(ProcessTest):
     def test_refuses_another_minor_version_of_torch(self):
         script = "import torch, runpy; torch.__version__ = '9.9.0'; "
         script += "runpy.run_module('entrain', run_name='__main__')"
-        code, output = self.run_command([sys.executable, "-c", script])
+        code, output = self.run_command([sys.executable, "-c", script, "train", "run.toml"])
         self.assertEqual(code, 2, output)
         self.assertIn("torch 9.9.0 is installed", output)
         self.assertNotIn("Traceback", output)
