@@ -90,8 +90,8 @@ gpu-check: ## build against ENTRAIN_PYTHON's torch, run the tests with label gpu
 
 format: $(CORE_READY) ## rewrite sources in the house format
 	@git ls-files '*.h' '*.cc' | xargs clang-format-14 -i
-	@.venv/bin/ruff format --quiet --line-length 100 tools tests benchmarks entrain/python
-	@.venv/bin/ruff check --quiet --line-length 100 --fix tools tests benchmarks entrain/python
+	@.venv/bin/ruff format --quiet --line-length 100 tools tests benchmarks examples entrain/python
+	@.venv/bin/ruff check --quiet --line-length 100 --fix tools tests benchmarks examples entrain/python
 
 bench: build ## micro benchmarks and the scenarios of benchmarks/
 	@for program in build/release/benchmarks/*_benchmark; do $$program; done

@@ -8,8 +8,8 @@ jobs=${JOBS:-$(nproc)}
 
 echo "check: format"
 git ls-files '*.h' '*.cc' | xargs clang-format-14 --dry-run --Werror
-.venv/bin/ruff format --quiet --check --line-length 100 tools tests benchmarks entrain/python
-.venv/bin/ruff check --quiet --line-length 100 tools tests benchmarks entrain/python
+.venv/bin/ruff format --quiet --check --line-length 100 tools tests benchmarks examples entrain/python
+.venv/bin/ruff check --quiet --line-length 100 tools tests benchmarks examples entrain/python
 
 echo "check: each file of core by itself"
 cmake --preset each-file >/dev/null
