@@ -111,6 +111,10 @@ TEST(Balance, IsNeverWorseThanARival) {
     request.layout = seed % 2 == 0 ? Layout::kFsdp : Layout::kDdp;
     request.padded = seed % 3 == 0;
     request.search_steps = 20'000;
+    if (seed % 4 < 2) {  // alone longer than all others of a rank
+      request.samples[7].tokens *= 100;
+      request.samples[7].work[1] += 5'000'000;
+    }
     const std::int64_t ours = step_time(request, balance(request));
     for (const BalanceRival& rival : balance_rivals()) {
       const CellOf cells = rival.assign(request);
@@ -119,6 +123,21 @@ TEST(Balance, IsNeverWorseThanARival) {
       EXPECT_LE(step_time_bound(request), step_time(request, cells)) << rival.name;
     }
   }
+}
+
+TEST(Balance, PutsSimilarLengthsTogetherUnderPadding) {
+  BalanceRequest request;
+  request.ranks = 4;
+  request.microbatches = 4;
+  request.padded = true;
+  request.search_steps = 0;
+  for (int i = 0; i < 64; ++i) {  // 1, 2, 4 and 8 tokens
+    BalanceRequest::Sample sample;
+    sample.tokens = 1 << (i % 4);
+    sample.work[0] = sample.tokens;
+    request.samples.push_back(sample);
+  }
+  EXPECT_LE(step_time(request, balance(request)), perfect_step_time(request) * 11 / 10);
 }
 
 TEST(Balance, GivesTheSameAssignmentAgain) {

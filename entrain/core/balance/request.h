@@ -68,8 +68,9 @@ void limit_as(const CellOf& cells, BalanceRequest& request);
 // Requires  a cell for every sample. Cost  O(samples + cells · modules).
 std::int64_t step_time(const BalanceRequest& request, const CellOf& cells);
 
-// No assignment's step is shorter. Without padding all work / ranks, or the largest samples of a
-// rank: of any ranks · j + 1 samples one rank trains j + 1.
+// No assignment's step is shorter. Without padding the largest of: all work / ranks; the largest
+// samples of a rank (of any ranks · j + 1 samples one rank trains j + 1); the largest sample and
+// the least that the other microbatches take, since each needs samples.
 //
 // Cost  O(samples · (log samples + modules)).
 std::int64_t step_time_bound(const BalanceRequest& request);
