@@ -131,7 +131,8 @@ class Search {
     if (change <= 0) {
       return true;
     }
-    if (change == CellLoads::kRefused || temperature_ <= 0 ||
+    // So much worse is never taken: exp(-40) is below a draw's last bit.
+    if (static_cast<double>(change) >= 40 * temperature_ ||
         rng_.uniform() >= std::exp(-static_cast<double>(change) / temperature_)) {
       return false;
     }

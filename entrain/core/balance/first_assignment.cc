@@ -15,8 +15,8 @@
 namespace entrain {
 namespace {
 
-constexpr int kAllCells = 1024;
-constexpr int kSomeCells = 256;
+constexpr int kAllCells = 512;
+constexpr int kSomeCells = 128;
 constexpr int kMostAttempts = 50;  // to find a place for every sample within the limits
 
 std::int64_t whole_work(const BalanceRequest& request, int sample) {
@@ -171,18 +171,18 @@ class SimilarRuns {
   // `growth` of the one before, but at least its longest sample's work. No cell has more than
   // `slack` of an even share of an encoder's work, but for one sample. Empty where none is found.
   CellOf run(double growth, double slack) {
-    constexpr int kDoublings = 12;
-    constexpr int kHalvings = 10;
+    constexpr double kRaise = 1.25;
+    constexpr int kMostRaises = 40;
+    constexpr int kHalvings = 6;
     double high = mean_;
-    int doublings = 0;
-    while (!fill(high, growth, slack)) {
-      if (++doublings > kDoublings) {
+    for (int raise = 0; !fill(high, growth, slack); ++raise) {
+      if (raise == kMostRaises) {
         return {};
       }
-      high *= 2;
+      high *= kRaise;
     }
     CellOf best = cells_;
-    double low = high / 2;
+    double low = high / kRaise;
     for (int halving = 0; halving < kHalvings; ++halving) {
       const double middle = (low + high) / 2;
       if (fill(middle, growth, slack)) {
@@ -318,7 +318,7 @@ class Shortest {
 
 void offer_similar_runs(const BalanceRequest& request, Shortest& best) {
   constexpr double kGrowths[] = {1.0, 0.8, 1.25};
-  constexpr double kSlacks[] = {1.05, 1.15, 1.3, 1.6, 2.5, 1e9};
+  constexpr double kSlacks[] = {1.05, 1.15, 1.3, 1.8, 1e9};
   SimilarRuns runs(request);
   for (const double growth : kGrowths) {
     for (const double slack : kSlacks) {

@@ -198,8 +198,11 @@ std::vector<std::vector<int>> first_fit(const Costs& tokens, std::int64_t capaci
 // the last sample of the fullest ones.
 CellOf packed(const BalanceRequest& request) {
   const Costs tokens = tokens_of(request);
-  std::int64_t low = *std::max_element(tokens.begin(), tokens.end());
-  std::int64_t high = std::max(low, std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0}));
+  const std::int64_t total = std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0});
+  const std::int64_t share = (total + request.num_cells() - 1) / request.num_cells();
+  std::int64_t low = std::max(share, *std::max_element(tokens.begin(), tokens.end()));
+  std::int64_t high =
+      std::max(low, 2 * share);  // fits: any two packs hold more than one's capacity
   while (low < high) {
     const std::int64_t middle = low + (high - low) / 2;
     if (first_fit(tokens, middle, request.num_cells()).empty()) {
