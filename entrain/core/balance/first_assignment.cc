@@ -172,7 +172,7 @@ class SimilarRuns {
   // `slack` of an even share of an encoder's work, but for one sample. Empty where none is found.
   CellOf run(double growth, double slack) {
     constexpr double kRaise = 1.25;
-    constexpr int kMostRaises = 40;
+    constexpr int kMostRaises = 8;
     constexpr int kHalvings = 6;
     double high = mean_;
     for (int raise = 0; !fill(high, growth, slack); ++raise) {
@@ -221,7 +221,7 @@ class SimilarRuns {
 
   // Takes the longest sample left and others as they follow, but leaves one for each later cell.
   void fill_cell(int cell, double level, double slack) {
-    constexpr int kMostPassed = 64;
+    constexpr int kMostPassed = 32;
     const double most = most_samples(longest_left(), level, request_.num_cells() - cell - 1);
     Encoders sums{};
     std::int64_t bytes = 0;
