@@ -56,7 +56,7 @@ class Search {
  private:
   void search(const CellOf& start, double warmth, int steps) {
     loads_ = CellLoads(request_, start);
-    for (int step = 0; step < steps && loads_.step_time() > bound_; ++step) {
+    for (int step = 0; step < steps && least_ > bound_ && loads_.step_time() > bound_; ++step) {
       const double left = 1 - static_cast<double>(step) / steps;
       temperature_ = warmth * left * left;
       try_change();

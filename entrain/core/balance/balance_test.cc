@@ -125,21 +125,6 @@ TEST(Balance, IsNeverWorseThanARival) {
   }
 }
 
-TEST(Balance, PutsSimilarLengthsTogetherUnderPadding) {
-  BalanceRequest request;
-  request.ranks = 4;
-  request.microbatches = 4;
-  request.padded = true;
-  request.search_steps = 0;
-  for (int i = 0; i < 64; ++i) {  // 1, 2, 4 and 8 tokens
-    BalanceRequest::Sample sample;
-    sample.tokens = 1 << (i % 4);
-    sample.work[0] = sample.tokens;
-    request.samples.push_back(sample);
-  }
-  EXPECT_LE(step_time(request, balance(request)), perfect_step_time(request) * 11 / 10);
-}
-
 TEST(Balance, GivesTheSameAssignmentAgain) {
   const BalanceRequest request = skewed_request(3, 96, 4, 3);
   EXPECT_EQ(balance(request), balance(request));
