@@ -15,6 +15,21 @@
 namespace entrain {
 namespace {
 
+// Padding makes more valleys, and few samples leave time to look at them.
+std::int64_t num_steps(const BalanceRequest& request) {
+  constexpr std::int64_t kFew = 1024;
+  const bool twice = request.padded && std::ssize(request.samples) <= kFew;
+  return std::int64_t{request.search_steps} * (twice ? 2 : 1);
+}
+
+// Many samples need all steps for one search.
+int num_rounds(const BalanceRequest& request) {
+  constexpr int kMost = 8;
+  constexpr int kStepsOfSample = 50;
+  return static_cast<int>(std::clamp<std::int64_t>(
+      num_steps(request) / (kStepsOfSample * std::ssize(request.samples)), 1, kMost));
+}
+
 // Moves and swaps out of the slowest ranks' cells.
 class Search {
  public:
@@ -42,8 +57,8 @@ class Search {
     // Of the order of a sample's share of the step.
     const double warmth =
         static_cast<double>(least_) / (4 * static_cast<double>(request_.samples.size()));
-    int steps = request_.search_steps;
-    const int each = steps / 2 / rounds;
+    std::int64_t steps = num_steps(request_);
+    const std::int64_t each = steps / 2 / rounds;
     for (int round = 0; round < rounds && rounds > 1; ++round) {
       const bool hot = round % 4 == 3;
       search(starts[at(round) % starts.size()], hot ? 16 * warmth : warmth, each);
@@ -54,10 +69,11 @@ class Search {
   }
 
  private:
-  void search(const CellOf& start, double warmth, int steps) {
+  void search(const CellOf& start, double warmth, std::int64_t steps) {
     loads_ = CellLoads(request_, start);
-    for (int step = 0; step < steps && least_ > bound_ && loads_.step_time() > bound_; ++step) {
-      const double left = 1 - static_cast<double>(step) / steps;
+    for (std::int64_t step = 0; step < steps && least_ > bound_ && loads_.step_time() > bound_;
+         ++step) {
+      const double left = 1 - static_cast<double>(step) / static_cast<double>(steps);
       temperature_ = warmth * left * left;
       try_change();
     }
@@ -156,14 +172,6 @@ class Search {
   CellOf best_;
   std::int64_t least_ = 0;
 };
-
-// Many samples need all steps for one search.
-int num_rounds(const BalanceRequest& request) {
-  constexpr int kMost = 8;
-  constexpr int kStepsOfSample = 50;
-  return static_cast<int>(std::clamp<std::int64_t>(
-      request.search_steps / (kStepsOfSample * std::ssize(request.samples)), 1, kMost));
-}
 
 [[noreturn]] void fail_for_limits(const BalanceRequest& request) {
   std::string limits;

@@ -169,13 +169,14 @@ class SimilarRuns {
 
   // The lowest level of LLM work in a microbatch for which the cells suffice. Each microbatch's is
   // `growth` of the one before, but at least its longest sample's work. No cell has more than
-  // `slack` of an even share of an encoder's work, but for one sample. Empty where none is found.
-  CellOf run(double growth, double slack) {
+  // `slack` of an even share of an encoder's work or, with `as_longest`, than that of its
+  // microbatch's longest sample, but for one sample. Empty where none is found.
+  CellOf run(double growth, double slack, bool as_longest) {
     constexpr double kRaise = 1.25;
     constexpr int kMostRaises = 8;
     constexpr int kHalvings = 6;
     double high = mean_;
-    for (int raise = 0; !fill(high, growth, slack); ++raise) {
+    for (int raise = 0; !fill(high, growth, slack, as_longest); ++raise) {
       if (raise == kMostRaises) {
         return {};
       }
@@ -185,7 +186,7 @@ class SimilarRuns {
     double low = high / kRaise;
     for (int halving = 0; halving < kHalvings; ++halving) {
       const double middle = (low + high) / 2;
-      if (fill(middle, growth, slack)) {
+      if (fill(middle, growth, slack, as_longest)) {
         best = cells_;
         high = middle;
       } else {
@@ -202,14 +203,24 @@ class SimilarRuns {
     return request_.samples[at(sample)].work[at(request_.num_modules - 1)];
   }
 
-  bool fill(double level, double growth, double slack) {
+  [[nodiscard]] double encoder(int sample, int module) const {
+    return static_cast<double>(request_.samples[at(sample)].work[at(module)]);
+  }
+
+  bool fill(double level, double growth, double slack, bool as_longest) {
     cells_.assign(order_.size(), -1);
     std::iota(next_.begin(), next_.end(), 0);
     left_ = static_cast<int>(order_.size());
     for (int microbatch = 0; microbatch < request_.microbatches; ++microbatch) {
       const double here = std::max(level, static_cast<double>(work(longest_left())));
+      Encoders room{};
+      for (int module = 0; module + 1 < request_.num_modules; ++module) {
+        room[at(module)] =
+            as_longest ? std::max(slack * share_[at(module)], encoder(longest_left(), module))
+                       : slack * share_[at(module)] * here / mean_;
+      }
       for (int rank = 0; rank < request_.ranks; ++rank) {
-        fill_cell(microbatch * request_.ranks + rank, here, slack);
+        fill_cell(microbatch * request_.ranks + rank, here, room);
       }
       level *= growth;
     }
@@ -220,7 +231,7 @@ class SimilarRuns {
   [[nodiscard]] int longest_left() const { return order_[at(next_[0])]; }
 
   // Takes the longest sample left and others as they follow, but leaves one for each later cell.
-  void fill_cell(int cell, double level, double slack) {
+  void fill_cell(int cell, double level, const Encoders& room) {
     constexpr int kMostPassed = 32;
     const double most = most_samples(longest_left(), level, request_.num_cells() - cell - 1);
     Encoders sums{};
@@ -234,13 +245,13 @@ class SimilarRuns {
         break;
       }
       const int sample = order_[at(place)];
-      if (taken > 0 && !has_room(sample, sums, bytes, slack)) {
+      if (taken > 0 && !has_room(sample, sums, bytes, room)) {
         before = place + 1;
         ++passed;
         continue;
       }
       for (int module = 0; module + 1 < request_.num_modules; ++module) {
-        sums[at(module)] += static_cast<double>(request_.samples[at(sample)].work[at(module)]);
+        sums[at(module)] += encoder(sample, module);
       }
       bytes += request_.samples[at(sample)].bytes;
       cells_[at(sample)] = cell;
@@ -265,11 +276,11 @@ class SimilarRuns {
   [[nodiscard]] bool has_room(int sample,
                               const Encoders& sums,
                               std::int64_t bytes,
-                              double slack) const {
+                              const Encoders& room) const {
     const BalanceRequest::Sample& what = request_.samples[at(sample)];
     for (int module = 0; module + 1 < request_.num_modules; ++module) {
-      const auto more = static_cast<double>(what.work[at(module)]);
-      if (more > 0 && sums[at(module)] + more > slack * share_[at(module)]) {
+      const double more = encoder(sample, module);
+      if (more > 0 && sums[at(module)] + more > room[at(module)]) {
         return false;
       }
     }
@@ -317,14 +328,16 @@ class Shortest {
 };
 
 void offer_similar_runs(const BalanceRequest& request, Shortest& best) {
-  constexpr double kGrowths[] = {1.0, 0.8, 1.25};
+  constexpr double kGrowths[] = {1.0, 0.8};
   constexpr double kSlacks[] = {1.05, 1.15, 1.3, 1.8, 1e9};
   SimilarRuns runs(request);
   for (const double growth : kGrowths) {
     for (const double slack : kSlacks) {
-      const CellOf cells = runs.run(growth, slack);
-      if (!cells.empty()) {
-        best.offer(cells);
+      for (const bool as_longest : {true, false}) {
+        const CellOf cells = runs.run(growth, slack, as_longest);
+        if (!cells.empty()) {
+          best.offer(cells);
+        }
       }
     }
   }

@@ -43,7 +43,8 @@ struct BalanceRequest {
   std::int64_t max_bytes = 0;
   // [module] every microbatch of every rank holds a sample with work in it.
   std::array<bool, kMaxBalanceModules> everywhere{};
-  // Of the search: steps tried after the first assignment, and the seed of their choice.
+  // Of the search: steps tried after the first assignment (twice as many under padding where there
+  // are at most 1,024 samples), and the seed of their choice.
   int search_steps = 200'000;
   std::uint64_t seed = 0;
 
