@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <optional>
-#include <span>
 
 #include <fmt/format.h>
 
 #include "entrain/core/balance/cell_loads.h"
-#include "entrain/core/balance/rivals.h"
+#include "entrain/core/balance/first_assignment.h"
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/random.h"
@@ -17,153 +15,71 @@
 namespace entrain {
 namespace {
 
-constexpr int kMostAttempts = 50;  // to find a place for every sample within the limits
-
-std::int64_t whole_work(const BalanceRequest& request, int sample) {
-  const auto& work = request.samples[at(sample)].work;
-  return std::accumulate(work.begin(), work.begin() + request.num_modules, std::int64_t{0});
+// Padding makes more valleys, and few samples leave time to look at them.
+std::int64_t num_steps(const BalanceRequest& request) {
+  constexpr std::int64_t kFew = 1024;
+  const bool twice = request.padded && std::ssize(request.samples) <= kFew;
+  return std::int64_t{request.search_steps} * (twice ? 2 : 1);
 }
 
-// [sample] its place in `order`'s sense: by rising `key`, ties by index.
-std::vector<int> rising(const std::vector<std::int64_t>& key) {
-  std::vector<int> order(key.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(
-      order.begin(), order.end(), [&](int a, int b) { return key[at(a)] < key[at(b)]; });
-  return order;
+// Many samples need all steps for one search.
+int num_rounds(const BalanceRequest& request) {
+  constexpr int kMost = 8;
+  constexpr int kStepsOfSample = 50;
+  return static_cast<int>(std::clamp<std::int64_t>(
+      num_steps(request) / (kStepsOfSample * std::ssize(request.samples)), 1, kMost));
 }
-
-// The first assignment.
-class Construction {
- public:
-  explicit Construction(const BalanceRequest& request) : request_(request), loads_(request) {
-    for (int sample = 0; sample < static_cast<int>(request.samples.size()); ++sample) {
-      whole_.push_back(whole_work(request, sample));
-      for (int module = 0; module < request.num_modules; ++module) {
-        share_[at(module)] +=
-            static_cast<double>(request.samples[at(sample)].work[at(module)]) / request.ranks;
-      }
-    }
-  }
-
-  // By falling `key`; nothing where a sample finds no place.
-  std::optional<CellLoads> run(const std::vector<std::int64_t>& key) {
-    fill_needs();
-    std::vector<int> order = rising(key);
-    std::reverse(order.begin(), order.end());
-    for (const int sample : order) {
-      if (loads_.cells()[at(sample)] >= 0) {
-        continue;
-      }
-      const int cell = best_cell(sample);
-      if (cell < 0) {
-        return std::nullopt;
-      }
-      loads_.place(sample, cell);
-    }
-    return std::move(loads_);
-  }
-
- private:
-  // The samples with the least work go where every cell needs one: the smallest to the last
-  // microbatch, so that the samples of a microbatch are alike.
-  void fill_needs() {
-    const std::vector<int> order = rising(whole_);
-    for (int module = 0; module < request_.num_modules; ++module) {
-      if (request_.everywhere[at(module)]) {
-        fill_need(order,
-                  [&](int sample) { return request_.samples[at(sample)].work[at(module)] > 0; });
-      }
-    }
-    fill_need(order, [](int) { return true; });
-  }
-
-  template <class Holds>
-  void fill_need(const std::vector<int>& order, const Holds& holds) {
-    std::size_t next = 0;
-    for (int cell = request_.num_cells() - 1; cell >= 0; --cell) {
-      const std::vector<int>& members = loads_.members(cell);
-      if (std::any_of(members.begin(), members.end(), holds)) {
-        continue;
-      }
-      while (next < order.size() &&
-             (loads_.cells()[at(order[next])] >= 0 || !holds(order[next]) ||
-              loads_.place_change(order[next], cell) == CellLoads::kRefused)) {
-        ++next;
-      }
-      if (next == order.size()) {
-        return;  // found missing by the caller
-      }
-      loads_.place(order[next], cell);
-    }
-  }
-
-  // The cell in which the step grows least, of equal ones the emptiest; -1 where none has room.
-  [[nodiscard]] int best_cell(int sample) const {
-    int best = -1;
-    std::int64_t least = CellLoads::kRefused;
-    double emptiest = 0;
-    for (int cell = 0; cell < request_.num_cells(); ++cell) {
-      const std::int64_t change = loads_.place_change(sample, cell);
-      if (change > least || change == CellLoads::kRefused) {
-        continue;
-      }
-      const double fullness = this->fullness(sample, cell);
-      if (change < least || fullness < emptiest) {
-        best = cell;
-        least = change;
-        emptiest = fullness;
-      }
-    }
-    return best;
-  }
-
-  [[nodiscard]] double fullness(int sample, int cell) const {
-    double result = 0;
-    if (request_.layout == Layout::kDdp) {
-      const int rank = cell % request_.ranks;
-      return static_cast<double>(loads_.times(0)[at(rank)]) +
-             static_cast<double>(loads_.members(cell).size()) * 1e-3;
-    }
-    for (int module = 0; module < request_.num_modules; ++module) {
-      const auto work = static_cast<double>(loads_.work(cell)[at(module)] +
-                                            request_.samples[at(sample)].work[at(module)]);
-      result = std::max(result, share_[at(module)] > 0 ? work / share_[at(module)] : 0);
-    }
-    return result;
-  }
-
-  const BalanceRequest& request_;
-  CellLoads loads_;
-  std::vector<std::int64_t> whole_;                 // [sample]
-  std::array<double, kMaxBalanceModules> share_{};  // [module] a rank's share of all work
-};
 
 // Moves and swaps out of the slowest ranks' cells.
 class Search {
  public:
-  Search(const BalanceRequest& request, CellLoads& loads)
-      : request_(request), loads_(loads), rng_(request.seed) {}
-
-  CellOf run(std::int64_t bound) {
-    CellOf best = loads_.cells();
-    std::int64_t least = loads_.step_time();
-    // Of the order of a sample's share of the step.
-    const double start =
-        static_cast<double>(least) / (2 * static_cast<double>(request_.samples.size()));
-    for (int step = 0; step < request_.search_steps && least > bound; ++step) {
-      const double left = 1 - static_cast<double>(step) / request_.search_steps;
-      temperature_ = start * left * left;
-      try_change();
-      if (loads_.step_time() < least) {
-        least = loads_.step_time();
-        best = loads_.cells();
-      }
+  explicit Search(const BalanceRequest& request)
+      : request_(request), loads_(request), rng_(request.seed), bound_(step_time_bound(request)) {
+    const auto llm = [&](int sample) {
+      return request.samples[at(sample)].work[at(request.num_modules - 1)];
+    };
+    order_.resize(request.samples.size());
+    std::iota(order_.begin(), order_.end(), 0);
+    std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) { return llm(a) < llm(b); });
+    place_.resize(order_.size());
+    for (std::size_t place = 0; place < order_.size(); ++place) {
+      place_[at(order_[place])] = static_cast<int>(place);
     }
-    return best;
+    while ((std::size_t{4} << spread_) < order_.size()) {
+      ++spread_;
+    }
+  }
+
+  // Short searches from `starts`, some hot enough to leave a valley; then one from the best found.
+  CellOf run(const std::vector<CellOf>& starts, int rounds) {
+    least_ = step_time(request_, starts.front());
+    best_ = starts.front();
+    // Of the order of a sample's share of the step.
+    const double warmth =
+        static_cast<double>(least_) / (4 * static_cast<double>(request_.samples.size()));
+    std::int64_t steps = num_steps(request_);
+    const std::int64_t each = steps / 2 / rounds;
+    for (int round = 0; round < rounds && rounds > 1; ++round) {
+      const bool hot = round % 4 == 3;
+      search(starts[at(round) % starts.size()], hot ? 16 * warmth : warmth, each);
+      steps -= each;
+    }
+    search(CellOf(best_), warmth, steps);
+    return std::move(best_);
   }
 
  private:
+  void search(const CellOf& start, double warmth, std::int64_t steps) {
+    loads_ = CellLoads(request_, start);
+    for (std::int64_t step = 0; step < steps && least_ > bound_ && loads_.step_time() > bound_;
+         ++step) {
+      const double left = 1 - static_cast<double>(step) / static_cast<double>(steps);
+      temperature_ = warmth * left * left;
+      try_change();
+    }
+    keep_best();
+  }
+
   void try_change() {
     const int cell = slow_cell();
     const std::vector<int>& members = loads_.members(cell);
@@ -171,13 +87,20 @@ class Search {
       return;
     }
     const int sample = members[pick(members.size())];
-    const int target = target_cell(cell);
+    int other = -1;
+    int target = 0;
+    if (pick(4) != 0) {
+      other = similar_to(sample);
+      target = loads_.cells()[at(other)];
+    } else {
+      target = target_cell(cell);
+      const std::vector<int>& others = loads_.members(target);
+      other = others.empty() ? -1 : others[pick(others.size())];
+    }
     if (target == cell) {
       return;
     }
-    const std::vector<int>& others = loads_.members(target);
-    if (!others.empty() && rng_.below(3) != 0) {
-      const int other = others[pick(others.size())];
+    if (other >= 0 && pick(3) != 0) {
       if (accepted(loads_.swap_change(sample, other))) {
         loads_.swap(sample, other);
       }
@@ -186,8 +109,24 @@ class Search {
     }
   }
 
+  // A sample near to this one in the order of LLM work, the nearer the likelier.
+  int similar_to(int sample) {
+    const auto count = static_cast<int>(order_.size());
+    const std::size_t reach = std::size_t{2} << pick(spread_);
+    const int distance = 1 + static_cast<int>(pick(reach));
+    const int place = place_[at(sample)] + (pick(2) == 0 ? distance : -distance);
+    return order_[at(std::clamp(place, 0, count - 1))];
+  }
+
+  void keep_best() {
+    if (loads_.step_time() < least_) {
+      least_ = loads_.step_time();
+      best_ = loads_.cells();
+    }
+  }
+
   int slow_cell() {
-    if (rng_.below(8) == 0) {
+    if (pick(8) == 0) {
       return static_cast<int>(pick(at(request_.num_cells())));
     }
     const int meeting = static_cast<int>(pick(at(loads_.num_meetings())));
@@ -199,8 +138,8 @@ class Search {
 
   int target_cell(int cell) {
     const int rank = static_cast<int>(pick(at(request_.ranks)));
-    const int microbatch = rng_.below(2) == 0 ? cell / request_.ranks
-                                              : static_cast<int>(pick(at(request_.microbatches)));
+    const int microbatch =
+        pick(2) == 0 ? cell / request_.ranks : static_cast<int>(pick(at(request_.microbatches)));
     return microbatch * request_.ranks + rank;
   }
 
@@ -208,64 +147,31 @@ class Search {
     if (change <= 0) {
       return true;
     }
-    return change != CellLoads::kRefused && temperature_ > 0 &&
-           rng_.uniform() < std::exp(-static_cast<double>(change) / temperature_);
-  }
-
-  std::size_t pick(std::size_t count) { return static_cast<std::size_t>(rng_.below(count)); }
-
-  const BalanceRequest& request_;
-  CellLoads& loads_;
-  Rng rng_;
-  double temperature_ = 0;
-};
-
-// Keeps `cells` where they obey the rules and are better than what was kept.
-class Best {
- public:
-  explicit Best(const BalanceRequest& request) : request_(request) {}
-
-  void offer(const CellOf& cells) {
-    const std::int64_t time = step_time(request_, cells);
-    if ((cells_.empty() || time < least_) && balance_violations(request_, cells).empty()) {
-      least_ = time;
-      cells_ = cells;
+    // So much worse is never taken: exp(-40) is below a draw's last bit.
+    if (static_cast<double>(change) >= 40 * temperature_ ||
+        rng_.uniform() >= std::exp(-static_cast<double>(change) / temperature_)) {
+      return false;
     }
+    keep_best();
+    return true;
   }
 
-  [[nodiscard]] const CellOf& cells() const { return cells_; }
+  // Uniform but for less than count / 2^32: cheaper than Rng::below().
+  std::size_t pick(std::size_t count) {
+    return static_cast<std::size_t>(((rng_.next() >> 32U) * count) >> 32U);
+  }
 
- private:
   const BalanceRequest& request_;
-  CellOf cells_;
+  CellLoads loads_;
+  Rng rng_;
+  std::int64_t bound_;
+  std::vector<int> order_;  // samples by rising work of the LLM
+  std::vector<int> place_;  // [sample] in order_
+  std::size_t spread_ = 1;
+  double temperature_ = 0;
+  CellOf best_;
   std::int64_t least_ = 0;
 };
-
-// The best of this package's, the given order and the rivals'; empty where no attempt keeps the
-// rules.
-CellOf first_assignment(const BalanceRequest& request) {
-  std::vector<std::int64_t> key;  // of the order of placing
-  for (int sample = 0; sample < static_cast<int>(request.samples.size()); ++sample) {
-    key.push_back(whole_work(request, sample));
-  }
-  Best best(request);
-  const auto construct = [&] {
-    if (const std::optional<CellLoads> loads = Construction(request).run(key)) {
-      best.offer(loads->cells());
-    }
-  };
-  construct();
-  best.offer(drawn_cells(request));
-  for (const BalanceRival& rival : balance_rivals()) {
-    best.offer(rival.assign(request));
-  }
-  Rng rng(request.seed, 3);
-  for (int attempt = 0; best.cells().empty() && attempt < kMostAttempts; ++attempt) {
-    construct();
-    rng.shuffle(std::span<std::int64_t>(key));
-  }
-  return best.cells();
-}
 
 [[noreturn]] void fail_for_limits(const BalanceRequest& request) {
   std::string limits;
@@ -295,12 +201,12 @@ CellOf balance(const BalanceRequest& request) {
                                   oversized.size(),
                                   request.samples.size()));
   }
-  const CellOf first = first_assignment(request);
-  if (first.empty()) {
+  const int rounds = num_rounds(request);
+  const std::vector<CellOf> starts = first_assignments(request, at(rounds));
+  if (starts.empty()) {
     fail_for_limits(request);
   }
-  CellLoads loads(request, first);
-  return Search(request, loads).run(step_time_bound(request));
+  return Search(request).run(starts, rounds);
 }
 
 }  // namespace entrain

@@ -111,6 +111,10 @@ TEST(Balance, IsNeverWorseThanARival) {
     request.layout = seed % 2 == 0 ? Layout::kFsdp : Layout::kDdp;
     request.padded = seed % 3 == 0;
     request.search_steps = 20'000;
+    if (seed % 4 < 2) {  // alone longer than all others of a rank
+      request.samples[7].tokens *= 100;
+      request.samples[7].work[1] += 5'000'000;
+    }
     const std::int64_t ours = step_time(request, balance(request));
     for (const BalanceRival& rival : balance_rivals()) {
       const CellOf cells = rival.assign(request);

@@ -21,9 +21,7 @@ CellLoads::CellLoads(const BalanceRequest& request)
       request.layout == Layout::kFsdp ? request.microbatches * request.num_modules : 1;
   Meeting meeting;
   meeting.time.resize(at(request.ranks));
-  for (int place = 0; place < 3; ++place) {
-    meeting.slowest[at(place)] = place < request.ranks ? place : kNobody;
-  }
+  find_slowest(meeting);
   meetings_.assign(at(meetings), meeting);
 }
 
@@ -78,11 +76,15 @@ CellLoads::Cell CellLoads::after(int cell, int removed, int added) const {
   return result;
 }
 
-bool CellLoads::within_limits(const Cell& cell) const {
-  const std::int64_t tokens = request_->padded ? cell.count * cell.longest : cell.token_sum;
-  return (request_->max_samples == 0 || cell.count <= request_->max_samples) &&
+bool CellLoads::within_limits(std::int64_t count, std::int64_t tokens, std::int64_t bytes) const {
+  return (request_->max_samples == 0 || count <= request_->max_samples) &&
          (request_->max_tokens == 0 || tokens <= request_->max_tokens) &&
-         (request_->max_bytes == 0 || cell.bytes <= request_->max_bytes);
+         (request_->max_bytes == 0 || bytes <= request_->max_bytes);
+}
+
+bool CellLoads::within_limits(const Cell& cell) const {
+  return within_limits(
+      cell.count, request_->padded ? cell.count * cell.longest : cell.token_sum, cell.bytes);
 }
 
 bool CellLoads::holds_needed(const Cell& cell) const {
@@ -105,9 +107,10 @@ std::int64_t CellLoads::meeting_change(const Meeting& meeting,
   if (second != kNobody) {
     longest = std::max(longest, meeting.time[at(second)] + more_second);
   }
-  for (const int rank : meeting.slowest) {
+  for (int place = 0; place < meeting.known; ++place) {
+    const int rank = meeting.slowest[at(place)];
     if (rank != first && rank != second) {
-      longest = rank == kNobody ? longest : std::max(longest, meeting.time[at(rank)]);
+      longest = std::max(longest, meeting.time[at(rank)]);
       break;
     }
   }
@@ -158,9 +161,34 @@ std::int64_t CellLoads::change(int first,
   return result;
 }
 
+// As change() of after(), but without a copy of the cell: it is asked for every cell and sample.
 std::int64_t CellLoads::place_change(int sample, int cell) const {
-  const Cell now = after(cell, kNobody, sample);
-  return within_limits(now) ? change(cell, now, kNobody, now) : kRefused;
+  const Cell& now = cells_[at(cell)];
+  const BalanceRequest::Sample& what = request_->samples[at(sample)];
+  const std::int64_t count = now.count + 1;
+  const std::int64_t tokens =
+      request_->padded ? count * std::max(now.longest, what.tokens) : now.token_sum + what.tokens;
+  if (!within_limits(count, tokens, now.bytes + what.bytes)) {
+    return kRefused;
+  }
+  const int modules = request_->num_modules;
+  const int rank = cell % request_->ranks;
+  const bool ddp = request_->layout == Layout::kDdp;
+  const int first = ddp ? 0 : cell / request_->ranks * modules;
+  std::int64_t more = 0;
+  std::int64_t result = 0;
+  for (int module = 0; module < modules; ++module) {
+    const bool pads = request_->padded && module + 1 == modules;
+    more += pads ? count * std::max(now.llm_longest, what.work[at(module)]) - now.work[at(module)]
+                 : what.work[at(module)];
+    if (!ddp || module + 1 == modules) {
+      const Meeting& meeting = meetings_[at(ddp ? 0 : first + module)];
+      result += std::max<std::int64_t>(
+          0, meeting.time[at(rank)] + more - meeting.time[at(meeting.slowest[0])]);
+      more = 0;
+    }
+  }
+  return result;
 }
 
 std::int64_t CellLoads::move_change(int sample, int cell) const {
@@ -180,31 +208,67 @@ std::int64_t CellLoads::swap_change(int first, int second) const {
   return allowed ? change(cell, here, other_cell, there) : kRefused;
 }
 
+void CellLoads::find_slowest(Meeting& meeting) {
+  const int most = static_cast<int>(std::min(meeting.slowest.size(), meeting.time.size()));
+  meeting.known = 0;
+  for (int rank = 0; rank < std::ssize(meeting.time); ++rank) {
+    const std::int64_t time = meeting.time[at(rank)];
+    int place = meeting.known;
+    if (place == most && time <= meeting.time[at(meeting.slowest[at(place - 1)])]) {
+      continue;
+    }
+    meeting.known = std::min(most, place + 1);
+    place = meeting.known - 1;
+    for (; place > 0 && time > meeting.time[at(meeting.slowest[at(place - 1)])]; --place) {
+      meeting.slowest[at(place)] = meeting.slowest[at(place - 1)];
+    }
+    meeting.slowest[at(place)] = rank;
+  }
+}
+
+void CellLoads::set_time(Meeting& meeting, int rank, std::int64_t time) {
+  std::array<int, 8>& slowest = meeting.slowest;
+  const bool fell = time < meeting.time[at(rank)];
+  meeting.time[at(rank)] = time;
+  int place = 0;
+  while (place < meeting.known && slowest[at(place)] != rank) {
+    ++place;
+  }
+  const bool all = meeting.known == std::ssize(meeting.time);
+  if (place == meeting.known) {
+    if (time <= meeting.time[at(slowest[at(place - 1)])]) {
+      return;
+    }
+    meeting.known = std::min(meeting.known + 1, static_cast<int>(slowest.size()));
+    place = meeting.known - 1;
+  }
+  for (; place + 1 < meeting.known && meeting.time[at(slowest[at(place + 1)])] > time; ++place) {
+    slowest[at(place)] = slowest[at(place + 1)];
+  }
+  if (place + 1 == meeting.known && !all && fell) {
+    // How many others are slower is not known.
+    --meeting.known;
+    if (meeting.known < 3) {
+      find_slowest(meeting);
+    }
+    return;
+  }
+  for (; place > 0 && time > meeting.time[at(slowest[at(place - 1)])]; --place) {
+    slowest[at(place)] = slowest[at(place - 1)];
+  }
+  slowest[at(place)] = rank;
+}
+
 void CellLoads::apply(int cell, const Cell& after) {
   const int modules = request_->num_modules;
   const int rank = cell % request_->ranks;
+  const bool ddp = request_->layout == Layout::kDdp;
   for (int module = 0; module < modules; ++module) {
-    const bool ddp = request_->layout == Layout::kDdp;
     Meeting& meeting = meetings_[ddp ? 0 : at(cell / request_->ranks * modules + module)];
+    const std::int64_t more = after.work[at(module)] - cells_[at(cell)].work[at(module)];
     step_time_ -= meeting.time[at(meeting.slowest[0])];
-    meeting.time[at(rank)] += after.work[at(module)] - cells_[at(cell)].work[at(module)];
-    const int places = std::min(3, request_->ranks);
-    std::array<int, 3>& slowest = meeting.slowest;
-    slowest = {kNobody, kNobody, kNobody};
-    for (int candidate = 0; candidate < request_->ranks; ++candidate) {
-      int place = places - 1;
-      const auto slower = [&](int holder) {
-        return holder == kNobody || meeting.time[at(candidate)] > meeting.time[at(holder)];
-      };
-      if (!slower(slowest[at(place)])) {
-        continue;
-      }
-      for (; place > 0 && slower(slowest[at(place - 1)]); --place) {
-        slowest[at(place)] = slowest[at(place - 1)];
-      }
-      slowest[at(place)] = candidate;
-    }
-    step_time_ += meeting.time[at(slowest[0])];
+    set_time(meeting, rank, meeting.time[at(rank)] + more);
+    step_time_ += meeting.time[at(meeting.slowest[0])];
   }
   cells_[at(cell)] = after;
 }

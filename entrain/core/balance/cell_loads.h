@@ -58,15 +58,22 @@ class CellLoads {
     std::int64_t bytes = 0;
     std::int64_t count = 0;
   };
-  // Where all ranks wait for each other: their times, and the three slowest.
+  // Where all ranks wait for each other: their times, and some of the slowest. At least three of
+  // them (all, of fewer ranks) are known: a change of two ranks leaves one that is not changed.
   struct Meeting {
     std::vector<std::int64_t> time;  // [rank]
-    std::array<int, 3> slowest{};    // -1 beyond the number of ranks
+    std::array<int, 8> slowest{};    // slowest first, `known` of them; no other rank is slower
+    int known = 0;
   };
 
   [[nodiscard]] Cell after(int cell, int removed, int added) const;
   void set_computed(Cell& cell) const;
+  [[nodiscard]] bool within_limits(std::int64_t count,
+                                   std::int64_t tokens,
+                                   std::int64_t bytes) const;
   [[nodiscard]] bool within_limits(const Cell& cell) const;
+  static void find_slowest(Meeting& meeting);
+  static void set_time(Meeting& meeting, int rank, std::int64_t time);
   [[nodiscard]] bool holds_needed(const Cell& cell) const;
   [[nodiscard]] std::int64_t change(int first,
                                     const Cell& first_after,

@@ -47,6 +47,22 @@ std::int64_t largest_sum_bound(std::vector<std::int64_t> work, int ranks) {
   return bound;
 }
 
+// The least possible sum of the largest sample and what must go beside it: under DDP a sample in
+// each other microbatch of its rank, under FSDP the largest of each other microbatch. One of any j
+// microbatches has a sample at least as large as the ranks · j-th smallest, since it has so many.
+std::int64_t largest_sample_bound(const BalanceRequest& request, std::vector<std::int64_t> work) {
+  std::sort(work.begin(), work.end());
+  std::int64_t bound = work.back();
+  for (int other = 1; other < request.microbatches; ++other) {
+    bound += work[at(request.layout == Layout::kDdp ? other : other * request.ranks) - 1];
+  }
+  return bound;
+}
+
+std::int64_t bound_of(const BalanceRequest& request, const std::vector<std::int64_t>& work) {
+  return std::max(largest_sum_bound(work, request.ranks), largest_sample_bound(request, work));
+}
+
 std::vector<std::int64_t> work_of(const BalanceRequest& request, int first, int last) {
   std::vector<std::int64_t> result;
   for (const BalanceRequest::Sample& sample : request.samples) {
@@ -222,14 +238,13 @@ std::int64_t step_time(const BalanceRequest& request, const CellOf& cells) {
 }
 
 std::int64_t step_time_bound(const BalanceRequest& request) {
-  const std::int64_t whole =
-      largest_sum_bound(work_of(request, 0, request.num_modules), request.ranks);
+  const std::int64_t whole = bound_of(request, work_of(request, 0, request.num_modules));
   if (request.layout == Layout::kDdp) {
     return whole;
   }
   std::int64_t by_module = 0;
   for (int module = 0; module < request.num_modules; ++module) {
-    by_module += largest_sum_bound(work_of(request, module, module + 1), request.ranks);
+    by_module += bound_of(request, work_of(request, module, module + 1));
   }
   return std::max(whole, by_module);
 }

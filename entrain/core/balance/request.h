@@ -43,7 +43,8 @@ struct BalanceRequest {
   std::int64_t max_bytes = 0;
   // [module] every microbatch of every rank holds a sample with work in it.
   std::array<bool, kMaxBalanceModules> everywhere{};
-  // Of the search: steps tried after the first assignment, and the seed of their choice.
+  // Of the search: steps tried after the first assignment (twice as many under padding where there
+  // are at most 1,024 samples), and the seed of their choice.
   int search_steps = 200'000;
   std::uint64_t seed = 0;
 
@@ -68,8 +69,9 @@ void limit_as(const CellOf& cells, BalanceRequest& request);
 // Requires  a cell for every sample. Cost  O(samples + cells · modules).
 std::int64_t step_time(const BalanceRequest& request, const CellOf& cells);
 
-// No assignment's step is shorter. Without padding all work / ranks, or the largest samples of a
-// rank: of any ranks · j + 1 samples one rank trains j + 1.
+// No assignment's step is shorter. Without padding the largest of: all work / ranks; the largest
+// samples of a rank (of any ranks · j + 1 samples one rank trains j + 1); the largest sample and
+// the least that the other microbatches take, since each needs samples.
 //
 // Cost  O(samples · (log samples + modules)).
 std::int64_t step_time_bound(const BalanceRequest& request);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <functional>
 #include <numeric>
 #include <queue>
@@ -88,6 +89,31 @@ CellOf lpt_within(const BalanceRequest& request,
   return cells;
 }
 
+// A cell without samples, which no trainer can run, takes the one with the least cost of the cell
+// that has most samples.
+void fill_empty_cells(const BalanceRequest& request, const Costs& costs, CellOf& cells) {
+  std::vector<int> counts(at(request.num_cells()));
+  for (const int cell : cells) {
+    ++counts[at(cell)];
+  }
+  for (int cell = 0; cell < request.num_cells(); ++cell) {
+    if (counts[at(cell)] > 0) {
+      continue;
+    }
+    const auto fullest =
+        static_cast<int>(std::max_element(counts.begin(), counts.end()) - counts.begin());
+    std::size_t given = cells.size();
+    for (std::size_t sample = 0; sample < cells.size(); ++sample) {
+      if (cells[sample] == fullest && (given == cells.size() || costs[sample] < costs[given])) {
+        given = sample;
+      }
+    }
+    cells[given] = cell;
+    --counts[at(fullest)];
+    ++counts[at(cell)];
+  }
+}
+
 // Ranks' samples, each distributed over its rank's microbatches by LPT.
 CellOf lpt_below(const BalanceRequest& request,
                  const Costs& costs,
@@ -101,6 +127,7 @@ CellOf lpt_below(const BalanceRequest& request,
       }
     }
   }
+  fill_empty_cells(request, costs, cells);
   return cells;
 }
 
@@ -137,21 +164,32 @@ CellOf length_grouped(const BalanceRequest& request) {
   return cells;
 }
 
-// First-fit of `tokens` in drawn order into packs of this capacity.
-std::vector<std::vector<int>> first_fit(const Costs& tokens, std::int64_t capacity) {
+// First-fit of `tokens` in drawn order into at most `most` packs of this capacity; nothing where
+// they do not suffice.
+std::vector<std::vector<int>> first_fit(const Costs& tokens, std::int64_t capacity, int most) {
+  const std::size_t leaves = std::bit_ceil(at(most));
+  Costs room(2 * leaves, -1);  // [1] the most of all packs, [node] of its children 2 · node, + 1
+  for (std::size_t node = 2 * leaves - 1; node > 0; --node) {
+    const bool pack = node >= leaves && node < leaves + at(most);
+    room[node] = node < leaves ? std::max(room[2 * node], room[2 * node + 1])
+                 : pack        ? capacity
+                               : -1;
+  }
   std::vector<std::vector<int>> packs;
-  Costs filled;
   for (int sample = 0; sample < static_cast<int>(tokens.size()); ++sample) {
-    std::size_t pack = 0;
-    while (pack < packs.size() && filled[pack] + tokens[at(sample)] > capacity) {
-      ++pack;
+    if (room[1] < tokens[at(sample)]) {
+      return {};
     }
-    if (pack == packs.size()) {
-      packs.emplace_back();
-      filled.push_back(0);
+    std::size_t node = 1;
+    while (node < leaves) {
+      node = 2 * node + (room[2 * node] < tokens[at(sample)] ? 1 : 0);
     }
-    packs[pack].push_back(sample);
-    filled[pack] += tokens[at(sample)];
+    packs.resize(std::max(packs.size(), node - leaves + 1));
+    packs[node - leaves].push_back(sample);
+    room[node] -= tokens[at(sample)];
+    for (node /= 2; node > 0; node /= 2) {
+      room[node] = std::max(room[2 * node], room[2 * node + 1]);
+    }
   }
   return packs;
 }
@@ -160,17 +198,20 @@ std::vector<std::vector<int>> first_fit(const Costs& tokens, std::int64_t capaci
 // the last sample of the fullest ones.
 CellOf packed(const BalanceRequest& request) {
   const Costs tokens = tokens_of(request);
-  std::int64_t low = *std::max_element(tokens.begin(), tokens.end());
-  std::int64_t high = std::max(low, std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0}));
+  const std::int64_t total = std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0});
+  const std::int64_t share = (total + request.num_cells() - 1) / request.num_cells();
+  std::int64_t low = std::max(share, *std::max_element(tokens.begin(), tokens.end()));
+  std::int64_t high =
+      std::max(low, 2 * share);  // fits: any two packs hold more than one's capacity
   while (low < high) {
     const std::int64_t middle = low + (high - low) / 2;
-    if (first_fit(tokens, middle).size() <= at(request.num_cells())) {
-      high = middle;
-    } else {
+    if (first_fit(tokens, middle, request.num_cells()).empty()) {
       low = middle + 1;
+    } else {
+      high = middle;
     }
   }
-  std::vector<std::vector<int>> packs = first_fit(tokens, high);
+  std::vector<std::vector<int>> packs = first_fit(tokens, high, request.num_cells());
   while (packs.size() < at(request.num_cells())) {
     auto fullest = std::max_element(packs.begin(), packs.end(), [](const auto& a, const auto& b) {
       return a.size() < b.size();

@@ -44,6 +44,15 @@ TEST(Rivals, PackIntoTheLeastCapacity) {
             (CellOf{0, 0, 1, 1, 2, 2, 3, 3}));
 }
 
+TEST(Rivals, LeaveNoMicrobatchEmpty) {
+  // By LPT the rank of 90 has no other sample.
+  const BalanceRequest request = request_of({90, 1, 8, 2, 7, 3, 6, 4}, 2, 2);
+  for (const BalanceRival& rival : balance_rivals()) {
+    EXPECT_EQ(balance_violations(request, rival.assign(request)), std::vector<std::string>{})
+        << rival.name;
+  }
+}
+
 TEST(Rivals, SwapWhatHelpsMost) {
   // LPT: 6 + 5 + 4 and 6 + 5; a swap of 6 and 5 leaves 14 and 12, and no other helps.
   const BalanceRequest request = request_of({6, 6, 5, 5, 4}, 2, 1);
