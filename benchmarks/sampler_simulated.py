@@ -174,7 +174,7 @@ def gap_table(results):
 
 
 def cap_table(results):
-    """Where one sample is the bound: what the smallest loss of tokens wins."""
+    """Where one sample is the bound: the cap with the least sum of step and tokens lost."""
     rows = []
     for case in results:
         if (case["limit"], case["search"], case["layout"]) != ("unlimited", "default", "fsdp"):
