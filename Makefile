@@ -66,7 +66,7 @@ parity: $(ENGINE_READY) $(PARITY_READY) ## compare every family of models with t
 	@.venv-parity/bin/python tests/parity/sizes.py --entrain build/release/entrain/cli/entrain
 
 trainers: $(CORE_READY) $(PARITY_READY) ## balanced batches in other people's trainers, on Gloo processes, and a newcomer's path (about 7 minutes)
-	@JOBS=$(JOBS) tools/build.sh core entrain_core_module entrain_core_stub
+	@JOBS=$(JOBS) tools/build.sh core entrain_wheel
 	@PYTHONPATH=build/core/python .venv-parity/bin/python tests/python/package_test.py
 	@PYTHONPATH=build/core/python .venv-parity/bin/python tests/python/trainers_test.py
 	@.venv-parity/bin/python tests/python/newcomer_test.py

@@ -1,5 +1,6 @@
 // entrain._core: the torch-free core for Python, bound with nanobind. entrain/python/entrain makes
 // results and samplers of it.
+#include <cstdint>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -65,39 +66,76 @@ std::vector<BalanceRequest::Sample> samples_of(const Work& work,
   return samples;
 }
 
-std::vector<int> balance(const std::string& layout,
-                         int ranks,
-                         int microbatches,
-                         const Work& work,
-                         const std::vector<std::int64_t>& tokens,
-                         const std::vector<std::int64_t>& bytes,
-                         bool padded,
-                         std::int64_t max_tokens,
-                         std::int64_t max_bytes,
-                         bool limit_as_drawn,
-                         const std::vector<int>& everywhere,
-                         int search_steps,
-                         std::uint64_t seed) {
+// What of a request is the same in every step.
+struct Settings {
   BalanceRequest request;
-  request.layout = layout == "ddp" ? entrain::Layout::kDdp : entrain::Layout::kFsdp;
-  request.ranks = ranks;
-  request.microbatches = microbatches;
-  request.num_modules = work.empty() ? 1 : static_cast<int>(work.front().size());
-  request.samples = samples_of(work, tokens, bytes);
-  request.padded = padded;
-  request.max_tokens = max_tokens;
-  request.max_bytes = max_bytes;
-  request.search_steps = search_steps;
-  request.seed = seed;
+  bool limit_as_drawn = false;
+};
+
+Settings settings_of(const std::string& layout,
+                     int ranks,
+                     int microbatches,
+                     bool padded,
+                     std::int64_t max_tokens,
+                     std::int64_t max_bytes,
+                     bool limit_as_drawn,
+                     const std::vector<int>& everywhere,
+                     int search_steps) {
+  Settings result;
+  result.request.layout = layout == "ddp" ? entrain::Layout::kDdp : entrain::Layout::kFsdp;
+  result.request.ranks = ranks;
+  result.request.microbatches = microbatches;
+  result.request.padded = padded;
+  result.request.max_tokens = max_tokens;
+  result.request.max_bytes = max_bytes;
+  result.request.search_steps = search_steps;
   for (const int module : everywhere) {
-    request.everywhere.at(static_cast<std::size_t>(module)) = true;
+    result.request.everywhere.at(static_cast<std::size_t>(module)) = true;
   }
-  entrain::check_request(request);
-  if (limit_as_drawn) {
-    limit_as(drawn_cells(request), request);
-  }
-  return entrain::balance(request);
+  result.limit_as_drawn = limit_as_drawn;
+  return result;
 }
+
+// All samples of a data set, so that a step is no more than numbers of samples for Python.
+class Samples {
+ public:
+  Samples(const Work& work,
+          const std::vector<std::int64_t>& tokens,
+          const std::vector<std::int64_t>& bytes)
+      : samples_(samples_of(work, tokens, bytes)),
+        num_modules_(work.empty() ? 1 : static_cast<int>(work.front().size())) {}
+
+  using Step = std::vector<std::vector<std::vector<int>>>;  // [microbatch][rank] samples
+
+  // The step, its time and all work / ranks in ns.
+  [[nodiscard]] std::tuple<Step, std::int64_t, std::int64_t> balance(const Settings& settings,
+                                                                     const std::vector<int>& rows,
+                                                                     std::uint64_t seed) const {
+    BalanceRequest request = settings.request;
+    request.num_modules = num_modules_;
+    request.seed = seed;
+    for (const int row : rows) {
+      request.samples.push_back(samples_.at(static_cast<std::size_t>(row)));
+    }
+    entrain::check_request(request);
+    if (settings.limit_as_drawn) {
+      limit_as(drawn_cells(request), request);
+    }
+    const entrain::CellOf cells = entrain::balance(request);
+    Step step(static_cast<std::size_t>(request.microbatches),
+              std::vector<std::vector<int>>(static_cast<std::size_t>(request.ranks)));
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      step[static_cast<std::size_t>(cells[i] / request.ranks)]
+          [static_cast<std::size_t>(cells[i] % request.ranks)]
+              .push_back(rows[i]);
+    }
+    return {std::move(step), step_time(request, cells), perfect_step_time(request)};
+  }
+
+ private:
+  std::vector<BalanceRequest::Sample> samples_;
+  int num_modules_;
+};
 
 }  // namespace
 
@@ -117,25 +155,34 @@ NB_MODULE(_core, module) {
              Release(),
              "The model description of a TOML file, a Hugging Face folder or a config.json, as "
              "JSON.");
-  module.def("balance",
-             &balance,
-             nb::kw_only(),
-             "layout"_a,
-             "ranks"_a,
-             "microbatches"_a,
-             "work"_a,
-             "tokens"_a,
-             "bytes"_a,
-             "padded"_a,
-             "max_tokens"_a,
-             "max_bytes"_a,
-             "limit_as_drawn"_a,
-             "everywhere"_a,
-             "search_steps"_a,
-             "seed"_a,
-             Release(),
-             "[sample] microbatch * ranks + rank, as balance() of core/balance/balance.h. work: "
-             "[sample][module] ns.");
+  nb::class_<Settings>(
+      module, "Settings", "What of a request to balance is the same in every step.")
+      .def(nb::new_(&settings_of),
+           nb::kw_only(),
+           "layout"_a,
+           "ranks"_a,
+           "microbatches"_a,
+           "padded"_a,
+           "max_tokens"_a,
+           "max_bytes"_a,
+           "limit_as_drawn"_a,
+           "everywhere"_a,
+           "search_steps"_a);
+  nb::class_<Samples>(module, "Samples", "Costs of all samples: work [sample][module] in ns.")
+      .def(nb::init<const Work&,
+                    const std::vector<std::int64_t>&,
+                    const std::vector<std::int64_t>&>(),
+           "work"_a,
+           "tokens"_a,
+           "bytes"_a)
+      .def("balance",
+           &Samples::balance,
+           "settings"_a,
+           "rows"_a,
+           "seed"_a,
+           Release(),
+           "([microbatch][rank] samples, the step in ns, all work / ranks in ns); as balance() of "
+           "core/balance/balance.h.");
   module.def(
       "set_python",
       [](const std::string& python, const std::string& packages) {

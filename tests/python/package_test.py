@@ -72,13 +72,39 @@ class Indexes(Failures):
         self.assertEqual(again.rows, self.plain.rows)
 
     def test_count_tokens_by_the_tokenizer_or_by_characters(self):
-        rows = [{"prompt": "one two", "response": [{"role": "a", "content": "three four five"}]}]
+        rows = [{"prompt": "one two", "response": "three four five"}]
         counted = Index.from_rows(rows, tokenizer=lambda text: {"input_ids": text.split()})
         row = counted.rows[0]
         self.assertEqual(
             (row["prompt_tokens_estimate"], row["response_tokens_estimate"]), ("2", "3")
         )
         self.assertEqual(Index.from_rows(rows).rows[0]["prompt_tokens_estimate"], "2")  # 7 / 4
+
+    def test_count_chats_by_their_template(self):
+        class Tokenizer:
+            chat_template = "words and a sign before each"
+
+            def __call__(self, text):
+                return text.split()
+
+            def apply_chat_template(self, messages, tokenize):
+                return {"input_ids": [w for m in messages for w in ["#", *m["content"].split()]]}
+
+        chat = [
+            {"role": "user", "content": "one two"},
+            {"role": "assistant", "content": "three four five"},
+        ]
+        rows = [{"messages": chat, "images": [(30, 50)]}]
+        row = Index.from_rows(rows, tokenizer=Tokenizer()).rows[0]
+        self.assertEqual(
+            (row["prompt_tokens_estimate"], row["response_tokens_estimate"]), ("4", "3")
+        )
+        estimated = Index.from_rows(rows).rows[0]  # 7 and 15 characters
+        self.assertEqual(estimated["prompt_tokens_estimate"], "2")
+        self.assertEqual(estimated["response_tokens_estimate"], "4")
+        without = Tokenizer()
+        without.chat_template = None
+        self.expect(["'0'", "no chat template"], lambda: Index.from_rows(rows, tokenizer=without))
 
     @needs("PIL")
     def test_read_sizes_of_encoded_images(self):

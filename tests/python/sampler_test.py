@@ -127,6 +127,10 @@ class Steps(unittest.TestCase):
         for layout in ("fsdp", "ddp", "pp"):
             sampler = sampler_of(layout=layout, world_size=4, search_steps=20_000)
             step = sampler.step(0)
+            measured = sampler.measure(step.microbatches)
+            self.assertAlmostEqual(step.seconds, measured.seconds, places=9)
+            self.assertAlmostEqual(step.perfect_seconds, measured.perfect_seconds, places=8)
+            self.assertEqual(step.num_target_tokens, measured.num_target_tokens)
             drawn = sampler._samples(0, 0, 1)
             dealt = [[[drawn[8 * m + r], drawn[8 * m + r + 4]] for r in range(4)] for m in range(4)]
             self.assertLess(step.seconds, sampler.measure(dealt).seconds)
@@ -140,6 +144,7 @@ class Steps(unittest.TestCase):
         self.assertEqual(one.step(0).microbatches, other.step(0).microbatches)
         one.step(1)
         self.assertEqual(one.step(2), sampler_of().step(2))
+        self.assertEqual(pickle.loads(pickle.dumps(one)).step(2), one.step(2))
 
     def test_keep_limits_and_what_every_rank_needs(self):
         sampler = sampler_of(

@@ -180,7 +180,8 @@ class Index:
         audio_seconds: str = "audio_seconds",
         prompt: str = "prompt",
         response: str = "response",
-        tokenizer: Callable[[str], Any] | None = None,
+        messages: str = "messages",
+        tokenizer: Any = None,
         progress: bool | None = None,
     ) -> Index:
         """One dictionary a sample; names of columns can be given.
@@ -189,14 +190,16 @@ class Index:
         images         a list of sizes (width, height), "WxH", PIL images, {"bytes": …} or {"path": …}
                        as of `datasets`, or encoded bytes; or one of them. Sizes alone are read.
         audio_seconds  a number or a list of them.
-        prompt, response  texts, or lists of messages with "content". Their tokens are counted by
-                       `tokenizer` (whatever returns a list of ids or {"input_ids": …}), or
-                       estimated as a quarter of the characters; columns PROMPT_tokens and
-                       RESPONSE_tokens give numbers instead.
+        prompt, response  texts. Their tokens are counted by `tokenizer` (whatever returns a list of ids
+                       or {"input_ids": …}), or estimated as a quarter of the characters; columns
+                       PROMPT_tokens and RESPONSE_tokens give numbers instead.
+        messages       chats instead: lists of {"role": …, "content": …}, counted by the tokenizer's chat
+                       template; what the role "assistant" says is the response.
 
         Raises ValueError naming the sample for an image that cannot be read, an id that is there
-        twice, and a row without any of these columns.
+        twice, a tokenizer without a chat template, and a row without any of these columns.
         """
+        columns = _Columns(images, audio_seconds, prompt, response, messages, tokenizer)
         found: list[dict[str, str]] = []
         seen: set[str] = set()
         for number, row in enumerate(_with_progress(rows, progress)):
@@ -204,17 +207,9 @@ class Index:
             if name in seen:
                 raise ValueError(f"sample {name!r} is there twice; ids have to be unique")
             seen.add(name)
-            if not any(key in row for key in (images, audio_seconds, prompt, response,
-                                              f"{prompt}_tokens", f"{response}_tokens")):  # fmt: skip
-                raise ValueError(
-                    f"sample {name!r} has none of the columns {images}, {audio_seconds}, {prompt}, "
-                    f"{response}; it has {', '.join(map(str, row)) or 'none'}"
-                )
             try:
-                found.append(
-                    _index_row(name, row, images, audio_seconds, prompt, response, tokenizer)
-                )
-            except (OSError, TypeError, KeyError, AttributeError) as error:
+                found.append(columns.index_row(name, row))
+            except (OSError, TypeError, KeyError, AttributeError, ValueError) as error:
                 raise ValueError(f"sample {name!r}: {error}") from None
         if not found:
             raise ValueError("an index of no sample")
@@ -356,30 +351,64 @@ def _target_tokens(index: Index, rows: list[dict[str, str]]) -> list[int]:
     return [int(float(row[exact] or row["response_tokens_estimate"] or 0)) for row in known]
 
 
-def _index_row(
-    name: str,
-    row: Mapping[str, Any],
-    images: str,
-    audio_seconds: str,
-    prompt: str,
-    response: str,
-    tokenizer: Callable[[str], Any] | None,
-) -> dict[str, str]:
-    sizes = [_size_of(image) for image in _listed(row.get(images))]
-    clips = [f"{float(seconds):.6g}" for seconds in _listed(row.get(audio_seconds))]
-    result = {
-        "sample_id": name,
-        "n_images": str(len(sizes)),
-        "image_sizes": ";".join(f"{width}x{height}" for width, height in sizes),
-        "audio_seconds": ";".join(clips),
-    }
-    for part, column in (("prompt", prompt), ("response", response)):
-        text = _text_of(row.get(column))
-        given = row.get(f"{column}_tokens")
-        tokens = _count(text, tokenizer) if given is None else int(given)
-        result[f"{part}_chars"] = str(len(text) or round(tokens * _CHARACTERS_PER_TOKEN))
-        result[f"{part}_tokens_estimate"] = str(tokens)
-    return result
+@dataclass(frozen=True)
+class _Columns:
+    """Names of columns, as Index.from_rows() takes them."""
+
+    images: str
+    audio_seconds: str
+    prompt: str
+    response: str
+    messages: str
+    tokenizer: Any
+
+    def index_row(self, name: str, row: Mapping[str, Any]) -> dict[str, str]:
+        known = [self.images, self.audio_seconds, self.prompt, self.response, self.messages]
+        numbers = [f"{self.prompt}_tokens", f"{self.response}_tokens"]
+        if not any(key in row for key in known + numbers):
+            raise ValueError(
+                f"none of the columns {', '.join(known)}; there are "
+                f"{', '.join(map(str, row)) or 'none'}"
+            )
+        sizes = [_size_of(image) for image in _listed(row.get(self.images))]
+        clips = [f"{float(seconds):.6g}" for seconds in _listed(row.get(self.audio_seconds))]
+        prompt, response = _text_of(row.get(self.prompt)), _text_of(row.get(self.response))
+        tokens = [self.count(prompt), self.count(response)]
+        if row.get(self.messages) is not None:
+            prompt, response, tokens = self.of_chat(row[self.messages])
+        for part, column in enumerate(numbers):
+            tokens[part] = tokens[part] if row.get(column) is None else int(row[column])
+        return {
+            "sample_id": name,
+            "n_images": str(len(sizes)),
+            "image_sizes": ";".join(f"{width}x{height}" for width, height in sizes),
+            "audio_seconds": ";".join(clips),
+            "prompt_chars": str(len(prompt) or round(tokens[0] * _CHARACTERS_PER_TOKEN)),
+            "response_chars": str(len(response) or round(tokens[1] * _CHARACTERS_PER_TOKEN)),
+            "prompt_tokens_estimate": str(tokens[0]),
+            "response_tokens_estimate": str(tokens[1]),
+        }
+
+    def of_chat(self, messages: Any) -> tuple[str, str, list[int]]:
+        """What is asked and what is answered, and tokens of both."""
+        said = [(message["role"], _text_of(message)) for message in messages]
+        prompt = "".join(text for role, text in said if role != "assistant")
+        response = "".join(text for role, text in said if role == "assistant")
+        answer = self.count(response)
+        if not hasattr(self.tokenizer, "apply_chat_template"):
+            return prompt, response, [self.count(prompt), answer]
+        if not getattr(self.tokenizer, "chat_template", None):
+            raise ValueError(
+                "the tokenizer has no chat template: set tokenizer.chat_template, or give texts in "
+                f"the columns {self.prompt} and {self.response}"
+            )
+        whole = _length_of(self.tokenizer.apply_chat_template(list(messages), tokenize=True))
+        return prompt, response, [max(0, whole - answer), answer]
+
+    def count(self, text: str) -> int:
+        if self.tokenizer is None:
+            return -(-len(text) // int(_CHARACTERS_PER_TOKEN))
+        return _length_of(self.tokenizer(text)) if text else 0
 
 
 def _listed(value: Any) -> list[Any]:
@@ -426,10 +455,8 @@ def _text_of(value: Any) -> str:
     return "".join(_text_of(part) for part in value)
 
 
-def _count(text: str, tokenizer: Callable[[str], Any] | None) -> int:
-    if tokenizer is None:
-        return -(-len(text) // int(_CHARACTERS_PER_TOKEN))
-    ids = tokenizer(text)
+def _length_of(ids: Any) -> int:
+    """Of a list of ids, or of what holds one."""
     if isinstance(ids, Mapping) or hasattr(ids, "input_ids"):
         ids = ids["input_ids"]
     return len(getattr(ids, "ids", ids))

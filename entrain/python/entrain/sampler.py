@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from entrain import _core
 from entrain.data import Costs, Index
@@ -131,6 +132,7 @@ class BalancedBatchSampler:
             [round(1e9 * values[sample]) for values in costs.seconds.values()]
             for sample in range(len(costs))
         ]
+        self._samples_of_core = self._of_core()
         if self.steps_per_epoch == 0:
             raise ValueError(
                 f"{len(costs)} samples do not fill a global batch of {global_batch}; "
@@ -237,7 +239,15 @@ class BalancedBatchSampler:
             self._balance_window(self.epoch, window)
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_pool": None, "_ahead": {}}
+        return self.__dict__ | {"_pool": None, "_ahead": {}, "_samples_of_core": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._samples_of_core = self._of_core()
+
+    def _of_core(self) -> _core.Samples:
+        tokens, sizes = self.costs.tokens, self.costs.bytes
+        return _core.Samples(self._work, [int(n) for n in tokens], [int(n) for n in sizes])
 
     def _samples(self, epoch: int, first: int, last: int) -> list[int]:
         """Samples of steps first … last - 1 in drawn order."""
@@ -272,7 +282,7 @@ class BalancedBatchSampler:
         for step, members in enumerate(self._exchange(samples, last - first, epoch), first):
             seed = self.seed * 1_000_003 + epoch * 10_007 + step
             try:
-                result.append(self.measure(self._assign(members, seed % 2**63)))
+                result.append(self._assign(members, seed % 2**63))
             except RuntimeError as error:
                 raise RuntimeError(f"epoch {epoch}, step {step}: {error}") from None
         return result
@@ -288,31 +298,30 @@ class BalancedBatchSampler:
             random.Random(f"window {self.seed} {epoch} {samples[0]}").shuffle(parts)
         return parts
 
-    def _assign(self, samples: list[int], seed: int) -> list[list[list[int]]]:
-        """[microbatch][rank] samples."""
+    def _settings(self) -> _core.Settings:
         # Alike microbatches: as if every one were a rank, all of which meet.
-        ranks, alike = self.world_size, self.layout == "pp"
-        cells = _core.balance(
+        alike = self.layout == "pp"
+        return _core.Settings(
             layout="fsdp" if alike else self.layout,
-            ranks=ranks * self.microbatches if alike else ranks,
+            ranks=self.world_size * self.microbatches if alike else self.world_size,
             microbatches=1 if alike else self.microbatches,
-            work=[self._work[sample] for sample in samples],
-            tokens=[self.costs.tokens[sample] for sample in samples],
-            bytes=[self.costs.bytes[sample] for sample in samples] if self.costs.bytes else [],
             padded=self.padded,
             max_tokens=self.max_tokens or 0,
             max_bytes=self.max_bytes or 0,
             limit_as_drawn=not (self.max_tokens or self.max_bytes),
             everywhere=self.everywhere,
             search_steps=self.search_steps,
-            seed=seed,
         )
-        result: list[list[list[int]]] = [
-            [[] for _ in range(ranks)] for _ in range(self.microbatches)
-        ]
-        for sample, cell in zip(samples, cells, strict=True):
-            result[cell // ranks][cell % ranks].append(sample)
-        return result
+
+    def _assign(self, samples: list[int], seed: int) -> Step:
+        cells, slowest, perfect = self._samples_of_core.balance(self._settings(), samples, seed)
+        targets = self.costs.target_tokens
+        tokens = sum(targets[sample] for sample in samples) if targets else 0
+        if self.layout != "pp":
+            return Step(cells, len(samples), tokens, 1e-9 * slowest, 1e-9 * perfect)
+        count = self.microbatches
+        rows = [cells[0][i * self.world_size : (i + 1) * self.world_size] for i in range(count)]
+        return Step(rows, len(samples), tokens, 1e-9 * slowest * count, 1e-9 * perfect * count)
 
     def measure(self, microbatches: list[list[list[int]]]) -> Step:
         """The step of any microbatches, [microbatch][rank] samples, with its predicted time."""
