@@ -89,6 +89,8 @@ def main():
         "data_collator": Collator(data, options.seen and f"{options.seen}.{rank}"),
         "callbacks": [StopAfter(options.stop_after)],
     }
+    if options.measured:
+        common["callbacks"].append(entrain.callback(options.measured))
     if options.trainer == "sft":
         import trl
 

@@ -125,5 +125,31 @@ class Samples(unittest.TestCase):
         self.assertEqual(counts, dict.fromkeys(range(SAMPLES), 3))
 
 
+@unittest.skipIf(MISSING, f"{', '.join(MISSING)} not installed")
+class Log(unittest.TestCase):
+    @needs("accelerate")
+    def test_of_a_trainer_gives_an_audit_its_costs(self):
+        sys.path.insert(0, str(SCRIPTS))
+        from tiny_vlm import TinyData, tiny_model
+
+        import entrain
+
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder) / "log.jsonl"
+            run("hf_trainer.py", "--measured", log, "--output", folder, ranks=1)
+            data = TinyData(SAMPLES)
+            entries = [json.loads(line) for line in log.read_text().splitlines()]
+            self.assertEqual(len(entries), SAMPLES // 4)
+            tokens = sorted(n for entry in entries for n in entry["tokens"])
+            self.assertEqual(tokens, sorted(data.tokens(i) for i in range(SAMPLES)))
+            images = sorted(tuple(size) for entry in entries for size in entry["images"])
+            known = sorted(tuple(size) for row in data.rows() for size in row["images"])
+            self.assertEqual(images, known)
+            index = entrain.Index.from_rows(data.rows())
+            found = entrain.audit(index, tiny_model(), ranks=2, microbatch=2, measured=log)
+            self.assertIn(f"Measured on {len(entries)} microbatches", found.findings[-1])
+            print(found.findings[-1])
+
+
 if __name__ == "__main__":
     unittest.main()
