@@ -31,6 +31,7 @@ def arguments():
     parser.add_argument(
         "--seen", help="file, .RANK is added: a line of indices for each microbatch that was read"
     )
+    parser.add_argument("--measured", help="file of sizes and times, for entrain.audit(measured=…)")
     return parser.parse_args()
 
 
