@@ -2,9 +2,9 @@
 
     PYTHONPATH=build/core/python python benchmarks/sampler_cost.py --index MANIFEST
 
-Steps of 200 ms of a thread that holds Python's lock all the time (the worst case: a training thread waits in
-torch for most of it), with the sampler beside it and without, alternating. The sampler assigns the
-next step in a thread of its own, which needs a core for a part of the step.
+Steps of 200 ms with the sampler beside them and without, alternating; the sampler assigns the next step in a
+thread of its own. Once the steps are products of matrices, in which as in torch's operations Python's
+lock is free, about 1 ms each; once they are Python alone, which never gives the lock away by itself.
 """
 
 import argparse
@@ -12,10 +12,12 @@ import statistics
 import time
 
 import machine
+import numpy
 
 import entrain
 
 SECONDS = 0.2
+LEFT = numpy.ones((256, 256), dtype=numpy.float32)
 
 
 def arguments():
@@ -26,16 +28,20 @@ def arguments():
     return parser.parse_args()
 
 
-def work(count):
-    """Of a thread that never gives the lock away by itself."""
+def python_alone(count):
     total = 0
     for number in range(count):
         total += number
     return total
 
 
-def calibrated():
-    count = 100_000
+def matrices(count):
+    for _ in range(count):
+        LEFT @ LEFT
+
+
+def calibrated(work):
+    count = 10
     while True:
         begin = time.perf_counter()
         work(count)
@@ -51,36 +57,37 @@ def timed(call):
     return time.perf_counter() - begin
 
 
+def measure(name, work, sampler, steps):
+    count = calibrated(work)
+    alone, beside, taking = [], [], []
+    for number in range(steps):
+        step = number % sampler.steps_per_epoch
+        alone.append(timed(lambda: work(count)))
+        taking.append(timed(lambda step=step: sampler.step(step)))  # begins the next one
+        beside.append(timed(lambda: work(count)))
+    lost = [after - before for before, after in zip(alone, beside, strict=True)]
+    share = (statistics.median(lost) + statistics.median(taking[1:])) / statistics.median(alone)
+    print(f"{name}: {text(alone)} alone, {text(beside)} beside the sampler")
+    print(f"  taking a step: {text(taking[1:])}; lost of a step: {100 * share:.2f} % in the median")
+
+
+def text(values):
+    ordered = sorted(1e3 * value for value in values)
+    return f"{statistics.median(ordered):.2f} ms ({ordered[0]:.2f} to {ordered[-1]:.2f})"
+
+
 def main():
     options = arguments()
     index = entrain.Index.read(options.index)
     sampler = entrain.BalancedBatchSampler(
         entrain.costs(index, options.model), global_batch=4096, microbatch=16, rank=0, world_size=64
     )
-    count = calibrated()
-    alone, beside, taking = [], [], []
-    for number in range(options.steps):
-        step = number % sampler.steps_per_epoch
-        alone.append(timed(lambda: work(count)))
-        taking.append(timed(lambda step=step: sampler.step(step)))  # begins the next one
-        beside.append(timed(lambda: work(count)))
-    assign = [timed(lambda s=s: sampler._balance_window(1, s)) for s in range(4)]
     print(machine.describe())
     print(f"{len(index)} samples of {options.index.rsplit('/', 1)[-1]}, {options.steps} steps")
-    for name, values in (
-        ("a step's work alone", alone),
-        ("beside the sampler", beside),
-        ("taking a step", taking[1:]),
-        ("assigning a step, when nobody waits", assign),
-    ):
-        ordered = sorted(1e3 * value for value in values)
-        print(
-            f"{name}: median {statistics.median(ordered):.2f} ms "
-            f"({ordered[0]:.2f} to {ordered[-1]:.2f})"
-        )
-    lost = [after - before for before, after in zip(alone, beside, strict=True)]
-    share = (statistics.median(lost) + statistics.median(taking[1:])) / SECONDS
-    print(f"lost of a step: {100 * share:.2f} % in the median")
+    measure("matrices", matrices, sampler, options.steps)
+    measure("Python alone", python_alone, sampler, options.steps)
+    assign = [timed(lambda s=s: sampler._balance_window(1, s)) for s in range(4)]
+    print(f"assigning a step, when nobody waits: {text(assign)}")
 
 
 if __name__ == "__main__":

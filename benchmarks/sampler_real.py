@@ -3,7 +3,9 @@
     OMP_NUM_THREADS=1 python benchmarks/sampler_real.py --data DIR [--rounds 3]
 
 A Qwen2.5-VL of transformers with random weights trains on the sizes of vlm_small.csv (pixels and tokens
-are random), by examples/trainers/loops.py with DDP and FSDP2. All samplers get the same global batches.
+are random; images enlarged three times, so that computing takes longer than all else), by
+examples/trainers/loops.py with DDP and FSDP2. All samplers get the same global batches; the balanced one gets
+costs that a run on one rank measured before.
 Rounds are interleaved; the sum of a run's step times, without its first step, is compared within a round.
 """
 
@@ -13,6 +15,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import machine
@@ -30,8 +33,9 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", required=True, help="folder of manifests")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--samples", type=int, default=384)
-    parser.add_argument("--largest", type=int, default=24)
+    parser.add_argument("--samples", type=int, default=192)
+    parser.add_argument("--scale", type=float, default=3)
+    parser.add_argument("--largest", type=int, default=48)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--microbatch", type=int, default=4)
@@ -40,17 +44,17 @@ def arguments():
 
 
 def common(options):
-    names = ("samples", "largest", "width", "layers", "microbatch", "accumulation")
+    names = ("samples", "scale", "largest", "width", "layers", "microbatch", "accumulation")
     index = Path(options.data) / "vlm_small.csv"
     given = [("--" + name, str(getattr(options, name))) for name in names]
     return ["--index", str(index), "--shuffle", *(word for pair in given for word in pair)]
 
 
-def run(wrap, sampler, options):
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+def run(wrap, sampler, options, *more, ranks=2):
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     done = subprocess.run(
         [sys.executable, *launch, str(SCRIPTS / "loops.py"), *common(options)]
-        + ["--wrap", wrap, "--sampler", sampler],
+        + ["--wrap", wrap, "--sampler", sampler, *more],
         capture_output=True,
         text=True,
         check=False,
@@ -62,13 +66,14 @@ def run(wrap, sampler, options):
     return json.loads(lines[-1])
 
 
-def predicted(wrap, options):
+def predicted(wrap, options, log):
     """sampler -> mean predicted seconds of a step, by the costs that the sampler is given."""
     import torch
     from loops import Dealt
     from tiny_vlm import TinyData, tiny_model
 
-    data = TinyData(options.samples, options.largest, str(Path(options.data) / "vlm_small.csv"))
+    index = str(Path(options.data) / "vlm_small.csv")
+    data = TinyData(options.samples, options.largest, index, options.scale)
     model = tiny_model(options.width, options.layers)
     costs = entrain.costs(entrain.Index.from_rows(data.rows()), model, profile="analytic:cpu-2core")
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0)).tolist()
@@ -123,13 +128,18 @@ def agreement(rounds):
 def main():
     options = arguments()
     print(machine.describe())
-    for wrap in ("ddp", "fsdp2"):
-        rounds = []
-        for number in range(options.rounds):
-            ordered = SAMPLERS[number % 3 :] + SAMPLERS[: number % 3]
-            rounds.append({name: run(wrap, name, options) for name in ordered})
-            print(f"{wrap}: round {number + 1} of {options.rounds}", file=sys.stderr)
-        report(wrap, rounds, predicted(wrap, options))
+    with tempfile.TemporaryDirectory() as folder:
+        log = f"{folder}/log.jsonl"
+        run("ddp", "own", options, "--write-log", log, ranks=1)
+        for wrap in ("ddp", "fsdp2"):
+            rounds = []
+            for number in range(options.rounds):
+                ordered = SAMPLERS[number % 3 :] + SAMPLERS[: number % 3]
+                rounds.append(
+                    {name: run(wrap, name, options, "--measured", log) for name in ordered}
+                )
+                print(f"{wrap}: round {number + 1} of {options.rounds}", file=sys.stderr)
+            report(wrap, rounds, predicted(wrap, options, log))
 
 
 if __name__ == "__main__":

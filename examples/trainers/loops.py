@@ -30,10 +30,13 @@ def arguments():
     parser.add_argument("--microbatch", type=int, default=MICROBATCH)
     parser.add_argument("--accumulation", type=int, default=ACCUMULATION)
     parser.add_argument("--largest", type=int, default=12, help="size of the largest images")
+    parser.add_argument("--scale", type=float, default=1.0, help="of images of --index")
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--shuffle", action="store_true")
+    parser.add_argument("--write-log", help="file for sizes and times of microbatches, of one rank")
+    parser.add_argument("--measured", help="such a file, whose times scale the sampler's costs")
     return parser.parse_args()
 
 
@@ -72,7 +75,7 @@ def make_loader(options, data, model, accelerator):
         sampler = Dealt(order, rank, world, options, key)
         return torch.utils.data.DataLoader(data, batch_sampler=sampler, collate_fn=collate), None
     index = entrain.Index.from_rows(data.rows())
-    costs = entrain.costs(index, model, profile="analytic:cpu-2core")
+    costs = entrain.costs(index, model, profile="analytic:cpu-2core", measured=options.measured)
     sampler = entrain.BalancedBatchSampler(
         costs,
         layout="fsdp" if options.wrap == "fsdp2" else "ddp",
@@ -106,14 +109,15 @@ def synchronizes(model, last):
     return model.no_sync()
 
 
-def train_step(model, optimizer, batches, backward):
+def train_step(model, optimizer, batches, backward, log=None):
     """The mean loss over the target tokens of all ranks' microbatches."""
     counts = torch.tensor(float(sum((b["labels"][:, 1:] != -100).sum() for b in batches)))
     dist.all_reduce(counts)
     total = torch.zeros(())
     for number, batch in enumerate(batches):
         labels = batch.pop("labels")[:, 1:].flatten()
-        with synchronizes(model, number + 1 == len(batches)):
+        logged = log.microbatch(batch) if log else contextlib.nullcontext()
+        with logged, synchronizes(model, number + 1 == len(batches)):
             logits = model(**batch).logits[:, :-1].flatten(0, 1)
             summed = torch.nn.functional.cross_entropy(
                 logits, labels, ignore_index=-100, reduction="sum"
@@ -143,12 +147,13 @@ def main():
         accelerator = Accelerator(cpu=True)
     else:
         dist.init_process_group("gloo")
-    data = TinyData(options.samples, options.largest, options.index)
+    data = TinyData(options.samples, options.largest, options.index, options.scale)
     model = tiny_model(options.width, options.layers)
     loader, sampler = make_loader(options, data, model, accelerator)
     model = wrap(options.wrap, model, accelerator)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     backward = accelerator.backward if accelerator else torch.Tensor.backward
+    log = entrain.StepLog(options.write_log) if options.write_log else None
     losses, seconds = [], []
     for epoch in range(options.epochs):
         if sampler:
@@ -158,7 +163,7 @@ def main():
             batch for _, batch in zip(range(options.accumulation), batches, strict=False)
         ]:
             begin = time.perf_counter()
-            losses.append(train_step(model, optimizer, step, backward))
+            losses.append(train_step(model, optimizer, step, backward, log))
             seconds.append(time.perf_counter() - begin)
     if dist.get_rank() == 0:
         print(json.dumps({"losses": losses, "seconds": seconds}))

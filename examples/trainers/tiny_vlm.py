@@ -56,15 +56,15 @@ def tiny_model(width=32, layers=2):
 class TinyData(torch.utils.data.Dataset):
     """Sample i: images of sizes of its own (every sixth has none), a text of a length of its own.
 
-    index: a CSV file of sizes (entrain.Index) whose images, within `largest` × `largest` squares of 28
-    pixels, and texts are taken instead; pixels and tokens are random all the same.
+    index: a CSV file of sizes (entrain.Index) whose images, enlarged by `scale` and then within `largest` ×
+    `largest` squares of 28 pixels, and texts are taken instead; pixels and tokens are random all the same.
     """
 
-    def __init__(self, count, largest=12, index=None):
+    def __init__(self, count, largest=12, index=None, scale=1.0):
         if index is None:
             self.make_up(count, largest)
         else:
-            self.read(entrain.Index.read(index).rows[:count], largest)
+            self.read(entrain.Index.read(index).rows[:count], largest, scale)
 
     def make_up(self, count, largest):
         draw = random.Random(0)
@@ -75,11 +75,13 @@ class TinyData(torch.utils.data.Dataset):
         ]
         self.lengths = [draw.randint(3, 60) for _ in range(count)]
 
-    def read(self, rows, largest):
+    def read(self, rows, largest, scale):
         self.grids, self.lengths = [], []
         for row in rows:
             sizes = [map(int, size.split("x")) for size in row["image_sizes"].split(";") if size]
-            self.grids.append([self.grid(width, height, largest) for width, height in sizes])
+            self.grids.append(
+                [self.grid(width * scale, height * scale, largest) for width, height in sizes]
+            )
             parts = (row["prompt_tokens_estimate"], row["response_tokens_estimate"])
             self.lengths.append(max(3, sum(int(float(part or 0)) for part in parts)))
 

@@ -292,13 +292,14 @@ def costs(
     model: Any,
     *,
     profile: str | Path = "analytic:a40",
+    measured: Any = None,
     freeze: Sequence[str] = (),
     ignore_modality: Sequence[str] = (),
 ) -> Costs:
     """What every sample of an index costs in every module of a model, for BalancedBatchSampler.
 
     profile: measured by `entrain profile`, or analytic:DEVICE (a40, h100, cpu-2core). freeze: modules
-    that are not trained. Cost: about a second for 50,000 samples.
+    that are not trained. measured: a StepLog or its file, whose times scale each module's costs. Cost: about a second for 50,000 samples.
 
     >>> index = Index.from_rows([{"prompt_tokens": 12, "response_tokens": n} for n in (30, 300)])
     >>> found = costs(index, "configs/models/qwen2.5-vl-llama-1b.toml")
@@ -312,10 +313,17 @@ def costs(
     with table.open(newline="", errors="surrogateescape") as file:
         rows = list(csv.DictReader(file))
     modules = [name[: -len("_forward_s")] for name in rows[0] if name.endswith("_forward_s")]
+    scale: Mapping[str, float] = {}
+    if measured is not None:
+        from entrain.measured import fit
+
+        scale = fit(getattr(measured, "entries", measured), model, profile).scale
     return Costs(
         {
             name: [
-                float(row[f"{name}_forward_s"]) + float(row[f"{name}_backward_s"]) for row in rows
+                scale.get(name, 1.0)
+                * (float(row[f"{name}_forward_s"]) + float(row[f"{name}_backward_s"]))
+                for row in rows
             ]
             for name in modules
         },
