@@ -107,6 +107,9 @@ std::string unknown_words(const CLI::App& app) {
     if (!closest.empty()) {
       text += concat("'", word, "' is unknown", closest, "\n");
     }
+    if (&command == &app) {
+      break;  // of an unknown command only its name
+    }
   }
   return text;
 }

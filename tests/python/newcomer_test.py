@@ -71,7 +71,10 @@ class Newcomer(unittest.TestCase):
         line = re.search(
             r"^entrain audit (sizes.*)$", (ROOT / "README.md").read_text(), re.MULTILINE
         )[1]
-        return line.replace("config.json", "model/config.json").replace("64", "8").split()
+        return [
+            "audit",
+            *line.replace("config.json", "model/config.json").replace("64", "8").split(),
+        ]
 
 
 if __name__ == "__main__":
