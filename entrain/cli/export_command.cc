@@ -73,10 +73,8 @@ int run(ExportFlags options) {
   const EpochOrder order = balanced_epoch(study, options.balance.request, options.epoch);
   lines.write(order_lines(order, study.ids));
   numpy.write(order_npy(order));
-  write_packs(packs,
-              order,
-              study,
-              options.path.empty() ? options.balance.study.index : options.path);
+  write_packs(
+      packs, order, study, options.path.empty() ? options.balance.study.index : options.path);
   const std::int64_t used = std::ssize(order.steps) * options.balance.study.global_batch;
   if (options.json) {
     print_json({{"epoch", options.epoch},
