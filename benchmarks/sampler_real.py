@@ -102,6 +102,8 @@ def predicted(wrap, options, log):
 
 
 def report(wrap, rounds, expected):
+    if agreement(rounds) > 1e-5:
+        raise SystemExit(f"{wrap}: losses of the same steps differ by {agreement(rounds):.1e}")
     print(f"\n{wrap}, seconds a step; losses of all samplers agree within {agreement(rounds):.1e}")
     print("| samples to ranks by | step, median of rounds (range) | over Entrain | predicted |")
     print("|---|---|---|---|")

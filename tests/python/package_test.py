@@ -304,6 +304,19 @@ class Measured(Failures):
         self.assertLess(scales.error, 0.01)
         self.assertGreater(scales.analytic_error, 0.1)
 
+    def test_logs_replace_logs_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "log.jsonl"
+            for _ in range(2):
+                log = entrain.StepLog(path)
+                log.add({"input_ids": [[1, 2, 3], [4, 5]]}, 0.5)
+            self.assertEqual(read_log(path), log.entries)
+            self.assertEqual(log.entries[0]["tokens"], [3, 2])
+            self.assertEqual(log.entries[0]["padded_tokens"], 6)
+            path.write_text("precious")
+            self.expect(["log.jsonl", "something else"], lambda: entrain.StepLog(path))
+            self.assertEqual(path.read_text(), "precious")
+
     def test_costs_serve_an_audit(self):
         index = Index.from_rows(ROWS, progress=False)
         with tempfile.TemporaryDirectory() as folder:

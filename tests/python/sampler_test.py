@@ -4,7 +4,6 @@ import collections
 import math
 import pickle
 import random
-import time
 import unittest
 from fractions import Fraction
 
@@ -189,8 +188,8 @@ class Steps(unittest.TestCase):
             costs_of(4096 * 4), global_batch=4096, microbatch=16, rank=0, world_size=64
         )
         sampler.step(0)
-        time.sleep(1.5)  # training; never timed here, see benchmarks/sampler_simulated.py
-        self.assertTrue(sampler._ahead[(0, 1)].done())
+        ahead = sampler._ahead[(0, 1)]
+        self.assertIs(sampler.step(1), ahead.result(timeout=60)[0])
 
 
 class BadInput(unittest.TestCase):

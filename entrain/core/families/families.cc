@@ -159,6 +159,14 @@ ModelSpec load_model(const std::filesystem::path& path) {
                     path.string()));
   }
   if (path.extension() == ".json") {
+    const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+    const auto lies_beside = [&](const char* name) {
+      return std::filesystem::exists(folder / name, unreachable);
+    };
+    if (path.filename() == "config.json" &&
+        (lies_beside("preprocessor_config.json") || lies_beside("processor_config.json"))) {
+      return read_hf_model(folder).model;
+    }
     ModelSpec model = hf_model_from_json(read_json_file(path), path.string()).model;
     validate(model, path.string());
     return model;

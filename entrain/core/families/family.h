@@ -97,8 +97,9 @@ HfModel read_hf_model(const std::filesystem::path& folder);
 // The same from the document; `where` names it.
 HfModel hf_model_from_json(const Json& config, const std::string& where);
 
-// A model file (read_model()), a folder with a config.json, or such a file alone: pixels are then
-// made as by the family's default processor.
+// A model file (read_model()), a folder with a config.json, or that file, which stands for its
+// folder where a processor's file lies beside it. Alone, pixels are made as by the family's
+// default.
 ModelSpec load_model(const std::filesystem::path& path);
 
 // Parts that families share.

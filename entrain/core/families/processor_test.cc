@@ -251,5 +251,17 @@ TEST(Processor, MayBePartOfAnotherFile) {
   expect_refused([&] { limit(); }, {"processor_config.json: image_processor.loudness"});
 }
 
+TEST(LoadModel, TakesTheProcessorBesideAConfig) {
+  const oracle::TemporaryFolder folder;
+  folder.write("config.json", tiny_qwen_config().dump());
+  const auto limit = [&] {
+    return load_model(folder.path() / "config.json").encoders[0].max_pixels;
+  };
+  const auto own = limit();
+  folder.write("preprocessor_config.json", Json{{"max_pixels", 200704}}.dump());
+  EXPECT_NE(own, 200704);
+  EXPECT_EQ(limit(), 200704);
+}
+
 }  // namespace
 }  // namespace entrain

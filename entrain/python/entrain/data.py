@@ -140,7 +140,7 @@ class Index:
 
     @classmethod
     def of(cls, data: Any, **columns: Any) -> Index:
-        """An Index, a path of a CSV file or of shards, a pandas or pyarrow table, a
+        """An Index, a path of a CSV file (shards: from_shards()), a pandas or pyarrow table, a
         `datasets.Dataset`, or an iterable of dictionaries. `columns` as in from_rows()."""
         if isinstance(data, Index):
             return data
@@ -298,8 +298,11 @@ def costs(
 ) -> Costs:
     """What every sample of an index costs in every module of a model, for BalancedBatchSampler.
 
-    profile: measured by `entrain profile`, or analytic:DEVICE (a40, h100, cpu-2core). freeze: modules
-    that are not trained. measured: a StepLog or its file, whose times scale each module's costs. Cost: about a second for 50,000 samples.
+    profile   measured by `entrain profile`, or analytic:DEVICE (a40, h100, cpu-2core).
+    measured  a StepLog or its file, whose times scale each module's costs.
+    freeze    modules that are not trained.
+
+    Raises ValueError for what the model cannot read. Cost: about a second for 50,000 samples.
 
     >>> index = Index.from_rows([{"prompt_tokens": 12, "response_tokens": n} for n in (30, 300)])
     >>> found = costs(index, "configs/models/qwen2.5-vl-llama-1b.toml")

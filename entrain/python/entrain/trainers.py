@@ -104,7 +104,6 @@ def balance_trainer(
 
     def get_train_dataloader() -> Any:
         own = original()
-        known = len(trainer.accelerator._dataloaders)
         given = {name: getattr(own, name) for name in _OF_LOADER if hasattr(own, name)}
         loader = balanced_loader(
             own.dataset,
@@ -113,7 +112,8 @@ def balance_trainer(
             accelerator=trainer.accelerator,
             **given,
         )
-        del trainer.accelerator._dataloaders[:known]  # the one that is replaced
+        known = trainer.accelerator._dataloaders
+        known[:] = [other for other in known if other is not own]  # which is replaced
         return loader
 
     trainer.get_train_dataloader = get_train_dataloader
@@ -133,8 +133,9 @@ def token_mean_loss(outputs: Any, labels: Any, num_items_in_batch: Any = None) -
 class StepLog:
     """Sizes and times of the microbatches of one rank, as JSON lines: what audit(measured=…) takes.
 
-    path: written line by line; an existing log of another run is replaced. A line: {"tokens":
-    [sample], "images": [[width, height]], "padded_tokens": n, "seconds": s}.
+    path: written line by line; the log of another run is replaced, a file of another kind refused
+    (ValueError). A line: {"tokens": [sample], "padded_tokens": n, "images": [[width, height]],
+    "seconds": s}.
 
     >>> log = StepLog("/tmp/entrain-doc-log.jsonl")
     >>> with log.microbatch({"input_ids": [[1, 2, 3], [4, 5, 6]]}):
@@ -145,8 +146,10 @@ class StepLog:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
+        if self.path.exists() and self.path.read_bytes()[:10] not in (b"", b'{"tokens":'):
+            raise ValueError(f"{path}: holds something else than a StepLog; name another file")
         self.entries: list[dict[str, Any]] = []
-        self._file = self.path.open("w", buffering=1)
+        self.path.write_text("")
 
     @contextmanager
     def microbatch(self, inputs: Mapping[str, Any]) -> Iterator[None]:
@@ -159,7 +162,8 @@ class StepLog:
         """A microbatch that took `seconds`."""
         entry = sizes_of(inputs) | {"seconds": seconds}
         self.entries.append(entry)
-        self._file.write(json.dumps(entry) + "\n")
+        with self.path.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
 
 
 def callback(path: str | Path) -> Any:
