@@ -34,9 +34,8 @@ void add_export_command(CLI::App& app, Action& action);
 void add_explain_command(CLI::App& app, Action& action);
 void add_doctor_command(CLI::App& app, Action& action);
 void add_env_command(CLI::App& app, Action& action);
-// Only in the program with torch (main.cc).
+// Only in the program with torch; `train` is in train_command.h.
 void add_profile_command(CLI::App& app, Action& action);
-void add_train_command(CLI::App& app, Action& action);
 void add_eval_command(CLI::App& app, Action& action);
 void add_checkpoint_command(CLI::App& app, Action& action);
 

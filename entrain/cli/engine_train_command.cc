@@ -395,10 +395,6 @@ int run_process(const TrainFlags& options, const ProcessGroups& groups) {
 
 }  // namespace
 
-void add_train_command(CLI::App& app, Action& action) {
-  add_train_command(app, action, ProcessGroups());
-}
-
 void add_train_command(CLI::App& app, Action& action, const ProcessGroups& groups) {
   auto options = std::make_shared<TrainFlags>();
   CLI::App* command = add_command(

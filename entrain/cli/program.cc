@@ -24,8 +24,9 @@ constexpr bool kWithTorch = false;
 
 struct Command {
   const char* name;
-  void (*add)(CLI::App& app, Action& action);  // null: only in the program with torch
-  const char* purpose = nullptr;               // of one that may be null
+  // Null: only in the program with torch, or with more arguments than these.
+  void (*add)(CLI::App& app, Action& action);
+  const char* purpose = nullptr;  // of one that may be null
 };
 
 constexpr std::array<Command, 15> kCommands = {{
@@ -39,7 +40,7 @@ constexpr std::array<Command, 15> kCommands = {{
     {"explain", add_explain_command},
     {"audit", add_audit_command},
     {"export", add_export_command},
-    {"train", kWithTorch ? add_train_command : nullptr, "Trains a model"},
+    {"train", nullptr, "Trains a model"},  // add_train()
     {"eval", kWithTorch ? add_eval_command : nullptr, "Evaluates trained weights"},
     {"checkpoint",
      kWithTorch ? add_checkpoint_command : nullptr,
@@ -62,6 +63,13 @@ void add_missing(CLI::App& app, Action& action, const Command& command) {
   });
 }
 
+// With the ranks that the caller has for it.
+void add_train(CLI::App& app, Action& action, const ProcessGroups& groups) {
+  if constexpr (kWithTorch) {
+    add_train_command(app, action, groups);
+  }
+}
+
 // Its message, without the advice that CLI11 adds.
 std::string message_of(const CLI::ParseError& error, const CLI::App& app) {
   return concat(error.what(), "\n", unknown_words(app), "Run with --help for more information.");
@@ -76,7 +84,7 @@ bool is_for_the_engine(std::string_view word) {
          });
 }
 
-int run_program(std::vector<std::string> arguments) {
+int run_program(std::vector<std::string> arguments, const ProcessGroups& groups) {
   CLI::App app("Entrain: trains multimodal LLMs with pipeline parallelism and few idle devices.",
                "entrain");
   app.set_version_flag("--version", "entrain " + std::string(version()));
@@ -88,7 +96,9 @@ int run_program(std::vector<std::string> arguments) {
       "Start with: make demo");
   Action action;
   for (const Command& command : kCommands) {
-    if (command.add != nullptr) {
+    if (kWithTorch && command.name == std::string_view("train")) {
+      add_train(app, action, groups);
+    } else if (command.add != nullptr) {
       command.add(app, action);
     } else {
       add_missing(app, action, command);

@@ -18,7 +18,7 @@ struct ProcessGroups {
   bool restarted = false;  // by the launcher after a failure; the same on all ranks
 };
 
-// As add_train_command(app, action) if ranks are threads.
+// As the commands of command.h.
 void add_train_command(CLI::App& app, Action& action, const ProcessGroups& groups);
 
 }  // namespace entrain::cli

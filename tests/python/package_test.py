@@ -354,6 +354,16 @@ class Program(unittest.TestCase):
         other = self.run_module("env", RANK="1", WORLD_SIZE="2")
         self.assertEqual((other.returncode, other.stdout), (0, ""))
 
+    def test_hands_over_to_the_engine_or_says_that_there_is_none(self):
+        built = any(Path(entrain.__file__).parent.glob("_engine*.so"))
+        for command in ("train", "profile", "eval", "checkpoint"):
+            told = self.run_module(command, "--help")
+            if built and importlib.util.find_spec("torch"):
+                self.assertIn(f"Usage: entrain {command}", told.stdout)
+            elif not built:
+                self.assertEqual((told.returncode, told.stdout), (2, ""))
+                self.assertIn("has no engine", told.stderr)
+
 
 class Examples(unittest.TestCase):
     def test_of_docstrings_are_right(self):

@@ -119,19 +119,18 @@ def check_torch(found: str, built_against: str = TORCH_VERSION) -> None:
 def load_engine() -> Any:
     """The module `_engine`, loaded behind the torch that it was built against.
 
-    Raises ImportError when torch is missing or another minor version.
+    Raises ImportError when this installation has no engine, and when torch is missing or another
+    minor version.
     """
+    if not any(Path(__file__).parent.glob("_engine*.so")):
+        raise ImportError(
+            "this installation has no engine, which trains and measures: `make build` builds it, "
+            "or `pip install` with ENTRAIN_ENGINE=ON (docs/python.md)"
+        )
     import torch
 
     check_torch(torch.__version__)
-    try:
-        from entrain import _engine
-    except ImportError as error:
-        if any(Path(__file__).parent.glob("_engine*.so")):
-            raise
-        raise ImportError(
-            "its module _engine is not built; `make build` builds it, `make demo` the program alone"
-        ) from error
+    from entrain import _engine
 
     return _engine
 
@@ -144,7 +143,7 @@ def run_program(
 ) -> int:
     """Runs `entrain` with these arguments ("train", "run.toml", …) and returns its exit code.
 
-    `process_group` is the name of the c10d group whose ranks train together, this process among
+    All commands, those that need the engine included. Of `train`, `process_group` is the name of the c10d group whose ranks train together, this process among
     them; empty: ranks are threads of this process. `make_device_groups()` makes two more groups of all
     ranks with a backend for GPUs and returns their names, for `execution.device_messages = "nccl"`.
     `restarted`: an attempt of the same launcher failed before this one.

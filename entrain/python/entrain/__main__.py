@@ -15,6 +15,7 @@ import entrain
 JOIN_TIMEOUT = timedelta(minutes=5)
 EXIT_INVALID = 2
 EXIT_FAILED = 3
+ENGINE_COMMANDS = ("train", "profile", "eval", "checkpoint")
 DEVICE_GROUPS = []  # torch keeps groups no longer than whoever made them
 NETWORK_ADVICE = (
     "Ranks of several hosts connect at the address that each host's name stands for on that host "
@@ -119,20 +120,23 @@ def make_device_groups():
 
 def run(arguments):
     """Runs one command and returns its exit code."""
-    trains = arguments[:1] == ["train"]
+    command = arguments[0] if arguments else ""
     first = os.environ.get("RANK", "0") == "0"
-    if not trains:  # says the same on every rank
+    if command not in ENGINE_COMMANDS:
         from entrain import _core, _run  # noqa: F401 - tells the core of this interpreter
 
         return _core.run(arguments) if first else 0
-    watch(os.getppid() if under_torchrun() else None)
+    if command == "train":
+        watch(os.getppid() if under_torchrun() else None)
+    elif not first:  # says the same on every rank
+        return 0
     try:
         entrain.load_engine()
     except ImportError as error:
         if first:
             print(f"entrain: {error}", file=sys.stderr)
         return EXIT_INVALID
-    if not under_torchrun():
+    if command != "train" or not under_torchrun():
         return entrain.run_program(arguments)
     if {"--dry-run", "--help", "-h"} & set(arguments):
         return entrain.run_program(arguments) if first else 0
