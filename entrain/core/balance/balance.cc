@@ -15,11 +15,13 @@
 namespace entrain {
 namespace {
 
-// Padding makes more valleys, and few samples leave time to look at them.
+// Padding makes more valleys, and few samples leave time to look at them; very many need more.
 std::int64_t num_steps(const BalanceRequest& request) {
   constexpr std::int64_t kFew = 1024;
-  const bool twice = request.padded && std::ssize(request.samples) <= kFew;
-  return std::int64_t{request.search_steps} * (twice ? 2 : 1);
+  constexpr std::int64_t kMany = 4096;
+  const std::int64_t count = std::ssize(request.samples);
+  const std::int64_t steps = request.search_steps;
+  return steps * (request.padded && count <= kFew ? 2 : 1) * std::max(kMany, count) / kMany;
 }
 
 // Many samples need all steps for one search.

@@ -9,6 +9,7 @@
 
 #include "entrain/core/balance/cell_loads.h"
 #include "entrain/core/balance/rivals.h"
+#include "entrain/core/balance/similar_runs.h"
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/random.h"
 
@@ -17,6 +18,8 @@ namespace {
 
 constexpr int kAllCells = 512;
 constexpr int kSomeCells = 128;
+constexpr double kGrowth = 0.8;  // of a second construction, where few samples leave time for it
+constexpr std::size_t kFewSamples = 2048;
 constexpr int kMostAttempts = 50;  // to find a place for every sample within the limits
 
 std::int64_t whole_work(const BalanceRequest& request, int sample) {
@@ -36,7 +39,13 @@ std::vector<int> rising(const std::vector<std::int64_t>& key) {
 // The first assignment.
 class Construction {
  public:
-  explicit Construction(const BalanceRequest& request) : request_(request), loads_(request) {
+  // With `growth` below 1 each microbatch gets that share of the one before, whatever the step
+  // grows by: the largest samples make the first ones long, which the others there can fill.
+  explicit Construction(const BalanceRequest& request, double growth = 1)
+      : request_(request), loads_(request), by_share_(growth < 1) {
+    for (int microbatch = 0; microbatch < request.microbatches; ++microbatch) {
+      microbatch_share_.push_back(microbatch == 0 ? 1 : microbatch_share_.back() * growth);
+    }
     for (int sample = 0; sample < static_cast<int>(request.samples.size()); ++sample) {
       whole_.push_back(whole_work(request, sample));
       for (int module = 0; module < request.num_modules; ++module) {
@@ -112,11 +121,12 @@ class Construction {
     double emptiest = 0;
     for (int cell = first; cell < request_.num_cells(); cell += stride) {
       const std::int64_t change = loads_.place_change(sample, cell);
-      if (change > least || change == CellLoads::kRefused) {
+      if (change == CellLoads::kRefused || (!by_share_ && change > least)) {
         continue;
       }
-      const double fullness = this->fullness(sample, cell);
-      if (change < least || fullness < emptiest) {
+      const double fullness =
+          this->fullness(sample, cell) / microbatch_share_[at(cell / request_.ranks)];
+      if (best < 0 || (!by_share_ && change < least) || fullness < emptiest) {
         best = cell;
         least = change;
         emptiest = fullness;
@@ -142,158 +152,11 @@ class Construction {
 
   const BalanceRequest& request_;
   CellLoads loads_;
+  bool by_share_;
+  std::vector<double> microbatch_share_;  // of the first microbatch
   int calls_ = 0;
   std::vector<std::int64_t> whole_;                 // [sample]
   std::array<double, kMaxBalanceModules> share_{};  // [module] a rank's share of all work
-};
-
-// Under padding: every cell is a run of samples of similar lengths, so that little is padded.
-class SimilarRuns {
- public:
-  explicit SimilarRuns(const BalanceRequest& request) : request_(request) {
-    std::vector<std::int64_t> llm;
-    for (const BalanceRequest::Sample& sample : request.samples) {
-      llm.push_back(sample.work[at(request.num_modules - 1)]);
-      for (int module = 0; module + 1 < request.num_modules; ++module) {
-        share_[at(module)] += static_cast<double>(sample.work[at(module)]) / request.num_cells();
-      }
-    }
-    order_ = rising(llm);
-    std::reverse(order_.begin(), order_.end());
-    for (const std::int64_t work : llm) {
-      mean_ += static_cast<double>(work) / request.num_cells();
-    }
-    mean_ = std::max(mean_, 1.0);
-    next_.resize(order_.size() + 1);
-  }
-
-  // The lowest level of LLM work in a microbatch for which the cells suffice. Each microbatch's is
-  // `growth` of the one before, but at least its longest sample's work. No cell has more than
-  // `slack` of an even share of an encoder's work or, with `as_longest`, than that of its
-  // microbatch's longest sample, but for one sample. Empty where none is found.
-  CellOf run(double growth, double slack, bool as_longest) {
-    constexpr double kRaise = 1.25;
-    constexpr int kMostRaises = 8;
-    constexpr int kHalvings = 6;
-    double high = mean_;
-    for (int raise = 0; !fill(high, growth, slack, as_longest); ++raise) {
-      if (raise == kMostRaises) {
-        return {};
-      }
-      high *= kRaise;
-    }
-    CellOf best = cells_;
-    double low = high / kRaise;
-    for (int halving = 0; halving < kHalvings; ++halving) {
-      const double middle = (low + high) / 2;
-      if (fill(middle, growth, slack, as_longest)) {
-        best = cells_;
-        high = middle;
-      } else {
-        low = middle;
-      }
-    }
-    return best;
-  }
-
- private:
-  using Encoders = std::array<double, kMaxBalanceModules>;
-
-  [[nodiscard]] std::int64_t work(int sample) const {
-    return request_.samples[at(sample)].work[at(request_.num_modules - 1)];
-  }
-
-  [[nodiscard]] double encoder(int sample, int module) const {
-    return static_cast<double>(request_.samples[at(sample)].work[at(module)]);
-  }
-
-  bool fill(double level, double growth, double slack, bool as_longest) {
-    cells_.assign(order_.size(), -1);
-    std::iota(next_.begin(), next_.end(), 0);
-    left_ = static_cast<int>(order_.size());
-    for (int microbatch = 0; microbatch < request_.microbatches; ++microbatch) {
-      const double here = std::max(level, static_cast<double>(work(longest_left())));
-      Encoders room{};
-      for (int module = 0; module + 1 < request_.num_modules; ++module) {
-        room[at(module)] =
-            as_longest ? std::max(slack * share_[at(module)], encoder(longest_left(), module))
-                       : slack * share_[at(module)] * here / mean_;
-      }
-      for (int rank = 0; rank < request_.ranks; ++rank) {
-        fill_cell(microbatch * request_.ranks + rank, here, room);
-      }
-      level *= growth;
-    }
-    return left_ == 0;
-  }
-
-  // next_[i] is the place in order_ of the first sample left from place i on.
-  [[nodiscard]] int longest_left() const { return order_[at(next_[0])]; }
-
-  // Takes the longest sample left and others as they follow, but leaves one for each later cell.
-  void fill_cell(int cell, double level, const Encoders& room) {
-    constexpr int kMostPassed = 32;
-    const double most = most_samples(longest_left(), level, request_.num_cells() - cell - 1);
-    Encoders sums{};
-    std::int64_t bytes = 0;
-    int taken = 0;
-    int passed = 0;
-    int before = 0;  // its next_ is the place looked at
-    while (taken + 1 <= most || taken == 0) {
-      const int place = next_[at(before)];
-      if (place == std::ssize(order_) || passed == kMostPassed) {
-        break;
-      }
-      const int sample = order_[at(place)];
-      if (taken > 0 && !has_room(sample, sums, bytes, room)) {
-        before = place + 1;
-        ++passed;
-        continue;
-      }
-      for (int module = 0; module + 1 < request_.num_modules; ++module) {
-        sums[at(module)] += encoder(sample, module);
-      }
-      bytes += request_.samples[at(sample)].bytes;
-      cells_[at(sample)] = cell;
-      next_[at(before)] = next_[at(place + 1)];
-      ++taken;
-      --left_;
-    }
-  }
-
-  // So many of no more than this sample's length, with one left for each of `after` cells.
-  [[nodiscard]] double most_samples(int longest, double level, int after) const {
-    const BalanceRequest::Sample& sample = request_.samples[at(longest)];
-    double most = std::min(level / std::max(1.0, static_cast<double>(work(longest))),
-                           static_cast<double>(left_ - after));
-    if (request_.max_tokens > 0 && sample.tokens > 0) {
-      most = std::min(most, static_cast<double>(request_.max_tokens / sample.tokens));
-    }
-    return request_.max_samples > 0 ? std::min(most, static_cast<double>(request_.max_samples))
-                                    : most;
-  }
-
-  [[nodiscard]] bool has_room(int sample,
-                              const Encoders& sums,
-                              std::int64_t bytes,
-                              const Encoders& room) const {
-    const BalanceRequest::Sample& what = request_.samples[at(sample)];
-    for (int module = 0; module + 1 < request_.num_modules; ++module) {
-      const double more = encoder(sample, module);
-      if (more > 0 && sums[at(module)] + more > room[at(module)]) {
-        return false;
-      }
-    }
-    return request_.max_bytes == 0 || bytes + what.bytes <= request_.max_bytes;
-  }
-
-  const BalanceRequest& request_;
-  std::vector<int> order_;  // by falling work of the LLM
-  Encoders share_{};        // [encoder] a cell's share of all work
-  double mean_ = 0;         // LLM work of a cell
-  std::vector<int> next_;
-  int left_ = 0;
-  CellOf cells_;
 };
 
 // Those of the offered assignments that keep the rules: the shortest first, no time twice.
@@ -327,22 +190,6 @@ class Shortest {
   std::vector<std::int64_t> times_;  // of kept_
 };
 
-void offer_similar_runs(const BalanceRequest& request, Shortest& best) {
-  constexpr double kGrowths[] = {1.0, 0.8};
-  constexpr double kSlacks[] = {1.05, 1.15, 1.3, 1.8, 1e9};
-  SimilarRuns runs(request);
-  for (const double growth : kGrowths) {
-    for (const double slack : kSlacks) {
-      for (const bool as_longest : {true, false}) {
-        const CellOf cells = runs.run(growth, slack, as_longest);
-        if (!cells.empty()) {
-          best.offer(cells);
-        }
-      }
-    }
-  }
-}
-
 }  // namespace
 
 std::vector<CellOf> first_assignments(const BalanceRequest& request, std::size_t most) {
@@ -356,23 +203,26 @@ std::vector<CellOf> first_assignments(const BalanceRequest& request, std::size_t
   for (const BalanceRival& rival : balance_rivals()) {
     best.offer(rival.assign(request));
   }
-  const auto construct = [&] {
-    if (const std::optional<CellLoads> loads = Construction(request).run(key)) {
+  const auto construct = [&](double growth) {
+    if (const std::optional<CellLoads> loads = Construction(request, growth).run(key)) {
       best.offer(loads->cells());
     }
   };
   if (request.layout == Layout::kFsdp && !request.padded) {
-    construct();
+    construct(1);
+    if (request.samples.size() <= kFewSamples) {
+      construct(kGrowth);
+    }
   }
   Rng rng(request.seed, 3);
   for (int attempt = 0; best.kept().empty() && attempt < kMostAttempts; ++attempt) {
-    construct();
+    construct(1);
     rng.shuffle(std::span<std::int64_t>(key));
   }
   std::vector<CellOf> result = best.kept();
   if (request.padded) {
     Shortest runs(request, most - most / 4);
-    offer_similar_runs(request, runs);
+    offer_similar_runs(request, [&](const CellOf& cells) { runs.offer(cells); });
     result.insert(result.end(), runs.kept().begin(), runs.kept().end());
   }
   const auto shorter = [&](const CellOf& a, const CellOf& b) {

@@ -44,7 +44,8 @@ struct BalanceRequest {
   // [module] every microbatch of every rank holds a sample with work in it.
   std::array<bool, kMaxBalanceModules> everywhere{};
   // Of the search: steps tried after the first assignment (twice as many under padding where there
-  // are at most 1,024 samples), and the seed of their choice.
+  // are at most 1,024 samples; in proportion more for more than 4,096), and the seed of their
+  // choice.
   int search_steps = 200'000;
   std::uint64_t seed = 0;
 
