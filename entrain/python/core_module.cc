@@ -56,8 +56,8 @@ std::int64_t check_index(const std::string& path) {
   return std::ssize(entrain::read_index(path).samples);
 }
 
-void copy_index(const std::string& source, const std::string& target) {
-  entrain::Outputs outputs({source});
+void copy_index(const std::string& source, const std::string& target, bool force) {
+  entrain::Outputs outputs({source}, force);
   outputs.open("save", target, entrain::OutputKind::kIndex);
   const std::filesystem::path tokens = entrain::token_cache_path(source);
   if (std::filesystem::exists(tokens)) {
@@ -183,9 +183,10 @@ NB_MODULE(_core, module) {
              &copy_index,
              "source"_a,
              "target"_a,
+             "force"_a,
              Release(),
              "Writes an index to another file.\n\nRaises ValueError for a file of another kind at "
-             "`target`.");
+             "`target` without `force`.");
   nb::class_<Settings>(
       module, "Settings", "What of a request to balance is the same in every step.")
       .def(nb::new_(&settings_of),

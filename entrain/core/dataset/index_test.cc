@@ -6,6 +6,8 @@
 #include <zlib.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
+#include "entrain/core/dataset/token_cache.h"
 
 #include "tests/oracle/expect_error.h"
 #include "tests/oracle/shards.h"
@@ -145,6 +147,27 @@ TEST(Index, CopiesNameTheSameShards) {
   EXPECT_EQ(shard_path(copy, *copy.samples[0].location),
             shard_path(index, *index.samples[0].location));
   EXPECT_EQ(digest(copy), digest(index));
+}
+
+TEST(Index, CopiesTakeTheirTokensAlong) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "index.csv";
+  TokenCacheWriter writer;
+  writer.add("a", {{1, 3}, {{1, 2}}, {}});
+  Index index;
+  index.samples.emplace_back();
+  index.samples[0].id = "a";
+  index.samples[0].prompt_tokens = index.samples[0].response_tokens = 1;
+  index.text_digest =
+      writer.write(token_cache_path(path), {.vocabulary = 4, .loss = "all"}, {"", "", "", ""});
+  write_index(index, path);
+  const auto target = folder.path() / "other" / "copy.csv";
+  copy_index(path, target);
+  EXPECT_EQ(read_file(token_cache_path(target)), read_file(token_cache_path(path)));
+  EXPECT_EQ(read_index(target).text_digest, index.text_digest);
+  std::filesystem::remove(token_cache_path(path));
+  EXPECT_NE(error_of<InvalidInput>([&] { copy_index(path, target); }).find("index.tokens"),
+            std::string::npos);
 }
 
 TEST(Index, RefusesImpossibleFieldsAndNamesTheColumn) {
