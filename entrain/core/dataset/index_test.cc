@@ -158,8 +158,10 @@ TEST(Index, CopiesTakeTheirTokensAlong) {
   index.samples.emplace_back();
   index.samples[0].id = "a";
   index.samples[0].prompt_tokens = index.samples[0].response_tokens = 1;
-  index.text_digest =
-      writer.write(token_cache_path(path), {.vocabulary = 4, .loss = "all"}, {"", "", "", ""});
+  TokenFacts facts;
+  facts.vocabulary = 4;
+  facts.loss = "all";
+  index.text_digest = writer.write(token_cache_path(path), facts, {"", "", "", ""});
   write_index(index, path);
   const auto target = folder.path() / "other" / "copy.csv";
   copy_index(path, target);
