@@ -1,6 +1,7 @@
 // entrain._core: the torch-free core for Python, bound with nanobind. entrain/python/entrain makes
 // results and samplers of it.
 #include <cstdint>
+#include <filesystem>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -15,8 +16,11 @@
 #include "entrain/core/balance/rivals.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/json_text.h"
+#include "entrain/core/base/output.h"
 #include "entrain/core/base/partial_files.h"
 #include "entrain/core/base/version.h"
+#include "entrain/core/dataset/index.h"
+#include "entrain/core/dataset/token_cache.h"
 #include "entrain/core/families/family.h"
 
 #include "entrain/cli/command.h"
@@ -46,6 +50,20 @@ std::tuple<int, std::string> call(const std::vector<std::string>& arguments) {
 
 std::string read_model(const std::string& path) {
   return entrain::json_text(to_json(entrain::load_model(path)));
+}
+
+std::int64_t check_index(const std::string& path) {
+  return std::ssize(entrain::read_index(path).samples);
+}
+
+void copy_index(const std::string& source, const std::string& target, bool force) {
+  entrain::Outputs outputs({source}, force);
+  outputs.open("save", target, entrain::OutputKind::kIndex);
+  const std::filesystem::path tokens = entrain::token_cache_path(source);
+  if (std::filesystem::exists(tokens)) {
+    outputs.open("save", entrain::token_cache_path(target), entrain::OutputKind::kTokens);
+  }
+  entrain::copy_index(source, target);
 }
 
 std::vector<BalanceRequest::Sample> samples_of(const Work& work,
@@ -155,6 +173,20 @@ NB_MODULE(_core, module) {
              Release(),
              "The model description of a TOML file, a Hugging Face folder or a config.json, as "
              "JSON.");
+  module.def(
+      "check_index",
+      &check_index,
+      "path"_a,
+      Release(),
+      "The number of samples of an index.\n\nRaises ValueError for one that cannot be read.");
+  module.def("copy_index",
+             &copy_index,
+             "source"_a,
+             "target"_a,
+             "force"_a,
+             Release(),
+             "Writes an index to another file.\n\nRaises ValueError for a file of another kind at "
+             "`target` without `force`.");
   nb::class_<Settings>(
       module, "Settings", "What of a request to balance is the same in every step.")
       .def(nb::new_(&settings_of),

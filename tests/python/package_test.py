@@ -177,10 +177,39 @@ class Models(Failures):
         )
         self.expect(["my_new_gate"], lambda: Model.from_hf(QWEN | {"my_new_gate": 3}))
         self.expect(["absent"], lambda: Model.from_hf("/absent"))
+        self.expect(["type int"], lambda: Model.of(3), TypeError)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "config.json"
             path.write_text("[" * 1_000_000)
             self.expect(["config.json"], lambda: Model.from_hf(path))
+
+    def test_without_architectures_are_read_by_their_type(self):
+        class Config(dict):
+            def to_json_string(self):
+                return json.dumps(self)
+
+        class Owner:
+            config = Config(QWEN | {"architectures": None, "problem_type": None})
+
+        expected = Model.from_hf(QWEN).document
+        for form in (Owner(), Owner.config, dict(Owner.config)):
+            self.assertEqual(Model.of(form).document, expected)
+            self.assertEqual(Model.from_hf(getattr(form, "config", form)).document, expected)
+
+    @needs("transformers")
+    def test_are_read_from_configs_of_transformers(self):
+        from transformers import AutoConfig
+
+        vision = {"depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2,
+                  "out_hidden_size": 64, "fullatt_block_indexes": [1]}  # fmt: skip
+        text = {k: v for k, v in QWEN.items() if k not in ("architectures", "model_type")}
+        rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}
+        text["rope_parameters"] = rope
+        config = AutoConfig.for_model("qwen2_5_vl", text_config=text, vision_config=vision)
+        document = config.to_dict() | {"architectures": ["Qwen2_5_VLForConditionalGeneration"]}
+        for form in (config, config.to_dict(), document):
+            self.assertEqual(Model.of(form).modules, ["vision", "llm"])
+        self.assertEqual(Model.of(config).document, Model.of(document).document)
 
 
 class Results(Failures):
@@ -368,7 +397,7 @@ class Program(unittest.TestCase):
 class Examples(unittest.TestCase):
     def test_of_docstrings_are_right(self):
         os.chdir(ROOT)
-        for name in ("", ".data", ".sampler", ".study", ".measured", ".trainers", "._run"):
+        for name in ("", ".data", ".rows", ".sampler", ".study", ".measured", ".trainers", "._run"):
             if name == ".trainers" and importlib.util.find_spec("torch") is None:
                 continue
             module = importlib.import_module("entrain" + name)
@@ -382,7 +411,11 @@ class Examples(unittest.TestCase):
             self.assertTrue(examples, page)
             names = {}
             for example in examples:  # one after the other, as they are read
-                if importlib.util.find_spec("torch") is None and "torch" in example:
+                needed = {"torch": "torch", "Pillow": "PIL"}
+                if any(
+                    word in example and importlib.util.find_spec(module) is None
+                    for word, module in needed.items()
+                ):
                     continue
                 with contextlib.redirect_stdout(io.StringIO()):
                     exec(compile(example, page, "exec"), names)  # noqa: S102
@@ -400,7 +433,7 @@ class Examples(unittest.TestCase):
     def test_help_is_a_tour(self):
         for name in entrain.__all__:
             self.assertTrue(getattr(entrain, name).__doc__, name)
-            self.assertIn(name, dir(entrain))
+        self.assertEqual(set(dir(entrain)), {*entrain.__all__, "__version__"})
         with self.assertRaises(AttributeError):
             entrain.absent  # noqa: B018
 

@@ -34,14 +34,6 @@ constexpr const char* kPromptCut = "prompt cut to fit";
 constexpr const char* kDamaged = "cannot be read";
 constexpr const char* kDamagedShard = "a shard that is no archive to its end";
 
-// `path` as it is written in an index in `folder`.
-std::string relative_to(const fs::path& path, const fs::path& folder) {
-  const fs::path whole = fs::weakly_canonical(fs::absolute(path));
-  const fs::path base = fs::weakly_canonical(fs::absolute(folder.empty() ? fs::path(".") : folder));
-  const fs::path relative = whole.lexically_relative(base);
-  return relative.empty() ? whole.string() : relative.string();
-}
-
 class IndexBuilder {
  public:
   IndexBuilder(const fs::path& output, const IndexOptions& options)
@@ -83,7 +75,7 @@ class IndexBuilder {
       result_.summary.ignored_members[reason] += count;
     }
     compressed_ += is_compressed_shard(path) ? 1 : 0;
-    const std::string shard = relative_to(path, folder_);
+    const std::string shard = shard_name(path, folder_);
     for (std::int64_t i = 0; i < reader->num_samples(); ++i) {
       add_sample(path, shard, *reader);
       progress.reach(i + 1, reader->num_samples());
@@ -340,7 +332,7 @@ class IndexBuilder {
     const fs::path shard = sample.location ? shard_path(index, *sample.location) : fs::path();
     const SampleLocation location = sample.location.value_or(SampleLocation());
     if (sample.location) {
-      sample.location->shard = relative_to(shard, folder_);
+      sample.location->shard = shard_name(shard, folder_);
     }
     const auto check = [&] {
       if (options_.verify && sample.location) {

@@ -4,6 +4,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <fstream>
+#include <initializer_list>
 #include <string_view>
 #include <type_traits>
 #include <unordered_map>
@@ -67,6 +69,27 @@ constexpr std::array<const char*, kNumColumns> kColumnNames = {"sample_id",
                                                                "offset",
                                                                "bytes"};
 
+constexpr auto kNeeded = {kSampleId, kNumImages, kImageSizes, kPromptChars, kResponseChars};
+
+// That a file which is something else, such as JSON lines, is not taken for a damaged index.
+void check_is_index(std::string_view content, const std::string& where) {
+  const std::size_t begin = std::min(content.find_first_not_of("\r\n"), content.size());
+  const std::string_view header = content.substr(begin, content.find('\n', begin) - begin);
+  const auto named = [&](Column column) {
+    return header.find(kColumnNames[column]) != std::string_view::npos;
+  };
+  if (!header.empty() && std::none_of(kNeeded.begin(), kNeeded.end(), named)) {
+    std::vector<std::string> names;
+    for (const Column column : kNeeded) {
+      names.emplace_back(kColumnNames[column]);
+    }
+    throw InvalidInput(
+        fmt::format("{}: no index (CSV): the first line has none of the columns {} (docs/data.md)",
+                    where,
+                    join(names)));
+  }
+}
+
 // Reads the fields of the current row with checks.
 class RowReader {
  public:
@@ -74,15 +97,19 @@ class RowReader {
     for (std::size_t i = 0; i < kNumColumns; ++i) {
       positions_[i] = csv.column(kColumnNames[i]);
     }
-    for (const Column needed : {kSampleId, kNumImages, kImageSizes, kPromptChars, kResponseChars}) {
-      need(needed, where);
-    }
     const bool estimates = has(kPromptEstimate) || has(kResponseEstimate);
     const bool exact = has(kPromptTokens) || has(kResponseTokens);
-    need_pair(estimates || !exact, kPromptEstimate, kResponseEstimate, where);
-    need_pair(exact, kPromptTokens, kResponseTokens, where);
-    need_pair(has(kShard) || has(kOffset) || has(kBytes), kShard, kOffset, where);
-    need_pair(has(kShard), kShard, kBytes, where);
+    need(kNeeded, true);
+    need({kPromptEstimate, kResponseEstimate}, estimates || !exact);
+    need({kPromptTokens, kResponseTokens}, exact);
+    need({kShard, kOffset, kBytes}, has(kShard) || has(kOffset) || has(kBytes));
+    if (!missing_.empty()) {
+      throw InvalidInput(
+          fmt::format("{}:1: columns are missing: {}; given: {} (docs/data.md lists the columns)",
+                      where,
+                      join(missing_),
+                      join(csv.columns())));
+    }
   }
 
   [[nodiscard]] bool has(Column column) const { return positions_[column] >= 0; }
@@ -134,23 +161,17 @@ class RowReader {
   }
 
  private:
-  void need(Column column, const std::string& where) const {
-    if (!has(column)) {
-      throw InvalidInput(fmt::format("{}:1: column '{}' is missing; given: {}",
-                                     where,
-                                     kColumnNames[column],
-                                     join(csv_.columns())));
-    }
-  }
-  void need_pair(bool needed, Column first, Column second, const std::string& where) const {
-    if (needed) {
-      need(first, where);
-      need(second, where);
+  void need(std::initializer_list<Column> columns, bool needed) {
+    for (const Column column : columns) {
+      if (needed && !has(column)) {
+        missing_.emplace_back(kColumnNames[column]);
+      }
     }
   }
 
   const CsvReader& csv_;
   std::array<int, kNumColumns> positions_{};
+  std::vector<std::string> missing_;  // needed columns
 };
 
 void read_images(const RowReader& row, SampleSizes& sample) {
@@ -356,6 +377,7 @@ Index read_index(const std::filesystem::path& path) {
 }
 
 Index parse_index(std::string_view content, const std::filesystem::path& path) {
+  check_is_index(content, path.string());
   CsvReader csv(content, path.string());
   const RowReader row(csv, path.string());
   Index index;
@@ -400,12 +422,37 @@ void write_index(const Index& index, const std::filesystem::path& path) {
   write_file(path, format_rows(index, true));
 }
 
+void copy_index(const std::filesystem::path& source, const std::filesystem::path& target) {
+  Index index = read_index(source);
+  for (SampleSizes& sample : index.samples) {
+    if (sample.location) {
+      sample.location->shard =
+          shard_name(shard_path(index, *sample.location), target.parent_path());
+    }
+  }
+  load_tokens(index);
+  if (index.tokens) {
+    write_file(token_cache_path(target), [&](std::ostream& out) {
+      out << std::ifstream(token_cache_path(source), std::ios::binary).rdbuf();
+    });
+  }
+  write_index(index, target);
+}
+
 std::string digest(const Index& index) {
   return digest_of(format_rows(index, false));
 }
 
 std::filesystem::path shard_path(const Index& index, const SampleLocation& location) {
   return (index.path.parent_path() / location.shard).lexically_normal();
+}
+
+std::string shard_name(const std::filesystem::path& shard, const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  const fs::path whole = fs::weakly_canonical(fs::absolute(shard));
+  const fs::path base = fs::weakly_canonical(fs::absolute(folder.empty() ? fs::path(".") : folder));
+  const fs::path relative = whole.lexically_relative(base);
+  return relative.empty() ? whole.string() : relative.string();
 }
 
 Percentiles percentiles(std::vector<std::int64_t> values) {
@@ -426,55 +473,6 @@ Percentiles percentiles(std::vector<std::int64_t> values) {
   result.p99 = at(99);
   result.max = values.back();
   return result;
-}
-
-std::string to_string(const IndexSummary& summary) {
-  std::string out = fmt::format("{} samples, {} images, {} audio clips\n",
-                                format_count(summary.rows),
-                                format_count(summary.images.total),
-                                format_count(summary.audio_milliseconds.count));
-  const auto line = [&](std::string_view name, const Percentiles& values) {
-    if (values.count > 0) {
-      out += fmt::format("  {:<24} p50 {:>9}   p90 {:>9}   p99 {:>9}   max {:>9}\n",
-                         name,
-                         format_count(values.p50),
-                         format_count(values.p90),
-                         format_count(values.p99),
-                         format_count(values.max));
-    }
-  };
-  line("images per sample", summary.images);
-  line("pixels per image", summary.pixels);
-  line("milliseconds per clip", summary.audio_milliseconds);
-  line("text tokens per sample", summary.text_tokens);
-  if (summary.llm_tokens) {
-    line("LLM tokens per sample", *summary.llm_tokens);
-  }
-  out += fmt::format("  left out {}, truncated {}\n",
-                     format_count(std::ssize(summary.left_out)),
-                     format_count(summary.truncated));
-  for (const auto& [reason, count] : summary.reasons) {
-    out += fmt::format("  {}: {}\n", reason, format_count(count));
-  }
-  constexpr std::size_t kShown = 10;
-  for (std::size_t i = 0; i < std::min(kShown, summary.left_out.size()); ++i) {
-    out += fmt::format("    '{}': {}\n", summary.left_out[i].id, summary.left_out[i].reason);
-  }
-  if (summary.left_out.size() > kShown) {
-    out += fmt::format("    and {} more; --json lists all\n",
-                       format_count(static_cast<std::int64_t>(summary.left_out.size() - kShown)));
-  }
-  if (summary.scattered > 0) {
-    out += fmt::format(
-        "  members of other samples lie between those of {} samples: they are read more slowly "
-        "(tar "
-        "--sort=name makes them neighbours)\n",
-        format_count(summary.scattered));
-  }
-  for (const auto& [extension, count] : summary.ignored_members) {
-    out += fmt::format("  members ignored, {}: {}\n", extension, format_count(count));
-  }
-  return out;
 }
 
 }  // namespace entrain

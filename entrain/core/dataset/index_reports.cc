@@ -7,6 +7,7 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/dataset/index.h"
 
 namespace entrain {
 namespace {
@@ -55,6 +56,55 @@ void ReadProgress::begin_file(const std::filesystem::path& path) {
 void ReadProgress::reach(std::int64_t part, std::int64_t whole) {
   const double share = static_cast<double>(part) / static_cast<double>(whole);
   progress_.reach(begin_ + static_cast<std::int64_t>(static_cast<double>(size_) * share));
+}
+
+std::string to_string(const IndexSummary& summary) {
+  std::string out = fmt::format("{} samples, {} images, {} audio clips\n",
+                                format_count(summary.rows),
+                                format_count(summary.images.total),
+                                format_count(summary.audio_milliseconds.count));
+  const auto line = [&](std::string_view name, const Percentiles& values) {
+    if (values.count > 0) {
+      out += fmt::format("  {:<24} p50 {:>9}   p90 {:>9}   p99 {:>9}   max {:>9}\n",
+                         name,
+                         format_count(values.p50),
+                         format_count(values.p90),
+                         format_count(values.p99),
+                         format_count(values.max));
+    }
+  };
+  line("images per sample", summary.images);
+  line("pixels per image", summary.pixels);
+  line("milliseconds per clip", summary.audio_milliseconds);
+  line("text tokens per sample", summary.text_tokens);
+  if (summary.llm_tokens) {
+    line("LLM tokens per sample", *summary.llm_tokens);
+  }
+  out += fmt::format("  left out {}, truncated {}\n",
+                     format_count(std::ssize(summary.left_out)),
+                     format_count(summary.truncated));
+  for (const auto& [reason, count] : summary.reasons) {
+    out += fmt::format("  {}: {}\n", reason, format_count(count));
+  }
+  constexpr std::size_t kShown = 10;
+  for (std::size_t i = 0; i < std::min(kShown, summary.left_out.size()); ++i) {
+    out += fmt::format("    '{}': {}\n", summary.left_out[i].id, summary.left_out[i].reason);
+  }
+  if (summary.left_out.size() > kShown) {
+    out += fmt::format("    and {} more; --json lists all\n",
+                       format_count(static_cast<std::int64_t>(summary.left_out.size() - kShown)));
+  }
+  if (summary.scattered > 0) {
+    out += fmt::format(
+        "  members of other samples lie between those of {} samples: they are read more slowly "
+        "(tar "
+        "--sort=name makes them neighbours)\n",
+        format_count(summary.scattered));
+  }
+  for (const auto& [extension, count] : summary.ignored_members) {
+    out += fmt::format("  members ignored, {}: {}\n", extension, format_count(count));
+  }
+  return out;
 }
 
 }  // namespace entrain

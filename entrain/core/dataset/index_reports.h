@@ -1,4 +1,5 @@
-// What building an index reports on its way: progress, and samples that are refused.
+// What building an index reports on its way: progress, and samples that are refused. The text of
+// its summary (index.h) is made here too.
 #pragma once
 
 #include <cstdint>

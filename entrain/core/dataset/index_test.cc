@@ -6,6 +6,8 @@
 #include <zlib.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
+#include "entrain/core/dataset/token_cache.h"
 
 #include "tests/oracle/expect_error.h"
 #include "tests/oracle/shards.h"
@@ -112,17 +114,62 @@ TEST(Index, AcceptsExactLengthsWithoutEstimates) {
   EXPECT_EQ(sample.response_tokens_estimate, 20);
 }
 
-TEST(Index, RefusesMissingColumns) {
-  EXPECT_NE(refused_index("sample_id,n_images\n").find(":1: column 'image_sizes' is missing"),
-            std::string::npos);
+TEST(Index, NamesAllMissingColumns) {
+  const auto missing = [](const std::string& header, const std::string& expected) {
+    const std::string message = refused_index(header + "\n");
+    EXPECT_NE(message.find(expected), std::string::npos) << message;
+  };
   const std::string base = "sample_id,n_images,image_sizes,prompt_chars,response_chars";
-  EXPECT_NE(refused_index(base + "\n").find("'prompt_tokens_estimate' is missing"),
+  missing("sample_id,n_images",
+          ":1: columns are missing: image_sizes, prompt_chars, response_chars, "
+          "prompt_tokens_estimate, response_tokens_estimate; given: sample_id, n_images");
+  missing(base, "missing: prompt_tokens_estimate, response_tokens_estimate;");
+  missing(base + ",prompt_tokens", "missing: response_tokens;");
+  missing(base + ",prompt_tokens,response_tokens,shard", "missing: offset, bytes;");
+}
+
+TEST(Index, DoesNotRepeatALineThatIsNoHeader) {
+  for (const char* line : {"{\"id\": 3, ", "a,a,", "\"not closed", "\x89PNG", "\n,"}) {
+    const std::string message = refused_index(line + std::string(10000, 'x') + "\n");
+    EXPECT_NE(message.find("no index (CSV)"), std::string::npos) << line;
+    EXPECT_LT(message.size(), 300U) << line;
+  }
+}
+
+TEST(Index, CopiesNameTheSameShards) {
+  const TemporaryFolder folder;
+  Index index = full_index();
+  write_index(index, folder.path() / "a" / "index.csv");
+  index = read_index(folder.path() / "a" / "index.csv");
+  copy_index(index.path, folder.path() / "b" / "c" / "copy.csv");
+  const Index copy = read_index(folder.path() / "b" / "c" / "copy.csv");
+  EXPECT_EQ(copy.samples[0].location->shard, "../../a/shards/train-000000.tar");
+  EXPECT_EQ(shard_path(copy, *copy.samples[0].location),
+            shard_path(index, *index.samples[0].location));
+  EXPECT_EQ(digest(copy), digest(index));
+}
+
+TEST(Index, CopiesTakeTheirTokensAlong) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "index.csv";
+  TokenCacheWriter writer;
+  writer.add("a", {{1, 3}, {{1, 2}}, {}});
+  Index index;
+  index.samples.emplace_back();
+  index.samples[0].id = "a";
+  index.samples[0].prompt_tokens = index.samples[0].response_tokens = 1;
+  TokenFacts facts;
+  facts.vocabulary = 4;
+  facts.loss = "all";
+  index.text_digest = writer.write(token_cache_path(path), facts, {"", "", "", ""});
+  write_index(index, path);
+  const auto target = folder.path() / "other" / "copy.csv";
+  copy_index(path, target);
+  EXPECT_EQ(read_file(token_cache_path(target)), read_file(token_cache_path(path)));
+  EXPECT_EQ(read_index(target).text_digest, index.text_digest);
+  std::filesystem::remove(token_cache_path(path));
+  EXPECT_NE(error_of<InvalidInput>([&] { copy_index(path, target); }).find("index.tokens"),
             std::string::npos);
-  EXPECT_NE(refused_index(base + ",prompt_tokens\n").find("'response_tokens' is missing"),
-            std::string::npos);
-  EXPECT_NE(
-      refused_index(base + ",prompt_tokens,response_tokens,shard\n").find("'offset' is missing"),
-      std::string::npos);
 }
 
 TEST(Index, RefusesImpossibleFieldsAndNamesTheColumn) {

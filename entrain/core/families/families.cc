@@ -30,17 +30,54 @@ std::span<const Family> families() {
   return kFamilies;
 }
 
+HfConfig HfConfig::object(const std::string& key) {
+  HfConfig inner(reader_.at(key), reader_.where(key));
+  inner.outermost_ = false;
+  inner.refused_ = refused_;
+  return inner;
+}
+
 void HfConfig::expect(const std::string& key, const Json& value) {
   const Json* given = reader_.find(key);
   if (given != nullptr && *given != value) {
-    reader_.fail(key,
-                 fmt::format("{} given; only {} can be represented", given->dump(), value.dump()));
+    refuse(key, fmt::format("{} given; only {} can be represented", given->dump(), value.dump()));
   }
+}
+
+void HfConfig::refuse(const std::string& key, const std::string& message) {
+  refused_->push_back(fmt::format("{}: {}", reader_.where(key), message));
 }
 
 void HfConfig::harmless(std::initializer_list<const char*> keys) {
   for (const char* key : keys) {
     reader_.has(key);
+  }
+}
+
+void HfConfig::finish() {
+  for (const auto& [key, value] : object_->items()) {
+    if (value.is_null()) {
+      reader_.has(key);
+    }
+  }
+  // What to_dict() of transformers writes into every object.
+  harmless({"_name_or_path",
+            "architectures",
+            "chunk_size_feed_forward",
+            "dtype",
+            "id2label",
+            "is_encoder_decoder",
+            "label2id",
+            "model_type",
+            "output_attentions",
+            "output_hidden_states",
+            "problem_type",
+            "return_dict",
+            "torch_dtype",
+            "transformers_version"});
+  reader_.finish();
+  if (outermost_ && !refused_->empty()) {
+    throw InvalidInput(refused_->front());
   }
 }
 

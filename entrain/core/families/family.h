@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -46,11 +47,12 @@ struct HfModel {
   std::optional<MediaText> audio_text = std::nullopt;
 };
 
-// A config.json, or one of its objects, of which every key has to be read or named harmless.
+// A config.json, or one of its objects, of which every key has to be read or named harmless. Keys
+// that are null are as good as absent.
 class HfConfig {
  public:
-  HfConfig(const Json& object, const std::string& where) : reader_(object, where) {}
-  explicit HfConfig(ObjectReader reader) : reader_(std::move(reader)) {}
+  HfConfig(const Json& object, const std::string& where)
+      : object_(&object), reader_(object, where) {}
 
   template <class T>
   T required(const std::string& key) {
@@ -61,19 +63,28 @@ class HfConfig {
   T optional(const std::string& key, T fallback) {
     return reader_.optional(key, fallback);
   }
-  HfConfig object(const std::string& key) { return HfConfig(reader_.object(key)); }
+  HfConfig object(const std::string& key);
   [[nodiscard]] ObjectReader& reader() { return reader_; }
 
-  // The key, if it is there, has this value: another one changes what the model computes.
-  // Throws  InvalidInput naming key, value and what is allowed.
+  // The key, if it is there, has this value: another one changes what the model computes. The outer
+  // finish() throws if not.
   void expect(const std::string& key, const Json& value);
+  // For a value that may be at odds with a default because a key is misspelt: the outer finish()
+  // throws it, after unknown keys.
+  void refuse(const std::string& key, const std::string& message);
   // Keys that change nothing that training computes.
   void harmless(std::initializer_list<const char*> keys);
-  // Throws  InvalidInput naming a key that was neither read nor named.
-  void finish() const { reader_.finish(); }
+  // Call last, on inner objects before their outer one.
+  // Throws  InvalidInput naming a key that was neither read nor named; of the outermost object then
+  //         the first key and value that were refused, and what is allowed.
+  void finish();
 
  private:
+  const Json* object_;
   ObjectReader reader_;
+  bool outermost_ = true;
+  // Of the outermost object and those inside.
+  std::shared_ptr<std::vector<std::string>> refused_ = std::make_shared<std::vector<std::string>>();
 };
 
 struct Family {

@@ -115,13 +115,7 @@ HfModel read_gemma3(HfConfig config) {
   llm = gemma3_text(config.object("text_config"));
   llm.full_image_attention = true;
   read_tied(config, llm);
-  config.harmless({"architectures",
-                   "model_type",
-                   "dtype",
-                   "torch_dtype",
-                   "transformers_version",
-                   "_name_or_path",
-                   "boi_token_index",
+  config.harmless({"boi_token_index",
                    "eoi_token_index",
                    "image_token_index",
                    "boi_token_id",

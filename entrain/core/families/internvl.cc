@@ -61,14 +61,7 @@ HfModel read_internvl(HfConfig config) {
                        .single = "<img>{features}</img>",
                        .before = "<img>",
                        .after = "</img>"};
-  config.harmless({"architectures",
-                   "model_type",
-                   "dtype",
-                   "torch_dtype",
-                   "transformers_version",
-                   "_name_or_path",
-                   "image_seq_length",
-                   "use_cache"});
+  config.harmless({"image_seq_length", "use_cache"});
   config.finish();
   result.model.encoders = {vision};
   result.tiling = TilingSpec::Kind::kBestCanvas;

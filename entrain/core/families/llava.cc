@@ -99,13 +99,7 @@ HfModel read_parts(HfConfig& config, int feature_layer) {
   projector.bias = config.optional("multimodal_projector_bias", true);
   result.image_text = {.token = "<image>",
                        .token_id = read_token_id(config, {"image_token_index", "image_token_id"})};
-  config.harmless({"architectures",
-                   "model_type",
-                   "dtype",
-                   "torch_dtype",
-                   "transformers_version",
-                   "_name_or_path",
-                   "image_seq_length",
+  config.harmless({"image_seq_length",
                    "ignore_index",
                    "pad_token_id",
                    "bos_token_id",

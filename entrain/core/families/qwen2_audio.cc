@@ -17,12 +17,7 @@ EncoderSpec read_audio(HfConfig config) {
   audio.mel_bands = 128;
   read_whisper_encoder(config, audio);
   audio.masked_padding = true;
-  config.harmless({"_name_or_path",
-                   "architectures",
-                   "dtype",
-                   "torch_dtype",
-                   "transformers_version",
-                   "initializer_range"});
+  config.harmless({"initializer_range"});
   config.finish();
   audio.projector.norm_tokens = false;
   audio.projector.norm_merged = audio.projector.average = true;
@@ -66,13 +61,7 @@ HfModel read_qwen2_audio(HfConfig config) {
   result.audio_text = {.token = "<|AUDIO|>",
                        .token_id = read_token_id(config, {"audio_token_index", "audio_token_id"}),
                        .mark = "<|audio_bos|><|AUDIO|><|audio_eos|>"};
-  config.harmless({"architectures",
-                   "model_type",
-                   "dtype",
-                   "torch_dtype",
-                   "transformers_version",
-                   "_name_or_path",
-                   "ignore_index",
+  config.harmless({"ignore_index",
                    "vocab_size",
                    "pad_token_id",
                    "bos_token_id",

@@ -76,14 +76,7 @@ HfModel read_qwen3_vl(HfConfig config) {
   video.tile = "<{seconds} seconds><|vision_start|>{features}<|vision_end|>";
   video.single = video.tile;
   result.video_text = video;
-  config.harmless({"architectures",
-                   "model_type",
-                   "dtype",
-                   "torch_dtype",
-                   "transformers_version",
-                   "_name_or_path",
-                   "vision_start_token_id",
-                   "vision_end_token_id"});
+  config.harmless({"vision_start_token_id", "vision_end_token_id"});
   config.finish();
   result.shapes["visual.patch_embed.proj.weight"] = qwen_patch_kernel_shape(vision);
   HfModel::Spelling spelling;

@@ -68,17 +68,8 @@ LlmSpec read_qwen2_text(HfConfig& config) {
   // Folders of transformers 4 say it in text_config; the classes tie if one of both says so.
   llm.tie_word_embeddings =
       config.optional("tie_word_embeddings", false) || llm.tie_word_embeddings;
-  config.harmless({"architectures",
-                   "model_type",
-                   "dtype",
-                   "torch_dtype",
-                   "transformers_version",
-                   "_name_or_path",
-                   "use_cache",
-                   "bos_token_id",
-                   "eos_token_id",
-                   "pad_token_id",
-                   "initializer_range"});
+  config.harmless(
+      {"use_cache", "bos_token_id", "eos_token_id", "pad_token_id", "initializer_range"});
   return llm;
 }
 
@@ -101,7 +92,7 @@ void read_qwen_vision(HfConfig& config, EncoderSpec& vision) {
   config.expect("in_channels", 3);
   config.expect("in_chans", 3);
   config.expect("spatial_patch_size", vision.patch_size);
-  config.harmless({"model_type", "initializer_range", "dtype", "torch_dtype"});
+  config.harmless({"initializer_range"});
 }
 
 std::vector<std::int64_t> qwen_patch_kernel_shape(const EncoderSpec& vision) {
@@ -127,7 +118,7 @@ HfModel read_qwen2_vision_language(HfConfig config,
   LlmSpec& llm = result.model.llm;
   llm = read_qwen2_text(config);
   if (llm.mrope_sections.size() != 3) {
-    config.reader().fail("rope_scaling.mrope_section", "missing; three numbers are needed");
+    config.refuse("rope_scaling.mrope_section", "missing; three numbers are needed");
   }
   const EncoderSpec vision = read_vision(config.object("vision_config"), llm);
   result.model.encoders = {vision};

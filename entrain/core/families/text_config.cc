@@ -70,10 +70,10 @@ void read_text_config(HfConfig& config, LlmSpec& llm) {
   read_rotary(config, llm, llm.rope_theta);
   if (llm.head_dim == 0 && llm.num_heads > 0) {
     if (llm.hidden % llm.num_heads != 0) {
-      config.reader().fail("hidden_size",
-                           fmt::format("{} is not divisible by {} heads, and there is no head_dim",
-                                       llm.hidden,
-                                       llm.num_heads));
+      config.refuse("hidden_size",
+                    fmt::format("{} is not divisible by {} heads, and there is no head_dim",
+                                llm.hidden,
+                                llm.num_heads));
     }
     llm.head_dim = llm.hidden / llm.num_heads;
   }
@@ -83,17 +83,13 @@ void read_text_config(HfConfig& config, LlmSpec& llm) {
   config.expect("is_decoder", false);
   config.expect("add_cross_attention", false);
   config.expect("quantization_config", nullptr);
-  // Names, ids, hints for generation and for initial values.
-  config.harmless({"_name_or_path",     "architectures",
-                   "model_type",        "dtype",
-                   "torch_dtype",       "transformers_version",
-                   "use_cache",         "bos_token_id",
-                   "eos_token_id",      "pad_token_id",
-                   "initializer_range", "_attn_implementation",
-                   "return_dict",       "output_hidden_states",
-                   "output_attentions", "id2label",
-                   "label2id",          "chunk_size_feed_forward",
-                   "problem_type",      "is_encoder_decoder",
+  // Ids, hints for generation and for initial values.
+  config.harmless({"use_cache",
+                   "bos_token_id",
+                   "eos_token_id",
+                   "pad_token_id",
+                   "initializer_range",
+                   "_attn_implementation",
                    "tokenizer_class"});
 }
 
@@ -108,8 +104,8 @@ void expect_full_attention(HfConfig& config, const LlmSpec& llm) {
     }
   }
   if (!types.empty() && std::ssize(types) != llm.num_layers) {
-    config.reader().fail("layer_types",
-                         fmt::format("{} given for {} layers", types.size(), llm.num_layers));
+    config.refuse("layer_types",
+                  fmt::format("{} given for {} layers", types.size(), llm.num_layers));
   }
 }
 

@@ -62,16 +62,10 @@ void read_vit_config(HfConfig& config, EncoderSpec& vision, int image_size) {
   config.expect("attention_dropout", 0.0);
   config.expect("num_channels", 3);
   // Of CLIP's pair with a text model, and of initial values.
-  config.harmless({"model_type",
-                   "_name_or_path",
-                   "architectures",
-                   "initializer_factor",
+  config.harmless({"initializer_factor",
                    "initializer_range",
                    "projection_dim",
                    "vocab_size",
-                   "dtype",
-                   "torch_dtype",
-                   "transformers_version",
                    "vision_use_head",
                    "use_base_siglip",
                    "tie_word_embeddings"});

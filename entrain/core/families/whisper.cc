@@ -45,13 +45,7 @@ HfModel read_whisper(HfConfig config) {
   config.expect("apply_spec_augment", false);
   config.expect("is_encoder_decoder", true);
   // Hints for generation, and what another class and masks of frames have.
-  config.harmless({"_name_or_path",
-                   "architectures",
-                   "model_type",
-                   "dtype",
-                   "torch_dtype",
-                   "transformers_version",
-                   "use_cache",
+  config.harmless({"use_cache",
                    "bos_token_id",
                    "eos_token_id",
                    "pad_token_id",

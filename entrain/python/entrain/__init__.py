@@ -1,7 +1,7 @@
 """Entrain: multimodal LLMs trained without idle devices.
 
 Data and models, by sizes alone:
-    Index    samples: from a CSV file, shards, a table, a `datasets.Dataset`, dictionaries
+    Index    samples: from an index, shards, JSON lines, a table, a `datasets.Dataset`, dictionaries
     Model    layers and widths: Model.from_hf("config.json"), Model.from_toml(…)
     costs()  what each sample costs in each module
 
@@ -97,7 +97,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(["__version__", *__all__])
 
 
 def check_torch(found: str, built_against: str = TORCH_VERSION) -> None:

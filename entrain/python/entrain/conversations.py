@@ -31,7 +31,8 @@ def text_of(document, key):
 
 def kind_of(value):
     names = {dict: "an object", list: "an array", type(None): "null", bool: "a truth value"}
-    return names.get(type(value), "a number" if isinstance(value, Spelled) else "a string")
+    number = isinstance(value, (Spelled, int, float))
+    return names.get(type(value), "a number" if number else "a string")
 
 
 def split_marks(text):
@@ -129,14 +130,19 @@ def read_sample(text, has_media):
     )
 
 
+def check_places(turns, kind, count):
+    """Whether the turns have `count` parts of a kind; they may have none."""
+    found = sum(part[0] == kind for _, parts in turns for part in parts)
+    if found not in (0, count):
+        raise Refused(f"{found} places for {kind} in the text, and the sample has {count}")
+    return found == count
+
+
 def put_media(turns, kind, count):
     """Checks that the turns have `count` parts of a kind; if none, puts them in front of the first user's
     words, behind media that are there already."""
-    found = sum(part[0] == kind for _, parts in turns for part in parts)
-    if found == count or (found == 0 and count == 0):
+    if check_places(turns, kind, count):
         return
-    if found > 0:
-        raise Refused(f"{found} places for {kind} in the text, and the sample has {count}")
     for role, parts in turns:
         if role == "user":
             begin = next((i for i, part in enumerate(parts) if part[0] == "text"), len(parts))

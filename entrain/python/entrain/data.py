@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
-import io
 import itertools
 import json
 import tempfile
@@ -17,12 +16,9 @@ from typing import Any
 
 from entrain import _core
 from entrain._run import run
+from entrain.conversations import Refused
+from entrain.rows import FILES_OF_ROWS, INDEX_COLUMNS, Columns, read_rows
 
-_CHARACTERS_PER_TOKEN = 4.0  # of an estimate, where no tokenizer is given
-_COLUMNS = [
-    *("sample_id", "n_images", "image_sizes", "audio_seconds", "prompt_chars", "response_chars"),
-    *("prompt_tokens_estimate", "response_tokens_estimate"),
-]
 _MOST_SECONDS = 1000.0  # of a sample in a module
 _scratch: tempfile.TemporaryDirectory[str] | None = None
 _numbers = itertools.count()
@@ -51,19 +47,25 @@ class Model:
     path: Path
 
     @classmethod
-    def from_hf(cls, config: str | Path | Mapping[str, Any]) -> Model:
-        """Reads a Hugging Face config: a dictionary, a config.json, or a folder with one.
+    def from_hf(cls, config: Any) -> Model:
+        """Reads a Hugging Face config: a dictionary, a config.json, a folder with one, or a config of
+        `transformers`. One without architectures is read by its model_type.
 
         A folder's preprocessor_config.json counts; with the config alone, pixels are made as by the
         family's default processor. docs/models.md lists the families.
 
         Raises ValueError for a family or key that the cost model does not know, by name.
         """
-        if isinstance(config, Mapping):
-            path = scratch_file("config.json")
-            path.write_text(json.dumps(dict(config)))
-        else:
-            path = Path(config)
+        if isinstance(config, (str, Path)):
+            return cls._checked(Path(config))
+        of_transformers = hasattr(config, "to_json_string")
+        if not of_transformers and not isinstance(config, Mapping):
+            raise TypeError(
+                f"a model of type {type(config).__name__}; needed is a path, a config's dictionary, or "
+                "a config or model of transformers"
+            )
+        path = scratch_file("config.json")
+        path.write_text(config.to_json_string() if of_transformers else json.dumps(dict(config)))
         return cls._checked(path)
 
     @classmethod
@@ -76,13 +78,7 @@ class Model:
         """The model itself; or of a path, a config's dictionary, a `transformers` config or model."""
         if isinstance(model, Model):
             return model
-        config = getattr(model, "config", model)
-        if hasattr(config, "to_json_string"):
-            document = json.loads(config.to_json_string())
-            if not document.get("architectures"):
-                document["architectures"] = [type(model).__name__]
-            return cls.from_hf(document)
-        return cls.from_hf(model)
+        return cls.from_hf(getattr(model, "config", model))
 
     @classmethod
     def _checked(cls, path: Path) -> Model:
@@ -140,12 +136,24 @@ class Index:
 
     @classmethod
     def of(cls, data: Any, **columns: Any) -> Index:
-        """An Index, a path of a CSV file (shards: from_shards()), a pandas or pyarrow table, a
-        `datasets.Dataset`, or an iterable of dictionaries. `columns` as in from_rows()."""
+        """An Index, a path, a pandas or pyarrow table, a `datasets.Dataset`, or an iterable of
+        dictionaries. `columns` as in from_rows().
+
+        Paths: an index (CSV), or rows in JSON lines, a JSON list or Parquet, whose images are
+        relative to images_folder, by default the file's folder. Shards: from_shards().
+        """
         if isinstance(data, Index):
             return data
         if isinstance(data, (str, Path)):
-            return cls.read(data)
+            path = Path(data)
+            if path.suffix.lower() in FILES_OF_ROWS:
+                return cls.from_rows(read_rows(path), **{"images_folder": path.parent} | columns)
+            if columns:
+                raise ValueError(
+                    f"{path}: an index (CSV) takes no {', '.join(columns)}; give a table of your own "
+                    f"as rows: Index.of(pandas.read_csv(...), ...), or a file {', '.join(FILES_OF_ROWS)}"
+                )
+            return cls.read(path)
         if hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
             return cls.from_rows(data.to_dict("records"), **columns)
         if hasattr(data, "to_pylist"):  # pyarrow
@@ -154,13 +162,26 @@ class Index:
 
     @classmethod
     def read(cls, path: str | Path) -> Index:
-        """A CSV file: an index of `entrain index` or a manifest with the same columns.
+        """A CSV file: an index of `entrain index` or a manifest with the same columns (docs/data.md).
 
-        Raises ValueError for a file that is not there.
+        Raises ValueError naming line and column of what cannot be read.
         """
+        if Path(path).is_dir():
+            raise ValueError(f"{path}: a folder; Index.from_shards() reads the shards in it")
         if not Path(path).is_file():
             raise ValueError(f"{path}: there is no such file")
+        if ".tar" in Path(path).suffixes or Path(path).suffix == ".tgz":
+            raise ValueError(f"{path}: a shard; Index.from_shards() reads it")
+        if _core.check_index(str(path)) == 0:
+            raise ValueError(f"{path}: an index of no sample")
         return cls(Path(path))
+
+    def save(self, path: str | Path, *, force: bool = False) -> None:
+        """Writes the CSV file that commands and Index.read() take, whole or not at all.
+
+        Raises ValueError for a file at `path` that is no index, without `force`.
+        """
+        _core.copy_index(str(self.path), str(path), force)
 
     @classmethod
     def from_shards(cls, shards: str | Path | Sequence[str | Path], model: Any) -> Index:
@@ -175,47 +196,62 @@ class Index:
         cls,
         rows: Iterable[Mapping[str, Any]],
         *,
-        id: str = "id",
-        images: str = "images",
-        audio_seconds: str = "audio_seconds",
-        prompt: str = "prompt",
-        response: str = "response",
-        messages: str = "messages",
+        id: str | None = None,
+        images: str | None = None,
+        audio_seconds: str | None = None,
+        prompt: str | None = None,
+        response: str | None = None,
+        messages: str | None = None,
+        images_folder: str | Path | None = None,
         tokenizer: Any = None,
         progress: bool | None = None,
     ) -> Index:
-        """One dictionary a sample; names of columns can be given.
+        """One dictionary a sample; names of columns can be given. By default those of the parameters
+        are read where a sample has them; "" reads none.
 
-        id             unique; default: its number.
+        id             unique; where there is none, the sample's number.
         images         a list of sizes (width, height), "WxH", PIL images, {"bytes": …} or {"path": …}
-                       as of `datasets`, or encoded bytes; or one of them. Sizes alone are read.
+                       as of `datasets`, encoded bytes, or paths, relative to `images_folder`; or one of
+                       them. None, NaN and "" are no image. Sizes alone are read.
         audio_seconds  a number or a list of them.
         prompt, response  texts. Their tokens are counted by `tokenizer` (whatever returns a list of ids
                        or {"input_ids": …}), or estimated as a quarter of the characters; columns
                        PROMPT_tokens and RESPONSE_tokens give numbers instead.
-        messages       chats instead: lists of {"role": …, "content": …}, counted by the tokenizer's chat
-                       template; what the role "assistant" says is the response.
+        messages       chats instead: lists of {"role": …, "content": …}, or of {"from": …, "value": …},
+                       in whose texts <image> and <audio> are media (docs/tokens.md). Counted by the
+                       tokenizer's chat template; what "assistant" or "gpt" says is the response.
 
-        Raises ValueError naming the sample for an image that cannot be read, an id that is there
-        twice, a tokenizer without a chat template, and a row without any of these columns.
+        Raises ValueError for a named column that no sample has, and naming the sample for an image
+        that cannot be read, a number or size out of range, an id that is there twice, a tokenizer
+        without a chat template, media in a chat that are not the sample's, and a row without any of
+        these columns.
         """
-        columns = _Columns(images, audio_seconds, prompt, response, messages, tokenizer)
+        columns = Columns(
+            {"id": id, "images": images, "audio_seconds": audio_seconds, "prompt": prompt,
+             "response": response, "messages": messages},
+            tokenizer,
+            images_folder,
+        )  # fmt: skip
+        columns.check(rows)
         found: list[dict[str, str]] = []
         seen: set[str] = set()
         for number, row in enumerate(_with_progress(rows, progress)):
-            name = str(row.get(id, number))
+            name = columns.sample_id(number, row)
             if name in seen:
-                raise ValueError(f"sample {name!r} is there twice; ids have to be unique")
+                raise ValueError(
+                    f"sample {name!r} is there twice; ids have to be unique (id='' numbers the samples)"
+                )
             seen.add(name)
             try:
                 found.append(columns.index_row(name, row))
-            except (OSError, TypeError, KeyError, AttributeError, ValueError) as error:
+            except (OSError, TypeError, KeyError, AttributeError, ValueError, Refused) as error:
                 raise ValueError(f"sample {name!r}: {error}") from None
         if not found:
             raise ValueError("an index of no sample")
+        columns.check_names(columns.seen)
         path = scratch_file("index.csv")
         with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, _COLUMNS)
+            writer = csv.DictWriter(file, INDEX_COLUMNS)
             writer.writeheader()
             writer.writerows(found)
         return cls(path, found)
@@ -360,117 +396,6 @@ def _target_tokens(index: Index, rows: list[dict[str, str]]) -> list[int]:
         return []
     exact = "response_tokens" if "response_tokens" in known[0] else "response_tokens_estimate"
     return [int(float(row[exact] or row["response_tokens_estimate"] or 0)) for row in known]
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """Names of columns, as Index.from_rows() takes them."""
-
-    images: str
-    audio_seconds: str
-    prompt: str
-    response: str
-    messages: str
-    tokenizer: Any
-
-    def index_row(self, name: str, row: Mapping[str, Any]) -> dict[str, str]:
-        known = [self.images, self.audio_seconds, self.prompt, self.response, self.messages]
-        numbers = [f"{self.prompt}_tokens", f"{self.response}_tokens"]
-        if not any(key in row for key in known + numbers):
-            raise ValueError(
-                f"none of the columns {', '.join(known)}; there are "
-                f"{', '.join(map(str, row)) or 'none'}"
-            )
-        sizes = [_size_of(image) for image in _listed(row.get(self.images))]
-        clips = [f"{float(seconds):.6g}" for seconds in _listed(row.get(self.audio_seconds))]
-        prompt, response = _text_of(row.get(self.prompt)), _text_of(row.get(self.response))
-        tokens = [self.count(prompt), self.count(response)]
-        if row.get(self.messages) is not None:
-            prompt, response, tokens = self.of_chat(row[self.messages])
-        for part, column in enumerate(numbers):
-            tokens[part] = tokens[part] if row.get(column) is None else int(row[column])
-        return {
-            "sample_id": name,
-            "n_images": str(len(sizes)),
-            "image_sizes": ";".join(f"{width}x{height}" for width, height in sizes),
-            "audio_seconds": ";".join(clips),
-            "prompt_chars": str(len(prompt) or round(tokens[0] * _CHARACTERS_PER_TOKEN)),
-            "response_chars": str(len(response) or round(tokens[1] * _CHARACTERS_PER_TOKEN)),
-            "prompt_tokens_estimate": str(tokens[0]),
-            "response_tokens_estimate": str(tokens[1]),
-        }
-
-    def of_chat(self, messages: Any) -> tuple[str, str, list[int]]:
-        """What is asked and what is answered, and tokens of both."""
-        said = [(message["role"], _text_of(message)) for message in messages]
-        prompt = "".join(text for role, text in said if role != "assistant")
-        response = "".join(text for role, text in said if role == "assistant")
-        answer = self.count(response)
-        if not hasattr(self.tokenizer, "apply_chat_template"):
-            return prompt, response, [self.count(prompt), answer]
-        if not getattr(self.tokenizer, "chat_template", None):
-            raise ValueError(
-                "the tokenizer has no chat template: set tokenizer.chat_template, or give texts in "
-                f"the columns {self.prompt} and {self.response}"
-            )
-        whole = _length_of(self.tokenizer.apply_chat_template(list(messages), tokenize=True))
-        return prompt, response, [max(0, whole - answer), answer]
-
-    def count(self, text: str) -> int:
-        if self.tokenizer is None:
-            return -(-len(text) // int(_CHARACTERS_PER_TOKEN))
-        return _length_of(self.tokenizer(text)) if text else 0
-
-
-def _listed(value: Any) -> list[Any]:
-    """[] for None, [value] for one image, size or number."""
-    if value is None:
-        return []
-    one = isinstance(value, (str, bytes, Mapping, int, float)) or hasattr(value, "size")
-    pair = isinstance(value, tuple) and len(value) == 2 and all(isinstance(v, int) for v in value)
-    return [value] if one or pair else list(value)
-
-
-def _size_of(image: Any) -> tuple[int, int]:
-    """Width and height of an image in any of the forms of Index.from_rows()."""
-    if isinstance(image, Mapping):
-        if image.get("bytes") is None and image.get("path") is None:
-            raise KeyError("an image with neither bytes nor path")
-        image = image["bytes"] if image.get("bytes") is not None else Path(image["path"])
-    if isinstance(image, str) and image.lower().replace("x", "", 1).isdigit():
-        width, height = map(int, image.lower().split("x"))
-        return width, height
-    if isinstance(image, (bytes, Path, str)):
-        try:
-            from PIL import Image, UnidentifiedImageError
-        except ImportError:
-            raise ImportError("sizes of encoded images need Pillow: pip install pillow") from None
-        try:
-            with Image.open(io.BytesIO(image) if isinstance(image, bytes) else image) as opened:
-                width, height = opened.size
-                return width, height
-        except UnidentifiedImageError as error:
-            raise OSError(str(error)) from None
-    size = image.size if isinstance(getattr(image, "size", None), tuple) else image
-    width, height = (int(value) for value in size)
-    return width, height
-
-
-def _text_of(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Mapping):
-        return _text_of(value.get("content", value.get("text")))
-    return "".join(_text_of(part) for part in value)
-
-
-def _length_of(ids: Any) -> int:
-    """Of a list of ids, or of what holds one."""
-    if isinstance(ids, Mapping) or hasattr(ids, "input_ids"):
-        ids = ids["input_ids"]
-    return len(getattr(ids, "ids", ids))
 
 
 def _with_progress(rows: Iterable[Any], progress: bool | None) -> Iterable[Any]:
