@@ -183,6 +183,14 @@ class Judged(StudyTest):
             *self.planned("simulate", "--policy", "lpt-2d", "--assignment", "b.json")
         )
         self.assertGreater(worse["rows"][0]["step_s"], rows["given", "1f1b"]["step_s"])
+        for key in ("policy", "seed", "stats"):
+            del document[key]
+        del document["replicas"][0]["deferred"]
+        (self.folder / "b.json").write_text(json.dumps(document))
+        bare = self.json_of(
+            *self.planned("simulate", "--policy", "lpt-2d", "--assignment", "b.json")
+        )
+        self.assertEqual(bare["rows"][0]["step_s"], worse["rows"][0]["step_s"])
         slots[0].pop()
         (self.folder / "b.json").write_text(json.dumps(document))
         self.expect_failure(2, ["b.json"], *self.planned("simulate", "--assignment", "b.json"))
