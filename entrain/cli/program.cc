@@ -62,9 +62,12 @@ void add_missing(CLI::App& app, Action& action, const Command& command) {
   });
 }
 
-// Its message, without the advice that CLI11 adds.
+// Its message, without the advice that CLI11 adds. To CLI11 the value after an unknown option is an
+// argument, so what it says of arguments then is not the mistake.
 std::string message_of(const CLI::ParseError& error, const CLI::App& app) {
-  return concat(error.what(), "\n", unknown_words(app), "Run with --help for more information.");
+  const std::string unknown = unknown_words(app);
+  return concat(unknown.empty() ? concat(error.what(), "\n") : unknown,
+                "Run with --help for more information.");
 }
 
 }  // namespace
