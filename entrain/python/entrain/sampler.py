@@ -21,7 +21,7 @@ from entrain.data import costs as costs_of
 
 _LAYOUTS = ("fsdp", "ddp", "pp")
 _FORMAT = "entrain.sampler"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class BalancedBatchSampler:
     microbatch     samples of a rank's microbatch on average; their number varies.
     rank, world_size  default: of torch.distributed, or 0 and 1.
     order          epoch -> permutation of all samples (a list), the same on every rank; "torch": that of
-                   DistributedSampler(seed=seed); default: a seeded one of Entrain.
+                   DistributedSampler(seed=seed); default: a seeded one of Entrain, as `entrain export`.
     within         "step", or a number of steps that exchange samples, heavy ones with heavy ones: a
                    change of order.
     padded         the trainer pads sequences to a microbatch's longest.
@@ -258,9 +258,7 @@ class BalancedBatchSampler:
     def _permute(self, epoch: int) -> Sequence[int]:
         count = len(self.costs)
         if self._order is None:
-            order = list(range(count))
-            random.Random(f"entrain {self.seed} {epoch}").shuffle(order)
-            return order
+            return _core.epoch_rows(count, self.seed, epoch)
         if self._order == "torch":
             import torch
 
@@ -280,9 +278,8 @@ class BalancedBatchSampler:
         samples = self._samples(epoch, first, last)
         result = []
         for step, members in enumerate(self._exchange(samples, last - first, epoch), first):
-            seed = self.seed * 1_000_003 + epoch * 10_007 + step
             try:
-                result.append(self._assign(members, seed % 2**63))
+                result.append(self._assign(members, _core.step_seed(self.seed, epoch, step)))
             except RuntimeError as error:
                 raise RuntimeError(f"epoch {epoch}, step {step}: {error}") from None
         return result
@@ -311,6 +308,7 @@ class BalancedBatchSampler:
             limit_as_drawn=not (self.max_tokens or self.max_bytes),
             everywhere=self.everywhere,
             search_steps=self.search_steps,
+            module_names=self.costs.modules,
         )
 
     def _assign(self, samples: list[int], seed: int) -> Step:
