@@ -10,11 +10,12 @@ import tempfile
 import unittest
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 from entrain._run import run
 
-from entrain import BalancedBatchSampler, Costs, Index, costs
+from entrain import BalancedBatchSampler, Costs, Index, balance_trainer, costs
 
 MODEL = Path(__file__).resolve().parents[2] / "configs/models/qwen2.5-vl-llama-1b.toml"
 
@@ -310,6 +311,20 @@ class BadInput(unittest.TestCase):
         self.expect(["list given"], lambda: sampler_of([1, 2]), TypeError)
         index = Index.from_rows([{"response_tokens": 3}], progress=False)
         self.expect(["model="], lambda: sampler_of(index), TypeError)
+
+    def test_of_a_trainer_is_named(self):
+        arguments = SimpleNamespace(
+            world_size=1, train_batch_size=4, gradient_accumulation_steps=1, process_index=0,
+            data_seed=None, seed=0,
+        )  # fmt: skip
+        trainer = SimpleNamespace(train_dataset=range(8), model=None, args=arguments)
+        self.expect(["8 samples", "costs are of 1"], lambda: balance_trainer(trainer, costs_of(1)))
+        for name in ("profile", "measured", "freeze"):
+            self.expect(
+                [f"no {name}=", f"entrain.costs(index, trainer.model, {name}=…)"],
+                lambda name=name: balance_trainer(trainer, costs_of(8), **{name: "x"}),
+                TypeError,
+            )
 
     def test_of_a_step_that_cannot_keep_limits_is_named(self):
         most = max(COSTS.tokens)
