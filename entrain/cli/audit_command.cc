@@ -1,5 +1,10 @@
 // entrain audit: what imbalance costs a data-parallel run, from sizes alone.
+#include <array>
+#include <cmath>
+#include <ctime>
+
 #include "entrain/core/base/text.h"
+#include "entrain/core/base/version.h"
 #include "entrain/core/study/audit.h"
 #include "entrain/core/study/audit_page.h"
 #include "entrain/core/study/audit_text.h"
@@ -11,22 +16,36 @@
 namespace entrain::cli {
 namespace {
 
+constexpr double kMostConstantMs = 1e6;
+
 struct AuditFlags {
   BalanceOptions balance;
+  double constant_ms = 0;
   bool no_pipeline = false;
   std::string output;
   bool force = false;
   bool json = false;
 };
 
+// "entrain 1.0.0, 2026-11-25"
+std::string made_by() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  std::array<char, 16> day{};
+  std::strftime(day.data(), day.size(), "%Y-%m-%d", &parts);
+  return concat("entrain ", version(), ", ", day.data());
+}
+
 int run(AuditFlags options) {
   finish(options.balance);
+  options.balance.request.microbatch_ns = std::llround(1e6 * options.constant_ms);
   options.balance.request.pipeline = !options.no_pipeline;
   Outputs outputs(input_files(options.balance.study), options.force);
   const Output page = outputs.open("--output", options.output, OutputKind::kPage);
   const Study study = open_study(options.balance.study);
   const AuditReport report = audit(study, options.balance.request);
-  page.write(audit_page(report));
+  page.write(audit_page(report, made_by()));
   if (options.json) {
     print_json(audit_json(report));
   } else {
@@ -51,6 +70,15 @@ void add_audit_command(CLI::App& app, Action& action) {
       ->add_option(
           "--steps", options->balance.request.steps, "to look at; default: an epoch's, at most 32")
       ->check(whole(1, kMostSamples));
+  command
+      ->add_option("--constant-ms",
+                   options->constant_ms,
+                   "ms that every microbatch takes besides its samples' work")
+      ->check(number({0, kMostConstantMs}))
+      ->capture_default_str();
+  command->add_option("--costs-note",
+                      options->balance.request.costs_note,
+                      "what the costs of --costs are, for the first line of report and page");
   command->add_flag("--no-pipeline",
                     options->no_pipeline,
                     "leave out the search for Entrain's pipeline on as many devices");

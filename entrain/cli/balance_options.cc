@@ -18,12 +18,17 @@ void add_layout_options(CLI::App& command, BalanceOptions& options) {
                   options.layout,
                   "fsdp (ranks meet in every layer: FSDP, ZeRO-3) or ddp (they meet once a step: "
                   "DDP, ZeRO-1, ZeRO-2)")
-      ->check(CLI::IsMember(std::vector<std::string>{"fsdp", "ddp"}));
-  command.add_option("--ranks", request.ranks, "data-parallel ranks")->check(whole(1, kMostRanks));
+      ->check(CLI::IsMember(std::vector<std::string>{"fsdp", "ddp"}))
+      ->capture_default_str();
+  command.add_option("--ranks", request.ranks, "data-parallel ranks")
+      ->check(whole(1, kMostRanks))
+      ->capture_default_str();
   command.add_option("--microbatches", request.microbatches, "of a rank and step (accumulation)")
-      ->check(whole(1, kMostMicrobatches));
+      ->check(whole(1, kMostMicrobatches))
+      ->capture_default_str();
   command.add_option("--microbatch", options.microbatch, "samples of a microbatch")
-      ->check(whole(1, kMostSamples));
+      ->check(whole(1, kMostSamples))
+      ->capture_default_str();
   command.add_flag(
       "--padded", request.padded, "the trainer pads a microbatch's sequences to its longest");
   command.add_option("--max-tokens", request.max_tokens, "LLM tokens of a microbatch, at most")
@@ -55,12 +60,15 @@ void add_balance_options(CLI::App& command, BalanceOptions& options) {
   command.add_option(
       "--costs", options.study.costs, "measured costs (CSV) instead of index, model and profile");
   add_layout_options(command, options);
-  command.add_option("--seed", options.study.seed, "of the order of samples")->check(seed_number());
+  command.add_option("--seed", options.study.seed, "of the order of samples")
+      ->check(seed_number())
+      ->capture_default_str();
   command
       .add_option("--search-steps",
                   options.request.search_steps,
                   "that the sampler tries to improve a step")
-      ->check(whole(0, kMostSteps));
+      ->check(whole(0, kMostSteps))
+      ->capture_default_str();
 }
 
 void finish(BalanceOptions& options) {

@@ -102,11 +102,15 @@ std::string unknown_words(const CLI::App& app) {
     }
   }
   std::string text;
+  bool value = false;  // of an unknown option before it
   for (const std::string& word : app.remaining(/*recurse=*/true)) {
-    const std::string closest = suggestion(word.substr(0, word.find('=')), allowed);
-    if (!closest.empty()) {
-      text += concat("'", word, "' is unknown", closest, "\n");
+    const bool option = word.starts_with("-");
+    if (option || !value) {
+      text +=
+          concat("'", word, "' is unknown", suggestion(word.substr(0, word.find('=')), allowed));
+      text += "\n";
     }
+    value = option;
     if (&command == &app) {
       break;  // of an unknown command only its name
     }

@@ -67,8 +67,8 @@ void print_json(const Json& document);
 // Throws  InvalidInput naming it.
 void refuse_empty_values(const CLI::App& app);
 
-// A line for each word of the command line that the chosen command does not know and that is close
-// to one it does: "'--modle' is unknown, did you mean '--model'?".
+// A line for each word of the command line that the chosen command does not know, values of unknown
+// options aside: "'--modle' is unknown, did you mean '--model'?".
 std::string unknown_words(const CLI::App& app);
 
 // `message`, followed by the given options whose values it mentions: "… (--model)". Unchanged

@@ -146,6 +146,7 @@ int run_lanes(const PlanFlags& options, const Output& output) {
                    {"note", study.note()},
                    {"left_out", input.left_out},
                    {"margin", result.margin},
+                   {"modules", study.module_names()},
                    {"splits", splits_json(result)}};
     if (result.fits()) {
       report["plan"] = plan_json(input, result.best());

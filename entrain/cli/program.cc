@@ -70,9 +70,12 @@ void add_train(CLI::App& app, Action& action, const ProcessGroups& groups) {
   }
 }
 
-// Its message, without the advice that CLI11 adds.
+// Its message, without the advice that CLI11 adds. To CLI11 the value after an unknown option is an
+// argument, so what it says of arguments then is not the mistake.
 std::string message_of(const CLI::ParseError& error, const CLI::App& app) {
-  return concat(error.what(), "\n", unknown_words(app), "Run with --help for more information.");
+  const std::string unknown = unknown_words(app);
+  return concat(unknown.empty() ? concat(error.what(), "\n") : unknown,
+                "Run with --help for more information.");
 }
 
 }  // namespace

@@ -19,9 +19,11 @@
 #include "entrain/core/base/output.h"
 #include "entrain/core/base/partial_files.h"
 #include "entrain/core/base/version.h"
+#include "entrain/core/dataset/global_batch.h"
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/dataset/token_cache.h"
 #include "entrain/core/families/family.h"
+#include "entrain/core/study/audit.h"
 
 #include "entrain/cli/command.h"
 #include "entrain/cli/exit_code.h"
@@ -98,7 +100,8 @@ Settings settings_of(const std::string& layout,
                      std::int64_t max_bytes,
                      bool limit_as_drawn,
                      const std::vector<int>& everywhere,
-                     int search_steps) {
+                     int search_steps,
+                     const std::vector<std::string>& module_names) {
   Settings result;
   result.request.layout = layout == "ddp" ? entrain::Layout::kDdp : entrain::Layout::kFsdp;
   result.request.ranks = ranks;
@@ -109,6 +112,9 @@ Settings settings_of(const std::string& layout,
   result.request.search_steps = search_steps;
   for (const int module : everywhere) {
     result.request.everywhere.at(static_cast<std::size_t>(module)) = true;
+  }
+  for (std::size_t module = 0; module < module_names.size(); ++module) {
+    result.request.module_names.at(module) = module_names[module];
   }
   result.limit_as_drawn = limit_as_drawn;
   return result;
@@ -187,6 +193,19 @@ NB_MODULE(_core, module) {
              Release(),
              "Writes an index to another file.\n\nRaises ValueError for a file of another kind at "
              "`target` without `force`.");
+  module.def("epoch_rows",
+             &entrain::epoch_rows,
+             "num_samples"_a,
+             "seed"_a,
+             "epoch"_a,
+             Release(),
+             "The drawn order of an epoch, that of `entrain export`.");
+  module.def("step_seed",
+             &entrain::step_seed,
+             "seed"_a,
+             "epoch"_a,
+             "step"_a,
+             "The seed of balance() in a step, that of `entrain export`.");
   nb::class_<Settings>(
       module, "Settings", "What of a request to balance is the same in every step.")
       .def(nb::new_(&settings_of),
@@ -199,7 +218,8 @@ NB_MODULE(_core, module) {
            "max_bytes"_a,
            "limit_as_drawn"_a,
            "everywhere"_a,
-           "search_steps"_a);
+           "search_steps"_a,
+           "module_names"_a);
   nb::class_<Samples>(module, "Samples", "Costs of all samples: work [sample][module] in ns.")
       .def(nb::init<const Work&,
                     const std::vector<std::int64_t>&,

@@ -63,6 +63,15 @@ class Audit(StudyTest):
         self.assertEqual(elements.open, [])
         self.assertFalse(elements.names & {"script", "link", "img", "iframe"})
         self.assertLess(len(text), 1_000_000)
+        self.assertIn("costs: costs.csv", text)
+        self.assertRegex(text, r"entrain \d+\.\d+\.\d+, \d{4}-\d\d-\d\d")
+        noted = ("--costs-note", "of <our> log", "--constant-ms", 2.5, "-o", "audit.html")
+        done = self.expect_success(*self.audit(*noted))
+        self.assertTrue(done.stdout.startswith("of <our> log\n"), done.stdout[:80])
+        self.assertTrue(done.stdout.endswith("\npage written to audit.html\n"))
+        text = (self.folder / "audit.html").read_text()
+        self.assertIn("of &lt;our&gt; log", text)
+        self.assertIn("2.5 ms a microbatch besides its samples", text)
         (self.folder / "notes.txt").write_text("mine")
         self.expect_failure(2, ["--output", "notes.txt"], *self.audit("-o", "notes.txt"))
         self.assertEqual((self.folder / "notes.txt").read_text(), "mine")
@@ -72,12 +81,14 @@ class Audit(StudyTest):
         self.assertLessEqual(report["policies"][-1]["most_tokens"], 30)
         report = self.json_of(*self.audit("--max-tokens", 12))
         self.assertEqual(report["num_over_memory"], 4)
-        self.assertIn("4 samples exceed the limit", " ".join(report["findings"]))
+        self.assertIn("4 of 24 samples exceed the limit", report["findings"][0])
         self.expect_failure(4, ["step 0", "no place"], *self.audit("--max-tokens", 15))
 
     def test_names_what_is_wrong(self):
         self.expect_failure(
-            2, ["step 0", "module 0"], *self.audit("--everywhere", "vision", microbatch=1)
+            2,
+            ["step 0", "have work in vision"],
+            *self.audit("--everywhere", "vision", microbatch=1),
         )
         self.expect_failure(2, ["did you mean 'vision'"], *self.audit("--everywhere", "vsion"))
         self.expect_failure(2, ["--microbatch", "1 to"], *self.audit(microbatch=0))
@@ -85,6 +96,21 @@ class Audit(StudyTest):
         self.expect_failure(
             2, ["INDEX", "--index"], "audit", "a.csv", "--index", "b.csv", "-m", "model.toml"
         )
+
+    def test_names_an_unknown_option_alone(self):
+        done = self.expect_failure(
+            2, ["'--rank' is unknown, did you mean '--ranks'?"], "audit", "-i", "a.csv", "--rank", 8
+        )
+        self.assertNotIn("INDEX", done.stderr)
+        self.assertNotIn("'8'", done.stderr)
+        done = self.expect_failure(2, ["'--fancy' is unknown; allowed: "], *self.audit("--fancy"))
+
+    def test_shows_its_defaults(self):
+        text = self.expect_success("audit", "--help").stdout
+        for name, value in (
+            ("layout", "fsdp"), ("ranks", 8), ("microbatches", 4), ("microbatch", 4), ("seed", 0)
+        ):  # fmt: skip
+            self.assertRegex(text, rf"--{name} \S.*={value}\s")
 
 
 class Export(StudyTest):
@@ -183,6 +209,14 @@ class Judged(StudyTest):
             *self.planned("simulate", "--policy", "lpt-2d", "--assignment", "b.json")
         )
         self.assertGreater(worse["rows"][0]["step_s"], rows["given", "1f1b"]["step_s"])
+        for key in ("policy", "seed", "stats"):
+            del document[key]
+        del document["replicas"][0]["deferred"]
+        (self.folder / "b.json").write_text(json.dumps(document))
+        bare = self.json_of(
+            *self.planned("simulate", "--policy", "lpt-2d", "--assignment", "b.json")
+        )
+        self.assertEqual(bare["rows"][0]["step_s"], worse["rows"][0]["step_s"])
         slots[0].pop()
         (self.folder / "b.json").write_text(json.dumps(document))
         self.expect_failure(2, ["b.json"], *self.planned("simulate", "--assignment", "b.json"))

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ import threading
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from entrain.measured import fit, read_log
 
@@ -48,6 +50,16 @@ QWEN = {
 def needs(*modules):
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     return unittest.skipIf(missing, f"{', '.join(missing)} not installed")
+
+
+def one_rank():
+    """What torchrun sets for one process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    return mock.patch.dict(
+        os.environ, RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=port
+    )
 
 
 class Failures(unittest.TestCase):
@@ -249,6 +261,21 @@ class Results(Failures):
         self.expect(
             ["plan is a int"], lambda: entrain.simulate(self.index, MODEL, plan=3), TypeError
         )
+        judged = entrain.simulate(
+            self.index, MODEL, plan=plan, global_batch=16, policy="lpt-2d", assignment=assigned
+        )
+        steps = {row["policy"]: row["step_s"] for row in judged.rows()}
+        self.assertAlmostEqual(steps["given"], assigned.document["stats"]["makespan_s"], places=6)
+        self.expect(
+            ["assignment is a list", "Assignment or"],
+            lambda: entrain.simulate(self.index, MODEL, plan=plan, assignment=[]),
+            TypeError,
+        )
+        for policy in ("all", "entrain,lpt-2d", ["entrain", "lpt-2d"]):
+            self.expect(
+                ["one policy", "simulate()"],
+                lambda policy=policy: entrain.assign(self.index, MODEL, plan=plan, policy=policy),
+            )
 
     def test_of_audits_print_convert_and_draw_themselves(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -282,9 +309,21 @@ class Results(Failures):
             drawn = io.StringIO()
             result.plot().savefig(drawn, format="svg")
             self.assertIn("</svg>", drawn.getvalue())
+        labels = [label.get_text() for label in plan.plot().axes[0].get_yticklabels()]
+        self.assertIn("vision 1 + llm 1", labels)
 
     def test_fail_with_the_right_error(self):
-        self.expect(["--rank", "--ranks"], lambda: entrain.audit(self.index, MODEL, rank=2))
+        for call, words in (
+            (lambda: entrain.audit(self.index, MODEL, rank=8), ["'rank'", "mean 'ranks'?"]),
+            (
+                lambda: entrain.audit(self.index, MODEL, fancy_zzzzz="a"),
+                ["'fancy_zzzzz'", "--help"],
+            ),
+        ):
+            self.expect(["audit() got an unexpected", *words], call, TypeError)
+            with self.assertRaises(TypeError) as caught:
+                call()
+            self.assertNotIn("INDEX", str(caught.exception))
         self.expect(["layout"], lambda: entrain.audit(self.index, MODEL, layout="tp"))
         self.expect(
             ["find no place"],
@@ -345,6 +384,12 @@ class Measured(Failures):
             path.write_text("precious")
             self.expect(["log.jsonl", "something else"], lambda: entrain.StepLog(path))
             self.assertEqual(path.read_text(), "precious")
+            for seconds in (-1.0, 0.0, float("nan"), float("inf")):
+                self.expect([f"{seconds} s"], lambda s=seconds: log.add({"input_ids": [[1]]}, s))
+            self.expect(["input_ids", "pixel_values"], lambda: log.add({"pixel_values": 3}, 1.0))
+            self.assertEqual(len(log.entries), 1)
+        self.expect(["gone.jsonl"], lambda: fit("gone.jsonl", MODEL, "analytic:a40"))
+        self.expect(["measured times", "/"], lambda: fit("/", MODEL, "analytic:a40"), RuntimeError)
 
     def test_costs_serve_an_audit(self):
         index = Index.from_rows(ROWS, progress=False)
@@ -353,7 +398,15 @@ class Measured(Failures):
             lines = [json.dumps(entry) for entry in self.entries({"vision": 3.0, "llm": 0.5})]
             path.write_text("\n".join([*lines, lines[0][:20]]))  # cut by a kill
             self.assertEqual(len(read_log(path)), 40)
-            found = entrain.audit(index, MODEL, ranks=2, microbatch=2, measured=path)
+            page = Path(folder) / "audit.html"
+            found = entrain.audit(
+                index, MODEL, ranks=2, microbatch=2, microbatches=3, measured=path, output=page
+            )
+            text = page.read_text()
+            self.assertIn(f"analytic:a40 for {index.path} and {MODEL}, scaled to", text)
+            self.assertIn(str(found.scales), text)
+            self.assertNotIn("measured.csv", text)
+            self.assertAlmostEqual(found.document["microbatch_s"], 0.004, places=4)
             analytic = entrain.audit(index, MODEL, ranks=2, microbatch=2)
             self.assertIn("Measured on 40 microbatches: vision 3.00 ×", found.findings[-1])
             self.assertNotEqual(found.rows()[0]["step_s"], analytic.rows()[0]["step_s"])
@@ -417,8 +470,28 @@ class Examples(unittest.TestCase):
                     for word, module in needed.items()
                 ):
                     continue
-                with contextlib.redirect_stdout(io.StringIO()):
+                with contextlib.redirect_stdout(io.StringIO()), one_rank():
                     exec(compile(example, page, "exec"), names)  # noqa: S102
+            if "dist" in names:
+                names["dist"].destroy_process_group()
+                self.assertEqual((names["epoch"], names["step"]), (1, 3))  # the loop's last
+
+    def test_of_an_assignment_is_simulated(self):
+        page = (ROOT / "docs/assignment.md").read_text()
+        document = re.search(r"```json\n(.*?)```", page, re.DOTALL)[1]
+        rows = [{"id": f"s{i}", "images": [(336, 336)], "response_tokens": 20} for i in range(16)]
+        index = Index.from_rows(rows, progress=False)
+        study = {"lanes": 2, "global_batch": 4}
+        drawn = entrain.assign(index, MODEL, **study).rows()
+        ids = [sample for row in drawn if row["module"] == "llm" for sample in row["samples"]]
+        for letter, name in zip("abcd", ids, strict=True):
+            document = document.replace(f'"{letter}"', f'"{name}"')
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "a.json"
+            path.write_text(document)
+            found = entrain.simulate(index, MODEL, **study, policy="lpt-2d", assignment=path)
+        given = {row["policy"]: row for row in found.rows()}["given"]
+        self.assertEqual((given["num_slots"], given["deferred"]), (2, 1))
 
     @needs("mypy")
     def test_types_are_right(self):

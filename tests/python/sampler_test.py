@@ -1,13 +1,23 @@
 """BalancedBatchSampler: nothing lost or twice, limits, resuming at other ranks, messages that help."""
 
 import collections
+import json
 import math
+import os
 import pickle
 import random
+import tempfile
 import unittest
 from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
-from entrain import BalancedBatchSampler, Costs, Index
+from entrain._run import run
+
+from entrain import BalancedBatchSampler, Costs, Index, balance_trainer, costs
+
+MODEL = Path(__file__).resolve().parents[2] / "configs/models/qwen2.5-vl-llama-1b.toml"
 
 
 def costs_of(count, seed=0, modules=("vision", "llm")):
@@ -120,6 +130,55 @@ class EverySample(unittest.TestCase):
         first = [s for pair in zip(*theirs, strict=True) for s in pair][:32]
         self.assertEqual(sorted(steps[0]), sorted(first))
 
+    def test_comes_in_the_same_microbatch_as_exported(self):
+        index = Index.from_rows(
+            [
+                {
+                    "id": f"s{i}",
+                    "images": [(56 + 28 * (i % 9), 336)],
+                    "response_tokens": 9 + i * 7 % 50,
+                }
+                for i in range(50)
+            ],
+            progress=False,
+        )
+        known = costs(index, MODEL)
+        for layout, padded, seed, epoch in (("fsdp", False, 0, 0), ("ddp", True, 3, 2)):
+            sampler = sampler_of(
+                known, layout=layout, padded=padded, seed=seed, global_batch=16, search_steps=2000
+            )
+            sampler.set_epoch(epoch)
+            with tempfile.TemporaryDirectory() as folder:
+                run(
+                    "export", index=index.path, model=MODEL, layout=layout, padded=padded, seed=seed,
+                    epoch=epoch, ranks=2, microbatches=4, microbatch=2, search_steps=2000,
+                    order=f"{folder}/order.jsonl",
+                )  # fmt: skip
+                text = Path(folder, "order.jsonl").read_text()
+            lines = [json.loads(line) for line in text.splitlines()]
+            self.assertEqual(len(lines), 3 * 4 * 2)
+            for line in lines:
+                own = sampler.step(line["step"]).microbatches[line["microbatch"]][line["rank"]]
+                self.assertEqual([f"s{sample}" for sample in own], line["samples"])
+
+
+class Ranks(unittest.TestCase):
+    def ranks_of(self, **options):
+        sampler = sampler_of(**{"rank": None, "world_size": None, **options})
+        return sampler.rank, sampler.world_size
+
+    def test_are_those_of_torchrun_before_a_process_group(self):
+        self.assertEqual(self.ranks_of(), (0, 1))
+        with mock.patch.dict(os.environ, RANK="1", WORLD_SIZE="2"):
+            self.assertEqual(self.ranks_of(), (1, 2))
+            self.assertEqual(self.ranks_of(rank=0, world_size=4), (0, 4))
+        with mock.patch.dict(os.environ, WORLD_SIZE="2"):
+            self.assertEqual(self.ranks_of(), (0, 1))
+        for rank, words in (("x", "RANK 'x'"), ("2", "rank 2 of 2")):
+            environment = mock.patch.dict(os.environ, RANK=rank, WORLD_SIZE="2")
+            with environment, self.assertRaisesRegex(ValueError, words):
+                self.ranks_of()
+
 
 class Steps(unittest.TestCase):
     def test_take_less_time_than_drawn_order_and_say_how_much(self):
@@ -228,16 +287,49 @@ class BadInput(unittest.TestCase):
             ({"dataset": range(195)}, ["195 samples", "196", "index it again"]),
         ):
             self.expect(words, lambda options=options: sampler_of(**options))
+        for options, words, kind in (
+            ({"order": "random"}, ["order is 'random'", "'torch'"], ValueError),
+            ({"order": [1, 2]}, ["order is [1, 2]"], TypeError),
+            ({"global_batch": 32.0}, ["global_batch is 32.0", "whole"], TypeError),
+            ({"microbatch": "2"}, ["microbatch is '2'"], TypeError),
+            ({"max_bytes": "2GiB"}, ["max_bytes is '2GiB'"], TypeError),
+            ({"max_tokens": -1}, ["max_tokens is -1"], ValueError),
+            ({"seed": -1}, ["seed is -1"], ValueError),
+        ):
+            self.expect(words, lambda options=options: sampler_of(**options), kind)
+        for step in (-1, 6, 99):
+            self.expect([f"step {step}", "0 to 5"], lambda step=step: sampler_of().step(step))
+        self.expect(["step 7", "0 to 6"], lambda: sampler_of().state_dict(step=7))
+        self.expect(["epoch is 'x'"], lambda: sampler_of().set_epoch("x"), TypeError)
+        self.expect(
+            ["samples have work in vision"],
+            sampler_of(microbatch=1, every_rank_has="vision").check,
+        )
+        self.assertEqual(sampler_of(every_rank_has="vision").everywhere, [0])
         repeated = sampler_of(order=lambda epoch: [0] * 196)
         self.expect(["no permutation", "1 of them"], lambda: next(iter(repeated)))
         self.expect(["list given"], lambda: sampler_of([1, 2]), TypeError)
         index = Index.from_rows([{"response_tokens": 3}], progress=False)
         self.expect(["model="], lambda: sampler_of(index), TypeError)
 
+    def test_of_a_trainer_is_named(self):
+        arguments = SimpleNamespace(
+            world_size=1, train_batch_size=4, gradient_accumulation_steps=1, process_index=0,
+            data_seed=None, seed=0,
+        )  # fmt: skip
+        trainer = SimpleNamespace(train_dataset=range(8), model=None, args=arguments)
+        self.expect(["8 samples", "costs are of 1"], lambda: balance_trainer(trainer, costs_of(1)))
+        for name in ("profile", "measured", "freeze"):
+            self.expect(
+                [f"no {name}=", f"entrain.costs(index, trainer.model, {name}=…)"],
+                lambda name=name: balance_trainer(trainer, costs_of(8), **{name: "x"}),
+                TypeError,
+            )
+
     def test_of_a_step_that_cannot_keep_limits_is_named(self):
         most = max(COSTS.tokens)
         sampler = sampler_of(microbatch=16, max_tokens=most)
-        self.expect(["epoch 0, step 0", "find no place"], sampler.check, RuntimeError)
+        self.expect(["epoch 0, step", "find no place"], sampler.check, RuntimeError)
 
     def test_of_a_state_is_named(self):
         state = sampler_of().state_dict()
@@ -251,7 +343,7 @@ class BadInput(unittest.TestCase):
             self.expect(words, lambda other=other: other.load_state_dict(state))
         for change, words in (
             ({"format": "other"}, ["format 'other'"]),
-            ({"version": 2}, ["version 2"]),
+            ({"version": 1}, ["version 1"]),
             ({"step": 7}, ["step 7", "0 to 6"]),
             ({"step": "1"}, ["step '1'"]),
             ({"epoch": -1}, ["epoch -1"]),
@@ -269,6 +361,31 @@ class BadInput(unittest.TestCase):
             sorted(s for ranks in window.step(1).microbatches for part in ranks for s in part),
             sorted(s for ranks in later.step(1).microbatches for part in ranks for s in part),
         )
+
+    def test_of_a_state_of_another_order_is_named(self):
+        def backwards(epoch):
+            return [195 - i for i in range(196)] if epoch else list(range(196))
+
+        def own(**options):
+            sampler = sampler_of(**options)
+            sampler.set_epoch(1)
+            return sampler
+
+        orders = (None, "torch", backwards, lambda epoch: list(range(196)))
+        for one in orders:
+            state = own(order=one).state_dict(step=3)
+            for other in orders:
+                loaded = sampler_of(order=other)
+                if one is other:
+                    loaded.load_state_dict(state)
+                    self.assertEqual(loaded.state_dict(), state)
+                else:
+                    self.expect(["order"], lambda s=loaded, state=state: s.load_state_dict(state))
+        same = sampler_of(order=lambda epoch: backwards(epoch))
+        same.load_state_dict(own(order=backwards).state_dict(step=3))
+        without = sampler_of().state_dict()
+        del without["order"]
+        self.expect(["order None"], lambda: sampler_of().load_state_dict(without))
 
 
 if __name__ == "__main__":

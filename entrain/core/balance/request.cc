@@ -24,6 +24,12 @@ void check_range(std::int64_t value, std::int64_t most, const char* what, std::s
   }
 }
 
+// "vision", "module 0"
+std::string name_of(const BalanceRequest& request, int module) {
+  const std::string& name = request.module_names[at(module)];
+  return name.empty() ? fmt::format("module {}", module) : name;
+}
+
 std::int64_t ceil_div(std::int64_t total, std::int64_t parts) {
   return (total + parts - 1) / parts;
 }
@@ -130,7 +136,8 @@ void find_violations(const BalanceRequest& request,
   check(bytes, request.max_bytes, "bytes");
   for (int module = 0; module < request.num_modules; ++module) {
     if (request.everywhere[at(module)] && holders[at(module)] == 0) {
-      out.push_back(fmt::format("{} has no sample with work in module {}", where, module));
+      out.push_back(
+          fmt::format("{} has no sample with work in {}", where, name_of(request, module)));
     }
   }
 }
@@ -179,10 +186,10 @@ void check_request(const BalanceRequest& request) {
         });
     if (request.everywhere[at(module)] && holders < cells) {
       throw InvalidInput(
-          fmt::format("{} samples have work in module {}, but each of {} ranks × {} "
+          fmt::format("{} samples have work in {}, but each of {} ranks × {} "
                       "microbatches needs one",
                       holders,
-                      module,
+                      name_of(request, module),
                       request.ranks,
                       request.microbatches));
     }

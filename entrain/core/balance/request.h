@@ -48,6 +48,7 @@ struct BalanceRequest {
   // choice.
   int search_steps = 200'000;
   std::uint64_t seed = 0;
+  std::array<std::string, kMaxBalanceModules> module_names;  // for messages; empty: its number
 
   [[nodiscard]] int num_cells() const { return ranks * microbatches; }
 };

@@ -54,6 +54,14 @@ BatchDraw named_draw(std::span<const std::string> ids, std::vector<int> rows) {
 
 }  // namespace
 
+std::vector<int> epoch_rows(int num_samples, std::uint64_t seed, std::int64_t epoch) {
+  std::vector<int> rows(static_cast<std::size_t>(num_samples));
+  std::iota(rows.begin(), rows.end(), 0);
+  Rng rng(seed, hash_of("global batch") + static_cast<std::uint64_t>(epoch));
+  rng.shuffle(std::span<int>(rows));
+  return rows;
+}
+
 GlobalBatchSampler::GlobalBatchSampler(int num_samples,
                                        int global_batch,
                                        std::uint64_t seed,
@@ -88,10 +96,7 @@ std::vector<int> GlobalBatchSampler::batch(std::int64_t step) {
   check_step(step);
   const std::int64_t epoch = step / steps_per_epoch();
   if (epoch != epoch_) {
-    order_.resize(static_cast<std::size_t>(num_samples_));
-    std::iota(order_.begin(), order_.end(), 0);
-    Rng rng(seed_, hash_of("global batch") + static_cast<std::uint64_t>(epoch));
-    rng.shuffle(std::span<int>(order_));
+    order_ = epoch_rows(num_samples_, seed_, epoch);
     epoch_ = epoch;
   }
   const std::int64_t in_epoch = step % steps_per_epoch();

@@ -16,6 +16,10 @@ enum class LastBatch : std::uint8_t {
   kKeep,  // a separate batch, smaller than the others
 };
 
+// Sample indices of an epoch in drawn order: of training, studies, `entrain export` and Python's
+// sampler.
+std::vector<int> epoch_rows(int num_samples, std::uint64_t seed, std::int64_t epoch);
+
 // Draws without replacement within an epoch, never crosses epochs. Resuming needs only the step
 // number.
 class GlobalBatchSampler {

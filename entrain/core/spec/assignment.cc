@@ -440,9 +440,9 @@ StepAssignment assignment_from_json(const Json& document,
                 fmt::format("{} given; this program reads {}", version, kAssignmentVersion));
   }
   StepAssignment assignment;
-  assignment.policy = reader.required<std::string>("policy");
-  assignment.step = reader.required<std::int64_t>("step");
-  assignment.seed = reader.required<std::uint64_t>("seed");
+  assignment.policy = reader.optional("policy", std::string());
+  assignment.step = reader.optional("step", std::int64_t{0});
+  assignment.seed = reader.optional("seed", std::uint64_t{0});
   reader.at("replicas");
   for (const auto& [replica, replica_where] : reader.array("replicas")) {
     assignment.replicas.push_back(read_replica(*replica, replica_where, index, placement));

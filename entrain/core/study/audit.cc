@@ -14,7 +14,6 @@
 #include "entrain/core/base/random.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/sample_costs.h"
-#include "entrain/core/dataset/global_batch.h"
 
 namespace entrain {
 namespace {
@@ -133,7 +132,12 @@ class Audit {
   Audit(const Study& study, const AuditRequest& request)
       : study_(study), samples_(balance_samples(study)), base_(balance_request(study, request)) {
     report_.request = request;
-    report_.note = study.note();
+    report_.note = request.costs_note.empty() ? study.note() : request.costs_note;
+    report_.data = study.inputs.index;
+    if (!study.inputs.model.empty()) {
+      report_.model = fmt::format("{} ({})", study.model.name, study.inputs.model);
+    }
+    report_.seed = study.inputs.seed;
     report_.modules = study.module_names();
     report_.global_batch = study.inputs.global_batch;
     report_.num_samples = std::ssize(samples_);
@@ -243,10 +247,10 @@ class Audit {
   void look_at(int step) {
     BalanceRequest request = base_;
     request.samples = select(samples_, draw_batch(study_, step).rows);
-    request.seed = study_.inputs.seed + static_cast<std::uint64_t>(step);
+    request.seed = step_seed(study_.inputs.seed, 0, step);
     const std::int64_t perfect = perfect_step_time(request);
-    report_.perfect_ns.push_back(perfect);
-    report_.bound_ns.push_back(step_time_bound(request));
+    report_.perfect_ns.push_back(perfect + constant_ns());
+    report_.bound_ns.push_back(step_time_bound(request) + constant_ns());
     std::int64_t largest = 0;
     for (const BalanceRequest::Sample& sample : request.samples) {
       largest = std::max(largest, whole(sample));
@@ -264,22 +268,32 @@ class Audit {
     if (step == 0) {
       report_.after = timeline_of(request, ours);
     }
-    try_errors(request, static_cast<double>(perfect));
-    try_caps(request, static_cast<double>(step_time(request, ours)));
+    try_errors(request);
+    try_caps(request, timed(request, ours));
+  }
+
+  // Every rank takes its microbatches' constants, whatever the samples in them: under FSDP the
+  // slowest of each microbatch, too.
+  [[nodiscard]] std::int64_t constant_ns() const {
+    return report_.request.microbatches * report_.request.microbatch_ns;
+  }
+
+  [[nodiscard]] std::int64_t timed(const BalanceRequest& request, const CellOf& cells) const {
+    return step_time(request, cells) + constant_ns();
   }
 
   void count_in(const BalanceRequest& request,
                 const CellOf& cells,
                 AuditPolicy& policy,
                 bool before) {
-    policy.step_ns.push_back(step_time(request, cells));
+    policy.step_ns.push_back(timed(request, cells));
     look_at_cells(request, cells, report_.request.memory_bytes, policy);
     if (before) {
       report_.before = timeline_of(request, cells);
     }
   }
 
-  void try_errors(const BalanceRequest& request, double perfect) {
+  void try_errors(const BalanceRequest& request) {
     Rng rng(request.seed, 2);
     for (AuditError& error : report_.errors) {
       BalanceRequest wrong = request;
@@ -290,11 +304,13 @@ class Audit {
           work = static_cast<std::int64_t>(static_cast<double>(work) * factor);
         }
       }
-      error.over_perfect += static_cast<double>(step_time(request, balance(wrong))) / perfect;
+      error.over_perfect +=
+          static_cast<double>(timed(request, balance(wrong))) /
+          static_cast<double>(std::max<std::int64_t>(1, report_.perfect_ns.back()));
     }
   }
 
-  void try_caps(const BalanceRequest& request, double uncapped) {
+  void try_caps(const BalanceRequest& request, std::int64_t uncapped) {
     for (AuditCap& cap : report_.caps) {
       BalanceRequest shorter = request;
       for (BalanceRequest::Sample& sample : shorter.samples) {
@@ -306,7 +322,8 @@ class Audit {
           sample.tokens = cap.tokens;
         }
       }
-      cap.step += static_cast<double>(step_time(shorter, balance(shorter))) / uncapped;
+      cap.step += static_cast<double>(timed(shorter, balance(shorter))) /
+                  static_cast<double>(std::max<std::int64_t>(1, uncapped));
     }
   }
 
@@ -328,7 +345,9 @@ class Audit {
     }
   }
 
-  // Every number of lanes that divides the ranks, each with slots as large as a microbatch.
+  // Every number of lanes that divides the ranks, each with slots as large as a microbatch: a lane
+  // has `lanes` times as many of them as a rank and one of `lanes` parts of the layers, so that its
+  // constants are those of a rank.
   void try_pipelines(int steps) {
     for (const int lanes : kPipelineLanes) {
       if (report_.request.ranks % lanes != 0) {
@@ -344,7 +363,7 @@ class Audit {
       }
       double sum = 0;
       for (std::size_t step = 0; step < found.splits.front().steps.size(); ++step) {
-        sum += static_cast<double>(found.splits.front().steps[step]) /
+        sum += static_cast<double>(found.splits.front().steps[step] + constant_ns()) /
                static_cast<double>(std::max<std::int64_t>(1, report_.perfect_ns[step]));
       }
       const double mean = sum / steps;
@@ -410,6 +429,7 @@ BalanceRequest balance_request(const Study& study, const AuditRequest& request) 
   result.search_steps = request.search_steps;
   const std::vector<std::string> modules = study.module_names();
   result.num_modules = static_cast<int>(modules.size());
+  std::copy(modules.begin(), modules.end(), result.module_names.begin());
   const std::vector<std::string> encoders(modules.begin(), modules.end() - 1);
   for (const std::string& name : request.everywhere) {
     check_name("everywhere", "encoder", name, encoders);
@@ -417,6 +437,11 @@ BalanceRequest balance_request(const Study& study, const AuditRequest& request) 
         true;
   }
   return result;
+}
+
+std::uint64_t step_seed(std::uint64_t seed, std::int64_t epoch, std::int64_t step) {
+  return seed * 1'000'003 + static_cast<std::uint64_t>(epoch) * 10'007 +
+         static_cast<std::uint64_t>(step);
 }
 
 CellOf balance_step(const BalanceRequest& request, int step) {

@@ -24,9 +24,12 @@ struct AuditRequest {
   std::int64_t memory_bytes = 0;  // for its activations; 0: unknown
   bool unlimited = false;
   std::vector<std::string> everywhere;  // encoders that every microbatch needs work in
-  int steps = 0;                        // 0: as many as an epoch has, at most 32
-  int search_steps = 200'000;           // of balance()
-  bool pipeline = true;                 // simulate Entrain's pipeline, too
+  // What a microbatch takes besides its samples' work, on every rank: it is part of every step.
+  std::int64_t microbatch_ns = 0;
+  std::string costs_note;      // of a study of given costs: what they are, for the reader
+  int steps = 0;               // 0: as many as an epoch has, at most 32
+  int search_steps = 200'000;  // of balance()
+  bool pipeline = true;        // simulate Entrain's pipeline, too
 };
 
 // One way to distribute every step's samples.
@@ -85,12 +88,15 @@ struct AuditHistogram {
 using AuditTimeline = std::vector<std::vector<std::int64_t>>;
 
 struct AuditReport {
-  std::string note;  // of the study: device and profile
+  std::string note;   // of the study: device and profile
+  std::string data;   // file of the index; empty: costs of one's own
+  std::string model;  // its name and file; likewise
+  std::uint64_t seed = 0;
   AuditRequest request;
   std::vector<std::string> modules;
   int global_batch = 0;
   std::int64_t num_samples = 0;
-  std::vector<std::int64_t> perfect_ns;  // [step] all work / ranks
+  std::vector<std::int64_t> perfect_ns;  // [step] all work / ranks, and its microbatches' constants
   std::vector<std::int64_t> bound_ns;    // [step] no assignment is faster
   std::vector<AuditPolicy> policies;     // random first, the sampler ("entrain") last
   std::vector<AuditError> errors;
@@ -119,6 +125,9 @@ std::vector<BalanceRequest::Sample> balance_samples(const Study& study);
 // The request of a step without samples: limits, needs and layout.
 // Throws  InvalidInput for an unknown encoder in `everywhere`.
 BalanceRequest balance_request(const Study& study, const AuditRequest& request);
+
+// Of balance() in a step of an epoch, Python's sampler included.
+std::uint64_t step_seed(std::uint64_t seed, std::int64_t epoch, std::int64_t step);
 
 // balance(); what it throws names the step.
 CellOf balance_step(const BalanceRequest& request, int step);

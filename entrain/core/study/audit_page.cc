@@ -31,12 +31,18 @@ figure { margin: .5rem 0 1.5rem; } svg { width: 100%; height: auto; display: blo
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .875rem; }
 th, td { text-align: right; padding: .2rem .7rem .2rem 0; border-bottom: 1px solid var(--line); }
 td { white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere; }
+th:first-child, td:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere;
+  min-width: 9rem; }
 .bar { display: grid; grid-template-columns: 11rem 1fr; gap: .5rem; align-items: center;
   font-size: .875rem; margin: .2rem 0; }
 .bar div { background: var(--idle); } .bar span { display: block; background: var(--faint);
   color: var(--paper); padding: 0 .3rem; white-space: nowrap; box-sizing: border-box; min-width: 3rem; }
 .bar .ours { background: var(--ours); }
+dl { font-size: .875rem; display: grid; grid-template-columns: max-content 1fr; gap: .1rem .7rem; }
+dt { font-weight: 600; } dd { margin: 0; color: var(--faint); overflow-wrap: anywhere; }
+pre { background: var(--idle); padding: .7rem; overflow-x: auto; font-size: .8125rem; }
+@media (max-width: 36rem) { dl { display: block; } dd { margin-bottom: .4rem; }
+  .bar { grid-template-columns: 8.5rem 1fr; } }
 )";
 
 std::string escaped(std::string_view text) {
@@ -81,9 +87,8 @@ std::string bars(const AuditReport& report) {
   for (const AuditPolicy& policy : report.policies) {
     const bool ours = &policy == &report.sampler();
     result += fmt::format(
-        "<div class='bar' title='{}'><b>{}</b><div><span{} style='width:{:.1f}%'>{:.3f} ± {:.3f}"
+        "<div class='bar'><b>{}</b><div><span{} style='width:{:.1f}%'>{:.3f} ± {:.3f}"
         "</span></div></div>\n",
-        escaped(policy.what),
         policy.name,
         ours ? " class='ours'" : "",
         100 * policy.spread.mean / most,
@@ -167,11 +172,17 @@ std::string timelines(const AuditReport& report) {
       report.request.ranks > kMostRanks
           ? fmt::format("the first {} of {} ranks", kMostRanks, report.request.ranks)
           : std::string("a row for each rank");
+  const std::string besides =
+      report.request.microbatch_ns > 0
+          ? "; without " + format_duration(std::chrono::nanoseconds{report.request.microbatch_ns}) +
+                " of each microbatch"
+          : std::string();
   return fmt::format(
-      "<figure><figcaption>Random order: {}; {}.{}, grey is waiting</figcaption>\n{}</figure>\n"
+      "<figure><figcaption>Random order: {}; {}{}.{}, grey is waiting</figcaption>\n{}</figure>\n"
       "<figure><figcaption>The sampler, the same samples: {}</figcaption>\n{}</figure>\n",
       format_duration(std::chrono::nanoseconds{before}),
       rows,
+      besides,
       legend,
       timeline_drawing(report, report.before, longest),
       format_duration(std::chrono::nanoseconds{length_of(report, report.after)}),
@@ -215,6 +226,71 @@ std::string row_of(const std::vector<std::string>& cells, std::string_view tag) 
   return result + "</tr>\n";
 }
 
+std::string table_of(const std::string& rows) {
+  return "<div class='wide'><table>" + rows + "</table></div>\n";
+}
+
+// The figures of every policy, and what each does.
+std::string policies_html(const AuditReport& report) {
+  const std::vector<std::vector<std::string>> cells = audit_policy_cells(report);
+  std::string rows = row_of(cells.front(), "th");
+  for (std::size_t row = 1; row < cells.size(); ++row) {
+    rows += row_of(cells[row], "td");
+  }
+  std::string names;
+  for (const AuditPolicy& policy : report.policies) {
+    names += fmt::format("<dt>{}</dt><dd>{}</dd>\n", policy.name, escaped(policy.what));
+  }
+  return table_of(rows) +
+         "<p class='note'>tokens, memory: of the largest microbatch, activations. LPT: longest "
+         "first, onto the least loaded. veomni, loongforge, megatron: the published balancing of "
+         "these trainers.</p>\n<dl>" +
+         names + "</dl>\n";
+}
+
+std::string head_html(const AuditReport& report, const std::string& made_by) {
+  std::string rows;
+  const auto add = [&](std::string_view name, const std::string& value) {
+    rows += value.empty() ? "" : fmt::format("<dt>{}</dt><dd>{}</dd>\n", name, escaped(value));
+  };
+  add("data", report.data);
+  add("model", report.model);
+  add("costs", report.note);
+  add("run", audit_settings(report));
+  add("seed", std::to_string(report.seed));
+  add("made by", made_by);
+  return "<dl>" + rows + "</dl>\n";
+}
+
+// The sampler's call with the audit's options.
+std::string next_html(const AuditReport& report) {
+  const AuditRequest& request = report.request;
+  std::string options = fmt::format("layout=\"{}\", global_batch={}, microbatch={}, padded={}",
+                                    request.layout == Layout::kFsdp ? "fsdp" : "ddp",
+                                    report.global_batch,
+                                    report.global_batch / (request.ranks * request.microbatches),
+                                    request.padded ? "True" : "False");
+  const bool kept = report.num_over_memory == 0;  // else the sampler would refuse these limits
+  if (kept && request.max_tokens > 0) {
+    options += fmt::format(", max_tokens={}", request.max_tokens);
+  }
+  if (kept && request.memory_bytes > 0) {
+    options += fmt::format(", max_bytes={}", request.memory_bytes);
+  }
+  if (!request.everywhere.empty()) {
+    options += fmt::format(", every_rank_has=[\"{}\"]", join(request.everywhere, "\", \""));
+  }
+  return fmt::format(
+      "<pre>{}</pre>\n<p class='note'>In Python on every rank, with this audit's index and model. "
+      "For "
+      "transformers.Trainer and TRL entrain.balance_trainer(trainer, costs) replaces the last two "
+      "lines. docs/sampler.md has the whole loop, and what to do about the loss.</p>\n",
+      escaped("costs = entrain.costs(index, model)  # with this audit's profile= or measured=\n"
+              "sampler = entrain.BalancedBatchSampler(costs, " +
+              options +
+              ")\nloader = entrain.balanced_loader(dataset, sampler, collate_fn=collate)"));
+}
+
 // Step time, from 0 to that without a cap, over the share of tokens that a cap cuts away.
 std::string caps_drawing(const AuditReport& report) {
   constexpr double kHeight = 160;
@@ -251,7 +327,7 @@ std::string caps_html(const AuditReport& report) {
                     fmt::format("{:.1f} %", 100 * cap.step)},
                    "td");
   }
-  return caps_drawing(report) + "<div class='wide'><table>" + rows + "</table></div>\n";
+  return caps_drawing(report) + table_of(rows);
 }
 
 std::string samples_html(const AuditReport& report) {
@@ -265,12 +341,12 @@ std::string samples_html(const AuditReport& report) {
     }
     rows += row_of(row, "td");
   }
-  return "<div class='wide'><table>" + rows + "</table></div>\n";
+  return table_of(rows);
 }
 
 }  // namespace
 
-std::string audit_page(const AuditReport& report) {
+std::string audit_page(const AuditReport& report, const std::string& made_by) {
   std::string findings;
   for (const std::string& finding : audit_findings(report)) {
     findings += "<li>" + escaped(finding) + "</li>\n";
@@ -279,11 +355,10 @@ std::string audit_page(const AuditReport& report) {
       "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
       "<meta name='viewport' content='width=device-width, initial-scale=1'>"
       "<title>Entrain audit</title><style>{}</style></head><body>\n"
-      "<h1>What imbalance costs this run</h1>\n<p class='note'>{}<br>{}, {} ranks × {} "
-      "microbatches, "
-      "{} samples a step, {} steps of {} samples looked at</p>\n<ul>{}</ul>\n"
+      "<h1>What imbalance costs this run</h1>\n{}<ul>{}</ul>\n"
       "<h2>Step time over perfect balance</h2>\n{}<p class='note'>mean ± standard deviation over "
-      "steps; 1 is all work divided by ranks. No assignment is below {:.3f}.</p>\n"
+      "steps; 1 is all work divided by ranks. No assignment is below {:.3f}.</p>\n{}"
+      "<h2>What to do next</h2>\n{}"
       "<h2>One step, before and after</h2>\n{}<h2>Work of samples</h2>\n{}"
       "<h2>What a cap on tokens would buy</h2>\n{}<p class='note'>step: of the sampler's step "
       "without "
@@ -291,16 +366,12 @@ std::string audit_page(const AuditReport& report) {
       "most</h2>\n{}"
       "</body></html>\n",
       kStyle,
-      escaped(report.note),
-      report.request.layout == Layout::kFsdp ? "FSDP" : "DDP",
-      report.request.ranks,
-      report.request.microbatches,
-      format_count(report.global_batch),
-      report.perfect_ns.size(),
-      format_count(report.num_samples),
+      head_html(report, made_by),
       findings,
       bars(report),
       report.bound_over_perfect(),
+      policies_html(report),
+      next_html(report),
       timelines(report),
       histograms(report),
       caps_html(report),

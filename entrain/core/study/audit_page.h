@@ -7,9 +7,9 @@
 
 namespace entrain {
 
-// One HTML file without scripts or anything from elsewhere: the findings, the policies as bars, a
-// step before and after, the distribution of work, caps, the heaviest samples. For light and dark,
-// from 390 pixels of width on.
-std::string audit_page(const AuditReport& report);
+// One HTML file without scripts or anything from elsewhere: what was looked at, the findings, the
+// policies, the sampler's call, a step before and after, the distribution of work, caps, the
+// heaviest samples. For light and dark, from 390 pixels of width on. made_by: program and date.
+std::string audit_page(const AuditReport& report, const std::string& made_by);
 
 }  // namespace entrain

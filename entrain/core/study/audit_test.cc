@@ -76,6 +76,31 @@ TEST(Audit, MeasuresEveryPolicyOnTheSameSteps) {
   EXPECT_EQ(report.pipeline.lanes, 2);
 }
 
+TEST(Audit, CountsWhatAMicrobatchTakesBesidesItsSamplesInEveryStep) {
+  const oracle::StudyFiles files;
+  for (const Layout layout : {Layout::kFsdp, Layout::kDdp}) {
+    AuditRequest request = small_request();
+    request.layout = layout;
+    const AuditReport without = audit(study_of(files), request);
+    request.microbatch_ns = 5'000'000;
+    const AuditReport with = audit(study_of(files), request);
+    constexpr std::int64_t kStep = 10'000'000;  // of two microbatches
+    for (std::size_t step = 0; step < 5; ++step) {
+      EXPECT_EQ(with.perfect_ns[step], without.perfect_ns[step] + kStep);
+      EXPECT_EQ(with.bound_ns[step], without.bound_ns[step] + kStep);
+      for (std::size_t i = 0; i < with.policies.size(); ++i) {
+        EXPECT_EQ(with.policies[i].step_ns[step], without.policies[i].step_ns[step] + kStep);
+      }
+    }
+    // The same seconds are won of a longer step.
+    EXPECT_LT(with.random().spread.mean, without.random().spread.mean);
+    EXPECT_LT(with.errors[1].over_perfect, without.errors[1].over_perfect);
+    EXPECT_GT(with.caps.back().step, without.caps.back().step);
+    EXPECT_NE(with.pipeline.over_perfect, without.pipeline.over_perfect);
+    EXPECT_NE(audit_text(with).find("5 ms a microbatch besides its samples"), std::string::npos);
+  }
+}
+
 TEST(Audit, CostsThatAreWrongMakeTheSamplerNoBetter) {
   const oracle::StudyFiles files;
   const AuditReport report = audit(study_of(files), small_request());
@@ -120,8 +145,9 @@ TEST(Audit, NamesSamplesThatExceedTheMemory) {
   EXPECT_EQ(report.num_over_memory, 40);
   EXPECT_EQ(report.over_memory.size(), 10U);
   EXPECT_EQ(report.random().steps_over_memory, 5);
-  const std::string text = audit_text(report);
-  EXPECT_NE(text.find("40 samples exceed the limit of a microbatch alone"), std::string::npos);
+  const std::string first = audit_findings(report).front();
+  EXPECT_EQ(first.rfind("40 of 40 samples exceed the limit of a microbatch alone", 0), 0U) << first;
+  EXPECT_NE(first.find(report.over_memory[4].id + ", …"), std::string::npos) << first;
 }
 
 TEST(Audit, CountsStepsInWhichARankHasNoImage) {
@@ -131,7 +157,12 @@ TEST(Audit, CountsStepsInWhichARankHasNoImage) {
   const AuditReport report = audit(study, request);
   EXPECT_GT(report.random().steps_without_media, 0);
   request.everywhere = {"vision"};
-  EXPECT_THROW(audit(study, request), InvalidInput);
+  try {
+    audit(study, request);
+    FAIL();
+  } catch (const InvalidInput& error) {
+    EXPECT_NE(std::string(error.what()).find("samples have work in vision"), std::string::npos);
+  }
   request.everywhere = {"visoin"};
   EXPECT_THROW(audit(study, request), InvalidInput);
 }
@@ -146,15 +177,47 @@ TEST(Audit, RefusesABatchThatIsNoMultiple) {
 TEST(AuditPage, IsWholeWithoutScriptsOrOtherFiles) {
   const oracle::StudyFiles files;
   const AuditReport report = audit(study_of(files), small_request());
-  const std::string page = audit_page(report);
+  const std::string page = audit_page(report, "entrain 1, today");
   EXPECT_EQ(page.rfind("<!doctype html>", 0), 0U);
   EXPECT_NE(page.find("</body></html>"), std::string::npos);
   for (const char* word : {"<script", "http:", "https:", "nan", "inf'"}) {
     EXPECT_EQ(page.find(word), std::string::npos) << word;
   }
   for (const AuditPolicy& policy : report.policies) {
-    EXPECT_NE(page.find(policy.name), std::string::npos);
+    EXPECT_NE(page.find("<dt>" + policy.name + "</dt>"), std::string::npos);
   }
+}
+
+TEST(AuditPage, NamesWhatWasLookedAtAndHowToGoOn) {
+  const oracle::StudyFiles files;
+  AuditRequest request = small_request();
+  request.padded = true;
+  request.memory_bytes = std::int64_t{64} << 30;
+  request.everywhere = {"vision"};
+  const AuditReport report = audit(study_of(files), request);
+  const std::string page = audit_page(report, "entrain 1, today");
+  for (const std::string& text :
+       {report.data,
+        report.model,
+        report.note,
+        audit_settings(report),
+        std::string("2 ranks × 2 microbatches, padded"),
+        std::string("vision in every microbatch"),
+        std::string("entrain 1, today"),
+        std::string("layout=&quot;fsdp&quot;, global_batch=8, microbatch=2, padded=True, "
+                    "max_bytes=68719476736, every_rank_has=[&quot;vision&quot;]")}) {
+    EXPECT_NE(page.find(text), std::string::npos) << text;
+  }
+  EXPECT_EQ(report.data, files.index_inputs().index);
+}
+
+TEST(AuditReport, NamesCostsAsTheReaderKnowsThem) {
+  const oracle::StudyFiles files;
+  StudyInputs inputs = files.table_inputs();
+  inputs.global_batch = 8;
+  AuditRequest request = small_request();
+  request.costs_note = "measured on ours";
+  EXPECT_EQ(audit(load_study(inputs), request).note, "measured on ours");
 }
 
 TEST(AuditJson, HoldsWhatTheTextSays) {

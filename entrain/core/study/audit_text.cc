@@ -12,6 +12,8 @@
 namespace entrain {
 namespace {
 
+constexpr std::size_t kNamed = 5;  // samples in a sentence
+
 std::string percent(double share) {
   return fmt::format("{:.1f} %", 100 * share);
 }
@@ -26,14 +28,6 @@ const AuditPolicy& policy_named(const AuditReport& report, std::string_view name
   return *std::find_if(report.policies.begin(),
                        report.policies.end(),
                        [&](const AuditPolicy& policy) { return policy.name == name; });
-}
-
-std::string layout_text(const AuditRequest& request) {
-  return fmt::format("{}, {} ranks × {} microbatches{}",
-                     request.layout == Layout::kFsdp ? "FSDP" : "DDP",
-                     request.ranks,
-                     request.microbatches,
-                     request.padded ? ", padded" : "");
 }
 
 void add_largest_sample(const AuditReport& report, std::vector<std::string>& out) {
@@ -58,14 +52,27 @@ void add_largest_sample(const AuditReport& report, std::vector<std::string>& out
   out.push_back(text);
 }
 
-void add_memory(const AuditReport& report, std::vector<std::string>& out) {
-  if (report.num_over_memory > 0) {
-    out.push_back(
-        fmt::format("{} samples exceed the limit of a microbatch alone, first {}; the "
-                    "sampler's figures here are without that limit.",
-                    format_count(report.num_over_memory),
-                    report.over_memory[0].id));
+// What no assignment can keep comes before what one would win.
+void add_oversized(const AuditReport& report, std::vector<std::string>& out) {
+  if (report.num_over_memory == 0) {
+    return;
   }
+  std::vector<std::string> names;
+  for (const AuditSample& sample : report.over_memory) {
+    if (names.size() < kNamed) {
+      names.push_back(sample.id);
+    }
+  }
+  out.push_back(
+      fmt::format("{} of {} samples exceed the limit of a microbatch alone, so no "
+                  "assignment keeps it: {}{}. All figures are without that limit.",
+                  format_count(report.num_over_memory),
+                  format_count(report.num_samples),
+                  join(names),
+                  report.num_over_memory > std::ssize(names) ? ", …" : ""));
+}
+
+void add_memory(const AuditReport& report, std::vector<std::string>& out) {
   if (report.request.memory_bytes > 0) {
     out.push_back(
         fmt::format("Steps over {} of activations: {} in random order, {} with the "
@@ -94,18 +101,17 @@ Json samples_json(const std::vector<AuditSample>& samples,
 }
 
 std::string policies_table(const AuditReport& report) {
-  Table table(
-      {"samples to ranks by", "step", "× perfect", "± over steps", "worst", "tokens", "memory"});
-  for (const AuditPolicy& policy : report.policies) {
-    table.add_row({policy.name,
-                   fmt::format("{:.3f} s", policy.seconds()),
-                   fmt::format("{:.3f}", policy.spread.mean),
-                   fmt::format("{:.3f}", policy.spread.std),
-                   fmt::format("{:.3f}", policy.worst),
-                   format_count(policy.most_tokens),
-                   policy.most_bytes > 0 ? format_bytes(policy.most_bytes) : "-"});
+  const std::vector<std::vector<std::string>> cells = audit_policy_cells(report);
+  Table table(cells.front());
+  for (std::size_t row = 1; row < cells.size(); ++row) {
+    table.add_row(cells[row]);
   }
   return table.to_text() + "tokens, memory: of the largest microbatch, activations\n";
+}
+
+// What a table holds, in the line above it.
+std::string titled(std::string_view title, const std::string& table) {
+  return fmt::format("\n{}\n{}", title, table);
 }
 
 std::string heaviest_table(const AuditReport& report) {
@@ -141,6 +147,7 @@ std::vector<std::string> audit_findings(const AuditReport& report) {
   const double grouped = policy_named(report, "length-grouped").spread.mean;
   const double ours = report.sampler().spread.mean;
   std::vector<std::string> out;
+  add_oversized(report, out);
   out.push_back(
       fmt::format("Of a step in random order {} is waiting for the slowest rank; grouped by length "
                   "{}, packed {}.",
@@ -183,18 +190,58 @@ std::vector<std::string> audit_findings(const AuditReport& report) {
   return out;
 }
 
-std::string audit_text(const AuditReport& report) {
-  std::string text = report.note + "\n" +
-                     fmt::format("{}: {} steps of {} samples, of {}\n\n",
-                                 layout_text(report.request),
+std::vector<std::vector<std::string>> audit_policy_cells(const AuditReport& report) {
+  std::vector<std::vector<std::string>> rows{
+      {"samples to ranks by", "step", "× perfect", "± over steps", "worst", "tokens", "memory"}};
+  for (const AuditPolicy& policy : report.policies) {
+    rows.push_back({policy.name,
+                    fmt::format("{:.3f} s", policy.seconds()),
+                    fmt::format("{:.3f}", policy.spread.mean),
+                    fmt::format("{:.3f}", policy.spread.std),
+                    fmt::format("{:.3f}", policy.worst),
+                    format_count(policy.most_tokens),
+                    policy.most_bytes > 0 ? format_bytes(policy.most_bytes) : "-"});
+  }
+  return rows;
+}
+
+std::string audit_settings(const AuditReport& report) {
+  const AuditRequest& request = report.request;
+  std::string text = fmt::format("{}, {} ranks × {} microbatches{}: {} steps of {} samples, of {}",
+                                 request.layout == Layout::kFsdp ? "FSDP" : "DDP",
+                                 request.ranks,
+                                 request.microbatches,
+                                 request.padded ? ", padded" : "",
                                  report.perfect_ns.size(),
                                  format_count(report.global_batch),
                                  format_count(report.num_samples));
+  if (request.max_tokens > 0) {
+    text += fmt::format("; at most {} tokens a microbatch", format_count(request.max_tokens));
+  }
+  if (request.memory_bytes > 0) {
+    text += fmt::format("; at most {} a microbatch", format_bytes(request.memory_bytes));
+  }
+  if (request.unlimited) {
+    text += "; microbatches without limits";
+  }
+  if (!request.everywhere.empty()) {
+    text += fmt::format("; {} in every microbatch", join(request.everywhere));
+  }
+  if (request.microbatch_ns > 0) {
+    text += fmt::format("; {} a microbatch besides its samples",
+                        format_duration(std::chrono::nanoseconds{request.microbatch_ns}));
+  }
+  return text;
+}
+
+std::string audit_text(const AuditReport& report) {
+  std::string text = report.note + "\n" + audit_settings(report) + "\n\n";
   for (const std::string& finding : audit_findings(report)) {
     text += finding + "\n";
   }
-  return text + "\n" + policies_table(report) + "\n" + heaviest_table(report) + "\n" +
-         caps_table(report);
+  return text + "\n" + policies_table(report) +
+         titled("The samples that cost most: forward and backward", heaviest_table(report)) +
+         titled("If samples were cut at a number of tokens", caps_table(report));
 }
 
 Json audit_json(const AuditReport& report) {
@@ -231,6 +278,7 @@ Json audit_json(const AuditReport& report) {
           {"ranks", report.request.ranks},
           {"microbatches", report.request.microbatches},
           {"padded", report.request.padded},
+          {"microbatch_s", static_cast<double>(report.request.microbatch_ns) * 1e-9},
           {"modules", report.modules},
           {"global_batch", report.global_batch},
           {"samples", report.num_samples},

@@ -1,7 +1,6 @@
 #include "entrain/core/study/epoch_order.h"
 
 #include <algorithm>
-#include <numeric>
 #include <span>
 
 #include <fmt/format.h>
@@ -11,12 +10,10 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/json_text.h"
 #include "entrain/core/base/progress.h"
-#include "entrain/core/base/random.h"
+#include "entrain/core/dataset/global_batch.h"
 
 namespace entrain {
 namespace {
-
-constexpr std::uint64_t kEpochStream = 1000;
 
 std::vector<std::vector<int>> members_of(const CellOf& cells,
                                          std::span<const int> rows,
@@ -96,22 +93,20 @@ EpochOrder balanced_epoch(const Study& study, const AuditRequest& request, int e
         fmt::format("{} samples fill no step of {}; give a smaller one", study.ids.size(), batch));
   }
   const std::vector<BalanceRequest::Sample> samples = balance_samples(study);
-  std::vector<int> rows(study.ids.size());
-  std::iota(rows.begin(), rows.end(), 0);
-  Rng(study.inputs.seed, kEpochStream + static_cast<std::uint64_t>(epoch))
-      .shuffle(std::span<int>(rows));
-  refuse_oversized(study, balance_request(study, request), samples);
+  const std::vector<int> rows =
+      epoch_rows(static_cast<int>(study.ids.size()), study.inputs.seed, epoch);
+  const BalanceRequest given = balance_request(study, request);
+  refuse_oversized(study, given, samples);
   EpochOrder order{request.ranks, request.microbatches, {}};
-  BalanceRequest step_request = balance_request(study, request);
-  const bool limited = step_request.max_tokens > 0 || step_request.max_bytes > 0;
+  const bool limited = given.max_tokens > 0 || given.max_bytes > 0;
   Progress progress("steps", steps);
   for (int step = 0; step < steps; ++step) {
     const auto drawn = std::span<const int>(rows).subspan(at(step) * at(batch), at(batch));
-    step_request.samples.clear();
+    BalanceRequest step_request = given;  // limits as drawn are those of the step alone
     for (const int row : drawn) {
       step_request.samples.push_back(samples[at(row)]);
     }
-    step_request.seed = study.inputs.seed + static_cast<std::uint64_t>(step);
+    step_request.seed = step_seed(study.inputs.seed, epoch, step);
     if (!limited && !request.unlimited) {
       limit_as(drawn_cells(step_request), step_request);
     }

@@ -20,8 +20,8 @@ struct EpochOrder {
   std::vector<std::vector<std::vector<int>>> steps;
 };
 
-// Every sample once in seeded order, the last ones that fill no step left out; within a step as
-// balance() assigns them. Limits as in audit(). Shows progress on standard error.
+// Every sample once in the order of epoch_rows(), the last ones that fill no step left out; within
+// a step as balance() assigns them. Limits as in audit(). Shows progress on standard error.
 //
 // Throws  InvalidInput where the study's samples fill no step, or its global batch is no multiple
 // of

@@ -8,6 +8,7 @@
 
 #include "entrain/core/balance/rivals.h"
 #include "entrain/core/base/errors.h"
+#include "entrain/core/dataset/global_batch.h"
 
 #include "tests/oracle/study_files.h"
 
@@ -79,6 +80,17 @@ TEST(BalancedEpoch, TrainsTheSameSamplesInAStepAtAnyRanks) {
     std::sort(theirs.begin(), theirs.end());
     EXPECT_EQ(mine, theirs);
   }
+}
+
+TEST(BalancedEpoch, HasTheStepsOfTheDrawnOrder) {
+  const oracle::StudyFiles files;
+  const Study study = order_study(files);
+  std::vector<int> drawn = epoch_rows(40, study.inputs.seed, 2);
+  std::vector<int> second = rows_of(balanced_epoch(study, order_request(), 2).steps[1]);
+  std::sort(second.begin(), second.end());
+  std::sort(drawn.begin() + 12, drawn.begin() + 24);
+  EXPECT_TRUE(std::equal(second.begin(), second.end(), drawn.begin() + 12));
+  EXPECT_NE(step_seed(0, 1, 0), step_seed(0, 0, 1));
 }
 
 TEST(BalancedEpoch, RefusesWhatFillsNoStep) {

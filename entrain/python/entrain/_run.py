@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,20 @@ def arguments_of(command: str, *words: str, **options: Any) -> list[str]:
 def run(command: str, *words: str, **options: Any) -> str:
     """What the command prints.
 
-    Raises ValueError for input to correct, RuntimeError where nothing fits or a file fails.
+    Raises ValueError for input to correct, TypeError for an option that the command does not have,
+    RuntimeError where nothing fits or a file fails.
     """
-    code, text = _core.call(arguments_of(command, *words, **options))
+    try:
+        code, text = _core.call(arguments_of(command, *words, **options))
+    except ValueError as error:
+        unknown = re.match(r"'--(\S+)' is unknown(?:, did you mean '--(\S+)'\?)?", str(error))
+        if unknown is None:
+            raise
+        name, closest = ((word or "").replace("-", "_") for word in unknown.groups())
+        advice = f". Did you mean {closest!r}?" if closest else f"; `entrain {command} --help`"
+        raise TypeError(
+            f"{command}() got an unexpected keyword argument {name!r}{advice}"
+        ) from None
     if code != 0:
         raise RuntimeError(f"entrain {command} ended with {code}: {text.strip() or 'see above'}")
     return text

@@ -41,8 +41,8 @@ class Scales:
 def fit(log: str | Path | Sequence[dict[str, Any]], model: Any, profile: str | Path) -> Scales:
     """Least squares, no scale below zero.
 
-    log: a StepLog's file or entries. Raises ValueError for a log of fewer than 8 microbatches, or one
-    that is not a StepLog's.
+    log: a StepLog's file or entries. Raises ValueError for a log of fewer than 8 microbatches, one that
+    is not a StepLog's, or a file that does not exist; RuntimeError for one that cannot be read.
     """
     import numpy
 
@@ -78,9 +78,14 @@ def fit(log: str | Path | Sequence[dict[str, Any]], model: Any, profile: str | P
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:
     """Entries of a StepLog's file. Raises ValueError naming the line that is none; a last line that
-    was cut when the run was killed is left out."""
+    was cut when the run was killed is left out. Raises for files as fit()."""
     entries = []
-    lines = Path(path).read_text().splitlines()
+    try:
+        lines = Path(path).read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        raise ValueError(f"the log of measured times {path} does not exist") from None
+    except OSError as error:
+        raise RuntimeError(f"cannot read the log of measured times: {error}") from None
     for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)

@@ -8,8 +8,12 @@ microbatches are made alike in every module.
 
 from __future__ import annotations
 
+import hashlib
 import math
+import operator
+import os
 import random
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,7 +25,7 @@ from entrain.data import costs as costs_of
 
 _LAYOUTS = ("fsdp", "ddp", "pp")
 _FORMAT = "entrain.sampler"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -52,19 +56,22 @@ class BalancedBatchSampler:
     layout         "fsdp", "ddp" or "pp": which trainers are which is in docs/sampler.md.
     global_batch   samples of an optimizer step, a multiple of world_size × microbatch.
     microbatch     samples of a rank's microbatch on average; their number varies.
-    rank, world_size  default: of torch.distributed, or 0 and 1.
+    rank, world_size  default: of torch.distributed where it is initialized, else torchrun's RANK and
+                   WORLD_SIZE, else 0 and 1.
     order          epoch -> permutation of all samples (a list), the same on every rank; "torch": that of
-                   DistributedSampler(seed=seed); default: a seeded one of Entrain.
+                   DistributedSampler(seed=seed); default: a seeded one of Entrain, as `entrain export`.
     within         "step", or a number of steps that exchange samples, heavy ones with heavy ones: a
                    change of order.
     padded         the trainer pads sequences to a microbatch's longest.
     max_tokens, max_bytes  of a microbatch, as computed. Without either: no more than the drawn order
                    of the same step needs.
-    every_rank_has modules, such as ["vision"], of which every microbatch of every rank has a sample.
+    every_rank_has modules, such as "vision" or a list, of which every microbatch of every rank has a
+                   sample.
     dataset        to check its length against the costs'.
 
     Raises ValueError for options that contradict each other or the costs, naming a sample that exceeds
-    a limit alone; RuntimeError naming the step where no assignment keeps them.
+    a limit alone; TypeError for one of another type; RuntimeError naming the step where no assignment
+    keeps them.
     Cost: a step of 4,096 samples takes about 50 ms in a background thread, one step ahead.
 
     >>> costs = Costs({"llm": [1.0, 2.0, 3.0, 4.0]}, tokens=[1, 2, 3, 4])
@@ -90,7 +97,7 @@ class BalancedBatchSampler:
         padded: bool = False,
         max_tokens: int | None = None,
         max_bytes: int | None = None,
-        every_rank_has: Iterable[str] = (),
+        every_rank_has: str | Iterable[str] = (),
         drop_last: bool = True,
         search_steps: int = 200_000,
         dataset: object | None = None,
@@ -102,7 +109,11 @@ class BalancedBatchSampler:
             raise TypeError(
                 f"{type(costs).__name__} given; Costs, or an Index with model=, are needed"
             )
-        _check_options(layout, global_batch, microbatch, rank, world_size, within)
+        numbers = {"global_batch": global_batch, "microbatch": microbatch, "rank": rank,
+                   "world_size": world_size, "seed": seed, "max_tokens": max_tokens,
+                   "max_bytes": max_bytes, "search_steps": search_steps}  # fmt: skip
+        _check_numbers(numbers)
+        _check_options(layout, global_batch, microbatch, rank, world_size, within, order)
         if dataset is not None and len(dataset) != len(costs):  # type: ignore[arg-type]
             raise ValueError(
                 f"the data set has {len(dataset)} samples and the costs are of {len(costs)}: "  # type: ignore[arg-type]
@@ -120,7 +131,8 @@ class BalancedBatchSampler:
         self.padded = padded
         self.max_tokens = max_tokens
         self.max_bytes = max_bytes
-        self.everywhere = _places_of(list(every_rank_has), costs.modules)
+        needed = [every_rank_has] if isinstance(every_rank_has, str) else list(every_rank_has)
+        self.everywhere = _places_of(needed, costs.modules)
         self.search_steps = search_steps
         self.epoch = 0
         self._order = order
@@ -157,6 +169,7 @@ class BalancedBatchSampler:
 
     def set_epoch(self, epoch: int) -> None:
         """Begins `epoch` at its first step, unless a loaded state is within it."""
+        _check_numbers({"epoch": epoch})
         if epoch != self.epoch:
             self.epoch = epoch
             self._next_step = 0
@@ -167,6 +180,8 @@ class BalancedBatchSampler:
         step: optimizer steps done in this epoch; default: those whose microbatches were all handed
         out. A DataLoader with workers asks ahead of the training: give it the steps you count.
         """
+        if step is not None and not 0 <= step <= self.steps_per_epoch:
+            raise ValueError(f"step {step}; allowed are 0 to {self.steps_per_epoch}")
         return {
             "format": _FORMAT,
             "version": _VERSION,
@@ -175,6 +190,7 @@ class BalancedBatchSampler:
             "seed": self.seed,
             "global_batch": self.global_batch,
             "window": self.window,
+            "order": self._order_name(self.epoch),
             "num_samples": len(self.costs),
             "digest": self.costs.digest,
         }
@@ -182,26 +198,27 @@ class BalancedBatchSampler:
     def load_state_dict(self, state: Mapping[str, int | str]) -> None:
         """Goes on where `state` was taken, at any number of ranks.
 
-        Raises ValueError for a state of another format, other samples, another seed or batch.
+        Raises ValueError for a state of another format, other samples, another order, seed or batch.
         """
         if state.get("format") != _FORMAT or state.get("version") != _VERSION:
             raise ValueError(
                 f"a state of format {state.get('format')!r} version {state.get('version')!r}; "
                 f"{_FORMAT!r} version {_VERSION} is needed"
             )
-        for key, own in self.state_dict().items():
+        step, epoch = state.get("step"), state.get("epoch")
+        if not (isinstance(epoch, int) and epoch >= 0):
+            raise ValueError(f"the state has epoch {epoch!r}; it is at least 0")
+        mine = self.state_dict() | {"order": self._order_name(epoch)}
+        for key, own in mine.items():
             if key not in ("epoch", "step") and state.get(key) != own:
                 raise ValueError(
                     f"the state has {key} {state.get(key)!r} and this sampler {own!r}: it belongs "
                     "to other samples or settings"
                 )
-        step, epoch = state["step"], state["epoch"]
         if not (isinstance(step, int) and 0 <= step <= self.steps_per_epoch):
             raise ValueError(
                 f"the state has step {step!r}; allowed are 0 to {self.steps_per_epoch}"
             )
-        if not (isinstance(epoch, int) and epoch >= 0):
-            raise ValueError(f"the state has epoch {epoch!r}; it is at least 0")
         self.epoch, self._next_step = epoch, step
 
     # Batches.
@@ -218,7 +235,12 @@ class BalancedBatchSampler:
         self._next_step = 0
 
     def step(self, step: int) -> Step:
-        """Step `step` of this epoch, of all ranks. Computes the following steps ahead."""
+        """Step `step` of this epoch, of all ranks. Computes the following steps ahead.
+
+        Raises ValueError for a step that the epoch does not have.
+        """
+        if not 0 <= step < self.steps_per_epoch:
+            raise ValueError(f"step {step}; allowed are 0 to {self.steps_per_epoch - 1}")
         window = step // self.window
         key = (self.epoch, window)
         future = self._ahead.get(key)
@@ -251,16 +273,25 @@ class BalancedBatchSampler:
 
     def _samples(self, epoch: int, first: int, last: int) -> list[int]:
         """Samples of steps first … last - 1 in drawn order."""
-        if self._permutation is None or self._permutation[0] != epoch:
-            self._permutation = (epoch, self._permute(epoch))
-        return list(self._permutation[1][first * self.global_batch : last * self.global_batch])
+        return list(self._order_of(epoch)[first * self.global_batch : last * self.global_batch])
+
+    def _order_of(self, epoch: int) -> Sequence[int]:
+        known = self._permutation
+        if known is None or known[0] != epoch:
+            known = self._permutation = (epoch, self._permute(epoch))
+        return known[1]
+
+    def _order_name(self, epoch: int) -> str:
+        """Of a function of the epoch: a digest of what it gives for this one."""
+        if not callable(self._order):
+            return self._order or "entrain"
+        samples = struct.pack(f"<{len(self.costs)}q", *self._order_of(epoch))
+        return hashlib.blake2b(samples, digest_size=8).hexdigest()
 
     def _permute(self, epoch: int) -> Sequence[int]:
         count = len(self.costs)
         if self._order is None:
-            order = list(range(count))
-            random.Random(f"entrain {self.seed} {epoch}").shuffle(order)
-            return order
+            return _core.epoch_rows(count, self.seed, epoch)
         if self._order == "torch":
             import torch
 
@@ -280,9 +311,8 @@ class BalancedBatchSampler:
         samples = self._samples(epoch, first, last)
         result = []
         for step, members in enumerate(self._exchange(samples, last - first, epoch), first):
-            seed = self.seed * 1_000_003 + epoch * 10_007 + step
             try:
-                result.append(self._assign(members, seed % 2**63))
+                result.append(self._assign(members, _core.step_seed(self.seed, epoch, step)))
             except RuntimeError as error:
                 raise RuntimeError(f"epoch {epoch}, step {step}: {error}") from None
         return result
@@ -311,6 +341,7 @@ class BalancedBatchSampler:
             limit_as_drawn=not (self.max_tokens or self.max_bytes),
             everywhere=self.everywhere,
             search_steps=self.search_steps,
+            module_names=self.costs.modules,
         )
 
     def _assign(self, samples: list[int], seed: int) -> Step:
@@ -375,10 +406,32 @@ def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
     try:
         import torch.distributed as dist
     except ImportError:
+        pass
+    else:
+        if dist.is_available() and dist.is_initialized():
+            return dist.get_rank(), dist.get_world_size()
+    given = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    if None in given:
         return 0, 1
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return 0, 1
+    try:
+        return int(given[0]), int(given[1])  # type: ignore[arg-type]
+    except ValueError:
+        raise ValueError(
+            f"the environment has RANK {given[0]!r}, WORLD_SIZE {given[1]!r}"
+        ) from None
+
+
+def _check_numbers(numbers: Mapping[str, object]) -> None:
+    """None is allowed where an option has it; anything else is a whole number of at least 0."""
+    for name, value in numbers.items():
+        if value is None:
+            continue
+        try:
+            whole = operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            raise TypeError(f"{name} is {value!r}; a whole number is needed") from None
+        if not 0 <= whole < 2**63:
+            raise ValueError(f"{name} is {value}; it is at least 0 and below 2^63")
 
 
 def _check_options(
@@ -388,7 +441,11 @@ def _check_options(
     rank: int,
     world_size: int,
     within: str | int,
+    order: object,
 ) -> None:
+    if not (order in (None, "torch") or callable(order)):
+        kind = ValueError if isinstance(order, str) else TypeError
+        raise kind(f"order is {order!r}; allowed are 'torch' and a function of the epoch")
     if layout not in _LAYOUTS:
         raise ValueError(f"layout {layout!r}; allowed: {', '.join(_LAYOUTS)}")
     if world_size < 1 or not 0 <= rank < world_size:

@@ -78,8 +78,14 @@ class Plan(Result):
         ]  # fmt: skip
 
     def plot(self) -> Any:
-        """A matplotlib figure: step time of every split."""
-        return self._bars("lanes", "step_s", "simulated step (s)")
+        """A matplotlib figure: step time of every split, "vision 1 + llm 3"."""
+        modules = self.document.get("modules", [])
+        named = [
+            row | {"split": " + ".join(f"{m} {n}" for m, n in zip(modules, lanes, strict=True))}
+            for row in self.rows()
+            if (lanes := row.get("lanes"))
+        ]
+        return _Rows({"rows": named})._bars("split", "step_s", "simulated step (s)")
 
 
 @dataclass(frozen=True)
@@ -184,7 +190,16 @@ def plan(index: Any, model: Any, *, lanes: int | None = None, **options: Any) ->
 
 
 def assign(index: Any, model: Any, *, plan: Any = None, **options: Any) -> Assignment:
-    """One step's samples in microbatches: `entrain assign`. plan: a Plan or its file; or lanes=N."""
+    """One step's samples in microbatches: `entrain assign`. plan: a Plan or its file; or lanes=N.
+
+    Raises ValueError for several policies, which simulate() compares; else as plan().
+    """
+    policies = options.get("policy", "entrain")
+    names = policies.split(",") if isinstance(policies, str) else list(policies)
+    if len(names) != 1 or names == ["all"]:
+        raise ValueError(
+            f"policy is {policies!r}; assign() takes one policy, simulate() compares several"
+        )
     return Assignment(run_json("assign", **_study(index, model), plan=_plan_file(plan), **options))
 
 
@@ -195,15 +210,18 @@ def simulate(
     plan: Any = None,
     policy: str | Sequence[str] = "entrain",
     schedule: str | Sequence[str] | None = None,
+    assignment: Any = None,
     **options: Any,
 ) -> Simulation:
     """Step times of policies × schedules ("all" for either): `entrain simulate`.
 
+    assignment: an Assignment or its file (docs/assignment.md), simulated too as the policy "given".
     options: global_batch, steps, memory, trace="trace.json" (a timeline for Perfetto), …
     """
     return Simulation(
         run_json("simulate", **_study(index, model), plan=_plan_file(plan),
-                 policy=policy, schedule=schedule, **options)
+                 policy=policy, schedule=schedule, assignment=_assignment_file(assignment),
+                 **options)
     )  # fmt: skip
 
 
@@ -221,7 +239,8 @@ def audit(
     """What imbalance costs a run of `ranks` data-parallel ranks, from sizes alone: `entrain audit`.
 
     layout    "fsdp" or "ddp".
-    measured  a StepLog or its file: its times scale the costs of `profile`.
+    measured  a StepLog or its file: its times scale the costs of `profile`, and what a microbatch
+              takes besides its samples is part of every step.
     output    a page to write (HTML).
     options   microbatches, microbatch, padded, max_tokens, memory (MiB), everywhere, steps, …
 
@@ -231,7 +250,12 @@ def audit(
     study: dict[str, Any] = {**_study(index, model), "profile": profile}
     if measured is not None:
         scales = fit(getattr(measured, "entries", measured), model, profile)
-        study = {"costs": scaled_costs(index, model, profile, scales)}
+        study = {
+            "costs": scaled_costs(index, model, profile, scales),
+            "costs_note": f"{profile} for {study['index']} and {study['model']}, scaled to "
+            f"measured times. {scales}",
+            "constant_ms": 1e3 * scales.constant,
+        }
     document = run_json("audit", **study, layout=layout, ranks=ranks, output=output, **options)
     return Audit(document, Path(output) if output else None, scales)
 
@@ -241,12 +265,23 @@ def _study(index: Any, model: Any) -> dict[str, Path]:
 
 
 def _plan_file(plan: Any) -> Path | None:
-    if plan is None or isinstance(plan, (str, Path)):
-        return None if plan is None else Path(plan)
-    if not isinstance(plan, Plan):
-        raise TypeError(f"plan is a {type(plan).__name__}; a Plan or a file's path is needed")
-    path = scratch_file("plan.json")
-    path.write_text(json.dumps(plan.plan))
+    return _file_of("plan", plan.plan if isinstance(plan, Plan) else plan)
+
+
+def _assignment_file(assignment: Any) -> Path | None:
+    given = assignment.document if isinstance(assignment, Assignment) else assignment
+    return _file_of("assignment", given)
+
+
+def _file_of(what: str, given: Any) -> Path | None:
+    """The file itself; of a document one with it."""
+    if given is None or isinstance(given, (str, Path)):
+        return None if given is None else Path(given)
+    if not isinstance(given, dict):
+        kind = what.capitalize()
+        raise TypeError(f"{what} is a {type(given).__name__}; a {kind} or a file's path is needed")
+    path = scratch_file(f"{what}.json")
+    path.write_text(json.dumps(given))
     return path
 
 

@@ -15,6 +15,7 @@ from entrain.sampler import BalancedBatchSampler
 _PATCH = 14  # pixels of a patch, where the model's config does not say
 _OF_LOADER = ("num_workers", "pin_memory", "worker_init_fn", "prefetch_factor", "persistent_workers",
               "multiprocessing_context")  # fmt: skip
+_OF_COSTS = ("profile", "measured", "freeze", "ignore_modality")  # options of entrain.costs()
 
 
 def balanced_loader(
@@ -73,15 +74,23 @@ def balance_trainer(
               default: the trainer's model).
     layout    "ddp", or "fsdp" where the trainer shards weights (FSDP, DeepSpeed ZeRO-3).
     padded    the collator pads a microbatch to its longest sequence; False for one that packs.
-    options   of BalancedBatchSampler. Batch sizes are the trainer's arguments.
+    options   of BalancedBatchSampler. Batch sizes are the trainer's arguments. Costs of an Index are
+              analytic, of an A40; others come of entrain.costs(index, model, profile=…, measured=…).
 
     The loss has to be the mean over the target tokens of the whole step, or samples of small
     microbatches weigh more. For many models the trainer does that itself; for those that it averages
     microbatch by microbatch (Qwen-VL, Gemma 3, …) its compute_loss_func becomes token_mean_loss, unless
     it has one. Resuming and epochs are the trainer's own.
 
-    Raises ValueError for streaming data sets and data sets of another length than the costs.
+    Raises ValueError for streaming data sets and data sets of another length than the costs, TypeError
+    for options of costs.
     """
+    for name in _OF_COSTS:
+        if name in options:
+            raise TypeError(
+                f"balance_trainer() takes no {name}=: give it the costs, "
+                f"balance_trainer(trainer, entrain.costs(index, trainer.model, {name}=…))"
+            )
     if not hasattr(trainer.train_dataset, "__len__"):
         raise ValueError("the trainer's data set has no length: a sampler needs one that has")
     arguments = trainer.args
@@ -95,6 +104,7 @@ def balance_trainer(
         rank=arguments.process_index,
         world_size=world,
         padded=padded,
+        dataset=trainer.train_dataset,
         seed=arguments.data_seed if arguments.data_seed is not None else arguments.seed,
         **options,
     )
@@ -159,7 +169,12 @@ class StepLog:
         self.add(inputs, _now() - begin)
 
     def add(self, inputs: Mapping[str, Any], seconds: float) -> None:
-        """A microbatch that took `seconds`."""
+        """A microbatch that took `seconds`.
+
+        Raises ValueError for a time that is not above 0, and for a batch without input_ids.
+        """
+        if not 0 < seconds < float("inf"):
+            raise ValueError(f"a microbatch of {seconds} s; a time is above 0")
         entry = sizes_of(inputs) | {"seconds": seconds}
         self.entries.append(entry)
         with self.path.open("a") as file:
@@ -207,8 +222,10 @@ def sizes_of(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Of a batch as a model takes it: tokens of each sample, tokens computed, sizes of images.
 
     Knows input_ids with attention_mask, image_grid_thw (Qwen-VL) and pixel_values [image, 3, height,
-    width] (LLaVA, SigLIP, InternVL).
+    width] (LLaVA, SigLIP, InternVL). Raises ValueError for a batch without input_ids.
     """
+    if "input_ids" not in inputs:
+        raise ValueError(f"a batch without input_ids; it has {', '.join(inputs) or 'nothing'}")
     ids = inputs["input_ids"]
     mask = inputs.get("attention_mask")
     rows = [[1] * len(row) for row in ids] if mask is None else mask
