@@ -28,30 +28,22 @@ double sixteenth_root(double value) {
   return value;
 }
 
-int slowest(const std::vector<ReplicaTimes>& times) {
-  const auto latest = std::max_element(
-      times.begin(), times.end(), [](const ReplicaTimes& a, const ReplicaTimes& b) {
-        return a.score() < b.score();
-      });
-  return static_cast<int>(latest - times.begin());
-}
-
 class PlacementSearch {
  public:
   PlacementSearch(const AssignRequest& request,
                   const BatchLoads& loads,
                   StepEvaluator& evaluator,
-                  int budget,
+                  const SearchBudget& budget,
                   Evaluated start)
       : evaluator_(evaluator),
         budget_(budget),
-        first_(evaluator.evaluations()),
         best_(start),
         current_(std::move(start)),
         edit_(current_.placement),
-        rng_(request.seed, hash_of("assigner/entrain") + static_cast<std::uint64_t>(request.step)),
+        rng_(request.seed + static_cast<std::uint64_t>(budget.first),
+             hash_of("assigner/entrain") + static_cast<std::uint64_t>(request.step)),
         mover_(request, loads, rng_, edit_) {
-    reference_ = std::max(1.0, current_.times[at(slowest(current_.times))].score());
+    reference_ = std::max(1.0, current_.times[at(slowest_of(current_.times))].score());
     for (const ReplicaTimes& times : current_.times) {
       powers_.push_back(sixteenth_power(times.score() / reference_));
       norm_ += powers_.back();
@@ -63,12 +55,12 @@ class PlacementSearch {
   Evaluated run(std::int64_t bound_ns) {
     const int replicas = static_cast<int>(current_.times.size());
     // Draws that change nothing cost no evaluation; their number is bounded as well.
-    for (std::int64_t draw = 0; draw < 20LL * budget_ && best_ns_ > bound_ns; ++draw) {
-      if (evaluator_.evaluations() + 2 > budget_) {
+    for (std::int64_t draw = 0; draw < 20LL * budget_.end && best_ns_ > bound_ns; ++draw) {
+      if (evaluator_.evaluations() + 2 > budget_.stop) {
         break;
       }
       const int replica = rng_.below(5) < 3
-                              ? slowest(current_.times)
+                              ? slowest_of(current_.times)
                               : static_cast<int>(rng_.below(static_cast<std::uint64_t>(replicas)));
       const Changed changed = mover_.move(replica);
       if (changed.count > 0 && accept(changed)) {
@@ -82,8 +74,8 @@ class PlacementSearch {
 
  private:
   [[nodiscard]] double threshold() const {
-    const double spent =
-        static_cast<double>(evaluator_.evaluations() - first_) / std::max(1, budget_ - first_);
+    const double spent = static_cast<double>(evaluator_.evaluations() - budget_.first) /
+                         std::max(1, budget_.end - budget_.first);
     return kFirstThreshold * std::max(0.0, 1.0 - spent);
   }
 
@@ -126,8 +118,7 @@ class PlacementSearch {
   }
 
   StepEvaluator& evaluator_;
-  int budget_;
-  int first_;  // evaluations before the search
+  SearchBudget budget_;
   Evaluated best_;
   Evaluated current_;
   PlacementEdit edit_;
@@ -141,6 +132,14 @@ class PlacementSearch {
 
 }  // namespace
 
+int slowest_of(const std::vector<ReplicaTimes>& times) {
+  const auto latest = std::max_element(
+      times.begin(), times.end(), [](const ReplicaTimes& a, const ReplicaTimes& b) {
+        return a.score() < b.score();
+      });
+  return static_cast<int>(latest - times.begin());
+}
+
 bool Evaluated::fits() const {
   return std::all_of(
       times.begin(), times.end(), [](const ReplicaTimes& replica) { return replica.fits(); });
@@ -150,7 +149,7 @@ Evaluated local_search(const AssignRequest& request,
                        const BatchLoads& loads,
                        std::int64_t bound_ns,
                        StepEvaluator& evaluator,
-                       int budget,
+                       const SearchBudget& budget,
                        Evaluated start) {
   return PlacementSearch(request, loads, evaluator, budget, std::move(start)).run(bound_ns);
 }

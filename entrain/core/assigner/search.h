@@ -19,6 +19,16 @@ struct Evaluated {
   [[nodiscard]] bool fits() const;
 };
 
+// The replica with the largest penalised time.
+int slowest_of(const std::vector<ReplicaTimes>& times);
+
+// In evaluations of the evaluator. The threshold falls as if the search went on to `end`.
+struct SearchBudget {
+  int first = 0;
+  int stop = 0;
+  int end = 0;
+};
+
 // Changes the placement move by move:
 // - a sample to another slot, or two of like size swapped, within a replica or between two;
 // - a sample's LLM work to a later slot than its segments, segments to earlier slots and back;
@@ -30,13 +40,13 @@ struct Evaluated {
 // hills are climbed. A simulation stops as soon as its move cannot be kept. Returns the best step
 // time seen that keeps the limits, or `start` if none was better.
 //
-// Ensures   equal arguments give equal results; stops at `bound_ns` or when the evaluator has spent
-//           `budget` evaluations in all.
+// Ensures   equal arguments give equal results; a larger `stop` never a slower one. Stops at
+//           `bound_ns`, too.
 Evaluated local_search(const AssignRequest& request,
                        const BatchLoads& loads,
                        std::int64_t bound_ns,
                        StepEvaluator& evaluator,
-                       int budget,
+                       const SearchBudget& budget,
                        Evaluated start);
 
 }  // namespace entrain

@@ -1,6 +1,7 @@
 #include "entrain/core/assigner/search.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -10,6 +11,13 @@
 
 namespace entrain {
 namespace {
+
+void evaluate_all(StepEvaluator& evaluator, Evaluated& evaluated) {
+  evaluated.times.clear();
+  for (int r = 0; r < static_cast<int>(evaluated.placement.samples.size()); ++r) {
+    evaluated.times.push_back(evaluator.evaluate(evaluated.placement, r));
+  }
+}
 
 TEST(LocalSearch, NeverGetsSlowerAndKeepsItsBudgetAndMemory) {
   constexpr std::uint64_t kSeed = 41;
@@ -23,12 +31,6 @@ TEST(LocalSearch, NeverGetsSlowerAndKeepsItsBudgetAndMemory) {
     plan.limits.bytes_per_lane = i % 2 == 0 ? 0 : 1'000'000;
     const BatchLoads loads = batch_loads(plan, costs);
     Evaluated start{deal_in_order(costs, loads.descending, plan.replicas, 4), {}};
-    const auto evaluate_all = [&](StepEvaluator& evaluator, Evaluated& evaluated) {
-      evaluated.times.clear();
-      for (int r = 0; r < plan.replicas; ++r) {
-        evaluated.times.push_back(evaluator.evaluate(evaluated.placement, r));
-      }
-    };
     StepEvaluator probe(plan, costs);
     evaluate_all(probe, start);
     if (i % 2 != 0) {
@@ -42,8 +44,7 @@ TEST(LocalSearch, NeverGetsSlowerAndKeepsItsBudgetAndMemory) {
     evaluate_all(evaluator, start);
     const AssignRequest request{.plan = &plan, .costs = &costs};
     const std::int64_t bound = step_lower_bound(plan, costs, plan.schedule).count();
-    Evaluated result =
-        local_search(request, loads, bound, evaluator, request.plan->limits.evaluations, start);
+    Evaluated result = local_search(request, loads, bound, evaluator, {0, 60, 60}, start);
     ASSERT_LE(evaluator.evaluations(), 60);
     const std::int64_t before = evaluator.step_ns(start.times);
     const std::int64_t after = evaluator.step_ns(result.times);
@@ -58,6 +59,27 @@ TEST(LocalSearch, NeverGetsSlowerAndKeepsItsBudgetAndMemory) {
   EXPECT_GT(faster, 100);
 }
 
+TEST(LocalSearch, IsNoSlowerForALaterStop) {
+  Rng rng(5);
+  for (int i = 0; i < 40; ++i) {
+    const oracle::RandomCase random_case = oracle::make_random_case(rng);
+    const Plan& plan = random_case.plan;
+    const BatchLoads loads = batch_loads(plan, random_case.costs);
+    const AssignRequest request{.plan = &plan, .costs = &random_case.costs};
+    std::int64_t before = std::numeric_limits<std::int64_t>::max();
+    for (const int stop : {3, 10, 30, 77, 150, 200}) {
+      Evaluated start{deal_in_order(random_case.costs, loads.descending, plan.replicas, 3), {}};
+      StepEvaluator evaluator(plan, random_case.costs);
+      evaluate_all(evaluator, start);
+      const int spent = evaluator.evaluations();
+      const Evaluated found = local_search(
+          request, loads, 0, evaluator, {spent, spent + stop, spent + 200}, std::move(start));
+      ASSERT_LE(evaluator.step_ns(found.times), before) << "case " << i << ", stop " << stop;
+      before = evaluator.step_ns(found.times);
+    }
+  }
+}
+
 TEST(LocalSearch, StopsAtTheBound) {
   Rng rng(3);
   oracle::RandomCase random_case = oracle::make_random_case(rng);
@@ -70,7 +92,7 @@ TEST(LocalSearch, StopsAtTheBound) {
   }
   const int spent = evaluator.evaluations();
   const AssignRequest request{.plan = &random_case.plan, .costs = &random_case.costs};
-  local_search(request, loads, evaluator.step_ns(start.times), evaluator, 400, start);
+  local_search(request, loads, evaluator.step_ns(start.times), evaluator, {0, 400, 400}, start);
   EXPECT_EQ(evaluator.evaluations(), spent);
 }
 

@@ -50,10 +50,10 @@ class RuleChooser {
     best_.shape = request_.options.shape ? SlotShape::kTriangle : SlotShape::kFlat;
     place(best_);
     times_ = evaluator_.evaluate(placement_, replica_);
-    choose_order();
     if (request_.options.choose_slots) {
       choose_slots();
     }
+    choose_order();
     if (request_.options.shape) {
       choose_shape();
     }

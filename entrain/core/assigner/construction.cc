@@ -1,0 +1,187 @@
+#include "entrain/core/assigner/construction.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "entrain/core/assigner/greedy.h"
+#include "entrain/core/assigner/slot_rules.h"
+#include "entrain/core/base/at.h"
+#include "entrain/core/baselines/policies.h"
+
+namespace entrain {
+namespace {
+
+bool slower_last(const ReplicaTimes& a, const ReplicaTimes& b) {
+  return a.score() < b.score();
+}
+
+class Construction {
+ public:
+  Construction(const AssignRequest& request,
+               const BatchLoads& loads,
+               StepEvaluator& evaluator,
+               bool keep_fitting)
+      : request_(request), loads_(loads), evaluator_(evaluator), keep_fitting_(keep_fitting) {}
+
+  Evaluated run(int budget, const Evaluated* start) {
+    const int replicas = request_.plan->replicas;
+    if (start != nullptr) {
+      result_ = *start;
+      sort_samples();
+    } else {
+      result_.placement = empty_placement(*request_.costs, replicas, 1);
+      result_.times.resize(at(replicas));
+      deal();
+    }
+    const int first = evaluator_.evaluations();
+    for (int replica = 0; replica < replicas; ++replica) {
+      const Placement before = result_.placement;
+      const RuleResult chosen =
+          choose_slot_rule(request_,
+                           loads_,
+                           evaluator_,
+                           replica,
+                           first + (budget - first) * (replica + 1) / (2 * replicas),
+                           result_.placement);
+      rules_.push_back(chosen.rule);
+      if (start == nullptr || better(chosen.times, result_.times[at(replica)])) {
+        result_.times[at(replica)] = chosen.times;
+      } else {
+        result_.placement = before;
+      }
+    }
+    if (request_.options.replica_balance && replicas > 1) {
+      level(first + (budget - first) * 3 / 4);
+      refine(budget);
+      level(budget);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void deal() {
+    const int replicas = request_.plan->replicas;
+    if (request_.options.replica_balance) {
+      result_.placement.samples = deal_to_replicas(loads_, replicas);
+      return;
+    }
+    result_.placement.samples = sequential_policy(request_).samples;
+    sort_samples();
+  }
+
+  void sort_samples() {
+    for (std::vector<int>& samples : result_.placement.samples) {
+      std::stable_sort(samples.begin(), samples.end(), [&](int a, int b) { return falling(a, b); });
+    }
+  }
+
+  [[nodiscard]] bool falling(int a, int b) const {
+    return loads_.normalised[at(a)] > loads_.normalised[at(b)] ||
+           (loads_.normalised[at(a)] == loads_.normalised[at(b)] && a < b);
+  }
+
+  // A lane's work is no measure of a replica whose time is an oversized sample's path through all
+  // stages: moves samples from the slowest replica to the fastest by simulated time, less and less
+  // of it.
+  void level(int budget) {
+    double part = 0.5;
+    while (part > 0.02 && evaluator_.evaluations() + 2 <= budget) {
+      const int slow = slowest_of(result_.times);
+      const auto fastest =
+          std::min_element(result_.times.begin(), result_.times.end(), slower_last);
+      const int fast = static_cast<int>(fastest - result_.times.begin());
+      part = slow != fast && shift(slow, fast, part) ? std::min(0.5, part * 1.5) : part / 2;
+    }
+  }
+
+  // Whether the slower of both got faster.
+  bool shift(int slow, int fast, double part) {
+    Evaluated before = result_;
+    std::vector<int>& from = result_.placement.samples[at(slow)];
+    std::vector<int>& to = result_.placement.samples[at(fast)];
+    const double slow_score = result_.times[at(slow)].score();
+    const double excess = 1.0 - result_.times[at(fast)].score() / slow_score;
+    double wanted = 0;
+    for (const int sample : from) {
+      wanted += part * excess * static_cast<double>(loads_.normalised[at(sample)]);
+    }
+    std::vector<int> stay;
+    for (const int sample : from) {
+      const auto size = static_cast<double>(loads_.normalised[at(sample)]);
+      if (size <= wanted && stay.size() + 1 < from.size()) {
+        wanted -= size;
+        to.push_back(sample);
+      } else {
+        stay.push_back(sample);
+      }
+    }
+    const bool moved = stay.size() < from.size() && !stay.empty();
+    from = std::move(stay);
+    if (moved) {
+      std::sort(to.begin(), to.end(), [&](int a, int b) { return falling(a, b); });
+      for (const int replica : {slow, fast}) {
+        SlotRule& rule = rules_[at(replica)];
+        rule.num_slots = std::min(rule.num_slots,
+                                  static_cast<int>(result_.placement.samples[at(replica)].size()));
+        place_by_rule(request_, loads_, replica, rule, result_.placement);
+        result_.times[at(replica)] = evaluator_.evaluate(result_.placement, replica);
+      }
+      const bool fitted = before.times[at(slow)].fits() && before.times[at(fast)].fits();
+      const bool fits = result_.times[at(slow)].fits() && result_.times[at(fast)].fits();
+      if ((fits || !fitted || !keep_fitting_) &&
+          std::max(result_.times[at(slow)].score(), result_.times[at(fast)].score()) < slow_score) {
+        return true;
+      }
+    }
+    result_ = std::move(before);
+    return false;
+  }
+
+  // Rules again where samples have changed: the slowest replicas first.
+  void refine(int budget) {
+    std::vector<int> order(rules_.size());
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      order[i] = static_cast<int>(i);
+    }
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+      return slower_last(result_.times[at(b)], result_.times[at(a)]);
+    });
+    const int first = evaluator_.evaluations();
+    const int share = (budget - first) / (2 * static_cast<int>(order.size()));
+    for (const int replica : order) {
+      const Evaluated before = result_;
+      const RuleResult chosen = choose_slot_rule(request_,
+                                                 loads_,
+                                                 evaluator_,
+                                                 replica,
+                                                 evaluator_.evaluations() + share,
+                                                 result_.placement);
+      if (slower_last(chosen.times, result_.times[at(replica)])) {
+        rules_[at(replica)] = chosen.rule;
+        result_.times[at(replica)] = chosen.times;
+      } else {
+        result_ = before;
+      }
+    }
+  }
+
+  const AssignRequest& request_;
+  const BatchLoads& loads_;
+  StepEvaluator& evaluator_;
+  bool keep_fitting_;
+  std::vector<SlotRule> rules_;  // [replica]
+  Evaluated result_;
+};
+
+}  // namespace
+
+Evaluated construct(const AssignRequest& request,
+                    const BatchLoads& loads,
+                    StepEvaluator& evaluator,
+                    const ConstructionOptions& options) {
+  return Construction(request, loads, evaluator, options.keep_fitting)
+      .run(options.budget, options.start);
+}
+
+}  // namespace entrain

@@ -1,0 +1,30 @@
+// A whole step by construction: replicas dealt, slots by rule, work moved from slow replicas to
+// fast ones.
+#pragma once
+
+#include "entrain/core/assigner/evaluate.h"
+#include "entrain/core/assigner/search.h"
+#include "entrain/core/baselines/loads.h"
+#include "entrain/core/baselines/request.h"
+
+namespace entrain {
+
+struct ConstructionOptions {
+  // Evaluations of the evaluator in all when it ends; a few more than a dozen a replica are always
+  // spent.
+  int budget = 0;
+  // No replica that keeps the limits is led over them to make a slower one faster. Without it the
+  // way to a good dealing is open, and its end may need mending.
+  bool keep_fitting = false;
+  // Its samples of replicas are taken, and its slots where no rule is better; null: none.
+  const Evaluated* start = nullptr;
+};
+
+// Ensures  with a start, every replica is at first at least as good as there; work then moves
+//          where the slower of two replicas gets faster.
+Evaluated construct(const AssignRequest& request,
+                    const BatchLoads& loads,
+                    StepEvaluator& evaluator,
+                    const ConstructionOptions& options);
+
+}  // namespace entrain
