@@ -46,7 +46,7 @@ struct PlanFlags {
   std::int64_t memory_mib = 0;
   bool chunks = false;
   std::string recompute = "auto";
-  int evaluations = PlanLimits{}.evaluations;
+  int evaluations = -1;  // default_evaluations()
   std::string planner = "search";
   int tensor_parallel = 1;   // of baseline planners
   PlanSearchRequest search;  // its counts and its space
@@ -102,6 +102,12 @@ void set_lanes(const PlanFlags& options,
   }
 }
 
+// Of runs; plans are compared with fewer.
+void set_evaluations(const PlanFlags& options, Plan& plan) {
+  plan.limits.evaluations =
+      options.evaluations >= 0 ? options.evaluations : default_evaluations(plan.replicas);
+}
+
 LaneSplitResult search(const PlanFlags& options, const Study& study) {
   LaneSplitRequest request;
   request.lanes = options.lanes;
@@ -111,8 +117,14 @@ LaneSplitResult search(const PlanFlags& options, const Study& study) {
   set_lanes(options, request.shared_lanes, request.virtual_stages, request);
   request.limits.bytes_per_lane = options.memory_mib << 20U;
   request.limits.chunks = options.chunks;
-  request.limits.evaluations = options.evaluations;
-  return search_split(study, request, batches_of(options, study));
+  if (options.evaluations >= 0) {
+    request.limits.evaluations = options.evaluations;
+  }
+  LaneSplitResult result = search_split(study, request, batches_of(options, study));
+  for (LaneSplit& split : result.splits) {
+    set_evaluations(options, split.plan);
+  }
+  return result;
 }
 
 constexpr const char* kSplitTerms =
@@ -183,7 +195,6 @@ PlanSearchRequest cluster_request(const PlanFlags& options) {
   request.policy = parse_names(options.policy, policy_names(), "--policy").front();
   set_lanes(options, request.space.shared_lanes, request.space.virtual_stages, request);
   request.limits.chunks = options.chunks;
-  request.limits.evaluations = options.evaluations;
   request.space.replicas = options.replicas;
   constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
   request.reserve_bytes = std::llround(options.reserve_gib * kGibibyte);
@@ -246,6 +257,9 @@ int run_cluster(const PlanFlags& options, const Output& output) {
     request.further.may_stop = by_default && many_devices(study);
   }
   PlanSearchResult result = search_plans(request);
+  for (PlanCandidate& found : result.plans) {
+    set_evaluations(options, found.plan);
+  }
   progress.finish();
   request.progress = nullptr;
   std::vector<PlanNeighbour> neighbours;
@@ -497,9 +511,9 @@ void add_plan_command(CLI::App& app, Action& action) {
   command
       ->add_option("--evaluations",
                    options->evaluations,
-                   "simulated replicas the `entrain` policy may spend on a step")
-      ->transform(whole(0, kMostEvaluations))
-      ->capture_default_str();
+                   "simulated replicas the `entrain` policy may spend on a step (default: 1,000 "
+                   "for one replica, 2,519 for 4, 25,398 for 128)")
+      ->transform(whole(0, kMostEvaluations));
   add_cluster_options(*command, *options);
   command->add_option("--output,-o", options->output, "plan JSON to write");
   add_force(*command, options->force);

@@ -207,6 +207,7 @@ Plan make_plan(const PlanOptions& options, const Study& study) {
     }
     std::cerr << to_string(result, study.model);
     plan = result.best();
+    plan.limits.evaluations = default_evaluations(plan.replicas);
   }
   if (options.evaluations >= 0) {
     plan.limits.evaluations = options.evaluations;

@@ -1,6 +1,7 @@
 #include "entrain/core/spec/plan.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -218,6 +219,13 @@ void validate_lane(const Plan& plan,
 }
 
 }  // namespace
+
+int default_evaluations(int replicas) {
+  constexpr double kOfOneReplica = 1000;
+  constexpr double kMost = 1e6;
+  const double root = std::cbrt(static_cast<double>(replicas));
+  return static_cast<int>(std::min(kOfOneReplica * root * root, kMost));
+}
 
 int Plan::lane_of(int module, int stage) const {
   const StageRef wanted{module, stage};

@@ -41,6 +41,10 @@ struct StageRef {
   bool operator==(const StageRef&) const = default;
 };
 
+// Simulated replicas that the `entrain` policy may spend on a step unless it is told: 1,000 for one
+// replica, 2,519 for 4, 25,398 for 128, so that a replica's share shrinks as steps grow.
+int default_evaluations(int replicas);
+
 // Limits on assignments and programs.
 struct PlanLimits {
   std::int64_t bytes_per_lane = 0;       // activations, for every lane; 0 = no limit
