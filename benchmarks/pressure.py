@@ -1,0 +1,203 @@
+"""The policy `entrain` on data that nobody tuned it for, against the best that a long search knows.
+
+For every generated family (families.py; even seeds report, odd ones are for learning) and setting
+of memory, schedule and freezing: the step time of `entrain` with several budgets over the best known.
+The best known is the least of every run so far, with any budget; it is kept in `--best`, a JSON
+lines file with the step time, the budget and a digest of the drawn ids, and is added to. `--long`
+searches for it.
+
+Example:
+    python benchmarks/pressure.py --long 100000 --best best.jsonl
+    python benchmarks/pressure.py --best best.jsonl --output page.md
+"""
+
+import argparse
+import concurrent.futures
+import itertools
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import machine
+from families import FAMILIES, seeds_of, write_family
+from policies import table
+
+MEMORY = ("free", "equal", "half")
+SCHEDULES = ("1f1b", "entrain")
+FROZEN = ("no", "yes")
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--entrain", default="build/core/entrain/cli/entrain")
+    parser.add_argument("--families", default=",".join(FAMILIES))
+    parser.add_argument("--seeds", default="2", help="such as 2,4 or 1-6")
+    parser.add_argument("--budgets", default="10,100,default,10000", help="evaluations")
+    parser.add_argument("--long", type=int, default=0, help="evaluations; only looks for the best")
+    parser.add_argument("--memory", default=",".join(MEMORY))
+    parser.add_argument("--schedules", default=",".join(SCHEDULES))
+    parser.add_argument("--frozen", default=",".join(FROZEN), help="encoders frozen: no, yes")
+    parser.add_argument("--chunks", action="store_true", help="allow chunks")
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--replicas", type=int, default=4)
+    parser.add_argument("--best", required=True, help="best known step times; added to")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--output", default="", help="Markdown page to write (default: print)")
+    return parser.parse_args()
+
+
+def run(command):
+    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    if result.returncode not in (0, 4):  # 4: nothing fits
+        sys.exit(f"{' '.join(map(str, command))}\n{result.stderr}")
+    return json.loads(result.stdout) if result.stdout else {}
+
+
+class Case:
+    """A family's batch under a plan of 8 lanes, and one setting."""
+
+    def __init__(self, options, folder, family, seed, setting):
+        self.options, self.folder = options, folder
+        self.family, self.seed = family, seed
+        self.memory, self.schedule, self.frozen = setting
+        self.key = f"{family} {seed} {' '.join(setting)}{' chunks' if options.chunks else ''}"
+        self.key += f" {options.batch}x{options.replicas}"
+
+    def inputs(self):
+        index = self.folder / f"{self.family}-s{self.seed}.csv"
+        model = f"configs/models/{FAMILIES[self.family].model}.toml"
+        common = ["--index", index, "--model", model, "--profile", "analytic:a40"]
+        common += ["--global-batch", self.options.batch]
+        return common + (["--freeze", "vision"] if self.frozen == "yes" else [])
+
+    def plan(self):
+        path = self.folder / f"{self.family}-{self.seed}-{self.frozen}.json"
+        if not path.exists():
+            lanes = ["--lanes", 8, "--replicas", self.options.replicas]
+            run([self.options.entrain, "plan", *self.inputs(), *lanes, "--json", "-o", path])
+        return path
+
+    def simulate(self, policy, schedule, memory, budget="default"):
+        command = [self.options.entrain, "simulate", *self.inputs(), "--plan", self.plan()]
+        command += ["--policy", policy, "--schedule", schedule, "--memory", memory, "--steps", 1]
+        command += ["--chunks"] if self.options.chunks else []
+        command += [] if budget == "default" else ["--evaluations", budget]
+        return run([*command, "--json"])["rows"][0]
+
+    def limit(self):
+        """The value of --memory: half of what lpt-2d needs with 1f1b, or a word."""
+        if self.memory != "half":
+            return self.memory
+        return self.simulate("lpt-2d", "1f1b", "free")["peak_bytes"] // 2
+
+    def measure(self, budgets):
+        """[(budget, seconds of the step or None where nothing fits, bound, ms of assigning)]."""
+        limit = self.limit()
+        rows = [(b, self.simulate("entrain", self.schedule, limit, b)) for b in budgets]
+        return [
+            (b, row.get("step_s") or None, row.get("lower_bound_s", 0), row.get("assign_ms", 0))
+            for b, row in rows
+        ]
+
+
+def read_best(path):
+    best = {}
+    if Path(path).exists():
+        for line in Path(path).read_text().splitlines():
+            entry = json.loads(line)
+            if entry["key"] not in best or entry["step_s"] < best[entry["key"]]["step_s"]:
+                best[entry["key"]] = entry
+    return best
+
+
+def keep_best(path, best):
+    lines = [json.dumps(best[key], sort_keys=True) for key in sorted(best)]
+    Path(path).write_text("\n".join(lines) + "\n")
+
+
+def learn(best, case, results):
+    for budget, step, bound, _ in results:
+        entry = {"key": case.key, "step_s": step, "bound_s": bound, "budget": str(budget)}
+        if step and (case.key not in best or step < best[case.key]["step_s"]):
+            best[case.key] = entry
+
+
+def page(options, budgets, cases, results, best):
+    """Step time over the best known: mean and worst over families, a row a setting."""
+    rows = []
+    settings = sorted({(c.memory, c.schedule, c.frozen) for c in cases})
+    for setting in settings:
+        mine = [c for c in cases if (c.memory, c.schedule, c.frozen) == setting]
+        fit = [c for c in mine if all(step for _, step, *_ in results[c.key])]
+        cells = [*setting, f"{len(fit)} of {len(mine)}"]
+        for number in range(len(budgets)):
+            over = [results[c.key][number][1] / best[c.key]["step_s"] for c in fit]
+            cells.append(f"{statistics.mean(over):.3f} / {max(over):.3f}" if over else "–")
+        bound = [best[c.key]["step_s"] / best[c.key]["bound_s"] for c in fit]
+        cells.append(f"{statistics.mean(bound):.3f}" if bound else "–")
+        rows.append(cells)
+    rising = [
+        c.key
+        for c in cases
+        if any(
+            later and (not step or later > step)
+            for (_, step, *_), (_, later, *_) in itertools.pairwise(results[c.key])
+            if step
+        )
+    ]
+    slowest = max(ms for values in results.values() for b, _, _, ms in values if b == "default")
+    header = ["memory", "schedule", "frozen", "fit", *budgets, "best over bound"]
+    return "\n".join(
+        [
+            "# The policy `entrain` under pressure: generated families",
+            "",
+            f"{machine.describe()}; simulated, analytic A40 profile, 8 lanes × {options.replicas}",
+            f"replicas, {options.batch} samples, seeds {options.seeds}, one batch each.",
+            "",
+            "Step time over the best known, mean / worst over families, by budget of evaluations:",
+            "",
+            *table(header, rows),
+            "",
+            f"A larger budget was slower in {len(rising)} of {len(cases)} cases.",
+            f"Assigning with the default budget took {slowest:.0f} ms at most.",
+            "",
+            *(f"- `{name}`: {FAMILIES[name].description}" for name in options.families.split(",")),
+            "",
+        ]
+    )
+
+
+def main():
+    options = parse()
+    names, seeds = options.families.split(","), seeds_of(options.seeds)
+    settings = itertools.product(
+        options.memory.split(","), options.schedules.split(","), options.frozen.split(",")
+    )
+    budgets = [options.long] if options.long else options.budgets.split(",")
+    best = read_best(options.best)
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        cases = []
+        for (family, seed), setting in itertools.product(itertools.product(names, seeds), settings):
+            cases.append(Case(options, folder, family, seed, setting))
+        for family, seed in itertools.product(names, seeds):
+            write_family(family, seed, folder)
+        for case in cases:
+            case.plan()  # once, not by several jobs
+        results = {}
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            done = pool.map(lambda case: (case, case.measure(budgets)), cases)
+            for number, (case, result) in enumerate(done, 1):
+                results[case.key] = result
+                learn(best, case, result)
+                print(f"{number}/{len(cases)} {case.key}", file=sys.stderr)
+    keep_best(options.best, best)
+    if not options.long:
+        machine.give(page(options, budgets, cases, results, best), options.output)
+
+
+if __name__ == "__main__":
+    main()
