@@ -1,4 +1,5 @@
-"""Batches that someone gives: --batch and --no-repeat of simulate, assign and explain."""
+"""Batches that someone gives (--batch, --no-repeat of simulate, assign and explain), and chunks
+of samples whose costs someone gives."""
 
 import cli_fixture
 from study_commands_test import StudyTest
@@ -82,6 +83,33 @@ class GivenBatches(StudyTest):
             self.expect_failure(2, ["--batch"], *self.given("assign", "--batch", "ids.txt", *more))
         for command in ("simulate", "assign", "explain"):
             self.expect_failure(2, ["--global-batch", "--batch"], *self.given(command))
+
+
+class ChunksUnderCosts(StudyTest):
+    def test_later_chunks_cost_more_where_costs_grow_faster_than_lengths(self):
+        rows = []
+        for i in range(1, 9):
+            tokens = 100 * i if i < 8 else 4000
+            cost = 1e-6 * tokens + 2e-9 * tokens * tokens
+            rows.append(f"s{i},0,0,0,{tokens},{cost},{2 * cost}")
+        self.write_costs(rows=rows)
+        (self.folder / "plan.json").write_text(
+            '{"version": 1, "replicas": 1, "num_slots": 4, "modules": {'
+            '"vision": {"tensor_parallel": 1, "context_parallel": 1, "stages": [[0, 4]]},'
+            '"llm": {"tensor_parallel": 1, "context_parallel": 1, "stages": [[0, 2], [2, 4]]}}}'
+        )
+        study = ("--costs", "costs.csv", "--plan", "plan.json", "--no-repeat", "--chunks")
+        document = self.json_of("assign", *study, "--policy", "entrain")
+        chunks = [
+            entry["tokens"]
+            for slot in document["replicas"][0]["modules"]["llm"]
+            for entry in slot
+            if isinstance(entry, dict) and entry["sample"] == "s8"
+        ]
+        self.assertGreater(len(chunks), 1, document)
+        chunks.sort()
+        first, last = (end - begin for begin, end in (chunks[0], chunks[-1]))
+        self.assertGreater(first, last, "equal work is fewer tokens later")
 
 
 if __name__ == "__main__":
