@@ -81,10 +81,13 @@ std::string summary_table(const std::vector<Row>& rows) {
 
 // Compared policies that do not choose their number of slots run with their best, unless the
 // command line gives their number. A single policy runs with the plan's.
-std::vector<int> slots_to_try(const AssignFlags& options, const Plan& plan, std::size_t policies) {
+std::vector<int> slots_to_try(const AssignFlags& options,
+                              const Study& study,
+                              const Plan& plan,
+                              std::size_t policies) {
   return policies == 1 || options.plan.num_slots > 0
              ? std::vector<int>()
-             : slot_candidates(plan, options.study.global_batch);
+             : slot_candidates(plan, study.inputs.global_batch);
 }
 
 int best_slots_of(const std::string& policy,
@@ -108,7 +111,7 @@ std::vector<Row> assign_all(const std::vector<std::string>& policies,
                             StudyStep step,
                             const Study& study,
                             const AssignFlags& options) {
-  const std::vector<int> slots = slots_to_try(options, step.plan, policies.size());
+  const std::vector<int> slots = slots_to_try(options, study, step.plan, policies.size());
   const int plan_slots = step.plan.num_slots;
   AssignRequest wanted;
   apply(options.policy, wanted);
@@ -157,7 +160,7 @@ int run(const AssignFlags& options) {
     print_json(policies.size() == 1 ? documents.front() : documents);
     return 0;
   }
-  const std::vector<int> slots = slots_to_try(options, step.plan, policies.size());
+  const std::vector<int> slots = slots_to_try(options, study, step.plan, policies.size());
   std::string tried = concat("the plan's ", step.plan.num_slots);
   for (std::size_t i = 0; i < slots.size(); ++i) {
     tried = i == 0 ? concat("the fastest of ", slots[i]) : concat(tried, ", ", slots[i]);
@@ -193,6 +196,7 @@ void add_assign_command(CLI::App& app, Action& action) {
                   "entrain assign --index index.csv --model model.toml --plan plan.json "
                   "--global-batch 512 --policy entrain -o assignment.json");
   add_study_options(*command, options->study);
+  add_given_batches(*command, options->study);
   add_plan_options(*command, options->plan);
   add_policy_options(*command, options->policy);
   command

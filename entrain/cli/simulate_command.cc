@@ -21,6 +21,8 @@
 namespace entrain::cli {
 namespace {
 
+constexpr std::int64_t kDrawnSteps = 3;
+
 struct SimulateFlags {
   StudyInputs study;
   PlanOptions plan;
@@ -29,7 +31,7 @@ struct SimulateFlags {
   int one_sample = 0;
   std::string policies = "sequential,random,lpt-2d,entrain";
   std::string schedules = "1f1b";
-  std::int64_t steps = 3;
+  std::int64_t steps = 0;  // 0: see num_steps()
   int threads = 1;
   std::string links = "own";
   std::string trace;
@@ -79,18 +81,38 @@ void write_case(const SimulateFlags& options,
 }
 
 // Empty if the command line gives the number.
-std::vector<int> slots_to_try(const SimulateFlags& options, const Plan& plan) {
+std::vector<int> slots_to_try(const SimulateFlags& options, const Study& study, const Plan& plan) {
   return options.plan.num_slots > 0 ? std::vector<int>()
-                                    : slot_candidates(plan, options.study.global_batch);
+                                    : slot_candidates(plan, study.inputs.global_batch);
 }
 
-CasesRequest cases_request(const SimulateFlags& options, const Study& study, const Plan& plan) {
+// How many the command line asks for; else a few drawn batches, or all given ones.
+std::int64_t num_steps(const SimulateFlags& options, const Study& study) {
+  const std::int64_t given = study.num_given();
+  if (given > 0 && options.steps > given) {
+    throw InvalidInput(concat("--steps: ",
+                              options.steps,
+                              " given; ",
+                              options.study.no_repeat ? "--no-repeat" : "--batch",
+                              " gives ",
+                              given == 1 ? "one batch" : concat(given, " batches")));
+  }
+  if (options.steps > 0) {
+    return options.steps;
+  }
+  return given > 0 ? given : kDrawnSteps;
+}
+
+CasesRequest cases_request(const SimulateFlags& options,
+                           const Study& study,
+                           const Plan& plan,
+                           std::int64_t steps) {
   CasesRequest request;
   request.study = &study;
   request.plan = plan;
   request.policies = parse_selection(options.policies, policy_names(), "--policy");
   request.schedules = parse_selection(options.schedules, schedule_names(), "--schedule");
-  request.steps = options.assignment.empty() ? options.steps : 1;
+  request.steps = options.assignment.empty() ? steps : 1;
   request.memory = parse_memory_rule(options.plan.memory);
   request.threads = options.threads;
   request.links = options.links == "node"   ? LinkSharing::kNode
@@ -100,7 +122,7 @@ CasesRequest cases_request(const SimulateFlags& options, const Study& study, con
   apply(options.policy, wanted);
   request.options = wanted.options;
   request.objective = wanted.objective;
-  request.slots = slots_to_try(options, plan);
+  request.slots = slots_to_try(options, study, plan);
   if (!options.assignment.empty()) {
     take_assignment(options.assignment, study, request);
   }
@@ -123,7 +145,6 @@ std::vector<CaseResult> simulate_cases(const SimulateFlags& options, CasesReques
 Json report_json(const SimulateFlags& options,
                  const Study& study,
                  const CasesRequest& request,
-                 const std::vector<int>& slots,
                  const std::vector<CaseSummary>& summaries) {
   Json rows = Json::array();
   for (const CaseSummary& summary : summaries) {
@@ -132,7 +153,7 @@ Json report_json(const SimulateFlags& options,
   return {{"steps", request.steps},
           {"memory", options.plan.memory},
           {"note", study.note()},
-          {"slots_tried", slots},
+          {"slots_tried", request.slots},
           {"gain", gain_text(summaries)},
           {"with_replacement", study.with_replacement},
           {"rows", rows}};
@@ -156,21 +177,21 @@ int run(const SimulateFlags& options) {
   const Output trace = outputs.open("--trace", options.trace, OutputKind::kTrace);
   const Output torch_csv = outputs.open("--torch-csv", options.torch_csv, OutputKind::kTorchOrder);
   const Study study = open_study(options.study);
-  // Names are checked before anything takes time.
+  // Names and numbers are checked before anything takes time.
+  const std::int64_t steps = num_steps(options, study);
   parse_selection(options.policies, policy_names(), "--policy");
   parse_selection(options.schedules, schedule_names(), "--schedule");
   const Plan plan = make_plan(options.plan, study);
-  const CasesRequest request = cases_request(options, study, plan);
+  const CasesRequest request = cases_request(options, study, plan, steps);
   const std::vector<CaseResult> cases = simulate_cases(options, request);
   const std::vector<CaseSummary> summaries = summarise(cases);
   if (csv.named()) {
     csv.write(cases_csv(cases, study.module_names()));
   }
   if (options.json) {
-    print_json(report_json(options, study, request, slots_to_try(options, plan), summaries));
+    print_json(report_json(options, study, request, summaries));
   } else {
-    print_text(study.note() + "\n" +
-               to_string(summaries, study.module_names(), slots_to_try(options, plan)) +
+    print_text(study.note() + "\n" + to_string(summaries, study.module_names(), request.slots) +
                concat(request.steps,
                       " steps; step time, bound, gap and bubble are medians, memory is the "
                       "largest\n"));
@@ -201,8 +222,10 @@ void add_simulate_command(CLI::App& app, Action& action) {
       "simulate",
       "Predicts the step time of policies and schedules for an index, a model and a plan.",
       "entrain simulate --index index.csv --model model.toml --lanes 4 --replicas 2 "
-      "--global-batch 512 --policy all --memory equal --csv cases.csv");
+      "--global-batch 512 --policy all --memory equal --csv cases.csv\n  "
+      "entrain simulate --costs costs.csv --plan plan.json --batch ids.txt --policy all");
   add_study_options(*command, options->study);
+  add_given_batches(*command, options->study);
   add_plan_options(*command, options->plan);
   add_policy_options(*command, options->policy);
   command->add_option("--assignment",
@@ -223,9 +246,11 @@ void add_simulate_command(CLI::App& app, Action& action) {
       ->add_option(
           "--schedule", options->schedules, "all, or comma-separated: " + join(schedule_names()))
       ->capture_default_str();
-  command->add_option("--steps", options->steps, "global batches to draw")
-      ->transform(whole(1, 100'000))
-      ->capture_default_str();
+  command
+      ->add_option("--steps",
+                   options->steps,
+                   "global batches (default: 3 drawn ones, or all of --batch or --no-repeat)")
+      ->transform(whole(1, 100'000));
   command
       ->add_option("--threads",
                    options->threads,

@@ -63,6 +63,9 @@ Study open_study(const StudyInputs& inputs, bool draws) {
   if (!study.table.has_value()) {
     print_warnings(profile_warnings(study.profile, study.inputs.profile));
   }
+  if (!study.left_out().empty()) {
+    print_notes({study.left_out()});
+  }
   const std::string repeats = draws ? repetition_warning(study) : "";
   if (!repeats.empty()) {
     print_warnings({repeats});
@@ -85,9 +88,25 @@ void add_study_options(CLI::App& command, StudyInputs& inputs) {
   command.add_option("--global-batch,-b", inputs.global_batch, "samples per step")
       ->required()
       ->transform(whole(1, kMostSamples));
-  command.add_option("--seed", inputs.seed, "seed of the drawn batches")
+  command.add_option("--seed", inputs.seed, "seed of the drawn batches, and of policies that draw")
       ->transform(seed_number())
       ->capture_default_str();
+}
+
+void add_given_batches(CLI::App& command, StudyInputs& inputs) {
+  CLI::Option* size = command.get_option("--global-batch")->required(false);
+  CLI::Option* batch =
+      command.add_option("--batch",
+                         inputs.batch,
+                         "instead of drawn batches, the batch of the only step: a file with a "
+                         "sample id a line (blank lines and lines that begin with # are skipped)");
+  batch->excludes(size);
+  command
+      .add_flag("--no-repeat",
+                inputs.no_repeat,
+                "instead of drawn batches, every sample once in the order of the file: one batch, "
+                "or with --global-batch consecutive ones, the last left out if it is not full")
+      ->excludes(batch);
 }
 
 std::int64_t step_of_assignment(const Json& document, const std::string& file) {
@@ -103,6 +122,7 @@ std::vector<std::filesystem::path> input_files(const StudyInputs& inputs, const 
           inputs.cluster,
           inputs.costs,
           inputs.segment_costs,
+          inputs.batch,
           plan.file};
 }
 

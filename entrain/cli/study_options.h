@@ -35,8 +35,13 @@ void add_sample_options(CLI::App& command, StudyInputs& inputs);
 // These and --cluster, --costs, --segment-costs, --global-batch, --seed.
 void add_study_options(CLI::App& command, StudyInputs& inputs);
 
+// --batch, --no-repeat: given batches instead of drawn ones, so that --global-batch may be absent.
+// Requires  add_study_options() of the same command before.
+void add_given_batches(CLI::App& command, StudyInputs& inputs);
+
 // load_study(). What of the samples is ignored is said on standard error, what the profile does not
-// say of itself, and where the command `draws` batches, how often samples repeat in them.
+// say of itself, which samples no given batch holds, and where the command `draws` batches, how
+// often samples repeat in them.
 Study open_study(const StudyInputs& inputs, bool draws = true);
 
 // Where a plan comes from, and what of it the command line overrides.

@@ -69,6 +69,7 @@ INSTEAD = {
     "--lanes": (["--plan", "--evaluations"], ["--plan-batches", "1"]),
     "--plan-batches": (["--plan"], ["--lanes", "2"]),
     "--plan-schedule": (["--plan"], ["--lanes", "2", "--plan-batches", "1"]),
+    "--batch": (["--global-batch"], []),
     "--costs": (["--index", "--model", "--profile"], []),
     "--hf-config": (["--model"], []),
     "--index": (["train.csv"], []),

@@ -184,8 +184,8 @@ std::string misspelling_of(const std::string& missing,
   for (const auto& [key, value] : object.items()) {
     const std::size_t difference =
         std::max(key.size(), missing.size()) - std::min(key.size(), missing.size());
-    const std::string hint = suggestion(key, wanted);
-    if (difference <= kMostDifference && hint.starts_with(", did you mean") &&
+    const std::string hint = close_match(key, wanted);
+    if (difference <= kMostDifference && !hint.empty() &&
         std::find(known.begin(), known.end(), key) == known.end()) {
       return fmt::format("; there is a key '{}'{}", key, hint);
     }

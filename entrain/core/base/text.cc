@@ -40,7 +40,7 @@ std::string join(std::span<const std::string> values, std::string_view separator
   return fmt::format("{}", fmt::join(values.begin(), values.end(), separator));
 }
 
-std::string suggestion(std::string_view given, std::span<const std::string> allowed) {
+std::string close_match(std::string_view given, std::span<const std::string> allowed) {
   const std::string* closest = nullptr;
   std::size_t least = std::max<std::size_t>(1, given.size() / 3) + 1;
   for (const std::string& candidate : allowed) {
@@ -50,10 +50,12 @@ std::string suggestion(std::string_view given, std::span<const std::string> allo
       closest = &candidate;
     }
   }
-  if (closest != nullptr) {
-    return fmt::format(", did you mean '{}'?", *closest);
-  }
-  return allowed.empty() ? std::string() : fmt::format("; allowed: {}", join(allowed));
+  return closest != nullptr ? fmt::format(", did you mean '{}'?", *closest) : std::string();
+}
+
+std::string suggestion(std::string_view given, std::span<const std::string> allowed) {
+  const std::string match = close_match(given, allowed);
+  return match.empty() && !allowed.empty() ? fmt::format("; allowed: {}", join(allowed)) : match;
 }
 
 void check_name(std::string_view where,

@@ -24,7 +24,10 @@ std::string concat(const Args&... args) {
 std::string join(std::span<const std::string> values, std::string_view separator = ", ");
 
 // ", did you mean 'x'?" for the closest of `allowed` within an edit distance of a third of the
-// length, else "; allowed: a, b, c".
+// length, else empty.
+std::string close_match(std::string_view given, std::span<const std::string> allowed);
+
+// close_match(), or where that is empty "; allowed: a, b, c".
 std::string suggestion(std::string_view given, std::span<const std::string> allowed);
 
 // Throws  InvalidInput "where: unknown what 'given'" with a suggestion, unless `given` is allowed.

@@ -13,6 +13,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/cost/length_fit.h"
 
 namespace entrain {
 namespace {
@@ -133,6 +134,17 @@ CostTable read_samples(std::string_view content, const std::string& where, RowOf
     throw InvalidInput(fmt::format("{}: no samples", where));
   }
   return table;
+}
+
+CostWeights weights_of(const std::vector<std::vector<TableUnit>>& samples,
+                       std::int64_t TableUnit::*time) {
+  std::vector<LengthCost> costs;
+  for (const std::vector<TableUnit>& units : samples) {
+    for (const TableUnit& unit : units) {
+      costs.push_back({unit.tokens, unit.*time});
+    }
+  }
+  return fit_length_costs(costs);
 }
 
 // The segments of one sample in one encoder, by number.
@@ -327,6 +339,8 @@ CostTable parse_cost_table(std::string_view costs,
                            const std::string& segments_where) {
   RowOfId row_of;
   CostTable table = read_samples(costs, where, row_of);
+  table.llm_forward = weights_of(table.units.back(), &TableUnit::forward_ns);
+  table.llm_backward = weights_of(table.units.back(), &TableUnit::backward_ns);
   if (!segments.empty()) {
     read_segments(segments, segments_where, row_of, table);
   }
@@ -420,6 +434,11 @@ StepCosts table_costs(const CostTable& table,
                                          trainable,
                                          trainable || (llm && encoder_trains)));
     encoder_trains = encoder_trains || trainable;
+  }
+  for (StageCosts& stage : costs.modules.back().stages) {
+    stage.chunk_weights.forward = table.llm_forward;
+    stage.chunk_weights.backward_input = table.llm_backward;
+    stage.chunk_weights.backward_weight = table.llm_backward;
   }
   for (const int row : rows) {
     costs.work.push_back(table_work(table, row));

@@ -40,6 +40,10 @@ struct CostTable {
   // [module][sample] the sample's units: segments of an encoder (none without work there), in the
   // LLM one.
   std::vector<std::vector<std::vector<TableUnit>>> units;
+  // How the LLM's times are distributed over the tokens of a sample that is cut into chunks:
+  // fit_length_costs() over all samples.
+  CostWeights llm_forward;
+  CostWeights llm_backward;
 
   [[nodiscard]] int num_modules() const { return static_cast<int>(modules.size()); }
   [[nodiscard]] bool has_activation_bytes() const;  // for every module
@@ -77,7 +81,8 @@ SampleWork table_work(const CostTable& table, int row);
 // Costs of a batch under a plan. A stage takes its layers' share of each unit; half of a backward
 // is weight gradient (the smaller half of an odd number). Without activation bytes in the table a
 // token keeps one byte per layer: comparable within a lane, but not real bytes. No launch
-// constants, free link, no reduction and no optimizer time.
+// constants, free link, no reduction and no optimizer time. Chunks of a sample cost as unit_cost()
+// says, by the table's weights, the same in every stage and in both halves of a backward.
 //
 // Frozen modules have no weight gradient, and an input gradient only in the LLM in front of an
 // encoder that is not frozen.

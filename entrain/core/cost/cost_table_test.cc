@@ -149,6 +149,36 @@ TEST(TableCosts, SharesAUnitByLayersExactly) {
   EXPECT_EQ(costs.link.latency, nanoseconds{0});
 }
 
+TEST(TableCosts, LaterChunksCostMoreByTheirAttention) {
+  // Forward n² / 2 + 50 n, backward n² + 50 n nanoseconds of n tokens.
+  const CostTable table = parse_cost_table(
+      "sample_id,llm_tokens,llm_forward_s,llm_backward_s\n"
+      "a,100,10000e-9,15000e-9\nb,200,30000e-9,50000e-9\nc,400,100000e-9,180000e-9\n",
+      "c");
+  Plan plan;
+  plan.modules = {{"llm", 1, 1, {{0, 1}, {1, 4}}}};
+  plan.lanes = default_lanes(plan.modules);
+  const StepCosts costs = table_costs(table, plan, std::vector<int>{2, 0}, {0});
+  // Forward and backward of the range, over both stages.
+  const auto chunk = [&](std::int64_t begin, std::int64_t end) {
+    OperationTimes time;
+    for (int stage = 0; stage < 2; ++stage) {
+      time +=
+          unit_cost(costs, 0, stage, {.sample = 0, .token_begin = begin, .token_end = end}).time;
+    }
+    return std::pair(static_cast<double>(time.forward.count()),
+                     static_cast<double>(time.backward().count()));
+  };
+  EXPECT_NEAR(chunk(0, 200).first, 30'000, 2);
+  EXPECT_NEAR(chunk(200, 400).first, 70'000, 2);
+  EXPECT_NEAR(chunk(0, 200).second, 50'000, 4);
+  EXPECT_NEAR(chunk(200, 400).second, 130'000, 4);
+  EXPECT_EQ(
+      unit_cost(costs, 0, 1, {.sample = 0, .token_begin = 0, .token_end = 200}).activation_bytes,
+      600)
+      << "memory is even";
+}
+
 TEST(TableCosts, TakesGivenActivationBytes) {
   const CostTable table = parse_cost_table(
       "sample_id,llm_tokens,llm_forward_s,llm_backward_s,llm_activation_bytes\na,9,1,2,4000\n",

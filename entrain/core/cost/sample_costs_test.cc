@@ -1,11 +1,15 @@
 #include "entrain/core/cost/sample_costs.h"
 
+#include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/random.h"
 #include "entrain/core/cost/analytic.h"
 
@@ -99,6 +103,37 @@ TEST(SampleCosts, KeepActivationBytesWhereAsked) {
     EXPECT_EQ(read.units[2][sample][0].activation_bytes,
               table.units[2][sample][0].activation_bytes);
   }
+}
+
+// The share of attention is estimated from lengths; the output head, which counts target tokens,
+// is what it does not see.
+TEST(SampleCosts, CostChunksAboutWhatModelAndProfileDo) {
+  const ModelSpec model = oracle::small_model();
+  const Profile profile = analytic_profile(model, device_model("a40"));
+  const Drawn drawn = draw(model, 3, 200);
+  const CostTable table =
+      written_and_read(sample_costs(model, profile, drawn.ids, drawn.work), {}, false);
+  const Plan plan = even_plan(model, {1, 1, 1}, 1, 1);
+  std::vector<int> rows(200);
+  std::iota(rows.begin(), rows.end(), 0);
+  const StepCosts expected = step_costs(model, plan, profile, drawn.work);
+  const StepCosts actual = table_costs(table, plan, rows, {0, 0, 0});
+  const auto first_half = [](const StepCosts& costs, int sample) {
+    const std::int64_t half = costs.work[at(sample)].llm_tokens / 2;
+    const WorkItem item{.sample = sample, .token_begin = 0, .token_end = half};
+    return static_cast<double>(unit_cost(costs, 2, 0, item).time.forward.count());
+  };
+  StepCosts even = actual;
+  even.modules[2].stages[0].chunk_weights = {};
+  double error = 0;
+  double even_error = 0;
+  for (int sample = 0; sample < 200; ++sample) {
+    const double by_model = first_half(expected, sample);
+    error = std::max(error, std::abs(first_half(actual, sample) / by_model - 1));
+    even_error = std::max(even_error, std::abs(first_half(even, sample) / by_model - 1));
+  }
+  EXPECT_LT(error, 0.15);
+  EXPECT_LT(error, even_error / 2);
 }
 
 // A plan of one stage a module leaves the table nothing to share out: times are those of the model

@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
 #include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/analytic.h"
+#include "entrain/core/dataset/batch_list.h"
 #include "entrain/core/dataset/global_batch.h"
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/families/family.h"
@@ -27,11 +30,23 @@ constexpr std::string_view kAnalytic = "analytic:";
 constexpr const char* kFreezeOption = "--freeze";
 constexpr const char* kLoraOption = "--lora";
 
-void check_inputs(const StudyInputs& inputs) {
-  if (inputs.global_batch < 1) {
+void check_batches(const StudyInputs& inputs) {
+  if (!inputs.batch.empty() && (inputs.no_repeat || inputs.global_batch != 0)) {
+    throw InvalidInput("--batch is the whole batch: give neither --global-batch nor --no-repeat");
+  }
+  if (inputs.batch.empty() && !inputs.no_repeat && inputs.global_batch == 0) {
+    throw InvalidInput(
+        "give --global-batch, the samples of a step, or batches of your own by --batch or "
+        "--no-repeat");
+  }
+  if (inputs.global_batch < 0) {
     throw InvalidInput(
         fmt::format("--global-batch: {} given; at least 1 is needed", inputs.global_batch));
   }
+}
+
+void check_inputs(const StudyInputs& inputs) {
+  check_batches(inputs);
   if (inputs.costs.empty()) {
     if (!inputs.segment_costs.empty()) {
       throw InvalidInput("--segment-costs needs --costs");
@@ -134,6 +149,45 @@ void load_index(Study& study) {
   }
 }
 
+// Rows of the batches that the inputs give, and their size; none where batches are drawn.
+void give_batches(Study& study) {
+  StudyInputs& inputs = study.inputs;
+  if (!inputs.batch.empty()) {
+    study.given = rows_of_batch_list(read_file(inputs.batch), inputs.batch, study.ids);
+    inputs.global_batch = static_cast<int>(std::ssize(study.given));
+  } else if (inputs.no_repeat) {
+    study.given.resize(study.ids.size());
+    std::iota(study.given.begin(), study.given.end(), 0);
+    if (inputs.global_batch == 0) {
+      inputs.global_batch = static_cast<int>(std::ssize(study.given));
+    }
+    if (study.num_given() == 0) {
+      throw InvalidInput(fmt::format(
+          "--no-repeat: {} samples are fewer than one global batch of {}; without --global-batch "
+          "they are one batch",
+          study.given.size(),
+          inputs.global_batch));
+    }
+  }
+}
+
+// Requires  given batches.
+std::vector<int> given_rows(const Study& study, std::int64_t step) {
+  const std::int64_t batch = study.inputs.global_batch;
+  if (step < 0 || step >= study.num_given()) {
+    throw InvalidInput(
+        study.num_given() == 1
+            ? fmt::format("step {}: the given batch is step 0, the only one", step)
+            : fmt::format("step {}: --no-repeat gives {} batches of {}, steps 0 to {}",
+                          step,
+                          study.num_given(),
+                          batch,
+                          study.num_given() - 1));
+  }
+  const auto begin = study.given.begin() + step * batch;
+  return {begin, begin + batch};
+}
+
 std::vector<SampleWork> work_of(const Study& study, const std::vector<int>& rows) {
   std::vector<SampleWork> work;
   work.reserve(rows.size());
@@ -155,6 +209,21 @@ std::vector<std::string> Study::module_names() const {
   return names;
 }
 
+std::int64_t Study::num_given() const {
+  return given.empty() ? 0 : std::ssize(given) / inputs.global_batch;
+}
+
+std::string Study::left_out() const {
+  const std::int64_t rest = std::ssize(given) - num_given() * inputs.global_batch;
+  return rest == 0 ? ""
+                   : fmt::format(
+                         "the last {} of {} samples are left out: they do not fill a global "
+                         "batch of {}",
+                         rest,
+                         given.size(),
+                         inputs.global_batch);
+}
+
 std::string Study::note() const {
   std::string text = to_string(origin);
   if (assumed) {
@@ -168,6 +237,11 @@ std::string Study::note() const {
   }
   if (table.has_value() && !table->has_activation_bytes()) {
     text += "; memory counts one byte a token and layer, for want of <module>_activation_bytes";
+  }
+  if (!inputs.batch.empty()) {
+    text += fmt::format("; the batch of {}", inputs.batch);
+  } else if (inputs.no_repeat) {
+    text += "; batches in the order of the file, no sample twice";
   }
   if (with_replacement) {
     text += "; fewer than four batches of samples: drawn with replacement";
@@ -184,7 +258,9 @@ Study load_study(const StudyInputs& inputs) {
   } else {
     load_table(study);
   }
-  study.with_replacement = drawn_with_replacement(std::ssize(study.ids), inputs.global_batch);
+  give_batches(study);
+  study.with_replacement = study.given.empty() &&
+                           drawn_with_replacement(std::ssize(study.ids), study.inputs.global_batch);
   return study;
 }
 
@@ -219,6 +295,9 @@ std::string repetition_warning(const Study& study) {
 }
 
 StudyBatch draw_batch(const Study& study, std::int64_t step) {
+  if (!study.given.empty()) {
+    return batch_of(study, given_rows(study, step));
+  }
   BatchDraw draw = draw_study_batch(study.ids, study.inputs.global_batch, study.inputs.seed, step);
   StudyBatch batch;
   batch.work = work_of(study, draw.rows);
@@ -232,12 +311,11 @@ int place_of_sample(const std::vector<std::string>& ids,
                     const std::string& whose) {
   const auto found = std::find(ids.begin(), ids.end(), id);
   if (found == ids.end()) {
-    const std::string hint = suggestion(id, ids);  // of no use where it lists all
     throw InvalidInput(fmt::format("--sample: '{}' is not among the {} samples{}{}",
                                    id,
                                    ids.size(),
                                    whose,
-                                   hint.starts_with(", did you mean") ? hint : ""));
+                                   close_match(id, ids)));
   }
   return static_cast<int>(found - ids.begin());
 }
@@ -246,6 +324,13 @@ std::int64_t step_of_sample(const Study& study, const std::string& id) {
   const int row = place_of_sample(study.ids, id);
   const auto samples = static_cast<int>(study.ids.size());
   const int batch = study.inputs.global_batch;
+  if (!study.given.empty()) {
+    const auto place = std::find(study.given.begin(), study.given.end(), row) - study.given.begin();
+    if (place / batch >= study.num_given()) {
+      throw InvalidInput(fmt::format("--sample: '{}' is in no given batch", id));
+    }
+    return place / batch;
+  }
   constexpr std::int64_t kEpochs = 4;
   const std::int64_t steps = (kEpochs * samples + batch - 1) / batch;
   std::optional<GlobalBatchSampler> sampler;
@@ -293,7 +378,9 @@ LaneSplitResult search_split(const Study& study, LaneSplitRequest request, int n
   const auto batches = std::make_shared<std::vector<StudyBatch>>();
   request.model = &study.model;
   request.batches.clear();
-  for (std::int64_t step = 0; step < num_batches; ++step) {
+  const std::int64_t last =
+      study.given.empty() ? num_batches : std::min<std::int64_t>(num_batches, study.num_given());
+  for (std::int64_t step = 0; step < last; ++step) {
     batches->push_back(draw_batch(study, step));
     request.batches.push_back(batches->back().work);
   }

@@ -1,5 +1,5 @@
 // The inputs of a study: samples with costs (from an index, a model and a profile, or from a cost
-// table), global batches drawn from them, and a plan.
+// table), global batches drawn from them or given, and a plan.
 //
 // Read first: load_study(), draw_batch(), batch_costs().
 #pragma once
@@ -35,7 +35,10 @@ struct StudyInputs {
   std::vector<std::string> freeze;  // as freeze_modules() reads; of a cost table whole modules
   std::string lora;                 // as parse_lora() reads; empty: no adapters
   std::vector<std::string> ignore_modality;  // kMediaNames that the model may have no encoder for
-  int global_batch = 0;                      // >= 1
+  // >= 1; with no_repeat 0 is all samples. Not with `batch`, whose size load_study() puts here.
+  int global_batch = 0;
+  std::string batch;       // file as rows_of_batch_list() reads: the only step's; empty: none
+  bool no_repeat = false;  // consecutive batches in the file's order, instead of drawn ones
   std::uint64_t seed = 0;
   // Degrees of an analytic profile; under a cluster tensor parallelism is every divisor of
   // devices_per_node.
@@ -52,12 +55,17 @@ struct Study {
   std::optional<CostTable> table;
   std::vector<char> frozen;          // [module], of a cost table
   std::vector<std::string> ids;      // [sample]
-  bool with_replacement = false;     // fewer than four batches of samples
+  std::vector<int> given;            // rows of consecutive global batches; empty: they are drawn
+  bool with_replacement = false;     // fewer than four batches of samples, drawn
   std::vector<std::string> ignored;  // what samples hold and `model` has no encoder for
   bool assumed = false;              // the inputs name no profile, so that a device was assumed
   CostOrigin origin;
 
   [[nodiscard]] std::vector<std::string> module_names() const;
+  // How many batches are given, 0 where they are drawn without end.
+  [[nodiscard]] std::int64_t num_given() const;
+  // How many given samples fill no batch, for people; else empty.
+  [[nodiscard]] std::string left_out() const;
   // The first line of every table: device and profile, "(assumed: give --profile)" where no inputs
   // name one, and what else a reader of figures must know.
   [[nodiscard]] std::string note() const;
@@ -80,7 +88,9 @@ StudyBatch batch_of(const Study& study, std::vector<int> rows);
 // How often samples repeat where the study draws with replacement, for people; else empty.
 std::string repetition_warning(const Study& study);
 
-// Throws  InvalidInput when step < 0 or a sample's size is impossible.
+// Throws  InvalidInput when step < 0, when the inputs give no batch of that step, or a sample's
+// size
+//         is impossible.
 StudyBatch draw_batch(const Study& study, std::int64_t step);
 
 // The place of `id` among the ids of all samples, or of those that `whose` (" of step 3") names.
@@ -92,7 +102,8 @@ int place_of_sample(const std::vector<std::string>& ids,
 // The first step whose global batch holds the sample.
 //
 // Throws  InvalidInput for an id that the study does not have (with a suggestion), and for one that
-//         no step of the first four epochs holds: every epoch's last incomplete batch is dropped.
+//         no given batch, or no step of the first four epochs holds: every epoch's last incomplete
+//         batch is dropped.
 // Cost    O(steps × global batch).
 std::int64_t step_of_sample(const Study& study, const std::string& id);
 
@@ -106,8 +117,8 @@ BatchNames names_of(const Study& study, const StudyBatch& batch);
 
 Plan read_study_plan(const Study& study, const std::filesystem::path& path);
 
-// The search for the best split of a few lanes under the study's batches 0 … num_batches - 1; the
-// other fields of `request` are the caller's.
+// The search for the best split of a few lanes under the study's batches 0 … num_batches - 1, or
+// as many as are given; the other fields of `request` are the caller's.
 LaneSplitResult search_split(const Study& study, LaneSplitRequest request, int num_batches);
 
 // Gives the search for a cluster's plan what the study knows: model, profile, cluster, seed, and

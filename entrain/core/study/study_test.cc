@@ -7,6 +7,7 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
+#include "entrain/core/base/text.h"
 
 #include "tests/oracle/expect_error.h"
 #include "tests/oracle/study_files.h"
@@ -85,8 +86,10 @@ TEST(LoadStudy, RefusesInputsThatContradict) {
     inputs.freeze = {"visoin"};
     EXPECT_NE(message(inputs).find("did you mean 'vision'"), std::string::npos);
     inputs.freeze.clear();
-    inputs.global_batch = 0;
-    EXPECT_NE(message(inputs).find("--global-batch"), std::string::npos);
+    for (const int size : {0, -1}) {
+      inputs.global_batch = size;
+      EXPECT_NE(message(inputs).find("--global-batch"), std::string::npos);
+    }
   }
 }
 
@@ -97,6 +100,55 @@ TEST(DrawBatch, GivesTheSameSamplesForATableAsForAnIndex) {
   EXPECT_EQ(draw_batch(table, 2).ids, draw_batch(index, 2).ids);
   EXPECT_NE(draw_batch(table, 2).ids, draw_batch(table, 1).ids);
   EXPECT_EQ(draw_batch(index, 2).work.size(), 8U);
+}
+
+TEST(DrawBatch, GivesTheListedSamplesInTheirOrder) {
+  const oracle::StudyFiles files;
+  for (StudyInputs inputs : {files.table_inputs(), files.index_inputs()}) {
+    const std::vector<std::string> ids = load_study(inputs).ids;
+    const std::vector<std::string> listed = {ids[30], ids[2], ids[11]};
+    inputs.batch = (files.folder() / "ids.txt").string();
+    write_file(inputs.batch, "# three\n" + join(listed, "\n") + "\n");
+    EXPECT_NE(error_of<InvalidInput>([&] { load_study(inputs); }).find("--batch"),
+              std::string::npos)
+        << "beside a size";
+    inputs.global_batch = 0;
+    const Study study = load_study(inputs);
+    EXPECT_EQ(study.inputs.global_batch, 3);
+    EXPECT_EQ(study.num_given(), 1);
+    EXPECT_EQ(draw_batch(study, 0).ids, listed);
+    EXPECT_FALSE(study.with_replacement);
+    EXPECT_EQ(step_of_sample(study, ids[11]), 0);
+    EXPECT_EQ(error_of<InvalidInput>([&] { step_of_sample(study, ids[12]); }),
+              "--sample: '" + ids[12] + "' is in no given batch");
+    EXPECT_EQ(error_of<InvalidInput>([&] { draw_batch(study, 1); }),
+              "step 1: the given batch is step 0, the only one");
+  }
+}
+
+TEST(DrawBatch, GivesEverySampleOnceWhereNoneRepeats) {
+  const oracle::StudyFiles files;
+  StudyInputs inputs = files.index_inputs();
+  inputs.no_repeat = true;
+  inputs.global_batch = 0;
+  const Study whole = load_study(inputs);
+  EXPECT_EQ(draw_batch(whole, 0).ids, whole.ids);
+  EXPECT_EQ(whole.num_given(), 1);
+  EXPECT_EQ(whole.left_out(), "");
+  inputs.global_batch = 16;
+  const Study study = load_study(inputs);
+  EXPECT_EQ(study.num_given(), 2);
+  EXPECT_EQ(study.left_out(),
+            "the last 8 of 40 samples are left out: they do not fill a global batch of 16");
+  EXPECT_EQ(draw_batch(study, 1).ids,
+            std::vector<std::string>(study.ids.begin() + 16, study.ids.begin() + 32));
+  EXPECT_EQ(step_of_sample(study, study.ids[31]), 1);
+  EXPECT_NE(error_of<InvalidInput>([&] { step_of_sample(study, study.ids[32]); }), "");
+  EXPECT_EQ(error_of<InvalidInput>([&] { draw_batch(study, 2); }),
+            "step 2: --no-repeat gives 2 batches of 16, steps 0 to 1");
+  inputs.global_batch = 41;
+  EXPECT_NE(error_of<InvalidInput>([&] { load_study(inputs); }).find("40 samples are fewer"),
+            std::string::npos);
 }
 
 TEST(StepOfSample, FindsTheFirstStepThatHoldsIt) {
