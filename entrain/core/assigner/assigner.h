@@ -21,13 +21,13 @@ std::vector<std::string> policy_names();
 
 // Ensures   the result passes validate_assignment(); equal requests give equal results on every
 //           machine; its stats hold only assign_ms (simulate_step() fills the others).
-// entrain   never slower under plan.schedule than `sequential` and `lpt-2d`, if their result
-//           keeps limits.bytes_of(lane); its own result keeps it. (Under a found order with
-//           limits.evaluations = 0 the comparison is by one rule, not by the best.)
-//           limits.evaluations bounds the simulated replicas, except those for a valid result, two
-//           dozen constructions per replica and that comparison. It is a heuristic: stats.gap
-//           is its distance from the bound. It finds an assignment within memory with any
-//           number of evaluations above 0 if it does with kFewEvaluations, or if
+// entrain   never slower under plan.schedule than `sequential`, `lpt-2d` and `dflop`, if their
+//           result keeps limits.bytes_of(lane), nor than itself with fewer evaluations above 0; its
+//           own result keeps the limits. (With limits.evaluations = 0 candidates are compared by a
+//           few constructions alone.) limits.evaluations bounds the simulated replicas, except two
+//           dozen constructions per replica, comparisons, and what kFewEvaluations allow. It is a
+//           heuristic: stats.gap is its distance from the bound. It finds an assignment within
+//           memory with any number of evaluations above 0 if it does with kFewEvaluations, or if
 //           `sequential`, `lpt-2d` or one sample a slot in drawn order keep the limits (all parts
 //           of EntrainOptions allowed, objective kStepTime).
 // Throws    InvalidInput for an unknown policy (with a suggestion), fewer samples than replicas,

@@ -85,6 +85,9 @@ void cut_all_above(const AssignRequest& request,
   const Placement base = best.placement;
   double mean = 0;
   for (const int sample : base.samples[at(replica)]) {
+    if (!base.chunks[at(sample)].empty() && request.plan->limits.max_deferral >= 0) {
+      return;  // inserted slots would move its segments away from its chunks
+    }
     mean += llm_work(loads, sample) / base.num_slots[at(replica)];
   }
   std::vector<int> before;

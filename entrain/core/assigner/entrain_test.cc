@@ -1,5 +1,6 @@
 // tests/property/assignment_test.cc compares with other policies and with exhaustion.
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -184,6 +185,42 @@ TEST(EntrainPolicy, CutsNothingThatBreaksTheLimitWhichWholeSamplesKeep) {
   }
   EXPECT_GT(with_chunks, 20);
   EXPECT_GT(kept_from_more, 20);
+}
+
+std::int64_t step_of(const oracle::RandomCase& of, int evaluations) {
+  Plan plan = of.plan;
+  plan.limits.evaluations = evaluations;
+  const AssignRequest request{.plan = &plan, .costs = &of.costs};
+  try {
+    const BuiltStep built = build_step(plan, assign("entrain", request), of.costs, plan.schedule);
+    return simulate(built.program, built.graph, of.costs).makespan.count();
+  } catch (const NothingFits&) {
+    return std::numeric_limits<std::int64_t>::max();
+  }
+}
+
+TEST(EntrainPolicy, IsNeverSlowerWithALargerBudget) {
+  int faster = 0;
+  for (int i = 0; i < 120; ++i) {
+    Rng rng(61, static_cast<std::uint64_t>(i));
+    oracle::RandomCaseOptions options;
+    options.chunks = i % 3 == 0;
+    oracle::RandomCase of = oracle::make_random_case(rng, options);
+    of.plan.schedule = i % 2 == 0 ? "entrain" : "1f1b";
+    const AssignRequest request{.plan = &of.plan, .costs = &of.costs};
+    of.plan.limits.lane_bytes = peak_bytes(of, assign("lpt-2d", request), "1f1b");
+    for (std::int64_t& bytes : of.plan.limits.lane_bytes) {
+      bytes = bytes * static_cast<std::int64_t>(70 + rng.below(50)) / 100 + 1;
+    }
+    std::int64_t before = std::numeric_limits<std::int64_t>::max();
+    for (const int evaluations : {1, 40, 55, 90, 170, 260, 401, 700}) {
+      const std::int64_t now = step_of(of, evaluations);
+      ASSERT_LE(now, before) << "case " << i << ", evaluations " << evaluations;
+      faster += now < before ? 1 : 0;
+      before = now;
+    }
+  }
+  EXPECT_GT(faster, 80);
 }
 
 }  // namespace
