@@ -221,10 +221,11 @@ void validate_lane(const Plan& plan,
 }  // namespace
 
 int default_evaluations(int replicas) {
-  constexpr double kOfOneReplica = 1000;
+  constexpr double kLeast = 1000;
+  constexpr double kOfOneReplica = 400;
   constexpr double kMost = 1e6;
   const double root = std::cbrt(static_cast<double>(replicas));
-  return static_cast<int>(std::min(kOfOneReplica * root * root, kMost));
+  return static_cast<int>(std::clamp(kOfOneReplica * root * root, kLeast, kMost));
 }
 
 int Plan::lane_of(int module, int stage) const {

@@ -41,8 +41,8 @@ struct StageRef {
   bool operator==(const StageRef&) const = default;
 };
 
-// Simulated replicas that the `entrain` policy may spend on a step unless it is told: 1,000 for one
-// replica, 2,519 for 4, 25,398 for 128, so that a replica's share shrinks as steps grow.
+// Simulated replicas that the `entrain` policy may spend on a step unless it is told: 1,000 for up
+// to 3 replicas, 1,007 for 4, 10,159 for 128: a replica's share shrinks as steps grow.
 int default_evaluations(int replicas);
 
 // Limits on assignments and programs.
