@@ -124,6 +124,10 @@ class Construction {
         SlotRule& rule = rules_[at(replica)];
         rule.num_slots = std::min(rule.num_slots,
                                   static_cast<int>(result_.placement.samples[at(replica)].size()));
+        if (rule.text_front + rule.text_back >= rule.num_slots) {
+          rule.text_front = 0;
+          rule.text_back = 0;
+        }
         place_by_rule(request_, loads_, replica, rule, result_.placement);
         result_.times[at(replica)] = evaluator_.evaluate(result_.placement, replica);
       }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "entrain/core/base/at.h"
+#include "entrain/core/base/errors.h"
 
 namespace entrain {
 namespace {
@@ -166,6 +167,8 @@ void place_in_slots(const BatchLoads& loads,
                     const SlotRule& rule,
                     int max_deferral,
                     Placement& placement) {
+  ENTRAIN_INVARIANT(rule.text_front + rule.text_back < rule.num_slots,
+                    "a rule reserves all slots for samples without segments");
   placement.num_slots[at(replica)] = rule.num_slots;
   const std::vector<int>& samples = placement.samples[at(replica)];
   const std::vector<double> targets = slot_targets(rule.shape, rule.num_slots);
