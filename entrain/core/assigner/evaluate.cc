@@ -9,14 +9,11 @@
 namespace entrain {
 namespace {
 
+constexpr std::int64_t kNearPart = 20;  // a twentieth slower is near
+constexpr std::int64_t kAnyTime = std::numeric_limits<std::int64_t>::max();
+
 bool is_step_wide(const Operation& operation) {
   return operation.unit.module < 0;
-}
-
-bool one_stage_a_lane(const Plan& plan) {
-  return std::all_of(plan.lanes.begin(), plan.lanes.end(), [](const std::vector<StageRef>& lane) {
-    return lane.size() == 1;
-  });
 }
 
 }  // namespace
@@ -33,8 +30,7 @@ StepEvaluator::StepEvaluator(const Plan& plan, const StepCosts& costs)
       costs_(costs),
       lane_end_(lane_end_times(plan, costs)),
       graph_(plan, costs),
-      schedule_(list_schedule(plan.schedule)),
-      one_stage_a_lane_(one_stage_a_lane(plan)),
+      schedule_(list_schedule(plan.schedule, plan)),
       rule_of_(at(plan.replicas), 0),
       has_rule_(at(plan.replicas), 0) {
   std::vector<std::int64_t> limits;
@@ -47,8 +43,10 @@ StepEvaluator::StepEvaluator(const Plan& plan, const StepCosts& costs)
     limits.push_back(plan.limits.bytes_of(lane));
   }
   if (!schedule_.rules.empty()) {
+    schedule_.rules = distinct_rules(graph_.stages(), schedule_.rules);
     scheduler_ = std::make_unique<ListScheduler>(graph_.stages(), limits);
     scheduler_->set_lane_end(lane_end_);
+    near_.assign(schedule_.rules.size(), 1);
   }
   plan_.replicas = 1;
   assignment_.replicas.resize(1);
@@ -63,14 +61,15 @@ void StepEvaluator::add_memory(std::size_t lane, std::int64_t bytes, ReplicaTime
   }
 }
 
-ReplicaTimes StepEvaluator::run_rule(const ReplicaGraph& graph,
-                                     const ListRule& rule,
-                                     std::int64_t stop_after) {
-  const ListResult* result = &scheduler_->run(graph, rule, nullptr, stop_after);
+ReplicaTimes StepEvaluator::run_rule(const ReplicaGraph& graph, int rule, std::int64_t stop_after) {
+  const ListResult* result =
+      &scheduler_->run(graph, schedule_.rules[at(rule)], nullptr, stop_after);
   if (result->stuck) {
-    result = &scheduler_->run(graph, kStrictRule, nullptr, stop_after);
+    result = &scheduler_->run(graph, kOneFOneBRule, nullptr, stop_after);
   }
-  return times_of(*result);
+  ReplicaTimes times = times_of(*result);
+  times.rule = rule;
+  return times;
 }
 
 ReplicaTimes StepEvaluator::times_of(const ListResult& result) const {
@@ -106,7 +105,7 @@ ReplicaTimes StepEvaluator::evaluate(const Placement& placement,
   }
   const ReplicaGraph& graph = graph_of(placement, replica);
   if (schedule_.choice != RuleChoice::kFirstThatFits) {
-    return run_rule(graph, schedule_.rules[at(rule_of_[at(replica)])], stop_after);
+    return run_rule(graph, rule_of_[at(replica)], stop_after);
   }
   for (const ListRule& rule : schedule_.rules) {
     const ListResult& result = scheduler_->run(graph, rule, nullptr, stop_after);
@@ -118,29 +117,45 @@ ReplicaTimes StepEvaluator::evaluate(const Placement& placement,
   return times_of(scheduler_->run(graph, kOneFOneBRule, nullptr, stop_after));
 }
 
-ReplicaTimes StepEvaluator::choose_rule(const Placement& placement, int replica) {
+ReplicaTimes StepEvaluator::choose_rule(const Placement& placement, int replica, RuleSet among) {
   if (!has_rules()) {
     return evaluate(placement, replica);
   }
   const ReplicaGraph& graph = graph_of(placement, replica);
-  ReplicaTimes best;
-  for (std::size_t i = 0; i < schedule_.rules.size(); ++i) {
-    ++evaluations_;
-    const ReplicaTimes times =
-        run_rule(graph, schedule_.rules[i], std::numeric_limits<std::int64_t>::max());
-    if (!best.done || better(times, best)) {
-      best = times;
-      rule_of_[at(replica)] = static_cast<int>(i);
+  const bool all = among == RuleSet::kAll;
+  // The last one is probably still fast, so that others stop early.
+  std::vector<int> order = {rule_of_[at(replica)]};
+  for (int rule = 0; rule < static_cast<int>(schedule_.rules.size()); ++rule) {
+    if (rule != order[0] && (all || near_[at(rule)] != 0)) {
+      order.push_back(rule);
     }
   }
-  if (!best.fits() && !one_stage_a_lane_) {
-    const ReplicaTimes last = times_of(scheduler_->run(graph, kOneFOneBRule));
-    best = better(last, best) ? last : best;
+  const auto most = [all](const ReplicaTimes& fastest) {
+    return fastest.total_ns + (all ? fastest.total_ns / kNearPart : 0);
+  };
+  ReplicaTimes best;
+  std::vector<ReplicaTimes> tried;
+  for (const int rule : order) {
+    ++evaluations_;
+    const std::int64_t stop_after = best.done && best.fits() ? most(best) : kAnyTime;
+    const ReplicaTimes times = run_rule(graph, rule, stop_after);
+    tried.push_back(times);
+    const bool first = rule < best.rule;  // of equals
+    if (times.done && (!best.done || better(times, best) || (first && !better(best, times)))) {
+      best = times;
+    }
   }
+  if (all) {
+    near_.assign(near_.size(), 0);
+    for (const ReplicaTimes& times : tried) {
+      near_[at(times.rule)] = times.done && (!best.fits() || times.total_ns <= most(best)) ? 1 : 0;
+    }
+  }
+  rule_of_[at(replica)] = best.rule;
   has_rule_[at(replica)] = 1;
   for (std::size_t other = 0; other < rule_of_.size(); ++other) {
     if (has_rule_[other] == 0) {
-      rule_of_[other] = rule_of_[at(replica)];
+      rule_of_[other] = best.rule;
     }
   }
   return best;

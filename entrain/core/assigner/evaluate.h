@@ -1,11 +1,13 @@
 // Simulated step time of placements, one replica at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <vector>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/graph/placement.h"
 #include "entrain/core/graph/placement_graph.h"
@@ -21,10 +23,18 @@ struct ReplicaTimes {
   std::int64_t total_ns = 0;    // latest finish of a lane including its reduction
   std::int64_t peak_bytes = 0;  // largest activation bytes of any lane
   double over = 0;              // by how much the worst lane exceeds its limit, as a share of it
+  int rule = 0;                 // it was timed under: the position among the evaluator's
 
   [[nodiscard]] bool fits() const { return over == 0; }
   // Penalised time: a penalty for bytes over the limit gives a search a slope to descend.
   [[nodiscard]] double score() const { return static_cast<double>(total_ns) * (1 + 4 * over); }
+};
+
+// The rules to choose from.
+enum class RuleSet : std::uint8_t {
+  kAll,   // of the schedule
+  kNear,  // the replica's own, and those that were at most 5 % slower than the fastest in the last
+          // choice among all, for whatever replica
 };
 
 // Whether `a` is better than `b`: within the limits first, then nearer to them, then faster.
@@ -36,7 +46,8 @@ bool better(const ReplicaTimes& a, const ReplicaTimes& b);
 //
 // Schedules of the list scheduler (list_schedule()) are replayed on plain arrays; others through
 // build_program() and simulate(). For `entrain` a replica is timed under one rule, that of the last
-// choose_rule(); the program that is built in the end takes the fastest rule and is never slower.
+// choose_rule() or use_rule(); the program that is built in the end takes the fastest rule and is
+// never slower.
 class StepEvaluator {
  public:
   // `plan` and `costs` must outlive the evaluator.
@@ -48,9 +59,16 @@ class StepEvaluator {
                         int replica,
                         std::int64_t stop_after = std::numeric_limits<std::int64_t>::max());
 
-  // Finds the fastest rule for this replica; one evaluation each. Returns its times. Replicas
-  // without a choice use the last rule found.
-  ReplicaTimes choose_rule(const Placement& placement, int replica);
+  // Finds the fastest rule for this replica, of equals the first; one evaluation each. Returns its
+  // times. Replicas without a choice use the last rule found.
+  // Cost  that of evaluate() for the replica's last rule; others stop once they are slower.
+  ReplicaTimes choose_rule(const Placement& placement, int replica, RuleSet among = RuleSet::kAll);
+  // The number of evaluations of choose_rule() among kNear.
+  [[nodiscard]] int num_near_rules() const {
+    return static_cast<int>(std::count(near_.begin(), near_.end(), 1)) + 1;
+  }
+  // The rule under which the replica was timed earlier.
+  void use_rule(int replica, const ReplicaTimes& times) { rule_of_[at(replica)] = times.rule; }
 
   // Whether choose_rule() has a choice.
   [[nodiscard]] bool has_rules() const { return schedule_.choice == RuleChoice::kFastest; }
@@ -62,7 +80,7 @@ class StepEvaluator {
 
  private:
   const ReplicaGraph& graph_of(const Placement& placement, int replica);
-  ReplicaTimes run_rule(const ReplicaGraph& graph, const ListRule& rule, std::int64_t stop_after);
+  ReplicaTimes run_rule(const ReplicaGraph& graph, int rule, std::int64_t stop_after);
   [[nodiscard]] ReplicaTimes times_of(const ListResult& result) const;
   ReplicaTimes simulate_program(const Placement& placement, int replica);
   void add_memory(std::size_t lane, std::int64_t bytes, ReplicaTimes& times) const;
@@ -74,9 +92,9 @@ class StepEvaluator {
   PlacementGraph graph_;
   ReplicaGraph chunked_;
   std::unique_ptr<ListScheduler> scheduler_;  // null: through the program
-  const ListSchedule& schedule_;
-  bool one_stage_a_lane_;
-  std::vector<int> rule_of_;    // [replica] into rules_
+  ListSchedule schedule_;
+  std::vector<char> near_;      // [rule] RuleSet::kNear
+  std::vector<int> rule_of_;    // [replica] into schedule_.rules
   std::vector<char> has_rule_;  // [replica] by choose_rule()
   StepAssignment assignment_;   // of one replica
   int evaluations_ = 0;

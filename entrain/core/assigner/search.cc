@@ -13,6 +13,7 @@ namespace entrain {
 namespace {
 
 constexpr double kFirstThreshold = 1e-4;  // of the step time
+constexpr int kMovesPerRule = 10;         // accepted in a replica until its rule is chosen again
 
 double sixteenth_power(double value) {
   for (int i = 0; i < 4; ++i) {
@@ -43,6 +44,10 @@ class PlacementSearch {
         rng_(request.seed + static_cast<std::uint64_t>(budget.first),
              hash_of("assigner/entrain") + static_cast<std::uint64_t>(request.step)),
         mover_(request, loads, rng_, edit_) {
+    for (std::size_t replica = 0; replica < current_.times.size(); ++replica) {
+      moves_.push_back(0);
+      evaluator_.use_rule(static_cast<int>(replica), current_.times[replica]);
+    }
     reference_ = std::max(1.0, current_.times[at(slowest_of(current_.times))].score());
     for (const ReplicaTimes& times : current_.times) {
       powers_.push_back(sixteenth_power(times.score() / reference_));
@@ -65,6 +70,7 @@ class PlacementSearch {
       const Changed changed = mover_.move(replica);
       if (changed.count > 0 && accept(changed)) {
         edit_.keep();
+        choose_rule_again();
       } else {
         edit_.undo();
       }
@@ -102,19 +108,40 @@ class PlacementSearch {
       }
     }
     for (int i = 0; i < changed.count; ++i) {
-      current_.times[at(changed.replica[i])] = times[i];
-      powers_[at(changed.replica[i])] = powers[i];
+      ++moves_[at(changed.replica[i])];
+      take(changed.replica[i], times[i]);
     }
+    keep_best();
+    return true;
+  }
+
+  // Moves suit the rule under which they were timed, yet may make another one faster.
+  void choose_rule_again() {
+    const int replica = slowest_of(current_.times);
+    if (!evaluator_.has_rules() || moves_[at(replica)] < kMovesPerRule ||
+        evaluator_.evaluations() + evaluator_.num_near_rules() > budget_.stop) {
+      return;
+    }
+    moves_[at(replica)] = 0;
+    take(replica, evaluator_.choose_rule(current_.placement, replica, RuleSet::kNear));
+    keep_best();
+  }
+
+  void take(int replica, const ReplicaTimes& times) {
+    current_.times[at(replica)] = times;
+    powers_[at(replica)] = sixteenth_power(times.score() / reference_);
     norm_ = 0;
     for (const double power : powers_) {
       norm_ += power;
     }
+  }
+
+  void keep_best() {
     const std::int64_t step_ns = evaluator_.step_ns(current_.times);
     if (step_ns < best_ns_ && current_.fits()) {
       best_ = current_;
       best_ns_ = step_ns;
     }
-    return true;
   }
 
   StepEvaluator& evaluator_;
@@ -125,6 +152,7 @@ class PlacementSearch {
   Rng rng_;
   Mover mover_;
   double reference_ = 1;
+  std::vector<int> moves_;      // [replica] accepted since its rule was chosen here
   std::vector<double> powers_;  // [replica] (score / reference)^16
   double norm_ = 0;
   std::int64_t best_ns_ = 0;

@@ -37,8 +37,9 @@ struct SearchBudget {
 // Three of five moves are on the slowest replica. A move is kept if the 16-norm of the replicas'
 // penalised times (evaluate.h) rises by at most a threshold, which
 // falls from 1e-4 of the step to 0: replicas that are not the slowest improve too, and small
-// hills are climbed. A simulation stops as soon as its move cannot be kept. Returns the best step
-// time seen that keeps the limits, or `start` if none was better.
+// hills are climbed. A simulation stops as soon as its move cannot be kept. Where the schedule has
+// rules to choose from, the slowest replica's is chosen again after every few moves that it kept.
+// Returns the best step time seen that keeps the limits, or `start` if none was better.
 //
 // Ensures   equal arguments give equal results; a larger `stop` never a slower one. Stops at
 //           `bound_ns`, too.

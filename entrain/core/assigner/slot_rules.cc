@@ -53,14 +53,14 @@ class RuleChooser {
     if (request_.options.choose_slots) {
       choose_slots();
     }
-    choose_order();
+    choose_order(RuleSet::kAll);
     if (request_.options.shape) {
       choose_shape();
     }
     if (request_.options.slot_order && !loads_.unit.empty()) {
       choose_ratio_order();
     }
-    choose_order();
+    choose_order(RuleSet::kNear);
     if (request_.options.shape && !best_.by_ratio) {
       choose_text_slots();
     }
@@ -80,10 +80,10 @@ class RuleChooser {
   void place(const SlotRule& rule) { place_by_rule(request_, loads_, replica_, rule, placement_); }
 
   // Where the schedule leaves a choice: the rule by which lanes are ordered.
-  void choose_order() {
+  void choose_order(RuleSet among) {
     if (evaluator_.evaluations() < budget_) {
       place(best_);
-      times_ = evaluator_.choose_rule(placement_, replica_);
+      times_ = evaluator_.choose_rule(placement_, replica_, among);
     }
   }
 

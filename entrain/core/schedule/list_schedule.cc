@@ -10,7 +10,53 @@ namespace {
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
+bool one_stage_a_lane(const StageGraph& stages) {
+  return std::all_of(stages.lanes.begin(), stages.lanes.end(), [](const std::vector<int>& of_lane) {
+    return of_lane.size() == 1;
+  });
+}
+
+// -1: any slot.
+int window_of(const StageGraph::Stage& stage, const ListRule& rule) {
+  return rule.window_percent == 0
+             ? -1
+             : (stage.warm_up * rule.window_percent + 99) / 100 + rule.window_extra;
+}
+
+// Whether both rules choose the same orders on these stages, as far as is plain to see.
+bool alike(const StageGraph& stages, ListRule a, ListRule b) {
+  if (!std::all_of(stages.stages.begin(), stages.stages.end(), [&](const StageGraph::Stage& stage) {
+        return window_of(stage, a) == window_of(stage, b);
+      })) {
+    return false;
+  }
+  for (ListRule* rule : {&a, &b}) {
+    rule->window_percent = 100;
+    rule->window_extra = 0;
+    if (stages.llm == 0) {
+      rule->encoder_forward_first = false;
+    }
+    if (one_stage_a_lane(stages)) {
+      rule->ignore_transfers = false;
+      rule->alternate = false;
+    }
+  }
+  return a == b;
+}
+
 }  // namespace
+
+std::vector<ListRule> distinct_rules(const StageGraph& stages, const std::vector<ListRule>& rules) {
+  std::vector<ListRule> result;
+  for (const ListRule& rule : rules) {
+    if (std::none_of(result.begin(), result.end(), [&](const ListRule& other) {
+          return alike(stages, rule, other);
+        })) {
+      result.push_back(rule);
+    }
+  }
+  return result;
+}
 
 std::vector<std::int64_t> lane_end_times(const Plan& plan, const StepCosts& costs) {
   std::vector<std::int64_t> result;
@@ -28,10 +74,7 @@ std::vector<std::int64_t> lane_end_times(const Plan& plan, const StepCosts& cost
 
 ListScheduler::ListScheduler(const StageGraph& stages, std::vector<std::int64_t> lane_limits)
     : stages_(stages),
-      one_stage_a_lane_(
-          std::all_of(stages.lanes.begin(),
-                      stages.lanes.end(),
-                      [](const std::vector<int>& of_lane) { return of_lane.size() == 1; })),
+      one_stage_a_lane_(one_stage_a_lane(stages)),
       limits_(std::move(lane_limits)),
       lane_end_(stages.lanes.size(), 0),
       stage_(stages.stages.size()),
@@ -141,9 +184,7 @@ void ListScheduler::start(const ReplicaGraph& graph, const ListRule& rule) {
     state.end = graph_->first_group[at(stage.module) + 1];
     state.next_weight = 0;
     state.weights.clear();
-    state.window = rule_.window_percent == 0
-                       ? -1
-                       : (stage.warm_up * rule_.window_percent + 99) / 100 + rule_.window_extra;
+    state.window = window_of(stage, rule_);
     state.turn = 0;
     state.delay = 0;
     state.halves = rule_.in_order && rule_.weight != WeightHalf::kWhole && stage.both_halves &&

@@ -56,6 +56,9 @@ struct ListResult {
   std::vector<std::int64_t> peak_bytes;  // [lane] as LaneUsage::peak_bytes
 };
 
+// Those that may differ in their orders on these stages, each once, in the order given.
+std::vector<ListRule> distinct_rules(const StageGraph& stages, const std::vector<ListRule>& rules);
+
 class ListScheduler {
  public:
   // `stages` must outlive the scheduler. lane_limits: [lane] bytes, 0 = no limit.

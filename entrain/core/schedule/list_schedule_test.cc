@@ -127,7 +127,7 @@ TEST(ListScheduler, ReplaysTurnsToTheNanosecond) {
       if (!schedule_objection(schedule, of.plan).empty()) {
         continue;
       }
-      const ListRule rule = list_schedule(schedule).rules.front();
+      const ListRule rule = list_schedule(schedule, of.plan).rules.front();
       std::vector<std::vector<Operation>> orders;
       const ListResult result = scheduler.run(replica.graph(), rule, &orders);
       ASSERT_TRUE(result.done) << schedule << "\n" << describe(of);
@@ -153,7 +153,7 @@ TEST(ListScheduler, KnowsTheTimesAndBytesOfTheOrdersItFinds) {
     ListScheduler scheduler(replica.stages(), replica.limits());
     std::int64_t best = std::numeric_limits<std::int64_t>::max();
     ListResult found;
-    for (const ListRule& rule : entrain_rules()) {
+    for (const ListRule& rule : list_schedule("entrain", of.plan).rules) {
       const ListResult& result = scheduler.run(replica.graph(), rule);
       ASSERT_TRUE(result.done) << describe(of);
       const std::int64_t makespan =

@@ -44,7 +44,7 @@ LaneOrders list_order(const OrderInputs& inputs, const ListSchedule& schedule) {
   scheduler.set_lane_end(lane_end);
   std::int64_t best_ns = std::numeric_limits<std::int64_t>::max();
   ListRule best = any ? schedule.rules.front() : kOneFOneBRule;
-  for (const ListRule& rule : schedule.rules) {
+  for (const ListRule& rule : distinct_rules(inputs.stages, schedule.rules)) {
     if (any || (schedule.choice == RuleChoice::kFirstThatFits &&
                 best_ns < std::numeric_limits<std::int64_t>::max())) {
       break;

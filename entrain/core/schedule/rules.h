@@ -76,7 +76,8 @@ inline constexpr ListRule kZbH2Rule{.in_order = true,
 inline constexpr ListRule kDipRule{
     .window_percent = 0, .obey_bytes = false, .ignore_transfers = true, .alternate = true};
 
-// What `1f1b-eager`, `entrain` and `entrain-fused` choose from, in this order.
+// What `1f1b-eager`, `entrain` and `entrain-fused` choose from, in this order. To the last two,
+// list_schedule() adds the rules of the other schedules.
 std::vector<ListRule> eager_rules();
 std::vector<ListRule> entrain_rules();
 std::vector<ListRule> entrain_fused_rules();
@@ -85,7 +86,7 @@ std::vector<ListRule> entrain_fused_rules();
 enum class RuleChoice : std::uint8_t {
   kOnly,           // it has one
   kFirstThatFits,  // the first that gets stuck nowhere and keeps the plan's byte limits
-  kFastest,        // the fastest such by simulated time, the lanes' reductions included
+  kFastest,        // the fastest such by simulated time, reductions as if at the step's end
 };
 
 // How the list scheduler finds a schedule's order. Where no rule fits, kOneFOneBRule, whatever it

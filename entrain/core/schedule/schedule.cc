@@ -46,6 +46,12 @@ const RegisteredSchedule& find_schedule(std::string_view name) {
   throw InvalidInput(fmt::format("unknown schedule '{}'{}", name, suggestion(name, names)));
 }
 
+bool splits(const ListSchedule& list) {
+  return std::any_of(list.rules.begin(), list.rules.end(), [](const ListRule& rule) {
+    return rule.weight != WeightHalf::kWhole;
+  });
+}
+
 std::vector<int> stages_of(const Plan& plan) {
   std::vector<int> result;
   for (const ModulePlan& module : plan.modules) {
@@ -195,14 +201,26 @@ std::vector<std::string> schedule_names() {
 }
 
 bool splits_backward(std::string_view schedule) {
-  const std::vector<ListRule>& rules = find_schedule(schedule).list.rules;
-  return std::any_of(rules.begin(), rules.end(), [](const ListRule& rule) {
-    return rule.weight != WeightHalf::kWhole;
-  });
+  return splits(find_schedule(schedule).list);
 }
 
-const ListSchedule& list_schedule(std::string_view schedule) {
-  return find_schedule(schedule).list;
+ListSchedule list_schedule(std::string_view schedule, const Plan& plan) {
+  ListSchedule list = find_schedule(schedule).list;
+  if (list.choice != RuleChoice::kFastest) {
+    return list;
+  }
+  const bool any_weight = splits(list);
+  for (const RegisteredSchedule& other : schedules()) {
+    if (other.objection != nullptr && !other.objection(plan).empty()) {
+      continue;
+    }
+    for (const ListRule& rule : other.list.rules) {
+      if (any_weight || rule.weight == WeightHalf::kWhole) {
+        list.rules.push_back(rule);
+      }
+    }
+  }
+  return list;
 }
 
 std::string schedule_objection(std::string_view schedule, const Plan& plan) {
@@ -218,8 +236,9 @@ BuiltStep build_step(const Plan& plan,
   if (const std::string objection = schedule_objection(schedule, plan); !objection.empty()) {
     throw InvalidInput(fmt::format("schedule '{}' cannot run this plan: {}", schedule, objection));
   }
-  const auto order = [&of](const OrderInputs& inputs, std::size_t /*replica*/) {
-    return of.order == nullptr ? list_order(inputs, of.list) : of.order(inputs);
+  const ListSchedule list = list_schedule(schedule, plan);
+  const auto order = [&](const OrderInputs& inputs, std::size_t /*replica*/) {
+    return of.order == nullptr ? list_order(inputs, list) : of.order(inputs);
   };
   return assemble(plan, assignment, costs, schedule, order);
 }
