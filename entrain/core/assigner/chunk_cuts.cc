@@ -109,10 +109,6 @@ void cut_all_above(const AssignRequest& request,
   }
 }
 
-bool slower_last(const ReplicaTimes& a, const ReplicaTimes& b) {
-  return a.score() < b.score();
-}
-
 // The best of a few cuts of one sample, at several places; false when none is faster.
 bool cut_sample(const AssignRequest& request,
                 StepEvaluator& evaluator,

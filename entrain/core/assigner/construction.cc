@@ -12,10 +12,6 @@
 namespace entrain {
 namespace {
 
-bool slower_last(const ReplicaTimes& a, const ReplicaTimes& b) {
-  return a.score() < b.score();
-}
-
 class Construction {
  public:
   Construction(const AssignRequest& request,
@@ -122,12 +118,7 @@ class Construction {
       std::sort(to.begin(), to.end(), [&](int a, int b) { return falling(a, b); });
       for (const int replica : {slow, fast}) {
         SlotRule& rule = rules_[at(replica)];
-        rule.num_slots = std::min(rule.num_slots,
-                                  static_cast<int>(result_.placement.samples[at(replica)].size()));
-        if (rule.text_front + rule.text_back >= rule.num_slots) {
-          rule.text_front = 0;
-          rule.text_back = 0;
-        }
+        rule = rule_for(rule, static_cast<int>(result_.placement.samples[at(replica)].size()));
         place_by_rule(request_, loads_, replica, rule, result_.placement);
         result_.times[at(replica)] = evaluator_.evaluate(result_.placement, replica);
       }

@@ -161,6 +161,15 @@ std::vector<std::vector<int>> deal_to_replicas(const BatchLoads& loads, int repl
   return result;
 }
 
+SlotRule rule_for(SlotRule rule, int num_samples) {
+  rule.num_slots = std::min(rule.num_slots, num_samples);
+  if (rule.text_front + rule.text_back >= rule.num_slots) {
+    rule.text_front = 0;
+    rule.text_back = 0;
+  }
+  return rule;
+}
+
 void place_in_slots(const BatchLoads& loads,
                     const StepCosts& costs,
                     int replica,

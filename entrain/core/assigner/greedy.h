@@ -24,6 +24,10 @@ struct SlotRule {
   bool operator==(const SlotRule&) const = default;
 };
 
+// The rule for fewer samples: no more slots than samples, and none of them reserved for text where
+// that would leave none for segments.
+SlotRule rule_for(SlotRule rule, int num_samples);
+
 // Places a replica's samples: in falling order each to the slot where Σ (load / target)⁴ over slots
 // and lanes grows least, in true lane time; ties to the earlier slot. With `spread_segments`,
 // segments of samples that have several then move to earlier slots, at most max_deferral before

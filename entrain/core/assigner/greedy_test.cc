@@ -97,5 +97,14 @@ TEST(PlaceInSlots, SpreadsSegmentsOverEarlierSlotsWithinTheLimit) {
             llm_slot - 1);
 }
 
+TEST(RuleFor, LeavesSlotsForSegmentsWhereSamplesGetFewer) {
+  const SlotRule rule{.num_slots = 8, .text_front = 2, .text_back = 2};
+  EXPECT_EQ(rule_for(rule, 9), rule);
+  EXPECT_EQ(rule_for(rule, 5).num_slots, 5);
+  EXPECT_EQ(rule_for(rule, 5).text_back, 2);
+  EXPECT_EQ(rule_for(rule, 4).num_slots, 4);
+  EXPECT_EQ(rule_for(rule, 4).text_front + rule_for(rule, 4).text_back, 0);
+}
+
 }  // namespace
 }  // namespace entrain

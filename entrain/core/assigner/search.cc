@@ -161,10 +161,7 @@ class PlacementSearch {
 }  // namespace
 
 int slowest_of(const std::vector<ReplicaTimes>& times) {
-  const auto latest = std::max_element(
-      times.begin(), times.end(), [](const ReplicaTimes& a, const ReplicaTimes& b) {
-        return a.score() < b.score();
-      });
+  const auto latest = std::max_element(times.begin(), times.end(), slower_last);
   return static_cast<int>(latest - times.begin());
 }
 

@@ -19,6 +19,11 @@ struct Evaluated {
   [[nodiscard]] bool fits() const;
 };
 
+// The order of penalised times.
+inline bool slower_last(const ReplicaTimes& a, const ReplicaTimes& b) {
+  return a.score() < b.score();
+}
+
 // The replica with the largest penalised time.
 int slowest_of(const std::vector<ReplicaTimes>& times);
 

@@ -322,6 +322,13 @@ TEST(PlanDigest, LeavesOutTheCertificateAlone) {
   EXPECT_NE(digest(plan), digest(base));
 }
 
+TEST(Plan, HasMoreEvaluationsForMoreReplicas) {
+  EXPECT_EQ(default_evaluations(1), 1000);
+  EXPECT_EQ(default_evaluations(4), 1007);
+  EXPECT_EQ(default_evaluations(128), 10159);
+  EXPECT_LE(default_evaluations(65'536), 1'000'000);
+}
+
 TEST(Plan, SaysWhetherTheOptimizerIsSharded) {
   const ModelSpec model = vision_model();
   Plan plan = plan_from_json(plan_json(), model, "plan.json");
