@@ -4,17 +4,12 @@
 
 #include "entrain/core/base/at.h"
 #include "entrain/core/schedule/schedule.h"
-#include "entrain/core/simulator/simulator.h"
 
 namespace entrain {
 namespace {
 
 constexpr std::int64_t kNearPart = 20;  // a twentieth slower is near
 constexpr std::int64_t kAnyTime = std::numeric_limits<std::int64_t>::max();
-
-bool is_step_wide(const Operation& operation) {
-  return operation.unit.module < 0;
-}
 
 }  // namespace
 
@@ -26,35 +21,29 @@ bool better(const ReplicaTimes& a, const ReplicaTimes& b) {
 }
 
 StepEvaluator::StepEvaluator(const Plan& plan, const StepCosts& costs)
-    : plan_(plan),
-      costs_(costs),
+    : costs_(costs),
+      limits_(lane_limits(plan)),
       lane_end_(lane_end_times(plan, costs)),
       graph_(plan, costs),
+      scheduler_(graph_.stages(), limits_),
       schedule_(list_schedule(plan.schedule, plan)),
       rule_of_(at(plan.replicas), 0),
       has_rule_(at(plan.replicas), 0) {
-  std::vector<std::int64_t> limits;
   for (int lane = 0; lane < plan.num_lanes(); ++lane) {
     std::int64_t optimizer = 0;
     for (const StageRef& ref : plan.lanes[at(lane)]) {
       optimizer += costs.modules[at(ref.module)].stages[at(ref.stage)].optimizer.count();
     }
     optimizer_ns_ = std::max(optimizer_ns_, optimizer);
-    limits.push_back(plan.limits.bytes_of(lane));
   }
-  if (!schedule_.rules.empty()) {
-    schedule_.rules = distinct_rules(graph_.stages(), schedule_.rules);
-    scheduler_ = std::make_unique<ListScheduler>(graph_.stages(), limits);
-    scheduler_->set_lane_end(lane_end_);
-    near_.assign(schedule_.rules.size(), 1);
-  }
-  plan_.replicas = 1;
-  assignment_.replicas.resize(1);
+  schedule_.rules = distinct_rules(graph_.stages(), schedule_.rules);
+  scheduler_.set_lane_end(lane_end_);
+  near_.assign(schedule_.rules.size(), 1);
 }
 
 void StepEvaluator::add_memory(std::size_t lane, std::int64_t bytes, ReplicaTimes& times) const {
   times.peak_bytes = std::max(times.peak_bytes, bytes);
-  const std::int64_t limit = plan_.limits.bytes_of(static_cast<int>(lane));
+  const std::int64_t limit = limits_[lane];
   if (limit > 0 && bytes > limit) {
     times.over =
         std::max(times.over, static_cast<double>(bytes - limit) / static_cast<double>(limit));
@@ -62,10 +51,9 @@ void StepEvaluator::add_memory(std::size_t lane, std::int64_t bytes, ReplicaTime
 }
 
 ReplicaTimes StepEvaluator::run_rule(const ReplicaGraph& graph, int rule, std::int64_t stop_after) {
-  const ListResult* result =
-      &scheduler_->run(graph, schedule_.rules[at(rule)], nullptr, stop_after);
+  const ListResult* result = &scheduler_.run(graph, schedule_.rules[at(rule)], nullptr, stop_after);
   if (result->stuck) {
-    result = &scheduler_->run(graph, kOneFOneBRule, nullptr, stop_after);
+    result = &scheduler_.run(graph, kOneFOneBRule, nullptr, stop_after);
   }
   ReplicaTimes times = times_of(*result);
   times.rule = rule;
@@ -100,21 +88,18 @@ ReplicaTimes StepEvaluator::evaluate(const Placement& placement,
                                      int replica,
                                      std::int64_t stop_after) {
   ++evaluations_;
-  if (scheduler_ == nullptr) {
-    return simulate_program(placement, replica);
-  }
   const ReplicaGraph& graph = graph_of(placement, replica);
   if (schedule_.choice != RuleChoice::kFirstThatFits) {
     return run_rule(graph, rule_of_[at(replica)], stop_after);
   }
   for (const ListRule& rule : schedule_.rules) {
-    const ListResult& result = scheduler_->run(graph, rule, nullptr, stop_after);
+    const ListResult& result = scheduler_.run(graph, rule, nullptr, stop_after);
     const ReplicaTimes times = times_of(result);
     if (!result.stuck && (!times.done || times.fits())) {
       return times;
     }
   }
-  return times_of(scheduler_->run(graph, kOneFOneBRule, nullptr, stop_after));
+  return times_of(scheduler_.run(graph, kOneFOneBRule, nullptr, stop_after));
 }
 
 ReplicaTimes StepEvaluator::choose_rule(const Placement& placement, int replica, RuleSet among) {
@@ -159,25 +144,6 @@ ReplicaTimes StepEvaluator::choose_rule(const Placement& placement, int replica,
     }
   }
   return best;
-}
-
-ReplicaTimes StepEvaluator::simulate_program(const Placement& placement, int replica) {
-  assignment_.replicas[0] = to_assignment(costs_, placement, replica);
-  BuiltStep built = build_step(plan_, assignment_, costs_, plan_.schedule);
-  for (std::vector<Operation>& lane : built.program.replicas[0].lanes) {
-    while (!lane.empty() && is_step_wide(lane.back())) {
-      lane.pop_back();
-    }
-  }
-  const Timeline timeline = simulate(built.program, built.graph, costs_);
-  ReplicaTimes result;
-  result.done = true;
-  for (std::size_t lane = 0; lane < lane_end_.size(); ++lane) {
-    const LaneUsage& usage = timeline.lanes[0][lane];
-    result.total_ns = std::max(result.total_ns, usage.finish.count() + lane_end_[lane]);
-    add_memory(lane, usage.peak_bytes, result);
-  }
-  return result;
 }
 
 std::int64_t StepEvaluator::step_ns(const std::vector<ReplicaTimes>& replicas) const {

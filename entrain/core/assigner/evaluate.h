@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <vector>
 
 #include "entrain/core/base/at.h"
@@ -44,10 +43,9 @@ bool better(const ReplicaTimes& a, const ReplicaTimes& b);
 // Replicas synchronise only at the end of a step (reduction, clipping), so a change in one replica
 // does not affect the times of the others.
 //
-// Schedules of the list scheduler (list_schedule()) are replayed on plain arrays; others through
-// build_program() and simulate(). For `entrain` a replica is timed under one rule, that of the last
-// choose_rule() or use_rule(); the program that is built in the end takes the fastest rule and is
-// never slower.
+// The schedule is replayed by the list scheduler on plain arrays. For `entrain` a replica is timed
+// under one rule, that of the last choose_rule() or use_rule(); the program that is built in the
+// end takes the fastest rule and is never slower.
 class StepEvaluator {
  public:
   // `plan` and `costs` must outlive the evaluator.
@@ -82,21 +80,19 @@ class StepEvaluator {
   const ReplicaGraph& graph_of(const Placement& placement, int replica);
   ReplicaTimes run_rule(const ReplicaGraph& graph, int rule, std::int64_t stop_after);
   [[nodiscard]] ReplicaTimes times_of(const ListResult& result) const;
-  ReplicaTimes simulate_program(const Placement& placement, int replica);
   void add_memory(std::size_t lane, std::int64_t bytes, ReplicaTimes& times) const;
 
-  Plan plan_;  // of one replica
   const StepCosts& costs_;
+  std::vector<std::int64_t> limits_;    // [lane] bytes, 0 = no limit
   std::vector<std::int64_t> lane_end_;  // [lane] reduction
   std::int64_t optimizer_ns_ = 0;       // of the slowest lane
   PlacementGraph graph_;
   ReplicaGraph chunked_;
-  std::unique_ptr<ListScheduler> scheduler_;  // null: through the program
+  ListScheduler scheduler_;
   ListSchedule schedule_;
   std::vector<char> near_;      // [rule] RuleSet::kNear
   std::vector<int> rule_of_;    // [replica] into schedule_.rules
   std::vector<char> has_rule_;  // [replica] by choose_rule()
-  StepAssignment assignment_;   // of one replica
   int evaluations_ = 0;
 };
 

@@ -47,14 +47,13 @@ struct ModuleTurns {
 };
 
 // The module's lanes in order of stage; empty when it neither wraps nor has one stage a lane.
-std::vector<int> lanes_in_order(const Plan& plan, int module) {
+std::vector<int> lanes_in_order(const StageGraph& stages, int module) {
   std::vector<int> lanes;
-  const int num_stages = static_cast<int>(plan.modules[at(module)].stages.size());
-  for (int stage = 0; stage < num_stages; ++stage) {
-    const int lane = plan.lane_of(module, stage);
-    const auto& hosted = plan.lanes[at(lane)];
-    if (std::any_of(hosted.begin(), hosted.end(), [&](const StageRef& ref) {
-          return ref.module != module;
+  for (int stage = 0; stage < stages.num_stages(module); ++stage) {
+    const int lane = stages.of(module, stage).lane;
+    const std::vector<int>& hosted = stages.lanes[at(lane)];
+    if (std::any_of(hosted.begin(), hosted.end(), [&](int number) {
+          return stages.stages[at(number)].module != module;
         })) {
       return {};
     }
@@ -130,13 +129,18 @@ void warm_up_for(const ModuleTurns& llm, int num_slots, ModuleTurns& encoder) {
 
 class LaneBuilder {
  public:
-  LaneBuilder(const OrderInputs& inputs, int module, const ModuleTurns& turns)
-      : graph_(inputs.graph),
-        module_(module),
-        num_stages_(inputs.stages.num_stages(module)),
-        turns_(turns) {
+  LaneBuilder(const StageGraph& stages,
+              const ReplicaGraph& graph,
+              int module,
+              const ModuleTurns& turns)
+      : graph_(graph), num_stages_(stages.num_stages(module)), turns_(turns) {
     int next = graph_.first_group[at(module)];
+    int opened = next;
     for (int slot = 0; slot <= graph_.num_slots; ++slot) {
+      while (opened < graph_.end_of(module) && graph_.group(opened).slot < slot) {
+        ++opened;
+      }
+      opened_.push_back(opened);
       while (next < graph_.end_of(module) &&
              graph_.group(graph_.backward_order[at(next)]).turn < slot) {
         ++next;
@@ -169,8 +173,8 @@ class LaneBuilder {
 
   void forward(const Pass& pass, int lane_index, std::vector<Operation>& lane) const {
     const int stage = stage_of(pass, lane_index);
-    const int end = graph_.first(module_, pass.slot + 1);
-    for (int group = graph_.first(module_, pass.slot); stage >= 0 && group < end; ++group) {
+    const int end = opened_[at(pass.slot + 1)];
+    for (int group = opened_[at(pass.slot)]; stage >= 0 && group < end; ++group) {
       lane.push_back({OperationKind::kForward, graph_.key(group, stage), -1});
     }
   }
@@ -186,18 +190,19 @@ class LaneBuilder {
   }
 
   const ReplicaGraph& graph_;
-  int module_;
   int num_stages_;
   const ModuleTurns& turns_;
+  std::vector<int> opened_;    // [slot + 1] the slot's first group
   std::vector<int> released_;  // [slot + 1] into backward_order
 };
 
 }  // namespace
 
 std::string interleaved_objection(const Plan& plan) {
+  const StageGraph stages = stage_graph(plan, {});
   bool any_wraps = false;
   for (std::size_t module = 0; module < plan.modules.size(); ++module) {
-    const std::vector<int> lanes = lanes_in_order(plan, static_cast<int>(module));
+    const std::vector<int> lanes = lanes_in_order(stages, static_cast<int>(module));
     if (lanes.empty()) {
       return fmt::format(
           "it needs each module on lanes of its own, stage i on lane i mod n of the module's n; "
@@ -213,22 +218,23 @@ std::string interleaved_objection(const Plan& plan) {
                "plan has one a lane (entrain plan --virtual-stages makes such plans)";
 }
 
-LaneOrders interleaved_order(const OrderInputs& inputs) {
-  const int llm = inputs.stages.llm;
-  const int num_slots = inputs.graph.num_slots;
+LaneOrders interleaved_order(const StageGraph& stages, const ReplicaGraph& graph) {
+  const int llm = stages.llm;
+  const int num_slots = graph.num_slots;
   std::vector<ModuleTurns> modules;
   for (int module = 0; module <= llm; ++module) {
-    modules.push_back(module_turns(
-        lanes_in_order(inputs.plan, module), inputs.stages.num_stages(module), num_slots));
+    modules.push_back(
+        module_turns(lanes_in_order(stages, module), stages.num_stages(module), num_slots));
   }
-  LaneOrders orders(inputs.plan.lanes.size());
+  LaneOrders orders(stages.lanes.size());
   for (int module = 0; module <= llm; ++module) {
     ModuleTurns& turns = modules[at(module)];
     if (module != llm) {
       warm_up_for(modules[at(llm)], num_slots, turns);
     }
     for (std::size_t i = 0; i < turns.lanes.size(); ++i) {
-      orders[at(turns.lanes[i])] = LaneBuilder(inputs, module, turns).run(static_cast<int>(i));
+      orders[at(turns.lanes[i])] =
+          LaneBuilder(stages, graph, module, turns).run(static_cast<int>(i));
     }
   }
   return orders;

@@ -58,6 +58,14 @@ std::vector<ListRule> distinct_rules(const StageGraph& stages, const std::vector
   return result;
 }
 
+std::vector<std::int64_t> lane_limits(const Plan& plan) {
+  std::vector<std::int64_t> limits;
+  for (int lane = 0; lane < plan.num_lanes(); ++lane) {
+    limits.push_back(plan.limits.bytes_of(lane));
+  }
+  return limits;
+}
+
 std::vector<std::int64_t> lane_end_times(const Plan& plan, const StepCosts& costs) {
   std::vector<std::int64_t> result;
   for (const std::vector<StageRef>& lane : plan.lanes) {
@@ -109,6 +117,11 @@ const ListResult& ListScheduler::run(const ReplicaGraph& graph,
     }
   }
   start(graph, rule);
+  if (rule.order != nullptr) {
+    merge_as(rule.order(stages_, graph));
+    fixed_ = true;
+    return finish(!run_by_lane(true, stop_after));
+  }
   if (fixed && lane_.size() == 1) {
     return finish(!run_whole_slots(stop_after));
   }

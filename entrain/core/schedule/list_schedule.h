@@ -1,7 +1,7 @@
 // List scheduling: which operation a lane runs next, by a rule (rules.h).
 //
-// Read first: ListScheduler::run(). One scheduler for every order but `interleaved`'s, and, on
-// plain arrays, the clock of the assigner's search, to the nanosecond of the simulator.
+// Read first: ListScheduler::run(). One scheduler for every order, and, on plain arrays, the clock
+// of the assigner's search, to the nanosecond of the simulator.
 //
 // Orders that are found: lanes decide in order of time. A lane's candidates are the first forward
 // and the first backward that each of its stages has left. It takes, of those whose inputs have
@@ -24,7 +24,8 @@
 // are completed. A lane of one stage runs its turns. A lane of all stages takes the warm-up of the
 // LLM's last stage and runs whole slots: "forward of slot t" is every encoder group that LLM slot t
 // is the first to need, through all its stages, then the LLM; "backward" is the LLM's, then that of
-// the released groups. Lanes of some stages: ListRule::ignore_transfers.
+// the released groups. Lanes of some stages: ListRule::ignore_transfers. ListRule::order names an
+// order that is replayed as it is.
 //
 // No cycle: deferral moves no backward before its forward (parts k→t have k <= t), nor does a later
 // turn for the backward of chunks, all stages run a turn's backwards in one order, and with
@@ -45,6 +46,9 @@
 #include "entrain/core/spec/program.h"
 
 namespace entrain {
+
+// Activation bytes that the plan allows each lane, 0 = no limit. [lane]
+std::vector<std::int64_t> lane_limits(const Plan& plan);
 
 // Time that follows each lane's last operation: its gradients' reduction. [lane]
 std::vector<std::int64_t> lane_end_times(const Plan& plan, const StepCosts& costs);
@@ -127,6 +131,7 @@ class ListScheduler {
   bool run_by_time(std::int64_t stop_after);
   // Where no lane has a choice: each as far as its inputs are there.
   bool run_by_lane(bool merged, std::int64_t stop_after);
+  void merge_as(const LaneOrders& orders);  // fills merged_
   // A lane of all stages, slot by slot.
   bool run_whole_slots(std::int64_t stop_after);
   void run_all_forwards(int group);  // through its module's stages
@@ -197,7 +202,7 @@ class ListScheduler {
     }
   };
   std::vector<Queued> queue_;                  // find_merged_orders(): a heap
-  std::vector<std::vector<Decision>> merged_;  // find_merged_orders(): [lane][position]
+  std::vector<std::vector<Decision>> merged_;  // for run_found(): [lane][position]
 };
 
 // What every operation calls.

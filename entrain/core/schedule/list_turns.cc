@@ -119,6 +119,19 @@ bool ListScheduler::find_merged_orders(std::int64_t stop_after) {
   return true;
 }
 
+void ListScheduler::merge_as(const LaneOrders& orders) {
+  merged_.resize(lane_.size());
+  for (std::size_t lane = 0; lane < orders.size(); ++lane) {
+    merged_[lane].clear();
+    for (const Operation& operation : orders[lane]) {
+      const bool forward = operation.kind == OperationKind::kForward;
+      merged_[lane].push_back({0,
+                               stages_.number(operation.unit.module, operation.unit.stage),
+                               forward ? Choice::kForward : Choice::kBackward});
+    }
+  }
+}
+
 // What `stage`, which is on `lane`, has chosen, once its inputs are there.
 ListScheduler::Outcome ListScheduler::run_next(int lane,
                                                int stage,
@@ -152,7 +165,7 @@ ListScheduler::Outcome ListScheduler::run_stage(int lane, std::int64_t stop_afte
   return outcome;
 }
 
-// A lane in the order of find_merged_orders(), as far as its inputs are there.
+// A lane in its order of merged_, as far as its inputs are there.
 ListScheduler::Outcome ListScheduler::run_found(int lane, std::int64_t stop_after) {
   std::size_t& position = position_[at(lane)];
   const std::vector<Decision>& order = merged_[at(lane)];

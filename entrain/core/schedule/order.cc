@@ -9,14 +9,6 @@
 namespace entrain {
 namespace {
 
-std::vector<std::int64_t> lane_limits(const Plan& plan) {
-  std::vector<std::int64_t> limits;
-  for (int lane = 0; lane < plan.num_lanes(); ++lane) {
-    limits.push_back(plan.limits.bytes_of(lane));
-  }
-  return limits;
-}
-
 std::int64_t step_time(const ListResult& result, const std::vector<std::int64_t>& lane_end) {
   std::int64_t latest = 0;
   for (std::size_t lane = 0; lane < lane_end.size(); ++lane) {

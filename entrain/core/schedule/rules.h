@@ -6,7 +6,20 @@
 #include <cstdint>
 #include <vector>
 
+#include "entrain/core/graph/step_graph.h"
+#include "entrain/core/spec/program.h"
+
 namespace entrain {
+
+using LaneOrders = std::vector<std::vector<Operation>>;  // [lane][position], compute only
+
+// An order by a formula.
+//
+// Ensures  every group runs forward once on every stage and backward once, whole, if it has one, on
+//          the stage's lane; a stage's forwards in the order of groups, its backwards in
+//          that of ReplicaGraph::backward_order; the lanes' orders together with the dependencies
+//          between stages have no cycle; pure function of its inputs.
+using OrderRule = LaneOrders (*)(const StageGraph& stages, const ReplicaGraph& graph);
 
 // What becomes of weight gradients. Apart from kFilling, on stages with has_both_halves() alone,
 // and never on a lane that hosts all stages.
@@ -31,7 +44,8 @@ struct ListRule {
   // that which can start first; of equals a backward, then the stage nearest to the loss. A lane of
   // all stages runs slot by slot.
   bool ignore_transfers = false;
-  bool alternate = false;  // the same, but after a backward a forward goes first
+  bool alternate = false;     // the same, but after a backward a forward goes first
+  OrderRule order = nullptr;  // instead of all this; byte limits are not watched
   bool operator==(const ListRule&) const = default;
 };
 
@@ -76,6 +90,16 @@ inline constexpr ListRule kZbH2Rule{.in_order = true,
 inline constexpr ListRule kDipRule{
     .window_percent = 0, .obey_bytes = false, .ignore_transfers = true, .alternate = true};
 
+// Megatron's virtual stages, for lanes that host stages i, i + n, i + 2n … of one module with n
+// lanes (interleaved_plan() makes such plans): slots in rounds, a round chunk by chunk, so that the
+// bubble of equal stages is a v-th of that of `1f1b` with v stages a lane. Any number of slots and
+// stages. Modules of one stage a lane may be beside them.
+// Requires  interleaved_objection(plan) is empty.
+// Source    Narayanan et al. 2021 (arXiv 2104.04473); ours cuts slots that do not divide by lanes
+//           into rounds that differ by one, and feeds the LLM from encoders.
+LaneOrders interleaved_order(const StageGraph& stages, const ReplicaGraph& graph);
+inline constexpr ListRule kInterleavedRule{.obey_bytes = false, .order = interleaved_order};
+
 // What `1f1b-eager`, `entrain` and `entrain-fused` choose from, in this order. To the last two,
 // list_schedule() adds the rules of the other schedules.
 std::vector<ListRule> eager_rules();
@@ -93,7 +117,7 @@ enum class RuleChoice : std::uint8_t {
 // holds.
 struct ListSchedule {
   RuleChoice choice = RuleChoice::kOnly;
-  std::vector<ListRule> rules;  // empty: the schedule has an order of its own
+  std::vector<ListRule> rules;
 };
 
 }  // namespace entrain

@@ -16,8 +16,7 @@ namespace {
 
 struct RegisteredSchedule {
   std::string_view name;
-  ListSchedule list;          // how the list scheduler makes its order
-  OrderRule order = nullptr;  // or a formula
+  ListSchedule list;  // how the list scheduler makes its order
   std::string (*objection)(const Plan& plan) = nullptr;
 };
 
@@ -28,8 +27,8 @@ const std::vector<RegisteredSchedule>& schedules() {
       {"1f1b-eager", {RuleChoice::kFirstThatFits, eager_rules()}},
       {"zb-h1", {RuleChoice::kOnly, {kZbH1Rule}}},
       {"zb-h2", {RuleChoice::kOnly, {kZbH2Rule}}},
-      {"interleaved", {}, interleaved_order, interleaved_objection},
-      {"dip", {RuleChoice::kOnly, {kDipRule}}, nullptr, dip_objection},
+      {"interleaved", {RuleChoice::kOnly, {kInterleavedRule}}, interleaved_objection},
+      {"dip", {RuleChoice::kOnly, {kDipRule}}, dip_objection},
       {"entrain", {RuleChoice::kFastest, entrain_rules()}},
       {"entrain-fused", {RuleChoice::kFastest, entrain_fused_rules()}},
   };
@@ -232,13 +231,12 @@ BuiltStep build_step(const Plan& plan,
                      const StepAssignment& assignment,
                      const StepCosts& costs,
                      std::string_view schedule) {
-  const RegisteredSchedule& of = find_schedule(schedule);
   if (const std::string objection = schedule_objection(schedule, plan); !objection.empty()) {
     throw InvalidInput(fmt::format("schedule '{}' cannot run this plan: {}", schedule, objection));
   }
   const ListSchedule list = list_schedule(schedule, plan);
   const auto order = [&](const OrderInputs& inputs, std::size_t /*replica*/) {
-    return of.order == nullptr ? list_order(inputs, list) : of.order(inputs);
+    return list_order(inputs, list);
   };
   return assemble(plan, assignment, costs, schedule, order);
 }

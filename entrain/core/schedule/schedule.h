@@ -15,9 +15,8 @@
 // 2. An order that is found: several rules, of which the first that fits (kFirstThatFits) or the
 //    fastest (kFastest) runs. Add a function beside entrain_rules(). Rules of other schedules are
 //    candidates of the fastest by themselves.
-// 3. An order by a formula that no rule expresses: an OrderRule (order.h) in a file of its own, as
-//    interleaved.cc. The search builds and simulates its program for every step that it tries,
-//    which is some ten times slower.
+// 3. An order by a formula that no field of a rule expresses: an OrderRule (rules.h) in a file of
+//    its own, as interleaved.cc, and a ListRule that names it.
 //
 // A schedule that cannot run every plan registers an objection: a sentence that says what it needs.
 //
@@ -46,7 +45,7 @@ std::vector<std::string> schedule_names();
 
 // Whether the schedule may run a backward in halves.
 bool splits_backward(std::string_view schedule);
-// How the list scheduler makes the schedule's order on this plan; no rules where it does not.
+// How the list scheduler makes the schedule's order on this plan.
 // kFastest: the rules of all other schedules that can run the plan are among them, unless they
 // split backwards and the schedule does not, so that none of those is faster within the limits.
 ListSchedule list_schedule(std::string_view schedule, const Plan& plan);
