@@ -8,16 +8,14 @@
 namespace entrain {
 namespace {
 
-constexpr unsigned kSlotShift = 44;
 constexpr unsigned kLlmShift = 24;
 constexpr std::uint64_t kUnitMask = (1ULL << kLlmShift) - 1;
-constexpr std::uint64_t kLlmMask = (1ULL << (kSlotShift - kLlmShift)) - 1;
 
-int slot_of(std::uint64_t entry) {
-  return static_cast<int>(entry >> kSlotShift);
+std::uint64_t entry_of(int llm_slot, int unit) {
+  return static_cast<std::uint64_t>(llm_slot) << kLlmShift | static_cast<std::uint64_t>(unit);
 }
 int llm_slot_of(std::uint64_t entry) {
-  return static_cast<int>((entry >> kLlmShift) & kLlmMask);
+  return static_cast<int>(entry >> kLlmShift);
 }
 std::size_t unit_of(std::uint64_t entry) {
   return entry & kUnitMask;
@@ -139,166 +137,155 @@ const ReplicaGraph& PlacementGraph::build(const Placement& placement, int replic
   graph_.groups.clear();
   graph_.first_group.clear();
   graph_.served.clear();
-  mark_llm_slots(placement, replica);
+  gathered_.resize(std::max(gathered_.size(), at(graph_.num_slots)));
+  slots_.resize(std::max(slots_.size(), at(replica + 1) * modules_.size()));
+  trainable_features_.assign(at(graph_.num_slots), 0);
   for (int module = 0; module < stages_.llm; ++module) {
-    graph_.first_group.push_back(static_cast<int>(graph_.groups.size()));
-    add_encoder(module, placement, replica);
+    gather_encoder(module, placement, replica);
+    add_slots(module, replica);
   }
+  gather_llm(placement, replica);
+  llm_group_.assign(at(graph_.num_slots), -1);
   const int first_llm = static_cast<int>(graph_.groups.size());
-  graph_.first_group.push_back(first_llm);
-  for (int& served : graph_.served) {
-    served += first_llm;
+  for (int slot = 0, next = first_llm; slot < graph_.num_slots; ++slot) {
+    if (!gathered_[at(slot)].empty()) {
+      llm_group_[at(slot)] = next++;
+    }
   }
-  add_llm(placement, replica);
+  for (int& served : graph_.served) {
+    served = llm_group_[at(served)];
+  }
+  add_slots(stages_.llm, replica);
   graph_.first_group.push_back(static_cast<int>(graph_.groups.size()));
   graph_.link();
   return graph_;
 }
 
-void PlacementGraph::mark_llm_slots(const Placement& placement, int replica) {
-  llm_group_.assign(at(graph_.num_slots), -1);
-  trainable_features_.assign(at(graph_.num_slots), 0);
-  for (const int sample : placement.samples[at(replica)]) {
-    llm_group_[at(placement.llm_slot[at(sample)])] = 0;
-  }
-  int next = 0;
-  for (int& group : llm_group_) {
-    group = group < 0 ? -1 : next++;
-  }
-}
-
-void PlacementGraph::add_encoder(int module, const Placement& placement, int replica) {
+void PlacementGraph::gather_encoder(int module, const Placement& placement, int replica) {
   const std::vector<int>& first = *modules_[at(module)].first_unit;
   const std::vector<int>& slots = placement.encoder_slot[at(module)];
-  entries_.clear();
   for (const int sample : placement.samples[at(replica)]) {
-    const auto llm_slot = static_cast<std::uint64_t>(placement.llm_slot[at(sample)]);
+    const int llm_slot = placement.llm_slot[at(sample)];
     const int begin = first[at(sample)];
     const int end = first[at(sample + 1)];
     if (begin == end) {
       continue;
     }
-    const auto entry = [&](int slot, int unit) {
-      return static_cast<std::uint64_t>(slot) << kSlotShift | llm_slot << kLlmShift |
-             static_cast<std::uint64_t>(unit);
-    };
     const int slot = slots[at(begin)];
     if (std::all_of(
             slots.begin() + begin, slots.begin() + end, [slot](int of) { return of == slot; })) {
-      entries_.push_back(entry(slot, first.back() + sample));
+      gathered_[at(slot)].push_back(entry_of(llm_slot, first.back() + sample));
       continue;
     }
     for (int unit = begin; unit < end; ++unit) {
-      entries_.push_back(entry(slots[at(unit)], unit));
+      gathered_[at(slots[at(unit)])].push_back(entry_of(llm_slot, unit));
     }
-  }
-  std::sort(entries_.begin(), entries_.end());
-  for (std::size_t begin = 0; begin < entries_.size();) {
-    std::size_t end = begin + 1;
-    while (end < entries_.size() && slot_of(entries_[end]) == slot_of(entries_[begin])) {
-      ++end;
-    }
-    add_slot(module, begin, end);
-    begin = end;
   }
 }
 
-// The rule of groups.h.
-void PlacementGraph::add_slot(int module, std::size_t begin, std::size_t end) {
+void PlacementGraph::gather_llm(const Placement& placement, int replica) {
+  for (const int sample : placement.samples[at(replica)]) {
+    const int slot = placement.llm_slot[at(sample)];
+    gathered_[at(slot)].push_back(entry_of(slot, sample));
+  }
+}
+
+// Clears what was gathered.
+void PlacementGraph::add_slots(int module, int replica) {
+  std::vector<Slot>& slots = slots_[at(replica) * modules_.size() + at(module)];
+  slots.resize(std::max(slots.size(), at(graph_.num_slots)));
+  graph_.first_group.push_back(static_cast<int>(graph_.groups.size()));
+  for (int number = 0; number < graph_.num_slots; ++number) {
+    std::vector<std::uint64_t>& entries = gathered_[at(number)];
+    Slot& slot = slots[at(number)];
+    if (entries != slot.entries) {
+      slot.entries = entries;
+      sorted_ = entries;
+      std::sort(sorted_.begin(), sorted_.end());
+      group_parts(module, number, slot.groups);
+    }
+    entries.clear();
+    for (const Group& group : slot.groups) {
+      add_group(module, group);
+    }
+  }
+}
+
+// The rule of groups.h, for sorted_.
+void PlacementGraph::group_parts(int module, int slot, std::vector<Group>& groups) {
   const Module& of = modules_[at(module)];
   const bool one_graph = of.first_backward == of.num_stages;
-  runs_.clear();
+  starts_.clear();
   std::int64_t work = 0;
-  for (std::size_t part = begin; part < end;) {
-    std::size_t part_end = part + 1;
-    while (part_end < end && llm_slot_of(entries_[part_end]) == llm_slot_of(entries_[part])) {
-      ++part_end;
+  for (std::size_t part = 0; part < sorted_.size();) {
+    std::size_t end = part + 1;
+    while (end < sorted_.size() && llm_slot_of(sorted_[end]) == llm_slot_of(sorted_[part])) {
+      ++end;
     }
-    if (runs_.empty() || !(one_graph || work < of.launch_work)) {
-      runs_.push_back({part, part});
+    if (starts_.empty() || !(one_graph || work < of.launch_work)) {
+      starts_.push_back(part);
       work = 0;
     }
-    for (std::size_t i = part; i < part_end && work < of.launch_work; ++i) {
-      work += of.work[unit_of(entries_[i])];
+    for (std::size_t i = part; i < end && work < of.launch_work; ++i) {
+      work += of.work[unit_of(sorted_[i])];
     }
-    runs_.back().end = part_end;
-    part = part_end;
+    part = end;
   }
-  if (!one_graph && work < of.launch_work && runs_.size() > 1) {
-    Run& before = runs_[runs_.size() - 2];
-    const int last_slot = llm_slot_of(entries_[runs_.back().end - 1]);
-    if (last_slot == llm_slot_of(entries_[before.end - 1]) + 1) {
-      before.end = runs_.back().end;
-      runs_.pop_back();
+  if (!one_graph && work < of.launch_work && starts_.size() > 1) {
+    if (llm_slot_of(sorted_.back()) == llm_slot_of(sorted_[starts_.back() - 1]) + 1) {
+      starts_.pop_back();
     }
   }
-  for (std::size_t i = 0; i < runs_.size(); ++i) {
-    add_group(module, runs_[i], static_cast<int>(i));
+  groups.resize(starts_.size());
+  starts_.push_back(sorted_.size());
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    Group& group = groups[i];
+    group.group.module = module;
+    group.group.slot = slot;
+    group.group.group = static_cast<int>(i);
+    group.group.first_backward = of.first_backward;
+    group.group.turn = llm_slot_of(sorted_[starts_[i + 1] - 1]);
+    group.group.completing = group.group.turn;
+    fill(of, starts_[i], starts_[i + 1], group);
   }
 }
 
-void PlacementGraph::add_group(int module, const Run& run, int group) {
-  const Module& of = modules_[at(module)];
-  GraphGroup flat_group;
-  flat_group.module = module;
-  flat_group.slot = slot_of(entries_[run.begin]);
-  flat_group.group = group;
-  flat_group.first_unit = graph_.num_units;
-  flat_group.first_cost = static_cast<int>(graph_.costs.size());
-  flat_group.first_backward = of.first_backward;
-  flat_group.turn = llm_slot_of(entries_[run.end - 1]);
-  flat_group.completing = flat_group.turn;
-  flat_group.served_begin = static_cast<int>(graph_.served.size());
-  graph_.num_units += of.num_stages;
-  graph_.costs.insert(graph_.costs.end(), of.launch.begin(), of.launch.end());
-  GraphUnit* sums = &graph_.costs[at(flat_group.first_cost)];
-  int last = -1;
-  for (std::size_t i = run.begin; i < run.end; ++i) {
-    const GraphUnit* costs = &of.units[unit_of(entries_[i]) * at(of.num_kinds)];
+void PlacementGraph::fill(const Module& of,
+                          std::size_t begin,
+                          std::size_t end,
+                          Group& group) const {
+  group.sums = of.launch;
+  group.llm_slots.clear();
+  for (std::size_t i = begin; i < end; ++i) {
+    const GraphUnit* costs = &of.units[unit_of(sorted_[i]) * at(of.num_kinds)];
     for (int kind = 0; kind < of.num_kinds; ++kind) {
-      add(sums[kind], costs[kind]);
+      add(group.sums[at(kind)], costs[kind]);
     }
-    const int llm_slot = llm_slot_of(entries_[i]);
-    if (llm_slot != last) {
-      graph_.served.push_back(llm_group_[at(llm_slot)]);
-      if (of.first_backward < of.num_stages) {
-        trainable_features_[at(llm_slot)] = 1;
+    const int llm_slot = llm_slot_of(sorted_[i]);
+    if (group.llm_slots.empty() || group.llm_slots.back() != llm_slot) {
+      group.llm_slots.push_back(llm_slot);
+    }
+  }
+}
+
+void PlacementGraph::add_group(int module, const Group& from) {
+  GraphGroup& group = graph_.groups.emplace_back(from.group);
+  group.first_unit = graph_.num_units;
+  group.first_cost = static_cast<int>(graph_.costs.size());
+  group.served_begin = static_cast<int>(graph_.served.size());
+  graph_.num_units += modules_[at(module)].num_stages;
+  graph_.costs.insert(graph_.costs.end(), from.sums.begin(), from.sums.end());
+  if (module == stages_.llm) {
+    group.first_backward = trainable_features_[at(group.slot)] != 0 ? 0 : group.first_backward;
+  } else {
+    graph_.served.insert(graph_.served.end(), from.llm_slots.begin(), from.llm_slots.end());
+    if (group.first_backward < modules_[at(module)].num_stages) {
+      for (const int slot : from.llm_slots) {
+        trainable_features_[at(slot)] = 1;
       }
-      last = llm_slot;
     }
   }
-  flat_group.served_end = static_cast<int>(graph_.served.size());
-  graph_.groups.push_back(flat_group);
-}
-
-void PlacementGraph::add_llm(const Placement& placement, int replica) {
-  const Module& of = modules_.back();
-  const std::size_t first_cost = graph_.costs.size();
-  for (int slot = 0; slot < graph_.num_slots; ++slot) {
-    if (llm_group_[at(slot)] < 0) {
-      continue;
-    }
-    GraphGroup group;
-    group.module = stages_.llm;
-    group.slot = slot;
-    group.first_unit = graph_.num_units;
-    group.first_cost = static_cast<int>(graph_.costs.size());
-    group.first_backward = trainable_features_[at(slot)] != 0 ? 0 : of.first_backward;
-    group.turn = slot;
-    group.completing = slot;
-    group.served_begin = group.served_end = static_cast<int>(graph_.served.size());
-    graph_.groups.push_back(group);
-    graph_.num_units += of.num_stages;
-    graph_.costs.insert(graph_.costs.end(), of.launch.begin(), of.launch.end());
-  }
-  for (const int sample : placement.samples[at(replica)]) {
-    const int group = llm_group_[at(placement.llm_slot[at(sample)])];
-    GraphUnit* sums = &graph_.costs[first_cost + at(group) * at(of.num_kinds)];
-    const GraphUnit* costs = &of.units[at(sample) * at(of.num_kinds)];
-    for (int kind = 0; kind < of.num_kinds; ++kind) {
-      add(sums[kind], costs[kind]);
-    }
-  }
+  group.served_end = static_cast<int>(graph_.served.size());
 }
 
 }  // namespace entrain

@@ -21,8 +21,9 @@ class PlacementGraph {
   // Requires whole samples: no chunks in the replica.
   // Ensures  equal to replica_graph() of the groups that build_groups() makes of the placement,
   //          except for stages of equal cost, which are one kind.
-  // Cost     O(units × stages + units log units) of the replica; the result lives until the next
-  //          call.
+  // Cost     O(units + groups × kinds of stages) of the replica, and O(units × kinds + units log
+  //          units) of those slots that are not what they were in the replica's last call; the
+  //          result lives until the next call.
   const ReplicaGraph& build(const Placement& placement, int replica);
 
  private:
@@ -39,28 +40,36 @@ class PlacementGraph {
     std::int64_t launch_work = 0;                  // of one forward and backward on every stage
     const std::vector<int>* first_unit = nullptr;  // [sample + 1]
   };
-  // Neighbouring parts that run as one.
-  struct Run {
-    std::size_t begin = 0;  // into entries_
-    std::size_t end = 0;
+  // Parts of an encoder slot that run as one, or an LLM slot. A search changes few slots between
+  // two calls: the others' sums are kept.
+  struct Group {
+    GraphGroup group;             // without numbers of units, costs and groups
+    std::vector<int> llm_slots;   // encoders: those served, rising
+    std::vector<GraphUnit> sums;  // [kind]
+  };
+  struct Slot {
+    std::vector<std::uint64_t> entries;  // work: LLM slot << 24 | unit, as gathered
+    std::vector<Group> groups;
   };
 
   void add_units(const ModuleCosts& from, Module& module);
   static void add_samples(Module& module);
-  void add_encoder(int module, const Placement& placement, int replica);
-  void add_slot(int module, std::size_t begin, std::size_t end);
-  void add_group(int module, const Run& run, int group);
-  void add_llm(const Placement& placement, int replica);
-  void mark_llm_slots(const Placement& placement, int replica);
+  void gather_encoder(int module, const Placement& placement, int replica);
+  void gather_llm(const Placement& placement, int replica);
+  void add_slots(int module, int replica);
+  void group_parts(int module, int slot, std::vector<Group>& groups);
+  void fill(const Module& of, std::size_t begin, std::size_t end, Group& group) const;
+  void add_group(int module, const Group& from);
 
   StageGraph stages_;
   std::vector<Module> modules_;
   ReplicaGraph graph_;
-  std::vector<int> llm_group_;            // [LLM slot] ordinal among the LLM's groups; -1: empty
-  std::vector<char> trainable_features_;  // [LLM slot]
-  // Encoder work: slot << 44 | LLM slot << 24 | unit.
-  std::vector<std::uint64_t> entries_;
-  std::vector<Run> runs_;
+  std::vector<int> llm_group_;                        // [LLM slot] -1: empty
+  std::vector<char> trainable_features_;              // [LLM slot]
+  std::vector<std::vector<std::uint64_t>> gathered_;  // [slot] of one module
+  std::vector<std::uint64_t> sorted_;                 // entries of one slot
+  std::vector<std::size_t> starts_;                   // group_parts(): of groups in sorted_
+  std::vector<std::vector<Slot>> slots_;              // [replica × modules + module][slot]
 };
 
 }  // namespace entrain
