@@ -64,7 +64,7 @@ bool cost_the_same(const StageCosts& a, const StageCosts& b) {
 }  // namespace
 
 PlacementGraph::PlacementGraph(const Plan& plan, const StepCosts& costs)
-    : stages_(stage_graph(plan, costs.link)) {
+    : stages_(stage_graph(plan, costs.link)), replicas_(at(plan.replicas)) {
   stages_.set_halves(costs);
   for (const ModuleCosts& from : costs.modules) {
     const std::size_t num_units = at(from.first_unit.back());
@@ -94,7 +94,7 @@ void PlacementGraph::add_units(const ModuleCosts& from, Module& module) {
       return cost_the_same(from.stages[other], from.stages[s]);
     });
     const auto kind = static_cast<std::size_t>(like - stages.begin());
-    graph_.kind.push_back(static_cast<int>(kind));
+    kind_.push_back(static_cast<int>(kind));
     if (like == stages.end()) {
       stages.push_back(s);
       times.push_back(0);
@@ -131,34 +131,25 @@ void PlacementGraph::add_samples(Module& module) {
 }
 
 const ReplicaGraph& PlacementGraph::build(const Placement& placement, int replica) {
-  graph_.num_slots = placement.num_slots[at(replica)];
-  graph_.num_units = 0;
-  graph_.costs.clear();
-  graph_.groups.clear();
-  graph_.first_group.clear();
-  graph_.served.clear();
-  gathered_.resize(std::max(gathered_.size(), at(graph_.num_slots)));
-  slots_.resize(std::max(slots_.size(), at(replica + 1) * modules_.size()));
-  trainable_features_.assign(at(graph_.num_slots), 0);
-  for (int module = 0; module < stages_.llm; ++module) {
-    gather_encoder(module, placement, replica);
-    add_slots(module, replica);
-  }
-  gather_llm(placement, replica);
-  llm_group_.assign(at(graph_.num_slots), -1);
-  const int first_llm = static_cast<int>(graph_.groups.size());
-  for (int slot = 0, next = first_llm; slot < graph_.num_slots; ++slot) {
-    if (!gathered_[at(slot)].empty()) {
-      llm_group_[at(slot)] = next++;
+  Replica& of = replicas_[at(replica)];
+  const int num_slots = placement.num_slots[at(replica)];
+  bool same = num_slots == of.graph.num_slots;
+  of.slots.resize(modules_.size());
+  for (int module = 0; module <= stages_.llm; ++module) {
+    std::vector<Slot>& slots = of.slots[at(module)];
+    slots.resize(std::max(slots.size(), at(num_slots)));
+    gathered_.resize(std::max(gathered_.size(), slots.size()));
+    if (module < stages_.llm) {
+      gather_encoder(module, placement, replica);
+    } else {
+      gather_llm(placement, replica);
     }
+    same = update(module, of) && same;
   }
-  for (int& served : graph_.served) {
-    served = llm_group_[at(served)];
+  if (!same) {
+    assemble(num_slots, of);
   }
-  add_slots(stages_.llm, replica);
-  graph_.first_group.push_back(static_cast<int>(graph_.groups.size()));
-  graph_.link();
-  return graph_;
+  return of.graph;
 }
 
 void PlacementGraph::gather_encoder(int module, const Placement& placement, int replica) {
@@ -191,28 +182,36 @@ void PlacementGraph::gather_llm(const Placement& placement, int replica) {
 }
 
 // Clears what was gathered.
-void PlacementGraph::add_slots(int module, int replica) {
-  std::vector<Slot>& slots = slots_[at(replica) * modules_.size() + at(module)];
-  slots.resize(std::max(slots.size(), at(graph_.num_slots)));
-  graph_.first_group.push_back(static_cast<int>(graph_.groups.size()));
-  for (int number = 0; number < graph_.num_slots; ++number) {
-    std::vector<std::uint64_t>& entries = gathered_[at(number)];
-    Slot& slot = slots[at(number)];
+bool PlacementGraph::update(int module, Replica& of) {
+  const auto alike = [](const Group& a, const Group& b) { return a.llm_slots == b.llm_slots; };
+  bool same = true;
+  std::vector<Slot>& slots = of.slots[at(module)];
+  for (std::size_t number = 0; number < slots.size(); ++number) {
+    std::vector<std::uint64_t>& entries = gathered_[number];
+    Slot& slot = slots[number];
     if (entries != slot.entries) {
-      slot.entries = entries;
-      sorted_ = entries;
+      slot.entries.swap(entries);
+      sorted_ = slot.entries;
       std::sort(sorted_.begin(), sorted_.end());
-      group_parts(module, number, slot.groups);
+      group_parts(module, static_cast<int>(number));
+      const bool kept =
+          std::equal(groups_.begin(), groups_.end(), slot.groups.begin(), slot.groups.end(), alike);
+      for (std::size_t i = 0; kept && i < groups_.size(); ++i) {
+        groups_[i].graph = slot.groups[i].graph;
+        std::copy(groups_[i].sums.begin(),
+                  groups_[i].sums.end(),
+                  of.graph.costs.begin() + groups_[i].graph.first_cost);
+      }
+      slot.groups.swap(groups_);
+      same = same && kept;
     }
     entries.clear();
-    for (const Group& group : slot.groups) {
-      add_group(module, group);
-    }
   }
+  return same;
 }
 
-// The rule of groups.h, for sorted_.
-void PlacementGraph::group_parts(int module, int slot, std::vector<Group>& groups) {
+// The rule of groups.h, for sorted_. Fills groups_.
+void PlacementGraph::group_parts(int module, int slot) {
   const Module& of = modules_[at(module)];
   const bool one_graph = of.first_backward == of.num_stages;
   starts_.clear();
@@ -231,22 +230,21 @@ void PlacementGraph::group_parts(int module, int slot, std::vector<Group>& group
     }
     part = end;
   }
-  if (!one_graph && work < of.launch_work && starts_.size() > 1) {
-    if (llm_slot_of(sorted_.back()) == llm_slot_of(sorted_[starts_.back() - 1]) + 1) {
-      starts_.pop_back();
-    }
+  if (!one_graph && work < of.launch_work && starts_.size() > 1 &&
+      llm_slot_of(sorted_.back()) == llm_slot_of(sorted_[starts_.back() - 1]) + 1) {
+    starts_.pop_back();
   }
-  groups.resize(starts_.size());
+  groups_.resize(starts_.size());
   starts_.push_back(sorted_.size());
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    Group& group = groups[i];
-    group.group.module = module;
-    group.group.slot = slot;
-    group.group.group = static_cast<int>(i);
-    group.group.first_backward = of.first_backward;
-    group.group.turn = llm_slot_of(sorted_[starts_[i + 1] - 1]);
-    group.group.completing = group.group.turn;
-    fill(of, starts_[i], starts_[i + 1], group);
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    GraphGroup& graph = groups_[i].graph;
+    graph.module = module;
+    graph.slot = slot;
+    graph.group = static_cast<int>(i);
+    graph.first_backward = of.first_backward;
+    graph.turn = llm_slot_of(sorted_[starts_[i + 1] - 1]);
+    graph.completing = graph.turn;
+    fill(of, starts_[i], starts_[i + 1], groups_[i]);
   }
 }
 
@@ -266,26 +264,61 @@ void PlacementGraph::fill(const Module& of,
       group.llm_slots.push_back(llm_slot);
     }
   }
+  for (GraphUnit& sum : group.sums) {
+    sum.transfer_ns = transfer_time(stages_.link, sum.output_bytes).count();
+  }
 }
 
-void PlacementGraph::add_group(int module, const Group& from) {
-  GraphGroup& group = graph_.groups.emplace_back(from.group);
-  group.first_unit = graph_.num_units;
-  group.first_cost = static_cast<int>(graph_.costs.size());
-  group.served_begin = static_cast<int>(graph_.served.size());
-  graph_.num_units += modules_[at(module)].num_stages;
-  graph_.costs.insert(graph_.costs.end(), from.sums.begin(), from.sums.end());
-  if (module == stages_.llm) {
-    group.first_backward = trainable_features_[at(group.slot)] != 0 ? 0 : group.first_backward;
-  } else {
-    graph_.served.insert(graph_.served.end(), from.llm_slots.begin(), from.llm_slots.end());
-    if (group.first_backward < modules_[at(module)].num_stages) {
-      for (const int slot : from.llm_slots) {
-        trainable_features_[at(slot)] = 1;
+void PlacementGraph::assemble(int num_slots, Replica& of) const {
+  ReplicaGraph& graph = of.graph;
+  graph.num_slots = num_slots;
+  graph.num_units = 0;
+  graph.kind = kind_;
+  graph.costs.clear();
+  graph.groups.clear();
+  graph.first_group.clear();
+  graph.served.clear();
+  std::vector<int> llm_group(at(num_slots), -1);
+  std::vector<char> trainable_features(at(num_slots), 0);
+  for (int module = 0; module <= stages_.llm; ++module) {
+    graph.first_group.push_back(static_cast<int>(graph.groups.size()));
+    for (Slot& slot : of.slots[at(module)]) {
+      for (Group& group : slot.groups) {
+        if (module == stages_.llm) {
+          const std::size_t number = at(group.graph.slot);
+          llm_group[number] = static_cast<int>(graph.groups.size());
+          group.graph.first_backward =
+              trainable_features[number] != 0 ? 0 : modules_[at(module)].first_backward;
+        }
+        append(modules_[at(module)], group, graph);
+        if (module < stages_.llm && group.graph.first_backward < modules_[at(module)].num_stages) {
+          for (const int served : group.llm_slots) {
+            trainable_features[at(served)] = 1;
+          }
+        }
       }
     }
   }
-  group.served_end = static_cast<int>(graph_.served.size());
+  graph.first_group.push_back(static_cast<int>(graph.groups.size()));
+  for (int& served : graph.served) {
+    served = llm_group[at(served)];
+  }
+  graph.link();
+  of.shape = graph.shape();
+}
+
+void PlacementGraph::append(const Module& module, Group& group, ReplicaGraph& graph) const {
+  GraphGroup& of = group.graph;
+  of.first_unit = graph.num_units;
+  of.first_cost = static_cast<int>(graph.costs.size());
+  of.served_begin = static_cast<int>(graph.served.size());
+  if (of.module < stages_.llm) {
+    graph.served.insert(graph.served.end(), group.llm_slots.begin(), group.llm_slots.end());
+  }
+  of.served_end = static_cast<int>(graph.served.size());
+  graph.num_units += module.num_stages;
+  graph.costs.insert(graph.costs.end(), group.sums.begin(), group.sums.end());
+  graph.groups.push_back(of);
 }
 
 }  // namespace entrain

@@ -21,10 +21,15 @@ class PlacementGraph {
   // Requires whole samples: no chunks in the replica.
   // Ensures  equal to replica_graph() of the groups that build_groups() makes of the placement,
   //          except for stages of equal cost, which are one kind.
-  // Cost     O(units + groups × kinds of stages) of the replica, and O(units × kinds + units log
-  //          units) of those slots that are not what they were in the replica's last call; the
-  //          result lives until the next call.
+  // Cost     O(units) of the replica, and O(units × kinds of stages + units log units) of those
+  // slots
+  //          that are not what they were in its last call; where their groups changed, too,
+  //          O(groups × kinds) of the replica. The result lives until the replica's next call.
   const ReplicaGraph& build(const Placement& placement, int replica);
+  // ReplicaGraph::shape() of the replica's last graph.
+  [[nodiscard]] std::uint64_t shape(int replica) const {
+    return replicas_[static_cast<std::size_t>(replica)].shape;
+  }
 
  private:
   // A module's costs without launch constants, unit by unit.
@@ -40,10 +45,9 @@ class PlacementGraph {
     std::int64_t launch_work = 0;                  // of one forward and backward on every stage
     const std::vector<int>* first_unit = nullptr;  // [sample + 1]
   };
-  // Parts of an encoder slot that run as one, or an LLM slot. A search changes few slots between
-  // two calls: the others' sums are kept.
+  // Parts of an encoder slot that run as one, or an LLM slot.
   struct Group {
-    GraphGroup group;             // without numbers of units, costs and groups
+    GraphGroup graph;             // once it is assembled; before without numbers
     std::vector<int> llm_slots;   // encoders: those served, rising
     std::vector<GraphUnit> sums;  // [kind]
   };
@@ -51,25 +55,33 @@ class PlacementGraph {
     std::vector<std::uint64_t> entries;  // work: LLM slot << 24 | unit, as gathered
     std::vector<Group> groups;
   };
+  // A search changes few slots between two calls: the sums of the others, and where no slot's
+  // groups change the whole graph but for sums, are kept.
+  struct Replica {
+    ReplicaGraph graph;
+    std::uint64_t shape = 0;
+    std::vector<std::vector<Slot>> slots;  // [module][slot]
+  };
 
   void add_units(const ModuleCosts& from, Module& module);
   static void add_samples(Module& module);
   void gather_encoder(int module, const Placement& placement, int replica);
   void gather_llm(const Placement& placement, int replica);
-  void add_slots(int module, int replica);
-  void group_parts(int module, int slot, std::vector<Group>& groups);
+  // Returns  whether the slots' groups are what they were, with other costs at most.
+  bool update(int module, Replica& of);
+  void group_parts(int module, int slot);
   void fill(const Module& of, std::size_t begin, std::size_t end, Group& group) const;
-  void add_group(int module, const Group& from);
+  void assemble(int num_slots, Replica& of) const;
+  void append(const Module& module, Group& group, ReplicaGraph& graph) const;
 
   StageGraph stages_;
   std::vector<Module> modules_;
-  ReplicaGraph graph_;
-  std::vector<int> llm_group_;                        // [LLM slot] -1: empty
-  std::vector<char> trainable_features_;              // [LLM slot]
+  std::vector<int> kind_;  // [stage number]
+  std::vector<Replica> replicas_;
   std::vector<std::vector<std::uint64_t>> gathered_;  // [slot] of one module
   std::vector<std::uint64_t> sorted_;                 // entries of one slot
-  std::vector<std::size_t> starts_;                   // group_parts(): of groups in sorted_
-  std::vector<std::vector<Slot>> slots_;              // [replica × modules + module][slot]
+  std::vector<std::size_t> starts_;                   // its groups', in sorted_
+  std::vector<Group> groups_;                         // of that slot
 };
 
 }  // namespace entrain

@@ -158,6 +158,7 @@ class GraphBuilder {
           add(stage.units[at(costs_.unit_of(module, item))], unit);
         }
       }
+      unit.transfer_ns = transfer_time(stages_.link, unit.output_bytes).count();
       graph_.costs.push_back(unit);
     }
   }
@@ -317,6 +318,27 @@ void ReplicaGraph::refuse(const UnitKey& unit) {
                   unit.stage,
                   unit.slot,
                   unit.group));
+}
+
+std::uint64_t ReplicaGraph::shape() const {
+  constexpr std::uint64_t kPrime = 0x100000001b3;
+  std::uint64_t hash = 0xcbf29ce484222325;
+  const auto mix = [&](int value) {
+    hash = (hash ^ static_cast<std::uint64_t>(value)) * kPrime;
+    hash ^= hash >> 32;
+  };
+  for (const GraphGroup& group : groups) {
+    for (const int value :
+         {group.module, group.slot, group.first_backward, group.turn, group.served_end}) {
+      mix(value);
+    }
+  }
+  std::for_each(served.begin(), served.end(), mix);
+  for (const GroupLists* lists : {&earlier, &later, &ended}) {
+    std::for_each(lists->begin.begin(), lists->begin.end(), mix);
+    std::for_each(lists->groups.begin(), lists->groups.end(), mix);
+  }
+  return hash;
 }
 
 void ReplicaGraph::link() {

@@ -75,6 +75,7 @@ struct GraphUnit {
   std::int64_t output_bytes = 0;
   std::int64_t key_value_bytes = 0;  // of its chunks that others follow
   RecomputeBytes recompute{};
+  std::int64_t transfer_ns = 0;  // of output_bytes over the plan's link
 
   [[nodiscard]] std::int64_t backward() const { return backward_input + backward_weight; }
   [[nodiscard]] std::int64_t weight_half() const { return backward_weight + split; }
@@ -190,6 +191,11 @@ struct ReplicaGraph {
   [[nodiscard]] const GraphUnit& cost(const GraphGroup& group, int stage) const {
     return costs[static_cast<std::size_t>(cost_index(group, stage))];
   }
+
+  // A number that graphs of the same groups and dependencies share, whatever their costs; others
+  // have another, but for chance (64 bits).
+  // Cost  O(groups + dependencies).
+  [[nodiscard]] std::uint64_t shape() const;
 
   // For builders: fills sources and backward_order from the groups.
   void link();

@@ -250,24 +250,12 @@ void ListScheduler::link_groups() {
 }
 
 void ListScheduler::count_work() {
-  transfer_ns_.resize(graph_->costs.size());
-  std::int64_t bytes = -1;  // of the last message that was timed: most stages send equal ones
-  std::int64_t transfer_ns = 0;
   for (const GraphGroup& group : graph_->groups) {
     const int first_stage = stages_.first_stage[at(group.module)];
     const int num_stages = stages_.num_stages(group.module);
     for (int stage = 0; stage < num_stages; ++stage) {
-      const StageGraph::Stage& place = stages_.stages[at(first_stage + stage)];
-      const int cost = graph_->cost_index(group, first_stage + stage);
-      const GraphUnit& unit = graph_->costs[at(cost)];
-      if (place.crosses) {
-        if (unit.output_bytes != bytes) {
-          bytes = unit.output_bytes;
-          transfer_ns = merging_ ? 0 : transfer_time(stages_.link, bytes).count();
-        }
-        transfer_ns_[at(cost)] = transfer_ns;
-      }
-      LaneWork& lane = lane_[at(place.lane)];
+      const GraphUnit& unit = graph_->cost(group, first_stage + stage);
+      LaneWork& lane = lane_[at(stages_.stages[at(first_stage + stage)].lane)];
       lane.left += unit.forward;
       if (stage >= group.first_backward) {
         lane.left += unit.backward_input + unit.backward_weight;

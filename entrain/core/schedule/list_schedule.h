@@ -188,8 +188,6 @@ class ListScheduler {
   std::vector<int> runnable_;          // run_by_lane(): lanes to check; may contain one twice
   std::vector<std::size_t> position_;  // likewise: [lane] operations that have run
   std::vector<UnitState> unit_;
-  // [ReplicaGraph::cost_index()] of the output, over an edge; of kinds that have one behind them.
-  std::vector<std::int64_t> transfer_ns_;
   std::vector<GroupState> group_;
   std::vector<std::int64_t> link_free_;  // [2 × stage number + gradient]
   std::vector<int> received_;            // [module] encoder groups received on the LLM's first lane
@@ -243,7 +241,7 @@ inline std::int64_t ListScheduler::transfer(int stage,
     return start;
   }
   std::int64_t& free = link_free_[2 * at(stage) + (gradient ? 1 : 0)];
-  free = std::max(start, free) + transfer_ns_[at(graph_->cost_index(group, stage))];
+  free = std::max(start, free) + (merging_ ? 0 : graph_->cost(group, stage).transfer_ns);
   return free;
 }
 
