@@ -8,7 +8,8 @@
 namespace entrain {
 namespace {
 
-constexpr std::int64_t kNearPart = 20;  // a twentieth slower is near
+constexpr std::int64_t kNearPart = 20;   // a twentieth slower is near
+constexpr std::size_t kMostChains = 16;  // of a replica
 constexpr std::int64_t kAnyTime = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
@@ -28,7 +29,8 @@ StepEvaluator::StepEvaluator(const Plan& plan, const StepCosts& costs)
       scheduler_(graph_.stages(), limits_),
       schedule_(list_schedule(plan.schedule, plan)),
       rule_of_(at(plan.replicas), 0),
-      has_rule_(at(plan.replicas), 0) {
+      has_rule_(at(plan.replicas), 0),
+      chains_(at(plan.replicas)) {
   for (int lane = 0; lane < plan.num_lanes(); ++lane) {
     std::int64_t optimizer = 0;
     for (const StageRef& ref : plan.lanes[at(lane)]) {
@@ -76,11 +78,14 @@ const ReplicaGraph& StepEvaluator::graph_of(const Placement& placement, int repl
   if (std::none_of(samples.begin(), samples.end(), [&](int sample) {
         return !placement.chunks[at(sample)].empty();
       })) {
-    return graph_.build(placement, replica);
+    const ReplicaGraph& graph = graph_.build(placement, replica);
+    shape_ = graph_.shape(replica);
+    return graph;
   }
   const std::vector<ModuleGroups> groups =
       build_groups(to_assignment(costs_, placement, replica), costs_);
   chunked_ = replica_graph(graph_.stages(), costs_, groups);
+  shape_ = chunked_.shape();
   return chunked_;
 }
 
@@ -89,9 +94,15 @@ ReplicaTimes StepEvaluator::evaluate(const Placement& placement,
                                      std::int64_t stop_after) {
   ++evaluations_;
   const ReplicaGraph& graph = graph_of(placement, replica);
-  if (schedule_.choice != RuleChoice::kFirstThatFits) {
-    return run_rule(graph, rule_of_[at(replica)], stop_after);
-  }
+  const ReplicaTimes times = schedule_.choice == RuleChoice::kFirstThatFits
+                                 ? run_first_that_fits(graph, stop_after)
+                                 : run_rule(graph, rule_of_[at(replica)], stop_after);
+  add_chain(replica, times);
+  return times;
+}
+
+ReplicaTimes StepEvaluator::run_first_that_fits(const ReplicaGraph& graph,
+                                                std::int64_t stop_after) {
   for (const ListRule& rule : schedule_.rules) {
     const ListResult& result = scheduler_.run(graph, rule, nullptr, stop_after);
     const ReplicaTimes times = times_of(result);
@@ -100,6 +111,40 @@ ReplicaTimes StepEvaluator::evaluate(const Placement& placement,
     }
   }
   return times_of(scheduler_.run(graph, kOneFOneBRule, nullptr, stop_after));
+}
+
+bool StepEvaluator::fixed_orders() const {
+  return schedule_.choice == RuleChoice::kOnly && scheduler_.fixes_orders(schedule_.rules.front());
+}
+
+void StepEvaluator::add_chain(int replica, const ReplicaTimes& times) {
+  Chains& of = chains_[at(replica)];
+  if (!fixed_orders()) {
+    of.last = times.done ? ShapedChain{shape_, scheduler_.critical_chain()} : ShapedChain{};
+  } else if (of.known.size() < kMostChains) {
+    of.known.push_back({shape_, scheduler_.critical_chain()});
+  } else {
+    of.known[of.oldest] = {shape_, scheduler_.critical_chain()};
+    of.oldest = (of.oldest + 1) % kMostChains;
+  }
+}
+
+void StepEvaluator::keep_chain(int replica) {
+  Chains& of = chains_[at(replica)];
+  if (!fixed_orders()) {
+    of.known.assign(1, of.last);
+  }
+}
+
+std::int64_t StepEvaluator::chain_ns(const Placement& placement, int replica) {
+  const ReplicaGraph& graph = graph_of(placement, replica);
+  std::int64_t longest = 0;
+  for (const ShapedChain& known : chains_[at(replica)].known) {
+    if (known.shape == shape_) {
+      longest = std::max(longest, known.chain.length(graph));
+    }
+  }
+  return longest;
 }
 
 ReplicaTimes StepEvaluator::choose_rule(const Placement& placement, int replica, RuleSet among) {

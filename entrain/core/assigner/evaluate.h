@@ -10,6 +10,7 @@
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/graph/placement.h"
 #include "entrain/core/graph/placement_graph.h"
+#include "entrain/core/schedule/critical_chain.h"
 #include "entrain/core/schedule/list_schedule.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/spec/plan.h"
@@ -71,14 +72,36 @@ class StepEvaluator {
   // Whether choose_rule() has a choice.
   [[nodiscard]] bool has_rules() const { return schedule_.choice == RuleChoice::kFastest; }
 
+  // The length, with the placement's costs, of the longest chain known of the replica; 0 where none
+  // is of groups like the placement's. Where the schedule fixes the lanes' orders, the replica
+  // takes no less, and the chains of the last evaluations are known. Elsewhere orders may change,
+  // and the chain that was kept is a guess. Cost  that of PlacementGraph::build(), O(terms).
+  std::int64_t chain_ns(const Placement& placement, int replica);
+  // The placement of the replica's last evaluation is the one that the next ones start from.
+  void keep_chain(int replica);
+  // Whether no chain is known of the replica, of whatever groups.
+  [[nodiscard]] bool lacks_chain(int replica) const { return chains_[at(replica)].known.empty(); }
+
   // The step time that simulate() gives for the program of all replicas; an upper bound of it if
   // reductions overlap compute (StepCosts::reduce_buckets), computed as if they ran at the end.
   [[nodiscard]] std::int64_t step_ns(const std::vector<ReplicaTimes>& replicas) const;
   [[nodiscard]] int evaluations() const { return evaluations_; }
 
  private:
+  struct ShapedChain {
+    std::uint64_t shape = 0;  // ReplicaGraph::shape()
+    CriticalChain chain;
+  };
+  struct Chains {
+    std::vector<ShapedChain> known;
+    std::size_t oldest = 0;
+    ShapedChain last;  // where orders are not fixed: of the last evaluation
+  };
+
+  // Sets shape_.
   const ReplicaGraph& graph_of(const Placement& placement, int replica);
   ReplicaTimes run_rule(const ReplicaGraph& graph, int rule, std::int64_t stop_after);
+  ReplicaTimes run_first_that_fits(const ReplicaGraph& graph, std::int64_t stop_after);
   [[nodiscard]] ReplicaTimes times_of(const ListResult& result) const;
   void add_memory(std::size_t lane, std::int64_t bytes, ReplicaTimes& times) const;
 
@@ -93,6 +116,11 @@ class StepEvaluator {
   std::vector<char> near_;      // [rule] RuleSet::kNear
   std::vector<int> rule_of_;    // [replica] into schedule_.rules
   std::vector<char> has_rule_;  // [replica] by choose_rule()
+  [[nodiscard]] bool fixed_orders() const;
+  void add_chain(int replica, const ReplicaTimes& times);
+
+  std::uint64_t shape_ = 0;     // of graph_of()'s last
+  std::vector<Chains> chains_;  // [replica]
   int evaluations_ = 0;
 };
 

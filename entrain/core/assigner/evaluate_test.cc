@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "entrain/core/assigner/moves.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
 
@@ -79,6 +80,60 @@ TEST(StepEvaluator, AgreesWithTheSimulatorOnEverySchedule) {
       ASSERT_EQ(peak, expected_peak) << schedule << ", case " << i;
     }
   }
+}
+
+// Along a walk by moves: the chain of an evaluation is as long as what it timed, or longer than
+// where it stopped. Where orders are fixed, it bounds the time of all that come after.
+TEST(StepEvaluator, FindsChainsThatBoundWhatComesAfter) {
+  constexpr std::uint64_t kSeed = 20261125;
+  int tight = 0;
+  int bounds = 0;
+  for (int i = 0; i < 400; ++i) {
+    Rng rng(kSeed, static_cast<std::uint64_t>(i));
+    oracle::RandomCase of = oracle::make_random_case(rng, {.chunks = i % 3 == 0});
+    if (of.plan.num_lanes() == 1) {
+      continue;  // no chains: the lane's work is the time
+    }
+    const bool one_stage = std::all_of(of.plan.lanes.begin(),
+                                       of.plan.lanes.end(),
+                                       [](const auto& lane) { return lane.size() == 1; });
+    AssignRequest request;
+    request.plan = &of.plan;
+    request.costs = &of.costs;
+    const BatchLoads loads = batch_loads(of.plan, of.costs);
+    for (const std::string& schedule : oracle::schedules_for(of.plan)) {
+      of.plan.schedule = schedule;
+      const bool fixed =
+          one_stage && (schedule == "1f1b" || schedule == "gpipe" || schedule.starts_with("zb-"));
+      Placement placement = oracle::placement_of(of.assignment, of.costs);
+      PlacementEdit edit(placement);
+      Mover mover(request, loads, rng, edit);
+      StepEvaluator evaluator(of.plan, of.costs);
+      for (int move = 0; move < 12; ++move) {
+        const std::string what =
+            schedule + ", case " + std::to_string(i) + "\n" + oracle::describe(of);
+        const std::int64_t known = evaluator.chain_ns(placement, 0);
+        const ReplicaTimes times = evaluator.evaluate(placement, 0);
+        evaluator.keep_chain(0);
+        ASSERT_TRUE(!fixed || known <= times.total_ns) << what;
+        ASSERT_GE(evaluator.chain_ns(placement, 0), times.total_ns) << what;
+        ASSERT_TRUE(!fixed || evaluator.chain_ns(placement, 0) == times.total_ns) << what;
+        bounds += fixed && known > 0 ? 1 : 0;
+        tight += fixed && known == times.total_ns ? 1 : 0;
+        if (fixed && times.total_ns > 1) {
+          StepEvaluator other(of.plan, of.costs);
+          const std::int64_t stop = times.total_ns - 1;
+          ASSERT_FALSE(other.evaluate(placement, 0, stop).done) << what;
+          ASSERT_GT(other.chain_ns(placement, 0), stop) << what;
+          ASSERT_LE(other.chain_ns(placement, 0), times.total_ns) << what;
+        }
+        mover.move(0);
+        edit.keep();
+      }
+    }
+  }
+  EXPECT_GT(bounds, 3000);
+  EXPECT_GT(tight, 1000);
 }
 
 }  // namespace

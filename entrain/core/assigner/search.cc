@@ -13,6 +13,8 @@ namespace entrain {
 namespace {
 
 constexpr double kFirstThreshold = 1e-4;  // of the step time
+constexpr int kUnknownGroups = 8;         // one of so many moves to groups without a chain is timed
+constexpr int kDraws = 30;                // for each evaluation of a piece, at most
 constexpr int kMovesPerRule = 10;         // accepted in a replica until its rule is chosen again
 
 double sixteenth_power(double value) {
@@ -59,8 +61,14 @@ class PlacementSearch {
 
   Evaluated run(std::int64_t bound_ns) {
     const int replicas = static_cast<int>(current_.times.size());
-    // Draws that change nothing cost no evaluation; their number is bounded as well.
-    for (std::int64_t draw = 0; draw < 20LL * budget_.end && best_ns_ > bound_ns; ++draw) {
+    for (int replica = 0; replica < replicas && best_ns_ > bound_ns; ++replica) {
+      find_chain(replica);
+    }
+    // Draws that change nothing, or nothing for the better, cost no evaluation; their number is
+    // bounded as well.
+    for (std::int64_t draw = 0;
+         draw < kDraws * (std::int64_t{1} + budget_.end - budget_.first) && best_ns_ > bound_ns;
+         ++draw) {
       if (evaluator_.evaluations() + 2 > budget_.stop) {
         break;
       }
@@ -68,7 +76,7 @@ class PlacementSearch {
                               ? slowest_of(current_.times)
                               : static_cast<int>(rng_.below(static_cast<std::uint64_t>(replicas)));
       const Changed changed = mover_.move(replica);
-      if (changed.count > 0 && accept(changed)) {
+      if (changed.count > 0 && promising(changed) && accept(changed)) {
         edit_.keep();
         choose_rule_again();
       } else {
@@ -83,6 +91,20 @@ class PlacementSearch {
     const double spent = static_cast<double>(evaluator_.evaluations() - budget_.first) /
                          std::max(1, budget_.end - budget_.first);
     return kFirstThreshold * std::max(0.0, 1.0 - spent);
+  }
+
+  // Whether the norm may fall, by the chains that are known.
+  bool promising(const Changed& changed) {
+    double norm = norm_;
+    for (int i = 0; i < changed.count; ++i) {
+      const int replica = changed.replica[i];
+      const std::int64_t chain = evaluator_.chain_ns(current_.placement, replica);
+      if (chain == 0 && !evaluator_.lacks_chain(replica)) {
+        return rng_.below(kUnknownGroups) == 0;
+      }
+      norm += sixteenth_power(static_cast<double>(chain) / reference_) - powers_[at(replica)];
+    }
+    return norm < norm_;
   }
 
   bool accept(const Changed& changed) {
@@ -110,6 +132,7 @@ class PlacementSearch {
     for (int i = 0; i < changed.count; ++i) {
       ++moves_[at(changed.replica[i])];
       take(changed.replica[i], times[i]);
+      evaluator_.keep_chain(changed.replica[i]);
     }
     keep_best();
     return true;
@@ -123,8 +146,19 @@ class PlacementSearch {
       return;
     }
     moves_[at(replica)] = 0;
+    const int rule = current_.times[at(replica)].rule;
     take(replica, evaluator_.choose_rule(current_.placement, replica, RuleSet::kNear));
+    if (current_.times[at(replica)].rule != rule) {
+      find_chain(replica);
+    }
     keep_best();
+  }
+
+  void find_chain(int replica) {
+    if (evaluator_.evaluations() < budget_.stop) {
+      evaluator_.evaluate(current_.placement, replica);
+      evaluator_.keep_chain(replica);
+    }
   }
 
   void take(int replica, const ReplicaTimes& times) {

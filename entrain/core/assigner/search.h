@@ -40,11 +40,12 @@ struct SearchBudget {
 // - two slots swapped, within a replica or between two; two merged or one split if the number of
 //   slots is free.
 // Three of five moves are on the slowest replica. A move is kept if the 16-norm of the replicas'
-// penalised times (evaluate.h) rises by at most a threshold, which
-// falls from 1e-4 of the step to 0: replicas that are not the slowest improve too, and small
-// hills are climbed. A simulation stops as soon as its move cannot be kept. Where the schedule has
-// rules to choose from, the slowest replica's is chosen again after every few moves that it kept.
-// Returns the best step time seen that keeps the limits, or `start` if none was better.
+// penalised times (evaluate.h) rises by at most a threshold, which falls from 1e-4 of the step to
+// 0: replicas that are not the slowest improve too. A simulation stops as soon as its move cannot
+// be kept. Moves that leave a replica's critical chain (critical_chain.h) as long as it was are not
+// simulated at all; of those to groups without a known chain one in eight is. Where the schedule
+// has rules to choose from, the slowest replica's is chosen again after every few moves that it
+// kept. Returns the best step time seen that keeps the limits, or `start` if none was better.
 //
 // Ensures   equal arguments give equal results; a larger `stop` never a slower one. Stops at
 //           `bound_ns`, too.

@@ -52,7 +52,22 @@ ReplicaGraph through_groups(const oracle::RandomCase& of, int replica) {
       build_groups(of.assignment.replicas[static_cast<std::size_t>(replica)], of.costs));
 }
 
-// One object builds graph after graph: nothing of an earlier one may stay.
+// Whether `built` is the graph that groups give.
+void expect_equal(const StageGraph& stages,
+                  const ReplicaGraph& built,
+                  const ReplicaGraph& expected,
+                  const std::string& what) {
+  ASSERT_EQ(built.num_slots, expected.num_slots) << what;
+  ASSERT_EQ(built.first_group, expected.first_group) << what;
+  ASSERT_TRUE(same(built.groups, expected.groups)) << what;
+  ASSERT_EQ(built.num_units, expected.num_units) << what;
+  ASSERT_TRUE(same_costs(stages, built, expected)) << what;
+  ASSERT_EQ(built.served, expected.served) << what;
+  ASSERT_EQ(built.sources.begin, expected.sources.begin) << what;
+  ASSERT_EQ(built.sources.groups, expected.sources.groups) << what;
+  ASSERT_EQ(built.backward_order, expected.backward_order) << what;
+}
+
 TEST(PlacementGraph, EqualsTheGraphThatGroupsGive) {
   constexpr std::uint64_t kSeed = 20261123;
   int of_fewer_kinds = 0;
@@ -64,20 +79,71 @@ TEST(PlacementGraph, EqualsTheGraphThatGroupsGive) {
     for (int replica = of.plan.replicas - 1; replica >= 0; --replica) {
       const ReplicaGraph& built = builder.build(placement, replica);
       const ReplicaGraph expected = through_groups(of, replica);
-      const std::string what = "case " + std::to_string(i) + "\n" + oracle::describe(of);
-      ASSERT_EQ(built.num_slots, expected.num_slots) << what;
-      ASSERT_EQ(built.first_group, expected.first_group) << what;
-      ASSERT_TRUE(same(built.groups, expected.groups)) << what;
-      ASSERT_EQ(built.num_units, expected.num_units) << what;
-      ASSERT_TRUE(same_costs(builder.stages(), built, expected)) << what;
+      expect_equal(builder.stages(),
+                   built,
+                   expected,
+                   "case " + std::to_string(i) + "\n" + oracle::describe(of));
+      ASSERT_FALSE(HasFatalFailure());
       of_fewer_kinds += built.costs.size() < expected.costs.size() ? 1 : 0;
-      ASSERT_EQ(built.served, expected.served) << what;
-      ASSERT_EQ(built.sources.begin, expected.sources.begin) << what;
-      ASSERT_EQ(built.sources.groups, expected.sources.groups) << what;
-      ASSERT_EQ(built.backward_order, expected.backward_order) << what;
     }
   }
   EXPECT_GT(of_fewer_kinds, 20) << "stages that cost the same have to be among the cases";
+}
+
+// Another slot for a sample's LLM work, and slots before it for its segments.
+void move_a_sample(Rng& rng, const StepCosts& costs, int replica, Placement& placement) {
+  const auto below = [&](int bound) {
+    return static_cast<int>(rng.below(static_cast<std::uint64_t>(bound)));
+  };
+  const std::vector<int>& samples = placement.samples[static_cast<std::size_t>(replica)];
+  const int sample = samples[static_cast<std::size_t>(below(static_cast<int>(samples.size())))];
+  const int slot = below(placement.num_slots[static_cast<std::size_t>(replica)]);
+  place_sample(costs, sample, slot, placement);
+  for (int module = 0; module < costs.llm_module(); ++module) {
+    const std::vector<int>& first = costs.modules[static_cast<std::size_t>(module)].first_unit;
+    for (int unit = first[static_cast<std::size_t>(sample)];
+         unit < first[static_cast<std::size_t>(sample) + 1] && below(2) == 0;
+         ++unit) {
+      placement.encoder_slot[static_cast<std::size_t>(module)][static_cast<std::size_t>(unit)] =
+          below(slot + 1);
+    }
+  }
+}
+
+// Graphs are kept between calls: those of a walk on which some moves are undone and others change
+// the number of slots are as if built anew.
+TEST(PlacementGraph, ChangesWithThePlacement) {
+  constexpr std::uint64_t kSeed = 20261125;
+  int of_the_same_shape = 0;
+  for (int i = 0; i < 150; ++i) {
+    Rng rng(kSeed, static_cast<std::uint64_t>(i));
+    const oracle::RandomCase of = oracle::make_random_case(rng, {.min_slots = 2});
+    Placement placement = oracle::placement_of(of.assignment, of.costs);
+    PlacementGraph builder(of.plan, of.costs);
+    std::uint64_t shape = 0;
+    for (int step = 0; step < 40; ++step) {
+      const Placement before = placement;
+      const int replica = step % of.plan.replicas;
+      if (step % 7 == 0) {
+        ++placement.num_slots[static_cast<std::size_t>(replica)];
+      }
+      move_a_sample(rng, of.costs, replica, placement);
+      const ReplicaGraph& built = builder.build(placement, replica);
+      const ReplicaGraph expected =
+          replica_graph(builder.stages(),
+                        of.costs,
+                        build_groups(to_assignment(of.costs, placement, replica), of.costs));
+      expect_equal(builder.stages(), built, expected, "case " + std::to_string(i));
+      ASSERT_FALSE(HasFatalFailure()) << "step " << step;
+      ASSERT_EQ(builder.shape(replica), expected.shape());
+      of_the_same_shape += builder.shape(replica) == shape ? 1 : 0;
+      shape = builder.shape(replica);
+      if (rng.below(2) == 0) {
+        placement = before;
+      }
+    }
+  }
+  EXPECT_GT(of_the_same_shape, 100);
 }
 
 }  // namespace

@@ -19,21 +19,39 @@ void ListScheduler::execute(int lane) {
 // At the time of the lane's decision.
 void ListScheduler::perform(int lane, int stage, Choice choice, int group) {
   StageState& state = stage_[at(stage)];
+  Ran ran{choice, false, stage, group, lane_[at(lane)].decision.time, 0};
   if (choice == Choice::kForward) {
     ++state.next_forward;
     run_forward(lane, stage, group);
   } else if (choice == Choice::kBackward) {
     ++state.next_backward;
     skip_without_backward(stage);
+    const std::size_t halves = state.weights.size();
     run_backward(lane, stage, group);
+    ran.split = state.weights.size() > halves;
   } else {
     ++state.next_weight;
     run_weight(lane, stage, group);
+  }
+  if (orders_ == nullptr && !merging_) {
+    ran.finish = clock_.lane(lane).time;
+    record(lane, ran);
   }
   lane_[at(lane)].wants_forward = choice != Choice::kForward;
   if (rule_.in_order) {
     advance(stage);
   }
+}
+
+void ListScheduler::record(int lane, const Ran& ran) {
+  UnitState& unit = unit_[at(graph_->unit(ran.group, stages_.stages[at(ran.stage)].stage))];
+  const int position = static_cast<int>(ran_[at(lane)].size());
+  if (ran.choice == Choice::kForward) {
+    unit.forward = position;
+  } else if (ran.choice == Choice::kBackward) {
+    unit.backward = position;
+  }
+  ran_[at(lane)].push_back(ran);
 }
 
 // Receives come one operation ahead of need, in the sender's order.
@@ -99,6 +117,7 @@ void ListScheduler::send_forward(int stage, int group, std::int64_t finish) {
     return;
   }
   const std::int64_t arrival = transfer(stage, false, finish, of);
+  unit_[at(unit)].sent = arrival;
   if (!place.last) {
     unit_[at(unit + 1)].forward_ready = arrival;
     const int next = stages_.stages[at(stage + 1)].lane;

@@ -87,6 +87,7 @@ ListScheduler::ListScheduler(const StageGraph& stages, std::vector<std::int64_t>
       lane_end_(stages.lanes.size(), 0),
       stage_(stages.stages.size()),
       lane_(stages.lanes.size()),
+      ran_(stages.lanes.size()),
       next_(stages.lanes.size(), kNever),
       link_free_(2 * stages.stages.size()),
       received_(at(stages.llm)) {
@@ -185,8 +186,10 @@ void ListScheduler::start(const ReplicaGraph& graph, const ListRule& rule) {
   for (std::size_t module = 0; module < received_.size(); ++module) {
     received_[module] = graph_->first_group[module];
   }
-  for (LaneWork& lane : lane_) {
-    lane = {};
+  late_lane_ = -1;
+  for (std::size_t lane = 0; lane < lane_.size(); ++lane) {
+    lane_[lane] = {};
+    ran_[lane].clear();
   }
   clock_.reset(stages_, graph);
   for (std::size_t i = 0; i < stage_.size(); ++i) {

@@ -42,6 +42,7 @@
 #include "entrain/core/base/at.h"
 #include "entrain/core/graph/lane_clock.h"
 #include "entrain/core/graph/step_graph.h"
+#include "entrain/core/schedule/critical_chain.h"
 #include "entrain/core/schedule/rules.h"
 #include "entrain/core/spec/program.h"
 
@@ -81,6 +82,17 @@ class ListScheduler {
                         std::vector<std::vector<Operation>>* orders = nullptr,
                         std::int64_t stop_after = std::numeric_limits<std::int64_t>::max());
 
+  // Whether the rule fixes every lane's order whatever the times are.
+  [[nodiscard]] bool fixes_orders(const ListRule& rule) const {
+    return one_stage_a_lane_ && rule.in_order && rule.order == nullptr;
+  }
+  // Of the last run(): a chain as long as the replica's time; where the run returned early, one
+  // longer than `stop_after`. Without terms for a lane that hosts all stages.
+  //
+  // Requires  that run's graph; `orders` were not requested; it was done, or fixes_orders().
+  // Cost      O(terms).
+  [[nodiscard]] CriticalChain critical_chain() const;
+
   // Time that follows the last operation of a lane (its reduction). [lane], zeros at first.
   void set_lane_end(std::vector<std::int64_t> lane_end) { lane_end_ = std::move(lane_end); }
 
@@ -104,6 +116,14 @@ class ListScheduler {
     bool halves = false;          // backwards are split
     Choice next = Choice::kNone;  // see advance()
   };
+  struct Ran {
+    Choice choice = Choice::kNone;
+    bool split = false;  // a backward's
+    int stage = 0;
+    int group = 0;
+    std::int64_t start = 0;
+    std::int64_t finish = 0;
+  };
   struct LaneWork {
     std::int64_t left = 0;       // remaining work of its operations
     std::int64_t recompute = 0;  // largest recomputation of a whole backward
@@ -113,6 +133,15 @@ class ListScheduler {
   struct UnitState {
     std::int64_t forward_ready = -1;
     std::int64_t backward_ready = -1;
+    std::int64_t sent = -1;  // arrival of its output
+    int forward = 0;         // position among what its lane ran
+    int backward = 0;
+  };
+  // What a gradient or an output has to pass: the edge after a stage.
+  struct Message {
+    int stage = 0;
+    int group = 0;
+    bool gradient = false;
   };
   // LLM groups: encoder groups still to arrive; encoder groups: LLM groups still to run backward.
   struct GroupState {
@@ -169,6 +198,14 @@ class ListScheduler {
   void send_backward(int stage, int group, std::int64_t finish);
   void skip_without_backward(int stage);
   std::int64_t transfer(int stage, bool gradient, std::int64_t start, const GraphGroup& group);
+  void record(int lane, const Ran& ran);
+  void add_left(int lane, CriticalChain& chain) const;
+  void add_term(const Ran& ran, CriticalChain& chain) const;
+  [[nodiscard]] Message arrived(const Ran& ran) const;
+  [[nodiscard]] const Ran& sender(const Message& message) const;
+  [[nodiscard]] const Ran& sent_at(Message message,
+                                   std::int64_t arrival,
+                                   CriticalChain& chain) const;
   void emit(int lane, OperationKind kind, int stage, int group);
 
   const StageGraph& stages_;
@@ -179,10 +216,12 @@ class ListScheduler {
   ListRule rule_;
   bool merging_ = false;  // find_merged_orders() is running
   bool fixed_ = false;    // run_by_lane() is running: nothing to decide
+  int late_lane_ = -1;    // run_by_lane(): the one that cannot finish in time
   std::vector<std::vector<Operation>>* orders_ = nullptr;
   ListResult result_;
   std::vector<StageState> stage_;
   std::vector<LaneWork> lane_;
+  std::vector<std::vector<Ran>> ran_;  // [lane] for critical_chain()
   ReplicaClock clock_;
   std::vector<std::int64_t> next_;     // [lane] time of its next decision; the largest value: none
   std::vector<int> runnable_;          // run_by_lane(): lanes to check; may contain one twice
