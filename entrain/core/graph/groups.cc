@@ -42,8 +42,7 @@ class EncoderGrouper {
       : costs_(costs),
         module_(module),
         llm_groups_(llm_groups),
-        takes_backward_(backward_stages(costs.modules[at(module)])),
-        one_graph_(takes_backward_.back() == 0) {
+        takes_backward_(backward_stages(costs.modules[at(module)])) {
     for (const StageCosts& stage : costs.modules[at(module)].stages) {
       launch_ += stage.launch.forward + stage.launch.backward();
     }
@@ -64,7 +63,7 @@ class EncoderGrouper {
     for (std::size_t begin = 0; begin < order_.size();) {
       const std::size_t end = end_of_part(begin);
       const int release = llm_groups_.release_slot(taker_of(order_[begin]));
-      const bool join = one_graph_ || (work < launch_ && release >= released);
+      const bool join = work < launch_ && release >= released;
       if (groups.empty() || !join) {
         groups.emplace_back();
         groups.back().items.reserve(order_.size() - begin);
@@ -74,7 +73,7 @@ class EncoderGrouper {
         released = release;
       }
       append_part(slot, begin, end, groups.back(), work);
-      if (!one_graph_) {
+      if (takes_backward_.back() != 0) {
         trained_features[at(taker_of(order_[begin]))] = 1;
       }
       released = std::max(released, release);
@@ -116,11 +115,10 @@ class EncoderGrouper {
 
   void append_part(
       const Slot& slot, std::size_t begin, std::size_t end, Group& group, nanoseconds& work) const {
-    const bool timed = !one_graph_ && launch_.count() > 0;
     for (std::size_t i = begin; i < end; ++i) {
       const WorkItem& item = slot[order_[i] & 0xffffffffU];
       group.items.push_back(item);
-      if (timed && work < launch_) {
+      if (work < launch_) {
         work += unit_time(costs_.modules[at(module_)], costs_.unit_of(module_, item));
       }
     }
@@ -155,7 +153,6 @@ class EncoderGrouper {
   int module_;
   const LlmGroups& llm_groups_;
   std::vector<char> takes_backward_;  // [stage]
-  bool one_graph_;                    // nothing trainable: one group a slot
   nanoseconds launch_{0};             // forward and backward, all stages
   std::vector<std::uint64_t> order_;  // scratch: number of the taker << 32 | position in the slot
 };

@@ -3,16 +3,15 @@
 // Read first: build_groups(). The rule, for every encoder slot on its own:
 // - its items are sorted by the LLM group that takes them, by slot and index (stable: packing order
 //   within a part); items of one LLM group are a part. Without chunks an LLM slot is one group;
-// - an encoder without anything trainable has no backward, so separate graphs gain
-//   nothing: all parts form one group;
-// - otherwise parts are taken in this order. A group is *tiny* when its forward and
-//   backward time over all stages, without launch constants, is below the module's launch
-//   constants for one forward and backward on every stage: a separate launch would cost more
-//   than its work. A part is *released* by the slot in which the samples of its LLM group end,
-//   without chunks that LLM slot. A tiny group absorbs the next part if that is not released
-//   before it (which delays its own small backward, not that of others). A tiny group that comes
-//   last joins the previous group if it is released at most one slot later, and otherwise stays
-//   separate.
+// - parts are taken in this order. A group is *tiny* when its forward and backward time over all
+//   stages, without launch constants, is below the module's launch constants for one forward and
+//   backward on every stage: a separate launch would cost more than its work. A part is *released*
+//   by the slot in which the samples of its LLM group end, without chunks that LLM slot. A tiny
+//   group absorbs the next part if that is not released before it (which delays its own small
+//   backward, not that of others). A tiny group that comes last joins the previous group if it is
+//   released at most one slot later, and otherwise stays separate;
+// - an encoder without anything trainable is grouped likewise: it has no backward, but the LLM need
+//   not wait for the forward of parts that later slots take.
 // The groups of an LLM slot: llm_groups.h. Empty slots have none.
 #pragma once
 

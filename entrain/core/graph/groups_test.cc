@@ -65,14 +65,15 @@ TEST(BuildGroups, KeepsPackingOrderWithinAPart) {
   EXPECT_EQ(groups[1].part_sizes, std::vector<int>{3});
 }
 
-TEST(BuildGroups, FusesEveryPartOfAFrozenEncoder) {
+// Without a backward too: the LLM's slot 0 need not wait for what slots 1 and 3 take.
+TEST(BuildGroups, LeavesThePartsOfAFrozenEncoder) {
   HandCase hand_case = three_parts();
   set_trainable(hand_case, 0, false);
   const std::vector<Group> groups = groups_of_slot(hand_case, 0, 0);
-  ASSERT_EQ(groups.size(), 1U);
-  EXPECT_EQ(groups[0].llm_slots, (std::vector<int>{0, 1, 3}));
-  EXPECT_EQ(groups[0].part_sizes, (std::vector<int>{1, 1, 1}));
-  EXPECT_EQ(groups[0].takes_backward, std::vector<char>{0});
+  ASSERT_EQ(groups.size(), 3U);
+  EXPECT_EQ(groups[2].llm_slots, std::vector<int>{3});
+  EXPECT_EQ(groups[2].part_sizes, std::vector<int>{1});
+  EXPECT_EQ(groups[2].takes_backward, std::vector<char>{0});
 }
 
 TEST(BuildGroups, LeavesPartsThatPayForTheirLaunch) {

@@ -213,7 +213,6 @@ bool PlacementGraph::update(int module, Replica& of) {
 // The rule of groups.h, for sorted_. Fills groups_.
 void PlacementGraph::group_parts(int module, int slot) {
   const Module& of = modules_[at(module)];
-  const bool one_graph = of.first_backward == of.num_stages;
   starts_.clear();
   std::int64_t work = 0;
   for (std::size_t part = 0; part < sorted_.size();) {
@@ -221,7 +220,7 @@ void PlacementGraph::group_parts(int module, int slot) {
     while (end < sorted_.size() && llm_slot_of(sorted_[end]) == llm_slot_of(sorted_[part])) {
       ++end;
     }
-    if (starts_.empty() || !(one_graph || work < of.launch_work)) {
+    if (starts_.empty() || work >= of.launch_work) {
       starts_.push_back(part);
       work = 0;
     }
@@ -230,7 +229,7 @@ void PlacementGraph::group_parts(int module, int slot) {
     }
     part = end;
   }
-  if (!one_graph && work < of.launch_work && starts_.size() > 1 &&
+  if (work < of.launch_work && starts_.size() > 1 &&
       llm_slot_of(sorted_.back()) == llm_slot_of(sorted_[starts_.back() - 1]) + 1) {
     starts_.pop_back();
   }

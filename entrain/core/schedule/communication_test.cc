@@ -34,10 +34,11 @@ TEST(Communication, ReceivesInTheSendersOrder) {
             "<F0.0 <F0.1 <F1 F0 <F2 F1 F2 B0 >B0.0 B1 >B1 B2 >B0.1 >B2 clip step");
 }
 
-// A frozen encoder's slot is one group: one message for LLM slots 0 and 1, none back.
+// One group of tiny parts: one message for LLM slots 0 and 1, none back to a frozen encoder.
 TEST(Communication, SendsAGroupOnceForAllItsSlots) {
   HandCase hand_case = make_hand_case({1, 1}, 2, {{0, {{0}}}, {1, {{0}}}});
   set_trainable(hand_case, 0, false);
+  hand_case.costs.modules[0].stages[0].launch.forward = std::chrono::nanoseconds{100};
   const Program program = build_communication(hand_case);
   EXPECT_EQ(lane_text(program, 0, 0), "F0 >F0 clip step");
   EXPECT_EQ(lane_text(program, 0, 1), "<F0 F0 B0 F1 B1 clip step");
