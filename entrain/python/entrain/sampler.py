@@ -62,6 +62,8 @@ class BalancedBatchSampler:
                    DistributedSampler(seed=seed); default: a seeded one of Entrain, as `entrain export`.
     within         "step", or a number of steps that exchange samples, heavy ones with heavy ones: a
                    change of order.
+    hold           instead: a number of steps that exchange oversized samples only, as a run's
+                   data.hold: a smaller change of order. 0 or 1: none.
     padded         the trainer pads sequences to a microbatch's longest.
     max_tokens, max_bytes  of a microbatch, as computed. Without either: no more than the drawn order
                    of the same step needs.
@@ -94,6 +96,7 @@ class BalancedBatchSampler:
         seed: int = 0,
         order: str | Callable[[int], Sequence[int]] | None = None,
         within: str | int = "step",
+        hold: int = 1,
         padded: bool = False,
         max_tokens: int | None = None,
         max_bytes: int | None = None,
@@ -110,10 +113,12 @@ class BalancedBatchSampler:
                 f"{type(costs).__name__} given; Costs, or an Index with model=, are needed"
             )
         numbers = {"global_batch": global_batch, "microbatch": microbatch, "rank": rank,
-                   "world_size": world_size, "seed": seed, "max_tokens": max_tokens,
+                   "world_size": world_size, "seed": seed, "hold": hold, "max_tokens": max_tokens,
                    "max_bytes": max_bytes, "search_steps": search_steps}  # fmt: skip
         _check_numbers(numbers)
         _check_options(layout, global_batch, microbatch, rank, world_size, within, order)
+        if hold > 1 and within != "step":
+            raise ValueError(f"within is {within!r} and hold {hold}: give one of both")
         if dataset is not None and len(dataset) != len(costs):  # type: ignore[arg-type]
             raise ValueError(
                 f"the data set has {len(dataset)} samples and the costs are of {len(costs)}: "  # type: ignore[arg-type]
@@ -127,7 +132,8 @@ class BalancedBatchSampler:
         self.microbatches = global_batch // (world_size * microbatch)
         self.seed = seed
         self.drop_last = drop_last
-        self.window = 1 if within == "step" else int(within)
+        self.hold = max(1, hold)
+        self.window = self.hold if within == "step" else int(within)
         self.padded = padded
         self.max_tokens = max_tokens
         self.max_bytes = max_bytes
@@ -190,6 +196,7 @@ class BalancedBatchSampler:
             "seed": self.seed,
             "global_batch": self.global_batch,
             "window": self.window,
+            "hold": self.hold,
             "order": self._order_name(self.epoch),
             "num_samples": len(self.costs),
             "digest": self.costs.digest,
@@ -208,6 +215,7 @@ class BalancedBatchSampler:
         step, epoch = state.get("step"), state.get("epoch")
         if not (isinstance(epoch, int) and epoch >= 0):
             raise ValueError(f"the state has epoch {epoch!r}; it is at least 0")
+        state = {"hold": 1} | dict(state)  # an older one has none
         mine = self.state_dict() | {"order": self._order_name(epoch)}
         for key, own in mine.items():
             if key not in ("epoch", "step") and state.get(key) != own:
@@ -318,13 +326,20 @@ class BalancedBatchSampler:
         return result
 
     def _exchange(self, samples: list[int], steps: int, epoch: int) -> list[list[int]]:
-        """[step] its samples: within a window of several, heavy ones with heavy ones, so that no
-        sample is longer than a rank's share; then in random order. Equally many in every step."""
-        if steps > 1:
-            samples = sorted(samples, key=lambda sample: -sum(self._work[sample]))
+        """[step] its samples, equally many in every step. Within a window of several: oversized ones
+        gathered, or all sorted, heavy ones with heavy ones, so that no sample is longer than a rank's
+        share, and the steps in random order."""
         size = self.global_batch
+        whole = len(samples) // size  # a smaller last step stays as drawn
+        sort = steps > 1 and self.hold == 1
+        if self.hold > 1:
+            weights = [sum(self._work[sample]) for sample in samples[: whole * size]]
+            places = _core.hold_oversized(weights, max(1, whole))
+            samples = [samples[place] for place in places] + samples[whole * size :]
+        elif sort:
+            samples = sorted(samples, key=lambda sample: -sum(self._work[sample]))
         parts = [samples[i * size : (i + 1) * size] for i in range(steps)]
-        if steps > 1:
+        if sort:
             random.Random(f"window {self.seed} {epoch} {samples[0]}").shuffle(parts)
         return parts
 
