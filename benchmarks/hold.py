@@ -132,7 +132,7 @@ def time_rows(manifest, times):
     for policy in POLICIES:
         for schedule in SCHEDULES:
             seconds = [times[hold][policy, schedule] for hold in HOLD]
-            cells = [f"{value:.4g}" for value in seconds]
+            cells = [f"{value:.3f}" for value in seconds]
             cells += [f"{100 * (value / seconds[0] - 1):+.1f}" for value in seconds[1:]]
             yield [manifest, policy, schedule, *cells]
 
