@@ -15,14 +15,14 @@
 namespace entrain::engine {
 namespace {
 
-constexpr int kSamples = 24;  // six steps of 4 an epoch: two windows of 3
+constexpr int kSamples = 48;  // six steps of 8 an epoch: two windows of 3
 
-// Short answers, and every sixth sample with eight images.
+// Short answers, and every eighth sample with eight images.
 std::string uneven_shard() {
   oracle::TarWriter tar;
   for (int i = 0; i < kSamples; ++i) {
     const std::string name = concat("s", i);
-    for (int image = 0; i % 6 == 1 && image < 8; ++image) {
+    for (int image = 0; i % 8 == 1 && image < 8; ++image) {
       tar.add(concat(name, ".", image, ".png"), oracle::flat_png(32, 32, 250, 10, 5));
     }
     tar.add(name + ".json", R"({"question": "?", "answer": "no"})");
@@ -34,7 +34,7 @@ class HeldSamples : public ::testing::Test {
  protected:
   HeldSamples() {
     run_.config.data.train = run_.make_index("train", uneven_shard());
-    run_.config.data.global_batch = 4;
+    run_.config.data.global_batch = 8;
     run_.config.data.hold = 3;
     run_.config.plan.replicas = 2;
     run_.config.steps = 0;
@@ -53,23 +53,23 @@ TEST_F(HeldSamples, HaveAnOrderOfTheModelAndSizesAlone) {
   const RunSetup setup = prepare_run(run_.config);
   const std::vector<std::int64_t> weights = hold_weights(setup.model, setup.train.work);
   EXPECT_EQ(setup.hold_weights, weights);
-  GlobalBatchSampler expected(kSamples, 4, 3, LastBatch::kDrop, {3, weights});
+  GlobalBatchSampler expected(kSamples, 8, 3, LastBatch::kDrop, {3, weights});
   int changed = 0;
   for (std::int64_t step = 11; step >= 0; --step) {
     EXPECT_EQ(prepare_step(setup, step).batch, expected.batch(step));
-    changed += expected.batch(step) != GlobalBatchSampler(kSamples, 4, 3).batch(step) ? 1 : 0;
+    changed += expected.batch(step) != GlobalBatchSampler(kSamples, 8, 3).batch(step) ? 1 : 0;
   }
   EXPECT_GT(changed, 2);
   run_.config.plan.replicas = 1;
   run_.config.plan.stages = {{"llm", 2}};
   EXPECT_EQ(prepare_run(run_.config).hold_weights, weights);
   EXPECT_EQ(epoch_note(setup),
-            "24 training samples: an epoch has 6 steps; oversized samples are held within windows "
+            "48 training samples: an epoch has 6 steps; oversized samples are held within windows "
             "of 3 steps (data.hold); 2 epochs are 12 steps");
   run_.config.data.hold = 1;
   EXPECT_TRUE(prepare_run(run_.config).hold_weights.empty());
   EXPECT_EQ(prepare_step(prepare_run(run_.config), 7).batch,
-            GlobalBatchSampler(kSamples, 4, 3).batch(7));
+            GlobalBatchSampler(kSamples, 8, 3).batch(7));
 }
 
 TEST_F(HeldSamples, ResumeWithinAWindow) {

@@ -362,7 +362,7 @@ class BadInput(unittest.TestCase):
             (sampler_of(costs_of(195)), ["num_samples 196"]),
             (sampler_of(seed=1), ["seed 0"]),
             (sampler_of(global_batch=64), ["global_batch 32"]),
-            (sampler_of(hold=3), ["hold 1"]),
+            (sampler_of(hold=3), ["window 1"]),
         ):
             self.expect(words, lambda other=other: other.load_state_dict(state))
         for change, words in (
@@ -373,6 +373,9 @@ class BadInput(unittest.TestCase):
             ({"epoch": -1}, ["epoch -1"]),
         ):
             self.expect(words, lambda change=change: sampler_of().load_state_dict(state | change))
+        sampler_of().load_state_dict({k: v for k, v in state.items() if k != "hold"})  # an older one
+        exchanged = sampler_of(within=3).state_dict()
+        self.expect(["hold 1"], lambda: sampler_of(hold=3).load_state_dict(exchanged))
         window = sampler_of(within=4)
         iterator = iter(window)
         for _ in range(window.microbatches):
