@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/random.h"
 #include "entrain/core/base/text.h"
 
 #include "tests/oracle/expect_error.h"
@@ -107,11 +109,12 @@ TEST(GlobalBatch, RefusesFewerSamplesThanABatch) {
   error_of<InvalidInput>([] { GlobalBatchSampler(3, 1, 0).batch(-1); });
 }
 
-// Every eighth sample weighs fifty times the others.
+// One in eight weighs up to fifty times the others.
 std::vector<std::int64_t> some_heavy(int count) {
-  std::vector<std::int64_t> weights(static_cast<std::size_t>(count), 2);
-  for (std::size_t i = 0; i < weights.size(); i += 8) {
-    weights[i] = 100;
+  Rng rng(5);
+  std::vector<std::int64_t> weights(static_cast<std::size_t>(count));
+  for (std::int64_t& weight : weights) {
+    weight = static_cast<std::int64_t>(rng.below(8) == 0 ? 40 + rng.below(200) : 1 + rng.below(8));
   }
   return weights;
 }
@@ -129,12 +132,13 @@ std::vector<std::int64_t> steps_of(GlobalBatchSampler& sampler, std::int64_t epo
 }
 
 TEST(GlobalBatch, HoldsSamplesWithinTheirWindowAndDrawsEachOnce) {
-  constexpr int kSamples = 157;  // 15 steps of 10: windows of 4, 4, 4 and 3
-  constexpr int kWindow = 4;
+  constexpr int kSamples = 157;  // 15 steps of 10: windows of 4, 4, 4 and 3, or three of 5
   const std::vector<std::int64_t> weights = some_heavy(kSamples);
-  for (const LastBatch last : {LastBatch::kDrop, LastBatch::kKeep}) {
+  for (const auto& [window, last] : {std::pair(4, LastBatch::kDrop),
+                                     std::pair(4, LastBatch::kKeep),
+                                     std::pair(5, LastBatch::kKeep)}) {
     GlobalBatchSampler drawn(kSamples, 10, 1, last);
-    GlobalBatchSampler held(kSamples, 10, 1, last, {kWindow, weights});
+    GlobalBatchSampler held(kSamples, 10, 1, last, {window, weights});
     ASSERT_EQ(held.steps_per_epoch(), drawn.steps_per_epoch());
     int moved = 0;
     for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
@@ -142,7 +146,7 @@ TEST(GlobalBatch, HoldsSamplesWithinTheirWindowAndDrawsEachOnce) {
       const std::vector<std::int64_t> after = steps_of(held, epoch, kSamples);
       for (std::size_t sample = 0; sample < before.size(); ++sample) {
         EXPECT_EQ(before[sample] < 0, after[sample] < 0);
-        EXPECT_EQ(before[sample] / kWindow, after[sample] / kWindow) << "another window";
+        EXPECT_EQ(before[sample] / window, after[sample] / window) << "another window";
         moved += before[sample] != after[sample] ? 1 : 0;
         if (before[sample] == 15) {
           EXPECT_EQ(after[sample], 15) << "the smaller last batch stays as drawn";
@@ -185,7 +189,10 @@ TEST(GlobalBatch, WithoutHoldIsAsDrawn) {
 }
 
 TEST(DrawStudyRows, HoldsWindowsThatAreDrawnWithReplacement) {
-  const std::vector<std::int64_t> weights = some_heavy(33);
+  std::vector<std::int64_t> weights(33, 2);
+  for (std::size_t i = 0; i < weights.size(); i += 8) {
+    weights[i] = 100;
+  }
   std::vector<int> drawn;
   std::vector<int> held;
   bool moved = false;
