@@ -3,7 +3,8 @@
 For every size manifest: the mean simulated step time of two policies under two schedules with
 `--hold` 1 (off), 4 and 16, on the best plan of 8 lanes, and how many samples come in another step
 than the one that draws them, how far away, and how uneven the work of steps becomes. Work is that of
-`entrain cost`. Means, not medians: few steps take all oversized samples.
+`entrain cost`. Means, not medians: few steps take all oversized samples. With `--ranks`, Python's
+sampler too (its package is needed): predicted steps of FSDP ranks with `hold` and with `within`.
 
 Example:
     python benchmarks/hold.py --data data/manifests --output page.md
@@ -37,6 +38,7 @@ def parse():
     parser.add_argument("--only", default="", help="comma-separated manifests (default: all)")
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--replicas", type=int, default=4)
+    parser.add_argument("--ranks", type=int, default=0, help="of the sampler; 0: leave it out")
     parser.add_argument("--output", default="", help="Markdown page to write (default: print)")
     return parser.parse_args()
 
@@ -148,21 +150,42 @@ def order_rows(manifest, case):
         yield [manifest, str(hold), f"{share:.1f}", *far, f"{100 * spread:.0f}", f"{largest:.2f}"]
 
 
+def sampler_row(options, manifest, case):
+    """Mean predicted step of an epoch's first steps, and the evenness of their work."""
+    from entrain import BalancedBatchSampler, Index, costs
+
+    index = Index(Path(options.data) / f"{manifest}.csv")
+    known = costs(index, case.sizes[3], profile=PROFILE)
+    cells = [manifest]
+    for exchange in ({}, {"hold": 16}, {"within": 16}):
+        sampler = BalancedBatchSampler(
+            known, layout="fsdp", global_batch=options.batch, rank=0, world_size=options.ranks,
+            microbatch=options.batch // (4 * options.ranks), **exchange,
+        )  # fmt: skip
+        steps = [sampler.step(i) for i in range(min(16, sampler.steps_per_epoch))]
+        work = [step.perfect_seconds for step in steps]
+        spread = 100 * statistics.pstdev(work) / statistics.fmean(work)
+        cells += [f"{statistics.fmean(step.seconds for step in steps):.3f}", f"{spread:.0f}"]
+    return cells
+
+
 def main():
     options = parse()
     manifests = options.only.split(",") if options.only else [*VISION, *AUDIO, "qmsum_longtext"]
-    times, orders = [], []
+    times, orders, sampled = [], [], []
     for manifest in manifests:
         with tempfile.TemporaryDirectory() as folder:
             case = Case(options, manifest, folder)
             rows = list(time_rows(manifest, {hold: case.step_times(hold) for hold in HOLD}))
             times += rows
             orders += order_rows(manifest, case)
+            if options.ranks > 0 and len(case.work) >= 2 * options.batch:
+                sampled.append(sampler_row(options, manifest, case))
             print(*rows[0], file=sys.stderr)
-    machine.give(page(options, times, orders), options.output)
+    machine.give(page(options, times, orders, sampled), options.output)
 
 
-def page(options, times, orders):
+def page(options, times, orders, sampled):
     holds = [f"hold {hold}" for hold in HOLD]
     changes = [f"{name}, %" for name in holds[1:]]
     time_table = table(["manifest", "policy", "schedule", *holds, *changes], times)
@@ -170,7 +193,7 @@ def page(options, times, orders):
     order_table = table([*order_header, "work, std %", "largest / mean"], orders)
     text = f"""# Oversized samples held across steps, simulated
 
-Command: `python benchmarks/hold.py --data MANIFESTS`
+Command: `python benchmarks/hold.py --data MANIFESTS --ranks {options.ranks}`
 
 {machine.describe()}; simulated, analytic A40 profile, Llama-3 3B with Qwen2.5-VL's vision or audio
 encoder, all trained; {options.replicas} replicas × 8 lanes, {options.batch} samples a step, 16 to 30
@@ -191,7 +214,22 @@ Moved: samples that come in another step than the one that draws them, % of all,
 away they come. Work of steps: standard deviation in % of the mean, and the largest over the mean.
 
 """
-    return text + "\n".join(order_table) + "\n"
+    text += "\n".join(order_table) + "\n"
+    if sampled:
+        header = [
+            f"{name}{what}"
+            for name in ("off", "hold=16", "within=16")
+            for what in (", s", ", std %")
+        ]
+        text += f"""
+## Python's sampler
+
+FSDP, {options.ranks} ranks, 4 microbatches each: the mean predicted step of an epoch's first 16 steps (or
+all), and the standard deviation of the work of steps in % of its mean.
+
+"""
+        text += "\n".join(table(["manifest", *header], sampled)) + "\n"
+    return text
 
 
 if __name__ == "__main__":
