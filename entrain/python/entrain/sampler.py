@@ -12,7 +12,6 @@ import hashlib
 import math
 import operator
 import os
-import random
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,7 +24,7 @@ from entrain.data import costs as costs_of
 
 _LAYOUTS = ("fsdp", "ddp", "pp")
 _FORMAT = "entrain.sampler"
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -60,10 +59,8 @@ class BalancedBatchSampler:
                    WORLD_SIZE, else 0 and 1.
     order          epoch -> permutation of all samples (a list), the same on every rank; "torch": that of
                    DistributedSampler(seed=seed); default: a seeded one of Entrain, as `entrain export`.
-    within         "step", or a number of steps that exchange samples, heavy ones with heavy ones: a
-                   change of order.
-    hold           instead: a number of steps that exchange oversized samples only, as a run's
-                   data.hold: a smaller change of order. 0 or 1: none.
+    hold           a number of steps within which oversized samples are gathered in few steps, as a
+                   run's data.hold: a change of order. 0 or 1: off.
     padded         the trainer pads sequences to a microbatch's longest.
     max_tokens, max_bytes  of a microbatch, as computed. Without either: no more than the drawn order
                    of the same step needs.
@@ -95,7 +92,6 @@ class BalancedBatchSampler:
         world_size: int | None = None,
         seed: int = 0,
         order: str | Callable[[int], Sequence[int]] | None = None,
-        within: str | int = "step",
         hold: int = 1,
         padded: bool = False,
         max_tokens: int | None = None,
@@ -116,9 +112,7 @@ class BalancedBatchSampler:
                    "world_size": world_size, "seed": seed, "hold": hold, "max_tokens": max_tokens,
                    "max_bytes": max_bytes, "search_steps": search_steps}  # fmt: skip
         _check_numbers(numbers)
-        _check_options(layout, global_batch, microbatch, rank, world_size, within, order)
-        if hold > 1 and within != "step":
-            raise ValueError(f"within is {within!r} and hold {hold}: give one of both")
+        _check_options(layout, global_batch, microbatch, rank, world_size, order)
         if dataset is not None and len(dataset) != len(costs):  # type: ignore[arg-type]
             raise ValueError(
                 f"the data set has {len(dataset)} samples and the costs are of {len(costs)}: "  # type: ignore[arg-type]
@@ -133,7 +127,6 @@ class BalancedBatchSampler:
         self.seed = seed
         self.drop_last = drop_last
         self.hold = max(1, hold)
-        self.window = self.hold if within == "step" else int(within)
         self.padded = padded
         self.max_tokens = max_tokens
         self.max_bytes = max_bytes
@@ -195,7 +188,6 @@ class BalancedBatchSampler:
             "step": self._next_step if step is None else step,
             "seed": self.seed,
             "global_batch": self.global_batch,
-            "window": self.window,
             "hold": self.hold,
             "order": self._order_name(self.epoch),
             "num_samples": len(self.costs),
@@ -215,7 +207,6 @@ class BalancedBatchSampler:
         step, epoch = state.get("step"), state.get("epoch")
         if not (isinstance(epoch, int) and epoch >= 0):
             raise ValueError(f"the state has epoch {epoch!r}; it is at least 0")
-        state = {"hold": 1} | dict(state)  # an older one has none
         mine = self.state_dict() | {"order": self._order_name(epoch)}
         for key, own in mine.items():
             if key not in ("epoch", "step") and state.get(key) != own:
@@ -249,7 +240,7 @@ class BalancedBatchSampler:
         """
         if not 0 <= step < self.steps_per_epoch:
             raise ValueError(f"step {step}; allowed are 0 to {self.steps_per_epoch - 1}")
-        window = step // self.window
+        window = step // self.hold
         key = (self.epoch, window)
         future = self._ahead.get(key)
         steps = future.result() if future else self._balance_window(*key)
@@ -257,15 +248,15 @@ class BalancedBatchSampler:
         done.set_result(steps)
         self._ahead = {key: done, **{k: v for k, v in self._ahead.items() if k > key}}
         following = (self.epoch, window + 1)
-        if following not in self._ahead and (window + 1) * self.window < self.steps_per_epoch:
+        if following not in self._ahead and (window + 1) * self.hold < self.steps_per_epoch:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="entrain-sampler")
             self._ahead[following] = self._pool.submit(self._balance_window, *following)
-        return steps[step % self.window]
+        return steps[step % self.hold]
 
     def check(self) -> None:
         """Balances every step of this epoch: raises what a run would raise later."""
-        for window in range(math.ceil(self.steps_per_epoch / self.window)):
+        for window in range(math.ceil(self.steps_per_epoch / self.hold)):
             self._balance_window(self.epoch, window)
 
     def __getstate__(self) -> dict[str, object]:
@@ -314,34 +305,27 @@ class BalancedBatchSampler:
         return order
 
     def _balance_window(self, epoch: int, window: int) -> list[Step]:
-        first = window * self.window
-        last = min(first + self.window, self.steps_per_epoch)
+        first = window * self.hold
+        last = min(first + self.hold, self.steps_per_epoch)
         samples = self._samples(epoch, first, last)
         result = []
-        for step, members in enumerate(self._exchange(samples, last - first, epoch), first):
+        for step, members in enumerate(self._held(samples, last - first), first):
             try:
                 result.append(self._assign(members, _core.step_seed(self.seed, epoch, step)))
             except RuntimeError as error:
                 raise RuntimeError(f"epoch {epoch}, step {step}: {error}") from None
         return result
 
-    def _exchange(self, samples: list[int], steps: int, epoch: int) -> list[list[int]]:
-        """[step] its samples, equally many in every step. Within a window of several: oversized ones
-        gathered, or all sorted, heavy ones with heavy ones, so that no sample is longer than a rank's
-        share, and the steps in random order."""
+    def _held(self, samples: list[int], steps: int) -> list[list[int]]:
+        """[step] its samples, equally many in every step, with those that the window holds gathered; a
+        smaller last step stays as drawn."""
         size = self.global_batch
-        whole = len(samples) // size  # a smaller last step stays as drawn
-        sort = steps > 1 and self.hold == 1
-        if self.hold > 1:
+        whole = len(samples) // size
+        if self.hold > 1 and whole > 1:
             weights = [sum(self._work[sample]) for sample in samples[: whole * size]]
-            places = _core.hold_oversized(weights, max(1, whole))
+            places = _core.hold_oversized(weights, whole)
             samples = [samples[place] for place in places] + samples[whole * size :]
-        elif sort:
-            samples = sorted(samples, key=lambda sample: -sum(self._work[sample]))
-        parts = [samples[i * size : (i + 1) * size] for i in range(steps)]
-        if sort:
-            random.Random(f"window {self.seed} {epoch} {samples[0]}").shuffle(parts)
-        return parts
+        return [samples[i * size : (i + 1) * size] for i in range(steps)]
 
     def _settings(self) -> _core.Settings:
         # Alike microbatches: as if every one were a rank, all of which meet.
@@ -455,7 +439,6 @@ def _check_options(
     microbatch: int,
     rank: int,
     world_size: int,
-    within: str | int,
     order: object,
 ) -> None:
     if not (order in (None, "torch") or callable(order)):
@@ -470,8 +453,6 @@ def _check_options(
             f"a global batch of {global_batch} samples is no multiple of {world_size} ranks × "
             f"{microbatch} samples"
         )
-    if within != "step" and not (isinstance(within, int) and within >= 1):
-        raise ValueError(f"within is {within!r}; allowed are 'step' and a number of steps")
 
 
 def _places_of(names: list[str], modules: list[str]) -> list[int]:
