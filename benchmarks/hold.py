@@ -4,7 +4,7 @@ For every size manifest: the mean simulated step time of two policies under two 
 `--hold` 1 (off), 4 and 16, on the best plan of 8 lanes, and how many samples come in another step
 than the one that draws them, how far away, and how uneven the work of steps becomes. Work is that of
 `entrain cost`. Means, not medians: few steps take all oversized samples. With `--ranks`, Python's
-sampler too (its package is needed): predicted steps of FSDP ranks with `hold` and with `within`.
+sampler too (its package is needed): predicted steps of FSDP ranks with `hold`.
 
 Example:
     python benchmarks/hold.py --data data/manifests --output page.md
@@ -157,10 +157,10 @@ def sampler_row(options, manifest, case):
     index = Index(Path(options.data) / f"{manifest}.csv")
     known = costs(index, case.sizes[3], profile=PROFILE)
     cells = [manifest]
-    for exchange in ({}, {"hold": 16}, {"within": 16}):
+    for hold in (1, 16):
         sampler = BalancedBatchSampler(
             known, layout="fsdp", global_batch=options.batch, rank=0, world_size=options.ranks,
-            microbatch=options.batch // (4 * options.ranks), **exchange,
+            microbatch=options.batch // (4 * options.ranks), hold=hold,
         )  # fmt: skip
         steps = [sampler.step(i) for i in range(min(16, sampler.steps_per_epoch))]
         work = [step.perfect_seconds for step in steps]
@@ -216,11 +216,7 @@ away they come. Work of steps: standard deviation in % of the mean, and the larg
 """
     text += "\n".join(order_table) + "\n"
     if sampled:
-        header = [
-            f"{name}{what}"
-            for name in ("off", "hold=16", "within=16")
-            for what in (", s", ", std %")
-        ]
+        header = [f"hold {hold}{what}" for hold in (1, 16) for what in (", s", ", std %")]
         text += f"""
 ## Python's sampler
 
