@@ -197,6 +197,7 @@ void add_assign_command(CLI::App& app, Action& action) {
                   "--global-batch 512 --policy entrain -o assignment.json");
   add_study_options(*command, options->study);
   add_given_batches(*command, options->study);
+  add_hold(*command, options->study);
   add_plan_options(*command, options->plan);
   add_policy_options(*command, options->policy);
   command

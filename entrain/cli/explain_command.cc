@@ -111,6 +111,7 @@ void add_explain_command(CLI::App& app, Action& action) {
       "--step 3 --sample train/000123");
   add_study_options(*command, options->study);
   add_given_batches(*command, options->study);
+  add_hold(*command, options->study);
   add_plan_options(*command, options->plan);
   command->add_option("--policy", options->policy, "one of: " + join(policy_names()))
       ->capture_default_str();

@@ -461,6 +461,7 @@ void add_plan_command(CLI::App& app, Action& action) {
       "  entrain plan --lanes 4 --virtual-stages auto --index train.csv --model model.toml "
       "--global-batch 64 -o plan.json");
   add_study_options(*command, options->study);
+  add_hold(*command, options->study);
   CLI::Option* cluster = command->get_option("--cluster");
   cluster->description("cluster file (TOML): plan all of it");
   command->add_option("--lanes", options->lanes, "instead: so many pipeline lanes per replica")

@@ -226,6 +226,7 @@ void add_simulate_command(CLI::App& app, Action& action) {
       "entrain simulate --costs costs.csv --plan plan.json --batch ids.txt --policy all");
   add_study_options(*command, options->study);
   add_given_batches(*command, options->study);
+  add_hold(*command, options->study);
   add_plan_options(*command, options->plan);
   add_policy_options(*command, options->policy);
   command->add_option("--assignment",

@@ -93,6 +93,16 @@ void add_study_options(CLI::App& command, StudyInputs& inputs) {
       ->capture_default_str();
 }
 
+void add_hold(CLI::App& command, StudyInputs& inputs) {
+  command
+      .add_option("--hold",
+                  inputs.hold,
+                  "steps within which oversized samples are gathered in few steps, as a run "
+                  "file's data.hold: another order of samples (docs/data.md); 0 or 1: off")
+      ->transform(whole(0, kMostHeldSteps))
+      ->capture_default_str();
+}
+
 void add_given_batches(CLI::App& command, StudyInputs& inputs) {
   CLI::Option* size = command.get_option("--global-batch")->required(false);
   CLI::Option* batch =

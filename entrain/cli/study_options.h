@@ -35,6 +35,9 @@ void add_sample_options(CLI::App& command, StudyInputs& inputs);
 // These and --cluster, --costs, --segment-costs, --global-batch, --seed.
 void add_study_options(CLI::App& command, StudyInputs& inputs);
 
+// --hold.
+void add_hold(CLI::App& command, StudyInputs& inputs);
+
 // --batch, --no-repeat: given batches instead of drawn ones, so that --global-batch may be absent.
 // Requires  add_study_options() of the same command before.
 void add_given_batches(CLI::App& command, StudyInputs& inputs);

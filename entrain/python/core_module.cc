@@ -2,6 +2,7 @@
 // results and samplers of it.
 #include <cstdint>
 #include <filesystem>
+#include <numeric>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -20,6 +21,7 @@
 #include "entrain/core/base/partial_files.h"
 #include "entrain/core/base/version.h"
 #include "entrain/core/dataset/global_batch.h"
+#include "entrain/core/dataset/hold.h"
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/dataset/token_cache.h"
 #include "entrain/core/families/family.h"
@@ -161,6 +163,12 @@ class Samples {
   int num_modules_;
 };
 
+std::vector<int> hold_oversized(const std::vector<std::int64_t>& weights, int steps) {
+  std::vector<int> places(weights.size());
+  std::iota(places.begin(), places.end(), 0);
+  return entrain::hold_oversized(places, steps, weights);
+}
+
 }  // namespace
 
 NB_MODULE(_core, module) {
@@ -200,6 +208,13 @@ NB_MODULE(_core, module) {
              "epoch"_a,
              Release(),
              "The drawn order of an epoch, that of `entrain export`.");
+  module.def("hold_oversized",
+             &hold_oversized,
+             "weights"_a,
+             "steps"_a,
+             Release(),
+             "The places that the samples of consecutive global batches were drawn at, with "
+             "oversized ones gathered as a run's data.hold does.");
   module.def("step_seed",
              &entrain::step_seed,
              "seed"_a,

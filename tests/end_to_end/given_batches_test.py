@@ -1,6 +1,8 @@
 """Batches that someone gives (--batch, --no-repeat of simulate, assign and explain), and chunks
 of samples whose costs someone gives."""
 
+import itertools
+
 import cli_fixture
 from study_commands_test import StudyTest
 
@@ -83,6 +85,44 @@ class GivenBatches(StudyTest):
             self.expect_failure(2, ["--batch"], *self.given("assign", "--batch", "ids.txt", *more))
         for command in ("simulate", "assign", "explain"):
             self.expect_failure(2, ["--global-batch", "--batch"], *self.given(command))
+
+
+class HeldBatches(StudyTest):
+    def test_come_in_the_same_windows_and_are_the_same_for_every_command(self):
+        heavy = [i % 6 == 1 for i in range(24)]
+        rows = [f"s{i},0,0,0,10,{0.06 if heavy[i] else 1e-3},0.0" for i in range(24)]
+        self.write_costs(rows=rows)
+
+        def steps_of(*more):
+            documents = [
+                self.json_of(*self.planned("assign", "--step", step, *more)) for step in range(4)
+            ]
+            return [
+                sorted(
+                    entry
+                    for replica in document["replicas"]
+                    for slot in replica["modules"]["llm"]
+                    for entry in slot
+                )
+                for document in documents
+            ]
+
+        drawn, held = steps_of(), steps_of("--hold", 4)
+        self.assertEqual(steps_of("--hold", 0), drawn)
+        self.assertNotEqual(held, drawn)
+        self.assertEqual([len(step) for step in held], [6] * 4)
+        self.assertEqual(sorted(itertools.chain(*held)), sorted(itertools.chain(*drawn)))
+        report = self.json_of(*self.planned("simulate", "--hold", 4, "--steps", 4))
+        self.assertIn("oversized samples held within windows of 4 steps", report["note"])
+        for step, samples in enumerate(held):
+            self.expect_success(
+                *self.planned("explain", "--hold", 4, "--step", step, "--sample", samples[0])
+            )
+        self.expect_success(*self.study("plan", "--lanes", 2, "--hold", 4, "-o", "held.json"))
+        self.expect_failure(2, ["--hold", "256"], *self.planned("simulate", "--hold", 257))
+        self.expect_failure(
+            2, ["--hold", "--no-repeat"], *self.planned("simulate", "--hold", 4, "--no-repeat")
+        )
 
 
 class ChunksUnderCosts(StudyTest):

@@ -102,16 +102,26 @@ class EverySample(unittest.TestCase):
                 self.assertEqual(sum(counts.values()), 4 * 192, (layout, stop))
                 self.assertLessEqual(max(counts.values()), 4)
 
-    def test_comes_once_when_steps_exchange_samples(self):
-        for layout in ("fsdp", "ddp"):
-            samplers = all_ranks(2, layout=layout, within=4)
-            steps = steps_of(samplers)
-            order = samplers[0]._permute(0)
-            self.assertEqual([len(step) for step in steps], [32] * 6)
-            self.assertEqual(sorted(s for step in steps for s in step), sorted(order[:192]))
+    def test_comes_once_and_in_its_window_when_oversized_ones_are_held(self):
+        heavy = [60.0 if i % 20 == 3 else 1.0 for i in range(190)]
+        options = {"costs": Costs({"llm": heavy}, tokens=[1] * 190), "drop_last": False}
+        options |= {"microbatch": 2, "global_batch": 24}
+        drawn = steps_of(all_ranks(2, **options))  # eight steps; the last has 22 samples
+        held = steps_of(all_ranks(2, hold=3, **options))
+        self.assertEqual([len(step) for step in held], [len(step) for step in drawn])
+        self.assertNotEqual([sorted(step) for step in held], [sorted(step) for step in drawn])
+        for first in range(0, len(drawn), 3):
             self.assertEqual(
-                sorted(s for step in steps[:4] for s in step), sorted(order[:128]), layout
+                sorted(s for step in held[first : first + 3] for s in step),
+                sorted(s for step in drawn[first : first + 3] for s in step),
             )
+
+        def with_heavy(steps):
+            return sum(any(heavy[s] > 1 for s in step) for step in steps)
+
+        self.assertLess(with_heavy(held), with_heavy(drawn))
+        off = steps_of(all_ranks(2, hold=1, **options))
+        self.assertEqual(off, drawn)
 
     def test_of_an_uneven_end_comes_too_where_asked(self):
         samplers = all_ranks(2, drop_last=False, microbatch=16)  # one microbatch a rank and step
@@ -279,7 +289,7 @@ class BadInput(unittest.TestCase):
             ({"layout": "tp"}, ["'tp'", "fsdp, ddp, pp"]),
             ({"rank": 2}, ["rank 2 of 2"]),
             ({"rank": 1, "world_size": None}, ["belong together"]),
-            ({"within": 0}, ["within is 0"]),
+            ({"hold": -1}, ["hold is -1"]),
             ({"every_rank_has": ["audio"]}, ["'audio'", "vision, llm"]),
             ({"global_batch": 512, "microbatch": 4}, ["196 samples do not fill"]),
             ({"max_tokens": 900}, ["samples have more than 900 tokens alone", "s"]),
@@ -339,23 +349,24 @@ class BadInput(unittest.TestCase):
             (sampler_of(costs_of(195)), ["num_samples 196"]),
             (sampler_of(seed=1), ["seed 0"]),
             (sampler_of(global_batch=64), ["global_batch 32"]),
+            (sampler_of(hold=3), ["hold 1"]),
         ):
             self.expect(words, lambda other=other: other.load_state_dict(state))
         for change, words in (
             ({"format": "other"}, ["format 'other'"]),
-            ({"version": 1}, ["version 1"]),
+            ({"version": 2}, ["version 2"]),
             ({"step": 7}, ["step 7", "0 to 6"]),
             ({"step": "1"}, ["step '1'"]),
             ({"epoch": -1}, ["epoch -1"]),
         ):
             self.expect(words, lambda change=change: sampler_of().load_state_dict(state | change))
-        window = sampler_of(within=4)
+        window = sampler_of(hold=4)
         iterator = iter(window)
         for _ in range(window.microbatches):
             next(iterator)
         state = window.state_dict()
         self.assertEqual(state["step"], 1)  # within a window; windows are the same at any ranks
-        later = sampler_of(within=4, world_size=4)
+        later = sampler_of(hold=4, world_size=4)
         later.load_state_dict(state)
         self.assertEqual(
             sorted(s for ranks in window.step(1).microbatches for part in ranks for s in part),

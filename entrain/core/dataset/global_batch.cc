@@ -1,11 +1,14 @@
 #include "entrain/core/dataset/global_batch.h"
 
+#include <algorithm>
 #include <iterator>
 #include <numeric>
 #include <unordered_map>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/digest.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/random.h"
@@ -39,6 +42,21 @@ std::vector<int> rows_with_replacement(int num_samples,
   return rows;
 }
 
+// The step's share of its window.
+std::vector<int> held_rows_with_replacement(
+    int num_samples, int global_batch, std::uint64_t seed, std::int64_t step, const Hold& hold) {
+  check_step(step);
+  const std::int64_t first = step - step % hold.steps;
+  std::vector<int> window;
+  for (std::int64_t other = first; other < first + hold.steps; ++other) {
+    const std::vector<int> rows = rows_with_replacement(num_samples, global_batch, seed, other);
+    window.insert(window.end(), rows.begin(), rows.end());
+  }
+  window = hold_oversized(window, hold.steps, hold.weights);
+  const auto begin = window.begin() + (step - first) * global_batch;
+  return {begin, begin + global_batch};
+}
+
 // Names of rows; repeats are marked.
 BatchDraw named_draw(std::span<const std::string> ids, std::vector<int> rows) {
   BatchDraw draw;
@@ -62,11 +80,13 @@ std::vector<int> epoch_rows(int num_samples, std::uint64_t seed, std::int64_t ep
   return rows;
 }
 
-GlobalBatchSampler::GlobalBatchSampler(int num_samples,
-                                       int global_batch,
-                                       std::uint64_t seed,
-                                       LastBatch last)
-    : num_samples_(num_samples), global_batch_(global_batch), seed_(seed), last_(last) {
+GlobalBatchSampler::GlobalBatchSampler(
+    int num_samples, int global_batch, std::uint64_t seed, LastBatch last, Hold hold)
+    : num_samples_(num_samples),
+      global_batch_(global_batch),
+      seed_(seed),
+      last_(last),
+      hold_(hold) {
   if (global_batch < 1) {
     throw InvalidInput(fmt::format("global batch {} is below 1", global_batch));
   }
@@ -76,6 +96,12 @@ GlobalBatchSampler::GlobalBatchSampler(int num_samples,
         num_samples,
         global_batch));
   }
+  if (hold.steps < 1 || hold.steps > kMostHeldSteps) {
+    throw InvalidInput(fmt::format(
+        "samples held within {} steps; allowed are 1 to {}", hold.steps, kMostHeldSteps));
+  }
+  ENTRAIN_INVARIANT(hold.steps == 1 || std::cmp_equal(hold.weights.size(), num_samples),
+                    "a weight for every sample");
 }
 
 std::int64_t GlobalBatchSampler::steps_per_epoch() const {
@@ -98,27 +124,43 @@ std::vector<int> GlobalBatchSampler::batch(std::int64_t step) {
   if (epoch != epoch_) {
     order_ = epoch_rows(num_samples_, seed_, epoch);
     epoch_ = epoch;
+    held_.clear();
   }
   const std::int64_t in_epoch = step % steps_per_epoch();
+  hold_window_of(in_epoch);
   const auto begin = order_.begin() + in_epoch * global_batch_;
   return {begin, begin + (in_epoch + 1 < steps_per_epoch() ? global_batch_ : last_batch())};
 }
 
-std::vector<int> draw_study_rows(int num_samples,
-                                 int global_batch,
-                                 std::uint64_t seed,
-                                 std::int64_t step) {
-  if (drawn_with_replacement(num_samples, global_batch)) {
-    return rows_with_replacement(num_samples, global_batch, seed, step);
+void GlobalBatchSampler::hold_window_of(std::int64_t step_in_epoch) {
+  const std::int64_t whole_steps = num_samples_ / global_batch_;
+  const std::int64_t window = step_in_epoch / hold_.steps;
+  if (hold_.steps == 1 || step_in_epoch >= whole_steps || !held_.insert(window).second) {
+    return;
   }
-  return GlobalBatchSampler(num_samples, global_batch, seed).batch(step);
+  const std::int64_t first = window * hold_.steps;
+  const auto steps = static_cast<int>(std::min<std::int64_t>(hold_.steps, whole_steps - first));
+  const std::span<int> rows = std::span<int>(order_).subspan(
+      at(first * global_batch_), at(std::int64_t{steps} * global_batch_));
+  std::ranges::copy(hold_oversized(rows, steps, hold_.weights), rows.begin());
+}
+
+std::vector<int> draw_study_rows(
+    int num_samples, int global_batch, std::uint64_t seed, std::int64_t step, const Hold& hold) {
+  if (!drawn_with_replacement(num_samples, global_batch)) {
+    return GlobalBatchSampler(num_samples, global_batch, seed, LastBatch::kDrop, hold).batch(step);
+  }
+  return hold.steps > 1 ? held_rows_with_replacement(num_samples, global_batch, seed, step, hold)
+                        : rows_with_replacement(num_samples, global_batch, seed, step);
 }
 
 BatchDraw draw_study_batch(std::span<const std::string> ids,
                            int global_batch,
                            std::uint64_t seed,
-                           std::int64_t step) {
-  return named_draw(ids, draw_study_rows(static_cast<int>(ids.size()), global_batch, seed, step));
+                           std::int64_t step,
+                           const Hold& hold) {
+  return named_draw(ids,
+                    draw_study_rows(static_cast<int>(ids.size()), global_batch, seed, step, hold));
 }
 
 std::vector<SampleSizes> draw_with_replacement(const std::vector<SampleSizes>& samples,

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "entrain/core/dataset/hold.h"
 #include "entrain/core/spec/sample.h"
 
 namespace entrain {
@@ -21,20 +23,28 @@ enum class LastBatch : std::uint8_t {
 std::vector<int> epoch_rows(int num_samples, std::uint64_t seed, std::int64_t epoch);
 
 // Draws without replacement within an epoch, never crosses epochs. Resuming needs only the step
-// number.
+// number. With `hold` the steps of an epoch form windows of hold.steps, each of which is rearranged
+// by hold_oversized(): a sample comes at most hold.steps - 1 steps before or after the step that
+// draws it. The last window has the steps that are left, without a smaller last batch, which stays
+// as drawn.
 class GlobalBatchSampler {
  public:
-  // Throws  InvalidInput when num_samples < global_batch (with both numbers), or global_batch < 1.
+  // Requires  hold.weights outlive the sampler.
+  // Throws    InvalidInput when num_samples < global_batch (with both numbers), or global_batch <
+  // 1;
+  //           when hold.steps is out of range.
   GlobalBatchSampler(int num_samples,
                      int global_batch,
                      std::uint64_t seed,
-                     LastBatch last = LastBatch::kDrop);
+                     LastBatch last = LastBatch::kDrop,
+                     Hold hold = {});
 
   // Sample indices of a step, in drawn order: global_batch of them, or under kKeep, in an epoch's
   // last step, what is left. The same step always gives the same batch.
   //
   // Throws  InvalidInput when step < 0.
-  // Cost    O(global_batch); O(num_samples) if the epoch differs from that of the previous call.
+  // Cost    O(global_batch); O(num_samples) if the epoch differs from that of the previous call,
+  //         hold_oversized() if the window does.
   std::vector<int> batch(std::int64_t step);
   [[nodiscard]] std::int64_t steps_per_epoch() const;
   // Samples of an epoch's last step: global_batch, or under kKeep what is left.
@@ -43,12 +53,17 @@ class GlobalBatchSampler {
   [[nodiscard]] int left_out_per_epoch() const;
 
  private:
+  // Rearranges the step's window in order_, unless that is done.
+  void hold_window_of(std::int64_t step_in_epoch);
+
   int num_samples_;
   int global_batch_;
   std::uint64_t seed_;
   LastBatch last_;
+  Hold hold_;
   std::int64_t epoch_ = -1;  // of order_
   std::vector<int> order_;
+  std::set<std::int64_t> held_;  // windows that are rearranged in order_
 };
 
 // For studies on manifests smaller than four batches: draws with replacement; a sample's second and
@@ -65,14 +80,16 @@ inline bool drawn_with_replacement(std::int64_t num_samples, int global_batch) {
   return num_samples < std::int64_t{4} * global_batch;
 }
 
-// Rows of a study's batch of one step: drawn by GlobalBatchSampler, or with replacement.
+// Rows of a study's batch of one step: drawn by GlobalBatchSampler, or with replacement, where
+// windows begin at multiples of hold.steps.
 //
 // Shapes  result: [global_batch], values in [0, num_samples).
 // Throws  InvalidInput when num_samples < 1, global_batch < 1 or step < 0.
 std::vector<int> draw_study_rows(int num_samples,
                                  int global_batch,
                                  std::uint64_t seed,
-                                 std::int64_t step);
+                                 std::int64_t step,
+                                 const Hold& hold = {});
 
 struct BatchDraw {
   std::vector<int> rows;         // [global_batch] positions in the list drawn from
@@ -85,6 +102,7 @@ struct BatchDraw {
 BatchDraw draw_study_batch(std::span<const std::string> ids,
                            int global_batch,
                            std::uint64_t seed,
-                           std::int64_t step);
+                           std::int64_t step,
+                           const Hold& hold = {});
 
 }  // namespace entrain

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "entrain/core/cost/analytic.h"
 #include "entrain/core/spec/plan.h"
 
 namespace entrain {
@@ -56,6 +57,16 @@ WorkTimes work_times(const ModelSpec& model,
         profile,
         work.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
   });
+}
+
+std::vector<std::int64_t> hold_weights(const ModelSpec& model, std::span<const SampleWork> work) {
+  const Profile profile = analytic_profile(model, device_model("a40"));
+  std::vector<std::int64_t> weights(work.size(), 0);
+  for (const std::vector<std::int64_t>& module : work_times(model, profile, work)) {
+    std::transform(
+        module.begin(), module.end(), weights.begin(), weights.begin(), std::plus<std::int64_t>());
+  }
+  return weights;
 }
 
 std::vector<std::int64_t> total_work(const WorkTimes& work_ns) {

@@ -32,6 +32,14 @@ WorkTimes work_times(const ModelSpec& model,
                      const Profile& profile,
                      std::span<const SampleWork> work);
 
+// [sample] What a sample weighs where oversized ones are held across steps (Hold): its work in all
+// modules, in nanoseconds of an analytic A40 whatever profile a run has. So the order of a run's
+// samples depends on the model and their sizes alone, and stays the same if devices are profiled
+// again or the plan changes.
+//
+// Throws  InvalidInput as step_costs() does.
+std::vector<std::int64_t> hold_weights(const ModelSpec& model, std::span<const SampleWork> work);
+
 // [module] sums over samples; ratios of these sums are what decides, never means of ratios.
 std::vector<std::int64_t> total_work(const WorkTimes& work_ns);
 // The same over some rows, which may repeat.

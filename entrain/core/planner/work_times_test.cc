@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/random.h"
+#include "entrain/core/cost/analytic.h"
 
 #include "tests/oracle/random_cases.h"
+#include "tests/oracle/tiny_models.h"
 
 namespace entrain {
 namespace {
@@ -65,6 +67,29 @@ TEST(TotalWork, CountsRepeatedRows) {
   const WorkTimes times = {{1, 20, 300}, {7, 0, 5}};
   EXPECT_EQ(total_work(times), (std::vector<std::int64_t>{321, 12}));
   EXPECT_EQ(total_work(times, std::vector<int>{2, 0, 2}), (std::vector<std::int64_t>{601, 17}));
+}
+
+TEST(HoldWeights, AreTheWorkOfAllModulesOnOneDeviceModel) {
+  const ModelSpec model = oracle::tiny_model(1, 2, 2);
+  const Profile profile = analytic_profile(model, device_model("a40"));
+  std::vector<SampleWork> work(2);
+  for (SampleWork& sample : work) {
+    sample.segments.resize(model.encoders.size());
+    sample.llm_tokens = 40;
+    sample.target_tokens = 10;
+  }
+  work[1].segments[0].push_back({.tokens = 16, .llm_tokens = 4});
+  const WorkTimes times = work_times(model, profile, work);
+  const std::vector<std::int64_t> weights = hold_weights(model, work);
+  ASSERT_EQ(weights.size(), 2U);
+  for (std::size_t sample = 0; sample < 2; ++sample) {
+    std::int64_t sum = 0;
+    for (const auto& module : times) {
+      sum += module[sample];
+    }
+    EXPECT_EQ(weights[sample], sum);
+  }
+  EXPECT_LT(weights[0], weights[1]);
 }
 
 }  // namespace

@@ -47,14 +47,16 @@ class Steps {
   explicit Steps(const Study& study)
       : study_(study), samples_(static_cast<int>(study.samples.size())) {
     if (!study.with_replacement) {
-      sampler_.emplace(samples_, study.inputs.global_batch, study.inputs.seed);
+      sampler_.emplace(
+          samples_, study.inputs.global_batch, study.inputs.seed, LastBatch::kDrop, study.hold());
     }
   }
 
   std::vector<int> rows(std::int64_t step) {
     return sampler_.has_value()
                ? sampler_->batch(step)
-               : draw_study_rows(samples_, study_.inputs.global_batch, study_.inputs.seed, step);
+               : draw_study_rows(
+                     samples_, study_.inputs.global_batch, study_.inputs.seed, step, study_.hold());
   }
 
  private:

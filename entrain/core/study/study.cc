@@ -17,6 +17,7 @@
 #include "entrain/core/dataset/global_batch.h"
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/families/family.h"
+#include "entrain/core/planner/work_times.h"
 #include "entrain/core/spec/media.h"
 #include "entrain/core/spec/name_patterns.h"
 #include "entrain/core/spec/training.h"
@@ -38,6 +39,11 @@ void check_batches(const StudyInputs& inputs) {
     throw InvalidInput(
         "give --global-batch, the samples of a step, or batches of your own by --batch or "
         "--no-repeat");
+  }
+  if (inputs.hold > 1 && (!inputs.batch.empty() || inputs.no_repeat)) {
+    throw InvalidInput(
+        "--hold rearranges drawn batches: give neither --batch nor --no-repeat, whose batches are "
+        "as given");
   }
   if (inputs.global_batch < 0) {
     throw InvalidInput(
@@ -171,6 +177,28 @@ void give_batches(Study& study) {
   }
 }
 
+// A table's times are those of its device, without the backward of frozen modules.
+std::vector<std::int64_t> table_weights(const Study& study) {
+  std::vector<std::int64_t> weights(study.ids.size(), 0);
+  for (std::size_t module = 0; module < study.table->units.size(); ++module) {
+    for (std::size_t sample = 0; sample < weights.size(); ++sample) {
+      for (const TableUnit& unit : study.table->units[module][sample]) {
+        weights[sample] += unit.forward_ns + (study.frozen[module] != 0 ? 0 : unit.backward_ns);
+      }
+    }
+  }
+  return weights;
+}
+
+std::vector<std::int64_t> index_weights(const Study& study) {
+  std::vector<SampleWork> work;
+  work.reserve(study.samples.size());
+  for (const SampleSizes& sample : study.samples) {
+    work.push_back(sample_work(study.model, sample));
+  }
+  return hold_weights(study.model, work);
+}
+
 // Requires  given batches.
 std::vector<int> given_rows(const Study& study, std::int64_t step) {
   const std::int64_t batch = study.inputs.global_batch;
@@ -243,6 +271,9 @@ std::string Study::note() const {
   } else if (inputs.no_repeat) {
     text += "; batches in the order of the file, no sample twice";
   }
+  if (inputs.hold > 1) {
+    text += fmt::format("; oversized samples held within windows of {} steps", inputs.hold);
+  }
   if (with_replacement) {
     text += "; fewer than four batches of samples: drawn with replacement";
   }
@@ -259,6 +290,9 @@ Study load_study(const StudyInputs& inputs) {
     load_table(study);
   }
   give_batches(study);
+  if (inputs.hold > 1) {
+    study.hold_weights = study.table.has_value() ? table_weights(study) : index_weights(study);
+  }
   study.with_replacement = study.given.empty() &&
                            drawn_with_replacement(std::ssize(study.ids), study.inputs.global_batch);
   return study;
@@ -298,7 +332,8 @@ StudyBatch draw_batch(const Study& study, std::int64_t step) {
   if (!study.given.empty()) {
     return batch_of(study, given_rows(study, step));
   }
-  BatchDraw draw = draw_study_batch(study.ids, study.inputs.global_batch, study.inputs.seed, step);
+  BatchDraw draw =
+      draw_study_batch(study.ids, study.inputs.global_batch, study.inputs.seed, step, study.hold());
   StudyBatch batch;
   batch.work = work_of(study, draw.rows);
   batch.rows = std::move(draw.rows);
@@ -335,12 +370,13 @@ std::int64_t step_of_sample(const Study& study, const std::string& id) {
   const std::int64_t steps = (kEpochs * samples + batch - 1) / batch;
   std::optional<GlobalBatchSampler> sampler;
   if (!study.with_replacement) {
-    sampler.emplace(samples, batch, study.inputs.seed);
+    sampler.emplace(samples, batch, study.inputs.seed, LastBatch::kDrop, study.hold());
   }
   for (std::int64_t step = 0; step < steps; ++step) {
-    const std::vector<int> rows = sampler.has_value()
-                                      ? sampler->batch(step)
-                                      : draw_study_rows(samples, batch, study.inputs.seed, step);
+    const std::vector<int> rows =
+        sampler.has_value()
+            ? sampler->batch(step)
+            : draw_study_rows(samples, batch, study.inputs.seed, step, study.hold());
     if (std::find(rows.begin(), rows.end(), row) != rows.end()) {
       return step;
     }

@@ -4,6 +4,7 @@
 // Read first: load_study(), draw_batch(), batch_costs().
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "entrain/core/cost/analytic.h"
 #include "entrain/core/cost/cost_table.h"
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/dataset/hold.h"
 #include "entrain/core/planner/lane_split.h"
 #include "entrain/core/planner/plan_search.h"
 #include "entrain/core/spec/assignment.h"
@@ -39,6 +41,7 @@ struct StudyInputs {
   int global_batch = 0;
   std::string batch;       // file as rows_of_batch_list() reads: the only step's; empty: none
   bool no_repeat = false;  // consecutive batches in the file's order, instead of drawn ones
+  int hold = 1;  // steps within which drawn oversized samples are held (Hold); 0 or 1: off
   std::uint64_t seed = 0;
   // Degrees of an analytic profile; under a cluster tensor parallelism is every divisor of
   // devices_per_node.
@@ -53,8 +56,9 @@ struct Study {
   std::optional<ClusterSpec> cluster;  // where the inputs name one
   std::vector<SampleSizes> samples;    // likewise
   std::optional<CostTable> table;
-  std::vector<char> frozen;          // [module], of a cost table
-  std::vector<std::string> ids;      // [sample]
+  std::vector<char> frozen;                // [module], of a cost table
+  std::vector<std::string> ids;            // [sample]
+  std::vector<std::int64_t> hold_weights;  // [sample] where oversized samples are held
   std::vector<int> given;            // rows of consecutive global batches; empty: they are drawn
   bool with_replacement = false;     // fewer than four batches of samples, drawn
   std::vector<std::string> ignored;  // what samples hold and `model` has no encoder for
@@ -62,6 +66,7 @@ struct Study {
   CostOrigin origin;
 
   [[nodiscard]] std::vector<std::string> module_names() const;
+  [[nodiscard]] Hold hold() const { return {std::max(1, inputs.hold), hold_weights}; }
   // How many batches are given, 0 where they are drawn without end.
   [[nodiscard]] std::int64_t num_given() const;
   // How many given samples fill no batch, for people; else empty.

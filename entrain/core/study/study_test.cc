@@ -102,6 +102,34 @@ TEST(DrawBatch, GivesTheSameSamplesForATableAsForAnIndex) {
   EXPECT_EQ(draw_batch(index, 2).work.size(), 8U);
 }
 
+TEST(DrawBatch, HoldsOversizedSamplesWithinTheirWindow) {
+  const oracle::StudyFiles files;
+  for (StudyInputs inputs : {files.table_inputs(), files.index_inputs()}) {
+    const Study drawn = load_study(inputs);
+    inputs.hold = 0;
+    EXPECT_EQ(draw_batch(load_study(inputs), 1).ids, draw_batch(drawn, 1).ids);
+    EXPECT_TRUE(drawn.hold_weights.empty());
+    inputs.hold = 3;
+    Study held = load_study(inputs);
+    ASSERT_EQ(held.hold_weights.size(), held.ids.size());
+    EXPECT_NE(held.note().find("held within windows of 3 steps"), std::string::npos);
+    // One sample is made oversized, which brings it into the window's other oversized one's step.
+    held.hold_weights.assign(held.ids.size(), 1);
+    const std::string first = draw_batch(drawn, 0).ids[1];
+    const std::string second = draw_batch(drawn, 2).ids[3];
+    held.hold_weights[static_cast<std::size_t>(place_of_sample(held.ids, first))] = 9;
+    held.hold_weights[static_cast<std::size_t>(place_of_sample(held.ids, second))] = 8;
+    EXPECT_EQ(step_of_sample(held, first), 0);
+    EXPECT_EQ(step_of_sample(held, second), 0);
+    const std::vector<std::string> ids = draw_batch(held, 0).ids;
+    EXPECT_NE(std::find(ids.begin(), ids.end(), second), ids.end());
+    inputs.global_batch = 0;
+    inputs.no_repeat = true;
+    EXPECT_NE(error_of<InvalidInput>([&] { load_study(inputs); }).find("--hold rearranges"),
+              std::string::npos);
+  }
+}
+
 TEST(DrawBatch, GivesTheListedSamplesInTheirOrder) {
   const oracle::StudyFiles files;
   for (StudyInputs inputs : {files.table_inputs(), files.index_inputs()}) {

@@ -10,6 +10,7 @@
 #include "entrain/core/cost/profile_range.h"
 #include "entrain/core/cost/runnable.h"
 #include "entrain/core/dataset/text.h"
+#include "entrain/core/planner/work_times.h"
 #include "entrain/core/schedule/schedule.h"
 
 #include "entrain/engine/train/prepared_step.h"
@@ -230,6 +231,9 @@ RunSetup prepare_run(const RunConfig& config) {
                               " and the plan has ",
                               setup.plan.replicas,
                               " replicas; needed: samples >= global_batch >= replicas"));
+  }
+  if (config.data.hold > 1) {
+    setup.hold_weights = hold_weights(setup.model, setup.train.work);
   }
   set_length(config, setup);
   check_drill(setup.config, setup.plan);

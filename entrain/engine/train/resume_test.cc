@@ -220,6 +220,8 @@ TEST_F(Resume, RefusesAnotherRunAndNamesBothValues) {
   expect_refusal({"seed 3 there, 4 here"});
   run_.config.data.global_batch = 5;
   expect_refusal({"data.global_batch 6 there, 5 here"});
+  run_.config.data.hold = 2;
+  expect_refusal({"data.hold 1 there, 2 here"});
   run_.config.data.train = run_.make_index("others", tiny::colour_shard(40, 12));
   expect_refusal({"index digest", "train.csv", "others.csv"});
   run_.config.freeze = {"vision"};

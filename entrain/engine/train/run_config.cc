@@ -6,6 +6,7 @@
 
 #include "entrain/core/base/ranges.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/dataset/hold.h"
 #include "entrain/core/families/family.h"
 #include "entrain/core/spec/limits.h"
 #include "entrain/core/spec/media.h"
@@ -79,6 +80,9 @@ DataConfig read_data(ObjectReader reader) {
   check_whole(reader, "global_batch", data.global_batch, {1, 1'000'000});
   data.last_batch = reader.optional<std::string>("last_batch", data.last_batch);
   check_name(reader, "last_batch", data.last_batch, kLastBatchRules);
+  data.hold = reader.optional<int>("hold", data.hold);
+  check_whole(reader, "hold", data.hold, {0, kMostHeldSteps}, " (0 or 1: off)");
+  data.hold = std::max(1, data.hold);
   for (const auto& [value, where] : reader.array("ignore_modality")) {
     data.ignore_modality.push_back(value_as<std::string>(*value, where));
     check_name(reader, "ignore_modality", data.ignore_modality.back(), kMediaNames);

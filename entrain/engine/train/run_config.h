@@ -30,6 +30,9 @@ struct DataConfig {                // [data]
   // An epoch's last samples that do not fill a global batch: "drop" leaves
   // them out of that epoch, kKeepLastBatch ("keep") makes them a smaller batch.
   std::string last_batch = "drop";
+  // Steps within which oversized samples are held (hold.h), in [1, kMostHeldSteps]; 1 (or 0 in the
+  // file): off.
+  int hold = 1;
   // Media that the model has no encoder for and that the run may ignore: "audio", "image".
   std::vector<std::string> ignore_modality;
   std::int64_t read_ahead_mib = 256;  // decoded images kept ahead per rank, >= 1

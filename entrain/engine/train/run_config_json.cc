@@ -56,6 +56,7 @@ Json to_json(const RunConfig& config) {
         {"validation_fraction", config.data.validation_fraction},
         {"global_batch", config.data.global_batch},
         {"last_batch", config.data.last_batch},
+        {"hold", config.data.hold},
         {"ignore_modality", config.data.ignore_modality},
         {"read_ahead_mib", config.data.read_ahead_mib}}},
       {"plan",

@@ -97,6 +97,18 @@ TEST(RunConfig, NamesTheLastBatchAndIgnoredMedia) {
   }
 }
 
+TEST(RunConfig, HoldsNoSamplesUnlessAsked) {
+  EXPECT_EQ(parse(kMinimal).data.hold, 1);
+  EXPECT_EQ(parse(concat(kMinimal, "hold = 0\n")).data.hold, 1);
+  const RunConfig config = parse(concat(kMinimal, "hold = 16\n"));
+  EXPECT_EQ(run_config_from_json(to_json(config), "config.json").data.hold, 16);
+  for (const char* line : {"hold = -1", "hold = 257"}) {
+    const std::string message = message_of(concat(kMinimal, line, "\n"));
+    EXPECT_NE(message.find("data.hold"), std::string::npos) << message;
+    EXPECT_NE(message.find("256 (0 or 1: off)"), std::string::npos) << message;
+  }
+}
+
 TEST(RunConfig, ChecksTheCheckpointTable) {
   const RunConfig config = parse(kMinimal);
   EXPECT_EQ(config.checkpoint.every_steps, 0);

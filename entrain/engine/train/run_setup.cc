@@ -9,7 +9,8 @@ GlobalBatchSampler batches_of(const RunSetup& setup) {
   return {static_cast<int>(setup.train.index.samples.size()),
           data.global_batch,
           setup.config.seed,
-          data.last_batch == kKeepLastBatch ? LastBatch::kKeep : LastBatch::kDrop};
+          data.last_batch == kKeepLastBatch ? LastBatch::kKeep : LastBatch::kDrop,
+          {data.hold, setup.hold_weights}};
 }
 
 std::string epoch_note(const RunSetup& setup) {
@@ -27,6 +28,10 @@ std::string epoch_note(const RunSetup& setup) {
     note += concat(" and leaves out ",
                    sampler.left_out_per_epoch(),
                    " samples that fill no batch (data.last_batch = \"drop\")");
+  }
+  if (config.data.hold > 1) {
+    note += concat(
+        "; oversized samples are held within windows of ", config.data.hold, " steps (data.hold)");
   }
   return config.epochs == 0
              ? note

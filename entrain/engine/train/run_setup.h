@@ -4,6 +4,7 @@
 // Read first: RunSetup; prepare_run() makes it.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,11 +29,12 @@ struct RunSetup {
   Plan plan;
   Profile profile;
   DataSet train;
-  DataSet validation;               // a separate index, or split off the training samples; or empty
-  std::vector<SampleWork> planned;  // [sample] of plan.index; empty: the training data's
-  CheckpointRun identity;           // identity of this run in its checkpoints
-  std::optional<InitialWeights> initial;  // empty: drawn
-  std::optional<ResumePoint> resume;      // empty: from the first step
+  DataSet validation;  // a separate index, or split off the training samples; or empty
+  std::vector<std::int64_t> hold_weights;  // [training sample] of Hold; empty where that is off
+  std::vector<SampleWork> planned;         // [sample] of plan.index; empty: the training data's
+  CheckpointRun identity;                  // identity of this run in its checkpoints
+  std::optional<InitialWeights> initial;   // empty: drawn
+  std::optional<ResumePoint> resume;       // empty: from the first step
   // Skipped checkpoints, and profile values that the first step uses outside their measured range;
   // see profile_range.h.
   std::vector<std::string> warnings;

@@ -12,7 +12,6 @@ import hashlib
 import math
 import operator
 import os
-import random
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,7 +24,7 @@ from entrain.data import costs as costs_of
 
 _LAYOUTS = ("fsdp", "ddp", "pp")
 _FORMAT = "entrain.sampler"
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,8 @@ class BalancedBatchSampler:
                    WORLD_SIZE, else 0 and 1.
     order          epoch -> permutation of all samples (a list), the same on every rank; "torch": that of
                    DistributedSampler(seed=seed); default: a seeded one of Entrain, as `entrain export`.
-    within         "step", or a number of steps that exchange samples, heavy ones with heavy ones: a
-                   change of order.
+    hold           a number of steps within which oversized samples are gathered in few steps, as a
+                   run's data.hold: a change of order. 0 or 1: off.
     padded         the trainer pads sequences to a microbatch's longest.
     max_tokens, max_bytes  of a microbatch, as computed. Without either: no more than the drawn order
                    of the same step needs.
@@ -93,7 +92,7 @@ class BalancedBatchSampler:
         world_size: int | None = None,
         seed: int = 0,
         order: str | Callable[[int], Sequence[int]] | None = None,
-        within: str | int = "step",
+        hold: int = 1,
         padded: bool = False,
         max_tokens: int | None = None,
         max_bytes: int | None = None,
@@ -110,10 +109,10 @@ class BalancedBatchSampler:
                 f"{type(costs).__name__} given; Costs, or an Index with model=, are needed"
             )
         numbers = {"global_batch": global_batch, "microbatch": microbatch, "rank": rank,
-                   "world_size": world_size, "seed": seed, "max_tokens": max_tokens,
+                   "world_size": world_size, "seed": seed, "hold": hold, "max_tokens": max_tokens,
                    "max_bytes": max_bytes, "search_steps": search_steps}  # fmt: skip
         _check_numbers(numbers)
-        _check_options(layout, global_batch, microbatch, rank, world_size, within, order)
+        _check_options(layout, global_batch, microbatch, rank, world_size, order)
         if dataset is not None and len(dataset) != len(costs):  # type: ignore[arg-type]
             raise ValueError(
                 f"the data set has {len(dataset)} samples and the costs are of {len(costs)}: "  # type: ignore[arg-type]
@@ -127,7 +126,7 @@ class BalancedBatchSampler:
         self.microbatches = global_batch // (world_size * microbatch)
         self.seed = seed
         self.drop_last = drop_last
-        self.window = 1 if within == "step" else int(within)
+        self.hold = max(1, hold)
         self.padded = padded
         self.max_tokens = max_tokens
         self.max_bytes = max_bytes
@@ -189,7 +188,7 @@ class BalancedBatchSampler:
             "step": self._next_step if step is None else step,
             "seed": self.seed,
             "global_batch": self.global_batch,
-            "window": self.window,
+            "hold": self.hold,
             "order": self._order_name(self.epoch),
             "num_samples": len(self.costs),
             "digest": self.costs.digest,
@@ -241,7 +240,7 @@ class BalancedBatchSampler:
         """
         if not 0 <= step < self.steps_per_epoch:
             raise ValueError(f"step {step}; allowed are 0 to {self.steps_per_epoch - 1}")
-        window = step // self.window
+        window = step // self.hold
         key = (self.epoch, window)
         future = self._ahead.get(key)
         steps = future.result() if future else self._balance_window(*key)
@@ -249,15 +248,15 @@ class BalancedBatchSampler:
         done.set_result(steps)
         self._ahead = {key: done, **{k: v for k, v in self._ahead.items() if k > key}}
         following = (self.epoch, window + 1)
-        if following not in self._ahead and (window + 1) * self.window < self.steps_per_epoch:
+        if following not in self._ahead and (window + 1) * self.hold < self.steps_per_epoch:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="entrain-sampler")
             self._ahead[following] = self._pool.submit(self._balance_window, *following)
-        return steps[step % self.window]
+        return steps[step % self.hold]
 
     def check(self) -> None:
         """Balances every step of this epoch: raises what a run would raise later."""
-        for window in range(math.ceil(self.steps_per_epoch / self.window)):
+        for window in range(math.ceil(self.steps_per_epoch / self.hold)):
             self._balance_window(self.epoch, window)
 
     def __getstate__(self) -> dict[str, object]:
@@ -306,27 +305,27 @@ class BalancedBatchSampler:
         return order
 
     def _balance_window(self, epoch: int, window: int) -> list[Step]:
-        first = window * self.window
-        last = min(first + self.window, self.steps_per_epoch)
+        first = window * self.hold
+        last = min(first + self.hold, self.steps_per_epoch)
         samples = self._samples(epoch, first, last)
         result = []
-        for step, members in enumerate(self._exchange(samples, last - first, epoch), first):
+        for step, members in enumerate(self._held(samples, last - first), first):
             try:
                 result.append(self._assign(members, _core.step_seed(self.seed, epoch, step)))
             except RuntimeError as error:
                 raise RuntimeError(f"epoch {epoch}, step {step}: {error}") from None
         return result
 
-    def _exchange(self, samples: list[int], steps: int, epoch: int) -> list[list[int]]:
-        """[step] its samples: within a window of several, heavy ones with heavy ones, so that no
-        sample is longer than a rank's share; then in random order. Equally many in every step."""
-        if steps > 1:
-            samples = sorted(samples, key=lambda sample: -sum(self._work[sample]))
+    def _held(self, samples: list[int], steps: int) -> list[list[int]]:
+        """[step] its samples, equally many in every step, with those that the window holds gathered; a
+        smaller last step stays as drawn."""
         size = self.global_batch
-        parts = [samples[i * size : (i + 1) * size] for i in range(steps)]
-        if steps > 1:
-            random.Random(f"window {self.seed} {epoch} {samples[0]}").shuffle(parts)
-        return parts
+        whole = len(samples) // size
+        if self.hold > 1 and whole > 1:
+            weights = [sum(self._work[sample]) for sample in samples[: whole * size]]
+            places = _core.hold_oversized(weights, whole)
+            samples = [samples[place] for place in places] + samples[whole * size :]
+        return [samples[i * size : (i + 1) * size] for i in range(steps)]
 
     def _settings(self) -> _core.Settings:
         # Alike microbatches: as if every one were a rank, all of which meet.
@@ -440,7 +439,6 @@ def _check_options(
     microbatch: int,
     rank: int,
     world_size: int,
-    within: str | int,
     order: object,
 ) -> None:
     if not (order in (None, "torch") or callable(order)):
@@ -455,8 +453,6 @@ def _check_options(
             f"a global batch of {global_batch} samples is no multiple of {world_size} ranks × "
             f"{microbatch} samples"
         )
-    if within != "step" and not (isinstance(within, int) and within >= 1):
-        raise ValueError(f"within is {within!r}; allowed are 'step' and a number of steps")
 
 
 def _places_of(names: list[str], modules: list[str]) -> list[int]:
