@@ -174,7 +174,7 @@ class LanesOfSeveralStages(PlanTest):
         page = self.expect_success(*self.lanes(4, "--virtual-stages", 2, "-o", "plan.json")).stdout
         self.assertIn("x2 + llm ", page)
         self.assertIn("schedule interleaved", page)
-        self.assertRegex(page, r"llm 0 \[0, \d\), llm 2 \[")
+        self.assertRegex(page, r"(vision|llm) 0 \[0, \d\), \1 [23] \[")
         schedule, lanes = self.lanes_of("plan.json")
         self.assertEqual(schedule, "interleaved")
         self.assertEqual([len(lane) for lane in lanes], [2, 2, 2, 2])

@@ -79,6 +79,8 @@ class StepEvaluator {
   std::int64_t chain_ns(const Placement& placement, int replica);
   // The placement of the replica's last evaluation is the one that the next ones start from.
   void keep_chain(int replica);
+  // Whether the schedule fixes the lanes' orders whatever the times are.
+  [[nodiscard]] bool fixed_orders() const;
   // Whether no chain is known of the replica, of whatever groups.
   [[nodiscard]] bool lacks_chain(int replica) const { return chains_[at(replica)].known.empty(); }
 
@@ -116,7 +118,6 @@ class StepEvaluator {
   std::vector<char> near_;      // [rule] RuleSet::kNear
   std::vector<int> rule_of_;    // [replica] into schedule_.rules
   std::vector<char> has_rule_;  // [replica] by choose_rule()
-  [[nodiscard]] bool fixed_orders() const;
   void add_chain(int replica, const ReplicaTimes& times);
 
   std::uint64_t shape_ = 0;     // of graph_of()'s last

@@ -14,6 +14,7 @@ namespace {
 
 constexpr double kFirstThreshold = 1e-4;  // of the step time
 constexpr int kUnknownGroups = 8;         // one of so many moves to groups without a chain is timed
+constexpr int kGuesses = 8;               // likewise of moves that a guessed chain speaks against
 constexpr int kDraws = 30;                // for each evaluation of a piece, at most
 constexpr int kMovesPerRule = 10;         // accepted in a replica until its rule is chosen again
 
@@ -104,7 +105,7 @@ class PlacementSearch {
       }
       norm += sixteenth_power(static_cast<double>(chain) / reference_) - powers_[at(replica)];
     }
-    return norm < norm_;
+    return norm < norm_ || (!evaluator_.fixed_orders() && rng_.below(kGuesses) == 0);
   }
 
   bool accept(const Changed& changed) {

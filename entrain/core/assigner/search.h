@@ -43,9 +43,10 @@ struct SearchBudget {
 // penalised times (evaluate.h) rises by at most a threshold, which falls from 1e-4 of the step to
 // 0: replicas that are not the slowest improve too. A simulation stops as soon as its move cannot
 // be kept. Moves that leave a replica's critical chain (critical_chain.h) as long as it was are not
-// simulated at all; of those to groups without a known chain one in eight is. Where the schedule
-// has rules to choose from, the slowest replica's is chosen again after every few moves that it
-// kept. Returns the best step time seen that keeps the limits, or `start` if none was better.
+// simulated at all; one in eight is of those to groups without a known chain, and of all where the
+// schedule finds its orders. There, too, the slowest replica's rule is chosen again after every few
+// moves that it kept. Returns the best step time seen that keeps the limits, or `start` if none was
+// better.
 //
 // Ensures   equal arguments give equal results; a larger `stop` never a slower one. Stops at
 //           `bound_ns`, too.
