@@ -75,7 +75,9 @@ class StepEvaluator {
   // The length, with the placement's costs, of the longest chain known of the replica; 0 where none
   // is of groups like the placement's. Where the schedule fixes the lanes' orders, the replica
   // takes no less, and the chains of the last evaluations are known. Elsewhere orders may change,
-  // and the chain that was kept is a guess. Cost  that of PlacementGraph::build(), O(terms).
+  // and the chain that was kept is a guess.
+  //
+  // Cost  that of PlacementGraph::build(); O(terms) of the known chains.
   std::int64_t chain_ns(const Placement& placement, int replica);
   // The placement of the replica's last evaluation is the one that the next ones start from.
   void keep_chain(int replica);
@@ -105,6 +107,7 @@ class StepEvaluator {
   ReplicaTimes run_rule(const ReplicaGraph& graph, int rule, std::int64_t stop_after);
   ReplicaTimes run_first_that_fits(const ReplicaGraph& graph, std::int64_t stop_after);
   [[nodiscard]] ReplicaTimes times_of(const ListResult& result) const;
+  void add_chain(int replica, const ReplicaTimes& times);
   void add_memory(std::size_t lane, std::int64_t bytes, ReplicaTimes& times) const;
 
   const StepCosts& costs_;
@@ -118,8 +121,6 @@ class StepEvaluator {
   std::vector<char> near_;      // [rule] RuleSet::kNear
   std::vector<int> rule_of_;    // [replica] into schedule_.rules
   std::vector<char> has_rule_;  // [replica] by choose_rule()
-  void add_chain(int replica, const ReplicaTimes& times);
-
   std::uint64_t shape_ = 0;     // of graph_of()'s last
   std::vector<Chains> chains_;  // [replica]
   int evaluations_ = 0;

@@ -30,9 +30,8 @@ std::vector<int> epoch_rows(int num_samples, std::uint64_t seed, std::int64_t ep
 class GlobalBatchSampler {
  public:
   // Requires  hold.weights outlive the sampler.
-  // Throws    InvalidInput when num_samples < global_batch (with both numbers), or global_batch <
-  // 1;
-  //           when hold.steps is out of range.
+  // Throws    InvalidInput when num_samples < global_batch (with both numbers), when
+  //           global_batch < 1, and when hold.steps is out of range.
   GlobalBatchSampler(int num_samples,
                      int global_batch,
                      std::uint64_t seed,

@@ -8,8 +8,8 @@
 
 namespace entrain {
 
-// Operations and messages of a replica, each of which waits for the one before. No order of its
-// lanes that keeps the chain's own takes less time than its length.
+// Operations and messages of a replica, each of which waits for the one before. Whatever they cost,
+// the replica takes at least the chain's length while its lanes run the same orders.
 struct CriticalChain {
   struct Term {
     int cost = 0;                             // ReplicaGraph::cost_index()
