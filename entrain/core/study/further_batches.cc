@@ -41,16 +41,25 @@ Demands demands_of(const Study& study) {
   return result;
 }
 
+// None for a study that draws with replacement.
+std::optional<GlobalBatchSampler> drawn_without_replacement(const Study& study) {
+  if (study.with_replacement) {
+    return std::nullopt;
+  }
+  return GlobalBatchSampler(static_cast<int>(study.samples.size()),
+                            study.inputs.global_batch,
+                            study.inputs.seed,
+                            LastBatch::kDrop,
+                            study.hold());
+}
+
 // Rows of one step after the other.
 class Steps {
  public:
   explicit Steps(const Study& study)
-      : study_(study), samples_(static_cast<int>(study.samples.size())) {
-    if (!study.with_replacement) {
-      sampler_.emplace(
-          samples_, study.inputs.global_batch, study.inputs.seed, LastBatch::kDrop, study.hold());
-    }
-  }
+      : study_(study),
+        samples_(static_cast<int>(study.samples.size())),
+        sampler_(drawn_without_replacement(study)) {}
 
   std::vector<int> rows(std::int64_t step) {
     return sampler_.has_value()
