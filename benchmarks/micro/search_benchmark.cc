@@ -108,7 +108,8 @@ void run_moves(benchmark::State& state, const char* name, const char* schedule, 
   Rng rng(5);
   PlacementEdit edit(searched.placement);
   Mover mover(searched.request, loads, rng, edit);
-  const ReplicaGraph before = graphs.build(searched.placement, 0);
+  graphs.place(searched.placement, 0);
+  const ReplicaGraph before = graphs.graph(0);
   Orders orders;
   scheduler.run(before, rule, &orders);
   double share = 0;
@@ -119,7 +120,8 @@ void run_moves(benchmark::State& state, const char* name, const char* schedule, 
       edit.undo();
     }
     state.ResumeTiming();
-    const ReplicaGraph& after = graphs.build(searched.placement, 0);
+    graphs.place(searched.placement, 0);
+    const ReplicaGraph& after = graphs.graph(0);
     benchmark::DoNotOptimize(after.costs.data());
     if (part == Part::kReplay) {
       if (!scheduler.run(after, rule).done) {

@@ -73,27 +73,31 @@ ReplicaTimes StepEvaluator::times_of(const ListResult& result) const {
 }
 
 // Chunks go the long way round, through groups: few replicas have them.
-const ReplicaGraph& StepEvaluator::graph_of(const Placement& placement, int replica) {
+void StepEvaluator::place(const Placement& placement, int replica) {
   const std::vector<int>& samples = placement.samples[at(replica)];
-  if (std::none_of(samples.begin(), samples.end(), [&](int sample) {
-        return !placement.chunks[at(sample)].empty();
-      })) {
-    const ReplicaGraph& graph = graph_.build(placement, replica);
-    shape_ = graph_.shape(replica);
-    return graph;
+  in_chunks_ = std::any_of(samples.begin(), samples.end(), [&](int sample) {
+    return !placement.chunks[at(sample)].empty();
+  });
+  if (!in_chunks_) {
+    shape_ = graph_.place(placement, replica);
+    return;
   }
   const std::vector<ModuleGroups> groups =
       build_groups(to_assignment(costs_, placement, replica), costs_);
   chunked_ = replica_graph(graph_.stages(), costs_, groups);
   shape_ = chunked_.shape();
-  return chunked_;
+}
+
+const ReplicaGraph& StepEvaluator::graph_of(int replica) {
+  return in_chunks_ ? chunked_ : graph_.graph(replica);
 }
 
 ReplicaTimes StepEvaluator::evaluate(const Placement& placement,
                                      int replica,
                                      std::int64_t stop_after) {
   ++evaluations_;
-  const ReplicaGraph& graph = graph_of(placement, replica);
+  place(placement, replica);
+  const ReplicaGraph& graph = graph_of(replica);
   const ReplicaTimes times = schedule_.choice == RuleChoice::kFirstThatFits
                                  ? run_first_that_fits(graph, stop_after)
                                  : run_rule(graph, rule_of_[at(replica)], stop_after);
@@ -137,11 +141,11 @@ void StepEvaluator::keep_chain(int replica) {
 }
 
 std::int64_t StepEvaluator::chain_ns(const Placement& placement, int replica) {
-  const ReplicaGraph& graph = graph_of(placement, replica);
+  place(placement, replica);
   std::int64_t longest = 0;
   for (const ShapedChain& known : chains_[at(replica)].known) {
     if (known.shape == shape_) {
-      longest = std::max(longest, known.chain.length(graph));
+      longest = std::max(longest, known.chain.length(graph_of(replica)));
     }
   }
   return longest;
@@ -151,7 +155,8 @@ ReplicaTimes StepEvaluator::choose_rule(const Placement& placement, int replica,
   if (!has_rules()) {
     return evaluate(placement, replica);
   }
-  const ReplicaGraph& graph = graph_of(placement, replica);
+  place(placement, replica);
+  const ReplicaGraph& graph = graph_of(replica);
   const bool all = among == RuleSet::kAll;
   // The last one is probably still fast, so that others stop early.
   std::vector<int> order = {rule_of_[at(replica)]};

@@ -77,7 +77,9 @@ class StepEvaluator {
   // takes no less, and the chains of the last evaluations are known. Elsewhere orders may change,
   // and the chain that was kept is a guess.
   //
-  // Cost  that of PlacementGraph::build(); O(terms) of the known chains.
+  // Cost  that of PlacementGraph::place(); where a chain is known of the placement's groups, that
+  // of
+  //       PlacementGraph::graph() and O(terms) of the known chains.
   std::int64_t chain_ns(const Placement& placement, int replica);
   // The placement of the replica's last evaluation is the one that the next ones start from.
   void keep_chain(int replica);
@@ -102,8 +104,9 @@ class StepEvaluator {
     ShapedChain last;  // where orders are not fixed: of the last evaluation
   };
 
-  // Sets shape_.
-  const ReplicaGraph& graph_of(const Placement& placement, int replica);
+  // Sets shape_. The graph itself may be had by graph_of() afterwards.
+  void place(const Placement& placement, int replica);
+  const ReplicaGraph& graph_of(int replica);
   ReplicaTimes run_rule(const ReplicaGraph& graph, int rule, std::int64_t stop_after);
   ReplicaTimes run_first_that_fits(const ReplicaGraph& graph, std::int64_t stop_after);
   [[nodiscard]] ReplicaTimes times_of(const ListResult& result) const;
@@ -121,7 +124,8 @@ class StepEvaluator {
   std::vector<char> near_;      // [rule] RuleSet::kNear
   std::vector<int> rule_of_;    // [replica] into schedule_.rules
   std::vector<char> has_rule_;  // [replica] by choose_rule()
-  std::uint64_t shape_ = 0;     // of graph_of()'s last
+  std::uint64_t shape_ = 0;     // of the last placement
+  bool in_chunks_ = false;      // whether that has any: its graph is chunked_
   std::vector<Chains> chains_;  // [replica]
   int evaluations_ = 0;
 };

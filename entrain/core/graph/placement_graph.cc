@@ -32,6 +32,24 @@ void add(GraphUnit& to, const GraphUnit& unit) {
   to.recompute.largest += unit.recompute.largest;
 }
 
+std::uint64_t shape_of(int module, int slot, const std::vector<int>& served) {
+  if (served.empty()) {
+    return 0;
+  }
+  std::uint64_t hash = static_cast<std::uint64_t>(module) << kLlmShift | at(slot);
+  const auto mix = [&](std::uint64_t value) {  // as splitmix64 does
+    hash += value + 0x9e3779b97f4a7c15;
+    hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9;
+    hash = (hash ^ (hash >> 27)) * 0x94d049bb133111eb;
+    hash ^= hash >> 31;
+  };
+  mix(served.size());
+  for (const int llm_slot : served) {
+    mix(static_cast<std::uint64_t>(llm_slot));
+  }
+  return hash;
+}
+
 GraphUnit flat(const UnitCost& cost) {
   return {cost.time.forward.count(),
           cost.time.backward_input.count(),
@@ -130,24 +148,45 @@ void PlacementGraph::add_samples(Module& module) {
   }
 }
 
-const ReplicaGraph& PlacementGraph::build(const Placement& placement, int replica) {
+std::uint64_t PlacementGraph::place(const Placement& placement, int replica) {
   Replica& of = replicas_[at(replica)];
-  const int num_slots = placement.num_slots[at(replica)];
-  bool same = num_slots == of.graph.num_slots;
+  of.num_slots = placement.num_slots[at(replica)];
   of.slots.resize(modules_.size());
   for (int module = 0; module <= stages_.llm; ++module) {
     std::vector<Slot>& slots = of.slots[at(module)];
-    slots.resize(std::max(slots.size(), at(num_slots)));
+    slots.resize(std::max(slots.size(), at(of.num_slots)));
     gathered_.resize(std::max(gathered_.size(), slots.size()));
     if (module < stages_.llm) {
       gather_encoder(module, placement, replica);
     } else {
       gather_llm(placement, replica);
     }
-    same = update(module, of) && same;
+    take_gathered(module, of);
+  }
+  return of.shape;
+}
+
+const ReplicaGraph& PlacementGraph::graph(int replica) {
+  Replica& of = replicas_[at(replica)];
+  bool same = of.num_slots == of.graph.num_slots;
+  for (std::size_t module = 0; module < of.slots.size(); ++module) {
+    for (Slot& slot : of.slots[module]) {
+      if (!slot.written && slot.now.sums.empty()) {
+        sum_up(modules_[module], slot.now);
+      }
+      same = same && (slot.written || slot.now.served == slot.served);
+    }
   }
   if (!same) {
-    assemble(num_slots, of);
+    assemble(of);
+    return of.graph;
+  }
+  for (std::vector<Slot>& slots : of.slots) {
+    for (Slot& slot : slots) {
+      if (!slot.written) {
+        copy_sums(slot, of.graph);
+      }
+    }
   }
   return of.graph;
 }
@@ -182,142 +221,167 @@ void PlacementGraph::gather_llm(const Placement& placement, int replica) {
 }
 
 // Clears what was gathered.
-bool PlacementGraph::update(int module, Replica& of) {
-  const auto alike = [](const Group& a, const Group& b) { return a.llm_slots == b.llm_slots; };
-  bool same = true;
+void PlacementGraph::take_gathered(int module, Replica& of) {
   std::vector<Slot>& slots = of.slots[at(module)];
   for (std::size_t number = 0; number < slots.size(); ++number) {
     std::vector<std::uint64_t>& entries = gathered_[number];
     Slot& slot = slots[number];
-    if (entries != slot.entries) {
-      slot.entries.swap(entries);
-      sorted_ = slot.entries;
-      std::sort(sorted_.begin(), sorted_.end());
-      group_parts(module, static_cast<int>(number));
-      const bool kept =
-          std::equal(groups_.begin(), groups_.end(), slot.groups.begin(), slot.groups.end(), alike);
-      for (std::size_t i = 0; kept && i < groups_.size(); ++i) {
-        groups_[i].graph = slot.groups[i].graph;
-        std::copy(groups_[i].sums.begin(),
-                  groups_[i].sums.end(),
-                  of.graph.costs.begin() + groups_[i].graph.first_cost);
+    if (entries != slot.now.entries) {
+      of.shape -= slot.now.shape;
+      std::swap(slot.now, slot.before);
+      if (entries != slot.now.entries) {
+        slot.now.entries.swap(entries);
+        group_parts(module, static_cast<int>(number), slot.now);
       }
-      slot.groups.swap(groups_);
-      same = same && kept;
+      of.shape += slot.now.shape;
+      slot.written = false;
     }
     entries.clear();
   }
-  return same;
 }
 
-// The rule of groups.h, for sorted_. Fills groups_.
-void PlacementGraph::group_parts(int module, int slot) {
+// The rule of groups.h.
+void PlacementGraph::group_parts(int module, int slot, Work& work) const {
   const Module& of = modules_[at(module)];
-  starts_.clear();
-  std::int64_t work = 0;
-  for (std::size_t part = 0; part < sorted_.size();) {
+  work.sorted = work.entries;
+  std::sort(work.sorted.begin(), work.sorted.end());
+  work.groups.clear();
+  work.served.clear();
+  work.sums.clear();
+  const std::vector<std::uint64_t>& parts = work.sorted;
+  std::size_t begin = 0;
+  std::int64_t sum = 0;
+  for (std::size_t part = 0; part < parts.size();) {
     std::size_t end = part + 1;
-    while (end < sorted_.size() && llm_slot_of(sorted_[end]) == llm_slot_of(sorted_[part])) {
+    while (end < parts.size() && llm_slot_of(parts[end]) == llm_slot_of(parts[part])) {
       ++end;
     }
-    if (starts_.empty() || work >= of.launch_work) {
-      starts_.push_back(part);
-      work = 0;
+    if (part > begin && sum >= of.launch_work) {
+      add_group(begin, part, work);
+      begin = part;
+      sum = 0;
     }
-    for (std::size_t i = part; i < end && work < of.launch_work; ++i) {
-      work += of.work[unit_of(sorted_[i])];
+    for (std::size_t i = part; i < end && sum < of.launch_work; ++i) {
+      sum += of.work[unit_of(parts[i])];
     }
     part = end;
   }
-  if (work < of.launch_work && starts_.size() > 1 &&
-      llm_slot_of(sorted_.back()) == llm_slot_of(sorted_[starts_.back() - 1]) + 1) {
-    starts_.pop_back();
+  if (sum < of.launch_work && begin > 0 &&
+      llm_slot_of(parts.back()) == llm_slot_of(parts[begin - 1]) + 1) {
+    begin = work.groups.back().begin;
+    work.served.resize(at(work.groups.back().served_begin));
+    work.groups.pop_back();
   }
-  groups_.resize(starts_.size());
-  starts_.push_back(sorted_.size());
-  for (std::size_t i = 0; i < groups_.size(); ++i) {
-    GraphGroup& graph = groups_[i].graph;
-    graph.module = module;
-    graph.slot = slot;
-    graph.group = static_cast<int>(i);
-    graph.first_backward = of.first_backward;
-    graph.turn = llm_slot_of(sorted_[starts_[i + 1] - 1]);
-    graph.completing = graph.turn;
-    fill(of, starts_[i], starts_[i + 1], groups_[i]);
+  if (!parts.empty()) {
+    add_group(begin, parts.size(), work);
   }
+  work.shape = shape_of(module, slot, work.served);
 }
 
-void PlacementGraph::fill(const Module& of,
-                          std::size_t begin,
-                          std::size_t end,
-                          Group& group) const {
-  group.sums = of.launch;
-  group.llm_slots.clear();
+void PlacementGraph::add_group(std::size_t begin, std::size_t end, Work& work) const {
+  Group& group = work.groups.emplace_back();
+  group.begin = begin;
+  group.end = end;
+  group.served_begin = static_cast<int>(work.served.size());
   for (std::size_t i = begin; i < end; ++i) {
-    const GraphUnit* costs = &of.units[unit_of(sorted_[i]) * at(of.num_kinds)];
-    for (int kind = 0; kind < of.num_kinds; ++kind) {
-      add(group.sums[at(kind)], costs[kind]);
-    }
-    const int llm_slot = llm_slot_of(sorted_[i]);
-    if (group.llm_slots.empty() || group.llm_slots.back() != llm_slot) {
-      group.llm_slots.push_back(llm_slot);
+    const int llm_slot = llm_slot_of(work.sorted[i]);
+    if (i == begin || work.served.back() != llm_slot) {
+      work.served.push_back(llm_slot);
     }
   }
-  for (GraphUnit& sum : group.sums) {
-    sum.transfer_ns = transfer_time(stages_.link, sum.output_bytes).count();
+  group.served_end = static_cast<int>(work.served.size());
+  group.turn = work.served.back();
+  work.served.push_back(-1);
+}
+
+void PlacementGraph::sum_up(const Module& of, Work& work) const {
+  for (const Group& group : work.groups) {
+    const std::size_t first = work.sums.size();
+    work.sums.insert(work.sums.end(), of.launch.begin(), of.launch.end());
+    for (std::size_t i = group.begin; i < group.end; ++i) {
+      const GraphUnit* costs = &of.units[unit_of(work.sorted[i]) * at(of.num_kinds)];
+      for (std::size_t kind = 0; kind < at(of.num_kinds); ++kind) {
+        add(work.sums[first + kind], costs[kind]);
+      }
+    }
+    for (std::size_t kind = 0; kind < at(of.num_kinds); ++kind) {
+      GraphUnit& sum = work.sums[first + kind];
+      sum.transfer_ns = transfer_time(stages_.link, sum.output_bytes).count();
+    }
   }
 }
 
-void PlacementGraph::assemble(int num_slots, Replica& of) const {
+void PlacementGraph::copy_sums(Slot& slot, ReplicaGraph& graph) {
+  if (!slot.now.sums.empty()) {
+    const GraphGroup& first = graph.groups[at(slot.first_group)];
+    std::copy(slot.now.sums.begin(), slot.now.sums.end(), graph.costs.begin() + first.first_cost);
+  }
+  slot.written = true;
+}
+
+void PlacementGraph::assemble(Replica& of) const {
   ReplicaGraph& graph = of.graph;
-  graph.num_slots = num_slots;
+  graph.num_slots = of.num_slots;
   graph.num_units = 0;
   graph.kind = kind_;
   graph.costs.clear();
   graph.groups.clear();
   graph.first_group.clear();
   graph.served.clear();
-  std::vector<int> llm_group(at(num_slots), -1);
-  std::vector<char> trainable_features(at(num_slots), 0);
   for (int module = 0; module <= stages_.llm; ++module) {
     graph.first_group.push_back(static_cast<int>(graph.groups.size()));
+    int number = 0;
     for (Slot& slot : of.slots[at(module)]) {
-      for (Group& group : slot.groups) {
-        if (module == stages_.llm) {
-          const std::size_t number = at(group.graph.slot);
-          llm_group[number] = static_cast<int>(graph.groups.size());
-          group.graph.first_backward =
-              trainable_features[number] != 0 ? 0 : modules_[at(module)].first_backward;
-        }
-        append(modules_[at(module)], group, graph);
-        if (module < stages_.llm && group.graph.first_backward < modules_[at(module)].num_stages) {
-          for (const int served : group.llm_slots) {
-            trainable_features[at(served)] = 1;
-          }
-        }
-      }
+      append_slot(module, number++, slot, graph);
     }
   }
   graph.first_group.push_back(static_cast<int>(graph.groups.size()));
+  const int first_llm = graph.first_llm_group();
+  std::vector<int> llm_group(at(of.num_slots), -1);
+  for (std::size_t number = at(first_llm); number < graph.groups.size(); ++number) {
+    llm_group[at(graph.groups[number].slot)] = static_cast<int>(number);
+  }
   for (int& served : graph.served) {
     served = llm_group[at(served)];
   }
+  for (int number = 0; number < first_llm; ++number) {
+    const GraphGroup& group = graph.group(number);
+    if (group.first_backward < modules_[at(group.module)].num_stages) {
+      for (const int served : graph.served_by(group)) {
+        graph.groups[at(served)].first_backward = 0;
+      }
+    }
+  }
   graph.link();
-  of.shape = graph.shape();
 }
 
-void PlacementGraph::append(const Module& module, Group& group, ReplicaGraph& graph) const {
-  GraphGroup& of = group.graph;
-  of.first_unit = graph.num_units;
-  of.first_cost = static_cast<int>(graph.costs.size());
-  of.served_begin = static_cast<int>(graph.served.size());
-  if (of.module < stages_.llm) {
-    graph.served.insert(graph.served.end(), group.llm_slots.begin(), group.llm_slots.end());
+void PlacementGraph::append_slot(int module, int number, Slot& slot, ReplicaGraph& graph) const {
+  const Module& of = modules_[at(module)];
+  slot.first_group = static_cast<int>(graph.groups.size());
+  slot.served = slot.now.served;
+  slot.written = true;
+  int first_cost = static_cast<int>(graph.costs.size());
+  graph.costs.insert(graph.costs.end(), slot.now.sums.begin(), slot.now.sums.end());
+  for (const Group& group : slot.now.groups) {
+    GraphGroup& added = graph.groups.emplace_back();
+    added.module = module;
+    added.slot = number;
+    added.group = static_cast<int>(graph.groups.size()) - 1 - slot.first_group;
+    added.first_unit = graph.num_units;
+    added.first_cost = first_cost;
+    added.first_backward = of.first_backward;
+    added.turn = group.turn;
+    added.completing = group.turn;
+    added.served_begin = static_cast<int>(graph.served.size());
+    if (module < stages_.llm) {
+      graph.served.insert(graph.served.end(),
+                          slot.now.served.begin() + group.served_begin,
+                          slot.now.served.begin() + group.served_end);
+    }
+    added.served_end = static_cast<int>(graph.served.size());
+    graph.num_units += of.num_stages;
+    first_cost += of.num_kinds;
   }
-  of.served_end = static_cast<int>(graph.served.size());
-  graph.num_units += module.num_stages;
-  graph.costs.insert(graph.costs.end(), group.sums.begin(), group.sums.end());
-  graph.groups.push_back(of);
 }
 
 }  // namespace entrain

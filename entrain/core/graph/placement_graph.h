@@ -18,18 +18,23 @@ class PlacementGraph {
 
   [[nodiscard]] const StageGraph& stages() const { return stages_; }
 
-  // Requires whole samples: no chunks in the replica.
-  // Ensures  equal to replica_graph() of the groups that build_groups() makes of the placement,
-  //          except for stages of equal cost, which are one kind.
-  // Cost     O(units) of the replica, and O(units × kinds of stages + units log units) of those
-  // slots
-  //          that are not what they were in its last call; where their groups changed, too,
-  //          O(groups × kinds) of the replica. The result lives until the replica's next call.
-  const ReplicaGraph& build(const Placement& placement, int replica);
-  // ReplicaGraph::shape() of the replica's last graph.
-  [[nodiscard]] std::uint64_t shape(int replica) const {
-    return replicas_[static_cast<std::size_t>(replica)].shape;
-  }
+  // Takes the placement of a replica. Its graph is built once it is asked for, and may be the one
+  // it has: a search asks only for those that it simulates.
+  //
+  // Requires  whole samples: no chunks in the replica.
+  // Returns   a number that placements of the same groups and dependencies share, whatever their
+  //           costs; others have another, but for chance (64 bits). Not ReplicaGraph::shape().
+  // Cost      O(units) of the replica, and O(units log units) of those slots that are what they
+  //           were in neither of its last two calls.
+  std::uint64_t place(const Placement& placement, int replica);
+  // Of the replica's last placement, until the replica's next call.
+  //
+  // Requires  place() was called for the replica.
+  // Ensures   equal to replica_graph() of the groups that build_groups() makes of the placement,
+  //           except for stages of equal cost, which are one kind.
+  // Cost      O(units × kinds of stages) of the slots that changed since the replica's last call;
+  //           where their groups changed, too, O(groups × kinds) of the replica.
+  const ReplicaGraph& graph(int replica);
 
  private:
   // A module's costs without launch constants, unit by unit.
@@ -47,19 +52,33 @@ class PlacementGraph {
   };
   // Parts of an encoder slot that run as one, or an LLM slot.
   struct Group {
-    GraphGroup graph;             // once it is assembled; before without numbers
-    std::vector<int> llm_slots;   // encoders: those served, rising
-    std::vector<GraphUnit> sums;  // [kind]
+    std::size_t begin = 0;  // into Slot::Work::sorted
+    std::size_t end = 0;
+    int served_begin = 0;  // into Slot::Work::served
+    int served_end = 0;
+    int turn = 0;
   };
-  struct Slot {
-    std::vector<std::uint64_t> entries;  // work: LLM slot << 24 | unit, as gathered
+  struct Work {
+    std::vector<std::uint64_t> entries;  // LLM slot << 24 | unit, as gathered
+    std::vector<std::uint64_t> sorted;
     std::vector<Group> groups;
+    std::vector<int> served;      // LLM slots by group, each rising and followed by -1
+    std::uint64_t shape = 0;      // of `served`, module and slot; 0 for an empty slot
+    std::vector<GraphUnit> sums;  // [group × num_kinds + kind]; empty until the graph needs them
   };
-  // A search changes few slots between two calls: the sums of the others, and where no slot's
-  // groups change the whole graph but for sums, are kept.
+  // A search changes few slots between two calls, and often takes that back.
+  struct Slot {
+    Work now;
+    Work before;
+    // What the graph has.
+    std::vector<int> served;
+    int first_group = 0;
+    bool written = false;  // whether its costs are those of `now`
+  };
   struct Replica {
     ReplicaGraph graph;
-    std::uint64_t shape = 0;
+    int num_slots = 0;
+    std::uint64_t shape = 0;               // sum over slots
     std::vector<std::vector<Slot>> slots;  // [module][slot]
   };
 
@@ -67,21 +86,19 @@ class PlacementGraph {
   static void add_samples(Module& module);
   void gather_encoder(int module, const Placement& placement, int replica);
   void gather_llm(const Placement& placement, int replica);
-  // Returns  whether the slots' groups are what they were, with other costs at most.
-  bool update(int module, Replica& of);
-  void group_parts(int module, int slot);
-  void fill(const Module& of, std::size_t begin, std::size_t end, Group& group) const;
-  void assemble(int num_slots, Replica& of) const;
-  void append(const Module& module, Group& group, ReplicaGraph& graph) const;
+  void take_gathered(int module, Replica& of);
+  void group_parts(int module, int slot, Work& work) const;
+  void add_group(std::size_t begin, std::size_t end, Work& work) const;
+  void sum_up(const Module& of, Work& work) const;
+  void assemble(Replica& of) const;
+  void append_slot(int module, int number, Slot& slot, ReplicaGraph& graph) const;
+  static void copy_sums(Slot& slot, ReplicaGraph& graph);
 
   StageGraph stages_;
   std::vector<Module> modules_;
   std::vector<int> kind_;  // [stage number]
   std::vector<Replica> replicas_;
   std::vector<std::vector<std::uint64_t>> gathered_;  // [slot] of one module
-  std::vector<std::uint64_t> sorted_;                 // entries of one slot
-  std::vector<std::size_t> starts_;                   // its groups', in sorted_
-  std::vector<Group> groups_;                         // of that slot
 };
 
 }  // namespace entrain
