@@ -202,8 +202,7 @@ void PlacementGraph::gather_encoder(int module, const Placement& placement, int 
       continue;
     }
     const int slot = slots[at(begin)];
-    if (std::all_of(
-            slots.begin() + begin, slots.begin() + end, [slot](int of) { return of == slot; })) {
+    if (std::equal(slots.begin() + begin + 1, slots.begin() + end, slots.begin() + begin)) {
       gathered_[at(slot)].push_back(entry_of(llm_slot, first.back() + sample));
       continue;
     }
