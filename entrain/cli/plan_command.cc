@@ -98,7 +98,6 @@ void set_lanes(const PlanFlags& options,
     request.schedule = "interleaved";
   } else if (virtual_stages == kAutoVirtualStages) {
     request.schedule = "entrain";
-    request.virtual_schedule = "interleaved";
   }
 }
 

@@ -224,7 +224,6 @@ PlanCase make_virtual_case(Rng& rng, int most_devices) {
   PlanCase result = make_plan_case(rng, most_devices);
   const std::vector<std::string> schedules = {"interleaved", "1f1b", "zb-h1", "entrain"};
   result.request.schedule = schedules[at(below(rng, 4))];
-  result.request.virtual_schedule = schedules[at(below(rng, 2))];
   result.request.space.virtual_stages = below(rng, 2) == 0 ? 2 : kAutoVirtualStages;
   return result;
 }

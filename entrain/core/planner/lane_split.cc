@@ -53,9 +53,6 @@ void check_request(const LaneSplitRequest& request) {
   }
   check_name("lane split", "policy", request.policy, policy_names());
   check_name("lane split", "schedule", request.schedule, schedule_names());
-  if (!request.virtual_schedule.empty()) {
-    check_name("lane split", "schedule", request.virtual_schedule, schedule_names());
-  }
   check_lane_contents(
       *request.model, request.schedule, shares_lanes(request), request.virtual_stages);
 }
@@ -184,8 +181,9 @@ class Scorer {
   explicit Scorer(const LaneSplitRequest& request)
       : request_(request), layer_ns_(times_of_batches(request)) {}
 
-  // Fills the plan and what simulation says of it, or the reason why there is none.
-  void score(LaneSplit& split) const {
+  // Fills the plan and what simulation says of it, or the reason why there is none. A split that
+  // can be no faster than `faster_than` by its lower bounds is not simulated to the end.
+  void score(LaneSplit& split, std::int64_t faster_than) const {
     for (std::size_t module = 0; module < layer_ns_.size(); ++module) {
       const int stages = split.shape.modules[module].all_stages();
       if (std::ssize(layer_ns_[module]) < stages) {
@@ -198,31 +196,49 @@ class Scorer {
     }
     split.plan = shaped_plan(*request_.model, layer_ns_, split.shape);
     split.plan.policy = request_.policy;
-    split.plan.schedule = split.shape.has_virtual_stages() && !request_.virtual_schedule.empty()
-                              ? request_.virtual_schedule
-                              : request_.schedule;
+    split.plan.schedule = request_.schedule;
     split.plan.limits = request_.limits;
-    for (std::size_t step = 0; step < request_.batches.size() && split.reason.empty(); ++step) {
-      simulate_step(static_cast<std::int64_t>(step), split);
-    }
+    simulate_steps(faster_than, split);
     if (split.reason.empty()) {
       finish(split);
     }
   }
 
  private:
-  void simulate_step(std::int64_t step, LaneSplit& split) const {
-    const StepCosts costs = costs_of(request_, split.plan, static_cast<std::size_t>(step));
+  void simulate_steps(std::int64_t faster_than, LaneSplit& split) const {
+    const std::size_t count = request_.batches.size();
+    std::vector<StepCosts> costs;
+    std::vector<std::int64_t> bounds;
+    for (std::size_t step = 0; step < count; ++step) {
+      costs.push_back(costs_of(request_, split.plan, step));
+      bounds.push_back(step_lower_bound(split.plan, costs[step], split.plan.schedule).count());
+      split.bound_ns += bounds[step];
+    }
+    std::int64_t least_ns = split.bound_ns;  // of all steps together
+    for (std::size_t step = 0; step < count && split.reason.empty(); ++step) {
+      const std::int64_t mean_ns = least_ns / static_cast<std::int64_t>(count);
+      if (mean_ns >= faster_than) {
+        split.slower = true;
+        split.reason = fmt::format("takes {} at least, another one {}",
+                                   format_duration(std::chrono::nanoseconds{mean_ns}),
+                                   format_duration(std::chrono::nanoseconds{faster_than}));
+        return;
+      }
+      simulate_step(static_cast<std::int64_t>(step), costs[step], split);
+      least_ns += split.reason.empty() ? split.steps.back() - bounds[step] : 0;
+    }
+  }
+
+  void simulate_step(std::int64_t step, const StepCosts& costs, LaneSplit& split) const {
     const StepScore score = score_step(split.plan, costs, step, request_.seed);
     for (const std::int64_t bytes : score.lane_peak_bytes) {
       split.peak_bytes = std::max(split.peak_bytes, bytes);
     }
-    if (!score.fits()) {
+    if (score.fits()) {
+      split.steps.push_back(score.ns);
+    } else {
       split.reason = fmt::format("batch {}: {}", step, score.reason);
-      return;
     }
-    split.steps.push_back(score.ns);
-    split.bound_ns += step_lower_bound(split.plan, costs, split.plan.schedule).count();
   }
 
   static void finish(LaneSplit& split) {
@@ -276,23 +292,48 @@ class SplitSearch {
   }
 
  private:
+  // Those with virtual stages are only of interest where they beat all others with them.
   void try_all(const std::vector<PlanShape>& shapes) {
     double tried = 0;
     for (const PlanShape& shape : shapes) {
-      LaneSplit& split = splits_.emplace_back();
+      LaneSplit split;
       split.shape = shape;
-      scorer_.score(split);
+      scorer_.score(split,
+                    shape.has_virtual_stages() ? best_virtual_ns()
+                                               : std::numeric_limits<std::int64_t>::max());
+      splits_.push_back(std::move(split));
       if (request_.progress) {
         request_.progress(++tried / static_cast<double>(shapes.size()));
       }
     }
   }
 
+  // The split without virtual stages that has as many lanes for each module.
+  [[nodiscard]] std::int64_t plain_ns(const PlanShape& shape) const {
+    const auto like = [&](const LaneSplit& split) {
+      return split.reason.empty() && std::equal(shape.modules.begin(),
+                                                shape.modules.end(),
+                                                split.shape.modules.begin(),
+                                                split.shape.modules.end(),
+                                                [](const ModuleShape& a, const ModuleShape& b) {
+                                                  return a.stages == b.stages &&
+                                                         b.virtual_stages == 1;
+                                                });
+    };
+    const auto found = std::find_if(splits_.begin(), splits_.end(), like);
+    return found == splits_.end() ? std::numeric_limits<std::int64_t>::max() : found->mean_ns;
+  }
+
+  // Lanes that are fast without come first: they soon outrun the bounds of the others.
   void try_rising() {
+    std::vector<PlanShape> lanes = own_lanes(request_);
+    std::stable_sort(lanes.begin(), lanes.end(), [&](const PlanShape& a, const PlanShape& b) {
+      return plain_ns(a) < plain_ns(b);
+    });
     bool improved = true;
     for (int most = 2; improved || most <= kMostVirtualStages; ++most) {
       std::vector<PlanShape> shapes;
-      for (const PlanShape& shape : own_lanes(request_)) {
+      for (const PlanShape& shape : lanes) {
         add_virtual(*request_.model, shape, 0, most, shapes);
       }
       if (shapes.empty()) {
@@ -373,7 +414,8 @@ std::string to_string(const LaneSplitResult& result, const ModelSpec& model) {
     }
     const std::string name = describe_split(split.shape, model);
     if (!split.reason.empty()) {
-      text += fmt::format("{:<{}}  does not fit: {}\n", name, width, split.reason);
+      text += fmt::format(
+          "{:<{}}  {}: {}\n", name, width, split.slower ? "slower" : "does not fit", split.reason);
       continue;
     }
     const double ratio = static_cast<double>(split.mean_ns) /

@@ -29,9 +29,8 @@ struct LaneSplitRequest {
   int num_slots = 8;  // the plan's default, >= 1; a policy may choose others
   std::string policy = "entrain";
   std::string schedule = "1f1b";
-  std::string virtual_schedule;  // of plans with virtual stages; empty: `schedule`
-  int virtual_stages = 1;        // of every module, >= 1, or kAutoVirtualStages
-  bool shared_lanes = false;     // every lane hosts one stage of every module; so with `dip`
+  int virtual_stages = 1;     // of every module, >= 1, or kAutoVirtualStages
+  bool shared_lanes = false;  // every lane hosts one stage of every module; so with `dip`
   PlanLimits limits;
   std::uint64_t seed = 0;
   // Costs of batches[batch] under a plan; empty: step_costs() of model and profile.
@@ -43,7 +42,8 @@ struct LaneSplitRequest {
 struct LaneSplit {
   PlanShape shape;
   Plan plan;                        // with its certificate, where it fits
-  std::string reason;               // why it does not fit; empty where it does
+  std::string reason;               // why it does not fit, or is slower; empty otherwise
+  bool slower = false;              // than another one with virtual stages, by its lower bound
   std::vector<std::int64_t> steps;  // [batch] simulated step time in nanoseconds
   std::int64_t mean_ns = 0;         // of `steps`
   std::int64_t bound_ns = 0;    // mean over batches of step_lower_bound(): no assignment is faster

@@ -33,8 +33,7 @@ struct PlanSearchRequest {
   FurtherBatches further;
   std::string policy = "entrain";
   std::string schedule = "1f1b";
-  std::string virtual_schedule;  // of plans with virtual stages; empty: `schedule`
-  PlanLimits limits;             // of the plan; bytes come from the cluster's memory
+  PlanLimits limits;  // of the plan; bytes come from the cluster's memory
   // What devices hold beside activations. Its shard_optimizer is the plans' too, with the
   // exchanges.
   StateOptions state;

@@ -56,10 +56,7 @@ std::int64_t usable_memory(const PlanSearchRequest& request) {
 }
 
 FigureOptions figure_options(const PlanSearchRequest& request) {
-  const bool splits =
-      splits_backward(request.schedule) ||
-      (!request.virtual_schedule.empty() && splits_backward(request.virtual_schedule));
-  return {splits, request.limits.chunks, request.further.largest};
+  return {splits_backward(request.schedule), request.limits.chunks, request.further.largest};
 }
 
 // "lane 3 (vision 3, audio 3)"
@@ -176,9 +173,7 @@ PlanCandidate PlanScorer::lay_out(const PlanShape& config,
   plan.replicas = config.replicas;
   plan.num_slots = config.num_slots;
   plan.policy = request_.policy;
-  plan.schedule = config.has_virtual_stages() && !request_.virtual_schedule.empty()
-                      ? request_.virtual_schedule
-                      : request_.schedule;
+  plan.schedule = request_.schedule;
   plan.limits = request_.limits;
   plan.shard_optimizer = request_.state.shard_optimizer;
   for (std::size_t module = 0; module < stages.size(); ++module) {
