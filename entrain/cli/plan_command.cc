@@ -486,7 +486,7 @@ void add_plan_command(CLI::App& app, Action& action) {
   command->add_option("--schedule",
                       options->schedule,
                       "one of: " + join(schedule_names()) +
-                          " (default: 1f1b; interleaved for --virtual-stages, of plans with them; "
+                          " (default: 1f1b; interleaved for --virtual-stages N, entrain for auto; "
                           "dip for --layout shared)");
   command
       ->add_option_function<std::string>(
