@@ -388,11 +388,12 @@ void add_cluster_options(CLI::App& command, PlanFlags& options) {
       ->transform(whole(1, 1024))
       ->capture_default_str();
   command
-      .add_option(
-          "--simulations",
-          options.search.most_simulations,
-          "simulated steps the search may spend; 0 = until the best plan is proven (default: "
-          "64, 256 on up to 32 devices; fewer where they take long)")
+      .add_option("--simulations",
+                  options.search.most_simulations,
+                  "simulated steps that the search may spend on each part of the space "
+                  "(docs/planning.md); 0 = "
+                  "until the best plan is proven (default: "
+                  "64, 256 on up to 32 devices; fewer where they take long)")
       ->transform(whole(0, 1'000'000));
   command
       .add_option("--search-evaluations",
