@@ -38,6 +38,7 @@ struct PlanSearchRequest {
   // What devices hold beside activations. Its shard_optimizer is the plans' too, with the
   // exchanges.
   StateOptions state;
+  bool any_optimizer = false;      // plans of several replicas with and without shard_optimizer
   std::int64_t reserve_bytes = 0;  // of a device, kept free, >= 0
   RecomputeRule recompute = RecomputeRule::kAuto;
   std::uint64_t seed = 0;

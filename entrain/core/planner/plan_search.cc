@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -359,8 +360,9 @@ PartResult search_part(const PlanSearchRequest& request, PlanScorer& scorer, uns
 // What all parts came to.
 class Summary {
  public:
-  Summary(const PlanSearchRequest& request, const PlanScorer& scorer)
-      : request_(request), scorer_(scorer) {}
+  // The scorers of the parts; the last one's plans need least memory.
+  Summary(const PlanSearchRequest& request, const std::vector<std::unique_ptr<PlanScorer>>& scorers)
+      : request_(request), scorers_(scorers) {}
 
   void add(PartResult part) {
     for (const auto list : {&PlanSearchResult::plans,
@@ -382,6 +384,10 @@ class Summary {
     const auto by_total = [](const PlanCandidate& a, const PlanCandidate& b) {
       return total_ns(a) < total_ns(b);
     };
+    // Of one replica, found with a sharded optimizer and without.
+    const auto same = [](const PlanCandidate& a, const PlanCandidate& b) {
+      return a.config == b.config && a.config.replicas == 1 && total_ns(a) == total_ns(b);
+    };
     const auto by_mean = [](const PlanCandidate& a, const PlanCandidate& b) {
       return a.mean_ns < b.mean_ns;
     };
@@ -390,16 +396,20 @@ class Summary {
       return time_over(a, best) < time_over(b, best);
     };
     std::stable_sort(result_.plans.begin(), result_.plans.end(), by_total);
+    result_.plans.erase(std::unique(result_.plans.begin(), result_.plans.end(), same),
+                        result_.plans.end());
     std::stable_sort(result_.stopped.begin(), result_.stopped.end(), by_mean);
     std::stable_sort(result_.set_aside.begin(), result_.set_aside.end(), by_nearness);
-    summarise_cuts();
+    for (const std::unique_ptr<PlanScorer>& scorer : scorers_) {
+      summarise_cuts(*scorer);
+    }
     std::erase_if(left_ns_, [&](int64_t bound) { return bound >= threshold(); });
     result_.left = std::ssize(left_ns_);
     result_.complete = left_ns_.empty();
     result_.left_bound_ns =
         result_.complete ? 0 : *std::min_element(left_ns_.begin(), left_ns_.end()) / num_batches();
     if (!result_.fits()) {
-      result_.reason = memory_reason(scorer_, request_, result_.no_fit);
+      result_.reason = memory_reason(*scorers_.back(), request_, result_.no_fit);
       return std::move(result_);
     }
     result_.dynamic_regret = regret();
@@ -415,7 +425,7 @@ class Summary {
   }
 
  private:
-  [[nodiscard]] int64_t num_batches() const { return scorer_.num_batches(); }
+  [[nodiscard]] int64_t num_batches() const { return std::ssize(request_.batches); }
   // The time to beat to be among the first: that of the last of them, if enough are known.
   [[nodiscard]] int64_t threshold() const {
     const auto last = static_cast<std::size_t>(request_.runners_up);
@@ -465,13 +475,13 @@ class Summary {
   }
 
   // Shapes of modules that a bound cuts by themselves; of the others, configurations.
-  void summarise_cuts() {
+  void summarise_cuts(const PlanScorer& scorer) {
     const int64_t best = threshold();
-    const PlanSpace& space = scorer_.space();
+    const PlanSpace& space = scorer.space();
     for (const int replicas : space.replica_counts()) {
-      for_each_shape(replicas, [&](int module, int index, int stages) {
+      for_each_shape(space, replicas, [&](int module, int index, int stages) {
         ++result_.shapes;
-        const PlanBound bound = scorer_.bounds().module_bound(replicas, module, index, stages);
+        const PlanBound bound = scorer.bounds().module_bound(replicas, module, index, stages);
         if (bound.cause == BoundCause::kMemory || bound.ns >= best) {
           count_cut(summary(bound.cause, module), bound.ns, [&] {
             const ModuleShape shape{
@@ -483,12 +493,12 @@ class Summary {
         }
       });
       const PlanSpace::Filter filter = [&](int module, int index, int stages) {
-        const PlanBound bound = scorer_.bounds().module_bound(replicas, module, index, stages);
+        const PlanBound bound = scorer.bounds().module_bound(replicas, module, index, stages);
         return bound.cause != BoundCause::kMemory && bound.ns < best;
       };
       space.for_each(replicas, filter, [&](const PlanShape& config) {
         ++result_.configurations;
-        const PlanBound bound = scorer_.bounds().bound(config);
+        const PlanBound bound = scorer.bounds().bound(config);
         const bool memory = bound.cause == BoundCause::kMemory;
         if (memory || bound.ns >= best) {
           count_cut(summary(bound.cause, memory ? bound.module : -1), bound.ns, [&] {
@@ -499,8 +509,9 @@ class Summary {
     }
   }
 
-  void for_each_shape(int replicas, const std::function<void(int, int, int)>& visit) const {
-    const PlanSpace& space = scorer_.space();
+  void for_each_shape(const PlanSpace& space,
+                      int replicas,
+                      const std::function<void(int, int, int)>& visit) const {
     const int devices = space.num_devices() / replicas;
     for (int module = 0; module < request_.model->num_modules(); ++module) {
       const std::vector<Degrees>& degrees = space.degrees()[static_cast<std::size_t>(module)];
@@ -516,7 +527,7 @@ class Summary {
   }
 
   const PlanSearchRequest& request_;
-  const PlanScorer& scorer_;
+  const std::vector<std::unique_ptr<PlanScorer>>& scorers_;
   PlanSearchResult result_;
   std::vector<int64_t> left_ns_;  // bounds of what the budget left
 };
@@ -524,10 +535,19 @@ class Summary {
 }  // namespace
 
 PlanSearchResult search_plans(const PlanSearchRequest& request) {
-  PlanScorer scorer(request);
-  Summary summary(request, scorer);
-  for (const unsigned features : scorer.space().feature_sets()) {
-    summary.add(search_part(request, scorer, features));
+  std::vector<PlanSearchRequest> requests = {request};
+  if (request.any_optimizer) {
+    requests.front().state.shard_optimizer = false;
+    requests.push_back(requests.front());
+    requests.back().state.shard_optimizer = true;
+  }
+  std::vector<std::unique_ptr<PlanScorer>> scorers;
+  Summary summary(request, scorers);
+  for (const PlanSearchRequest& one : requests) {
+    PlanScorer& scorer = *scorers.emplace_back(std::make_unique<PlanScorer>(one));
+    for (const unsigned features : scorer.space().feature_sets()) {
+      summary.add(search_part(one, scorer, features));
+    }
   }
   return summary.finish();
 }

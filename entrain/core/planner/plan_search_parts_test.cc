@@ -72,6 +72,32 @@ TEST(SearchPlans, IsNeverWorseInALargerSpace) {
   EXPECT_GT(better, 50);
 }
 
+// With and without a sharded optimizer: the better of both, each plan of one replica once.
+TEST(SearchPlans, TakesTheBetterOptimizer) {
+  Rng rng(83);
+  int sharded = 0;
+  for (int i = 0; i < 200; ++i) {
+    const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
+    SCOPED_TRACE(testing::Message() << "case " << i << ": " << oracle::describe(plan_case));
+    PlanSearchRequest request = plan_case.request_of();
+    request.most_simulations = i % 2 == 0 ? 0 : 8;
+    request.state.shard_optimizer = false;
+    const std::int64_t without = best_total(request);
+    request.state.shard_optimizer = true;
+    const std::int64_t with = best_total(request);
+    request.any_optimizer = true;
+    const PlanSearchResult any = search_plans(request);
+    EXPECT_EQ(any.fits() ? total_ns(any.best()) : kNever, std::min(with, without));
+    for (std::size_t rank = 1; rank < any.plans.size(); ++rank) {
+      const PlanShape& config = any.plans[rank].config;
+      EXPECT_FALSE(config.replicas == 1 && config == any.plans[rank - 1].config &&
+                   total_ns(any.plans[rank]) == total_ns(any.plans[rank - 1]));
+    }
+    sharded += any.fits() && any.best().plan.shard_optimizer ? 1 : 0;
+  }
+  EXPECT_GT(sharded, 20);
+}
+
 TEST(SearchPlans, FindsTheSameOnAnyNumberOfThreads) {
   Rng rng(73);
   for (int i = 0; i < 100; ++i) {

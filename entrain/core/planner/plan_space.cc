@@ -467,7 +467,9 @@ void PlanSpace::for_each(int replicas, const Filter& filter, const Visit& visit)
 unsigned PlanSpace::features(const PlanShape& config) const {
   unsigned result = 0;
   for (const ModuleShape& module : config.modules) {
-    result |= module.degrees.context_parallel > 1 ? kContextParallel : 0U;
+    if (module.degrees.context_parallel > 1) {
+      result |= kContextParallel;
+    }
   }
   if (options_.virtual_stages == kAutoVirtualStages && config.has_virtual_stages()) {
     result |= kVirtualStages;
@@ -480,11 +482,18 @@ unsigned PlanSpace::features(const PlanShape& config) const {
 }
 
 std::vector<unsigned> PlanSpace::feature_sets() const {
-  unsigned possible = options_.idle_devices ? kIdleDevices : 0U;
-  possible |= options_.virtual_stages == kAutoVirtualStages ? kVirtualStages : 0U;
+  unsigned possible = 0;
+  if (options_.idle_devices) {
+    possible |= kIdleDevices;
+  }
+  if (options_.virtual_stages == kAutoVirtualStages) {
+    possible |= kVirtualStages;
+  }
   for (const std::vector<Degrees>& module : degrees_) {
     for (const Degrees& degrees : module) {
-      possible |= degrees.context_parallel > 1 ? kContextParallel : 0U;
+      if (degrees.context_parallel > 1) {
+        possible |= kContextParallel;
+      }
     }
   }
   std::vector<unsigned> result;
