@@ -96,6 +96,7 @@ void check_lane_contents(const ModelSpec& model,
                          bool shared_lanes,
                          int virtual_stages);
 
+// What a larger space adds to a smaller one; PlanSpace::features() is a set of them.
 enum PlanFeature : std::uint8_t {
   kContextParallel = 1,  // degrees above 1
   kVirtualStages = 2,    // where the space also has configurations without
