@@ -46,6 +46,7 @@ struct PlanFlags {
   std::int64_t memory_mib = 0;
   bool chunks = false;
   std::string recompute = "auto";
+  std::string shard_optimizer = "auto";
   int evaluations = -1;  // default_evaluations()
   std::string planner = "search";
   int tensor_parallel = 1;   // of baseline planners
@@ -191,6 +192,8 @@ RecomputeRule recompute_rule(const std::string& name) {
 PlanSearchRequest cluster_request(const PlanFlags& options) {
   PlanSearchRequest request = options.search;
   request.recompute = recompute_rule(options.recompute);
+  request.state.shard_optimizer = options.shard_optimizer == "always";
+  request.any_optimizer = options.shard_optimizer == "auto";
   request.policy = parse_names(options.policy, policy_names(), "--policy").front();
   set_lanes(options, request.space.shared_lanes, request.space.virtual_stages, request);
   request.limits.chunks = options.chunks;
@@ -263,6 +266,7 @@ int run_cluster(const PlanFlags& options, const Output& output) {
   request.progress = nullptr;
   std::vector<PlanNeighbour> neighbours;
   if (options.explain && result.fits()) {
+    request.state.shard_optimizer = result.best().plan.shard_optimizer;
     neighbours = judge_neighbours(request, result.best().config, total_ns(result.best()));
   }
   if (result.fits()) {
@@ -387,11 +391,11 @@ void add_cluster_options(CLI::App& command, PlanFlags& options) {
       ->transform(whole(1, 1024))
       ->capture_default_str();
   command
-      .add_option(
-          "--simulations",
-          options.search.most_simulations,
-          "simulated steps the search may spend; 0 = until the best plan is proven (default: "
-          "64, 256 on up to 32 devices; fewer where they take long)")
+      .add_option("--simulations",
+                  options.search.most_simulations,
+                  "simulated steps that the search may spend on each part of the space "
+                  "(docs/planning.md); 0 = until the best plan is proven (default: 64, 256 on up "
+                  "to 32 devices; fewer where they take long)")
       ->transform(whole(0, 1'000'000));
   command
       .add_option("--search-evaluations",
@@ -405,9 +409,19 @@ void add_cluster_options(CLI::App& command, PlanFlags& options) {
                   "plans behind the best whose rank is proven too")
       ->transform(whole(0, 1000))
       ->capture_default_str();
-  command.add_flag("--shard-optimizer",
-                   options.search.state.shard_optimizer,
-                   "optimizer states shared out among replicas, with the exchanges of that");
+  command
+      .add_flag("--shard-optimizer{always}",
+                options.shard_optimizer,
+                "optimizer states shared out among replicas, with the exchanges of that: always, "
+                "=never, or =auto (with and without, the fastest; others' planners: without)")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->default_str("auto");
+  command
+      .add_option("--threads",
+                  options.search.threads,
+                  "configurations that are guessed at a time; the plan does not depend on it")
+      ->transform(whole(1, 1024))
+      ->capture_default_str();
   command
       .add_option("--reserve-gib",
                   options.reserve_gib,

@@ -26,6 +26,11 @@ FurtherMiss MemoryCheck::few(const Plan& plan) {
   return check(plan, std::max(num_known_, kFewBatches), false);
 }
 
+void MemoryCheck::forget() {
+  order_ = inputs_.further->steps;
+  num_known_ = 0;
+}
+
 FurtherMiss MemoryCheck::all(const Plan& plan) {
   return check(plan, order_.size(), inputs_.further->may_stop);
 }

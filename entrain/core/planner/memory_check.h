@@ -70,6 +70,8 @@ class MemoryCheck {
   FurtherMiss known(const Plan& plan);
   // Also on kFewBatches of the most demanding.
   FurtherMiss few(const Plan& plan);
+  // As if no plan had been checked.
+  void forget();
   // On all of them, or until it may stop. Cost: some percent of a simulated step each.
   FurtherMiss all(const Plan& plan);
 

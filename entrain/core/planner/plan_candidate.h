@@ -37,13 +37,15 @@ struct PlanSearchRequest {
   // What devices hold beside activations. Its shard_optimizer is the plans' too, with the
   // exchanges.
   StateOptions state;
+  bool any_optimizer = false;      // plans of several replicas with and without shard_optimizer
   std::int64_t reserve_bytes = 0;  // of a device, kept free, >= 0
   RecomputeRule recompute = RecomputeRule::kAuto;
   std::uint64_t seed = 0;
   std::int64_t first_step = 0;    // step of batches[0]
   SpaceOptions space;             // global_batch is taken from the batches
   int score_evaluations = 50;     // limits.evaluations while scoring, >= 0
-  int most_simulations = -1;      // simulated steps; -1: default_budget(), 0: no limit
+  int most_simulations = -1;      // simulated steps of each part; -1: default_budget(), 0: none
+  int threads = 1;                // >= 1; results do not depend on it
   int patience = 1;               // times the default budget, >= 1
   int runners_up = 1;             // plans after the best whose rank is proven too, >= 0
   int most_candidates = 100'000;  // configurations held at a time, >= 1

@@ -275,11 +275,7 @@ PlanCandidate PlanScorer::recompute(const PlanShape& config,
   if (result.state == CandidateState::kNoFit) {
     return result;
   }
-  const RecomputeLevels all =
-      recompute_levels(*request_.model,
-                       result.plan,
-                       cluster_profile(*request_.profile, *request_.cluster, result.plan.replicas),
-                       request_.batches.front());
+  const RecomputeLevels all = levels_of(result.plan);
   if (!needed && all.guess == 0) {
     result.state = CandidateState::kNoFit;
     return result;
@@ -290,6 +286,49 @@ PlanCandidate PlanScorer::recompute(const PlanShape& config,
     result.reason = "with every layer recomputed, " + result.reason;
   } else {
     count_recompute(result);
+  }
+  return result;
+}
+
+RecomputeLevels PlanScorer::levels_of(const Plan& plan) const {
+  return recompute_levels(*request_.model,
+                          plan,
+                          cluster_profile(*request_.profile, *request_.cluster, plan.replicas),
+                          request_.batches.front());
+}
+
+std::int64_t PlanScorer::guess(const PlanShape& config) const {
+  const auto quick_step = [&](Plan plan) {
+    plan.policy = plan.policy == "entrain" ? "lpt-2d" : plan.policy;
+    return score_step(plan, costs_of(plan, 0), request_.first_step, request_.seed);
+  };
+  PlanCandidate candidate = make_candidate(config);
+  StepScore score;
+  if (candidate.state != CandidateState::kNoFit) {
+    score = quick_step(candidate.plan);
+  }
+  const bool fits = candidate.state != CandidateState::kNoFit && score.fits();
+  if (!fits && may_recompute()) {
+    candidate = lay_out(config, bounds_.cut(config, true));
+    if (candidate.state != CandidateState::kNoFit) {
+      const RecomputeLevels all = levels_of(candidate.plan);
+      set_recompute(all.levels[static_cast<std::size_t>(all.guess)], candidate.plan);
+      score = quick_step(candidate.plan);
+    }
+  }
+  return candidate.state == CandidateState::kNoFit || score.ns == 0 ? kNever : score.ns;
+}
+
+std::int64_t PlanScorer::guess_units(const PlanShape& config) const {
+  std::int64_t result = 0;
+  for (std::size_t module = 0; module < config.modules.size(); ++module) {
+    std::int64_t units = std::ssize(request_.batches.front());
+    if (module + 1 < config.modules.size()) {
+      for (const SampleWork& sample : request_.batches.front()) {
+        units += std::ssize(sample.segments[module]);
+      }
+    }
+    result += units * config.modules[module].all_stages();
   }
   return result;
 }
@@ -409,6 +448,13 @@ FurtherMiss PlanScorer::check_all(PlanCandidate& candidate) {
   FurtherMiss found = check_.all(candidate.plan);
   passes(found, candidate);
   return found;
+}
+
+void PlanScorer::start_part() {
+  start_again();
+  check_.forget();
+  done_.clear();
+  all_for_leaders_ = false;
 }
 
 void PlanScorer::start_again() {

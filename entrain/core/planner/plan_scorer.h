@@ -69,13 +69,24 @@ class PlanScorer {
                 std::span<const std::int64_t> rival = {});
   [[nodiscard]] int simulated_steps() const { return simulated_steps_; }
 
+  // A step of the first batch under a quick assignment, by `lpt-2d` where the policy searches, with
+  // the fewest recomputed layers that are estimated to fit where it would not fit without: knows
+  // the pipeline's fill and drain and oversized samples. Not a bound, and not counted as a
+  // simulated step; kNever if state exceeds a lane's memory. May run on several threads at a time.
+  // Requires  memory allows a cut.
+  [[nodiscard]] std::int64_t guess(const PlanShape& config) const;
+  // Its cost in units on stages (plan_units.h), about.
+  [[nodiscard]] std::int64_t guess_units(const PlanShape& config) const;
+
   // Simulated plans whose steps take at most this in sum are checked on further
   // batches, and do not fit if one of those exceeds them; initially all are checked.
   void set_lead(std::int64_t total_ns) { lead_ns_ = total_ns; }
   // Checks all further batches of the request, or until it may stop; a plan that does not fit one
   // becomes kNoFit.
   FurtherMiss check_all(PlanCandidate& candidate);
-  // For another search of the same request, starting from no simulated steps: known steps are
+  // For another part of the space: nothing is known, and no step simulated.
+  void start_part();
+  // For another search of the same part, starting from no simulated steps: known steps are
   // counted, and not run again. Leading plans are checked on all further batches.
   void start_again();
   // Their cost, counted as for kMostUnitStages.
@@ -91,6 +102,7 @@ class PlanScorer {
                                          const RecomputeLevels& all,
                                          std::span<const std::int64_t> rival);
   void count_recompute(PlanCandidate& candidate) const;
+  [[nodiscard]] RecomputeLevels levels_of(const Plan& plan) const;
   // Whether it fits the further batches; else sets its state and reason.
   bool passes(const FurtherMiss& found, PlanCandidate& candidate) const;
   // One batch as in a run.

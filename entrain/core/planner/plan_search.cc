@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "entrain/core/base/errors.h"
+#include "entrain/core/base/parallel.h"
 #include "entrain/core/planner/memory_reason.h"
 #include "entrain/core/planner/plan_scorer.h"
 
@@ -22,7 +24,13 @@ struct Entry {
   int64_t estimate_ns = 0;  // likewise
   int64_t number = 0;       // in the order of the space
   PlanShape config;
+  int64_t guess_ns = kNever;  // PlanScorer::guess(), of those that are guessed
 };
+
+// Configurations that are guessed: the first by estimate, as long as they count no more units on
+// stages (plan_units.h).
+constexpr std::int64_t kMostGuesses = 64;
+constexpr std::int64_t kMostGuessUnits = kMostUnitStages / 2;
 
 using Undecided = std::pair<std::size_t, PlanCandidate>;  // index of its entry
 
@@ -30,16 +38,30 @@ bool lower_bound_first(const Entry& a, const Entry& b) {
   return std::pair(a.bound_ns, a.number) < std::pair(b.bound_ns, b.number);
 }
 
+// One replica is one lane, as in plain data parallelism with or without tensor parallelism.
+bool is_one_lane(const Entry& entry) {
+  return lanes_of(entry.config) == 1;
+}
+
+// What a part of the space came to.
+struct PartResult {
+  PlanSearchResult found;        // its lists and lower bound
+  std::vector<int64_t> left_ns;  // bounds of what the budget left undecided
+};
+
+// The search of one part of the space: configurations with the same features.
 class Search {
  public:
-  Search(const PlanSearchRequest& request, PlanScorer& scorer)
-      : request_(request), scorer_(scorer) {}
+  Search(const PlanSearchRequest& request, PlanScorer& scorer, unsigned features)
+      : request_(request), scorer_(scorer), features_(features) {}
 
-  PlanSearchResult run() {
+  PartResult run() {
     list_entries();
-    std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
-      return std::pair(a.estimate_ns, a.number) < std::pair(b.estimate_ns, b.number);
-    });
+    const std::size_t first = order_entries();
+    judged_.resize(entries_.size(), 0);
+    for (std::size_t index = 0; index < first; ++index) {
+      judge_once(index);
+    }
     for (std::size_t index = 0; index < entries_.size(); ++index) {
       judge_once(index);
       while (improved_) {
@@ -51,8 +73,11 @@ class Search {
     }
     judge_set_aside();
     judge_stopped();
-    finish();
-    return std::move(result_);
+    if (not_held_ns_ < kNever) {
+      left_ns_.push_back(not_held_ns_);
+    }
+    result_.simulated_steps = scorer_.simulated_steps();
+    return {std::move(result_), std::move(left_ns_)};
   }
 
  private:
@@ -78,14 +103,43 @@ class Search {
         if (bound.cause == BoundCause::kMemory) {
           return;  // other virtual stages of a module may fit
         }
-        least = std::min(least, bound.ns);
-        keep({bound.ns, 0, number++, config});
+        if (scorer_.space().features(config) == features_) {
+          least = std::min(least, bound.ns);
+          keep({bound.ns, 0, number, config});
+        }
+        ++number;
       });
     }
     for (Entry& entry : entries_) {
       entry.estimate_ns = bounds.estimate(entry.config);
     }
     result_.lower_bound_ns = least == kNever ? 0 : least / num_batches();
+  }
+
+  // By estimate, but first by guess those that are guessed: the first by estimate, and all of one
+  // lane. Returns how many are judged before others have a say: the best guess and all of one lane.
+  std::size_t order_entries() {
+    std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
+      return std::pair(a.estimate_ns, a.number) < std::pair(b.estimate_ns, b.number);
+    });
+    auto end = entries_.begin();
+    int64_t units = 0;
+    while (end != entries_.end() && end - entries_.begin() < kMostGuesses &&
+           units < kMostGuessUnits) {
+      units += scorer_.guess_units(end->config);
+      ++end;
+    }
+    end = std::stable_partition(end, entries_.end(), is_one_lane);
+    parallel_for(end - entries_.begin(), request_.threads, [&](int64_t index) {
+      Entry& entry = entries_[static_cast<std::size_t>(index)];
+      entry.guess_ns = scorer_.guess(entry.config);
+    });
+    std::stable_sort(entries_.begin(), end, [](const Entry& a, const Entry& b) {
+      return a.guess_ns < b.guess_ns;
+    });
+    const auto second = entries_.begin() + (entries_.empty() ? 0 : 1);
+    return static_cast<std::size_t>(std::stable_partition(second, end, is_one_lane) -
+                                    entries_.begin());
   }
 
   [[nodiscard]] int64_t num_batches() const { return scorer_.num_batches(); }
@@ -156,7 +210,6 @@ class Search {
   }
 
   void judge_once(std::size_t index) {
-    judged_.resize(entries_.size(), 0);
     if (judged_[index] == 0) {
       judged_[index] = 1;
       judge(entries_[index]);
@@ -174,18 +227,9 @@ class Search {
     take(scorer_.score(entry.config, threshold(), rival()), entry);
   }
 
-  // What others are set aside by, once there is a threshold. Where the search may well be complete
-  // within its budget, that is the plan that makes the threshold, so that it becomes as low as it
-  // can be and bounds cut the most; otherwise the best one, so that more plans are tried.
+  // What others are set aside by, once there is a threshold.
   [[nodiscard]] std::span<const int64_t> rival() const {
-    const PlanCandidate* last = last_of_first();
-    if (last == nullptr) {
-      return {};
-    }
-    const int budget = request_.most_simulations < 0 ? default_budget(request_.patience)
-                                                     : request_.most_simulations;
-    const bool may_be_complete = budget == 0 || std::ssize(entries_) <= 2 * std::int64_t{budget};
-    return may_be_complete ? last->steps : result_.best().steps;
+    return last_of_first() == nullptr ? std::span<const int64_t>{} : result_.best().steps;
   }
 
   // Those that were set aside, the nearest to the best plan first: as far as the budget goes.
@@ -241,10 +285,7 @@ class Search {
     }
   }
 
-  void leave_entry(int64_t bound_ns) {
-    ++result_.left;
-    left_ns_ = std::min(left_ns_, bound_ns);
-  }
+  void leave_entry(int64_t bound_ns) { left_ns_.push_back(bound_ns); }
 
   [[nodiscard]] std::size_t index_of(const Entry& entry) const {
     return static_cast<std::size_t>(&entry - entries_.data());
@@ -284,22 +325,92 @@ class Search {
     scorer_.set_lead(total_ns(result_.best()));
   }
 
-  void finish() {
-    result_.simulated_steps = scorer_.simulated_steps();
-    std::stable_sort(
-        result_.stopped.begin(),
-        result_.stopped.end(),
-        [](const PlanCandidate& a, const PlanCandidate& b) { return a.mean_ns < b.mean_ns; });
-    summarise_cuts();
-    if (not_held_ns_ < threshold()) {
-      left_ns_ = std::min(left_ns_, not_held_ns_);
-      ++result_.left;
+  const PlanSearchRequest& request_;
+  PlanScorer& scorer_;
+  unsigned features_;
+  PlanSearchResult result_;
+  std::vector<Entry> entries_;
+  std::vector<char> judged_;                       // [entry]
+  bool improved_ = false;                          // the best plan, since last asked
+  std::vector<std::pair<int64_t, int64_t>> keys_;  // [plan of the result] total and number
+  std::vector<Undecided> undecided_;               // stopped, unknown whether they fit
+  std::vector<Undecided> set_aside_;
+  int64_t not_held_ns_ = kNever;  // least bound of what was not held
+  std::vector<int64_t> left_ns_;  // bounds of what the budget left
+};
+
+// One part, whose best plan fits the further batches.
+PartResult search_part(const PlanSearchRequest& request, PlanScorer& scorer, unsigned features) {
+  scorer.start_part();
+  PartResult result = Search(request, scorer, features).run();
+  // Every turn knows one more batch that breaks plans.
+  while (result.found.fits() && request.further.count() > 0) {
+    PlanCandidate best = result.found.best();
+    const FurtherMiss found = scorer.check_all(best);
+    if (found.fits()) {
+      result.found.plans.front().plan.certificate.further_batches = found.batches;
+      break;
     }
-    result_.complete = left_ns_ == kNever;
-    result_.left_bound_ns = result_.complete ? 0 : left_ns_ / num_batches();
+    scorer.start_again();
+    result = Search(request, scorer, features).run();
+  }
+  return result;
+}
+
+// What all parts came to.
+class Summary {
+ public:
+  // The scorers of the parts; the last one's plans need least memory.
+  Summary(const PlanSearchRequest& request, const std::vector<std::unique_ptr<PlanScorer>>& scorers)
+      : request_(request), scorers_(scorers) {}
+
+  void add(PartResult part) {
+    for (const auto list : {&PlanSearchResult::plans,
+                            &PlanSearchResult::stopped,
+                            &PlanSearchResult::set_aside,
+                            &PlanSearchResult::no_fit}) {
+      std::move(
+          (part.found.*list).begin(), (part.found.*list).end(), std::back_inserter(result_.*list));
+    }
+    result_.simulated_steps += part.found.simulated_steps;
+    const int64_t bound = part.found.lower_bound_ns;
+    if (bound > 0 && (result_.lower_bound_ns == 0 || bound < result_.lower_bound_ns)) {
+      result_.lower_bound_ns = bound;
+    }
+    left_ns_.insert(left_ns_.end(), part.left_ns.begin(), part.left_ns.end());
+  }
+
+  PlanSearchResult finish() {
+    const auto by_total = [](const PlanCandidate& a, const PlanCandidate& b) {
+      return total_ns(a) < total_ns(b);
+    };
+    // Of one replica, found with a sharded optimizer and without.
+    const auto same = [](const PlanCandidate& a, const PlanCandidate& b) {
+      return a.config == b.config && a.config.replicas == 1 && total_ns(a) == total_ns(b);
+    };
+    const auto by_mean = [](const PlanCandidate& a, const PlanCandidate& b) {
+      return a.mean_ns < b.mean_ns;
+    };
+    const auto by_nearness = [&](const PlanCandidate& a, const PlanCandidate& b) {
+      const std::vector<int64_t>& best = result_.best().steps;
+      return time_over(a, best) < time_over(b, best);
+    };
+    std::stable_sort(result_.plans.begin(), result_.plans.end(), by_total);
+    result_.plans.erase(std::unique(result_.plans.begin(), result_.plans.end(), same),
+                        result_.plans.end());
+    std::stable_sort(result_.stopped.begin(), result_.stopped.end(), by_mean);
+    std::stable_sort(result_.set_aside.begin(), result_.set_aside.end(), by_nearness);
+    for (const std::unique_ptr<PlanScorer>& scorer : scorers_) {
+      summarise_cuts(*scorer);
+    }
+    std::erase_if(left_ns_, [&](int64_t bound) { return bound >= threshold(); });
+    result_.left = std::ssize(left_ns_);
+    result_.complete = left_ns_.empty();
+    result_.left_bound_ns =
+        result_.complete ? 0 : *std::min_element(left_ns_.begin(), left_ns_.end()) / num_batches();
     if (!result_.fits()) {
-      result_.reason = memory_reason(scorer_, request_, result_.no_fit);
-      return;
+      result_.reason = memory_reason(*scorers_.back(), request_, result_.no_fit);
+      return std::move(result_);
     }
     result_.dynamic_regret = regret();
     PlanCandidate& best = result_.plans.front();
@@ -309,6 +420,16 @@ class Search {
     certificate.ratio =
         result_.lower_bound_ns > 0 ? certificate.simulated_s / certificate.lower_bound_s : 0;
     certificate.dynamic_regret = result_.dynamic_regret;
+    result_.further_batches = certificate.further_batches;
+    return std::move(result_);
+  }
+
+ private:
+  [[nodiscard]] int64_t num_batches() const { return std::ssize(request_.batches); }
+  // The time to beat to be among the first: that of the last of them, if enough are known.
+  [[nodiscard]] int64_t threshold() const {
+    const auto last = static_cast<std::size_t>(request_.runners_up);
+    return result_.plans.size() <= last ? kNever : total_ns(result_.plans[last]);
   }
 
   [[nodiscard]] double regret() const {
@@ -354,13 +475,13 @@ class Search {
   }
 
   // Shapes of modules that a bound cuts by themselves; of the others, configurations.
-  void summarise_cuts() {
+  void summarise_cuts(const PlanScorer& scorer) {
     const int64_t best = threshold();
-    const PlanSpace& space = scorer_.space();
+    const PlanSpace& space = scorer.space();
     for (const int replicas : space.replica_counts()) {
-      for_each_shape(replicas, [&](int module, int index, int stages) {
+      for_each_shape(space, replicas, [&](int module, int index, int stages) {
         ++result_.shapes;
-        const PlanBound bound = scorer_.bounds().module_bound(replicas, module, index, stages);
+        const PlanBound bound = scorer.bounds().module_bound(replicas, module, index, stages);
         if (bound.cause == BoundCause::kMemory || bound.ns >= best) {
           count_cut(summary(bound.cause, module), bound.ns, [&] {
             const ModuleShape shape{
@@ -372,12 +493,12 @@ class Search {
         }
       });
       const PlanSpace::Filter filter = [&](int module, int index, int stages) {
-        const PlanBound bound = scorer_.bounds().module_bound(replicas, module, index, stages);
+        const PlanBound bound = scorer.bounds().module_bound(replicas, module, index, stages);
         return bound.cause != BoundCause::kMemory && bound.ns < best;
       };
       space.for_each(replicas, filter, [&](const PlanShape& config) {
         ++result_.configurations;
-        const PlanBound bound = scorer_.bounds().bound(config);
+        const PlanBound bound = scorer.bounds().bound(config);
         const bool memory = bound.cause == BoundCause::kMemory;
         if (memory || bound.ns >= best) {
           count_cut(summary(bound.cause, memory ? bound.module : -1), bound.ns, [&] {
@@ -388,8 +509,9 @@ class Search {
     }
   }
 
-  void for_each_shape(int replicas, const std::function<void(int, int, int)>& visit) const {
-    const PlanSpace& space = scorer_.space();
+  void for_each_shape(const PlanSpace& space,
+                      int replicas,
+                      const std::function<void(int, int, int)>& visit) const {
     const int devices = space.num_devices() / replicas;
     for (int module = 0; module < request_.model->num_modules(); ++module) {
       const std::vector<Degrees>& degrees = space.degrees()[static_cast<std::size_t>(module)];
@@ -405,36 +527,29 @@ class Search {
   }
 
   const PlanSearchRequest& request_;
-  PlanScorer& scorer_;
+  const std::vector<std::unique_ptr<PlanScorer>>& scorers_;
   PlanSearchResult result_;
-  std::vector<Entry> entries_;
-  std::vector<char> judged_;                       // [entry]
-  bool improved_ = false;                          // the best plan, since last asked
-  std::vector<std::pair<int64_t, int64_t>> keys_;  // [plan of the result] total and number
-  std::vector<Undecided> undecided_;               // stopped, unknown whether they fit
-  std::vector<Undecided> set_aside_;
-  int64_t not_held_ns_ = kNever;  // least bound of what was not held
-  int64_t left_ns_ = kNever;      // least bound of what the budget left
+  std::vector<int64_t> left_ns_;  // bounds of what the budget left
 };
 
 }  // namespace
 
 PlanSearchResult search_plans(const PlanSearchRequest& request) {
-  PlanScorer scorer(request);
-  PlanSearchResult result = Search(request, scorer).run();
-  // Every turn knows one more batch that breaks plans.
-  while (result.fits() && request.further.count() > 0) {
-    PlanCandidate best = result.best();
-    const FurtherMiss found = scorer.check_all(best);
-    if (found.fits()) {
-      result.further_batches = found.batches;
-      result.plans.front().plan.certificate.further_batches = found.batches;
-      break;
-    }
-    scorer.start_again();
-    result = Search(request, scorer).run();
+  std::vector<PlanSearchRequest> requests = {request};
+  if (request.any_optimizer) {
+    requests.front().state.shard_optimizer = false;
+    requests.push_back(requests.front());
+    requests.back().state.shard_optimizer = true;
   }
-  return result;
+  std::vector<std::unique_ptr<PlanScorer>> scorers;
+  Summary summary(request, scorers);
+  for (const PlanSearchRequest& one : requests) {
+    PlanScorer& scorer = *scorers.emplace_back(std::make_unique<PlanScorer>(one));
+    for (const unsigned features : scorer.space().feature_sets()) {
+      summary.add(search_part(one, scorer, features));
+    }
+  }
+  return summary.finish();
 }
 
 }  // namespace entrain

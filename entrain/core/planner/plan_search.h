@@ -1,6 +1,7 @@
 // The search for the one static plan of a cluster.
 //
-// Read first: search_plans(). Every configuration of the cluster is bounded from below; those whose
+// Read first: search_plans(). The space is searched in parts (PlanFeature), each with a budget of
+// its own. Every configuration of the cluster is bounded from below; those whose
 // bound is under the best time found are simulated on several drawn global batches with the policy
 // and the schedule of the run. A plan that is far behind the best ones after some batches is set
 // aside until all others are done: the budget goes to those that may win. Only a proven bound
@@ -18,8 +19,8 @@
 
 namespace entrain {
 
-// The budget of a search without most_simulations: this many simulated steps, and fewer if they
-// take long, counted in units on stages (plan_units.h).
+// The budget of each part of a search without most_simulations: this many simulated steps, and
+// fewer if they take long, counted in units on stages (plan_units.h).
 inline constexpr int kMostSimulations = 64;
 inline constexpr int kLeastSimulations = 24;
 inline constexpr std::int64_t kMostUnitStages = 1'400'000;
@@ -76,7 +77,9 @@ struct PlanSearchResult {
 // starts again with a look at all of them for every plan that is to become the best, so that the
 // next best fits.
 //
-// Ensures   a pure function of the request (`progress` apart). result.plans holds the best of the
+// Ensures   a pure function of the request (`progress` and `threads` apart). A larger budget never
+//           makes the best plan slower, nor do allowed context parallelism, virtual stages and idle
+//           devices, unless further batches refuse plans. result.plans holds the best of the
 //           space by mean simulated step time, if complete; no plan's mean is under lower_bound_ns.
 //           The best plan fits `batches`, and result.further_batches of the further ones: all of
 //           them unless they may stop. Nothing is proven of any other batch.

@@ -464,6 +464,47 @@ void PlanSpace::for_each(int replicas, const Filter& filter, const Visit& visit)
   walk.all_layouts();
 }
 
+unsigned PlanSpace::features(const PlanShape& config) const {
+  unsigned result = 0;
+  for (const ModuleShape& module : config.modules) {
+    if (module.degrees.context_parallel > 1) {
+      result |= kContextParallel;
+    }
+  }
+  if (options_.virtual_stages == kAutoVirtualStages && config.has_virtual_stages()) {
+    result |= kVirtualStages;
+  }
+  const auto found = std::find(replica_counts_.begin(), replica_counts_.end(), config.replicas);
+  if (devices_per_replica(config) < used_[at(found - replica_counts_.begin())]) {
+    result |= kIdleDevices;
+  }
+  return result;
+}
+
+std::vector<unsigned> PlanSpace::feature_sets() const {
+  unsigned possible = 0;
+  if (options_.idle_devices) {
+    possible |= kIdleDevices;
+  }
+  if (options_.virtual_stages == kAutoVirtualStages) {
+    possible |= kVirtualStages;
+  }
+  for (const std::vector<Degrees>& module : degrees_) {
+    for (const Degrees& degrees : module) {
+      if (degrees.context_parallel > 1) {
+        possible |= kContextParallel;
+      }
+    }
+  }
+  std::vector<unsigned> result;
+  for (unsigned set = 0; set <= possible; ++set) {
+    if ((set & ~possible) == 0) {
+      result.push_back(set);
+    }
+  }
+  return result;
+}
+
 int PlanSpace::most_devices_used(int replicas) const {
   const int devices = num_devices() / replicas;
   // [number] whether modules up to the current one can use exactly this number.

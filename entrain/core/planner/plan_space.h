@@ -96,6 +96,13 @@ void check_lane_contents(const ModelSpec& model,
                          bool shared_lanes,
                          int virtual_stages);
 
+// What a larger space adds to a smaller one; PlanSpace::features() is a set of them.
+enum PlanFeature : std::uint8_t {
+  kContextParallel = 1,  // degrees above 1
+  kVirtualStages = 2,    // where the space also has configurations without
+  kIdleDevices = 4,      // devices left idle at will
+};
+
 struct SpaceOptions {
   int global_batch = 1;              // >= 1; replicas divide it
   std::vector<int> microbatches{4};  // samples of a slot: num_slots = ⌈global_batch / (D·µ)⌉
@@ -146,6 +153,11 @@ class PlanSpace {
 
   // The numbers of slots that the microbatch sizes make, rising.
   [[nodiscard]] std::set<int> slot_counts(int replicas) const;
+
+  // What a configuration has of the things that a smaller space has not: a set of PlanFeature.
+  [[nodiscard]] unsigned features(const PlanShape& config) const;
+  // The sets that configurations here may have, the empty one first, each after its subsets.
+  [[nodiscard]] std::vector<unsigned> feature_sets() const;
 
   // Whether the space contains this configuration.
   [[nodiscard]] bool contains(const PlanShape& config) const;

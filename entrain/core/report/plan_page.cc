@@ -219,12 +219,14 @@ std::string virtual_stages(const PlanSearchResult& result) {
                            margin(result, other->mean_ns));
 }
 
-// "2 replicas of …, 12 layers recomputed"
+// "2 replicas of …, 12 layers recomputed, sharded optimizer"
 std::string description(const PlanCandidate& candidate, const ModelSpec& model) {
   const int layers = recomputed_layers(candidate.plan);
   return describe(candidate.config, model) +
          (layers == 0 ? ""
-                      : fmt::format(", {} layer{} recomputed", layers, layers == 1 ? "" : "s"));
+                      : fmt::format(", {} layer{} recomputed", layers, layers == 1 ? "" : "s")) +
+         (candidate.plan.shard_optimizer && candidate.plan.replicas > 1 ? ", sharded optimizer"
+                                                                        : "");
 }
 
 std::string runners_up(const PlanSearchResult& result, const ModelSpec& model) {
@@ -241,7 +243,7 @@ std::string runners_up(const PlanSearchResult& result, const ModelSpec& model) {
                         margin(result, result.stopped[i].mean_ns),
                         result.stopped[i].steps.size(),
                         result.best().steps.size(),
-                        describe(result.stopped[i].config, model));
+                        description(result.stopped[i], model));
   }
   for (std::size_t i = 0; i < std::min(kRows - 2, result.set_aside.size()); ++i) {
     const PlanCandidate& candidate = result.set_aside[i];

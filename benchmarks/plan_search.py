@@ -1,0 +1,90 @@
+"""How near the default search of `entrain plan --cluster` comes to a long one.
+
+For every manifest with encoder work and every size of LLM: the step of the default plan over that of
+the best plan of a long search, and over the lower bound of all plans, with the processor time of both.
+
+Example:
+    python benchmarks/plan_search.py --manifests ../shared/data/manifests --simulations 1000
+"""
+
+import statistics
+import sys
+import tempfile
+
+import machine
+from manifests import AUDIO, VISION
+from plan_time import children_seconds
+from plans import Case, case_arguments, layout, table
+
+
+def parse_arguments():
+    parser = case_arguments(__doc__, "configs/clusters/h100-64.toml", "analytic:h100")
+    parser.add_argument("--llms", default="1b,3b")
+    parser.add_argument("--repeats", type=int, default=2, help="of the default search")
+    parser.add_argument("--simulations", type=int, default=10_000, help="of the long search")
+    parser.add_argument("--output", default="", help="Markdown page (default: standard output)")
+    return parser.parse_args()
+
+
+def timed_plan(case, *extra):
+    begun = children_seconds()
+    report = case.run("plan", *extra)
+    return report, children_seconds() - begun
+
+
+def row_of(case, options):
+    """Cells after the case's name, the default step over the long search's, and the time."""
+    runs = [timed_plan(case) for _ in range(options.repeats)]
+    seconds = [run[1] for run in runs]
+    spread = f"{statistics.median(seconds):.2f} ({min(seconds):.2f} … {max(seconds):.2f})"
+    report, most = runs[0][0], str(options.simulations)
+    best, long_seconds = timed_plan(case, "--simulations", most)
+    if report is None or best is None:
+        return ["nothing fits", spread, "", "", "", f"{long_seconds:.1f}"], None, seconds
+    steps = [found["candidates"][0]["step_s"] for found in (report, best)]
+    over = steps[0] / steps[1]
+    bound = steps[0] / report["lower_bound_s"]
+    cells = [layout(report["plan"]), spread, f"{1000 * steps[0]:.0f}", f"{over:.4f}"]
+    return [*cells, f"{bound:.2f}", f"{long_seconds:.1f}"], over, seconds
+
+
+def measure(options):
+    rows, overs, medians = [], [], []
+    for manifest in options.only.split(",") if options.only else [*VISION, *AUDIO]:
+        for llm in options.llms.split(","):
+            with tempfile.TemporaryDirectory() as folder:
+                cells, over, seconds = row_of(Case(options, manifest, llm, folder), options)
+            rows.append([manifest, llm.upper(), *cells])
+            overs += [over] if over is not None else []
+            medians.append(statistics.median(seconds))
+            print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
+    return rows, overs, medians
+
+
+def page(options, rows, overs, medians, load):
+    command = f"python {' '.join(['benchmarks/plan_search.py', *sys.argv[1:]])}"
+    yield f"Command: `{command.replace(options.manifests, 'MANIFESTS')}`"
+    yield ""
+    yield f"{machine.describe()}; {load}. Processor time in seconds: median (least … largest) of"
+    yield f"{options.repeats} default searches; one long search of {options.simulations} simulated steps a part."
+    yield ""
+    header = ["manifest", "LLM", "plan: replicas x (stages x devices)", "seconds", "step, ms"]
+    yield from table([*header, "over long search", "over bound", "long, seconds"], rows)
+    yield ""
+    yield (
+        f"- {len(rows)} cases: default over long search {statistics.mean(overs):.4f} in the mean, "
+        f"{max(overs):.4f} at most; {statistics.median(medians):.2f} s in the median, "
+        f"{max(medians):.2f} s at most."
+    )
+
+
+def main():
+    options = parse_arguments()
+    load = machine.OtherLoad()
+    rows, overs, medians = measure(options)
+    text = "\n".join(page(options, rows, overs, medians, load.text())) + "\n"
+    machine.give(text, options.output)
+
+
+if __name__ == "__main__":
+    main()
