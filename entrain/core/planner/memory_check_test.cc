@@ -13,6 +13,7 @@
 #include "entrain/core/planner/plan_scorer.h"
 #include "entrain/core/planner/plan_search.h"
 
+#include "tests/oracle/case_count.h"
 #include "tests/oracle/plan_cases.h"
 
 namespace entrain {
@@ -59,7 +60,7 @@ TEST(FurtherBatches, TakeTheNextBestPlanWhereTheBestMissesOne) {
   int other = 0;           // another plan was taken
   int configurations = 0;  // of another configuration
   int nothing = 0;         // none fits
-  for (int i = 0; i < 600; ++i) {
+  for (int i = 0; i < oracle::case_count(600); ++i) {
     const oracle::PlanCase plan_case = oracle::make_full_case(rng, 4);
     PlanSearchRequest request = with_further(plan_case, 12, 220);
     const PlanSearchResult checked = search_plans(request);
@@ -93,16 +94,16 @@ TEST(FurtherBatches, TakeTheNextBestPlanWhereTheBestMissesOne) {
   }
   std::printf(
       "%d other plans, %d of another configuration, %d none\n", other, configurations, nothing);
-  EXPECT_GT(other, 20);
-  EXPECT_GT(configurations, 5);
-  EXPECT_GT(nothing, 5);
+  EXPECT_GT(other, oracle::case_count(20));
+  EXPECT_GT(configurations, oracle::case_count(5));
+  EXPECT_GT(nothing, oracle::case_count(5));
 }
 
 // What the search chooses is the fastest of all plans that fit every further batch.
 TEST(FurtherBatches, LoseNoBetterPlanThatFitsThem) {
   Rng rng(89);
   int compared = 0;
-  for (int i = 0; i < 250; ++i) {
+  for (int i = 0; i < oracle::case_count(250); ++i) {
     const oracle::PlanCase plan_case = oracle::make_full_case(rng, 4);
     const PlanSearchRequest request = with_further(plan_case, 6, 180);
     PlanScorer scorer(request);
@@ -125,7 +126,7 @@ TEST(FurtherBatches, LoseNoBetterPlanThatFitsThem) {
       EXPECT_EQ(total_ns(result.best()), best);
     }
   }
-  EXPECT_GT(compared, 60);
+  EXPECT_GT(compared, oracle::case_count(60));
 }
 
 // The largest of them alone, told to the bounds: nothing has to be simulated to know.
@@ -153,7 +154,7 @@ TEST(FurtherBatches, CutWhatTheirLargestSampleForbids) {
 
 TEST(FurtherBatches, GiveEqualResultsForEqualRequests) {
   Rng rng(101);
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < oracle::case_count(40); ++i) {
     const oracle::PlanCase plan_case = oracle::make_full_case(rng, 4);
     const PlanSearchRequest request = with_further(plan_case, 12, 220);
     const PlanSearchResult first = search_plans(request);

@@ -7,6 +7,7 @@
 
 #include "entrain/core/base/random.h"
 
+#include "tests/oracle/case_count.h"
 #include "tests/oracle/plan_cases.h"
 
 namespace entrain {
@@ -17,7 +18,7 @@ TEST(JudgeNeighbours, FindsNoneFasterThanTheBestOfACompleteSearch) {
   Rng rng(kSeed);
   int neighbours = 0;
   int no_fit = 0;
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < oracle::case_count(200); ++i) {
     const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
     const PlanSearchRequest request = plan_case.request_of();
     const PlanSearchResult result = search_plans(request);
@@ -37,7 +38,7 @@ TEST(JudgeNeighbours, FindsNoneFasterThanTheBestOfACompleteSearch) {
           << "seed " << kSeed << " case " << i << ": " << neighbour.change;
     }
   }
-  EXPECT_GT(neighbours, 50);
+  EXPECT_GT(neighbours, oracle::case_count(50));
   EXPECT_GT(no_fit, 0);
 }
 

@@ -8,6 +8,7 @@
 #include "entrain/core/planner/plan_scorer.h"
 #include "entrain/core/planner/plan_search.h"
 
+#include "tests/oracle/case_count.h"
 #include "tests/oracle/plan_cases.h"
 
 namespace entrain {
@@ -22,7 +23,7 @@ std::int64_t best_total(const PlanSearchRequest& request) {
 TEST(SearchPlans, IsNeverWorseWithALargerBudget) {
   Rng rng(67);
   int better = 0;
-  for (int i = 0; i < 80; ++i) {
+  for (int i = 0; i < oracle::case_count(80); ++i) {
     const oracle::PlanCase plan_case =
         i % 2 == 0 ? oracle::make_plan_case(rng, 8) : oracle::make_virtual_case(rng, 6);
     SCOPED_TRACE(testing::Message() << "case " << i << ": " << oracle::describe(plan_case));
@@ -36,14 +37,14 @@ TEST(SearchPlans, IsNeverWorseWithALargerBudget) {
       smaller = found;
     }
   }
-  EXPECT_GT(better, 5);
+  EXPECT_GT(better, oracle::case_count(5));
 }
 
 // Under budgets that end both searches early.
 TEST(SearchPlans, IsNeverWorseInALargerSpace) {
   Rng rng(71);
   int better = 0;
-  for (int i = 0; i < 80; ++i) {
+  for (int i = 0; i < oracle::case_count(80); ++i) {
     oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
     plan_case.request.schedule = "1f1b";
     plan_case.request.most_simulations = 1 + i % 8;
@@ -68,14 +69,14 @@ TEST(SearchPlans, IsNeverWorseInALargerSpace) {
       smaller = larger;
     }
   }
-  EXPECT_GT(better, 15);
+  EXPECT_GT(better, oracle::case_count(15));
 }
 
 // With and without a sharded optimizer: the better of both, each plan of one replica once.
 TEST(SearchPlans, TakesTheBetterOptimizer) {
   Rng rng(83);
   int sharded = 0;
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < oracle::case_count(60); ++i) {
     const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
     SCOPED_TRACE(testing::Message() << "case " << i << ": " << oracle::describe(plan_case));
     PlanSearchRequest request = plan_case.request_of();
@@ -94,12 +95,12 @@ TEST(SearchPlans, TakesTheBetterOptimizer) {
     }
     sharded += any.fits() && any.best().plan.shard_optimizer ? 1 : 0;
   }
-  EXPECT_GT(sharded, 20);
+  EXPECT_GT(sharded, oracle::case_count(20));
 }
 
 TEST(SearchPlans, FindsTheSameOnAnyNumberOfThreads) {
   Rng rng(73);
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < oracle::case_count(40); ++i) {
     const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
     PlanSearchRequest request = plan_case.request_of();
     request.most_simulations = 8;
@@ -121,7 +122,7 @@ TEST(SearchPlans, FindsTheSameOnAnyNumberOfThreads) {
 TEST(SearchPlans, AlwaysTriesReplicasOfOneLane) {
   Rng rng(79);
   int tried = 0;
-  for (int i = 0; i < 120; ++i) {
+  for (int i = 0; i < oracle::case_count(120); ++i) {
     const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
     PlanSearchRequest request = plan_case.request_of();
     request.runners_up = 1000;  // no bound excludes anything
@@ -147,7 +148,7 @@ TEST(SearchPlans, AlwaysTriesReplicasOfOneLane) {
     tried += static_cast<int>(found);
     EXPECT_GE(found, std::min<std::size_t>(wanted, 4)) << oracle::describe(plan_case);
   }
-  EXPECT_GT(tried, 25);
+  EXPECT_GT(tried, oracle::case_count(25));
 }
 
 }  // namespace

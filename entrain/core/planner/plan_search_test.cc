@@ -13,6 +13,7 @@
 #include "entrain/core/base/random.h"
 #include "entrain/core/planner/plan_scorer.h"
 
+#include "tests/oracle/case_count.h"
 #include "tests/oracle/plan_cases.h"
 #include "tests/oracle/random_cases.h"
 
@@ -70,7 +71,7 @@ bool has_one_part(const PlanSearchRequest& request) {
 TEST(SearchPlans, RanksPlansAndCertifiesTheBest) {
   Rng rng(37);
   int with_regret = 0;
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < oracle::case_count(100); ++i) {
     const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
     if (plan_case.cluster.memory_bytes != 0) {
       continue;
@@ -110,14 +111,14 @@ TEST(SearchPlans, RanksPlansAndCertifiesTheBest) {
     EXPECT_DOUBLE_EQ(certificate.ratio, certificate.simulated_s / certificate.lower_bound_s);
     EXPECT_EQ(certificate.dynamic_regret, result.dynamic_regret);
   }
-  EXPECT_GT(with_regret, 3);
+  EXPECT_GT(with_regret, oracle::case_count(3));
 }
 
 // One plan is simulated: every other whose bound is below its time is left.
 TEST(SearchPlans, SaysWhatABudgetHasLeft) {
   Rng rng(41);
   std::int64_t all_left = 0;
-  for (int i = 0; i < 400; ++i) {
+  for (int i = 0; i < oracle::case_count(400); ++i) {
     const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
     if (plan_case.cluster.memory_bytes != 0) {
       continue;
@@ -147,7 +148,7 @@ TEST(SearchPlans, SaysWhatABudgetHasLeft) {
     EXPECT_EQ(little.left_bound_ns, left == 0 ? 0 : least / std::ssize(request.batches));
     all_left += left;
   }
-  EXPECT_GT(all_left, 200);
+  EXPECT_GT(all_left, oracle::case_count(200));
 }
 
 // Of every configuration that memory allows, rising.
@@ -172,7 +173,7 @@ TEST(SearchPlans, SaysWhatItCouldNotHold) {
   Rng rng(47);
   int lost = 0;
   int kept = 0;
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < oracle::case_count(200); ++i) {
     const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 6);
     PlanSearchRequest request = plan_case.request_of();
     if (!has_one_part(request)) {
@@ -203,8 +204,8 @@ TEST(SearchPlans, SaysWhatItCouldNotHold) {
       kept += held.complete ? 1 : 0;
     }
   }
-  EXPECT_GT(lost, 10);
-  EXPECT_GT(kept, 10);
+  EXPECT_GT(lost, oracle::case_count(10));
+  EXPECT_GT(kept, oracle::case_count(10));
 }
 
 // What is far behind the best plan is set aside, and judged in the end where the budget allows.
@@ -212,7 +213,7 @@ TEST(SearchPlans, SetsAsideWhatIsFarBehind) {
   Rng rng(53);
   int set_aside = 0;
   int saved = 0;  // simulated steps
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < oracle::case_count(100); ++i) {
     const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
     PlanSearchRequest request = plan_case.request_of();
     const PlanSearchResult whole = search_plans(request);
@@ -231,7 +232,7 @@ TEST(SearchPlans, SetsAsideWhatIsFarBehind) {
       EXPECT_LE(little.left_bound_ns, candidate.mean_ns);
     }
   }
-  EXPECT_GT(set_aside, 20);
+  EXPECT_GT(set_aside, oracle::case_count(20));
   EXPECT_GE(saved, set_aside);
 }
 
@@ -254,7 +255,7 @@ TEST(SearchPlans, RecomputesWhereNothingFitsWithout) {
   Rng rng(71);
   int with = 0;
   int full = 0;
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < oracle::case_count(200); ++i) {
     const oracle::PlanCase plan_case = oracle::make_full_case(rng, 2);
     PlanSearchRequest request = plan_case.request_of();
     const PlanSearchResult any = search_plans(request);
@@ -274,8 +275,8 @@ TEST(SearchPlans, RecomputesWhereNothingFitsWithout) {
       EXPECT_EQ(any.best().lane_recompute_ns.empty(), !recomputes(any.best().plan));
     }
   }
-  EXPECT_GT(with, 10);
-  EXPECT_GT(full, 10);
+  EXPECT_GT(with, oracle::case_count(10));
+  EXPECT_GT(full, oracle::case_count(10));
 }
 
 // What a bound has cut, and what is left: each shape and configuration is counted once.
@@ -286,7 +287,7 @@ TEST(SearchPlans, CountsWhatEachBoundHasCut) {
   };
   Rng rng(67);
   std::set<BoundCause> causes;
-  for (int i = 0; i < 150; ++i) {
+  for (int i = 0; i < oracle::case_count(150); ++i) {
     const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
     SCOPED_TRACE(testing::Message() << "case " << i << ": " << oracle::describe(plan_case));
     const PlanSearchRequest request = plan_case.request_of();

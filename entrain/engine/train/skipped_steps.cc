@@ -83,13 +83,15 @@ std::optional<std::string> StepSkips::first_problem(const std::optional<std::str
                 std::min(own->size(), static_cast<std::size_t>(kMessageBytes - 1)));
   }
   const at::Tensor texts = comm_.all_gather(text, all);
-  for (std::int64_t rank = 0; rank < comm_.size(); ++rank) {
+  std::optional<std::string> first;
+  for (std::int64_t rank = 0; rank < comm_.size() && !first.has_value(); ++rank) {
     const char* message = static_cast<const char*>(texts.const_data_ptr()) + rank * kMessageBytes;
     if (*message != '\0') {
-      return concat("rank ", rank, ": ", message);
+      first = concat("rank ", rank, ": ", message);
     }
   }
-  ENTRAIN_INVARIANT(false, "a rank has a problem without a message");
+  ENTRAIN_INVARIANT(first.has_value(), "a rank has a problem without a message");
+  return first;
 }
 
 }  // namespace entrain::engine
