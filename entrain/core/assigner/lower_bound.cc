@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <vector>
 
+#include "entrain/core/assigner/passing_bound.h"
+#include "entrain/core/assigner/ways.h"
 #include "entrain/core/base/at.h"
 #include "entrain/core/schedule/schedule.h"
 
@@ -15,45 +16,6 @@ namespace {
 using std::int64_t;
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max() / 4;
-constexpr int64_t kNothing = std::numeric_limits<int64_t>::min();
-
-// One module as the bound sees it.
-struct Module {
-  std::vector<int> lane;   // [stage]
-  int first_backward = 0;  // first stage that takes backward by its own module's weights
-  bool trainable = false;  // anything in it
-  std::vector<const StageCosts*> stages;
-  // Of every unit's ways, at [unit × (stages + 1) + stage]:
-  std::vector<int64_t> forward_before;   // forward and transfers to reach the stage
-  std::vector<int64_t> backward_before;  // backward of the stages before it
-  // Of the stages before it that take backward: the most by which what follows one of their
-  // backwards exceeds the stage's own backward_before; kNothing if there is none.
-  std::vector<int64_t> latest_before;
-
-  [[nodiscard]] std::size_t number(int unit, int stage) const {
-    return at(unit) * (stages.size() + 1) + at(stage);
-  }
-};
-
-// Which operations the bound counts.
-enum class Mode : std::uint8_t {
-  kFused,        // backward is one operation
-  kSplitWork,    // all work, nothing after a lane's last operation: it may be a weight half
-  kSplitInputs,  // only forwards and input gradients, with the operations that must follow the last
-                 // one
-};
-
-// A backward path through stages: each may be followed by its own weight half and its lane's
-// reduction, while the path continues.
-struct WayBack {
-  int64_t length = 0;  // to the end of the last backward
-  int64_t latest = 0;  // to the end of all that follows any of them
-
-  // Time after this path.
-  [[nodiscard]] int64_t latest_with(int64_t latest_behind) const {
-    return std::max(latest, length + latest_behind);
-  }
-};
 
 // What one sample needs of one lane.
 struct Demand {
@@ -65,200 +27,35 @@ struct Demand {
 class Bound {
  public:
   // `forwards_only`: only encoders' lanes, counting forwards and the time after the last one.
-  Bound(const Plan& plan, const StepCosts& costs, Mode mode, bool forwards_only)
+  Bound(const Plan& plan, const StepCosts& costs, BoundMode mode, bool forwards_only)
       : plan_(plan),
         costs_(costs),
         mode_(mode),
         forwards_only_(forwards_only),
-        llm_(costs.llm_module()) {
-    for (int m = 0; m <= llm_; ++m) {
-      Module& module = modules_.emplace_back();
-      module.first_backward = static_cast<int>(costs.modules[at(m)].stages.size());
-      for (int s = 0; s < static_cast<int>(costs.modules[at(m)].stages.size()); ++s) {
-        const StageCosts& stage = costs.modules[at(m)].stages[at(s)];
-        module.stages.push_back(&stage);
-        module.lane.push_back(plan.lane_of(m, s));
-        if (stage.trainable) {
-          module.first_backward = std::min(module.first_backward, s);
-          module.trainable = true;
-        }
-      }
-    }
-    for (int lane = 0; lane < plan.num_lanes(); ++lane) {
-      // Of an overlapped reduction, only a little certainly follows compute.
-      const bool at_the_end = plan.replicas > 1 && costs.reduce_buckets == 0;
-      reduce_.push_back(at_the_end ? sum_on_lane(lane, &StageCosts::reduce) : 0);
-    }
-    for (int m = 0; m < llm_; ++m) {
-      measure_ways(m);
-    }
-    collect_samples();
-    measure_ways(llm_);
-  }
+        ways_(plan, costs, mode),
+        llm_(ways_.llm()) {}
 
   [[nodiscard]] int64_t run() const {
-    int64_t bound = mode_ == Mode::kSplitWork ? 0 : longest_chain();
+    int64_t bound = mode_ == BoundMode::kSplitWork ? 0 : longest_chain();
+    std::vector<PassedLane> lanes;
     for (int lane = 0; lane < plan_.num_lanes(); ++lane) {
-      bound = std::max(bound, lane_bound_of(lane));
+      const std::vector<Demand> demands = demands_on(lane);
+      bound = std::max(bound, lane_bound_of(lane, demands));
+      lanes.push_back(passed(lane, demands));
     }
-    int64_t optimizer = 0;
-    for (int lane = 0; lane < plan_.num_lanes(); ++lane) {
-      optimizer = std::max(optimizer, sum_on_lane(lane, &StageCosts::optimizer));
+    if (mode_ != BoundMode::kSplitWork && !plan_.limits.chunks) {
+      bound = passing_bound_of(lanes, bound);
     }
-    return bound + optimizer;
+    return bound + ways_.slowest_optimizer();
   }
 
  private:
-  // The parts of a sample's way that do not depend on the lane in question.
-  struct Sample {
-    bool llm_backward = false;     // certain on every LLM stage: its features are trainable
-    int64_t encoder_forward = 0;   // longest way of a segment up to the LLM's first stage
-    int64_t encoder_backward = 0;  // longest backward path, to the end of the operations after it
-    int64_t least_encoder_forward = 0;  // shortest way of a segment
-  };
-
-  [[nodiscard]] int64_t sum_on_lane(int lane, std::chrono::nanoseconds StageCosts::*field) const {
-    int64_t sum = 0;
-    for (const StageRef& ref : plan_.lanes[at(lane)]) {
-      sum += (modules_[at(ref.module)].stages[at(ref.stage)]->*field).count();
-    }
-    return sum;
-  }
-
-  // Where a sample's LLM work may be cut, what others wait for is a chunk: its launch is certain.
-  [[nodiscard]] bool cut(int m) const { return m == llm_ && plan_.limits.chunks; }
-  [[nodiscard]] int64_t forward(int m, int s, int unit) const {
-    const StageCosts& stage = *modules_[at(m)].stages[at(s)];
-    if (cut(m)) {
-      return stage.launch.forward.count();
-    }
-    return (stage.units[at(unit)].time.forward + stage.launch.forward).count();
-  }
-  // On the backward path from the loss.
-  [[nodiscard]] int64_t backward(int m, int s, int unit) const {
-    const StageCosts& stage = *modules_[at(m)].stages[at(s)];
-    const OperationTimes& time = stage.units[at(unit)].time;
-    if (cut(m)) {
-      return (mode_ == Mode::kFused ? stage.launch.backward() : stage.launch.backward_input)
-          .count();
-    }
-    if (mode_ == Mode::kFused) {
-      return (time.backward() + stage.launch.backward()).count();
-    }
-    // Without an input gradient the operation is all weight gradient.
-    return time.backward_input.count() > 0
-               ? (time.backward_input + stage.launch.backward_input).count()
-               : 0;
-  }
-  // What follows the input gradient at a stage on its lane: the weight half and the reduction.
-  [[nodiscard]] int64_t behind(int m, int s, int unit) const {
-    const StageCosts& stage = *modules_[at(m)].stages[at(s)];
-    const int64_t weight = mode_ == Mode::kSplitInputs && !cut(m)
-                               ? stage.units[at(unit)].time.backward_weight.count()
-                               : 0;
-    return weight + reduce_[at(modules_[at(m)].lane[at(s)])];
-  }
-  // From the end of a forward at this stage to its arrival at the next one.
-  [[nodiscard]] int64_t transfer(int m, int s, int unit) const {
-    const Module& module = modules_[at(m)];
-    const bool last = s + 1 == static_cast<int>(module.stages.size());
-    if (last && m == llm_) {
-      return 0;
-    }
-    if (cut(m)) {
-      return 0;
-    }
-    const int next = last ? modules_[at(llm_)].lane[0] : module.lane[at(s + 1)];
-    if (next == module.lane[at(s)]) {
-      return 0;
-    }
-    return transfer_time(costs_.link, module.stages[at(s)]->units[at(unit)].output_bytes).count();
-  }
-  // Prefix sums over every unit's stages, for many ranges.
-  void measure_ways(int m) {
-    Module& module = modules_[at(m)];
-    const int units = costs_.modules[at(m)].first_unit.back();
-    const std::size_t size = at(units) * (module.stages.size() + 1);
-    module.forward_before.assign(size, 0);
-    module.backward_before.assign(size, 0);
-    module.latest_before.assign(size, kNothing);
-    for (int unit = 0; unit < units; ++unit) {
-      const int first = m == llm_ ? first_llm_backward(unit) : module.first_backward;
-      for (int s = 0; s < num_stages(m); ++s) {
-        const std::size_t here = module.number(unit, s);
-        module.forward_before[here + 1] =
-            module.forward_before[here] + forward(m, s, unit) + transfer(m, s, unit);
-        const bool takes_part = s >= first;
-        module.backward_before[here + 1] =
-            module.backward_before[here] + (takes_part ? backward(m, s, unit) : 0);
-        module.latest_before[here + 1] =
-            takes_part ? std::max(module.latest_before[here],
-                                  behind(m, s, unit) - module.backward_before[here])
-                       : kNothing;
-      }
-    }
-  }
-
-  // Forward through stages [0, end), arrival at stage `end` included.
-  [[nodiscard]] int64_t forward_until(int m, int end, int unit) const {
-    return modules_[at(m)].forward_before[modules_[at(m)].number(unit, end)];
-  }
-  [[nodiscard]] int64_t forward_from(int m, int begin, int unit) const {
-    return forward_until(m, num_stages(m), unit) - forward_until(m, begin, unit);
-  }
-  // Backward through the stages before `end` that certainly take it.
-  [[nodiscard]] WayBack way_back(int m, int end, int unit) const {
-    const Module& module = modules_[at(m)];
-    const std::size_t here = module.number(unit, end);
-    const int64_t latest = module.latest_before[here];
-    return {module.backward_before[here],
-            latest == kNothing ? 0 : module.backward_before[here] + latest};
-  }
-  [[nodiscard]] int num_stages(int m) const {
-    return static_cast<int>(modules_[at(m)].stages.size());
-  }
-  [[nodiscard]] int first_llm_backward(int sample) const {
-    return samples_[at(sample)].llm_backward ? 0 : modules_[at(llm_)].first_backward;
-  }
-
-  template <class Visit>
-  void for_each_unit(int m, int sample, Visit visit) const {
-    const std::vector<int>& first = costs_.modules[at(m)].first_unit;
-    for (int unit = first[at(sample)]; unit < first[at(sample + 1)]; ++unit) {
-      visit(unit);
-    }
-  }
-
-  void collect_samples() {
-    samples_.resize(at(costs_.num_samples));
-    for (int sample = 0; sample < costs_.num_samples; ++sample) {
-      Sample& of = samples_[at(sample)];
-      for (int m = 0; m < llm_; ++m) {
-        for_each_unit(m, sample, [&](int unit) {
-          of.llm_backward = of.llm_backward || modules_[at(m)].trainable;
-          const int64_t way = forward_until(m, num_stages(m), unit);
-          of.encoder_forward = std::max(of.encoder_forward, way);
-          of.least_encoder_forward =
-              of.least_encoder_forward == 0 ? way : std::min(of.least_encoder_forward, way);
-          of.encoder_backward =
-              std::max(of.encoder_backward, way_back(m, num_stages(m), unit).latest);
-        });
-      }
-    }
-  }
-
-  // LLM forward and backward of a sample over all stages, and an encoder's backward path of which
-  // `encoder_latest` is known.
-  [[nodiscard]] int64_t llm_round_trip(int sample, int64_t encoder_latest) const {
-    const WayBack way = way_back(llm_, num_stages(llm_), sample);
-    return forward_until(llm_, num_stages(llm_), sample) + way.latest_with(encoder_latest);
-  }
-
   [[nodiscard]] int64_t longest_chain() const {
     int64_t longest = 0;
     for (int sample = 0; sample < costs_.num_samples; ++sample) {
-      const Sample& of = samples_[at(sample)];
-      longest = std::max(longest, of.encoder_forward + llm_round_trip(sample, of.encoder_backward));
+      const Ways::Sample& of = ways_.sample(sample);
+      longest =
+          std::max(longest, of.encoder_forward + ways_.llm_round_trip(sample, of.encoder_backward));
     }
     return longest;
   }
@@ -271,8 +68,8 @@ class Bound {
   };
   [[nodiscard]] Span span_on(int m, int lane) const {
     Span span;
-    const Module& module = modules_[at(m)];
-    for (int s = 0; s < num_stages(m); ++s) {
+    const Ways::Module& module = ways_.module(m);
+    for (int s = 0; s < ways_.num_stages(m); ++s) {
       if (module.lane[at(s)] == lane) {
         span.low = span.low < 0 ? s : span.low;
         span.high = s;
@@ -285,23 +82,24 @@ class Bound {
   }
 
   void add_encoder(int sample, int m, const Span& span, bool llm_here, Demand& demand) const {
-    for_each_unit(m, sample, [&](int unit) {
-      demand.head = std::min(demand.head, forward_until(m, span.low, unit));
+    ways_.for_each_unit(m, sample, [&](int unit) {
+      demand.head = std::min(demand.head, ways_.forward_until(m, span.low, unit));
       if (span.low_backward >= 0 && !forwards_only_) {
-        demand.tail = std::min(demand.tail, way_back(m, span.low_backward, unit).latest);
+        demand.tail = std::min(demand.tail, ways_.way_back(m, span.low_backward, unit).latest);
       } else if (!llm_here) {
         // Its forward is the last that this lane sees of it.
-        const WayBack back = way_back(m, num_stages(m), unit);
+        const WayBack back = ways_.way_back(m, ways_.num_stages(m), unit);
         demand.tail = std::min(demand.tail,
-                               transfer(m, span.high, unit) + forward_from(m, span.high + 1, unit) +
-                                   llm_round_trip(sample, back.latest));
+                               ways_.transfer(m, span.high, unit) +
+                                   ways_.forward_from(m, span.high + 1, unit) +
+                                   ways_.llm_round_trip(sample, back.latest));
       }
     });
   }
 
   [[nodiscard]] int lowest_llm_backward_on(int lane, const Span& span, int sample) const {
-    for (int s = std::max(span.low, first_llm_backward(sample)); s <= span.high; ++s) {
-      if (modules_[at(llm_)].lane[at(s)] == lane) {
+    for (int s = std::max(span.low, ways_.first_llm_backward(sample)); s <= span.high; ++s) {
+      if (ways_.module(llm_).lane[at(s)] == lane) {
         return s;
       }
     }
@@ -309,10 +107,10 @@ class Bound {
   }
 
   void add_llm(int sample, int lane, const Span& span, bool encoder_here, Demand& demand) const {
-    const Sample& of = samples_[at(sample)];
+    const Ways::Sample& of = ways_.sample(sample);
     if (!encoder_here) {
-      const int64_t features = cut(llm_) ? of.least_encoder_forward : of.encoder_forward;
-      demand.head = std::min(demand.head, features + forward_until(llm_, span.low, sample));
+      const int64_t features = ways_.cut(llm_) ? of.least_encoder_forward : of.encoder_forward;
+      demand.head = std::min(demand.head, features + ways_.forward_until(llm_, span.low, sample));
     }
     const int low = lowest_llm_backward_on(lane, span, sample);
     if (low < 0) {
@@ -320,19 +118,21 @@ class Bound {
       return;
     }
     demand.tail = std::min(
-        demand.tail, way_back(llm_, low, sample).latest_with(cut(llm_) ? 0 : of.encoder_backward));
+        demand.tail,
+        ways_.way_back(llm_, low, sample).latest_with(ways_.cut(llm_) ? 0 : of.encoder_backward));
   }
 
   [[nodiscard]] int64_t work_on(
       int m, int lane, const Span& span, int unit, int first_backward) const {
     int64_t work = 0;
-    const Module& module = modules_[at(m)];
+    const Ways::Module& module = ways_.module(m);
     for (int s = span.low; s <= span.high; ++s) {
       if (module.lane[at(s)] == lane) {
         const OperationTimes& time = module.stages[at(s)]->units[at(unit)].time;
         work += time.forward.count();
         if (s >= first_backward && !forwards_only_) {
-          work += (mode_ == Mode::kSplitInputs ? time.backward_input : time.backward()).count();
+          work +=
+              (mode_ == BoundMode::kSplitInputs ? time.backward_input : time.backward()).count();
         }
       }
     }
@@ -352,8 +152,8 @@ class Bound {
       encoder_here = true;
       encoder_backward_here = encoder_backward_here || spans[at(m)].low_backward >= 0;
       add_encoder(sample, m, spans[at(m)], llm_here, demand);
-      for_each_unit(m, sample, [&](int unit) {
-        demand.work += work_on(m, lane, spans[at(m)], unit, modules_[at(m)].first_backward);
+      ways_.for_each_unit(m, sample, [&](int unit) {
+        demand.work += work_on(m, lane, spans[at(m)], unit, ways_.module(m).first_backward);
       });
     }
     if (llm_here) {
@@ -362,33 +162,36 @@ class Bound {
       if (encoder_backward_here) {
         demand.tail = std::min(demand.tail, of_encoders);
       }
-      demand.work += work_on(llm_, lane, spans[at(llm_)], sample, first_llm_backward(sample));
+      demand.work += work_on(llm_, lane, spans[at(llm_)], sample, ways_.first_llm_backward(sample));
     }
-    if (mode_ == Mode::kSplitWork) {
+    if (mode_ == BoundMode::kSplitWork) {
       demand.tail = 0;
     }
     return demand;
   }
 
-  [[nodiscard]] int64_t lane_bound_of(int lane) const {
+  // Of every sample; those without an operation on the lane have no head.
+  [[nodiscard]] std::vector<Demand> demands_on(int lane) const {
     std::vector<Span> spans;
     for (int m = 0; m <= llm_; ++m) {
       spans.push_back(span_on(m, lane));
     }
+    std::vector<Demand> demands(at(costs_.num_samples));
     if (forwards_only_ && spans[at(llm_)].low >= 0) {
-      return 0;
+      return demands;
     }
-    std::vector<Demand> demands;
     for (int sample = 0; sample < costs_.num_samples; ++sample) {
-      const Demand demand = demand_of(sample, lane, spans);
-      if (demand.head < kNever) {
-        demands.push_back(demand);
-      }
+      demands[at(sample)] = demand_of(sample, lane, spans);
     }
+    return demands;
+  }
+
+  [[nodiscard]] int64_t lane_bound_of(int lane, std::vector<Demand> demands) const {
+    std::erase_if(demands, [](const Demand& demand) { return demand.head == kNever; });
     std::stable_sort(demands.begin(), demands.end(), [](const Demand& a, const Demand& b) {
       return a.work > b.work;
     });
-    return best_threshold(demands, reduce_[at(lane)]);
+    return best_threshold(demands, ways_.reduce(lane));
   }
 
   // demands: by falling work; T runs over its prefixes.
@@ -413,14 +216,111 @@ class Bound {
     return bound;
   }
 
+  [[nodiscard]] PassedLane passed(int lane, const std::vector<Demand>& demands) const {
+    PassedLane of;
+    int64_t head = kNever;
+    int64_t tail = kNever;
+    for (const Demand& demand : demands) {
+      of.work.push_back(demand.work);
+      if (demand.head < kNever) {
+        head = std::min(head, demand.head);
+        tail = std::min(tail, demand.tail);
+      }
+    }
+    of.around = head == kNever ? 0 : head + std::max(tail, ways_.reduce(lane));
+    return of;
+  }
+
+  // Adds operations of a unit's way through [first, stages) and, from `last_back` on, back.
+  void pass(int m, int unit, int first, int last_back, PassingSample& way) const {
+    for (int s = first; s < ways_.num_stages(m); ++s) {
+      const OperationTimes& time = ways_.time(m, s, unit);
+      way.length += ways_.forward(m, s, unit);
+      way.least = std::min(way.least, time.forward.count());
+      if (s >= last_back) {
+        way.length += ways_.backward(m, s, unit);
+        way.least =
+            std::min(way.least,
+                     (mode_ == BoundMode::kFused ? time.backward() : time.backward_input).count());
+      }
+    }
+  }
+
+  // What certainly follows a backward on a stage.
+  [[nodiscard]] int64_t least_behind(int m, int s) const {
+    int64_t least = kNever;
+    const int units = costs_.modules[at(m)].first_unit.back();
+    for (int unit = 0; unit < units; ++unit) {
+      least = std::min(least, ways_.way_back(m, s, unit).latest);
+    }
+    return std::max(least == kNever ? 0 : least, ways_.reduce(ways_.module(m).lane[at(s)]));
+  }
+
+  // Through the LLM from a stage on, of every sample.
+  [[nodiscard]] int64_t passing_llm(int first,
+                                    const std::vector<PassedLane>& lanes,
+                                    int64_t known) const {
+    std::vector<PassingSample> ways;
+    int64_t head = kNever;
+    for (int sample = 0; sample < costs_.num_samples; ++sample) {
+      ways.push_back({.least = kNever});
+      pass(llm_, sample, first, first, ways.back());
+      head = std::min(
+          head, ways_.sample(sample).encoder_forward + ways_.forward_until(llm_, first, sample));
+    }
+    return passing_bound(ways, head + least_behind(llm_, first), lanes, plan_.replicas, known);
+  }
+
+  // Through an encoder, the LLM and back to a stage of the encoder or, if it is frozen, of the LLM.
+  [[nodiscard]] int64_t passing_encoder(int m,
+                                        int last_back,
+                                        const std::vector<PassedLane>& lanes,
+                                        int64_t known) const {
+    std::vector<PassingSample> ways(at(costs_.num_samples));
+    const bool trainable = ways_.module(m).trainable;
+    for (int sample = 0; sample < costs_.num_samples; ++sample) {
+      PassingSample segments;
+      ways_.for_each_unit(m, sample, [&](int unit) {
+        PassingSample segment{.least = kNever};
+        pass(m, unit, 0, trainable ? last_back : ways_.num_stages(m), segment);
+        segments.length = std::max(segments.length, segment.length);
+        segments.least += segment.least;
+      });
+      if (segments.length > 0) {
+        pass(llm_, sample, 0, trainable ? 0 : last_back, segments);
+        ways[at(sample)] = segments;
+      }
+    }
+    const int64_t behind = least_behind(trainable ? m : llm_, last_back);
+    return passing_bound(ways, behind, lanes, plan_.replicas, known);
+  }
+
+  // Where a split backward's first stage has no input gradient, the way that ends one stage before
+  // may say more.
+  [[nodiscard]] int64_t passing_bound_of(const std::vector<PassedLane>& lanes,
+                                         int64_t known) const {
+    for (const int more : {0, 1}) {
+      const int llm_first = ways_.module(llm_).first_backward + more;
+      if (llm_first < ways_.num_stages(llm_)) {
+        known = passing_llm(llm_first, lanes, known);
+      }
+      for (int m = 0; m < llm_; ++m) {
+        const bool trainable = ways_.module(m).trainable;
+        const int last = trainable ? ways_.module(m).first_backward + more : llm_first;
+        if (last < ways_.num_stages(trainable ? m : llm_)) {
+          known = passing_encoder(m, last, lanes, known);
+        }
+      }
+    }
+    return known;
+  }
+
   const Plan& plan_;
   const StepCosts& costs_;
-  Mode mode_;
+  BoundMode mode_;
   bool forwards_only_;
+  Ways ways_;
   int llm_;
-  std::vector<Module> modules_;
-  std::vector<Sample> samples_;
-  std::vector<int64_t> reduce_;  // [lane]
 };
 
 }  // namespace
@@ -428,15 +328,15 @@ class Bound {
 std::chrono::nanoseconds step_lower_bound(const Plan& plan,
                                           const StepCosts& costs,
                                           std::string_view schedule) {
-  const auto bound = [&](Mode mode, bool forwards_only) {
+  const auto bound = [&](BoundMode mode, bool forwards_only) {
     return std::chrono::nanoseconds{Bound(plan, costs, mode, forwards_only).run()};
   };
   if (!splits_backward(schedule)) {
-    return std::max(bound(Mode::kFused, false), bound(Mode::kFused, true));
+    return std::max(bound(BoundMode::kFused, false), bound(BoundMode::kFused, true));
   }
-  return std::max({bound(Mode::kSplitWork, false),
-                   bound(Mode::kSplitInputs, false),
-                   bound(Mode::kSplitInputs, true)});
+  return std::max({bound(BoundMode::kSplitWork, false),
+                   bound(BoundMode::kSplitInputs, false),
+                   bound(BoundMode::kSplitInputs, true)});
 }
 
 }  // namespace entrain

@@ -28,6 +28,10 @@ namespace entrain {
 //              counts with its own path. An encoder's lane is also bounded by its forwards only,
 //              the last of which all of the LLM's work on its sample follows.
 // Chain bound  a sample's longest forward and backward path through all stages.
+// Passing bound  while a long sample goes that way, every other sample of its replica delays it by
+//              its shortest operation there (passing_bound.h). The way begins at the LLM's or an
+//              encoder's first stage and ends at the first that certainly takes backward; transfers
+//              do not count. Not where the plan's limits allow chunks.
 //
 // To both are added the gradients' reduction (on the lane, or on any lane on a backward path, of
 // which each waits for its own last backward, whichever is latest; none if reductions overlap
@@ -36,7 +40,8 @@ namespace entrain {
 // forward path.
 //
 // Requires  costs of this plan.
-// Cost      O(units × (stages + lanes) + lanes × samples log samples), lanes of one stage a module.
+// Cost      O(units × (stages + lanes) + modules × lanes × samples log samples) with one stage of a
+//           module a lane.
 std::chrono::nanoseconds step_lower_bound(const Plan& plan,
                                           const StepCosts& costs,
                                           std::string_view schedule);

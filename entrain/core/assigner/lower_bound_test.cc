@@ -50,7 +50,25 @@ TEST(StepLowerBound, FollowsALongSampleThroughAllStages) {
     hand.costs.modules[static_cast<std::size_t>(module)].stages[0].units[1].time.forward =
         nanoseconds{1000};
   }
+  // Both others pass it somewhere, by a forward at least.
+  EXPECT_EQ(step_lower_bound(hand.plan, hand.costs, "1f1b"),
+            nanoseconds{1000 + 1000 + 20 + 20 + 2 * 10});
+  hand.plan.replicas = 2;  // which holds them
   EXPECT_EQ(step_lower_bound(hand.plan, hand.costs, "1f1b"), nanoseconds{1000 + 1000 + 20 + 20});
+}
+
+// Behind a frozen encoder a long sample's way ends at the LLM's first stage.
+TEST(StepLowerBound, FollowsALongSampleOfAFrozenEncoder) {
+  oracle::HandCase hand = oracle::make_plain_case({1, 2}, 3);
+  oracle::set_trainable(hand, 0, false);
+  for (UnitCost& unit : hand.costs.modules[0].stages[0].units) {
+    unit.time = {.forward = nanoseconds{7}};
+  }
+  for (StageCosts& stage : hand.costs.modules[1].stages) {
+    stage.units[0].time.forward = nanoseconds{1000};
+  }
+  // 7 ns there, 2 × 1020 ns of the LLM, and 10 ns of each other sample, or 7 ns of the encoder.
+  EXPECT_EQ(step_lower_bound(hand.plan, hand.costs, "1f1b"), nanoseconds{7 + 2040 + 2 * 10});
 }
 
 TEST(StepLowerBound, WaitsForTheLlmAfterAFrozenEncoder) {
