@@ -53,6 +53,12 @@ struct LongSamples {
   int64_t shortest = 0;
   int64_t work = 0;               // on the lane in question
   std::vector<int64_t> least{0};  // [m]: of all of them but the m with the largest
+
+  // What m replicas of `time` each leave for samples that join them; negative: too little for
+  // these.
+  [[nodiscard]] int64_t delay(int m, int64_t time) const {
+    return m * time - longest - (m - 1) * shortest - least[at(m)];
+  }
 };
 
 class Passing {
@@ -63,12 +69,40 @@ class Passing {
     std::stable_sort(by_length_.begin(), by_length_.end(), [&](int a, int b) {
       return samples[at(a)].length > samples[at(b)].length;
     });
+    for (const PassingSample& sample : samples) {
+      least_ += sample.least;
+    }
     while (!by_length_.empty() && samples[at(by_length_.back())].length == 0) {
       by_length_.pop_back();
     }
   }
 
   [[nodiscard]] int64_t bound(const PassedLane& lane, int64_t known) const {
+    const int64_t work = std::accumulate(lane.work.begin(), lane.work.end(), int64_t{0});
+    std::vector<int> order;
+    for (const int count : {1, replicas_, replicas_ + 1, 2 * replicas_, 2 * replicas_ + 1}) {
+      if (count > static_cast<int>(by_length_.size())) {
+        continue;
+      }
+      const LongSamples of = long_samples(lane, count);
+      if (possible_evenly(of, lane, work, known)) {
+        continue;
+      }
+      if (order.empty()) {
+        order = by_ratio(lane);
+      }
+      std::vector<char> apart(samples_.size(), 0);
+      for (int i = 0; i < count; ++i) {
+        apart[at(by_length_[at(i)])] = 1;
+      }
+      known = bound_of(of, {samples_, lane, order, apart}, lane, known);
+    }
+    return known;
+  }
+
+ private:
+  // By falling work / least.
+  [[nodiscard]] std::vector<int> by_ratio(const PassedLane& lane) const {
     std::vector<int> order(samples_.size());
     std::iota(order.begin(), order.end(), 0);
     std::vector<double> ratio;
@@ -79,21 +113,30 @@ class Passing {
     }
     std::stable_sort(
         order.begin(), order.end(), [&](int a, int b) { return ratio[at(a)] > ratio[at(b)]; });
-    std::vector<char> apart(samples_.size(), 0);
-    int first = 0;
-    for (const int count : {1, replicas_, replicas_ + 1, 2 * replicas_, 2 * replicas_ + 1}) {
-      if (count > static_cast<int>(by_length_.size()) || count <= first) {
-        continue;
-      }
-      for (; first < count; ++first) {
-        apart[at(by_length_[at(first)])] = 1;
-      }
-      known = bound_of(long_samples(lane, count), {samples_, lane, order, apart}, lane, known);
-    }
-    return known;
+    return order;
   }
 
- private:
+  // possible() without an order: true where replicas hold equal work and the same part of every
+  // sample that is not among the long ones.
+  [[nodiscard]] bool possible_evenly(const LongSamples& of,
+                                     const PassedLane& lane,
+                                     int64_t work,
+                                     int64_t time) const {
+    const auto rest = static_cast<double>(work - of.work);
+    for (int m = 1; m < static_cast<int>(of.least.size()); ++m) {
+      const double even = static_cast<double>(work) * m / replicas_;
+      const double joined = even - static_cast<double>(of.work);
+      const auto delay = static_cast<double>(of.delay(m, time - around_));
+      const auto others = static_cast<double>(least_ - of.least[0]);
+      // A nanosecond apart from what rounding does.
+      if (delay >= 0 && joined >= 0 && joined <= rest && joined * others <= (delay - 1) * rest &&
+          even + 1 <= static_cast<double>(m * (time - lane.around))) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   [[nodiscard]] LongSamples long_samples(const PassedLane& lane, int count) const {
     LongSamples of;
     of.longest = samples_[at(by_length_[0])].length;
@@ -118,8 +161,7 @@ class Passing {
                               int64_t time) const {
     const int64_t room = time - lane.around;  // of a replica
     for (int m = 1; m < static_cast<int>(of.least.size()) && room >= 0; ++m) {
-      const int64_t delay =
-          m * (time - around_) - of.longest - (m - 1) * of.shortest - of.least[at(m)];
+      const int64_t delay = of.delay(m, time - around_);
       if (delay < 0 || of.work > m * room) {
         continue;
       }
@@ -154,6 +196,7 @@ class Passing {
   const std::vector<PassingSample>& samples_;
   int64_t around_;
   int replicas_;
+  int64_t least_ = 0;           // of all samples
   std::vector<int> by_length_;  // those that go the whole way, by falling length
 };
 
