@@ -8,7 +8,6 @@
 #include "entrain/core/base/random.h"
 #include "entrain/core/planner/recompute_levels.h"
 
-#include "tests/oracle/case_count.h"
 #include "tests/oracle/plan_cases.h"
 
 namespace entrain {
@@ -186,9 +185,9 @@ TEST(PlanScorer, RecomputesNoMoreThanItHasTo) {
       }
     }
   });
-  EXPECT_GT(fit, oracle::case_count(30));
-  EXPECT_GT(beyond_the_guess, oracle::case_count(10));
-  EXPECT_GT(not_even_full, oracle::case_count(30));
+  EXPECT_GT(fit, 30);
+  EXPECT_GT(beyond_the_guess, 10);
+  EXPECT_GT(not_even_full, 30);
 }
 
 // Where a plan fits without, recomputation is used only if that is faster.
@@ -196,7 +195,7 @@ TEST(PlanScorer, NeverTakesRecomputationThatIsSlower) {
   Rng rng(73);
   int used = 0;
   int passed_over = 0;
-  for (int i = 0; i < oracle::case_count(200); ++i) {
+  for (int i = 0; i < 200; ++i) {
     const oracle::PlanCase plan_case = oracle::make_full_case(rng, 4);
     const PlanSearchRequest request = plan_case.request_of();
     PlanSearchRequest without = request;

@@ -37,7 +37,7 @@ TEST(SearchPlans, IsNeverWorseWithALargerBudget) {
       smaller = found;
     }
   }
-  EXPECT_GT(better, oracle::case_count(5));
+  EXPECT_GT(better, oracle::met_count(5));
 }
 
 // Under budgets that end both searches early.
@@ -69,7 +69,7 @@ TEST(SearchPlans, IsNeverWorseInALargerSpace) {
       smaller = larger;
     }
   }
-  EXPECT_GT(better, oracle::case_count(15));
+  EXPECT_GT(better, oracle::met_count(15));
 }
 
 // With and without a sharded optimizer: the better of both, each plan of one replica once.
@@ -95,7 +95,7 @@ TEST(SearchPlans, TakesTheBetterOptimizer) {
     }
     sharded += any.fits() && any.best().plan.shard_optimizer ? 1 : 0;
   }
-  EXPECT_GT(sharded, oracle::case_count(20));
+  EXPECT_GT(sharded, oracle::met_count(20));
 }
 
 TEST(SearchPlans, FindsTheSameOnAnyNumberOfThreads) {
@@ -148,7 +148,7 @@ TEST(SearchPlans, AlwaysTriesReplicasOfOneLane) {
     tried += static_cast<int>(found);
     EXPECT_GE(found, std::min<std::size_t>(wanted, 4)) << oracle::describe(plan_case);
   }
-  EXPECT_GT(tried, oracle::case_count(25));
+  EXPECT_GT(tried, oracle::met_count(25));
 }
 
 }  // namespace

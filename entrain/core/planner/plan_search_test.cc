@@ -111,7 +111,7 @@ TEST(SearchPlans, RanksPlansAndCertifiesTheBest) {
     EXPECT_DOUBLE_EQ(certificate.ratio, certificate.simulated_s / certificate.lower_bound_s);
     EXPECT_EQ(certificate.dynamic_regret, result.dynamic_regret);
   }
-  EXPECT_GT(with_regret, oracle::case_count(3));
+  EXPECT_GT(with_regret, oracle::met_count(3));
 }
 
 // One plan is simulated: every other whose bound is below its time is left.
@@ -148,7 +148,7 @@ TEST(SearchPlans, SaysWhatABudgetHasLeft) {
     EXPECT_EQ(little.left_bound_ns, left == 0 ? 0 : least / std::ssize(request.batches));
     all_left += left;
   }
-  EXPECT_GT(all_left, oracle::case_count(200));
+  EXPECT_GT(all_left, oracle::met_count(200));
 }
 
 // Of every configuration that memory allows, rising.
@@ -204,8 +204,8 @@ TEST(SearchPlans, SaysWhatItCouldNotHold) {
       kept += held.complete ? 1 : 0;
     }
   }
-  EXPECT_GT(lost, oracle::case_count(10));
-  EXPECT_GT(kept, oracle::case_count(10));
+  EXPECT_GT(lost, oracle::met_count(10));
+  EXPECT_GT(kept, oracle::met_count(10));
 }
 
 // What is far behind the best plan is set aside, and judged in the end where the budget allows.
@@ -232,7 +232,7 @@ TEST(SearchPlans, SetsAsideWhatIsFarBehind) {
       EXPECT_LE(little.left_bound_ns, candidate.mean_ns);
     }
   }
-  EXPECT_GT(set_aside, oracle::case_count(20));
+  EXPECT_GT(set_aside, oracle::met_count(20));
   EXPECT_GE(saved, set_aside);
 }
 
@@ -275,8 +275,8 @@ TEST(SearchPlans, RecomputesWhereNothingFitsWithout) {
       EXPECT_EQ(any.best().lane_recompute_ns.empty(), !recomputes(any.best().plan));
     }
   }
-  EXPECT_GT(with, oracle::case_count(10));
-  EXPECT_GT(full, oracle::case_count(10));
+  EXPECT_GT(with, oracle::met_count(10));
+  EXPECT_GT(full, oracle::met_count(10));
 }
 
 // What a bound has cut, and what is left: each shape and configuration is counted once.
@@ -287,7 +287,7 @@ TEST(SearchPlans, CountsWhatEachBoundHasCut) {
   };
   Rng rng(67);
   std::set<BoundCause> causes;
-  for (int i = 0; i < oracle::case_count(150); ++i) {
+  for (int i = 0; i < 150; ++i) {
     const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
     SCOPED_TRACE(testing::Message() << "case " << i << ": " << oracle::describe(plan_case));
     const PlanSearchRequest request = plan_case.request_of();
