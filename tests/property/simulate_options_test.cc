@@ -11,6 +11,7 @@
 #include "entrain/core/base/random.h"
 #include "entrain/core/simulator/simulator.h"
 
+#include "tests/oracle/case_count.h"
 #include "tests/oracle/random_programs.h"
 #include "tests/oracle/slow_simulator.h"
 
@@ -22,7 +23,7 @@ using oracle::RandomProgram;
 using std::chrono::nanoseconds;
 
 constexpr std::uint64_t kSeed = 7202;
-constexpr int kCases = 2000;  // per combination
+constexpr int kCases = oracle::case_count(2000);  // per combination
 
 // Small, so that many fit; two replicas more often than one.
 RandomProgram small_program(int index, bool shuffled) {
