@@ -10,8 +10,8 @@ inline constexpr bool kSanitized = false;
 #endif
 
 // All of them; a fifth where a sanitizer makes each up to ten times as slow. What is right is then
-// checked by the build without one, among whose cases these are; the sanitizer looks for
-// what any case touches.
+// checked by the build without one, among whose cases these are; the sanitizer looks for what any
+// case touches.
 constexpr int case_count(int cases) {
   return kSanitized ? cases / 5 : cases;
 }

@@ -62,6 +62,7 @@ int64_t Ways::forward(int m, int s, int unit) const {
   }
   return (stage.units[at(unit)].time.forward + stage.launch.forward).count();
 }
+
 int64_t Ways::backward(int m, int s, int unit) const {
   const StageCosts& stage = *modules_[at(m)].stages[at(s)];
   const OperationTimes& time = stage.units[at(unit)].time;
@@ -77,6 +78,7 @@ int64_t Ways::backward(int m, int s, int unit) const {
              ? (time.backward_input + stage.launch.backward_input).count()
              : 0;
 }
+
 // What follows the input gradient at a stage on its lane: the weight half and the reduction.
 int64_t Ways::behind(int m, int s, int unit) const {
   const StageCosts& stage = *modules_[at(m)].stages[at(s)];
@@ -85,6 +87,7 @@ int64_t Ways::behind(int m, int s, int unit) const {
                              : 0;
   return weight + reduce_[at(modules_[at(m)].lane[at(s)])];
 }
+
 int64_t Ways::transfer(int m, int s, int unit) const {
   const Module& module = modules_[at(m)];
   const bool last = s + 1 == static_cast<int>(module.stages.size());
@@ -100,6 +103,7 @@ int64_t Ways::transfer(int m, int s, int unit) const {
   }
   return transfer_time(costs_.link, module.stages[at(s)]->units[at(unit)].output_bytes).count();
 }
+
 // Prefix sums over every unit's stages, for many ranges.
 void Ways::measure_ways(int m) {
   Module& module = modules_[at(m)];
@@ -128,9 +132,11 @@ void Ways::measure_ways(int m) {
 int64_t Ways::forward_until(int m, int end, int unit) const {
   return modules_[at(m)].forward_before[modules_[at(m)].number(unit, end)];
 }
+
 int64_t Ways::forward_from(int m, int begin, int unit) const {
   return forward_until(m, num_stages(m), unit) - forward_until(m, begin, unit);
 }
+
 WayBack Ways::way_back(int m, int end, int unit) const {
   const Module& module = modules_[at(m)];
   const std::size_t here = module.number(unit, end);
@@ -138,6 +144,7 @@ WayBack Ways::way_back(int m, int end, int unit) const {
   return {module.backward_before[here],
           latest == kNothing ? 0 : module.backward_before[here] + latest};
 }
+
 void Ways::collect_samples() {
   samples_.resize(at(costs_.num_samples));
   for (int sample = 0; sample < costs_.num_samples; ++sample) {
