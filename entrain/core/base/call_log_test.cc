@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 namespace entrain {
 namespace {

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #define TOML_EXCEPTIONS 1
 // Damaged text breaks some of the library's own assertions on the way to its error message.
 #define TOML_ASSERT(expr) static_assert(true)

@@ -12,13 +12,14 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "entrain/core/base/errors.h"
 
 namespace entrain {
 
-// Keys keep their order, so that written files read like their documentation.
+// Keys keep their order, so that written files read like their documentation. Who looks into a
+// document includes <nlohmann/json.hpp>: it is half of what a file costs to compile.
 using Json = nlohmann::ordered_json;
 
 // Throws  InvalidInput when the path does not exist or the text does not parse (with line and

@@ -1,5 +1,7 @@
 #include "entrain/core/base/json_text.h"
 
+#include <nlohmann/json.hpp>
+
 namespace entrain {
 
 std::string json_text(const Json& value, int indent) {

@@ -1,6 +1,7 @@
 #include "entrain/core/base/json_text.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 namespace entrain {
 namespace {

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/cost/layer_work.h"

@@ -1,6 +1,7 @@
 #include "entrain/core/cost/cost_table.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/base/errors.h"
 

@@ -1,6 +1,7 @@
 #include "entrain/core/cost/profile_range.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/cost/analytic.h"
 #include "entrain/core/cost/step_costs.h"

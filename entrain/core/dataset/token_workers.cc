@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>

@@ -1,4 +1,6 @@
 // Whisper's processor of audio clips.
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/families/family.h"
 #include "entrain/core/families/processor.h"
 #include "entrain/core/spec/workload.h"

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/base/text.h"
 #include "entrain/core/spec/parameters.h"

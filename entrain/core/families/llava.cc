@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/families/family.h"
 #include "entrain/core/families/processor.h"

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/families/family.h"
 #include "entrain/core/spec/video.h"

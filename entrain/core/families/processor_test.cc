@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/families/family.h"
 #include "entrain/core/spec/video.h"
@@ -216,7 +217,7 @@ TEST(Processor, GivesLimitsAndSamplingOfVideos) {
            {{{"patch_size", 16}}, "patch_size"},
            {{{"speed", 2}}, "speed"}}) {
     EncoderSpec spoiled = vision;
-    expect_refused([&] { read_video_processor(bad, "v.json", spoiled); }, {said});
+    expect_refused([&, &bad = bad] { read_video_processor(bad, "v.json", spoiled); }, {said});
   }
 }
 
@@ -233,7 +234,11 @@ TEST(Processor, RefusesWhatItCannotDo) {
                                                  {{{"image_mean", {0.5}}}, "image_mean"},
                                                  {{{"sharpen", 1}}, "sharpen"}}) {
     EncoderSpec spoiled = vision;
-    expect_refused([&] { read_processor(document, "preprocessor_config.json", spoiled); }, {said});
+    expect_refused(
+        [&, &document = document] {
+          read_processor(document, "preprocessor_config.json", spoiled);
+        },
+        {said});
   }
 }
 

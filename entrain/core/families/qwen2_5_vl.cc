@@ -1,6 +1,8 @@
 // Qwen2.5-VL: a vision encoder with windows, RMSNorm and biases, and Qwen2 with M-RoPE.
 //
 // Source  arXiv 2502.13923 and the model's code in transformers.
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/families/family.h"
 #include "entrain/core/families/processor.h"
 

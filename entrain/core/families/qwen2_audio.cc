@@ -2,6 +2,8 @@
 // and a norm, one matrix, and Qwen2.
 //
 // Source  arXiv 2407.10759, arXiv 2212.04356 and the model's code in transformers.
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/families/family.h"
 
 namespace entrain {

@@ -4,6 +4,8 @@
 // Source  arXiv 2511.21631 and the model's code in transformers.
 #include <cmath>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/families/family.h"
 #include "entrain/core/families/processor.h"
 #include "entrain/core/spec/parameters.h"

@@ -1,4 +1,6 @@
 // What Qwen2-VL, Qwen2.5-VL and Qwen3-VL have in common.
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/families/family.h"
 #include "entrain/core/spec/parameters.h"
 

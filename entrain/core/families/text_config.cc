@@ -1,5 +1,6 @@
 // What the text models of Llama, Qwen and Mistral have in common.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/families/family.h"
 

@@ -2,6 +2,8 @@
 // windows padded to 30 s, and a decoder of learned positions whose layers attend to its features.
 //
 // Source  arXiv 2212.04356 and the model's code in transformers.
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/families/family.h"
 
 namespace entrain {

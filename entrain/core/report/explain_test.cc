@@ -2,6 +2,7 @@
 #include "entrain/core/report/explain.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/base/errors.h"
 

@@ -1,6 +1,7 @@
 #include "entrain/core/spec/cost_origin.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/spec/plan.h"

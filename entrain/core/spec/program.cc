@@ -1,6 +1,7 @@
 #include "entrain/core/spec/program.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/base/text.h"
 #include "entrain/core/spec/name_patterns.h"

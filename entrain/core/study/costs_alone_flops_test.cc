@@ -1,5 +1,6 @@
 // FLOPs of models known for costs alone are those that torch counts (tests/parity/sizes.py).
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/cost/layer_work.h"
 #include "entrain/core/families/family.h"

@@ -4,6 +4,7 @@
 #include <span>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/balance/rivals.h"
 #include "entrain/core/base/at.h"
