@@ -3,8 +3,8 @@
 #
 # Usage: tools/setup.sh [--core | --fuzz | --check | --parity]
 #   --core   only what the torch-free core needs: no torch in .venv
-#   --fuzz   the same, and clang with its fuzzer
-#   --check  the same, and clang
+#   --fuzz   the same, and clang with its sanitizers and fuzzer
+#   --check  the same as --fuzz
 #   --parity the same, and transformers and other trainers with a torch of their own in .venv-parity
 #
 # As root, missing distribution packages are installed; otherwise the exact command is printed and the
@@ -18,9 +18,7 @@ packages=(g++ cmake ninja-build ccache make git python3 python3-dev python3-venv
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libjpeg-dev libpng-dev libsndfile1-dev libarchive-dev
   zlib1g-dev libxxhash-dev libgtest-dev libbenchmark-dev iproute2)
 
-if [[ ${1:-} == --check ]]; then
-  packages+=(clang-14)
-elif [[ ${1:-} == --fuzz ]]; then
+if [[ ${1:-} == --check || ${1:-} == --fuzz ]]; then
   packages+=(clang-14 libclang-rt-14-dev)
 fi
 

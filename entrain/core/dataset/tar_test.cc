@@ -179,7 +179,7 @@ TEST(TarReader, RefusesWhatIsNoPlainArchiveOfFiles) {
             std::string::npos);
   EXPECT_NE(refused_tar(TarWriter().add("", "x").archive()).find("name"), std::string::npos);
   error_of<InvalidInput>([] { TarReader("no/such.tar"); });
-  error_of<InvalidInput>([] { TarReader(std::filesystem::temp_directory_path()); });
+  error_of<InvalidInput>([] { TarReader reader(std::filesystem::temp_directory_path()); });
 }
 
 TEST(TarReader, DoesNotWaitForTheWriterOfAPipe) {
@@ -231,9 +231,12 @@ TEST(ReadRange, ReadsBytesAndRefusesWhatLiesOutside) {
   const auto path = folder.write("x.tar", "0123456789");
   EXPECT_EQ(read_range(path, 3, 4), "3456");
   EXPECT_EQ(read_range(path, 10, 0), "");
-  for (const auto& [offset, size] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+  for (const std::pair<std::int64_t, std::int64_t>& range :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{
            {8, 3}, {-1, 2}, {0, -1}, {INT64_MAX, 2}, {2, INT64_MAX}}) {
-    EXPECT_NE(error_of<InvalidInput>([&] { read_range(path, offset, size); }).find("10 bytes"),
+    EXPECT_NE(error_of<InvalidInput>([&] {
+                read_range(path, range.first, range.second);
+              }).find("10 bytes"),
               std::string::npos);
   }
 }

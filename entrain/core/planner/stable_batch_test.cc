@@ -50,9 +50,10 @@ TEST(NumValidationDraws, MatchesGoldenValues) {
 }
 
 TEST(NumValidationDraws, RefusesWhatIsNoProbability) {
-  for (const auto& [alpha, error] : std::vector<std::pair<double, double>>{
+  for (const std::pair<double, double>& given : std::vector<std::pair<double, double>>{
            {0, 0.05}, {1, 0.05}, {0.05, 0}, {0.05, 1}, {-1, 0.05}, {0.05, 1e-9}}) {
-    const std::string message = error_of<InvalidInput>([&] { num_validation_draws(alpha, error); });
+    const std::string message =
+        error_of<InvalidInput>([&] { num_validation_draws(given.first, given.second); });
     EXPECT_NE(message.find("alpha"), std::string::npos) << message;
   }
 }

@@ -179,9 +179,9 @@ class Accountant {
 }  // namespace
 
 std::string_view name_of(GapCause cause) {
-  constexpr std::array<std::string_view, kNumGapCauses> kNames = {
+  constexpr std::array<std::string_view, kNumGapCauses> kCauses = {
       "fill", "drain", "oversized", "uneven", "order", "launches", "links"};
-  return kNames[static_cast<std::size_t>(cause)];
+  return kCauses[static_cast<std::size_t>(cause)];
 }
 
 nanoseconds GapCauses::total() const {

@@ -1,7 +1,6 @@
 #include "entrain/core/schedule/validate.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include <fmt/format.h>
 
@@ -68,8 +67,11 @@ void validate_program(const Program& program,
         validation::check_messages(subject, replica, places);
     validation::check_acyclic(subject, replica, places, passages);
   }
-  const auto has_limit = [&plan](int lane) { return plan.limits.bytes_of(lane) > 0; };
-  if (std::ranges::any_of(std::views::iota(0, plan.num_lanes()), has_limit)) {
+  bool has_limits = false;
+  for (int lane = 0; lane < plan.num_lanes(); ++lane) {
+    has_limits = has_limits || plan.limits.bytes_of(lane) > 0;
+  }
+  if (has_limits) {
     const StepGraph graph = step_graph(program, costs);
     for (int replica = 0; replica < plan.replicas; ++replica) {
       validation::check_memory(subject, graph, replica);

@@ -79,7 +79,7 @@ struct NetworkFixture {
     network.intra_node = kFast;
     network.inter_node = kSlow;
   }
-  [[nodiscard]] std::vector<int> lines(LinkSharing sharing) const {
+  std::vector<int> lines(LinkSharing sharing) const {
     const Links links(lanes.program, lanes.costs, network, sharing);
     std::vector<int> result;
     for (const int replica : {0, 1}) {

@@ -5,13 +5,13 @@
 namespace entrain::engine {
 
 void wait_until(std::chrono::steady_clock::time_point target) {
-  using Clock = std::chrono::steady_clock;
+  using Steady = std::chrono::steady_clock;
   // Typical oversleep of a thread on an idle machine.
   constexpr std::chrono::microseconds kSpin{100};
-  if (target - Clock::now() > kSpin) {
+  if (target - Steady::now() > kSpin) {
     std::this_thread::sleep_until(target - kSpin);
   }
-  while (Clock::now() < target) {
+  while (Steady::now() < target) {
     std::this_thread::yield();
   }
 }

@@ -179,7 +179,9 @@ void MetricsLog::show(const PreparedStep& prepared,
     note(kLegend);
   }
   shown_ = now_();
-  const auto tokens = static_cast<double>(prepared.llm_tokens);
+  // A step shorter than the clock's tick has no rate.
+  const double rate =
+      record.step_s > 0 ? static_cast<double>(prepared.llm_tokens) / record.step_s : 0;
   std::ostringstream line;
   const char* dim = coloured_ ? "\x1b[36m" : "";
   const char* bold = coloured_ ? "\x1b[32m" : "";
@@ -188,8 +190,8 @@ void MetricsLog::show(const PreparedStep& prepared,
        << "loss: " << std::setprecision(4) << std::setw(7) << record.loss << reset
        << "  grad_norm: " << std::setprecision(3) << std::setw(6) << record.gradient_norm
        << "  memory: " << format_bytes(peak_resident_bytes())
-       << "  tps: " << format_count(static_cast<std::int64_t>(tokens / record.step_s)) << "  "
-       << dim << "step: " << std::setprecision(0) << record.step_s * 1e3 << " ms (predicted "
+       << "  tps: " << format_count(static_cast<std::int64_t>(rate)) << "  " << dim
+       << "step: " << std::setprecision(0) << record.step_s * 1e3 << " ms (predicted "
        << seconds(prepared.predicted.makespan) * 1e3;
   if (record.expected_s.has_value()) {
     line << ", at this run's speed " << *record.expected_s * 1e3;
