@@ -3,6 +3,8 @@
 #include <cmath>
 #include <iostream>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/json_text.h"

@@ -1,6 +1,8 @@
 // entrain b-min: from how many samples on one static plan fits every global batch.
 #include <cmath>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/text.h"
 #include "entrain/core/planner/stable_batch.h"
 #include "entrain/core/report/table.h"

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <span>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"

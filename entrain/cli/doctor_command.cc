@@ -1,6 +1,8 @@
 // entrain doctor: lines up the dumps of a run that failed and names the culprit.
 #include <memory>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/doctor.h"
 

@@ -3,6 +3,8 @@
 #include <iostream>
 #include <set>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/table.h"
 

@@ -3,6 +3,8 @@
 #include <iostream>
 #include <map>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/json_text.h"
 

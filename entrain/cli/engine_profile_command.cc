@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <iostream>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/json_text.h"

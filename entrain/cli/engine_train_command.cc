@@ -10,6 +10,8 @@
 #include <optional>
 #include <thread>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/folder_lock.h"
 #include "entrain/core/base/text.h"
 

@@ -2,6 +2,8 @@
 #include <iostream>
 #include <thread>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/base/version.h"

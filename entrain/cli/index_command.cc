@@ -1,6 +1,8 @@
 // entrain index: sizes of real samples.
 #include <iostream>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/dataset/index.h"

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include <malloc.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"

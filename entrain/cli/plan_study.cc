@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iostream>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/cost/runnable.h"
 #include "entrain/core/planner/recompute_levels.h"
 #include "entrain/core/spec/cost_origin.h"

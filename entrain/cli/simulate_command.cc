@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <iostream>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/progress.h"

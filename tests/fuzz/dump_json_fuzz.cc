@@ -1,5 +1,7 @@
 // Dumps of ranks, and what the doctor makes of one; several stand one after another, divided by
 // zero bytes.
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/doctor.h"
 

@@ -1,5 +1,7 @@
 // Manifests of checkpoints. A digest guards them against damage, not against malice, so the target
 // puts the right one in.
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/digest.h"
 
 #include "entrain/engine/checkpoint/manifest.h"

@@ -1,4 +1,6 @@
 // Plans for a small model.
+#include <nlohmann/json.hpp>
+
 #include "tests/fuzz/documents.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,4 +1,6 @@
 // Profiles of layer costs.
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/spec/profile.h"
 
 #include "tests/fuzz/documents.h"

@@ -1,4 +1,6 @@
 // Run files; every text that follows a zero byte is a --set.
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/text.h"
 
 #include "entrain/engine/train/run_config.h"

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <set>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/random.h"
 #include "entrain/core/spec/parameters.h"

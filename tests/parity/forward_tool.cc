@@ -34,6 +34,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/cost/layer_work.h"
 #include "entrain/core/dataset/index.h"

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <set>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/json.h"

@@ -5,6 +5,8 @@
 #include <system_error>
 #include <thread>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"

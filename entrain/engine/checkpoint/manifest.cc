@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/digest.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"

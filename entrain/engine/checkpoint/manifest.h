@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/json.h"
 
 #include "entrain/engine/models/tensor_info.h"

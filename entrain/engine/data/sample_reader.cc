@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/json.h"
 #include "entrain/core/base/text.h"

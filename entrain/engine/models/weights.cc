@@ -10,6 +10,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/json.h"

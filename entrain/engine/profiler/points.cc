@@ -3,6 +3,8 @@
 #include <array>
 #include <cmath>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/text.h"
 
 #include "entrain/engine/profiler/statistics.h"

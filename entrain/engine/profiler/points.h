@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/json.h"
 #include "entrain/core/spec/model.h"
 

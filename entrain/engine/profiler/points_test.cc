@@ -1,6 +1,7 @@
 #include "entrain/engine/profiler/points.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/base/files.h"
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/table.h"
 

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/json.h"
 
 #include "entrain/engine/train/memory_fit.h"

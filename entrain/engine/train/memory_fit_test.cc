@@ -4,6 +4,7 @@
 #include <limits>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"

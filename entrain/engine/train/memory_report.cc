@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
 

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include <nlohmann/json.hpp>
 #include <sys/resource.h>
 #include <unistd.h>
 

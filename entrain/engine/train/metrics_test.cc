@@ -3,6 +3,7 @@
 #include <map>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"

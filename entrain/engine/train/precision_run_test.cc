@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/analytic.h"

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/digest.h"
 #include "entrain/core/base/errors.h"

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/digest.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"

@@ -1,6 +1,7 @@
 #include "entrain/engine/train/recompute_policy.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"

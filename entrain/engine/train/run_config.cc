@@ -4,6 +4,8 @@
 #include <array>
 #include <span>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/ranges.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/dataset/hold.h"

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/json.h"
 #include "entrain/core/spec/model.h"
 

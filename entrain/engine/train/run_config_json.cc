@@ -1,4 +1,6 @@
 // The resolved configuration as it is saved with the run.
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/spec/training.h"
 
 #include "entrain/engine/train/run_config.h"

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <map>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/json.h"
 #include "entrain/core/base/text.h"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
