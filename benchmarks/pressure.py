@@ -4,11 +4,13 @@ For every generated family (families.py; even seeds report, odd ones are for lea
 of memory, schedule and freezing: the step time of `entrain` with several budgets over the best known.
 The best known is the least of every run so far, with any budget; it is kept in `--best`, a JSON
 lines file with the step time, the budget and a digest of the drawn ids, and is added to. `--long`
-searches for it.
+searches for it. `--limits` compares limits of memory with each other instead: how often a tighter
+one has a faster step, which a search that never errs would not let happen.
 
 Example:
     python benchmarks/pressure.py --long 100000 --best best.jsonl
     python benchmarks/pressure.py --best best.jsonl --output page.md
+    python benchmarks/pressure.py --limits 30-100 --output limits.md
 """
 
 import argparse
@@ -37,13 +39,16 @@ def parse():
     parser.add_argument("--seeds", default="2", help="such as 2,4 or 1-6")
     parser.add_argument("--budgets", default="10,100,default,10000", help="evaluations")
     parser.add_argument("--long", type=int, default=0, help="evaluations; only looks for the best")
+    parser.add_argument(
+        "--limits", default="", help="percent of the bytes of lpt-2d, such as 30-100"
+    )
     parser.add_argument("--memory", default=",".join(MEMORY))
     parser.add_argument("--schedules", default=",".join(SCHEDULES))
     parser.add_argument("--frozen", default=",".join(FROZEN), help="encoders frozen: no, yes")
     parser.add_argument("--chunks", action="store_true", help="allow chunks")
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--replicas", type=int, default=4)
-    parser.add_argument("--best", required=True, help="best known step times; added to")
+    parser.add_argument("--best", default="best.jsonl", help="best known step times; added to")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--output", default="", help="Markdown page to write (default: print)")
     return parser.parse_args()
@@ -87,11 +92,19 @@ class Case:
         command += [] if budget == "default" else ["--evaluations", budget]
         return run([*command, "--json"])["rows"][0]
 
+    def bytes_of(self, percent):
+        """That share of what lpt-2d needs with 1f1b."""
+        return self.simulate("lpt-2d", "1f1b", "free")["peak_bytes"] * percent // 100
+
     def limit(self):
         """The value of --memory: half of what lpt-2d needs with 1f1b, or a word."""
-        if self.memory != "half":
-            return self.memory
-        return self.simulate("lpt-2d", "1f1b", "free")["peak_bytes"] // 2
+        return self.bytes_of(50) if self.memory == "half" else self.memory
+
+    def steps_by_limit(self, percents):
+        """Seconds of the step for each limit, None where nothing fits."""
+        limits = [self.bytes_of(percent) for percent in percents]
+        rows = [self.simulate("entrain", self.schedule, limit) for limit in limits]
+        return [row.get("step_s") or None for row in rows]
 
     def measure(self, budgets):
         """[(budget, seconds of the step or None where nothing fits, bound, ms of assigning)]."""
@@ -170,12 +183,49 @@ def page(options, budgets, cases, results, best):
     )
 
 
+def limits_page(options, cases):
+    """Of every limit: how much faster the fastest of the tighter ones is, a row a setting."""
+    low, high = map(int, options.limits.split("-"))
+    percents = range(low, high + 1, 5)
+    excess = {}
+    for number, case in enumerate(cases, 1):
+        steps = case.steps_by_limit(percents)
+        for tighter, step in zip(itertools.accumulate(steps, fastest), steps, strict=True):
+            if tighter:
+                excess.setdefault((case.schedule, case.frozen), []).append(
+                    (step / tighter, case.key)
+                )
+        print(f"{number}/{len(cases)} {case.key}", file=sys.stderr)
+    rows = []
+    for setting, found in sorted(excess.items()):
+        slower = [ratio for ratio, _ in found if ratio > 1.0001]
+        worst, where = max(found)
+        mean = statistics.mean(ratio for ratio, _ in found)
+        share = f"{len(slower)} of {len(found)}"
+        rows.append([*setting, share, f"{mean:.4f}", f"{worst:.3f}", where])
+    header = ["schedule", "frozen", "a tighter limit is faster", "mean", "worst", "there"]
+    return "\n".join(
+        [
+            "# The policy `entrain` under ever tighter limits",
+            "",
+            f"{machine.describe()}; limits of {low} to {high} % of the bytes of `lpt-2d` with",
+            "`1f1b` in steps of 5 %; step time over the fastest of this and all tighter limits:",
+            "",
+            *table(header, rows),
+            "",
+        ]
+    )
+
+
+def fastest(a, b):
+    return min((step for step in (a, b) if step), default=None)
+
+
 def main():
     options = parse()
     names, seeds = options.families.split(","), seeds_of(options.seeds)
-    settings = itertools.product(
-        options.memory.split(","), options.schedules.split(","), options.frozen.split(",")
-    )
+    memory = ["limits"] if options.limits else options.memory.split(",")
+    settings = itertools.product(memory, options.schedules.split(","), options.frozen.split(","))
     budgets = [options.long] if options.long else options.budgets.split(",")
     best = read_best(options.best)
     with tempfile.TemporaryDirectory() as folder:
@@ -187,6 +237,9 @@ def main():
             write_family(family, seed, folder)
         for case in cases:
             case.plan()  # once, not by several jobs
+        if options.limits:
+            machine.give(limits_page(options, cases), options.output)
+            return
         results = {}
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
             done = pool.map(lambda case: (case, case.measure(budgets)), cases)
