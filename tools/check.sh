@@ -48,5 +48,6 @@ OMP_NUM_THREADS=1 TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp halt_on_error=
   ctest --preset tsan -R '^engine/(comm|pipeline)$' || { tools/show_failures.sh build/tsan; exit 1; }
 
 echo "check: the long tests"
-make --no-print-directory long-test JOBS="$jobs"
+ENTRAIN_KILLS=${ENTRAIN_KILLS:-12} ENTRAIN_OPTION_CASES=${ENTRAIN_OPTION_CASES:-700} \
+  make --no-print-directory long-test JOBS="$jobs"
 echo "check: all passed"

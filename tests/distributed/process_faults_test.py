@@ -1,6 +1,7 @@
 """Ranks and launchers that are killed, stopped and cut off: the run goes on as if nothing had been.
 
-ENTRAIN_KILLS sets how many faults the test makes (default 24), ENTRAIN_KILL_SEED their seed.
+ENTRAIN_KILLS sets how many faults the test makes (default 24; `make check`: 12), ENTRAIN_KILL_SEED
+their seed.
 """
 
 import os
