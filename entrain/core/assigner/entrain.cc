@@ -189,12 +189,33 @@ class Sequence {
     return candidate;
   }
 
+  // The same, up to a replica that ends no earlier than the slowest of the best one: whether the
+  // candidate may win.
+  bool time_while_faster(Evaluated& candidate) {
+    const std::int64_t slowest = best_.times[at(slowest_of(best_.times))].total_ns;
+    candidate.times.clear();
+    for (int replica = 0; replica < request_.plan->replicas; ++replica) {
+      candidate.times.push_back(
+          evaluator_.choose_rule(candidate.placement, replica, RuleSet::kAll, slowest));
+      if (!candidate.times.back().done || candidate.times.back().total_ns >= slowest) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   Evaluated retimed(const Evaluated& candidate) {
     return evaluator_.has_rules() ? timed(candidate) : candidate;
   }
 
   void offer(Evaluated candidate) {
     if (candidate.times.empty() || evaluator_.has_rules()) {
+      if (!evaluator_.has_limits()) {
+        if (time_while_faster(candidate)) {
+          best_ = std::move(candidate);
+        }
+        return;
+      }
       candidate = timed(std::move(candidate));
     }
     const bool wins = better(candidate, best_, evaluator_);

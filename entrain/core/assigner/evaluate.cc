@@ -151,9 +151,12 @@ std::int64_t StepEvaluator::chain_ns(const Placement& placement, int replica) {
   return longest;
 }
 
-ReplicaTimes StepEvaluator::choose_rule(const Placement& placement, int replica, RuleSet among) {
+ReplicaTimes StepEvaluator::choose_rule(const Placement& placement,
+                                        int replica,
+                                        RuleSet among,
+                                        std::int64_t stop_after) {
   if (!has_rules()) {
-    return evaluate(placement, replica);
+    return evaluate(placement, replica, stop_after);
   }
   place(placement, replica);
   const ReplicaGraph& graph = graph_of(replica);
@@ -165,25 +168,30 @@ ReplicaTimes StepEvaluator::choose_rule(const Placement& placement, int replica,
       order.push_back(rule);
     }
   }
-  const auto most = [all](const ReplicaTimes& fastest) {
-    return fastest.total_ns + (all ? fastest.total_ns / kNearPart : 0);
+  // Of rules that are near, too.
+  const auto latest = [all](std::int64_t time) {
+    return time == kAnyTime || !all ? time : time + time / kNearPart;
   };
   ReplicaTimes best;
   std::vector<ReplicaTimes> tried;
   for (const int rule : order) {
     ++evaluations_;
-    const std::int64_t stop_after = best.done && best.fits() ? most(best) : kAnyTime;
-    const ReplicaTimes times = run_rule(graph, rule, stop_after);
+    const bool known = best.done && best.fits();
+    const ReplicaTimes times = run_rule(graph, rule, latest(known ? best.total_ns : stop_after));
     tried.push_back(times);
     const bool first = rule < best.rule;  // of equals
     if (times.done && (!best.done || better(times, best) || (first && !better(best, times)))) {
       best = times;
     }
   }
+  if (!best.done) {
+    return best;
+  }
   if (all) {
     near_.assign(near_.size(), 0);
     for (const ReplicaTimes& times : tried) {
-      near_[at(times.rule)] = times.done && (!best.fits() || times.total_ns <= most(best)) ? 1 : 0;
+      near_[at(times.rule)] =
+          times.done && (!best.fits() || times.total_ns <= latest(best.total_ns)) ? 1 : 0;
     }
   }
   rule_of_[at(replica)] = best.rule;

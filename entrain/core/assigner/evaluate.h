@@ -59,9 +59,13 @@ class StepEvaluator {
                         std::int64_t stop_after = std::numeric_limits<std::int64_t>::max());
 
   // Finds the fastest rule for this replica, of equals the first; one evaluation each. Returns its
-  // times. Replicas without a choice use the last rule found.
+  // times, or what is not done where all are later than `stop_after`; one slightly later may be
+  // returned. Replicas without a choice use the last rule found.
   // Cost  that of evaluate() for the replica's last rule; others stop once they are slower.
-  ReplicaTimes choose_rule(const Placement& placement, int replica, RuleSet among = RuleSet::kAll);
+  ReplicaTimes choose_rule(const Placement& placement,
+                           int replica,
+                           RuleSet among = RuleSet::kAll,
+                           std::int64_t stop_after = std::numeric_limits<std::int64_t>::max());
   // The number of evaluations of choose_rule() among kNear.
   [[nodiscard]] int num_near_rules() const {
     return static_cast<int>(std::count(near_.begin(), near_.end(), 1)) + 1;
@@ -92,6 +96,11 @@ class StepEvaluator {
   // reductions overlap compute (StepCosts::reduce_buckets), computed as if they ran at the end.
   [[nodiscard]] std::int64_t step_ns(const std::vector<ReplicaTimes>& replicas) const;
   [[nodiscard]] int evaluations() const { return evaluations_; }
+  // Whether any lane has a limit of bytes.
+  [[nodiscard]] bool has_limits() const {
+    return std::any_of(
+        limits_.begin(), limits_.end(), [](std::int64_t limit) { return limit > 0; });
+  }
 
  private:
   struct ShapedChain {

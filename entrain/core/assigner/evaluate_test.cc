@@ -82,6 +82,32 @@ TEST(StepEvaluator, AgreesWithTheSimulatorOnEverySchedule) {
   }
 }
 
+// What ends in time is what is found without a deadline; what does not changes no choice.
+TEST(StepEvaluator, ChoosesNoRuleThatEndsTooLate) {
+  for (int i = 0; i < 200; ++i) {
+    Rng rng(20261126, static_cast<std::uint64_t>(i));
+    oracle::RandomCase of = oracle::make_random_case(rng, {});
+    of.plan.schedule = "entrain";
+    const Placement placement = oracle::placement_of(of.assignment, of.costs);
+    StepEvaluator evaluator(of.plan, of.costs);
+    StepEvaluator other(of.plan, of.costs);
+    const ReplicaTimes wanted = other.choose_rule(placement, 0);
+    const auto choose = [&](std::int64_t stop_after) {
+      return evaluator.choose_rule(placement, 0, RuleSet::kAll, stop_after);
+    };
+    const std::int64_t total = wanted.total_ns;
+    const ReplicaTimes in_time = choose(total);
+    ASSERT_TRUE(in_time.done) << "case " << i;
+    EXPECT_EQ(in_time.total_ns, total) << "case " << i;
+    EXPECT_EQ(in_time.rule, wanted.rule) << "case " << i;
+    EXPECT_EQ(evaluator.num_near_rules(), other.num_near_rules()) << "case " << i;
+    const ReplicaTimes none = choose(total / 2);
+    EXPECT_FALSE(none.done) << "case " << i;
+    EXPECT_EQ(evaluator.evaluate(placement, 0).rule, wanted.rule) << "case " << i;
+    EXPECT_EQ(evaluator.num_near_rules(), other.num_near_rules()) << "case " << i;
+  }
+}
+
 // Along a walk by moves: the chain of an evaluation is as long as what it timed, or longer than
 // where it stopped. Where orders are fixed, it bounds the time of all that come after.
 TEST(StepEvaluator, FindsChainsThatBoundWhatComesAfter) {
