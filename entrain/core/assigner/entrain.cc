@@ -117,9 +117,10 @@ class Sequence {
     const int budget = budget_ > 0 ? kFirstConstruction * request_.plan->replicas : 4;
     best_ = timed(construct(request_, start_loads_, evaluator_, {.budget = budget}));
     if (request_.options.replica_balance && request_.options.joint) {
-      for (const Policy rival : {lpt_2d_policy, sequential_policy, dflop_policy}) {
-        offer({rival(request_), {}});
-      }
+      offer({lpt_2d_policy(request_), {}});
+      offer({sequential_policy(request_), {}});
+      // Without a search, an assignment is wanted in a few milliseconds.
+      offer({dflop_bins(request_, budget_ > 0 ? kDflopExchanges : kDflopExchanges / 20), {}});
     }
     spent_ = budget;
     if (budget_ > 0) {

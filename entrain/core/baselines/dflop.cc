@@ -22,11 +22,11 @@
 namespace entrain {
 namespace {
 
-constexpr std::int64_t kExchanges = 4'000'000;
-
 // [bin] its samples, in drawn order.
-std::vector<std::vector<int>> make_bins(const BatchLoads& loads, int num_bins) {
-  const MinMaxBins placed = min_max_bins(loads.sample, num_bins, kExchanges);
+std::vector<std::vector<int>> make_bins(const BatchLoads& loads,
+                                        int num_bins,
+                                        std::int64_t exchanges) {
+  const MinMaxBins placed = min_max_bins(loads.sample, num_bins, exchanges);
   std::vector<std::vector<int>> result(at(num_bins));
   for (std::size_t sample = 0; sample < placed.bin_of.size(); ++sample) {
     result[at(placed.bin_of[sample])].push_back(static_cast<int>(sample));
@@ -67,11 +67,15 @@ std::vector<std::vector<int>> deal_bins(const BatchLoads& loads,
 }  // namespace
 
 Placement dflop_policy(const AssignRequest& request) {
+  return dflop_bins(request, kDflopExchanges);
+}
+
+Placement dflop_bins(const AssignRequest& request, std::int64_t exchanges) {
   const StepCosts& costs = *request.costs;
   const int replicas = request.plan->replicas;
   const int num_slots = std::min(request.plan->num_slots, costs.num_samples / replicas);
   const BatchLoads loads = batch_loads(*request.plan, costs);
-  const std::vector<std::vector<int>> bins = make_bins(loads, num_slots * replicas);
+  const std::vector<std::vector<int>> bins = make_bins(loads, num_slots * replicas, exchanges);
   Placement placement = empty_placement(costs, replicas, num_slots);
   const std::vector<std::vector<int>> dealt = deal_bins(loads, bins, replicas);
   for (int replica = 0; replica < replicas; ++replica) {
