@@ -153,7 +153,7 @@ class Sequence {
     most *= request_.plan->replicas;
     const Evaluated whole = best_;
     for (const bool all_at_once : {false, true}) {
-      Evaluated best = retimed(whole);
+      Evaluated best = resumed(whole);
       const int end = evaluator_.evaluations() + most / 2;
       cut_heavy_samples(request_, start_loads_, evaluator_, end, all_at_once, best);
       offer(std::move(best));
@@ -172,7 +172,7 @@ class Sequence {
       return false;
     }
     mend_ = over_ && !mend_;
-    Evaluated start = retimed(mend_ ? *over_ : best_);
+    Evaluated start = resumed(mend_ ? *over_ : best_);
     const int first = evaluator_.evaluations();
     Evaluated found = local_search(
         request_, loads_, bound_ns_, evaluator_, {first, first + length, first + piece}, start);
@@ -205,8 +205,16 @@ class Sequence {
     return true;
   }
 
-  Evaluated retimed(const Evaluated& candidate) {
-    return evaluator_.has_rules() ? timed(candidate) : candidate;
+  // The evaluator replays each replica by its fastest rule again, and rules are near that are near
+  // on the slowest.
+  Evaluated resumed(const Evaluated& candidate) {
+    for (int replica = 0; replica < request_.plan->replicas; ++replica) {
+      evaluator_.use_rule(replica, candidate.times[at(replica)]);
+    }
+    if (evaluator_.has_rules()) {
+      evaluator_.choose_rule(candidate.placement, slowest_of(candidate.times));
+    }
+    return candidate;
   }
 
   void offer(Evaluated candidate) {
