@@ -1,6 +1,7 @@
 #include "entrain/core/assigner/slot_rules.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <vector>
@@ -68,6 +69,9 @@ class RuleChooser {
       SlotRule rule = best_;
       rule.spread_segments = true;
       consider(rule);
+    }
+    if (!times_.fits() && request_.options.shape && request_.options.choose_slots) {
+      choose_combs();
     }
     if (!times_.fits()) {
       least_memory();
@@ -175,6 +179,20 @@ class RuleChooser {
       consider(rule);
       rule.text_back = rule.text_front;
       consider(rule);
+    }
+  }
+
+  // Heavy samples are not in flight together.
+  void choose_combs() {
+    constexpr int kSlotsPerLane[] = {3, 5, 8};
+    budget_ += static_cast<int>(kCombs.size() * std::size(kSlotsPerLane));
+    for (const SlotShape shape : kCombs) {
+      for (const int slots_per_lane : kSlotsPerLane) {
+        SlotRule rule;
+        rule.shape = shape;
+        rule.num_slots = std::min(num_samples_, slots_per_lane * request_.plan->num_lanes());
+        consider(rule);
+      }
     }
   }
 

@@ -18,7 +18,8 @@ struct RuleResult {
 
 // Tries a few dozen rules, one choice after the other (number of slots, shape, order by ratio,
 // text-only slots, spread segments), until evaluator.evaluations() reaches `budget`; the first one
-// always. If the schedule's order is searched rather than fixed, its rule is chosen too.
+// always, and combs and one sample a slot whatever is spent where none of them keeps the limits. If
+// the schedule's order is searched rather than fixed, its rule is chosen too.
 //
 // Ensures  the placement holds the replica's samples by the result's rule. Rules that keep the byte
 //          limits come before those that do not.

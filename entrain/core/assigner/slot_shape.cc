@@ -6,6 +6,8 @@
 namespace entrain {
 namespace {
 
+constexpr double kLow = 0.25;  // slot of a comb
+
 // Rises over `rise` slots, falls over `fall` slots, 1 at most.
 double ramp(int slot, int num_slots, double rise, double fall) {
   const double up = (slot + 1) / rise;
@@ -36,6 +38,12 @@ std::vector<double> slot_targets(SlotShape shape, int num_slots) {
         break;
       case SlotShape::kEarlyTriangle:
         targets.push_back(ramp(slot, num_slots, third, 2 * third));
+        break;
+      case SlotShape::kCombOf8:
+        targets.push_back(slot % 8 == 4 ? 1.0 : kLow);
+        break;
+      case SlotShape::kCombOf4:
+        targets.push_back(slot % 4 == 2 ? 1.0 : kLow);
         break;
       case SlotShape::kFlat:
         targets.push_back(1.0);

@@ -52,5 +52,15 @@ TEST(SlotTargets, OfFlatSlotsAreEqual) {
   EXPECT_EQ(slot_targets(SlotShape::kFlat, 3), (std::vector<double>{1.0, 1.0, 1.0}));
 }
 
+TEST(SlotTargets, OfACombAreHighOnceInAWhile) {
+  const std::vector<double> wide = slot_targets(SlotShape::kCombOf8, 20);
+  const std::vector<double> narrow = slot_targets(SlotShape::kCombOf4, 20);
+  for (std::size_t slot = 0; slot < wide.size(); ++slot) {
+    EXPECT_EQ(wide[slot] == 1.0, slot == 4 || slot == 12) << slot;
+    EXPECT_EQ(narrow[slot] == 1.0, slot % 4 == 2) << slot;
+    EXPECT_GT(wide[slot], 0) << slot;
+  }
+}
+
 }  // namespace
 }  // namespace entrain
