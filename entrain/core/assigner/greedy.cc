@@ -1,7 +1,9 @@
 #include "entrain/core/assigner/greedy.h"
 
 #include <algorithm>
+#include <optional>
 
+#include "entrain/core/assigner/slot_bytes.h"
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 
@@ -100,6 +102,29 @@ void spread(const BatchLoads& loads,
   }
 }
 
+// Of [begin, end) the slot of the least growth among those that have room; where none has, the one
+// that is exceeded least.
+int best_with_room(const PowerBins& bins,
+                   const SlotBytes& room,
+                   int begin,
+                   int end,
+                   const Load& load,
+                   const std::vector<double>& bytes) {
+  int best = begin;
+  double least_use = std::max(1.0, room.use(bytes, begin));
+  double least = bins.growth(begin, load);
+  for (int slot = begin + 1; slot < end; ++slot) {
+    const double use = std::max(1.0, room.use(bytes, slot));
+    const double growth = use > least_use ? least : bins.growth(slot, load);
+    if (use < least_use || growth < least) {
+      best = slot;
+      least_use = use;
+      least = growth;
+    }
+  }
+  return best;
+}
+
 void cut_by_ratio(const BatchLoads& loads,
                   const StepCosts& costs,
                   std::vector<int> samples,
@@ -170,11 +195,11 @@ SlotRule rule_for(SlotRule rule, int num_samples) {
   return rule;
 }
 
-void place_in_slots(const BatchLoads& loads,
+void place_in_slots(const Plan& plan,
+                    const BatchLoads& loads,
                     const StepCosts& costs,
                     int replica,
                     const SlotRule& rule,
-                    int max_deferral,
                     Placement& placement) {
   ENTRAIN_INVARIANT(rule.text_front + rule.text_back < rule.num_slots,
                     "a rule reserves all slots for samples without segments");
@@ -186,16 +211,28 @@ void place_in_slots(const BatchLoads& loads,
     return;
   }
   PowerBins bins(targets);
+  std::optional<SlotBytes> room;
+  if (rule.bytes_percent > 0) {
+    room.emplace(plan, costs, rule.num_slots, rule.bytes_percent);
+  }
   for (const int sample : samples) {
     const bool text_only = loads.text_only[at(sample)] != 0;
     const int begin = text_only ? 0 : rule.text_front;
     const int end = text_only ? rule.num_slots : rule.num_slots - rule.text_back;
-    const int slot = bins.best(begin, end, loads.sample[at(sample)]);
-    bins.add(slot, loads.sample[at(sample)]);
+    const Load& load = loads.sample[at(sample)];
+    int slot = 0;
+    if (room) {
+      const std::vector<double> bytes = room->bytes_of(sample);
+      slot = best_with_room(bins, *room, begin, end, load, bytes);
+      room->add(bytes, slot);
+    } else {
+      slot = bins.best(begin, end, load);
+    }
+    bins.add(slot, load);
     place_sample(costs, sample, slot, placement);
   }
   if (rule.spread_segments) {
-    spread(loads, costs, samples, max_deferral, bins, placement);
+    spread(loads, costs, samples, plan.limits.max_deferral, bins, placement);
   }
 }
 

@@ -15,11 +15,13 @@ std::vector<std::vector<int>> deal_to_replicas(const BatchLoads& loads, int repl
 
 struct SlotRule {
   int num_slots = 1;
-  SlotShape shape = SlotShape::kTriangle;
+  SlotShape shape = kTriangle;
   int text_front = 0;  // first slots reserved for text-only samples, so that the LLM's lanes
                        // work while the encoders' fill
   int text_back = 0;   // last slots likewise
   bool spread_segments = false;  // segments of samples with several may have separate slots
+  int bytes_percent = 0;         // if not 0: slots that would fill a lane over so much of its limit
+                                 // are closed
   bool by_ratio = false;         // samples in rising order of encoder over LLM work, cut into slots
   bool operator==(const SlotRule&) const = default;
 };
@@ -33,6 +35,10 @@ SlotRule rule_for(SlotRule rule, int num_samples);
 // segments of samples that have several then move to earlier slots, at most max_deferral before
 // their sample's (-1: any), where that sum falls by more than a tenth of the segment's share.
 //
+// With `bytes_percent` a slot in which a lane would hold more than the plan allows in the order of
+// 1F1B (slot_bytes.h) is closed to the sample; where all are, it goes to the one that exceeds it
+// least.
+//
 // With `by_ratio` instead: in rising order of the encoders' share of their work, cut into slots of
 // the targets' shares, so that the LLM's lanes start early and never starve: the order of a
 // two-machine flow shop (Johnson 1954), suited to encoders without backward.
@@ -40,11 +46,11 @@ SlotRule rule_for(SlotRule rule, int num_samples);
 // Requires  samples in falling order; 0 <= text_front + text_back < num_slots, and these slots are
 //           closed to samples that have segments.
 // Cost      O(units × slots).
-void place_in_slots(const BatchLoads& loads,
+void place_in_slots(const Plan& plan,
+                    const BatchLoads& loads,
                     const StepCosts& costs,
                     int replica,
                     const SlotRule& rule,
-                    int max_deferral,
                     Placement& placement);
 
 }  // namespace entrain

@@ -12,11 +12,12 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-Placement placed(const oracle::HandCase& hand, const SlotRule& rule, int max_deferral = -1) {
+Placement placed(oracle::HandCase hand, const SlotRule& rule, int max_deferral = -1) {
+  hand.plan.limits.max_deferral = max_deferral;
   const BatchLoads loads = batch_loads(hand.plan, hand.costs);
   Placement placement = empty_placement(hand.costs, 1, 1);
   placement.samples = deal_to_replicas(loads, 1);
-  place_in_slots(loads, hand.costs, 0, rule, max_deferral, placement);
+  place_in_slots(hand.plan, loads, hand.costs, 0, rule, placement);
   return placement;
 }
 
@@ -50,9 +51,38 @@ TEST(DealToReplicas, LeavesNoReplicaEmpty) {
   }
 }
 
+// Two stages with six samples of 100 bytes on each: lane 0 holds two neighbouring slots.
+TEST(PlaceInSlots, KeepsHeavySamplesApartWhereBytesAreShort) {
+  oracle::HandCase hand = oracle::make_plain_case({2}, 6);
+  for (StageCosts& stage : hand.costs.modules[0].stages) {
+    for (UnitCost& unit : stage.units) {
+      unit.activation_bytes = 100;
+    }
+  }
+  const auto most_in_flight = [&](int percent, int num_slots) {
+    SlotRule rule{.num_slots = num_slots, .shape = kTriangle, .bytes_percent = percent};
+    const Placement placement = placed(hand, rule);
+    std::vector<int> counts(static_cast<std::size_t>(num_slots), 0);
+    for (const int slot : placement.llm_slot) {
+      ++counts[static_cast<std::size_t>(slot)];
+    }
+    int most = 0;
+    for (std::size_t slot = 1; slot < counts.size(); ++slot) {
+      most = std::max(most, counts[slot - 1] + counts[slot]);
+    }
+    return most;
+  };
+  hand.plan.limits.bytes_per_lane = 400;
+  EXPECT_GT(most_in_flight(0, 5), 2);
+  EXPECT_LE(most_in_flight(100, 5), 4);
+  EXPECT_EQ(most_in_flight(50, 6), 2);
+  // Nowhere enough room: the least is exceeded.
+  EXPECT_EQ(most_in_flight(25, 6), 2);
+}
+
 TEST(PlaceInSlots, FillsInProportionToTheTargets) {
   const oracle::HandCase hand = oracle::make_plain_case({1, 1}, 60);
-  const Placement placement = placed(hand, {.num_slots = 7, .shape = SlotShape::kTriangle});
+  const Placement placement = placed(hand, {.num_slots = 7, .shape = kTriangle});
   std::vector<int> counts(7, 0);
   for (const int slot : placement.llm_slot) {
     ++counts[static_cast<std::size_t>(slot)];
@@ -66,7 +96,7 @@ TEST(PlaceInSlots, FillsInProportionToTheTargets) {
 TEST(PlaceInSlots, PutsAnOversizedSampleInTheMiddle) {
   oracle::HandCase hand = oracle::make_plain_case({1, 1}, 20);
   hand.costs.modules[0].stages[0].units[5].time.forward = nanoseconds{10'000};
-  const Placement placement = placed(hand, {.num_slots = 5, .shape = SlotShape::kTriangle});
+  const Placement placement = placed(hand, {.num_slots = 5, .shape = kTriangle});
   EXPECT_EQ(placement.llm_slot[5], 2);
 }
 
@@ -74,8 +104,8 @@ TEST(PlaceInSlots, KeepsSlotsForTextOnlySamples) {
   std::vector<oracle::HandSample> samples(12, {0, {{0}}});
   samples.resize(24, {0, {{}}});
   const oracle::HandCase hand = oracle::make_hand_case({1, 1}, 1, samples);
-  const Placement placement = placed(
-      hand, {.num_slots = 6, .shape = SlotShape::kTriangle, .text_front = 2, .text_back = 1});
+  const Placement placement =
+      placed(hand, {.num_slots = 6, .shape = kTriangle, .text_front = 2, .text_back = 1});
   for (std::size_t i = 0; i < 12; ++i) {
     EXPECT_GE(placement.llm_slot[i], 2);
     EXPECT_LE(placement.llm_slot[i], 4);

@@ -257,6 +257,15 @@ Changed Mover::swap_slots(int replica) {
   if (a == b) {
     return {};
   }
+  if (below(2) == 0) {  // or a comes to where b is
+    rename_slots(replica, [a, b](int /*sample*/, int slot) {
+      if (slot == a) {
+        return b;
+      }
+      return a < slot && slot <= b ? slot - 1 : b <= slot && slot < a ? slot + 1 : slot;
+    });
+    return {1, {replica, -1}};
+  }
   rename_slots(replica, [a, b](int /*sample*/, int slot) {
     return slot == a ? b : slot == b ? a : slot;
   });

@@ -1,6 +1,7 @@
 #include "entrain/core/assigner/slot_rules.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <limits>
 #include <span>
@@ -48,7 +49,7 @@ class RuleChooser {
   RuleResult run(int budget) {
     budget_ = budget;
     best_.num_slots = std::min(request_.plan->num_slots, num_samples_);
-    best_.shape = request_.options.shape ? SlotShape::kTriangle : SlotShape::kFlat;
+    best_.shape = request_.options.shape ? kTriangle : kFlat;
     place(best_);
     times_ = evaluator_.evaluate(placement_, replica_);
     if (request_.options.choose_slots) {
@@ -71,7 +72,7 @@ class RuleChooser {
       consider(rule);
     }
     if (!times_.fits() && request_.options.shape && request_.options.choose_slots) {
-      choose_combs();
+      choose_within_bytes();
     }
     if (!times_.fits()) {
       least_memory();
@@ -105,6 +106,7 @@ class RuleChooser {
       best_ = rule;
       times_ = times;
     }
+    faster_but_over_ = faster_but_over_ || (times.done && !times.fits());
   }
 
   // From a few, which suits oversized samples, up to one sample per slot.
@@ -131,7 +133,7 @@ class RuleChooser {
 
   void choose_shape() {
     const int num_slots = best_.num_slots;
-    for (const SlotShape shape : kSlopedShapes) {
+    for (const SlotShape& shape : kSlopedShapes) {
       SlotRule rule = best_;
       rule.shape = shape;
       rule.num_slots = num_slots;
@@ -144,17 +146,17 @@ class RuleChooser {
       }
     }
     SlotRule rule = best_;
-    rule.shape = SlotShape::kFlat;
+    rule.shape = kFlat;
     consider(rule);
   }
 
   void choose_ratio_order() {
     const int num_slots = best_.num_slots;
     const SlotShape shape = best_.shape;
-    for (const SlotShape tried : {shape, SlotShape::kRootTriangle, SlotShape::kFlat}) {
+    for (const SlotShape tried : {shape, kRootTriangle, kFlat}) {
       SlotRule rule;
       rule.by_ratio = true;
-      rule.shape = request_.options.shape ? tried : SlotShape::kFlat;
+      rule.shape = request_.options.shape ? tried : kFlat;
       rule.num_slots = num_slots;
       consider(rule);
       if (request_.options.choose_slots) {
@@ -182,16 +184,21 @@ class RuleChooser {
     }
   }
 
-  // Heavy samples are not in flight together.
-  void choose_combs() {
-    constexpr int kSlotsPerLane[] = {3, 5, 8};
-    budget_ += static_cast<int>(kCombs.size() * std::size(kSlotsPerLane));
-    for (const SlotShape shape : kCombs) {
-      for (const int slots_per_lane : kSlotsPerLane) {
-        SlotRule rule;
-        rule.shape = shape;
-        rule.num_slots = std::min(num_samples_, slots_per_lane * request_.plan->num_lanes());
-        consider(rule);
+  // Slots as the limits allow, and the more of them the tighter these are.
+  void choose_within_bytes() {
+    constexpr int kSlotsPerLane[] = {2, 3, 5, 8};
+    constexpr std::array kShapes = {kTriangle, kRootTriangle, kFlat};
+    constexpr int kPercents[] = {100, 80};
+    budget_ += static_cast<int>(kShapes.size() * std::size(kSlotsPerLane) * std::size(kPercents));
+    for (const int percent : kPercents) {
+      for (const SlotShape& shape : kShapes) {
+        for (const int slots_per_lane : kSlotsPerLane) {
+          SlotRule rule;
+          rule.shape = shape;
+          rule.bytes_percent = percent;
+          rule.num_slots = std::min(num_samples_, slots_per_lane * request_.plan->num_lanes());
+          consider(rule);
+        }
       }
     }
   }
@@ -201,11 +208,11 @@ class RuleChooser {
     budget_ += static_cast<int>(kSlopedShapes.size()) + 1;
     SlotRule rule;
     rule.num_slots = request_.options.choose_slots ? num_samples_ : best_.num_slots;
-    for (const SlotShape shape : kSlopedShapes) {
+    for (const SlotShape& shape : kSlopedShapes) {
       rule.shape = shape;
       consider(rule);
     }
-    rule.shape = SlotShape::kFlat;
+    rule.shape = kFlat;
     consider(rule);
   }
 
@@ -218,7 +225,8 @@ class RuleChooser {
   int num_text_ = 0;
   int budget_ = 0;
   SlotRule best_;
-  ReplicaTimes times_;  // of best_
+  bool faster_but_over_ = false;  // whether a rule failed for its bytes alone
+  ReplicaTimes times_;            // of best_
 };
 
 }  // namespace
@@ -232,13 +240,42 @@ RuleResult choose_slot_rule(const AssignRequest& request,
   return RuleChooser(request, loads, evaluator, replica, placement).run(budget);
 }
 
+SlotRule neighbour_of(
+    const SlotRule& rule, const EntrainOptions& options, int num_samples, bool has_text, Rng& rng) {
+  constexpr int kMostSlots = 4;
+  constexpr int kMostSlope = 5;  // 24ths
+  const auto within = [&](int most) {
+    const int size = 1 + static_cast<int>(rng.below(static_cast<std::uint64_t>(most)));
+    return rng.below(2) == 0 ? -size : size;
+  };
+  SlotRule result = rule;
+  const std::uint64_t part = rng.below(6);
+  if (part < 2) {
+    const int slots = rule.num_slots + within(kMostSlots);
+    result.num_slots = options.choose_slots ? std::clamp(slots, 1, num_samples) : rule.num_slots;
+    return rule_for(result, num_samples);
+  }
+  if (!options.shape) {
+    return rule;
+  }
+  if (part < 4) {
+    int& slope = part == 2 ? result.shape.rise : result.shape.fall;
+    slope = std::clamp(slope + within(kMostSlope), 0, 24);
+    return result;
+  }
+  if (has_text && !rule.by_ratio) {
+    int& reserved = part == 4 ? result.text_front : result.text_back;
+    reserved = std::max(0, reserved + within(1));
+  }
+  return result.text_front + result.text_back < result.num_slots ? result : rule;
+}
+
 void place_by_rule(const AssignRequest& request,
                    const BatchLoads& loads,
                    int replica,
                    const SlotRule& rule,
                    Placement& placement) {
-  place_in_slots(
-      loads, *request.costs, replica, rule, request.plan->limits.max_deferral, placement);
+  place_in_slots(*request.plan, loads, *request.costs, replica, rule, placement);
   if (!request.options.slot_order) {
     shuffle_slots(request, replica, placement);
   }

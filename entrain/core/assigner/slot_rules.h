@@ -4,6 +4,7 @@
 
 #include "entrain/core/assigner/evaluate.h"
 #include "entrain/core/assigner/greedy.h"
+#include "entrain/core/base/random.h"
 #include "entrain/core/baselines/loads.h"
 #include "entrain/core/baselines/request.h"
 #include "entrain/core/graph/placement.h"
@@ -18,8 +19,8 @@ struct RuleResult {
 
 // Tries a few dozen rules, one choice after the other (number of slots, shape, order by ratio,
 // text-only slots, spread segments), until evaluator.evaluations() reaches `budget`; the first one
-// always, and combs and one sample a slot whatever is spent where none of them keeps the limits. If
-// the schedule's order is searched rather than fixed, its rule is chosen too.
+// always, and slots within the bytes and one sample a slot whatever is spent where none keeps the
+// limits. If the schedule's order is searched rather than fixed, its rule is chosen too.
 //
 // Ensures  the placement holds the replica's samples by the result's rule. Rules that keep the byte
 //          limits come before those that do not.
@@ -29,6 +30,14 @@ RuleResult choose_slot_rule(const AssignRequest& request,
                             int replica,
                             int budget,
                             Placement& placement);
+
+// The rule with one thing changed at random, which the request's options allow to choose: a few
+// slots more or less, another slope, or a slot for text-only samples more or less. The rule itself
+// where the draw changes nothing.
+//
+// Requires  a valid rule for `num_samples`. Ensures  the result is one, too.
+SlotRule neighbour_of(
+    const SlotRule& rule, const EntrainOptions& options, int num_samples, bool has_text, Rng& rng);
 
 // Places a replica's samples by a rule, as choose_slot_rule() does for the request's options.
 void place_by_rule(const AssignRequest& request,

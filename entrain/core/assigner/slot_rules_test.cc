@@ -69,6 +69,31 @@ TEST(ChooseSlotRule, OfMoreTriesIsNeverWorse) {
   }
 }
 
+TEST(NeighbourOf, IsAValidRuleAndChangesOnlyWhatMayBeChosen) {
+  Rng rng(23, 1);
+  int changed = 0;
+  for (int i = 0; i < 5000; ++i) {
+    const int samples = 1 + i % 9;
+    const SlotRule rule = rule_for(
+        {.num_slots = 1 + i % 7, .shape = kTrapezoid, .text_front = i % 2, .by_ratio = i % 3 == 0},
+        samples);
+    EntrainOptions options;
+    options.choose_slots = i % 4 != 0;
+    options.shape = i % 5 != 0;
+    const SlotRule next = neighbour_of(rule, options, samples, i % 2 == 0, rng);
+    changed += next == rule ? 0 : 1;
+    ASSERT_GE(next.num_slots, 1);
+    ASSERT_LE(next.num_slots, samples);
+    ASSERT_LT(next.text_front + next.text_back, next.num_slots);
+    ASSERT_GE(std::min({next.shape.rise, next.shape.fall, next.text_front, next.text_back}), 0);
+    ASSERT_LE(std::max(next.shape.rise, next.shape.fall), 24);
+    ASSERT_TRUE(options.choose_slots || next.num_slots == rule.num_slots);
+    ASSERT_TRUE(options.shape || next.shape == rule.shape);
+    ASSERT_EQ(next.by_ratio, rule.by_ratio);
+  }
+  EXPECT_GT(changed, 2000);
+}
+
 TEST(PlaceByRule, RepeatsAChosenRule) {
   for (int i = 0; i < 300; ++i) {
     RulesCase instance(i);

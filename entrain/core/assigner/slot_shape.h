@@ -3,32 +3,31 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
 #include <vector>
 
 namespace entrain {
 
-enum class SlotShape : std::uint8_t {
-  kTriangle,       // rises to the middle, falls to the end
-  kRootTriangle,   // its square root: flatter
-  kTrapezoid,      // rises over a quarter, flat, falls over a quarter
-  kLateTriangle,   // rises over two thirds, falls over one
-  kEarlyTriangle,  // rises over one third, falls over two
-  kFlat,
-  kCombOf8,  // one high slot, then seven low ones: heavy samples are in flight alone
-  kCombOf4,  // one high slot, then three low ones
+// Targets rise to 1, stay there, and fall.
+struct SlotShape {
+  int rise = 12;  // over so many 24ths of the slots; 0: they begin at 1
+  int fall = 12;
+  bool root = false;  // their square roots instead: flatter
+  bool operator==(const SlotShape&) const = default;
 };
-inline constexpr std::array kSlopedShapes = {SlotShape::kTriangle,
-                                             SlotShape::kRootTriangle,
-                                             SlotShape::kTrapezoid,
-                                             SlotShape::kLateTriangle,
-                                             SlotShape::kEarlyTriangle};
 
-inline constexpr std::array kCombs = {SlotShape::kCombOf8, SlotShape::kCombOf4};
+inline constexpr SlotShape kTriangle{.rise = 12, .fall = 12};
+inline constexpr SlotShape kRootTriangle{.rise = 12, .fall = 12, .root = true};
+inline constexpr SlotShape kTrapezoid{.rise = 6, .fall = 6};
+inline constexpr SlotShape kLateTriangle{.rise = 16, .fall = 8};
+inline constexpr SlotShape kEarlyTriangle{.rise = 8, .fall = 16};
+inline constexpr SlotShape kFlat{.rise = 0, .fall = 0};
+
+inline constexpr std::array kSlopedShapes = {
+    kTriangle, kRootTriangle, kTrapezoid, kLateTriangle, kEarlyTriangle};
 
 // Shapes   [num_slots], all > 0; only their ratios matter.
 // Source   the triangle and its root: our search notes; uses only + - × ÷ √, so it is equal on
 //          every machine.
-std::vector<double> slot_targets(SlotShape shape, int num_slots);
+std::vector<double> slot_targets(const SlotShape& shape, int num_slots);
 
 }  // namespace entrain

@@ -1,0 +1,41 @@
+// Which slots a sample may join so that, in the order of 1F1B, no lane holds more than its limit.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "entrain/core/cost/step_costs.h"
+#include "entrain/core/spec/plan.h"
+
+namespace entrain {
+
+// Under 1F1B a lane holds the activations of so many neighbouring slots as it warms up with, and
+// one more. Samples are added whole; what is recomputed or received is left out, so that a
+// placement within these limits may still miss the plan's by a little.
+class SlotBytes {
+ public:
+  // Limits are `percent` of the plan's. `costs` must outlive it.
+  SlotBytes(const Plan& plan, const StepCosts& costs, int num_slots, int percent);
+
+  // Activations that a sample leaves on each lane that has a limit. Cost  O(units × stages).
+  [[nodiscard]] std::vector<double> bytes_of(int sample) const;
+  // Share of its limit that the fullest lane would use if such a sample joined the slot; at most 1:
+  // it fits. Cost  O(lanes).
+  [[nodiscard]] double use(const std::vector<double>& bytes, int slot) const;
+  // Cost  O(lanes × warm-up²).
+  void add(const std::vector<double>& bytes, int slot);
+
+ private:
+  struct Lane {
+    double limit = 0;
+    int window = 1;  // slots in flight
+    std::vector<StageRef> stages;
+    std::vector<double> held;     // [first slot of a window] bytes
+    std::vector<double> largest;  // [slot] of the windows that contain it
+  };
+
+  const StepCosts& costs_;
+  std::vector<Lane> lanes_;
+};
+
+}  // namespace entrain
