@@ -33,7 +33,20 @@ CAUSE_WORDS = {
     "links": "waits for messages",
 }
 SCHEDULES = "1f1b,1f1b-eager,zb-h1,entrain"
-PARTS = ("joint", "shape", "replicas", "slots", "order", "segments", "deferral", "chunks", "search")
+PARTS = (
+    "joint",
+    "shape",
+    "replicas",
+    "slots",
+    "order",
+    "segments",
+    "deferral",
+    "chunks",
+    "search",
+    "rivals",
+    "tuning",
+    "bytes",
+)
 
 
 def parse_arguments():
@@ -97,8 +110,11 @@ def simulate(options, setting, policies, schedules, extra=(), memory=None):
             rows = list(csv.DictReader(file))
     for row in rows:
         for key, value in row.items():
-            if key not in ("policy", "schedule", "num_slots", "reason") and value not in ("", None):
-                row[key] = float(value) if key != "equal_slots" else value
+            words = key in ("policy", "schedule", "num_slots", "reason", "equal_slots")
+            if (
+                not words and value and ";" not in value
+            ):  # with it: a value for each replica or module
+                row[key] = float(value)
     return rows
 
 

@@ -5,12 +5,14 @@ of memory, schedule and freezing: the step time of `entrain` with several budget
 The best known is the least of every run so far, with any budget; it is kept in `--best`, a JSON
 lines file with the step time, the budget and a digest of the drawn ids, and is added to. `--long`
 searches for it. `--limits` compares limits of memory with each other instead: how often a tighter
-one has a faster step, which a search that never errs would not let happen.
+one has a faster step, which a search that never errs would not let happen. `--rivals` compares with
+every other policy under every schedule instead.
 
 Example:
     python benchmarks/pressure.py --long 100000 --best best.jsonl
     python benchmarks/pressure.py --best best.jsonl --output page.md
     python benchmarks/pressure.py --limits 30-100 --output limits.md
+    python benchmarks/pressure.py --rivals --memory free,equal --schedules entrain
 """
 
 import argparse
@@ -30,6 +32,8 @@ from policies import table
 MEMORY = ("free", "equal", "half")
 SCHEDULES = ("1f1b", "entrain")
 FROZEN = ("no", "yes")
+RIVAL_SCHEDULES = "gpipe,1f1b,1f1b-eager,zb-h1,zb-h2,entrain"
+TOLERANCE = 1.002  # of the step time: who is slower by more has lost
 
 
 def parse():
@@ -41,6 +45,9 @@ def parse():
     parser.add_argument("--long", type=int, default=0, help="evaluations; only looks for the best")
     parser.add_argument(
         "--limits", default="", help="percent of the bytes of lpt-2d, such as 30-100"
+    )
+    parser.add_argument(
+        "--rivals", action="store_true", help="the fastest other policy × schedule over entrain's"
     )
     parser.add_argument("--memory", default=",".join(MEMORY))
     parser.add_argument("--schedules", default=",".join(SCHEDULES))
@@ -105,6 +112,20 @@ class Case:
         limits = [self.bytes_of(percent) for percent in percents]
         rows = [self.simulate("entrain", self.schedule, limit) for limit in limits]
         return [row.get("step_s") or None for row in rows]
+
+    def step_and_rival(self):
+        """(seconds of entrain's step, seconds of the fastest rival's that fits, its name)."""
+        command = [self.options.entrain, "simulate", *self.inputs(), "--plan", self.plan()]
+        command += ["--policy", "all", "--schedule", RIVAL_SCHEDULES, "--steps", 1, "--json"]
+        command += ["--memory", self.limit()] + (["--chunks"] if self.options.chunks else [])
+        rows = [row for row in run(command)["rows"] if row.get("step_s") and not row["over"]]
+        mine = [r for r in rows if (r["policy"], r["schedule"]) == ("entrain", self.schedule)]
+        rivals = [
+            (r["step_s"], f"{r['policy']}, {r['schedule']}")
+            for r in rows
+            if r["policy"] != "entrain"
+        ]
+        return (mine[0]["step_s"] if mine else None, *min(rivals, default=(None, "none fits")))
 
     def measure(self, budgets):
         """[(budget, seconds of the step or None where nothing fits, bound, ms of assigning)]."""
@@ -217,6 +238,41 @@ def limits_page(options, cases):
     )
 
 
+def rivals_page(options, cases):
+    """The fastest rival's step over entrain's: a row a setting."""
+    found = {}
+    for number, case in enumerate(cases, 1):
+        mine, rival, name = case.step_and_rival()
+        if mine and rival:
+            where = f"{case.family} {case.seed}: {name}"
+            found.setdefault((case.memory, case.schedule, case.frozen), []).append(
+                (rival / mine, where)
+            )
+        elif rival:
+            print(f"{case.key}: only {name} fits", file=sys.stderr)
+        print(f"{number}/{len(cases)} {case.key}", file=sys.stderr)
+    rows = []
+    for setting, ratios in sorted(found.items()):
+        lost = [where for ratio, where in ratios if ratio * TOLERANCE < 1]
+        least, where = min(ratios)
+        median = statistics.median(ratio for ratio, _ in ratios)
+        cells = [f"{len(lost)} of {len(ratios)}", f"{median:.3f}", f"{least:.3f}", where]
+        rows.append([*setting, *cells])
+    header = ["memory", "schedule", "frozen", "rival faster", "median", "least", "there"]
+    return "\n".join(
+        [
+            "# The policy `entrain` against every other policy under every schedule",
+            "",
+            f"{machine.describe()}; generated families, seeds {options.seeds}, simulated.",
+            f"Step of the fastest rival (ten policies × {RIVAL_SCHEDULES}) that keeps the same limit,",
+            "over `entrain`'s with the default budget; a rival is faster below 0.998:",
+            "",
+            *table(header, rows),
+            "",
+        ]
+    )
+
+
 def fastest(a, b):
     return min((step for step in (a, b) if step), default=None)
 
@@ -239,6 +295,9 @@ def main():
             case.plan()  # once, not by several jobs
         if options.limits:
             machine.give(limits_page(options, cases), options.output)
+            return
+        if options.rivals:
+            machine.give(rivals_page(options, cases), options.output)
             return
         results = {}
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:

@@ -411,12 +411,12 @@ void add_cluster_options(CLI::App& command, PlanFlags& options) {
       ->transform(whole(0, 1000))
       ->capture_default_str();
   command
-      .add_flag("--shard-optimizer{always}",
-                options.shard_optimizer,
-                "optimizer states shared out among replicas, with the exchanges of that: always, "
-                "=never, or =auto (with and without, the fastest; others' planners: without)")
+      .add_option("--shard-optimizer",
+                  options.shard_optimizer,
+                  "optimizer states shared out among replicas, with the exchanges of that: always, "
+                  "never, or auto (with and without, the fastest; others' planners: without)")
       ->check(CLI::IsMember({"auto", "always", "never"}))
-      ->default_str("auto");
+      ->capture_default_str();
   command
       .add_option("--threads",
                   options.search.threads,

@@ -180,10 +180,11 @@ void add_plan_options(CLI::App& command, PlanOptions& options) {
 }
 
 void add_policy_options(CLI::App& command, PolicyOptions& options) {
-  command.add_option("--without",
-                     options.without,
-                     "parts that the policy entrain omits, comma-separated: joint, replicas, "
-                     "shape, order, slots, deferral, segments, chunks, search");
+  command.add_option(
+      "--without",
+      options.without,
+      "parts that the policy entrain omits, comma-separated: joint, replicas, "
+      "shape, order, slots, deferral, segments, chunks, search, rivals, tuning, bytes");
   command
       .add_option("--objective",
                   options.objective,

@@ -118,7 +118,8 @@ class Sequence {
   void construct_first() {
     const int budget = budget_ > 0 ? kFirstConstruction * request_.plan->replicas : 4;
     best_ = timed(construct(request_, start_loads_, evaluator_, {.budget = budget}));
-    if (request_.options.replica_balance && request_.options.joint) {
+    const EntrainOptions& options = request_.options;
+    if (options.rivals && options.replica_balance && options.joint) {
       offer({lpt_2d_policy(request_), {}});
       offer({sequential_policy(request_), {}});
       // Without a search, an assignment is wanted in a few milliseconds.

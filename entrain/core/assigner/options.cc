@@ -24,6 +24,9 @@ constexpr std::array kParts = {
     Part{"segments", &EntrainOptions::split_segments},
     Part{"chunks", &EntrainOptions::chunks},
     Part{"search", &EntrainOptions::search},
+    Part{"rivals", &EntrainOptions::rivals},
+    Part{"tuning", &EntrainOptions::tuning},
+    Part{"bytes", &EntrainOptions::slot_bytes},
 };
 
 }  // namespace

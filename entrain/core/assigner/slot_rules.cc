@@ -71,7 +71,8 @@ class RuleChooser {
       rule.spread_segments = true;
       consider(rule);
     }
-    if (!times_.fits() && request_.options.shape && request_.options.choose_slots) {
+    const EntrainOptions& options = request_.options;
+    if (!times_.fits() && options.slot_bytes && options.shape && options.choose_slots) {
       choose_within_bytes();
     }
     if (!times_.fits()) {

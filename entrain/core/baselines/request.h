@@ -24,10 +24,13 @@ struct EntrainOptions {
   bool defer = true;            // encoder work in earlier slots than its sample's LLM work
   bool chunks = true;           // LLM work in token ranges, if the plan's limits allow them
   bool split_segments = true;   // a sample's segments in different slots (needs defer)
+  bool rivals = true;           // others' assignments as starts (needs joint, replica_balance)
+  bool tuning = true;           // small changes of the constructions' rules
+  bool slot_bytes = true;       // constructions that keep byte limits (needs shape, choose_slots)
 };
 
 // All parts except the named ones: "joint", "replicas", "shape", "order", "slots", "deferral",
-// "segments", "chunks", "search" (in the order of EntrainOptions' comments).
+// "segments", "chunks", "search", "rivals", "tuning", "bytes".
 // Throws  InvalidInput for another name (with a suggestion), after `where` ("plan.without").
 EntrainOptions entrain_options_without(const std::vector<std::string>& parts,
                                        const std::string& where);
