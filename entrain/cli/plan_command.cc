@@ -527,7 +527,7 @@ void add_plan_command(CLI::App& app, Action& action) {
       ->add_option("--evaluations",
                    options->evaluations,
                    "simulated replicas the `entrain` policy may spend on a step (default: 1,000 "
-                   "for a few replicas, 10,159 for 128)")
+                   "for a few replicas, 11,313 for 128)")
       ->transform(whole(0, kMostEvaluations));
   add_cluster_options(*command, *options);
   command->add_option("--output,-o", options->output, "plan JSON to write");

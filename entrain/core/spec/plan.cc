@@ -223,10 +223,9 @@ void validate_lane(const Plan& plan,
 
 int default_evaluations(int replicas) {
   constexpr double kLeast = 1000;
-  constexpr double kOfOneReplica = 400;
   constexpr double kMost = 1e6;
-  const double root = std::cbrt(static_cast<double>(replicas));
-  return static_cast<int>(std::clamp(kOfOneReplica * root * root, kLeast, kMost));
+  const double growth = std::min(replicas / 4.0, std::sqrt(static_cast<double>(replicas)));
+  return static_cast<int>(std::clamp(kLeast * growth, kLeast, kMost));
 }
 
 int Plan::lane_of(int module, int stage) const {

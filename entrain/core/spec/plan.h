@@ -42,7 +42,7 @@ struct StageRef {
 };
 
 // Simulated replicas that the `entrain` policy may spend on a step unless it is told: 1,000 for up
-// to 3 replicas, 1,007 for 4, 10,159 for 128: a replica's share shrinks as steps grow.
+// to 4 replicas, 250 for each of up to 16, then 1,000 × √replicas (11,313 for 128), at most 10⁶.
 int default_evaluations(int replicas);
 
 // Limits on assignments and programs.
