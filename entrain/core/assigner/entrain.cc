@@ -5,8 +5,8 @@
 //    moved from slow replicas to fast ones. `lpt-2d`, `sequential` and `dflop` compete.
 // 2. Search (search.h) from the best, in growing pieces. Where a start over a memory limit is
 //    faster, every other piece mends it.
-// 3. Where the budget is ample, construction again with more of it; under limits also one that does
-//    not leave them, and one that begins with the best of the others.
+// 3. Where the budget is ample, construction again with more of it and with tuned rules; under
+//    limits also one that does not leave them, and one that begins with the best of the others.
 // 4. Heavy samples are cut into chunks where that is allowed and pays (after each construction).
 // 5. Search as in 2.
 // 6. Where nothing fits: one sample a slot in drawn order.
