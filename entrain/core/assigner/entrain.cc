@@ -45,7 +45,7 @@ constexpr int kFirstSearch[] = {30, 36, 48, 60};
 constexpr int kSecondConstruction = 100;
 constexpr int kTuning = 16;
 constexpr int kFirstCuts = 12;
-constexpr int kSecondCuts = 60;
+constexpr int kSecondCuts = 32;
 constexpr double kGrowth = 1.26;  // of the pieces after: ten in a decade
 
 // Loads of encoders only, except for samples without any: for the ablation of the joint start.
