@@ -133,12 +133,13 @@ class Sequence {
 
   void construct_second(int budget, int tuning) {
     const auto offer_constructed = [&](bool keep_fitting, const Evaluated* start) {
+      const int tuned = request_.options.tuning ? tuning : 0;
       const int end = evaluator_.evaluations() + budget;
       offer(construct(
           request_,
           start_loads_,
           evaluator_,
-          {.budget = end, .tuning = tuning, .keep_fitting = keep_fitting, .start = start}));
+          {.budget = end, .tuning = tuned, .keep_fitting = keep_fitting, .start = start}));
     };
     offer_constructed(false, nullptr);
     if (over_) {
