@@ -28,6 +28,7 @@ std::vector<Operation> stage_order(const OrderInputs& inputs,
                                    std::optional<int> delay) {
   const ReplicaGraph& graph = inputs.graph;
   std::vector<Operation> order;
+  const int turns_late = delay.value_or(0);
   std::vector<std::vector<Operation>> weights(at(graph.num_slots));  // [turn]
   const auto forward = [&](int slot) {
     for (int group = graph.first_group[at(ref.module)]; group < graph.end_of(ref.module); ++group) {
@@ -53,12 +54,12 @@ std::vector<Operation> stage_order(const OrderInputs& inputs,
         order.push_back(make(OperationKind::kBackward, graph, group, ref.stage));
       }
     }
-    if (delay && turn >= *delay) {
-      const std::vector<Operation>& due = weights[at(turn - *delay)];
+    if (delay && turn >= turns_late) {
+      const std::vector<Operation>& due = weights[at(turn - turns_late)];
       order.insert(order.end(), due.begin(), due.end());
     }
   }
-  for (int turn = std::max(0, graph.num_slots - delay.value_or(0)); turn < graph.num_slots;
+  for (int turn = std::max(0, graph.num_slots - turns_late); turn < graph.num_slots;
        ++turn) {
     order.insert(order.end(), weights[at(turn)].begin(), weights[at(turn)].end());
   }
