@@ -59,8 +59,7 @@ std::vector<Operation> stage_order(const OrderInputs& inputs,
       order.insert(order.end(), due.begin(), due.end());
     }
   }
-  for (int turn = std::max(0, graph.num_slots - turns_late); turn < graph.num_slots;
-       ++turn) {
+  for (int turn = std::max(0, graph.num_slots - turns_late); turn < graph.num_slots; ++turn) {
     order.insert(order.end(), weights[at(turn)].begin(), weights[at(turn)].end());
   }
   return order;
