@@ -111,9 +111,8 @@ def simulate(options, setting, policies, schedules, extra=(), memory=None):
     for row in rows:
         for key, value in row.items():
             words = key in ("policy", "schedule", "num_slots", "reason", "equal_slots")
-            if (
-                not words and value and ";" not in value
-            ):  # with it: a value for each replica or module
+            several = value and ";" in value  # one for each replica or module
+            if value and not (words or several):
                 row[key] = float(value)
     return rows
 

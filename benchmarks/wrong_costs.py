@@ -3,9 +3,9 @@
 For every size manifest, a few drawn batches under the best plan of 8 lanes: policies assign by
 `entrain cost`'s costs; then each sample's time in each module is multiplied by a random factor
 (log-normal, of the given standard deviation), and all assignments are simulated with the same new
-costs. Orders of lanes are fixed under `1f1b`; a schedule that searches them would know the new costs
-here, as no run does. `entrain` is also run with 100 and 10,000 evaluations: does a longer search fit the wrong
-costs too well?
+costs. Orders of lanes are fixed under `1f1b`; a schedule that searches them would know the new
+costs here, as no run does. `entrain` is also run with 100 and 10,000 evaluations: does a longer
+search fit the wrong costs too well?
 
 Example:
     python benchmarks/wrong_costs.py --data data/manifests --output page.md

@@ -1,6 +1,7 @@
 #include "entrain/core/assigner/slot_bytes.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "entrain/core/base/at.h"
 

@@ -1,7 +1,6 @@
 // Which slots a sample may join so that, in the order of 1F1B, no lane holds more than its limit.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "entrain/core/cost/step_costs.h"
@@ -27,8 +26,8 @@ class SlotBytes {
 
  private:
   struct Lane {
-    double limit = 0;
-    int window = 1;  // slots in flight
+    double limit = 0;  // bytes
+    int window = 1;    // slots in flight
     std::vector<StageRef> stages;
     std::vector<double> held;     // [first slot of a window] bytes
     std::vector<double> largest;  // [slot] of the windows that contain it

@@ -107,7 +107,6 @@ class RuleChooser {
       best_ = rule;
       times_ = times;
     }
-    faster_but_over_ = faster_but_over_ || (times.done && !times.fits());
   }
 
   // From a few, which suits oversized samples, up to one sample per slot.
@@ -226,8 +225,7 @@ class RuleChooser {
   int num_text_ = 0;
   int budget_ = 0;
   SlotRule best_;
-  bool faster_but_over_ = false;  // whether a rule failed for its bytes alone
-  ReplicaTimes times_;            // of best_
+  ReplicaTimes times_;  // of best_
 };
 
 }  // namespace

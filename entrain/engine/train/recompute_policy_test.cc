@@ -88,7 +88,7 @@ TEST_P(RecomputeToFit, TakesAsFewLayersAsItCan) {
   EXPECT_EQ(fit_to(2 * none), 0);
   std::int64_t limit = full + (none - full) / 4;
   int some = fit_to(limit);
-  for (; some == 0; some = fit_to(limit)) {  // other slots did
+  for (; some == 0; some = fit_to(limit)) {  // the policy found slots that fit
     limit -= full / 20;
   }
   EXPECT_LT(some, 8);
