@@ -88,7 +88,7 @@ int run(const EvalFlags& options) {
   std::vector<std::filesystem::path> inputs = {folder, index, weights};
   for (const SampleSizes& sample : data.index.samples) {
     if (sample.location.has_value()) {
-      inputs.push_back(shard_path(data.index, *sample.location));
+      inputs.emplace_back(located(data.index, *sample.location).shard);
     }
   }
   Outputs outputs(inputs, options.force);

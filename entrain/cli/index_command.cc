@@ -12,7 +12,6 @@
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
 #include "entrain/cli/study_options.h"
-#include "entrain/cli/token_program.h"
 
 namespace entrain::cli {
 namespace {
@@ -21,6 +20,7 @@ struct IndexFlags {
   std::vector<std::string> data;
   std::string output;
   std::string model;
+  std::string media;
   std::int64_t max_tokens = 0;
   std::string too_long = "refuse";
   std::string empty_response = "refuse";
@@ -104,7 +104,8 @@ std::optional<TokenizerOptions> tokenizer_of(const IndexFlags& flags,
   if (!index.model) {
     throw InvalidInput("--tokenizer needs --model, which says how many tokens an image has");
   }
-  TokenizerOptions result = find_token_program();
+  TokenizerOptions result;
+  result.program = find_python_program();
   result.folder = folder;
   result.chat_template = flags.chat_template;
   result.loss_on_all = flags.loss == "all";
@@ -129,6 +130,7 @@ std::optional<TokenizerOptions> tokenizer_of(const IndexFlags& flags,
 int run(const IndexFlags& options) {
   IndexOptions index_options;
   index_options.verify = options.verify;
+  index_options.media = options.media;
   index_options.max_tokens = options.max_tokens;
   index_options.too_long = rule_of(options.too_long);
   index_options.empty_response = rule_of(options.empty_response);
@@ -169,17 +171,24 @@ void add_index_command(CLI::App& app, Action& action) {
   CLI::App* command = add_command(
       app,
       "index",
-      "Reads sizes, exact text lengths and byte offsets of every sample of tar shards.",
+      "Reads sizes, exact text lengths and byte offsets of every sample of a data set.",
       "entrain index data/train-*.tar --output train.csv --model model.toml --too-long leave-out");
   command
       ->add_option(
           "data",
           options->data,
           "tar shards (.tar; .tar.gz for studies only), folders of them, names with braces "
-          "such as 'train-{000000..000009}.tar', or index files to merge")
+          "such as 'train-{000000..000009}.tar', tables (.parquet, .arrow), lists of records "
+          "(.json, .jsonl: LLaVA, ShareGPT, OpenAI messages), or index files to merge")
       ->required();
   command->add_option("--output,-o", options->output, "index CSV to write")->required();
   add_force(*command, options->force);
+  command
+      ->add_option("--media",
+                   options->media,
+                   "folder of the images and clips that records and tables name by path (default: "
+                   "the folder of each file)")
+      ->check(CLI::ExistingDirectory);
   command->add_option(
       "--model,-m",
       options->model,

@@ -20,6 +20,7 @@
 #include "entrain/core/base/json_text.h"
 #include "entrain/core/base/output.h"
 #include "entrain/core/base/partial_files.h"
+#include "entrain/core/base/python_process.h"
 #include "entrain/core/base/version.h"
 #include "entrain/core/dataset/global_batch.h"
 #include "entrain/core/dataset/hold.h"
@@ -31,7 +32,6 @@
 #include "entrain/cli/command.h"
 #include "entrain/cli/exit_code.h"
 #include "entrain/cli/program.h"
-#include "entrain/cli/token_program.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -254,12 +254,9 @@ NB_MODULE(_core, module) {
   module.def(
       "set_python",
       [](const std::string& python, const std::string& packages) {
-        entrain::TokenizerOptions options;
-        options.python = python;
-        options.packages = packages;
-        entrain::cli::set_token_program(std::move(options));
+        entrain::set_python_program({python, packages});
       },
       "python"_a,
       "packages"_a,
-      "The interpreter and the folder of packages that `entrain index` tokenizes with.");
+      "The interpreter and the folder of packages that tokenize and read Parquet.");
 }

@@ -1,4 +1,5 @@
 // WebDataset shards, sample by sample, and the reading of one at its offset.
+#include "entrain/core/dataset/sample_source.h"
 #include "entrain/core/dataset/shard.h"
 
 #include "tests/fuzz/fuzz.h"
@@ -9,9 +10,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::expect_result_or_refusal([&] {
     ShardReader reader(file.path());
     while (const auto sample = reader.next()) {
-      const SampleLocation location{"x.tar", sample->offset, sample->bytes};
-      const RawSample raw =
-          read_sample(file.path(), location, sample_id(file.path(), sample->name));
+      const SampleLocation location{file.path(), sample->offset, sample->bytes};
+      const RawSample raw = read_sample(location, sample_id(file.path(), sample->name));
       fuzz::expect(
           raw.images.size() == sample->images.size() && raw.videos.size() == sample->videos.size(),
           "a sample reads as it was indexed");

@@ -17,8 +17,11 @@
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/dataset/index_reports.h"
 #include "entrain/core/dataset/measure.h"
+#include "entrain/core/dataset/records.h"
+#include "entrain/core/dataset/sample_source.h"
 #include "entrain/core/dataset/shard.h"
 #include "entrain/core/dataset/shard_list.h"
+#include "entrain/core/dataset/table.h"
 #include "entrain/core/dataset/text.h"
 #include "entrain/core/spec/media.h"
 #include "entrain/core/spec/workload.h"
@@ -33,7 +36,10 @@ constexpr const char* kTooLong = "too long";
 constexpr const char* kCannotBeCut = "too long, and no cut of its prompt makes it fit";
 constexpr const char* kPromptCut = "prompt cut to fit";
 constexpr const char* kDamaged = "cannot be read";
-constexpr const char* kDamagedShard = "a shard that is no archive to its end";
+constexpr const char* kDamagedFile = "a file that is damaged as a whole";
+
+// Bytes; of a Parquet file's row group that slows training down.
+constexpr std::int64_t kLargeRowGroup = 64LL << 20;
 
 class IndexBuilder {
  public:
@@ -63,23 +69,34 @@ class IndexBuilder {
     }
   }
 
-  void add_shard(const fs::path& path, ReadProgress& progress) {
+  // A file that holds samples.
+  void add_file(const fs::path& path, ReadProgress& progress) {
     if (!workers_) {
       use_text_digest(text_digest(), path);
     }
-    std::optional<ShardReader> reader;
-    if (!unless_damaged(path.string(), kDamagedShard, [&] { reader.emplace(path); })) {
+    const fs::path media = options_.media.empty() ? path.parent_path() / "." : options_.media;
+    std::unique_ptr<SampleSource> source;
+    if (!unless_damaged(path.string(), kDamagedFile, [&] { source = open_samples(path, media); })) {
       progress.reach(1, 1);
       return;
     }
-    for (const auto& [reason, count] : reader->skipped()) {
+    for (const auto& [reason, count] : source->skipped()) {
       result_.summary.ignored_members[reason] += count;
     }
     compressed_ += is_compressed_shard(path) ? 1 : 0;
-    const std::string shard = shard_name(path, folder_);
-    for (std::int64_t i = 0; i < reader->num_samples(); ++i) {
-      add_sample(path, shard, *reader);
-      progress.reach(i + 1, reader->num_samples());
+    if (source->bytes_of_a_row() > kLargeRowGroup) {
+      result_.summary.notes.push_back(fmt::format(
+          "'{}' has row groups of up to {}, and training reads a whole one for a sample: write the "
+          "file with smaller ones (pyarrow.parquet.write_table(…, row_group_size=100))",
+          path.string(),
+          format_bytes(source->bytes_of_a_row())));
+    }
+    SampleLocation location;
+    location.shard = shard_name(path, folder_);
+    location.media = is_record_file(path) || is_table_file(path) ? shard_name(media, folder_) : "";
+    for (std::int64_t i = 0; i < source->num_samples(); ++i) {
+      add_sample(location, *source);
+      progress.reach(i + 1, source->num_samples());
     }
   }
 
@@ -114,8 +131,10 @@ class IndexBuilder {
       throw InvalidInput(nothing_stays());
     }
     if (options_.model) {
-      result_.summary.notes = check_media(
-          *options_.model, index.samples, options_.ignore_modality, "data", kIgnoreOption);
+      for (std::string& note : check_media(
+               *options_.model, index.samples, options_.ignore_modality, "data", kIgnoreOption)) {
+        result_.summary.notes.push_back(std::move(note));
+      }
     }
     if (compressed_ > 0) {
       result_.summary.notes.push_back(
@@ -241,49 +260,49 @@ class IndexBuilder {
     ++result_.summary.reasons[fmt::format("left out: {}", kind)];
   }
 
-  // The next sample of `reader`.
-  void add_sample(const fs::path& path, const std::string& shard, ShardReader& reader) {
+  // The next sample of `source`, a file at `location`.
+  void add_sample(const SampleLocation& location, SampleSource& source) {
     SampleSizes sample;
-    std::optional<ShardSample> found;
+    sample.id = source.upcoming();
+    FoundSample found;
     SampleText text;
     std::string json;
     const auto read = [&] {
-      found = reader.next();
-      TarReader& tar = reader.tar();
-      for (const TarMember& image : found->images) {
-        sample.images.push_back(measure_image(tar, image, options_.verify));
+      found = source.next();
+      for (const MediaBytes& image : found.images) {
+        sample.images.push_back(measure_image(image, options_.verify));
       }
-      if (!found->videos.empty()) {
-        const std::vector<double> fps = frames_per_second(
-            tar.content(found->text), found->videos.size(), tar.where(found->text));
+      if (!found.videos.empty()) {
+        const std::vector<double> fps =
+            frames_per_second(found.text.content(), found.videos.size(), found.text.where);
         for (std::size_t video = 0; video < fps.size(); ++video) {
-          sample.videos.push_back(
-              measure_video(tar, found->videos[video], fps[video], options_.verify));
+          sample.videos.push_back(measure_video(found.videos[video], fps[video], options_.verify));
         }
       }
-      for (const TarMember& clip : found->audio) {
-        sample.audio_seconds.push_back(measure_clip(tar, clip, options_.verify));
+      for (const MediaBytes& clip : found.audio) {
+        sample.audio_seconds.push_back(measure_clip(clip, options_.verify));
       }
-      json = tar.content(found->text);
+      json = found.text.content();
       if (workers_) {
-        parse_json(json, tar.where(found->text));  // so that the text is UTF-8
+        parse_json(json, found.text.where);  // so that the text is UTF-8
       } else {
-        text = sample_text(json, tar.where(found->text));
+        text = sample_text(json, found.text.where);
         set_text_lengths(sample, text);
       }
     };
-    if (!unless_damaged(sample_id(path, reader.upcoming()), kDamaged, read)) {
+    if (!unless_damaged(sample.id, kDamaged, read)) {
       return;
     }
-    sample.id = sample_id(path, found->name);
-    check_new(sample.id, reader.tar().where(found->text));
-    for (const std::string& extension : found->ignored) {
+    check_new(sample.id, found.text.where);
+    for (const std::string& extension : found.ignored) {
       ++result_.summary.ignored_members[extension];
     }
-    result_.summary.scattered += found->scattered ? 1 : 0;
-    sample.location = SampleLocation{shard, found->offset, found->bytes};
+    result_.summary.scattered += found.scattered ? 1 : 0;
+    sample.location = location;
+    sample.location->offset = found.offset;
+    sample.location->bytes = found.size;
     if (workers_) {
-      tokenize_and_add(std::move(sample), std::move(json), reader.tar().where(found->text), {});
+      tokenize_and_add(std::move(sample), std::move(json), found.text.where, {});
     } else {
       add(std::move(sample), [&] { return std::move(text); }, {});
     }
@@ -330,29 +349,29 @@ class IndexBuilder {
                SampleSizes sample,
                std::vector<std::string> extra) {
     check_new(sample.id, path.string());
-    const fs::path shard = sample.location ? shard_path(index, *sample.location) : fs::path();
-    const SampleLocation location = sample.location.value_or(SampleLocation());
+    const SampleLocation location =
+        sample.location ? located(index, *sample.location) : SampleLocation();
     if (sample.location) {
-      sample.location->shard = shard_name(shard, folder_);
+      sample.location = named_from(location, folder_);
     }
     const auto check = [&] {
       if (options_.verify && sample.location) {
-        verify(sample, read_sample(shard, location, sample.id), shard);
+        verify(sample, read_sample(location, sample.id), location.shard);
       }
     };
     if (!unless_damaged(sample.id, kDamaged, check)) {
       return;
     }
     const std::string id = sample.id;
-    const std::string where = fmt::format("sample '{}' in '{}'", id, shard.string());
+    const std::string where = fmt::format("sample '{}' in '{}'", id, location.shard);
     if (workers_) {
-      if (shard.empty()) {
+      if (location.shard.empty()) {
         throw InvalidInput(fmt::format(
             "'{}': sample '{}' has no shard, whose text could be tokenized", path.string(), id));
       }
       std::string json;
       const auto read = [&] {
-        json = read_sample(shard, location, id).text;
+        json = read_sample(location, id).text;
         parse_json(json, where);
       };
       if (unless_damaged(id, kDamaged, read)) {
@@ -361,10 +380,10 @@ class IndexBuilder {
       return;
     }
     const auto text = [&]() -> std::optional<SampleText> {
-      if (shard.empty() || index.text_digest != text_digest()) {
+      if (location.shard.empty() || index.text_digest != text_digest()) {
         return std::nullopt;
       }
-      return sample_text(read_sample(shard, location, id).text, where);
+      return sample_text(read_sample(location, id).text, where);
     };
     add(std::move(sample), text, std::move(extra));
   }
@@ -383,8 +402,8 @@ class IndexBuilder {
     return same;
   }
 
-  static void verify(const SampleSizes& sample, const RawSample& raw, const fs::path& shard) {
-    const std::string where = fmt::format("sample '{}' in shard '{}'", sample.id, shard.string());
+  static void verify(const SampleSizes& sample, const RawSample& raw, const std::string& file) {
+    const std::string where = fmt::format("sample '{}' in '{}'", sample.id, file);
     std::vector<ImageSize> sizes;
     for (const std::string& image : raw.images) {
       sizes.push_back(decode_image(image, where).size);
@@ -517,7 +536,7 @@ IndexResult build_index(const std::vector<fs::path>& data,
     if (is_index_file(file)) {
       builder.add_index(file, progress);
     } else {
-      builder.add_shard(file, progress);
+      builder.add_file(file, progress);
     }
   }
   progress.finish();

@@ -2,7 +2,7 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/dataset/index.h"
-#include "entrain/core/dataset/shard.h"
+#include "entrain/core/dataset/sample_source.h"
 #include "entrain/core/dataset/text.h"
 #include "entrain/core/spec/workload.h"
 
@@ -160,7 +160,7 @@ TEST_F(BuildIndex, MeasuresSamplesOfAFolderOfShards) {
   const SampleSizes& second = index.samples[1];
   EXPECT_EQ(second.response_chars, 4);
   EXPECT_EQ(second.response_tokens, 7);
-  const RawSample raw = read_sample(shard_path(index, *first.location), *first.location, first.id);
+  const RawSample raw = read_sample(located(index, *first.location), first.id);
   EXPECT_EQ(raw.images[1], flat_png(5, 6, 0, 0, 0));
   EXPECT_EQ(result.summary.rows, 2);
   EXPECT_EQ(result.summary.images.total, 2);
@@ -320,7 +320,7 @@ TEST_F(BuildIndex, LeavesOutWhatIsDamagedAndListsIt) {
   EXPECT_EQ(left_out[3].id, "t/e");
   EXPECT_EQ(left_out[4].id, cut.string());
   EXPECT_EQ(result.summary.reasons.at("left out: cannot be read"), 3);
-  EXPECT_EQ(result.summary.reasons.at("left out: a shard that is no archive to its end"), 1);
+  EXPECT_EQ(result.summary.reasons.at("left out: a file that is damaged as a whole"), 1);
   const std::string text = to_string(result.summary);
   EXPECT_NE(text.find("'t/a': "), std::string::npos) << text;
   std::filesystem::remove(output_);
@@ -475,6 +475,68 @@ TEST_F(BuildIndex, ReproducesTheSharedManifest) {
     EXPECT_EQ(sample.prompt_chars, given.prompt_chars) << sample.id;
     EXPECT_EQ(sample.response_chars, given.response_chars) << sample.id;
   }
+}
+
+TEST_F(BuildIndex, TakesATextFileAsTheCaptionWhereThereIsNoJson) {
+  const auto path = shard("train-0.tar",
+                          TarWriter()
+                              .add("a.png", flat_png(20, 30, 0, 0, 0))
+                              .add("a.txt", "a \"red\" h\xC3\xA4t\n")
+                              .add("b.txt", "not this")
+                              .add("b.json", R"({"text": "seven"})")
+                              .add("c.txt", "\xFF"));
+  EXPECT_NE(refused({path}).find("not UTF-8"), std::string::npos);
+  IndexOptions options;
+  options.damaged = BadSampleRule::kLeaveOut;
+  const IndexResult result = build({path}, options);
+  const Index index = read_index(output_);
+  ASSERT_EQ(index.samples.size(), 2U);
+  EXPECT_EQ(index.samples[0].response_chars, 11);
+  EXPECT_EQ(index.samples[0].prompt_chars, 0);
+  EXPECT_EQ(index.samples[1].response_chars, 5);
+  EXPECT_EQ(result.summary.ignored_members.at(".txt"), 1);
+  const RawSample raw = read_sample(located(index, *index.samples[0].location), "train/a");
+  EXPECT_EQ(sample_text(raw.text, "").response, "a \"red\" h\xC3\xA4t");
+}
+
+TEST_F(BuildIndex, ReadsRecordsWhoseMediaLieInAFolder) {
+  folder_.write("media/a/x.png", flat_png(20, 30, 0, 0, 0));
+  folder_.write("media/y.wav", oracle::make_wav(std::vector<double>(800), {.sample_rate = 8'000}));
+  const auto records = folder_.write("data/llava.json", R"([
+    {"id": "one", "image": "a/x.png", "audio": ["y.wav"],
+     "conversations": [{"from": "human", "value": "<image>\nwhat?"},
+                       {"from": "gpt", "value": "this"}]},
+    {"id": "one", "messages": [{"role": "user", "content": "hello"},
+                               {"role": "assistant", "content": [{"type": "text", "text": "ah"}]}]},
+    {"image": "none.png", "text": "nothing there"}])");
+  IndexOptions options;
+  options.media = folder_.path() / "media";
+  EXPECT_NE(refused({records}, options).find("none.png': No such file"), std::string::npos);
+  options.damaged = BadSampleRule::kLeaveOut;
+  const IndexResult result = build({records}, options);
+  EXPECT_EQ(result.summary.left_out.at(0).id, "llava/2");
+  const Index index = read_index(output_);
+  ASSERT_EQ(index.samples.size(), 2U);
+  const SampleSizes& first = index.samples[0];
+  EXPECT_EQ(first.id, "llava/one");
+  EXPECT_EQ(first.images, (std::vector<ImageSize>{{20, 30}}));
+  EXPECT_EQ(first.audio_seconds, (std::vector<double>{0.1}));
+  EXPECT_EQ(first.prompt_chars, 5);
+  EXPECT_EQ(first.response_chars, 4);
+  EXPECT_EQ(index.samples[1].id, "llava/one#2");
+  EXPECT_EQ(first.location->media, "../media");
+  for (const SampleSizes& sample : index.samples) {
+    const RawSample raw = read_sample(located(index, *sample.location), sample.id);
+    EXPECT_EQ(raw.images.size(), sample.images.size());
+    EXPECT_EQ(raw.audio.size(), sample.audio_seconds.size());
+  }
+  // The index elsewhere, and merged with others, still finds them.
+  std::filesystem::create_directories(folder_.path() / "elsewhere" / "deep");
+  copy_index(output_, folder_.path() / "elsewhere" / "deep" / "copy.csv");
+  const Index copy = read_index(folder_.path() / "elsewhere" / "deep" / "copy.csv");
+  EXPECT_EQ(digest(copy), digest(index));
+  EXPECT_EQ(read_sample(located(copy, *copy.samples[0].location), "llava/one").images.at(0),
+            flat_png(20, 30, 0, 0, 0));
 }
 
 }  // namespace

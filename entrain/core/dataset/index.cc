@@ -46,6 +46,7 @@ enum Column : std::size_t {
   kShard,
   kOffset,
   kBytes,
+  kMedia,
   kNumColumns
 };
 
@@ -67,7 +68,8 @@ constexpr std::array<const char*, kNumColumns> kColumnNames = {"sample_id",
                                                                "text_digest",
                                                                "shard",
                                                                "offset",
-                                                               "bytes"};
+                                                               "bytes",
+                                                               "media_folder"};
 
 constexpr auto kNeeded = {kSampleId, kNumImages, kImageSizes, kPromptChars, kResponseChars};
 
@@ -254,7 +256,8 @@ SampleSizes read_sample_row(const RowReader& row) {
     sample.location =
         SampleLocation{std::string(row.text(kShard)),
                        row.count(kOffset),
-                       row.number<std::int64_t>(kBytes, row.text(kBytes), 1, kMaxCount)};
+                       row.number<std::int64_t>(kBytes, row.text(kBytes), 1, kMaxCount),
+                       std::string(row.text(kMedia))};
   } else if (!row.text(kOffset).empty() || !row.text(kBytes).empty()) {
     row.fail(kShard, "empty beside an offset or bytes");
   }
@@ -343,9 +346,15 @@ std::string format_rows(const Index& index, bool locations) {
   };
   const bool exact = any(&SampleSizes::prompt_tokens);
   locations = locations && any(&SampleSizes::location);
+  const bool media =
+      locations &&
+      std::any_of(index.samples.begin(), index.samples.end(), [](const SampleSizes& sample) {
+        return sample.location && !sample.location->media.empty();
+      });
   std::vector<std::string> fields;
   for (std::size_t i = 0; i < kNumColumns; ++i) {
-    if ((i < kPromptTokens) || (i < kShard && exact) || (i >= kShard && locations)) {
+    if ((i < kPromptTokens) || (i < kShard && exact) || (i >= kShard && i < kMedia && locations) ||
+        (i == kMedia && media)) {
       fields.emplace_back(kColumnNames[i]);
     }
   }
@@ -361,6 +370,9 @@ std::string format_rows(const Index& index, bool locations) {
       fields.push_back(known ? sample.location->shard : "");
       fields.push_back(known ? fmt::format("{}", sample.location->offset) : "");
       fields.push_back(known ? fmt::format("{}", sample.location->bytes) : "");
+      if (media) {
+        fields.push_back(known ? sample.location->media : "");
+      }
     }
     if (!index.extra_columns.empty()) {
       fields.insert(fields.end(), index.extra_values[i].begin(), index.extra_values[i].end());
@@ -426,8 +438,7 @@ void copy_index(const std::filesystem::path& source, const std::filesystem::path
   Index index = read_index(source);
   for (SampleSizes& sample : index.samples) {
     if (sample.location) {
-      sample.location->shard =
-          shard_name(shard_path(index, *sample.location), target.parent_path());
+      sample.location = named_from(located(index, *sample.location), target.parent_path());
     }
   }
   load_tokens(index);
@@ -443,8 +454,14 @@ std::string digest(const Index& index) {
   return digest_of(format_rows(index, false));
 }
 
-std::filesystem::path shard_path(const Index& index, const SampleLocation& location) {
-  return (index.path.parent_path() / location.shard).lexically_normal();
+SampleLocation located(const Index& index, const SampleLocation& location) {
+  const auto reached = [&](const std::string& path) {
+    return path.empty() ? path : (index.path.parent_path() / path).lexically_normal().string();
+  };
+  SampleLocation result = location;
+  result.shard = reached(location.shard);
+  result.media = reached(location.media);
+  return result;
 }
 
 std::string shard_name(const std::filesystem::path& shard, const std::filesystem::path& folder) {
@@ -453,6 +470,13 @@ std::string shard_name(const std::filesystem::path& shard, const std::filesystem
   const fs::path base = fs::weakly_canonical(fs::absolute(folder.empty() ? fs::path(".") : folder));
   const fs::path relative = whole.lexically_relative(base);
   return relative.empty() ? whole.string() : relative.string();
+}
+
+SampleLocation named_from(const SampleLocation& location, const std::filesystem::path& folder) {
+  SampleLocation result = location;
+  result.shard = shard_name(location.shard, folder);
+  result.media = location.media.empty() ? "" : shard_name(location.media, folder);
+  return result;
 }
 
 Percentiles percentiles(std::vector<std::int64_t> values) {

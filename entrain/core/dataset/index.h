@@ -6,6 +6,7 @@
 //   audio_seconds, video_seconds, video_frames, video_size (lists with `;`)   if there are any
 //   text_chars, text_tokens_estimate   sums, checked
 //   shard, offset, bytes   position of the sample; shard is relative to the index's folder
+//   media_folder   of the files that a record names, likewise; if there are records
 //   text_digest   tokenizer and template of prompt_tokens, the same in every row that has it
 // Other columns are kept unchanged.
 #pragma once
@@ -62,18 +63,21 @@ void write_index(const Index& index, const std::filesystem::path& path);
 // Throws  as read_index(), TokenCache and write_index() do.
 void copy_index(const std::filesystem::path& source, const std::filesystem::path& target);
 
-// Digest of all columns except shard, offset and bytes.
+// Digest of all columns except shard, offset, bytes and media_folder.
 std::string digest(const Index& index);
 
-// The shard of a location as a path relative to the working directory.
-std::filesystem::path shard_path(const Index& index, const SampleLocation& location);
+// The location with paths that are relative to the working directory, as read_sample() takes them.
+SampleLocation located(const Index& index, const SampleLocation& location);
 
-// The shard at that path, as an index in `folder` names it.
+// The file or folder at that path, as an index in `folder` names it; of a location, both paths.
 std::string shard_name(const std::filesystem::path& shard, const std::filesystem::path& folder);
+SampleLocation named_from(const SampleLocation& location, const std::filesystem::path& folder);
 
 enum class BadSampleRule : std::uint8_t { kRefuse, kLeaveOut, kTruncate };
 
 struct IndexOptions {
+  // Folder of the media that records of JSON files name by path; empty: each file's own.
+  std::filesystem::path media;
   bool verify = false;  // decode every image and clip
   // What happens to unreadable samples and to truncated shards; kTruncate is
   // not allowed here.

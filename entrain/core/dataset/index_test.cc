@@ -71,7 +71,8 @@ TEST(Index, BringsEveryColumnBack) {
   EXPECT_EQ(read.extra_columns, index.extra_columns);
   EXPECT_EQ(read.extra_values, index.extra_values);
   EXPECT_EQ(digest(read), digest(index));
-  EXPECT_EQ(shard_path(read, *read.samples[0].location), folder.path() / "shards/train-000000.tar");
+  EXPECT_EQ(located(read, *read.samples[0].location).shard,
+            folder.path() / "shards/train-000000.tar");
 }
 
 TEST(Index, ReadsGzip) {
@@ -144,8 +145,7 @@ TEST(Index, CopiesNameTheSameShards) {
   copy_index(index.path, folder.path() / "b" / "c" / "copy.csv");
   const Index copy = read_index(folder.path() / "b" / "c" / "copy.csv");
   EXPECT_EQ(copy.samples[0].location->shard, "../../a/shards/train-000000.tar");
-  EXPECT_EQ(shard_path(copy, *copy.samples[0].location),
-            shard_path(index, *index.samples[0].location));
+  EXPECT_EQ(located(copy, *copy.samples[0].location), located(index, *index.samples[0].location));
   EXPECT_EQ(digest(copy), digest(index));
 }
 

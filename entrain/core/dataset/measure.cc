@@ -11,46 +11,37 @@ namespace {
 
 constexpr std::int64_t kHeaderPrefix = 1 << 16;  // bytes that nearly always hold a header
 
-// What `read_header` finds in the first bytes of a member, or in all of it.
+// What `read_header` finds in the first bytes of a medium, or in all of it.
 template <class ReadHeader>
-auto measure(TarReader& tar, const TarMember& member, const ReadHeader& read_header) {
-  if (member.size > kHeaderPrefix) {
+auto measure(const MediaBytes& medium, const ReadHeader& read_header) {
+  if (medium.size > kHeaderPrefix) {
     try {
-      return read_header(tar.content(member, kHeaderPrefix));
+      return read_header(std::string(medium.bytes(0, kHeaderPrefix)));
     } catch (const InvalidInput&) {
-      // Large metadata before the header, or damage: read the whole member.
+      // Large metadata before the header, or damage: read the whole medium.
     }
   }
-  return read_header(tar.content(member));
-}
-
-BytesAt bytes_of(TarReader& tar, const TarMember& member) {
-  return
-      [&](std::int64_t offset, std::int64_t size) { return tar.content_at(member, offset, size); };
+  return read_header(medium.content());
 }
 
 }  // namespace
 
-ImageSize measure_image(TarReader& tar, const TarMember& image, bool verify) {
-  const std::string where = tar.where(image);
+ImageSize measure_image(const MediaBytes& image, bool verify) {
   const ImageSize size =
-      measure(tar, image, [&](const std::string& bytes) { return image_size(bytes, where); });
-  check_image_end(image.size, bytes_of(tar, image), where);
-  return verify ? decode_image(tar.content(image), where).size : size;
+      measure(image, [&](const std::string& bytes) { return image_size(bytes, image.where); });
+  check_image_end(image.size, image.bytes, image.where);
+  return verify ? decode_image(image.content(), image.where).size : size;
 }
 
-VideoSize measure_video(TarReader& tar,
-                        const std::vector<TarMember>& frames,
-                        double fps,
-                        bool verify) {
+VideoSize measure_video(const std::vector<MediaBytes>& frames, double fps, bool verify) {
   VideoSize video;
   video.frames = std::ssize(frames);
   video.seconds = static_cast<double>(frames.size()) / fps;
-  for (const TarMember& frame : frames) {
-    const ImageSize size = measure_image(tar, frame, verify);
+  for (const MediaBytes& frame : frames) {
+    const ImageSize size = measure_image(frame, verify);
     if (video.size.value_or(size) != size) {
       throw InvalidInput(fmt::format("{}: a frame of {}x{} pixels, those before it have {}x{}",
-                                     tar.where(frame),
+                                     frame.where,
                                      size.width,
                                      size.height,
                                      video.size->width,
@@ -61,10 +52,9 @@ VideoSize measure_video(TarReader& tar,
   return video;
 }
 
-double measure_clip(TarReader& tar, const TarMember& clip, bool verify) {
-  const std::string where = tar.where(clip);
-  const double seconds = audio_info(bytes_of(tar, clip), clip.size, where).seconds();
-  return verify ? decode_audio(tar.content(clip), where).info.seconds() : seconds;
+double measure_clip(const MediaBytes& clip, bool verify) {
+  const double seconds = audio_info(clip.bytes, clip.size, clip.where).seconds();
+  return verify ? decode_audio(clip.content(), clip.where).info.seconds() : seconds;
 }
 
 }  // namespace entrain

@@ -93,6 +93,7 @@ class SampleBuilder {
     refuse_repeats();
     const std::size_t text = text_member();
     sample_.text = members_[text];
+    sample_.caption = extensions_[text] == "txt";
     const std::string field(field_of(extensions_[text]));
     Numbered images;
     Numbered audio;
@@ -162,7 +163,7 @@ class SampleBuilder {
     }
   }
 
-  // NAME.json; else the only NAME.….json.
+  // NAME.json; else the only NAME.….json; else NAME.txt.
   [[nodiscard]] std::size_t text_member() const {
     std::vector<std::size_t> found;
     for (std::size_t i = 0; i < extensions_.size(); ++i) {
@@ -175,8 +176,15 @@ class SampleBuilder {
     }
     const std::string where = tar_.where(members_.front());
     if (found.empty()) {
-      throw InvalidInput(
-          fmt::format("{}: sample '{}' has no '{}.json'", where, sample_.name, sample_.name));
+      const auto caption = std::find(extensions_.begin(), extensions_.end(), "txt");
+      if (caption != extensions_.end()) {
+        return static_cast<std::size_t>(caption - extensions_.begin());
+      }
+      throw InvalidInput(fmt::format("{}: sample '{}' has no '{}.json' and no '{}.txt'",
+                                     where,
+                                     sample_.name,
+                                     sample_.name,
+                                     sample_.name));
     }
     if (found.size() > 1) {
       throw InvalidInput(fmt::format("{}: sample '{}' has '{}' and '{}', and no '{}.json'{}",
@@ -248,11 +256,11 @@ std::string shard_name(const std::filesystem::path& shard) {
 
 constexpr std::int64_t kOneRead = 4 << 20;  // bytes; more are read member by member
 
-TarReader open_range(const std::filesystem::path& shard, const SampleLocation& location) {
-  if (location.bytes > kOneRead) {
-    return {shard, location.offset, location.bytes};
+TarReader open_range(const std::filesystem::path& shard, std::int64_t offset, std::int64_t bytes) {
+  if (bytes > kOneRead) {
+    return {shard, offset, bytes};
   }
-  return {read_range(shard, location.offset, location.bytes), shard.string(), location.offset};
+  return {read_range(shard, offset, bytes), shard.string(), offset};
 }
 
 // The sample whose first and last members are the first and last ones of `tar`.
@@ -330,44 +338,12 @@ std::string sample_id(const std::filesystem::path& shard, const std::string& nam
   return split + "/" + name;
 }
 
-RawSample read_sample(const std::filesystem::path& shard,
-                      const SampleLocation& location,
-                      const std::string& id) {
-  const std::string where =
-      fmt::format("sample '{}' in shard '{}' at offset {}", id, shard.string(), location.offset);
-  try {
-    if (is_compressed_shard(shard)) {
-      throw InvalidInput("the shard is compressed and samples are read at offsets; unpack it");
-    }
-    TarReader tar = open_range(shard, location);
-    const ShardSample sample = only_sample(tar);
-    const std::string found = sample_id(shard, sample.name);
-    if (found != id) {
-      throw InvalidInput(fmt::format("sample '{}' stands there", found));
-    }
-    RawSample raw;
-    raw.text = tar.content(sample.text);
-    for (const TarMember& image : sample.images) {
-      raw.images.push_back(tar.content(image));
-    }
-    for (const std::vector<TarMember>& frames : sample.videos) {
-      std::vector<std::string>& contents = raw.videos.emplace_back();
-      for (const TarMember& frame : frames) {
-        contents.push_back(tar.content(frame));
-      }
-    }
-    for (const TarMember& clip : sample.audio) {
-      raw.audio.push_back(tar.content(clip));
-    }
-    return raw;
-  } catch (const InvalidInput& error) {
-    throw InvalidInput(fmt::format(
-        "{}: {}; if the shard changed or moved since it was indexed, make the index again",
-        where,
-        error.what()));
-  } catch (const SystemFailure& error) {
-    throw SystemFailure(fmt::format("{}: {}", where, error.what()));
-  }
+PlacedSample sample_at(const std::filesystem::path& shard,
+                       std::int64_t offset,
+                       std::int64_t bytes) {
+  TarReader tar = open_range(shard, offset, bytes);
+  ShardSample sample = only_sample(tar);
+  return {std::move(tar), std::move(sample)};
 }
 
 }  // namespace entrain

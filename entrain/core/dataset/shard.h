@@ -1,7 +1,7 @@
 // Samples in WebDataset tar shards: members with the same key, which is their path up to the
 // first dot of the file name; the rest after that dot is the extension.
 //
-// Read first: ShardReader walks a shard for the index; read_sample() reads one sample for training.
+// Read first: ShardReader walks a shard for the index; sample_at() finds one sample for training.
 // docs/data.md compares this with the webdataset library.
 #pragma once
 
@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "entrain/core/dataset/tar.h"
-#include "entrain/core/spec/sample.h"
 
 namespace entrain {
 
@@ -24,7 +23,8 @@ struct ShardSample {
   std::int64_t offset = 0;        // of its first tar header
   std::int64_t bytes = 0;         // up to the end of its last member's padded content
   bool scattered = false;         // members of other samples are between its own
-  TarMember text;                 // NAME.json; else its only NAME.….json
+  TarMember text;                 // NAME.json, else its only NAME.….json, else NAME.txt
+  bool caption = false;           // the text is NAME.txt: a caption, not JSON
   std::vector<TarMember> images;  // NAME.png, .jpg, .jpeg; or NAME.0.png, NAME.1.png … in order
   // NAME.0.0000.png, NAME.0.0001.png …: [video][frame]
   std::vector<std::vector<TarMember>> videos;
@@ -73,22 +73,16 @@ std::string sample_id(const std::filesystem::path& shard, const std::string& nam
 // studies, but its samples cannot be read at their offsets, so it cannot be used for training.
 bool is_compressed_shard(const std::filesystem::path& path);
 
-// One sample's content, not yet parsed.
-struct RawSample {
-  std::string text;                              // of NAME.json
-  std::vector<std::string> images;               // encoded, in order
-  std::vector<std::vector<std::string>> videos;  // [video][frame] likewise
-  std::vector<std::string> audio;                // encoded, in order
+struct PlacedSample {
+  TarReader tar;
+  ShardSample sample;
 };
 
-// Reads a sample and checks that it matches the index. With one pread up to 4 MiB; larger samples,
-// and samples with scattered members, are read header by header.
+// The one sample between two offsets of a shard. Up to 4 MiB are read at once; more, as of samples
+// whose members are scattered, header by header.
 //
-// Throws  InvalidInput naming shard, sample and offset when the shard does not exist, is
-//         compressed, is too short, or holds something else there; SystemFailure when reading
-//         fails.
-RawSample read_sample(const std::filesystem::path& shard,
-                      const SampleLocation& location,
-                      const std::string& id);
+// Throws  InvalidInput when the shard does not exist, is too short, or holds something else there;
+//         SystemFailure when reading fails.
+PlacedSample sample_at(const std::filesystem::path& shard, std::int64_t offset, std::int64_t bytes);
 
 }  // namespace entrain

@@ -10,7 +10,9 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/dataset/records.h"
 #include "entrain/core/dataset/shard.h"
+#include "entrain/core/dataset/table.h"
 
 namespace entrain {
 namespace {
@@ -128,18 +130,31 @@ std::vector<std::string> expand(const std::string& text, const std::string& name
   return result;
 }
 
+// The shards of a folder; without any its tables, or those of its folder `data`, where a data set
+// of the Hugging Face Hub has them.
 void append_folder(const fs::path& folder, std::vector<fs::path>& files) {
-  const auto begin = static_cast<std::ptrdiff_t>(files.size());
+  std::vector<fs::path> shards;
+  std::vector<fs::path> tables;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     if (is_shard(entry.path())) {
-      files.push_back(entry.path());
+      shards.push_back(entry.path());
+    } else if (is_table_file(entry.path())) {
+      tables.push_back(entry.path());
     }
   }
-  if (std::cmp_equal(begin, files.size())) {
-    throw InvalidInput(
-        fmt::format("folder '{}' holds no shards (*.tar, *.tar.gz)", folder.string()));
+  std::vector<fs::path>& found = shards.empty() ? tables : shards;
+  if (found.empty() && fs::is_directory(folder / "data")) {
+    append_folder(folder / "data", files);
+    return;
   }
-  std::sort(files.begin() + begin, files.end());
+  if (found.empty()) {
+    throw InvalidInput(
+        fmt::format("folder '{}' holds no shards (*.tar, *.tar.gz) and no tables (*.parquet, "
+                    "*.arrow); files of records (.json, .jsonl) are named themselves",
+                    folder.string()));
+  }
+  std::sort(found.begin(), found.end());
+  files.insert(files.end(), found.begin(), found.end());
 }
 
 }  // namespace
@@ -156,7 +171,8 @@ bool is_index_file(const fs::path& path) {
 std::vector<fs::path> list_data(const std::vector<fs::path>& data) {
   if (data.empty()) {
     throw InvalidInput(
-        "no data given; needed are shards (.tar), folders of shards or index files (.csv)");
+        "no data given; needed are shards (.tar), tables (.parquet, .arrow), folders of them, "
+        "records (.json, .jsonl) or index files (.csv)");
   }
   std::vector<fs::path> files;
   for (const fs::path& given : data) {
@@ -175,12 +191,13 @@ std::vector<fs::path> list_data(const std::vector<fs::path>& data) {
         append_folder(path, files);
         continue;
       }
-      if (!is_shard(path) && !is_index_file(path)) {
-        throw InvalidInput(
-            fmt::format("'{}' is neither a shard (.tar, .tar.gz, .tgz) nor an index file (.csv, "
-                        ".csv.gz); other "
-                        "compressed archives must be unpacked first",
-                        path.string()));
+      if (!is_shard(path) && !is_index_file(path) && !is_record_file(path) &&
+          !is_table_file(path)) {
+        throw InvalidInput(fmt::format(
+            "'{}' is neither a shard (.tar, .tar.gz, .tgz), a table (.parquet, .arrow), "
+            "a file of records (.json, .jsonl) nor an index file (.csv, .csv.gz); other "
+            "compressed files must be unpacked first",
+            path.string()));
       }
       files.push_back(path);
     }

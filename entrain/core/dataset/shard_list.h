@@ -1,4 +1,4 @@
-// Resolves shards, folders and names with braces to files.
+// Resolves data files, folders and names with braces to files.
 #pragma once
 
 #include <filesystem>
@@ -15,11 +15,12 @@ namespace entrain {
 //         more than 100,000 names.
 std::vector<std::string> expand_braces(const std::string& name);
 
-// Shards (.tar, .tar.gz, .tgz) and index files (.csv, .csv.gz) in the order in which they are
-// read. A folder means the shards in it, sorted by name; a name that does not exist literally
-// is expanded by its braces.
+// Shards (.tar, .tar.gz, .tgz), tables (.parquet, .arrow), files of records (.json, .jsonl) and
+// index files (.csv, .csv.gz) in the order in which they are read. A folder means the shards in it,
+// sorted by name, without any the tables in it, else those of its folder `data`. A name that does
+// not exist literally is expanded by its braces.
 //
-// Throws  InvalidInput naming a path that does not exist, is of another kind, or holds no shards.
+// Throws  InvalidInput naming a path that does not exist, is of another kind, or holds no data.
 std::vector<std::filesystem::path> list_data(const std::vector<std::filesystem::path>& data);
 
 bool is_index_file(const std::filesystem::path& path);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/dataset/sample_source.h"
 
 #include "tests/oracle/expect_error.h"
 #include "tests/oracle/shards.h"
@@ -75,7 +76,7 @@ TEST(ShardReader, FindsFramesOfVideosBesideImages) {
   const ShardSample sample = reader.next().value();
   EXPECT_EQ(sample.images.size(), 1U);
   ASSERT_EQ(sample.videos.size(), 2U);
-  const RawSample raw = read_sample(path, {path.string(), sample.offset, sample.bytes}, "train/a");
+  const RawSample raw = read_sample({path.string(), sample.offset, sample.bytes}, "train/a");
   ASSERT_EQ(raw.videos.at(0).size(), 11U);
   EXPECT_EQ(raw.videos[0][0], "a0");
   EXPECT_EQ(raw.videos[0][10], "a10");
@@ -200,8 +201,8 @@ TEST(ShardReader, FindsMembersThatLieApart) {
     const ShardSample found = *reader.next();
     EXPECT_EQ(found.name, name);
     EXPECT_EQ(found.scattered, found.name != "c");
-    const RawSample raw = read_sample(
-        shard, {"", found.offset, found.bytes}, "train/" + found.name);  // a: beyond one read
+    const RawSample raw = read_sample({shard.string(), found.offset, found.bytes},
+                                      "train/" + found.name);  // a: beyond one read
     EXPECT_EQ(raw.images.size(), found.images.size());
     EXPECT_EQ(raw.text, found.name == "b" ? "[]" : "{}");
     if (found.name == "a") {
@@ -248,7 +249,7 @@ TEST(ReadSample, BringsTheSampleThatTheReaderFound) {
   // not matter.
   const ShardSample found = *reader.next();
   ASSERT_EQ(found.name, "b");
-  const RawSample sample = read_sample(shard, {"", found.offset, found.bytes}, "train/b");
+  const RawSample sample = read_sample({shard.string(), found.offset, found.bytes}, "train/b");
   EXPECT_EQ(sample.text, "[]");
   EXPECT_EQ(sample.images, (std::vector<std::string>{"zero", "one"}));
   EXPECT_EQ(sample.audio, (std::vector<std::string>{"sound"}));
@@ -260,7 +261,8 @@ TEST(ReadSample, RefusesAnotherPlaceAndNamesSampleShardAndOffset) {
   writer.add("a.json", "{}").add("b.json", "[]");
   const auto shard = folder.write("train-000001.tar", writer.archive());
   const auto message = [&](SampleLocation location, const std::string& id) {
-    const std::string text = error_of<InvalidInput>([&] { read_sample(shard, location, id); });
+    location.shard = shard.string();
+    const std::string text = error_of<InvalidInput>([&] { read_sample(location, id); });
     EXPECT_NE(text.find("sample '" + id + "'"), std::string::npos) << text;
     EXPECT_NE(text.find("train-000001.tar"), std::string::npos) << text;
     EXPECT_NE(text.find("offset " + std::to_string(location.offset)), std::string::npos) << text;
@@ -276,7 +278,7 @@ TEST(ReadSample, RefusesAnotherPlaceAndNamesSampleShardAndOffset) {
   message({"", 0, 1024}, "train/a");
   const auto compressed = folder.write("train-000001.tar.gz", "x");
   EXPECT_NE(error_of<InvalidInput>([&] {
-              read_sample(compressed, {"", 0, 1}, "train/a");
+              read_sample({compressed.string(), 0, 1}, "train/a");
             }).find("compressed"),
             std::string::npos);
 }

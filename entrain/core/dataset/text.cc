@@ -74,6 +74,71 @@ std::string text_value(const Json& document,
   return text;
 }
 
+// A turn's words, without the marks of media.
+std::string words_of(const Json& turn, const std::string& where) {
+  const auto content = turn.find(turn.contains("value") ? "value" : "content");
+  std::string words;
+  if (content != turn.end() && content->is_string()) {
+    words = content->get<std::string>();
+    for (const std::string_view mark : {"<image>", "<video>", "<audio>"}) {
+      for (std::size_t at = words.find(mark); at != std::string::npos; at = words.find(mark, at)) {
+        const bool line = words.compare(at + mark.size(), 1, "\n") == 0;
+        words.erase(at, mark.size() + (line ? 1 : 0));
+      }
+    }
+    return words;
+  }
+  if (content == turn.end() || !content->is_array()) {
+    throw InvalidInput(fmt::format("{}: a string or a list of parts is needed", where));
+  }
+  for (const Json& part : *content) {
+    const auto text = part.is_object() ? part.find("text") : part.end();
+    if (part.is_object() && text != part.end() && text->is_string()) {
+      words += text->get<std::string>();
+    }
+  }
+  return words;
+}
+
+SampleText conversation_text(const Json& turns, const std::string& where) {
+  SampleText text;
+  if (turns.is_array() && turns.size() == 1 && turns[0].is_object() &&
+      turns[0].contains("assistant")) {  // of `texts`
+    const Json& pair = turns[0];
+    const Json messages = {{{"role", "user"}, {"content", pair.value("user", Json(""))}},
+                           {{"role", "assistant"}, {"content", pair.at("assistant")}}};
+    return conversation_text(messages, where);
+  }
+  for (std::size_t i = 0; turns.is_array() && i < turns.size(); ++i) {
+    const std::string place = fmt::format("{}[{}]", where, i);
+    const Json& turn = turns[i];
+    const auto role =
+        turn.is_object() ? turn.find(turn.contains("from") ? "from" : "role") : turn.end();
+    if (!turn.is_object() || role == turn.end()) {
+      throw InvalidInput(fmt::format("{}: an object with `role` or `from` is needed", place));
+    }
+    const bool answer = *role == "gpt" || *role == "assistant";
+    const bool last = i + 1 == turns.size();
+    if (answer != last) {
+      throw InvalidInput(fmt::format(
+          "{}: {}; texts of bytes have one answer, at their end: --tokenizer FOLDER takes "
+          "conversations as they are",
+          place,
+          answer ? "an answer with turns behind it" : "the last turn, and no answer"));
+    }
+    std::string words = words_of(turn, place);
+    if (answer) {
+      text.response = std::move(words);
+    } else {
+      text.prompt += (text.prompt.empty() ? "" : "\n") + words;
+    }
+  }
+  if (!turns.is_array() || turns.empty()) {
+    throw InvalidInput(fmt::format("{}: a list of at least one turn is needed", where));
+  }
+  return text;
+}
+
 bool is_continuation(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
 }
@@ -104,6 +169,11 @@ SampleText sample_text(std::string_view json, const std::string& where) {
     throw InvalidInput(
         fmt::format("{}: a JSON object is needed, given {}", where, document.type_name()));
   }
+  for (const char* key : {"messages", "conversations", "texts"}) {
+    if (const auto turns = document.find(key); turns != document.end()) {
+      return conversation_text(*turns, fmt::format("{}: {}", where, key));
+    }
+  }
   for (const KeyPair& keys : kTextKeys) {
     const bool has_prompt = keys.prompt != nullptr && document.contains(keys.prompt);
     if (has_prompt || document.contains(keys.response)) {
@@ -116,7 +186,9 @@ SampleText sample_text(std::string_view json, const std::string& where) {
     }
   }
   throw InvalidInput(fmt::format(
-      "{}: no text; needed is question and answer, prompt and response, caption, or text", where));
+      "{}: no text; needed is messages, conversations, texts, question and answer, prompt and "
+      "response, caption, or text",
+      where));
 }
 
 std::vector<double> frames_per_second(std::string_view json,

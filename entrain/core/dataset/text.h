@@ -53,12 +53,14 @@ struct TokenizedSample {
   [[nodiscard]] std::int64_t num_targets() const;
 };
 
-// Texts of a WebDataset JSON member: question/answer, else prompt/response, else caption, else text
-// (their prompts are empty). Other keys are left alone. A number, true or false is its own
-// spelling: 3 is "3".
+// Texts of a sample: messages, conversations or texts, with one answer at their end; else
+// question/answer, prompt/response, caption, text (the last two have no prompt). Other keys are
+// left alone. A number, true or false is its own spelling: 3 is "3". Of a conversation the turns
+// before the answer are the prompt, with line breaks between them and without marks of media.
 //
 // Throws  InvalidInput naming `where`: no JSON object, none of these keys, half of a pair, a value
-//         that is an object, an array or null, a number whose spelling JSON leaves open (1e3).
+//         that is an object, an array or null, a number whose spelling JSON leaves open (1e3), a
+//         conversation of several answers or that does not end with one.
 SampleText sample_text(std::string_view json, const std::string& where);
 
 // The key `fps` of a WebDataset JSON member with videos: frames per second of their frames, one

@@ -6,12 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "entrain/core/base/digest.h"
 #include "entrain/core/base/errors.h"
@@ -213,29 +209,8 @@ TokenCache::TokenCache(const std::filesystem::path& path, std::string_view text_
     fail(fmt::format(
         "damaged, or of another index: its digest is {}, the index names {}", found, text_digest));
   }
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat status = {};
-  if (file < 0 || fstat(file, &status) != 0) {
-    close(file);
-    throw SystemFailure(fmt::format("cannot read '{}'", path.string()));
-  }
-  const auto size = static_cast<std::size_t>(status.st_size);
-  void* data = size > 0 ? mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0) : nullptr;
-  close(file);
-  if (data == MAP_FAILED) {
-    throw SystemFailure(fmt::format("cannot map '{}'", path.string()));
-  }
-  bytes_ = {static_cast<const char*>(data), size};
-  try {
-    read_header();
-  } catch (...) {
-    munmap(data, size);
-    throw;
-  }
-}
-
-TokenCache::~TokenCache() {
-  munmap(const_cast<char*>(bytes_.data()), bytes_.size());
+  bytes_ = file_.emplace(path).bytes();
+  read_header();
 }
 
 void TokenCache::fail(const std::string& message) const {

@@ -19,11 +19,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "entrain/core/base/json.h"
+#include "entrain/core/base/mapped_file.h"
 #include "entrain/core/dataset/text.h"
 
 namespace entrain {
@@ -90,9 +92,6 @@ class TokenCache {
   // Throws  InvalidInput naming the file: there is none, its digest is not `text_digest`, or it is
   //         no such file.
   TokenCache(const std::filesystem::path& path, std::string_view text_digest);
-  ~TokenCache();
-  TokenCache(const TokenCache&) = delete;
-  TokenCache& operator=(const TokenCache&) = delete;
 
   [[nodiscard]] const TokenFacts& facts() const { return facts_; }
   // Throws  InvalidInput naming file and id: no such sample, or numbers out of range.
@@ -107,7 +106,8 @@ class TokenCache {
   [[nodiscard]] std::uint32_t value_at(std::uint64_t index) const;
 
   std::filesystem::path path_;
-  std::string_view bytes_;  // mapped
+  std::optional<MappedFile> file_;
+  std::string_view bytes_;  // of the file
   TokenFacts facts_;
   std::uint64_t num_samples_ = 0;
   std::uint64_t num_values_ = 0;

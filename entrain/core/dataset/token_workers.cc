@@ -1,45 +1,22 @@
 #include "entrain/core/dataset/token_workers.h"
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <cmath>
-#include <csignal>
-#include <cstdlib>
 #include <ctime>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <spawn.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
+#include "entrain/core/base/base64.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/spec/video.h"
-
-extern char** environ;
 
 namespace entrain {
 namespace {
 
 // Enough samples that waiting does not count, and few enough that workers finish together.
 constexpr std::size_t kBatchSize = 16;
-
-std::string reason_of(int error) {
-  return std::generic_category().message(error);
-}
-
-// "ended by signal 9 (Killed)"
-std::string ending_of(int status) {
-  if (WIFSIGNALED(status)) {
-    return fmt::format(
-        "was ended by signal {} ({})", WTERMSIG(status), sigdescr_np(WTERMSIG(status)));
-  }
-  return fmt::format("ended with exit code {}", WEXITSTATUS(status));
-}
 
 Json media_json(const std::optional<MediaText>& text) {
   if (!text) {
@@ -97,146 +74,7 @@ Json request_json(const TokenRequest& request) {
           {"clips", request.num_clips}};
 }
 
-std::string decode_base64(std::string_view text) {
-  std::string bytes;
-  std::uint32_t held = 0;
-  int bits = 0;
-  for (const char c : text) {
-    const int value = c >= 'A' && c <= 'Z'   ? c - 'A'
-                      : c >= 'a' && c <= 'z' ? c - 'a' + 26
-                      : c >= '0' && c <= '9' ? c - '0' + 52
-                      : c == '+'             ? 62
-                      : c == '/'             ? 63
-                                             : -1;
-    if (value < 0) {
-      break;  // padding
-    }
-    held = (held << 6U) | static_cast<std::uint32_t>(value);
-    bits += 6;
-    if (bits >= 8) {
-      bits -= 8;
-      bytes.push_back(static_cast<char>((held >> static_cast<unsigned>(bits)) & 0xFFU));
-    }
-  }
-  return bytes;
-}
-
-// This process's environment with `packages` in front of PYTHONPATH.
-std::vector<std::string> environment_with(const std::filesystem::path& packages) {
-  constexpr std::string_view kName = "PYTHONPATH=";
-  std::vector<std::string> result;
-  std::string path = std::string(kName) + packages.string();
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text = *entry;
-    if (!text.starts_with(kName)) {
-      result.emplace_back(text);
-    } else if (text.size() > kName.size()) {
-      path += ":" + std::string(text.substr(kName.size()));
-    }
-  }
-  result.push_back(path);
-  return result;
-}
-
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  for (std::string& text : texts) {
-    result.push_back(text.data());
-  }
-  result.push_back(nullptr);
-  return result;
-}
-
 }  // namespace
-
-// A process at the other end of a socket, which is its standard input and output: writing to one
-// that ended is an error here, not a signal.
-class TokenWorkers::Worker {
- public:
-  explicit Worker(const TokenizerOptions& options) {
-    std::array<int, 2> ends{};
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-      throw SystemFailure(fmt::format("no socket for a process: {}", reason_of(errno)));
-    }
-    socket_ = ends[0];
-    std::vector<std::string> arguments = {options.python, "-m", "entrain.tokens"};
-    std::vector<std::string> environment = environment_with(options.packages);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    const int error = posix_spawnp(&process_,
-                                   options.python.c_str(),
-                                   &actions,
-                                   nullptr,
-                                   pointers(arguments).data(),
-                                   pointers(environment).data());
-    posix_spawn_file_actions_destroy(&actions);
-    close(ends[1]);
-    if (error != 0) {
-      close(socket_);
-      throw SystemFailure(
-          fmt::format("cannot start the Python '{}': {} (ENTRAIN_PYTHON names another)",
-                      options.python,
-                      reason_of(error)));
-    }
-  }
-  ~Worker() {
-    close(socket_);
-    if (process_ > 0) {
-      waitpid(process_, nullptr, 0);
-    }
-  }
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
-
-  // `where`: for the message if the process is gone.
-  void write(std::string_view text, const std::string& where) {
-    while (!text.empty()) {
-      const ssize_t count = ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL);
-      if (count < 0 && errno != EINTR) {
-        fail(where);
-      }
-      text.remove_prefix(count < 0 ? 0 : static_cast<std::size_t>(count));
-    }
-  }
-
-  Json read_line(const std::string& where) {
-    std::size_t end = 0;
-    while ((end = buffer_.find('\n', end)) == std::string::npos) {
-      end = buffer_.size();
-      std::array<char, 1 << 16> bytes{};
-      const ssize_t count = recv(socket_, bytes.data(), bytes.size(), 0);
-      if (count == 0 || (count < 0 && errno != EINTR)) {
-        fail(where);
-      }
-      buffer_.append(bytes.data(), count < 0 ? 0 : static_cast<std::size_t>(count));
-    }
-    const std::string line = buffer_.substr(0, end);
-    buffer_.erase(0, end + 1);
-    Json document = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!document.is_object()) {
-      throw SystemFailure(fmt::format("{}: a worker answered '{}'", where, line.substr(0, 200)));
-    }
-    if (const auto failure = document.find("failure"); failure != document.end()) {
-      throw SystemFailure(fmt::format("{}: {}", where, failure->get<std::string>()));
-    }
-    return document;
-  }
-
- private:
-  [[noreturn]] void fail(const std::string& where) {
-    int status = 0;
-    shutdown(socket_, SHUT_RDWR);  // it ends, if it has not
-    waitpid(std::exchange(process_, 0), &status, 0);
-    throw SystemFailure(
-        fmt::format("{}: the process that makes its tokens {}", where, ending_of(status)));
-  }
-
-  int socket_ = -1;
-  pid_t process_ = 0;
-  std::string buffer_;  // read, not yet used
-};
 
 TokenRequest token_request(const ModelSpec& model,
                            const SampleSizes& sizes,
@@ -269,11 +107,12 @@ TokenWorkers::TokenWorkers(const TokenizerOptions& options) {
   const std::string settings = settings_json(options, std::time(nullptr)).dump() + "\n";
   const std::string where = fmt::format("tokenizer '{}'", options.folder.string());
   for (int i = 0; i < options.num_workers; ++i) {
-    workers_.push_back(std::make_unique<Worker>(options));
+    workers_.push_back(
+        std::make_unique<PythonProcess>(options.program, "entrain.tokens", "makes its tokens"));
     workers_.back()->write(settings, where);
   }
   batches_.resize(workers_.size());
-  for (const std::unique_ptr<Worker>& worker : workers_) {
+  for (const std::unique_ptr<PythonProcess>& worker : workers_) {
     const Json facts = worker->read_line(where);
     if (const auto error = facts.find("error"); error != facts.end()) {
       throw InvalidInput(fmt::format("{}: {}", where, error->get<std::string>()));
@@ -368,7 +207,7 @@ std::vector<std::string> TokenWorkers::table() {
   const Json document = workers_.front()->read_line("the tokenizer's table");
   std::vector<std::string> table;
   for (const Json& entry : document.at("table")) {
-    table.push_back(decode_base64(entry.get_ref<const std::string&>()));
+    table.push_back(decode_base64(entry.get_ref<const std::string&>()).value());
   }
   return table;
 }

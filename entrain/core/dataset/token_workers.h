@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "entrain/core/base/python_process.h"
 #include "entrain/core/dataset/token_cache.h"
 #include "entrain/core/spec/media_text.h"
 #include "entrain/core/spec/model.h"
@@ -33,8 +34,7 @@ struct TokenizerOptions {
   // The tokenizer adds its special tokens to chats that do not begin with its first one, as the
   // processors of models with media do.
   bool chat_specials = false;
-  std::string python;              // the interpreter
-  std::filesystem::path packages;  // folder of the package `entrain`
+  PythonProgram program;  // that tokenizes
 };
 
 // One sample.
@@ -84,7 +84,6 @@ class TokenWorkers {
   std::vector<std::string> table();
 
  private:
-  class Worker;
   struct Entry {
     bool requested = false;
     std::function<void(TokenResult&)> take;
@@ -95,7 +94,7 @@ class TokenWorkers {
   [[nodiscard]] TokenResult result_of(const Json& document, const TokenRequest& request) const;
   void take_next(TokenResult& result);
 
-  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::unique_ptr<PythonProcess>> workers_;
   std::vector<std::vector<TokenRequest>> batches_;  // [worker] on its way
   std::vector<TokenRequest> waiting_;               // the next batch
   std::deque<Entry> entries_;                       // not yet taken, in order

@@ -14,11 +14,13 @@ struct ImageSize {
   bool operator==(const ImageSize&) const = default;
 };
 
-// Position of a sample's members in a tar shard, so that one pread reads it.
+// Where a sample lies in a file, so that one read finds it: in a tar shard from its first member's
+// header to the end of its last one's padded content, in a JSON file its record.
 struct SampleLocation {
   std::string shard;  // path as given to `entrain index`, relative to the index file if possible
-  std::int64_t offset = 0;  // byte offset of the first member's tar header
-  std::int64_t bytes = 0;   // up to the end of the last member's padded content
+  std::int64_t offset = 0;  // in bytes
+  std::int64_t bytes = 0;
+  std::string media = {};  // folder of the files that a record names, likewise; empty for a shard
   bool operator==(const SampleLocation&) const = default;
 };
 

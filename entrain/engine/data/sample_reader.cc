@@ -49,7 +49,7 @@ void check_found(std::size_t found,
                  const std::string& where) {
   if (found != expected) {
     throw InvalidInput(concat(where,
-                              ": the shard has ",
+                              ": the data have ",
                               found,
                               " ",
                               what,
@@ -94,8 +94,8 @@ std::string SampleReader::where(int sample) const {
   }
   return concat("sample '",
                 given.id,
-                "' in shard '",
-                shard_path(index_, *given.location).string(),
+                "' in '",
+                located(index_, *given.location).shard,
                 "' at offset ",
                 given.location->offset);
 }
@@ -109,7 +109,7 @@ const RawSample& SampleReader::raw(int sample) {
                                 "made from shards"));
     }
     held_ = -1;
-    raw_ = read_sample(shard_path(index_, *given.location), *given.location, given.id);
+    raw_ = read_sample(located(index_, *given.location), given.id);
     held_ = sample;
   }
   return raw_;

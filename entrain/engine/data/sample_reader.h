@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "entrain/core/dataset/index.h"
-#include "entrain/core/dataset/shard.h"
+#include "entrain/core/dataset/sample_source.h"
 #include "entrain/core/spec/model.h"
 #include "entrain/core/spec/workload.h"
 

@@ -123,7 +123,7 @@ TEST_F(SampleReaderTest, RefusesAnIndexThatIsNotTheShards) {
   SampleReader one = reader();
   const std::string message = error_of<InvalidInput>([&] { one.segment(0, 0, 2); });
   EXPECT_NE(message.find("sample 'train/a'"), std::string::npos) << message;
-  EXPECT_NE(message.find("the shard has 2 images, the index says 3; make the index again"),
+  EXPECT_NE(message.find("the data have 2 images, the index says 3; make the index again"),
             std::string::npos)
       << message;
   index_.samples[1].response_tokens = 5;
@@ -243,7 +243,7 @@ TEST_F(VideoReaderTest, RefusesAnIndexThatIsNotTheShards) {
   index_.samples[0].videos[0].frames = 6;
   SampleReader one = reader();
   const std::string message = error_of<InvalidInput>([&] { one.segment(0, 0, 1); });
-  EXPECT_NE(message.find("video 0: the shard has 4 frames, the index says 6"), std::string::npos)
+  EXPECT_NE(message.find("video 0: the data have 4 frames, the index says 6"), std::string::npos)
       << message;
 }
 
@@ -288,7 +288,7 @@ class SoundReaderTest : public testing::Test {
 TEST_F(SoundReaderTest, CutsClipsIntoWindowsAtTheRateOfTheModel) {
   EXPECT_EQ(index_.samples[0].audio_seconds, (std::vector<double>{0.25, 0.0625}));
   SampleReader reader(index_, model_, false);
-  const RawSample raw = read_sample(shard_, *index_.samples[0].location, "train/a");
+  const RawSample raw = read_sample(located(index_, *index_.samples[0].location), "train/a");
   const std::vector<float> clip =
       resample(decode_audio(raw.audio[0], "x").samples, 8'000, kMelSampleRate);
   std::vector<std::int64_t> frames;
@@ -364,7 +364,7 @@ TEST_F(SoundReaderTest, RefusesAnIndexThatIsNotTheShards) {
   index_.samples[0].audio_seconds.pop_back();
   EXPECT_NE(error_of<InvalidInput>([&] {
               reader.segment(0, 0, 0);
-            }).find("has 2 clips, the index says 1"),
+            }).find("have 2 clips, the index says 1"),
             std::string::npos);
 }
 

@@ -7,6 +7,12 @@ import json
 import re
 
 KINDS = ("image", "video", "audio")
+# Types of a message's parts that hold a medium.
+PART_KINDS = {
+    **{kind: kind for kind in KINDS},
+    **{f"{kind}_url": kind for kind in KINDS},
+    "input_audio": "audio",
+}
 ROLES = {"system": "system", "user": "user", "assistant": "assistant"}
 SHARED_ROLES = {"system": "system", "human": "user", "gpt": "assistant", **ROLES}
 PAIRS = (("question", "answer"), ("prompt", "response"), (None, "caption"), (None, "text"))
@@ -62,19 +68,19 @@ def parts_of_content(content, where):
         kind = part.get("type")
         if kind == "text":
             parts.append(("text", text_of(part, "text")))
-        elif kind in KINDS:
-            parts.append((kind, ""))
+        elif kind in PART_KINDS:
+            parts.append((PART_KINDS[kind], ""))
         else:
-            raise Refused(f"{place}.type: {kind!r} given; allowed: text, {', '.join(KINDS)}")
+            raise Refused(f"{place}.type: {kind!r} given; allowed: text, {', '.join(PART_KINDS)}")
     return parts or [("text", "")]
 
 
-def turns_of_messages(document):
+def turns_of_messages(document, key="messages"):
     turns = []
-    for where, message in entries_of(document, "messages"):
-        for key, value in message.items():
-            if key not in ("role", "content") and value not in (None, [], ""):
-                raise Refused(f"{where}: key '{key}' is unknown; allowed: role, content")
+    for where, message in entries_of(document, key):
+        for name, value in message.items():
+            if name not in ("role", "content") and value not in (None, [], ""):
+                raise Refused(f"{where}: key '{name}' is unknown; allowed: role, content")
         role = message.get("role")
         if role not in ROLES:
             raise Refused(f"{where}.role: {role!r} given; allowed: {', '.join(ROLES)}")
@@ -83,6 +89,14 @@ def turns_of_messages(document):
 
 
 def turns_of_conversations(document):
+    entries = document["conversations"]
+    if (
+        isinstance(entries, list)
+        and entries
+        and isinstance(entries[0], dict)
+        and "role" in entries[0]
+    ):
+        return turns_of_messages(document, "conversations")
     turns = []
     for where, message in entries_of(document, "conversations"):
         role = message.get("from")
@@ -90,6 +104,28 @@ def turns_of_conversations(document):
             raise Refused(f"{where}.from: {role!r} given; allowed: {', '.join(SHARED_ROLES)}")
         turns.append((SHARED_ROLES[role], split_marks(text_of(message, "value"))))
     return turns
+
+
+def turns_of_texts(document):
+    """Rows of `user` and `assistant`, as the Cauldron and FineVision have them."""
+    turns = []
+    for where, entry in entries_of(document, "texts"):
+        for role in ("user", "assistant"):
+            if role not in entry:
+                raise Refused(f"{where}: no '{role}'; it and its partner are needed")
+            turns.append((role, [("text", text_of(entry, role))]))
+    return turns
+
+
+def with_marks(turns, counts):
+    """The turns with <image> and its like read as media, where they are written in words, are as many as the
+    sample has media, and no part of a type is a medium; else as they are."""
+    split = [
+        (role, [part for _, words in parts for part in split_marks(words)]) for role, parts in turns
+    ]
+    found = {kind: sum(part[0] == kind for _, parts in split for part in parts) for kind in KINDS}
+    named = any(kind != "text" for _, parts in turns for kind, _ in parts)
+    return split if not named and any(found.values()) and found == counts else turns
 
 
 def entries_of(document, key):
@@ -102,8 +138,8 @@ def entries_of(document, key):
         yield f"{key}[{number}]", entry
 
 
-def read_sample(text, has_media):
-    """(turns, None), or (None, parts) of a text without turns."""
+def read_sample(text, counts):
+    """(turns, None), or (None, parts) of a text without turns. `counts`: the sample's media of each kind."""
     try:
         document = json.loads(text, parse_int=Spelled, parse_float=Spelled)
     except ValueError as error:
@@ -111,9 +147,11 @@ def read_sample(text, has_media):
     if not isinstance(document, dict):
         raise Refused(f"a JSON object is needed, given {kind_of(document)}")
     if "messages" in document:
-        return turns_of_messages(document), None
+        return with_marks(turns_of_messages(document), counts), None
     if "conversations" in document:
         return turns_of_conversations(document), None
+    if "texts" in document:
+        return turns_of_texts(document), None
     for question, answer in PAIRS:
         if answer not in document and (question is None or question not in document):
             continue
@@ -121,12 +159,12 @@ def read_sample(text, has_media):
         if question is not None:
             asked = [("text", text_of(document, question))]
             return [("user", asked), ("assistant", [("text", words)])], None
-        if answer == "caption" and has_media:
+        if answer == "caption" and any(counts.values()):
             return [("user", []), ("assistant", [("text", words)])], None
         return None, split_marks(words)
     raise Refused(
-        "no text; needed is messages, conversations, question and answer, prompt and response, caption, "
-        "or text"
+        "no text; needed is messages, conversations, texts, question and answer, prompt and response, "
+        "caption, or text"
     )
 
 

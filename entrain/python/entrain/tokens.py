@@ -213,7 +213,7 @@ class Tokenizer:
             raise Refused(
                 f"{self.folder}: '{self.lacking[0]}' of videos is no token of this tokenizer"
             )
-        turns, plain = read_sample(request["json"], sum(counts.values()) > 0)
+        turns, plain = read_sample(request["json"], counts)
         listed = turns if turns is not None else [("", plain)]
         if any(OPEN in words or CLOSE in words for _, parts in listed for _, words in parts):
             raise Refused("the text holds U+FDD0 or U+FDD1, which are no characters")

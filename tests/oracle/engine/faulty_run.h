@@ -32,7 +32,7 @@ inline void damage(const RunConfig& config, const std::string& id) {
   const Index index = read_index(config.data.train);
   for (const SampleSizes& sample : index.samples) {
     if (sample.id == id) {
-      std::fstream shard(shard_path(index, *sample.location),
+      std::fstream shard(located(index, *sample.location).shard,
                          std::ios::in | std::ios::out | std::ios::binary);
       shard.seekp(sample.location->offset + 512 + 45);
       shard << "not pixels";

@@ -1,0 +1,25 @@
+#include "entrain/core/base/base64.h"
+
+#include <gtest/gtest.h>
+
+namespace entrain {
+namespace {
+
+// Vectors of RFC 4648, section 10.
+TEST(Base64, DecodesWithAndWithoutPadding) {
+  EXPECT_EQ(decode_base64(""), "");
+  EXPECT_EQ(decode_base64("Zg=="), "f");
+  EXPECT_EQ(decode_base64("Zm8"), "fo");
+  EXPECT_EQ(decode_base64("Zm9vYmFy"), "foobar");
+  EXPECT_EQ(decode_base64("Zm9v\nYmFy\n"), "foobar");
+  EXPECT_EQ(decode_base64("AP+/"), std::string("\0\xFF\xBF", 3));
+}
+
+TEST(Base64, RefusesOtherCharacters) {
+  EXPECT_EQ(decode_base64("Zm9v!"), std::nullopt);
+  EXPECT_EQ(decode_base64("Zg==Zg"), std::nullopt);
+  EXPECT_EQ(decode_base64("-_-_"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace entrain

@@ -1,0 +1,62 @@
+// Processes of this project's Python package that serve the program over a socket: tokenizers, and
+// readers of Parquet.
+//
+// Read first: PythonProcess. Its answers are JSON objects, one a line, and bytes where the protocol
+// of the module says so.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include <sys/types.h>
+
+#include "entrain/core/base/json.h"
+
+namespace entrain {
+
+struct PythonProgram {
+  std::string python;              // the interpreter
+  std::filesystem::path packages;  // folder of the package `entrain`
+};
+
+// `python`: ENTRAIN_PYTHON if it is set, else the interpreter that the build was configured with if
+// it is still there, else python3. `packages`: beside this program, as it was built or installed.
+//
+// Throws  SystemFailure if there is no such package.
+PythonProgram find_python_program();
+
+// What find_python_program() returns from now on: for a process that is this Python itself.
+void set_python_program(PythonProgram program);
+
+// A process at the other end of a socket, which is its standard input and output: writing to one
+// that ended is an error here, not a signal.
+class PythonProcess {
+ public:
+  // Starts `python -m MODULE`. `work`: what it does, for messages: "makes its tokens".
+  // Throws  SystemFailure if it does not start.
+  PythonProcess(const PythonProgram& program, const std::string& module, std::string work);
+  ~PythonProcess();
+  PythonProcess(const PythonProcess&) = delete;
+  PythonProcess& operator=(const PythonProcess&) = delete;
+
+  // `where`: what is asked for, for the message if the process is gone.
+  //
+  // Throws  SystemFailure naming `where`: the process ended, or answered something else.
+  void write(std::string_view text, const std::string& where);
+  // Throws  also SystemFailure for an object with the key `failure`.
+  Json read_line(const std::string& where);
+  std::string read_bytes(std::int64_t size, const std::string& where);
+
+ private:
+  void receive(const std::string& where);
+  [[noreturn]] void fail(const std::string& where);
+
+  std::string work_;
+  int socket_ = -1;
+  pid_t process_ = 0;
+  std::string buffer_;  // read, not yet used
+};
+
+}  // namespace entrain

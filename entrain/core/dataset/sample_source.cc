@@ -1,0 +1,153 @@
+#include "entrain/core/dataset/sample_source.h"
+
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/dataset/media_refs.h"
+#include "entrain/core/dataset/records.h"
+#include "entrain/core/dataset/shard.h"
+#include "entrain/core/dataset/table.h"
+
+namespace entrain {
+namespace {
+
+MediaBytes bytes_of(TarReader& tar, TarMember member) {
+  std::string where = tar.where(member);
+  const std::int64_t size = member.size;
+  return {std::move(where),
+          size,
+          [&tar, member = std::move(member)](std::int64_t offset, std::int64_t count) {
+            return tar.content_at(member, offset, count);
+          }};
+}
+
+std::vector<MediaBytes> bytes_of(TarReader& tar, std::vector<TarMember> members) {
+  std::vector<MediaBytes> result;
+  for (TarMember& member : members) {
+    result.push_back(bytes_of(tar, std::move(member)));
+  }
+  return result;
+}
+
+// A caption as the JSON of a sample.
+MediaBytes caption_json(const MediaBytes& text) {
+  const std::string content = text.content();
+  const std::size_t end = content.find_last_not_of("\r\n");
+  try {
+    Json document;
+    document["caption"] = content.substr(0, end == std::string::npos ? 0 : end + 1);
+    return bytes_in_memory(document.dump(), text.where);
+  } catch (const nlohmann::json::exception&) {
+    throw InvalidInput(fmt::format("{}: its text is not UTF-8", text.where));
+  }
+}
+
+FoundSample found_in(const std::filesystem::path& shard, TarReader& tar, ShardSample sample) {
+  FoundSample found;
+  found.id = sample_id(shard, sample.name);
+  found.offset = sample.offset;
+  found.size = sample.bytes;
+  found.scattered = sample.scattered;
+  found.text = bytes_of(tar, std::move(sample.text));
+  if (sample.caption) {
+    found.text = caption_json(found.text);
+  }
+  found.images = bytes_of(tar, std::move(sample.images));
+  for (std::vector<TarMember>& frames : sample.videos) {
+    found.videos.push_back(bytes_of(tar, std::move(frames)));
+  }
+  found.audio = bytes_of(tar, std::move(sample.audio));
+  found.ignored = std::move(sample.ignored);
+  return found;
+}
+
+class ShardSource : public SampleSource {
+ public:
+  explicit ShardSource(const std::filesystem::path& shard) : shard_(shard), reader_(shard) {}
+
+  [[nodiscard]] std::int64_t num_samples() const override { return reader_.num_samples(); }
+  [[nodiscard]] std::string upcoming() const override {
+    return sample_id(shard_, reader_.upcoming());
+  }
+  FoundSample next() override {
+    return found_in(shard_, reader_.tar(), std::move(reader_.next().value()));
+  }
+  [[nodiscard]] std::map<std::string, std::int64_t> skipped() const override {
+    return reader_.skipped();
+  }
+
+ private:
+  std::filesystem::path shard_;
+  ShardReader reader_;
+};
+
+std::vector<std::string> contents_of(const std::vector<MediaBytes>& media) {
+  std::vector<std::string> result;
+  for (const MediaBytes& one : media) {
+    result.push_back(one.content());
+  }
+  return result;
+}
+
+RawSample content_of(const FoundSample& found, const std::string& id) {
+  if (found.id != id) {
+    throw InvalidInput(fmt::format("sample '{}' stands there", found.id));
+  }
+  RawSample raw;
+  raw.text = found.text.content();
+  raw.images = contents_of(found.images);
+  for (const std::vector<MediaBytes>& frames : found.videos) {
+    raw.videos.push_back(contents_of(frames));
+  }
+  raw.audio = contents_of(found.audio);
+  return raw;
+}
+
+RawSample read_at(const SampleLocation& location, const std::string& id) {
+  const std::filesystem::path file = location.shard;
+  if (is_record_file(file)) {
+    return content_of(read_record(location, id), id);
+  }
+  if (is_table_file(file)) {
+    return content_of(read_row(location), id);
+  }
+  if (is_compressed_shard(file)) {
+    throw InvalidInput("the shard is compressed and samples are read at offsets; unpack it");
+  }
+  PlacedSample placed = sample_at(file, location.offset, location.bytes);
+  return content_of(found_in(file, placed.tar, std::move(placed.sample)), id);
+}
+
+}  // namespace
+
+std::unique_ptr<SampleSource> open_samples(const std::filesystem::path& file,
+                                           const std::filesystem::path& media) {
+  if (is_record_file(file)) {
+    return std::make_unique<RecordReader>(file, media);
+  }
+  if (is_table_file(file)) {
+    return std::make_unique<TableReader>(file, media);
+  }
+  return std::make_unique<ShardSource>(file);
+}
+
+RawSample read_sample(const SampleLocation& location, const std::string& id) {
+  const std::string where =
+      fmt::format("sample '{}' in '{}' at offset {}", id, location.shard, location.offset);
+  try {
+    return read_at(location, id);
+  } catch (const InvalidInput& error) {
+    throw InvalidInput(fmt::format(
+        "{}: {}; if the file changed or moved since it was indexed, make the index again",
+        where,
+        error.what()));
+  } catch (const SystemFailure& error) {
+    throw SystemFailure(fmt::format("{}: {}", where, error.what()));
+  }
+}
+
+}  // namespace entrain

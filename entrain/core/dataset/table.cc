@@ -1,0 +1,112 @@
+#include "entrain/core/dataset/table.h"
+
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/json.h"
+#include "entrain/core/base/python_process.h"
+#include "entrain/core/dataset/media_refs.h"
+
+namespace entrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Answer {
+  Json document;
+  PythonProcess* process = nullptr;  // its bytes follow
+};
+
+// Asks this thread's process, which is started anew after it failed.
+Answer ask(const Json& request, const std::string& where) {
+  thread_local std::unique_ptr<PythonProcess> process;
+  try {
+    if (process == nullptr) {
+      process = std::make_unique<PythonProcess>(
+          find_python_program(), "entrain.tables", "reads Parquet and Arrow files");
+    }
+    process->write(request.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n", where);
+    Json document = process->read_line(where);
+    if (const auto error = document.find("error"); error != document.end()) {
+      throw InvalidInput(fmt::format("{}: {}", where, error->get<std::string>()));
+    }
+    return {std::move(document), process.get()};
+  } catch (const SystemFailure&) {
+    process.reset();
+    throw;
+  }
+}
+
+std::string table_path(const fs::path& file) {
+  return fs::absolute(file).string();
+}
+
+std::string row_id(const fs::path& file, std::int64_t row) {
+  return fmt::format("{}/{}", file.stem().string(), row);
+}
+
+FoundSample found_row(const fs::path& file, std::int64_t row, const fs::path& media) {
+  const std::string where = fmt::format("'{}', row {}", file.string(), row);
+  const Answer answer = ask({{"path", table_path(file)}, {"row", row}}, where);
+  std::string text = answer.document.at("json").get<std::string>();
+  const Json& columns = answer.document.at("media");
+  MediaRefs refs;
+  for (const auto& [name, list] : {std::pair("images", &refs.images),
+                                   std::pair("videos", &refs.videos),
+                                   std::pair("audio", &refs.audio)}) {
+    const auto column = columns.find(name);
+    for (std::size_t i = 0; column != columns.end() && i < column->size(); ++i) {
+      const Json& entry = (*column)[i];
+      list->push_back(
+          entry.is_string()
+              ? MediaRef{entry.get<std::string>(), ""}
+              : MediaRef{"", answer.process->read_bytes(entry.get<std::int64_t>(), where)});
+    }
+  }
+  MediaRefs named = media_of(parse_json(text, where), where);  // by its messages
+  for (int kind = 0; kind < MediaRefs::num_kinds(); ++kind) {
+    if (!named.of(kind).empty() && !refs.of(kind).empty()) {
+      throw InvalidInput(
+          fmt::format("{}: its messages name media, and a column has some too", where));
+    }
+    if (refs.of(kind).empty()) {
+      refs.of(kind) = std::move(named.of(kind));
+    }
+  }
+  FoundSample found = open_media(std::move(refs), media, where);
+  found.id = row_id(file, row);
+  found.offset = row;
+  found.size = 1;
+  found.text = bytes_in_memory(std::move(text), where);
+  return found;
+}
+
+}  // namespace
+
+bool is_table_file(const fs::path& path) {
+  return path.extension() == ".parquet" || path.extension() == ".arrow";
+}
+
+TableReader::TableReader(const fs::path& file, const fs::path& media) : file_(file), media_(media) {
+  const Answer answer = ask({{"open", table_path(file)}}, fmt::format("'{}'", file.string()));
+  rows_ = answer.document.at("rows").get<std::int64_t>();
+  largest_ = answer.document.at("largest").get<std::int64_t>();
+}
+
+std::string TableReader::upcoming() const {
+  return row_id(file_, next_);
+}
+
+FoundSample TableReader::next() {
+  return found_row(file_, next_++, media_);
+}
+
+FoundSample read_row(const SampleLocation& location) {
+  return found_row(location.shard, location.offset, location.media);
+}
+
+}  // namespace entrain
