@@ -10,7 +10,7 @@ MEDIA = {"png": "image", "jpg": "image", "jpeg": "image", "wav": "audio", "flac"
 
 
 def read_shards(shards, count=None):
-    """Samples of shards: (name, [(kind, file name, bytes)], JSON dictionary), the first `count` of them."""
+    """Samples of shards: (name, [(kind, file name, bytes)], {"question", "answer"}), the first `count` of them."""
     samples = []
     for shard in shards:
         members = defaultdict(list)
@@ -25,10 +25,16 @@ def read_shards(shards, count=None):
                 for extension, content in sorted(parts)
                 if extension != "json"
             ]
-            samples.append((name, media, text))
+            samples.append((name, media, words_of(text)))
             if len(samples) == count:
                 return samples
     return samples
+
+
+def words_of(text):
+    """What of a sample's JSON has no loss, and what has."""
+    question, answer = text.get("question", ""), text.get("answer", text.get("caption", ""))
+    return {"question": question, "answer": answer}
 
 
 def files_of(media, kind):

@@ -1,8 +1,11 @@
 #include "entrain/engine/data/read_ahead.h"
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -40,7 +43,7 @@ struct Piece {
   [[nodiscard]] bool is_text() const { return need.segment < 0; }
 };
 
-// Shared by the reader, its thread and every StepData.
+// Shared by the reader, its threads and every StepData.
 struct Shared {
   Mutex mutex;                            // of all StepPieces, too
   std::condition_variable work_changed;   // wakes the thread
@@ -56,6 +59,7 @@ struct StepPieces {
   std::map<std::tuple<int, int, int>, std::size_t> positions;  // (module, sample, segment)
   std::size_t next = 0;                                        // first piece not yet begun
   std::size_t next_check = 0;                                  // first piece not yet checked
+  DataTimes times;
   std::deque<std::size_t> wanted;  // waited for and not yet begun, in order of request
   bool dropped = false;            // the StepData was destroyed
 };
@@ -119,6 +123,11 @@ class QueuedStep : public StepData {
     return std::nullopt;
   }
 
+  DataTimes times() override {
+    const MutexLock lock(shared_->mutex);
+    return step_->times;
+  }
+
   std::string kind(int sample) override {
     MutexLock lock(shared_->mutex);
     return wait_for(lock, -1, sample, -1).text.kind;
@@ -144,9 +153,11 @@ class QueuedStep : public StepData {
         shared_->work_changed.notify_all();
       }
     }
+    const auto asked = std::chrono::steady_clock::now();
     shared_->piece_changed.wait(lock.native(), [&]() ENTRAIN_REQUIRES(shared_->mutex) {
       return piece.status == Status::kReady || shared_->stopped;
     });
+    step_->times.waited += std::chrono::steady_clock::now() - asked;
     if (piece.status != Status::kReady) {
       throw SystemFailure(concat("reading of data was stopped while ", name(), " was awaited"));
     }
@@ -204,44 +215,69 @@ std::shared_ptr<StepPieces> pieces_of(const StepNeeds& needs,
 }  // namespace
 
 struct ReadAhead::State {
+  // One of the threads, with what only it uses.
+  struct Decoder {
+    Decoder(const Index& index, const ModelSpec& model, bool blank) : reader(index, model, blank) {}
+    SampleReader reader;
+    int sample = -1;  // that it decodes pieces of, into Index::samples; under the mutex
+    std::thread thread;
+  };
+
   State(const Index& given_index, const ModelSpec& given_model, const ReadAheadOptions& given)
-      : index(given_index), model(given_model), options(given), reader(index, model, given.blank) {}
+      : index(given_index), model(given_model), options(given) {
+    for (int i = 0; i < options.threads; ++i) {
+      decoders.emplace_back(index, model, given.blank);
+    }
+  }
 
   const Index& index;
   const ModelSpec& model;
   ReadAheadOptions options;
-  SampleReader reader;  // used by the thread only
+  std::deque<Decoder> decoders;
   std::shared_ptr<Shared> shared = std::make_shared<Shared>();
   // With pieces not yet begun.
   std::deque<std::shared_ptr<StepPieces>> steps ENTRAIN_GUARDED_BY(shared->mutex);
-  std::thread thread;
+
+  // Whether another thread is at pieces of that sample.
+  [[nodiscard]] bool is_left_to_another(const Piece& piece, const Decoder& own) const
+      ENTRAIN_REQUIRES(shared->mutex) {
+    return std::any_of(decoders.begin(), decoders.end(), [&](const Decoder& other) {
+      return &other != &own && other.sample == piece.index_sample;
+    });
+  }
 
   // The next piece to decode, nullptr when there is none or no memory for it. `keep`: whether there
   // is memory for what is decoded, or it is only to be checked.
-  Piece* choose(std::shared_ptr<StepPieces>& owner, bool& keep) ENTRAIN_REQUIRES(shared->mutex) {
+  Piece* choose(const Decoder& own, std::shared_ptr<StepPieces>& owner, bool& keep)
+      ENTRAIN_REQUIRES(shared->mutex) {
     keep = true;
-    Piece* piece = choose_to_keep(owner);
+    Piece* piece = choose_to_keep(own, owner);
     if (piece == nullptr && options.check_steps) {
       keep = false;
-      piece = choose_to_check(owner);
+      piece = choose_to_check(own, owner);
     }
     return piece;
   }
 
-  Piece* choose_to_check(std::shared_ptr<StepPieces>& owner) ENTRAIN_REQUIRES(shared->mutex) {
+  Piece* choose_to_check(const Decoder& own, std::shared_ptr<StepPieces>& owner)
+      ENTRAIN_REQUIRES(shared->mutex) {
     for (const auto& step : steps) {
       while (step->next_check < step->pieces.size() && step->pieces[step->next_check].checked) {
         ++step->next_check;
       }
-      if (step->next_check < step->pieces.size()) {
-        owner = step;
-        return &step->pieces[step->next_check];
+      for (std::size_t i = step->next_check; i < step->pieces.size(); ++i) {
+        Piece& piece = step->pieces[i];
+        if (!piece.checked && piece.status == Status::kWaiting && !is_left_to_another(piece, own)) {
+          owner = step;
+          return &piece;
+        }
       }
     }
     return nullptr;
   }
 
-  Piece* choose_to_keep(std::shared_ptr<StepPieces>& owner) ENTRAIN_REQUIRES(shared->mutex) {
+  Piece* choose_to_keep(const Decoder& own, std::shared_ptr<StepPieces>& owner)
+      ENTRAIN_REQUIRES(shared->mutex) {
     for (const auto& step : steps) {
       while (!step->wanted.empty()) {
         Piece& piece = step->pieces[step->wanted.front()];
@@ -252,25 +288,37 @@ struct ReadAhead::State {
         }
       }
     }
-    while (!steps.empty()) {
-      StepPieces& step = *steps.front();
-      while (step.next < step.pieces.size() && step.pieces[step.next].status != Status::kWaiting) {
-        ++step.next;
+    for (auto step = steps.begin(); step != steps.end();) {
+      StepPieces& pieces = **step;
+      while (pieces.next < pieces.pieces.size() &&
+             pieces.pieces[pieces.next].status != Status::kWaiting) {
+        ++pieces.next;
       }
-      if (step.next < step.pieces.size()) {
-        Piece& piece = step.pieces[step.next];
-        const bool fits =
-            shared->held_bytes == 0 || shared->held_bytes + piece.bytes <= options.memory_bytes;
-        owner = steps.front();
-        return fits ? &piece : nullptr;
+      for (std::size_t i = pieces.next; i < pieces.pieces.size(); ++i) {
+        Piece& piece = pieces.pieces[i];
+        if (piece.status == Status::kWaiting && !is_left_to_another(piece, own)) {
+          const bool fits =
+              shared->held_bytes == 0 || shared->held_bytes + piece.bytes <= options.memory_bytes;
+          owner = *step;
+          return fits ? &piece : nullptr;
+        }
       }
-      steps.pop_front();
+      step = is_done(pieces) ? steps.erase(step) : std::next(step);
     }
     return nullptr;
   }
 
+  // Whether no thread has anything to do with it any more.
+  static bool is_done(const StepPieces& step) {
+    return step.dropped ||
+           (step.next == step.pieces.size() &&
+            std::all_of(step.pieces.begin(), step.pieces.end(), [](const Piece& piece) {
+              return piece.status == Status::kReady || piece.status == Status::kTaken;
+            }));
+  }
+
   // Decodes without the lock: only this thread accesses a piece being decoded.
-  void decode(Piece& piece) {
+  static void decode(SampleReader& reader, Piece& piece) {
     try {
       if (piece.is_text()) {
         piece.text = reader.text(piece.index_sample);
@@ -285,7 +333,7 @@ struct ReadAhead::State {
     }
   }
 
-  void run() {
+  void run(Decoder& own) {
     // Lower priority: the computing threads need the cores.
     run_in_background();
     at::set_num_threads(1);
@@ -296,7 +344,7 @@ struct ReadAhead::State {
       Piece* piece = nullptr;
       bool keep = true;
       shared->work_changed.wait(lock.native(), [&]() ENTRAIN_REQUIRES(shared->mutex) {
-        return shared->stopped || (piece = choose(owner, keep)) != nullptr;
+        return shared->stopped || (piece = choose(own, owner, keep)) != nullptr;
       });
       if (shared->stopped) {
         return;
@@ -305,13 +353,23 @@ struct ReadAhead::State {
       if (keep) {
         shared->held_bytes += piece->bytes;
       }
+      own.sample = piece->index_sample;
       lock.unlock();
-      decode(*piece);
+      const auto begun = std::chrono::steady_clock::now();
+      decode(own.reader, *piece);
+      const auto decoding = std::chrono::steady_clock::now() - begun;
       lock.lock();
+      owner->times.decoding += decoding;
       piece->checked = true;
+      own.sample = -1;
+      if (decoders.size() > 1) {
+        shared->work_changed.notify_all();  // its sample's other pieces are anybody's again
+      }
       if (!keep && !piece->wanted && piece->error == nullptr) {
         piece->segment = {};
         piece->status = Status::kWaiting;
+        const auto place = static_cast<std::size_t>(piece - owner->pieces.data());
+        owner->next = owner->dropped ? owner->next : std::min(owner->next, place);
         shared->piece_changed.notify_all();
         continue;
       }
@@ -330,9 +388,12 @@ struct ReadAhead::State {
 };
 
 ReadAhead::ReadAhead(const Index& index, const ModelSpec& model, const ReadAheadOptions& options) {
-  if (options.memory_bytes < 1) {
-    throw InvalidInput(
-        concat("read-ahead memory of ", options.memory_bytes, " bytes; it must be at least 1"));
+  if (options.memory_bytes < 1 || options.threads < 1) {
+    throw InvalidInput(concat("read-ahead memory of ",
+                              options.memory_bytes,
+                              " bytes and ",
+                              options.threads,
+                              " threads; both must be at least 1"));
   }
   if (index.tokens == nullptr && !index.text_digest.empty() && index.text_digest != text_digest()) {
     throw InvalidInput(concat("index '",
@@ -344,7 +405,9 @@ ReadAhead::ReadAhead(const Index& index, const ModelSpec& model, const ReadAhead
                               "); make it anew"));
   }
   state_ = std::make_unique<State>(index, model, options);
-  state_->thread = std::thread([state = state_.get()] { state->run(); });
+  for (State::Decoder& decoder : state_->decoders) {
+    decoder.thread = std::thread([state = state_.get(), &decoder] { state->run(decoder); });
+  }
 }
 
 ReadAhead::~ReadAhead() {
@@ -354,7 +417,9 @@ ReadAhead::~ReadAhead() {
   }
   state_->shared->work_changed.notify_all();
   state_->shared->piece_changed.notify_all();
-  state_->thread.join();
+  for (State::Decoder& decoder : state_->decoders) {
+    decoder.thread.join();
+  }
 }
 
 std::shared_ptr<StepData> ReadAhead::queue(StepNeeds needs) {

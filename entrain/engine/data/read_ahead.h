@@ -1,8 +1,10 @@
-// Decodes the samples of a rank on a separate thread, ahead of the executor.
+// Decodes the samples of a rank on threads of its own, ahead of the executor.
 //
 // Read first: ReadAhead::queue(). Steps are queued in the order in which they will run; the next
 // step's images and clips are decoded while the current step computes. A segment that a consumer
 // waits for is decoded first, regardless of the memory limit, so no order of use can deadlock.
+// Pieces of one sample are left to one thread, as far as nobody waits: it has read and decoded
+// their image.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +20,7 @@
 namespace entrain::engine {
 
 struct ReadAheadOptions {
+  int threads = 1;  // that decode, >= 1
   std::int64_t memory_bytes = std::int64_t{256}
                               << 20;  // decoded segments waiting for use, >= 1; one segment
                                       // larger than that is still read
@@ -52,7 +55,8 @@ StepNeeds needs_of(const Program& program,
 class ReadAhead {
  public:
   // Requires  `index` and `model` outlive the reader.
-  // Throws    InvalidInput when memory_bytes < 1, or the index's lengths were made by another
+  // Throws    InvalidInput when memory_bytes < 1 or threads < 1, or the index's lengths were made
+  // by another
   //           tokenizer or chat layout.
   ReadAhead(const Index& index, const ModelSpec& model, const ReadAheadOptions& options);
   // Stops after the piece being decoded; consumers still waiting for data get SystemFailure.

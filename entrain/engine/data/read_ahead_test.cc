@@ -1,11 +1,13 @@
 #include "entrain/engine/data/read_ahead.h"
 
 #include <future>
+#include <span>
 #include <thread>
 
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/random.h"
 #include "entrain/core/dataset/shard.h"
 #include "entrain/core/spec/workload.h"
 
@@ -176,6 +178,41 @@ TEST_F(ReadAheadTest, ChecksWholeStepsWhateverTheMemory) {
       }
     }
     EXPECT_LE(reader.ready_bytes(), memory);
+  }
+}
+
+// Whatever the number of threads and the memory, in any order of use, with steps dropped midway.
+TEST_F(ReadAheadTest, ManyThreadsDecodeWhatOneDoes) {
+  Rng rng(3);
+  for (const int threads : {1, 2, 3, 8}) {
+    for (int turn = 0; turn < 40; ++turn) {
+      ReadAheadOptions options;
+      options.threads = threads;
+      options.check_steps = turn % 2 == 1;
+      options.memory_bytes = turn % 4 < 2 ? 1 : bytes_of(all_needs(), 4);
+      ReadAhead reader(index_, model_, options);
+      std::vector<std::shared_ptr<StepData>> steps;
+      for (int step = 0; step < 3; ++step) {
+        steps.push_back(reader.queue(all_needs()));
+      }
+      for (const auto& data : steps) {
+        std::vector<SegmentNeed> order = all_needs().segments;
+        rng.shuffle(std::span(order));
+        order.resize(turn % 5 == 0 ? 3 : order.size());  // the rest is dropped
+        if (options.check_steps) {
+          EXPECT_EQ(data->problem(), std::nullopt);
+        }
+        for (const SegmentNeed& need : order) {
+          ASSERT_NEAR(red_of(data->segment(need.module, need.sample, need.segment)),
+                      expected_red(need.sample, need.segment),
+                      1e-5F);
+        }
+        EXPECT_EQ(data->kind(static_cast<int>(rng.below(6))), "small");
+        EXPECT_GT(data->times().decoding.count(), 0);
+      }
+      steps.clear();
+      EXPECT_LE(reader.ready_bytes(), bytes_of(all_needs(), 7));
+    }
   }
 }
 

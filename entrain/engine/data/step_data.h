@@ -4,6 +4,7 @@
 // Read first: StepData. Its reader decodes ahead in the order of use (read_ahead.h).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,6 +24,12 @@ struct SegmentData {
   std::int64_t columns = 0;  // patches; 0 for audio
 };
 
+// What a step's data took on one rank.
+struct DataTimes {
+  std::chrono::nanoseconds waited{0};    // consumers, for pieces that were not decoded yet
+  std::chrono::nanoseconds decoding{0};  // of all threads, for pieces of this step
+};
+
 // One step's data on one rank. Samples are indices into the step's global batch.
 class StepData {
  public:
@@ -34,6 +41,8 @@ class StepData {
   // Blocks until every piece of the step has been decoded once. Returns the problem of the first
   // that cannot be decoded, else nothing. Only if the reader was configured to check steps.
   virtual std::optional<std::string> problem() { return {}; }
+  // Up to now.
+  [[nodiscard]] virtual DataTimes times() { return {}; }
   // The sample's "kind", else its "source", from its JSON member; for reports. Empty if it has
   // neither.
   virtual std::string kind(int sample) {

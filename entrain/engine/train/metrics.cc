@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <iomanip>
@@ -93,6 +94,26 @@ void cut_rows_from(const std::filesystem::path& path, std::int64_t step) {
   write_file(path, kept);
 }
 
+// "  data: 38 % of the step waiting, 6 more threads would do" where a rank waited long for its
+// samples.
+std::string data_wait(const StepRecord& record) {
+  constexpr double kNotable = 0.05;
+  const double waited = seconds(record.data.waited);
+  if (waited < kNotable * record.step_s || record.decode_threads < 1) {
+    return "";
+  }
+  // Decoding that takes no longer than what the step computes.
+  const double computing = std::max(record.step_s - waited, 1e-3 * record.step_s);
+  const auto wanted = static_cast<int>(std::ceil(seconds(record.data.decoding) / computing));
+  const int more = wanted - record.decode_threads;
+  std::ostringstream text;
+  text << "  data: " << std::lround(100 * waited / record.step_s) << " % of the step waiting";
+  if (more > 0) {
+    text << ", " << more << " more decode thread" << (more == 1 ? "" : "s") << " would do";
+  }
+  return text.str();
+}
+
 }  // namespace
 
 MetricsLog::MetricsLog(const std::filesystem::path& folder,
@@ -147,6 +168,8 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
                 {"num_slots", num_slots},
                 {"deferred", deferred},
                 {"chunks", chunks},
+                {"data_wait_s", seconds(record.data.waited)},
+                {"decode_s", seconds(record.data.decoding)},
                 {"lanes", lane_records(record, prepared.predicted)}};
   if (record.gap_s.has_value()) {
     entry["gap_s"] = *record.gap_s;
@@ -198,7 +221,7 @@ void MetricsLog::show(const PreparedStep& prepared,
     line << ", at this run's speed " << *record.expected_s * 1e3;
   }
   line << ")  bubble: " << std::setprecision(2) << bubble_fraction(record.measured)
-       << "  deferred: " << deferred << reset << "  "
+       << "  deferred: " << deferred << reset << data_wait(record) << "  "
        << format_elapsed(*shown_ - started_, record.step + 1 - first_step_, steps_ - first_step_)
        << "\n";
   std::fputs(line.str().c_str(), stdout);

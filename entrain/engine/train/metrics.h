@@ -11,6 +11,7 @@
 
 #include "entrain/core/spec/timeline.h"
 
+#include "entrain/engine/data/step_data.h"
 #include "entrain/engine/train/drift_watch.h"
 #include "entrain/engine/train/prepared_step.h"
 #include "entrain/engine/train/skipped_steps.h"
@@ -29,6 +30,8 @@ struct StepRecord {
   std::optional<double> expected_s;  // simulated, at the measured speed of the previous steps
   Timeline measured;                 // usage of every lane; events if requested
   std::vector<std::vector<double>> processor_s;  // [replica][lane] of forward and backward
+  DataTimes data;                                // of the rank that waited longest for its samples
+  int decode_threads = 0;                        // of that rank
   std::optional<DriftState> drift;               // if it is watched
   std::optional<SkippedStep> skipped;            // why the step was skipped
   std::int64_t skipped_steps = 0;                // including this one, over the whole run

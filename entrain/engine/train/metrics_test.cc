@@ -49,6 +49,8 @@ StepRecord step_record(std::int64_t step) {
   record.step_s = 0.1;
   record.gap_s = 0.02;
   record.assign_wait_s = 0.015;
+  record.data = {std::chrono::milliseconds(30), std::chrono::milliseconds(500)};
+  record.decode_threads = 2;
   record.expected_s = 0.096;
   record.measured.makespan = milliseconds(100);
   record.measured.lanes = {{{milliseconds(90), milliseconds(95), 0}},
@@ -64,6 +66,9 @@ TEST(MetricsLog, WritesEveryFigureOfAStep) {
   log.step(prepared_step(), step_record(3));
   const std::string shown = GetCapturedStdout();
   EXPECT_NE(shown.find("step: 100 ms (predicted 80, at this run's speed 96)"), std::string::npos)
+      << shown;
+  EXPECT_NE(shown.find("data: 30 % of the step waiting, 6 more decode threads would do"),
+            std::string::npos)
       << shown;
   const std::vector<Json> lines = tiny::metrics_of(folder.path() / "metrics.jsonl");
   ASSERT_EQ(lines.size(), 1U);
@@ -86,6 +91,8 @@ TEST(MetricsLog, WritesEveryFigureOfAStep) {
                                                   {"predicted_bubble", 1 - (60.0 + 80.0) / 160},
                                                   {"assign_ms", 1.5},
                                                   {"deferred", 1},
+                                                  {"data_wait_s", 0.03},
+                                                  {"decode_s", 0.5},
                                                   {"chunks", 2}};
   for (const auto& [key, value] : expected) {
     ASSERT_TRUE(line.contains(key)) << key;

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -43,8 +45,23 @@ std::optional<RankDrill> drill_of(const ExecutionConfig& config, const RankPlace
   return RankDrill(drill, place);
 }
 
-ReadAheadOptions reader_options(const RunConfig& config) {
+// torchrun says how many processes it started here.
+int ranks_here(const Run& run) {
+  const char* text = std::getenv("LOCAL_WORLD_SIZE");
+  return !run.in_processes ? run.places.num_ranks() : text == nullptr ? 1 : std::atoi(text);
+}
+
+// Cores for each rank of this host, as far as they are of use.
+int cores_of_a_rank(int ranks_here) {
+  constexpr int kMostThreads = 8;
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(cores / std::max(1, ranks_here), 1, kMostThreads);
+}
+
+ReadAheadOptions reader_options(const RunConfig& config, int ranks_here) {
   ReadAheadOptions options;
+  options.threads =
+      config.data.decode_threads > 0 ? config.data.decode_threads : cores_of_a_rank(ranks_here);
   options.memory_bytes = config.data.read_ahead_mib << 20U;
   options.check_steps = config.faults.on_bad_sample == kSkipStep;
   return options;
@@ -53,12 +70,16 @@ ReadAheadOptions reader_options(const RunConfig& config) {
 // A rank's samples, read ahead of its steps; a paced run reads none.
 class RankData {
  public:
-  RankData(const RunSetup& setup, const RankPlace& place)
+  // `ranks_here`: of the run, on this host.
+  RankData(const RunSetup& setup, const RankPlace& place, int ranks_here)
       : place_(place),
         paced_(setup.config.execution.paced),
         text_positions_(!setup.model.llm.mrope_sections.empty()),
-        reader_(setup.train.index, setup.model, reader_options(setup.config)),
-        validation_reader_(setup.validation.index, setup.model, reader_options(setup.config)) {}
+        options_(reader_options(setup.config, ranks_here)),
+        reader_(setup.train.index, setup.model, options_),
+        validation_reader_(setup.validation.index, setup.model, options_) {}
+
+  [[nodiscard]] int num_threads() const { return options_.threads; }
 
   // The step's data, queued now unless it was queued during the previous step. `next`, if it is
   // known, is queued after it.
@@ -90,6 +111,7 @@ class RankData {
   RankPlace place_;
   bool paced_;
   bool text_positions_;
+  ReadAheadOptions options_;
   ReadAhead reader_;
   ReadAhead validation_reader_;
   std::shared_ptr<StepData> queued_;
@@ -116,7 +138,7 @@ class RankLoop {
                   executor_options()),
         optimizer_(
             executor_.trained(), executor_.layout().shard_size(), run.setup.config.optimizer),
-        data_(run.setup, place_) {
+        data_(run.setup, place_, ranks_here(run)) {
     if (run.setup.resume.has_value()) {
       restore(*run.setup.resume,
               run.first_step / run.setup.config.optimizer.update_every - skips_.counts().updates,
@@ -165,6 +187,10 @@ class RankLoop {
       }
     }
     report.end = Clock::now();
+    if (data != nullptr) {
+      report.data = data->times();
+      report.decode_threads = data_.num_threads();
+    }
     report.stop = run_.interrupted && ends_update;  // an update that has begun is finished
     report.save = ends_update && clock_says_save();
     report.updated = ends_update && !update_.empty();

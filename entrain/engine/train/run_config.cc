@@ -91,6 +91,8 @@ DataConfig read_data(ObjectReader reader) {
   }
   data.read_ahead_mib = reader.optional<std::int64_t>("read_ahead_mib", data.read_ahead_mib);
   check_whole(reader, "read_ahead_mib", data.read_ahead_mib, {1, 1'000'000});
+  data.decode_threads = reader.optional<int>("decode_threads", data.decode_threads);
+  check_whole(reader, "decode_threads", data.decode_threads, {0, 256}, " (0: by the cores)");
   reader.finish();
   return data;
 }

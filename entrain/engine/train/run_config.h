@@ -38,6 +38,9 @@ struct DataConfig {                // [data]
   // Media that the model has no encoder for and that the run may ignore: "audio", "image".
   std::vector<std::string> ignore_modality;
   std::int64_t read_ahead_mib = 256;  // decoded images kept ahead per rank, >= 1
+  // Threads that decode, of each rank, in [0, 256]; 0: the host's cores divided by its ranks, 1
+  // to 8.
+  int decode_threads = 0;
 };
 
 struct PlanConfig {                   // [plan]

@@ -24,6 +24,8 @@ struct StepReport {
   // Start and end of the step, on the rank's steady clock.
   std::chrono::steady_clock::time_point start;
   std::chrono::steady_clock::time_point end;
+  DataTimes data;            // of the step's samples
+  int decode_threads = 0;    // of the rank
   bool updated = false;      // the weights were updated after it; the same on all ranks
   bool stop = false;         // this rank was told to stop
   bool save = false;         // a checkpoint is due by this rank's clock; only rank 0's value counts
