@@ -43,6 +43,6 @@ write_basic_package_version_file(
   ${CMAKE_BINARY_DIR}/entrainConfigVersion.cmake VERSION ${PROJECT_VERSION}
   COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/entrainConfig.cmake ${CMAKE_BINARY_DIR}/entrainConfigVersion.cmake
-              ${CMAKE_SOURCE_DIR}/cmake/FindSndFile.cmake
+              ${CMAKE_SOURCE_DIR}/cmake/FindSndFile.cmake ${CMAKE_SOURCE_DIR}/cmake/FindWebP.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/entrain
         COMPONENT core)

@@ -1,4 +1,5 @@
-"""Writes the seeds of the fuzz targets: a few small good inputs each, made here byte by byte.
+"""Writes the seeds of the fuzz targets: a few small good inputs each, made here byte by byte or
+taken from tests/golden/images.
 
 Example:
     python tests/fuzz/make_corpus.py            # into tests/fuzz/corpus/TARGET/
@@ -236,6 +237,10 @@ def jpeg(components, progressive=False):
     )
 
 
+def golden_images(*names):
+    return [(ROOT / "tests/golden/images" / name).read_bytes() for name in names]
+
+
 def wav(channels, bits, form=1):
     """Eight frames of silence at 16 kHz."""
     block = channels * bits // 8
@@ -351,6 +356,18 @@ def seeds():
             jpeg(1),
             jpeg(3),
             jpeg(1, progressive=True),
+            *golden_images(
+                "ycck.jpg",
+                "orientation-6.jpg",
+                "exif-end.png",
+                "lossy-alpha.webp",
+                "lossless.webp",
+                "animated-part.webp",
+                "metadata.webp",
+                "interlaced.gif",
+                "part-transparent.gif",
+                "two-frames.gif",
+            ),
         ],
         "audio": [wav(1, 16), wav(2, 8), wav(1, 24), wav(2, 32, form=3), flac(1, 16), flac(2, 24)],
         "gzip": [gzipped, gzipped[:-4], b"plain"],

@@ -297,9 +297,7 @@ AudioInfo audio_info(const BytesAt& bytes, std::int64_t size, const std::string&
 }
 
 DecodedAudio decode_audio(std::string_view bytes, const std::string& where) {
-  const BytesAt in_memory = [&](std::int64_t offset, std::int64_t size) {
-    return bytes.substr(static_cast<std::size_t>(offset), static_cast<std::size_t>(size));
-  };
+  const BytesAt in_memory = bytes_in_memory(bytes);
   AudioFile file(in_memory, static_cast<std::int64_t>(bytes.size()), where);
   DecodedAudio audio{file.info(), {}};
   const auto channels = static_cast<std::size_t>(audio.info.channels);

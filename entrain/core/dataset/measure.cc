@@ -9,21 +9,6 @@
 namespace entrain {
 namespace {
 
-constexpr std::int64_t kHeaderPrefix = 1 << 16;  // bytes that nearly always hold a header
-
-// What `read_header` finds in the first bytes of a member, or in all of it.
-template <class ReadHeader>
-auto measure(TarReader& tar, const TarMember& member, const ReadHeader& read_header) {
-  if (member.size > kHeaderPrefix) {
-    try {
-      return read_header(tar.content(member, kHeaderPrefix));
-    } catch (const InvalidInput&) {
-      // Large metadata before the header, or damage: read the whole member.
-    }
-  }
-  return read_header(tar.content(member));
-}
-
 BytesAt bytes_of(TarReader& tar, const TarMember& member) {
   return
       [&](std::int64_t offset, std::int64_t size) { return tar.content_at(member, offset, size); };
@@ -33,9 +18,7 @@ BytesAt bytes_of(TarReader& tar, const TarMember& member) {
 
 ImageSize measure_image(TarReader& tar, const TarMember& image, bool verify) {
   const std::string where = tar.where(image);
-  const ImageSize size =
-      measure(tar, image, [&](const std::string& bytes) { return image_size(bytes, where); });
-  check_image_end(image.size, bytes_of(tar, image), where);
+  const ImageSize size = image_size(bytes_of(tar, image), image.size, where);
   return verify ? decode_image(tar.content(image), where).size : size;
 }
 

@@ -10,8 +10,8 @@ namespace entrain {
 
 // From the header, plus whether the member is complete; with `verify` by decoding it too.
 //
-// Throws  InvalidInput naming archive, offset and member: whatever image_size(), audio_info() and
-//         the checks of their ends refuse, with `verify` whatever the decoders refuse.
+// Throws  InvalidInput naming archive, offset and member: whatever image_size() and audio_info()
+//         refuse, with `verify` whatever the decoders refuse.
 ImageSize measure_image(TarReader& tar, const TarMember& image, bool verify);
 // Frames of one size; its length is that of the frames at `fps` a second.
 //
