@@ -1,4 +1,4 @@
-// WAV and FLAC files: what their headers say, and the samples of those up to a million.
+// Audio of every format: its length, and the samples of files of up to a million.
 #include "entrain/core/dataset/audio.h"
 
 #include "tests/fuzz/fuzz.h"
