@@ -41,8 +41,8 @@ struct AudioInfo {
 //       a frame is not noticed, as by all decoders.
 // Ogg   every page is there, in order, and its checksum holds; they are one stream of Vorbis or
 //       Opus up to a page that ends it. Bytes behind that are left alone, but not a second stream.
-//       The length is that of the last page's position, and its last sample is decoded. Opus is
-//       decoded at the lowest of its rates that is not below the one of its header.
+//       The length is that of the first and last pages' positions. Opus is decoded at the lowest of
+//       its rates that is not below the one of its header.
 //
 // Throws  InvalidInput naming `where`: another format, a damaged header, WAV and FLAC of another
 //         coding than PCM of 8, 16, 24 or 32 bits or floats of 32 or 64, a value outside the ranges

@@ -193,6 +193,38 @@ TEST(ImageFiles, AreRefusedWhereTheirDataCannotHoldTheFrame) {
       << message;
 }
 
+// Shortened, with a RIFF header that knows.
+TEST(ImageFiles, AreRefusedWhereAChunkReachesBeyondTheRiff) {
+  for (const char* name : {"lossy.webp", "metadata.webp", "animated.webp"}) {
+    std::string webp = golden_image(name);
+    for (int round = 0; round < 10; ++round) {
+      webp.resize(webp.size() - 2);
+      for (std::size_t i = 0; i < 4; ++i) {
+        webp[4 + i] = static_cast<char>((webp.size() - 8) >> (8 * i));
+      }
+      EXPECT_NE(refused_golden(webp).find("damaged WebP"), std::string::npos);
+    }
+  }
+}
+
+TEST(ImageFiles, WithADamagedExifBlockAreAsStored) {
+  for (const char* format : {".png", ".jpg", ".webp"}) {
+    std::string bytes = golden_image("orientation-6" + std::string(format));
+    ASSERT_EQ(size_of_image(bytes), (ImageSize{13, 20})) << format;
+    // The block's byte order, which a PNG's checksum covers, too.
+    const std::size_t block = bytes.find(std::string("MM\0*", 4)) != std::string::npos
+                                  ? bytes.find(std::string("MM\0*", 4))
+                                  : bytes.find(std::string("II*\0", 4));
+    bytes[block] = 'X';
+    EXPECT_EQ(size_of_image(bytes), (ImageSize{20, 13})) << format;
+    EXPECT_EQ(decode_image(bytes, format).size, (ImageSize{20, 13})) << format;
+  }
+  std::string unsound = golden_image("orientation-6.png");
+  unsound[unsound.find("eXIf") + 4 + 4 + 4 + 2 + 12] ^=
+      1;  // behind the entry, in the checksum's sum
+  EXPECT_EQ(size_of_image(unsound), (ImageSize{20, 13}));
+}
+
 TEST(ImageFiles, AreRefusedWithoutPixels) {
   const std::string gif = golden_image("plain.gif");
   const std::string no_frame = gif.substr(0, kFrame) + ";";
