@@ -46,9 +46,10 @@ struct DecodedImage {
 
 // Decodes an image to RGB, upright by its EXIF orientation. Gamma and colour profiles are not
 // applied. Equal to Pillow's exif_transpose() and convert("RGBA") over white, or convert("RGB")
-// where nothing is transparent:
+// where nothing is transparent, but for 16 bits:
 //
-// Alpha      is blended over white; 16 bits become 8; palettes and greys become RGB.
+// Alpha      is blended over white, rounded to nearest; palettes and greys become RGB.
+// 16 bits    become 8, rounded to nearest; Pillow cuts them off.
 // CMYK JPEG  (and YCCK) holds inverted values, as Adobe's programs write them, whatever its
 //            markers say: red is stored cyan times stored black over 255, rounded to nearest.
 // Animation  the first frame on its canvas: of a WebP transparent around it; of a GIF filled with
