@@ -7,7 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "entrain/core/dataset/audio.h"
+#include "entrain/core/dataset/audio_info.h"
+#include "entrain/core/dataset/bytes_at.h"
 
 namespace entrain {
 
