@@ -43,6 +43,7 @@ write_basic_package_version_file(
   ${CMAKE_BINARY_DIR}/entrainConfigVersion.cmake VERSION ${PROJECT_VERSION}
   COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/entrainConfig.cmake ${CMAKE_BINARY_DIR}/entrainConfigVersion.cmake
-              ${CMAKE_SOURCE_DIR}/cmake/FindSndFile.cmake
+              ${CMAKE_SOURCE_DIR}/cmake/FindSndFile.cmake ${CMAKE_SOURCE_DIR}/cmake/FindWebP.cmake
+              ${CMAKE_SOURCE_DIR}/cmake/FindMpg123.cmake ${CMAKE_SOURCE_DIR}/cmake/FindOgg.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/entrain
         COMPONENT core)

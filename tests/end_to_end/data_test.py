@@ -110,7 +110,7 @@ class TilesAndVideos(CliTest):
         self.write_videos({"fps": 2}, extension="0.1{}.png")
         refused(["v0.0.10.png", "not numbered 0 to 4"])
         self.write_videos({"fps": 2}, frames=1, extension="{}.mp4")
-        refused(["v0.0.mp4", "a video its frames"])
+        refused(["v0.0.mp4", "a video must be its frames"])
 
     def test_tiling_that_cannot_be_is_refused(self):
         self.make_data()

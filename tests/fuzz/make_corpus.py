@@ -1,15 +1,18 @@
-"""Writes the seeds of the fuzz targets: a few small good inputs each, made here byte by byte.
+"""Writes the seeds of the fuzz targets: a few small good inputs each, made here byte by byte,
+taken from tests/golden/images, or encoded by libsndfile.
 
 Example:
     python tests/fuzz/make_corpus.py            # into tests/fuzz/corpus/TARGET/
 """
 
+import ctypes
 import gzip
 import io
 import json
 import struct
 import sys
 import tarfile
+import tempfile
 import zlib
 from pathlib import Path
 
@@ -236,6 +239,10 @@ def jpeg(components, progressive=False):
     )
 
 
+def golden_images(*names):
+    return [(ROOT / "tests/golden/images" / name).read_bytes() for name in names]
+
+
 def wav(channels, bits, form=1):
     """Eight frames of silence at 16 kHz."""
     block = channels * bits // 8
@@ -264,6 +271,28 @@ def flac(channels, bits):
     sizes = (16000 << 44) | (channels - 1) << 41 | (bits - 1) << 36 | 8
     information = struct.pack(">HH", 16, 16) + bytes(6) + sizes.to_bytes(8, "big") + bytes(16)
     return b"fLaC\x80\x00\x00\x22" + information + block + crc(block, 16, 0x8005)
+
+
+def encoded(form, frames):
+    """Silence at 16 kHz by libsndfile, in one of its formats."""
+
+    class Info(ctypes.Structure):
+        _fields_ = [("frames", ctypes.c_int64)] + [
+            (name, ctypes.c_int)
+            for name in ("samplerate", "channels", "format", "sections", "seekable")
+        ]
+
+    library = ctypes.CDLL("libsndfile.so.1")
+    library.sf_open.restype = ctypes.c_void_p
+    info = Info(samplerate=16000, channels=1, format=form)
+    with tempfile.NamedTemporaryFile() as file:
+        sound = ctypes.c_void_p(library.sf_open(file.name.encode(), 0x20, ctypes.byref(info)))
+        library.sf_writef_float(sound, (ctypes.c_float * frames)(), ctypes.c_int64(frames))
+        library.sf_close(sound)
+        return Path(file.name).read_bytes()
+
+
+MP3, VORBIS, OPUS = 0x230082, 0x200060, 0x200064  # libsndfile's numbers
 
 
 def tar(members, form=tarfile.USTAR_FORMAT):
@@ -351,8 +380,28 @@ def seeds():
             jpeg(1),
             jpeg(3),
             jpeg(1, progressive=True),
+            *golden_images(
+                "ycck.jpg",
+                "orientation-6.jpg",
+                "exif-end.png",
+                "lossy-alpha.webp",
+                "lossless.webp",
+                "animated-part.webp",
+                "metadata.webp",
+                "interlaced.gif",
+                "part-transparent.gif",
+                "two-frames.gif",
+            ),
         ],
-        "audio": [wav(1, 16), wav(2, 8), wav(1, 24), wav(2, 32, form=3), flac(1, 16), flac(2, 24)],
+        "audio": [
+            wav(1, 16),
+            wav(2, 8),
+            wav(1, 24),
+            wav(2, 32, form=3),
+            flac(1, 16),
+            flac(2, 24),
+            *(encoded(form, 2000) for form in (MP3, VORBIS, OPUS)),
+        ],
         "gzip": [gzipped, gzipped[:-4], b"plain"],
     }
 

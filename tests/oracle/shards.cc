@@ -6,7 +6,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <numeric>
 #include <stdexcept>
 
 #include <jpeglib.h>
@@ -86,6 +88,24 @@ std::string interlaced_rows(std::string_view rows, std::size_t width, std::size_
     }
   }
   return out;
+}
+
+std::string write_by_libsndfile(int format,
+                                const WavOptions& options,
+                                const std::function<bool(SNDFILE*)>& write) {
+  SF_INFO info{};
+  info.samplerate = options.sample_rate;
+  info.channels = options.channels;
+  info.format = format;
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.write("sound", "");
+  SNDFILE* file = ::sf_open(path.c_str(), SFM_WRITE, &info);
+  if (file == nullptr || !write(file)) {
+    throw std::runtime_error(::sf_strerror(file));
+  }
+  ::sf_close(file);
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 }  // namespace
@@ -249,26 +269,47 @@ std::string make_wav(const std::vector<double>& samples, const WavOptions& optio
 }
 
 std::string make_flac(const std::vector<double>& samples, const WavOptions& options) {
-  SF_INFO info{};
-  info.samplerate = options.sample_rate;
-  info.channels = options.channels;
-  info.format = SF_FORMAT_FLAC | (options.bits == 8    ? SF_FORMAT_PCM_S8
-                                  : options.bits == 16 ? SF_FORMAT_PCM_16
-                                                       : SF_FORMAT_PCM_24);
-  const TemporaryFolder folder;
-  const std::filesystem::path path = folder.write("x.flac", "");
-  SNDFILE* file = ::sf_open(path.c_str(), SFM_WRITE, &info);
   std::vector<int> values;  // its floats are another scale
   for (const double sample : samples) {
     values.push_back(static_cast<int>(std::llround(std::ldexp(sample, 31))));
   }
-  if (file == nullptr ||
-      ::sf_write_int(file, values.data(), std::ssize(values)) != std::ssize(values)) {
+  const int format = SF_FORMAT_FLAC | (options.bits == 8    ? SF_FORMAT_PCM_S8
+                                       : options.bits == 16 ? SF_FORMAT_PCM_16
+                                                            : SF_FORMAT_PCM_24);
+  return write_by_libsndfile(format, options, [&](SNDFILE* file) {
+    return ::sf_write_int(file, values.data(), std::ssize(values)) == std::ssize(values);
+  });
+}
+
+std::string make_compressed(Compression compression,
+                            const std::vector<double>& samples,
+                            const WavOptions& options) {
+  const int format = compression == Compression::kMp3 ? SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III
+                     : compression == Compression::kVorbis ? SF_FORMAT_OGG | SF_FORMAT_VORBIS
+                                                           : SF_FORMAT_OGG | SF_FORMAT_OPUS;
+  return write_by_libsndfile(format, options, [&](SNDFILE* file) {
+    int mode = SF_BITRATE_MODE_VARIABLE;
+    ::sf_command(file, SFC_SET_BITRATE_MODE, &mode, sizeof(mode));
+    return ::sf_write_double(file, samples.data(), std::ssize(samples)) == std::ssize(samples);
+  });
+}
+
+std::vector<float> read_by_libsndfile(const std::string& sound) {
+  const TemporaryFolder folder;
+  SF_INFO info{};
+  SNDFILE* file = ::sf_open(folder.write("sound", sound).c_str(), SFM_READ, &info);
+  if (file == nullptr) {
     throw std::runtime_error(::sf_strerror(file));
   }
+  const auto channels = static_cast<std::size_t>(info.channels);
+  std::vector<double> frame(channels);
+  std::vector<float> samples;
+  while (::sf_readf_double(file, frame.data(), 1) == 1) {
+    const double sum = std::accumulate(frame.begin(), frame.end(), 0.0);
+    samples.push_back(static_cast<float>(sum / static_cast<double>(channels)));
+  }
   ::sf_close(file);
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  return samples;
 }
 
 TemporaryFolder::TemporaryFolder() {

@@ -70,6 +70,15 @@ std::string make_wav(const std::vector<double>& samples, const WavOptions& optio
 // The same by libsndfile, with 8, 16 or 24 bits; the rest of the options says nothing.
 std::string make_flac(const std::vector<double>& samples, const WavOptions& options = {});
 
+enum class Compression { kMp3, kVorbis, kOpus };
+// The same with losses. An MP3 of variable rate with an Info tag; kOpus needs one of its rates.
+std::string make_compressed(Compression compression,
+                            const std::vector<double>& samples,
+                            const WavOptions& options = {});
+
+// What libsndfile reads of any sound: the mean of all channels.
+std::vector<float> read_by_libsndfile(const std::string& sound);
+
 // A fresh folder that is removed with the object.
 class TemporaryFolder {
  public:

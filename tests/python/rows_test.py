@@ -227,6 +227,21 @@ class Sizes(Case):
         self.expect(["'0'", "image 1 of 2", "a.png", "No such file"], lambda: Index.of(lines))
 
     @needs("PIL")
+    def test_of_images_are_turned_upright_by_exif(self):
+        from PIL import Image
+
+        for orientation in range(1, 9):
+            exif = Image.Exif()
+            exif[0x0112] = orientation
+            images = []
+            for form in ("jpeg", "png", "webp"):
+                encoded = io.BytesIO()
+                Image.new("RGB", (3, 5)).save(encoded, form, exif=exif)
+                images += [encoded.getvalue(), Image.open(encoded)]
+            sizes = of([{"id": "x", "images": images}]).rows[0]["image_sizes"]
+            self.assertEqual(set(sizes.split(";")), {"3x5" if orientation < 5 else "5x3"})
+
+    @needs("PIL")
     def test_of_images_that_cannot_be_read_say_which(self):
         from PIL import Image
 

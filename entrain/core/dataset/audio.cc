@@ -15,6 +15,7 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/thread_safety.h"
+#include "entrain/core/dataset/audio_formats.h"
 
 namespace entrain {
 namespace {
@@ -77,43 +78,49 @@ sf_count_t read_input(void* target, sf_count_t wanted, void* user) {
   return count;
 }
 
-// A file whose header and end are as audio_info() promises.
-class AudioFile {
+// What libsndfile reads.
+class SndFile final : public AudioFile {
  public:
-  AudioFile(const BytesAt& bytes, std::int64_t size, const std::string& where)
-      : where_(where), input_{bytes, size, std::string(bytes(0, std::min(kHead, size)))} {
-    if (size >= 12 && input_.head.starts_with("RIFF") && input_.head.compare(8, 4, "WAVE") == 0) {
-      open_wav();
-    } else if (input_.head.starts_with("fLaC")) {
-      open_flac();
-    } else {
-      fail("no WAV or FLAC file");
+  enum class Format { kWav, kFlac, kOgg };
+
+  SndFile(Format format, const BytesAt& bytes, std::int64_t size, const std::string& where)
+      : AudioFile(format == Format::kWav    ? "WAV"
+                  : format == Format::kFlac ? "FLAC"
+                                            : "Ogg",
+                  where),
+        input_{bytes, size, std::string(bytes(0, std::min(kHead, size)))},
+        ogg_(format == Format::kOgg) {
+    switch (format) {
+      case Format::kWav:
+        open_wav();
+        break;
+      case Format::kFlac:
+        open_flac();
+        break;
+      case Format::kOgg:
+        open_ogg();
+        break;
     }
   }
 
-  [[nodiscard]] const AudioInfo& info() const { return info_; }
-
-  // Whether the next read begins there.
-  bool seek(std::int64_t frame) {
-    const bool done = ::sf_seek(file_.get(), frame, SEEK_SET) == frame;
-    rethrow_failure();
-    return done;
+  void rewind() override {
+    if (!ogg_) {  // which is where it was opened
+      seek(0);
+    }
   }
 
-  // How many of the next `frames` are there and undamaged.
-  std::int64_t read(std::int64_t frames, double* target) {
+  std::int64_t read(std::int64_t frames, double* target) override {
     const std::int64_t found = ::sf_readf_double(file_.get(), target, frames);
     rethrow_failure();
     return ::sf_error(file_.get()) == SF_ERR_NO_ERROR ? found : 0;
   }
 
-  [[noreturn]] void damaged(const std::string& message) const {
-    fail(fmt::format("damaged {}: {}", kind_, message));
-  }
-
  private:
-  [[noreturn]] void fail(const std::string& message) const {
-    throw InvalidInput(fmt::format("{}: {}", where_, message));
+  // Whether the next read begins there.
+  bool seek(std::int64_t frame) {
+    const bool done = ::sf_seek(file_.get(), frame, SEEK_SET) == frame;
+    rethrow_failure();
+    return done;
   }
 
   void rethrow_failure() const {
@@ -122,8 +129,8 @@ class AudioFile {
     }
   }
 
-  // Returns the bytes of a value.
-  int open() {
+  // Returns the format that libsndfile found.
+  SF_INFO open() {
     SF_INFO found{};
     SF_VIRTUAL_IO calls = {size_of, seek_input, read_input, nullptr, position_of};
     {
@@ -135,6 +142,19 @@ class AudioFile {
         damaged(::sf_strerror(nullptr));
       }
     }
+    set_layout(found.samplerate, found.channels);
+    return found;
+  }
+
+  [[noreturn]] void refuse_coding(int format, const char* allowed) const {
+    SF_FORMAT_INFO name{format & SF_FORMAT_SUBMASK, "", ""};
+    ::sf_command(nullptr, SFC_GET_FORMAT_INFO, &name, sizeof(name));
+    refuse(fmt::format("coding '{}'; {} are allowed", name.name, allowed));
+  }
+
+  // Of WAV and FLAC. Returns the bytes of a value.
+  int open_plain() {
+    const int format = open().format;
     constexpr std::array<std::pair<int, int>, 7> kCodings = {{{SF_FORMAT_PCM_U8, 1},
                                                               {SF_FORMAT_PCM_S8, 1},
                                                               {SF_FORMAT_PCM_16, 2},
@@ -143,39 +163,15 @@ class AudioFile {
                                                               {SF_FORMAT_FLOAT, 4},
                                                               {SF_FORMAT_DOUBLE, 8}}};
     const auto* coding = std::find_if(kCodings.begin(), kCodings.end(), [&](const auto& known) {
-      return known.first == (found.format & SF_FORMAT_SUBMASK);
+      return known.first == (format & SF_FORMAT_SUBMASK);
     });
     if (coding == kCodings.end()) {
-      SF_FORMAT_INFO name{found.format & SF_FORMAT_SUBMASK, "", ""};
-      ::sf_command(nullptr, SFC_GET_FORMAT_INFO, &name, sizeof(name));
-      fail(
-          fmt::format("{} of coding '{}'; PCM of 8, 16, 24 or 32 bits and floats of 32 or 64 bits "
-                      "are allowed",
-                      kind_,
-                      name.name));
+      refuse_coding(format, "PCM of 8, 16, 24 or 32 bits and floats of 32 or 64 bits");
     }
-    if (found.samplerate < 1'000 || found.samplerate > 384'000 || found.channels > kMaxChannels) {
-      fail(fmt::format(
-          "{} of {} channels at {} Hz; 1 to {} channels at 1,000 to 384,000 Hz are allowed",
-          kind_,
-          found.channels,
-          found.samplerate,
-          kMaxChannels));
-    }
-    info_ = {found.samplerate, found.channels, 0};
     return coding->second;
   }
 
-  void set_frames(std::int64_t frames) {
-    if (frames < 1 || frames > kMaxAudioFrames) {
-      fail(fmt::format(
-          "{} of {} samples a channel; 1 to {} are allowed", kind_, frames, kMaxAudioFrames));
-    }
-    info_.frames = frames;
-  }
-
   void open_wav() {
-    kind_ = "WAV";
     // Who writes to a pipe does not know the length when the header leaves, and writes all ones or
     // 0; libsndfile takes 0 for that only where the file's own length is left out as well.
     const bool unclosed =
@@ -183,7 +179,7 @@ class AudioFile {
     if (unclosed) {
       input_.head.replace(4, 4, std::string("\x08\0\0\0", 4));
     }
-    const int value_bytes = open();
+    const int value_bytes = open_plain();
     check_format(value_bytes);
     seek(0);
     const std::int64_t held = input_.size - input_.position;
@@ -192,7 +188,7 @@ class AudioFile {
     if (bytes > held) {
       damaged(fmt::format("its header claims {} bytes of data, {} are there", bytes, held));
     }
-    set_frames(bytes / (std::int64_t{info_.channels} * value_bytes));
+    set_frames(bytes / (std::int64_t{info().channels} * value_bytes));
     check_wav_end(bytes);
   }
 
@@ -205,9 +201,9 @@ class AudioFile {
     const std::string_view fields(format.data(), format.size());
     const std::int64_t frame_bytes = read_number(fields.substr(12, 2));
     const std::int64_t bits = read_number(fields.substr(14, 2));
-    if (bits != 8 * value_bytes || frame_bytes != info_.channels * value_bytes) {
+    if (bits != 8 * value_bytes || frame_bytes != info().channels * value_bytes) {
       damaged(fmt::format(
-          "{} bytes a frame for {} channels of {} bits", frame_bytes, info_.channels, bits));
+          "{} bytes a frame for {} channels of {} bits", frame_bytes, info().channels, bits));
     }
   }
 
@@ -241,7 +237,6 @@ class AudioFile {
   }
 
   void open_flac() {
-    kind_ = "FLAC";
     std::string& head = input_.head;
     if (std::ssize(head) < kHead || (head[4] & 0x7F) != 0 ||
         head.compare(5, 3, "\0\0\x22", 3) != 0) {
@@ -254,7 +249,7 @@ class AudioFile {
       frames = frames << 8 | static_cast<unsigned char>(head[i]);
       head[i] = '\0';
     }
-    open();
+    open_plain();
     set_frames(frames);
     std::array<double, kMaxChannels> frame{};
     if (!seek(frames - 1) || read(1, frame.data()) != 1) {
@@ -265,15 +260,46 @@ class AudioFile {
     }
   }
 
+  // libsndfile takes the length from the first and last pages. It is not asked to seek: crafted
+  // Vorbis makes it crash then.
+  void open_ogg() {
+    input_.size = end_of_ogg(input_.bytes, input_.size, where());
+    const SF_INFO found = open();
+    const int coding = found.format & SF_FORMAT_SUBMASK;
+    if (coding != SF_FORMAT_VORBIS && coding != SF_FORMAT_OPUS) {
+      refuse_coding(found.format, "Vorbis and Opus");
+    }
+    set_frames(found.frames);
+  }
+
   struct Close {
     void operator()(SNDFILE* file) const { ::sf_close(file); }
   };
-  const std::string& where_;
-  const char* kind_ = "";
   Input input_;  // before file_, which reads it
+  bool ogg_;
   std::unique_ptr<SNDFILE, Close> file_;
-  AudioInfo info_;
 };
+
+std::unique_ptr<AudioFile> open_audio(const BytesAt& bytes,
+                                      std::int64_t size,
+                                      const std::string& where) {
+  using Format = SndFile::Format;
+  const std::string head(bytes(0, std::min(kHead, size)));
+  if (size >= 12 && head.starts_with("RIFF") && head.compare(8, 4, "WAVE") == 0) {
+    return std::make_unique<SndFile>(Format::kWav, bytes, size, where);
+  }
+  if (head.starts_with("fLaC")) {
+    return std::make_unique<SndFile>(Format::kFlac, bytes, size, where);
+  }
+  if (head.starts_with("OggS")) {
+    return std::make_unique<SndFile>(Format::kOgg, bytes, size, where);
+  }
+  if (begins_mp3(head)) {
+    return open_mp3(bytes, size, where);
+  }
+  throw InvalidInput(fmt::format(
+      "{}: no WAV, FLAC, MP3 or Ogg file; convert it: `ffmpeg -i x.m4a x.flac`", where));
+}
 
 constexpr double kRolloff = 0.99;     // of the lower rate's half
 constexpr double kZeroCrossings = 6;  // of the sinc, on either side
@@ -292,25 +318,49 @@ double filter_value(double seconds, double cutoff, double gain) {
 
 }  // namespace
 
+void AudioFile::damaged(const std::string& message) const {
+  throw InvalidInput(fmt::format("{}: damaged {}: {}", where_, kind_, message));
+}
+
+void AudioFile::refuse(const std::string& message) const {
+  throw InvalidInput(fmt::format("{}: {} of {}", where_, kind_, message));
+}
+
+void AudioFile::set_layout(std::int64_t sample_rate, std::int64_t channels) {
+  if (sample_rate < 1'000 || sample_rate > 384'000 || channels < 1 || channels > kMaxChannels) {
+    refuse(fmt::format("{} channels at {} Hz; 1 to {} channels at 1,000 to 384,000 Hz are allowed",
+                       channels,
+                       sample_rate,
+                       kMaxChannels));
+  }
+  info_.sample_rate = static_cast<int>(sample_rate);
+  info_.channels = static_cast<int>(channels);
+}
+
+void AudioFile::set_frames(std::int64_t frames) {
+  if (frames < 1 || frames > kMaxAudioFrames) {
+    refuse(fmt::format("{} samples a channel; 1 to {} are allowed", frames, kMaxAudioFrames));
+  }
+  info_.frames = frames;
+}
+
 AudioInfo audio_info(const BytesAt& bytes, std::int64_t size, const std::string& where) {
-  return AudioFile(bytes, size, where).info();
+  return open_audio(bytes, size, where)->info();
 }
 
 DecodedAudio decode_audio(std::string_view bytes, const std::string& where) {
-  const BytesAt in_memory = [&](std::int64_t offset, std::int64_t size) {
-    return bytes.substr(static_cast<std::size_t>(offset), static_cast<std::size_t>(size));
-  };
-  AudioFile file(in_memory, static_cast<std::int64_t>(bytes.size()), where);
-  DecodedAudio audio{file.info(), {}};
+  const BytesAt in_memory = bytes_in_memory(bytes);
+  const auto file = open_audio(in_memory, static_cast<std::int64_t>(bytes.size()), where);
+  DecodedAudio audio{file->info(), {}};
   const auto channels = static_cast<std::size_t>(audio.info.channels);
   audio.samples.reserve(std::min(static_cast<std::size_t>(audio.info.frames), bytes.size()));
   constexpr std::int64_t kBlock = 4096;
   std::vector<double> values(kBlock * channels);
-  file.seek(0);
+  file->rewind();
   for (std::int64_t begin = 0; begin < audio.info.frames; begin += kBlock) {
     const std::int64_t frames = std::min(kBlock, audio.info.frames - begin);
-    if (file.read(frames, values.data()) != frames) {
-      file.damaged(
+    if (file->read(frames, values.data()) != frames) {
+      file->damaged(
           fmt::format("samples {} to {} are not there or not sound", begin, begin + frames));
     }
     for (const double* frame = values.data(); std::ssize(audio.samples) < begin + frames;
@@ -318,7 +368,7 @@ DecodedAudio decode_audio(std::string_view bytes, const std::string& where) {
       const double sum = std::accumulate(frame, frame + channels, 0.0);
       audio.samples.push_back(static_cast<float>(sum / static_cast<double>(channels)));
       if (!std::isfinite(audio.samples.back())) {
-        file.damaged("a sample is no finite number");
+        file->damaged("a sample is no finite number");
       }
     }
   }

@@ -81,7 +81,7 @@ TEST(AudioInfo, NeedsOnlyAPrefixAndSkipsOtherChunks) {
 TEST(DecodeAudio, RefusesWhatIsNoWholeWav) {
   const std::string wav = make_wav(kSteps);
   EXPECT_NE(refused_audio("").find("no WAV"), std::string::npos);
-  EXPECT_NE(refused_audio("RIFF").find("no WAV or FLAC"), std::string::npos);
+  EXPECT_NE(refused_audio("RIFF").find("no WAV, FLAC, MP3 or Ogg"), std::string::npos);
   EXPECT_NE(refused_audio("fLaC and so on").find("damaged FLAC"), std::string::npos);
   EXPECT_NE(
       refused_audio(wav.substr(0, wav.size() - 1)).find("claims 12 bytes of data, 11 are there"),

@@ -1,119 +1,139 @@
 #include "entrain/core/dataset/image.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/dataset/image_formats.h"
 
 namespace entrain {
 namespace {
 
-constexpr std::string_view kPngSignature("\x89PNG\r\n\x1A\n", 8);
+struct ImageFormat {
+  bool (*begins)(std::string_view bytes);
+  StoredImage (*read_header)(const BytesAt& bytes, std::int64_t size, const std::string& where);
+  StoredImage (*decode)(std::string_view bytes, const std::string& where);
+};
 
-unsigned byte_at(std::string_view bytes, std::size_t offset) {
-  return static_cast<unsigned char>(bytes[offset]);
-}
-unsigned big_endian_16(std::string_view bytes, std::size_t offset) {
-  return byte_at(bytes, offset) << 8U | byte_at(bytes, offset + 1);
-}
-std::uint32_t big_endian_32(std::string_view bytes, std::size_t offset) {
-  return big_endian_16(bytes, offset) << 16U | big_endian_16(bytes, offset + 2);
+constexpr std::int64_t kSignature = 12;  // bytes that tell a format
+
+constexpr std::array<ImageFormat, 4> kFormats = {
+    {{[](std::string_view bytes) { return bytes.starts_with("\x89PNG\r\n\x1A\n"); },
+      read_png_header,
+      decode_png},
+     {[](std::string_view bytes) { return bytes.starts_with("\xFF\xD8\xFF"); },
+      read_jpeg_header,
+      decode_jpeg},
+     {[](std::string_view bytes) {
+        return bytes.starts_with("RIFF") &&
+               bytes.substr(std::min<std::size_t>(8, bytes.size())).starts_with("WEBP");
+      },
+      read_webp_header,
+      decode_webp},
+     {[](std::string_view bytes) {
+        return bytes.starts_with("GIF87a") || bytes.starts_with("GIF89a");
+      },
+      read_gif_header,
+      decode_gif}}};
+
+// What other images begin with.
+std::string_view other_format(std::string_view bytes) {
+  const std::string_view brand = bytes.substr(std::min<std::size_t>(4, bytes.size()));
+  return bytes.starts_with("BM") ? "a BMP image"
+         : bytes.starts_with("II*") || bytes.starts_with(std::string_view("MM\0*", 4))
+             ? "a TIFF image"
+         : brand.starts_with("ftypavif") || brand.starts_with("ftypavis") ? "an AVIF image"
+         : brand.starts_with("ftyp") ? "a HEIC image or a video"
+                                     : "another format";
 }
 
-[[noreturn]] void fail(const std::string& where, const std::string& message) {
-  throw InvalidInput(fmt::format("{}: {}", where, message));
-}
-
-// Length, type, content and checksum, one chunk after another.
-void check_png_end(std::int64_t size, const BytesAt& bytes, const std::string& where) {
-  constexpr std::int64_t kAround = 12;  // bytes of a chunk beside its content
-  std::int64_t position = 8;
-  while (position + kAround <= size) {
-    const std::string_view header = bytes(position, 8);
-    const std::int64_t length = big_endian_32(header, 0);
-    const bool last = header.substr(4, 4) == "IEND";
-    if (length > size - position - kAround) {
-      fail(where,
-           fmt::format(
-               "damaged PNG: it ends inside a chunk of {} bytes at byte {}", length, position));
-    }
-    if (last) {
-      return;
-    }
-    position += kAround + length;
+const ImageFormat& format_of_image(std::string_view bytes, const std::string& where) {
+  const auto* format = std::find_if(
+      kFormats.begin(), kFormats.end(), [&](const auto& known) { return known.begins(bytes); });
+  if (format == kFormats.end()) {
+    throw InvalidInput(
+        bytes.empty() ? fmt::format("{}: an empty image", where)
+                      : fmt::format("{}: {}; allowed are PNG, JPEG, WebP and GIF: convert it, as "
+                                    "`magick x.tiff x.png` does",
+                                    where,
+                                    other_format(bytes)));
   }
-  fail(where, "damaged PNG: it ends without its last chunk (IEND)");
+  return *format;
 }
 
-// Moves `position`, in a scan's data, to the marker that ends it; false when there is none.
-// Stuffing (FF 00) and restarts belong to the data.
-bool skip_scan(std::string_view bytes, std::size_t& position) {
-  while ((position = bytes.find('\xFF', position)) != std::string_view::npos &&
-         position + 1 < bytes.size()) {
-    const unsigned marker = byte_at(bytes, position + 1);
-    const bool in_scan = marker == 0x00 || (marker >= 0xD0 && marker <= 0xD7);
-    if (marker != 0xFF && !in_scan) {
-      return true;
-    }
-    position += in_scan ? 2 : 1;
-  }
-  return false;
+bool is_turned(int orientation) {
+  return orientation >= 5;
 }
 
-// Whether an end marker follows the scans: segments by their length, scans by their markers.
-bool has_jpeg_end(std::string_view bytes) {
-  std::size_t position = 2;
-  bool scans = false;
-  while (position + 1 < bytes.size() && byte_at(bytes, position) == 0xFF) {
-    const unsigned marker = byte_at(bytes, position + 1);
-    if (marker == 0xFF) {
-      ++position;
-      continue;
-    }
-    position += 2;
-    if (marker == 0xD9) {
-      return scans;
-    }
-    if (marker == 0x01 || (marker >= 0xD0 && marker <= 0xD8)) {
-      continue;
-    }
-    if (position + 2 > bytes.size()) {
-      return false;
-    }
-    position += big_endian_16(bytes, position);
-    if (marker == 0xDA) {
-      scans = true;
-      if (!skip_scan(bytes, position)) {
-        return false;
-      }
-    }
-  }
-  return false;
+ImageSize upright_size(const StoredImage& image) {
+  return is_turned(image.orientation) ? ImageSize{image.size.height, image.size.width} : image.size;
 }
 
-void check_jpeg_end(std::int64_t size, const BytesAt& bytes, const std::string& where) {
-  constexpr std::int64_t kTail = 64;
-  constexpr std::string_view kPadding("\0\n\r \xFF", 5);
-  const std::int64_t tail_size = std::min(kTail, size);
-  std::string_view tail = bytes(size - tail_size, tail_size);
-  tail = tail.substr(0, tail.find_last_not_of(kPadding) + 1);
-  // No data of a scan look like an end marker.
-  if (!tail.ends_with("\xFF\xD9") && !has_jpeg_end(bytes(0, size))) {
-    fail(where, "damaged JPEG: it ends without its end marker");
+std::vector<std::uint8_t> upright_pixels(StoredImage image) {
+  if (image.orientation == 1) {
+    return std::move(image.rgb);
   }
+  constexpr auto kFlipped = [](int orientation, const std::array<int, 4>& orientations) {
+    return std::find(orientations.begin(), orientations.end(), orientation) != orientations.end();
+  };
+  const bool flip_columns = kFlipped(image.orientation, {2, 3, 7, 8});
+  const bool flip_rows = kFlipped(image.orientation, {3, 4, 6, 7});
+  const auto width = static_cast<std::size_t>(image.size.width);
+  const auto height = static_cast<std::size_t>(image.size.height);
+  const ImageSize shown = upright_size(image);
+  std::vector<std::uint8_t> rgb(image.rgb.size());
+  auto target = rgb.begin();
+  for (std::size_t y = 0; std::cmp_less(y, shown.height); ++y) {
+    for (std::size_t x = 0; std::cmp_less(x, shown.width); ++x) {
+      const std::size_t column = is_turned(image.orientation) ? y : x;
+      const std::size_t row = is_turned(image.orientation) ? x : y;
+      const std::size_t pixel = (flip_rows ? height - 1 - row : row) * width +
+                                (flip_columns ? width - 1 - column : column);
+      target = std::copy_n(image.rgb.begin() + static_cast<std::ptrdiff_t>(pixel * 3), 3, target);
+    }
+  }
+  return rgb;
 }
 
 }  // namespace
 
-void check_image_end(std::int64_t size, const BytesAt& bytes, const std::string& where) {
-  const bool png = bytes(0, std::min<std::int64_t>(8, size)) == kPngSignature;
-  if (png) {
-    check_png_end(size, bytes, where);
-  } else {
-    check_jpeg_end(size, bytes, where);
+ImageSize checked_size(std::int64_t width, std::int64_t height, const std::string& where) {
+  if (width < 1 || height < 1 || width > kMaxImagePixels / height) {
+    throw InvalidInput(fmt::format("{}: an image of {}x{} pixels; allowed are 1 to {} pixels",
+                                   where,
+                                   width,
+                                   height,
+                                   kMaxImagePixels));
   }
+  return {static_cast<int>(width), static_cast<int>(height)};
+}
+
+std::vector<std::uint8_t> over_white(std::span<const std::uint8_t> rgba) {
+  std::vector<std::uint8_t> rgb(rgba.size() / 4 * 3);
+  for (std::size_t pixel = 0; pixel < rgba.size() / 4; ++pixel) {
+    const unsigned alpha = rgba[pixel * 4 + 3];
+    for (std::size_t channel = 0; channel < 3; ++channel) {
+      const unsigned colour = rgba[pixel * 4 + channel];
+      rgb[pixel * 3 + channel] =
+          static_cast<std::uint8_t>((colour * alpha + 255U * (255U - alpha) + 127U) / 255U);
+    }
+  }
+  return rgb;
+}
+
+ImageSize image_size(const BytesAt& bytes, std::int64_t size, const std::string& where) {
+  const ImageFormat& format = format_of_image(bytes(0, std::min(kSignature, size)), where);
+  return upright_size(format.read_header(bytes, size, where));
+}
+
+DecodedImage decode_image(std::string_view bytes, const std::string& where) {
+  StoredImage image = format_of_image(bytes, where).decode(bytes, where);
+  const ImageSize size = upright_size(image);
+  return {size, upright_pixels(std::move(image))};
 }
 
 }  // namespace entrain

@@ -19,8 +19,17 @@ std::string grey_jpeg(int width, int height, bool progressive) {
                            {.progressive = progressive, .components = 1});
 }
 
+// The size of a file that is read where image_size() looks, and nowhere outside.
+ImageSize measured(const std::string& bytes) {
+  const BytesAt reader = [&](std::int64_t offset, std::int64_t size) {
+    EXPECT_TRUE(offset >= 0 && size >= 0 && offset + size <= std::ssize(bytes));
+    return bytes_in_memory(bytes)(offset, size);
+  };
+  return image_size(reader, std::ssize(bytes), "member 'a'");
+}
+
 std::string refused_image(const std::string& bytes) {
-  const std::string message = error_of<InvalidInput>([&] { image_size(bytes, "member 'a'"); });
+  const std::string message = error_of<InvalidInput>([&] { measured(bytes); });
   EXPECT_TRUE(message.starts_with("member 'a': ")) << message;
   return message;
 }
@@ -32,13 +41,9 @@ std::string png_with_size(std::uint32_t width, std::uint32_t height) {
 }
 
 TEST(ImageSize, IsReadFromHeaders) {
-  EXPECT_EQ(image_size(oracle::flat_png(31, 17, 1, 2, 3), "x"), (ImageSize{31, 17}));
-  EXPECT_EQ(image_size(grey_jpeg(33, 9, false), "x"), (ImageSize{33, 9}));
-  EXPECT_EQ(image_size(grey_jpeg(33, 9, true), "x"), (ImageSize{33, 9}));
-}
-
-TEST(ImageSize, NeedsOnlyAPrefix) {
-  EXPECT_EQ(image_size(oracle::flat_png(31, 17, 1, 2, 3).substr(0, 33), "x"), (ImageSize{31, 17}));
+  EXPECT_EQ(measured(oracle::flat_png(31, 17, 1, 2, 3)), (ImageSize{31, 17}));
+  EXPECT_EQ(measured(grey_jpeg(33, 9, false)), (ImageSize{33, 9}));
+  EXPECT_EQ(measured(grey_jpeg(33, 9, true)), (ImageSize{33, 9}));
 }
 
 TEST(ImageSize, SkipsMetadataInFrontOfTheFrame) {
@@ -46,7 +51,7 @@ TEST(ImageSize, SkipsMetadataInFrontOfTheFrame) {
   std::string segment("\xFF\xE1\xFF\xFF", 4);
   segment += std::string(65'533, '\xC0');
   jpeg.insert(2, segment + "\xFF\xFF" + segment);
-  EXPECT_EQ(image_size(jpeg, "x"), (ImageSize{33, 9}));
+  EXPECT_EQ(measured(jpeg), (ImageSize{33, 9}));
 }
 
 TEST(ImageSize, RefusesTruncatedHeaders) {
@@ -72,9 +77,7 @@ TEST(ImageSize, NoticesEveryFlippedBitOfAPngHeader) {
 
 TEST(ImageSize, RefusesOtherFormatsAndKinds) {
   EXPECT_NE(refused_image("").find("empty"), std::string::npos);
-  EXPECT_NE(refused_image("GIF89a........").find("neither"), std::string::npos);
-  const std::string cmyk = oracle::make_jpeg(8, 8, std::string(256, 'x'), {.components = 4});
-  EXPECT_NE(refused_image(cmyk).find("CMYK"), std::string::npos);
+  EXPECT_NE(refused_image("............").find("another format"), std::string::npos);
   std::string lossless = grey_jpeg(8, 8, false);
   lossless[lossless.find("\xFF\xC0") + 1] = '\xC3';
   EXPECT_NE(refused_image(lossless).find("SOF type 0xc3"), std::string::npos);
@@ -106,61 +109,46 @@ TEST(ImageSize, RefusesImpossibleDepths) {
   refused_image(oracle::make_png(1, 1, "xxx", {.depth = 8, .colour = 5}));
 }
 
-BytesAt bytes_of(const std::string& bytes) {
-  return [&](std::int64_t offset, std::int64_t size) {
-    EXPECT_TRUE(offset >= 0 && size >= 0 &&
-                offset + size <= static_cast<std::int64_t>(bytes.size()));
-    return std::string_view(bytes).substr(static_cast<std::size_t>(offset),
-                                          static_cast<std::size_t>(size));
-  };
-}
-
-void check_end_of_image(const std::string& bytes) {
-  check_image_end(static_cast<std::int64_t>(bytes.size()), bytes_of(bytes), "member 'a'");
-}
-
-TEST(CheckImageEnd, RefusesEveryCutOfAPng) {
+TEST(ImageEnd, RefusesEveryCutOfAPng) {
   const std::string png = oracle::flat_png(31, 17, 1, 2, 3);
-  check_end_of_image(png);
-  check_end_of_image(png + "behind");
+  measured(png);
+  measured(png + "behind");
   for (std::size_t size = 33; size < png.size(); ++size) {
-    const std::string message =
-        error_of<InvalidInput>([&] { check_end_of_image(png.substr(0, size)); });
+    const std::string message = error_of<InvalidInput>([&] { measured(png.substr(0, size)); });
     EXPECT_NE(message.find("member 'a': damaged PNG: it ends"), std::string::npos) << message;
   }
   std::string longer = png;  // a chunk that claims more than there is
   longer[33] = 1;
-  EXPECT_NE(error_of<InvalidInput>([&] { check_end_of_image(longer); }).find("at byte 33"),
+  EXPECT_NE(error_of<InvalidInput>([&] { measured(longer); }).find("at byte 33"),
             std::string::npos);
 }
 
-TEST(CheckImageEnd, RefusesEveryCutOfAJpeg) {
+TEST(ImageEnd, RefusesEveryCutOfAJpeg) {
   for (const bool progressive : {false, true}) {
     const std::string jpeg = grey_jpeg(64, 40, progressive);
-    check_end_of_image(jpeg);
+    measured(jpeg);
     const std::size_t frame = jpeg.find(progressive ? "\xFF\xC2" : "\xFF\xC0");
     for (std::size_t size = frame + 13; size < jpeg.size(); ++size) {
       const std::string cut = jpeg.substr(0, size);
       for (const std::string& padding : {std::string(), std::string(100, '\0')}) {
-        EXPECT_NE(
-            error_of<InvalidInput>([&] { check_end_of_image(cut + padding); }).find("end marker"),
-            std::string::npos)
+        EXPECT_NE(error_of<InvalidInput>([&] { measured(cut + padding); }).find("end marker"),
+                  std::string::npos)
             << size;
       }
     }
   }
 }
 
-TEST(CheckImageEnd, LeavesAloneWhatFollowsAJpeg) {
+TEST(ImageEnd, LeavesAloneWhatFollowsAJpeg) {
   const std::string jpeg = grey_jpeg(33, 9, false);
-  check_end_of_image(jpeg + std::string(200, '\0'));
-  check_end_of_image(jpeg + "\r\n");
-  check_end_of_image(jpeg + "\xFF\xFF");
-  check_end_of_image(jpeg + "a maker's notes");  // found from its beginning
+  measured(jpeg + std::string(200, '\0'));
+  measured(jpeg + "\r\n");
+  measured(jpeg + "\xFF\xFF");
+  measured(jpeg + "a maker's notes");  // found from its beginning
 }
 
 // A thumbnail within the metadata has an end marker of its own.
-TEST(CheckImageEnd, IsNotSatisfiedWithAThumbnail) {
+TEST(ImageEnd, IsNotSatisfiedWithAThumbnail) {
   const std::string jpeg = grey_jpeg(33, 9, false);
   std::string segment("\xFF\xE1\x00\x00", 4);
   segment += jpeg;
@@ -168,8 +156,8 @@ TEST(CheckImageEnd, IsNotSatisfiedWithAThumbnail) {
   segment[3] = static_cast<char>((segment.size() - 2) & 0xFFU);
   std::string whole = jpeg;
   whole.insert(2, segment);
-  check_end_of_image(whole + "notes");
-  error_of<InvalidInput>([&] { check_end_of_image(whole.substr(0, whole.size() - 2) + "notes"); });
+  measured(whole + "notes");
+  error_of<InvalidInput>([&] { measured(whole.substr(0, whole.size() - 2) + "notes"); });
 }
 
 }  // namespace

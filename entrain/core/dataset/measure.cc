@@ -7,29 +7,8 @@
 #include "entrain/core/dataset/image.h"
 
 namespace entrain {
-namespace {
-
-constexpr std::int64_t kHeaderPrefix = 1 << 16;  // bytes that nearly always hold a header
-
-// What `read_header` finds in the first bytes of a medium, or in all of it.
-template <class ReadHeader>
-auto measure(const MediaBytes& medium, const ReadHeader& read_header) {
-  if (medium.size > kHeaderPrefix) {
-    try {
-      return read_header(std::string(medium.bytes(0, kHeaderPrefix)));
-    } catch (const InvalidInput&) {
-      // Large metadata before the header, or damage: read the whole medium.
-    }
-  }
-  return read_header(medium.content());
-}
-
-}  // namespace
-
 ImageSize measure_image(const MediaBytes& image, bool verify) {
-  const ImageSize size =
-      measure(image, [&](const std::string& bytes) { return image_size(bytes, image.where); });
-  check_image_end(image.size, image.bytes, image.where);
+  const ImageSize size = image_size(image.bytes, image.size, image.where);
   return verify ? decode_image(image.content(), image.where).size : size;
 }
 

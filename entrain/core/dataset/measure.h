@@ -10,8 +10,8 @@ namespace entrain {
 
 // From the header, plus whether the medium is complete; with `verify` by decoding it too.
 //
-// Throws  InvalidInput naming it: whatever image_size(), audio_info() and
-//         the checks of their ends refuse, with `verify` whatever the decoders refuse.
+// Throws  InvalidInput naming it: whatever image_size() and audio_info() refuse, with `verify` whatever
+//         the decoders refuse.
 ImageSize measure_image(const MediaBytes& image, bool verify);
 // Frames of one size; its length is that of the frames at `fps` a second.
 //

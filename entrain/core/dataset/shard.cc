@@ -16,11 +16,20 @@
 namespace entrain {
 namespace {
 
-constexpr std::array<std::string_view, 3> kImageExtensions = {"png", "jpg", "jpeg"};
-constexpr std::array<std::string_view, 2> kAudioExtensions = {"wav", "flac"};
-// Content that must not be dropped in silence.
-constexpr std::array<std::string_view, 13> kRefusedExtensions = {
-    "webp", "gif", "bmp", "tif", "tiff", "avif", "heic", "mp3", "ogg", "m4a", "mp4", "webm", "avi"};
+constexpr std::array<std::string_view, 5> kImageExtensions = {"png", "jpg", "jpeg", "webp", "gif"};
+constexpr std::array<std::string_view, 5> kAudioExtensions = {"wav", "flac", "mp3", "ogg", "opus"};
+// Content that must not be dropped in silence, with the command that makes it readable.
+struct RefusedExtensions {
+  std::vector<std::string_view> extensions;
+  std::string_view way_out;
+};
+const std::array<RefusedExtensions, 3> kRefusedExtensions = {
+    {{{"bmp", "tif", "tiff", "avif", "heic", "heif", "jp2", "jxl"},
+      "images must be PNG, JPEG, WebP or GIF: `magick x.{0} x.png`"},
+     {{"m4a", "aac", "wma", "aiff"},
+      "audio must be WAV, FLAC, MP3, Ogg Vorbis or Ogg Opus: `ffmpeg -i x.{0} x.flac`"},
+     {{"mp4", "webm", "avi", "mov", "mkv"},
+      "a video must be its frames: `ffmpeg -i NAME.{0} -start_number 0 NAME.0.%04d.jpg`"}}};
 
 template <class List>
 bool contains(const List& list, std::string_view value) {
@@ -114,13 +123,8 @@ class SampleBuilder {
         images.emplace_back(number_of(members_[i], number, "an image"), members_[i]);
       } else if (contains(kAudioExtensions, format)) {
         audio.emplace_back(number_of(members_[i], number, "a clip"), members_[i]);
-      } else if (contains(kRefusedExtensions, format)) {
-        throw InvalidInput(fmt::format(
-            "{}: '.{}' members cannot be read; images must be PNG or JPEG, audio WAV or FLAC, and "
-            "a video its frames: NAME.0.0000.jpg, NAME.0.0001.jpg …",
-            tar_.where(members_[i]),
-            format));
       } else if (i != text) {
+        refuse_unreadable(members_[i], format);
         sample_.ignored.push_back("." + extensions_[i]);
       }
     }
@@ -148,6 +152,17 @@ class SampleBuilder {
         "; a sample is what shares its name up to the first dot, here '{}': if these are several "
         "samples, rename them",
         sample_.name);
+  }
+
+  void refuse_unreadable(const TarMember& member, std::string_view format) const {
+    for (const RefusedExtensions& refused : kRefusedExtensions) {
+      if (contains(refused.extensions, format)) {
+        throw InvalidInput(fmt::format("{}: '.{}' members cannot be read; {}",
+                                       tar_.where(member),
+                                       format,
+                                       fmt::format(fmt::runtime(refused.way_out), format)));
+      }
+    }
   }
 
   void refuse_repeats() const {

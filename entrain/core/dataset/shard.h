@@ -25,10 +25,10 @@ struct ShardSample {
   bool scattered = false;         // members of other samples are between its own
   TarMember text;                 // NAME.json, else its only NAME.….json, else NAME.txt
   bool caption = false;           // the text is NAME.txt: a caption, not JSON
-  std::vector<TarMember> images;  // NAME.png, .jpg, .jpeg; or NAME.0.png, NAME.1.png … in order
+  std::vector<TarMember> images;  // NAME.png, .jpg, .jpeg, .webp, .gif; or NAME.0.png, NAME.1.png …
   // NAME.0.0000.png, NAME.0.0001.png …: [video][frame]
   std::vector<std::vector<TarMember>> videos;
-  std::vector<TarMember> audio;      // NAME.wav, .flac; or NAME.0.wav, NAME.1.wav … in order
+  std::vector<TarMember> audio;      // NAME.wav, .flac, .mp3, .ogg, .opus; or NAME.0.wav …
   std::vector<std::string> ignored;  // extensions of all other members
 };
 

@@ -212,7 +212,7 @@ class Index:
         id             unique; where there is none, the sample's number.
         images         a list of sizes (width, height), "WxH", PIL images, {"bytes": …} or {"path": …}
                        as of `datasets`, encoded bytes, or paths, relative to `images_folder`; or one of
-                       them. None, NaN and "" are no image. Sizes alone are read.
+                       them. None, NaN and "" are no image. Sizes alone are read, as EXIF turns them.
         audio_seconds  a number or a list of them.
         prompt, response  texts. Their tokens are counted by `tokenizer` (whatever returns a list of ids
                        or {"input_ids": …}), or estimated as a quarter of the characters; columns

@@ -239,7 +239,9 @@ def _size_of(image: Any, folder: str | Path | None) -> tuple[int, int]:
         image = image.lower().split("x")
     if isinstance(image, (bytes, Path, str)):
         image = _size_in_header(image if isinstance(image, bytes) else Path(folder or "", image))
-    size = image.size if isinstance(getattr(image, "size", None), tuple) else image
+    if isinstance(getattr(image, "size", None), tuple):
+        image = _upright_size(image)
+    size = image
     if not isinstance(size, (list, tuple)) or len(size) != 2:
         raise TypeError(f"{_kind_of(image)}; an image or its size (width, height) is needed")
     width, height = (
@@ -247,6 +249,18 @@ def _size_of(image: Any, folder: str | Path | None) -> tuple[int, int]:
         for side, value in zip(("width", "height"), size, strict=True)
     )
     return width, height
+
+
+def _upright_size(image: Any) -> tuple[int, int]:
+    """Of a PIL image, turned by its EXIF orientation as its pixels will be."""
+    width, height = image.size
+    try:  # PNG's own getexif() decodes the pixels first
+        from PIL import Image
+
+        orientation = Image.Image.getexif(image).get(0x0112)
+    except Exception:  # noqa: BLE001  no EXIF, or damaged
+        orientation = 1
+    return (height, width) if orientation in (5, 6, 7, 8) else (width, height)
 
 
 def _size_in_header(image: bytes | Path) -> tuple[int, int]:
@@ -257,8 +271,7 @@ def _size_in_header(image: bytes | Path) -> tuple[int, int]:
     what = f"{len(image)} bytes" if isinstance(image, bytes) else f"'{image}'"
     try:
         with Image.open(io.BytesIO(image) if isinstance(image, bytes) else image) as opened:
-            width, height = opened.size
-            return width, height
+            return _upright_size(opened)
     except UnidentifiedImageError:
         raise ValueError(f"cannot identify {what} as an image") from None
     except OSError as error:
