@@ -95,6 +95,12 @@ void add_study_options(CLI::App& command, StudyInputs& inputs) {
 
 void add_hold(CLI::App& command, StudyInputs& inputs) {
   command
+      .add_option("--mixture",
+                  inputs.mixture,
+                  "TOML file with the shares of drawn samples by their ids, as a run file's table "
+                  "[data.mixture] (docs/data.md)")
+      ->check(CLI::ExistingFile);
+  command
       .add_option("--hold",
                   inputs.hold,
                   "steps within which oversized samples are gathered in few steps, as a run "

@@ -382,6 +382,57 @@ class Draws(CliTest):
         for epoch in (rows[:2], rows[2:]):
             self.assertEqual(len({i for row in epoch for i in row["batch"]}), 13)
 
+    MIXTURE = """
+"train/s00*" = 3
+"train/s01?" = {weight = [[0, 1], [3, 5]]}
+"""
+
+    def test_a_mixture_is_drawn_resumed_and_studied_alike(self):
+        (self.folder / "mixture.toml").write_text(self.MIXTURE)
+        study = ["-i", "train.csv", "-m", "model.toml", "-p", "analytic:a40", "--lanes", 2]
+        study += ["-b", 8, "--seed", 0, "--mixture", "mixture.toml", "--policy", "lpt-2d"]
+        result = self.expect_success("assign", *study, "--step", 4, "--json")
+        slots = [replica["modules"]["llm"] for replica in json.loads(result.stdout)["replicas"]]
+        drawn = sorted(name for replica in slots for slot in replica for name in slot)
+        refused = [*study[:-4], "no.toml", "--policy", "lpt-2d"]
+        self.expect_failure(2, ["no.toml"], "assign", *refused)
+        (self.folder / "mixture.toml").write_text('"train/s00*" = 1')
+        self.expect_failure(2, ["no part for sample 'train/s010'"], "assign", *study)
+        if not self.has_engine():
+            self.skipTest("built without the engine")
+        with (self.folder / "run.toml").open("a") as file:
+            file.write(self.MIXTURE.replace('\n"', '\n[data.mixture]\n"', 1))
+        log = ["execution.log_samples=true", "checkpoint.every_steps=1"]
+        said = self.train(*log, "steps=6", "output=whole").stdout
+        self.assertIn('of "train/s01?" (3 samples', said)
+        rows = self.steps("whole")
+        self.assertEqual(sorted(rows[4]["batch"]), drawn)
+        shares = [sum("s01" in name for name in row["batch"]) for row in rows]
+        self.assertEqual(shares[:3], [2, 2, 2])
+        self.assertEqual(sum(shares[3:]), 15)
+        self.assertIn("~2", "".join(rows[5]["batch"]))  # 5 draws from 3 samples
+        halves = [*log, "steps=6", "output=halves"]
+        drill = [*halves, "execution.fault_drill=[0, 0, 3]"]
+        stopped = self.run_program(
+            "train", "run.toml", *(part for value in drill for part in ("--set", value))
+        )
+        self.assertNotEqual(stopped.returncode, 0)
+        self.assertEqual(len(self.steps("halves")), 3)
+        self.train(*halves)
+        losses = [(row["step"], row["loss"]) for row in rows]
+        self.assertEqual([(r["step"], r["loss"]) for r in self.steps("halves")], losses)
+
+    def test_a_mixture_that_ends_is_refused_beyond(self):
+        if not self.has_engine():
+            self.skipTest("built without the engine")
+        with (self.folder / "run.toml").open("a") as file:
+            file.write('[data.mixture]\n"*" = {epochs = 2}\n')
+        self.train("steps=3")
+        words = ["steps = 4", "used up after 3"]
+        self.expect_failure(2, words, "train", "run.toml", "--set", "steps=4")
+        words = ["epochs", "mixture"]
+        self.expect_failure(2, words, "train", "run.toml", "--set", "epochs=1")
+
     def test_validation_that_was_trained_on_is_said(self):
         if not self.has_engine():
             self.skipTest("built without the engine")

@@ -42,14 +42,19 @@ std::vector<int> rows_with_replacement(int num_samples,
   return rows;
 }
 
-// The step's share of its window.
-std::vector<int> held_rows_with_replacement(
-    int num_samples, int global_batch, std::uint64_t seed, std::int64_t step, const Hold& hold) {
-  check_step(step);
+// The step's share of its window, whose steps `draw` gives.
+template <class Draw>
+std::vector<int> held_rows(int global_batch,
+                           std::int64_t step,
+                           const Hold& hold,
+                           const Draw& draw) {
+  if (hold.steps == 1) {
+    return draw(step);
+  }
   const std::int64_t first = step - step % hold.steps;
   std::vector<int> window;
   for (std::int64_t other = first; other < first + hold.steps; ++other) {
-    const std::vector<int> rows = rows_with_replacement(num_samples, global_batch, seed, other);
+    const std::vector<int> rows = draw(other);
     window.insert(window.end(), rows.begin(), rows.end());
   }
   window = hold_oversized(window, hold.steps, hold.weights);
@@ -57,17 +62,11 @@ std::vector<int> held_rows_with_replacement(
   return {begin, begin + global_batch};
 }
 
-// Names of rows; repeats are marked.
-BatchDraw named_draw(std::span<const std::string> ids, std::vector<int> rows) {
-  BatchDraw draw;
-  draw.rows = std::move(rows);
-  std::unordered_map<int, int> occurrences;
-  for (const int row : draw.rows) {
-    const std::string& id = ids[static_cast<std::size_t>(row)];
-    const int occurrence = ++occurrences[row];
-    draw.ids.push_back(occurrence > 1 ? fmt::format("{}~{}", id, occurrence) : id);
+void check_hold(const Hold& hold) {
+  if (hold.steps < 1 || hold.steps > kMostHeldSteps) {
+    throw InvalidInput(fmt::format(
+        "samples held within {} steps; allowed are 1 to {}", hold.steps, kMostHeldSteps));
   }
-  return draw;
 }
 
 }  // namespace
@@ -96,15 +95,18 @@ GlobalBatchSampler::GlobalBatchSampler(
         num_samples,
         global_batch));
   }
-  if (hold.steps < 1 || hold.steps > kMostHeldSteps) {
-    throw InvalidInput(fmt::format(
-        "samples held within {} steps; allowed are 1 to {}", hold.steps, kMostHeldSteps));
-  }
+  check_hold(hold);
   ENTRAIN_INVARIANT(hold.steps == 1 || std::cmp_equal(hold.weights.size(), num_samples),
                     "a weight for every sample");
 }
 
+GlobalBatchSampler::GlobalBatchSampler(Mixture mixture, int global_batch, Hold hold)
+    : mixture_(std::move(mixture)), global_batch_(global_batch), hold_(hold) {
+  check_hold(hold);
+}
+
 std::int64_t GlobalBatchSampler::steps_per_epoch() const {
+  ENTRAIN_INVARIANT(!mixture_.has_value(), "a mixture has no epochs");
   const int rest = num_samples_ % global_batch_;
   return num_samples_ / global_batch_ + (last_ == LastBatch::kKeep && rest > 0 ? 1 : 0);
 }
@@ -120,6 +122,10 @@ int GlobalBatchSampler::left_out_per_epoch() const {
 
 std::vector<int> GlobalBatchSampler::batch(std::int64_t step) {
   check_step(step);
+  if (mixture_.has_value()) {
+    return held_rows(
+        global_batch_, step, hold_, [&](std::int64_t one) { return mixture_->rows(one); });
+  }
   const std::int64_t epoch = step / steps_per_epoch();
   if (epoch != epoch_) {
     order_ = epoch_rows(num_samples_, seed_, epoch);
@@ -150,35 +156,38 @@ std::vector<int> draw_study_rows(
   if (!drawn_with_replacement(num_samples, global_batch)) {
     return GlobalBatchSampler(num_samples, global_batch, seed, LastBatch::kDrop, hold).batch(step);
   }
-  return hold.steps > 1 ? held_rows_with_replacement(num_samples, global_batch, seed, step, hold)
-                        : rows_with_replacement(num_samples, global_batch, seed, step);
+  check_step(step);
+  return held_rows(global_batch, step, hold, [&](std::int64_t one) {
+    return rows_with_replacement(num_samples, global_batch, seed, one);
+  });
 }
 
-BatchDraw draw_study_batch(std::span<const std::string> ids,
-                           int global_batch,
-                           std::uint64_t seed,
-                           std::int64_t step,
-                           const Hold& hold) {
-  return named_draw(ids,
-                    draw_study_rows(static_cast<int>(ids.size()), global_batch, seed, step, hold));
+std::vector<std::string> unique_names(std::vector<std::string> ids) {
+  std::unordered_map<std::string, int> occurrences;
+  for (std::string& id : ids) {
+    const int occurrence = ++occurrences[id];
+    if (occurrence > 1) {
+      id += fmt::format("~{}", occurrence);
+    }
+  }
+  return ids;
 }
 
 std::vector<SampleSizes> draw_with_replacement(const std::vector<SampleSizes>& samples,
                                                int global_batch,
                                                std::uint64_t seed,
                                                std::int64_t step) {
-  std::vector<std::string> ids;
-  ids.reserve(samples.size());
-  for (const SampleSizes& sample : samples) {
-    ids.push_back(sample.id);
-  }
-  const BatchDraw draw = named_draw(
-      ids, rows_with_replacement(static_cast<int>(ids.size()), global_batch, seed, step));
+  const std::vector<int> rows =
+      rows_with_replacement(static_cast<int>(samples.size()), global_batch, seed, step);
   std::vector<SampleSizes> drawn;
-  drawn.reserve(draw.rows.size());
-  for (std::size_t i = 0; i < draw.rows.size(); ++i) {
-    drawn.push_back(samples[static_cast<std::size_t>(draw.rows[i])]);
-    drawn.back().id = draw.ids[i];
+  std::vector<std::string> ids;
+  for (const int row : rows) {
+    drawn.push_back(samples[static_cast<std::size_t>(row)]);
+    ids.push_back(drawn.back().id);
+  }
+  ids = unique_names(std::move(ids));
+  for (std::size_t i = 0; i < drawn.size(); ++i) {
+    drawn[i].id = ids[i];
   }
   return drawn;
 }

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "entrain/core/dataset/hold.h"
+#include "entrain/core/dataset/mixture.h"
 #include "entrain/core/spec/sample.h"
 
 namespace entrain {
@@ -26,7 +27,7 @@ std::vector<int> epoch_rows(int num_samples, std::uint64_t seed, std::int64_t ep
 // number. With `hold` the steps of an epoch form windows of hold.steps, each of which is rearranged
 // by hold_oversized(): a sample comes at most hold.steps - 1 steps before or after the step that
 // draws it. The last window has the steps that are left, without a smaller last batch, which stays
-// as drawn.
+// as drawn. A mixture draws instead without epochs, and windows begin at multiples of hold.steps.
 class GlobalBatchSampler {
  public:
   // Requires  hold.weights outlive the sampler.
@@ -38,6 +39,9 @@ class GlobalBatchSampler {
                      LastBatch last = LastBatch::kDrop,
                      Hold hold = {});
 
+  // Requires  hold.weights outlive the sampler.
+  GlobalBatchSampler(Mixture mixture, int global_batch, Hold hold = {});
+
   // Sample indices of a step, in drawn order: global_batch of them, or under kKeep, in an epoch's
   // last step, what is left. The same step always gives the same batch.
   //
@@ -45,6 +49,8 @@ class GlobalBatchSampler {
   // Cost    O(global_batch); O(num_samples) if the epoch differs from that of the previous call,
   //         hold_oversized() if the window does.
   std::vector<int> batch(std::int64_t step);
+  [[nodiscard]] const std::optional<Mixture>& mixture() const { return mixture_; }
+  // The next three are of epochs, which a mixture has not.
   [[nodiscard]] std::int64_t steps_per_epoch() const;
   // Samples of an epoch's last step: global_batch, or under kKeep what is left.
   [[nodiscard]] int last_batch() const;
@@ -55,10 +61,11 @@ class GlobalBatchSampler {
   // Rearranges the step's window in order_, unless that is done.
   void hold_window_of(std::int64_t step_in_epoch);
 
-  int num_samples_;
+  std::optional<Mixture> mixture_;
+  int num_samples_ = 0;
   int global_batch_;
-  std::uint64_t seed_;
-  LastBatch last_;
+  std::uint64_t seed_ = 0;
+  LastBatch last_ = LastBatch::kDrop;
   Hold hold_;
   std::int64_t epoch_ = -1;  // of order_
   std::vector<int> order_;
@@ -90,18 +97,7 @@ std::vector<int> draw_study_rows(int num_samples,
                                  std::int64_t step,
                                  const Hold& hold = {});
 
-struct BatchDraw {
-  std::vector<int> rows;         // [global_batch] positions in the list drawn from
-  std::vector<std::string> ids;  // [global_batch] unique; repeats marked `id~2`
-};
-
-// draw_study_rows() with names.
-//
-// Throws  InvalidInput when ids is empty, global_batch < 1 or step < 0.
-BatchDraw draw_study_batch(std::span<const std::string> ids,
-                           int global_batch,
-                           std::uint64_t seed,
-                           std::int64_t step,
-                           const Hold& hold = {});
+// The ids of a batch with a sample's second and later occurrences marked `id~2`, `id~3` ….
+std::vector<std::string> unique_names(std::vector<std::string> ids);
 
 }  // namespace entrain

@@ -222,24 +222,17 @@ TEST(DrawWithReplacement, RefusesNothingToDrawFrom) {
 }
 
 TEST(DrawStudyBatch, DrawsAsTrainingDoesFromFourBatchesOn) {
-  std::vector<std::string> names;
-  for (int i = 0; i < 20; ++i) {
-    names.push_back(concat("s", i));
-  }
-  const BatchDraw draw = draw_study_batch(names, 5, 9, 3);
-  EXPECT_EQ(draw.rows, GlobalBatchSampler(20, 5, 9).batch(3));
-  for (std::size_t i = 0; i < 5; ++i) {
-    EXPECT_EQ(draw.ids[i], concat("s", draw.rows[i]));
-  }
+  const std::vector<int> rows = draw_study_rows(20, 5, 9, 3);
+  EXPECT_EQ(rows, GlobalBatchSampler(20, 5, 9).batch(3));
 }
 
 TEST(DrawStudyBatch, DrawsWithReplacementFromFewer) {
-  const std::vector<std::string> names = {"a", "b", "c", "d", "e"};
-  const BatchDraw draw = draw_study_batch(names, 6, 3, 0);
-  EXPECT_EQ(draw.ids, (std::vector<std::string>{"d", "c", "c~2", "d~2", "d~3", "d~4"}));
-  EXPECT_EQ(draw.rows, (std::vector<int>{3, 2, 2, 3, 3, 3}));
-  error_of<InvalidInput>([&] { draw_study_batch(names, 0, 3, 0); });
-  error_of<InvalidInput>([&] { draw_study_batch(names, 1, 3, -1); });
+  const std::vector<int> rows = draw_study_rows(5, 6, 3, 0);
+  EXPECT_EQ(rows, (std::vector<int>{3, 2, 2, 3, 3, 3}));
+  EXPECT_EQ(unique_names({"d", "c", "c", "d", "d", "d"}),
+            (std::vector<std::string>{"d", "c", "c~2", "d~2", "d~3", "d~4"}));
+  error_of<InvalidInput>([&] { draw_study_rows(5, 0, 3, 0); });
+  error_of<InvalidInput>([&] { draw_study_rows(5, 1, 3, -1); });
 }
 
 }  // namespace

@@ -41,39 +41,6 @@ Demands demands_of(const Study& study) {
   return result;
 }
 
-// None for a study that draws with replacement.
-std::optional<GlobalBatchSampler> drawn_without_replacement(const Study& study) {
-  if (study.with_replacement) {
-    return std::nullopt;
-  }
-  return GlobalBatchSampler(static_cast<int>(study.samples.size()),
-                            study.inputs.global_batch,
-                            study.inputs.seed,
-                            LastBatch::kDrop,
-                            study.hold());
-}
-
-// Rows of one step after the other.
-class Steps {
- public:
-  explicit Steps(const Study& study)
-      : study_(study),
-        samples_(static_cast<int>(study.samples.size())),
-        sampler_(drawn_without_replacement(study)) {}
-
-  std::vector<int> rows(std::int64_t step) {
-    return sampler_.has_value()
-               ? sampler_->batch(step)
-               : draw_study_rows(
-                     samples_, study_.inputs.global_batch, study_.inputs.seed, step, study_.hold());
-  }
-
- private:
-  const Study& study_;
-  int samples_;
-  std::optional<GlobalBatchSampler> sampler_;
-};
-
 // [module and measure] a batch's work.
 std::vector<std::int64_t> measures(const Demands& demands, const std::vector<int>& rows) {
   std::vector<std::int64_t> result;
@@ -169,15 +136,15 @@ FurtherBatches further_batches(const Study& study, std::int64_t first, int in_ro
   }
   result.screened = kScreened * in_row;
   const Demands demands = demands_of(study);
-  Steps steps(study);
+  DrawnRows steps(study);
+  const std::int64_t end = std::min(first + in_row + result.screened, steps.num_steps());
   const auto rows_of = std::make_shared<std::map<std::int64_t, std::vector<int>>>();
   std::vector<Ranked> batches;
   std::vector<Ranked> leaders;
-  for (int index = 0; index < in_row + result.screened; ++index) {
-    const std::int64_t step = first + index;
+  for (std::int64_t step = first; step < end; ++step) {
     std::vector<int> rows = steps.rows(step);
     const Ranked batch{step, measures(demands, rows)};
-    if (index < in_row) {
+    if (step < first + in_row) {
       batches.push_back(batch);
       (*rows_of)[step] = std::move(rows);
     } else {

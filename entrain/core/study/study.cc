@@ -1,6 +1,7 @@
 #include "entrain/core/study/study.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -40,6 +41,11 @@ void check_batches(const StudyInputs& inputs) {
     throw InvalidInput(
         "give --global-batch, the samples of a step, or batches of your own by --batch or "
         "--no-repeat");
+  }
+  if (!inputs.mixture.empty() && (!inputs.batch.empty() || inputs.no_repeat)) {
+    throw InvalidInput(
+        "--mixture says what is drawn: give neither --batch nor --no-repeat, whose batches are as "
+        "given");
   }
   if (inputs.hold > 1 && (!inputs.batch.empty() || inputs.no_repeat)) {
     throw InvalidInput(
@@ -272,6 +278,9 @@ std::string Study::note() const {
   } else if (inputs.no_repeat) {
     text += "; batches in the order of the file, no sample twice";
   }
+  if (!inputs.mixture.empty()) {
+    text += fmt::format("; the mixture of {}", inputs.mixture);
+  }
   if (inputs.hold > 1) {
     text += fmt::format("; oversized samples held within windows of {} steps", inputs.hold);
   }
@@ -294,7 +303,11 @@ Study load_study(const StudyInputs& inputs) {
   if (inputs.hold > 1) {
     study.hold_weights = study.table.has_value() ? table_weights(study) : index_weights(study);
   }
-  study.with_replacement = study.given.empty() &&
+  if (!inputs.mixture.empty()) {
+    study.mixture.emplace(
+        read_mixture_file(inputs.mixture), study.ids, inputs.global_batch, inputs.seed);
+  }
+  study.with_replacement = study.given.empty() && !study.mixture.has_value() &&
                            drawn_with_replacement(std::ssize(study.ids), study.inputs.global_batch);
   return study;
 }
@@ -314,7 +327,7 @@ std::string repetition_warning(const Study& study) {
     return "";
   }
   const int global_batch = study.inputs.global_batch;
-  std::vector<int> rows = draw_study_batch(study.ids, global_batch, study.inputs.seed, 0).rows;
+  std::vector<int> rows = DrawnRows(study).rows(0);
   std::sort(rows.begin(), rows.end());
   const auto distinct = std::unique(rows.begin(), rows.end()) - rows.begin();
   return fmt::format(
@@ -333,13 +346,36 @@ StudyBatch draw_batch(const Study& study, std::int64_t step) {
   if (!study.given.empty()) {
     return batch_of(study, given_rows(study, step));
   }
-  BatchDraw draw =
-      draw_study_batch(study.ids, study.inputs.global_batch, study.inputs.seed, step, study.hold());
-  StudyBatch batch;
-  batch.work = work_of(study, draw.rows);
-  batch.rows = std::move(draw.rows);
-  batch.ids = std::move(draw.ids);
+  StudyBatch batch = batch_of(study, DrawnRows(study).rows(step));
+  batch.ids = unique_names(std::move(batch.ids));
   return batch;
+}
+
+DrawnRows::DrawnRows(const Study& study) : study_(study) {
+  const StudyInputs& inputs = study.inputs;
+  if (study.mixture.has_value()) {
+    sampler_.emplace(*study.mixture, inputs.global_batch, study.hold());
+  } else if (!study.with_replacement) {
+    sampler_.emplace(static_cast<int>(study.ids.size()),
+                     inputs.global_batch,
+                     inputs.seed,
+                     LastBatch::kDrop,
+                     study.hold());
+  }
+}
+
+std::vector<int> DrawnRows::rows(std::int64_t step) {
+  return sampler_.has_value() ? sampler_->batch(step)
+                              : draw_study_rows(static_cast<int>(study_.ids.size()),
+                                                study_.inputs.global_batch,
+                                                study_.inputs.seed,
+                                                step,
+                                                study_.hold());
+}
+
+std::int64_t DrawnRows::num_steps() const {
+  constexpr std::int64_t kNoEnd = std::numeric_limits<std::int64_t>::max();
+  return study_.mixture.has_value() ? study_.mixture->num_steps().value_or(kNoEnd) : kNoEnd;
 }
 
 int place_of_sample(const std::vector<std::string>& ids,
@@ -368,26 +404,20 @@ std::int64_t step_of_sample(const Study& study, const std::string& id) {
     return place / batch;
   }
   constexpr std::int64_t kEpochs = 4;
-  const std::int64_t steps = (kEpochs * samples + batch - 1) / batch;
-  std::optional<GlobalBatchSampler> sampler;
-  if (!study.with_replacement) {
-    sampler.emplace(samples, batch, study.inputs.seed, LastBatch::kDrop, study.hold());
-  }
+  DrawnRows drawn(study);
+  const std::int64_t steps = std::min((kEpochs * samples + batch - 1) / batch, drawn.num_steps());
   for (std::int64_t step = 0; step < steps; ++step) {
-    const std::vector<int> rows =
-        sampler.has_value()
-            ? sampler->batch(step)
-            : draw_study_rows(samples, batch, study.inputs.seed, step, study.hold());
+    const std::vector<int> rows = drawn.rows(step);
     if (std::find(rows.begin(), rows.end(), row) != rows.end()) {
       return step;
     }
   }
-  throw InvalidInput(
-      fmt::format("--sample: '{}' is drawn in none of the steps 0 to {}: every epoch leaves its "
-                  "last incomplete "
-                  "batch out; give --step to look further",
-                  id,
-                  steps - 1));
+  throw InvalidInput(fmt::format(
+      "--sample: '{}' is drawn in none of the steps 0 to {}: every epoch leaves its "
+      "last incomplete batch out, a mixture what it has no share of; give --step to look "
+      "further",
+      id,
+      steps - 1));
 }
 
 StepCosts batch_costs(const Study& study, const Plan& plan, const StudyBatch& batch) {

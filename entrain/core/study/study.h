@@ -14,7 +14,9 @@
 #include "entrain/core/cost/analytic.h"
 #include "entrain/core/cost/cost_table.h"
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/dataset/global_batch.h"
 #include "entrain/core/dataset/hold.h"
+#include "entrain/core/dataset/mixture.h"
 #include "entrain/core/planner/lane_split.h"
 #include "entrain/core/planner/plan_search.h"
 #include "entrain/core/spec/assignment.h"
@@ -41,6 +43,7 @@ struct StudyInputs {
   int global_batch = 0;
   std::string batch;       // file as rows_of_batch_list() reads: the only step's; empty: none
   bool no_repeat = false;  // consecutive batches in the file's order, instead of drawn ones
+  std::string mixture;     // file as read_mixture_file() reads: the shares of drawn samples
   int hold = 1;  // steps within which drawn oversized samples are held (Hold); 0 or 1: off
   std::uint64_t seed = 0;
   // Degrees of an analytic profile; under a cluster tensor parallelism is every divisor of
@@ -58,6 +61,7 @@ struct Study {
   std::optional<CostTable> table;
   std::vector<char> frozen;                // [module], of a cost table
   std::vector<std::string> ids;            // [sample]
+  std::optional<Mixture> mixture;          // that draws, where the inputs name one
   std::vector<std::int64_t> hold_weights;  // [sample] where oversized samples are held
   std::vector<int> given;            // rows of consecutive global batches; empty: they are drawn
   bool with_replacement = false;     // fewer than four batches of samples, drawn
@@ -92,6 +96,23 @@ StudyBatch batch_of(const Study& study, std::vector<int> rows);
 
 // How often samples repeat where the study draws with replacement, for people; else empty.
 std::string repetition_warning(const Study& study);
+
+// Rows of drawn batches; quick for steps that follow each other.
+class DrawnRows {
+ public:
+  // Requires  `study` outlives it and has no given batches.
+  explicit DrawnRows(const Study& study);
+
+  // Shapes  result: [global_batch] rows of the study.
+  // Throws  InvalidInput when step < 0, or behind the end of a mixture.
+  std::vector<int> rows(std::int64_t step);
+  // Steps that can be drawn: without end but for a mixture whose parts are used up.
+  [[nodiscard]] std::int64_t num_steps() const;
+
+ private:
+  const Study& study_;
+  std::optional<GlobalBatchSampler> sampler_;  // none: drawn with replacement
+};
 
 // Throws  InvalidInput when step < 0, when the inputs give no batch of that step, or a sample's
 // size

@@ -115,9 +115,31 @@ void check_drill(const RunConfig& config, const Plan& plan) {
   }
 }
 
+std::vector<std::string> ids_of(const Index& index) {
+  std::vector<std::string> ids;
+  for (const SampleSizes& sample : index.samples) {
+    ids.push_back(sample.id);
+  }
+  return ids;
+}
+
 // The run's length in steps where its config gives epochs, and what an epoch holds.
 void set_length(const RunConfig& config, RunSetup& setup) {
   const GlobalBatchSampler sampler = batches_of(setup);
+  if (setup.mixture.has_value()) {
+    const std::optional<std::int64_t> steps = setup.mixture->num_steps();
+    if (config.epochs > 0) {
+      throw InvalidInput("epochs: a mixture has none as a whole; give `steps`");
+    }
+    if (steps.has_value() && *steps < config.steps) {
+      throw InvalidInput(concat("steps = ",
+                                config.steps,
+                                "; the parts of data.mixture are used up after ",
+                                *steps,
+                                ": let a part go on without `epochs`, or train fewer steps"));
+    }
+    return;
+  }
   if (config.epochs > 0) {
     const std::int64_t per_epoch = sampler.steps_per_epoch();
     if (config.epochs > kMostSteps / per_epoch) {
@@ -233,6 +255,10 @@ RunSetup prepare_run(const RunConfig& config) {
                               " and the plan has ",
                               setup.plan.replicas,
                               " replicas; needed: samples >= global_batch >= replicas"));
+  }
+  if (!config.data.mixture.empty()) {
+    setup.mixture.emplace(
+        config.data.mixture, ids_of(setup.train.index), config.data.global_batch, config.seed);
   }
   if (config.data.hold > 1) {
     setup.hold_weights = hold_weights(setup.model, setup.train.work);

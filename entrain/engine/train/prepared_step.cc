@@ -53,9 +53,10 @@ void fill_step(const RunSetup& setup,
                const StepOptions& options,
                PreparedStep& prepared) {
   std::vector<SampleWork> work;
+  std::vector<std::string> ids;
   for (const int sample : prepared.batch) {
     work.push_back(data.work[static_cast<std::size_t>(sample)]);
-    prepared.sample_ids.push_back(data.index.samples[static_cast<std::size_t>(sample)].id);
+    ids.push_back(data.index.samples[static_cast<std::size_t>(sample)].id);
     prepared.target_tokens += work.back().target_tokens;
     prepared.llm_tokens += work.back().llm_tokens;
     for (const auto& segments : work.back().segments) {
@@ -64,6 +65,7 @@ void fill_step(const RunSetup& setup,
       }
     }
   }
+  prepared.sample_ids = unique_names(std::move(ids));
   prepared.update_target_tokens = prepared.target_tokens;
   prepared.costs = step_costs(setup.model, setup.plan, setup.profile, work);
   if (!setup.config.execution.overlap_reduction) {

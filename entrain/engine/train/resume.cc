@@ -43,6 +43,7 @@ std::map<std::string, Json> settings_of(const Json& config) {
   std::map<std::string, Json> settings = {{"seed", config.value("seed", Json())},
                                           {"data.last_batch", "drop"},
                                           {"data.hold", 1},
+                                          {"data.mixture", Json::object()},
                                           {"data.ignore_modality", Json::array()}};
   for (const char* table : {"data", "optimizer"}) {
     const Json values = config.value(table, Json::object());

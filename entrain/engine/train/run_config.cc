@@ -85,6 +85,10 @@ DataConfig read_data(ObjectReader reader) {
   data.hold = reader.optional<int>("hold", data.hold);
   check_whole(reader, "hold", data.hold, {0, kMostHeldSteps}, " (0 or 1: off)");
   data.hold = std::max(1, data.hold);
+  if (const Json* mixture = reader.find("mixture"); mixture != nullptr && !mixture->empty()) {
+    data.mixture = read_mixture(*mixture, reader.where("mixture"));
+    require(data.last_batch == "drop", reader, "last_batch", "\"drop\" where there is a mixture");
+  }
   for (const auto& [value, where] : reader.array("ignore_modality")) {
     data.ignore_modality.push_back(value_as<std::string>(*value, where));
     check_name(reader, "ignore_modality", data.ignore_modality.back(), kMediaNames);

@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "entrain/core/base/json.h"
+#include "entrain/core/dataset/mixture.h"
 #include "entrain/core/spec/model.h"
 
 namespace entrain::engine {
@@ -35,6 +36,7 @@ struct DataConfig {                // [data]
   // Steps within which oversized samples are held (hold.h), in [1, kMostHeldSteps]; 1 (or 0 in the
   // file): off.
   int hold = 1;
+  std::vector<MixturePart> mixture;  // [data.mixture] the shares of samples; empty: epochs of all
   // Media that the model has no encoder for and that the run may ignore: "audio", "image".
   std::vector<std::string> ignore_modality;
   std::int64_t read_ahead_mib = 256;  // decoded images kept ahead per rank, >= 1

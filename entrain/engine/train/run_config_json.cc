@@ -59,6 +59,7 @@ Json to_json(const RunConfig& config) {
         {"global_batch", config.data.global_batch},
         {"last_batch", config.data.last_batch},
         {"hold", config.data.hold},
+        {"mixture", to_json(config.data.mixture)},
         {"ignore_modality", config.data.ignore_modality},
         {"read_ahead_mib", config.data.read_ahead_mib},
         {"decode_threads", config.data.decode_threads}}},

@@ -1,11 +1,36 @@
 #include "entrain/engine/train/run_setup.h"
 
+#include <cmath>
+
 #include "entrain/core/base/text.h"
 
 namespace entrain::engine {
+namespace {
+
+// Of each part what the run draws.
+std::string mixture_note(const Mixture& mixture, std::int64_t steps) {
+  std::string note = "a mixture:";
+  for (const Mixture::Share& share : mixture.shares(steps)) {
+    note += concat(note.back() == ':' ? " " : ", ",
+                   share.draws,
+                   " of \"",
+                   share.samples,
+                   "\" (",
+                   share.size,
+                   " samples, ",
+                   std::round(100 * share.passes()) / 100,
+                   " passes)");
+  }
+  return note;
+}
+
+}  // namespace
 
 GlobalBatchSampler batches_of(const RunSetup& setup) {
   const DataConfig& data = setup.config.data;
+  if (setup.mixture.has_value()) {
+    return {*setup.mixture, data.global_batch, {data.hold, setup.hold_weights}};
+  }
   return {static_cast<int>(setup.train.index.samples.size()),
           data.global_batch,
           setup.config.seed,
@@ -16,6 +41,9 @@ GlobalBatchSampler batches_of(const RunSetup& setup) {
 std::string epoch_note(const RunSetup& setup) {
   const GlobalBatchSampler sampler = batches_of(setup);
   const RunConfig& config = setup.config;
+  if (setup.mixture.has_value()) {
+    return mixture_note(*setup.mixture, config.steps);
+  }
   std::string note = concat(setup.train.index.samples.size(),
                             " training samples: an epoch has ",
                             sampler.steps_per_epoch(),

@@ -29,7 +29,8 @@ struct RunSetup {
   Plan plan;
   Profile profile;
   DataSet train;
-  DataSet validation;  // a separate index, or split off the training samples; or empty
+  DataSet validation;              // a separate index, or split off the training samples; or empty
+  std::optional<Mixture> mixture;  // that draws, where the configuration has one
   std::vector<std::int64_t> hold_weights;  // [training sample] of Hold; empty where that is off
   std::vector<SampleWork> planned;         // [sample] of plan.index; empty: the training data's
   CheckpointRun identity;                  // identity of this run in its checkpoints
