@@ -1,5 +1,7 @@
 // entrain index: sizes of real samples.
+#include <algorithm>
 #include <iostream>
+#include <thread>
 
 #include <nlohmann/json.hpp>
 
@@ -30,6 +32,7 @@ struct IndexFlags {
   std::string chat_template;
   std::string loss = "answers";
   int workers = 1;
+  int threads = 0;
   bool verify = false;
   bool force = false;
   bool json = false;
@@ -130,6 +133,9 @@ std::optional<TokenizerOptions> tokenizer_of(const IndexFlags& flags,
 int run(const IndexFlags& options) {
   IndexOptions index_options;
   index_options.verify = options.verify;
+  index_options.threads = options.threads > 0
+                              ? options.threads
+                              : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   index_options.media = options.media;
   index_options.max_tokens = options.max_tokens;
   index_options.too_long = rule_of(options.too_long);
@@ -205,6 +211,12 @@ void add_index_command(CLI::App& app, Action& action) {
       ->capture_default_str();
   command->add_option("--workers", options->workers, "processes that tokenize")
       ->transform(whole(1, 256))
+      ->capture_default_str();
+  command
+      ->add_option("--threads",
+                   options->threads,
+                   "threads that read files, each one at a time; 0: all cores")
+      ->transform(whole(0, 1024))
       ->capture_default_str();
   command
       ->add_option("--max-tokens",

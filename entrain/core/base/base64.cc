@@ -1,48 +1,61 @@
 #include "entrain/core/base/base64.h"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace entrain {
 namespace {
 
-// -1: no character of base64.
-int value_of(char c) {
-  return c >= 'A' && c <= 'Z'   ? c - 'A'
-         : c >= 'a' && c <= 'z' ? c - 'a' + 26
-         : c >= '0' && c <= '9' ? c - '0' + 52
-         : c == '+'             ? 62
-         : c == '/'             ? 63
-                                : -1;
+constexpr std::int8_t kForeign = -1;
+constexpr std::int8_t kSpace = -2;
+constexpr std::int8_t kPadding = -3;
+
+constexpr std::array<std::int8_t, 256> values() {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::array<std::int8_t, 256> result{};
+  result.fill(kForeign);
+  for (std::size_t i = 0; i < kDigits.size(); ++i) {
+    result[static_cast<unsigned char>(kDigits[i])] = static_cast<std::int8_t>(i);
+  }
+  for (const char space : {' ', '\t', '\r', '\n'}) {
+    result[static_cast<unsigned char>(space)] = kSpace;
+  }
+  result['='] = kPadding;
+  return result;
 }
+
+constexpr std::array<std::int8_t, 256> kValues = values();
 
 }  // namespace
 
 std::optional<std::string> decode_base64(std::string_view text) {
-  constexpr std::string_view kSpaces = " \t\r\n";
-  std::string bytes;
-  bytes.reserve(text.size() / 4 * 3);
+  std::string bytes(text.size() / 4 * 3 + 3, '\0');
+  std::size_t size = 0;
   std::uint32_t held = 0;
-  int bits = 0;
+  unsigned bits = 0;
   bool padded = false;
   for (const char character : text) {
-    if (kSpaces.find(character) != std::string_view::npos) {
-      continue;
-    }
-    const int value = value_of(character);
-    padded = padded || character == '=';
-    if (padded ? character != '=' : value < 0) {
-      return std::nullopt;
-    }
-    if (padded) {
+    const std::int8_t value = kValues[static_cast<unsigned char>(character)];
+    if (value < 0 || padded) {
+      if (value == kSpace) {
+        continue;
+      }
+      if (value != kPadding) {
+        return std::nullopt;
+      }
+      padded = true;
       continue;
     }
     held = (held << 6U) | static_cast<std::uint32_t>(value);
     bits += 6;
     if (bits >= 8) {
       bits -= 8;
-      bytes.push_back(static_cast<char>((held >> static_cast<unsigned>(bits)) & 0xFFU));
+      bytes[size++] = static_cast<char>((held >> bits) & 0xFFU);
     }
   }
+  bytes.resize(size);
   return bytes;
 }
 

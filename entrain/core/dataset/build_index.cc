@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -16,7 +17,7 @@
 #include "entrain/core/dataset/image.h"
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/dataset/index_reports.h"
-#include "entrain/core/dataset/measure.h"
+#include "entrain/core/dataset/measured_files.h"
 #include "entrain/core/dataset/records.h"
 #include "entrain/core/dataset/sample_source.h"
 #include "entrain/core/dataset/shard.h"
@@ -69,35 +70,48 @@ class IndexBuilder {
     }
   }
 
-  // A file that holds samples.
-  void add_file(const fs::path& path, ReadProgress& progress) {
+  // The next file of `files`, which is at `path`.
+  void add_file(const fs::path& path, MeasuredFiles& files, ReadProgress& progress) {
     if (!workers_) {
       use_text_digest(text_digest(), path);
     }
-    const fs::path media = options_.media.empty() ? path.parent_path() / "." : options_.media;
-    std::unique_ptr<SampleSource> source;
-    if (!unless_damaged(path.string(), kDamagedFile, [&] { source = open_samples(path, media); })) {
+    const MeasuredFile file = files.next_file();
+    if (!file.damage.empty()) {
+      damaged(path.string(), kDamagedFile, file.damage);
       progress.reach(1, 1);
       return;
     }
-    for (const auto& [reason, count] : source->skipped()) {
+    for (const auto& [reason, count] : file.skipped) {
       result_.summary.ignored_members[reason] += count;
     }
     compressed_ += is_compressed_shard(path) ? 1 : 0;
-    if (source->bytes_of_a_row() > kLargeRowGroup) {
+    if (file.bytes_of_a_row > kLargeRowGroup) {
       result_.summary.notes.push_back(fmt::format(
           "'{}' has row groups of up to {}, and training reads a whole one for a sample: write the "
           "file with smaller ones (pyarrow.parquet.write_table(…, row_group_size=100))",
           path.string(),
-          format_bytes(source->bytes_of_a_row())));
+          format_bytes(file.bytes_of_a_row)));
     }
+    const fs::path media = options_.media.empty() ? path.parent_path() / "." : options_.media;
+    const bool names_media = is_record_file(path) || is_table_file(path);
     SampleLocation location;
     location.shard = shard_name(path, folder_);
-    location.media = is_record_file(path) || is_table_file(path) ? shard_name(media, folder_) : "";
-    for (std::int64_t i = 0; i < source->num_samples(); ++i) {
-      add_sample(location, *source);
-      progress.reach(i + 1, source->num_samples());
+    location.media = names_media ? shard_name(media, folder_) : "";
+    for (std::int64_t i = 0; i < file.num_samples; ++i) {
+      add_sample(location, files.next_sample());
+      progress.reach(i + 1, file.num_samples);
     }
+  }
+
+  // What measures the files that are no indices.
+  [[nodiscard]] MeasuredFiles::Options measuring() const {
+    MeasuredFiles::Options result;
+    result.media = options_.media;
+    result.verify = options_.verify;
+    result.bytes = !workers_;
+    result.keep_json = workers_ || options_.too_long == BadSampleRule::kTruncate;
+    result.threads = options_.threads;
+    return result;
   }
 
   void add_index(const fs::path& path, ReadProgress& progress) {
@@ -244,11 +258,14 @@ class IndexBuilder {
       read();
       return true;
     } catch (const InvalidInput& error) {
-      in_order(std::nullopt, [this, id, kind, reason = std::string(error.what())](TokenResult&) {
-        leave_out_damaged(id, kind, reason);
-      });
+      damaged(id, kind, error.what());
       return false;
     }
+  }
+
+  void damaged(const std::string& id, const char* kind, const std::string& reason) {
+    in_order(std::nullopt,
+             [this, id, kind, reason](TokenResult&) { leave_out_damaged(id, kind, reason); });
   }
 
   void leave_out_damaged(const std::string& id, const char* kind, const std::string& reason) {
@@ -260,51 +277,25 @@ class IndexBuilder {
     ++result_.summary.reasons[fmt::format("left out: {}", kind)];
   }
 
-  // The next sample of `source`, a file at `location`.
-  void add_sample(const SampleLocation& location, SampleSource& source) {
-    SampleSizes sample;
-    sample.id = source.upcoming();
-    FoundSample found;
-    SampleText text;
-    std::string json;
-    const auto read = [&] {
-      found = source.next();
-      for (const MediaBytes& image : found.images) {
-        sample.images.push_back(measure_image(image, options_.verify));
-      }
-      if (!found.videos.empty()) {
-        const std::vector<double> fps =
-            frames_per_second(found.text.content(), found.videos.size(), found.text.where);
-        for (std::size_t video = 0; video < fps.size(); ++video) {
-          sample.videos.push_back(measure_video(found.videos[video], fps[video], options_.verify));
-        }
-      }
-      for (const MediaBytes& clip : found.audio) {
-        sample.audio_seconds.push_back(measure_clip(clip, options_.verify));
-      }
-      json = found.text.content();
-      if (workers_) {
-        parse_json(json, found.text.where);  // so that the text is UTF-8
-      } else {
-        text = sample_text(json, found.text.where);
-        set_text_lengths(sample, text);
-      }
-    };
-    if (!unless_damaged(sample.id, kDamaged, read)) {
+  // A sample of the file at `location`.
+  void add_sample(const SampleLocation& location, MeasuredSample measured) {
+    SampleSizes& sample = measured.sizes;
+    if (!measured.damage.empty()) {
+      damaged(sample.id, kDamaged, measured.damage);
       return;
     }
-    check_new(sample.id, found.text.where);
-    for (const std::string& extension : found.ignored) {
+    check_new(sample.id, measured.where);
+    for (const std::string& extension : measured.ignored) {
       ++result_.summary.ignored_members[extension];
     }
-    result_.summary.scattered += found.scattered ? 1 : 0;
-    sample.location = location;
-    sample.location->offset = found.offset;
-    sample.location->bytes = found.size;
+    result_.summary.scattered += measured.scattered ? 1 : 0;
+    sample.location->shard = location.shard;
+    sample.location->media = location.media;
     if (workers_) {
-      tokenize_and_add(std::move(sample), std::move(json), found.text.where, {});
+      tokenize_and_add(std::move(sample), std::move(measured.json), std::move(measured.where), {});
     } else {
-      add(std::move(sample), [&] { return std::move(text); }, {});
+      const auto text = [&] { return sample_text(measured.json, measured.where); };
+      add(std::move(sample), text, {});
     }
   }
 
@@ -419,15 +410,6 @@ class IndexBuilder {
     }
   }
 
-  static void set_text_lengths(SampleSizes& sample, const SampleText& text) {
-    sample.prompt_chars = count_characters(text.prompt);
-    sample.response_chars = count_characters(text.response);
-    sample.prompt_tokens = prompt_tokens(text, sample.num_media());
-    sample.response_tokens = response_tokens(text);
-    sample.prompt_tokens_estimate = *sample.prompt_tokens;
-    sample.response_tokens_estimate = *sample.response_tokens;
-  }
-
   // `text` gives the sample's text, or nothing where only sizes are known. False if it is left out.
   template <class TextSource>
   bool add(SampleSizes sample, const TextSource& text, std::vector<std::string> extra) {
@@ -463,7 +445,7 @@ class IndexBuilder {
       if (!fitted) {
         return false;
       }
-      set_text_lengths(sample, *fitted);
+      set_text_lengths(*fitted, sample);
     } else if (sample.prompt_tokens || sample.prompt_tokens_estimate < excess) {
       // Exact lengths cannot be cut without the text: the cut must fall between characters.
       return false;
@@ -530,13 +512,16 @@ IndexResult build_index(const std::vector<fs::path>& data,
                         const IndexOptions& options) {
   const std::vector<fs::path> files = list_data(data);
   IndexBuilder builder(output, options);
+  std::vector<fs::path> measured;
+  std::remove_copy_if(files.begin(), files.end(), std::back_inserter(measured), is_index_file);
+  MeasuredFiles samples(std::move(measured), builder.measuring());
   ReadProgress progress(files);
   for (const fs::path& file : files) {
     progress.begin_file(file);
     if (is_index_file(file)) {
       builder.add_index(file, progress);
     } else {
-      builder.add_file(file, progress);
+      builder.add_file(file, samples, progress);
     }
   }
   progress.finish();

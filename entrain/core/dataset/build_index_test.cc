@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/dataset/sample_source.h"
 #include "entrain/core/dataset/text.h"
@@ -497,6 +498,37 @@ TEST_F(BuildIndex, TakesATextFileAsTheCaptionWhereThereIsNoJson) {
   EXPECT_EQ(result.summary.ignored_members.at(".txt"), 1);
   const RawSample raw = read_sample(located(index, *index.samples[0].location), "train/a");
   EXPECT_EQ(sample_text(raw.text, "").response, "a \"red\" h\xC3\xA4t");
+}
+
+TEST_F(BuildIndex, IsTheSameForAnyNumberOfThreads) {
+  std::vector<std::filesystem::path> data;
+  for (int number = 0; number < 9; ++number) {
+    TarWriter writer;
+    const std::string file = std::to_string(number);
+    for (int sample = 0; sample < 10 * number; ++sample) {
+      const std::string name = file + "-" + std::to_string(sample);
+      writer.add(name + ".png", sample == 25 ? "no image" : flat_png(8 + sample, 9, 0, 0, 0));
+      writer.add(name + ".json", question("what?", "file " + file));
+    }
+    data.push_back(shard("train-" + file + ".tar", writer));
+  }
+  data.insert(data.begin() + 4, folder_.write("shards/broken.tar", "no archive"));
+  IndexOptions options;
+  const std::string message = refused(data, options);
+  std::string expected;
+  for (const int threads : {1, 2, 5, 30}) {
+    options.threads = threads;
+    options.damaged = BadSampleRule::kRefuse;
+    EXPECT_EQ(refused(data, options), message);
+    options.damaged = BadSampleRule::kLeaveOut;
+    const IndexResult result = build(data, options);
+    EXPECT_EQ(result.summary.left_out.size(), 7U);
+    EXPECT_EQ(result.summary.left_out[0].id, "train/3-25");
+    const std::string content = read_file(output_);
+    expected = expected.empty() ? content : expected;
+    EXPECT_EQ(content, expected);
+    std::filesystem::remove(output_);
+  }
 }
 
 TEST_F(BuildIndex, ReadsRecordsWhoseMediaLieInAFolder) {

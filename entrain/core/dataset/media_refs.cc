@@ -83,11 +83,15 @@ MediaRef ref_of_text(std::string_view text, const std::string& where) {
 }
 
 // Of a path, or of an object around one; nothing where it names none.
-std::optional<MediaRef> ref_of(const Json& value, const std::string& where) {
+std::optional<MediaRef> ref_of(Json& value, const std::string& where) {
   if (value.is_string()) {
-    return value.get_ref<const std::string&>().empty()
-               ? std::nullopt
-               : std::optional(ref_of_text(value.get<std::string>(), where));
+    auto& text = value.get_ref<std::string&>();
+    std::optional<MediaRef> ref =
+        text.empty() ? std::nullopt : std::optional(ref_of_text(text, where));
+    if (ref && ref->path.empty()) {
+      text.clear();
+    }
+    return ref;
   }
   if (value.is_null()) {
     return std::nullopt;
@@ -103,14 +107,14 @@ std::optional<MediaRef> ref_of(const Json& value, const std::string& where) {
     const std::string place = fmt::format("{}.{}", where, key);
     const std::string_view name = key;
     if ((name == "base64" || name == "data") && found->is_string()) {
-      return MediaRef{"", decoded(found->get_ref<const std::string&>(), place)};
+      return MediaRef{"", decoded(std::exchange(found->get_ref<std::string&>(), ""), place)};
     }
     return ref_of(*found, place);
   }
   return std::nullopt;
 }
 
-void add_list(const Json& value, std::vector<MediaRef>& refs, const std::string& where) {
+void add_list(Json& value, std::vector<MediaRef>& refs, const std::string& where) {
   if (!value.is_array()) {
     if (std::optional<MediaRef> ref = ref_of(value, where)) {
       refs.push_back(std::move(*ref));
@@ -145,14 +149,14 @@ std::optional<std::size_t> kind_of_part(const Json& part) {
 }
 
 // Media that parts of messages name.
-void add_parts(const Json& messages, MediaRefs& refs, const std::string& where) {
+void add_parts(Json& messages, MediaRefs& refs, const std::string& where) {
   for (std::size_t i = 0; messages.is_array() && i < messages.size(); ++i) {
     const auto content = messages[i].is_object() ? messages[i].find("content") : messages[i].end();
     if (content == messages[i].end() || !content->is_array()) {
       continue;
     }
     for (std::size_t j = 0; j < content->size(); ++j) {
-      const Json& part = (*content)[j];
+      Json& part = (*content)[j];
       const std::optional<std::size_t> kind = part.is_object() ? kind_of_part(part) : std::nullopt;
       if (kind) {
         const std::string place = fmt::format("{}: messages[{}].content[{}]", where, i, j);
@@ -230,11 +234,19 @@ std::vector<MediaBytes> bytes_of_refs(std::vector<MediaRef>& refs,
 
 }  // namespace
 
+bool MediaRefs::inside() const {
+  const auto any = [](const std::vector<MediaRef>& refs) {
+    return std::any_of(
+        refs.begin(), refs.end(), [](const MediaRef& ref) { return !ref.bytes.empty(); });
+  };
+  return any(images) || any(videos) || any(audio);
+}
+
 std::vector<MediaRef>& MediaRefs::of(int kind) {
   return kind == 0 ? images : kind == 1 ? videos : audio;
 }
 
-MediaRefs media_of(const Json& record, const std::string& where) {
+MediaRefs media_of(Json& record, const std::string& where) {
   MediaRefs refs;
   if (const auto messages = record.find("messages"); messages != record.end()) {
     add_parts(*messages, refs, where);

@@ -23,6 +23,8 @@ struct MediaRefs {  // each in the order of the record
   std::vector<MediaRef> videos;
   std::vector<MediaRef> audio;
 
+  // Whether the record held bytes.
+  [[nodiscard]] bool inside() const;
   // "image", "video", "audio" with their list.
   [[nodiscard]] static constexpr int num_kinds() { return 3; }
   std::vector<MediaRef>& of(int kind);
@@ -34,9 +36,11 @@ struct MediaRefs {  // each in the order of the record
 // "image", "image": PATH}` and their like). Parts without a path are places in the text and name
 // nothing.
 //
+// Bytes inside the record are moved out of it: empty texts stay.
+//
 // Throws  InvalidInput naming `where` and the key: media of both places or of two keys, a value of
 //         another type, an address on the network (with the way out), base64 that is none.
-MediaRefs media_of(const Json& record, const std::string& where);
+MediaRefs media_of(Json& record, const std::string& where);
 
 // The media as bytes, in a sample that has nothing else yet. Files are read in pieces, and open
 // only while they are read. `folder`: what paths are relative to.

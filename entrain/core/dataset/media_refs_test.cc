@@ -12,7 +12,8 @@ namespace {
 using oracle::error_of;
 
 MediaRefs refs_of(const std::string& record) {
-  return media_of(parse_json(record, "x"), "record 7");
+  Json document = parse_json(record, "x");
+  return media_of(document, "record 7");
 }
 
 std::vector<std::string> texts(const std::vector<MediaRef>& refs) {

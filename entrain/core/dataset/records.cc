@@ -119,11 +119,14 @@ std::string id_of(const Json& record) {
 }
 
 FoundSample found_record(std::string_view text,
-                         const Json& record,
+                         Json record,
                          const fs::path& media,
                          const std::string& where) {
-  FoundSample found = open_media(media_of(record, where), media, where);
-  found.text = bytes_in_memory(std::string(text), where);
+  MediaRefs refs = media_of(record, where);
+  // The text without what is no text.
+  std::string json = refs.inside() ? record.dump() : std::string(text);
+  FoundSample found = open_media(std::move(refs), media, where);
+  found.text = bytes_in_memory(std::move(json), where);
   return found;
 }
 
@@ -187,7 +190,7 @@ void RecordReader::look_ahead() {
 FoundSample RecordReader::next() {
   const RecordRange range = records_.at(next_);
   const std::string id = id_;
-  const Json record = std::exchange(record_, Json());
+  Json record = std::exchange(record_, Json());
   const std::exception_ptr failure = failure_;
   ++next_;
   look_ahead();
@@ -197,7 +200,7 @@ FoundSample RecordReader::next() {
   FoundSample found =
       found_record(content_.bytes().substr(static_cast<std::size_t>(range.begin),
                                            static_cast<std::size_t>(range.end - range.begin)),
-                   record,
+                   std::move(record),
                    media_,
                    where_of(file_, range));
   found.id = id;
@@ -210,9 +213,9 @@ FoundSample read_record(const SampleLocation& location, const std::string& id) {
   const fs::path file = location.shard;
   const std::string where = where_of(file, {location.offset, 0});
   const std::string text = read_range(file, location.offset, location.bytes);
-  const Json record = parse_record(text, where);
-  FoundSample found = found_record(text, record, location.media, where);
+  Json record = parse_record(text, where);
   const std::string own = id_of(record);
+  FoundSample found = found_record(text, std::move(record), location.media, where);
   const std::string given = fmt::format("{}/{}", file.stem().string(), own);
   found.id = own.empty() || id == given || id.starts_with(given + "#") ? id : given;
   return found;

@@ -67,7 +67,8 @@ FoundSample found_row(const fs::path& file, std::int64_t row, const fs::path& me
               : MediaRef{"", answer.process->read_bytes(entry.get<std::int64_t>(), where)});
     }
   }
-  MediaRefs named = media_of(parse_json(text, where), where);  // by its messages
+  Json record = parse_json(text, where);
+  MediaRefs named = media_of(record, where);  // by its messages
   for (int kind = 0; kind < MediaRefs::num_kinds(); ++kind) {
     if (!named.of(kind).empty() && !refs.of(kind).empty()) {
       throw InvalidInput(
