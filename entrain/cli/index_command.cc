@@ -6,10 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/dataset/shard_list.h"
 #include "entrain/core/families/family.h"
+#include "entrain/core/report/distribution.h"
 
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
@@ -33,6 +35,8 @@ struct IndexFlags {
   std::string loss = "answers";
   int workers = 1;
   int threads = 0;
+  bool stats = false;
+  std::string plot;
   bool verify = false;
   bool force = false;
   bool json = false;
@@ -155,12 +159,24 @@ int run(const IndexFlags& options) {
   if (index_options.tokenizer) {
     outputs.open("--output", token_cache_path(options.output), OutputKind::kTokens);
   }
+  outputs.open("--plot", options.plot, OutputKind::kPlot);
   print_notes(notes);
   const IndexResult result = build_index(data, options.output, index_options);
   print_notes(result.summary.notes);
+  const std::vector<SampleSizes>& samples = result.index.samples;
+  const std::vector<Distribution> distributions =
+      options.stats || !options.plot.empty()
+          ? distributions_of(samples, index_options.model ? &*index_options.model : nullptr)
+          : std::vector<Distribution>();
+  if (!options.plot.empty()) {
+    write_file(options.plot, to_svg(distributions));
+  }
   if (options.json) {
     print_json(summary_json(result.summary));
   } else {
+    for (const Distribution& distribution : distributions) {
+      out() << (options.stats ? to_text(distribution, samples) : "");
+    }
     out() << to_string(result.summary) << "written to " << options.output << " (digest "
           << digest(result.index) << ")\n";
     if (index_options.tokenizer) {
@@ -236,6 +252,11 @@ void add_index_command(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"stop", "leave-out"}))
       ->capture_default_str();
   add_ignore_modality(*command, options->ignore_modality);
+  command->add_flag(
+      "--stats",
+      options->stats,
+      "draw how tokens, pixels and seconds are distributed, and name what is far out");
+  command->add_option("--plot", options->plot, "SVG file to draw that to");
   command->add_flag("--verify", options->verify, "decode every image and clip");
   command->add_flag("--json", options->json, "print the summary as one line of JSON");
   command->callback([options, &action] { action = [options] { return run(*options); }; });

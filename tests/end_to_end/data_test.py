@@ -422,6 +422,16 @@ class Draws(CliTest):
         losses = [(row["step"], row["loss"]) for row in rows]
         self.assertEqual([(r["step"], r["loss"]) for r in self.steps("halves")], losses)
 
+    def test_an_index_draws_what_it_holds(self):
+        call = ["index", "train-000000.tar", "-o", "again.csv", "-m", "model.toml"]
+        said = self.expect_success(*call, "--stats", "--plot", "sizes.svg").stdout
+        for words in ("pixels of an image (13)", "LLM tokens of a sample (13)", "█"):
+            self.assertIn(words, said)
+        drawing = (self.folder / "sizes.svg").read_text()
+        self.assertIn("pixels of an image (13)", drawing)
+        (self.folder / "sizes.svg").write_text("mine")
+        self.expect_failure(2, ["--plot", "sizes.svg"], *call, "--plot", "sizes.svg")
+
     def test_a_mixture_that_ends_is_refused_beyond(self):
         if not self.has_engine():
             self.skipTest("built without the engine")

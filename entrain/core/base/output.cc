@@ -53,6 +53,7 @@ constexpr std::array kMarks = {
          {}},
     Mark{OutputKind::kTokens, "tokens of an index", "etokens1", {}},
     Mark{OutputKind::kPage, "a page of `audit` (HTML)", "<!doctypehtml>", {"<title>Entrain"}},
+    Mark{OutputKind::kPlot, "a plot of `index` (SVG)", "<svgdata-entrain=", {}},
     Mark{OutputKind::kEpochOrder,
          "an order of `export` (JSON lines)",
          "{\"step\":N,\"microbatch\":N,\"rank\":",

@@ -30,6 +30,7 @@ enum class OutputKind : std::uint8_t {
   kWeights,       // safetensors of `checkpoint export`
   kTokens,        // token cache of `index`
   kPage,          // HTML of `audit`
+  kPlot,          // SVG of `index`
   kEpochOrder,    // JSON lines of `export`
   kNumpy,         // arrays of `export`
   kPaths,         // JSON of `export --xtuner`
