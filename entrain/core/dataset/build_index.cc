@@ -272,13 +272,7 @@ class IndexBuilder {
       for (const MediaBytes& image : found.images) {
         sample.images.push_back(measure_image(image, options_.verify));
       }
-      if (!found.videos.empty()) {
-        const std::vector<double> fps =
-            frames_per_second(found.text.content(), found.videos.size(), found.text.where);
-        for (std::size_t video = 0; video < fps.size(); ++video) {
-          sample.videos.push_back(measure_video(found.videos[video], fps[video], options_.verify));
-        }
-      }
+      sample.videos = measure_videos(found, options_.verify);
       for (const MediaBytes& clip : found.audio) {
         sample.audio_seconds.push_back(measure_clip(clip, options_.verify));
       }
@@ -394,8 +388,12 @@ class IndexBuilder {
     bool same = raw.videos.size() == sample.videos.size();
     for (std::size_t video = 0; same && video < raw.videos.size(); ++video) {
       const VideoSize& given = sample.videos[video];
-      same = std::cmp_equal(raw.videos[video].size(), given.frames.value_or(0));
-      for (const std::string& frame : raw.videos[video]) {
+      if (const std::optional<VideoFile>& file = raw.videos[video].file) {
+        same = measure_video_file(*file, /*verify=*/true, where) == given;
+        continue;
+      }
+      same = std::cmp_equal(raw.videos[video].frames.size(), given.frames.value_or(0));
+      for (const std::string& frame : raw.videos[video].frames) {
         same &= decode_image(frame, where).size == given.size;
       }
     }
