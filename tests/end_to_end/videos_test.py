@@ -75,17 +75,36 @@ def write_parquet(folder, clips):
     return ["table.parquet"]
 
 
-def write_frames(path, clips):
-    """Every frame as a PNG, at the file's rate."""
+def frame_members(clip, name, video=0):
+    """Every frame as a PNG."""
     from PIL import Image
 
+    for number, pixels in enumerate(clip.frames()):
+        png = io.BytesIO()
+        Image.fromarray(pixels).save(png, "png")
+        yield f"{name}.{video}.{number:04}.png", png.getvalue()
+
+
+def write_frames(path, clips):
+    """At the files' rates."""
     members = []
     for clip in clips:
-        for number, pixels in enumerate(clip.frames()):
-            png = io.BytesIO()
-            Image.fromarray(pixels).save(png, "png")
-            members.append((f"{clip.name}.0.{number:04}.png", png.getvalue()))
+        members += frame_members(clip, clip.name)
         members.append((f"{clip.name}.json", text(fps=clip.fps())))
+    write_members(path, members)
+    return path.name
+
+
+def write_pairs(path, clips, as_files):
+    """Samples of two videos, of which those numbered in `as_files` are files."""
+    members = []
+    for number, pair in enumerate(zip(clips[::2], clips[1::2])):
+        for video, clip in enumerate(pair):
+            if video in as_files:
+                members.append((f"p{number}.{video}.{clip.extension}", clip.content))
+            else:
+                members += frame_members(clip, f"p{number}", video)
+        members.append((f"p{number}.json", text(fps=[clip.fps() for clip in pair])))
     write_members(path, members)
     return path.name
 
@@ -272,11 +291,11 @@ class Training(VideoTest):
             for i in range(10)
         ]
 
-    def losses(self, data, name):
+    def losses(self, data, name, *changes):
         self.expect_success("index", *data, "-o", f"{name}.csv", "--model", "model.toml", "--force")
         self.write_run(vision=2, steps=3)
         settings = [f"data.train={name}.csv", f"data.validation={name}.csv", f"output={name}"]
-        changes = [part for value in settings for part in ("--set", value)]
+        changes = [part for value in [*settings, *changes] for part in ("--set", value)]
         self.expect_success("train", "run.toml", "--overwrite", *changes)
         lines = (self.folder / name / "metrics.jsonl").read_text().splitlines()
         return [(row["step"], row["loss"]) for row in map(json.loads, lines) if "loss" in row]
@@ -299,6 +318,19 @@ class Training(VideoTest):
                 with self.subTest(f"{sampling}, {name}"):
                     self.assertEqual(self.losses(data, name), expected)
                     self.assertEqual(self.rows(f"{name}.csv"), self.rows("frames.csv"))
+
+    def test_samples_may_have_videos_of_both_kinds(self):
+        if not self.has_engine():
+            self.skipTest("built without the engine")
+        model = cli_fixture.MODEL.replace("[llm]", VIDEO.format("stride") + "[llm]")
+        (self.folder / "model.toml").write_text(model)
+        clips = self.clips() + self.clips()
+        expected = None
+        for as_files in (), (0, 1), (0,), (1,):
+            shard = write_pairs(self.folder / "pairs-0.tar", clips, as_files)
+            losses = self.losses([shard], "pairs", f"data.decode_threads={1 + len(as_files)}")
+            self.assertEqual(losses, expected or losses)
+            expected = losses
 
     def test_a_file_that_changed_is_noticed(self):
         if not self.has_engine():
