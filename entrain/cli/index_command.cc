@@ -208,7 +208,7 @@ void add_index_command(CLI::App& app, Action& action) {
   command
       ->add_option("--media",
                    options->media,
-                   "folder of the images and clips that records and tables name by path (default: "
+                   "folder of the media that records and tables name by path (default: "
                    "the folder of each file)")
       ->check(CLI::ExistingDirectory);
   command->add_option(
@@ -257,7 +257,7 @@ void add_index_command(CLI::App& app, Action& action) {
       options->stats,
       "draw how tokens, pixels and seconds are distributed, and name what is far out");
   command->add_option("--plot", options->plot, "SVG file to draw that to");
-  command->add_flag("--verify", options->verify, "decode every image and clip");
+  command->add_flag("--verify", options->verify, "decode every image, clip and video");
   command->add_flag("--json", options->json, "print the summary as one line of JSON");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

@@ -109,8 +109,8 @@ class TilesAndVideos(CliTest):
         refused(["v0.json", "fps: -1 given"])
         self.write_videos({"fps": 2}, extension="0.1{}.png")
         refused(["v0.0.10.png", "not numbered 0 to 4"])
-        self.write_videos({"fps": 2}, frames=1, extension="{}.mp4")
-        refused(["v0.0.mp4", "a video must be its frames"])
+        self.write_videos({"fps": 2}, frames=1, extension="{}.wmv")
+        refused(["v0.0.wmv", "video must be MP4", "ffmpeg -i x.wmv x.mp4"])
 
     def test_tiling_that_cannot_be_is_refused(self):
         self.make_data()

@@ -93,7 +93,8 @@ PythonProgram find_python_program() {
     }
   }
   throw SystemFailure(fmt::format(
-      "the Python package `entrain`, which tokenizes and reads Parquet, is not beside '{}'",
+      "the Python package `entrain`, which tokenizes and reads tables and video, is not beside "
+      "'{}'",
       program.string()));
 }
 
@@ -169,6 +170,14 @@ Json PythonProcess::read_line(const std::string& where) {
   }
   if (const auto failure = document.find("failure"); failure != document.end()) {
     throw SystemFailure(fmt::format("{}: {}", where, failure->get<std::string>()));
+  }
+  return document;
+}
+
+Json PythonProcess::read_answer(const std::string& where) {
+  Json document = read_line(where);
+  if (const auto error = document.find("error"); error != document.end()) {
+    throw InvalidInput(fmt::format("{}: {}", where, error->get<std::string>()));
   }
   return document;
 }

@@ -1,5 +1,5 @@
 // Processes of this project's Python package that serve the program over a socket: tokenizers, and
-// readers of Parquet.
+// readers of Parquet and of video.
 //
 // Read first: PythonProcess. Its answers are JSON objects, one a line, and bytes where the protocol
 // of the module says so.
@@ -7,11 +7,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <sys/types.h>
 
+#include "entrain/core/base/errors.h"
 #include "entrain/core/base/json.h"
 
 namespace entrain {
@@ -47,6 +50,8 @@ class PythonProcess {
   void write(std::string_view text, const std::string& where);
   // Throws  also SystemFailure for an object with the key `failure`.
   Json read_line(const std::string& where);
+  // Throws  also InvalidInput for an object with the key `error`.
+  Json read_answer(const std::string& where);
   std::string read_bytes(std::int64_t size, const std::string& where);
 
  private:
@@ -57,6 +62,33 @@ class PythonProcess {
   int socket_ = -1;
   pid_t process_ = 0;
   std::string buffer_;  // read, not yet used
+};
+
+// A module's process that starts when it is first needed, and again after it failed.
+class PythonReader {
+ public:
+  // As for PythonProcess, with find_python_program().
+  PythonReader(std::string module, std::string work)
+      : module_(std::move(module)), work_(std::move(work)) {}
+
+  // Returns `talk(process)`.
+  template <class Talk>
+  auto with_process(const Talk& talk) {
+    try {
+      if (process_ == nullptr) {
+        process_ = std::make_unique<PythonProcess>(find_python_program(), module_, work_);
+      }
+      return talk(*process_);
+    } catch (const SystemFailure&) {
+      process_.reset();
+      throw;
+    }
+  }
+
+ private:
+  std::string module_;
+  std::string work_;
+  std::unique_ptr<PythonProcess> process_;
 };
 
 }  // namespace entrain

@@ -385,8 +385,12 @@ class IndexBuilder {
     bool same = raw.videos.size() == sample.videos.size();
     for (std::size_t video = 0; same && video < raw.videos.size(); ++video) {
       const VideoSize& given = sample.videos[video];
-      same = std::cmp_equal(raw.videos[video].size(), given.frames.value_or(0));
-      for (const std::string& frame : raw.videos[video]) {
+      if (const std::optional<VideoFile>& file = raw.videos[video].file) {
+        same = measure_video_file(*file, /*verify=*/true, where) == given;
+        continue;
+      }
+      same = std::cmp_equal(raw.videos[video].frames.size(), given.frames.value_or(0));
+      for (const std::string& frame : raw.videos[video].frames) {
         same &= decode_image(frame, where).size == given.size;
       }
     }

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,22 +18,29 @@ namespace entrain {
 struct MediaBytes {
   std::string where;  // names it in messages
   std::int64_t size = 0;
-  BytesAt bytes;  // usable as long as the source that found it
+  BytesAt bytes;                    // usable as long as the source that found it
+  std::filesystem::path path = {};  // of a file on disk; empty elsewhere
 
   [[nodiscard]] std::string content() const { return std::string(bytes(0, size)); }
 };
 
+// One of both: images of its frames in order, or one file.
+struct FoundVideo {
+  std::vector<MediaBytes> frames;
+  std::optional<MediaBytes> file = {};
+};
+
 // A sample as its file has it, not yet parsed.
 struct FoundSample {
-  std::string id;                               // `SPLIT/NAME`
-  std::int64_t offset = 0;                      // where it lies in its file, for SampleLocation
-  std::int64_t size = 0;                        // likewise; named `bytes` there
-  bool scattered = false;                       // other samples lie between its members
-  MediaBytes text;                              // a JSON object
-  std::vector<MediaBytes> images;               // in order
-  std::vector<std::vector<MediaBytes>> videos;  // [video][frame] in order
-  std::vector<MediaBytes> audio;                // in order
-  std::vector<std::string> ignored;             // extensions of members that are none of these
+  std::string id;                    // `SPLIT/NAME`
+  std::int64_t offset = 0;           // where it lies in its file, for SampleLocation
+  std::int64_t size = 0;             // likewise; named `bytes` there
+  bool scattered = false;            // other samples lie between its members
+  MediaBytes text;                   // a JSON object
+  std::vector<MediaBytes> images;    // in order
+  std::vector<FoundVideo> videos;    // in order
+  std::vector<MediaBytes> audio;     // in order
+  std::vector<std::string> ignored;  // extensions of members that are none of these
 };
 
 // Samples of one file, one after another.

@@ -1,18 +1,20 @@
 #include "entrain/core/dataset/measure.h"
 
+#include <algorithm>
+#include <optional>
+
 #include <fmt/format.h>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/dataset/audio.h"
 #include "entrain/core/dataset/image.h"
+#include "entrain/core/dataset/text.h"
+#include "entrain/core/dataset/video_file.h"
 
 namespace entrain {
-ImageSize measure_image(const MediaBytes& image, bool verify) {
-  const ImageSize size = image_size(image.bytes, image.size, image.where);
-  return verify ? decode_image(image.content(), image.where).size : size;
-}
+namespace {
 
-VideoSize measure_video(const std::vector<MediaBytes>& frames, double fps, bool verify) {
+VideoSize measure_frames(const std::vector<MediaBytes>& frames, double fps, bool verify) {
   VideoSize video;
   video.frames = std::ssize(frames);
   video.seconds = static_cast<double>(frames.size()) / fps;
@@ -29,6 +31,30 @@ VideoSize measure_video(const std::vector<MediaBytes>& frames, double fps, bool 
     video.size = size;
   }
   return video;
+}
+
+}  // namespace
+
+ImageSize measure_image(const MediaBytes& image, bool verify) {
+  const ImageSize size = image_size(image.bytes, image.size, image.where);
+  return verify ? decode_image(image.content(), image.where).size : size;
+}
+
+std::vector<VideoSize> measure_videos(const FoundSample& sample, bool verify) {
+  const std::vector<FoundVideo>& videos = sample.videos;
+  const bool need_fps = std::any_of(
+      videos.begin(), videos.end(), [](const FoundVideo& video) { return !video.file; });
+  std::vector<double> fps;
+  if (need_fps) {
+    fps = frames_per_second(sample.text.content(), videos.size(), sample.text.where);
+  }
+  std::vector<VideoSize> result;
+  for (std::size_t i = 0; i < videos.size(); ++i) {
+    const std::optional<MediaBytes>& file = videos[i].file;
+    result.push_back(file ? measure_video_file(video_file_of(*file), verify, file->where)
+                          : measure_frames(videos[i].frames, fps[i], verify));
+  }
+  return result;
 }
 
 double measure_clip(const MediaBytes& clip, bool verify) {

@@ -10,13 +10,15 @@ namespace entrain {
 
 // From the header, plus whether the medium is complete; with `verify` by decoding it too.
 //
-// Throws  InvalidInput naming it: whatever image_size() and audio_info() refuse, with `verify` whatever
+// Throws  InvalidInput naming it: whatever image_size() and audio_info() refuse, with `verify`
+// whatever
 //         the decoders refuse.
 ImageSize measure_image(const MediaBytes& image, bool verify);
-// Frames of one size; its length is that of the frames at `fps` a second.
+// Of all videos of a sample. One that is frames has the length of these at the sample's `fps`; one
+// that is a file is measured by measure_video_file().
 //
-// Throws  also InvalidInput for frames of two sizes.
-VideoSize measure_video(const std::vector<MediaBytes>& frames, double fps, bool verify);
+// Throws  also InvalidInput for frames of two sizes, or without `fps`.
+std::vector<VideoSize> measure_videos(const FoundSample& sample, bool verify);
 double measure_clip(const MediaBytes& clip, bool verify);  // in seconds
 
 }  // namespace entrain

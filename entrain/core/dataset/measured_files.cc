@@ -37,13 +37,7 @@ MeasuredSample measure_sample(SampleSource& source, const MeasuredFiles::Options
     for (const MediaBytes& image : found.images) {
       sizes.images.push_back(measure_image(image, options.verify));
     }
-    if (!found.videos.empty()) {
-      const std::vector<double> fps =
-          frames_per_second(found.text.content(), found.videos.size(), found.text.where);
-      for (std::size_t video = 0; video < fps.size(); ++video) {
-        sizes.videos.push_back(measure_video(found.videos[video], fps[video], options.verify));
-      }
-    }
+    sizes.videos = measure_videos(found, options.verify);
     for (const MediaBytes& clip : found.audio) {
       sizes.audio_seconds.push_back(measure_clip(clip, options.verify));
     }

@@ -223,11 +223,13 @@ std::vector<MediaBytes> bytes_of_refs(std::vector<MediaRef>& refs,
       result.push_back(bytes_in_memory(std::move(ref.bytes), name));
       continue;
     }
-    const auto file = std::make_shared<MediaFile>(path_in(media, ref.path, name), name);
+    const fs::path path = path_in(media, ref.path, name);
+    const auto file = std::make_shared<MediaFile>(path, name);
     result.push_back(
         {fmt::format("{} ('{}')", name, ref.path),
          file->size(),
-         [file](std::int64_t offset, std::int64_t count) { return file->at(offset, count); }});
+         [file](std::int64_t offset, std::int64_t count) { return file->at(offset, count); },
+         path});
   }
   return result;
 }
@@ -283,11 +285,11 @@ MediaBytes bytes_in_memory(std::string bytes, std::string where) {
 }
 
 FoundSample open_media(MediaRefs refs, const fs::path& folder, const std::string& where) {
-  if (!refs.videos.empty()) {
-    fail(where, "a file of video, which is not read; make images of its frames (docs/data.md)");
-  }
   FoundSample found;
   found.images = bytes_of_refs(refs.images, "image", folder, where);
+  for (MediaBytes& file : bytes_of_refs(refs.videos, "video", folder, where)) {
+    found.videos.push_back({{}, std::move(file)});
+  }
   found.audio = bytes_of_refs(refs.audio, "clip", folder, where);
   return found;
 }

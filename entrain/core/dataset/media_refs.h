@@ -46,7 +46,7 @@ MediaRefs media_of(Json& record, const std::string& where);
 // only while they are read. `folder`: what paths are relative to.
 //
 // Throws  InvalidInput naming `where` and the medium: a file that does not exist, leaves the folder
-//         by `..`, or is no regular file; any video.
+//         by `..`, or is no regular file.
 FoundSample open_media(MediaRefs refs,
                        const std::filesystem::path& folder,
                        const std::string& where);

@@ -57,8 +57,12 @@ FoundSample found_in(const std::filesystem::path& shard, TarReader& tar, ShardSa
     found.text = caption_json(found.text);
   }
   found.images = bytes_of(tar, std::move(sample.images));
-  for (std::vector<TarMember>& frames : sample.videos) {
-    found.videos.push_back(bytes_of(tar, std::move(frames)));
+  for (ShardVideo& video : sample.videos) {
+    FoundVideo& one = found.videos.emplace_back();
+    one.frames = bytes_of(tar, std::move(video.frames));
+    if (video.file) {
+      one.file = bytes_of(tar, std::move(*video.file));
+    }
   }
   found.audio = bytes_of(tar, std::move(sample.audio));
   found.ignored = std::move(sample.ignored);
@@ -100,8 +104,12 @@ RawSample content_of(const FoundSample& found, const std::string& id) {
   RawSample raw;
   raw.text = found.text.content();
   raw.images = contents_of(found.images);
-  for (const std::vector<MediaBytes>& frames : found.videos) {
-    raw.videos.push_back(contents_of(frames));
+  for (const FoundVideo& video : found.videos) {
+    RawVideo& one = raw.videos.emplace_back();
+    one.frames = contents_of(video.frames);
+    if (video.file) {
+      one.file = video_file_of(*video.file);
+    }
   }
   raw.audio = contents_of(found.audio);
   return raw;

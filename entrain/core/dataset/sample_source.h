@@ -7,10 +7,12 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "entrain/core/dataset/found_sample.h"
+#include "entrain/core/dataset/video_file.h"
 #include "entrain/core/spec/sample.h"
 
 namespace entrain {
@@ -21,12 +23,18 @@ namespace entrain {
 std::unique_ptr<SampleSource> open_samples(const std::filesystem::path& file,
                                            const std::filesystem::path& media);
 
+// One of both: its frames, encoded, in order, or one file.
+struct RawVideo {
+  std::vector<std::string> frames;
+  std::optional<VideoFile> file = {};
+};
+
 // One sample's content, not yet parsed.
 struct RawSample {
-  std::string text;                              // JSON
-  std::vector<std::string> images;               // encoded, in order
-  std::vector<std::vector<std::string>> videos;  // [video][frame] likewise
-  std::vector<std::string> audio;                // encoded, in order
+  std::string text;                 // JSON
+  std::vector<std::string> images;  // encoded, in order
+  std::vector<RawVideo> videos;     // in order
+  std::vector<std::string> audio;   // encoded, in order
 };
 
 // Reads a sample and checks that it is the one of that id. Paths of `location` are relative to the
@@ -34,7 +42,8 @@ struct RawSample {
 //
 // Throws  InvalidInput naming file, sample and offset when the file does not exist, is compressed,
 //         is too short, or holds something else there; SystemFailure when reading fails.
-// Cost    of a shard's sample one read up to 4 MiB; of a record one read and one for each medium.
+// Cost    of a shard's sample one read up to 4 MiB; of a record one read and one for each medium;
+//         files of video on disk are not read here.
 RawSample read_sample(const SampleLocation& location, const std::string& id);
 
 }  // namespace entrain

@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kImageExtensions = {"png", "jpg", "jpeg", "webp", "gif"};
 constexpr std::array<std::string_view, 5> kAudioExtensions = {"wav", "flac", "mp3", "ogg", "opus"};
+constexpr std::array<std::string_view, 5> kVideoExtensions = {"mp4", "webm", "mkv", "mov", "avi"};
 // Content that must not be dropped in silence, with the command that makes it readable.
 struct RefusedExtensions {
   std::vector<std::string_view> extensions;
@@ -28,8 +29,8 @@ const std::array<RefusedExtensions, 3> kRefusedExtensions = {
       "images must be PNG, JPEG, WebP or GIF: `magick x.{0} x.png`"},
      {{"m4a", "aac", "wma", "aiff"},
       "audio must be WAV, FLAC, MP3, Ogg Vorbis or Ogg Opus: `ffmpeg -i x.{0} x.flac`"},
-     {{"mp4", "webm", "avi", "mov", "mkv"},
-      "a video must be its frames: `ffmpeg -i NAME.{0} -start_number 0 NAME.0.%04d.jpg`"}}};
+     {{"mpg", "mpeg", "m4v", "flv", "wmv", "ogv", "3gp"},
+      "video must be MP4, WebM, MKV, MOV, AVI or frames: `ffmpeg -i x.{0} x.mp4`"}}};
 
 template <class List>
 bool contains(const List& list, std::string_view value) {
@@ -106,7 +107,8 @@ class SampleBuilder {
     const std::string field(field_of(extensions_[text]));
     Numbered images;
     Numbered audio;
-    std::map<int, Numbered> videos;
+    std::map<int, Numbered> videos;  // by number; their frames
+    Numbered video_files;
     for (std::size_t i = 0; i < members_.size(); ++i) {
       const std::string_view format = format_of(extensions_[i]);
       std::string_view number = field_of(extensions_[i]);
@@ -123,28 +125,53 @@ class SampleBuilder {
         images.emplace_back(number_of(members_[i], number, "an image"), members_[i]);
       } else if (contains(kAudioExtensions, format)) {
         audio.emplace_back(number_of(members_[i], number, "a clip"), members_[i]);
+      } else if (contains(kVideoExtensions, format)) {
+        video_files.emplace_back(number_of(members_[i], number, "a video"), members_[i]);
       } else if (i != text) {
         refuse_unreadable(members_[i], format);
         sample_.ignored.push_back("." + extensions_[i]);
       }
     }
     sample_.images = ordered(images, "images");
-    for (auto& [number, frames] : videos) {
-      if (number != std::ssize(sample_.videos)) {
-        throw InvalidInput(fmt::format("{}: the videos of sample '{}' are not numbered 0 to {}{}",
-                                       tar_.where(frames.front().second),
-                                       sample_.name,
-                                       videos.size() - 1,
-                                       hint()));
-      }
-      sample_.videos.push_back(ordered(frames, fmt::format("frames of video {}", number)));
-    }
+    add_videos(videos, video_files);
     sample_.audio = ordered(audio, "clips");
     return std::move(sample_);
   }
 
  private:
   using Numbered = std::vector<std::pair<int, TarMember>>;
+
+  // Files and frames together are numbered; a file without number is the only video.
+  void add_videos(std::map<int, Numbered>& frames, Numbered& files) {
+    std::map<int, ShardVideo> videos;
+    for (auto& [number, members] : frames) {
+      videos[number].frames = ordered(members, fmt::format("frames of video {}", number));
+    }
+    const bool alone = frames.empty() && files.size() == 1 && files.front().first < 0;
+    for (auto& [number, member] : files) {
+      ShardVideo& video = videos[alone ? 0 : number];
+      if (video.file || !video.frames.empty()) {
+        throw InvalidInput(fmt::format(
+            "{}: a video of sample '{}' is there twice, as frames or in another format; a single "
+            "file may go without number, several are NAME.0.mp4, NAME.1.mp4 …{}",
+            tar_.where(member),
+            sample_.name,
+            hint()));
+      }
+      video.file = std::move(member);
+    }
+    for (auto& [number, video] : videos) {
+      if (number != std::ssize(sample_.videos)) {
+        const TarMember& first = video.file ? *video.file : video.frames.front();
+        throw InvalidInput(fmt::format("{}: the videos of sample '{}' are not numbered 0 to {}{}",
+                                       tar_.where(first),
+                                       sample_.name,
+                                       videos.size() - 1,
+                                       hint()));
+      }
+      sample_.videos.push_back(std::move(video));
+    }
+  }
 
   // "; by the first dot, …" where names with dots may be the reason.
   [[nodiscard]] std::string hint() const {

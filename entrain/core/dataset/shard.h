@@ -16,8 +16,14 @@
 
 namespace entrain {
 
+// One of both.
+struct ShardVideo {
+  std::vector<TarMember> frames;       // NAME.0.0000.png, NAME.0.0001.png … of video 0, in order
+  std::optional<TarMember> file = {};  // NAME.mp4, .webm, .mkv, .mov, .avi; or NAME.0.mp4 …
+};
+
 // A sample's members by role. The part of an extension after its last dot is the format; before
-// it there may be a number, which orders images and clips, or two: a video's and its frame's.
+// it there may be a number, which orders media of a kind, or two: a video's and its frame's.
 struct ShardSample {
   std::string name;               // its key
   std::int64_t offset = 0;        // of its first tar header
@@ -26,8 +32,7 @@ struct ShardSample {
   TarMember text;                 // NAME.json, else its only NAME.….json, else NAME.txt
   bool caption = false;           // the text is NAME.txt: a caption, not JSON
   std::vector<TarMember> images;  // NAME.png, .jpg, .jpeg, .webp, .gif; or NAME.0.png, NAME.1.png …
-  // NAME.0.0000.png, NAME.0.0001.png …: [video][frame]
-  std::vector<std::vector<TarMember>> videos;
+  std::vector<ShardVideo> videos;
   std::vector<TarMember> audio;      // NAME.wav, .flac, .mp3, .ogg, .opus; or NAME.0.wav …
   std::vector<std::string> ignored;  // extensions of all other members
 };
@@ -44,7 +49,7 @@ class ShardReader {
   //
   // Throws  InvalidInput naming shard, offset and member: a sample without text or with several,
   //         an extension twice, images, clips, videos or frames that are not numbered 0, 1, 2 …,
-  //         files of video, images or audio of other formats.
+  //         a video that is frames and a file, images, audio or video of other formats.
   std::optional<ShardSample> next();
 
   // Key of the next sample, which next() returns or refuses.

@@ -77,10 +77,28 @@ TEST(ShardReader, FindsFramesOfVideosBesideImages) {
   EXPECT_EQ(sample.images.size(), 1U);
   ASSERT_EQ(sample.videos.size(), 2U);
   const RawSample raw = read_sample({path.string(), sample.offset, sample.bytes}, "train/a");
-  ASSERT_EQ(raw.videos.at(0).size(), 11U);
-  EXPECT_EQ(raw.videos[0][0], "a0");
-  EXPECT_EQ(raw.videos[0][10], "a10");
-  EXPECT_EQ(raw.videos.at(1), std::vector<std::string>{"b0"});
+  ASSERT_EQ(raw.videos.at(0).frames.size(), 11U);
+  EXPECT_EQ(raw.videos[0].frames[0], "a0");
+  EXPECT_EQ(raw.videos[0].frames[10], "a10");
+  EXPECT_EQ(raw.videos.at(1).frames, std::vector<std::string>{"b0"});
+  EXPECT_FALSE(raw.videos[1].file);
+}
+
+TEST(ShardReader, FindsFilesOfVideoBesideFrames) {
+  TarWriter writer;
+  writer.add("a.json", "{}").add("a.2.webm", "c").add("a.1.0.jpg", "b0").add("a.0.MP4", "a");
+  writer.add("b.mov", "d").add("b.txt", "t");
+  const TemporaryFolder folder;
+  const auto path = folder.write("train-0.tar", writer.archive());
+  ShardReader reader(path);
+  const ShardSample sample = reader.next().value();
+  const RawSample raw = read_sample({path.string(), sample.offset, sample.bytes}, "train/a");
+  ASSERT_EQ(raw.videos.size(), 3U);
+  EXPECT_EQ(raw.videos[0].file->bytes, "a");
+  EXPECT_EQ(raw.videos[0].file->path, "");
+  EXPECT_EQ(raw.videos[1].frames, std::vector<std::string>{"b0"});
+  EXPECT_EQ(raw.videos[2].file->bytes, "c");
+  EXPECT_EQ(reader.next()->videos.at(0).file->name, "b.mov");
 }
 
 TEST(ShardReader, RefusesVideosThatLackFrames) {
@@ -95,6 +113,16 @@ TEST(ShardReader, RefusesVideosThatLackFrames) {
       std::string::npos);
   EXPECT_NE(refused("a.0.0.png", "a.0.x.png").find("'x' is not the number of a frame"),
             std::string::npos);
+  EXPECT_NE(refused("a.0.mp4", "a.0.0.png").find("a video of sample 'a' is there twice"),
+            std::string::npos);
+  EXPECT_NE(refused("a.0.mp4", "a.0.mkv").find("a video of sample 'a' is there twice"),
+            std::string::npos);
+  EXPECT_NE(refused("a.mp4", "a.0.0.png").find("the videos of sample 'a' are not numbered 0 to 1"),
+            std::string::npos);
+  EXPECT_NE(refused("a.0.mp4", "a.2.mp4").find("the videos of sample 'a' are not numbered 0 to 1"),
+            std::string::npos);
+  EXPECT_NE(refused("a.x.mp4", "a.0.mp4").find("'x' is not the number of a video"),
+            std::string::npos);
 }
 
 TEST(ShardReader, RefusesFormatsThatCannotBeReadWithTheWayOut) {
@@ -106,9 +134,7 @@ TEST(ShardReader, RefusesFormatsThatCannotBeReadWithTheWayOut) {
                       "WebP or GIF: `magick x.tiff x.png`"),
             std::string::npos);
   EXPECT_NE(refused("a.m4a").find("`ffmpeg -i x.m4a x.flac`"), std::string::npos);
-  EXPECT_NE(refused("a.0.mp4").find("a video must be its frames: `ffmpeg -i NAME.mp4 "
-                                    "-start_number 0 NAME.0.%04d.jpg`"),
-            std::string::npos);
+  EXPECT_NE(refused("a.0.wmv").find("`ffmpeg -i x.wmv x.mp4`"), std::string::npos);
 }
 
 TEST(ShardReader, TakesEveryFormatOfImagesAndClips) {

@@ -1,6 +1,5 @@
 #include "entrain/core/dataset/table.h"
 
-#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -21,24 +20,13 @@ struct Answer {
   PythonProcess* process = nullptr;  // its bytes follow
 };
 
-// Asks this thread's process, which is started anew after it failed.
+// Asks this thread's process.
 Answer ask(const Json& request, const std::string& where) {
-  thread_local std::unique_ptr<PythonProcess> process;
-  try {
-    if (process == nullptr) {
-      process = std::make_unique<PythonProcess>(
-          find_python_program(), "entrain.tables", "reads Parquet and Arrow files");
-    }
-    process->write(request.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n", where);
-    Json document = process->read_line(where);
-    if (const auto error = document.find("error"); error != document.end()) {
-      throw InvalidInput(fmt::format("{}: {}", where, error->get<std::string>()));
-    }
-    return {std::move(document), process.get()};
-  } catch (const SystemFailure&) {
-    process.reset();
-    throw;
-  }
+  thread_local PythonReader reader("entrain.tables", "reads Parquet and Arrow files");
+  return reader.with_process([&](PythonProcess& process) {
+    process.write(request.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n", where);
+    return Answer{process.read_answer(where), &process};
+  });
 }
 
 std::string table_path(const fs::path& file) {

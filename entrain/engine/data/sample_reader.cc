@@ -1,6 +1,7 @@
 #include "entrain/engine/data/sample_reader.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -59,8 +60,7 @@ void check_found(std::size_t found,
   }
 }
 
-DecodedImage decode_indexed(const std::string& bytes, ImageSize indexed, const std::string& where) {
-  DecodedImage image = decode_image(bytes, where);
+DecodedImage checked(DecodedImage image, ImageSize indexed, const std::string& where) {
   if (image.size != indexed) {
     throw InvalidInput(concat(where,
                               ": ",
@@ -109,6 +109,7 @@ const RawSample& SampleReader::raw(int sample) {
                                 "made from shards"));
     }
     held_ = -1;
+    video_.reset();
     raw_ = read_sample(located(index_, *given.location), given.id);
     held_ = sample;
   }
@@ -135,36 +136,58 @@ SegmentData SampleReader::image(int sample, SegmentPlace place, const EncoderSpe
     const std::string name = concat(where(sample), ", image ", place.medium);
     const std::vector<std::string>& images = raw(sample).images;
     check_found(images.size(), given.images.size(), "images", name);
-    image_ = resize_image(decode_indexed(images[place.medium], given.images[place.medium], name),
-                          encoder,
-                          given.images.size() == 1);
+    image_ = resize_image(
+        checked(decode_image(images[place.medium], name), given.images[place.medium], name),
+        encoder,
+        given.images.size() == 1);
     held_image_ = wanted;
   }
   return patches_of(image_, place.part, encoder);
 }
 
-SegmentData SampleReader::frames(int sample, SegmentPlace place, const EncoderSpec& encoder) {
+std::vector<DecodedImage> SampleReader::decoded_frames(int sample,
+                                                       std::size_t number,
+                                                       std::span<const std::int64_t> indices) {
   const SampleSizes& given = sizes(sample);
-  const std::size_t number = place.medium - given.images.size();
-  const VideoSize& video = given.videos[number];
   const std::string name = concat(where(sample), ", video ", number);
-  const std::vector<std::vector<std::string>>& videos = raw(sample).videos;
+  const std::vector<RawVideo>& videos = raw(sample).videos;
   check_found(videos.size(), given.videos.size(), "videos", name);
-  check_found(
-      videos[number].size(), static_cast<std::size_t>(video.frames.value_or(0)), "frames", name);
-  const std::vector<std::int64_t> indices = frame_indices(encoder, video);
-  const ImageSize size = video_work(encoder, video).size;
-  const auto frame = [&](std::int64_t patch_frame) {
+  const std::int64_t num_frames = given.videos[number].frames.value_or(0);
+  if (videos[number].file) {
+    if (!video_ || held_video_ != number) {
+      video_.emplace(*videos[number].file, num_frames, name);
+      held_video_ = number;
+    }
+    return video_->frames(indices);
+  }
+  const std::vector<std::string>& frames = videos[number].frames;
+  check_found(frames.size(), static_cast<std::size_t>(num_frames), "frames", name);
+  std::vector<DecodedImage> result;
+  for (const std::int64_t index : indices) {
+    result.push_back(
+        decode_image(frames[static_cast<std::size_t>(index)], concat(name, ", frame ", index)));
+  }
+  return result;
+}
+
+SegmentData SampleReader::frames(int sample, SegmentPlace place, const EncoderSpec& encoder) {
+  const std::size_t number = place.medium - sizes(sample).images.size();
+  const VideoSize& video = sizes(sample).videos[number];
+  const std::vector<std::int64_t> read = frame_indices(encoder, video);
+  const auto index = [&](std::int64_t patch_frame) {
     // Of an odd number the last one is read twice.
-    const auto index = static_cast<std::size_t>(
-        indices[static_cast<std::size_t>(std::min(patch_frame, std::ssize(indices) - 1))]);
-    return resize(decode_indexed(videos[number][index],
-                                 video.size.value_or(ImageSize()),
-                                 concat(name, ", frame ", index)),
-                  size,
-                  encoder.resize_filter);
+    return read[static_cast<std::size_t>(std::min(patch_frame, std::ssize(read) - 1))];
   };
-  return patches_of_frames(frame(2 * place.part), frame(2 * place.part + 1), encoder);
+  const std::array<std::int64_t, 2> indices = {index(2 * place.part), index(2 * place.part + 1)};
+  std::vector<DecodedImage> pair = decoded_frames(sample, number, indices);
+  const ImageSize size = video_work(encoder, video).size;
+  for (std::size_t i = 0; i < pair.size(); ++i) {
+    const std::string name = concat(where(sample), ", video ", number, ", frame ", indices[i]);
+    pair[i] = resize(checked(std::move(pair[i]), video.size.value_or(ImageSize()), name),
+                     size,
+                     encoder.resize_filter);
+  }
+  return patches_of_frames(pair[0], pair[1], encoder);
 }
 
 SegmentData SampleReader::sound(int sample, SegmentPlace place, const EncoderSpec& encoder) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/dataset/sample_source.h"
+#include "entrain/core/dataset/video_file.h"
 #include "entrain/core/spec/model.h"
 #include "entrain/core/spec/workload.h"
 
@@ -48,6 +50,9 @@ class SampleReader {
                                             const std::string& json) const;
   SegmentData image(int sample, SegmentPlace place, const EncoderSpec& encoder);
   SegmentData frames(int sample, SegmentPlace place, const EncoderSpec& encoder);
+  std::vector<DecodedImage> decoded_frames(int sample,
+                                           std::size_t number,
+                                           std::span<const std::int64_t> indices);
   SegmentData sound(int sample, SegmentPlace place, const EncoderSpec& encoder);
   [[nodiscard]] std::string where(int sample) const;
 
@@ -56,6 +61,8 @@ class SampleReader {
   bool blank_;
   int held_ = -1;  // sample of raw_
   RawSample raw_;
+  std::optional<VideoDecoder> video_;  // of raw_; number held_video_
+  std::size_t held_video_ = 0;
   // Sample, image and encoder of image_, which serves all tiles.
   std::tuple<int, std::size_t, const EncoderSpec*> held_image_ = {-1, 0, nullptr};
   ResizedImage image_;
