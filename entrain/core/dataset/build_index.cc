@@ -37,6 +37,7 @@ constexpr const char* kTooLong = "too long";
 constexpr const char* kCannotBeCut = "too long, and no cut of its prompt makes it fit";
 constexpr const char* kPromptCut = "prompt cut to fit";
 constexpr const char* kDamaged = "cannot be read";
+constexpr const char* kNotTaken = "of a size that the model refuses";
 constexpr const char* kDamagedFile = "a file that is damaged as a whole";
 
 // Bytes; of a Parquet file's row group that slows training down.
@@ -135,14 +136,15 @@ class IndexBuilder {
     }
   }
 
-  IndexResult finish() {
+  // `files`: all that were added.
+  IndexResult finish(const std::vector<fs::path>& files) {
     if (workers_) {
       workers_->flush();
     }
     refusals_.stop_if_any();
     Index& index = result_.index;
     if (index.samples.empty()) {
-      throw InvalidInput(nothing_stays());
+      throw InvalidInput(nothing_stays(files));
     }
     if (options_.model) {
       for (std::string& note : check_media(
@@ -240,10 +242,13 @@ class IndexBuilder {
   }
 
   // Why there is nothing to write; what was left out may say it.
-  [[nodiscard]] std::string nothing_stays() const {
+  [[nodiscard]] std::string nothing_stays(const std::vector<fs::path>& files) const {
     const std::vector<LeftOut>& left_out = result_.summary.left_out;
     return left_out.empty()
-               ? "the data hold no samples"
+               ? fmt::format("the data hold no samples: '{}'{}",
+                             files.front().string(),
+                             files.size() > 1 ? fmt::format(" and {} more files", files.size() - 1)
+                                              : "")
                : fmt::format(
                      "the data hold no samples that may stay; left out are {}, the first '{}': {}",
                      left_out.size(),
@@ -304,8 +309,13 @@ class IndexBuilder {
                         std::string json,
                         std::string where,
                         std::vector<std::string> extra) {
-    TokenRequest request =
-        token_request(*options_.model, sample, std::move(where), std::move(json));
+    TokenRequest request;
+    const auto ask = [&] {
+      request = token_request(*options_.model, sample, std::move(where), std::move(json));
+    };
+    if (!unless_damaged(sample.id, kNotTaken, ask)) {
+      return;
+    }
     in_order(std::move(request),
              [this, sample = std::move(sample), extra = std::move(extra)](TokenResult& result) {
                take_tokens(sample, result, extra);
@@ -421,6 +431,14 @@ class IndexBuilder {
       reject(sample.id, kEmptyResponse, options_.empty_response);
       return false;
     }
+    if (options_.model) {
+      try {
+        sample_work(*options_.model, sample);
+      } catch (const InvalidInput& error) {
+        leave_out_damaged(sample.id, kNotTaken, error.what());
+        return false;
+      }
+    }
     if (limit_ > 0) {
       const std::int64_t excess = sample_work(*options_.model, sample).llm_tokens - limit_;
       if (excess > 0 && options_.too_long != BadSampleRule::kTruncate) {
@@ -529,7 +547,7 @@ IndexResult build_index(const std::vector<fs::path>& data,
     }
   }
   progress.finish();
-  IndexResult result = builder.finish();
+  IndexResult result = builder.finish(files);
   builder.write_tokens(output, result.index);
   write_index(result.index, output);
   return result;

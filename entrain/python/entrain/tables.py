@@ -10,6 +10,7 @@ or {"error": TEXT} for a file or row that is damaged. `entrain/core/dataset/tabl
 """
 
 import bisect
+import itertools
 import json
 import sys
 from collections import OrderedDict
@@ -74,7 +75,7 @@ def feature_kinds(schema):
 
 
 class Table:
-    """Columns of a file that a sample may need, by row."""
+    """Columns of a file that a sample may need, by row: in groups of rows from `starts` on."""
 
     def __init__(self, path):
         schema = self.open(path)
@@ -89,10 +90,13 @@ class Table:
                 f"{', '.join(schema.names) or 'none'}"
             )
         self.columns = [name for name, _ in self.media] + self.texts
+        self.rows = self.starts[-1]
 
     def record(self, row):
         """(text, {kind: [bytes or path]})."""
-        values = self.row(row)
+        group = bisect.bisect_right(self.starts, row) - 1
+        place = row - self.starts[group]
+        values = {name: column[place].as_py() for name, column in self.group(group).items()}
         media = {}
         for name, kind in self.media:
             found = list(media_of(values[name], name))
@@ -108,22 +112,20 @@ class ParquetTable(Table):
     def open(self, path):
         self.file = pyarrow().parquet.ParquetFile(path, memory_map=True)
         groups = [self.file.metadata.row_group(i) for i in range(self.file.metadata.num_row_groups)]
-        self.starts = [0]
-        for group in groups:
-            self.starts.append(self.starts[-1] + group.num_rows)
-        self.rows = self.starts[-1]
+        self.starts = starts_of(group.num_rows for group in groups)
         self.largest = max((group.total_byte_size for group in groups), default=0)
-        self.held = OrderedDict()  # row group → its columns
+        self.held = OrderedDict()  # row group -> (its columns, their bytes)
         return self.file.schema_arrow
 
-    def row(self, row):
-        group = bisect.bisect_right(self.starts, row) - 1
+    def group(self, group):
         if group not in self.held:
-            while self.held and sum(held.nbytes for held in self.held.values()) > MOST_HELD:
+            while self.held and sum(size for _, size in self.held.values()) > MOST_HELD:
                 self.held.popitem(last=False)
-            self.held[group] = self.file.read_row_group(group, columns=self.columns)
+            table = self.file.read_row_group(group, columns=self.columns)
+            columns = {name: table.column(name).combine_chunks() for name in self.columns}
+            self.held[group] = columns, table.nbytes
         self.held.move_to_end(group)
-        return self.held[group].slice(row - self.starts[group], 1).to_pylist()[0]
+        return self.held[group][0]
 
 
 class ArrowTable(Table):
@@ -137,15 +139,17 @@ class ArrowTable(Table):
         except arrow.ArrowInvalid:
             source.seek(0)
             reader = arrow.ipc.open_file(source)
-        self.table = reader.read_all()
-        self.rows = self.table.num_rows
+        self.batches = reader.read_all().to_batches()
+        self.starts = starts_of(batch.num_rows for batch in self.batches)
         self.largest = 0
-        return self.table.schema
+        return reader.schema
 
-    def row(self, row):
-        if list(self.table.column_names) != self.columns:
-            self.table = self.table.select(self.columns)
-        return self.table.slice(row, 1).to_pylist()[0]
+    def group(self, group):
+        return {name: self.batches[group].column(name) for name in self.columns}
+
+
+def starts_of(counts):
+    return list(itertools.accumulate(counts, initial=0))
 
 
 def media_of(value, name):

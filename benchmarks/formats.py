@@ -1,0 +1,309 @@
+"""One data set in every format: the same index and losses, how fast each is read, and decoding ahead.
+
+Takes samples of real shards, writes them in every format (tests/end_to_end/formats.py), and
+1. indexes each with one thread, several rounds in turn, beside what a Python program does for the
+   sizes alone: webdataset or json or pyarrow with Pillow, which reads headers;
+2. decodes each (`index --verify`), beside Pillow's decoding;
+3. trains the same steps on each; fails unless all losses are equal to the last bit;
+4. trains on large JPEGs with 1, 2 … decode threads, where decoding is the limit, and checks that
+   losses do not change.
+
+Example:
+    python benchmarks/formats.py SHARDS/train-*.tar --model configs/vlm-small-model.toml --output page.md
+"""
+
+import argparse
+import io
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import machine
+from policies import table
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "end_to_end"))
+import cli_fixture
+import formats
+
+RUN = """
+output = "run"
+steps = {steps}
+model = "{model}"
+[data]
+train = "train.csv"
+global_batch = {batch}
+read_ahead_mib = 256
+[plan]
+replicas = 1
+num_slots = 4
+evaluations = 50
+[plan.stages]
+vision = 1
+llm = 1
+[optimizer]
+warmup_steps = 1
+[execution]
+deadline_seconds = 120
+"""
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("shards", nargs="+", help="tar shards of real samples")
+    parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
+    parser.add_argument("--model", default="configs/vlm-small-model.toml")
+    parser.add_argument("--samples", type=int, default=3500, help="of the shards, in each format")
+    parser.add_argument("--steps", type=int, default=20, help="trained on each format")
+    parser.add_argument("--rounds", type=int, default=5, help="of the timings")
+    parser.add_argument("--pixels", default="2400x1800", help="of the large JPEGs")
+    parser.add_argument("--threads", default="1,2", help="decode threads, with commas")
+    parser.add_argument("--output", default="", help="Markdown page to write (default: print)")
+    return parser.parse_args()
+
+
+def processor_seconds(work):
+    """Of this process's children and itself while `work` runs."""
+    total = 0.0
+    before = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    work()
+    after = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    for old, new in zip(before, after, strict=True):
+        total += new.ru_utime + new.ru_stime - old.ru_utime - old.ru_stime
+    return total
+
+
+def call(options, folder, *arguments):
+    command = [str(Path(options.entrain).resolve()), *map(str, arguments)]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(command)}\n{result.stdout}{result.stderr}")
+    return result.stdout
+
+
+def index(options, folder, data, name, *more):
+    model = Path(options.model).resolve()
+    rest = ["--model", model, "--too-long", "leave-out", "--force", "--threads", 1, *more]
+    call(options, folder, "index", *data, "-o", name, *rest)
+
+
+def peer_of(name, folder, decode):
+    """What reads the same in Python: sizes by Pillow from each header, or all pixels."""
+    import pyarrow.parquet
+    import webdataset
+    from PIL import Image
+
+    def look(content):
+        image = Image.open(io.BytesIO(content))
+        return image.convert("RGB").load() if decode else image.size
+
+    def shards():
+        for sample in webdataset.WebDataset(str(folder / "shard.tar"), shardshuffle=False):
+            for key, content in sample.items():
+                if key.rsplit(".", 1)[-1] in formats.MEDIA:
+                    look(content)
+            json.loads(sample["json"])
+
+    def llava():
+        for record in json.loads((folder / "llava.json").read_text()):
+            images = record.get("image", [])
+            for path in [images] if isinstance(images, str) else images:
+                with Image.open(folder / "files" / path) as image:
+                    _ = image.convert("RGB").load() if decode else image.size
+
+    def tables():
+        for batch in pyarrow.parquet.ParquetFile(folder / "table.parquet").iter_batches(100):
+            for row in batch.to_pylist():
+                for image in row["images"]:
+                    look(image["bytes"])
+
+    return {"shards": shards, "LLaVA JSON and files": llava, "Parquet": tables}.get(name)
+
+
+def write_formats(samples, folder):
+    """[(name, what `index` is given)], the shards first."""
+    members = []
+    for name, media, text in samples:
+        members += [(file, content) for _, file, content in media]
+        members.append((f"{name}.json", json.dumps(text).encode()))
+    cli_fixture.write_members(folder / "shard.tar", members)
+    given = [("shards", ["shard.tar"])]
+    return given + [(name, write(samples, folder)) for name, write in formats.FORMATS.items()]
+
+
+def rates(options, folder, given, decode):
+    """Images per second of processor time: [(name, ours, peer's or None)] medians of the rounds."""
+    images = sum(len(media) for _, media, _ in folder.samples)
+    seconds = {name: ([], []) for name, _ in given}
+    more = ["--verify"] if decode else []
+    for _ in range(options.rounds):
+        for name, data in given:
+            ours, peers = seconds[name]
+            ours.append(
+                processor_seconds(lambda d=data: index(options, folder.path, d, "x.csv", *more))
+            )
+            peer = peer_of(name, folder.path, decode)
+            if peer is not None:
+                peers.append(processor_seconds(peer))
+    rows = []
+    for name, (ours, peers) in seconds.items():
+        rate = images / statistics.median(ours)
+        spread = f"{images / max(ours):,.0f} … {images / min(ours):,.0f}"
+        if peers:
+            other = images / statistics.median(peers)
+            rows.append([name, f"{rate:,.0f} ({spread})", f"{other:,.0f}", f"{rate / other:.2f}"])
+        else:
+            rows.append([name, f"{rate:,.0f} ({spread})", "–", "–"])
+    return rows
+
+
+def train(options, folder, index_name, output, batch, steps, model, **settings):
+    text = RUN.format(steps=steps, batch=batch, model=Path(model).resolve())
+    (folder / "run.toml").write_text(text)
+    changes = {"data.train": index_name, "output": output, **settings}
+    parts = [part for key, value in changes.items() for part in ("--set", f"{key}={value}")]
+    begun = time.monotonic()
+    call(options, folder, "train", "run.toml", *parts)
+    lines = (folder / output / "metrics.jsonl").read_text().splitlines()
+    rows = [row for row in map(json.loads, lines) if "loss" in row]
+    return rows, time.monotonic() - begun
+
+
+def same_losses(options, folder, given):
+    """How many steps have the same losses in all formats."""
+    expected = None
+    for number, (name, data) in enumerate(given):
+        index(options, folder.path, data, f"{number}.csv")
+        sizes = formats.sizes_of(folder.path / f"{number}.csv")
+        rows, _ = train(
+            options,
+            folder.path,
+            f"{number}.csv",
+            f"run-{number}",
+            32,
+            options.steps,
+            options.model,
+        )
+        found = (sizes, [row["loss"] for row in rows])
+        expected = expected or found
+        if found != expected:
+            sys.exit(f"{name}: another index or other losses than the first format's")
+    return len(expected[0]), len(expected[1]), expected[1][0], expected[1][-1]
+
+
+def large_images(options, folder):
+    """Samples of one noisy JPEG each, whose decoding takes longer than the rest of a step."""
+    import numpy
+    from PIL import Image
+
+    width, height = map(int, options.pixels.split("x"))
+    generator = numpy.random.default_rng(1)
+    samples = []
+    for number in range(32):
+        coarse = generator.integers(0, 256, (height // 8, width // 8, 3), dtype=numpy.uint8)
+        picture = Image.fromarray(coarse).resize((width, height), Image.BICUBIC)
+        content = io.BytesIO()
+        picture.save(content, "JPEG", quality=90)
+        text = {"question": "what?", "answer": "noise"}
+        samples.append((f"s{number}", [("image", f"s{number}.jpg", content.getvalue())], text))
+    formats.write_llava(samples, folder)
+    index(options, folder, ["llava.json", "--media", "files"], "train.csv")
+
+
+def decoding_ahead(options, folder):
+    """[[threads, step, waiting, decoding]] medians, and whether all losses are equal."""
+    (folder / "tiny.toml").write_text(cli_fixture.MODEL)
+    options.model = folder / "tiny.toml"
+    large_images(options, folder)
+    counts = [int(count) for count in options.threads.split(",")]
+    steps = {count: [] for count in counts}
+    losses = set()
+    for round_number in range(options.rounds):
+        for count in counts:
+            settings = {"data.decode_threads": count}
+            output = f"large-{round_number}-{count}"
+            rows, _ = train(options, folder, "train.csv", output, 8, 8, options.model, **settings)
+            steps[count] += rows[2:]
+            losses.add(tuple(row["loss"] for row in rows))
+    if len(losses) != 1:
+        sys.exit("losses depend on the number of decode threads")
+    rows = []
+    for count in counts:
+        middle = {
+            key: statistics.median(row[key] for row in steps[count])
+            for key in ("step_s", "data_wait_s", "decode_s")
+        }
+        share = 100 * middle["data_wait_s"] / middle["step_s"]
+        rows.append(
+            [
+                str(count),
+                f"{1e3 * middle['step_s']:.0f}",
+                f"{share:.0f} %",
+                f"{1e3 * middle['decode_s']:.0f}",
+            ]
+        )
+    return rows
+
+
+class Folder:
+    def __init__(self, path, samples):
+        self.path = path
+        self.samples = samples
+
+
+def main():
+    options = parse()
+    samples = formats.read_shards(options.shards, options.samples)
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as large:
+        folder = Folder(Path(name), samples)
+        given = write_formats(samples, folder.path)
+        count, steps, first, last = same_losses(options, folder, given)
+        headers = ["format", "Entrain, images/s (least … most)", "in Python", "ratio"]
+        indexed = "\n".join(table(headers, rates(options, folder, given, decode=False)))
+        decoded = "\n".join(table(headers, rates(options, folder, given, decode=True)))
+        ahead = table(
+            ["decode threads", "step, ms", "waiting for data", "decoding a step, ms"],
+            decoding_ahead(options, Path(large)),
+        )
+    newline = "\n"
+    page = f"""# One data set in every format
+
+Command: `python benchmarks/formats.py SHARDS --samples {options.samples} --rounds {options.rounds}`.
+{machine.describe()}. {count} real samples; rates are images a second of processor time, of all processes, medians of
+{options.rounds} rounds in turn.
+
+## The same training
+
+Sizes and lengths in the index are equal in all {len(given)} formats, and so are the losses of {steps} steps to the last bit
+(first {first:.6f}, last {last:.6f}).
+
+## Indexing
+
+`entrain index` with one thread: headers, whether each file is there to its end, lengths of texts; the program's start and, for
+tables, that of Python included. In Python: webdataset, json or pyarrow, and the size by Pillow, which reads headers alone.
+
+{indexed}
+
+## Decoding
+
+`entrain index --verify`, beside the same in Python with `convert("RGB")`.
+
+{decoded}
+
+## Decoding ahead
+
+32 JPEGs of {options.pixels} pixels, 8 a step, two lanes of a tiny model: decoding is the limit. Losses are the same for every number of
+threads.
+
+{newline.join(ahead)}
+"""
+    machine.give(page, options.output)
+
+
+if __name__ == "__main__":
+    main()
