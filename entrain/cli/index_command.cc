@@ -25,6 +25,7 @@ struct IndexFlags {
   std::string output;
   std::string model;
   std::string media;
+  std::string split = "train";
   std::int64_t max_tokens = 0;
   std::string too_long = "refuse";
   std::string empty_response = "refuse";
@@ -141,6 +142,7 @@ int run(const IndexFlags& options) {
                               ? options.threads
                               : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   index_options.media = options.media;
+  index_options.split = options.split;
   index_options.max_tokens = options.max_tokens;
   index_options.too_long = rule_of(options.too_long);
   index_options.empty_response = rule_of(options.empty_response);
@@ -152,7 +154,7 @@ int run(const IndexFlags& options) {
   std::vector<std::string> notes;
   index_options.tokenizer = tokenizer_of(options, index_options, notes);
   const std::vector<std::filesystem::path> data(options.data.begin(), options.data.end());
-  std::vector<std::filesystem::path> inputs = list_data(data);
+  std::vector<std::filesystem::path> inputs = list_data(data, options.split);
   inputs.emplace_back(options.model);
   Outputs outputs(inputs, options.force);
   outputs.open("--output", options.output, OutputKind::kIndex);
@@ -205,6 +207,11 @@ void add_index_command(CLI::App& app, Action& action) {
       ->required();
   command->add_option("--output,-o", options->output, "index CSV to write")->required();
   add_force(*command, options->force);
+  command
+      ->add_option("--split",
+                   options->split,
+                   "which shards of a folder that Energon prepared (.nv-meta/split.yaml)")
+      ->capture_default_str();
   command
       ->add_option("--media",
                    options->media,

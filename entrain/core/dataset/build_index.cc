@@ -245,10 +245,10 @@ class IndexBuilder {
   [[nodiscard]] std::string nothing_stays(const std::vector<fs::path>& files) const {
     const std::vector<LeftOut>& left_out = result_.summary.left_out;
     return left_out.empty()
-               ? fmt::format("the data hold no samples: '{}'{}",
-                             files.front().string(),
-                             files.size() > 1 ? fmt::format(" and {} more files", files.size() - 1)
-                                              : "")
+               ? fmt::format(
+                     "the data hold no samples: '{}'{}",
+                     files.front().string(),
+                     files.size() > 1 ? fmt::format(" and {} more files", files.size() - 1) : "")
                : fmt::format(
                      "the data hold no samples that may stay; left out are {}, the first '{}': {}",
                      left_out.size(),
@@ -532,7 +532,7 @@ class IndexBuilder {
 IndexResult build_index(const std::vector<fs::path>& data,
                         const fs::path& output,
                         const IndexOptions& options) {
-  const std::vector<fs::path> files = list_data(data);
+  const std::vector<fs::path> files = list_data(data, options.split);
   IndexBuilder builder(output, options);
   std::vector<fs::path> measured;
   std::remove_copy_if(files.begin(), files.end(), std::back_inserter(measured), is_index_file);

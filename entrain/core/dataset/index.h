@@ -76,7 +76,8 @@ SampleLocation named_from(const SampleLocation& location, const std::filesystem:
 enum class BadSampleRule : std::uint8_t { kRefuse, kLeaveOut, kTruncate };
 
 struct IndexOptions {
-  int threads = 1;  // that read and measure files, each one at a time, >= 1
+  std::string split = "train";  // of folders that Energon prepared
+  int threads = 1;              // that read and measure files, each one at a time, >= 1
   // Folder of the media that records of JSON files name by path; empty: each file's own.
   std::filesystem::path media;
   bool verify = false;  // decode every image and clip

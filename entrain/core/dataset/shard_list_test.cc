@@ -62,5 +62,29 @@ TEST(ListData, TakesFoldersAndNamesWithBraces) {
             std::string::npos);
 }
 
+TEST(ListData, TakesASplitOfAFolderThatEnergonPrepared) {
+  const TemporaryFolder folder;
+  for (const char* name : {"s_0.tar", "s_1.tar", "s_2.tar", "sub/v.tar"}) {
+    folder.write(name, "");
+  }
+  folder.write(".nv-meta/split.yaml",
+               "exclude: []\nsplit_parts:\n  test: []\n  train:\n  - s_{0..1}.tar\n  - 's_2.tar'\n"
+               "  val:\n  - sub/v.tar\n");
+  using Paths = std::vector<std::filesystem::path>;
+  const auto& root = folder.path();
+  EXPECT_EQ(list_data({root}), (Paths{root / "s_0.tar", root / "s_1.tar", root / "s_2.tar"}));
+  EXPECT_EQ(list_data({root}, "val"), Paths{root / "sub/v.tar"});
+  for (const char* split : {"test", "dev"}) {
+    const std::string message = error_of<InvalidInput>([&] { list_data({root}, split); });
+    EXPECT_NE(message.find("it has test, train, val"), std::string::npos) << message;
+  }
+  folder.write(".nv-meta/split.yaml", "split_parts:\n  train: {a: 1}\n");
+  EXPECT_NE(error_of<InvalidInput>([&] { list_data({root}); }).find("another form"),
+            std::string::npos);
+  folder.write(".nv-meta/split.yaml", "");
+  EXPECT_NE(error_of<InvalidInput>([&] { list_data({root}); }).find("it has none"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace entrain
