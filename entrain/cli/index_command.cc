@@ -74,7 +74,8 @@ Json summary_json(const IndexSummary& summary) {
                    {"text_tokens", percentiles_json(summary.text_tokens)},
                    {"images", percentiles_json(summary.images)},
                    {"pixels", percentiles_json(summary.pixels)},
-                   {"audio_milliseconds", percentiles_json(summary.audio_milliseconds)}};
+                   {"audio_milliseconds", percentiles_json(summary.audio_milliseconds)},
+                   {"videos", summary.videos}};
   if (summary.llm_tokens.has_value()) {
     document["llm_tokens"] = percentiles_json(*summary.llm_tokens);
   }
@@ -154,7 +155,12 @@ int run(const IndexFlags& options) {
   std::vector<std::string> notes;
   index_options.tokenizer = tokenizer_of(options, index_options, notes);
   const std::vector<std::filesystem::path> data(options.data.begin(), options.data.end());
-  std::vector<std::filesystem::path> inputs = list_data(data, options.split);
+  std::vector<std::filesystem::path> inputs;
+  for (const std::filesystem::path& given : data) {
+    for (const std::filesystem::path& file : list_data({named_data(given).path}, options.split)) {
+      inputs.push_back(file);
+    }
+  }
   inputs.emplace_back(options.model);
   Outputs outputs(inputs, options.force);
   outputs.open("--output", options.output, OutputKind::kIndex);
@@ -203,14 +209,17 @@ void add_index_command(CLI::App& app, Action& action) {
           options->data,
           "tar shards (.tar; .tar.gz for studies only), folders of them, names with braces "
           "such as 'train-{000000..000009}.tar', tables (.parquet, .arrow), lists of records "
-          "(.json, .jsonl: LLaVA, ShareGPT, OpenAI messages), or index files to merge")
+          "(.json, .jsonl: LLaVA, ShareGPT, OpenAI messages), or index files to merge; NAME=PATH "
+          "puts \"NAME/\" before the ids")
       ->required();
   command->add_option("--output,-o", options->output, "index CSV to write")->required();
   add_force(*command, options->force);
   command
-      ->add_option("--split",
-                   options->split,
-                   "which shards of a folder that Energon prepared (.nv-meta/split.yaml)")
+      ->add_option(
+          "--split",
+          options->split,
+          "which part of folders that name their splits: of Energon, of the Hub's tables, of a "
+          "saved DatasetDict")
       ->capture_default_str();
   command
       ->add_option("--media",

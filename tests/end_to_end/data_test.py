@@ -438,7 +438,7 @@ class Draws(CliTest):
         with (self.folder / "run.toml").open("a") as file:
             file.write('[data.mixture]\n"*" = {epochs = 2}\n')
         self.train("steps=3")
-        words = ["steps = 4", "used up after 3"]
+        words = ["steps = 4", "ends after 3"]
         self.expect_failure(2, words, "train", "run.toml", "--set", "steps=4")
         words = ["epochs", "mixture"]
         self.expect_failure(2, words, "train", "run.toml", "--set", "epochs=1")

@@ -93,7 +93,9 @@ class Formats(CliTest):
         script.chmod(0o755)
         with mock.patch.dict(os.environ, ENTRAIN_PYTHON=str(script)):
             words = ["pip install pyarrow", "ENTRAIN_PYTHON"]
-            self.expect_failure(2, words, "index", "table.parquet", "-o", "x.csv")
+            self.expect_failure(
+                3, words, "index", "table.parquet", "-o", "x.csv", "--damaged", "leave-out"
+            )
 
 
 if __name__ == "__main__":

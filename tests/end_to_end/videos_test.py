@@ -220,7 +220,7 @@ class Index(VideoTest):
         script.chmod(0o755)
         with mock.patch.dict(os.environ, ENTRAIN_PYTHON=str(script)):
             words = ["pip install av", "ENTRAIN_PYTHON"]
-            self.expect_failure(2, words, "index", "clips-0.tar", "-o", "x.csv")
+            self.expect_failure(3, words, "index", "clips-0.tar", "-o", "x.csv")
 
 
 class Frames(VideoTest):

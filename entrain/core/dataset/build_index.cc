@@ -25,6 +25,7 @@
 #include "entrain/core/dataset/table.h"
 #include "entrain/core/dataset/text.h"
 #include "entrain/core/spec/media.h"
+#include "entrain/core/spec/video.h"
 #include "entrain/core/spec/workload.h"
 
 namespace entrain {
@@ -72,7 +73,10 @@ class IndexBuilder {
   }
 
   // The next file of `files`, which is at `path`.
-  void add_file(const fs::path& path, MeasuredFiles& files, ReadProgress& progress) {
+  void add_file(const fs::path& path,
+                const std::string& name,
+                MeasuredFiles& files,
+                ReadProgress& progress) {
     if (!workers_) {
       use_text_digest(text_digest(), path);
     }
@@ -99,7 +103,9 @@ class IndexBuilder {
     location.shard = shard_name(path, folder_);
     location.media = names_media ? shard_name(media, folder_) : "";
     for (std::int64_t i = 0; i < file.num_samples; ++i) {
-      add_sample(location, files.next_sample());
+      MeasuredSample sample = files.next_sample();
+      sample.sizes.id = named(name, sample.sizes.id);
+      add_sample(location, std::move(sample));
       progress.reach(i + 1, file.num_samples);
     }
   }
@@ -115,8 +121,11 @@ class IndexBuilder {
     return result;
   }
 
-  void add_index(const fs::path& path, ReadProgress& progress) {
-    const Index index = read_index(path);
+  void add_index(const fs::path& path, const std::string& name, ReadProgress& progress) {
+    Index index = read_index(path);
+    for (SampleSizes& sample : index.samples) {
+      sample.id = named(name, sample.id);
+    }
     if (!workers_ && is_token_digest(index.text_digest)) {
       throw InvalidInput(fmt::format(
           "'{}' was made with a tokenizer; its tokens have to be made again: give --tokenizer",
@@ -152,6 +161,7 @@ class IndexBuilder {
         result_.summary.notes.push_back(std::move(note));
       }
     }
+    note_videos();
     if (compressed_ > 0) {
       result_.summary.notes.push_back(
           fmt::format("{} shards are compressed: their samples can be studied, not trained; unpack "
@@ -165,6 +175,23 @@ class IndexBuilder {
     }
     summarise();
     return std::move(result_);
+  }
+
+  void note_videos() {
+    const std::vector<SampleSizes>& samples = result_.index.samples;
+    const bool videos = std::any_of(samples.begin(), samples.end(), [](const SampleSizes& sample) {
+      return !sample.videos.empty();
+    });
+    for (const EncoderSpec& encoder :
+         options_.model ? options_.model->encoders : std::vector<EncoderSpec>()) {
+      if (videos && encoder.modality == Modality::kVision && !reads_videos(encoder)) {
+        result_.summary.notes.push_back(fmt::format(
+            "the videos can be studied, not trained: encoder '{}' has sampling \"rate\", which "
+            "knows "
+            "only lengths ([vision.video] sampling = \"stride\" or \"spread\", docs/models.md)",
+            encoder.name));
+      }
+    }
   }
 
   // Before the index, which names its digest.
@@ -219,6 +246,10 @@ class IndexBuilder {
     ours = digest;
   }
 
+  static std::string named(const std::string& name, const std::string& id) {
+    return name.empty() ? id : name + "/" + id;
+  }
+
   // Positions of an index's extra columns among ours; new ones are appended.
   std::vector<std::size_t> take_columns(const std::vector<std::string>& names) {
     std::vector<std::string>& ours = result_.index.extra_columns;
@@ -236,8 +267,11 @@ class IndexBuilder {
   void check_new(const std::string& id, const std::string& where) {
     const auto [earlier, fresh] = seen_.emplace(id, where);
     if (!fresh) {
-      throw InvalidInput(
-          fmt::format("sample id '{}' stands twice: {} and {}", id, earlier->second, where));
+      throw InvalidInput(fmt::format(
+          "sample id '{}' stands twice: {} and {}; names keep data sets apart: a=PATH b=PATH",
+          id,
+          earlier->second,
+          where));
     }
   }
 
@@ -304,11 +338,32 @@ class IndexBuilder {
     }
   }
 
+  // Whether it is known how the tokenizer writes the sample's media that have an encoder.
+  void check_written(const SampleSizes& sample) const {
+    for (const EncoderSpec& encoder : options_.model->encoders) {
+      const bool vision = encoder.modality == Modality::kVision;
+      const bool has =
+          vision ? !sample.images.empty() || !sample.videos.empty() : !sample.audio_seconds.empty();
+      if (has && !(vision ? options_.tokenizer->image_text : options_.tokenizer->audio_text)) {
+        throw InvalidInput(
+            fmt::format("sample '{}' has media for encoder '{}', and nothing says how the "
+                        "tokenizer '{}' writes "
+                        "them: the model's Hugging Face folder does, as --model or as --tokenizer; "
+                        "with a model "
+                        "file texts are bytes (--tokenizer bytes)",
+                        sample.id,
+                        encoder.name,
+                        options_.tokenizer->folder.string()));
+      }
+    }
+  }
+
   // `where` names the text.
   void tokenize_and_add(SampleSizes sample,
                         std::string json,
                         std::string where,
                         std::vector<std::string> extra) {
+    check_written(sample);
     TokenRequest request;
     const auto ask = [&] {
       request = token_request(*options_.model, sample, std::move(where), std::move(json));
@@ -500,6 +555,7 @@ class IndexBuilder {
       for (const ImageSize& size : sample.images) {
         pixels.push_back(std::int64_t{size.width} * size.height);
       }
+      result_.summary.videos += std::ssize(sample.videos);
       for (const double seconds : sample.audio_seconds) {
         milliseconds.push_back(std::llround(seconds * 1e3));
       }
@@ -532,18 +588,29 @@ class IndexBuilder {
 IndexResult build_index(const std::vector<fs::path>& data,
                         const fs::path& output,
                         const IndexOptions& options) {
-  const std::vector<fs::path> files = list_data(data, options.split);
+  std::vector<fs::path> files;
+  std::vector<std::string> names;  // [file]
+  for (const fs::path& given : data) {
+    const NamedData named = named_data(given);
+    for (fs::path& file : list_data({named.path}, options.split)) {
+      files.push_back(std::move(file));
+      names.push_back(named.name);
+    }
+  }
+  if (files.empty()) {
+    list_data({});  // refuses
+  }
   IndexBuilder builder(output, options);
   std::vector<fs::path> measured;
   std::remove_copy_if(files.begin(), files.end(), std::back_inserter(measured), is_index_file);
   MeasuredFiles samples(std::move(measured), builder.measuring());
   ReadProgress progress(files);
-  for (const fs::path& file : files) {
-    progress.begin_file(file);
-    if (is_index_file(file)) {
-      builder.add_index(file, progress);
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    progress.begin_file(files[i]);
+    if (is_index_file(files[i])) {
+      builder.add_index(files[i], names[i], progress);
     } else {
-      builder.add_file(file, samples, progress);
+      builder.add_file(files[i], names[i], samples, progress);
     }
   }
   progress.finish();

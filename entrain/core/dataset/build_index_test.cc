@@ -531,6 +531,55 @@ TEST_F(BuildIndex, IsTheSameForAnyNumberOfThreads) {
   }
 }
 
+TEST_F(BuildIndex, DropsNoMediumInSilence) {
+  folder_.write("data/x.png", flat_png(20, 30, 0, 0, 0));
+  const auto refused_record = [&](const std::string& record, const std::string& reason) {
+    const std::string message = refused({folder_.write("data/a.jsonl", record)});
+    EXPECT_NE(message.find(reason), std::string::npos) << message;
+  };
+  const std::string turns =
+      R"("conversations": [{"from": "human", "value": "<image>"}, {"from": "gpt", "value": "a"}])";
+  refused_record(R"({"img": "x.png", "text": "a"})", "`img` names a file that nothing reads");
+  refused_record(R"({"frames": ["X.JPG"], "text": "a"})", "`frames` names a file");
+  refused_record("{" + turns + "}", "1 places for image in the text, and the sample has 0");
+  refused_record(R"({"image": ["x.png", "x.png"], )" + turns + "}", "and the sample has 2");
+  refused_record(R"({"text": "<audio> hm"})", "1 places for audio");
+  refused_record(R"({"messages": [{"role": "user", "content": [{"type": "image"}]},
+                                  {"role": "assistant", "content": "a"}]})"
+                 "\n",
+                 "JSON");
+  build({folder_.write("data/a.jsonl", R"({"image": "x.png", "id": "y.png", )" + turns + "}")});
+  build({folder_.write("data/a.jsonl", R"({"image": "x.png", "text": "no place"})")});
+}
+
+TEST_F(BuildIndex, NamesKeepDataSetsApart) {
+  const auto one = folder_.write("one/train.jsonl", R"({"id": 1, "text": "a"})");
+  const auto two = folder_.write("two/train.jsonl",
+                                 "{\"id\": 1, \"text\": \"bb\"}\n{\"id\": 1, \"text\": \"c\"}");
+  EXPECT_NE(refused({one, two}).find("names keep data sets apart: a=PATH"), std::string::npos);
+  build({"chart=" + one.string(), "vqa-2.0=" + two.string()});
+  const Index index = read_index(output_);
+  const std::vector<std::string> ids = {"chart/train/1", "vqa-2.0/train/1", "vqa-2.0/train/1#2"};
+  const std::vector<std::string> answers = {"a", "bb", "c"};
+  ASSERT_EQ(index.samples.size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(index.samples[i].id, ids[i]);
+    const RawSample raw = read_sample(located(index, *index.samples[i].location), ids[i]);
+    EXPECT_EQ(sample_text(raw.text, "").response, answers[i]);
+  }
+  EXPECT_THROW(read_sample(located(index, *index.samples[0].location), "chart/train/2"),
+               InvalidInput);
+  const auto tar = shard("train-0.tar", TarWriter().add("a.json", R"({"text": "t"})"));
+  const auto merged = folder_.path() / "merged.csv";
+  build_index({"all=" + output_.string(), "t=" + tar.string()}, merged, {});
+  const Index both = read_index(merged);
+  EXPECT_EQ(both.samples.at(0).id, "all/chart/train/1");
+  EXPECT_EQ(both.samples.at(3).id, "t/train/a");
+  for (const SampleSizes& sample : both.samples) {
+    EXPECT_NO_THROW(read_sample(located(both, *sample.location), sample.id));
+  }
+}
+
 TEST_F(BuildIndex, ReadsRecordsWhoseMediaLieInAFolder) {
   folder_.write("media/a/x.png", flat_png(20, 30, 0, 0, 0));
   folder_.write("media/y.wav", oracle::make_wav(std::vector<double>(800), {.sample_rate = 8'000}));

@@ -117,12 +117,13 @@ struct IndexSummary {
   std::map<std::string, std::int64_t> reasons;  // why rows were skipped or truncated
   // Members that are no text, image or clip, by extension; members without a sample by reason.
   std::map<std::string, std::int64_t> ignored_members;
-  std::int64_t scattered = 0;             // samples with other samples' members in between
-  std::vector<std::string> notes;         // ignored media, shards that cannot be used for training
-  Percentiles text_tokens;                // per sample: prompt and response, exact where known
-  Percentiles images;                     // per sample
-  Percentiles pixels;                     // per image
-  Percentiles audio_milliseconds;         // per clip
+  std::int64_t scattered = 0;      // samples with other samples' members in between
+  std::vector<std::string> notes;  // ignored media, shards that cannot be used for training
+  Percentiles text_tokens;         // per sample: prompt and response, exact where known
+  Percentiles images;              // per sample
+  Percentiles pixels;              // per image
+  Percentiles audio_milliseconds;  // per clip
+  std::int64_t videos = 0;
   std::optional<Percentiles> llm_tokens;  // per sample; with a model
 };
 

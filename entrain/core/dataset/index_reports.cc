@@ -59,10 +59,12 @@ void ReadProgress::reach(std::int64_t part, std::int64_t whole) {
 }
 
 std::string to_string(const IndexSummary& summary) {
-  std::string out = fmt::format("{} samples, {} images, {} audio clips\n",
-                                format_count(summary.rows),
-                                format_count(summary.images.total),
-                                format_count(summary.audio_milliseconds.count));
+  std::string out = fmt::format(
+      "{} samples, {} images, {} audio clips{}\n",
+      format_count(summary.rows),
+      format_count(summary.images.total),
+      format_count(summary.audio_milliseconds.count),
+      summary.videos == 0 ? "" : fmt::format(", {} videos", format_count(summary.videos)));
   const auto line = [&](std::string_view name, const Percentiles& values) {
     if (values.count > 0) {
       out += fmt::format("  {:<24} p50 {:>9}   p90 {:>9}   p99 {:>9}   max {:>9}\n",

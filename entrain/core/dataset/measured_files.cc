@@ -44,6 +44,7 @@ MeasuredSample measure_sample(SampleSource& source, const MeasuredFiles::Options
     std::string json = found.text.content();
     if (options.bytes) {
       set_text_lengths(sample_text(json, found.text.where), sizes);
+      check_places(json, sizes, found.text.where);
     } else {
       parse_json(json, found.text.where);  // so that the text is UTF-8
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -171,14 +172,17 @@ void add_parts(Json& messages, MediaRefs& refs, const std::string& where) {
 // A file that is read in pieces, and open only while it is read.
 class MediaFile {
  public:
-  MediaFile(fs::path path, const std::string& where) : path_(std::move(path)) {
+  // `named`: as the record has it.
+  MediaFile(fs::path path, const fs::path& named, const std::string& where)
+      : path_(std::move(path)) {
     std::error_code unreachable;
     const fs::file_status status = fs::status(path_, unreachable);
     if (!fs::is_regular_file(status)) {
-      throw InvalidInput(fmt::format("{}: '{}': {}",
+      throw InvalidInput(fmt::format("{}: '{}': {}{}",
                                      where,
-                                     path_.string(),
-                                     unreachable ? unreachable.message() : "no regular file"));
+                                     path_.lexically_normal().string(),
+                                     unreachable ? unreachable.message() : "no regular file",
+                                     named.is_absolute() ? "" : " (--media names the folder)"));
     }
     size_ = static_cast<std::int64_t>(fs::file_size(path_));
   }
@@ -224,7 +228,7 @@ std::vector<MediaBytes> bytes_of_refs(std::vector<MediaRef>& refs,
       continue;
     }
     const fs::path path = path_in(media, ref.path, name);
-    const auto file = std::make_shared<MediaFile>(path, name);
+    const auto file = std::make_shared<MediaFile>(path, ref.path, name);
     result.push_back(
         {fmt::format("{} ('{}')", name, ref.path),
          file->size(),
@@ -236,6 +240,10 @@ std::vector<MediaBytes> bytes_of_refs(std::vector<MediaRef>& refs,
 
 }  // namespace
 
+bool MediaRefs::empty() const {
+  return images.empty() && videos.empty() && audio.empty();
+}
+
 bool MediaRefs::inside() const {
   const auto any = [](const std::vector<MediaRef>& refs) {
     return std::any_of(
@@ -246,6 +254,46 @@ bool MediaRefs::inside() const {
 
 std::vector<MediaRef>& MediaRefs::of(int kind) {
   return kind == 0 ? images : kind == 1 ? videos : audio;
+}
+
+void refuse_unread(const Json& record, const std::string& where) {
+  constexpr std::array<std::string_view, 10> kTexts = {
+      "id", "text", "caption", "question", "answer", "prompt", "response", "kind", "source", "url"};
+  constexpr std::array<std::string_view, 16> kExtensions = {".png",
+                                                            ".jpg",
+                                                            ".jpeg",
+                                                            ".webp",
+                                                            ".gif",
+                                                            ".bmp",
+                                                            ".tiff",
+                                                            ".wav",
+                                                            ".mp3",
+                                                            ".flac",
+                                                            ".ogg",
+                                                            ".opus",
+                                                            ".mp4",
+                                                            ".webm",
+                                                            ".mkv",
+                                                            ".mov"};
+  for (const auto& [key, value] : record.items()) {
+    const Json& first = value.is_array() && !value.empty() ? value.front() : value;
+    if (!first.is_string() || std::find(kTexts.begin(), kTexts.end(), key) != kTexts.end()) {
+      continue;
+    }
+    std::string name = first.get<std::string>();
+    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char character) {
+      return static_cast<char>(std::tolower(character));
+    });
+    for (const std::string_view extension : kExtensions) {
+      if (name.size() < 1000 && name.ends_with(extension)) {
+        fail(where,
+             fmt::format("`{}` names a file that nothing reads; media are read from `image`, "
+                         "`images`, `audio`, `audios`, `video` and `videos`, and from parts of "
+                         "`messages`",
+                         key));
+      }
+    }
+  }
 }
 
 MediaRefs media_of(Json& record, const std::string& where) {

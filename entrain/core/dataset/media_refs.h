@@ -23,6 +23,7 @@ struct MediaRefs {  // each in the order of the record
   std::vector<MediaRef> videos;
   std::vector<MediaRef> audio;
 
+  [[nodiscard]] bool empty() const;
   // Whether the record held bytes.
   [[nodiscard]] bool inside() const;
   // "image", "video", "audio" with their list.
@@ -41,6 +42,12 @@ struct MediaRefs {  // each in the order of the record
 // Throws  InvalidInput naming `where` and the key: media of both places or of two keys, a value of
 //         another type, an address on the network (with the way out), base64 that is none.
 MediaRefs media_of(Json& record, const std::string& where);
+
+// For a record without media: nothing is dropped in silence.
+//
+// Throws  InvalidInput naming `where` and the key if one that holds no text names a file with the
+//         extension of an image, a clip or a video.
+void refuse_unread(const Json& record, const std::string& where);
 
 // The media as bytes, in a sample that has nothing else yet. Files are read in pieces, and open
 // only while they are read. `folder`: what paths are relative to.

@@ -193,14 +193,14 @@ void Mixture::find_phases() {
       weights[part] = used_up ? 0 : weights[part];
       all_used_up = all_used_up && used_up;
     }
+    double rest = std::accumulate(weights.begin(), weights.end(), 0.0);
+    if (rest <= 0 && phase.begin == 0) {
+      throw InvalidInput("the mixture draws from nothing at step 0: all weights are 0");
+    }
+    all_used_up = all_used_up || rest <= 0;
     if (all_used_up) {
       end_ = phase.begin;
       break;
-    }
-    double rest = std::accumulate(weights.begin(), weights.end(), 0.0);
-    if (rest <= 0) {
-      throw InvalidInput(fmt::format("the mixture draws from nothing at step {}: all weights are 0",
-                                     phase.begin / global_batch_));
     }
     phase.portion.assign(weights.size(), 0);
     // The last part with a weight takes what the others leave.
@@ -286,9 +286,9 @@ std::vector<int> Mixture::rows(std::int64_t step) {
   }
   if (const std::optional<std::int64_t> steps = num_steps(); steps && step >= *steps) {
     throw InvalidInput(
-        fmt::format("step {} of a mixture whose parts are used up after {} whole steps of {} "
-                    "samples; let a part "
-                    "go on without `epochs`, or train fewer steps",
+        fmt::format("step {} of a mixture that ends after {} whole steps of {} samples, when its "
+                    "parts are used up or weigh 0; let a part go on without `epochs`, or train "
+                    "fewer steps",
                     step,
                     *steps,
                     global_batch_));

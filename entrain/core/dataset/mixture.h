@@ -46,8 +46,10 @@ Json to_json(const std::vector<MixturePart>& parts);
 // order of its own, each once before any comes again; the next pass has another order.
 class Mixture {
  public:
+  // A mixture ends where every part is used up or weighs 0.
+  //
   // Throws  InvalidInput for a sample that fits no part or several, a part without samples, and
-  //         weights that are all 0 at some step (with the step); global_batch < 1.
+  //         weights that are all 0 at step 0; global_batch < 1.
   Mixture(std::vector<MixturePart> parts,
           std::span<const std::string> ids,
           int global_batch,
@@ -57,13 +59,13 @@ class Mixture {
   // the step.
   //
   // Shapes  result: [global_batch], values index ids.
-  // Throws  InvalidInput when step < 0, or when the parts are used up before the step's end (naming
-  //         the last step that is whole).
+  // Throws  InvalidInput when step < 0, or when the mixture ends before the step does (naming
+  //         how many steps are whole).
   // Cost    O(global_batch · parts); O(samples of a part) where its pass is another one than in the
   //         previous call.
   std::vector<int> rows(std::int64_t step);
 
-  // Whole steps until all parts are used up; nullopt without end.
+  // Whole steps until its end; nullopt without one.
   [[nodiscard]] std::optional<std::int64_t> num_steps() const;
 
   struct Share {

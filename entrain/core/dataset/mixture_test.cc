@@ -165,6 +165,11 @@ TEST(Mixture, EndsWhenAllPartsAreUsedUp) {
   EXPECT_EQ(mixture.shares(6)[0].draws, 18);
   EXPECT_NE(error_of<InvalidInput>([&] { mixture.rows(6); }).find("after 6 whole steps"),
             std::string::npos);
+  // A part that weighs nothing does not keep it going.
+  EXPECT_EQ(Mixture(parsed("\"0/*\" = {epochs = 2}\n\"1/*\" = 0"), ids, 4, 1).num_steps(), 5);
+  EXPECT_EQ(
+      Mixture(parsed("\"0/*\" = {weight = [[0, 1], [9, 0]]}\n\"1/*\" = 0"), ids, 4, 1).num_steps(),
+      9);
 }
 
 TEST(Mixture, RefusesPartsThatCannotBeMeant) {
@@ -178,7 +183,6 @@ TEST(Mixture, RefusesPartsThatCannotBeMeant) {
   refused("\"*\" = 1\n\"1/*\" = 1", "two parts: \"*\" and \"1/*\"");
   refused("\"*\" = 1\n\"2/*\" = 1", "\"2/*\" has no sample");
   refused("\"0/*\" = 0\n\"1/*\" = 0", "at step 0: all weights are 0");
-  refused("\"0/*\" = {weight = [[0, 1], [9, 0]]}\n\"1/*\" = 0", "at step 9: all weights are 0");
   refused("\"*\" = -1", "x: \"*\": -1 given");
   refused("\"*\" = {weight = 1, repeat = 2}", "beside weight");
   refused("\"*\" = {weigth = 1}", "did you mean 'weight'");

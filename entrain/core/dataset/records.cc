@@ -123,6 +123,9 @@ FoundSample found_record(std::string_view text,
                          const fs::path& media,
                          const std::string& where) {
   MediaRefs refs = media_of(record, where);
+  if (refs.empty()) {
+    refuse_unread(record, where);
+  }
   // The text without what is no text.
   std::string json = refs.inside() ? record.dump() : std::string(text);
   FoundSample found = open_media(std::move(refs), media, where);
@@ -217,7 +220,11 @@ FoundSample read_record(const SampleLocation& location, const std::string& id) {
   const std::string own = id_of(record);
   FoundSample found = found_record(text, std::move(record), location.media, where);
   const std::string given = fmt::format("{}/{}", file.stem().string(), own);
-  found.id = own.empty() || id == given || id.starts_with(given + "#") ? id : given;
+  const std::size_t mark = id.rfind('#');
+  const std::string_view first = std::string_view(id).substr(0, mark);  // of several of one id
+  const bool fits =
+      id == given || id.ends_with("/" + given) || first == given || first.ends_with("/" + given);
+  found.id = own.empty() || fits ? id : given;
   return found;
 }
 

@@ -98,7 +98,7 @@ std::vector<std::string> contents_of(const std::vector<MediaBytes>& media) {
 }
 
 RawSample content_of(const FoundSample& found, const std::string& id) {
-  if (found.id != id) {
+  if (found.id != id && !id.ends_with("/" + found.id)) {  // NAME/… of named data
     throw InvalidInput(fmt::format("sample '{}' stands there", found.id));
   }
   RawSample raw;

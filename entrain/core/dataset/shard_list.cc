@@ -1,6 +1,7 @@
 #include "entrain/core/dataset/shard_list.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <optional>
 #include <string_view>
@@ -185,8 +186,9 @@ std::vector<std::string> split_items(const std::string& text,
   return items;
 }
 
-// The shards of a folder; without any its tables, or those of its folder `data`, where a data set
-// of the Hugging Face Hub has them.
+// The shards of a folder; without any its tables, of the split if they are named by splits; else
+// those of its folder `data`, where a data set of the Hugging Face Hub has them, or of the split's
+// folder, where save_to_disk() of a DatasetDict has them.
 void append_folder(const fs::path& folder, const std::string& split, std::vector<fs::path>& files) {
   if (fs::exists(folder / kSplitFile)) {
     for (const std::string& item :
@@ -205,6 +207,17 @@ void append_folder(const fs::path& folder, const std::string& split, std::vector
     } else if (is_table_file(entry.path())) {
       tables.push_back(entry.path());
     }
+  }
+  // Of a data set of the Hub: train-00000-of-00001.parquet, test-00000-of-00001.parquet.
+  const auto is_of_split = [&](const fs::path& path) {
+    return path.filename().string().starts_with(split);
+  };
+  if (std::any_of(tables.begin(), tables.end(), is_of_split)) {
+    std::erase_if(tables, [&](const fs::path& path) { return !is_of_split(path); });
+  }
+  if (shards.empty() && tables.empty() && fs::exists(folder / "dataset_dict.json")) {
+    append_folder(folder / split, split, files);
+    return;
   }
   std::vector<fs::path>& found = shards.empty() ? tables : shards;
   if (found.empty() && fs::is_directory(folder / "data")) {
@@ -225,6 +238,19 @@ void append_folder(const fs::path& folder, const std::string& split, std::vector
 
 std::vector<std::string> expand_braces(const std::string& name) {
   return expand(name, name);
+}
+
+NamedData named_data(const fs::path& given) {
+  const std::string text = given.string();
+  const std::size_t equals = text.find('=');
+  const bool named = equals != std::string::npos && equals > 0 && !fs::exists(given) &&
+                     std::all_of(text.begin(),
+                                 text.begin() + static_cast<std::ptrdiff_t>(equals),
+                                 [](unsigned char character) {
+                                   return std::isalnum(character) != 0 || character == '_' ||
+                                          character == '-' || character == '.';
+                                 });
+  return named ? NamedData{text.substr(0, equals), text.substr(equals + 1)} : NamedData{"", given};
 }
 
 bool is_index_file(const fs::path& path) {

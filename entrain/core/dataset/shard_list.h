@@ -18,13 +18,23 @@ std::vector<std::string> expand_braces(const std::string& name);
 // Shards (.tar, .tar.gz, .tgz), tables (.parquet, .arrow), files of records (.json, .jsonl) and
 // index files (.csv, .csv.gz) in the order in which they are read. A folder means the shards in it,
 // sorted by name, without any the tables in it, else those of its folder `data`; of a folder that
-// Energon prepared (`.nv-meta/split.yaml`) the shards of `split`. A name that does not exist
-// literally is expanded by its braces.
+// Energon prepared (`.nv-meta/split.yaml`) the shards of `split`, of tables that are named by
+// splits those of `split`, of a saved DatasetDict its folder. A name that does not exist literally
+// is expanded by its braces.
 //
 // Throws  InvalidInput naming a path that does not exist, is of another kind, or holds no data, a
 //         split.yaml of another form than Energon writes, or one without `split`.
 std::vector<std::filesystem::path> list_data(const std::vector<std::filesystem::path>& data,
                                              const std::string& split = "train");
+
+// "chart=folder/x.tar" → the name and the path; a path that exists, or without a name (letters,
+// digits,
+// '_', '-' and '.') before a '=', has none.
+struct NamedData {
+  std::string name;
+  std::filesystem::path path;
+};
+NamedData named_data(const std::filesystem::path& given);
 
 bool is_index_file(const std::filesystem::path& path);
 

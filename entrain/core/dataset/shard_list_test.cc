@@ -86,5 +86,24 @@ TEST(ListData, TakesASplitOfAFolderThatEnergonPrepared) {
             std::string::npos);
 }
 
+TEST(ListData, TakesTheSplitOfTablesAndOfADatasetDict) {
+  const TemporaryFolder folder;
+  for (const char* name : {"hub/data/train-0.parquet",
+                           "hub/data/test-0.parquet",
+                           "dict/dataset_dict.json",
+                           "dict/train/data-0.arrow",
+                           "dict/test/data-0.arrow",
+                           "plain/a.parquet",
+                           "plain/b.parquet"}) {
+    folder.write(name, "");
+  }
+  using Paths = std::vector<std::filesystem::path>;
+  const auto& root = folder.path();
+  EXPECT_EQ(list_data({root / "hub"}), Paths{root / "hub/data/train-0.parquet"});
+  EXPECT_EQ(list_data({root / "hub"}, "test"), Paths{root / "hub/data/test-0.parquet"});
+  EXPECT_EQ(list_data({root / "dict"}, "test"), Paths{root / "dict/test/data-0.arrow"});
+  EXPECT_EQ(list_data({root / "plain"}).size(), 2U);
+}
+
 }  // namespace
 }  // namespace entrain

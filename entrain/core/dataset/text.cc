@@ -139,6 +139,37 @@ SampleText conversation_text(const Json& turns, const std::string& where) {
   return text;
 }
 
+// How often "<image>" stands in it, for kind "image".
+std::size_t marks_of(std::string_view words, std::string_view kind) {
+  const std::string mark = fmt::format("<{}>", kind);
+  std::size_t count = 0;
+  for (std::size_t at = words.find(mark); at != std::string_view::npos;
+       at = words.find(mark, at + mark.size())) {
+    ++count;
+  }
+  return count;
+}
+
+// Parts of messages of the types "image", "image_url" and "input_image", for kind "image".
+std::size_t parts_of_kind(const Json& messages, std::string_view kind) {
+  std::size_t count = 0;
+  for (const Json& message : messages) {
+    const auto content = message.is_object() ? message.find("content") : message.end();
+    if (!message.is_object() || content == message.end() || !content->is_array()) {
+      continue;
+    }
+    for (const Json& part : *content) {
+      const auto type = part.is_object() ? part.find("type") : part.end();
+      count += part.is_object() && type != part.end() &&
+                       (*type == kind || *type == fmt::format("{}_url", kind) ||
+                        *type == fmt::format("input_{}", kind))
+                   ? 1
+                   : 0;
+    }
+  }
+  return count;
+}
+
 bool is_continuation(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
 }
@@ -161,6 +192,38 @@ std::int64_t TokenizedSample::num_targets() const {
     count += range.size();
   }
   return count;
+}
+
+void check_places(std::string_view json, const SampleSizes& sample, const std::string& where) {
+  const Json document = parse_json(json, where);
+  const auto turns = document.find("conversations");
+  const auto messages = document.find("messages");
+  const auto text = document.find("text");
+  constexpr std::array<std::string_view, 3> kKinds = {"image", "video", "audio"};
+  const std::array<std::size_t, 3> media = {
+      sample.images.size(), sample.videos.size(), sample.audio_seconds.size()};
+  for (std::size_t kind = 0; kind < kKinds.size(); ++kind) {
+    std::size_t places = 0;
+    if (messages != document.end()) {
+      places = parts_of_kind(*messages, kKinds[kind]);
+    } else if (turns != document.end()) {
+      for (const Json& turn : *turns) {
+        const auto value = turn.is_object() ? turn.find("value") : turn.end();
+        if (turn.is_object() && value != turn.end() && value->is_string()) {
+          places += marks_of(value->get_ref<const std::string&>(), kKinds[kind]);
+        }
+      }
+    } else if (text != document.end() && text->is_string()) {
+      places = marks_of(text->get_ref<const std::string&>(), kKinds[kind]);
+    }
+    if (places != 0 && places != media[kind]) {
+      throw InvalidInput(fmt::format("{}: {} places for {} in the text, and the sample has {}",
+                                     where,
+                                     places,
+                                     kKinds[kind],
+                                     media[kind]));
+    }
+  }
 }
 
 SampleText sample_text(std::string_view json, const std::string& where) {

@@ -16,6 +16,8 @@
 #include <string_view>
 #include <vector>
 
+#include "entrain/core/spec/sample.h"
+
 namespace entrain {
 
 inline constexpr int kBosToken = 256;
@@ -62,6 +64,13 @@ struct TokenizedSample {
 //         that is an object, an array or null, a number whose spelling JSON leaves open (1e3), a
 //         conversation of several answers or that does not end with one.
 SampleText sample_text(std::string_view json, const std::string& where);
+
+// Checks that a sample's conversation has as many places for images, videos and clips as the sample
+// has, or none of a kind: marks such as <image> in `conversations` and `text`, parts of a type in
+// `messages`.
+//
+// Throws  InvalidInput naming `where`: another number of places than of media.
+void check_places(std::string_view json, const SampleSizes& sample, const std::string& where);
 
 // The key `fps` of a WebDataset JSON member with videos: frames per second of their frames, one
 // number for all or a list of one each.

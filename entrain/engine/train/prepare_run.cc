@@ -134,9 +134,10 @@ void set_length(const RunConfig& config, RunSetup& setup) {
     if (steps.has_value() && *steps < config.steps) {
       throw InvalidInput(concat("steps = ",
                                 config.steps,
-                                "; the parts of data.mixture are used up after ",
+                                "; data.mixture ends after ",
                                 *steps,
-                                ": let a part go on without `epochs`, or train fewer steps"));
+                                " steps, when its parts are used up or weigh 0: let a part go on without "
+                                "`epochs`, or train fewer steps"));
     }
     return;
   }

@@ -32,6 +32,10 @@ FEATURES = {"Image": "images", "Video": "videos", "Audio": "audio"}
 MOST_HELD = 1 << 28  # bytes of decoded row groups
 
 
+class Missing(Exception):
+    """A package that this Python lacks: no fault of the data."""
+
+
 class Damaged(Exception):
     """A file or row that cannot be read."""
 
@@ -48,11 +52,21 @@ def pyarrow():
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise Damaged(
+        raise Missing(
             "Parquet and Arrow files are read by pyarrow, which this Python lacks: pip install pyarrow "
             f"({sys.executable}; ENTRAIN_PYTHON names another)"
         ) from error
     return pyarrow
+
+
+def holds_bytes(kind):
+    """Whether a column of that type is bytes, or structs with bytes, or lists of either."""
+    types = pyarrow().types
+    if types.is_list(kind) or types.is_large_list(kind):
+        return holds_bytes(kind.value_type)
+    if types.is_struct(kind):
+        return any(field.name == "bytes" for field in kind)
+    return types.is_binary(kind) or types.is_large_binary(kind)
 
 
 def feature_kinds(schema):
@@ -84,6 +98,14 @@ class Table:
             kinds.update((name, kind) for name in names if name in schema.names)
         self.media = [(name, kinds[name]) for name in schema.names if name in kinds]
         self.texts = [name for name in schema.names if name in TEXTS and name not in kinds]
+        unread = [
+            field.name for field in schema if field.name not in kinds and holds_bytes(field.type)
+        ]
+        if unread and not self.media:
+            raise Damaged(
+                f"column '{unread[0]}' holds bytes, and media are read from columns named "
+                f"{', '.join(names[0] for names in MEDIA.values())}: rename it"
+            )
         if not self.texts:
             raise Damaged(
                 f"no column of text; needed is one of {', '.join(TEXTS[:9])}; the file has "
@@ -226,6 +248,8 @@ def serve(source, sink):
         contents = []
         try:
             document, contents = answer(tables, json.loads(line))
+        except Missing as error:
+            document = {"failure": str(error)}
         except ERRORS as error:
             document = {"error": f"{error}" if isinstance(error, Damaged) else f"damaged: {error}"}
         sink.write(json.dumps(document).encode() + b"\n")

@@ -389,5 +389,5 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except BrokenPipeError:
+    except ConnectionError:
         os._exit(1)  # the program stopped on an error of its own, which it reports

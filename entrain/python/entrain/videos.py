@@ -26,6 +26,10 @@ MOST_PIXELS = 1 << 27  # as kMaxImagePixels
 MOST_FPS = 1000
 
 
+class Missing(Exception):
+    """A package that this Python lacks: no fault of the data."""
+
+
 class Damaged(Exception):
     """A file that cannot be read."""
 
@@ -35,7 +39,7 @@ def libraries():
         import av
         import numpy
     except ImportError as error:
-        raise Damaged(
+        raise Missing(
             "files of video are read by PyAV, which this Python lacks: pip install av numpy "
             f"({sys.executable}; ENTRAIN_PYTHON names another)"
         ) from error
@@ -349,6 +353,8 @@ def serve(source, sink):
                 sink.write(b"{}\n")
             else:
                 answer(video, request, sink)
+        except Missing as error:
+            sink.write(json.dumps({"failure": str(error)}).encode() + b"\n")
         except errors() as error:
             reason = getattr(error, "strerror", None) or error
             text = f"{error}" if isinstance(error, Damaged) else f"damaged: {reason}"
