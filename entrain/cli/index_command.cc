@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "entrain/core/base/errors.h"
-#include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/dataset/shard_list.h"
@@ -167,17 +166,17 @@ int run(const IndexFlags& options) {
   if (index_options.tokenizer) {
     outputs.open("--output", token_cache_path(options.output), OutputKind::kTokens);
   }
-  outputs.open("--plot", options.plot, OutputKind::kPlot);
+  const Output plot = outputs.open("--plot", options.plot, OutputKind::kPlot);
   print_notes(notes);
   const IndexResult result = build_index(data, options.output, index_options);
   print_notes(result.summary.notes);
   const std::vector<SampleSizes>& samples = result.index.samples;
   const std::vector<Distribution> distributions =
-      options.stats || !options.plot.empty()
+      options.stats || plot.named()
           ? distributions_of(samples, index_options.model ? &*index_options.model : nullptr)
           : std::vector<Distribution>();
-  if (!options.plot.empty()) {
-    write_file(options.plot, to_svg(distributions));
+  if (plot.named()) {
+    plot.write(to_svg(distributions));
   }
   if (options.json) {
     print_json(summary_json(result.summary));

@@ -158,15 +158,19 @@ class Selection(unittest.TestLoader):
         super().__init__()
         self.inverse = selected.startswith("-")
         self.names = set(filter(None, selected.removeprefix("-").split(":")))
+        self.known = set()
 
     def getTestCaseNames(self, case):
         names = super().getTestCaseNames(case)
-        if not self.names:
-            return names
-        unknown = self.names.difference(names) if names else ()
+        self.known.update(names)
+        return [name for name in names if not self.names or (name in self.names) != self.inverse]
+
+    def loadTestsFromModule(self, *arguments, **options):
+        tests = super().loadTestsFromModule(*arguments, **options)
+        unknown = self.names - self.known
         if unknown:
-            raise SystemExit(f"--tests: {case.__name__} has no {', '.join(sorted(unknown))}")
-        return [name for name in names if (name in self.names) != self.inverse]
+            raise SystemExit(f"--tests: there is no {', '.join(sorted(unknown))}")
+        return tests
 
 
 def options_parser():

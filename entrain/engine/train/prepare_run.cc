@@ -132,12 +132,13 @@ void set_length(const RunConfig& config, RunSetup& setup) {
       throw InvalidInput("epochs: a mixture has none as a whole; give `steps`");
     }
     if (steps.has_value() && *steps < config.steps) {
-      throw InvalidInput(concat("steps = ",
-                                config.steps,
-                                "; data.mixture ends after ",
-                                *steps,
-                                " steps, when its parts are used up or weigh 0: let a part go on without "
-                                "`epochs`, or train fewer steps"));
+      throw InvalidInput(
+          concat("steps = ",
+                 config.steps,
+                 "; data.mixture ends after ",
+                 *steps,
+                 " steps, when its parts are used up or weigh 0: let a part go on without "
+                 "`epochs`, or train fewer steps"));
     }
     return;
   }
