@@ -14,7 +14,7 @@ git ls-files '*.h' '*.cc' | xargs clang-format-14 --dry-run --Werror
 # Without precompiled headers, so that a missing #include is found.
 echo "check: each file of core by itself"
 git ls-files 'entrain/core/*.cc' | grep -v '_test\.cc$' |
-  xargs -n 8 -P "$jobs" clang++-14 -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I. -DENTRAIN_VERSION='""'
+  xargs -n 8 -P "$jobs" clang++-14 -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I. -DENTRAIN_VERSION='""' -DENTRAIN_CONFIGURED_PYTHON='""'
 
 # That it is used under its mutex is a warning of the sanitized builds.
 echo "check: what a mutex guards is declared with it"

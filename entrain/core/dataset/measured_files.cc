@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/json.h"
 #include "entrain/core/base/thread_safety.h"

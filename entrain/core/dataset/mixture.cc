@@ -23,6 +23,12 @@ constexpr int kPortionBits = 32;
 constexpr double kMostWeight = 1e12;
 constexpr std::int64_t kMostWeightStep = 1'000'000'000;
 
+// draws · portion / 2^32, rounded down, for draws up to 2^61.
+std::uint64_t portion_of(std::uint64_t draws, std::uint64_t portion) {
+  constexpr std::uint64_t kLow = (std::uint64_t{1} << kPortionBits) - 1;
+  return (draws >> kPortionBits) * portion + (((draws & kLow) * portion) >> kPortionBits);
+}
+
 double weight_of(const Json& value, const std::string& where) {
   const auto weight = value_as<double>(value, where);
   if (!(weight >= 0 && weight <= kMostWeight)) {
@@ -225,9 +231,9 @@ void Mixture::find_phases() {
 
 std::vector<std::int64_t> Mixture::drawn_before(const Phase& phase, std::int64_t draw) {
   std::vector<std::int64_t> result = phase.drawn;
-  auto left = static_cast<unsigned __int128>(draw - phase.begin);
+  auto left = static_cast<std::uint64_t>(draw - phase.begin);
   for (std::size_t part = 0; part < result.size(); ++part) {
-    const unsigned __int128 taken = (left * phase.portion[part]) >> kPortionBits;
+    const std::uint64_t taken = portion_of(left, phase.portion[part]);
     result[part] += static_cast<std::int64_t>(taken);
     left -= taken;
   }
