@@ -113,6 +113,16 @@ class CliTest(unittest.TestCase):
         self.assertEqual(partial, [], "partial files were left")
         return result
 
+    def python_without(self, package, module):
+        """An interpreter that runs one of the program's Python modules and lacks a package."""
+        (self.folder / f"{package}.py").write_text("raise ImportError('none')")
+        code = "import runpy, sys; sys.path.insert(0, '.')"
+        code += f"; runpy.run_module('{module}', run_name='__main__')"
+        script = self.folder / "lame-python"
+        script.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}"\n')
+        script.chmod(0o755)
+        return str(script)
+
     def has_engine(self):
         report = json.loads(self.expect_success("env", "--json").stdout)
         return not report["engine"].startswith("none")

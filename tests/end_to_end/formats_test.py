@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from unittest import mock
 
 import cli_fixture
@@ -84,14 +83,8 @@ class Formats(CliTest):
 
     def test_without_pyarrow_the_way_out_is_named(self):
         formats.write_parquet(self.samples, self.folder)
-        lame = self.folder / "pyarrow.py"
-        lame.write_text("raise ImportError('none')")
-        code = "import runpy, sys; sys.path.insert(0, '.')"
-        code += "; runpy.run_module('entrain.tables', run_name='__main__')"
-        script = self.folder / "lame-python"
-        script.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}"\n')
-        script.chmod(0o755)
-        with mock.patch.dict(os.environ, ENTRAIN_PYTHON=str(script)):
+        lame = self.python_without("pyarrow", "entrain.tables")
+        with mock.patch.dict(os.environ, ENTRAIN_PYTHON=lame):
             words = ["pip install pyarrow", "ENTRAIN_PYTHON"]
             self.expect_failure(
                 3, words, "index", "table.parquet", "-o", "x.csv", "--damaged", "leave-out"

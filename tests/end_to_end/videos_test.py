@@ -212,13 +212,8 @@ class Index(VideoTest):
     def test_without_pyav_the_way_out_is_named(self):
         clip = self.videos.every_kind()[0]
         write_shard(self.folder / "clips-0.tar", [clip])
-        (self.folder / "av.py").write_text("raise ImportError('none')")
-        code = "import runpy, sys; sys.path.insert(0, '.')"
-        code += "; runpy.run_module('entrain.videos', run_name='__main__')"
-        script = self.folder / "lame-python"
-        script.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}"\n')
-        script.chmod(0o755)
-        with mock.patch.dict(os.environ, ENTRAIN_PYTHON=str(script)):
+        lame = self.python_without("av", "entrain.videos")
+        with mock.patch.dict(os.environ, ENTRAIN_PYTHON=lame):
             words = ["pip install av", "ENTRAIN_PYTHON"]
             self.expect_failure(3, words, "index", "clips-0.tar", "-o", "x.csv")
 

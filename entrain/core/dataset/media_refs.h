@@ -26,7 +26,7 @@ struct MediaRefs {  // each in the order of the record
   [[nodiscard]] bool empty() const;
   // Whether the record held bytes.
   [[nodiscard]] bool inside() const;
-  // "image", "video", "audio" with their list.
+  // Of kind 0 images, 1 videos, 2 audio.
   [[nodiscard]] static constexpr int num_kinds() { return 3; }
   std::vector<MediaRef>& of(int kind);
 };
