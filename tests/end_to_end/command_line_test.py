@@ -98,6 +98,7 @@ OUTPUTS = [
     "--trace",
     "--torch-csv",
     "--answers",
+    "--plot",
     "--points",
     "--segments",
 ]
