@@ -14,10 +14,11 @@ cd "$(dirname "$0")/.."
 folder=${1:-build/deps}
 
 packages=(libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libjpeg-dev libjpeg62-turbo-dev
-  libpng-dev libwebp-dev libgif-dev libsndfile1-dev libmpg123-dev libogg-dev libarchive-dev zlib1g-dev
+  libpng-dev libwebp-dev libgif-dev libsndfile1-dev libmpg123-dev libogg-dev libzmq3-dev cppzmq-dev libarchive-dev zlib1g-dev
   libxxhash-dev libgtest-dev googletest libbenchmark-dev libbenchmark1debian libjpeg62-turbo libpng16-16
   libwebp7 libwebpdemux2 libsharpyuv0 libgif7 zlib1g libxxhash0 libfmt9 libsndfile1 libflac12 libogg0
-  libvorbis0a libvorbisenc2 libopus0 libmpg123-0 libmp3lame0)
+  libvorbis0a libvorbisenc2 libopus0 libmpg123-0 libmp3lame0 libzmq5 libsodium23 libpgm-5.3-0 libnorm1
+  libgssapi-krb5-2 libkrb5-3 libk5crypto3 libkrb5support0 libcom-err2 libkeyutils1 libbsd0 libmd0)
 
 installed=()
 for package in "${packages[@]}"; do

@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 
 packages=(g++ cmake ninja-build ccache make git python3 python3-dev python3-venv clang-format-14
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libjpeg-dev libpng-dev libwebp-dev libgif-dev
-  libsndfile1-dev libmpg123-dev libogg-dev libarchive-dev zlib1g-dev libxxhash-dev libgtest-dev libbenchmark-dev iproute2)
+  libsndfile1-dev libmpg123-dev libogg-dev libzmq3-dev cppzmq-dev libarchive-dev zlib1g-dev libxxhash-dev libgtest-dev libbenchmark-dev iproute2)
 
 if [[ ${1:-} == --check || ${1:-} == --fuzz ]]; then
   packages+=(clang-14 libclang-rt-14-dev)

@@ -37,6 +37,7 @@ void add_env_command(CLI::App& app, Action& action);
 // Only in the program with torch; `train` is in train_command.h.
 void add_profile_command(CLI::App& app, Action& action);
 void add_eval_command(CLI::App& app, Action& action);
+void add_feed_command(CLI::App& app, Action& action);
 void add_checkpoint_command(CLI::App& app, Action& action);
 
 // A subcommand whose help ends with `example`.

@@ -29,7 +29,7 @@ struct Command {
   const char* purpose = nullptr;  // of one that may be null
 };
 
-constexpr std::array<Command, 15> kCommands = {{
+constexpr std::array<Command, 16> kCommands = {{
     {"index", add_index_command},
     {"profile", kWithTorch ? add_profile_command : nullptr, "Measures layer costs"},
     {"cost", add_cost_command},
@@ -41,6 +41,7 @@ constexpr std::array<Command, 15> kCommands = {{
     {"audit", add_audit_command},
     {"export", add_export_command},
     {"train", nullptr, "Trains a model"},  // add_train()
+    {"feed", kWithTorch ? add_feed_command : nullptr, "Decodes samples for a run on other hosts"},
     {"eval", kWithTorch ? add_eval_command : nullptr, "Evaluates trained weights"},
     {"checkpoint",
      kWithTorch ? add_checkpoint_command : nullptr,

@@ -59,7 +59,8 @@ constexpr std::array kMarks = {
          "{\"step\":N,\"microbatch\":N,\"rank\":",
          {}},
     Mark{OutputKind::kNumpy, "an array (numpy)", "\x93", {"NUMPY"}},
-    Mark{OutputKind::kPaths, "paths (a JSON list)", "[\"", {"\"]"}}};
+    Mark{OutputKind::kPaths, "paths (a JSON list)", "[\"", {"\"]"}},
+    Mark{OutputKind::kFeedKey, "a key of `feed`", "#entrainfeedkey", {}}};
 
 const Mark& mark_of(OutputKind kind) {
   return *std::find_if(

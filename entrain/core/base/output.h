@@ -34,6 +34,7 @@ enum class OutputKind : std::uint8_t {
   kEpochOrder,    // JSON lines of `export`
   kNumpy,         // arrays of `export`
   kPaths,         // JSON of `export --xtuner`
+  kFeedKey,       // key of `feed --new-key`
 };
 
 // "an index (CSV)"

@@ -42,6 +42,7 @@ const std::map<OutputKind, std::string> kWritten = {
      "\n"},
     {OutputKind::kNumpy, "\x93NUMPY\x01"},
     {OutputKind::kPaths, "[\"data/train.jsonl\"]\n"},
+    {OutputKind::kFeedKey, "# entrain feed key\nfeed abc\n"},
     {OutputKind::kWeights,
      std::string("\x40\0\0\0\0\0\0\0", 8) +
          "{\"__metadata__\":{\"format\":\"pt\",\"writer\":\"entrain\"},\"a\":{}}"},

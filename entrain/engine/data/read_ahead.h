@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "entrain/core/dataset/index.h"
@@ -19,6 +20,8 @@
 
 namespace entrain::engine {
 
+struct FeedOptions;
+
 struct ReadAheadOptions {
   int threads = 1;  // that decode, >= 1
   std::int64_t memory_bytes = std::int64_t{256}
@@ -28,6 +31,9 @@ struct ReadAheadOptions {
   // pieces that exceed memory_bytes are dropped and decoded again when used.
   bool check_steps = false;
   bool blank = false;  // white pixels and silence, lengths kept: what a model knows without input
+  // Who decodes ahead instead of these threads while it can be reached (feed_client.h); may be
+  // null. Pieces that a consumer waits for are decoded here none the less.
+  std::shared_ptr<const FeedOptions> feed;
 };
 
 struct SegmentNeed {
@@ -41,6 +47,8 @@ struct StepNeeds {
   std::vector<int> batch;             // [sample] index into Index::samples
   std::vector<SegmentNeed> segments;  // in the order of use
   std::vector<int> texts;             // samples whose token ids are used
+  std::int64_t step = 0;              // of the run; for a feed
+  std::string digest = {};            // of the step; for a feed
 };
 
 // Segments for a lane that hosts an encoder's first stage, in the order of its forward operations;

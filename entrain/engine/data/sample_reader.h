@@ -21,11 +21,6 @@
 
 namespace entrain::engine {
 
-struct SampleTokens {
-  TokenizedSample tokens;
-  std::string kind;  // see StepData::kind()
-};
-
 // Not thread-safe.
 class SampleReader {
  public:

@@ -24,10 +24,17 @@ struct SegmentData {
   std::int64_t columns = 0;  // patches; 0 for audio
 };
 
+struct SampleTokens {
+  TokenizedSample tokens;
+  std::string kind;  // see StepData::kind()
+};
+
 // What a step's data took on one rank.
 struct DataTimes {
   std::chrono::nanoseconds waited{0};    // consumers, for pieces that were not decoded yet
-  std::chrono::nanoseconds decoding{0};  // of all threads, for pieces of this step
+  std::chrono::nanoseconds decoding{0};  // of all threads here, for pieces of this step
+  std::int64_t pieces = 0;               // segments and texts of the step
+  std::int64_t fed = 0;                  // of these, decoded by a feed
 };
 
 // One step's data on one rank. Samples are indices into the step's global batch.

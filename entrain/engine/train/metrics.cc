@@ -175,6 +175,9 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
     entry["gap_s"] = *record.gap_s;
     entry["assign_wait_s"] = record.assign_wait_s;
   }
+  if (record.data.fed > 0) {
+    entry["fed"] = static_cast<double>(record.data.fed) / static_cast<double>(record.data.pieces);
+  }
   if (record.expected_s.has_value()) {
     entry["expected_step_s"] = *record.expected_s;
   }

@@ -30,11 +30,12 @@ struct StepRecord {
   std::optional<double> expected_s;  // simulated, at the measured speed of the previous steps
   Timeline measured;                 // usage of every lane; events if requested
   std::vector<std::vector<double>> processor_s;  // [replica][lane] of forward and backward
-  DataTimes data;                                // of the rank that waited longest for its samples
-  int decode_threads = 0;                        // of that rank
-  std::optional<DriftState> drift;               // if it is watched
-  std::optional<SkippedStep> skipped;            // why the step was skipped
-  std::int64_t skipped_steps = 0;                // including this one, over the whole run
+  // Times of the rank that waited longest for its samples; pieces of all ranks.
+  DataTimes data;
+  int decode_threads = 0;              // of that rank
+  std::optional<DriftState> drift;     // if it is watched
+  std::optional<SkippedStep> skipped;  // why the step was skipped
+  std::int64_t skipped_steps = 0;      // including this one, over the whole run
 };
 
 // Writes metrics.jsonl line by line, so that a killed run keeps its finished steps.

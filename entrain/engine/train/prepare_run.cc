@@ -15,6 +15,7 @@
 #include "entrain/core/planner/work_times.h"
 #include "entrain/core/schedule/schedule.h"
 
+#include "entrain/engine/train/feed_server.h"
 #include "entrain/engine/train/prepared_step.h"
 #include "entrain/engine/train/profile_check.h"
 #include "entrain/engine/train/recompute_policy.h"
@@ -235,6 +236,7 @@ RunSetup prepare_run(const RunConfig& config) {
                               " is too small; the byte tokenizer needs ",
                               kVocabSize));
   }
+  check_feed(config);
   setup.initial = read_initial_weights(config, setup.model);
   setup.plan = make_plan(config, setup.model);
   setup.profile = run_profile(config, setup.model, setup.plan);

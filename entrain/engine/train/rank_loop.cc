@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -18,6 +19,7 @@
 #include "entrain/engine/models/device.h"
 #include "entrain/engine/pipeline/executor.h"
 #include "entrain/engine/pipeline/fault_drill.h"
+#include "entrain/engine/train/feed_server.h"
 #include "entrain/engine/train/initial_weights.h"
 #include "entrain/engine/train/lane_state.h"
 #include "entrain/engine/train/memory_report.h"
@@ -67,16 +69,30 @@ ReadAheadOptions reader_options(const RunConfig& config, int ranks_here) {
   return options;
 }
 
+// The feed of a rank that reads samples, if the run has one.
+std::shared_ptr<const FeedOptions> feed_of(const Run& run, const RankPlace& place, int rank) {
+  if (run.setup.config.execution.paced) {
+    return nullptr;
+  }
+  const auto note = [rank](const std::string& line) {
+    std::cerr << concat("entrain: rank ", rank, ": ", line, "\n");
+  };
+  return feed_options(run.setup, place.replica, place.lane, rank, note);
+}
+
 // A rank's samples, read ahead of its steps; a paced run reads none.
 class RankData {
  public:
-  // `ranks_here`: of the run, on this host.
-  RankData(const RunSetup& setup, const RankPlace& place, int ranks_here)
+  // `ranks_here`: of the run, on this host. `feed` decodes steps of the training; may be null.
+  RankData(const RunSetup& setup,
+           const RankPlace& place,
+           int ranks_here,
+           std::shared_ptr<const FeedOptions> feed)
       : place_(place),
         paced_(setup.config.execution.paced),
         text_positions_(!setup.model.llm.mrope_sections.empty()),
         options_(reader_options(setup.config, ranks_here)),
-        reader_(setup.train.index, setup.model, options_),
+        reader_(setup.train.index, setup.model, with_feed(options_, std::move(feed))),
         validation_reader_(setup.validation.index, setup.model, options_) {}
 
   [[nodiscard]] int num_threads() const { return options_.threads; }
@@ -101,8 +117,16 @@ class RankData {
   }
 
  private:
+  static ReadAheadOptions with_feed(ReadAheadOptions options,
+                                    std::shared_ptr<const FeedOptions> feed) {
+    options.feed = std::move(feed);
+    return options;
+  }
   std::shared_ptr<StepData> queue(const PreparedStep& prepared) {
-    return reader_.queue(needs(prepared));
+    StepNeeds step = needs(prepared);
+    step.step = prepared.step;
+    step.digest = prepared.digest;
+    return reader_.queue(std::move(step));
   }
   [[nodiscard]] StepNeeds needs(const PreparedStep& prepared) const {
     return needs_of(prepared.program, place_.replica, place_.lane, prepared.batch, text_positions_);
@@ -138,7 +162,7 @@ class RankLoop {
                   executor_options()),
         optimizer_(
             executor_.trained(), executor_.layout().shard_size(), run.setup.config.optimizer),
-        data_(run.setup, place_, ranks_here(run)) {
+        data_(run.setup, place_, ranks_here(run), feed_of(run, place_, comm.rank())) {
     if (run.setup.resume.has_value()) {
       restore(*run.setup.resume,
               run.first_step / run.setup.config.optimizer.update_every - skips_.counts().updates,

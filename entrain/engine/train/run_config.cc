@@ -97,6 +97,15 @@ DataConfig read_data(ObjectReader reader) {
   check_whole(reader, "read_ahead_mib", data.read_ahead_mib, {1, 1'000'000});
   data.decode_threads = reader.optional<int>("decode_threads", data.decode_threads);
   check_whole(reader, "decode_threads", data.decode_threads, {0, 256}, " (0: by the cores)");
+  for (const auto& [value, where] : reader.array("feed")) {
+    data.feed.push_back(value_as<std::string>(*value, where));
+  }
+  data.feed_key = reader.optional<std::string>("feed_key", data.feed_key);
+  data.feed_deadline_s = reader.optional<double>("feed_deadline_s", data.feed_deadline_s);
+  require(data.feed_deadline_s >= 0.1 && data.feed_deadline_s <= 3600,
+          reader,
+          "feed_deadline_s",
+          "0.1 to 3600");
   reader.finish();
   return data;
 }

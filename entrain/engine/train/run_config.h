@@ -43,6 +43,10 @@ struct DataConfig {                // [data]
   // Threads that decode, of each rank, in [0, 256]; 0: the host's cores divided by its ranks, 1
   // to 8.
   int decode_threads = 0;
+  // Feeds that decode for this run (feed_server.h), as HOST:PORT; each rank begins with another.
+  std::vector<std::string> feed;
+  std::string feed_key;        // file of the feeds' key; empty only for feeds of this host
+  double feed_deadline_s = 2;  // after which a silent feed is lost, in [0.1, 3600]
 };
 
 struct PlanConfig {                   // [plan]

@@ -1,0 +1,56 @@
+// Puts what a feed sends into the steps that wait for it. Internal to read_ahead.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "entrain/engine/data/feed_client.h"
+#include "entrain/engine/data/step_pieces.h"
+
+namespace entrain::engine {
+
+class FedPieces : public FeedSink {
+ public:
+  explicit FedPieces(std::shared_ptr<SharedPieces> shared) : shared_(std::move(shared)) {}
+
+  // A step that was queued, with what has come for it already. Steps come in rising order.
+  void add(std::shared_ptr<StepPieces> step) ENTRAIN_REQUIRES(shared_->mutex);
+
+  std::optional<FeedPosition> position() override;
+  void live(bool is_live) override;
+  void take(FedPiece piece, std::int64_t bytes) override;
+  void take(const FedStep& step) override;
+  std::int64_t held() override;
+  std::int64_t released() override;
+  std::optional<std::string> objection() override;
+
+ private:
+  struct Early {
+    FedPiece piece;
+    std::int64_t bytes = 0;
+  };
+
+  StepPieces* find(std::int64_t step) ENTRAIN_REQUIRES(shared_->mutex);
+  void forget_finished() ENTRAIN_REQUIRES(shared_->mutex);
+  // Whether the feed means the same step; objects otherwise.
+  bool is_same(const StepPieces& step, const std::string& digest) ENTRAIN_REQUIRES(shared_->mutex);
+  void put(StepPieces& step, FedPiece&& fed, std::int64_t bytes) ENTRAIN_REQUIRES(shared_->mutex);
+  void put(StepPieces& step, const FedStep& fed) ENTRAIN_REQUIRES(shared_->mutex);
+
+  std::shared_ptr<SharedPieces> shared_;
+  // Not dropped, in rising order.
+  std::vector<std::shared_ptr<StepPieces>> steps_ ENTRAIN_GUARDED_BY(shared_->mutex);
+  std::int64_t next_step_ ENTRAIN_GUARDED_BY(shared_->mutex) = -1;  // after the last added
+  bool live_ ENTRAIN_GUARDED_BY(shared_->mutex) = false;
+  // Of steps that are not queued yet.
+  std::multimap<std::int64_t, Early> early_ ENTRAIN_GUARDED_BY(shared_->mutex);
+  std::map<std::int64_t, FedStep> early_steps_ ENTRAIN_GUARDED_BY(shared_->mutex);
+  std::optional<std::string> objection_ ENTRAIN_GUARDED_BY(shared_->mutex);
+};
+
+}  // namespace entrain::engine

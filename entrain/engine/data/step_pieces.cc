@@ -1,0 +1,183 @@
+#include "entrain/engine/data/step_pieces.h"
+
+#include <chrono>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+#include "entrain/engine/data/patches.h"
+
+namespace entrain::engine {
+namespace {
+
+class QueuedPieces : public StepData {
+ public:
+  QueuedPieces(std::shared_ptr<SharedPieces> shared, std::shared_ptr<StepPieces> step)
+      : shared_(std::move(shared)), step_(std::move(step)) {}
+
+  ~QueuedPieces() override {
+    const MutexLock lock(shared_->mutex);
+    step_->dropped = true;
+    step_->next = step_->pieces.size();
+    step_->next_check = step_->pieces.size();
+    step_->wanted.clear();
+    for (Piece& piece : step_->pieces) {
+      if (piece.status == PieceStatus::kReady) {
+        shared_->release(piece);
+      }
+    }
+    shared_->work_changed.notify_all();
+  }
+  QueuedPieces(const QueuedPieces&) = delete;
+  QueuedPieces& operator=(const QueuedPieces&) = delete;
+
+  SegmentData segment(int module, int sample, int segment) override {
+    MutexLock lock(shared_->mutex);
+    Piece& piece = wait_for(lock, module, sample, segment);
+    piece.status = PieceStatus::kTaken;
+    shared_->release(piece);
+    shared_->work_changed.notify_all();
+    return std::exchange(piece.segment, {});
+  }
+
+  const TokenizedSample& text(int sample) override {
+    MutexLock lock(shared_->mutex);
+    return wait_for(lock, -1, sample, -1).text.tokens;
+  }
+
+  std::optional<std::string> problem() override {
+    MutexLock lock(shared_->mutex);
+    for (const Piece& piece : step_->pieces) {
+      shared_->piece_changed.wait(lock.native(), [&]() ENTRAIN_REQUIRES(shared_->mutex) {
+        return piece.checked || shared_->stopped;
+      });
+      if (!piece.checked) {
+        throw SystemFailure("reading of data was stopped while a step was checked");
+      }
+      try {
+        if (piece.error) {
+          std::rethrow_exception(piece.error);
+        }
+      } catch (const InvalidInput& error) {
+        return error.what();
+      } catch (const SystemFailure& error) {
+        return error.what();
+      }
+    }
+    return std::nullopt;
+  }
+
+  DataTimes times() override {
+    const MutexLock lock(shared_->mutex);
+    return step_->times;
+  }
+
+  std::string kind(int sample) override {
+    MutexLock lock(shared_->mutex);
+    return wait_for(lock, -1, sample, -1).text.kind;
+  }
+
+ private:
+  // Returns a piece that is ready, or throws its error.
+  Piece& wait_for(MutexLock& lock, int module, int sample, int segment)
+      ENTRAIN_REQUIRES(shared_->mutex) {
+    const auto found = step_->positions.find({module, sample, segment});
+    const auto name = [&] {
+      return segment < 0 ? concat("text of sample ", sample)
+                         : concat("segment ", segment, " of sample ", sample, ", module ", module);
+    };
+    ENTRAIN_INVARIANT(found != step_->positions.end(),
+                      concat(name(), " is not among the needs of this step"));
+    Piece& piece = step_->pieces[found->second];
+    ENTRAIN_INVARIANT(piece.status != PieceStatus::kTaken, concat(name(), " was taken before"));
+    if (!piece.wanted) {
+      piece.wanted = true;
+      if (piece.status == PieceStatus::kWaiting) {
+        step_->wanted.push_back(found->second);
+        shared_->work_changed.notify_all();
+      }
+    }
+    const auto asked = std::chrono::steady_clock::now();
+    shared_->piece_changed.wait(lock.native(), [&]() ENTRAIN_REQUIRES(shared_->mutex) {
+      return piece.status == PieceStatus::kReady || shared_->stopped;
+    });
+    step_->times.waited += std::chrono::steady_clock::now() - asked;
+    if (piece.status != PieceStatus::kReady) {
+      throw SystemFailure(concat("reading of data was stopped while ", name(), " was awaited"));
+    }
+    if (piece.error) {
+      std::rethrow_exception(piece.error);
+    }
+    return piece;
+  }
+
+  std::shared_ptr<SharedPieces> shared_;
+  std::shared_ptr<StepPieces> step_;
+};
+
+}  // namespace
+
+void SharedPieces::release(Piece& piece) {
+  held_bytes -= piece.bytes;
+  ready_bytes -= piece.bytes;
+  release_message(std::exchange(piece.fed_bytes, 0));
+}
+
+void SharedPieces::release_message(std::int64_t bytes) {
+  fed_held -= bytes;
+  fed_released += bytes;
+}
+
+std::shared_ptr<StepPieces> pieces_of(const StepNeeds& needs,
+                                      const Index& index,
+                                      const ModelSpec& model) {
+  auto step = std::make_shared<StepPieces>();
+  step->step = needs.step;
+  step->digest = needs.digest;
+  std::map<int, SampleWork> works;  // by index sample
+  const auto add = [&](SegmentNeed need) {
+    ENTRAIN_INVARIANT(
+        need.sample >= 0 && need.sample < std::ssize(needs.batch),
+        concat("a need for sample ", need.sample, " of a global batch of ", needs.batch.size()));
+    Piece& piece = step->pieces.emplace_back();
+    piece.need = need;
+    piece.index_sample = needs.batch[static_cast<std::size_t>(need.sample)];
+    const bool fresh =
+        step->positions
+            .emplace(std::tuple(need.module, need.sample, need.segment), step->pieces.size() - 1)
+            .second;
+    ENTRAIN_INVARIANT(fresh, concat("sample ", need.sample, " is needed twice"));
+    return &piece;
+  };
+  for (const int sample : needs.texts) {
+    add({-1, sample, -1});
+  }
+  for (const SegmentNeed& need : needs.segments) {
+    Piece* piece = add(need);
+    const auto [work, fresh] = works.try_emplace(piece->index_sample);
+    if (fresh) {
+      work->second =
+          sample_work(model, index.samples.at(static_cast<std::size_t>(piece->index_sample)));
+    }
+    const EncoderSpec& encoder = model.encoders.at(static_cast<std::size_t>(need.module));
+    const std::int64_t tokens = work->second.segments[static_cast<std::size_t>(need.module)]
+                                    .at(static_cast<std::size_t>(need.segment))
+                                    .tokens;
+    const std::int64_t values_per_token = encoder.modality == Modality::kVision
+                                              ? patch_values(encoder)
+                                              : std::int64_t{2} * encoder.mel_bands;
+    piece->bytes = tokens * values_per_token * static_cast<std::int64_t>(sizeof(float));
+  }
+  step->times.pieces = std::ssize(step->pieces);
+  return step;
+}
+
+std::shared_ptr<StepData> data_of(std::shared_ptr<SharedPieces> shared,
+                                  std::shared_ptr<StepPieces> step) {
+  return std::make_shared<QueuedPieces>(std::move(shared), std::move(step));
+}
+
+}  // namespace entrain::engine

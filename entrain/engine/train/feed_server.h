@@ -1,0 +1,62 @@
+// A feed: decodes the samples of a run's ranks for them, on another host or process.
+//
+// Read first: FeedServer. What a rank needs is a pure function of the run's setup, the step and the
+// rank's place, so a feed computes it for itself and pushes it in the order of use.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "entrain/engine/data/feed_client.h"
+#include "entrain/engine/train/run_setup.h"
+
+namespace entrain::engine {
+
+// What a feed and its ranks must have in common.
+FeedRun feed_run_of(const RunSetup& setup);
+
+// A rank's side; null if the run has no feed.
+//
+// Throws  InvalidInput: a key that cannot be read, or none for a feed on another host.
+std::shared_ptr<const FeedOptions> feed_options(const RunSetup& setup,
+                                                int replica,
+                                                int lane,
+                                                int rank,
+                                                std::function<void(const std::string&)> note);
+// The same checks, for a run that has not begun.
+void check_feed(const RunConfig& config);
+
+struct FeedServerOptions {
+  FeedAddress listen;
+  std::optional<FeedKey> key;                          // required unless `listen` is of this host
+  int workers = 1;                                     // threads that decode, >= 1
+  std::int64_t memory_bytes = std::int64_t{1} << 30U;  // decoded and not yet sent, >= 1
+  std::function<void(const std::string& line)> note;   // who came, and what goes on
+};
+
+class FeedServer {
+ public:
+  // Listens from here on. Requires  `setup` outlives the server.
+  //
+  // Throws  InvalidInput for an address that others reach and no key; SystemFailure when the
+  //         address is taken.
+  FeedServer(const RunSetup& setup, const FeedServerOptions& options);
+  ~FeedServer();
+  FeedServer(const FeedServer&) = delete;
+  FeedServer& operator=(const FeedServer&) = delete;
+
+  // With the port, where port 0 was asked for.
+  [[nodiscard]] std::string address() const;
+  // Serves until told to stop, then says goodbye.
+  void run(const std::atomic<bool>& stop);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace entrain::engine
