@@ -1,7 +1,6 @@
 #include "entrain/engine/data/feed_client.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <variant>
 
@@ -140,8 +139,8 @@ class FeedClient::Session {
   }
 
   void hear() {
-    std::array<zmq::pollitem_t, 1> items = {{{socket_.handle(), 0, ZMQ_POLLIN, 0}}};
-    zmq::poll(items, kTick);
+    std::vector<zmq::pollitem_t> items = {{socket_.handle(), 0, ZMQ_POLLIN, 0}};
+    wait_for_messages(items, kTick);
     zmq::message_t frame;
     const Clock::time_point until = Clock::now() + kTick;  // then speak again
     while (!end_.has_value() && Clock::now() < until &&

@@ -1,6 +1,7 @@
 #include "entrain/engine/data/feed_socket.h"
 
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstdint>
 #include <memory>
@@ -176,6 +177,19 @@ void AuthenticatedRanks::answer() {
   for (std::size_t i = 0; i < reply.size(); ++i) {
     socket_.send(zmq::buffer(reply[i]),
                  i + 1 < reply.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
+  }
+}
+
+void wait_for_messages(std::vector<zmq::pollitem_t>& items, std::chrono::milliseconds time) {
+  try {
+    zmq::poll(items, time);
+  } catch (const zmq::error_t& error) {
+    if (error.num() != EINTR) {
+      throw;
+    }
+    for (zmq::pollitem_t& item : items) {
+      item.revents = 0;
+    }
   }
 }
 

@@ -2,8 +2,10 @@
 // and reconnects, and its CURVE mechanism authenticates both sides and encrypts what they send.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include <zmq.hpp>
 
@@ -61,6 +63,9 @@ class AuthenticatedRanks {
   zmq::socket_t socket_;
   std::string allowed_;  // the ranks' public key, 32 bytes
 };
+
+// Waits until something can be read, a signal comes, or the time is over.
+void wait_for_messages(std::vector<zmq::pollitem_t>& items, std::chrono::milliseconds time);
 
 // A frame that owns `bytes`, without a copy of them.
 zmq::message_t frame_of(std::string bytes);

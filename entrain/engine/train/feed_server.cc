@@ -548,7 +548,7 @@ struct FeedServer::State {
       items.push_back({ranks->socket().handle(), 0, ZMQ_POLLIN, 0});
     }
     while (!stop) {
-      zmq::poll(items, kTick);
+      wait_for_messages(items, kTick);
       if (items.size() > 2 && (items[2].revents & ZMQ_POLLIN) != 0) {
         ranks->answer();
       }
