@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
 #include "entrain/core/base/errors.h"
@@ -18,8 +19,10 @@
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
 #include "entrain/engine/comm/torch_errors.h"
+#include "entrain/engine/data/read_ahead.h"
 #include "entrain/engine/train/feed_server.h"
 #include "entrain/engine/train/prepare_run.h"
+#include "entrain/engine/train/prepared_step.h"
 
 namespace entrain::cli {
 namespace {
@@ -33,6 +36,8 @@ struct FeedFlags {
   std::string key;
   std::string new_key;
   bool force = false;
+  bool dry_run = false;
+  bool json = false;
 };
 
 std::atomic<bool> stopped{false};
@@ -57,6 +62,51 @@ int make_key(const FeedFlags& options) {
   return 0;
 }
 
+// What each rank that reads samples is sent for the first step.
+Json first_needs(const engine::RunSetup& setup) {
+  const engine::PreparedStep step = engine::prepare_step(setup, 0);
+  const bool text_positions = !setup.model.llm.mrope_sections.empty();
+  Json ranks = Json::array();
+  for (int replica = 0; replica < setup.plan.replicas; ++replica) {
+    for (int lane = 0; lane < setup.plan.num_lanes(); ++lane) {
+      const engine::StepNeeds needs =
+          engine::needs_of(step.program, replica, lane, step.batch, text_positions);
+      if (!needs.segments.empty() || !needs.texts.empty()) {
+        ranks.push_back(
+            {{"replica", replica},
+             {"lane", lane},
+             {"segments", needs.segments.size()},
+             {"segment_bytes", engine::segment_bytes(needs, setup.train.index, setup.model)},
+             {"texts", needs.texts.size()}});
+      }
+    }
+  }
+  return ranks;
+}
+
+int dry_run(const engine::RunSetup& setup, const engine::FeedServer& server, bool json) {
+  const Json ranks = first_needs(setup);
+  if (json) {
+    print_json({{"address", server.address()}, {"first_step", ranks}});
+    return 0;
+  }
+  std::cout << "listens at " << server.address() << "; in step 0 would be sent:\n";
+  for (const Json& rank : ranks) {
+    std::cout << concat("  replica ",
+                        rank["replica"].get<int>(),
+                        ", lane ",
+                        rank["lane"].get<int>(),
+                        ": ",
+                        rank["segments"].get<int>(),
+                        " images and clips, ",
+                        static_cast<double>(rank["segment_bytes"].get<std::int64_t>()) / 1e6,
+                        " MB, and ",
+                        rank["texts"].get<int>(),
+                        " texts\n");
+  }
+  return 0;
+}
+
 int serve(const FeedFlags& options) {
   engine::FeedServerOptions server_options;
   server_options.listen = engine::read_feed_address(options.listen, "--listen", /*listens=*/true);
@@ -73,6 +123,9 @@ int serve(const FeedFlags& options) {
   config.data.feed_key.clear();
   const engine::RunSetup setup = engine::prepare_run(config);
   engine::FeedServer server(setup, server_options);
+  if (options.dry_run) {
+    return dry_run(setup, server, options.json);
+  }
   std::signal(SIGINT, on_stop);
   std::signal(SIGTERM, on_stop);
   std::cout << "feed: listens at " << server.address() << ", " << server_options.workers
@@ -112,7 +165,11 @@ void add_feed_command(CLI::App& app, Action& action) {
           "--memory-mib", options->memory_mib, "memory for what is decoded and not yet sent")
       ->transform(whole(1, 1'000'000))
       ->capture_default_str();
+  command->add_flag("--dry-run",
+                    options->dry_run,
+                    "check run, data, key and address, say what each rank is sent a step, and end");
   command->add_option("--key", options->key, "file of --new-key");
+  command->add_flag("--json", options->json, "print the dry run as one line of JSON");
   CLI::Option* new_key =
       command->add_option("--new-key", options->new_key, "file to write a new key to; no feed");
   add_force(*command, options->force);

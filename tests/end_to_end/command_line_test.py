@@ -60,6 +60,7 @@ BASES = {
         *["--repeats", "3"],
     ],
     "train": ["run.toml", "--dry-run"],
+    "feed": ["run.toml", "--listen", "127.0.0.1:0", "--dry-run"],
     "eval": ["run", "--samples", "1"],
     "checkpoint show": ["run"],
     "checkpoint verify": ["run"],
@@ -75,6 +76,7 @@ INSTEAD = {
     "--costs": (["--index", "--model", "--profile"], []),
     "--hf-config": (["--model"], []),
     "--index": (["train.csv"], []),
+    "--new-key": (["run.toml", "--listen", "--dry-run"], []),
     "--segment-costs": (["--index", "--model", "--profile"], ["--costs", "costs.csv"]),
     "--check": (["--quick"], ["--index", "train.csv", "--slots", "2", "--samples-per-slot", "2"]),
     "--slots": (["--quick"], ["--check", "profile.json", "--index", "train.csv"]),
@@ -88,13 +90,14 @@ OF_A_CLUSTER = [
     *["--cluster", "--simulations", "--search-evaluations", "--runners-up", "--reserve-gib"],
     *["--recompute", "--regret-batches", "--check-batches", "--microbatch"],
 ]
-OF_THE_ENGINE = ["profile", "train", "eval", "checkpoint"]
+OF_THE_ENGINE = ["profile", "train", "feed", "eval", "checkpoint"]
 OUTPUTS = [
     "--output",
     "--order",
     "--npy",
     "--xtuner",
     "--csv",
+    "--new-key",
     "--trace",
     "--torch-csv",
     "--answers",

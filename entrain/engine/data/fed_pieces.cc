@@ -46,6 +46,11 @@ void FedPieces::live(bool is_live) {
   live_ = is_live;
   for (const auto& step : steps_) {
     step->here = !is_live;
+    for (std::size_t i = 0; !is_live && i < step->pieces.size(); ++i) {
+      if (step->pieces[i].wanted) {
+        shared_->decode_here(*step, i);
+      }
+    }
   }
   if (!is_live) {
     for (const auto& [step, early] : early_) {
@@ -134,10 +139,7 @@ void FedPieces::put(StepPieces& step, FedPiece&& fed, std::int64_t bytes) {
           : segment != nullptr && static_cast<std::int64_t>(segment->input.nbytes()) == piece.bytes;
   if (piece.status != PieceStatus::kWaiting || !fits) {
     shared_->release_message(bytes);
-    if (piece.status == PieceStatus::kWaiting) {
-      step.wanted.push_back(static_cast<std::size_t>(number));
-      shared_->work_changed.notify_all();
-    }
+    shared_->decode_here(step, static_cast<std::size_t>(number));
     return;
   }
   if (piece.is_text()) {

@@ -22,7 +22,7 @@ namespace entrain::engine {
 struct FeedOptions {
   std::vector<FeedAddress> addresses;  // none: no feed
   std::optional<FeedKey> key;          // required unless all addresses are of this host
-  // A feed that is silent for that long is lost, > 0.
+  // A feed that is silent for that long is lost, > 0. Half of it is waited for a piece.
   std::chrono::milliseconds deadline{2000};
   FeedRun run;
   int replica = 0;

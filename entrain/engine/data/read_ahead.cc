@@ -42,6 +42,7 @@ struct ReadAhead::State {
       decoders.emplace_back(index, model, given.blank);
     }
     if (options.feed != nullptr && !options.feed->addresses.empty()) {
+      shared->patience = options.feed->deadline / 2;
       fed.emplace(shared);
       client.emplace(*options.feed, options.memory_bytes, *fed);
     }

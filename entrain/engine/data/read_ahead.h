@@ -32,7 +32,7 @@ struct ReadAheadOptions {
   bool check_steps = false;
   bool blank = false;  // white pixels and silence, lengths kept: what a model knows without input
   // Who decodes ahead instead of these threads while it can be reached (feed_client.h); may be
-  // null. Pieces that a consumer waits for are decoded here none the less.
+  // null. What it does not send within half of its deadline is decoded here none the less.
   std::shared_ptr<const FeedOptions> feed;
 };
 
@@ -59,6 +59,9 @@ StepNeeds needs_of(const Program& program,
                    int lane,
                    std::vector<int> batch,
                    bool text_positions = false);
+
+// Of all segments, decoded.
+std::int64_t segment_bytes(const StepNeeds& needs, const Index& index, const ModelSpec& model);
 
 class ReadAhead {
  public:

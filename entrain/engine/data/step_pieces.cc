@@ -93,17 +93,16 @@ class QueuedPieces : public StepData {
                       concat(name(), " is not among the needs of this step"));
     Piece& piece = step_->pieces[found->second];
     ENTRAIN_INVARIANT(piece.status != PieceStatus::kTaken, concat(name(), " was taken before"));
-    if (!piece.wanted) {
-      piece.wanted = true;
-      if (piece.status == PieceStatus::kWaiting) {
-        step_->wanted.push_back(found->second);
-        shared_->work_changed.notify_all();
-      }
-    }
-    const auto asked = std::chrono::steady_clock::now();
-    shared_->piece_changed.wait(lock.native(), [&]() ENTRAIN_REQUIRES(shared_->mutex) {
+    const bool is_first = !std::exchange(piece.wanted, true);
+    const auto is_here = [&]() ENTRAIN_REQUIRES(shared_->mutex) {
       return piece.status == PieceStatus::kReady || shared_->stopped;
-    });
+    };
+    const auto asked = std::chrono::steady_clock::now();
+    if (is_first && (step_->here ||
+                     !shared_->piece_changed.wait_for(lock.native(), shared_->patience, is_here))) {
+      shared_->decode_here(*step_, found->second);
+    }
+    shared_->piece_changed.wait(lock.native(), is_here);
     step_->times.waited += std::chrono::steady_clock::now() - asked;
     if (piece.status != PieceStatus::kReady) {
       throw SystemFailure(concat("reading of data was stopped while ", name(), " was awaited"));
@@ -124,6 +123,13 @@ void SharedPieces::release(Piece& piece) {
   held_bytes -= piece.bytes;
   ready_bytes -= piece.bytes;
   release_message(std::exchange(piece.fed_bytes, 0));
+}
+
+void SharedPieces::decode_here(StepPieces& step, std::size_t piece) {
+  if (step.pieces[piece].status == PieceStatus::kWaiting) {
+    step.wanted.push_back(piece);
+    work_changed.notify_all();
+  }
 }
 
 void SharedPieces::release_message(std::int64_t bytes) {
@@ -173,6 +179,14 @@ std::shared_ptr<StepPieces> pieces_of(const StepNeeds& needs,
   }
   step->times.pieces = std::ssize(step->pieces);
   return step;
+}
+
+std::int64_t segment_bytes(const StepNeeds& needs, const Index& index, const ModelSpec& model) {
+  std::int64_t bytes = 0;
+  for (const Piece& piece : pieces_of(needs, index, model)->pieces) {
+    bytes += piece.bytes;
+  }
+  return bytes;
 }
 
 std::shared_ptr<StepData> data_of(std::shared_ptr<SharedPieces> shared,

@@ -2,6 +2,7 @@
 // Internal to read_ahead.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -40,6 +41,8 @@ struct Piece {
   [[nodiscard]] bool is_text() const { return need.segment < 0; }
 };
 
+struct StepPieces;
+
 // Shared by the reader, its threads, its feed and every StepData.
 struct SharedPieces {
   Mutex mutex;                            // of all StepPieces, too
@@ -52,6 +55,11 @@ struct SharedPieces {
   std::int64_t fed_held ENTRAIN_GUARDED_BY(mutex) = 0;
   std::int64_t fed_released ENTRAIN_GUARDED_BY(mutex) = 0;
 
+  // How long a consumer waits for a feed before its piece is decoded here as well.
+  std::chrono::milliseconds patience{0};
+
+  // Before any other work. Nothing if it has begun.
+  void decode_here(StepPieces& step, std::size_t piece) ENTRAIN_REQUIRES(mutex);
   // A piece that is ready will not be any more: it was used or is dropped.
   void release(Piece& piece) ENTRAIN_REQUIRES(mutex);
   void release_message(std::int64_t bytes) ENTRAIN_REQUIRES(mutex);

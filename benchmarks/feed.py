@@ -1,0 +1,223 @@
+"""A run bound by decoding: by its own threads, by a feed beside it, by one on another host.
+
+Trains on large JPEGs with 1, 2 … decode threads, then fed by
+another process over the loopback, and by one in another network namespace over a virtual cable,
+encrypted. Rounds take turns; fails unless all losses are equal to the last bit. All of it shares the
+machine's cores. The cable needs root and iproute2.
+
+Example:
+    python benchmarks/feed.py --rounds 3 --output benchmarks/results/feed.md
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import machine
+from policies import table
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "distributed"))
+sys.path.insert(0, str(ROOT / "tests" / "end_to_end"))  # its `formats`, not the one here
+import cli_fixture
+import formats
+import network_hosts
+
+STEPS = 12
+BATCH = 8
+RUN = """
+output = "run"
+steps = {steps}
+model = "tiny.toml"
+[data]
+train = "train.csv"
+global_batch = {batch}
+[plan]
+replicas = 1
+num_slots = 4
+evaluations = 50
+[plan.stages]
+vision = 1
+llm = 1
+[optimizer]
+warmup_steps = 1
+[execution]
+deadline_seconds = 120
+"""
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--pixels", default="2400x1800", help="of the large JPEGs")
+    parser.add_argument("--threads", default="1,2", help="decode threads, with commas")
+    parser.add_argument("--workers", default="1,2", help="of a feed, with commas")
+    parser.add_argument("--output", default="", help="Markdown page to write (default: print)")
+    options = parser.parse_args()
+    options.entrain = str(Path(options.entrain).resolve())
+    return options
+
+
+def call(options, folder, *arguments):
+    command = [options.entrain, *arguments]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(command)}\n{result.stdout}{result.stderr}")
+
+
+def large_images(options, folder):
+    """An index of samples of one noisy JPEG each, whose decoding takes longer than the rest of a step."""
+    import numpy
+    from PIL import Image
+
+    width, height = map(int, options.pixels.split("x"))
+    generator = numpy.random.default_rng(1)
+    samples = []
+    for number in range(32):
+        coarse = generator.integers(0, 256, (height // 8, width // 8, 3), dtype=numpy.uint8)
+        picture = Image.fromarray(coarse).resize((width, height), Image.BICUBIC)
+        content = io.BytesIO()
+        picture.save(content, "JPEG", quality=90)
+        text = {"question": "what?", "answer": "noise"}
+        samples.append((f"s{number}", [("image", f"s{number}.jpg", content.getvalue())], text))
+    formats.write_llava(samples, folder)
+    data = ["llava.json", "--media", "files", "--model", "tiny.toml", "-o", "train.csv"]
+    call(options, folder, "index", *data)
+
+
+@contextlib.contextmanager
+def feed(options, folder, listen, workers, *more, host=None):
+    command = [options.entrain, "feed", "run.toml", "--listen", listen, "--workers", str(workers)]
+    command += more
+    process = subprocess.Popen(
+        host.command(command) if host else command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        if not any("listens at" in line for line in process.stdout):
+            sys.exit("the feed did not begin to listen")
+        yield
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def train(options, folder, output, settings, host):
+    """Rows of the run's steps."""
+    values = {"output": output, **settings}
+    changes = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
+    command = [options.entrain, "train", "run.toml", *changes]
+    command = host.command(command) if host else command
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(command)}\n{result.stdout}{result.stderr}")
+    lines = (folder / output / "metrics.jsonl").read_text().splitlines()
+    return [row for row in map(json.loads, lines) if "loss" in row]
+
+
+def contestants(options, folder, network):
+    """[(name, context of its feed, settings, host of the training)]"""
+    nothing = contextlib.nullcontext
+    for count in options.threads.split(","):
+        name = f"{count} thread{'s' if count != '1' else ''} of the run"
+        yield name, nothing, {"data.decode_threads": count}, None
+    for count in options.workers.split(","):
+        address = f"127.0.0.1:{free_port()}"
+        settings = {"data.decode_threads": 1, "data.feed": f'["{address}"]'}
+        begin = lambda address=address, count=count: feed(options, folder, address, count)
+        yield f"a feed of {count}, another process", begin, settings, None
+    if network is None:
+        return
+    trains, decodes = network.hosts
+    settings = {
+        "data.decode_threads": 1,
+        "data.feed": '["beta:7000"]',
+        "data.feed_key": "feed.key",
+    }
+    count = options.workers.split(",")[-1]
+    begin = lambda: feed(options, folder, ":7000", count, "--key", "feed.key", host=decodes)
+    yield f"a feed of {count}, across a cable, encrypted", begin, settings, trains
+
+
+def measure(options, folder, network):
+    (folder / "run.toml").write_text(RUN.format(steps=STEPS, batch=BATCH))
+    entries = list(contestants(options, folder, network))
+    rows_of = {name: [] for name, *_ in entries}
+    losses = set()
+    for round_number in range(options.rounds):
+        for number, (name, begin, settings, host) in enumerate(entries):
+            with begin():
+                output = f"run-{round_number}-{number}"
+                rows = train(options, folder, output, settings, host)
+            rows_of[name] += rows[2:]
+            losses.add(tuple(row["loss"] for row in rows))
+    if len(losses) != 1:
+        sys.exit("losses depend on who decodes")
+    lines = []
+    first = None
+    for name, rows in rows_of.items():
+        steps = sorted(1e3 * row["step_s"] for row in rows)
+        middle = statistics.median(steps)
+        first = first or middle
+        waits = statistics.median(row["data_wait_s"] / row["step_s"] for row in rows)
+        fed = statistics.median(row.get("fed", 0) for row in rows)
+        lines.append(
+            [
+                name,
+                f"{middle:.0f} ({steps[0]:.0f} … {steps[-1]:.0f})",
+                f"{first / middle:.2f}",
+                f"{100 * waits:.0f} %",
+                f"{100 * fed:.0f} %",
+            ]
+        )
+    return lines
+
+
+def main():
+    options = parse()
+    missing = network_hosts.why_not()
+    network = None if missing else network_hosts.TwoHosts()
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        if network is not None:
+            stack.callback(network.close)
+        folder = Path(name)
+        (folder / "tiny.toml").write_text(cli_fixture.MODEL)
+        large_images(options, folder)
+        call(options, folder, "feed", "--new-key", "feed.key")
+        lines = measure(options, folder, network)
+    headers = [
+        *["who decodes", "step, ms (least … most)", "ratio", "waiting for data", "fed"],
+    ]
+    newline = "\n"
+    page = f"""# A run bound by decoding, and a feed
+
+Command: `python benchmarks/feed.py --rounds {options.rounds}`. {machine.describe()}. JPEGs of {options.pixels} pixels, {BATCH} a step,
+{STEPS} steps, the first two left out, {options.rounds} rounds in turn. Run and feed share the cores. The losses of all runs are equal
+to the last bit.
+
+{newline.join(table(headers, lines))}
+"""
+    if missing:
+        page += f"\nNot measured: a feed across a cable ({missing}).\n"
+    machine.give(page, options.output)
+
+
+if __name__ == "__main__":
+    main()
