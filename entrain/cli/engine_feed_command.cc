@@ -165,16 +165,21 @@ void add_feed_command(CLI::App& app, Action& action) {
           "--memory-mib", options->memory_mib, "memory for what is decoded and not yet sent")
       ->transform(whole(1, 1'000'000))
       ->capture_default_str();
-  command->add_flag("--dry-run",
-                    options->dry_run,
-                    "check run, data, key and address, say what each rank is sent a step, and end");
+  command
+      ->add_flag("--dry-run",
+                 options->dry_run,
+                 "check run, data, key and address, say what each rank is sent a step, and end")
+      ->disable_flag_override();
   command->add_option("--key", options->key, "file of --new-key");
   command->add_flag("--json", options->json, "print the dry run as one line of JSON");
   CLI::Option* new_key =
       command->add_option("--new-key", options->new_key, "file to write a new key to; no feed");
   add_force(*command, options->force);
   config->excludes(new_key);
-  command->callback([options, &action] {
+  command->callback([options, new_key, &action] {
+    if (new_key->count() > 0 && options->new_key.empty()) {
+      throw CLI::ValidationError("--new-key", "'' is no name of a file");
+    }
     if (options->config.empty() && options->new_key.empty()) {
       throw CLI::RequiredError("config");
     }

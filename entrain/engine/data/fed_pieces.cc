@@ -63,7 +63,11 @@ void FedPieces::live(bool is_live) {
   shared_->work_changed.notify_all();
 }
 
-void FedPieces::take(FedPiece piece, std::int64_t bytes) {
+void FedPieces::take(FedPiece piece) {
+  if (const auto* pixels = std::get_if<PackedPixels>(&piece.content); pixels != nullptr) {
+    piece.content = unpacked(*pixels, model_);
+  }
+  const std::int64_t bytes = credit_of(piece);
   const MutexLock lock(shared_->mutex);
   shared_->fed_held += bytes;
   const std::int64_t number = piece.position.step;

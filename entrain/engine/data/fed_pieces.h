@@ -16,14 +16,16 @@ namespace entrain::engine {
 
 class FedPieces : public FeedSink {
  public:
-  explicit FedPieces(std::shared_ptr<SharedPieces> shared) : shared_(std::move(shared)) {}
+  // Requires  `model` outlives it.
+  FedPieces(std::shared_ptr<SharedPieces> shared, const ModelSpec& model)
+      : shared_(std::move(shared)), model_(model) {}
 
   // A step that was queued, with what has come for it already. Steps come in rising order.
   void add(std::shared_ptr<StepPieces> step) ENTRAIN_REQUIRES(shared_->mutex);
 
   std::optional<FeedPosition> position() override;
   void live(bool is_live) override;
-  void take(FedPiece piece, std::int64_t bytes) override;
+  void take(FedPiece piece) override;
   void take(const FedStep& step) override;
   std::int64_t held() override;
   std::int64_t released() override;
@@ -43,6 +45,7 @@ class FedPieces : public FeedSink {
   void put(StepPieces& step, const FedStep& fed) ENTRAIN_REQUIRES(shared_->mutex);
 
   std::shared_ptr<SharedPieces> shared_;
+  const ModelSpec& model_;
   // Not dropped, in rising order.
   std::vector<std::shared_ptr<StepPieces>> steps_ ENTRAIN_GUARDED_BY(shared_->mutex);
   std::int64_t next_step_ ENTRAIN_GUARDED_BY(shared_->mutex) = -1;  // after the last added

@@ -147,8 +147,7 @@ class FeedClient::Session {
            socket_.recv(frame, zmq::recv_flags::dontwait).has_value()) {
       heard_ = Clock::now();
       try {
-        const auto size = static_cast<std::int64_t>(frame.size());
-        std::visit([&](auto&& message) { handle(std::forward<decltype(message)>(message), size); },
+        std::visit([&](auto&& message) { handle(std::forward<decltype(message)>(message)); },
                    read_from_feed(frame.to_string_view()));
       } catch (const InvalidInput& error) {
         client_.note(concat("feed ", address_.text, ": ", error.what()));
@@ -157,32 +156,32 @@ class FeedClient::Session {
     }
   }
 
-  void handle(FeedWelcome /*message*/, std::int64_t /*bytes*/) {
+  void handle(FeedWelcome /*message*/) {
     if (!live_) {
       live_ = true;
       client_.sink_.live(true);
       client_.note(concat("fed by ", address_.text));
     }
   }
-  void handle(FeedRefusal&& message, std::int64_t /*bytes*/) {
+  void handle(FeedRefusal&& message) {
     client_.note(concat("feed ", address_.text, " refuses: ", message.why));
     end_ = End::kRefused;
   }
-  void handle(FeedAlive /*message*/, std::int64_t /*bytes*/) {}
-  void handle(FeedUnknown /*message*/, std::int64_t /*bytes*/) {
+  void handle(FeedAlive /*message*/) {}
+  void handle(FeedUnknown /*message*/) {
     if (live_) {
       end_ = lost("it was started again");
     }
   }
-  void handle(FeedGoodbye /*message*/, std::int64_t /*bytes*/) { end_ = lost("it ended"); }
-  void handle(FedStep&& message, std::int64_t /*bytes*/) {
+  void handle(FeedGoodbye /*message*/) { end_ = lost("it ended"); }
+  void handle(FedStep&& message) {
     if (live_) {
       client_.sink_.take(message);
     }
   }
-  void handle(FedPiece&& message, std::int64_t bytes) {
+  void handle(FedPiece&& message) {
     if (live_) {
-      client_.sink_.take(std::move(message), bytes);
+      client_.sink_.take(std::move(message));
     }
   }
 

@@ -41,8 +41,10 @@ class FeedSink {
   // A feed serves from now on, or none does: everything not here yet is to be decoded here, and
   // pieces of steps not yet known are dropped.
   virtual void live(bool is_live) = 0;
-  // `bytes` are released() when the piece is used or dropped.
-  virtual void take(FedPiece piece, std::int64_t bytes) = 0;
+  // Its credit_of() is released() when the piece is used or dropped.
+  //
+  // Throws  InvalidInput: nothing that a feed of this run would send.
+  virtual void take(FedPiece piece) = 0;
   virtual void take(const FedStep& step) = 0;
   // Bytes taken and not released; and released since the beginning.
   virtual std::int64_t held() = 0;

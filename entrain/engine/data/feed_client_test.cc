@@ -264,7 +264,7 @@ TEST_F(FeedClientTest, TakesNoPieceTwice) {
   wait_until_fed(*data, 2);
   EXPECT_EQ(ahead.ready_bytes(), 16 * 48 * 4);
   // All that was dropped is credit again.
-  const auto frame = static_cast<std::int64_t>(message_of(segment(1, 2)).size());
+  const std::int64_t frame = credit_of(segment(1, 2));
   std::int64_t released = 0;
   for (int message = 0; message < 100 && released < 7 * frame; ++message) {
     if (const ToFeed said = fake.any(); std::holds_alternative<FeedCredit>(said)) {

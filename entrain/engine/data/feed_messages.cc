@@ -171,6 +171,13 @@ void write(MessageWriter& writer, const SampleTokens& text) {
   writer.numbers(ends);
   writer.numbers(text.tokens.feature_begin);
 }
+void write(MessageWriter& writer, const PackedPixels& pixels) {
+  writer.number(pixels.module);
+  writer.number(pixels.rows);
+  writer.number(pixels.columns);
+  writer.number(pixels.frames);
+  writer.text(pixels.values);
+}
 void write(MessageWriter& writer, const FedPiece& piece) {
   writer.position(piece.position);
   writer.text(piece.digest);
@@ -225,6 +232,13 @@ void read(MessageReader& reader, SampleTokens& text) {
   }
   text.tokens.feature_begin = reader.numbers();
 }
+void read(MessageReader& reader, PackedPixels& pixels) {
+  pixels.module = reader.number<int>();
+  pixels.rows = reader.count(0, "patch rows");
+  pixels.columns = reader.count(0, "patch columns");
+  pixels.frames = reader.number<int>();
+  pixels.values = reader.text();
+}
 void read(MessageReader& reader, FedPiece& piece);
 template <typename Empty>
 requires std::is_empty_v<Empty>
@@ -258,6 +272,17 @@ Message read_whole(std::string_view bytes) {
 }
 
 }  // namespace
+
+std::int64_t credit_of(const FedPiece& piece) {
+  constexpr std::int64_t kOverhead = 64;
+  if (const auto* segment = std::get_if<SegmentData>(&piece.content); segment != nullptr) {
+    return static_cast<std::int64_t>(segment->input.nbytes()) + kOverhead;
+  }
+  if (const auto* text = std::get_if<SampleTokens>(&piece.content); text != nullptr) {
+    return std::ssize(text->tokens.ids) * 8 + kOverhead;
+  }
+  return kOverhead;
+}
 
 std::string message_of(const ToFeed& message) {
   return written(message);

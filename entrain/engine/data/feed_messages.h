@@ -16,6 +16,7 @@
 #include <string_view>
 #include <variant>
 
+#include "entrain/engine/data/packed_pixels.h"
 #include "entrain/engine/data/step_data.h"
 
 namespace entrain::engine {
@@ -71,8 +72,10 @@ struct Undecoded {};  // decoding here says why
 struct FedPiece {
   FeedPosition position;
   std::string digest;  // of its step
-  std::variant<Undecoded, SegmentData, SampleTokens> content;
+  std::variant<Undecoded, SegmentData, SampleTokens, PackedPixels> content;
 };
+// What a piece counts of a rank's credit: about the memory that it takes there.
+std::int64_t credit_of(const FedPiece& piece);
 using FromFeed =
     std::variant<FeedWelcome, FeedRefusal, FeedAlive, FeedUnknown, FeedGoodbye, FedStep, FedPiece>;
 

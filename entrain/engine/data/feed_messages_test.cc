@@ -37,6 +37,10 @@ FedPiece text_piece() {
   return {{0, 0}, kDigest, text};
 }
 
+FedPiece pixel_piece() {
+  return {{4, 3}, kDigest, PackedPixels{1, 2, 3, 2, "pixels"}};
+}
+
 std::vector<std::string> all_from_feed() {
   std::vector<std::string> messages;
   for (const FromFeed& message : std::vector<FromFeed>{FeedWelcome(),
@@ -47,6 +51,7 @@ std::vector<std::string> all_from_feed() {
                                                        FedStep{3, kDigest, true},
                                                        segment_piece(),
                                                        text_piece(),
+                                                       pixel_piece(),
                                                        FedPiece{{1, 1}, kDigest, Undecoded()}}) {
     messages.push_back(message_of(message));
   }
@@ -81,6 +86,10 @@ TEST(FeedMessages, OfAFeedReadBackUnchanged) {
   EXPECT_EQ(text.tokens.ids, (std::vector<std::int64_t>{256, 258, 65, 66, 257}));
   EXPECT_EQ(text.tokens.targets, (std::vector<TokenRange>{{1, 2}, {3, 5}}));
   EXPECT_EQ(text.tokens.feature_begin, (std::vector<std::int64_t>{2}));
+  const auto third = std::get<FedPiece>(read_from_feed(message_of(pixel_piece())));
+  const auto& pixels = std::get<PackedPixels>(third.content);
+  EXPECT_EQ(std::tuple(pixels.module, pixels.rows, pixels.columns, pixels.frames, pixels.values),
+            std::tuple(1, 2, 3, 2, "pixels"));
   const auto step = std::get<FedStep>(read_from_feed(message_of(FedStep{3, kDigest, true})));
   EXPECT_EQ(step.step, 3);
   EXPECT_TRUE(step.sound);

@@ -186,6 +186,16 @@ SegmentData patches_of_frames(const DecodedImage& first,
              encoder);
 }
 
+std::array<std::array<float, 256>, 3> normalised_values(const EncoderSpec& encoder) {
+  const at::Tensor values =
+      normalised(at::arange(256, at::kFloat).repeat({3, 1, 1}), encoder).contiguous();
+  std::array<std::array<float, 256>, 3> result{};
+  for (std::size_t channel = 0; channel < result.size(); ++channel) {
+    std::copy_n(values.const_data_ptr<float>() + channel * 256, 256, result[channel].begin());
+  }
+  return result;
+}
+
 SegmentData white_patches(ImageSize size, const EncoderSpec& encoder) {
   return cut({normalised(at::full({3, size.height, size.width}, 255.0, at::kFloat), encoder)},
              encoder);

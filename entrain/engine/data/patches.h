@@ -1,6 +1,8 @@
 // From a decoded image to the vision encoder's input.
 #pragma once
 
+#include <array>
+
 #include <ATen/ATen.h>
 
 #include "entrain/core/dataset/image.h"
@@ -42,6 +44,11 @@ SegmentData patches_of(const ResizedImage& image, std::int64_t tile, const Encod
 SegmentData patches_of_frames(const DecodedImage& first,
                               const DecodedImage& second,
                               const EncoderSpec& encoder);
+
+// What normalisation makes of the values of pixels.
+//
+// Shapes    result: [channel][value in [0, 255]]
+std::array<std::array<float, 256>, 3> normalised_values(const EncoderSpec& encoder);
 
 // The result for a white image that is read in this size.
 SegmentData white_patches(ImageSize size, const EncoderSpec& encoder);

@@ -43,7 +43,7 @@ struct ReadAhead::State {
     }
     if (options.feed != nullptr && !options.feed->addresses.empty()) {
       shared->patience = options.feed->deadline / 2;
-      fed.emplace(shared);
+      fed.emplace(shared, model);
       client.emplace(*options.feed, options.memory_bytes, *fed);
     }
   }

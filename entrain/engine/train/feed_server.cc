@@ -200,15 +200,16 @@ class Pusher {
     piece.position.step = prepared.step;
     piece.digest = prepared.digest;
     for (const int sample : step.needs.texts) {
-      if (!push(piece, [&] {
+      if (!push(piece, -1, [&] {
             return SampleTokens{step.data->text(sample), step.data->kind(sample)};
           })) {
         return;
       }
     }
     for (const SegmentNeed& need : step.needs.segments) {
-      if (!push(piece,
-                [&] { return step.data->segment(need.module, need.sample, need.segment); })) {
+      if (!push(piece, need.module, [&] {
+            return step.data->segment(need.module, need.sample, need.segment);
+          })) {
         return;
       }
     }
@@ -219,15 +220,18 @@ class Pusher {
   }
 
   // Sends the piece unless it is of no use, and moves on to the next. Whether the step goes on.
+  // `module`: of a segment; -1: a text.
   template <typename Decode>
-  bool push(FedPiece& piece, const Decode& decode) {
+  bool push(FedPiece& piece, int module, const Decode& decode) {
     if (is_closing() || is_over(piece.position.step)) {
       return false;
     }
     if (piece.position >= from()) {
       piece.content = decoded(decode);
+      const std::int64_t credit = credit_of(piece);
+      pack(piece, module);
       std::string message = message_of(FromFeed(piece));
-      if (!wait_for_credit(static_cast<std::int64_t>(message.size()))) {
+      if (!wait_for_credit(credit)) {
         return false;
       }
       ++shared_.sent.pieces;
@@ -236,6 +240,19 @@ class Pusher {
     }
     ++piece.position.piece;
     return true;
+  }
+
+  // Pixels as bytes, where they are.
+  void pack(FedPiece& piece, int module) const {
+    const ModelSpec& model = shared_.setup.model;
+    const auto* segment = std::get_if<SegmentData>(&piece.content);
+    if (segment == nullptr ||
+        model.encoders[static_cast<std::size_t>(module)].modality != Modality::kVision) {
+      return;
+    }
+    if (std::optional<PackedPixels> pixels = packed(*segment, model, module); pixels.has_value()) {
+      piece.content = *std::move(pixels);
+    }
   }
 
   template <typename Decode>

@@ -89,7 +89,9 @@ class RawRank {
     socket_.set(zmq::sockopt::immediate, false);
     socket_.connect(at_.endpoint);
   }
-  void send(std::string message) { socket_.send(frame_of(std::move(message)), zmq::send_flags::none); }
+  void send(std::string message) {
+    socket_.send(frame_of(std::move(message)), zmq::send_flags::none);
+  }
   // The next message that is no sign of life; nothing after `patience`.
   std::optional<FromFeed> next(milliseconds patience = milliseconds(10'000)) {
     const auto end = std::chrono::steady_clock::now() + patience;
@@ -97,7 +99,6 @@ class RawRank {
     socket_.set(zmq::sockopt::rcvtimeo, 10);
     while (std::chrono::steady_clock::now() < end) {
       if (socket_.recv(frame).has_value()) {
-        bytes = static_cast<std::int64_t>(frame.size());
         FromFeed message = read_from_feed(frame.to_string_view());
         if (!std::holds_alternative<FeedAlive>(message)) {
           return message;
@@ -106,7 +107,6 @@ class RawRank {
     }
     return std::nullopt;
   }
-  std::int64_t bytes = 0;  // of the last message
 
  private:
   zmq::context_t context_;
@@ -193,7 +193,8 @@ TEST_F(FeedServerTest, SendsNoMoreThanTheCreditAndBeginsWhereTheRankIs) {
     EXPECT_EQ(sent.digest, prepare_step(setup, 1).digest);
     last = sent.position;
     EXPECT_FALSE(rank.next(milliseconds(150)).has_value());  // none while one is not used
-    released += rank.bytes;
+    EXPECT_TRUE(std::holds_alternative<PackedPixels>(sent.content));
+    released += credit_of({{}, "", unpacked(std::get<PackedPixels>(sent.content), setup.model)});
     rank.send(message_of(FeedCredit{last, released}));
   }
   // To the end of the run, in order, but for what the rank says it has.
