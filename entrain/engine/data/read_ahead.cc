@@ -377,6 +377,7 @@ struct ReadAhead::State {
         shared->held_bytes += piece->bytes;  // a consumer waits for it, or it is an error
       }
       piece->status = Status::kReady;
+      owner->times.count(piece->segment);
       if (owner->dropped) {
         shared->held_bytes -= piece->bytes;
       } else {

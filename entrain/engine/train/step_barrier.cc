@@ -69,8 +69,7 @@ struct StepBarrier::Report {
   nanoseconds busy{0};
   nanoseconds finish{0};
   nanoseconds processor{0};
-  nanoseconds data_waited{0};
-  nanoseconds decoding{0};
+  DataTimes data;
   std::int64_t decode_threads = 0;
   std::int64_t peak_bytes = 0;
   std::int64_t num_events = 0;
@@ -154,8 +153,7 @@ StepVerdict StepBarrier::close(const StepReport& end, const PreparedStep* next) 
   own.busy = end.outcome.usage.busy;
   own.finish = end.outcome.usage.finish;
   own.processor = end.outcome.processor;
-  own.data_waited = end.data.waited;
-  own.decoding = end.data.decoding;
+  own.data = end.data;
   own.decode_threads = end.decode_threads;
   own.peak_bytes = end.outcome.usage.peak_bytes;
   own.num_events = end.with_events ? std::ssize(end.outcome.events) : 0;
@@ -193,8 +191,9 @@ StepVerdict StepBarrier::close(const StepReport& end, const PreparedStep* next) 
     usage.busy = std::max(usage.busy, report.busy);
     usage.finish = std::max(usage.finish, report.finish + offsets.back());
     usage.peak_bytes = std::max(usage.peak_bytes, report.peak_bytes);
-    if (report.data_waited > record.data.waited) {
-      record.data = {report.data_waited, report.decoding};
+    record.decoded.add(report.data, static_cast<int>(report.decode_threads));
+    if (report.data.waited > record.data.waited) {
+      record.data = report.data;
       record.decode_threads = static_cast<int>(report.decode_threads);
     }
     double& processor = record.processor_s[replica][lane];
