@@ -200,6 +200,20 @@ std::string PythonProcess::read_bytes(std::int64_t size, const std::string& wher
   return bytes;
 }
 
+void PythonProcess::read_into(std::span<std::uint8_t> target, const std::string& where) {
+  const std::size_t held = std::min(buffer_.size(), target.size());
+  std::copy_n(buffer_.begin(), held, target.begin());
+  buffer_.erase(0, held);
+  target = target.subspan(held);
+  while (!target.empty()) {
+    const ssize_t count = recv(socket_, target.data(), target.size(), MSG_WAITALL);
+    if (count == 0 || (count < 0 && errno != EINTR)) {
+      fail(where);
+    }
+    target = target.subspan(count < 0 ? 0 : static_cast<std::size_t>(count));
+  }
+}
+
 void PythonProcess::fail(const std::string& where) {
   int status = 0;
   shutdown(socket_, SHUT_RDWR);  // it ends, if it has not

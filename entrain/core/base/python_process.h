@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -56,6 +57,8 @@ class PythonProcess {
   Json read_answer(const std::string& where);
   // Throws  SystemFailure also for a size below 0.
   std::string read_bytes(std::int64_t size, const std::string& where);
+  // The next target.size() bytes, without a copy on the way.
+  void read_into(std::span<std::uint8_t> target, const std::string& where);
 
  private:
   void receive(const std::string& where);

@@ -1,6 +1,8 @@
 #include "entrain/core/dataset/python_answers.h"
 
+#include <algorithm>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -124,9 +126,15 @@ VideoSize read_video_size(PythonProcess& process, const std::string& where) {
 DecodedImage read_video_frame(PythonProcess& process, const std::string& where) {
   DecodedImage frame;
   frame.size = size_in(process.read_answer(where), where);
-  const std::int64_t pixels = std::int64_t{frame.size.width} * frame.size.height;
-  const std::string rgb = process.read_bytes(3 * pixels, where);
-  frame.rgb.assign(rgb.begin(), rgb.end());
+  const std::size_t bytes =
+      3 * static_cast<std::size_t>(frame.size.width) * static_cast<std::size_t>(frame.size.height);
+  // A claim alone takes no memory.
+  constexpr std::size_t kBlock = std::size_t{4} << 20U;
+  while (frame.rgb.size() < bytes) {
+    const std::size_t begin = frame.rgb.size();
+    frame.rgb.resize(std::min(bytes, begin + kBlock));
+    process.read_into(std::span(frame.rgb).subspan(begin), where);
+  }
   return frame;
 }
 
