@@ -36,7 +36,10 @@ def read_shards(shards, count=None):
 
 def words_of(text):
     """What of a sample's JSON has no loss, and what has."""
-    question, answer = text.get("question", ""), text.get("answer", text.get("caption", ""))
+    question, answer = (
+        text.get("question", ""),
+        text.get("answer", text.get("caption", text.get("text", ""))),
+    )
     return {"question": question, "answer": answer}
 
 
