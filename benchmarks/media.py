@@ -357,7 +357,7 @@ def main():
     )
     page = f"""# Rates of reading media, by format
 
-Command: `python benchmarks/media.py --images … --sounds … --num-images {options.num_images} --rounds {options.rounds}`
+Command: `python benchmarks/media.py --images … --sounds … --num-images {options.num_images} --num-sounds {options.num_sounds} --num-videos {options.num_videos} --frames {options.frames} --rounds {options.rounds}`
 {machine.describe()}; {load.text()}. {versions}{torchcodec_version()}. {time.strftime("%Y-%m-%d")}
 
 Units a second of processor time with one thread, medians of {options.rounds} rounds in turn (least … most); behind a peer's rate
