@@ -62,6 +62,7 @@ parity: $(ENGINE_READY) $(PARITY_READY) ## compare every family of models with t
 	@.venv-parity/bin/python tests/parity/families.py --forward build/release/tests/entrain_forward
 	@.venv-parity/bin/python tests/parity/tokens.py --entrain build/release/entrain/cli/entrain
 	@.venv-parity/bin/python tests/parity/pixels.py --forward build/release/tests/entrain_forward
+	@.venv-parity/bin/python tests/parity/video_files.py --forward build/release/tests/entrain_forward
 	@.venv-parity/bin/python tests/parity/lora.py --forward build/release/tests/entrain_forward
 	@.venv-parity/bin/python tests/parity/sizes.py --entrain build/release/entrain/cli/entrain
 

@@ -4,7 +4,8 @@ Takes samples of real shards, writes them in every format (tests/end_to_end/form
 1. indexes each with one thread, several rounds in turn, beside what a Python program does for the
    sizes alone: webdataset or json or pyarrow with Pillow, which reads headers;
 2. decodes each (`index --verify`), beside Pillow's decoding;
-3. trains the same steps on each; fails unless all losses are equal to the last bit;
+3. trains the same steps on each; fails unless all losses are equal to the last bit, and checksums of
+   all decoded pixels and sounds are equal (`--digests`: these alone, of any shards);
 4. trains on large JPEGs with 1, 2 … decode threads, where decoding is the limit, and checks that
    losses do not change.
 
@@ -15,7 +16,6 @@ Example:
 import argparse
 import io
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -24,6 +24,7 @@ import time
 from pathlib import Path
 
 import machine
+from machine import processor_seconds
 from policies import table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,19 +64,9 @@ def parse():
     parser.add_argument("--rounds", type=int, default=5, help="of the timings")
     parser.add_argument("--pixels", default="2400x1800", help="of the large JPEGs")
     parser.add_argument("--threads", default="1,2", help="decode threads, with commas")
+    parser.add_argument("--digests", action="store_true", help="pixels and sounds alone")
     parser.add_argument("--output", default="", help="Markdown page to write (default: print)")
     return parser.parse_args()
-
-
-def processor_seconds(work):
-    """Of this process's children and itself while `work` runs."""
-    total = 0.0
-    before = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    work()
-    after = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    for old, new in zip(before, after, strict=True):
-        total += new.ru_utime + new.ru_stime - old.ru_utime - old.ru_stime
-    return total
 
 
 def call(options, folder, *arguments):
@@ -196,6 +187,31 @@ def same_losses(options, folder, given):
     return len(expected[0]), len(expected[1]), expected[1][0], expected[1][-1]
 
 
+def same_media(options, folder, given):
+    """How many samples have the same pixels and sounds in all formats, and how many have Pillow's."""
+    expected = None
+    for number, (name, data) in enumerate(given):
+        index = f"media-{number}.csv"
+        call(options, folder.path, "index", *data, "-o", index, "--force")
+        sizes = formats.sizes_of(folder.path / index)
+        found = (sizes, formats.decoded(options.entrain, folder.path / index))
+        expected = expected or found
+        if found != expected:
+            sys.exit(f"{name}: other sizes, pixels or sounds than the first format's")
+    lines = expected[1]
+    if any(kind != "image" for _, media, _ in folder.samples for kind, _, _ in media):
+        return len(lines), None
+    pillow = formats.decoded_by_pillow(folder.samples)
+    return len(lines), sum(a == b for a, b in zip(lines, pillow, strict=True))
+
+
+def media_text(count, pillow, num_formats):
+    same = f"What is decoded of {count} samples has the same checksums in all {num_formats} formats"
+    return (
+        f"{same}." if pillow is None else f"{same}; of {pillow} they are those of Pillow's pixels."
+    )
+
+
 def large_images(options, folder):
     """Samples of one noisy JPEG each, whose decoding takes longer than the rest of a step."""
     import numpy
@@ -262,6 +278,10 @@ def main():
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as large:
         folder = Folder(Path(name), samples)
         given = write_formats(samples, folder.path)
+        media = media_text(*same_media(options, folder, given), len(given))
+        if options.digests:
+            machine.give(media, options.output)
+            return
         count, steps, first, last = same_losses(options, folder, given)
         headers = ["format", "Entrain, images/s (least … most)", "in Python", "ratio"]
         indexed = "\n".join(table(headers, rates(options, folder, given, decode=False)))
@@ -280,7 +300,7 @@ Command: `python benchmarks/formats.py SHARDS --samples {options.samples} --roun
 ## The same training
 
 Sizes and lengths in the index are equal in all {len(given)} formats, and so are the losses of {steps} steps to the last bit
-(first {first:.6f}, last {last:.6f}).
+(first {first:.6f}, last {last:.6f}). {media}
 
 ## Indexing
 

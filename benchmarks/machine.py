@@ -2,6 +2,7 @@
 
 import os
 import platform
+import resource
 import subprocess
 import time
 from pathlib import Path
@@ -37,6 +38,17 @@ def give(text, output):
         Path(output).write_text(text)
     else:
         print(text)
+
+
+def processor_seconds(work):
+    """Of this process's children and itself while `work` runs."""
+    total = 0.0
+    before = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    work()
+    after = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    for old, new in zip(before, after, strict=True):
+        total += new.ru_utime + new.ru_stime - old.ru_utime - old.ru_stime
+    return total
 
 
 class OtherLoad:

@@ -5,13 +5,15 @@ found worth keeping (build/fuzz/found). A finding ends the run with exit code 1 
 
 Example:
     python tools/fuzz.py --seconds 60
-    python tools/fuzz.py --seconds 600 --target tar --target image --page page.md
+    python tools/fuzz.py --seconds 600 --target tar --target png --page page.md
+    python tools/fuzz.py --inputs 1000000 --largest 1024 --page page.md
 """
 
 import argparse
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,7 +25,6 @@ import machine
 # Seconds that one input may take, and memory that a run may hold.
 SLOWEST_S = 10
 MEMORY_MIB = 2048
-LARGEST_INPUT = 1 << 16
 
 
 def targets():
@@ -31,24 +32,25 @@ def targets():
     return [name.removesuffix("_fuzz") for name in names]
 
 
-def run(name, seconds):
-    """One target's row: inputs tried, edges covered, inputs kept, longest; or its finding."""
+def run(name, options):
+    """One target's row: inputs tried, seconds, edges covered, inputs kept, longest; or its finding."""
     found = BUILD / "found" / name
     findings = BUILD / "findings"
     for folder in (found, findings):
         folder.mkdir(parents=True, exist_ok=True)
     command = [
         str(BUILD / "tests" / "fuzz" / f"{name}_fuzz"),
-        f"-max_total_time={seconds}",
+        f"-runs={options.inputs}" if options.inputs else f"-max_total_time={options.seconds}",
         f"-timeout={SLOWEST_S}",
         f"-rss_limit_mb={MEMORY_MIB}",
         f"-malloc_limit_mb={MEMORY_MIB // 2}",
-        f"-max_len={LARGEST_INPUT}",
+        f"-max_len={options.largest}",
         f"-artifact_prefix={findings}/{name}-",
         "-print_final_stats=1",
         str(found),
         str(ROOT / "tests" / "fuzz" / "corpus" / name),
     ]
+    begun = time.monotonic()
     result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     log = result.stderr
 
@@ -59,6 +61,7 @@ def run(name, seconds):
     row = {
         "target": name,
         "inputs": stat(r"number_of_executed_units: (\d+)"),
+        "seconds": time.monotonic() - begun,
         "edges": stat(r"cov: (\d+)"),
         "kept": stat(r"corp: (\d+)"),
         "slowest_s": stat(r"slowest_unit_time_sec: (\d+)"),
@@ -78,23 +81,24 @@ def page(rows, options):
         "Whatever the bytes, a parser has to return a result or to refuse them (`InvalidInput`, "
         f"`SystemFailure`), within {SLOWEST_S} s an input and {MEMORY_MIB // 2} MiB an allocation; "
         "some targets check more (what was read is written and read back unchanged). Inputs are up "
-        f"to {LARGEST_INPUT // 1024} KiB."
+        f"to {options.largest:,} bytes."
     )
+    limit = f"--inputs {options.inputs}" if options.inputs else f"--seconds {options.seconds}"
     lines = [
         "# Fuzzing of every parser",
         "",
-        f"Command: `python tools/fuzz.py --seconds {options.seconds}`",
+        f"Command: `python tools/fuzz.py {limit} --largest {options.largest}`",
         "",
         f"{machine.describe()}; clang 14, libFuzzer, address and undefined-behaviour sanitizers.",
         "",
         contract,
         "",
-        "| target | inputs tried | edges covered | inputs kept | slowest, s | findings |",
-        "|---|---|---|---|---|---|",
+        "| target | inputs tried | seconds | edges covered | inputs kept | slowest, s | findings |",
+        "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         lines.append(
-            f"| {row['target']} | {row['inputs']:,} | {row['edges']:,} | {row['kept']:,} | "
+            f"| {row['target']} | {row['inputs']:,} | {row['seconds']:.0f} | {row['edges']:,} | {row['kept']:,} | "
             f"{row['slowest_s']} | {1 if row['finding'] else 0} |"
         )
     total = sum(row["inputs"] for row in rows)
@@ -105,6 +109,8 @@ def page(rows, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=int, default=60, help="for every target")
+    parser.add_argument("--inputs", type=int, help="for every target, instead of seconds")
+    parser.add_argument("--largest", type=int, default=1 << 16, help="bytes of an input")
     parser.add_argument("--target", action="append", help="only these (default: all)")
     parser.add_argument("--page", help="write the table to this file")
     options = parser.parse_args()
@@ -114,9 +120,12 @@ def main():
         sys.exit(f"no such targets: {unknown}; there are: {', '.join(targets()) or 'none built'}")
     rows = []
     for name in chosen:
-        rows.append(run(name, options.seconds))
+        rows.append(run(name, options))
         row = rows[-1]
-        print(f"fuzz: {name}: {row['inputs']:,} inputs, {row['edges']:,} edges", flush=True)
+        print(
+            f"fuzz: {name}: {row['inputs']:,} inputs, {row['seconds']:.0f} s, {row['edges']:,} edges",
+            flush=True,
+        )
     if options.page:
         machine.give(page(rows, options), options.page)
     return 1 if any(row["finding"] for row in rows) else 0

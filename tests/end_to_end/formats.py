@@ -1,8 +1,11 @@
 """One data set in every format that `entrain index` reads: for tests and benchmarks/formats.py."""
 
 import base64
+import io
 import json
+import subprocess
 import tarfile
+import zlib
 from collections import defaultdict
 from pathlib import Path
 
@@ -33,7 +36,10 @@ def read_shards(shards, count=None):
 
 def words_of(text):
     """What of a sample's JSON has no loss, and what has."""
-    question, answer = text.get("question", ""), text.get("answer", text.get("caption", ""))
+    question, answer = (
+        text.get("question", ""),
+        text.get("answer", text.get("caption", text.get("text", ""))),
+    )
     return {"question": question, "answer": answer}
 
 
@@ -143,3 +149,37 @@ def sizes_of(index):
         rows = list(csv.DictReader(file))
     places = ("sample_id", "shard", "offset", "bytes", "media_folder")
     return [{key: value for key, value in row.items() if key not in places} for row in rows]
+
+
+def media_program(entrain):
+    """entrain_media of the build that the program is of."""
+    return Path(entrain).resolve().parents[2] / "tests" / "entrain_media"
+
+
+def decoded(entrain, index):
+    """A line a sample: sizes and checksums of the pixels and sounds that training decodes."""
+    command = [media_program(entrain), Path(index).name]
+    result = subprocess.run(
+        command, cwd=Path(index).parent, capture_output=True, text=True, check=False
+    )
+    if result.returncode != 0:
+        raise RuntimeError(result.stderr)
+    return result.stdout.splitlines()
+
+
+def decoded_by_pillow(samples):
+    """The same of samples of images, by Pillow. Transparent ones are put on white."""
+    from PIL import Image, ImageOps
+
+    lines = []
+    for _, media, _ in samples:
+        images = []
+        for _, _, content in media:
+            image = ImageOps.exif_transpose(Image.open(io.BytesIO(content)))
+            if image.has_transparency_data:
+                white = Image.new("RGBA", image.size, "white")
+                image = Image.alpha_composite(white, image.convert("RGBA"))
+            pixels = image.convert("RGB").tobytes()
+            images.append(f"{image.width}x{image.height}:{zlib.crc32(pixels):08x}")
+        lines.append(" ".join(images))
+    return lines

@@ -1,4 +1,4 @@
-"""The same samples in every format: the same index, and the same losses to the last bit."""
+"""The same samples in every format: the same index, pixels, sounds, and losses to the last bit."""
 
 import json
 import os
@@ -7,6 +7,9 @@ from unittest import mock
 import cli_fixture
 import formats
 from cli_fixture import CliTest
+from data_test import wav
+
+TEXT = {"question": "what?", "answer": "silence"}
 
 
 class Formats(CliTest):
@@ -19,8 +22,11 @@ class Formats(CliTest):
         self.make_data(count=24)
         self.samples = formats.read_shards([self.folder / "train-000000.tar"])
 
+    def write(self, name):
+        return formats.FORMATS[name](self.samples, self.folder)
+
     def index(self, name, **options):
-        data = formats.FORMATS[name](self.samples, self.folder)
+        data = self.write(name)
         more = [part for key, value in options.items() for part in (f"--{key}", value)]
         return self.run_program("index", *data, "-o", f"{name}.csv", "-m", "model.toml", *more)
 
@@ -43,6 +49,25 @@ class Formats(CliTest):
                 if losses:
                     run = f"run-{name.split()[0]}"
                     self.assertEqual(self.losses(f"{name}.csv", run), losses)
+
+    def test_every_format_gives_the_same_pixels_and_sounds(self):
+        expected = formats.decoded(self.entrain, self.folder / "train.csv")
+        self.assertEqual(expected, formats.decoded_by_pillow(self.samples))
+        sounds = ["1600", "2000"]
+        self.samples += [
+            (f"sound{frames}", [("audio", f"sound{frames}.wav", wav(int(frames)))], TEXT)
+            for frames in sounds
+        ]
+        found = {}
+        for name in formats.FORMATS:
+            result = self.run_program("index", *self.write(name), "-o", "x.csv", "--force")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            found[name] = formats.decoded(self.entrain, self.folder / "x.csv")
+            with self.subTest(name):
+                self.assertEqual(found[name][: len(expected)], expected)
+        clips = {tuple(lines[len(expected) :]) for lines in found.values()}
+        self.assertEqual(len(clips), 1)
+        self.assertEqual([line.split("/")[1].split(":")[0] for line in clips.pop()], sounds)
 
     def test_a_damaged_medium_is_left_out_in_every_format(self):
         name, media, text = self.samples[3]

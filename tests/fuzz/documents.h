@@ -1,6 +1,8 @@
 // A model, a plan and a batch for targets whose documents speak of one.
 #pragma once
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/json.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/spec/model.h"

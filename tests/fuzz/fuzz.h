@@ -6,6 +6,7 @@
 // other exception ends the target, as a crash does.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -44,6 +45,11 @@ void expect_result_or_refusal(const Parse& parse) {
   } catch (const SystemFailure& refusal) {
     show(refusal);
   }
+}
+
+// The bytes with `begin` in place of their first ones, so that every input is of a format.
+inline std::string beginning_with(std::string_view begin, std::string_view bytes) {
+  return std::string(begin) + std::string(bytes.substr(std::min(begin.size(), bytes.size())));
 }
 
 // Ends the target as a finding.

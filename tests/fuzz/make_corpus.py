@@ -292,6 +292,29 @@ def encoded(form, frames):
         return Path(file.name).read_bytes()
 
 
+def exif(order):
+    """A block of two entries: a text outside of them, and orientation 6."""
+    entries = struct.pack(order + "HHII", 0x010F, 2, 5, 38)
+    entries += struct.pack(order + "HHIHH", 0x0112, 3, 1, 6, 0)
+    head = {"<": b"II", ">": b"MM"}[order] + struct.pack(order + "HIH", 42, 8, 2)
+    return head + entries + bytes(4) + b"maker"
+
+
+def lines(*documents):
+    return b"".join(json.dumps(document).encode() + b"\n" for document in documents)
+
+
+def table_answers():
+    """A table of two rows, as tables.py answers."""
+    media = {"images": [3, "a.png"], "audio": [1]}
+    return (
+        b"t"
+        + lines({"rows": 2, "largest": 1000}, {"json": '{"text": "a"}', "media": media})
+        + b"ABCD"
+        + lines({"json": "{}", "media": {}})
+    )
+
+
 MP3, VORBIS, OPUS = 0x230082, 0x200060, 0x200064  # libsndfile's numbers
 
 
@@ -372,35 +395,38 @@ def seeds():
             json.dumps({"prompt": "p", "response": ""}),
             json.dumps({"caption": "a cat"}),
         ],
-        "image": [
+        "png": [
             png(4, 4),
             png(3, 2, colour=6, depth=16),
             png(1, 1, interlaced=True),
             png(8, 2, colour=3, depth=1, chunks=[(b"PLTE", bytes(6)), (b"tRNS", b"\x80")]),
+            *golden_images("exif-end.png"),
+        ],
+        "jpeg": [
             jpeg(1),
             jpeg(3),
             jpeg(1, progressive=True),
-            *golden_images(
-                "ycck.jpg",
-                "orientation-6.jpg",
-                "exif-end.png",
-                "lossy-alpha.webp",
-                "lossless.webp",
-                "animated-part.webp",
-                "metadata.webp",
-                "interlaced.gif",
-                "part-transparent.gif",
-                "two-frames.gif",
-            ),
+            *golden_images("ycck.jpg", "orientation-6.jpg"),
         ],
-        "audio": [
-            wav(1, 16),
-            wav(2, 8),
-            wav(1, 24),
-            wav(2, 32, form=3),
-            flac(1, 16),
-            flac(2, 24),
-            *(encoded(form, 2000) for form in (MP3, VORBIS, OPUS)),
+        "webp": golden_images(
+            "lossy-alpha.webp", "lossless.webp", "animated-part.webp", "metadata.webp"
+        ),
+        "gif": golden_images("interlaced.gif", "part-transparent.gif", "two-frames.gif"),
+        "exif": [exif("<"), b"Exif\0\0" + exif(">")],
+        "wav": [wav(1, 16), wav(2, 8), wav(1, 24), wav(2, 32, form=3)],
+        "flac": [flac(1, 16), flac(2, 24)],
+        "mp3": [encoded(MP3, 2000)],
+        "ogg": [encoded(VORBIS, 2000), encoded(OPUS, 2000)],
+        "python_answers": [
+            table_answers(),
+            b"v"
+            + lines({"frames": 9, "fps": 25.0, "width": 2, "height": 1})
+            + 2 * (lines({"width": 2, "height": 1}) + b"abcdef"),
+            b"v" + lines({"error": "it is cut"}),
+        ],
+        "mixture_toml": [
+            '"a/*" = 2\n"b/*" = {weight = 1, epochs = 3}\n"c/*" = {weight = [[0, 0.5], [20, 2]]}\n',
+            '"a/*" = {repeat = 2}\n"*/0" = {}\n',
         ],
         "gzip": [gzipped, gzipped[:-4], b"plain"],
     }

@@ -25,6 +25,7 @@
 // [lora] as JSON: gradients are those of its tensors, OUTPUT.folder has the adapters added to the
 // weights, and OUTPUT.adapter is the adapter's folder written again.
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <numeric>
@@ -36,6 +37,7 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
+#include "entrain/core/base/python_process.h"
 #include "entrain/core/cost/layer_work.h"
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/families/hf_tensors.h"
@@ -430,6 +432,9 @@ int run(const Arguments& arguments) {
   const std::string& output = arguments.output;
   const HfModel hf = read_hf_model(arguments.folder);
   if (arguments.input.ends_with(".tar")) {
+    // The package is not beside this program. It reads files of video.
+    const char* python = std::getenv("ENTRAIN_PYTHON");
+    set_python_program({python != nullptr ? python : "python3", ENTRAIN_PACKAGES});
     write_weights(output, pixels_of(hf.model, arguments.input));
     return 0;
   }

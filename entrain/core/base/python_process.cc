@@ -42,6 +42,11 @@ std::string ending_of(int status) {
   return fmt::format("ended with exit code {}", WEXITSTATUS(status));
 }
 
+std::string reason_in(const Json& value) {
+  return value.is_string() ? value.get<std::string>()
+                           : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 // This process's environment with `packages` in front of PYTHONPATH.
 std::vector<std::string> environment_with(const std::filesystem::path& packages) {
   constexpr std::string_view kName = "PYTHONPATH=";
@@ -169,7 +174,7 @@ Json PythonProcess::read_line(const std::string& where) {
     throw SystemFailure(fmt::format("{}: a worker answered '{}'", where, line.substr(0, 200)));
   }
   if (const auto failure = document.find("failure"); failure != document.end()) {
-    throw SystemFailure(fmt::format("{}: {}", where, failure->get<std::string>()));
+    throw SystemFailure(fmt::format("{}: {}", where, reason_in(*failure)));
   }
   return document;
 }
@@ -177,12 +182,15 @@ Json PythonProcess::read_line(const std::string& where) {
 Json PythonProcess::read_answer(const std::string& where) {
   Json document = read_line(where);
   if (const auto error = document.find("error"); error != document.end()) {
-    throw InvalidInput(fmt::format("{}: {}", where, error->get<std::string>()));
+    throw InvalidInput(fmt::format("{}: {}", where, reason_in(*error)));
   }
   return document;
 }
 
 std::string PythonProcess::read_bytes(std::int64_t size, const std::string& where) {
+  if (size < 0) {
+    throw SystemFailure(fmt::format("{}: a worker answered with {} bytes", where, size));
+  }
   const auto wanted = static_cast<std::size_t>(size);
   while (buffer_.size() < wanted) {
     receive(where);
@@ -192,9 +200,26 @@ std::string PythonProcess::read_bytes(std::int64_t size, const std::string& wher
   return bytes;
 }
 
+void PythonProcess::read_into(std::span<std::uint8_t> target, const std::string& where) {
+  const std::size_t held = std::min(buffer_.size(), target.size());
+  std::copy_n(buffer_.begin(), held, target.begin());
+  buffer_.erase(0, held);
+  target = target.subspan(held);
+  while (!target.empty()) {
+    const ssize_t count = recv(socket_, target.data(), target.size(), MSG_WAITALL);
+    if (count == 0 || (count < 0 && errno != EINTR)) {
+      fail(where);
+    }
+    target = target.subspan(count < 0 ? 0 : static_cast<std::size_t>(count));
+  }
+}
+
 void PythonProcess::fail(const std::string& where) {
   int status = 0;
   shutdown(socket_, SHUT_RDWR);  // it ends, if it has not
+  if (process_ == 0) {
+    throw SystemFailure(fmt::format("{}: the process that {} is gone", where, work_));
+  }
   waitpid(std::exchange(process_, 0), &status, 0);
   throw SystemFailure(fmt::format("{}: the process that {} {}", where, work_, ending_of(status)));
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,19 +41,24 @@ class PythonProcess {
   // Starts `python -m MODULE`. `work`: what it does, for messages: "makes its tokens".
   // Throws  SystemFailure if it does not start.
   PythonProcess(const PythonProgram& program, const std::string& module, std::string work);
+  // One that somebody else started, at the other end of `socket`, which this object closes.
+  PythonProcess(int socket, std::string work) : work_(std::move(work)), socket_(socket) {}
   ~PythonProcess();
   PythonProcess(const PythonProcess&) = delete;
   PythonProcess& operator=(const PythonProcess&) = delete;
 
   // `where`: what is asked for, for the message if the process is gone.
   //
-  // Throws  SystemFailure naming `where`: the process ended, or answered something else.
+  // Throws  SystemFailure naming `where`: the process ended, or answered something else; all four.
   void write(std::string_view text, const std::string& where);
   // Throws  also SystemFailure for an object with the key `failure`.
   Json read_line(const std::string& where);
   // Throws  also InvalidInput for an object with the key `error`.
   Json read_answer(const std::string& where);
+  // Throws  SystemFailure also for a size below 0.
   std::string read_bytes(std::int64_t size, const std::string& where);
+  // The next target.size() bytes, without a copy on the way.
+  void read_into(std::span<std::uint8_t> target, const std::string& where);
 
  private:
   void receive(const std::string& where);
@@ -60,7 +66,7 @@ class PythonProcess {
 
   std::string work_;
   int socket_ = -1;
-  pid_t process_ = 0;
+  pid_t process_ = 0;   // 0: none that is this object's, or it ended
   std::string buffer_;  // read, not yet used
 };
 

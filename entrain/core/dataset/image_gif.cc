@@ -196,18 +196,19 @@ StoredImage decode_gif(std::string_view bytes, const std::string& where) {
   }
   const auto width = static_cast<std::size_t>(image.size.width);
   image.rgb.resize(width * static_cast<std::size_t>(image.size.height) * 3);
-  for (std::size_t i = 0; i < image.rgb.size(); ++i) {
-    image.rgb[i] = colours[outside][i % 3];
+  if (frame.Width != image.size.width || frame.Height != image.size.height) {
+    for (std::size_t i = 0; i < image.rgb.size(); i += 3) {
+      std::copy_n(colours[outside].data(), 3, &image.rgb[i]);
+    }
   }
   std::vector<GifPixelType> line(static_cast<std::size_t>(frame.Width));
   const auto top = static_cast<std::size_t>(frame.Top);
   for (const std::size_t row : gif_rows(static_cast<std::size_t>(frame.Height), frame.Interlace)) {
     gif.read_line(line);
-    auto target =
-        image.rgb.begin() + static_cast<std::ptrdiff_t>(
-                                ((top + row) * width + static_cast<std::size_t>(frame.Left)) * 3);
+    std::uint8_t* target =
+        image.rgb.data() + ((top + row) * width + static_cast<std::size_t>(frame.Left)) * 3;
     for (const GifPixelType index : line) {
-      target = std::copy(colours[index].begin(), colours[index].end(), target);
+      target = std::copy_n(colours[index].data(), 3, target);
     }
   }
   return image;

@@ -11,6 +11,9 @@
 namespace entrain {
 namespace {
 
+using oracle::error_of;
+using oracle::TemporaryFolder;
+
 std::string names(const std::string& pattern) {
   return join(expand_braces(pattern), " ");
 }

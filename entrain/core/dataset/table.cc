@@ -9,23 +9,24 @@
 #include "entrain/core/base/json.h"
 #include "entrain/core/base/python_process.h"
 #include "entrain/core/dataset/media_refs.h"
+#include "entrain/core/dataset/python_answers.h"
 
 namespace entrain {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Answer {
-  Json document;
-  PythonProcess* process = nullptr;  // its bytes follow
-};
-
-// Asks this thread's process.
-Answer ask(const Json& request, const std::string& where) {
+PythonReader& reader_of_this_thread() {
   thread_local PythonReader reader("entrain.tables", "reads Parquet and Arrow files");
-  return reader.with_process([&](PythonProcess& process) {
+  return reader;
+}
+
+// Asks this thread's process. Returns what `read(process)` makes of the answer.
+template <class Read>
+auto ask(const Json& request, const std::string& where, const Read& read) {
+  return reader_of_this_thread().with_process([&](PythonProcess& process) {
     process.write(request.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n", where);
-    return Answer{process.read_answer(where), &process};
+    return read(process, where);
   });
 }
 
@@ -39,22 +40,7 @@ std::string row_id(const fs::path& file, std::int64_t row) {
 
 FoundSample found_row(const fs::path& file, std::int64_t row, const fs::path& media) {
   const std::string where = fmt::format("'{}', row {}", file.string(), row);
-  const Answer answer = ask({{"path", table_path(file)}, {"row", row}}, where);
-  std::string text = answer.document.at("json").get<std::string>();
-  const Json& columns = answer.document.at("media");
-  MediaRefs refs;
-  for (const auto& [name, list] : {std::pair("images", &refs.images),
-                                   std::pair("videos", &refs.videos),
-                                   std::pair("audio", &refs.audio)}) {
-    const auto column = columns.find(name);
-    for (std::size_t i = 0; column != columns.end() && i < column->size(); ++i) {
-      const Json& entry = (*column)[i];
-      list->push_back(
-          entry.is_string()
-              ? MediaRef{entry.get<std::string>(), ""}
-              : MediaRef{"", answer.process->read_bytes(entry.get<std::int64_t>(), where)});
-    }
-  }
+  auto [text, refs] = ask({{"path", table_path(file)}, {"row", row}}, where, read_table_row);
   Json record = parse_json(text, where);
   MediaRefs named = media_of(record, where);  // by its messages
   for (int kind = 0; kind < MediaRefs::num_kinds(); ++kind) {
@@ -81,9 +67,10 @@ bool is_table_file(const fs::path& path) {
 }
 
 TableReader::TableReader(const fs::path& file, const fs::path& media) : file_(file), media_(media) {
-  const Answer answer = ask({{"open", table_path(file)}}, fmt::format("'{}'", file.string()));
-  rows_ = answer.document.at("rows").get<std::int64_t>();
-  largest_ = answer.document.at("largest").get<std::int64_t>();
+  const TableSize table =
+      ask({{"open", table_path(file)}}, fmt::format("'{}'", file.string()), read_table_size);
+  rows_ = table.rows;
+  largest_ = table.largest_bytes;
 }
 
 std::string TableReader::upcoming() const {

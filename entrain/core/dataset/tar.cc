@@ -230,8 +230,10 @@ std::optional<TarMember> TarReader::next() {
     member.header_offset = ::archive_read_header_position(headers);
     member.data_offset = ::archive_filter_bytes(headers, 0);
     member.size = ::archive_entry_size(entry);
-    const std::int64_t left = source_->size() - member.data_offset;
-    if (member.header_offset != position_ || member.size > left) {
+    // libarchive's own sum of what it skipped may be anything.
+    const bool inside = member.data_offset >= 0 && member.data_offset <= source_->size();
+    const std::int64_t left = inside ? source_->size() - member.data_offset : 0;
+    if (member.header_offset != position_ || !inside || member.size < 0 || member.size > left) {
       fail(position_,
            fmt::format("truncated or damaged: a member of {} bytes begins here, {} are left",
                        member.size,

@@ -206,6 +206,19 @@ TEST(TarReader, RefusesImpossibleSizes) {
   }
 }
 
+// libarchive reads the fields of sparse files in any header of GNU's form: here a file of a
+// negative size.
+TEST(TarReader, RefusesFieldsOfSparseFilesInOtherMembers) {
+  std::string archive = TarWriter().add("a.json", "{}").archive();
+  archive.replace(257, 8, std::string("ustar  \0", 8));
+  archive[386] = '1';
+  archive[483] = '\xCA';
+  oracle::fix_checksum(archive, 0);
+  for (const std::string& first : {std::string(), TarWriter().add("first", "").members()}) {
+    refused_tar(first + archive);
+  }
+}
+
 TEST(TarReader, RefusesDamagedPaxHeaders) {
   for (const std::string& content : {std::string("5 a=b"),
                                      std::string("99 path=x\n"),

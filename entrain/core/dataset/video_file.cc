@@ -10,6 +10,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/json.h"
 #include "entrain/core/base/python_process.h"
+#include "entrain/core/dataset/python_answers.h"
 
 namespace entrain {
 namespace {
@@ -54,19 +55,6 @@ auto with_video(std::uint64_t id,
   });
 }
 
-ImageSize size_in(const Json& answer) {
-  return {answer.at("width").get<int>(), answer.at("height").get<int>()};
-}
-
-DecodedImage read_frame(PythonProcess& process, const std::string& where) {
-  DecodedImage frame;
-  frame.size = size_in(process.read_answer(where));
-  const std::int64_t pixels = std::int64_t{frame.size.width} * frame.size.height;
-  const std::string rgb = process.read_bytes(3 * pixels, where);
-  frame.rgb.assign(rgb.begin(), rgb.end());
-  return frame;
-}
-
 }  // namespace
 
 VideoFile video_file_of(const MediaBytes& file) {
@@ -79,12 +67,7 @@ VideoFile video_file_of(const MediaBytes& file) {
 VideoSize measure_video_file(const VideoFile& file, bool verify, const std::string& where) {
   return with_video(new_video_id(), file, where, [&](PythonProcess& process) {
     send(process, {{"measure", verify}}, where);
-    const Json answer = process.read_answer(where);
-    VideoSize video;
-    video.frames = answer.at("frames").get<std::int64_t>();
-    video.seconds = static_cast<double>(*video.frames) / answer.at("fps").get<double>();
-    video.size = size_in(answer);
-    return video;
+    return read_video_size(process, where);
   });
 }
 
@@ -96,7 +79,7 @@ std::vector<DecodedImage> VideoDecoder::frames(std::span<const std::int64_t> ind
     send(process, {{"frames", indices}, {"of", num_frames_}}, where_);
     std::vector<DecodedImage> result;
     for (std::size_t i = 0; i < indices.size(); ++i) {
-      result.push_back(read_frame(process, where_));
+      result.push_back(read_video_frame(process, where_));
     }
     return result;
   });

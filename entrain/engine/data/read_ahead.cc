@@ -201,6 +201,7 @@ struct ReadAhead::State {
         shared->held_bytes += piece->bytes;  // a consumer waits for it, or it is an error
       }
       piece->status = PieceStatus::kReady;
+      owner->times.count(piece->segment);
       if (owner->dropped) {
         shared->held_bytes -= piece->bytes;
       } else {

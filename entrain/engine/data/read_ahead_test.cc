@@ -118,9 +118,11 @@ class ReadAheadTest : public ::testing::Test {
 TEST_F(ReadAheadTest, GivesEverySegmentAndTextWithItsPlannedLength) {
   ReadAhead reader(index_, model_, {});
   const auto data = reader.queue(all_needs());
+  std::int64_t patches = 0;
   for (const SegmentNeed& need : all_needs().segments) {
     const SegmentData segment = data->segment(need.module, need.sample, need.segment);
     EXPECT_NEAR(red_of(segment), expected_red(need.sample, need.segment), 1e-5F);
+    patches += segment.rows * segment.columns;
   }
   for (int sample = 0; sample < 6; ++sample) {
     const TokenizedSample& text = data->text(sample);
@@ -132,6 +134,8 @@ TEST_F(ReadAheadTest, GivesEverySegmentAndTextWithItsPlannedLength) {
     EXPECT_EQ(detokenize({text.ids.begin() + text.targets.front().begin, text.ids.end()}),
               "number " + std::to_string(sample));
   }
+  EXPECT_EQ(data->times().images, std::ssize(all_needs().segments));
+  EXPECT_EQ(data->times().patches, patches);
 }
 
 TEST_F(ReadAheadTest, MapsTheBatchToTheIndex) {

@@ -131,7 +131,8 @@ void SampleReader::refuse_videos(int sample) const {
 SegmentData SampleReader::image(int sample, SegmentPlace place, const EncoderSpec& encoder) {
   const SampleSizes& given = sizes(sample);
   const std::tuple wanted(sample, place.medium, &encoder);
-  if (held_image_ != wanted) {
+  const bool decoded = held_image_ != wanted;
+  if (decoded) {
     held_image_ = {-1, 0, nullptr};
     const std::string name = concat(where(sample), ", image ", place.medium);
     const std::vector<std::string>& images = raw(sample).images;
@@ -142,7 +143,9 @@ SegmentData SampleReader::image(int sample, SegmentPlace place, const EncoderSpe
         given.images.size() == 1);
     held_image_ = wanted;
   }
-  return patches_of(image_, place.part, encoder);
+  SegmentData data = patches_of(image_, place.part, encoder);
+  data.decoded_images = decoded ? 1 : 0;
+  return data;
 }
 
 std::vector<DecodedImage> SampleReader::decoded_frames(int sample,
@@ -187,7 +190,9 @@ SegmentData SampleReader::frames(int sample, SegmentPlace place, const EncoderSp
                      size,
                      encoder.resize_filter);
   }
-  return patches_of_frames(pair[0], pair[1], encoder);
+  SegmentData data = patches_of_frames(pair[0], pair[1], encoder);
+  data.decoded_images = static_cast<int>(pair.size());
+  return data;
 }
 
 SegmentData SampleReader::sound(int sample, SegmentPlace place, const EncoderSpec& encoder) {
@@ -199,21 +204,24 @@ SegmentData SampleReader::sound(int sample, SegmentPlace place, const EncoderSpe
   const std::string name = concat(where(sample), ", clip ", clip);
   const std::vector<std::string>& clips = raw(sample).audio;
   check_found(clips.size(), given.audio_seconds.size(), "clips", name);
-  if (held_clip_ != std::pair(sample, clip)) {
+  const bool decoded = held_clip_ != std::pair(sample, clip);
+  if (decoded) {
     held_clip_ = {-1, 0};
-    const DecodedAudio decoded = decode_audio(clips[clip], name);
-    if (decoded.info.seconds() != given.audio_seconds[clip]) {
+    const DecodedAudio audio = decode_audio(clips[clip], name);
+    if (audio.info.seconds() != given.audio_seconds[clip]) {
       throw InvalidInput(concat(name,
                                 ": ",
-                                decoded.info.seconds(),
+                                audio.info.seconds(),
                                 " s, the index says ",
                                 given.audio_seconds[clip],
                                 "; make the index again"));
     }
-    clip_ = resample(decoded.samples, decoded.info.sample_rate, kMelSampleRate);
+    clip_ = resample(audio.samples, audio.info.sample_rate, kMelSampleRate);
     held_clip_ = {sample, clip};
   }
-  return mel_window(clip_, place.part, encoder);
+  SegmentData data = mel_window(clip_, place.part, encoder);
+  data.decoded_clips = decoded ? 1 : 0;
+  return data;
 }
 
 SegmentData SampleReader::segment(int sample, int module, int segment) {

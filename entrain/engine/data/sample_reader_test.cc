@@ -155,6 +155,7 @@ TEST_F(SampleReaderTest, CutsAnImageIntoTilesThatFollowEachOther) {
     const SegmentData data = one.segment(0, 0, tile);
     EXPECT_EQ(data.input.sizes(), (std::vector<std::int64_t>{4, 48}));
     EXPECT_EQ(data.input[0][0].item<float>(), tile < 3 ? 1.0F : -1.0F) << tile;
+    EXPECT_EQ(data.decoded_images, tile == 0 || tile == 3 ? 1 : 0) << tile;
     EXPECT_TRUE(at::equal(reader(/*blank=*/true).segment(0, 0, tile).input, at::ones({4, 48})));
   }
   const TokenizedSample text = one.text(0).tokens;
@@ -216,6 +217,7 @@ TEST_F(VideoReaderTest, PairsFramesAndRepeatsTheLastOfAnOddNumber) {
   EXPECT_EQ(index_.samples[0].videos, (std::vector<VideoSize>{{2.5, 5, ImageSize{16, 16}}}));
   SampleReader one = reader();
   EXPECT_EQ(one.segment(0, 0, 0).rows, 2);
+  EXPECT_EQ(one.segment(0, 0, 1).decoded_images, 2);
   const auto red = [&](int segment, int frame) {
     const SegmentData data = one.segment(0, 0, segment);
     EXPECT_EQ(data.input.sizes(), (std::vector<std::int64_t>{16, 96}));
@@ -292,9 +294,13 @@ TEST_F(SoundReaderTest, CutsClipsIntoWindowsAtTheRateOfTheModel) {
   const std::vector<float> clip =
       resample(decode_audio(raw.audio[0], "x").samples, 8'000, kMelSampleRate);
   std::vector<std::int64_t> frames;
+  std::vector<int> decoded;
   for (int window = 0; window < 4; ++window) {
-    frames.push_back(reader.segment(0, 0, window).input.size(0));
+    const SegmentData data = reader.segment(0, 0, window);
+    frames.push_back(data.input.size(0));
+    decoded.push_back(data.decoded_clips);
   }
+  EXPECT_EQ(decoded, (std::vector<int>{1, 0, 0, 1}));
   EXPECT_EQ(frames, (std::vector<std::int64_t>{10, 10, 5, 7}));
   EXPECT_TRUE(
       at::equal(reader.segment(0, 0, 2).input, mel_window(clip, 2, model_.encoders[0]).input));

@@ -22,6 +22,10 @@ struct SegmentData {
   at::Tensor input;
   std::int64_t rows = 0;     // patches; 0 for audio
   std::int64_t columns = 0;  // patches; 0 for audio
+  // Decoded for it: an image, two frames, or a clip. Of the tiles of an image and the windows of a
+  // clip that are read one after another only the first has it.
+  int decoded_images = 0;
+  int decoded_clips = 0;
 };
 
 struct SampleTokens {
@@ -35,6 +39,15 @@ struct DataTimes {
   std::chrono::nanoseconds decoding{0};  // of all threads here, for pieces of this step
   std::int64_t pieces = 0;               // segments and texts of the step
   std::int64_t fed = 0;                  // of these, decoded by a feed
+  std::int64_t images = 0;               // decoded, frames of videos included
+  std::int64_t clips = 0;
+  std::int64_t patches = 0;  // made of images and frames
+
+  void count(const SegmentData& segment) {
+    images += segment.decoded_images;
+    clips += segment.decoded_clips;
+    patches += segment.rows > 0 ? segment.input.size(0) : 0;
+  }
 };
 
 // One step's data on one rank. Samples are indices into the step's global batch.

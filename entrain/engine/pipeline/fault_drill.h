@@ -5,33 +5,21 @@
 // lane's run do not know of it.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "entrain/core/spec/program.h"
 
 #include "entrain/engine/comm/recorded_comm.h"
+#include "entrain/engine/pipeline/fault_kinds.h"
 #include "entrain/engine/pipeline/lane_compute.h"
 #include "entrain/engine/pipeline/rank_places.h"
 
 namespace entrain::engine {
-
-enum class FaultKind : std::uint8_t {
-  kThrow,      // throws, as a bug would
-  kHang,       // does nothing for FaultDrill::hang, then continues
-  kDie,        // exits without an abort or a dump
-  kWrongSize,  // its next message (at the latest the step's last) has one row too many
-  kNan,        // one of its outputs becomes NaN
-};
-
-inline constexpr std::array<std::string_view, 5> kFaultNames = {
-    "throw", "hang", "die", "wrong-size", "nan"};
 
 struct FaultDrill {
   std::int64_t step = -1;

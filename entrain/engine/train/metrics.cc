@@ -95,8 +95,8 @@ void cut_rows_from(const std::filesystem::path& path, std::int64_t step) {
 }
 
 // "  data: 38 % of the step waiting, 6 more threads would do" where a rank waited long for its
-// samples.
-std::string data_wait(const StepRecord& record) {
+// samples. `starting`: a first step, whose decoding includes the start of Python processes.
+std::string data_wait(const StepRecord& record, bool starting) {
   constexpr double kNotable = 0.05;
   const double waited = seconds(record.data.waited);
   if (waited < kNotable * record.step_s || record.decode_threads < 1) {
@@ -108,7 +108,9 @@ std::string data_wait(const StepRecord& record) {
   const int more = wanted - record.decode_threads;
   std::ostringstream text;
   text << "  data: " << std::lround(100 * waited / record.step_s) << " % of the step waiting";
-  if (more > 0) {
+  if (record.decoded.fed_share() > 0.5) {
+    text << ", a feed of more workers would do";
+  } else if (more > 0 && !starting) {
     text << ", " << more << " more decode thread" << (more == 1 ? "" : "s") << " would do";
   }
   return text.str();
@@ -170,13 +172,14 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
                 {"chunks", chunks},
                 {"data_wait_s", seconds(record.data.waited)},
                 {"decode_s", seconds(record.data.decoding)},
+                {"decoded", to_json(record.decoded)},
                 {"lanes", lane_records(record, prepared.predicted)}};
   if (record.gap_s.has_value()) {
     entry["gap_s"] = *record.gap_s;
     entry["assign_wait_s"] = record.assign_wait_s;
   }
-  if (record.data.fed > 0) {
-    entry["fed"] = static_cast<double>(record.data.fed) / static_cast<double>(record.data.pieces);
+  if (record.decoded.fed > 0) {
+    entry["fed"] = record.decoded.fed_share();
   }
   if (record.expected_s.has_value()) {
     entry["expected_step_s"] = *record.expected_s;
@@ -196,6 +199,12 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
   if (!shown_.has_value() || record.step % console_every_ == 0 || record.step + 1 == steps_ ||
       now_() - *shown_ >= kLongest) {
     show(prepared, record, deferred);
+  }
+  if (record.step > first_step_) {
+    data_rates_.add(record.decoded, record.step_s - seconds(record.data.waited));
+  }
+  if (const auto rates = data_rates_.line_once(record.step + 1 == steps_)) {
+    note(*rates);
   }
 }
 
@@ -224,7 +233,8 @@ void MetricsLog::show(const PreparedStep& prepared,
     line << ", at this run's speed " << *record.expected_s * 1e3;
   }
   line << ")  bubble: " << std::setprecision(2) << bubble_fraction(record.measured)
-       << "  deferred: " << deferred << reset << data_wait(record) << "  "
+       << "  deferred: " << deferred << reset << data_wait(record, record.step == first_step_)
+       << "  "
        << format_elapsed(*shown_ - started_, record.step + 1 - first_step_, steps_ - first_step_)
        << "\n";
   std::fputs(line.str().c_str(), stdout);

@@ -12,6 +12,7 @@
 #include "entrain/core/spec/timeline.h"
 
 #include "entrain/engine/data/step_data.h"
+#include "entrain/engine/train/data_rates.h"
 #include "entrain/engine/train/drift_watch.h"
 #include "entrain/engine/train/prepared_step.h"
 #include "entrain/engine/train/skipped_steps.h"
@@ -30,12 +31,12 @@ struct StepRecord {
   std::optional<double> expected_s;  // simulated, at the measured speed of the previous steps
   Timeline measured;                 // usage of every lane; events if requested
   std::vector<std::vector<double>> processor_s;  // [replica][lane] of forward and backward
-  // Times of the rank that waited longest for its samples; pieces of all ranks.
-  DataTimes data;
-  int decode_threads = 0;              // of that rank
-  std::optional<DriftState> drift;     // if it is watched
-  std::optional<SkippedStep> skipped;  // why the step was skipped
-  std::int64_t skipped_steps = 0;      // including this one, over the whole run
+  DataTimes data;                                // of the rank that waited longest for its samples
+  int decode_threads = 0;                        // of that rank
+  DecodedData decoded;                           // of all ranks
+  std::optional<DriftState> drift;               // if it is watched
+  std::optional<SkippedStep> skipped;            // why the step was skipped
+  std::int64_t skipped_steps = 0;                // including this one, over the whole run
 };
 
 // Writes metrics.jsonl line by line, so that a killed run keeps its finished steps.
@@ -55,7 +56,8 @@ class MetricsLog {
       bool log_samples = false,
       std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now);
 
-  // A drift warning is also written to standard error.
+  // A drift warning is also written to standard error. The console shows how fast samples are
+  // decoded and needed once, after the first steady steps.
   void step(const PreparedStep& prepared, const StepRecord& record);
   // A skipped step: a row with the reason, and a warning on standard error.
   void skipped(const PreparedStep& prepared, const StepRecord& record);
@@ -75,6 +77,7 @@ class MetricsLog {
   bool coloured_;
   std::function<std::chrono::steady_clock::time_point()> now_;
   std::int64_t first_step_;
+  DataRates data_rates_;
   std::chrono::steady_clock::time_point started_;
   std::optional<std::chrono::steady_clock::time_point> shown_;  // last line; empty: none
 };

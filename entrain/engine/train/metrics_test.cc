@@ -51,6 +51,7 @@ StepRecord step_record(std::int64_t step) {
   record.assign_wait_s = 0.015;
   record.data = {std::chrono::milliseconds(30), std::chrono::milliseconds(500)};
   record.decode_threads = 2;
+  record.decoded = {6, 1, 1200, 0.75, 4};
   record.expected_s = 0.096;
   record.measured.makespan = milliseconds(100);
   record.measured.lanes = {{{milliseconds(90), milliseconds(95), 0}},
@@ -109,7 +110,47 @@ TEST(MetricsLog, WritesEveryFigureOfAStep) {
     EXPECT_NEAR(lane["processor_s"].get<double>(), replica == 0 ? 0.08 : 0.03, 1e-12);
     EXPECT_NEAR(lane["bubble"].get<double>(), replica == 0 ? 0.1 : 0.6, 1e-12);
   }
-  EXPECT_EQ(line.size(), expected.size() + 2) << line.dump();
+  EXPECT_EQ(
+      line["decoded"],
+      Json::parse(R"({"images": 6, "clips": 1, "patches": 1200, "seconds": 0.75, "threads": 4})"));
+  EXPECT_EQ(line.size(), expected.size() + 3) << line.dump();
+}
+
+TEST(MetricsLog, AsksForMoreWorkersOfAFeedWhereOneDecodes) {
+  const oracle::TemporaryFolder folder;
+  MetricsLog log(folder.path(), 10, 1, /*continue_at=*/3);
+  StepRecord record = step_record(4);
+  record.decoded.pieces = 40;
+  record.decoded.fed = 30;
+  CaptureStdout();
+  log.step(prepared_step(), record);
+  const std::string shown = GetCapturedStdout();
+  EXPECT_NE(shown.find("30 % of the step waiting, a feed of more workers would do"),
+            std::string::npos)
+      << shown;
+  const Json line = Json::parse(read_file(folder.path() / "metrics.jsonl"));
+  EXPECT_EQ(line["fed"], 0.75);
+}
+
+TEST(MetricsLog, SpeaksOfDecodingOnceStepsAreSteady) {
+  const oracle::TemporaryFolder folder;
+  MetricsLog log(folder.path(), 10, 1, /*continue_at=*/3);
+  const auto shown_of = [&](std::int64_t step) {
+    CaptureStdout();
+    log.step(prepared_step(), step_record(step));
+    return GetCapturedStdout();
+  };
+  // The first step's decoding includes the start of Python processes.
+  const std::string first = shown_of(3);
+  EXPECT_NE(first.find("data: 30 % of the step waiting  "), std::string::npos) << first;
+  EXPECT_NE(shown_of(4).find("6 more decode threads would do"), std::string::npos);
+  for (std::int64_t step = 5; step < 7; ++step) {
+    EXPECT_EQ(shown_of(step).find("the model takes"), std::string::npos);
+  }
+  EXPECT_NE(shown_of(7).find("data: 4 threads decode 8 images/s (1,600 patches/s) and 1.3 clips/s "
+                             "each; the model takes 86 images/s and 14 clips/s\n"),
+            std::string::npos);
+  EXPECT_EQ(shown_of(8).find("the model takes"), std::string::npos);
 }
 
 TEST(MetricsLog, PutsMeasuredMemoryBesideThePrediction) {

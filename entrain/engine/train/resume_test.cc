@@ -24,21 +24,21 @@ using oracle::error_of;
 using tiny::RunFolder;
 using tiny::train_now;
 namespace fs = std::filesystem;
-using StepNumbers = std::vector<std::int64_t>;
+using StepList = std::vector<std::int64_t>;
 
 // What a run's rows say that does not depend on the clock.
-struct LoggedRow {
+struct Row {
   std::int64_t step = 0;
   double loss = 0;
   double gradient_norm = 0;
   double learning_rate = 0;
   bool validation = false;
   Json drift;
-  bool operator==(const LoggedRow&) const = default;
+  bool operator==(const Row&) const = default;
 };
 
-std::vector<LoggedRow> logged_rows(const RunConfig& config) {
-  std::vector<LoggedRow> rows;
+std::vector<Row> metric_rows(const RunConfig& config) {
+  std::vector<Row> rows;
   for (const Json& line : tiny::metrics_of(fs::path(config.output) / "metrics.jsonl")) {
     const bool validation = line.contains("validation_loss");
     rows.push_back({line["step"].get<std::int64_t>(),
@@ -76,14 +76,14 @@ class Resume : public testing::Test {
     RunConfig config = run_.config;
     config.execution.fault_drill = {0, 0, 5};
     error_of<InternalError>([&] { train_now(config); });
-    ASSERT_EQ(checkpoint_steps(checkpoints()), StepNumbers{3});
+    ASSERT_EQ(checkpoint_steps(checkpoints()), StepList{3});
   }
   // A run that fails in step 7, with a checkpoint of step 3 and a damaged one of step 6.
   void break_off_with_damage() {
     RunConfig config = run_.config;
     config.execution.fault_drill = {0, 0, 7};
     error_of<InternalError>([&] { train_now(config); });
-    ASSERT_EQ(checkpoint_steps(checkpoints()), (StepNumbers{3, 6}));
+    ASSERT_EQ(checkpoint_steps(checkpoints()), (StepList{3, 6}));
     const fs::path damaged =
         checkpoints() / checkpoint_name(6) / "optimizer-lane-00001.safetensors";
     fs::resize_file(damaged, fs::file_size(damaged) - 1);
@@ -104,7 +104,7 @@ TEST_F(Resume, OfTiedEmbeddingsOnTwoLanes) {
   const RunConfig whole = whole_run();
   break_off();
   train_now(run_.config);
-  EXPECT_EQ(logged_rows(run_.config), logged_rows(whole));
+  EXPECT_EQ(metric_rows(run_.config), metric_rows(whole));
   EXPECT_TRUE(same_weights(run_.config, whole));
   const std::string weights = tiny::weights_of(whole);
   EXPECT_NE(weights.find("model.embed_tokens.weight"), std::string::npos);
@@ -114,8 +114,8 @@ TEST_F(Resume, OfTiedEmbeddingsOnTwoLanes) {
   one.output += "-one";
   one.plan.stages = {{"llm", 1}};
   train_now(one);
-  const std::vector<LoggedRow> expected = logged_rows(one);
-  const std::vector<LoggedRow> rows = logged_rows(whole);
+  const std::vector<Row> expected = metric_rows(one);
+  const std::vector<Row> rows = metric_rows(whole);
   ASSERT_EQ(rows.size(), expected.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     EXPECT_NEAR(rows[i].loss, expected[i].loss, 1e-5) << i;
@@ -138,11 +138,11 @@ TEST_F(Resume, IsTheRunThatWasNeverStopped) {
     const TrainResult result = train_now(run_.config);
     EXPECT_EQ(result.first_step, 3);
     EXPECT_EQ(result.steps, 5);
-    EXPECT_EQ(logged_rows(run_.config), logged_rows(whole));
-    EXPECT_EQ(logged_rows(whole).back().drift, Json());  // of the validation
-    EXPECT_TRUE(logged_rows(whole)[0].drift.contains("lane_shares"));
+    EXPECT_EQ(metric_rows(run_.config), metric_rows(whole));
+    EXPECT_EQ(metric_rows(whole).back().drift, Json());  // of the validation
+    EXPECT_TRUE(metric_rows(whole)[0].drift.contains("lane_shares"));
     EXPECT_TRUE(same_weights(run_.config, whole));
-    EXPECT_EQ(checkpoint_steps(checkpoints()), (StepNumbers{6, 8}));
+    EXPECT_EQ(checkpoint_steps(checkpoints()), (StepList{6, 8}));
     EXPECT_EQ(result.checkpoint, checkpoints() / checkpoint_name(8));
   }
 }
@@ -167,12 +167,12 @@ TEST_F(Resume, GoesOnAfterEverySignal) {
   }
   EXPECT_GE(calls, 4);
   EXPECT_EQ(read_latest(checkpoints())->step, run_.config.steps);
-  EXPECT_EQ(logged_rows(run_.config), logged_rows(whole));
+  EXPECT_EQ(metric_rows(run_.config), metric_rows(whole));
   EXPECT_TRUE(same_weights(run_.config, whole));
 }
 
 TEST_F(Resume, GoesOnUnderAnyOtherPlan) {
-  const std::vector<LoggedRow> whole = logged_rows(whole_run());
+  const std::vector<Row> whole = metric_rows(whole_run());
   break_off();
   const RunSetup before = prepare_run(run_.config);
   const auto resume_under = [&](const std::function<void(PlanConfig&)>& change) {
@@ -185,10 +185,10 @@ TEST_F(Resume, GoesOnUnderAnyOtherPlan) {
       EXPECT_EQ(prepare_step(setup, step).sample_ids, prepare_step(before, step).sample_ids);
     }
     train_now(config);
-    const std::vector<LoggedRow> rows = logged_rows(config);
+    const std::vector<Row> rows = metric_rows(config);
     ASSERT_EQ(rows.size(), 8U);  // five steps, three validations: of steps 4, 6 and 8
     std::size_t i = whole.size() - rows.size();
-    for (const LoggedRow& row : rows) {
+    for (const Row& row : rows) {
       EXPECT_EQ(row.step, whole[i].step);
       EXPECT_EQ(row.validation, whole[i].validation);
       EXPECT_NEAR(row.loss, whole[i++].loss, 1e-5) << row.step;
@@ -266,7 +266,7 @@ TEST_F(Resume, FallsBackFromADamagedCheckpointAndWarns) {
   const std::string warnings = join(setup.warnings);
   EXPECT_NE(warnings.find("optimizer-lane-00001.safetensors"), std::string::npos) << warnings;
   train_now(run_.config);
-  EXPECT_EQ(logged_rows(run_.config), logged_rows(whole));
+  EXPECT_EQ(metric_rows(run_.config), metric_rows(whole));
   EXPECT_TRUE(verify_checkpoint(checkpoints() / checkpoint_name(6)).ok());
   for (const std::int64_t step : checkpoint_steps(checkpoints())) {
     fs::remove(checkpoints() / checkpoint_name(step) / kManifestName);
@@ -279,7 +279,7 @@ TEST_F(Resume, ADamagedCheckpointIsNotAmongThoseKept) {
   break_off_with_damage();
   run_.config.checkpoint.every_steps = 0;
   train_now(run_.config);
-  EXPECT_EQ(checkpoint_steps(checkpoints()), (StepNumbers{3, 8}));
+  EXPECT_EQ(checkpoint_steps(checkpoints()), (StepList{3, 8}));
   EXPECT_TRUE(fs::exists(checkpoints() / concat("damaged-", checkpoint_name(6), "-1")));
 }
 
@@ -288,9 +288,9 @@ TEST_F(Resume, StartsAgainWhenRequestedAndSetsEarlierCheckpointsAside) {
   const RunConfig whole = whole_run();
   run_.config.checkpoint.resume = "never";
   EXPECT_EQ(train_now(run_.config).first_step, 0);
-  EXPECT_EQ(logged_rows(run_.config), logged_rows(whole));
-  EXPECT_EQ(checkpoint_steps(checkpoints()), (StepNumbers{6, 8}));
-  EXPECT_EQ(checkpoint_steps(run_.output("earlier-1/checkpoints")), StepNumbers{3});
+  EXPECT_EQ(metric_rows(run_.config), metric_rows(whole));
+  EXPECT_EQ(checkpoint_steps(checkpoints()), (StepList{6, 8}));
+  EXPECT_EQ(checkpoint_steps(run_.output("earlier-1/checkpoints")), StepList{3});
   EXPECT_TRUE(fs::exists(run_.output("earlier-1/metrics.jsonl")));
 }
 
@@ -301,8 +301,8 @@ TEST_F(Resume, SetsCheckpointsOfAFolderOfTheirOwnAside) {
   run_.config.checkpoint.resume = kResumeNever;
   run_.config.output = run_.path("other").string();
   train_now(run_.config);
-  EXPECT_EQ(checkpoint_steps(run_.path("elsewhere.earlier-1")), StepNumbers{3});
-  EXPECT_EQ(checkpoint_steps(run_.path("elsewhere")), (StepNumbers{6, 8}));
+  EXPECT_EQ(checkpoint_steps(run_.path("elsewhere.earlier-1")), StepList{3});
+  EXPECT_EQ(checkpoint_steps(run_.path("elsewhere")), (StepList{6, 8}));
 }
 
 // The file of the run's last step is the mark of its end: a run that was killed before it was
@@ -310,12 +310,12 @@ TEST_F(Resume, SetsCheckpointsOfAFolderOfTheirOwnAside) {
 TEST_F(Resume, WritesMissingOrOlderWeightsOfAFinishedRun) {
   train_now(run_.config);
   const std::string weights = tiny::weights_of(run_.config);
-  const std::vector<LoggedRow> rows = logged_rows(run_.config);
+  const std::vector<Row> rows = metric_rows(run_.config);
   fs::remove(run_.output("weights.safetensors"));
   EXPECT_FALSE(prepare_run(run_.config).resume->finished);
   train_now(run_.config);
   EXPECT_TRUE(tiny::weights_of(run_.config) == weights);
-  EXPECT_EQ(logged_rows(run_.config), rows);
+  EXPECT_EQ(metric_rows(run_.config), rows);
   EXPECT_TRUE(prepare_run(run_.config).resume->finished);
   run_.config.steps = 9;
   EXPECT_FALSE(prepare_run(run_.config).resume->finished);
@@ -331,7 +331,7 @@ TEST_F(Resume, EndsAValidationThatASignalInterrupts) {
   EXPECT_EQ(result.steps, 0);
   EXPECT_FALSE(result.validation_loss.has_value());
   train_now(run_.config);
-  EXPECT_EQ(logged_rows(run_.config), logged_rows(whole));
+  EXPECT_EQ(metric_rows(run_.config), metric_rows(whole));
 }
 
 TEST_F(Resume, WritesCheckpointsByTheClockAndOneAtTheEnd) {
@@ -339,11 +339,11 @@ TEST_F(Resume, WritesCheckpointsByTheClockAndOneAtTheEnd) {
   run_.config.checkpoint.every_minutes = 1e-9;  // has always passed
   run_.config.checkpoint.keep = 20;
   train_now(run_.config);
-  EXPECT_EQ(checkpoint_steps(checkpoints()), (StepNumbers{1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(checkpoint_steps(checkpoints()), (StepList{1, 2, 3, 4, 5, 6, 7, 8}));
   run_.config.output += "-rare";
   run_.config.checkpoint.every_minutes = 15;
   train_now(run_.config);
-  EXPECT_EQ(checkpoint_steps(checkpoints()), StepNumbers{8});
+  EXPECT_EQ(checkpoint_steps(checkpoints()), StepList{8});
 }
 
 // Between two updates there is nothing to continue from.
@@ -353,11 +353,11 @@ TEST_F(Resume, WritesCheckpointsByTheClockOnlyAfterUpdates) {
   run_.config.checkpoint.keep = 20;
   run_.config.optimizer.update_every = 4;
   train_now(run_.config);
-  EXPECT_EQ(checkpoint_steps(checkpoints()), (StepNumbers{4, 8}));
+  EXPECT_EQ(checkpoint_steps(checkpoints()), (StepList{4, 8}));
 }
 
 TEST_F(Resume, GoesBackToTheGivenCheckpoint) {
-  const std::vector<LoggedRow> whole = logged_rows(whole_run());
+  const std::vector<Row> whole = metric_rows(whole_run());
   train_now(run_.config);
   run_.config.checkpoint.resume = (checkpoints() / checkpoint_name(6)).string();
   run_.config.checkpoint.every_steps = 1;
@@ -365,18 +365,18 @@ TEST_F(Resume, GoesBackToTheGivenCheckpoint) {
   EXPECT_EQ(result.first_step, 6);
   run_.config.checkpoint.resume = "auto";
   train_now(run_.config);
-  EXPECT_EQ(logged_rows(run_.config), whole);
+  EXPECT_EQ(metric_rows(run_.config), whole);
 }
 
 TEST_F(Resume, HasNothingLeftToTrainAtTheEnd) {
   const TrainResult first = train_now(run_.config);
-  const std::vector<LoggedRow> rows = logged_rows(run_.config);
+  const std::vector<Row> rows = metric_rows(run_.config);
   const std::string weights = tiny::weights_of(run_.config);
   const TrainResult again = train_now(run_.config);
   EXPECT_EQ(again.steps, 0);
   EXPECT_FALSE(again.interrupted);
   EXPECT_TRUE(first.validation_loss.has_value());
-  EXPECT_EQ(logged_rows(run_.config), rows);
+  EXPECT_EQ(metric_rows(run_.config), rows);
   EXPECT_TRUE(tiny::weights_of(run_.config) == weights);
   EXPECT_TRUE(again.checkpoint.empty());
 }
@@ -387,7 +387,7 @@ TEST_F(Resume, NeverKeepsAStepWhoseLossIsNoNumber) {
   run_.config.optimizer.learning_rate = std::numeric_limits<float>::max();
   run_.config.optimizer.warmup_steps = 0;
   error_of<SystemFailure>([&] { train_now(run_.config); });
-  EXPECT_EQ(checkpoint_steps(checkpoints()), StepNumbers{1});
+  EXPECT_EQ(checkpoint_steps(checkpoints()), StepList{1});
 }
 
 TEST_F(Resume, RefusesAFolderThatCannotBeMadeBeforeTheFirstStep) {
@@ -412,7 +412,7 @@ TEST_F(Resume, PacedRunsWriteAndReadNoCheckpoints) {
   run_.config.output += "-paced";
   EXPECT_FALSE(prepare_run(run_.config).resume.has_value());
   EXPECT_EQ(train_now(run_.config).steps, 8);
-  EXPECT_EQ(checkpoint_steps(checkpoints()), StepNumbers{});
+  EXPECT_EQ(checkpoint_steps(checkpoints()), StepList{});
   EXPECT_NE(refusal().find("a paced run that has ended"), std::string::npos);
 }
 

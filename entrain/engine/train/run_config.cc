@@ -15,7 +15,7 @@
 #include "entrain/core/spec/training.h"
 
 #include "entrain/engine/checkpoint/layout.h"
-#include "entrain/engine/pipeline/fault_drill.h"
+#include "entrain/engine/pipeline/fault_kinds.h"
 
 namespace entrain::engine {
 namespace {

@@ -69,11 +69,8 @@ struct StepBarrier::Report {
   nanoseconds busy{0};
   nanoseconds finish{0};
   nanoseconds processor{0};
-  nanoseconds data_waited{0};
-  nanoseconds decoding{0};
+  DataTimes data;
   std::int64_t decode_threads = 0;
-  std::int64_t pieces = 0;
-  std::int64_t fed = 0;
   std::int64_t peak_bytes = 0;
   std::int64_t num_events = 0;
   std::int64_t stop = 0;
@@ -156,11 +153,8 @@ StepVerdict StepBarrier::close(const StepReport& end, const PreparedStep* next) 
   own.busy = end.outcome.usage.busy;
   own.finish = end.outcome.usage.finish;
   own.processor = end.outcome.processor;
-  own.data_waited = end.data.waited;
-  own.decoding = end.data.decoding;
+  own.data = end.data;
   own.decode_threads = end.decode_threads;
-  own.pieces = end.data.pieces;
-  own.fed = end.data.fed;
   own.peak_bytes = end.outcome.usage.peak_bytes;
   own.num_events = end.with_events ? std::ssize(end.outcome.events) : 0;
   own.stop = end.stop ? 1 : 0;
@@ -192,16 +186,14 @@ StepVerdict StepBarrier::close(const StepReport& end, const PreparedStep* next) 
     offsets.push_back(report.start - origin);
     verdict.stop = verdict.stop || report.stop != 0;
     record.loss += report.loss_sum;
-    record.data.pieces += report.pieces;
-    record.data.fed += report.fed;
     record.measured.makespan = std::max(record.measured.makespan, report.end - origin);
     LaneUsage& usage = record.measured.lanes[replica][lane];
     usage.busy = std::max(usage.busy, report.busy);
     usage.finish = std::max(usage.finish, report.finish + offsets.back());
     usage.peak_bytes = std::max(usage.peak_bytes, report.peak_bytes);
-    if (report.data_waited > record.data.waited) {
-      record.data.waited = report.data_waited;
-      record.data.decoding = report.decoding;
+    record.decoded.add(report.data, static_cast<int>(report.decode_threads));
+    if (report.data.waited > record.data.waited) {
+      record.data = report.data;
       record.decode_threads = static_cast<int>(report.decode_threads);
     }
     double& processor = record.processor_s[replica][lane];

@@ -337,7 +337,7 @@ def answer(video, request, sink):
     for pixels in video.frames(request["frames"], request["of"]):
         height, width, _ = pixels.shape
         line({"width": width, "height": height})
-        sink.write(pixels.tobytes())
+        sink.write(video.numpy.ascontiguousarray(pixels).data)
 
 
 def serve(source, sink):
