@@ -148,22 +148,27 @@ void PythonProcess::write(std::string_view text, const std::string& where) {
 }
 
 void PythonProcess::receive(const std::string& where) {
-  std::array<char, 1 << 16> bytes{};
-  const ssize_t count = recv(socket_, bytes.data(), bytes.size(), 0);
-  if (count == 0 || (count < 0 && errno != EINTR)) {
+  constexpr std::size_t kPiece = 1 << 16;
+  buffer_.erase(0, std::exchange(used_, 0));
+  const std::size_t size = buffer_.size();
+  buffer_.resize(size + kPiece);
+  const ssize_t count = recv(socket_, buffer_.data() + size, kPiece, 0);
+  const int error = errno;
+  buffer_.resize(size + (count < 0 ? 0 : static_cast<std::size_t>(count)));
+  if (count == 0 || (count < 0 && error != EINTR)) {
     fail(where);
   }
-  buffer_.append(bytes.data(), count < 0 ? 0 : static_cast<std::size_t>(count));
 }
 
 Json PythonProcess::read_line(const std::string& where) {
+  std::size_t seen = 0;  // of the unread part
   std::size_t end = 0;
-  while ((end = buffer_.find('\n', end)) == std::string::npos) {
-    end = buffer_.size();
+  while ((end = buffer_.find('\n', used_ + seen)) == std::string::npos) {
+    seen = buffer_.size() - used_;
     receive(where);
   }
-  const std::string line = buffer_.substr(0, end);
-  buffer_.erase(0, end + 1);
+  const std::string_view line = std::string_view(buffer_).substr(used_, end - used_);
+  used_ = end + 1;
   Json document = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!document.is_object()) {
     throw SystemFailure(fmt::format("{}: a worker answered '{}'", where, line.substr(0, 200)));
@@ -184,11 +189,17 @@ Json PythonProcess::read_answer(const std::string& where) {
 
 std::string PythonProcess::read_bytes(std::int64_t size, const std::string& where) {
   const auto wanted = static_cast<std::size_t>(size);
-  while (buffer_.size() < wanted) {
-    receive(where);
+  std::string bytes(wanted, '\0');
+  std::size_t have = std::min(wanted, buffer_.size() - used_);
+  std::memcpy(bytes.data(), buffer_.data() + used_, have);
+  used_ += have;
+  while (have < wanted) {  // without a copy on the way
+    const ssize_t count = recv(socket_, bytes.data() + have, wanted - have, 0);
+    if (count == 0 || (count < 0 && errno != EINTR)) {
+      fail(where);
+    }
+    have += count < 0 ? 0 : static_cast<std::size_t>(count);
   }
-  std::string bytes = buffer_.substr(0, wanted);
-  buffer_.erase(0, wanted);
   return bytes;
 }
 
