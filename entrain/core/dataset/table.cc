@@ -1,5 +1,7 @@
 #include "entrain/core/dataset/table.h"
 
+#include <array>
+#include <deque>
 #include <utility>
 
 #include <fmt/format.h>
@@ -7,6 +9,7 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/json.h"
+#include "entrain/core/base/mapped_file.h"
 #include "entrain/core/base/python_process.h"
 #include "entrain/core/dataset/media_refs.h"
 
@@ -15,47 +18,86 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Answer {
-  Json document;
-  PythonProcess* process = nullptr;  // its bytes follow
-};
+// As entrain/python/entrain/tables.py has them.
+constexpr std::array<std::pair<const char*, const char*>, 3> kMediaNames = {
+    {{"image", "images"}, {"video", "videos"}, {"audio", "audio"}}};
 
-// Asks this thread's process.
-Answer ask(const Json& request, const std::string& where) {
-  thread_local PythonReader reader("entrain.tables", "reads Parquet and Arrow files");
-  return reader.with_process([&](PythonProcess& process) {
-    process.write(request.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n", where);
-    return Answer{process.read_answer(where), &process};
-  });
-}
-
-std::string table_path(const fs::path& file) {
-  return fs::absolute(file).string();
+// What every request about a file says.
+Json table_request(const fs::path& file, const ColumnMap& columns) {
+  Json request = {{"path", fs::absolute(file).string()}};
+  Json texts = Json::array();
+  Json media = Json::object();
+  for (const ColumnMap::Column& column : columns.columns()) {
+    const auto* const kind =
+        std::ranges::find(kMediaNames, column.ours, &std::pair<const char*, const char*>::first);
+    if (kind == kMediaNames.end()) {
+      texts.push_back(column.theirs);
+    } else {
+      media[kind->second] = *columns.theirs_of(column.ours);
+    }
+  }
+  if (!columns.empty()) {
+    request["texts"] = texts;
+    request["media"] = media;
+  }
+  return request;
 }
 
 std::string row_id(const fs::path& file, std::int64_t row) {
   return fmt::format("{}/{}", file.stem().string(), row);
 }
 
-FoundSample found_row(const fs::path& file, std::int64_t row, const fs::path& media) {
-  const std::string where = fmt::format("'{}', row {}", file.string(), row);
-  const Answer answer = ask({{"path", table_path(file)}, {"row", row}}, where);
-  std::string text = answer.document.at("json").get<std::string>();
-  const Json& columns = answer.document.at("media");
+// A row on its way: the line that describes it, and where its bytes are.
+struct AnsweredRow {
+  Json line;
+  std::shared_ptr<const std::string> bytes;
+};
+
+MediaRef ref_of_entry(const Json& entry,
+                      const AnsweredRow& row,
+                      const std::shared_ptr<const MappedFile>& file) {
+  if (entry.is_string()) {
+    return {entry.get<std::string>(), "", {}};
+  }
+  const auto begin = entry.at(0).get<std::size_t>();
+  const auto size = entry.at(1).get<std::size_t>();
+  const bool in_file = entry.size() > 2;
+  const std::string_view all = in_file ? file->bytes() : std::string_view(*row.bytes);
+  ENTRAIN_INVARIANT(begin <= all.size() && size <= all.size() - begin, "bytes outside an answer");
+  MediaRef ref;
+  ref.held = MediaBytes{"",
+                        static_cast<std::int64_t>(size),
+                        [content = all.substr(begin, size), bytes = row.bytes, file](
+                            std::int64_t offset, std::int64_t count) {
+                          return content.substr(static_cast<std::size_t>(offset),
+                                                static_cast<std::size_t>(count));
+                        },
+                        {}};
+  return ref;
+}
+
+FoundSample found_row(AnsweredRow row,
+                      const std::shared_ptr<const MappedFile>& content,
+                      const ColumnMap& columns,
+                      const fs::path& media,
+                      const std::string& where) {
+  if (const auto error = row.line.find("error"); error != row.line.end()) {
+    throw InvalidInput(fmt::format("{}: {}", where, error->get<std::string>()));
+  }
+  std::string text = row.line.at("json").get<std::string>();
+  const Json& found_media = row.line.at("media");
   MediaRefs refs;
-  for (const auto& [name, list] : {std::pair("images", &refs.images),
-                                   std::pair("videos", &refs.videos),
-                                   std::pair("audio", &refs.audio)}) {
-    const auto column = columns.find(name);
-    for (std::size_t i = 0; column != columns.end() && i < column->size(); ++i) {
-      const Json& entry = (*column)[i];
-      list->push_back(
-          entry.is_string()
-              ? MediaRef{entry.get<std::string>(), ""}
-              : MediaRef{"", answer.process->read_bytes(entry.get<std::int64_t>(), where)});
+  for (int kind = 0; kind < MediaRefs::num_kinds(); ++kind) {
+    const auto list = found_media.find(kMediaNames.at(static_cast<std::size_t>(kind)).second);
+    for (std::size_t i = 0; list != found_media.end() && i < list->size(); ++i) {
+      refs.of(kind).push_back(ref_of_entry((*list)[i], row, content));
     }
   }
   Json record = parse_json(text, where);
+  if (columns.maps_texts()) {
+    record = columns.renamed(record, text, where);
+    text = record.dump();
+  }
   MediaRefs named = media_of(record, where);  // by its messages
   for (int kind = 0; kind < MediaRefs::num_kinds(); ++kind) {
     if (!named.of(kind).empty() && !refs.of(kind).empty()) {
@@ -67,8 +109,6 @@ FoundSample found_row(const fs::path& file, std::int64_t row, const fs::path& me
     }
   }
   FoundSample found = open_media(std::move(refs), media, where);
-  found.id = row_id(file, row);
-  found.offset = row;
   found.size = 1;
   found.text = bytes_in_memory(std::move(text), where);
   return found;
@@ -80,22 +120,165 @@ bool is_table_file(const fs::path& path) {
   return path.extension() == ".parquet" || path.extension() == ".arrow";
 }
 
-TableReader::TableReader(const fs::path& file, const fs::path& media) : file_(file), media_(media) {
-  const Answer answer = ask({{"open", table_path(file)}}, fmt::format("'{}'", file.string()));
-  rows_ = answer.document.at("rows").get<std::int64_t>();
-  largest_ = answer.document.at("largest").get<std::int64_t>();
+// Rows of a file, requested from this thread's process before they are taken.
+class TableReader::Rows {
+ public:
+  Rows(const fs::path& file, const ColumnMap& columns)
+      : columns_(columns),
+        name_(fmt::format("'{}'", file.string())),
+        request_(table_request(file, columns)) {
+    columns.require_keys(name_);
+    if (file.extension() == ".arrow") {
+      content_ = std::make_shared<const MappedFile>(file);
+    }
+  }
+  ~Rows() {
+    if (this_thread().waiting == this) {
+      try {
+        receive();
+      } catch (const std::exception&) {  // nobody asks any more
+        answered_.clear();
+      }
+    }
+  }
+  Rows(const Rows&) = delete;
+  Rows& operator=(const Rows&) = delete;
+
+  // Of the file as a whole.
+  Json open() {
+    Json request = request_;
+    request["open"] = true;
+    send(request);
+    return this_thread().reader.with_process(
+        [&](PythonProcess& process) { return process.read_answer(name_); });
+  }
+
+  // The rows from `next` on are requested, at most up to `end`; `next` comes first.
+  AnsweredRow take(std::int64_t next, std::int64_t end) {
+    if (answered_.empty()) {
+      if (this_thread().waiting != this) {
+        request_rows(next, end);
+      }
+      receive();
+      const std::int64_t behind = next + std::ssize(answered_);
+      if (behind < end) {
+        request_rows(behind, end);
+      }
+    }
+    AnsweredRow row = std::move(answered_.front());
+    answered_.pop_front();
+    return row;
+  }
+
+  [[nodiscard]] const ColumnMap& columns() const { return columns_; }
+  [[nodiscard]] const std::shared_ptr<const MappedFile>& content() const { return content_; }
+
+ private:
+  struct ThisThread {
+    PythonReader reader{"entrain.tables", "reads Parquet and Arrow files"};
+    Rows* waiting = nullptr;  // whose rows are requested and not received
+  };
+
+  static ThisThread& this_thread() {
+    thread_local ThisThread state;
+    return state;
+  }
+
+  void send(const Json& request) {
+    if (Rows* other = this_thread().waiting) {
+      other->receive();
+    }
+    this_thread().reader.with_process([&](PythonProcess& process) {
+      process.write(request.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n", name_);
+    });
+  }
+
+  void request_rows(std::int64_t begin, std::int64_t end) {
+    Json request = request_;
+    request["from"] = begin;
+    request["to"] = end;
+    send(request);
+    this_thread().waiting = this;
+  }
+
+  void receive() {
+    this_thread().waiting = nullptr;
+    this_thread().reader.with_process([&](PythonProcess& process) {
+      const Json head = process.read_line(name_);
+      const auto count = head.at("rows").get<std::int64_t>();
+      ENTRAIN_INVARIANT(count > 0, "an answer without rows");
+      if (head.contains("error")) {
+        answered_.insert(answered_.end(), static_cast<std::size_t>(count), {head, nullptr});
+        return;
+      }
+      const std::size_t first = answered_.size();
+      for (std::int64_t i = 0; i < count; ++i) {
+        answered_.push_back({process.read_line(name_), nullptr});
+      }
+      const auto bytes = std::make_shared<const std::string>(
+          process.read_bytes(head.at("bytes").get<std::int64_t>(), name_));
+      for (std::size_t i = first; i < answered_.size(); ++i) {
+        answered_[i].bytes = bytes;
+      }
+    });
+  }
+
+  ColumnMap columns_;
+  std::string name_;
+  Json request_;
+  std::shared_ptr<const MappedFile> content_;  // of an Arrow file
+  std::deque<AnsweredRow> answered_;
+};
+
+TableReader::TableReader(const fs::path& file, const fs::path& media, const ColumnMap& columns)
+    : file_(file), media_(media), read_(std::make_unique<Rows>(file, columns)) {
+  const Json answer = read_->open();
+  rows_ = answer.at("rows").get<std::int64_t>();
+  largest_ = answer.at("largest").get<std::int64_t>();
+  for (const Json& column : answer.at("unread")) {
+    unread_.push_back(column.get<std::string>());
+  }
 }
+
+TableReader::~TableReader() = default;
 
 std::string TableReader::upcoming() const {
   return row_id(file_, next_);
 }
 
 FoundSample TableReader::next() {
-  return found_row(file_, next_++, media_);
+  const std::int64_t row = next_++;
+  FoundSample found = found_row(read_->take(row, rows_),
+                                read_->content(),
+                                read_->columns(),
+                                media_,
+                                fmt::format("'{}', row {}", file_.string(), row));
+  found.id = row_id(file_, row);
+  found.offset = row;
+  return found;
+}
+
+std::vector<std::string> TableReader::notes() const {
+  std::vector<std::string> notes;
+  for (const std::string& column : unread_) {
+    notes.push_back(fmt::format(
+        "column '{}' holds bytes and is not read (--columns image={} reads it)", column, column));
+  }
+  return notes;
 }
 
 FoundSample read_row(const SampleLocation& location) {
-  return found_row(location.shard, location.offset, location.media);
+  const fs::path file = location.shard;
+  TableReader::Rows rows(file, ColumnMap(location.columns));
+  const std::int64_t row = location.offset;
+  FoundSample found = found_row(rows.take(row, row + 1),
+                                rows.content(),
+                                rows.columns(),
+                                location.media,
+                                fmt::format("'{}', row {}", file.string(), row));
+  found.id = row_id(file, row);
+  found.offset = row;
+  return found;
 }
 
 }  // namespace entrain
