@@ -136,16 +136,53 @@ class Columns(CliTest):
         words = ["row 0", "'answer' is a list", "this is empty"]
         self.expect_failure(2, words, "index", "t.parquet", "-o", "y.csv", *names)
 
+    def test_media_are_read_from_columns_of_every_type(self):
+        contents = [content for _, media, _ in self.samples for _, _, content in media]
+        one = [None if i % 5 == 3 else contents[i % len(contents)] for i in range(40)]
+        several = [None if i % 7 == 2 else contents[: i % 3] for i in range(40)]
+        structs = [content and {"bytes": content, "path": "x.png"} for content in one]
+        plain, wide = pyarrow.binary(), pyarrow.large_binary()
+        struct = pyarrow.struct([("path", pyarrow.string()), ("bytes", wide)])
+        columns = {
+            "plain": (one, plain),
+            "wide": (one, wide),
+            "struct": (structs, struct),
+            "list": (several, pyarrow.list_(plain)),
+            "wide-list": (several, pyarrow.large_list(wide)),
+            "dictionary": (one, pyarrow.dictionary(pyarrow.int32(), plain)),
+            "view": (one, pyarrow.binary_view()),
+        }
+        rest = {"question": ["q"] * 40, "answer": ["a"] * 40}
+        expected = {
+            "one": [int(content is not None) for content in one],
+            "several": [len(found or []) for found in several],
+        }
+        for name, (values, kind) in columns.items():
+            table = pyarrow.table({"image": pyarrow.array(values, kind), **rest})
+            for compression in (None, "lz4"):
+                options = pyarrow.ipc.IpcWriteOptions(compression=compression)
+                file = self.folder / f"{name}-{compression}.arrow"
+                with pyarrow.ipc.new_stream(file, table.schema, options=options) as writer:
+                    writer.write_table(table.slice(1), max_chunksize=16)
+                with self.subTest(file.name):
+                    self.index("x.csv", file.name, "--force", "--verify")
+                    rows = formats.sizes_of(self.folder / "x.csv")
+                    counts = expected["several" if "list" in name else "one"]
+                    self.assertEqual([int(row["n_images"]) for row in rows], counts[1:])
+
     def test_rows_that_are_damaged_leave_the_others(self):
-        values = [[None] if row in (3, 11) else [b"x" * row] for row in range(24)]
+        image = cli_fixture.png(20, 30)
+        values = [[None] if row in (3, 11) else [image, image[:-row]] for row in range(24)]
+        values = [[image] if row and row % 2 else value for row, value in enumerate(values)]
+        values[3] = [None]
         pictures = pyarrow.array(values, pyarrow.list_(pyarrow.binary()))
         content = {"pictures": pictures, "query": ["q"] * 24, "label": ["a"] * 24}
         pyarrow.parquet.write_table(pyarrow.table(content), self.folder / "t.parquet")
-        result = self.run_program(
-            *("index", "t.parquet", "-o", "x.csv", "--damaged", "leave-out", "--json", *NAMES)
-        )
-        self.assertEqual(result.returncode, 2)
-        self.assertIn("left out are 24", result.stderr)
+        said = self.index("x.csv", "t.parquet", "--damaged", "leave-out", "--json", *NAMES)
+        left_out = {row["id"]: row["reason"] for row in json.loads(said.stdout)["left_out_samples"]}
+        self.assertEqual(set(left_out), {f"t/{row}" for row in (*range(0, 24, 2), 3)})
+        self.assertIn("'pictures' has an empty entry", left_out["t/3"])
+        self.assertIn("row 8, image 1", left_out["t/8"])
 
 
 class Energon(CliTest):
