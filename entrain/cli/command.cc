@@ -49,6 +49,13 @@ bool is_number(const std::string& text) {
   return text.find_first_not_of("+-.0123456789e") == std::string::npos;
 }
 
+// Whether a value can be told from the words of a message: a word such as `all` can not.
+bool is_distinct(const std::string& value) {
+  return !is_number(value) && !std::ranges::all_of(value, [](unsigned char character) {
+    return std::isalpha(character) != 0;
+  });
+}
+
 }  // namespace
 
 CLI::App* add_command(CLI::App& app,
@@ -129,7 +136,7 @@ std::string with_options(const CLI::App& app, const std::string& message) {
     if (std::ranges::any_of(values, [&](const std::string& value) {
           return message.find("'" + value + "'") != std::string::npos ||
                  message.starts_with(value + ":") ||
-                 (!is_number(value) &&
+                 (is_distinct(value) &&
                   (holds(message, value) || holds(message, value.substr(0, value.find('=')))));
         })) {
       named.push_back(name_of(*option));

@@ -19,10 +19,8 @@
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
 #include "entrain/engine/comm/torch_errors.h"
-#include "entrain/engine/data/read_ahead.h"
 #include "entrain/engine/train/feed_server.h"
 #include "entrain/engine/train/prepare_run.h"
-#include "entrain/engine/train/prepared_step.h"
 
 namespace entrain::cli {
 namespace {
@@ -62,30 +60,8 @@ int make_key(const FeedFlags& options) {
   return 0;
 }
 
-// What each rank that reads samples is sent for the first step.
-Json first_needs(const engine::RunSetup& setup) {
-  const engine::PreparedStep step = engine::prepare_step(setup, 0);
-  const bool text_positions = !setup.model.llm.mrope_sections.empty();
-  Json ranks = Json::array();
-  for (int replica = 0; replica < setup.plan.replicas; ++replica) {
-    for (int lane = 0; lane < setup.plan.num_lanes(); ++lane) {
-      const engine::StepNeeds needs =
-          engine::needs_of(step.program, replica, lane, step.batch, text_positions);
-      if (!needs.segments.empty() || !needs.texts.empty()) {
-        ranks.push_back(
-            {{"replica", replica},
-             {"lane", lane},
-             {"segments", needs.segments.size()},
-             {"segment_bytes", engine::segment_bytes(needs, setup.train.index, setup.model)},
-             {"texts", needs.texts.size()}});
-      }
-    }
-  }
-  return ranks;
-}
-
 int dry_run(const engine::RunSetup& setup, const engine::FeedServer& server, bool json) {
-  const Json ranks = first_needs(setup);
+  const Json ranks = engine::first_needs(setup);
   if (json) {
     print_json({{"address", server.address()}, {"first_step", ranks}});
     return 0;

@@ -37,7 +37,9 @@ struct IndexFlags {
   int threads = 0;
   bool stats = false;
   std::string plot;
+  std::vector<std::string> columns;
   bool verify = false;
+  bool trust_metadata = false;
   bool force = false;
   bool json = false;
 };
@@ -142,6 +144,8 @@ int run(const IndexFlags& options) {
                               ? options.threads
                               : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   index_options.media = options.media;
+  index_options.columns = ColumnMap(join(options.columns, ";"));
+  index_options.trust_metadata = options.trust_metadata;
   index_options.split = options.split;
   index_options.max_tokens = options.max_tokens;
   index_options.too_long = rule_of(options.too_long);
@@ -226,6 +230,14 @@ void add_index_command(CLI::App& app, Action& action) {
                    "folder of the media that records and tables name by path (default: "
                    "the folder of each file)")
       ->check(CLI::ExistingDirectory);
+  command
+      ->add_option(
+          "--columns",
+          options->columns,
+          "OURS=THEIRS: what a column or key is called in the data, such as answer=label; "
+          "of shards also a member, image=.jpg, answer=.json[answers]. May be given several "
+          "times")
+      ->allow_extra_args(false);  // otherwise it would consume the following positional arguments
   command->add_option(
       "--model,-m",
       options->model,
@@ -273,6 +285,11 @@ void add_index_command(CLI::App& app, Action& action) {
       "draw how tokens, pixels and seconds are distributed, and name what is far out");
   command->add_option("--plot", options->plot, "SVG file to draw that to");
   command->add_flag("--verify", options->verify, "decode every image, clip and video");
+  command->add_flag(
+      "--trust-metadata",
+      options->trust_metadata,
+      "take sizes of images from the media metadata of folders that Energon prepared, "
+      "without opening the images");
   command->add_flag("--json", options->json, "print the summary as one line of JSON");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

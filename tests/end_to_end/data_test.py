@@ -170,7 +170,9 @@ class Shards(CliTest):
         )
         self.expect_failure(2, ["a.1.json", "rename them"], "index", "u-0.tar", "-o", "u.csv")
         write_members(self.folder / "v-0.tar", [("a.json", text(answer=[3]))])
-        self.expect_failure(2, ["a.json", "'answer'", "array"], "index", "v-0.tar", "-o", "v.csv")
+        self.expect_failure(
+            2, ["a.json", "'answer'", "is a list"], "index", "v-0.tar", "-o", "v.csv"
+        )
 
     def test_braces_stand_for_many_shards(self):
         for i in range(3):

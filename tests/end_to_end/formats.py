@@ -147,7 +147,7 @@ def sizes_of(index):
 
     with Path(index).open(newline="") as file:
         rows = list(csv.DictReader(file))
-    places = ("sample_id", "shard", "offset", "bytes", "media_folder")
+    places = ("sample_id", "shard", "offset", "bytes", "media_folder", "data_columns")
     return [{key: value for key, value in row.items() if key not in places} for row in rows]
 
 

@@ -5,8 +5,11 @@ Needs the packages `tokenizers` and numpy, as the program's own Python has them.
 
 import json
 import os
+import signal
 import struct
+import subprocess
 import sys
+import time
 import unittest
 from pathlib import Path
 
@@ -258,12 +261,72 @@ class Index(TokenTest):
         self.assertEqual(len(slots), 2)
         self.assertEqual(len(targets), 3)
 
-    def test_an_index_is_tokenized_anew_and_not_without_a_tokenizer(self):
+    def test_an_index_grows_without_its_old_shards_being_read(self):
         self.write()
         self.index()
-        self.expect_success("index", "train.csv", "-o", "more.csv", "--model", "model")
-        first, more = (read_tokens(self.folder / name) for name in ("train.csv", "more.csv"))
-        self.assertEqual(first, more)
+        old = self.folder / "train-0.tar"
+        new = self.folder / "new-0.tar"
+        samples = [(f"n{i}", [png(28, 28)], DOCUMENTS[0][1]) for i in range(3)]
+        write_shard(new, samples)
+        call = ["--model", "model", "--force"]
+        self.expect_success("index", "train-0.tar", "new-0.tar", "-o", "both.csv", *call)
+        old.rename(self.folder / "away")
+        self.expect_success("index", "a=train.csv", "new-0.tar", "-o", "grown.csv", *call)
+        both, grown = (read_tokens(self.folder / name) for name in ("both.csv", "grown.csv"))
+        self.assertEqual(both[0], grown[0])
+        self.assertEqual(len(grown[1]), len(DOCUMENTS) + 3)
+        self.assertEqual([row[1:] for row in both[1]], [row[1:] for row in grown[1]])
+        self.assertEqual(grown[1][0][0], "a/" + both[1][0][0])
+        # Whatever ids depend on was otherwise: they are made anew, from the shards.
+        grow = ["index", "train.csv", "-o", "x.csv", *call]
+        self.expect_failure(2, ["train-0.tar"], *grow, "--loss", "all")
+        config = self.model / "config.json"
+        text = config.read_text()
+        self.edit("config.json", lambda document: document["vision_config"].update(depth=2))
+        self.expect_failure(2, ["train-0.tar"], *grow)
+        config.write_text(text)
+        self.expect_success(*grow)
+        with (self.folder / "train.tokens").open("r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            file.write(b"?")
+        self.expect_failure(2, ["train.tokens", "damaged"], *grow)
+
+    def test_a_killed_index_keeps_its_tokens(self):
+        shards = []
+        for number in range(8):
+            self.write(repeats=60)
+            shards.append(f"part{number}-0.tar")
+            (self.folder / "train-0.tar").rename(self.folder / shards[-1])
+        call = ["index", *shards, "--model", "model", "-o"]
+        self.expect_success(*call, "whole.csv")
+        command = [self.entrain, *call, "x.csv"]
+        process = subprocess.Popen(
+            command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        kept = self.folder / "x.csv.partial"
+        while process.poll() is None and len(list(kept.glob("*.measured"))) < 3:
+            time.sleep(0.001)
+        process.kill()
+        self.assertEqual(process.wait(), -signal.SIGKILL, "it was too fast to be killed")
+        said = self.expect_success(*call, "x.csv")
+        self.assertRegex(said.stdout + said.stderr, r"[3-7] of 8 files were measured")
+        for suffix in ("csv", "tokens"):
+            whole = (self.folder / f"whole.{suffix}").read_bytes()
+            self.assertEqual((self.folder / f"x.{suffix}").read_bytes(), whole)
+        self.assertFalse(kept.exists())
+
+    def test_of_a_list_of_answers_the_first_counts(self):
+        answers = {"question": "which?", "answer": ["red", "a red one"]}
+        self.write([(0, {**answers, "answer": "red"}), (0, answers)])
+        self.index()
+        _, [one, first] = read_tokens(self.folder / "train.csv")
+        self.assertEqual(one[1:], first[1:])
+        self.write([(0, {**answers, "answer": []})])
+        self.refuse(["'answer' is a list", "this is empty"])
+
+    def test_an_index_of_tokens_is_refused_without_a_tokenizer(self):
+        self.write()
+        self.index()
         words = ["train.csv", "made with a tokenizer"]
         options = ("--model", "model", "--tokenizer", "bytes")
         self.expect_failure(2, words, "index", "train.csv", "-o", "x.csv", *options)

@@ -22,7 +22,7 @@ PythonProcess process_saying(std::string_view answers) {
 void read_table(PythonProcess& process) {
   expect(read_table_size(process, "table").rows >= 0, "a table has rows");
   while (true) {
-    read_table_row(process, "row");
+    read_table_rows(process, /*most=*/100, /*file_bytes=*/50, "rows");
   }
 }
 

@@ -153,22 +153,27 @@ void PythonProcess::write(std::string_view text, const std::string& where) {
 }
 
 void PythonProcess::receive(const std::string& where) {
-  std::array<char, 1 << 16> bytes{};
-  const ssize_t count = recv(socket_, bytes.data(), bytes.size(), 0);
-  if (count == 0 || (count < 0 && errno != EINTR)) {
+  constexpr std::size_t kPiece = 1 << 16;
+  buffer_.erase(0, std::exchange(used_, 0));
+  const std::size_t size = buffer_.size();
+  buffer_.resize(size + kPiece);
+  const ssize_t count = recv(socket_, buffer_.data() + size, kPiece, 0);
+  const int error = errno;
+  buffer_.resize(size + (count < 0 ? 0 : static_cast<std::size_t>(count)));
+  if (count == 0 || (count < 0 && error != EINTR)) {
     fail(where);
   }
-  buffer_.append(bytes.data(), count < 0 ? 0 : static_cast<std::size_t>(count));
 }
 
 Json PythonProcess::read_line(const std::string& where) {
+  std::size_t seen = 0;  // of the unread part
   std::size_t end = 0;
-  while ((end = buffer_.find('\n', end)) == std::string::npos) {
-    end = buffer_.size();
+  while ((end = buffer_.find('\n', used_ + seen)) == std::string::npos) {
+    seen = buffer_.size() - used_;
     receive(where);
   }
-  const std::string line = buffer_.substr(0, end);
-  buffer_.erase(0, end + 1);
+  const std::string_view line = std::string_view(buffer_).substr(used_, end - used_);
+  used_ = end + 1;
   Json document = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!document.is_object()) {
     throw SystemFailure(fmt::format("{}: a worker answered '{}'", where, line.substr(0, 200)));
@@ -191,19 +196,28 @@ std::string PythonProcess::read_bytes(std::int64_t size, const std::string& wher
   if (size < 0) {
     throw SystemFailure(fmt::format("{}: a worker answered with {} bytes", where, size));
   }
+  constexpr std::size_t kFirstBytes = 1 << 22;
   const auto wanted = static_cast<std::size_t>(size);
-  while (buffer_.size() < wanted) {
-    receive(where);
+  std::size_t have = std::min(wanted, buffer_.size() - used_);
+  std::string bytes = buffer_.substr(used_, have);
+  used_ += have;
+  while (have < wanted) {  // without a copy on the way; memory grows with what comes
+    if (have == bytes.size()) {
+      bytes.resize(std::min(wanted, std::max(2 * have, kFirstBytes)));
+    }
+    const ssize_t count = recv(socket_, bytes.data() + have, bytes.size() - have, 0);
+    if (count == 0 || (count < 0 && errno != EINTR)) {
+      fail(where);
+    }
+    have += count < 0 ? 0 : static_cast<std::size_t>(count);
   }
-  std::string bytes = buffer_.substr(0, wanted);
-  buffer_.erase(0, wanted);
   return bytes;
 }
 
 void PythonProcess::read_into(std::span<std::uint8_t> target, const std::string& where) {
-  const std::size_t held = std::min(buffer_.size(), target.size());
-  std::copy_n(buffer_.begin(), held, target.begin());
-  buffer_.erase(0, held);
+  const std::size_t held = std::min(buffer_.size() - used_, target.size());
+  std::copy_n(buffer_.begin() + static_cast<std::ptrdiff_t>(used_), held, target.begin());
+  used_ += held;
   target = target.subspan(held);
   while (!target.empty()) {
     const ssize_t count = recv(socket_, target.data(), target.size(), MSG_WAITALL);

@@ -66,8 +66,9 @@ class PythonProcess {
 
   std::string work_;
   int socket_ = -1;
-  pid_t process_ = 0;   // 0: none that is this object's, or it ended
-  std::string buffer_;  // read, not yet used
+  pid_t process_ = 0;     // 0: none that is this object's, or it ended
+  std::string buffer_;    // read,
+  std::size_t used_ = 0;  // of which this much has been returned
 };
 
 // A module's process that starts when it is first needed, and again after it failed.

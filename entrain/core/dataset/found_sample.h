@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "entrain/core/dataset/bytes_at.h"
+#include "entrain/core/spec/sample.h"
 
 namespace entrain {
 
@@ -18,8 +19,9 @@ namespace entrain {
 struct MediaBytes {
   std::string where;  // names it in messages
   std::int64_t size = 0;
-  BytesAt bytes;                    // usable as long as the source that found it
-  std::filesystem::path path = {};  // of a file on disk; empty elsewhere
+  BytesAt bytes;                        // usable as long as the source that found it
+  std::filesystem::path path = {};      // of a file on disk; empty elsewhere
+  std::optional<ImageSize> known = {};  // of an image that need not be opened
 
   [[nodiscard]] std::string content() const { return std::string(bytes(0, size)); }
 };
@@ -60,6 +62,8 @@ class SampleSource {
   virtual FoundSample next() = 0;
   // Of a source that reads more than a sample to get one: the largest such part, in bytes.
   [[nodiscard]] virtual std::int64_t bytes_of_a_row() const { return 0; }
+  // What of the file is not read though it may have been meant to be.
+  [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
   // Parts of the file that belong to no sample, by reason.
   [[nodiscard]] virtual std::map<std::string, std::int64_t> skipped() const { return {}; }
 };

@@ -18,6 +18,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/dataset/index_columns.h"
 
 namespace entrain {
 namespace {
@@ -25,51 +26,6 @@ namespace {
 constexpr int kMaxSide = 1'000'000;            // pixels of an image or video side
 constexpr std::int64_t kMaxCount = 1LL << 48;  // characters, tokens, bytes
 constexpr double kMaxSeconds = 100 * 365.25 * 86'400;
-
-enum Column : std::size_t {
-  kSampleId,
-  kNumImages,
-  kImageSizes,
-  kAudioSeconds,
-  kVideoSeconds,
-  kVideoFrames,
-  kVideoSize,
-  kPromptChars,
-  kResponseChars,
-  kTextChars,
-  kPromptEstimate,
-  kResponseEstimate,
-  kTextEstimate,
-  kPromptTokens,
-  kResponseTokens,
-  kTextDigest,
-  kShard,
-  kOffset,
-  kBytes,
-  kMedia,
-  kNumColumns
-};
-
-constexpr std::array<const char*, kNumColumns> kColumnNames = {"sample_id",
-                                                               "n_images",
-                                                               "image_sizes",
-                                                               "audio_seconds",
-                                                               "video_seconds",
-                                                               "video_frames",
-                                                               "video_size",
-                                                               "prompt_chars",
-                                                               "response_chars",
-                                                               "text_chars",
-                                                               "prompt_tokens_estimate",
-                                                               "response_tokens_estimate",
-                                                               "text_tokens_estimate",
-                                                               "prompt_tokens",
-                                                               "response_tokens",
-                                                               "text_digest",
-                                                               "shard",
-                                                               "offset",
-                                                               "bytes",
-                                                               "media_folder"};
 
 constexpr auto kNeeded = {kSampleId, kNumImages, kImageSizes, kPromptChars, kResponseChars};
 
@@ -257,7 +213,8 @@ SampleSizes read_sample_row(const RowReader& row) {
         SampleLocation{std::string(row.text(kShard)),
                        row.count(kOffset),
                        row.number<std::int64_t>(kBytes, row.text(kBytes), 1, kMaxCount),
-                       std::string(row.text(kMedia))};
+                       std::string(row.text(kMedia)),
+                       std::string(row.text(kColumnsOfFile))};
   } else if (!row.text(kOffset).empty() || !row.text(kBytes).empty()) {
     row.fail(kShard, "empty beside an offset or bytes");
   }
@@ -288,99 +245,6 @@ class DigestCheck {
   std::string digest_;
   bool seen_ = false;
 };
-
-template <class Values, class Format>
-std::string list_field(const Values& values, const Format& format) {
-  std::string field;
-  bool any = false;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::string entry = format(values[i]);
-    field += (i == 0 ? "" : ";") + entry;
-    any = any || !entry.empty();
-  }
-  return any ? field : std::string();
-}
-
-std::string size_field(const ImageSize& size) {
-  return fmt::format("{}x{}", size.width, size.height);
-}
-
-// Fields of columns [kSampleId, kTextDigest].
-void append_size_fields(const SampleSizes& sample,
-                        const std::string& text_digest,
-                        bool exact,
-                        std::vector<std::string>& fields) {
-  fields.push_back(sample.id);
-  fields.push_back(fmt::format("{}", sample.images.size()));
-  fields.push_back(list_field(sample.images, size_field));
-  fields.push_back(
-      list_field(sample.audio_seconds, [](double seconds) { return fmt::format("{}", seconds); }));
-  fields.push_back(list_field(
-      sample.videos, [](const VideoSize& video) { return fmt::format("{}", video.seconds); }));
-  fields.push_back(list_field(sample.videos, [](const VideoSize& video) {
-    return video.frames ? fmt::format("{}", *video.frames) : std::string();
-  }));
-  fields.push_back(list_field(sample.videos, [](const VideoSize& video) {
-    return video.size ? size_field(*video.size) : std::string();
-  }));
-  for (const auto& [prompt, response] :
-       {std::pair(sample.prompt_chars, sample.response_chars),
-        std::pair(sample.prompt_tokens_estimate, sample.response_tokens_estimate)}) {
-    fields.push_back(fmt::format("{}", prompt));
-    fields.push_back(fmt::format("{}", response));
-    fields.push_back(fmt::format("{}", prompt + response));
-  }
-  if (exact) {
-    const bool known = sample.prompt_tokens && sample.response_tokens;
-    fields.push_back(known ? fmt::format("{}", *sample.prompt_tokens) : "");
-    fields.push_back(known ? fmt::format("{}", *sample.response_tokens) : "");
-    fields.push_back(known ? text_digest : "");
-  }
-}
-
-std::string format_rows(const Index& index, bool locations) {
-  const auto any = [&](auto member) {
-    return std::any_of(index.samples.begin(), index.samples.end(), [&](const SampleSizes& sample) {
-      return (sample.*member).has_value();
-    });
-  };
-  const bool exact = any(&SampleSizes::prompt_tokens);
-  locations = locations && any(&SampleSizes::location);
-  const bool media =
-      locations &&
-      std::any_of(index.samples.begin(), index.samples.end(), [](const SampleSizes& sample) {
-        return sample.location && !sample.location->media.empty();
-      });
-  std::vector<std::string> fields;
-  for (std::size_t i = 0; i < kNumColumns; ++i) {
-    if ((i < kPromptTokens) || (i < kShard && exact) || (i >= kShard && i < kMedia && locations) ||
-        (i == kMedia && media)) {
-      fields.emplace_back(kColumnNames[i]);
-    }
-  }
-  fields.insert(fields.end(), index.extra_columns.begin(), index.extra_columns.end());
-  std::string out;
-  append_csv_row(out, fields);
-  for (std::size_t i = 0; i < index.samples.size(); ++i) {
-    const SampleSizes& sample = index.samples[i];
-    fields.clear();
-    append_size_fields(sample, index.text_digest, exact, fields);
-    if (locations) {
-      const bool known = sample.location.has_value();
-      fields.push_back(known ? sample.location->shard : "");
-      fields.push_back(known ? fmt::format("{}", sample.location->offset) : "");
-      fields.push_back(known ? fmt::format("{}", sample.location->bytes) : "");
-      if (media) {
-        fields.push_back(known ? sample.location->media : "");
-      }
-    }
-    if (!index.extra_columns.empty()) {
-      fields.insert(fields.end(), index.extra_values[i].begin(), index.extra_values[i].end());
-    }
-    append_csv_row(out, fields);
-  }
-  return out;
-}
 
 }  // namespace
 
@@ -428,30 +292,6 @@ void load_tokens(Index& index) {
   if (is_token_digest(index.text_digest)) {
     index.tokens = std::make_shared<TokenCache>(token_cache_path(index.path), index.text_digest);
   }
-}
-
-void write_index(const Index& index, const std::filesystem::path& path) {
-  write_file(path, format_rows(index, true));
-}
-
-void copy_index(const std::filesystem::path& source, const std::filesystem::path& target) {
-  Index index = read_index(source);
-  for (SampleSizes& sample : index.samples) {
-    if (sample.location) {
-      sample.location = named_from(located(index, *sample.location), target.parent_path());
-    }
-  }
-  load_tokens(index);
-  if (index.tokens) {
-    write_file(token_cache_path(target), [&](std::ostream& out) {
-      out << std::ifstream(token_cache_path(source), std::ios::binary).rdbuf();
-    });
-  }
-  write_index(index, target);
-}
-
-std::string digest(const Index& index) {
-  return digest_of(format_rows(index, false));
 }
 
 SampleLocation located(const Index& index, const SampleLocation& location) {

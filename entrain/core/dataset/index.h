@@ -7,6 +7,7 @@
 //   text_chars, text_tokens_estimate   sums, checked
 //   shard, offset, bytes   position of the sample; shard is relative to the index's folder
 //   media_folder   of the files that a record names, likewise; if there are records
+//   data_columns   what its parts are called in that file (columns.h); if they are called otherwise
 //   text_digest   tokenizer and template of prompt_tokens, the same in every row that has it
 // Other columns are kept unchanged.
 #pragma once
@@ -20,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "entrain/core/dataset/columns.h"
 #include "entrain/core/dataset/token_workers.h"
 #include "entrain/core/spec/model.h"
 #include "entrain/core/spec/sample.h"
@@ -63,7 +65,8 @@ void write_index(const Index& index, const std::filesystem::path& path);
 // Throws  as read_index(), TokenCache and write_index() do.
 void copy_index(const std::filesystem::path& source, const std::filesystem::path& target);
 
-// Digest of all columns except shard, offset, bytes and media_folder.
+// Digest of all columns except those of the place: shard, offset, bytes, media_folder,
+// data_columns.
 std::string digest(const Index& index);
 
 // The location with paths that are relative to the working directory, as read_sample() takes them.
@@ -80,7 +83,11 @@ struct IndexOptions {
   int threads = 1;              // that read and measure files, each one at a time, >= 1
   // Folder of the media that records of JSON files name by path; empty: each file's own.
   std::filesystem::path media;
+  ColumnMap columns;    // of all data that are no indices
   bool verify = false;  // decode every image and clip
+  // Sizes of images of folders that Energon prepared are those of its media metadata, and the
+  // images are not opened; not with `verify`.
+  bool trust_metadata = false;
   // What happens to unreadable samples and to truncated shards; kTruncate is
   // not allowed here.
   BadSampleRule damaged = BadSampleRule::kRefuse;

@@ -1,13 +1,15 @@
 #include "entrain/core/dataset/index_reports.h"
 
 #include <algorithm>
+#include <cmath>
 #include <span>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
-#include "entrain/core/dataset/index.h"
+#include "entrain/core/spec/video.h"
 
 namespace entrain {
 namespace {
@@ -45,8 +47,9 @@ void Refusals::stop_if_any() const {
   throw InvalidInput(message + " leave them out or truncate them (--too-long, --empty-response)");
 }
 
-ReadProgress::ReadProgress(const std::vector<std::filesystem::path>& files)
-    : progress_("indexing", total_bytes(files), ProgressUnit::kBytes) {}
+ReadProgress::ReadProgress(const std::string& title,
+                           const std::vector<std::filesystem::path>& files)
+    : progress_(title, total_bytes(files), ProgressUnit::kBytes) {}
 
 void ReadProgress::begin_file(const std::filesystem::path& path) {
   begin_ += size_;
@@ -56,6 +59,52 @@ void ReadProgress::begin_file(const std::filesystem::path& path) {
 void ReadProgress::reach(std::int64_t part, std::int64_t whole) {
   const double share = static_cast<double>(part) / static_cast<double>(whole);
   progress_.reach(begin_ + static_cast<std::int64_t>(static_cast<double>(size_) * share));
+}
+
+void summarise(const std::vector<SampleSizes>& samples,
+               std::vector<std::int64_t> llm_tokens,
+               IndexSummary& summary) {
+  std::vector<std::int64_t> text;
+  std::vector<std::int64_t> images;
+  std::vector<std::int64_t> pixels;
+  std::vector<std::int64_t> milliseconds;
+  for (const SampleSizes& sample : samples) {
+    text.push_back(sample.prompt_tokens.value_or(sample.prompt_tokens_estimate) +
+                   sample.response_tokens.value_or(sample.response_tokens_estimate));
+    images.push_back(static_cast<std::int64_t>(sample.images.size()));
+    for (const ImageSize& size : sample.images) {
+      pixels.push_back(std::int64_t{size.width} * size.height);
+    }
+    summary.videos += std::ssize(sample.videos);
+    for (const double seconds : sample.audio_seconds) {
+      milliseconds.push_back(std::llround(seconds * 1e3));
+    }
+  }
+  summary.rows = static_cast<std::int64_t>(samples.size());
+  summary.text_tokens = percentiles(std::move(text));
+  summary.images = percentiles(std::move(images));
+  summary.pixels = percentiles(std::move(pixels));
+  summary.audio_milliseconds = percentiles(std::move(milliseconds));
+  if (!llm_tokens.empty()) {
+    summary.llm_tokens = percentiles(std::move(llm_tokens));
+  }
+}
+
+void note_videos(const ModelSpec& model,
+                 const std::vector<SampleSizes>& samples,
+                 IndexSummary& summary) {
+  const bool videos = std::any_of(samples.begin(), samples.end(), [](const SampleSizes& sample) {
+    return !sample.videos.empty();
+  });
+  for (const EncoderSpec& encoder : model.encoders) {
+    if (videos && encoder.modality == Modality::kVision && !reads_videos(encoder)) {
+      summary.notes.push_back(fmt::format(
+          "the videos can be studied, not trained: encoder '{}' has sampling \"rate\", which "
+          "knows "
+          "only lengths ([vision.video] sampling = \"stride\" or \"spread\", docs/models.md)",
+          encoder.name));
+    }
+  }
 }
 
 std::string to_string(const IndexSummary& summary) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "entrain/core/base/progress.h"
+#include "entrain/core/dataset/index.h"
 
 namespace entrain {
 
@@ -20,10 +21,21 @@ struct Refusals {
   void stop_if_any() const;
 };
 
+// Fills in rows and percentiles. `llm_tokens`: of each sample, with a model.
+void summarise(const std::vector<SampleSizes>& samples,
+               std::vector<std::int64_t> llm_tokens,
+               IndexSummary& summary);
+
+// Adds a note for every encoder that cannot train the samples' videos.
+void note_videos(const ModelSpec& model,
+                 const std::vector<SampleSizes>& samples,
+                 IndexSummary& summary);
+
 // Progress in bytes of the files that are read.
 class ReadProgress {
  public:
-  explicit ReadProgress(const std::vector<std::filesystem::path>& files);
+  // `title`: what is done to the files.
+  ReadProgress(const std::string& title, const std::vector<std::filesystem::path>& files);
 
   void begin_file(const std::filesystem::path& path);
   // `part` of the `whole` samples of the file are done, whatever became of them.

@@ -36,6 +36,9 @@ VideoSize measure_frames(const std::vector<MediaBytes>& frames, double fps, bool
 }  // namespace
 
 ImageSize measure_image(const MediaBytes& image, bool verify) {
+  if (image.known && !verify) {
+    return *image.known;
+  }
   const ImageSize size = image_size(image.bytes, image.size, image.where);
   return verify ? decode_image(image.content(), image.where).size : size;
 }

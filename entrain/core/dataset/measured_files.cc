@@ -79,8 +79,8 @@ void set_text_lengths(const SampleText& text, SampleSizes& sample) {
 }
 
 struct MeasuredFiles::State {
-  State(std::vector<std::filesystem::path> given, Options chosen)
-      : paths(std::move(given)), options(std::move(chosen)), files(paths.size()) {
+  State(std::vector<FileToMeasure> chosen_files, Options chosen)
+      : given(std::move(chosen_files)), options(std::move(chosen)), files(given.size()) {
     for (int i = 0; i < options.threads; ++i) {
       threads.emplace_back([this] { run(); });
     }
@@ -107,10 +107,10 @@ struct MeasuredFiles::State {
       {
         MutexLock lock(mutex);
         changed.wait(lock.native(), [&]() ENTRAIN_REQUIRES(mutex) {
-          return stopped || next_unread == paths.size() ||
+          return stopped || next_unread == given.size() ||
                  next_unread < taken + static_cast<std::size_t>(options.threads) + 1;
         });
-        if (stopped || next_unread == paths.size()) {
+        if (stopped || next_unread == given.size()) {
           return;
         }
         index = next_unread++;
@@ -126,16 +126,17 @@ struct MeasuredFiles::State {
   }
 
   void read(std::size_t index) {
-    const std::filesystem::path& path = paths[index];
+    const std::filesystem::path& path = given[index].path;
     const std::filesystem::path media =
         options.media.empty() ? path.parent_path() / "." : options.media;
     MeasuredFile file;
     std::unique_ptr<SampleSource> source;
     try {
-      source = open_samples(path, media);
+      source = open_samples(path, media, given[index].columns, given[index].image_sizes);
       file.num_samples = source->num_samples();
       file.bytes_of_a_row = source->bytes_of_a_row();
       file.skipped = source->skipped();
+      file.notes = source->notes();
     } catch (const InvalidInput& error) {
       file.damage = error.what();
     }
@@ -176,7 +177,7 @@ struct MeasuredFiles::State {
     }
   }
 
-  const std::vector<std::filesystem::path> paths;
+  const std::vector<FileToMeasure> given;
   const Options options;
   Mutex mutex;
   std::condition_variable changed;
@@ -188,7 +189,7 @@ struct MeasuredFiles::State {
   std::vector<std::thread> threads;
 };
 
-MeasuredFiles::MeasuredFiles(std::vector<std::filesystem::path> files, Options options)
+MeasuredFiles::MeasuredFiles(std::vector<FileToMeasure> files, Options options)
     : state_(std::make_unique<State>(std::move(files), std::move(options))) {}
 
 MeasuredFiles::~MeasuredFiles() = default;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "entrain/core/dataset/columns.h"
 #include "entrain/core/dataset/text.h"
 #include "entrain/core/spec/sample.h"
 
@@ -27,12 +28,19 @@ struct MeasuredSample {
   bool scattered = false;
 };
 
+struct FileToMeasure {
+  std::filesystem::path path;
+  ColumnMap columns = {};                  // what its samples' parts are called
+  std::filesystem::path image_sizes = {};  // Energon's media metadata; empty: images are opened
+};
+
 // A file as a whole.
 struct MeasuredFile {
   std::int64_t num_samples = 0;
   std::int64_t bytes_of_a_row = 0;  // as SampleSource has it
   std::map<std::string, std::int64_t> skipped;
-  std::string damage;  // why none of it can be read
+  std::vector<std::string> notes;  // likewise
+  std::string damage;              // why none of it can be read
 };
 
 class MeasuredFiles {
@@ -47,7 +55,7 @@ class MeasuredFiles {
 
   // Begins to read the first files. Samples that are not taken yet are held, some thousands a
   // thread.
-  MeasuredFiles(std::vector<std::filesystem::path> files, Options options);
+  MeasuredFiles(std::vector<FileToMeasure> files, Options options);
   ~MeasuredFiles();  // stops reading
   MeasuredFiles(const MeasuredFiles&) = delete;
   MeasuredFiles& operator=(const MeasuredFiles&) = delete;

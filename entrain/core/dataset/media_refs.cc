@@ -23,8 +23,8 @@ namespace fs = std::filesystem;
 
 struct Kind {
   std::string_view name;
-  std::array<const char*, 4> keys;   // of a record
-  std::array<const char*, 3> types;  // of a part of a message
+  std::array<std::string_view, 4> keys;  // of a record
+  std::array<const char*, 3> types;      // of a part of a message
 };
 constexpr std::array<Kind, 3> kKinds = {
     Kind{"image", {"image", "images", "image_path", "image_paths"}, {"image", "image_url", ""}},
@@ -66,7 +66,7 @@ MediaRef ref_of_text(std::string_view text, const std::string& where) {
     if (comma == std::string_view::npos || !text.substr(0, comma).ends_with(";base64")) {
       fail(where, "a data: URL without `;base64,`");
     }
-    return {"", decoded(text.substr(comma + 1), where)};
+    return {"", decoded(text.substr(comma + 1), where), {}};
   }
   const std::size_t scheme = text.find("://");
   if (text.starts_with(kFile)) {
@@ -80,7 +80,7 @@ MediaRef ref_of_text(std::string_view text, const std::string& where) {
   if (text.empty() || text.find('\0') != std::string_view::npos) {
     fail(where, "an empty path");
   }
-  return {std::string(text), ""};
+  return {std::string(text), "", {}};
 }
 
 // Of a path, or of an object around one; nothing where it names none.
@@ -108,7 +108,7 @@ std::optional<MediaRef> ref_of(Json& value, const std::string& where) {
     const std::string place = fmt::format("{}.{}", where, key);
     const std::string_view name = key;
     if ((name == "base64" || name == "data") && found->is_string()) {
-      return MediaRef{"", decoded(std::exchange(found->get_ref<std::string&>(), ""), place)};
+      return MediaRef{"", decoded(std::exchange(found->get_ref<std::string&>(), ""), place), {}};
     }
     return ref_of(*found, place);
   }
@@ -223,6 +223,11 @@ std::vector<MediaBytes> bytes_of_refs(std::vector<MediaRef>& refs,
   std::vector<MediaBytes> result;
   for (MediaRef& ref : refs) {
     const std::string name = fmt::format("{}, {} {}", where, kind, result.size());
+    if (ref.held) {
+      result.push_back(std::move(*ref.held));
+      result.back().where = name;
+      continue;
+    }
     if (ref.path.empty()) {
       result.push_back(bytes_in_memory(std::move(ref.bytes), name));
       continue;
@@ -254,6 +259,10 @@ bool MediaRefs::inside() const {
 
 std::vector<MediaRef>& MediaRefs::of(int kind) {
   return kind == 0 ? images : kind == 1 ? videos : audio;
+}
+
+std::span<const std::string_view> media_keys(int kind) {
+  return kKinds.at(static_cast<std::size_t>(kind)).keys;
 }
 
 void refuse_unread(const Json& record, const std::string& where) {
@@ -304,9 +313,9 @@ MediaRefs media_of(Json& record, const std::string& where) {
   for (std::size_t kind = 0; kind < kKinds.size(); ++kind) {
     std::vector<MediaRef>& list = refs.of(static_cast<int>(kind));
     std::string_view first = list.empty() ? "" : "messages";
-    for (const char* key : kKinds[kind].keys) {
+    for (const std::string_view key : kKinds[kind].keys) {
       std::vector<MediaRef> found;
-      if (const auto value = record.find(key); value != record.end()) {
+      if (const auto value = record.find(std::string(key)); value != record.end()) {
         add_list(*value, found, fmt::format("{}: {}", where, key));
       }
       if (!found.empty() && !first.empty()) {

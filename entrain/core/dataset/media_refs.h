@@ -4,7 +4,10 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "entrain/core/base/json.h"
@@ -12,10 +15,11 @@
 
 namespace entrain {
 
-// One of both is not empty.
+// One of them is not empty.
 struct MediaRef {
-  std::string path;   // as the record has it, `file://` left out
-  std::string bytes;  // of base64 or of a `data:` URL
+  std::string path;                     // as the record has it, `file://` left out
+  std::string bytes;                    // of base64 or of a `data:` URL
+  std::optional<MediaBytes> held = {};  // of a table
 };
 
 struct MediaRefs {  // each in the order of the record
@@ -30,6 +34,9 @@ struct MediaRefs {  // each in the order of the record
   [[nodiscard]] static constexpr int num_kinds() { return 3; }
   std::vector<MediaRef>& of(int kind);
 };
+
+// Keys of a record that name media of a kind.
+std::span<const std::string_view> media_keys(int kind);
 
 // The media of a record, which come from one of two places for each kind: the record's own keys
 // (`image`, `images`, `audio`, `audios`, `video`, `videos`: a path, a list of them, or objects with

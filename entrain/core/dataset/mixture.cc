@@ -105,7 +105,20 @@ std::vector<MixturePart> read_mixture(const Json& table, const std::string& wher
 }
 
 std::vector<MixturePart> read_mixture_file(const std::filesystem::path& path) {
-  return read_mixture(read_toml_file(path), path.string());
+  const Json table = read_toml_file(path);
+  for (const auto& [samples, value] : table.items()) {
+    // A key of a part that is misspelled is reported as such; a run file has other tables and
+    // texts.
+    if (value.is_string() || samples == "data" || samples == "mixture") {
+      throw InvalidInput(fmt::format(
+          "{}: no mixture file, in which every line is a part, the glob of its ids and its weight: "
+          "\"llava/*\" = 2; of a run file it holds the lines of [data.mixture], without that "
+          "header "
+          "(docs/data.md)",
+          path.string()));
+    }
+  }
+  return read_mixture(table, path.string());
 }
 
 Json to_json(const std::vector<MixturePart>& parts) {

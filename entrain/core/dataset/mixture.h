@@ -38,6 +38,8 @@ struct MixturePart {
 //         that is negative or not finite, steps that do not begin at 0 or do not rise, no part.
 std::vector<MixturePart> read_mixture(const Json& table, const std::string& where);
 // The same from a TOML file that holds nothing else.
+//
+// Throws  also InvalidInput that says what such a file is, for a run file.
 std::vector<MixturePart> read_mixture_file(const std::filesystem::path& path);
 Json to_json(const std::vector<MixturePart>& parts);
 

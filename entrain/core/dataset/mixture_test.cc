@@ -11,6 +11,7 @@
 #include "entrain/core/base/random.h"
 
 #include "tests/oracle/expect_error.h"
+#include "tests/oracle/shards.h"
 
 namespace entrain {
 namespace {
@@ -195,6 +196,23 @@ TEST(Mixture, RefusesPartsThatCannotBeMeant) {
             parsed("\"*\" = {repeat = 2, epochs = 3}"));
   EXPECT_EQ(read_mixture(to_json(parsed("\"*\" = {weight = [[0, 2], [7, 3]]}")), "x"),
             parsed("\"*\" = {weight = [[0, 2], [7, 3]]}"));
+}
+
+TEST(Mixture, OfAFileIsNotAWholeRunFile) {
+  const oracle::TemporaryFolder folder;
+  const auto refused = [&](const std::string& toml) {
+    const auto file = folder.write("run.toml", toml);
+    return error_of<InvalidInput>([&] { read_mixture_file(file); });
+  };
+  for (const char* toml : {"steps = 4\n[data]\ntrain = \"x.csv\"\n",
+                           "model = \"m.toml\"\n",
+                           "[data.mixture]\n\"a/*\" = 1\n"}) {
+    const std::string message = refused(toml);
+    EXPECT_NE(message.find("run.toml: no mixture file, in which every line is a part"),
+              std::string::npos)
+        << message;
+  }
+  EXPECT_NE(refused("\"*\" = {weigth = 1}").find("did you mean 'weight'"), std::string::npos);
 }
 
 }  // namespace

@@ -16,6 +16,9 @@ namespace {
 
 constexpr std::int64_t kMostCounted = std::numeric_limits<std::int64_t>::max();
 constexpr double kMostFps = 1000;
+// [kind] as entrain/python/entrain/tables.py has them.
+constexpr std::array<const char*, MediaRefs::num_kinds()> kTableMedia = {
+    "images", "videos", "audio"};
 
 [[noreturn]] void refuse_answer(const Json& answer, const std::string& what) {
   constexpr std::size_t kShown = 200;
@@ -63,6 +66,60 @@ const std::string& text_in(const Json& value, const std::string& where) {
   return value.get_ref<const std::string&>();
 }
 
+const Json& list_in(const Json& answer, const char* key, const std::string& where) {
+  const Json& list = field(answer, key, where);
+  if (!list.is_array()) {
+    refuse_answer(answer, where);
+  }
+  return list;
+}
+
+// "PATH", or [begin, size] of the answer's bytes, or [begin, size, true] of the table's file.
+TableMedium table_medium(const Json& entry,
+                         std::int64_t bytes,
+                         std::int64_t file_bytes,
+                         const std::string& where) {
+  TableMedium medium;
+  if (entry.is_string()) {
+    medium.path = text_in(entry, where);
+    return medium;
+  }
+  if (!entry.is_array() || entry.size() < 2 || entry.size() > 3) {
+    refuse_answer(entry, where);
+  }
+  medium.in_file = entry.size() == 3;
+  const std::int64_t end = medium.in_file ? file_bytes : bytes;
+  const std::int64_t begin = whole_number(entry[0], 0, end, where);
+  medium.begin = static_cast<std::size_t>(begin);
+  medium.size = static_cast<std::size_t>(whole_number(entry[1], 0, end - begin, where));
+  return medium;
+}
+
+TableRow table_row(const Json& line,
+                   std::int64_t bytes,
+                   std::int64_t file_bytes,
+                   const std::string& where) {
+  TableRow row;
+  if (const auto error = line.find("error"); error != line.end()) {
+    row.error = text_in(*error, where);
+    return row;
+  }
+  row.text = text_in(field(line, "json", where), where);
+  const Json& columns = field(line, "media", where);
+  if (!columns.is_object()) {
+    refuse_answer(line, where);
+  }
+  for (std::size_t kind = 0; kind < row.media.size(); ++kind) {
+    if (!columns.contains(kTableMedia.at(kind))) {
+      continue;
+    }
+    for (const Json& entry : list_in(columns, kTableMedia.at(kind), where)) {
+      row.media.at(kind).push_back(table_medium(entry, bytes, file_bytes, where));
+    }
+  }
+  return row;
+}
+
 ImageSize size_in(const Json& answer, const std::string& where) {
   constexpr std::int64_t kMostSide = kMaxImagePixels;
   const std::int64_t width = whole_number(field(answer, "width", where), 1, kMostSide, where);
@@ -77,36 +134,35 @@ ImageSize size_in(const Json& answer, const std::string& where) {
 
 TableSize read_table_size(PythonProcess& process, const std::string& where) {
   const Json answer = process.read_answer(where);
-  return {count_in(answer, "rows", 0, where), count_in(answer, "largest", 0, where)};
+  TableSize table;
+  table.rows = count_in(answer, "rows", 0, where);
+  table.largest_bytes = count_in(answer, "largest", 0, where);
+  for (const Json& column : list_in(answer, "unread", where)) {
+    table.unread.push_back(text_in(column, where));
+  }
+  return table;
 }
 
-TableRow read_table_row(PythonProcess& process, const std::string& where) {
-  const Json answer = process.read_answer(where);
-  TableRow row;
-  row.text = text_in(field(answer, "json", where), where);
-  const Json& columns = field(answer, "media", where);
-  if (!columns.is_object()) {
-    refuse_answer(answer, where);
+TableRows read_table_rows(PythonProcess& process,
+                          std::int64_t most,
+                          std::int64_t file_bytes,
+                          const std::string& where) {
+  const Json head = process.read_line(where);
+  const auto count =
+      static_cast<std::size_t>(whole_number(field(head, "rows", where), 1, most, where));
+  TableRows answer;
+  if (const auto error = head.find("error"); error != head.end()) {
+    TableRow damaged;
+    damaged.error = text_in(*error, where);
+    answer.rows.assign(count, damaged);
+    return answer;
   }
-  for (const auto& [name, list] : {std::pair("images", &row.media.images),
-                                   std::pair("videos", &row.media.videos),
-                                   std::pair("audio", &row.media.audio)}) {
-    const auto column = columns.find(name);
-    if (column == columns.end()) {
-      continue;
-    }
-    if (!column->is_array()) {
-      refuse_answer(answer, where);
-    }
-    for (const Json& entry : *column) {
-      list->push_back(
-          entry.is_string()
-              ? MediaRef{text_in(entry, where), ""}
-              : MediaRef{"",
-                         process.read_bytes(whole_number(entry, 0, kMostCounted, where), where)});
-    }
+  const std::int64_t bytes = count_in(head, "bytes", 0, where);
+  while (answer.rows.size() < count) {
+    answer.rows.push_back(table_row(process.read_line(where), bytes, file_bytes, where));
   }
-  return row;
+  answer.bytes = process.read_bytes(bytes, where);
+  return answer;
 }
 
 VideoSize read_video_size(PythonProcess& process, const std::string& where) {

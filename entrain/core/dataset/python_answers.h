@@ -5,8 +5,10 @@
 // that is missing, of another type or out of range, after which the process is of no use.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "entrain/core/base/python_process.h"
 #include "entrain/core/dataset/image.h"
@@ -17,15 +19,33 @@ namespace entrain {
 
 struct TableSize {
   std::int64_t rows = 0;
-  std::int64_t largest_bytes = 0;  // of a Parquet file's row groups; 0 for Arrow
+  std::int64_t largest_bytes = 0;   // of a Parquet file's row groups; 0 for Arrow
+  std::vector<std::string> unread;  // columns of bytes that are not read
 };
 TableSize read_table_size(PythonProcess& process, const std::string& where);
 
-struct TableRow {
-  std::string text;  // JSON
-  MediaRefs media;   // of the columns
+// A medium in a row's columns: a path, or bytes of the answer or of the table's file.
+struct TableMedium {
+  std::string path = {};
+  bool in_file = false;
+  std::size_t begin = 0;
+  std::size_t size = 0;
 };
-TableRow read_table_row(PythonProcess& process, const std::string& where);
+struct TableRow {
+  std::string error = {};  // instead of the others: why the row is damaged
+  std::string text = {};   // JSON
+  // [kind] in the order of MediaRefs::of().
+  std::array<std::vector<TableMedium>, MediaRefs::num_kinds()> media = {};
+};
+struct TableRows {
+  std::vector<TableRow> rows;  // 1 to `most`
+  std::string bytes;           // that media name
+};
+// `file_bytes`: of the table's file, where media may lie in it.
+TableRows read_table_rows(PythonProcess& process,
+                          std::int64_t most,
+                          std::int64_t file_bytes,
+                          const std::string& where);
 
 VideoSize read_video_size(PythonProcess& process, const std::string& where);
 

@@ -121,13 +121,17 @@ std::string id_of(const Json& record) {
 FoundSample found_record(std::string_view text,
                          Json record,
                          const fs::path& media,
+                         const ColumnMap& columns,
                          const std::string& where) {
+  if (!columns.empty()) {
+    record = columns.renamed(record, text, where);
+  }
   MediaRefs refs = media_of(record, where);
   if (refs.empty()) {
     refuse_unread(record, where);
   }
   // The text without what is no text.
-  std::string json = refs.inside() ? record.dump() : std::string(text);
+  std::string json = refs.inside() || !columns.empty() ? record.dump() : std::string(text);
   FoundSample found = open_media(std::move(refs), media, where);
   found.text = bytes_in_memory(std::move(json), where);
   return found;
@@ -157,12 +161,38 @@ std::vector<RecordRange> find_records(std::string_view text, const std::string& 
   return find_lines(text);
 }
 
-RecordReader::RecordReader(const fs::path& file, const fs::path& media)
+RecordReader::RecordReader(const fs::path& file, const fs::path& media, ColumnMap columns)
     : file_(file),
       media_(media),
+      columns_(std::move(columns)),
       content_(file),
       records_(find_records(content_.bytes(), fmt::format("'{}'", file.string()))) {
+  require_media();
   look_ahead();
+}
+
+std::string_view RecordReader::text_of(const RecordRange& range) const {
+  return content_.bytes().substr(static_cast<std::size_t>(range.begin),
+                                 static_cast<std::size_t>(range.end - range.begin));
+}
+
+// A record may lack a medium; a key that all lack is misspelled.
+void RecordReader::require_media() const {
+  columns_.require_keys(fmt::format("'{}'", file_.string()));
+  for (const ColumnMap::Column& column : columns_.columns()) {
+    const auto has = [&](const RecordRange& range) {
+      const Json record = Json::parse(text_of(range), nullptr, /*allow_exceptions=*/false);
+      return record.is_object() && value_at(record, column.theirs) != nullptr;
+    };
+    if (!records_.empty() && !column.theirs.empty() && is_medium(column.ours) &&
+        std::none_of(records_.begin(), records_.end(), has)) {
+      const Json first = Json::parse(text_of(records_.front()), nullptr, false);
+      throw InvalidInput(fmt::format("'{}': no record has '{}'; the first has {}",
+                                     file_.string(),
+                                     column.theirs,
+                                     keys_of(first)));
+    }
+  }
 }
 
 // Parses the next record, whose id is known before it is taken.
@@ -174,10 +204,7 @@ void RecordReader::look_ahead() {
   std::string name;
   failure_ = nullptr;
   try {
-    record_ =
-        parse_record(content_.bytes().substr(static_cast<std::size_t>(range.begin),
-                                             static_cast<std::size_t>(range.end - range.begin)),
-                     where_of(file_, range));
+    record_ = parse_record(text_of(range), where_of(file_, range));
     name = id_of(record_);
   } catch (const InvalidInput&) {
     failure_ = std::current_exception();
@@ -201,11 +228,7 @@ FoundSample RecordReader::next() {
     std::rethrow_exception(failure);
   }
   FoundSample found =
-      found_record(content_.bytes().substr(static_cast<std::size_t>(range.begin),
-                                           static_cast<std::size_t>(range.end - range.begin)),
-                   std::move(record),
-                   media_,
-                   where_of(file_, range));
+      found_record(text_of(range), std::move(record), media_, columns_, where_of(file_, range));
   found.id = id;
   found.offset = range.begin;
   found.size = range.end - range.begin;
@@ -218,7 +241,8 @@ FoundSample read_record(const SampleLocation& location, const std::string& id) {
   const std::string text = read_range(file, location.offset, location.bytes);
   Json record = parse_record(text, where);
   const std::string own = id_of(record);
-  FoundSample found = found_record(text, std::move(record), location.media, where);
+  FoundSample found =
+      found_record(text, std::move(record), location.media, ColumnMap(location.columns), where);
   const std::string given = fmt::format("{}/{}", file.stem().string(), own);
   const std::size_t mark = id.rfind('#');
   const std::string_view first = std::string_view(id).substr(0, mark);  // of several of one id

@@ -18,6 +18,7 @@
 
 #include "entrain/core/base/json.h"
 #include "entrain/core/base/mapped_file.h"
+#include "entrain/core/dataset/columns.h"
 #include "entrain/core/dataset/found_sample.h"
 #include "entrain/core/spec/sample.h"
 
@@ -44,8 +45,12 @@ class RecordReader : public SampleSource {
  public:
   // `media`: what paths of records are relative to.
   //
-  // Throws  as find_records() does; InvalidInput for a file that does not exist.
-  RecordReader(const std::filesystem::path& file, const std::filesystem::path& media);
+  // Throws  as find_records() does; InvalidInput for a file that does not exist, and for a medium
+  //         of `columns` that no record has, with the keys of the first.
+  // Cost    with media in `columns` the records up to the first that has each are parsed twice.
+  RecordReader(const std::filesystem::path& file,
+               const std::filesystem::path& media,
+               ColumnMap columns = {});
 
   [[nodiscard]] std::int64_t num_samples() const override { return std::ssize(records_); }
   [[nodiscard]] std::string upcoming() const override { return id_; }
@@ -55,9 +60,12 @@ class RecordReader : public SampleSource {
 
  private:
   void look_ahead();
+  void require_media() const;
+  [[nodiscard]] std::string_view text_of(const RecordRange& range) const;
 
   std::filesystem::path file_;
   std::filesystem::path media_;
+  ColumnMap columns_;
   MappedFile content_;
   std::vector<RecordRange> records_;
   std::unordered_map<std::string, int> times_;  // id → records so far

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "entrain/core/dataset/columns.h"
 #include "entrain/core/dataset/found_sample.h"
 #include "entrain/core/dataset/video_file.h"
 #include "entrain/core/spec/sample.h"
@@ -18,10 +19,14 @@
 namespace entrain {
 
 // Opens a file that list_data() names. `media`: folder of the files that records name by path.
+// `columns`: what samples' parts are called there. `image_sizes`: Energon's media metadata, which
+// know the sizes of a shard's images; empty: images are opened.
 //
 // Throws  InvalidInput naming file and offset: no such file, or one that is damaged as a whole.
 std::unique_ptr<SampleSource> open_samples(const std::filesystem::path& file,
-                                           const std::filesystem::path& media);
+                                           const std::filesystem::path& media,
+                                           const ColumnMap& columns = {},
+                                           const std::filesystem::path& image_sizes = {});
 
 // One of both: its frames, encoded, in order, or one file.
 struct RawVideo {

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <charconv>
 #include <map>
+#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -12,6 +13,8 @@
 #include <fmt/format.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/dataset/member_name.h"
 
 namespace entrain {
 namespace {
@@ -37,60 +40,14 @@ bool contains(const List& list, std::string_view value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char character) {
-    return static_cast<char>(std::tolower(character));
-  });
-  return out;
-}
-
-struct NameParts {
-  std::string_view key;
-  std::string_view extension;  // everything after the first dot of the file name
-};
-
-NameParts split_name(std::string_view path) {
-  const std::size_t slash = path.rfind('/');
-  const std::size_t begin = slash == std::string_view::npos ? 0 : slash + 1;
-  const std::size_t dot = path.find('.', begin);
-  if (dot == std::string_view::npos || dot == begin) {
-    return {};
-  }
-  return {path.substr(0, dot), path.substr(dot + 1)};
-}
-
-// Why a member belongs to no sample; empty where it belongs to one. Names of the form __NAME__, of
-// files at the top and of folders, are WebDataset's own.
-std::string reason_to_skip(std::string_view path) {
-  const auto is_meta = [](std::string_view name) {
-    return name.size() >= 4 && name.starts_with("__") && name.ends_with("__");
-  };
-  if (is_meta(path.substr(0, path.find('/')))) {
-    return "__NAME__ (metadata)";
-  }
-  if (!split_name(path).key.empty()) {
-    return "";
-  }
-  const std::string_view name = path.substr(path.rfind('/') + 1);
-  return name.starts_with('.') ? "hidden files" : "no extension";
-}
-
-// An extension is FIELD.FORMAT or FORMAT.
-std::string_view format_of(std::string_view extension) {
-  return extension.substr(extension.rfind('.') + 1);
-}
-
-std::string_view field_of(std::string_view extension) {
-  const std::size_t dot = extension.rfind('.');
-  return dot == std::string_view::npos ? std::string_view() : extension.substr(0, dot);
-}
-
 // Finds the roles of one sample's members.
 class SampleBuilder {
  public:
-  SampleBuilder(const TarReader& tar, std::string_view key, const std::vector<TarMember>& members)
-      : tar_(tar), members_(members) {
+  SampleBuilder(const TarReader& tar,
+                std::string_view key,
+                const std::vector<TarMember>& members,
+                const ColumnMap& columns)
+      : tar_(tar), members_(members), columns_(columns) {
     sample_.name = key;
     sample_.offset = members.front().header_offset;
     sample_.bytes = members.back().end_offset - sample_.offset;
@@ -101,15 +58,19 @@ class SampleBuilder {
 
   ShardSample build() {
     refuse_repeats();
-    const std::size_t text = text_member();
+    const std::size_t text = columns_.texts_are_members() ? add_texts() : text_member();
     sample_.text = members_[text];
     sample_.caption = extensions_[text] == "txt";
+    add_named_media();
     const std::string field(field_of(extensions_[text]));
     Numbered images;
     Numbered audio;
     std::map<int, Numbered> videos;  // by number; their frames
     Numbered video_files;
     for (std::size_t i = 0; i < members_.size(); ++i) {
+      if (named_.contains(i)) {
+        continue;
+      }
       const std::string_view format = format_of(extensions_[i]);
       std::string_view number = field_of(extensions_[i]);
       if (!field.empty() && number.starts_with(field)) {  // the name has dots: NAME.FIELD
@@ -118,7 +79,9 @@ class SampleBuilder {
       const std::size_t digits = number.find_first_not_of("0123456789");
       const bool frame = digits != std::string_view::npos && digits > 0 && number[digits] == '.' &&
                          digits + 1 < number.size();
-      if (contains(kImageExtensions, format) && frame) {
+      if (is_replaced(format)) {
+        sample_.ignored.push_back("." + extensions_[i]);
+      } else if (contains(kImageExtensions, format) && frame) {
         videos[number_of(members_[i], number.substr(0, digits), "a video")].emplace_back(
             number_of(members_[i], number.substr(digits + 1), "a frame"), members_[i]);
       } else if (contains(kImageExtensions, format)) {
@@ -132,14 +95,83 @@ class SampleBuilder {
         sample_.ignored.push_back("." + extensions_[i]);
       }
     }
-    sample_.images = ordered(images, "images");
+    if (!images.empty()) {
+      sample_.images = ordered(images, "images");
+    }
     add_videos(videos, video_files);
-    sample_.audio = ordered(audio, "clips");
+    if (!audio.empty()) {
+      sample_.audio = ordered(audio, "clips");
+    }
     return std::move(sample_);
   }
 
  private:
   using Numbered = std::vector<std::pair<int, TarMember>>;
+
+  // The member that the columns name, and the place in it; none if the sample has none of them.
+  [[nodiscard]] std::optional<std::pair<std::size_t, std::string>> member_of(
+      std::string_view theirs) const {
+    for (const MemberPlace& place : member_places(theirs)) {
+      const auto found = std::ranges::find(extensions_, place.extension);
+      if (found != extensions_.end()) {
+        return std::pair(static_cast<std::size_t>(found - extensions_.begin()), place.steps);
+      }
+    }
+    return std::nullopt;
+  }
+
+  // Texts that the columns name; returns the position of the first one's member.
+  std::size_t add_texts() {
+    std::optional<std::size_t> first;
+    for (const ColumnMap::Column& column : columns_.columns()) {
+      if (is_medium(column.ours)) {
+        continue;
+      }
+      const auto found = member_of(column.theirs);
+      if (!found) {
+        throw InvalidInput(
+            fmt::format("{}: sample '{}' has no '{}', which is to be the {}; it has {}",
+                        tar_.where(members_.front()),
+                        sample_.name,
+                        column.theirs,
+                        column.ours,
+                        join(extensions_)));
+      }
+      sample_.texts.push_back({column.ours,
+                               members_[found->first],
+                               format_of(extensions_[found->first]) == "json",
+                               found->second});
+      named_.insert(found->first);
+      first = first.value_or(found->first);
+    }
+    return first.value();
+  }
+
+  void add_named_media() {
+    for (const ColumnMap::Column& column : columns_.columns()) {
+      const auto found = is_medium(column.ours) ? member_of(column.theirs) : std::nullopt;
+      if (!found) {
+        continue;
+      }
+      const TarMember& member = members_[found->first];
+      refuse_unreadable(member, format_of(extensions_[found->first]));
+      named_.insert(found->first);
+      if (column.ours == "image") {
+        sample_.images.push_back(member);
+      } else if (column.ours == "audio") {
+        sample_.audio.push_back(member);
+      } else {
+        sample_.videos.push_back({{}, member});
+      }
+    }
+  }
+
+  // Whether the columns say which members of that format count, and this is none of them.
+  [[nodiscard]] bool is_replaced(std::string_view format) const {
+    return (contains(kImageExtensions, format) && columns_.theirs_of("image")) ||
+           (contains(kAudioExtensions, format) && columns_.theirs_of("audio")) ||
+           (contains(kVideoExtensions, format) && columns_.theirs_of("video"));
+  }
 
   // Files and frames together are numbered; a file without number is the only video.
   void add_videos(std::map<int, Numbered>& frames, Numbered& files) {
@@ -285,6 +317,8 @@ class SampleBuilder {
 
   const TarReader& tar_;
   const std::vector<TarMember>& members_;
+  const ColumnMap& columns_;
+  std::set<std::size_t> named_;          // members that the columns name
   std::vector<std::string> extensions_;  // [member] in lower case
   ShardSample sample_;
 };
@@ -306,7 +340,7 @@ TarReader open_range(const std::filesystem::path& shard, std::int64_t offset, st
 }
 
 // The sample whose first and last members are the first and last ones of `tar`.
-ShardSample only_sample(TarReader& tar) {
+ShardSample only_sample(TarReader& tar, const ColumnMap& columns) {
   std::optional<TarMember> member = tar.next();
   if (!member) {
     throw InvalidInput("nothing stands there");
@@ -326,12 +360,14 @@ ShardSample only_sample(TarReader& tar) {
   if (!last) {
     throw InvalidInput("more than one sample stands there");
   }
-  return SampleBuilder(tar, key, members).build();
+  return SampleBuilder(tar, key, members, columns).build();
 }
 
 }  // namespace
 
-ShardReader::ShardReader(const std::filesystem::path& shard) : tar_(shard) {
+ShardReader::ShardReader(const std::filesystem::path& shard, ColumnMap columns)
+    : tar_(shard), columns_(std::move(columns)) {
+  columns_.require_members_of_media(fmt::format("'{}'", shard.string()));
   std::unordered_map<std::string, std::size_t> known;
   std::size_t previous = 0;
   while (std::optional<TarMember> member = tar_.next()) {
@@ -352,6 +388,41 @@ ShardReader::ShardReader(const std::filesystem::path& shard) : tar_(shard) {
     previous = place->second;
     members_[previous].push_back(std::move(*member));
   }
+  require_media(shard);
+}
+
+// A sample may lack a medium; a member that all lack is misspelled.
+void ShardReader::require_media(const std::filesystem::path& shard) const {
+  for (const ColumnMap::Column& column : columns_.columns()) {
+    if (keys_.empty() || column.theirs.empty() || !is_medium(column.ours)) {
+      continue;
+    }
+    std::set<std::string> known;
+    for (const std::vector<TarMember>& members : members_) {
+      for (const TarMember& member : members) {
+        known.insert(lower(split_name(member.name).extension));
+      }
+    }
+    const std::vector<MemberPlace> places = member_places(column.theirs);
+    if (std::none_of(places.begin(), places.end(), [&](const MemberPlace& place) {
+          return known.contains(place.extension);
+        })) {
+      throw InvalidInput(fmt::format("'{}': no sample has '{}'; the members are {}",
+                                     shard.string(),
+                                     column.theirs,
+                                     join(std::vector<std::string>(known.begin(), known.end()))));
+    }
+  }
+}
+
+std::vector<std::string> ShardReader::member_names() const {
+  std::vector<std::string> names;
+  for (const std::vector<TarMember>& members : members_) {
+    for (const TarMember& member : members) {
+      names.push_back(member.name);
+    }
+  }
+  return names;
 }
 
 std::optional<ShardSample> ShardReader::next() {
@@ -359,7 +430,7 @@ std::optional<ShardSample> ShardReader::next() {
     return std::nullopt;
   }
   const std::size_t sample = next_++;
-  ShardSample result = SampleBuilder(tar_, keys_[sample], members_[sample]).build();
+  ShardSample result = SampleBuilder(tar_, keys_[sample], members_[sample], columns_).build();
   result.scattered = scattered_[sample] != 0;
   return result;
 }
@@ -382,9 +453,10 @@ std::string sample_id(const std::filesystem::path& shard, const std::string& nam
 
 PlacedSample sample_at(const std::filesystem::path& shard,
                        std::int64_t offset,
-                       std::int64_t bytes) {
+                       std::int64_t bytes,
+                       const ColumnMap& columns) {
   TarReader tar = open_range(shard, offset, bytes);
-  ShardSample sample = only_sample(tar);
+  ShardSample sample = only_sample(tar, columns);
   return {std::move(tar), std::move(sample)};
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "entrain/core/dataset/columns.h"
 #include "entrain/core/dataset/tar.h"
 
 namespace entrain {
@@ -22,15 +23,24 @@ struct ShardVideo {
   std::optional<TarMember> file = {};  // NAME.mp4, .webm, .mkv, .mov, .avi; or NAME.0.mp4 …
 };
 
+// A text that columns place in a member.
+struct ShardText {
+  std::string ours;
+  TarMember member;
+  bool json = false;
+  std::string steps;  // the place in its JSON; empty: all of it
+};
+
 // A sample's members by role. The part of an extension after its last dot is the format; before
 // it there may be a number, which orders media of a kind, or two: a video's and its frame's.
 struct ShardSample {
-  std::string name;               // its key
-  std::int64_t offset = 0;        // of its first tar header
-  std::int64_t bytes = 0;         // up to the end of its last member's padded content
-  bool scattered = false;         // members of other samples are between its own
-  TarMember text;                 // NAME.json, else its only NAME.….json, else NAME.txt
-  bool caption = false;           // the text is NAME.txt: a caption, not JSON
+  std::string name;                   // its key
+  std::int64_t offset = 0;            // of its first tar header
+  std::int64_t bytes = 0;             // up to the end of its last member's padded content
+  bool scattered = false;             // members of other samples are between its own
+  TarMember text;                     // NAME.json, else its only NAME.….json, else NAME.txt
+  std::vector<ShardText> texts = {};  // of columns that name members; `text` is then one of these
+  bool caption = false;               // the text is NAME.txt: a caption, not JSON
   std::vector<TarMember> images;  // NAME.png, .jpg, .jpeg, .webp, .gif; or NAME.0.png, NAME.1.png …
   std::vector<ShardVideo> videos;
   std::vector<TarMember> audio;      // NAME.wav, .flac, .mp3, .ogg, .opus; or NAME.0.wav …
@@ -41,8 +51,9 @@ class ShardReader {
  public:
   // Walks all headers of the shard.
   //
-  // Throws  InvalidInput naming shard and offset: whatever TarReader refuses.
-  explicit ShardReader(const std::filesystem::path& shard);
+  // Throws  InvalidInput naming shard and offset: whatever TarReader refuses; a member of a medium
+  //         that `columns` names and no sample has.
+  explicit ShardReader(const std::filesystem::path& shard, ColumnMap columns = {});
 
   // The next sample, in the order of first members. If it throws, the next call continues with
   // the following sample.
@@ -60,9 +71,14 @@ class ShardReader {
   // Members that belong to no sample, skipped as in the webdataset library, by reason.
   [[nodiscard]] const std::map<std::string, std::int64_t>& skipped() const { return skipped_; }
   TarReader& tar() { return tar_; }
+  // Names of all members of samples.
+  [[nodiscard]] std::vector<std::string> member_names() const;
 
  private:
+  void require_media(const std::filesystem::path& shard) const;
+
   TarReader tar_;
+  ColumnMap columns_;
   std::vector<std::string> keys_;                // in the order of first members
   std::vector<std::vector<TarMember>> members_;  // [sample] in the shard's order
   std::vector<char> scattered_;                  // [sample]
@@ -88,6 +104,9 @@ struct PlacedSample {
 //
 // Throws  InvalidInput when the shard does not exist, is too short, or holds something else there;
 //         SystemFailure when reading fails.
-PlacedSample sample_at(const std::filesystem::path& shard, std::int64_t offset, std::int64_t bytes);
+PlacedSample sample_at(const std::filesystem::path& shard,
+                       std::int64_t offset,
+                       std::int64_t bytes,
+                       const ColumnMap& columns = {});
 
 }  // namespace entrain

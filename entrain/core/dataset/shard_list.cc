@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 
 #include "entrain/core/base/errors.h"
-#include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/dataset/energon.h"
 #include "entrain/core/dataset/records.h"
 #include "entrain/core/dataset/shard.h"
 #include "entrain/core/dataset/table.h"
@@ -132,68 +132,13 @@ std::vector<std::string> expand(const std::string& text, const std::string& name
   return result;
 }
 
-constexpr const char* kSplitFile = ".nv-meta/split.yaml";
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \r'\"");
-  return begin == std::string_view::npos
-             ? std::string_view()
-             : text.substr(begin, text.find_last_not_of(" \r'\"") + 1 - begin);
-}
-
-// Items of `split` in a file of the form that Energon writes:
-//   split_parts:
-//     train:
-//     - shard_0.tar
-//     val: []
-std::vector<std::string> split_items(const std::string& text,
-                                     const std::string& split,
-                                     const fs::path& file) {
-  std::vector<std::string> items;
-  std::vector<std::string> splits;
-  bool in_parts = false;
-  for (const std::string_view line : entrain::split(text, '\n')) {
-    const bool top = !line.empty() && line.front() != ' ' && line.front() != '-';
-    in_parts = top ? line.starts_with("split_parts:") : in_parts;
-    const std::string_view words = trimmed(line);
-    if (top || !in_parts || words.empty()) {
-      continue;
-    }
-    if (words.starts_with("- ")) {
-      if (!splits.empty() && splits.back() == split) {
-        items.emplace_back(trimmed(words.substr(2)));
-      }
-      continue;
-    }
-    const std::size_t colon = words.find(':');
-    const std::string_view rest =
-        colon == std::string_view::npos ? "?" : trimmed(words.substr(colon + 1));
-    if (!rest.empty() && rest != "[]") {
-      throw InvalidInput(
-          fmt::format("'{}': '{}' is of another form than Energon writes; name the "
-                      "shards themselves",
-                      file.string(),
-                      words));
-    }
-    splits.emplace_back(words.substr(0, colon));
-  }
-  if (items.empty()) {
-    throw InvalidInput(fmt::format("'{}' has no shards of split '{}'; it has {}",
-                                   file.string(),
-                                   split,
-                                   splits.empty() ? "none" : join(splits)));
-  }
-  return items;
-}
-
 // The shards of a folder; without any its tables, of the split if they are named by splits; else
 // those of its folder `data`, where a data set of the Hugging Face Hub has them, or of the split's
 // folder, where save_to_disk() of a DatasetDict has them.
 void append_folder(const fs::path& folder, const std::string& split, std::vector<fs::path>& files) {
-  if (fs::exists(folder / kSplitFile)) {
-    for (const std::string& item :
-         split_items(read_file(folder / kSplitFile), split, folder / kSplitFile)) {
-      for (const std::string& name : expand_braces((folder / item).string())) {
+  if (is_energon_folder(folder)) {
+    for (const fs::path& item : energon_shards(folder, split)) {
+      for (const std::string& name : expand_braces(item.string())) {
         files.emplace_back(name);
       }
     }

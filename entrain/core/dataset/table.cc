@@ -1,5 +1,7 @@
 #include "entrain/core/dataset/table.h"
 
+#include <array>
+#include <deque>
 #include <utility>
 
 #include <fmt/format.h>
@@ -7,6 +9,7 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/json.h"
+#include "entrain/core/base/mapped_file.h"
 #include "entrain/core/base/python_process.h"
 #include "entrain/core/dataset/media_refs.h"
 #include "entrain/core/dataset/python_answers.h"
@@ -16,32 +19,81 @@ namespace {
 
 namespace fs = std::filesystem;
 
-PythonReader& reader_of_this_thread() {
-  thread_local PythonReader reader("entrain.tables", "reads Parquet and Arrow files");
-  return reader;
-}
+// As entrain/python/entrain/tables.py has them.
+constexpr std::array<std::pair<const char*, const char*>, 3> kMediaNames = {
+    {{"image", "images"}, {"video", "videos"}, {"audio", "audio"}}};
 
-// Asks this thread's process. Returns what `read(process)` makes of the answer.
-template <class Read>
-auto ask(const Json& request, const std::string& where, const Read& read) {
-  return reader_of_this_thread().with_process([&](PythonProcess& process) {
-    process.write(request.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n", where);
-    return read(process, where);
-  });
-}
-
-std::string table_path(const fs::path& file) {
-  return fs::absolute(file).string();
+// What every request about a file says.
+Json table_request(const fs::path& file, const ColumnMap& columns) {
+  Json request = {{"path", fs::absolute(file).string()}};
+  Json texts = Json::array();
+  Json media = Json::object();
+  for (const ColumnMap::Column& column : columns.columns()) {
+    const auto* const kind =
+        std::ranges::find(kMediaNames, column.ours, &std::pair<const char*, const char*>::first);
+    if (kind == kMediaNames.end()) {
+      texts.push_back(column.theirs);
+    } else {
+      media[kind->second] = *columns.theirs_of(column.ours);
+    }
+  }
+  if (!columns.empty()) {
+    request["texts"] = texts;
+    request["media"] = media;
+  }
+  return request;
 }
 
 std::string row_id(const fs::path& file, std::int64_t row) {
   return fmt::format("{}/{}", file.stem().string(), row);
 }
 
-FoundSample found_row(const fs::path& file, std::int64_t row, const fs::path& media) {
-  const std::string where = fmt::format("'{}', row {}", file.string(), row);
-  auto [text, refs] = ask({{"path", table_path(file)}, {"row", row}}, where, read_table_row);
+// A row on its way, and the bytes that its media are in.
+struct AnsweredRow {
+  TableRow row;
+  std::shared_ptr<const std::string> bytes;
+};
+
+MediaRef ref_of(const TableMedium& medium,
+                const std::shared_ptr<const std::string>& bytes,
+                const std::shared_ptr<const MappedFile>& file) {
+  if (!medium.path.empty()) {
+    return {medium.path, "", {}};
+  }
+  const std::string_view all = medium.in_file ? file->bytes() : std::string_view(*bytes);
+  MediaRef ref;
+  ref.held = MediaBytes{"",
+                        static_cast<std::int64_t>(medium.size),
+                        [content = all.substr(medium.begin, medium.size), bytes, file](
+                            std::int64_t offset, std::int64_t count) {
+                          return content.substr(static_cast<std::size_t>(offset),
+                                                static_cast<std::size_t>(count));
+                        },
+                        {}};
+  return ref;
+}
+
+FoundSample found_row(AnsweredRow answered,
+                      const std::shared_ptr<const MappedFile>& content,
+                      const ColumnMap& columns,
+                      const fs::path& media,
+                      const std::string& where) {
+  TableRow& row = answered.row;
+  if (!row.error.empty()) {
+    throw InvalidInput(fmt::format("{}: {}", where, row.error));
+  }
+  std::string text = std::move(row.text);
+  MediaRefs refs;
+  for (int kind = 0; kind < MediaRefs::num_kinds(); ++kind) {
+    for (const TableMedium& medium : row.media.at(static_cast<std::size_t>(kind))) {
+      refs.of(kind).push_back(ref_of(medium, answered.bytes, content));
+    }
+  }
   Json record = parse_json(text, where);
+  if (columns.maps_texts()) {
+    record = columns.renamed(record, text, where);
+    text = record.dump();
+  }
   MediaRefs named = media_of(record, where);  // by its messages
   for (int kind = 0; kind < MediaRefs::num_kinds(); ++kind) {
     if (!named.of(kind).empty() && !refs.of(kind).empty()) {
@@ -53,8 +105,6 @@ FoundSample found_row(const fs::path& file, std::int64_t row, const fs::path& me
     }
   }
   FoundSample found = open_media(std::move(refs), media, where);
-  found.id = row_id(file, row);
-  found.offset = row;
   found.size = 1;
   found.text = bytes_in_memory(std::move(text), where);
   return found;
@@ -66,23 +116,156 @@ bool is_table_file(const fs::path& path) {
   return path.extension() == ".parquet" || path.extension() == ".arrow";
 }
 
-TableReader::TableReader(const fs::path& file, const fs::path& media) : file_(file), media_(media) {
-  const TableSize table =
-      ask({{"open", table_path(file)}}, fmt::format("'{}'", file.string()), read_table_size);
+// Rows of a file, requested from this thread's process before they are taken.
+class TableReader::Rows {
+ public:
+  Rows(const fs::path& file, const ColumnMap& columns)
+      : columns_(columns),
+        name_(fmt::format("'{}'", file.string())),
+        request_(table_request(file, columns)) {
+    columns.require_keys(name_);
+    if (file.extension() == ".arrow") {
+      content_ = std::make_shared<const MappedFile>(file);
+    }
+  }
+  ~Rows() {
+    if (this_thread().waiting == this) {
+      try {
+        receive();
+      } catch (const std::exception&) {  // nobody asks any more
+        answered_.clear();
+      }
+    }
+  }
+  Rows(const Rows&) = delete;
+  Rows& operator=(const Rows&) = delete;
+
+  // Of the file as a whole.
+  TableSize open() {
+    Json request = request_;
+    request["open"] = true;
+    send(request);
+    return this_thread().reader.with_process(
+        [&](PythonProcess& process) { return read_table_size(process, name_); });
+  }
+
+  // The rows from `next` on are requested, at most up to `end`; `next` comes first.
+  AnsweredRow take(std::int64_t next, std::int64_t end) {
+    if (answered_.empty()) {
+      if (this_thread().waiting != this) {
+        request_rows(next, end);
+      }
+      receive();
+      const std::int64_t behind = next + std::ssize(answered_);
+      if (behind < end) {
+        request_rows(behind, end);
+      }
+    }
+    AnsweredRow row = std::move(answered_.front());
+    answered_.pop_front();
+    return row;
+  }
+
+  [[nodiscard]] const ColumnMap& columns() const { return columns_; }
+  [[nodiscard]] const std::shared_ptr<const MappedFile>& content() const { return content_; }
+
+ private:
+  struct ThisThread {
+    PythonReader reader{"entrain.tables", "reads Parquet and Arrow files"};
+    Rows* waiting = nullptr;  // whose rows are requested and not received
+  };
+
+  static ThisThread& this_thread() {
+    thread_local ThisThread state;
+    return state;
+  }
+
+  void send(const Json& request) {
+    if (Rows* other = this_thread().waiting) {
+      other->receive();
+    }
+    this_thread().reader.with_process([&](PythonProcess& process) {
+      process.write(request.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n", name_);
+    });
+  }
+
+  void request_rows(std::int64_t begin, std::int64_t end) {
+    Json request = request_;
+    request["from"] = begin;
+    request["to"] = end;
+    send(request);
+    requested_ = end - begin;
+    this_thread().waiting = this;
+  }
+
+  void receive() {
+    this_thread().waiting = nullptr;
+    const auto file_bytes =
+        content_ == nullptr ? 0 : static_cast<std::int64_t>(content_->bytes().size());
+    TableRows answer = this_thread().reader.with_process([&](PythonProcess& process) {
+      return read_table_rows(process, requested_, file_bytes, name_);
+    });
+    const auto bytes = std::make_shared<const std::string>(std::move(answer.bytes));
+    for (TableRow& row : answer.rows) {
+      answered_.push_back({std::move(row), bytes});
+    }
+  }
+
+  ColumnMap columns_;
+  std::string name_;
+  Json request_;
+  std::shared_ptr<const MappedFile> content_;  // of an Arrow file
+  std::int64_t requested_ = 0;                 // rows of the last request
+  std::deque<AnsweredRow> answered_;
+};
+
+TableReader::TableReader(const fs::path& file, const fs::path& media, const ColumnMap& columns)
+    : file_(file), media_(media), read_(std::make_unique<Rows>(file, columns)) {
+  TableSize table = read_->open();
   rows_ = table.rows;
   largest_ = table.largest_bytes;
+  unread_ = std::move(table.unread);
 }
+
+TableReader::~TableReader() = default;
 
 std::string TableReader::upcoming() const {
   return row_id(file_, next_);
 }
 
 FoundSample TableReader::next() {
-  return found_row(file_, next_++, media_);
+  const std::int64_t row = next_++;
+  FoundSample found = found_row(read_->take(row, rows_),
+                                read_->content(),
+                                read_->columns(),
+                                media_,
+                                fmt::format("'{}', row {}", file_.string(), row));
+  found.id = row_id(file_, row);
+  found.offset = row;
+  return found;
+}
+
+std::vector<std::string> TableReader::notes() const {
+  std::vector<std::string> notes;
+  for (const std::string& column : unread_) {
+    notes.push_back(fmt::format(
+        "column '{}' holds bytes and is not read (--columns image={} reads it)", column, column));
+  }
+  return notes;
 }
 
 FoundSample read_row(const SampleLocation& location) {
-  return found_row(location.shard, location.offset, location.media);
+  const fs::path file = location.shard;
+  TableReader::Rows rows(file, ColumnMap(location.columns));
+  const std::int64_t row = location.offset;
+  FoundSample found = found_row(rows.take(row, row + 1),
+                                rows.content(),
+                                rows.columns(),
+                                location.media,
+                                fmt::format("'{}', row {}", file.string(), row));
+  found.id = row_id(file, row);
+  found.offset = row;
+  return found;
 }
 
 }  // namespace entrain

@@ -24,28 +24,12 @@ constexpr std::array<KeyPair, 4> kTextKeys = {KeyPair{"question", "answer"},
                                               KeyPair{nullptr, "caption"},
                                               KeyPair{nullptr, "text"}};
 
-// Whether the document spells the value of `key` as `text`.
-bool is_spelled(std::string_view json, const std::string& key, std::string_view text) {
-  constexpr std::string_view kSpaces = " \t\r\n";
-  const std::string quoted = "\"" + key + "\"";
-  for (std::size_t at = json.find(quoted); at != std::string_view::npos;
-       at = json.find(quoted, at + 1)) {
-    const std::size_t colon = json.find_first_not_of(kSpaces, at + quoted.size());
-    if (colon == std::string_view::npos || json[colon] != ':') {
-      continue;
-    }
-    const std::size_t value = json.find_first_not_of(kSpaces, colon + 1);
-    if (value != std::string_view::npos && json.substr(value).starts_with(text)) {
-      return json.find_first_of("0123456789.eE+-", value + text.size()) != value + text.size();
-    }
-  }
-  return false;
-}
-
-// A string, or a number or truth value as JSON spells it. `json` is the whole document: a number
-// that it spells in another way than we would (1e3, or more digits than a double has) has no text.
+// A string, or a number or truth value as JSON spells it; of a list of answers the first. `json` is
+// the whole document: a number that it spells in another way than we would (1e3, or more digits
+// than a double has) has no text.
 std::string text_value(const Json& document,
                        const char* key,
+                       bool is_answer,
                        std::string_view json,
                        const std::string& where) {
   const auto found = document.find(key);
@@ -54,6 +38,18 @@ std::string text_value(const Json& document,
   }
   if (found->is_string()) {
     return found->get<std::string>();
+  }
+  if (is_answer && found->is_array()) {
+    if (found->empty() || !std::all_of(found->begin(), found->end(), [](const Json& answer) {
+          return answer.is_string();
+        })) {
+      throw InvalidInput(
+          fmt::format("{}: '{}' is a list; of a list of strings the first is taken, and this is {}",
+                      where,
+                      key,
+                      found->empty() ? "empty" : "one of other values"));
+    }
+    return found->front().get<std::string>();
   }
   if (!found->is_number() && !found->is_boolean()) {
     throw InvalidInput(
@@ -186,6 +182,23 @@ void append_bytes(std::vector<std::int64_t>& ids, std::string_view text) {
 
 }  // namespace
 
+bool is_spelled(std::string_view json, const std::string& key, std::string_view text) {
+  constexpr std::string_view kSpaces = " \t\r\n";
+  const std::string quoted = "\"" + key + "\"";
+  for (std::size_t at = json.find(quoted); at != std::string_view::npos;
+       at = json.find(quoted, at + 1)) {
+    const std::size_t colon = json.find_first_not_of(kSpaces, at + quoted.size());
+    if (colon == std::string_view::npos || json[colon] != ':') {
+      continue;
+    }
+    const std::size_t value = json.find_first_not_of(kSpaces, colon + 1);
+    if (value != std::string_view::npos && json.substr(value).starts_with(text)) {
+      return json.find_first_of("0123456789.eE+-", value + text.size()) != value + text.size();
+    }
+  }
+  return false;
+}
+
 std::int64_t TokenizedSample::num_targets() const {
   std::int64_t count = 0;
   for (const TokenRange& range : targets) {
@@ -242,9 +255,10 @@ SampleText sample_text(std::string_view json, const std::string& where) {
     if (has_prompt || document.contains(keys.response)) {
       SampleText text;
       if (keys.prompt != nullptr) {
-        text.prompt = text_value(document, keys.prompt, json, where);
+        text.prompt = text_value(document, keys.prompt, false, json, where);
       }
-      text.response = text_value(document, keys.response, json, where);
+      text.response = text_value(
+          document, keys.response, std::string_view(keys.response) != "text", json, where);
       return text;
     }
   }

@@ -55,9 +55,13 @@ struct TokenizedSample {
   [[nodiscard]] std::int64_t num_targets() const;
 };
 
+// Whether the document spells a value of `key` as `text`.
+bool is_spelled(std::string_view json, const std::string& key, std::string_view text);
+
 // Texts of a sample: messages, conversations or texts, with one answer at their end; else
 // question/answer, prompt/response, caption, text (the last two have no prompt). Other keys are
-// left alone. A number, true or false is its own spelling: 3 is "3". Of a conversation the turns
+// left alone. A number, true or false is its own spelling: 3 is "3". Of an answer, response or
+// caption that is a list of strings the first one counts. Of a conversation the turns
 // before the answer are the prompt, with line breaks between them and without marks of media.
 //
 // Throws  InvalidInput naming `where`: no JSON object, none of these keys, half of a pair, a value

@@ -162,5 +162,28 @@ TEST(TextDigest, IsThatOfTheTokenizerThatIndicesWereMadeWith) {
   EXPECT_EQ(text_digest(), "85a27f0ecf311b3776ad3fb0a3cb9b90");
 }
 
+TEST(SampleText, OfAListOfAnswersIsTheFirst) {
+  for (const char* pair : {"question answer", "prompt response"}) {
+    const std::string prompt = std::string(pair).substr(0, std::string(pair).find(' '));
+    const std::string response = std::string(pair).substr(prompt.size() + 1);
+    const auto json = [&](const std::string& value) {
+      return "{\"" + prompt + "\": \"q\", \"" + response + "\": " + value + "}";
+    };
+    EXPECT_EQ(sample_text(json("[\"a\", \"b\"]"), "x").response, "a");
+    for (const char* refused : {"[]", "[1]", "[\"a\", 1]", "[[\"a\"]]"}) {
+      EXPECT_NE(oracle::error_of<InvalidInput>([&] {
+                  sample_text(json(refused), "x");
+                }).find("is a list"),
+                std::string::npos)
+          << refused;
+    }
+  }
+  EXPECT_EQ(sample_text(R"({"caption": ["a", "b"]})", "x").response, "a");
+  for (const char* refused : {R"({"text": ["a"]})", R"({"question": ["a"], "answer": "b"})"}) {
+    EXPECT_NE(oracle::error_of<InvalidInput>([&] { sample_text(refused, "x"); }).find("is of type"),
+              std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace entrain

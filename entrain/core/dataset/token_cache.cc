@@ -46,10 +46,15 @@ Json facts_json(const TokenFacts& facts) {
           {"strip", facts.strip},
           {"tokenizer", facts.tokenizer},
           {"template", facts.chat_template},
-          {"loss", facts.loss}};
+          {"loss", facts.loss},
+          {"settings", facts.settings}};
 }
 
 }  // namespace
+
+std::string TokenFacts::text() const {
+  return facts_json(*this).dump();
+}
 
 void validate(const TextTokens& tokens, std::int64_t vocabulary, const std::string& where) {
   const auto check = [&](bool holds, const char* what) {
@@ -132,6 +137,7 @@ TokenFacts token_facts_from_json(const Json& document, const std::string& where)
   facts.tokenizer = reader.required<std::string>("tokenizer");
   facts.chat_template = reader.required<std::string>("template");
   facts.loss = reader.required<std::string>("loss");
+  facts.settings = reader.optional("settings", std::string());
   reader.finish();
   return facts;
 }

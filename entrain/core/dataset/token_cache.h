@@ -67,6 +67,12 @@ struct TokenFacts {
   std::string tokenizer;           // digests of the tokenizer's files and of the template
   std::string chat_template;
   std::string loss;  // "answers" or "all"
+  // Digest of what else ids depend on: how media are written, and the model's encoders, which say
+  // how many places they have. Empty in files that do not say so.
+  std::string settings = {};
+
+  bool operator==(const TokenFacts&) const = default;
+  [[nodiscard]] std::string text() const;  // equal facts have equal texts
 };
 TokenFacts token_facts_from_json(const Json& document, const std::string& where);
 

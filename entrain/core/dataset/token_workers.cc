@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "entrain/core/base/base64.h"
+#include "entrain/core/base/digest.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/spec/video.h"
 
@@ -33,16 +34,22 @@ Json media_json(const std::optional<MediaText>& text) {
           {"after", text->after}};
 }
 
-Json settings_json(const TokenizerOptions& options, std::time_t now) {
-  return {{"folder", options.folder.string()},
-          {"chat_template",
-           options.chat_template.empty() ? Json() : Json(options.chat_template.string())},
-          {"loss", options.loss_on_all ? "all" : "answers"},
-          {"image", media_json(options.image_text)},
+// How texts are made of samples, whatever the tokenizer and the template.
+Json media_settings(const TokenizerOptions& options) {
+  return {{"image", media_json(options.image_text)},
           {"video", media_json(options.video_text)},
           {"audio", media_json(options.audio_text)},
-          {"chat_specials", options.chat_specials},
-          {"time", now}};
+          {"chat_specials", options.chat_specials}};
+}
+
+Json settings_json(const TokenizerOptions& options) {
+  Json settings = media_settings(options);
+  settings["folder"] = options.folder.string();
+  settings["chat_template"] =
+      options.chat_template.empty() ? Json() : Json(options.chat_template.string());
+  settings["loss"] = options.loss_on_all ? "all" : "answers";
+  settings["time"] = options.time > 0 ? options.time : std::int64_t{std::time(nullptr)};
+  return settings;
 }
 
 // When each temporal patch of a video is: the mean of its two frames, as Qwen3-VL's processor has
@@ -103,8 +110,8 @@ TokenRequest token_request(const ModelSpec& model,
   return request;
 }
 
-TokenWorkers::TokenWorkers(const TokenizerOptions& options) {
-  const std::string settings = settings_json(options, std::time(nullptr)).dump() + "\n";
+TokenWorkers::TokenWorkers(const TokenizerOptions& options, const ModelSpec& model) {
+  const std::string settings = settings_json(options).dump() + "\n";
   const std::string where = fmt::format("tokenizer '{}'", options.folder.string());
   for (int i = 0; i < options.num_workers; ++i) {
     workers_.push_back(
@@ -119,6 +126,11 @@ TokenWorkers::TokenWorkers(const TokenizerOptions& options) {
     }
     facts_ = token_facts_from_json(facts, where);
   }
+  Json encoders = to_json(model);
+  encoders.erase("llm");
+  encoders.erase("name");
+  facts_.settings =
+      digest_of(Json{{"media", media_settings(options)}, {"encoders", encoders}}.dump());
 }
 
 TokenWorkers::~TokenWorkers() = default;

@@ -34,6 +34,7 @@ struct TokenizerOptions {
   // The tokenizer adds its special tokens to chats that do not begin with its first one, as the
   // processors of models with media do.
   bool chat_specials = false;
+  std::int64_t time = 0;  // that templates see, in seconds since 1970; 0: now
   PythonProgram program;  // that tokenizes
 };
 
@@ -66,7 +67,7 @@ class TokenWorkers {
   // Throws  InvalidInput for a damaged tokenizer, one without the family's placeholders or whose
   //         tokens have no bytes, a template that does not compile, missing Python packages;
   //         SystemFailure if a process does not start.
-  explicit TokenWorkers(const TokenizerOptions& options);
+  TokenWorkers(const TokenizerOptions& options, const ModelSpec& model);
   ~TokenWorkers();
   TokenWorkers(const TokenWorkers&) = delete;
   TokenWorkers& operator=(const TokenWorkers&) = delete;

@@ -20,7 +20,8 @@ struct SampleLocation {
   std::string shard;  // path as given to `entrain index`, relative to the index file if possible
   std::int64_t offset = 0;  // in bytes
   std::int64_t bytes = 0;
-  std::string media = {};  // folder of the files that a record names, likewise; empty for a shard
+  std::string media = {};    // folder of the files that a record names, likewise; empty for a shard
+  std::string columns = {};  // what its parts are called there (ColumnMap); empty: as here
   bool operator==(const SampleLocation&) const = default;
 };
 

@@ -7,7 +7,6 @@
 #include <exception>
 #include <iterator>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -265,35 +264,6 @@ std::shared_ptr<StepData> ReadAhead::queue(StepNeeds needs) {
 std::int64_t ReadAhead::ready_bytes() const {
   const MutexLock lock(state_->shared->mutex);
   return state_->shared->ready_bytes;
-}
-
-StepNeeds needs_of(
-    const Program& program, int replica, int lane, std::vector<int> batch, bool text_positions) {
-  StepNeeds needs;
-  needs.batch = std::move(batch);
-  const ReplicaProgram& part = program.replicas.at(static_cast<std::size_t>(replica));
-  const int llm = program.llm_module();
-  const int last_llm_stage = program.num_stages.at(static_cast<std::size_t>(llm)) - 1;
-  std::set<int> seen;  // samples of texts
-  for (const Operation& operation : part.lanes.at(static_cast<std::size_t>(lane))) {
-    const UnitKey& unit = operation.unit;
-    if (operation.kind != OperationKind::kForward) {
-      continue;
-    }
-    if (unit.module != llm && unit.stage == 0) {
-      for (const WorkItem& item : group_of(part, unit).items) {
-        needs.segments.push_back({unit.module, item.sample, item.segment});
-      }
-    }
-    if (unit.module == llm && (text_positions || unit.stage == 0 || unit.stage == last_llm_stage)) {
-      for (const WorkItem& item : group_of(part, unit).items) {
-        if (seen.insert(item.sample).second) {
-          needs.texts.push_back(item.sample);
-        }
-      }
-    }
-  }
-  return needs;
 }
 
 }  // namespace entrain::engine

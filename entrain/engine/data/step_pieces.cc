@@ -8,8 +8,6 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
-#include "entrain/engine/data/patches.h"
-
 namespace entrain::engine {
 namespace {
 
@@ -143,7 +141,6 @@ std::shared_ptr<StepPieces> pieces_of(const StepNeeds& needs,
   auto step = std::make_shared<StepPieces>();
   step->step = needs.step;
   step->digest = needs.digest;
-  std::map<int, SampleWork> works;  // by index sample
   const auto add = [&](SegmentNeed need) {
     ENTRAIN_INVARIANT(
         need.sample >= 0 && need.sample < std::ssize(needs.batch),
@@ -161,32 +158,12 @@ std::shared_ptr<StepPieces> pieces_of(const StepNeeds& needs,
   for (const int sample : needs.texts) {
     add({-1, sample, -1});
   }
-  for (const SegmentNeed& need : needs.segments) {
-    Piece* piece = add(need);
-    const auto [work, fresh] = works.try_emplace(piece->index_sample);
-    if (fresh) {
-      work->second =
-          sample_work(model, index.samples.at(static_cast<std::size_t>(piece->index_sample)));
-    }
-    const EncoderSpec& encoder = model.encoders.at(static_cast<std::size_t>(need.module));
-    const std::int64_t tokens = work->second.segments[static_cast<std::size_t>(need.module)]
-                                    .at(static_cast<std::size_t>(need.segment))
-                                    .tokens;
-    const std::int64_t values_per_token = encoder.modality == Modality::kVision
-                                              ? patch_values(encoder)
-                                              : std::int64_t{2} * encoder.mel_bands;
-    piece->bytes = tokens * values_per_token * static_cast<std::int64_t>(sizeof(float));
+  const std::vector<std::int64_t> bytes = segment_bytes(needs, index, model);
+  for (std::size_t i = 0; i < needs.segments.size(); ++i) {
+    add(needs.segments[i])->bytes = bytes[i];
   }
   step->times.pieces = std::ssize(step->pieces);
   return step;
-}
-
-std::int64_t segment_bytes(const StepNeeds& needs, const Index& index, const ModelSpec& model) {
-  std::int64_t bytes = 0;
-  for (const Piece& piece : pieces_of(needs, index, model)->pieces) {
-    bytes += piece.bytes;
-  }
-  return bytes;
 }
 
 std::shared_ptr<StepData> data_of(std::shared_ptr<SharedPieces> shared,

@@ -14,11 +14,9 @@
 #include <vector>
 
 #include "entrain/core/base/thread_safety.h"
-#include "entrain/core/dataset/index.h"
-#include "entrain/core/spec/model.h"
 
-#include "entrain/engine/data/read_ahead.h"
 #include "entrain/engine/data/step_data.h"
+#include "entrain/engine/data/step_needs.h"
 
 namespace entrain::engine {
 

@@ -8,6 +8,7 @@
 #include <deque>
 #include <future>
 #include <map>
+#include <numeric>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -387,6 +388,28 @@ std::shared_ptr<const FeedOptions> feed_options(const RunSetup& setup,
   options->rank = rank;
   options->note = std::move(note);
   return options;
+}
+
+Json first_needs(const RunSetup& setup) {
+  const PreparedStep step = prepare_step(setup, 0);
+  const bool text_positions = !setup.model.llm.mrope_sections.empty();
+  Json ranks = Json::array();
+  for (int replica = 0; replica < setup.plan.replicas; ++replica) {
+    for (int lane = 0; lane < setup.plan.num_lanes(); ++lane) {
+      const StepNeeds needs = needs_of(step.program, replica, lane, step.batch, text_positions);
+      if (!needs.segments.empty() || !needs.texts.empty()) {
+        const std::vector<std::int64_t> bytes =
+            segment_bytes(needs, setup.train.index, setup.model);
+        ranks.push_back(
+            {{"replica", replica},
+             {"lane", lane},
+             {"segments", needs.segments.size()},
+             {"segment_bytes", std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0})},
+             {"texts", needs.texts.size()}});
+      }
+    }
+  }
+  return ranks;
 }
 
 struct FeedServer::State {

@@ -11,6 +11,8 @@
 #include <optional>
 #include <string>
 
+#include "entrain/core/base/json.h"
+
 #include "entrain/engine/data/feed_client.h"
 #include "entrain/engine/train/run_setup.h"
 
@@ -29,6 +31,10 @@ std::shared_ptr<const FeedOptions> feed_options(const RunSetup& setup,
                                                 std::function<void(const std::string&)> note);
 // The same checks, for a run that has not begun.
 void check_feed(const RunConfig& config);
+
+// What each rank that reads samples is sent for the first step: a list of {"replica", "lane",
+// "segments", "segment_bytes" (as floats), "texts"}.
+Json first_needs(const RunSetup& setup);
 
 struct FeedServerOptions {
   FeedAddress listen;

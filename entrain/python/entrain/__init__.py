@@ -36,7 +36,16 @@ from entrain._build import TORCH_VERSION, VERSION
 if TYPE_CHECKING:
     from entrain.data import Costs, Index, Model, costs
     from entrain.sampler import BalancedBatchSampler, Step
-    from entrain.study import Assignment, Audit, Plan, Simulation, assign, audit, plan, simulate
+    from entrain.study import (
+        Assignment,
+        Audit,
+        Plan,
+        Simulation,
+        assign,
+        audit,
+        plan,
+        simulate,
+    )
     from entrain.trainers import (
         StepLog,
         balance_trainer,

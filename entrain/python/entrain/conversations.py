@@ -15,6 +15,7 @@ PART_KINDS = {
 }
 ROLES = {"system": "system", "user": "user", "assistant": "assistant"}
 SHARED_ROLES = {"system": "system", "human": "user", "gpt": "assistant", **ROLES}
+ANSWERS = ("answer", "response", "caption")  # of a list of them the first counts
 PAIRS = (("question", "answer"), ("prompt", "response"), (None, "caption"), (None, "text"))
 
 
@@ -28,6 +29,13 @@ class Spelled(str):
 
 def text_of(document, key):
     value = document.get(key)
+    if isinstance(value, list) and key in ANSWERS:
+        if not value or not all(type(entry) is str for entry in value):
+            found = "one of other values" if value else "empty"
+            raise Refused(
+                f"'{key}' is a list; of a list of strings the first is taken, and this is {found}"
+            )
+        value = value[0]
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str):

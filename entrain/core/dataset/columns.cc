@@ -1,0 +1,335 @@
+#include "entrain/core/dataset/columns.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/dataset/media_refs.h"
+#include "entrain/core/dataset/text.h"
+
+namespace entrain {
+namespace {
+
+constexpr std::array<std::string_view, 3> kMediaColumns = {"image", "video", "audio"};
+constexpr std::array<std::string_view, 12> kTextColumns = {"messages",
+                                                           "conversations",
+                                                           "texts",
+                                                           "question",
+                                                           "answer",
+                                                           "prompt",
+                                                           "response",
+                                                           "caption",
+                                                           "text",
+                                                           "fps",
+                                                           "kind",
+                                                           "source"};
+
+bool is_member(std::string_view theirs) {
+  return theirs.starts_with('.');
+}
+
+// The form of a sample's text that a name belongs to; 0: none.
+int form_of(std::string_view ours) {
+  constexpr std::array<std::pair<std::string_view, int>, 9> kForms = {{{"messages", 1},
+                                                                       {"conversations", 2},
+                                                                       {"texts", 3},
+                                                                       {"question", 4},
+                                                                       {"answer", 4},
+                                                                       {"prompt", 5},
+                                                                       {"response", 5},
+                                                                       {"caption", 6},
+                                                                       {"text", 7}}};
+  const auto* const found =
+      std::ranges::find(kForms, ours, &std::pair<std::string_view, int>::first);
+  return found == kForms.end() ? 0 : found->second;
+}
+
+// "image" of "images"; empty for a name that is none of ours.
+std::string ours_of(std::string_view name) {
+  for (int kind = 0; kind < MediaRefs::num_kinds(); ++kind) {
+    const auto keys = media_keys(kind);
+    if (std::ranges::find(keys, name) != keys.end()) {
+      return std::string(kMediaColumns.at(static_cast<std::size_t>(kind)));
+    }
+  }
+  return std::string(std::ranges::find(kTextColumns, name) != kTextColumns.end() ? name : "");
+}
+
+// The value behind `[b][0]`; none if there is none.
+const Json* value_behind(const Json* value, std::string_view steps) {
+  while (value != nullptr && !steps.empty()) {
+    const std::size_t end = steps.find(']');
+    if (!steps.starts_with('[') || end == std::string_view::npos) {
+      return nullptr;
+    }
+    const std::string_view step = steps.substr(1, end - 1);
+    steps.remove_prefix(end + 1);
+    if (value->is_object()) {
+      const auto next = value->find(std::string(step));
+      value = next == value->end() ? nullptr : &*next;
+      continue;
+    }
+    std::size_t index = 0;
+    const auto [stop, error] = std::from_chars(step.data(), step.data() + step.size(), index);
+    const bool whole = error == std::errc() && stop == step.data() + step.size();
+    value = whole && value->is_array() && index < value->size() ? &(*value)[index] : nullptr;
+  }
+  return value;
+}
+
+// That a number becomes the text that its document has. `path`: where it is there.
+void check_spelled(const Json& value,
+                   std::string_view path,
+                   std::string_view text,
+                   const std::string& where) {
+  if (!value.is_number_float()) {
+    return;
+  }
+  const std::size_t step = path.rfind('[');
+  const std::string key(path.ends_with(']') ? path.substr(step + 1, path.size() - step - 2) : path);
+  if (!is_spelled(text, key, value.dump())) {
+    throw InvalidInput(
+        fmt::format("{}: '{}' is a number that JSON may spell in several ways, such as {}; put it "
+                    "in quotes",
+                    where,
+                    path,
+                    value.dump()));
+  }
+}
+
+// Adds a value, or the entries of a list, to a list that may be null.
+void append(Json& list, const Json& value) {
+  if (list.is_null()) {
+    list = Json::array();
+  }
+  for (const Json& entry : value.is_array() ? value : Json::array({value})) {
+    list.push_back(entry);
+  }
+}
+
+// Key of the document that the path begins with.
+std::string key_of(const Json& document, const std::string& path) {
+  return document.contains(path) ? path : std::string(head_of(path));
+}
+
+}  // namespace
+
+bool is_medium(std::string_view ours) {
+  return std::ranges::find(kMediaColumns, ours) != kMediaColumns.end();
+}
+
+std::string keys_of(const Json& document) {
+  std::vector<std::string> keys;
+  if (document.is_object()) {
+    for (const auto& [key, value] : document.items()) {
+      keys.push_back(key);
+    }
+  }
+  return keys.empty() ? "none" : join(keys);
+}
+
+const std::vector<std::string>& column_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all(kTextColumns.begin(), kTextColumns.end());
+    all.insert(all.end(), kMediaColumns.begin(), kMediaColumns.end());
+    return all;
+  }();
+  return names;
+}
+
+std::string_view head_of(std::string_view path) {
+  return path.substr(0, path.find('['));
+}
+
+const Json* value_at(const Json& document, std::string_view path) {
+  if (const auto whole = document.find(std::string(path)); whole != document.end()) {
+    return &*whole;
+  }
+  const std::string_view head = head_of(path);
+  const auto found = document.find(std::string(head));
+  return found == document.end() ? nullptr : value_behind(&*found, path.substr(head.size()));
+}
+
+std::vector<MemberPlace> member_places(std::string_view theirs) {
+  std::vector<MemberPlace> places;
+  while (!theirs.empty()) {
+    const std::size_t end = std::min(theirs.find(",."), theirs.size());
+    const std::string_view one = theirs.substr(0, end);
+    theirs.remove_prefix(std::min(theirs.size(), end + 1));
+    const std::size_t steps = std::min(one.find('['), one.size());
+    MemberPlace place = {std::string(one.substr(1, steps - 1)), std::string(one.substr(steps))};
+    std::ranges::transform(place.extension, place.extension.begin(), [](unsigned char character) {
+      return static_cast<char>(std::tolower(character));
+    });
+    places.push_back(std::move(place));
+  }
+  return places;
+}
+
+Json value_of_member(const Json& document,
+                     const std::string& steps,
+                     std::string_view text,
+                     const std::string& where) {
+  const Json* value = value_behind(&document, steps);
+  if (value == nullptr || value->is_null()) {
+    throw InvalidInput(
+        fmt::format("{}: nothing at {}; there are {}", where, steps, keys_of(document)));
+  }
+  check_spelled(*value, steps, text, where);
+  return *value;
+}
+
+ColumnMap::ColumnMap(std::string_view text) {
+  for (const std::string_view entry : split(text, ';')) {
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string_view::npos) {
+      throw InvalidInput(
+          fmt::format("columns: '{}' is not OURS=THEIRS, such as answer=label", entry));
+    }
+    Column column = {ours_of(entry.substr(0, equals)), std::string(entry.substr(equals + 1))};
+    if (column.ours.empty()) {
+      throw InvalidInput(fmt::format("columns: '{}' in '{}' is no name of ours; allowed: {}",
+                                     entry.substr(0, equals),
+                                     entry,
+                                     join(column_names())));
+    }
+    if (!is_medium(column.ours) && (column.theirs.empty() || theirs_of(column.ours))) {
+      throw InvalidInput(fmt::format(
+          "columns: '{}': {}",
+          entry,
+          column.theirs.empty() ? "a column is missing behind the '='" : "a text of two columns"));
+    }
+    columns_.push_back(std::move(column));
+  }
+  if (texts_are_members() && std::ranges::any_of(columns_, [](const Column& column) {
+        return !is_medium(column.ours) && !is_member(column.theirs);
+      })) {
+    throw InvalidInput(
+        fmt::format("columns: '{}': some texts are members of a shard (.txt, .json[key]) and some "
+                    "are keys; name all as members",
+                    text));
+  }
+}
+
+std::string ColumnMap::text() const {
+  std::string result;
+  for (const Column& column : columns_) {
+    result += fmt::format("{}{}={}", result.empty() ? "" : ";", column.ours, column.theirs);
+  }
+  return result;
+}
+
+std::optional<std::vector<std::string>> ColumnMap::theirs_of(std::string_view ours) const {
+  std::optional<std::vector<std::string>> result;
+  for (const Column& column : columns_) {
+    if (column.ours == ours) {
+      if (!result) {
+        result.emplace();
+      }
+      if (!column.theirs.empty()) {
+        result->push_back(column.theirs);
+      }
+    }
+  }
+  return result;
+}
+
+bool ColumnMap::maps_texts() const {
+  return std::ranges::any_of(columns_,
+                             [](const Column& column) { return !is_medium(column.ours); });
+}
+
+bool ColumnMap::texts_are_members() const {
+  return std::ranges::any_of(columns_, [](const Column& column) {
+    return !is_medium(column.ours) && is_member(column.theirs);
+  });
+}
+
+void ColumnMap::require_keys(const std::string& where) const {
+  for (const Column& column : columns_) {
+    if (is_member(column.theirs)) {
+      throw InvalidInput(
+          fmt::format("{}: columns: '{}={}' names a member of shards, and this is "
+                      "no shard: a key or column is needed",
+                      where,
+                      column.ours,
+                      column.theirs));
+    }
+  }
+}
+
+void ColumnMap::require_members_of_media(const std::string& where) const {
+  for (const Column& column : columns_) {
+    if (is_medium(column.ours) && !column.theirs.empty() &&
+        (!is_member(column.theirs) || column.theirs.find('[') != std::string::npos)) {
+      throw InvalidInput(
+          fmt::format("{}: columns: '{}={}': media of a shard are members, such as {}=.jpg",
+                      where,
+                      column.ours,
+                      column.theirs,
+                      column.ours));
+    }
+  }
+}
+
+// Texts of another form than those that are named: a sample has one.
+void ColumnMap::drop_other_forms(Json& document) const {
+  std::array<bool, 8> named{};
+  for (const Column& column : columns_) {
+    named.at(static_cast<std::size_t>(form_of(column.ours))) = true;
+  }
+  if (std::none_of(named.begin() + 1, named.end(), [](bool one) { return one; })) {
+    return;
+  }
+  for (const std::string_view text : kTextColumns) {
+    const int form = form_of(text);
+    if (form != 0 && !named.at(static_cast<std::size_t>(form))) {
+      document.erase(std::string(text));
+    }
+  }
+}
+
+Json ColumnMap::renamed(const Json& document,
+                        std::string_view text,
+                        const std::string& where) const {
+  Json result = document;
+  drop_other_forms(result);
+  for (const Column& column : columns_) {
+    result.erase(key_of(document, column.theirs));
+    if (!is_medium(column.ours)) {
+      continue;
+    }
+    for (const std::string_view key : media_keys(static_cast<int>(
+             std::ranges::find(kMediaColumns, column.ours) - kMediaColumns.begin()))) {
+      result.erase(std::string(key));
+    }
+  }
+  for (const Column& column : columns_) {
+    const Json* value = column.theirs.empty() ? nullptr : value_at(document, column.theirs);
+    if (is_medium(column.ours)) {
+      if (value != nullptr && !value->is_null()) {
+        append(result[column.ours], *value);
+      }
+      continue;
+    }
+    if (value == nullptr || value->is_null()) {
+      throw InvalidInput(fmt::format("{}: nothing in '{}', which is to be the {}; there are {}",
+                                     where,
+                                     column.theirs,
+                                     column.ours,
+                                     keys_of(document)));
+    }
+    check_spelled(*value, column.theirs, text, where);
+    result[column.ours] = *value;
+  }
+  return result;
+}
+
+}  // namespace entrain
