@@ -19,6 +19,7 @@
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
 #include "entrain/engine/comm/torch_errors.h"
+#include "entrain/engine/train/feed_run.h"
 #include "entrain/engine/train/feed_server.h"
 #include "entrain/engine/train/prepare_run.h"
 

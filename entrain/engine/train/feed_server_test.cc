@@ -10,6 +10,7 @@
 #include "entrain/core/base/thread_safety.h"
 
 #include "entrain/engine/data/read_ahead.h"
+#include "entrain/engine/train/feed_run.h"
 #include "entrain/engine/train/prepared_step.h"
 
 #include "tests/oracle/engine/tiny_run.h"

@@ -15,7 +15,7 @@
 #include "entrain/core/planner/work_times.h"
 #include "entrain/core/schedule/schedule.h"
 
-#include "entrain/engine/train/feed_server.h"
+#include "entrain/engine/train/feed_run.h"
 #include "entrain/engine/train/prepared_step.h"
 #include "entrain/engine/train/profile_check.h"
 #include "entrain/engine/train/recompute_policy.h"

@@ -19,7 +19,7 @@
 #include "entrain/engine/models/device.h"
 #include "entrain/engine/pipeline/executor.h"
 #include "entrain/engine/pipeline/fault_drill.h"
-#include "entrain/engine/train/feed_server.h"
+#include "entrain/engine/train/feed_run.h"
 #include "entrain/engine/train/initial_weights.h"
 #include "entrain/engine/train/lane_state.h"
 #include "entrain/engine/train/memory_report.h"

@@ -1,0 +1,36 @@
+// What a run and a feed of it must agree on, and a rank's side of it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "entrain/core/base/json.h"
+
+#include "entrain/engine/data/feed_client.h"
+#include "entrain/engine/train/run_setup.h"
+
+namespace entrain::engine {
+
+// What a feed and its ranks must have in common.
+FeedRun feed_run_of(const RunSetup& setup);
+
+// A rank's side; null if the run has no feed.
+//
+// Throws  InvalidInput: a key that cannot be read, or none for a feed on another host.
+std::shared_ptr<const FeedOptions> feed_options(const RunSetup& setup,
+                                                int replica,
+                                                int lane,
+                                                int rank,
+                                                std::function<void(const std::string&)> note);
+// The same checks, for a run that has not begun.
+void check_feed(const RunConfig& config);
+
+// What each rank that reads samples is sent for the first step: a list of {"replica", "lane",
+// "segments", "segment_bytes" (as floats), "texts"}.
+Json first_needs(const RunSetup& setup);
+
+// Says that a feed which other hosts reach needs a key, and how to make one. `where`: the option.
+std::string required_key(const FeedAddress& address, const char* where);
+
+}  // namespace entrain::engine
