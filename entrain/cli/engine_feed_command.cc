@@ -29,7 +29,7 @@ namespace {
 struct FeedFlags {
   std::string config;
   std::vector<std::string> overrides;
-  std::string listen = ":7000";
+  std::string listen = "127.0.0.1:7000";
   int workers = 0;
   std::int64_t memory_mib = 1024;
   std::string key;
@@ -67,7 +67,8 @@ int dry_run(const engine::RunSetup& setup, const engine::FeedServer& server, boo
     print_json({{"address", server.address()}, {"first_step", ranks}});
     return 0;
   }
-  std::cout << "listens at " << server.address() << "; in step 0 would be sent:\n";
+  std::cout << "listens at " << server.address()
+            << "; step 0 as it lies in memory, of which a quarter or less is sent:\n";
   for (const Json& rank : ranks) {
     std::cout << concat("  replica ",
                         rank["replica"].get<int>(),
@@ -87,14 +88,15 @@ int dry_run(const engine::RunSetup& setup, const engine::FeedServer& server, boo
 int serve(const FeedFlags& options) {
   engine::FeedServerOptions server_options;
   server_options.listen = engine::read_feed_address(options.listen, "--listen", /*listens=*/true);
-  if (!options.key.empty()) {
-    server_options.key = engine::read_feed_key(options.key);
-  }
   const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   server_options.workers = options.workers > 0 ? options.workers : cores;
   server_options.memory_bytes = options.memory_mib << 20U;
   server_options.note = [](const std::string& line) { std::cerr << concat("feed: ", line, "\n"); };
   engine::RunConfig config = engine::read_run_config(options.config, options.overrides);
+  const std::string key = options.key.empty() ? config.data.feed_key : options.key;
+  if (!key.empty()) {
+    server_options.key = engine::read_feed_key(key);
+  }
   config.checkpoint.resume = engine::kResumeNever;  // ranks say where they are
   config.data.feed.clear();
   config.data.feed_key.clear();
@@ -142,17 +144,20 @@ void add_feed_command(CLI::App& app, Action& action) {
           "--memory-mib", options->memory_mib, "memory for what is decoded and not yet sent")
       ->transform(whole(1, 1'000'000))
       ->capture_default_str();
-  command
-      ->add_flag("--dry-run",
-                 options->dry_run,
-                 "check run, data, key and address, say what each rank is sent a step, and end")
-      ->disable_flag_override();
-  command->add_option("--key", options->key, "file of --new-key");
-  command->add_flag("--json", options->json, "print the dry run as one line of JSON");
+  CLI::Option* dry =
+      command
+          ->add_flag("--dry-run",
+                     options->dry_run,
+                     "check run, data, key and address, say what each rank is sent a step, and end")
+          ->disable_flag_override();
+  command->add_option(
+      "--key", options->key, "file of --new-key (default: data.feed_key of the run file)");
+  command->add_flag("--json", options->json, "print the dry run as one line of JSON")->needs(dry);
   CLI::Option* new_key =
       command->add_option("--new-key", options->new_key, "file to write a new key to; no feed");
   add_force(*command, options->force);
   config->excludes(new_key);
+  dry->excludes(new_key);
   command->callback([options, new_key, &action] {
     if (new_key->count() > 0 && options->new_key.empty()) {
       throw CLI::ValidationError("--new-key", "'' is no name of a file");

@@ -173,7 +173,7 @@ class Feed(ProcessTest):
         self.start_feed(f"127.0.0.1:{port}", "--set", "seed=5")
         command = ["train", "run.toml", *self.set(f'data.feed=["127.0.0.1:{port}"]', "steps=300")]
         result = self.expect_success(*command)
-        self.assertIn("it serves another run: seed", result.stderr)
+        self.assertIn("it serves another run: seed 5, here 0", result.stderr)
         self.assertEqual(max(shares(self.folder / "run")), 0)
 
     def test_bad_keys_and_addresses_are_refused_by_name(self):

@@ -7,7 +7,8 @@
 
 namespace entrain::engine {
 
-void FedPieces::add(std::shared_ptr<StepPieces> step) {
+void FedPieces::add(const std::shared_ptr<StepPieces>& step) {
+  const MutexLock lock(shared_->mutex);
   forget_finished();
   steps_.push_back(step);
   next_step_ = step->step + 1;

@@ -21,7 +21,7 @@ class FedPieces : public FeedSink {
       : shared_(std::move(shared)), model_(model) {}
 
   // A step that was queued, with what has come for it already. Steps come in rising order.
-  void add(std::shared_ptr<StepPieces> step) ENTRAIN_REQUIRES(shared_->mutex);
+  void add(const std::shared_ptr<StepPieces>& step);
 
   std::optional<FeedPosition> position() override;
   void live(bool is_live) override;

@@ -226,6 +226,14 @@ void FeedClient::rest(std::chrono::milliseconds time) const {
   }
 }
 
+std::string FeedClient::addresses(const std::vector<const FeedAddress*>& feeds) {
+  std::vector<std::string> texts;
+  for (const FeedAddress* feed : feeds) {
+    texts.push_back(feed->text);
+  }
+  return join(texts);
+}
+
 void FeedClient::run() {
   std::vector<const FeedAddress*> left;  // that have not refused
   for (const FeedAddress& address : options_.addresses) {
@@ -249,7 +257,9 @@ void FeedClient::run() {
     pause = served ? kFirstRest : pause;
     if (failures >= left.size()) {
       if (pause == kFirstRest) {
-        note("no feed answers, so samples are decoded here: is it up, and has it the same key?");
+        note(concat("no feed answers at ",
+                    addresses(left),
+                    ", so samples are decoded here: is it up, and has it the same key?"));
       }
       failures = 0;
       rest(pause);
@@ -257,7 +267,7 @@ void FeedClient::run() {
     }
   }
   if (!stopping_) {
-    note("no feed is left: everything is decoded here");
+    note("no feed is left for the rest of this run: everything is decoded here");
   }
 }
 

@@ -67,6 +67,7 @@ class FeedClient {
   class Session;
 
   void run();
+  static std::string addresses(const std::vector<const FeedAddress*>& feeds);
   void note(const std::string& line) const;
   // Sleeps, but not past the client's end.
   void rest(std::chrono::milliseconds time) const;

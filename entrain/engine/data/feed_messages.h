@@ -21,7 +21,7 @@
 
 namespace entrain::engine {
 
-inline constexpr std::int64_t kMostHelloBytes = 4096;                    // of a message to a feed
+inline constexpr std::int64_t kMostHelloBytes = 1 << 16;                 // of a message to a feed
 inline constexpr std::int64_t kMostPieceBytes = std::int64_t{1} << 30U;  // of one from it
 
 // A piece of a rank's steps: the steps are counted as the run counts them, the pieces of a step in
@@ -38,7 +38,7 @@ struct FeedRun {
   std::string model;
   std::string index;
   std::string plan;
-  std::string data;  // seed and settings that decide which samples a step has
+  std::string data;  // seed and settings that decide which samples a step has, as JSON
   bool operator==(const FeedRun&) const = default;
 };
 

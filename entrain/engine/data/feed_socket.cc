@@ -10,6 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
@@ -38,6 +42,23 @@ void set_common(zmq::socket_t& socket, const FeedAddress& address) {
   socket.set(zmq::sockopt::sndhwm, 0);  // the credit bounds what is under way
   socket.set(zmq::sockopt::rcvhwm, 0);
   socket.set(zmq::sockopt::ipv6, address.ipv6);
+}
+
+// Whether a process listens at an address of kind ipc.
+bool is_served(const FeedAddress& address) {
+  constexpr std::string_view kIpc = "ipc://";
+  sockaddr_un name{};
+  const std::string path =
+      address.endpoint.starts_with(kIpc) ? address.endpoint.substr(kIpc.size()) : "";
+  if (path.empty() || path.size() >= sizeof(name.sun_path)) {
+    return false;
+  }
+  name.sun_family = AF_UNIX;
+  path.copy(name.sun_path, path.size());
+  const int probe = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  const bool served = ::connect(probe, reinterpret_cast<const sockaddr*>(&name), sizeof(name)) == 0;
+  ::close(probe);
+  return served;
 }
 
 bool is_local_host(std::string_view host) {
@@ -142,6 +163,9 @@ zmq::socket_t listen_for_ranks(zmq::context_t& context,
     socket.set(zmq::sockopt::curve_server, true);
     socket.set(zmq::sockopt::curve_secretkey, key->feed_secret);
     socket.set(zmq::sockopt::zap_domain, "entrain");
+  }
+  if (is_served(address)) {  // ZeroMQ would take its socket away
+    throw SystemFailure(concat("cannot listen at '", address.text, "': Address already in use"));
   }
   try {
     socket.bind(address.endpoint);

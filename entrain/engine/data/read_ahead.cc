@@ -250,11 +250,11 @@ ReadAhead::~ReadAhead() {
 std::shared_ptr<StepData> ReadAhead::queue(StepNeeds needs) {
   std::shared_ptr<StepPieces> step = pieces_of(needs, state_->index, state_->model);
   auto data = data_of(state_->shared, step);
+  if (state_->fed.has_value()) {
+    state_->fed->add(step);
+  }
   {
     const MutexLock lock(state_->shared->mutex);
-    if (state_->fed.has_value()) {
-      state_->fed->add(step);
-    }
     state_->steps.push_back(std::move(step));
   }
   state_->shared->work_changed.notify_all();

@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
 #include "entrain/core/spec/workload.h"
 
 namespace entrain::engine {
@@ -43,6 +45,9 @@ std::vector<std::int64_t> segment_bytes(const StepNeeds& needs,
   std::map<int, SampleWork> works;  // by index sample
   std::vector<std::int64_t> bytes;
   for (const SegmentNeed& need : needs.segments) {
+    ENTRAIN_INVARIANT(
+        need.sample >= 0 && need.sample < std::ssize(needs.batch),
+        concat("a need for sample ", need.sample, " of a global batch of ", needs.batch.size()));
     const int sample = needs.batch.at(static_cast<std::size_t>(need.sample));
     const auto [work, fresh] = works.try_emplace(sample);
     if (fresh) {

@@ -1,7 +1,9 @@
 #include "entrain/engine/train/feed_run.h"
 
+#include <array>
 #include <chrono>
 #include <numeric>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,6 +18,31 @@
 #include "entrain/engine/train/prepared_step.h"
 
 namespace entrain::engine {
+
+std::string feed_difference(const FeedRun& theirs, const FeedRun& ours) {
+  const std::array<std::tuple<const char*, const std::string*, const std::string*>, 4> facts = {
+      {{"version", &theirs.version, &ours.version},
+       {"model", &theirs.model, &ours.model},
+       {"index", &theirs.index, &ours.index},
+       {"plan", &theirs.plan, &ours.plan}}};
+  for (const auto& [what, there, here] : facts) {
+    if (*there != *here) {
+      return concat(what, " ", *here, ", here ", *there);
+    }
+  }
+  const Json there = Json::parse(theirs.data, nullptr, /*allow_exceptions=*/false);
+  const Json here = Json::parse(ours.data);
+  for (const auto& [key, value] : here.items()) {
+    if (!there.is_object() || !there.contains(key) || there[key] != value) {
+      return concat(key,
+                    " ",
+                    value.dump(),
+                    ", here ",
+                    there.is_object() ? there.value(key, Json()).dump() : "nothing");
+    }
+  }
+  return theirs.data == ours.data ? "" : "[data] of other keys";
+}
 
 std::string required_key(const FeedAddress& address, const char* where) {
   return concat(where,
@@ -36,11 +63,12 @@ FeedRun feed_run_of(const RunSetup& setup) {
   data["steps"] = setup.config.steps;
   data["update_every"] = setup.config.optimizer.update_every;
   data["on_bad_sample"] = setup.config.faults.on_bad_sample;
+  data["mixture"] = digest_of(data["mixture"].dump());
   return {std::string(version()),
           setup.identity.model_digest,
           setup.identity.index_digest,
           setup.identity.plan_digest,
-          digest_of(data.dump())};
+          data.dump()};
 }
 
 std::shared_ptr<const FeedOptions> feed_options(const RunSetup& setup,

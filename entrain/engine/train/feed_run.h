@@ -30,6 +30,10 @@ void check_feed(const RunConfig& config);
 // "segments", "segment_bytes" (as floats), "texts"}.
 Json first_needs(const RunSetup& setup);
 
+// What a rank's run has otherwise than the feed's, for the rank to read: "seed 5, here 0", which is
+// first the feed's. Empty if they are the same.
+std::string feed_difference(const FeedRun& theirs, const FeedRun& ours);
+
 // Says that a feed which other hosts reach needs a key, and how to make one. `where`: the option.
 std::string required_key(const FeedAddress& address, const char* where);
 

@@ -1,6 +1,5 @@
 #include "entrain/engine/train/feed_server.h"
 
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -38,16 +37,9 @@ ReadAheadOptions reader_options(const RunSetup& setup, const FeedServerOptions& 
 
 // Why a hello is not of this run, or has a place that it has not.
 std::string objection(const FeedHello& hello, const FeedRun& own, const Plan& plan) {
-  const std::array<std::tuple<const char*, const std::string*, const std::string*>, 5> facts = {
-      {{"version", &hello.run.version, &own.version},
-       {"model", &hello.run.model, &own.model},
-       {"index", &hello.run.index, &own.index},
-       {"plan", &hello.run.plan, &own.plan},
-       {"seed, steps, [data], update_every or on_bad_sample", &hello.run.data, &own.data}}};
-  for (const auto& [what, theirs, ours] : facts) {
-    if (*theirs != *ours) {
-      return concat("it serves another run: ", what, " ", *ours, ", here ", *theirs);
-    }
+  const std::string difference = feed_difference(hello.run, own);
+  if (!difference.empty()) {
+    return concat("it serves another run: ", difference);
   }
   if (hello.replica < 0 || hello.replica >= plan.replicas || hello.lane < 0 ||
       hello.lane >= plan.num_lanes()) {
@@ -222,7 +214,7 @@ struct FeedServer::State {
       const double seconds = std::chrono::duration<double>(now - reported).count();
       const std::int64_t bytes = shared.sent.bytes;
       note(concat(connected.size(),
-                  " ranks, step ",
+                  " ranks, sent up to step ",
                   shared.sent.step.load(),
                   ": ",
                   std::llround(static_cast<double>(pieces - reported_pieces) / seconds),

@@ -223,7 +223,7 @@ TEST_F(FeedServerTest, RefusesOtherRunsPlacesAndNonsenseByName) {
   };
   RunConfig other = run_.config;
   other.seed = 4;
-  EXPECT_NE(refusal(message_of(ToFeed(hello(prepare_run(other), 1)))).find("seed"),
+  EXPECT_NE(refusal(message_of(ToFeed(hello(prepare_run(other), 1)))).find("seed 3, here 4"),
             std::string::npos);
   other = run_.config;
   other.plan.num_slots = 4;
@@ -291,6 +291,20 @@ TEST_F(FeedServerTest, SaysThatItsAddressIsTaken) {
   options.listen = read_feed_address(first.address, "--listen", /*listens=*/true);
   EXPECT_NE(error_of<SystemFailure>([&] { FeedServer server(setup, options); }).find(first.address),
             std::string::npos);
+}
+
+TEST_F(FeedServerTest, TakesNoSocketOfThisHostFromAnother) {
+  const RunSetup setup = prepare_run(run_.config);
+  FeedServerOptions options;
+  options.listen =
+      read_feed_address("ipc://" + run_.path("feed.sock").string(), "--listen", /*listens=*/true);
+  {
+    const FeedServer first(setup, options);
+    EXPECT_NE(
+        error_of<SystemFailure>([&] { FeedServer server(setup, options); }).find("already in use"),
+        std::string::npos);
+  }
+  const FeedServer next(setup, options);  // what one that ended has left
 }
 
 // A sample that cannot be decoded: the feed says so, and the rank finds out why by itself.
