@@ -1,13 +1,11 @@
-"""One data set in every format: the same index and losses, how fast each is read, and decoding ahead.
+"""One data set in every format: the same index and losses, and how fast each is read.
 
 Takes samples of real shards, writes them in every format (tests/end_to_end/formats.py), and
 1. indexes each with one thread, several rounds in turn, beside what a Python program does for the
    sizes alone: webdataset or json or pyarrow with Pillow, which reads headers;
 2. decodes each (`index --verify`), beside Pillow's decoding;
 3. trains the same steps on each; fails unless all losses are equal to the last bit, and checksums of
-   all decoded pixels and sounds are equal (`--digests`: these alone, of any shards);
-4. trains on large JPEGs with 1, 2 … decode threads, where decoding is the limit, and checks that
-   losses do not change.
+   all decoded pixels and sounds are equal (`--digests`: these alone, of any shards).
 
 Example:
     python benchmarks/formats.py SHARDS/train-*.tar --model configs/vlm-small-model.toml --output page.md
@@ -62,8 +60,6 @@ def parse():
     parser.add_argument("--samples", type=int, default=3500, help="of the shards, in each format")
     parser.add_argument("--steps", type=int, default=20, help="trained on each format")
     parser.add_argument("--rounds", type=int, default=5, help="of the timings")
-    parser.add_argument("--pixels", default="2400x1800", help="of the large JPEGs")
-    parser.add_argument("--threads", default="1,2", help="decode threads, with commas")
     parser.add_argument("--digests", action="store_true", help="pixels and sounds alone")
     parser.add_argument("--output", default="", help="Markdown page to write (default: print)")
     return parser.parse_args()
@@ -212,60 +208,6 @@ def media_text(count, pillow, num_formats):
     )
 
 
-def large_images(options, folder):
-    """Samples of one noisy JPEG each, whose decoding takes longer than the rest of a step."""
-    import numpy
-    from PIL import Image
-
-    width, height = map(int, options.pixels.split("x"))
-    generator = numpy.random.default_rng(1)
-    samples = []
-    for number in range(32):
-        coarse = generator.integers(0, 256, (height // 8, width // 8, 3), dtype=numpy.uint8)
-        picture = Image.fromarray(coarse).resize((width, height), Image.BICUBIC)
-        content = io.BytesIO()
-        picture.save(content, "JPEG", quality=90)
-        text = {"question": "what?", "answer": "noise"}
-        samples.append((f"s{number}", [("image", f"s{number}.jpg", content.getvalue())], text))
-    formats.write_llava(samples, folder)
-    index(options, folder, ["llava.json", "--media", "files"], "train.csv")
-
-
-def decoding_ahead(options, folder):
-    """[[threads, step, waiting, decoding]] medians, and whether all losses are equal."""
-    (folder / "tiny.toml").write_text(cli_fixture.MODEL)
-    options.model = folder / "tiny.toml"
-    large_images(options, folder)
-    counts = [int(count) for count in options.threads.split(",")]
-    steps = {count: [] for count in counts}
-    losses = set()
-    for round_number in range(options.rounds):
-        for count in counts:
-            settings = {"data.decode_threads": count}
-            output = f"large-{round_number}-{count}"
-            rows, _ = train(options, folder, "train.csv", output, 8, 8, options.model, **settings)
-            steps[count] += rows[2:]
-            losses.add(tuple(row["loss"] for row in rows))
-    if len(losses) != 1:
-        sys.exit("losses depend on the number of decode threads")
-    rows = []
-    for count in counts:
-        middle = {
-            key: statistics.median(row[key] for row in steps[count])
-            for key in ("step_s", "data_wait_s", "decode_s")
-        }
-        share = 100 * middle["data_wait_s"] / middle["step_s"]
-        rows.append(
-            [
-                str(count),
-                f"{1e3 * middle['step_s']:.0f}",
-                f"{share:.0f} %",
-                f"{1e3 * middle['decode_s']:.0f}",
-            ]
-        )
-    return rows
-
-
 class Folder:
     def __init__(self, path, samples):
         self.path = path
@@ -275,7 +217,7 @@ class Folder:
 def main():
     options = parse()
     samples = formats.read_shards(options.shards, options.samples)
-    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as large:
+    with tempfile.TemporaryDirectory() as name:
         folder = Folder(Path(name), samples)
         given = write_formats(samples, folder.path)
         media = media_text(*same_media(options, folder, given), len(given))
@@ -286,11 +228,6 @@ def main():
         headers = ["format", "Entrain, images/s (least … most)", "in Python", "ratio"]
         indexed = "\n".join(table(headers, rates(options, folder, given, decode=False)))
         decoded = "\n".join(table(headers, rates(options, folder, given, decode=True)))
-        ahead = table(
-            ["decode threads", "step, ms", "waiting for data", "decoding a step, ms"],
-            decoding_ahead(options, Path(large)),
-        )
-    newline = "\n"
     page = f"""# One data set in every format
 
 Command: `python benchmarks/formats.py SHARDS --samples {options.samples} --rounds {options.rounds}`.
@@ -314,13 +251,6 @@ tables, that of Python included. In Python: webdataset, json or pyarrow, and the
 `entrain index --verify`, beside the same in Python with `convert("RGB")`.
 
 {decoded}
-
-## Decoding ahead
-
-32 JPEGs of {options.pixels} pixels, 8 a step, two lanes of a tiny model: decoding is the limit. Losses are the same for every number of
-threads.
-
-{newline.join(ahead)}
 """
     machine.give(page, options.output)
 
