@@ -27,15 +27,16 @@ TEST(Columns, HaveOneTextForEqualMaps) {
 }
 
 TEST(Columns, RefuseWhatCannotBeMeant) {
-  for (const auto& [columns, reason] :
+  for (const auto& [given, reason] :
        {std::pair("answer", "'answer' is not OURS=THEIRS"),
         std::pair("anwser=label",
                   "'anwser' in 'anwser=label' is no name of ours; allowed: messages"),
         std::pair("answer=", "a column is missing"),
         std::pair("answer=a;answer=b", "a text of two columns"),
         std::pair("answer=.txt;question=q", "name all as members")}) {
-    const std::string message = error_of<InvalidInput>([&] { ColumnMap map(columns); });
-    EXPECT_NE(message.find(reason), std::string::npos) << columns << ": " << message;
+    const std::string message =
+        error_of<InvalidInput>([&, columns = given] { ColumnMap map(columns); });
+    EXPECT_NE(message.find(reason), std::string::npos) << given << ": " << message;
   }
 }
 
