@@ -144,12 +144,10 @@ void add_feed_command(CLI::App& app, Action& action) {
           "--memory-mib", options->memory_mib, "memory for what is decoded and not yet sent")
       ->transform(whole(1, 1'000'000))
       ->capture_default_str();
-  CLI::Option* dry =
-      command
-          ->add_flag("--dry-run",
-                     options->dry_run,
-                     "check run, data, key and address, say what each rank is sent a step, and end")
-          ->disable_flag_override();
+  CLI::Option* dry = command->add_flag(
+      "--dry-run",
+      options->dry_run,
+      "check run, data, key and address, say what each rank is sent a step, and end");
   command->add_option(
       "--key", options->key, "file of --new-key (default: data.feed_key of the run file)");
   command->add_flag("--json", options->json, "print the dry run as one line of JSON")->needs(dry);
@@ -158,7 +156,10 @@ void add_feed_command(CLI::App& app, Action& action) {
   add_force(*command, options->force);
   config->excludes(new_key);
   dry->excludes(new_key);
-  command->callback([options, new_key, &action] {
+  command->callback([options, dry, new_key, &action] {
+    if (dry->count() > 0 && !options->dry_run) {
+      throw CLI::ValidationError("--dry-run", "takes no value");
+    }
     if (new_key->count() > 0 && options->new_key.empty()) {
       throw CLI::ValidationError("--new-key", "'' is no name of a file");
     }
