@@ -13,9 +13,13 @@ void FedPieces::add(const std::shared_ptr<StepPieces>& step) {
   steps_.push_back(step);
   next_step_ = step->step + 1;
   step->here = !live_;
-  const auto [first, last] = early_.equal_range(step->step);
-  for (auto early = first; early != last; ++early) {
-    put(*step, std::move(early->second.piece), early->second.bytes);
+  const auto last = early_.upper_bound(step->step);
+  for (auto early = early_.begin(); early != last; ++early) {
+    if (early->first == step->step) {
+      put(*step, std::move(early->second.piece), early->second.bytes);
+    } else {
+      shared_->release_message(early->second.bytes);  // of a step that was left out
+    }
   }
   early_.erase(early_.begin(), last);
   if (const auto known = early_steps_.find(step->step); known != early_steps_.end()) {

@@ -326,6 +326,52 @@ TEST_F(FeedClientTest, ChangesToAnotherWhenOneIsSilent) {
   }
 }
 
+// One that is slow, not silent: nobody waits longer than half of the deadline for a piece.
+TEST_F(FeedClientTest, DecodesWhatAServingFeedIsLateWith) {
+  FakeFeed fake;
+  ReadAhead ahead = reader(feed({fake.address()}));
+  const std::shared_ptr<StepData> warm = ahead.queue(needs(0));
+  fake.welcome();
+  wait_for_note("fed by");
+  const std::shared_ptr<StepData> data = ahead.queue(needs(1));
+  std::atomic<bool> done{false};
+  std::thread alive([&] {
+    while (!done) {
+      fake.send(FeedAlive());
+      std::this_thread::sleep_for(milliseconds(50));
+    }
+  });
+  for (int sample = 0; sample < kSamples; ++sample) {
+    EXPECT_NE(value_of(data->segment(0, sample, 0)), kFedValue);
+  }
+  done = true;
+  alive.join();
+  EXPECT_EQ(data->times().fed, 0);
+  EXPECT_EQ(notes().find("is lost"), std::string::npos) << notes();
+}
+
+// A step that is queued after others were left out: what came for those is credit again.
+TEST_F(FeedClientTest, ReleasesWhatCameForStepsThatAreLeftOut) {
+  FakeFeed fake;
+  ReadAhead ahead = reader(feed({fake.address()}));
+  const std::shared_ptr<StepData> warm = ahead.queue(needs(0));
+  fake.welcome();
+  wait_for_note("fed by");
+  fake.send(segment(1, 2));
+  fake.send(segment(2, 2));
+  std::this_thread::sleep_for(milliseconds(100));
+  const std::shared_ptr<StepData> data = ahead.queue(needs(2));
+  wait_until_fed(*data, 1);
+  EXPECT_EQ(value_of(data->segment(0, 0, 0)), kFedValue);
+  std::int64_t released = 0;
+  for (int message = 0; message < 100 && released < 2 * credit_of(segment(1, 2)); ++message) {
+    if (const ToFeed said = fake.any(); std::holds_alternative<FeedCredit>(said)) {
+      released = std::get<FeedCredit>(said).released;
+    }
+  }
+  EXPECT_EQ(released, 2 * credit_of(segment(1, 2)));
+}
+
 TEST_F(FeedClientTest, SaysHelloAgainToAFeedThatForgotIt) {
   FakeFeed fake;
   ReadAhead ahead = reader(feed({fake.address()}));

@@ -18,6 +18,24 @@
 #include "entrain/engine/train/prepared_step.h"
 
 namespace entrain::engine {
+namespace {
+
+// Their addresses and key.
+FeedOptions feeds_of(const DataConfig& data) {
+  FeedOptions options;
+  for (const std::string& text : data.feed) {
+    options.addresses.push_back(read_feed_address(text, "data.feed", /*listens=*/false));
+    if (data.feed_key.empty() && !options.addresses.back().local) {
+      throw InvalidInput(required_key(options.addresses.back(), "data.feed"));
+    }
+  }
+  if (!data.feed_key.empty()) {
+    options.key = read_feed_key(data.feed_key);
+  }
+  return options;
+}
+
+}  // namespace
 
 std::string feed_difference(const FeedRun& theirs, const FeedRun& ours) {
   const std::array<std::tuple<const char*, const std::string*, const std::string*>, 4> facts = {
@@ -80,16 +98,7 @@ std::shared_ptr<const FeedOptions> feed_options(const RunSetup& setup,
   if (data.feed.empty()) {
     return nullptr;
   }
-  auto options = std::make_shared<FeedOptions>();
-  for (const std::string& text : data.feed) {
-    options->addresses.push_back(read_feed_address(text, "data.feed", /*listens=*/false));
-    if (data.feed_key.empty() && !options->addresses.back().local) {
-      throw InvalidInput(required_key(options->addresses.back(), "data.feed"));
-    }
-  }
-  if (!data.feed_key.empty()) {
-    options->key = read_feed_key(data.feed_key);
-  }
+  auto options = std::make_shared<FeedOptions>(feeds_of(data));
   options->deadline =
       std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * data.feed_deadline_s));
   options->run = feed_run_of(setup);
@@ -101,15 +110,7 @@ std::shared_ptr<const FeedOptions> feed_options(const RunSetup& setup,
 }
 
 void check_feed(const RunConfig& config) {
-  for (const std::string& text : config.data.feed) {
-    const FeedAddress address = read_feed_address(text, "data.feed", /*listens=*/false);
-    if (config.data.feed_key.empty() && !address.local) {
-      throw InvalidInput(required_key(address, "data.feed"));
-    }
-  }
-  if (!config.data.feed_key.empty()) {
-    read_feed_key(config.data.feed_key);
-  }
+  feeds_of(config.data);
 }
 
 Json first_needs(const RunSetup& setup) {
