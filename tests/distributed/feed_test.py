@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import network_hosts
 import process_fixture
-from process_fixture import ProcessTest, history, rows
+from process_fixture import ProcessTest, history, rows, whole_lines
 
 TIMES = 20  # kills, and stops
 FOREVER = 1_000_000  # steps of a run that is told to stop
@@ -22,9 +22,9 @@ def free_port():
         return free.getsockname()[1]
 
 
-def shares(run):
-    """Of every step, which share of its pieces a feed decoded."""
-    return [row.get("fed", 0) for row in rows(run) if "loss" in row]
+def shares(run, begin=0):
+    """Of every step, which share of its pieces a feed decoded; of rows from a byte on."""
+    return [row.get("fed", 0) for row in rows(run, begin) if "loss" in row]
 
 
 class Feed(ProcessTest):
@@ -59,19 +59,21 @@ class Feed(ProcessTest):
         self.assertEqual(codes, [75], outputs)
         return outputs[0]
 
-    def expect_as_not_fed(self, *settings):
-        """As many steps of the same run without a feed, to the last bit."""
+    def start_alone(self, *settings):
+        """The same run without a feed, beside it, to compare with."""
+        return self.start_training(*settings, "output=alone")
+
+    def expect_as_not_fed(self, whole):
+        """As many steps of it, to the last bit."""
         fed = [row for row in history(self.folder / "run") if "loss" in row]
-        os.rename(self.folder / "run", self.folder / "fed")
-        whole = self.start_training(*settings)
-        self.wait_for_rows([whole], len(fed) + 1)
+        self.wait_for_rows([whole], len(fed) + 1, seconds=900, run="alone")
         if whole.poll() is None:
             os.kill(whole.pid, signal.SIGTERM)
         self.finish_agents([whole])
-        alone = [row for row in history(self.folder / "run") if "loss" in row]
+        alone = [row for row in history(self.folder / "alone") if "loss" in row]
         self.assertGreaterEqual(len(alone), len(fed))
         self.assertEqual(alone[: len(fed)], fed)
-        self.assertEqual(max(shares(self.folder / "run")), 0)
+        self.assertEqual(max(shares(self.folder / "alone")), 0)
         return len(fed)
 
     def test_runs_of_threads_and_processes_are_bitwise_those_without(self):
@@ -117,12 +119,13 @@ class Feed(ProcessTest):
 
     def wait_until_fed(self, run):
         """From here on, for a step that a feed decoded."""
-        before = len(shares(self.folder / "run"))
-        self.wait_until([run], lambda: max(shares(self.folder / "run")[before:], default=0) > 0)
+        begin = whole_lines(self.folder / "run")
+        self.wait_until([run], lambda: max(shares(self.folder / "run", begin), default=0) > 0)
 
     def test_kills_of_the_feed_change_nothing(self):
         address, settings = self.endless()
         feed = self.start_feed(address)
+        whole = self.start_alone(*settings[2:])
         run = self.start_training(*settings)
         for _ in range(TIMES):
             self.wait_until_fed(run)
@@ -133,12 +136,13 @@ class Feed(ProcessTest):
         self.wait_until_fed(run)
         output = self.end_training(run)
         self.assertGreaterEqual(output.count("is lost"), TIMES, output[-3000:])
-        steps = self.expect_as_not_fed(*settings[2:])
+        steps = self.expect_as_not_fed(whole)
         print(f"{TIMES} kills of the feed within {steps} steps")
 
     def test_stops_of_the_feed_change_nothing(self):
         address, settings = self.endless()
         feed = self.start_feed(address)
+        whole = self.start_alone(*settings[2:])
         run = self.start_training(*settings)
         for _ in range(TIMES):
             self.wait_until_fed(run)
@@ -150,7 +154,7 @@ class Feed(ProcessTest):
         self.wait_until_fed(run)
         output = self.end_training(run)
         self.assertGreaterEqual(output.count("silent for 0.3 s"), TIMES, output[-3000:])
-        steps = self.expect_as_not_fed(*settings[2:])
+        steps = self.expect_as_not_fed(whole)
         print(f"{TIMES} stops of the feed within {steps} steps")
 
     def test_another_feed_takes_over(self):
@@ -158,6 +162,7 @@ class Feed(ProcessTest):
         second = f"127.0.0.1:{free_port()}"
         feeds = [self.start_feed(address), self.start_feed(second)]
         settings[0] = f'data.feed=["{address}", "{second}"]'
+        whole = self.start_alone(*settings[2:])
         run = self.start_training(*settings)
         self.wait_until_fed(run)
         os.kill(feeds[0].pid, signal.SIGKILL)
@@ -166,7 +171,7 @@ class Feed(ProcessTest):
         output = self.end_training(run)
         self.assertIn(f"feed {address} is lost", output)
         self.assertIn(f"fed by {second}", output)
-        self.expect_as_not_fed(*settings[2:])
+        self.expect_as_not_fed(whole)
 
     def test_a_feed_of_another_run_is_refused_and_the_run_goes_on(self):
         port = free_port()
@@ -207,6 +212,7 @@ class Feed(ProcessTest):
         feed = self.start_feed(":7000", "--key", "feed.key", host=decodes)
         settings = ["execution.trace_step=-1"]
         fed = ['data.feed=["beta:7000"]', "data.feed_key=feed.key", "data.feed_deadline_s=0.5"]
+        whole = self.start_alone(*settings)
         run = self.start_training(*fed, *settings, host=trains)
         self.wait_until_fed(run)
         decodes.plug("down")
@@ -217,7 +223,7 @@ class Feed(ProcessTest):
         output = self.end_training(run)
         self.assertIn("feed beta:7000 is lost", output)
         self.assertGreaterEqual(output.count("fed by beta:7000"), 2)
-        self.expect_as_not_fed(*settings)
+        self.expect_as_not_fed(whole)
         self.assertIsNone(feed.poll())
 
 

@@ -13,11 +13,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "end_to_end"))
 from cli_fixture import CliTest, options_parser, run_tests
 
 
-def rows(run):
-    """Whole rows of a run's metrics.jsonl; a kill may have cut the last one short."""
+def lines(run, begin=0):
+    """Whole lines of a run's metrics.jsonl from a byte on; a kill may have cut the last one short."""
     path = run / "metrics.jsonl"
-    text = path.read_text() if path.exists() else ""
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    text = path.read_bytes()[begin:] if path.exists() else b""
+    return text[: text.rfind(b"\n") + 1]
+
+
+def whole_lines(run):
+    """Their bytes."""
+    return len(lines(run))
+
+
+def rows(run, begin=0):
+    return [json.loads(line) for line in lines(run, begin).splitlines()]
 
 
 def history(run):
@@ -107,8 +116,10 @@ class ProcessTest(CliTest):
             self.assertLess(time.monotonic(), end, "it does not come to that")
             time.sleep(0.01)
 
-    def wait_for_rows(self, agents, count):
-        self.wait_until(agents, lambda: len(rows(self.folder / "run")) >= count)
+    def wait_for_rows(self, agents, count, seconds=120, run="run"):
+        """Rows are many in a run of small steps, so they are counted, not read."""
+        path = self.folder / run
+        self.wait_until(agents, lambda: lines(path).count(b"\n") >= count, seconds)
 
     def finish_agents(self, agents, timeout=120):
         """Exit codes and outputs, in the agents' order."""
