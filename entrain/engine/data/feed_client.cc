@@ -131,6 +131,7 @@ class FeedClient::Session {
     hello.run = client_.options_.run;
     hello.replica = client_.options_.replica;
     hello.lane = client_.options_.lane;
+    hello.readers = client_.options_.readers;
     hello.from = *from;
     released_before_ = client_.sink_.released();
     hello.credit = std::max<std::int64_t>(0, client_.credit_ - client_.sink_.held());

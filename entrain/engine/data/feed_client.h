@@ -27,7 +27,8 @@ struct FeedOptions {
   FeedRun run;
   int replica = 0;
   int lane = 0;
-  int rank = 0;  // ranks begin with different addresses
+  int readers = 1;  // ranks of the lane that are fed on their own
+  int rank = 0;     // ranks begin with different addresses
   // A line for people: which feed serves, is lost, or refuses. Called on the client's thread.
   std::function<void(const std::string& line)> note;
 };

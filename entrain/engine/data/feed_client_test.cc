@@ -15,6 +15,7 @@
 
 #include "entrain/engine/data/read_ahead.h"
 
+#include "tests/oracle/engine/small_samples.h"
 #include "tests/oracle/expect_error.h"
 #include "tests/oracle/shards.h"
 
@@ -28,25 +29,6 @@ using std::chrono::milliseconds;
 
 constexpr int kSamples = 4;
 constexpr float kFedValue = 42;  // no decoded value is like it
-
-ModelSpec feed_model() {
-  ModelSpec model;
-  EncoderSpec encoder;
-  encoder.name = "vision";
-  encoder.num_layers = 1;
-  encoder.hidden = 8;
-  encoder.num_heads = 1;
-  encoder.intermediate = 8;
-  encoder.patch_size = 4;
-  encoder.merge_size = 2;
-  encoder.min_pixels = 64;
-  encoder.max_pixels = 64 * 64;
-  model.encoders = {encoder};
-  model.llm.num_layers = 1;
-  model.llm.vocab_size = kVocabSize;
-  model.llm.max_tokens = 4096;
-  return model;
-}
 
 // A digest, of a digit.
 std::string digest_like(char digit) {
@@ -179,7 +161,7 @@ class FeedClientTest : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
-  ModelSpec model_ = feed_model();
+  ModelSpec model_ = oracle::small_images_model();
   Index index_;
   Mutex mutex_;
   std::string notes_ ENTRAIN_GUARDED_BY(mutex_);

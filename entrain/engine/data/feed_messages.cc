@@ -139,6 +139,7 @@ void write(MessageWriter& writer, const FeedHello& hello) {
   write(writer, hello.run);
   writer.number(hello.replica);
   writer.number(hello.lane);
+  writer.number(hello.readers);
   writer.position(hello.from);
   writer.number(hello.credit);
 }
@@ -203,6 +204,7 @@ void read(MessageReader& reader, FeedHello& hello) {
   }
   hello.replica = reader.number<int>();
   hello.lane = reader.number<int>();
+  hello.readers = reader.number<int>();
   hello.from = reader.position();
   hello.credit = reader.count(0, "credit");
 }

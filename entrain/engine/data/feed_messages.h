@@ -46,6 +46,7 @@ struct FeedHello {
   FeedRun run;
   int replica = 0;
   int lane = 0;
+  int readers = 1;          // ranks of the lane that each say hello, >= 1
   FeedPosition from;        // the first piece to send
   std::int64_t credit = 0;  // bytes of pieces that may be under way, >= 0
 };

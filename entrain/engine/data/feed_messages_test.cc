@@ -17,7 +17,7 @@ using oracle::error_of;
 const std::string kDigest = "0123456789abcdef0123456789abcdef";
 
 FeedHello hello() {
-  return {{"1.0", "model", "index", "plan", "data"}, 3, 1, {7, 5}, 1 << 20};
+  return {{"1.0", "model", "index", "plan", "data"}, 3, 1, 2, {7, 5}, 1 << 20};
 }
 
 FedPiece segment_piece() {
@@ -63,6 +63,7 @@ TEST(FeedMessages, OfARankReadBackUnchanged) {
   EXPECT_EQ(read.run, hello().run);
   EXPECT_EQ(read.replica, 3);
   EXPECT_EQ(read.lane, 1);
+  EXPECT_EQ(read.readers, 2);
   EXPECT_EQ(read.from, (FeedPosition{7, 5}));
   EXPECT_EQ(read.credit, 1 << 20);
   const auto credit = std::get<FeedCredit>(read_to_feed(message_of(FeedCredit{{9, 1}, 77})));

@@ -6,9 +6,11 @@
 #include <deque>
 #include <exception>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -56,6 +58,10 @@ struct ReadAhead::State {
   std::deque<std::shared_ptr<StepPieces>> steps ENTRAIN_GUARDED_BY(shared->mutex);
   std::optional<FedPieces> fed;
   std::optional<FeedClient> client;
+  Mutex queue_mutex;
+  // [replica, lane, step] with readers to come.
+  std::map<std::tuple<int, int, std::int64_t>, std::weak_ptr<StepPieces>> joined
+      ENTRAIN_GUARDED_BY(queue_mutex);
 
   // Whether another thread is at pieces of that sample.
   [[nodiscard]] bool is_left_to_another(const Piece& piece, const Decoder& own) const
@@ -248,7 +254,21 @@ ReadAhead::~ReadAhead() {
 }
 
 std::shared_ptr<StepData> ReadAhead::queue(StepNeeds needs) {
+  const MutexLock queue_lock(state_->queue_mutex);
+  const std::tuple key(needs.replica, needs.lane, needs.step);
+  if (const auto known = state_->joined.find(key);
+      needs.readers > 1 && known != state_->joined.end()) {
+    if (const auto shared = known->second.lock(); shared != nullptr) {
+      if (auto data = data_of(state_->shared, shared); data != nullptr) {
+        return data;
+      }
+    }
+  }
   std::shared_ptr<StepPieces> step = pieces_of(needs, state_->index, state_->model);
+  if (needs.readers > 1) {
+    std::erase_if(state_->joined, [](const auto& entry) { return entry.second.expired(); });
+    state_->joined[key] = step;
+  }
   auto data = data_of(state_->shared, step);
   if (state_->fed.has_value()) {
     state_->fed->add(step);

@@ -50,7 +50,8 @@ class ReadAhead {
 
   // Starts (or queues) the decoding of a step. A decoding error is thrown by the StepData call
   // that needs the sample, naming sample, shard and offset. Each segment may be taken once; a
-  // request not in `needs` is an InternalError. Destroying the StepData cancels the rest.
+  // request not in `needs` is an InternalError. Destroying the StepData cancels the rest. May be
+  // called by several threads; those of one lane (StepNeeds::readers) share what is decoded.
   std::shared_ptr<StepData> queue(StepNeeds needs);
 
   // Bytes of segments decoded and not yet taken.

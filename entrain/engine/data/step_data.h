@@ -54,7 +54,8 @@ struct DataTimes {
 class StepData {
  public:
   virtual ~StepData() = default;
-  // Blocks until decoded. Each segment is requested once; the caller then owns its memory.
+  // Blocks until decoded. Each segment is requested once. Its tensor may be another rank's too, so
+  // it is not written to.
   // Throws  InvalidInput or SystemFailure naming sample and shard.
   virtual SegmentData segment(int module, int sample, int segment) = 0;
   virtual const TokenizedSample& text(int sample) = 0;

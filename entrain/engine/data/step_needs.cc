@@ -14,6 +14,8 @@ StepNeeds needs_of(
     const Program& program, int replica, int lane, std::vector<int> batch, bool text_positions) {
   StepNeeds needs;
   needs.batch = std::move(batch);
+  needs.replica = replica;
+  needs.lane = lane;
   const ReplicaProgram& part = program.replicas.at(static_cast<std::size_t>(replica));
   const int llm = program.llm_module();
   const int last_llm_stage = program.num_stages.at(static_cast<std::size_t>(llm)) - 1;

@@ -22,8 +22,13 @@ struct StepNeeds {
   std::vector<int> batch;             // [sample] index into Index::samples
   std::vector<SegmentNeed> segments;  // in the order of use
   std::vector<int> texts;             // samples whose token ids are used
-  std::int64_t step = 0;              // of the run; for a feed
+  std::int64_t step = 0;              // of the run; for a feed and for several readers
   std::string digest = {};            // of the step; for a feed
+  int replica = 0;
+  int lane = 0;
+  // Ranks of the lane that queue the same needs with the same reader, each once, >= 1: every piece
+  // is decoded once for all of them.
+  int readers = 1;
 };
 
 // Segments for a lane that hosts an encoder's first stage, in the order of its forward operations;

@@ -28,6 +28,7 @@ struct Piece {
   int index_sample = 0;  // into Index::samples
   bool wanted = false;   // a consumer waits for it
   PieceStatus status = PieceStatus::kWaiting;
+  int takers = 1;              // that have not taken it yet
   std::int64_t bytes = 0;      // of its tensor; counted from the start of decoding until taken
   bool checked = false;        // decoded once, whether kept or not
   bool fed = false;            // by a feed
@@ -58,8 +59,10 @@ struct SharedPieces {
 
   // Before any other work. Nothing if it has begun.
   void decode_here(StepPieces& step, std::size_t piece) ENTRAIN_REQUIRES(mutex);
-  // A piece that is ready will not be any more: it was used or is dropped.
+  // One of its takers has taken the piece, or will not; after the last it is dropped.
   void release(Piece& piece) ENTRAIN_REQUIRES(mutex);
+  // If it is ready, it is not any more.
+  void drop(Piece& piece) ENTRAIN_REQUIRES(mutex);
   void release_message(std::int64_t bytes) ENTRAIN_REQUIRES(mutex);
 };
 
@@ -74,14 +77,17 @@ struct StepPieces {
   DataTimes times;
   std::deque<std::size_t> wanted;  // to be decoded here and not yet begun, in order of request
   bool here = true;                // decoded ahead here: no feed serves, or it could not
-  bool dropped = false;            // the StepData was destroyed
+  int readers = 1;                 // StepData of it that will be made
+  int made = 0;                    // of these
+  int destroyed = 0;               // of those made
+  bool dropped = false;            // all that were made are destroyed
 };
 
 std::shared_ptr<StepPieces> pieces_of(const StepNeeds& needs,
                                       const Index& index,
                                       const ModelSpec& model);
 
-// A step's data for its consumers.
+// A step's data for one of its readers; null if all have theirs or the step was dropped.
 std::shared_ptr<StepData> data_of(std::shared_ptr<SharedPieces> shared,
                                   std::shared_ptr<StepPieces> step);
 

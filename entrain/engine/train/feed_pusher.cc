@@ -99,6 +99,7 @@ struct FeedPusher::State {
 
   void push_steps() {
     std::deque<QueuedStep> queued;
+    QueuedStep last;  // kept, since another rank of the lane may just not have come to it
     std::int64_t next = hello_.from.step;
     while (!is_closing()) {
       while (queued.size() < kStepsAhead && next < shared_.setup.config.steps) {
@@ -113,6 +114,7 @@ struct FeedPusher::State {
         continue;
       }
       push(queued.front());
+      last = std::move(queued.front());
       queued.pop_front();
     }
   }
@@ -125,6 +127,8 @@ struct FeedPusher::State {
                           hello_.lane,
                           step.prepared->batch,
                           !shared_.setup.model.llm.mrope_sections.empty());
+    step.needs.step = number;
+    step.needs.readers = hello_.readers;
     step.data = shared_.reader.queue(step.needs);
     return step;
   }

@@ -93,6 +93,7 @@ std::shared_ptr<const FeedOptions> feed_options(const RunSetup& setup,
                                                 int replica,
                                                 int lane,
                                                 int rank,
+                                                int readers,
                                                 std::function<void(const std::string&)> note) {
   const DataConfig& data = setup.config.data;
   if (data.feed.empty()) {
@@ -105,6 +106,7 @@ std::shared_ptr<const FeedOptions> feed_options(const RunSetup& setup,
   options->replica = replica;
   options->lane = lane;
   options->rank = rank;
+  options->readers = readers;
   options->note = std::move(note);
   return options;
 }

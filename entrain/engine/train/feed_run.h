@@ -15,13 +15,15 @@ namespace entrain::engine {
 // What a feed and its ranks must have in common.
 FeedRun feed_run_of(const RunSetup& setup);
 
-// A rank's side; null if the run has no feed.
+// A rank's side; null if the run has no feed. `readers`: ranks of the lane that are fed on their
+// own.
 //
 // Throws  InvalidInput: a key that cannot be read, or none for a feed on another host.
 std::shared_ptr<const FeedOptions> feed_options(const RunSetup& setup,
                                                 int replica,
                                                 int lane,
                                                 int rank,
+                                                int readers,
                                                 std::function<void(const std::string&)> note);
 // The same checks, for a run that has not begun.
 void check_feed(const RunConfig& config);

@@ -13,6 +13,7 @@
 #include "entrain/core/base/text.h"
 
 #include "entrain/engine/data/feed_socket.h"
+#include "entrain/engine/pipeline/rank_places.h"
 #include "entrain/engine/train/feed_pusher.h"
 #include "entrain/engine/train/feed_run.h"
 
@@ -44,6 +45,10 @@ std::string objection(const FeedHello& hello, const FeedRun& own, const Plan& pl
   if (hello.replica < 0 || hello.replica >= plan.replicas || hello.lane < 0 ||
       hello.lane >= plan.num_lanes()) {
     return concat("the plan has no replica ", hello.replica, " with lane ", hello.lane);
+  }
+  if (const int width = RankPlaces(plan).width(hello.lane);
+      hello.readers < 1 || hello.readers > width) {
+    return concat("lane ", hello.lane, " has ", width, " ranks, not ", hello.readers);
   }
   return {};
 }

@@ -131,7 +131,7 @@ class FeedServerTest : public ::testing::Test {
   }
 
   static FeedHello hello(const RunSetup& setup, std::int64_t credit, FeedPosition from = {}) {
-    return {feed_run_of(setup), /*replica=*/1, /*lane=*/0, from, credit};
+    return {feed_run_of(setup), /*replica=*/1, /*lane=*/0, /*readers=*/1, from, credit};
   }
 
   RunFolder run_;
@@ -146,7 +146,7 @@ TEST_F(FeedServerTest, SendsEveryPieceOfEveryStepAsItIsDecodedHere) {
     ReadAhead own(setup.train.index, setup.model, {});
     Notes notes;
     ReadAheadOptions options;
-    options.feed = feed_options(fed, /*replica=*/1, lane, /*rank=*/0, notes.taker());
+    options.feed = feed_options(fed, /*replica=*/1, lane, /*rank=*/0, /*readers=*/1, notes.taker());
     ReadAhead ahead(setup.train.index, setup.model, options);
     std::int64_t pieces = 0;
     for (std::int64_t step = 0; step < setup.config.steps; ++step) {
@@ -236,6 +236,9 @@ TEST_F(FeedServerTest, RefusesOtherRunsPlacesAndNonsenseByName) {
   FeedHello nowhere = hello(setup, 1);
   nowhere.lane = 2;
   EXPECT_NE(refusal(message_of(ToFeed(nowhere))).find("lane 2"), std::string::npos);
+  FeedHello two = hello(setup, 1);
+  two.readers = 2;
+  EXPECT_NE(refusal(message_of(ToFeed(two))).find("lane 0 has 1 ranks, not 2"), std::string::npos);
   EXPECT_NE(refusal("\x07nonsense").find("unknown kind"), std::string::npos);
   // Settings that change nothing of what is decoded.
   other = run_.config;

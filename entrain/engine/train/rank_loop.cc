@@ -5,25 +5,22 @@
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
-#include <iostream>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "entrain/core/base/text.h"
 
 #include "entrain/engine/comm/recorded_comm.h"
-#include "entrain/engine/data/read_ahead.h"
 #include "entrain/engine/models/device.h"
 #include "entrain/engine/pipeline/executor.h"
 #include "entrain/engine/pipeline/fault_drill.h"
-#include "entrain/engine/train/feed_run.h"
 #include "entrain/engine/train/initial_weights.h"
 #include "entrain/engine/train/lane_state.h"
 #include "entrain/engine/train/memory_report.h"
 #include "entrain/engine/train/optimizer.h"
+#include "entrain/engine/train/rank_data.h"
 #include "entrain/engine/train/skipped_steps.h"
 #include "entrain/engine/train/step_barrier.h"
 #include "entrain/engine/train/update_in_progress.h"
@@ -47,100 +44,14 @@ std::optional<RankDrill> drill_of(const ExecutionConfig& config, const RankPlace
   return RankDrill(drill, place);
 }
 
-// torchrun says how many processes it started here.
-int ranks_here(const Run& run) {
-  const char* text = std::getenv("LOCAL_WORLD_SIZE");
-  return !run.in_processes ? run.places.num_ranks() : text == nullptr ? 1 : std::atoi(text);
+LaneShare share_of(const Run& run, int lane) {
+  const int width = run.places.width(lane);
+  if (!run.in_processes) {
+    return {width, width, run.places.num_ranks()};
+  }
+  const char* hosted = std::getenv("LOCAL_WORLD_SIZE");  // torchrun's: processes it started here
+  return {1, width, hosted == nullptr ? 1 : std::atoi(hosted)};
 }
-
-// Cores for each rank of this host, as far as they are of use.
-int cores_of_a_rank(int ranks_here) {
-  constexpr int kMostThreads = 8;
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::clamp(cores / std::max(1, ranks_here), 1, kMostThreads);
-}
-
-ReadAheadOptions reader_options(const RunConfig& config, int ranks_here) {
-  ReadAheadOptions options;
-  options.threads =
-      config.data.decode_threads > 0 ? config.data.decode_threads : cores_of_a_rank(ranks_here);
-  options.memory_bytes = config.data.read_ahead_mib << 20U;
-  options.check_steps = config.faults.on_bad_sample == kSkipStep;
-  return options;
-}
-
-// The feed of a rank that reads samples, if the run has one.
-std::shared_ptr<const FeedOptions> feed_of(const Run& run, const RankPlace& place, int rank) {
-  if (run.setup.config.execution.paced) {
-    return nullptr;
-  }
-  const auto note = [rank](const std::string& line) {
-    std::cerr << concat("entrain: rank ", rank, ": ", line, "\n");
-  };
-  return feed_options(run.setup, place.replica, place.lane, rank, note);
-}
-
-// A rank's samples, read ahead of its steps; a paced run reads none.
-class RankData {
- public:
-  // `ranks_here`: of the run, on this host. `feed` decodes steps of the training; may be null.
-  RankData(const RunSetup& setup,
-           const RankPlace& place,
-           int ranks_here,
-           std::shared_ptr<const FeedOptions> feed)
-      : place_(place),
-        paced_(setup.config.execution.paced),
-        text_positions_(!setup.model.llm.mrope_sections.empty()),
-        options_(reader_options(setup.config, ranks_here)),
-        reader_(setup.train.index, setup.model, with_feed(options_, std::move(feed))),
-        validation_reader_(setup.validation.index, setup.model, options_) {}
-
-  [[nodiscard]] int num_threads() const { return options_.threads; }
-
-  // The step's data, queued now unless it was queued during the previous step. `next`, if it is
-  // known, is queued after it.
-  std::shared_ptr<StepData> of(const PreparedStep& prepared, const PreparedStep* next) {
-    if (paced_) {
-      return nullptr;
-    }
-    const std::shared_ptr<StepData> data =
-        queued_step_ == prepared.step ? std::move(queued_) : queue(prepared);
-    queued_step_ = -1;
-    if (next != nullptr) {
-      queued_ = queue(*next);
-      queued_step_ = next->step;
-    }
-    return data;
-  }
-  std::shared_ptr<StepData> validation(const PreparedStep& prepared) {
-    return validation_reader_.queue(needs(prepared));
-  }
-
- private:
-  static ReadAheadOptions with_feed(ReadAheadOptions options,
-                                    std::shared_ptr<const FeedOptions> feed) {
-    options.feed = std::move(feed);
-    return options;
-  }
-  std::shared_ptr<StepData> queue(const PreparedStep& prepared) {
-    StepNeeds step = needs(prepared);
-    step.step = prepared.step;
-    step.digest = prepared.digest;
-    return reader_.queue(std::move(step));
-  }
-  [[nodiscard]] StepNeeds needs(const PreparedStep& prepared) const {
-    return needs_of(prepared.program, place_.replica, place_.lane, prepared.batch, text_positions_);
-  }
-
-  RankPlace place_;
-  bool paced_;
-  bool text_positions_;
-  ReadAheadOptions options_;
-  ReadAhead reader_;
-  ReadAhead validation_reader_;
-  std::shared_ptr<StepData> queued_;
-  std::int64_t queued_step_ = -1;
-};
 
 class RankLoop {
  public:
@@ -162,7 +73,7 @@ class RankLoop {
                   executor_options()),
         optimizer_(
             executor_.trained(), executor_.layout().shard_size(), run.setup.config.optimizer),
-        data_(run.setup, place_, ranks_here(run), feed_of(run, place_, comm.rank())) {
+        data_(run.setup, place_, comm.rank(), share_of(run, place_.lane), run.lane_readers) {
     if (run.setup.resume.has_value()) {
       restore(*run.setup.resume,
               run.first_step / run.setup.config.optimizer.update_every - skips_.counts().updates,

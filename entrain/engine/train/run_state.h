@@ -17,6 +17,7 @@
 #include "entrain/engine/pipeline/rank_places.h"
 #include "entrain/engine/train/dumps.h"
 #include "entrain/engine/train/prepared_step.h"
+#include "entrain/engine/train/rank_data.h"
 #include "entrain/engine/train/rank_log.h"
 #include "entrain/engine/train/run_record.h"
 #include "entrain/engine/train/step_source.h"
@@ -38,6 +39,7 @@ struct Run {
   bool in_processes;
   std::int64_t first_step;
   StepSource source;
+  LaneReaders lane_readers;
   std::optional<RunRecord> record;  // only in rank 0's process
   RankLog log;
   RunDumps dumps;

@@ -227,6 +227,25 @@ TEST_F(TensorParallelRun, MetricsAndTimelinesHaveLanes) {
   EXPECT_EQ(forwards.size(), 3U);
 }
 
+TEST_F(TensorParallelRun, AnImageIsDecodedOnceForAllRanksOfALane) {
+  run_.config.steps = 3;
+  const RunConfig one = run_of("one");
+  const RunConfig split = run_of("split", {{"vision", 2}, {"llm", 2}});
+  train_now(one);
+  train_now(split);
+  const auto images = [](const RunConfig& run) {
+    std::vector<std::int64_t> numbers;
+    for (const Json& row : tiny::metrics_of(fs::path(run.output) / "metrics.jsonl")) {
+      if (row.contains("loss")) {
+        numbers.push_back(row["decoded"]["images"].get<std::int64_t>());
+      }
+    }
+    return numbers;
+  };
+  EXPECT_EQ(images(split), images(one));
+  EXPECT_GT(images(one).at(0), 0);
+}
+
 TEST_F(TensorParallelRun, AFailureNamesTheTensorRank) {
   run_.config.execution.fault_drill = {0, 2, 3};
   const RunConfig split = run_of("split", {{"llm", 2}});
