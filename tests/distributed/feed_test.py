@@ -96,6 +96,24 @@ class Feed(ProcessTest):
         self.assertEqual(codes, [0], outputs)
         self.assertIn("replica 0, lane 0 from step", outputs[0])
 
+    def test_ranks_of_a_lane_are_fed_alike(self):
+        model = self.folder / "model.toml"
+        model.write_text(model.read_text().replace("num_kv_heads = 1", "num_kv_heads = 2"))
+        degrees = ["plan.tensor_parallel.llm=2", "plan.tensor_parallel.vision=2"]
+        self.train_threads("output=whole", *degrees)
+        port = free_port()
+        self.start_feed(f"127.0.0.1:{port}", *self.set(*degrees))
+        settings = [f'data.feed=["127.0.0.1:{port}"]', *degrees]
+        self.train_threads("output=run", *settings)
+        self.assertEqual(history(self.folder / "run"), history(self.folder / "whole"))
+        self.assertGreater(max(shares(self.folder / "run")), 0.5)
+        os.rename(self.folder / "run", self.folder / "threads")
+        program = ["-m", "entrain", "train", "run.toml", *self.set(*settings)]
+        code, output = self.run_command(self.torchrun(4, *program))
+        self.assertEqual(code, 0, output)
+        self.assertEqual(history(self.folder / "run"), history(self.folder / "whole"))
+        self.assertGreater(max(shares(self.folder / "run")), 0.5)
+
     def test_a_resumed_run_is_fed_from_where_it_was(self):
         self.train_threads("output=whole")
         port = free_port()
