@@ -1,7 +1,5 @@
 // entrain audit: what imbalance costs a data-parallel run, from sizes alone.
-#include <array>
 #include <cmath>
-#include <ctime>
 
 #include "entrain/core/base/text.h"
 #include "entrain/core/base/version.h"
@@ -26,16 +24,6 @@ struct AuditFlags {
   bool force = false;
   bool json = false;
 };
-
-// "entrain 1.0.0, 2026-11-25"
-std::string made_by() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  std::array<char, 16> day{};
-  std::strftime(day.data(), day.size(), "%Y-%m-%d", &parts);
-  return concat("entrain ", version(), ", ", day.data());
-}
 
 int run(AuditFlags options) {
   finish(options.balance);

@@ -13,8 +13,12 @@
 #include <nlohmann/json.hpp>
 
 #include "entrain/core/base/folder_lock.h"
+#include "entrain/core/base/output.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/report/report_page.h"
+#include "entrain/core/report/report_views.h"
 
+#include "entrain/cli/checked_options.h"
 #include "entrain/cli/stop_signals.h"
 #include "entrain/cli/train_command.h"
 #include "entrain/engine/checkpoint/layout.h"
@@ -46,8 +50,24 @@ struct TrainFlags {
   bool resume = false;
   bool overwrite = false;
   bool dry_run = false;
+  std::string report;
+  bool force = false;
   bool json = false;
 };
+
+// Opened before the run, so that a name that cannot be had stops it; written after it.
+Output open_report(const TrainFlags& options) {
+  Outputs outputs({options.config}, options.force);
+  return outputs.open("--report", options.report, OutputKind::kPage);
+}
+
+void write_report(const TrainFlags& options, const engine::RunConfig& config, const Output& page) {
+  if (page.named()) {
+    page.write(
+        report_page(report_of_views(Json::array({view_of_run(config.output)}), config.output)));
+    std::cerr << "report written to " << options.report << "\n";
+  }
+}
 
 engine::RunConfig read_config(const TrainFlags& options) {
   engine::RunConfig config = engine::read_run_config(options.config, options.overrides);
@@ -220,6 +240,7 @@ int run(const TrainFlags& options) {
   engine::RunConfig config;  // outlives the thread that ends a run which is late
   StopSignals signals(engine::request_dumps, /*has_launcher=*/false);
   config = read_config(options);
+  const Output page = open_report(options);
   std::optional<HeldFolders> held;
   if (!options.dry_run) {
     held.emplace(config, 0);
@@ -240,6 +261,7 @@ int run(const TrainFlags& options) {
   return with_drill(config.execution, [&] {
     const engine::TrainResult result = engine::train(setup, signals.told(), events);
     report(setup.config, result, options.json);
+    write_report(options, setup.config, page);
     return exit_code(config, result.interrupted, signals);
   });
 }
@@ -327,6 +349,7 @@ int run_process(const TrainFlags& options, const ProcessGroups& groups) {
     unreadable = std::current_exception();
   }
   const std::chrono::duration<double> deadline(config.execution.deadline_seconds);
+  Output page;
   engine::C10dComm comm(groups.ranks,
                         std::chrono::duration_cast<std::chrono::milliseconds>(deadline));
   StopSignals signals(engine::request_dumps, /*has_launcher=*/true);
@@ -353,6 +376,7 @@ int run_process(const TrainFlags& options, const ProcessGroups& groups) {
       },
       [&] {
         read();
+        page = open_report(options);
         if (!options.dry_run) {
           held.emplace(config, 0);
         }
@@ -384,6 +408,7 @@ int run_process(const TrainFlags& options, const ProcessGroups& groups) {
           engine::train(*prepared.setup, signals.told(), comm, local_rank(), events);
       if (comm.rank() == 0) {
         report(prepared.setup->config, result, options.json);
+        write_report(options, prepared.setup->config, page);
       }
       return exit_code(config, result.interrupted, signals);
     });
@@ -427,6 +452,11 @@ void add_train_command(CLI::App& app, Action& action, const ProcessGroups& group
   command->add_flag("--dry-run",
                     options->dry_run,
                     "tables of the plan, its memory and the first assignment; no training");
+  command->add_option("--report",
+                      options->report,
+                      "page to write at the end (HTML): losses, times, the traced step, drawn "
+                      "(docs/report.md)");
+  add_force(*command, options->force);
   command->add_flag("--json", options->json, "print the result as one line of JSON");
   command->callback([options, groups, &action] {
     action = [options, groups] {

@@ -20,6 +20,7 @@
 #include "entrain/core/planner/recompute_levels.h"
 #include "entrain/core/planner/stable_batch.h"
 #include "entrain/core/report/plan_page.h"
+#include "entrain/core/report/report_page.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/study/baselines.h"
 #include "entrain/core/study/further_batches.h"
@@ -27,38 +28,17 @@
 
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
+#include "entrain/cli/plan_options.h"
+#include "entrain/cli/plan_report.h"
 #include "entrain/cli/plan_study.h"
-#include "entrain/cli/study_options.h"
 
 namespace entrain::cli {
 namespace {
 
-struct PlanFlags {
-  StudyInputs study;
-  std::string output;
-  int lanes = 0;
-  int replicas = 0;
-  int num_slots = 8;
-  int batches = 0;  // default_batches()
-  std::string policy = "entrain";
-  std::string schedule;    // empty: what the lanes ask for
-  int virtual_stages = 1;  // kAutoVirtualStages
-  std::string layout;      // apart, shared; empty: what the schedule asks for
-  std::int64_t memory_mib = 0;
-  bool chunks = false;
-  std::string recompute = "auto";
-  std::string shard_optimizer = "auto";
-  int evaluations = -1;  // default_evaluations()
-  std::string planner = "search";
-  int tensor_parallel = 1;   // of baseline planners
-  PlanSearchRequest search;  // its counts and its space
-  double reserve_gib = 0;
-  int regret_batches = 0;
-  int check_batches = -1;  // kCheckBatches, on many devices fewer where they take long
-  bool for_study = false;  // also what this engine does not run
-  bool explain = false;
-  bool force = false;
-  bool json = false;
+// What a search writes.
+struct PlanOutputs {
+  Output plan;
+  Output report;
 };
 
 constexpr int kCheckBatches = 100;
@@ -146,7 +126,21 @@ void write_plan(const PlanFlags& options,
   }
 }
 
-int run_lanes(const PlanFlags& options, const Output& output) {
+// Of a search that found one.
+template <class Result>
+void write_found(const PlanFlags& options,
+                 const PlanStudy& input,
+                 const Result& result,
+                 const Plan& plan,
+                 const PlanOutputs& outputs) {
+  write_plan(options, input, plan, outputs.plan);
+  if (outputs.report.named()) {
+    outputs.report.write(report_page(plan_report(input, result)));
+    std::cerr << "report written to " << options.report << "\n";
+  }
+}
+
+int run_lanes(const PlanFlags& options, const PlanOutputs& outputs) {
   const PlanStudy input = load_plan_study(options.study, options.for_study);
   const Study& study = input.study;
   const LaneSplitResult result = search(options, study);
@@ -173,7 +167,7 @@ int run_lanes(const PlanFlags& options, const Output& output) {
     std::cerr << "entrain: no plan fits: " << result.reason << "\n";
     return kExitNo;
   }
-  write_plan(options, input, result.best(), output);
+  write_found(options, input, result, result.best(), outputs);
   return 0;
 }
 
@@ -241,7 +235,7 @@ void keep_freed_memory() {
 #endif
 }
 
-int run_cluster(const PlanFlags& options, const Output& output) {
+int run_cluster(const PlanFlags& options, const PlanOutputs& outputs) {
   keep_freed_memory();
   const PlanStudy input = load_plan_study(options.study, options.for_study);
   const Study& study = input.study;
@@ -305,7 +299,7 @@ int run_cluster(const PlanFlags& options, const Output& output) {
     std::cerr << "entrain: no plan fits: " << result.reason << "\n";
     return kExitNo;
   }
-  write_plan(options, input, result.best().plan, output);
+  write_found(options, input, result, result.best().plan, outputs);
   return 0;
 }
 
@@ -345,120 +339,26 @@ int run_baseline(const PlanFlags& options, const Output& output) {
 
 int run(const PlanFlags& options) {
   Outputs outputs(input_files(options.study), options.force);
-  const Output output = outputs.open("--output", options.output, OutputKind::kPlan);
+  const PlanOutputs files{outputs.open("--output", options.output, OutputKind::kPlan),
+                          outputs.open("--report", options.report, OutputKind::kPage)};
   if (options.planner != "search") {
+    if (files.report.named()) {
+      throw InvalidInput("--report: of --planner search alone");
+    }
     if (options.virtual_stages != 1 || options.layout == "shared") {
       throw InvalidInput("--virtual-stages and --layout shared: of --planner search alone");
     }
-    return run_baseline(options, output);
+    return run_baseline(options, files.plan);
   }
   if (!options.study.cluster.empty()) {
-    return run_cluster(options, output);
+    return run_cluster(options, files);
   }
   if (options.lanes == 0) {
     throw InvalidInput(
         "give --cluster cluster.toml for the search of a cluster's plan, or --lanes N "
         "for a pipeline of fixed length");
   }
-  return run_lanes(options, output);
-}
-
-void add_cluster_options(CLI::App& command, PlanFlags& options) {
-  command
-      .add_option("--planner",
-                  options.planner,
-                  "search, or how others plan: one-sample and four-samples (work ratio of that "
-                  "many), b-min (rounded shares and a formula; --cluster), megatron-even (layers)")
-      ->capture_default_str();
-  command
-      .add_option("--tensor-parallel",
-                  options.tensor_parallel,
-                  "of every module, for the planners one-sample, four-samples and megatron-even")
-      ->transform(whole(1, 1024))
-      ->capture_default_str();
-  command
-      .add_option("--microbatch",
-                  options.search.space.microbatches,
-                  "samples of a slot; several for policies that do not choose the number of slots")
-      ->delimiter(',')
-      ->transform(whole(1, kMostSamples))
-      ->capture_default_str();
-  command
-      .add_option("--context-parallel",
-                  options.study.analytic.context_parallel,
-                  "degrees that an analytic profile has; a measured one has its own; above 1 with "
-                  "--for-study alone")
-      ->delimiter(',')
-      ->transform(whole(1, 1024))
-      ->capture_default_str();
-  command
-      .add_option("--simulations",
-                  options.search.most_simulations,
-                  "simulated steps that the search may spend on each part of the space "
-                  "(docs/planning.md); 0 = until the best plan is proven (default: 64, 256 on up "
-                  "to 32 devices; fewer where they take long)")
-      ->transform(whole(0, 1'000'000));
-  command
-      .add_option("--search-evaluations",
-                  options.search.score_evaluations,
-                  "--evaluations while plans are compared")
-      ->transform(whole(0, kMostEvaluations))
-      ->capture_default_str();
-  command
-      .add_option("--runners-up",
-                  options.search.runners_up,
-                  "plans behind the best whose rank is proven too")
-      ->transform(whole(0, 1000))
-      ->capture_default_str();
-  command
-      .add_option("--shard-optimizer",
-                  options.shard_optimizer,
-                  "optimizer states shared out among replicas, with the exchanges of that: always, "
-                  "never, or auto (with and without, the fastest; others' planners: without)")
-      ->check(CLI::IsMember({"auto", "always", "never"}))
-      ->capture_default_str();
-  command
-      .add_option("--threads",
-                  options.search.threads,
-                  "configurations that are guessed at a time; the plan does not depend on it")
-      ->transform(whole(1, 1024))
-      ->capture_default_str();
-  command
-      .add_option("--reserve-gib",
-                  options.reserve_gib,
-                  "memory of a device kept free for what no model counts")
-      ->transform(number({0, 1e6}))
-      ->capture_default_str();
-  command
-      .add_option(
-          "--recompute",
-          options.recompute,
-          "layers that keep their input alone and run forward again in backward: auto (as few "
-          "as fit, where memory is short and that is faster), never, full (all)")
-      ->check(CLI::IsMember({"auto", "never", "full"}))
-      ->capture_default_str();
-  command.add_flag("--idle-devices",
-                   options.search.space.idle_devices,
-                   "also plans that leave devices idle though others use them all");
-  command
-      .add_option(
-          "--regret-batches",
-          options.regret_batches,
-          "further batches, each re-planned by itself, to tell what a dynamic plan could gain")
-      ->transform(whole(0, 10'000))
-      ->capture_default_str();
-  command
-      .add_option("--check-batches",
-                  options.check_batches,
-                  "further global batches that the plan has to fit in memory, with the most "
-                  "demanding of those behind; 0 = none (default: 100; fewer where they "
-                  "take long on more than 32 devices)")
-      ->transform(whole(0, 10'000));
-  command.add_flag("--for-study",
-                   options.for_study,
-                   "plan for what no engine here runs, too (context parallelism); `entrain train` "
-                   "refuses such a plan");
-  command.add_flag("--explain", options.explain, "why not the neighbours of the best plan");
+  return run_lanes(options, files);
 }
 
 }  // namespace
@@ -474,63 +374,7 @@ void add_plan_command(CLI::App& app, Action& action) {
       "--explain -o plan.json\n"
       "  entrain plan --lanes 4 --virtual-stages auto --index train.csv --model model.toml "
       "--global-batch 64 -o plan.json");
-  add_study_options(*command, options->study);
-  add_hold(*command, options->study);
-  CLI::Option* cluster = command->get_option("--cluster");
-  cluster->description("cluster file (TOML): plan all of it");
-  command->add_option("--lanes", options->lanes, "instead: so many pipeline lanes per replica")
-      ->transform(whole(1, 8))
-      ->excludes(cluster);
-  command
-      ->add_option("--replicas",
-                   options->replicas,
-                   "full model copies (default: 1 with --lanes, any number with --cluster)")
-      ->transform(whole(1, kMostReplicas));
-  command->add_option("--num-slots", options->num_slots, "default microbatches per replica")
-      ->transform(whole(1, kMostSlots))
-      ->capture_default_str()
-      ->excludes(cluster);
-  command
-      ->add_option("--batches",
-                   options->batches,
-                   "global batches to draw and simulate (default: 3; 8 on a cluster of up to 32 "
-                   "devices)")
-      ->transform(whole(1, 1000));
-  command->add_option("--policy", options->policy, "one of: " + join(policy_names()))
-      ->capture_default_str();
-  command->add_option("--schedule",
-                      options->schedule,
-                      "one of: " + join(schedule_names()) +
-                          " (default: 1f1b; interleaved for --virtual-stages N, entrain for auto; "
-                          "dip for --layout shared)");
-  command
-      ->add_option_function<std::string>(
-          "--virtual-stages",
-          [options](const std::string& text) {
-            options->virtual_stages = text == "auto" ? kAutoVirtualStages : std::stoi(text);
-          },
-          "stages of a module on each of its lanes, or auto: with and without, the fastest")
-      ->transform(CLI::IsMember({"auto"}) | whole(1, 1024))
-      ->default_str("1");
-  command
-      ->add_option("--layout",
-                   options->layout,
-                   "apart: modules have lanes of their own; shared: every lane hosts one stage of "
-                   "every module (default: apart; shared for --schedule dip)")
-      ->check(CLI::IsMember({"apart", "shared"}));
-  command
-      ->add_option("--memory-mib", options->memory_mib, "activation memory per lane; 0 = no limit")
-      ->transform(whole(0, kMostMebibytes))
-      ->excludes(cluster);
-  command->add_flag("--chunks", options->chunks, "allow LLM work in token ranges (chunks)");
-  command
-      ->add_option("--evaluations",
-                   options->evaluations,
-                   "simulated replicas the `entrain` policy may spend on a step (default: 1,000 "
-                   "for a few replicas, 11,313 for 128)")
-      ->transform(whole(0, kMostEvaluations));
-  add_cluster_options(*command, *options);
-  command->add_option("--output,-o", options->output, "plan JSON to write");
+  add_plan_search_options(*command, options);
   add_force(*command, options->force);
   command->add_flag("--json", options->json, "print the result as one line of JSON");
   command->callback([options, &action] { action = [options] { return run(*options); }; });

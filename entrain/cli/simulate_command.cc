@@ -8,6 +8,9 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/report/report_page.h"
+#include "entrain/core/report/report_views.h"
+#include "entrain/core/report/step_view.h"
 #include "entrain/core/report/trace.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/schedule/torch_csv.h"
@@ -24,6 +27,7 @@ namespace entrain::cli {
 namespace {
 
 constexpr std::int64_t kDrawnSteps = 3;
+constexpr std::size_t kMostViews = 12;  // of a report
 
 struct SimulateFlags {
   StudyInputs study;
@@ -37,6 +41,7 @@ struct SimulateFlags {
   int threads = 1;
   std::string links = "own";
   std::string trace;
+  std::string report;
   std::string torch_csv;
   std::string csv;
   bool force = false;
@@ -51,35 +56,90 @@ void take_assignment(const std::string& file, const Study& study, CasesRequest& 
       assignment_from_json(document, names_of(study, draw_batch(study, request.first_step)), file);
 }
 
-// The first step of one case: its timeline, and its compute order as torch writes one.
-void write_case(const SimulateFlags& options,
-                const Study& study,
-                const Plan& plan,
-                const CasesRequest& request,
-                const CaseResult& result,
-                const Output& trace,
-                const Output& torch_csv) {
+// The first step of one case, with its timeline.
+struct FirstStep {
+  StudyStep step;
+  SimulatedStep simulated;
+};
+
+FirstStep first_step_of(const SimulateFlags& options,
+                        const Study& study,
+                        const Plan& plan,
+                        const CasesRequest& request,
+                        const CaseResult& result) {
   Plan traced = plan;
   traced.schedule = result.schedule;
   traced.num_slots = result.given_slots > 0 ? result.given_slots : plan.num_slots;
-  const StudyStep step =
-      make_step(study, traced, parse_memory_rule(options.plan.memory), request.first_step);
-  constexpr StepOptions kAsked{.prove_limits = false, .events = true};
-  const SimulatedStep simulated =
+  FirstStep first;
+  first.step = make_step(study, traced, parse_memory_rule(options.plan.memory), request.first_step);
+  constexpr StepOptions kAsked{.prove_limits = false, .events = true, .bound = true};
+  first.simulated =
       result.policy == kGivenPolicy
-          ? simulate_step(*request.given, step.plan, step.costs, kAsked)
+          ? simulate_step(*request.given, first.step.plan, first.step.costs, kAsked)
           : simulate_step(result.policy,
-                          assign_request(step, study, request.first_step, options.policy),
+                          assign_request(first.step, study, request.first_step, options.policy),
                           kAsked);
+  return first;
+}
+
+// Its timeline, and its compute order as torch writes one.
+void write_case(const FirstStep& first,
+                const CaseResult& result,
+                const Output& trace,
+                const Output& torch_csv) {
+  const SimulatedStep& simulated = first.simulated;
   torch_csv.write([&](std::ostream& out) { out << to_torch_csv(simulated.program); });
   trace.write([&](std::ostream& out) {
     write_trace(out,
                 simulated.program,
                 simulated.timeline,
-                step.costs,
-                step.batch.ids,
+                first.step.costs,
+                first.step.batch.ids,
                 concat(result.policy, " with ", result.schedule));
   });
+}
+
+// One view a case whose plan fits, in the order of the rows; `fits` of each.
+Json report_of(const SimulateFlags& options,
+               const Study& study,
+               const Plan& plan,
+               const CasesRequest& request,
+               const std::vector<CaseResult>& cases) {
+  std::vector<const CaseResult*> shown;
+  for (const CaseResult& result : cases) {
+    if (result.steps.front().refused.empty()) {
+      shown.push_back(&result);
+    }
+  }
+  const std::size_t drawn = std::min(shown.size(), kMostViews);
+  Json views = Json::array();
+  for (std::size_t i = 0; i < drawn; ++i) {
+    const CaseResult& result = *shown[i];
+    const FirstStep first = first_step_of(options, study, plan, request, result);
+    StepViewRequest view;
+    view.plan = &first.step.plan;
+    view.costs = &first.step.costs;
+    view.program = &first.simulated.program;
+    view.predicted = &first.simulated.timeline;
+    view.sample_ids = &first.step.batch.ids;
+    view.bound = first.simulated.bound;
+    view.step = request.first_step;
+    views.push_back(view_of_step(step_view(view, kMostOperations / std::ssize(shown)),
+                                 result.policy + " with " + result.schedule));
+    views.back()["facts"].push_back({"policy", result.policy});
+    views.back()["plan"] = view_of_plan(to_json(first.step.plan));
+  }
+  if (drawn < shown.size()) {
+    views.front()["warnings"].push_back(
+        concat("The first ",
+               drawn,
+               " of ",
+               shown.size(),
+               " cases are shown; name fewer policies or schedules."));
+  }
+  return report_of_views(views,
+                         drawn == 1 ? views.front()["name"].get<std::string>()
+                                    : concat(drawn, " cases, step ", request.first_step));
 }
 
 // Empty if the command line gives the number.
@@ -162,9 +222,10 @@ Json report_json(const SimulateFlags& options,
 }
 
 int run(const SimulateFlags& options) {
-  if (options.one_sample > 0 && !(options.trace.empty() && options.torch_csv.empty())) {
+  if (options.one_sample > 0 &&
+      !(options.trace.empty() && options.torch_csv.empty() && options.report.empty())) {
     throw InvalidInput(
-        "--trace and --torch-csv show a step of one plan, --one-sample runs many plans");
+        "--trace, --torch-csv and --report show a step of one plan, --one-sample runs many plans");
   }
   if (options.one_sample > 0 && !options.assignment.empty()) {
     throw InvalidInput("--assignment is of one plan, --one-sample runs many plans");
@@ -177,6 +238,7 @@ int run(const SimulateFlags& options) {
   Outputs outputs(inputs, options.force);
   const Output csv = outputs.open("--csv", options.csv, OutputKind::kCases);
   const Output trace = outputs.open("--trace", options.trace, OutputKind::kTrace);
+  const Output report = outputs.open("--report", options.report, OutputKind::kPage);
   const Output torch_csv = outputs.open("--torch-csv", options.torch_csv, OutputKind::kTorchOrder);
   const Study study = open_study(options.study);
   // Names and numbers are checked before anything takes time.
@@ -206,7 +268,11 @@ int run(const SimulateFlags& options) {
     return kExitNo;
   }
   if (trace.named() || torch_csv.named()) {
-    write_case(options, study, plan, request, *shown, trace, torch_csv);
+    write_case(first_step_of(options, study, plan, request, *shown), *shown, trace, torch_csv);
+  }
+  if (report.named()) {
+    report.write(report_page(report_of(options, study, plan, request, cases)));
+    std::cerr << "report of each row's first step: " << options.report << "\n";
   }
   if (trace.named()) {
     std::cerr << "timeline of " << shown->policy << " with " << shown->schedule
@@ -263,6 +329,9 @@ void add_simulate_command(CLI::App& app, Action& action) {
   command->add_option(
       "--csv", options->csv, "CSV to write: one line per policy, schedule and step");
   command->add_option("--trace", options->trace, "Chrome trace of the last row's first step");
+  command->add_option("--report",
+                      options->report,
+                      "page to write (HTML): the first step of every row, drawn (docs/report.md)");
   command->add_option("--torch-csv",
                       options->torch_csv,
                       "compute order of the last row's first step as torch.distributed.pipelining "

@@ -11,9 +11,10 @@ constexpr std::int8_t kForeign = -1;
 constexpr std::int8_t kSpace = -2;
 constexpr std::int8_t kPadding = -3;
 
+constexpr std::string_view kDigits =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
 constexpr std::array<std::int8_t, 256> values() {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::array<std::int8_t, 256> result{};
   result.fill(kForeign);
   for (std::size_t i = 0; i < kDigits.size(); ++i) {
@@ -57,6 +58,24 @@ std::optional<std::string> decode_base64(std::string_view text) {
   }
   bytes.resize(size);
   return bytes;
+}
+
+std::string encode_base64(std::string_view bytes) {
+  std::string text;
+  text.reserve((bytes.size() + 2) / 3 * 4);
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    std::uint32_t held = 0;
+    for (std::size_t k = 0; k < 3; ++k) {
+      held = held << 8U | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0U);
+    }
+    for (unsigned shift = 18; shift < 24; shift -= 6) {
+      text.push_back(kDigits[held >> shift & 63U]);
+    }
+    for (std::size_t k = bytes.size() - i; k < 3; ++k) {
+      text[text.size() - 3 + k] = '=';
+    }
+  }
+  return text;
 }
 
 }  // namespace entrain

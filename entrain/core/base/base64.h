@@ -11,4 +11,7 @@ namespace entrain {
 // and for anything but padding behind padding.
 std::optional<std::string> decode_base64(std::string_view text);
 
+// With padding, on one line.
+std::string encode_base64(std::string_view bytes);
+
 }  // namespace entrain

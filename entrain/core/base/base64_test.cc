@@ -21,5 +21,17 @@ TEST(Base64, RefusesOtherCharacters) {
   EXPECT_EQ(decode_base64("-_-_"), std::nullopt);
 }
 
+TEST(Base64, WritesWhatItReads) {
+  std::string bytes;
+  for (int i = 0; i < 300; ++i) {
+    EXPECT_EQ(decode_base64(encode_base64(bytes)), bytes);
+    EXPECT_EQ(encode_base64(bytes).size(), (bytes.size() + 2) / 3 * 4);
+    bytes.push_back(static_cast<char>(i * 89));
+  }
+  EXPECT_EQ(encode_base64("f"), "Zg==");
+  EXPECT_EQ(encode_base64("fo"), "Zm8=");
+  EXPECT_EQ(encode_base64("foo\xff"), "Zm9v/w==");
+}
+
 }  // namespace
 }  // namespace entrain

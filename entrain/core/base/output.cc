@@ -52,7 +52,7 @@ constexpr std::array kMarks = {
          "{\"__metadata__\":{\"format\":\"pt\",\"writer\":\"entrain\"}",
          {}},
     Mark{OutputKind::kTokens, "tokens of an index", "etokens1", {}},
-    Mark{OutputKind::kPage, "a page of `audit` (HTML)", "<!doctypehtml>", {"<title>Entrain"}},
+    Mark{OutputKind::kPage, "a page of `audit` or a report (HTML)", "<!doctypehtml>", {"<title>Entrain"}},
     Mark{OutputKind::kPlot, "a plot of `index` (SVG)", "<svgdata-entrain=", {}},
     Mark{OutputKind::kEpochOrder,
          "an order of `export` (JSON lines)",

@@ -29,7 +29,7 @@ enum class OutputKind : std::uint8_t {
   kAnswers,       // JSON lines of `eval`
   kWeights,       // safetensors of `checkpoint export`
   kTokens,        // token cache of `index`
-  kPage,          // HTML of `audit`
+  kPage,          // HTML of `audit` and of reports
   kPlot,          // SVG of `index`
   kEpochOrder,    // JSON lines of `export`
   kNumpy,         // arrays of `export`

@@ -6,8 +6,12 @@
 #include <filesystem>
 #include <numeric>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/report/step_view.h"
 #include "entrain/core/report/trace.h"
 
 #include "entrain/engine/pipeline/rank_places.h"
@@ -25,7 +29,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-void write_traces(const RunSetup& setup, const PreparedStep& prepared, const Timeline& measured) {
+// The traced step, for Perfetto and for `entrain report`.
+void write_step(const RunSetup& setup, const PreparedStep& prepared, const Timeline& measured) {
   const std::filesystem::path folder(setup.config.output);
   write_trace(folder / "trace_predicted.json",
               prepared.program,
@@ -39,6 +44,17 @@ void write_traces(const RunSetup& setup, const PreparedStep& prepared, const Tim
               prepared.costs,
               prepared.sample_ids,
               "measured");
+  StepViewRequest view;
+  view.plan = &setup.plan;
+  view.costs = &prepared.costs;
+  view.program = &prepared.program;
+  view.predicted = &prepared.predicted;
+  view.measured = &measured;
+  view.sample_ids = &prepared.sample_ids;
+  view.bound =
+      std::chrono::nanoseconds(std::llround(1e9 * prepared.assignment.stats.lower_bound_s));
+  view.step = prepared.step;
+  write_file(folder / kStepViewName, step_view(view).dump() + "\n");
 }
 
 }  // namespace
@@ -150,7 +166,7 @@ void RunRecord::step(const PreparedStep& prepared, StepRecord record) {
         std::chrono::duration<double>(prepared.predicted.makespan).count());
   }
   if (prepared.step == setup_.config.execution.trace_step && !record.skipped.has_value()) {
-    write_traces(setup_, prepared, record.measured);
+    write_step(setup_, prepared, record.measured);
   }
 }
 

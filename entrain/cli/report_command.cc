@@ -1,0 +1,77 @@
+// entrain report: runs and simulations as one page.
+#include <filesystem>
+#include <iostream>
+
+#include <nlohmann/json.hpp>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/output.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/report/report_page.h"
+#include "entrain/core/report/report_views.h"
+
+#include "entrain/cli/checked_options.h"
+#include "entrain/cli/command.h"
+
+namespace entrain::cli {
+namespace {
+
+struct ReportFlags {
+  std::vector<std::string> inputs;
+  std::string output;
+  bool force = false;
+  bool json = false;
+};
+
+int run(const ReportFlags& options) {
+  if (options.output.empty() && !options.json) {
+    throw InvalidInput(
+        "--output: the page to write is needed (or --json, to print what it would hold)");
+  }
+  Outputs outputs({options.inputs.begin(), options.inputs.end()}, options.force);
+  const Output page = outputs.open("--output", options.output, OutputKind::kPage);
+  Json views = Json::array();
+  for (const std::string& input : options.inputs) {
+    for (Json& view : views_of(input)) {
+      views.push_back(std::move(view));
+    }
+  }
+  const Json report =
+      report_of_views(std::move(views),
+                      options.inputs.size() == 1 ? options.inputs.front()
+                                                 : concat(options.inputs.size(), " compared"));
+  if (page.named()) {
+    page.write(report_page(report));
+  }
+  if (options.json) {
+    print_json(report);
+  } else {
+    std::cerr << "report written to " << options.output << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_report_command(CLI::App& app, Action& action) {
+  auto options = std::make_shared<ReportFlags>();
+  CLI::App* command = add_command(
+      app,
+      "report",
+      "Draws runs and simulations as one page: where the step's time went, losses, memory.",
+      "entrain report runs/demo -o report.html\n  "
+      "entrain report runs/a runs/b -o comparison.html\n  "
+      "entrain simulate --json … > cases.json; entrain report cases.json -o cases.html");
+  command
+      ->add_option("inputs",
+                   options->inputs,
+                   "folders of runs, step.json of one, or what `simulate --json` printed; several "
+                   "are compared")
+      ->required();
+  command->add_option("--output,-o", options->output, "page to write (HTML, one file)");
+  add_force(*command, options->force);
+  command->add_flag("--json", options->json, "print what the page holds as one line of JSON");
+  command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace entrain::cli

@@ -1,0 +1,183 @@
+#include "entrain/core/report/report_views.h"
+
+#include <cmath>
+#include <map>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/base/version.h"
+#include "entrain/core/report/step_view.h"
+
+namespace entrain {
+namespace {
+
+constexpr int kWholePercent = 100;
+
+void add_fact(Json& view, const std::string& name, const std::string& value) {
+  view["facts"].push_back({name, value});
+}
+
+// Of one row that `simulate --json` prints: figures, without a timeline.
+Json view_of_case(const Json& row, const std::string& where) {
+  ObjectReader reader(row, where);
+  Json view = view_of_nothing(concat(
+      reader.required<std::string>("policy"), " with ", reader.required<std::string>("schedule")));
+  if (!row.contains("step_s")) {
+    view["warnings"].push_back(
+        concat("Refused: ", reader.optional<std::string>("reason", "nothing fits")));
+    return view;
+  }
+  const double step_s = reader.required<double>("step_s");
+  const double bound_s = reader.required<double>("lower_bound_s");
+  view["headline"].push_back(
+      fmt::format("The step is predicted to take {:.4g} s, {:.2f} times its lower bound.",
+                  step_s,
+                  bound_s > 0 ? step_s / bound_s : 0.0));
+  add_fact(view, "median step", fmt::format("{:.4g} s", step_s));
+  add_fact(view, "95th percentile", fmt::format("{:.4g} s", reader.required<double>("step_p95_s")));
+  add_fact(view, "lower bound", fmt::format("{:.4g} s", bound_s));
+  add_fact(view, "over the best", fmt::format("{:.3f}", reader.required<double>("vs_best")));
+  add_fact(
+      view, "idle", fmt::format("{:.0f} %", kWholePercent * reader.required<double>("bubble")));
+  add_fact(view, "slots", fmt::format("{:.4g}", reader.required<double>("num_slots")));
+  add_fact(
+      view, "peak memory of a lane", format_bytes(reader.required<std::int64_t>("peak_bytes")));
+  if (const Json* causes = reader.find("gap_causes"); causes != nullptr) {
+    ObjectReader shares(*causes, reader.where("gap_causes"));
+    Json list = Json::array();
+    for (const auto& [name, share] : causes->items()) {
+      if (name != "in_bound") {
+        list.push_back(
+            {{"cause", name}, {"ns", std::llround(1e9 * bound_s * shares.required<double>(name))}});
+      }
+    }
+    view["gap"] = {{"step_ns", std::llround(1e9 * step_s)},
+                   {"bound_ns", std::llround(1e9 * bound_s)},
+                   {"causes", list}};
+  }
+  return view;
+}
+
+Json views_of_document(const Json& document, const std::string& where) {
+  if (document.is_object() && document.contains("timelines")) {
+    return Json::array({view_of_step(document, where)});
+  }
+  if (!document.is_object() || !document.contains("rows")) {
+    throw InvalidInput(
+        concat(where, ": neither a step of a run (step.json) nor what `simulate --json` prints"));
+  }
+  ObjectReader reader(document, where);
+  Json views = Json::array();
+  for (const auto& [row, place] : reader.array("rows")) {
+    views.push_back(view_of_case(*row, place));
+  }
+  if (views.empty()) {
+    throw InvalidInput(concat(where, ": no rows"));
+  }
+  return views;
+}
+
+}  // namespace
+
+Json view_of_nothing(const std::string& name) {
+  return {{"name", name},
+          {"headline", Json::array()},
+          {"warnings", Json::array()},
+          {"facts", Json::array()},
+          {"steps", nullptr},
+          {"timelines", Json::array()},
+          {"gap", nullptr},
+          {"balance", nullptr},
+          {"lanes", Json::array()},
+          {"plan", nullptr},
+          {"drift", Json::array()}};
+}
+
+Json views_of(const std::filesystem::path& path) {
+  if (std::filesystem::is_directory(path)) {
+    return Json::array({view_of_run(path)});
+  }
+  return views_of_document(read_json_file(path), path.string());
+}
+
+Json view_of_step(Json step, const std::string& name) {
+  ObjectReader reader(step, name);
+  if (const int version = reader.required<int>("version"); version != kStepViewVersion) {
+    reader.fail("version",
+                fmt::format("{}; this program reads version {}", version, kStepViewVersion));
+  }
+  for (const char* key : {"headline", "facts", "timelines", "lanes"}) {
+    reader.array(key);
+  }
+  Json view = view_of_nothing(name);
+  for (const char* key : {"headline", "facts", "timelines", "gap", "balance", "lanes"}) {
+    if (step.contains(key)) {
+      view[key] = std::move(step[key]);
+    }
+  }
+  return view;
+}
+
+Json view_of_plan(const Json& plan) {
+  Json lanes = Json::array();
+  int number = 0;
+  for (const Json& lane : plan.at("lanes")) {
+    Json stages = Json::array();
+    std::string devices;
+    for (const Json& ref : lane) {
+      const Json& module = plan.at("modules").at(ref.at(0).get<std::string>());
+      const Json& layers = module.at("stages").at(ref.at(1).get<std::size_t>());
+      stages.push_back({{"module", ref.at(0)},
+                        {"stage", ref.at(1)},
+                        {"begin", layers.at(0)},
+                        {"end", layers.at(1)}});
+      devices = fmt::format("TP {}", module.at("tensor_parallel").get<int>());
+      if (const int context = module.at("context_parallel").get<int>(); context > 1) {
+        devices += fmt::format(" CP {}", context);
+      }
+    }
+    const Json& limits = plan.at("limits");
+    const auto limit =
+        limits.contains("lane_bytes")
+            ? limits["lane_bytes"].at(static_cast<std::size_t>(number)).get<std::int64_t>()
+            : limits.at("bytes_per_lane").get<std::int64_t>();
+    lanes.push_back({{"lane", number++},
+                     {"stages", stages},
+                     {"devices", devices},
+                     {"state_bytes", nullptr},
+                     {"peak_bytes", nullptr},
+                     {"limit_bytes", limit > 0 ? Json(limit) : Json()}});
+  }
+  Json sentences = Json::array();
+  const Json& certificate = plan.at("certificate");
+  if (const double ratio = certificate.at("ratio").get<double>(); ratio > 0) {
+    sentences.push_back(
+        fmt::format("When it was made its step was simulated to take {:.4g} s, {:.3f} times the "
+                    "lower bound of {:.4g} s over all plans.",
+                    certificate.at("simulated_s").get<double>(),
+                    ratio,
+                    certificate.at("lower_bound_s").get<double>()));
+    if (const int further = certificate.at("further_batches").get<int>(); further > 0) {
+      sentences.push_back(
+          fmt::format("{} further global batches were found to fit in memory.", further));
+    }
+  }
+  return {{"lanes", lanes}, {"certificate", sentences}, {"runners_up", Json::array()}};
+}
+
+Json report_of_views(Json views, const std::string& title) {
+  std::map<std::string, int> seen;
+  for (Json& view : views) {
+    const auto name = view.at("name").get<std::string>();
+    if (const int before = seen[name]++; before > 0) {
+      view["name"] = fmt::format("{} ({})", name, before + 1);
+    }
+  }
+  return {{"made_by", made_by()}, {"title", title}, {"views", std::move(views)}};
+}
+
+}  // namespace entrain

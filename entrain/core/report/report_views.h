@@ -1,0 +1,36 @@
+// What a report shows, view by view, from what commands have written.
+//
+// Read first: view_of_file(). docs/report.md has the format of a view.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "entrain/core/base/json.h"
+
+namespace entrain {
+
+// A run's folder: its metrics, plan and, where it has one, its drawn step (step.json).
+//
+// Throws  InvalidInput: no such folder, one without metrics, a file of another version or a line
+//         that is none of a run's.
+Json view_of_run(const std::filesystem::path& folder);
+
+// A run's folder, a step.json, or what `simulate --json` printed: the views in it.
+//
+// Throws  InvalidInput: none of these.
+Json views_of(const std::filesystem::path& path);
+
+// One with a name and nothing to show.
+Json view_of_nothing(const std::string& name = "");
+
+// `step`: by step_view(). As one view.
+Json view_of_step(Json step, const std::string& name);
+
+// `plan`: by to_json(Plan). Lanes with stages and devices, and the certificate in sentences.
+Json view_of_plan(const Json& plan);
+
+// The document of report_page(). Views of the same name are numbered.
+Json report_of_views(Json views, const std::string& title);
+
+}  // namespace entrain
