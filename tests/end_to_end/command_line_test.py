@@ -44,6 +44,7 @@ BASES = {
     "assign": PLANNED,
     "simulate": [*PLANNED, "--steps", "1", "--policy", "lpt-2d"],
     "explain": PLANNED,
+    "report": ["cases.json", "--output", "{new}"],
     "audit": [
         *["train.csv", *STUDY[2:], "--ranks", "2", "--microbatches", "1", "--microbatch", "1"],
         *["--steps", "1"],
@@ -94,6 +95,7 @@ OF_THE_ENGINE = ["profile", "train", "feed", "eval", "checkpoint"]
 OUTPUTS = [
     "--output",
     "--order",
+    "--report",
     "--npy",
     "--xtuner",
     "--csv",
@@ -311,6 +313,8 @@ class CommandLine(CliTest):
         self.expect_success("cost", *STUDY, "-o", "costs.csv", "--segments", "segments.csv")
         self.expect_success("plan", *BASES["plan"], "-o", "plan.json")
         self.expect_success("assign", *PLANNED, "-o", "assignment.json")
+        cases = self.expect_success("simulate", *BASES["simulate"], "--json")
+        (source / "cases.json").write_text(cases.stdout)
         (source / "run").mkdir()
         if self.has_engine():
             self.expect_success("train", "run.toml")
