@@ -21,15 +21,17 @@ function figure(name, value, text, options = {}) {
   return make("span", { "data-figure": name, "data-value": value, ...options }, text);
 }
 
-function digits(value, count = 3) {
+// `count` significant digits; `fixed` keeps zeros at the end, as units of measure want.
+function digits(value, count = 3, fixed = false) {
   if (!Number.isFinite(value)) return "not known";
   if (value === 0) return "0";
   const size = Math.floor(Math.log10(Math.abs(value)));
   if (size >= 15 || size < -4) return value.toExponential(count - 1);
-  return value.toLocaleString("en-US", { minimumFractionDigits: 0, maximumFractionDigits: Math.min(12, Math.max(0, count - 1 - size)) });
+  const places = Math.min(12, Math.max(0, count - 1 - size));
+  return value.toLocaleString("en-US", { minimumFractionDigits: fixed ? places : 0, maximumFractionDigits: places });
 }
 
-const percent = (fraction) => `${digits(100 * fraction, Math.abs(fraction) < 0.1 ? 2 : 3)} %`;
+const percent = (fraction) => `${digits(100 * fraction, Math.abs(fraction) < 0.1 ? 2 : 3, true)} %`;
 
 // A time in the unit that its size calls for. `step` (a tick distance) sets how many digits are needed.
 function time_text(ns, step = 0) {
@@ -39,13 +41,13 @@ function time_text(ns, step = 0) {
     const places = Math.max(0, Math.ceil(-Math.log10(step / unit) - 1e-9));
     return ns === 0 ? "0" : `${(ns / unit).toFixed(Math.min(9, places))} ${name}`;
   }
-  return ns === 0 ? "0 s" : `${digits(ns / unit, size >= 1e9 ? 4 : 3)} ${name}`;
+  return ns === 0 ? "0 s" : `${digits(ns / unit, size >= 1e9 ? 4 : 3, unit > 1)} ${name}`;
 }
 
 function bytes_text(bytes) {
   const size = Math.abs(bytes);
   const [unit, name] = size >= 2 ** 40 ? [2 ** 40, "TiB"] : size >= 2 ** 30 ? [2 ** 30, "GiB"] : size >= 2 ** 20 ? [2 ** 20, "MiB"] : size >= 1024 ? [1024, "KiB"] : [1, "B"];
-  return `${digits(bytes / unit)} ${name}`;
+  return `${digits(bytes / unit, 3, unit > 1)} ${name}`;
 }
 
 const seconds_text = (s) => time_text(s * 1e9);
@@ -79,7 +81,7 @@ function ticks(low, high, count) {
   if (!(high > low)) return [low];
   const step = tick_step(high - low, count);
   const result = [];
-  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; ++k) result.push(k * step);
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; ++k) result.push(k * step + 0);  // + 0: no negative zero
   return result;
 }
 

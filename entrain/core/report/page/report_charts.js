@@ -26,7 +26,7 @@ function thin(x, y, x_at, y_at) {
   return path;
 }
 
-// A chart. lines: [{name, x, y, colour, dashed, dots}]; bands: [{low, high, colour}]; text(value) gives a value with its unit.
+// A chart. lines: [{name, x, y, colour, dashed, dots, said}], `said` being words for the legend; bands: [{low, high, colour}]; text(value) gives a value with its unit.
 function line_chart({ id, title, unit, lines, bands = [], text, from_zero = false, said = null }) {
   const shown = lines.filter((line) => known(line.y).length);
   if (!shown.length) return null;
@@ -37,7 +37,7 @@ function line_chart({ id, title, unit, lines, bands = [], text, from_zero = fals
   let y_low = from_zero ? 0 : smallest(spread.map((s) => s[2]));
   let y_high = largest(spread.map((s) => s[3]));
   if (!(y_high > y_low)) { const pad = Math.abs(y_high) * 0.1 || 1; y_high += pad; if (!from_zero) y_low -= pad; }
-  const step = tick_step(y_high - y_low, 4);
+  const step = tick_step(y_high - y_low, 5);
   y_low = Math.floor(y_low / step + 1e-9) * step;
   y_high = Math.ceil(y_high / step - 1e-9) * step;
   const svg = make("svg:svg", { role: "img", tabindex: "0", "aria-label": `${title} over steps ${x_low} to ${x_high}. ${shown.map((line, k) => `${line.name}: ${text(spread[k][2])} to ${text(spread[k][3])}, last ${text(values[k][values[k].length - 1])}`).join("; ")}. Arrow keys read single steps.` });
@@ -53,13 +53,14 @@ function line_chart({ id, title, unit, lines, bands = [], text, from_zero = fals
     Object.assign(state, { top, bottom });
     svg.setAttribute("viewBox", `0 0 ${width} ${CHART_HEIGHT}`);
     const parts = [];
-    for (const tick of ticks(y_low, y_high, 4)) {
+    for (const tick of ticks(y_low, y_high, 5)) {
       const y = state.y_at(tick);
       parts.push(make("svg:line", { class: "grid", x1: left, x2: right, y1: y, y2: y }), make("svg:text", { x: left - 6, y: y + 4, "text-anchor": "end" }, digits(Math.abs(tick) < step / 1e6 ? 0 : tick, 4)));
     }
     for (const tick of ticks(x_low, x_high, width / 90).filter((value) => Number.isInteger(value))) {
-      parts.push(make("svg:text", { x: state.x_at(tick), y: bottom + 15, "text-anchor": "middle" }, count_text(tick)));
+      parts.push(make("svg:text", { x: state.x_at(tick), y: bottom + 15, "text-anchor": state.x_at(tick) > right - 12 ? "end" : state.x_at(tick) < left + 4 ? "start" : "middle" }, count_text(tick)));
     }
+    parts.push(make("svg:text", { x: left - 6, y: bottom + 15, "text-anchor": "end" }, "step"));
     parts.push(make("svg:line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }));
     for (const band of bands) {
       parts.push(make("svg:rect", { x: left, width: right - left, y: state.y_at(band.high), height: Math.max(1, state.y_at(band.low) - state.y_at(band.high)), style: { fill: band.colour, opacity: 0.13 } }));
@@ -106,7 +107,8 @@ function line_chart({ id, title, unit, lines, bands = [], text, from_zero = fals
   });
   rest();
   redraws.push(draw);
-  const keys = shown.length > 1 ? make("div", { class: "keys" }, shown.map((line) => key(line.colour, line.name, line.dots ? "dot" : line.dashed ? "line dashed" : "line"))) : null;
+  const shape = (line) => (line.dots ? "dot" : line.dashed ? "line dashed" : "line");
+  const keys = shown.length > 1 ? make("div", { class: "keys" }, shown.map((line) => key(line.colour, line.said ? make("span", {}, `${line.name}: `, ...line.said) : line.name, shape(line)))) : null;
   return make("div", { class: "chart" }, make("h3", {}, title, make("span", { class: "hint" }, unit ? `  ${unit}` : "")), svg, keys, read);
 }
 
@@ -133,60 +135,56 @@ function steps_section(views) {
   const several = views.length > 1;
   const name = (run, text) => (several ? clip(run.view.name, 40) : text);
   const line = (run, list, text, options = {}) => ({ name: name(run, text), x: run.steps.step, y: run.steps[list] || [], colour: several ? view_colour(run.index) : "var(--view-0)", ...options });
-  const said = (id, list, words, reduce, text) => runs.flatMap((run) => {
-    const values = known(run.steps[list]);
-    if (!values.length) return [];
-    return [make("span", {}, several ? `${clip(run.view.name, 40)}: ` : "", `${words} `, make("b", {}, figure(id, reduce(values), text(reduce(values)))), several ? ". " : "")];
-  });
+  const said = (id, list, text, value) => (Number.isFinite(value) ? [`${list} `, make("b", {}, figure(id, value, text(value)))] : []);
   const median = (list) => quantile(list, 0.5);
-  const simple = (id, list, title, unit, words, text, options = {}) => line_chart({ id, title, unit, text, lines: runs.map((run) => line(run, list, title)), said: said(`${id}-median`, list, words, median, text), ...options });
+  const simple = (id, list, title, unit, text, options = {}) => {
+    const words = (run) => said(`${id}-median`, "median", text, median(known(run.steps[list])));
+    return line_chart({ id, title, unit, text, lines: runs.map((run) => line(run, list, title, several ? { said: words(run) } : {})), said: several ? [] : words(runs[0]), ...options });
+  };
   const number = (value) => digits(value, 4);
   const charts = [
-    line_chart({ id: "loss", title: "Loss", unit: "", text: number, said: loss_words(runs, several),
-      lines: runs.flatMap((run) => [line(run, "loss", "training"),
-        ...(run.steps.validation?.step.length ? [{ ...line(run, "loss", "validation"), name: several ? `${clip(run.view.name, 34)}, validation` : "validation", x: run.steps.validation.step, y: run.steps.validation.loss, dots: true, ...(several ? {} : { colour: "var(--view-1)" }) }] : [])]) }),
-    step_time_chart(runs, several, line),
-    simple("tokens-per-second", "llm_tokens_per_s", "LLM tokens per second", "tokens/s", "median", (v) => `${digits(v)} tokens/s`),
-    simple("samples-per-second", "samples_per_s", "Samples per second", "samples/s", "median", (v) => `${digits(v)} samples/s`),
-    simple("grad-norm", "grad_norm", "Gradient norm", "", "median", number),
-    simple("bubble", "bubble", "Bubble", "fraction of the step that lanes are idle", "median", percent, { from_zero: true }),
-    simple("data-wait", "data_wait_s", "Waiting for data", "seconds a step", "median", seconds_text, { from_zero: true }),
-    simple("deferred", "deferred", "Deferred parts", "per step", "median", number, { from_zero: true }),
-    simple("learning-rate", "learning_rate", "Learning rate", "", "median", number),
+    loss_chart(runs, several, line, said, number),
+    step_time_chart(runs, several, line, said),
+    simple("tokens-per-second", "llm_tokens_per_s", "LLM tokens per second", "tokens/s", (v) => `${digits(v)} tokens/s`),
+    simple("samples-per-second", "samples_per_s", "Samples per second", "samples/s", (v) => `${digits(v)} samples/s`),
+    simple("grad-norm", "grad_norm", "Gradient norm", "", number),
+    simple("bubble", "bubble", "Bubble", "fraction of the step that lanes are idle", percent, { from_zero: true }),
+    simple("data-wait", "data_wait_s", "Waiting for data", "seconds a step", seconds_text, { from_zero: true }),
+    simple("deferred", "deferred", "Deferred parts", "per step", number, { from_zero: true }),
+    simple("learning-rate", "learning_rate", "Learning rate", "", number),
     ...busy_charts(runs, several),
   ].filter(Boolean);
   return charts.length ? section("steps", "Steps of the run", null, make("div", { class: "charts" }, charts)) : null;
 }
 
-function loss_words(runs, several) {
-  return runs.flatMap((run) => {
-    const last = last_known(run.steps.loss);
-    const validation = last_known(run.steps.validation?.loss);
-    if (!Number.isFinite(last)) return [];
-    return [make("span", {}, several ? `${clip(run.view.name, 40)}: ` : "", "last ", make("b", {}, figure("loss-last", last, digits(last, 4))),
-      ...(Number.isFinite(validation) ? [", last validation ", make("b", {}, figure("validation-loss-last", validation, digits(validation, 4)))] : []), several ? ". " : "")];
+function loss_chart(runs, several, line, said, number) {
+  const lines = runs.flatMap((run) => {
+    const { loss, validation } = run.steps;
+    const training = line(run, "loss", "training", { said: said("loss-last", "last", number, last_known(loss)) });
+    if (!validation?.step.length) return [training];
+    return [training, { ...training, name: several ? `${clip(run.view.name, 34)}, validation` : "validation", x: validation.step, y: validation.loss, dots: true,
+      said: said("validation-loss-last", "last", number, last_known(validation.loss)), ...(several ? {} : { colour: "var(--view-1)" }) }];
   });
+  return line_chart({ id: "loss", title: "Loss", unit: "", text: number, lines, said: lines.length === 1 ? lines[0].said : [] });
 }
 
-function step_time_chart(runs, several, line) {
-  const lines = runs.flatMap((run) => [line(run, "step_s", "measured"),
-    ...(known(run.steps.predicted_step_s).length ? [{ ...line(run, "predicted_step_s", "predicted"), ...(several ? { name: `${clip(run.view.name, 34)}, predicted` } : { colour: "var(--view-1)" }), dashed: true }] : []),
-    ...(several || !known(run.steps.lower_bound_s).length ? [] : [{ ...line(run, "lower_bound_s", "lower bound"), colour: "var(--view-5)", dashed: true }])]);
+function step_time_chart(runs, several, line, said) {
   const bands = [];
-  const said = runs.flatMap((run) => {
-    const words = [];
-    const spread = (id, list, text) => {
-      const values = known(list);
-      if (!values.length) return;
-      const [low, middle, high] = [0.05, 0.5, 0.95].map((fraction) => quantile(values, fraction));
-      words.push(words.length ? "; " : "", `${text}: median `, make("b", {}, figure(`${id}-median`, middle, seconds_text(middle))), ", p5–p95 ", figure(`${id}-p5`, low, seconds_text(low)), " to ", figure(`${id}-p95`, high, seconds_text(high)));
-      if (id === "step" && !several) bands.push({ low, high, colour: "var(--view-0)" });
-    };
-    spread("step", run.steps.step_s, "measured");
-    spread("step-predicted", run.steps.predicted_step_s, "predicted");
-    return words.length ? [make("span", {}, several ? `${clip(run.view.name, 40)}: ` : "", ...words, several ? ". " : "")] : [];
+  const spread = (id, list) => {
+    const values = known(list);
+    if (!values.length) return [];
+    const [low, high] = [0.05, 0.95].map((fraction) => quantile(values, fraction));
+    if (id === "step" && !several) bands.push({ low, high, colour: "var(--view-0)" });
+    return [...said(`${id}-median`, "median", seconds_text, quantile(values, 0.5)), ", p5–p95 ", figure(`${id}-p5`, low, seconds_text(low)), " to ", figure(`${id}-p95`, high, seconds_text(high))];
+  };
+  const lines = runs.flatMap((run) => {
+    const { step_s, predicted_step_s, lower_bound_s } = run.steps;
+    const result = [line(run, "step_s", "measured", { said: spread("step", step_s) })];
+    if (known(predicted_step_s).length) result.push(line(run, "predicted_step_s", "predicted", { dashed: true, said: spread("step-predicted", predicted_step_s), ...(several ? { name: `${clip(run.view.name, 34)}, predicted` } : { colour: "var(--view-1)" }) }));
+    if (!several && known(lower_bound_s).length) result.push(line(run, "lower_bound_s", "lower bound", { dashed: true, colour: "var(--view-5)", said: said("step-bound-median", "median", seconds_text, quantile(known(lower_bound_s), 0.5)) }));
+    return result;
   });
-  return line_chart({ id: "step", title: "Time per step", unit: bands.length ? "seconds; the band is p5 to p95" : "seconds", lines, bands, said, text: seconds_text });
+  return line_chart({ id: "step", title: "Time per step", unit: bands.length ? "seconds; the band is p5 to p95 of measured steps" : "seconds", lines, bands, said: lines.length === 1 ? lines[0].said : [], text: seconds_text });
 }
 
 // How long each lane is busy in each step; only for one view and few lanes.

@@ -8,6 +8,7 @@ function timelines_section(views) {
   if (!charts.length) return null;
   const full = Math.max(1, largest(charts.map((chart) => chart.timeline.makespan_ns)));
   const shared = { t0: 0, t1: full, full, show_path: false, show_arrows: charts.some((chart) => chart.arrows.length), selected: null, pinned: false };
+  const dense = charts.some((chart) => chart.lanes.some((lane) => lane.end.length > 400));
   const panel = make("div", { class: "panel", "aria-live": "polite", id: "panel" });
   const control = { shared, charts, panel, queued: false };
   control.draw = (printing = false) => charts.forEach((chart) => draw_chart(chart, shared, shared.selected, printing));
@@ -21,7 +22,7 @@ function timelines_section(views) {
   redraws.push((printing) => control.draw(printing));
   window.addEventListener("scroll", control.schedule, { passive: true });
   return section("timeline", "Timeline of the step",
-    "Each row is a lane. Full-height blocks are operations, labelled with their slot; low strips are waits, coloured by what the lane waits for.",
+    `Each row is a lane. Full-height blocks are operations, labelled with their slot; low strips are waits, coloured by what the lane waits for.${dense ? " Where operations are too narrow to draw, a column is divided in proportion to their time." : ""}`,
     make("div", { class: "sticky timeline" }, toolbar(control), panel), legend(charts), figures);
 }
 
@@ -61,7 +62,7 @@ function toolbar(control) {
     button("◂", "Earlier (arrow left)", () => pan(control, -0.25)),
     button("▸", "Later (arrow right)", () => pan(control, 0.25)),
     button("Whole step", "Show the whole step (key 0)", () => set_range(control, 0, shared.full)),
-    arrows ? toggle(["Deferred parts (", figure("deferred-parts", arrows, count_text(arrows)), ")"], "show_arrows") : null,
+    arrows ? toggle(make("span", {}, "Deferred parts (", figure("deferred-parts", arrows, count_text(arrows)), ")"), "show_arrows") : null,
     has_path ? toggle("Critical path", "show_path") : null, control.arrow_note,
     make("span", { class: "hint long" }, "Drag to pan. Ctrl + wheel zooms; after a click on the timeline the wheel alone does, until Esc.")));
 }
@@ -70,13 +71,12 @@ function legend(charts) {
   const keys = [];
   const seen = new Set();
   const once = (id, make_key) => { if (!seen.has(id)) { seen.add(id); keys.push(make_key()); } };
-  for (const { timeline, used } of charts) {
-    for (const id of [...used].sort((a, b) => (a.startsWith("-1") - b.startsWith("-1")) || a.localeCompare(b, "en", { numeric: true }))) {
-      const [module, kind] = id.split(" ").map(Number);
-      const text = module < 0 ? KINDS[kind] : `${timeline.modules[module]} ${KINDS[kind]}`;
-      once(text, () => key(`var(${style_of(timeline.modules, kind, module)})`, text));
-    }
-  }
+  const operations = charts.flatMap(({ timeline, used }) => [...used].map((id) => {
+    const [module, kind] = id.split(" ").map(Number);
+    return { module, kind, timeline, text: module < 0 ? KINDS[kind] : `${timeline.modules[module]} ${KINDS[kind]}` };
+  }));
+  operations.sort((a, b) => (a.module < 0) - (b.module < 0) || a.module - b.module || a.kind - b.kind);
+  for (const { module, kind, timeline, text } of operations) once(text, () => key(`var(${style_of(timeline.modules, kind, module)})`, text));
   const waits = new Set(charts.flatMap((chart) => [...chart.waits]));
   for (const cause of [...waits].sort()) once(`wait ${cause}`, () => key(`var(--w-${WAITS[cause]})`, WAIT_WORDS[cause], "strip"));
   if (charts.some((chart) => chart.arrows.length)) keys.push(key("var(--arrow)", "features used in a later slot (deferred)", "line"));
@@ -239,7 +239,7 @@ function zoom_to_selected(control) {
 }
 
 function show_selected({ panel, shared }) {
-  panel.replaceChildren(...(shared.selected ? describe(shared.selected) : [make("span", {}, "Point at, tap or focus an operation or a wait to read what it is.")]));
+  panel.replaceChildren(...(shared.selected ? [...describe(shared.selected), ...(shared.pinned ? [make("span", {}, "(kept until you click it again)")] : [])] : [make("span", {}, "Point at, tap or focus an operation or a wait to read what it is.")]));
 }
 
 function describe({ chart, lane, event, waiting }) {

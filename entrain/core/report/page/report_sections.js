@@ -70,16 +70,19 @@ function comparison(views) {
     ["last validation loss", "compared-validation-loss", (view) => last_known(view.steps?.validation?.loss), (v) => digits(v, 4)],
     ["highest memory peak", "compared-memory-peak", (view) => largest(memory_lanes(view).map((lane) => largest(lane.curves.map((curve) => curve.peak)))), bytes_text],
   ].filter(([, , value]) => views.some((view) => Number.isFinite(value(view))));
-  const rows = views.map((view, index) => [make("span", { class: "viewname", style: { "--color": view_colour(index) } }, view.name),
-    ...columns.map(([, name, value, text]) => (Number.isFinite(value(view)) ? figure(name, value(view), text(value(view))) : null))]);
+  const cell = (view, [, name, value, text]) => (Number.isFinite(value(view)) ? figure(name, value(view), text(value(view))) : null);
+  const heads = views.map((view, index) => make("span", { class: "viewname", style: { "--color": view_colour(index) } }, make("span", {}, view.name)));
+  const all = views.map((_, k) => k + 1);
+  const figures = views.length <= 5
+    ? table(["", ...heads], columns.map((column) => [column[0], ...views.map((view) => cell(view, column))]), { numeric: all, label: "The views compared" })
+    : table(["view", ...columns.map(([title]) => title)], views.map((view, index) => [heads[index], ...columns.map((column) => cell(view, column))]), { numeric: columns.map((_, k) => k + 1), label: "The views compared" });
   const names = [...new Set(views.flatMap((view) => view.facts.map(([name]) => name)))];
   const facts = names.map((name) => {
     const values = views.map((view) => view.facts.find(([fact]) => fact === name)?.[1] ?? null);
     return { class: new Set(values).size > 1 ? "differs" : null, cells: [name, ...values.map((value) => (value === null ? null : figure(`fact-${name}`, value, value)))] };
   });
-  return section("comparison", "Comparison", null,
-    table(["view", ...columns.map(([title]) => title)], rows, { numeric: columns.map((_, k) => k + 1), label: "The views compared" }),
-    names.length ? [make("p", { class: "sub" }, "Settings. Rows that differ are bold."), table(["", ...views.map((view) => view.name)], facts, { label: "Settings of the views" })] : null);
+  return section("comparison", "Comparison", null, make("div", { class: "pair" }, make("div", {}, figures),
+    names.length ? make("div", {}, table(["settings; rows that differ are bold", ...views.map((view) => view.name)], facts, { label: "Settings of the views" })) : null));
 }
 
 // How the causes and the bound make up the step: step = (bound - in_bound) + causes + rest.
@@ -118,7 +121,7 @@ function gap_section(views) {
   const headings = ["cause", ...shown.flatMap(({ view }) => [several ? clip(view.name, 28) : "time", "of the step"]), "in words"];
   return section("gap", "Where the gap to the bound goes", "On the busiest lane of the slowest replica. The grey part of a bar is work; the coloured parts are the causes below.",
     make("div", { style: { "margin-top": "12px" } }, bars),
-    table(headings, rows, { numeric: shown.flatMap((_, k) => [2 * k + 1, 2 * k + 2]), class: "causes", label: "Causes of the gap" }));
+    table(headings, rows, { numeric: shown.flatMap((_, k) => [2 * k + 1, 2 * k + 2]), class: several ? "causes" : "causes one", label: "Causes of the gap" }));
 }
 
 function lanes_section(views) {

@@ -95,79 +95,99 @@ function first_after(lane, time) {
 // Rectangles are collected by colour, so that a frame sets each colour once.
 class Layers {
   constructor() { this.rects = new Map(); }
-  add(style, alpha, x, y, width, height) {
-    const id = `${style} ${alpha}`;
-    let list = this.rects.get(id);
-    if (!list) this.rects.set(id, (list = []));
+  add(style, x, y, width, height) {
+    let list = this.rects.get(style);
+    if (!list) this.rects.set(style, (list = []));
     const n = list.length;
     if (n && list[n - 3] === y && list[n - 1] === height && width <= 2 && Math.abs(list[n - 4] + list[n - 2] - x) < 0.01) list[n - 2] += width;
     else list.push(x, y, width, height);
   }
   fill(context) {
-    for (const [id, list] of this.rects) {
-      const [style, alpha] = id.split(" ");
+    for (const [style, list] of this.rects) {
       context.fillStyle = colour(style);
-      context.globalAlpha = Number(alpha);
       for (let k = 0; k < list.length; k += 4) context.fillRect(list[k], list[k + 1], list[k + 2], list[k + 3]);
     }
-    context.globalAlpha = 1;
   }
 }
 
-// The operations and waits of a lane between t0 and t1. Operations narrower than a column are merged into it:
-// the colour is the longest one's, the opacity the busy share of the column.
+const by_name = (a, b) => (a[0] < b[0] ? -1 : 1);
+
+// Collects what is narrower than a column of pixels: a column is divided in proportion to the time of each kind of
+// operation, from the top; at the bottom a strip shows causes of waiting.
+class Columns {
+  constructor(layers, lane, frame, width, strip) {
+    Object.assign(this, { layers, lane, frame, width, strip, place: -1, busy: new Map(), idle: new Map() });
+  }
+  spread(x0, x1, map, id) {
+    const { left } = this.frame;
+    while (x1 - x0 > 1e-6) {
+      const here = Math.floor((x0 - left) / this.width + 1e-9);
+      if (here !== this.place) { this.flush(); this.place = here; }
+      const stop = Math.min(x1, left + (here + 1) * this.width);
+      this[map].set(id, (this[map].get(id) || 0) + stop - x0);
+      x0 = Math.max(stop, x0 + 1e-6);
+    }
+  }
+  flush() {
+    const { layers, lane, frame, busy, idle } = this;
+    if (this.place < 0) return;
+    const x = frame.left + this.place * this.width;
+    const width = Math.min(this.width, frame.right - x);
+    const bottom = lane.y + lane.height;
+    const busy_width = sum([...busy.values()]);
+    const idle_width = sum([...idle.values()]);
+    const scale = Math.max(1 / width, Math.min(1 / busy_width, 0.4 / width / Math.min(1, busy_width)));  // one short operation stays visible
+    let y = lane.y;
+    const bar = (style, height) => {
+      const end = Math.min(bottom, y + height);
+      if (Math.round(end) > Math.round(y)) layers.add(style, x, Math.round(y), width, Math.round(end) - Math.round(y));
+      y = end;
+    };
+    for (const [style, size] of [...busy].sort(by_name)) bar(style, size * (busy_width > 0 ? scale : 0) * lane.height);
+    const height = Math.min(this.strip, (idle_width / width) * lane.height);
+    y = Math.max(y, bottom - height);
+    for (const [cause, size] of [...idle].sort(by_name)) bar(`--w-${WAITS[cause]}`, (height * size) / idle_width);
+    busy.clear();
+    idle.clear();
+    this.place = -1;
+  }
+}
+
+// The operations and waits of a lane between t0 and t1. A lane with many operations a pixel is drawn in columns only.
 function collect_lane(chart, lane, frame, layers, texts) {
-  const { t0, t1, scale, left, right, column } = frame;
-  const makespan = chart.timeline.makespan_ns;
+  const { t0, t1, scale, left, right } = frame;
+  const { units, makespan_ns } = chart.timeline;
   const strip = Math.max(3, Math.round(lane.height * 0.26));
   const strip_y = lane.y + lane.height - strip;
-  const at = (time) => left + (time - t0) * scale;
-  let place = -1;
-  let busy = new Map();
-  let idle = new Map();
-  const flush = () => {
-    if (place < 0) return;
-    const total = sum([...busy.values()]);
-    const longest = [...busy].reduce((a, b) => (b[1] > a[1] ? b : a), ["", 0]);
-    const x = left + place * column;
-    const width = Math.min(column, right - x);
-    if (total > 0) layers.add(longest[0], Math.max(0.25, Math.min(1, Math.round((4 * total) / column) / 4)), x, lane.y, width, lane.height);
-    for (const [cause, size] of idle) if (size > column * 0.4) layers.add(`--w-${WAITS[cause]}`, 1, x, strip_y, width, strip);
-    place = -1;
-  };
-  const into = (x, map, id, width) => {
-    const here = Math.floor((x - left) / column);
-    if (here !== place) { flush(); place = here; busy.clear(); idle.clear(); }
-    const target = map === 0 ? busy : idle;
-    target.set(id, (target.get(id) || 0) + width);
-  };
+  const start = first_after(lane, t0);
+  const dense = (right - left) / (first_after(lane, t1) - start + 1) < 2.5;
+  const narrow = dense ? 12 : 1;
+  const columns = new Columns(layers, lane, frame, dense ? 6 : 1, strip);
+  const at = (time) => Math.max(left, Math.min(right, left + (time - t0) * scale));
   const wait_rect = (from, to, cause) => {
-    const x0 = Math.max(left, at(from));
-    const x1 = Math.min(right, at(to));
+    const [x0, x1] = [at(from), at(to)];
     if (x1 <= x0 || !cause) return;
-    if (x1 - x0 < column) { into(x0, 1, cause, x1 - x0); return; }
-    flush();
-    layers.add(`--w-${WAITS[cause]}`, 1, x0, strip_y, x1 - x0, strip);
+    if (x1 - x0 < narrow) { columns.spread(x0, x1, "idle", cause); return; }
+    columns.flush();
+    layers.add(`--w-${WAITS[cause]}`, x0, strip_y, x1 - x0, strip);
     if (lane.height >= 17 && x1 - x0 > 62) texts.push(["--muted", WAITS[cause], (x0 + x1) / 2, lane.y + (lane.height - strip) / 2]);
   };
-  const { units } = chart.timeline;
-  let i = first_after(lane, t0);
+  let i = start;
   for (; i < lane.end.length; ++i) {
     wait_rect(i ? lane.end[i - 1] : 0, lane.begin[i], lane.wait[i]);
     if (lane.begin[i] > t1) break;
-    const x0 = Math.max(left, at(lane.begin[i]));
-    const x1 = Math.min(right, at(lane.end[i]));
+    const [x0, x1] = [at(lane.begin[i]), at(lane.end[i])];
     if (x1 <= x0) continue;
-    if (x1 - x0 < column) { into(x0, 0, lane.style[i], x1 - x0); continue; }
-    flush();
-    layers.add(lane.style[i], 1, x0, lane.y, x1 - x0 - (x1 - x0 > 3 ? 0.7 : 0), lane.height);
+    if (x1 - x0 < narrow) { columns.spread(x0, x1, "busy", lane.style[i]); continue; }
+    columns.flush();
+    layers.add(lane.style[i], x0, lane.y, x1 - x0 - (x1 - x0 > 3 ? 0.7 : 0), lane.height);
     if (x1 - x0 > 16 && lane.unit[i] >= 0 && lane.kind[i] < 4) {
       const text = `${units.slot[lane.unit[i]]}`;
       if (x1 - x0 > 6.5 * text.length + 5) texts.push([lane.kind[i] === 0 ? "--ink-f" : "--ink-b", text, (x0 + x1) / 2, lane.y + lane.height / 2]);
     }
   }
-  flush();
-  if (i === lane.end.length) wait_rect(i ? lane.end[i - 1] : 0, makespan, DRAIN);
+  columns.flush();
+  if (i === lane.end.length) { wait_rect(i ? lane.end[i - 1] : 0, makespan_ns, DRAIN); columns.flush(); }
 }
 
 function fit_text(context, text, width) {
@@ -200,8 +220,7 @@ function draw_chart(chart, shared, selected, printing) {
   const right = width - 2;
   const { t0, t1 } = shared;
   const scale = (right - left) / (t1 - t0);
-  const operations = sum(lanes.map((lane) => lane.end.length));
-  const frame = { t0, t1, left, right, scale, column: operations > 40000 ? 2 : 1 };
+  const frame = { t0, t1, left, right, scale };
   chart.frame = frame;
   const place = canvas.getBoundingClientRect();
   const seen = (lane) => printing || (lane.y + lane.height > -place.top - 100 && lane.y < innerHeight - place.top + 100);
