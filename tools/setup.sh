@@ -19,7 +19,7 @@ packages=(g++ cmake ninja-build ccache make git python3 python3-dev python3-venv
   libsndfile1-dev libmpg123-dev libogg-dev libzmq3-dev cppzmq-dev libarchive-dev zlib1g-dev libxxhash-dev libgtest-dev libbenchmark-dev iproute2)
 
 if [[ ${1:-} == --check || ${1:-} == --fuzz ]]; then
-  packages+=(clang-14 libclang-rt-14-dev)
+  packages+=(clang-14 libclang-rt-14-dev chromium fonts-dejavu-core)
 fi
 
 missing=()

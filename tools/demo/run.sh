@@ -38,5 +38,7 @@ echo "The same with every image blanked:"
 $entrain eval $run --blank-images
 
 echo
+$entrain report $run -o $run/report.html --force
+echo "Where the time of a step went: $run/report.html"
 echo "Timelines: $run/trace_predicted.json and $run/trace_measured.json (open in Perfetto)."
 echo "Metrics: $run/metrics.jsonl; weights: $run/weights.safetensors; answers: $run/answers.jsonl."

@@ -201,7 +201,8 @@ Json view_of_run(const std::filesystem::path& folder) {
   if (drawn) {
     const Json step = read_json_file(step_path);
     view = view_of_step(step, step_path.string());
-    view["facts"] = {{"drawn step", std::to_string(step.value("step", std::int64_t{0}))}};
+    view["facts"] = Json::array();
+    view["facts"].push_back({"drawn step", std::to_string(step.value("step", std::int64_t{0}))});
   }
   view["name"] = folder.string();
   const Json config = read_json_file(folder / "config.json");

@@ -166,7 +166,8 @@ void load_index(Study& study) {
 void give_batches(Study& study) {
   StudyInputs& inputs = study.inputs;
   if (!inputs.batch.empty()) {
-    study.given = rows_of_batch_list(read_file(inputs.batch), inputs.batch, study.ids);
+    study.given =
+        rows_of_batch_list(read_file(inputs.batch), concat("--batch ", inputs.batch), study.ids);
     inputs.global_batch = static_cast<int>(std::ssize(study.given));
   } else if (inputs.no_repeat) {
     study.given.resize(study.ids.size());

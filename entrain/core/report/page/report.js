@@ -2,11 +2,12 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const root = document.documentElement;
-const redraws = [];  // called after a change of width or theme, and before printing
+const redraws = []; // called after a change of width or theme, and before printing
 
 // An element. `options` are attributes; `children` are nodes or texts. Data only ever becomes text.
 function make(tag, options = {}, ...children) {
-  const node = tag.startsWith("svg:") ? document.createElementNS(SVG, tag.slice(4)) : document.createElement(tag);
+  const node = tag.startsWith("svg:") ? document.createElementNS(SVG, tag.slice(4)) : document
+    .createElement(tag);
   for (const [key, value] of Object.entries(options)) {
     if (value === null || value === undefined || value === false) continue;
     if (key === "style") Object.entries(value).forEach(([k, v]) => node.style.setProperty(k, v));
@@ -28,7 +29,8 @@ function digits(value, count = 3, fixed = false) {
   const size = Math.floor(Math.log10(Math.abs(value)));
   if (size >= 15 || size < -4) return value.toExponential(count - 1);
   const places = Math.min(12, Math.max(0, count - 1 - size));
-  return value.toLocaleString("en-US", { minimumFractionDigits: fixed ? places : 0, maximumFractionDigits: places });
+  return value.toLocaleString("en-US", { minimumFractionDigits: fixed ? places : 0,
+    maximumFractionDigits: places });
 }
 
 const percent = (fraction) => `${digits(100 * fraction, Math.abs(fraction) < 0.1 ? 2 : 3, true)} %`;
@@ -36,7 +38,9 @@ const percent = (fraction) => `${digits(100 * fraction, Math.abs(fraction) < 0.1
 // A time in the unit that its size calls for. `step` (a tick distance) sets how many digits are needed.
 function time_text(ns, step = 0) {
   const size = Math.abs(ns);
-  const [unit, name] = size >= 1e9 ? [1e9, "s"] : size >= 1e6 ? [1e6, "ms"] : size >= 1e3 ? [1e3, "µs"] : [1, "ns"];
+  const [unit, name] = size >= 1e9 ? [1e9, "s"] : size >= 1e6 ? [1e6, "ms"] : size >= 1e3 ? [1e3,
+    "µs"
+  ] : [1, "ns"];
   if (step > 0) {
     const places = Math.max(0, Math.ceil(-Math.log10(step / unit) - 1e-9));
     return ns === 0 ? "0" : `${(ns / unit).toFixed(Math.min(9, places))} ${name}`;
@@ -46,7 +50,8 @@ function time_text(ns, step = 0) {
 
 function bytes_text(bytes) {
   const size = Math.abs(bytes);
-  const [unit, name] = size >= 2 ** 40 ? [2 ** 40, "TiB"] : size >= 2 ** 30 ? [2 ** 30, "GiB"] : size >= 2 ** 20 ? [2 ** 20, "MiB"] : size >= 1024 ? [1024, "KiB"] : [1, "B"];
+  const [unit, name] = size >= 2 ** 40 ? [2 ** 40, "TiB"] : size >= 2 ** 30 ? [2 ** 30, "GiB"] :
+    size >= 2 ** 20 ? [2 ** 20, "MiB"] : size >= 1024 ? [1024, "KiB"] : [1, "B"];
   return `${digits(bytes / unit, 3, unit > 1)} ${name}`;
 }
 
@@ -81,7 +86,8 @@ function ticks(low, high, count) {
   if (!(high > low)) return [low];
   const step = tick_step(high - low, count);
   const result = [];
-  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; ++k) result.push(k * step + 0);  // + 0: no negative zero
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; ++k) result.push(k *
+    step + 0); // + 0: no negative zero
   return result;
 }
 
@@ -99,14 +105,17 @@ function module_colour(modules, index) {
   if (index === llm) return "--llm";
   return `--m${(index > llm ? index - 1 : index) % 4}`;
 }
-const llm_index = (modules) => (modules.includes("llm") ? modules.indexOf("llm") : modules.length - 1);
+const llm_index = (modules) => (modules.includes("llm") ? modules.indexOf("llm") : modules.length -
+  1);
 
 function key(colour_value, text, shape = "") {
-  return make("span", { class: "key" }, make("i", { class: shape, style: { "--color": colour_value } }), text);
+  return make("span", { class: "key" }, make("i", { class: shape,
+    style: { "--color": colour_value } }), text);
 }
 
 function view_heading(view, index, several) {
-  return several ? make("h3", { class: "viewname", style: { "--color": view_colour(index) } }, view.name) : null;
+  return several ? make("h3", { class: "viewname", style: { "--color": view_colour(index) } }, view
+    .name) : null;
 }
 
 // One block a view, side by side; views without data have none. Null if no view has data.
@@ -118,38 +127,47 @@ function per_view(views, has, draw) {
 }
 
 function section(id, title, note, ...children) {
-  return make("section", { id, "aria-labelledby": `${id}-title` }, make("h2", { id: `${id}-title` }, title),
+  return make("section", { id, "aria-labelledby": `${id}-title` }, make("h2", { id: `${id}-title` },
+      title),
     note ? make("p", { class: "note" }, note) : null, ...children);
 }
 
 // Parts of a whole as one bar. parts: [{name, value, colour, text}]; the bar is `share` of the full width.
 function stacked_bar(parts, whole, label) {
   const shown = parts.filter((part) => part.value > 0);
-  return make("div", { class: "stack", role: "img", "aria-label": `${label}: ${shown.map((part) => `${part.name} ${part.text}`).join(", ")}` },
+  return make("div", { class: "stack",
+    role: "img", "aria-label": `${label}: ${shown.map((part) => `${part.name} ${part.text}`).join(", ")}` },
     shown.map((part) => make("i", {
       title: `${part.name}: ${part.text}`,
-      style: { width: `${Math.max(0, Math.min(100, (100 * part.value) / whole))}%`, background: `var(${part.colour})` },
+      style: { width: `${Math.max(0, Math.min(100, (100 * part.value) / whole))}%`,
+        background: `var(${part.colour})` },
     })));
 }
 
 function table(headings, rows, options = {}) {
   const numeric = options.numeric || [];
   const side = (index) => (numeric.includes(index) ? "n" : null);
-  return make("div", { class: `scroll ${options.class || ""}`, tabindex: "0", role: "region", "aria-label": options.label || "Table" },
+  return make("div", { class: `scroll ${options.class || ""}`, tabindex: "0",
+    role: "region", "aria-label": options.label || "Table" },
     make("table", {},
-      headings ? make("thead", {}, make("tr", {}, headings.map((text, k) => make("th", { class: side(k), scope: "col" }, text)))) : null,
+      headings ? make("thead", {}, make("tr", {}, headings.map((text, k) => make(
+      "th", { class: side(k), scope: "col" }, text)))) : null,
       make("tbody", {}, rows.map((row) => make("tr", { class: row.class || null },
-        (row.cells || row).map((cell, k) => make(k === 0 ? "th" : "td", { class: side(k), scope: k === 0 ? "row" : null }, cell === null ? "–" : cell)))))));
+        (row.cells || row).map((cell, k) => make(k === 0 ? "th" : "td", { class: side(k),
+          scope: k === 0 ? "row" : null }, cell === null ? "–" : cell)))))));
 }
 
 function show_error(message) {
   root.dataset.error = message;
-  document.getElementById("errors").append(make("p", { class: "notice" }, `This page could not be drawn in full: ${message}`));
+  document.getElementById("errors").append(make("p", { class: "notice" },
+    `This page could not be drawn in full: ${message}`));
 }
 
 async function read_data() {
   const text = document.getElementById("data").textContent.trim();
-  if (typeof DecompressionStream === "undefined") throw new Error("this browser has no DecompressionStream, which reads the page's data; use a browser of 2023 or later");
+  if (typeof DecompressionStream === "undefined") throw new Error(
+    "this browser has no DecompressionStream, which reads the page's data; use a browser of 2023 or later"
+    );
   const packed = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   return JSON.parse(await new Response(stream).text());

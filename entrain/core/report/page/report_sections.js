@@ -9,27 +9,44 @@ const CAUSES = {
   launches: "Every operation costs a constant time, however small its samples are.",
   links: "The lane waits while a message from another lane is in flight.",
 };
-const LANE_PARTS = [["forward_ns", "forward", "--l-forward"], ["backward_ns", "backward", "--l-backward"], ["reduction_ns", "gradient reduction", "--l-reduction"],
-  ["optimizer_ns", "optimizer", "--l-optimizer"], ["fill_ns", "fill", "--w-fill"], ["features_ns", "waits for features", "--w-features"],
-  ["activation_ns", "waits for activations", "--w-activation"], ["gradient_ns", "waits for gradients", "--w-gradient"], ["drain_ns", "drain", "--w-drain"]];
+const LANE_PARTS = [
+  ["forward_ns", "forward", "--l-forward"],
+  ["backward_ns", "backward", "--l-backward"],
+  ["reduction_ns", "gradient reduction", "--l-reduction"],
+  ["optimizer_ns", "optimizer", "--l-optimizer"],
+  ["fill_ns", "fill", "--w-fill"],
+  ["features_ns", "waits for features", "--w-features"],
+  ["activation_ns", "waits for activations", "--w-activation"],
+  ["gradient_ns", "waits for gradients", "--w-gradient"],
+  ["drain_ns", "drain", "--w-drain"]
+];
 const IDLE_PARTS = ["fill_ns", "features_ns", "activation_ns", "gradient_ns", "drain_ns"];
-const lane_title = (lane) => `replica ${lane.replica} lane ${lane.lane}: ${lane.stages ?? lane.name}`;
+const lane_title = (lane) =>
+  `replica ${lane.replica} lane ${lane.lane}: ${lane.stages ?? lane.name}`;
 
 function page_head(report) {
   const theme = make("button", { type: "button", class: "theme" });
-  const label = () => { theme.textContent = root.dataset.theme === "dark" ? "Light colours" : "Dark colours"; };
-  theme.addEventListener("click", () => { set_theme(root.dataset.theme === "dark" ? "light" : "dark"); label(); redraw_all(); });
+  const label = () => { theme.textContent = root.dataset.theme === "dark" ? "Light colours" :
+      "Dark colours"; };
+  theme.addEventListener("click", () => { set_theme(root.dataset.theme === "dark" ? "light" :
+      "dark");
+    label();
+    redraw_all(); });
   label();
-  return make("header", { class: "top" }, make("h1", {}, report.title), report.made_by ? make("span", { class: "by" }, report.made_by) : null, theme);
+  return make("header", { class: "top" }, make("h1", {}, report.title), report.made_by ? make(
+    "span", { class: "by" }, report.made_by) : null, theme);
 }
 
 function summary_of(views) {
   const several = views.length > 1;
-  const warnings = views.flatMap((view) => view.warnings.map((text) => make("li", {}, make("b", {}, "Warning"), several ? `, ${view.name}: ` : ": ", text)));
-  return make("div", { class: "summary" }, several
-    ? make("div", { class: "views many" }, views.map((view, index) => make("div", {}, view_heading(view, index, true), headlines(view))))
-    : headlines(views[0]),
-    warnings.length ? make("ul", { class: "warnings", "aria-label": "Warnings" }, warnings) : null,
+  const warnings = views.flatMap((view) => view.warnings.map((text) => make("li", {}, make("b", {},
+    "Warning"), several ? `, ${view.name}: ` : ": ", text)));
+  return make("div", { class: "summary" }, several ?
+    make("div", { class: "views many" }, views.map((view, index) => make("div", {}, view_heading(
+      view, index, true), headlines(view)))) :
+    headlines(views[0]),
+    warnings.length ? make("ul", { class: "warnings", "aria-label": "Warnings" }, warnings) :
+    null,
     several ? null : facts_list(views[0].facts));
 }
 
@@ -37,13 +54,15 @@ const headlines = (view) => view.headline.map((text) => make("p", { class: "head
 
 function facts_list(facts) {
   if (!facts.length) return null;
-  return make("dl", { class: "facts" }, facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, figure(`fact-${name}`, value, value)))));
+  return make("dl", { class: "facts" }, facts.map(([name, value]) => make("div", {}, make("dt", {},
+    name), make("dd", {}, figure(`fact-${name}`, value, value)))));
 }
 
 // Idle share of all lanes' time in a step, from the best source that the view has.
 function idle_fraction(view) {
   if (view.lanes.length) {
-    const busy = sum(view.lanes.map((lane) => sum(LANE_PARTS.map(([name]) => (IDLE_PARTS.includes(name) ? 0 : lane[name] || 0)))));
+    const busy = sum(view.lanes.map((lane) => sum(LANE_PARTS.map(([name]) => (IDLE_PARTS.includes(
+      name) ? 0 : lane[name] || 0)))));
     const idle = sum(view.lanes.map((lane) => sum(IDLE_PARTS.map((name) => lane[name] || 0))));
     return busy + idle > 0 ? idle / (busy + idle) : NaN;
   }
@@ -54,35 +73,56 @@ function idle_fraction(view) {
 function comparison(views) {
   if (views.length < 2) return null;
   const median = (list) => quantile(known(list), 0.5);
-  const made = (label) => (view) => view.timelines.find((timeline) => timeline.label === label)?.makespan_ns ?? NaN;
-  const step = (view) => { const ns = view.gap?.step_ns ?? made("predicted")(view); return Number.isFinite(ns) ? ns : 1e9 * median(view.steps?.step_s); };
+  const made = (label) => (view) => view.timelines.find((timeline) => timeline.label === label)
+    ?.makespan_ns ?? NaN;
+  const step = (view) => { const ns = view.gap?.step_ns ?? made("predicted")(view); return Number
+      .isFinite(ns) ? ns : 1e9 * median(view.steps?.step_s); };
   const columns = [
     ["step time", "compared-step", step, time_text],
-    ["ratio to the first", "compared-ratio", (view) => step(view) / step(views[0]), (v) => `${v.toFixed(3)} ×`],
-    ["lower bound", "compared-bound", (view) => view.gap?.bound_ns ?? 1e9 * median(view.steps?.lower_bound_s), time_text],
-    ["step over bound", "compared-over-bound", (view) => (view.gap ? view.gap.step_ns / view.gap.bound_ns : NaN), (v) => `${v.toFixed(3)} ×`],
+    ["ratio to the first", "compared-ratio", (view) => step(view) / step(views[0]), (v) =>
+      `${v.toFixed(3)} ×`
+    ],
+    ["lower bound", "compared-bound", (view) => view.gap?.bound_ns ?? 1e9 * median(view.steps
+      ?.lower_bound_s), time_text],
+    ["step over bound", "compared-over-bound", (view) => (view.gap ? view.gap.step_ns / view.gap
+      .bound_ns : NaN), (v) => `${v.toFixed(3)} ×`],
     ["idle share of lanes", "compared-idle", idle_fraction, percent],
     ["measured timeline", "compared-measured", made("measured"), time_text],
-    ["median measured step", "compared-step-median", (view) => median(view.steps?.step_s), seconds_text],
-    ["median tokens/s", "compared-tokens-per-second", (view) => median(view.steps?.llm_tokens_per_s), (v) => digits(v)],
-    ["median data wait", "compared-data-wait", (view) => median(view.steps?.data_wait_s), seconds_text],
+    ["median measured step", "compared-step-median", (view) => median(view.steps?.step_s),
+      seconds_text
+    ],
+    ["median tokens/s", "compared-tokens-per-second", (view) => median(view.steps
+      ?.llm_tokens_per_s), (v) => digits(v)],
+    ["median data wait", "compared-data-wait", (view) => median(view.steps?.data_wait_s),
+      seconds_text
+    ],
     ["last loss", "compared-loss", (view) => last_known(view.steps?.loss), (v) => digits(v, 4)],
-    ["last validation loss", "compared-validation-loss", (view) => last_known(view.steps?.validation?.loss), (v) => digits(v, 4)],
-    ["highest memory peak", "compared-memory-peak", (view) => largest(memory_lanes(view).map((lane) => largest(lane.curves.map((curve) => curve.peak)))), bytes_text],
+    ["last validation loss", "compared-validation-loss", (view) => last_known(view.steps
+      ?.validation?.loss), (v) => digits(v, 4)],
+    ["highest memory peak", "compared-memory-peak", (view) => largest(memory_lanes(view).map((
+      lane) => largest(lane.curves.map((curve) => curve.peak)))), bytes_text],
   ].filter(([, , value]) => views.some((view) => Number.isFinite(value(view))));
-  const cell = (view, [, name, value, text]) => (Number.isFinite(value(view)) ? figure(name, value(view), text(value(view))) : null);
-  const heads = views.map((view, index) => make("span", { class: "viewname", style: { "--color": view_colour(index) } }, make("span", {}, view.name)));
+  const cell = (view, [, name, value, text]) => (Number.isFinite(value(view)) ? figure(name, value(
+    view), text(value(view))) : null);
+  const heads = views.map((view, index) => make("span", { class: "viewname",
+    style: { "--color": view_colour(index) } }, make("span", {}, view.name)));
   const all = views.map((_, k) => k + 1);
-  const figures = views.length <= 5
-    ? table(["", ...heads], columns.map((column) => [column[0], ...views.map((view) => cell(view, column))]), { numeric: all, label: "The views compared" })
-    : table(["view", ...columns.map(([title]) => title)], views.map((view, index) => [heads[index], ...columns.map((column) => cell(view, column))]), { numeric: columns.map((_, k) => k + 1), label: "The views compared" });
+  const figures = views.length <= 5 ?
+    table(["", ...heads], columns.map((column) => [column[0], ...views.map((view) => cell(view,
+      column))]), { numeric: all, label: "The views compared" }) :
+    table(["view", ...columns.map(([title]) => title)], views.map((view, index) => [heads[index],
+      ...columns.map((column) => cell(view, column))
+    ]), { numeric: columns.map((_, k) => k + 1), label: "The views compared" });
   const names = [...new Set(views.flatMap((view) => view.facts.map(([name]) => name)))];
   const facts = names.map((name) => {
     const values = views.map((view) => view.facts.find(([fact]) => fact === name)?.[1] ?? null);
-    return { class: new Set(values).size > 1 ? "differs" : null, cells: [name, ...values.map((value) => (value === null ? null : figure(`fact-${name}`, value, value)))] };
+    return { class: new Set(values).size > 1 ? "differs" : null, cells: [name, ...values.map((
+        value) => (value === null ? null : figure(`fact-${name}`, value, value)))] };
   });
-  return section("comparison", "Comparison", null, make("div", { class: "pair" }, make("div", {}, figures),
-    names.length ? make("div", {}, table(["settings; rows that differ are bold", ...views.map((view) => view.name)], facts, { label: "Settings of the views" })) : null));
+  return section("comparison", "Comparison", null, make("div", { class: "pair" }, make("div", {},
+      figures),
+    names.length ? make("div", {}, table(["settings; rows that differ are bold", ...views.map((
+      view) => view.name)], facts, { label: "Settings of the views" })) : null));
 }
 
 // How the causes and the bound make up the step: step = (bound - in_bound) + causes + rest.
@@ -94,56 +134,89 @@ function gap_parts({ step_ns, bound_ns, causes }) {
 }
 
 function gap_section(views) {
-  const shown = views.flatMap((view, index) => (view.gap ? [{ view, index, gap: view.gap, ...gap_parts(view.gap) }] : []));
+  const shown = views.flatMap((view, index) => (view.gap ? [{ view, index, gap: view.gap, ...
+    gap_parts(view.gap) }] : []));
   if (!shown.length) return null;
   const several = views.length > 1;
   const longest = largest(shown.map(({ gap }) => gap.step_ns));
-  const known_causes = [...new Set([...Object.keys(CAUSES), ...shown.flatMap(({ gap }) => gap.causes.map((cause) => cause.cause))])];
-  const causes = known_causes.filter((name) => shown.some(({ gap }) => gap.causes.some((cause) => cause.cause === name && cause.ns > 0)));
-  const of = (gap, name) => sum(gap.causes.filter((cause) => cause.cause === name).map((cause) => cause.ns));
+  const known_causes = [...new Set([...Object.keys(CAUSES), ...shown.flatMap(({ gap }) => gap.causes
+    .map((cause) => cause.cause))])];
+  const causes = known_causes.filter((name) => shown.some(({ gap }) => gap.causes.some((cause) =>
+    cause.cause === name && cause.ns > 0)));
+  const of = (gap, name) => sum(gap.causes.filter((cause) => cause.cause === name).map((cause) =>
+    cause.ns));
   const colour_of = (name) => (name in CAUSES ? `--c-${name}` : "--c-rest");
   const bars = shown.map(({ view, index, gap, in_bound, rest, work }) => {
-    const words = make("p", {}, "The step takes ", make("b", {}, figure("gap-step", gap.step_ns, time_text(gap.step_ns))), ", the lower bound is ", make("b", {}, figure("gap-bound", gap.bound_ns, time_text(gap.bound_ns))),
-      ": ", figure("gap-ratio", gap.step_ns / gap.bound_ns, `${(gap.step_ns / gap.bound_ns).toFixed(3)} ×`), " the bound. ",
-      ...(in_bound > 0.0005 * gap.step_ns ? ["The bound includes ", figure("gap-in-bound", in_bound, time_text(in_bound)), " of the causes below, which no order avoids."] : []));
-    const parts = [{ name: in_bound > 0 ? "work, without the causes" : "lower bound", value: work, colour: "--c-bound", text: time_text(work) },
-      ...causes.map((name) => ({ name, value: of(gap, name), colour: colour_of(name), text: time_text(of(gap, name)) })),
-      { name: "no cause known", value: rest, colour: "--c-rest", text: time_text(rest) }];
+    const words = make("p", {}, "The step takes ", make("b", {}, figure("gap-step", gap.step_ns,
+        time_text(gap.step_ns))), ", the lower bound is ", make("b", {}, figure("gap-bound",
+        gap.bound_ns, time_text(gap.bound_ns))),
+      ": ", figure("gap-ratio", gap.step_ns / gap.bound_ns,
+        `${(gap.step_ns / gap.bound_ns).toFixed(3)} ×`), " the bound. ",
+      ...(in_bound > 0.0005 * gap.step_ns ? ["The bound includes ", figure("gap-in-bound",
+          in_bound, time_text(in_bound)), " of the causes below, which no order avoids."] :
+      []));
+    const parts = [{ name: in_bound > 0 ? "work, without the causes" : "lower bound",
+        value: work, colour: "--c-bound", text: time_text(work) },
+      ...causes.map((name) => ({ name, value: of(gap, name), colour: colour_of(name),
+        text: time_text(of(gap, name)) })),
+      { name: "no cause known", value: rest, colour: "--c-rest", text: time_text(rest) }
+    ];
     return make("div", { class: "gaprow" }, view_heading(view, index, several), words,
-      make("div", { style: { "margin-top": "6px" } }, stacked_bar(parts, longest, `Step of ${view.name}`)));
+      make("div", { style: { "margin-top": "6px" } }, stacked_bar(parts, longest,
+        `Step of ${view.name}`)));
   });
   const rows = causes.map((name) => [key(`var(${colour_of(name)})`, name),
-    ...shown.flatMap(({ gap }) => [figure(`gap-${name}`, of(gap, name), time_text(of(gap, name))), figure(`gap-${name}-fraction`, of(gap, name) / gap.step_ns, percent(of(gap, name) / gap.step_ns))]),
-    make("span", { class: "said" }, CAUSES[name] || "")]);
+    ...shown.flatMap(({ gap }) => [figure(`gap-${name}`, of(gap, name), time_text(of(gap,
+      name))), figure(`gap-${name}-fraction`, of(gap, name) / gap.step_ns, percent(of(gap,
+      name) / gap.step_ns))]),
+    make("span", { class: "said" }, CAUSES[name] || "")
+  ]);
   if (shown.some(({ rest }) => rest > 0)) {
-    rows.push([key("var(--c-rest)", "no cause known"), ...shown.flatMap(({ gap, rest }) => [figure("gap-rest", rest, time_text(rest)), figure("gap-rest-fraction", rest / gap.step_ns, percent(rest / gap.step_ns))]), make("span", { class: "said" }, "The causes do not add up to the gap.")]);
+    rows.push([key("var(--c-rest)", "no cause known"), ...shown.flatMap(({ gap, rest }) => [figure(
+      "gap-rest", rest, time_text(rest)), figure("gap-rest-fraction", rest / gap.step_ns,
+      percent(rest / gap.step_ns))]), make("span", { class: "said" },
+      "The causes do not add up to the gap.")]);
   }
-  const headings = ["cause", ...shown.flatMap(({ view }) => [several ? clip(view.name, 28) : "time", "of the step"]), "in words"];
-  return section("gap", "Where the gap to the bound goes", "On the busiest lane of the slowest replica. The grey part of a bar is work; the coloured parts are the causes below.",
+  const headings = ["cause", ...shown.flatMap(({ view }) => [several ? clip(view.name, 28) : "time",
+    "of the step"
+  ]), "in words"];
+  return section("gap", "Where the gap to the bound goes",
+    "On the busiest lane of the slowest replica. The grey part of a bar is work; the coloured parts are the causes below.",
     make("div", { style: { "margin-top": "12px" } }, bars),
-    table(headings, rows, { numeric: shown.flatMap((_, k) => [2 * k + 1, 2 * k + 2]), class: several ? "causes" : "causes one", label: "Causes of the gap" }));
+    table(headings, rows, { numeric: shown.flatMap((_, k) => [2 * k + 1, 2 * k + 2]),
+      class: several ? "causes" : "causes one", label: "Causes of the gap" }));
 }
 
 function lanes_section(views) {
   if (!views.some((view) => view.lanes.length)) return null;
   const length = (lane) => sum(LANE_PARTS.map(([name]) => lane[name] || 0));
   const whole = Math.max(1, largest(views.flatMap((view) => view.lanes.map(length))));
-  const used = LANE_PARTS.filter(([name]) => views.some((view) => view.lanes.some((lane) => lane[name] > 0)));
+  const used = LANE_PARTS.filter(([name]) => views.some((view) => view.lanes.some((lane) => lane[
+    name] > 0)));
   const block = (view) => {
     let replica = null;
     const idle = idle_fraction(view);
     const rows = view.lanes.flatMap((lane) => {
-      const parts = LANE_PARTS.map(([name, text, style]) => ({ name: text, value: lane[name] || 0, colour: style, text: time_text(lane[name] || 0) }));
-      const busy = sum(LANE_PARTS.map(([name]) => (IDLE_PARTS.includes(name) ? 0 : lane[name] || 0)));
+      const parts = LANE_PARTS.map(([name, text, style]) => ({ name: text, value: lane[
+          name] || 0, colour: style, text: time_text(lane[name] || 0) }));
+      const busy = sum(LANE_PARTS.map(([name]) => (IDLE_PARTS.includes(name) ? 0 : lane[
+        name] || 0)));
       const share = length(lane) > 0 ? busy / length(lane) : 0;
-      const head = lane.replica !== replica ? [make("div", { class: "group" }, `replica ${lane.replica}`)] : [];
+      const head = lane.replica !== replica ? [make("div", { class: "group" },
+        `replica ${lane.replica}`)] : [];
       replica = lane.replica;
-      return [...head, make("span", { class: "name" }, `lane ${lane.lane}: ${lane.stages}`), stacked_bar(parts, whole, lane_title(lane)), make("span", { class: "end" }, figure("lane-busy-fraction", share, `${digits(100 * share, 2)} % busy`))];
+      return [...head, make("span", { class: "name" }, `lane ${lane.lane}: ${lane.stages}`),
+        stacked_bar(parts, whole, lane_title(lane)), make("span", { class: "end" }, figure(
+          "lane-busy-fraction", share, `${digits(100 * share, 2)} % busy`))
+      ];
     });
-    return [make("p", { class: "note" }, "Together the lanes are idle for ", figure("idle-fraction", idle, percent(idle)), " of their time."), make("div", { class: "lanes" }, rows)];
+    return [make("p", { class: "note" }, "Together the lanes are idle for ", figure(
+      "idle-fraction", idle, percent(idle)), " of their time."), make(
+    "div", { class: "lanes" }, rows)];
   };
   return section("lanes", "How each lane spends the step", null,
-    make("div", { class: "keys" }, used.map(([, text, style]) => key(`var(${style})`, text))), per_view(views, (view) => view.lanes.length > 0, block));
+    make("div", { class: "keys" }, used.map(([, text, style]) => key(`var(${style})`, text))),
+    per_view(views, (view) => view.lanes.length > 0, block));
 }
 
 // One module's work: a bar a replica, and small bars of its slots.
@@ -157,10 +230,15 @@ function balance_block(view, module) {
   const top = largest(all);
   const at = work.findIndex((list) => list.includes(top));
   const words = [];
-  if (totals.length > 1) words.push("The busiest replica has ", figure("balance-replica-ratio", largest(totals) / mean(totals), `${(largest(totals) / mean(totals)).toFixed(3)} ×`), " the mean work. ");
-  if (all.length > 1 && top > 0) words.push("The heaviest slot has ", figure("balance-slot-ratio", top / mean(all), `${(top / mean(all)).toFixed(2)} ×`), ` the mean: ${totals.length > 1 ? `replica ${at}, ` : ""}slot ${work[at].indexOf(top)}. `,
+  if (totals.length > 1) words.push("The busiest replica has ", figure("balance-replica-ratio",
+      largest(totals) / mean(totals), `${(largest(totals) / mean(totals)).toFixed(3)} ×`),
+    " the mean work. ");
+  if (all.length > 1 && top > 0) words.push("The heaviest slot has ", figure("balance-slot-ratio",
+      top / mean(all), `${(top / mean(all)).toFixed(2)} ×`),
+    ` the mean: ${totals.length > 1 ? `replica ${at}, ` : ""}slot ${work[at].indexOf(top)}. `,
     "The mean slot takes ", figure("balance-slot-mean", mean(all), time_text(mean(all))), ".");
-  const svg = make("svg:svg", { role: "img", "aria-label": `Work of ${modules[module]} in each replica and slot` });
+  const svg = make(
+"svg:svg", { role: "img", "aria-label": `Work of ${modules[module]} in each replica and slot` });
   const draw = (printing) => {
     const width = printing ? 480 : Math.max(240, svg.clientWidth || 400);
     const row = 34;
@@ -175,27 +253,41 @@ function balance_block(view, module) {
       parts.push(make("svg:text", { x: 0, y: base - 9 }, `replica ${r}`));
       if (whole) {
         const length = (whole * total) / largest(totals);
-        parts.push(make("svg:rect", { x: left, y: base - 19, width: length, height: 13, style: { fill: colour_name } }, make("svg:title", {}, `replica ${r}: ${time_text(total)}`)));
+        parts.push(make("svg:rect", { x: left, y: base - 19, width: length, height: 13,
+          style: { fill: colour_name } }, make("svg:title", {},
+          `replica ${r}: ${time_text(total)}`)));
       }
       const wide = (width - start) / Math.max(1, work[r]?.length || 0);
-      const bars = new Map();  // one bar a pixel, the greatest of its slots
-      (work[r] || []).forEach((value, k) => { const x = wide >= 1 ? k * wide : Math.floor(k * wide); bars.set(x, Math.max(bars.get(x) || 0, value)); });
-      const path = [...bars].map(([x, value]) => { const h = top > 0 ? (value / top) * (row - 9) : 0; return `M${(start + x).toFixed(2)} ${base}v${(-h).toFixed(2)}h${(wide > 3 ? wide - 1 : Math.max(1, wide)).toFixed(2)}v${h.toFixed(2)}z`; }).join("");
+      const bars = new Map(); // one bar a pixel, the greatest of its slots
+      (work[r] || []).forEach((value, k) => { const x = wide >= 1 ? k * wide : Math.floor(k *
+          wide);
+        bars.set(x, Math.max(bars.get(x) || 0, value)); });
+      const path = [...bars].map(([x, value]) => { const h = top > 0 ? (value / top) * (row -
+            9) :
+          0; return `M${(start + x).toFixed(2)} ${base}v${(-h).toFixed(2)}h${(wide > 3 ? wide - 1 : Math.max(1, wide)).toFixed(2)}v${h.toFixed(2)}z`; })
+        .join("");
       parts.push(make("svg:path", { d: path, style: { fill: colour_name } }));
       const y = base - (top > 0 ? (mean(all) / top) * (row - 9) : 0);
-      parts.push(make("svg:line", { x1: start, x2: width, y1: y, y2: y, "stroke-dasharray": "3 2", style: { stroke: "var(--text)", "stroke-width": 0.8 } }));
-      parts.push(make("svg:line", { class: "axis", x1: start, x2: width, y1: base, y2: base }));
+      parts.push(make("svg:line", { x1: start, x2: width, y1: y,
+      y2: y, "stroke-dasharray": "3 2",
+      style: { stroke: "var(--text)", "stroke-width": 0.8 } }));
+      parts.push(make("svg:line", { class: "axis", x1: start, x2: width, y1: base,
+        y2: base }));
     });
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.replaceChildren(...parts);
   };
   redraws.push(draw);
-  return make("div", { class: "balance" }, make("h3", {}, modules[module]), make("p", { class: "note" }, words), svg);
+  return make("div", { class: "balance" }, make("h3", {}, modules[module]), make(
+  "p", { class: "note" }, words), svg);
 }
 
 function balance_section(views) {
-  const blocks = per_view(views, (view) => view.balance && view.balance.replicas.length > 0, (view) => view.balance.modules.map((_, module) => balance_block(view, module)));
-  return blocks && section("balance", "Balance of each module", "Bars on the left are whole replicas, bars on the right their slots in order; the dashed line is the mean slot.", blocks);
+  const blocks = per_view(views, (view) => view.balance && view.balance.replicas.length > 0, (
+    view) => view.balance.modules.map((_, module) => balance_block(view, module)));
+  return blocks && section("balance", "Balance of each module",
+    "Bars on the left are whole replicas, bars on the right their slots in order; the dashed line is the mean slot.",
+    blocks);
 }
 
 // Lanes with a memory curve, from all timelines of the view.
@@ -205,8 +297,10 @@ function memory_lanes(view) {
     for (const lane of timeline.lanes) {
       if (!lane.memory || !lane.memory.bytes.length) continue;
       const id = `${lane.replica} ${lane.lane}`;
-      if (!lanes.has(id)) lanes.set(id, { title: lane_title(lane), limit: lane.limit_bytes, curves: [] });
-      lanes.get(id).curves.push({ label: timeline.label, makespan: timeline.makespan_ns, memory: lane.memory, peak: largest(lane.memory.bytes) });
+      if (!lanes.has(id)) lanes.set(id, { title: lane_title(lane), limit: lane.limit_bytes,
+        curves: [] });
+      lanes.get(id).curves.push({ label: timeline.label, makespan: timeline.makespan_ns,
+        memory: lane.memory, peak: largest(lane.memory.bytes) });
     }
   }
   return [...lanes.values()];
@@ -217,17 +311,30 @@ function memory_chart(lane, top, span) {
   const x_at = (t) => (t / span) * width;
   const y_at = (bytes) => height - (bytes / top) * (height - 2);
   const paths = lane.curves.map(({ label, memory, makespan }) => {
-    const times = [], bytes = [];
-    memory.time_ns.forEach((t, k) => { if (k) { times.push(t); bytes.push(memory.bytes[k - 1]); } times.push(t); bytes.push(memory.bytes[k]); });
-    times.push(makespan); bytes.push(memory.bytes[memory.bytes.length - 1]);
-    return make("svg:path", { d: thin(times, bytes, x_at, y_at), fill: "none", "stroke-dasharray": label === "predicted" && lane.curves.length > 1 ? "4 2" : null, style: { stroke: label === "measured" ? "var(--view-0)" : "var(--view-1)", "stroke-width": 1.2 } });
+    const times = [],
+      bytes = [];
+    memory.time_ns.forEach((t, k) => { if (k) { times.push(t);
+        bytes.push(memory.bytes[k - 1]); } times.push(t);
+      bytes.push(memory.bytes[k]); });
+    times.push(makespan);
+    bytes.push(memory.bytes[memory.bytes.length - 1]);
+    return make("svg:path", { d: thin(times, bytes, x_at, y_at),
+    fill: "none", "stroke-dasharray": label === "predicted" && lane.curves.length > 1 ?
+        "4 2" : null, style: { stroke: label === "measured" ? "var(--view-0)" :
+          "var(--view-1)", "stroke-width": 1.2 } });
   });
-  const limit = Number.isFinite(lane.limit) ? make("svg:line", { x1: 0, x2: width, y1: y_at(lane.limit), y2: y_at(lane.limit), style: { stroke: "var(--error)", "stroke-width": 1.2 } }) : null;
-  const words = lane.curves.flatMap(({ label, peak }, k) => [k ? ", " : "", lane.curves.length > 1 ? `${label} peak ` : "peak ", figure("memory-peak", peak, bytes_text(peak))]);
+  const limit = Number.isFinite(lane.limit) ? make("svg:line", { x1: 0, x2: width, y1: y_at(lane
+        .limit), y2: y_at(lane.limit), style: { stroke: "var(--error)", "stroke-width": 1.2 } }) :
+    null;
+  const words = lane.curves.flatMap(({ label, peak }, k) => [k ? ", " : "", lane.curves.length > 1 ?
+    `${label} peak ` : "peak ", figure("memory-peak", peak, bytes_text(peak))
+  ]);
   if (limit) words.push(" of ", figure("memory-limit", lane.limit, bytes_text(lane.limit)));
   const over = limit && lane.curves.some(({ peak }) => peak > lane.limit);
   return make("div", { class: "small" }, make("div", {}, lane.title),
-    make("svg:svg", { viewBox: `0 -1 ${width} ${height + 2}`, preserveAspectRatio: "none", role: "img", "aria-label": `Memory of ${lane.title} over the step` }, make("svg:line", { class: "axis", x1: 0, x2: width, y1: height, y2: height }), paths, limit),
+    make("svg:svg", { viewBox: `0 -1 ${width} ${height + 2}`, preserveAspectRatio: "none",
+      role: "img", "aria-label": `Memory of ${lane.title} over the step` }, make(
+    "svg:line", { class: "axis", x1: 0, x2: width, y1: height, y2: height }), paths, limit),
     make("div", { class: "said" }, words, over ? make("b", {}, " above its limit") : null));
 }
 
@@ -237,24 +344,51 @@ function memory_section(views) {
   if (!lanes.length) return null;
   const peaks = lanes.flatMap((lane) => lane.curves.map((curve) => curve.peak));
   const top = Math.max(1, largest([...peaks, ...known(lanes.map((lane) => lane.limit))]));
-  const span = Math.max(1, largest(lanes.flatMap((lane) => lane.curves.map((curve) => curve.makespan))));
-  const keys = [...new Set(lanes.flatMap((lane) => lane.curves.map((curve) => curve.label)))].map((label) => key(label === "measured" ? "var(--view-0)" : "var(--view-1)", label, "line"));
-  if (lanes.some((lane) => Number.isFinite(lane.limit))) keys.push(key("var(--error)", "limit", "line"));
-  return section("memory", "Memory over the step", make("span", {}, "All charts have the same axes: 0 to ", figure("memory-axis", top, bytes_text(top)), ", 0 to ", figure("memory-span", span, time_text(span)), ". The highest peak is ", figure("memory-highest-peak", largest(peaks), bytes_text(largest(peaks))), "."),
-    make("div", { class: "keys" }, keys), per_view(views, (view) => memory_lanes(view).length > 0, (view) => make("div", { class: "smalls" }, memory_lanes(view).map((lane) => memory_chart(lane, top, span)))));
+  const span = Math.max(1, largest(lanes.flatMap((lane) => lane.curves.map((curve) => curve
+    .makespan))));
+  const keys = [...new Set(lanes.flatMap((lane) => lane.curves.map((curve) => curve.label)))].map((
+    label) => key(label === "measured" ? "var(--view-0)" : "var(--view-1)", label, "line"));
+  if (lanes.some((lane) => Number.isFinite(lane.limit))) keys.push(key("var(--error)", "limit",
+    "line"));
+  return section("memory", "Memory over the step", make("span", {},
+      "All charts have the same axes: 0 to ", figure("memory-axis", top, bytes_text(top)),
+      ", 0 to ", figure("memory-span", span, time_text(span)), ". The highest peak is ", figure(
+        "memory-highest-peak", largest(peaks), bytes_text(largest(peaks))), "."),
+    make("div", { class: "keys" }, keys), per_view(views, (view) => memory_lanes(view).length > 0,
+      (view) => make("div", { class: "smalls" }, memory_lanes(view).map((lane) => memory_chart(
+        lane, top, span)))));
 }
 
 function plan_block(view) {
   const { lanes, certificate, runners_up } = view.plan;
-  const bytes = (name, value) => (Number.isFinite(value) ? figure(name, value, bytes_text(value)) : null);
-  const columns = [["lane", (lane) => String(lane.lane)], ["stages", (lane) => lane.stages.map(({ module, stage, begin, end }) => `${module} ${stage}: layers ${begin} to ${end - 1}`).join("; ")],
-    ["layers", (lane) => figure("plan-layers", sum(lane.stages.map((stage) => stage.end - stage.begin)), count_text(sum(lane.stages.map((stage) => stage.end - stage.begin))))], ["devices", (lane) => lane.devices],
-    ["state", (lane) => bytes("plan-state", lane.state_bytes)], ["peak", (lane) => bytes("plan-peak", lane.peak_bytes)], ["limit", (lane) => bytes("plan-limit", lane.limit_bytes)]]
+  const bytes = (name, value) => (Number.isFinite(value) ? figure(name, value, bytes_text(value)) :
+    null);
+  const columns = [
+      ["lane", (lane) => String(lane.lane)],
+      ["stages", (lane) => lane.stages.map(({ module, stage, begin, end }) =>
+        `${module} ${stage}: layers ${begin} to ${end - 1}`).join("; ")],
+      ["layers", (lane) => figure("plan-layers", sum(lane.stages.map((stage) => stage.end - stage
+        .begin)), count_text(sum(lane.stages.map((stage) => stage.end - stage.begin))))],
+      ["devices", (lane) => lane.devices],
+      ["state", (lane) => bytes("plan-state", lane.state_bytes)],
+      ["peak", (lane) => bytes("plan-peak", lane.peak_bytes)],
+      ["limit", (lane) => bytes("plan-limit", lane.limit_bytes)]
+    ]
     .filter(([name, cell]) => lanes.some((lane) => cell(lane) !== null) || name === "lane");
-  return [lanes.length ? table(columns.map(([name]) => name), lanes.map((lane) => columns.map(([, cell]) => cell(lane))), { numeric: columns.flatMap(([name], k) => (["layers", "state", "peak", "limit"].includes(name) ? [k] : [])), label: "Lanes of the plan" }) : null,
-    certificate.length ? make("ul", { class: "list plain" }, certificate.map((text) => make("li", {}, text))) : null,
-    runners_up.length ? [make("p", { class: "sub" }, "The next best plans, with their step time as a multiple of this one's:"),
-      table(["plan", "step time"], runners_up.map(({ what, ratio }) => [what, figure("runner-up-ratio", ratio, `${ratio.toFixed(3)} ×`)]), { numeric: [1], label: "Runners-up" })] : null];
+  return [lanes.length ? table(columns.map(([name]) => name), lanes.map((lane) => columns.map(([,
+      cell
+    ]) => cell(lane))), { numeric: columns.flatMap(([name], k) => (["layers", "state", "peak",
+        "limit"
+      ].includes(name) ? [k] : [])), label: "Lanes of the plan" }) : null,
+    certificate.length ? make("ul", { class: "list plain" }, certificate.map((text) => make(
+    "li", {}, text))) : null,
+    runners_up.length ? [make("p", { class: "sub" },
+        "The next best plans, with their step time as a multiple of this one's:"),
+      table(["plan", "step time"], runners_up.map(({ what, ratio }) => [what, figure(
+        "runner-up-ratio", ratio, `${ratio.toFixed(3)} ×`)]), { numeric: [1],
+        label: "Runners-up" })
+    ] : null
+  ];
 }
 
 function plan_section(views) {
@@ -263,21 +397,27 @@ function plan_section(views) {
 }
 
 function drift_section(views) {
-  const blocks = per_view(views, (view) => view.drift.length > 0, (view) => make("ul", { class: "list" }, view.drift.map(({ step, what }) => make("li", {}, "step ", figure("drift-step", step, count_text(step)), ": ", what))));
-  return blocks && section("drift", "Drift", "Where the run differs from what was planned.", blocks);
+  const blocks = per_view(views, (view) => view.drift.length > 0, (view) => make(
+  "ul", { class: "list" }, view.drift.map(({ step, what }) => make("li", {}, "step ", figure(
+    "drift-step", step, count_text(step)), ": ", what))));
+  return blocks && section("drift", "Drift", "Where the run differs from what was planned.",
+  blocks);
 }
 
 // Draws the page; errors are said in words at its top.
 async function start() {
   window.addEventListener("error", (event) => show_error(event.message));
-  window.addEventListener("unhandledrejection", (event) => show_error(String(event.reason?.message ?? event.reason)));
+  window.addEventListener("unhandledrejection", (event) => show_error(String(event.reason
+    ?.message ?? event.reason)));
   set_theme(theme_of_page());
   try {
     const report = await read_data();
     const { views } = report;
     const page = document.getElementById("page");
     page.append(page_head(report), summary_of(views));
-    for (const draw of [comparison, timelines_section, steps_section, gap_section, lanes_section, balance_section, memory_section, plan_section, drift_section]) {
+    for (const draw of [comparison, timelines_section, steps_section, gap_section, lanes_section,
+        balance_section, memory_section, plan_section, drift_section
+      ]) {
       const part = draw(views);
       if (part) page.append(part);
     }
@@ -297,12 +437,17 @@ function follow_window() {
   window.addEventListener("resize", () => {
     if (queued || innerWidth === width) return;
     queued = true;
-    requestAnimationFrame(() => { queued = false; width = innerWidth; redraw_all(); });
+    requestAnimationFrame(() => { queued = false;
+      width = innerWidth;
+      redraw_all(); });
   });
-  const retheme = () => { set_theme(theme_of_page()); redraw_all(); };
+  const retheme = () => { set_theme(theme_of_page());
+    redraw_all(); };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", retheme);
   window.addEventListener("hashchange", retheme);
   let theme = root.dataset.theme;
-  window.addEventListener("beforeprint", () => { theme = root.dataset.theme; set_theme("light"); for (const redraw of redraws) redraw(true); });
-  window.addEventListener("afterprint", () => { set_theme(theme); redraw_all(); });
+  window.addEventListener("beforeprint", () => { theme = root.dataset.theme;
+    set_theme("light"); for (const redraw of redraws) redraw(true); });
+  window.addEventListener("afterprint", () => { set_theme(theme);
+    redraw_all(); });
 }

@@ -1,16 +1,22 @@
 // The timelines: one canvas each, all with the same time axis. Read first: timelines_section().
 
-const KINDS = ["forward", "backward", "input gradient", "weight gradient", "optimizer", "communication", "short operations, merged"];
+const KINDS = ["forward", "backward", "input gradient", "weight gradient", "optimizer",
+  "communication", "short operations, merged"
+];
 const WAITS = ["", "fill", "features", "activation", "gradient", "other", "drain"];
-const WAIT_WORDS = ["", "the pipeline fills: no operation is ready yet", "waits for features of an encoder",
-  "waits for the activation of the previous stage", "waits for a gradient", "waits for another reason", "drain: no operation is left until the step ends"];
+const WAIT_WORDS = ["", "the pipeline fills: no operation is ready yet",
+  "waits for features of an encoder",
+  "waits for the activation of the previous stage", "waits for a gradient",
+  "waits for another reason", "drain: no operation is left until the step ends"
+];
 const DRAIN = 6;
-const MAX_ARROWS = 80;   // with more in view only those of the operation pointed at are drawn
-const AXIS = 24;         // height of the time axis
-const GROUP = 17;        // height of a replica's label
+const MAX_ARROWS = 80; // with more in view only those of the operation pointed at are drawn
+const AXIS = 24; // height of the time axis
+const GROUP = 17; // height of a replica's label
 
 function style_of(modules, kind, module) {
-  if (kind >= 4 || module < 0) return ["--optimizer", "--communication", "--merged"][Math.max(0, kind - 4)] || "--merged";
+  if (kind >= 4 || module < 0) return ["--optimizer", "--communication", "--merged"][Math.max(0,
+    kind - 4)] || "--merged";
   return `${module_colour(modules, module)}-${kind === 0 ? "f" : kind === 3 ? "w" : "b"}`;
 }
 
@@ -45,8 +51,22 @@ function prepare_timeline(timeline, title) {
       return style_of(modules, k, module);
     });
     if (clock < timeline.makespan_ns) waits.add(DRAIN);
-    const placed = { index, replica, lane: lane.lane, name: `replica ${replica} lane ${lane.lane}: ${lane.name}`, short: `${lane.lane}: ${lane.name}`,
-      y, height, kind, unit, wait, begin, end, style, on_path: on_path[index] };
+    const placed = {
+      index,
+      replica,
+      lane: lane.lane,
+      name: `replica ${replica} lane ${lane.lane}: ${lane.name}`,
+      short: `${lane.lane}: ${lane.name}`,
+      y,
+      height,
+      kind,
+      unit,
+      wait,
+      begin,
+      end,
+      style,
+      on_path: on_path[index]
+    };
     y += height + (height > 13 ? 3 : 2);
     return placed;
   });
@@ -59,7 +79,8 @@ function prepare_timeline(timeline, title) {
 function deferred_arrows({ timeline, lanes }) {
   const { units, modules } = timeline;
   const llm = llm_index(modules);
-  const last = modules.map((_, module) => units.stage.reduce((most, stage, u) => (units.module[u] === module ? Math.max(most, stage) : most), 0));
+  const last = modules.map((_, module) => units.stage.reduce((most, stage, u) => (units.module[
+    u] === module ? Math.max(most, stage) : most), 0));
   const sources = [];
   const targets = new Map();
   for (const lane of lanes) {
@@ -69,15 +90,18 @@ function deferred_arrows({ timeline, lanes }) {
       const place = { lane, event: i, unit: u };
       const id = `${lane.replica} ${units.slot[u]}`;
       if (units.module[u] === llm) {
-        if (units.stage[u] === 0 && !(targets.has(id) && targets.get(id).lane.begin[targets.get(id).event] <= lane.begin[i])) targets.set(id, place);
+        if (units.stage[u] === 0 && !(targets.has(id) && targets.get(id).lane.begin[targets.get(id)
+            .event] <= lane.begin[i])) targets.set(id, place);
       } else if (units.stage[u] === last[units.module[u]]) {
-        for (const slot of units.part[u]) if (slot > units.slot[u]) sources.push({ place, id: `${lane.replica} ${slot}` });
+        for (const slot of units.part[u])
+          if (slot > units.slot[u]) sources.push({ place, id: `${lane.replica} ${slot}` });
       }
     }
   }
   return sources.filter(({ id }) => targets.has(id)).map(({ place, id }) => {
     const to = targets.get(id);
-    return { from: place, to, begin: place.lane.end[place.event], end: to.lane.begin[to.event] };
+    return { from: place, to, begin: place.lane.end[place.event], end: to.lane.begin[to
+      .event] };
   });
 }
 
@@ -87,7 +111,8 @@ function first_after(lane, time) {
   let high = lane.end.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (lane.end[middle] > time) high = middle; else low = middle + 1;
+    if (lane.end[middle] > time) high = middle;
+    else low = middle + 1;
   }
   return low;
 }
@@ -99,13 +124,15 @@ class Layers {
     let list = this.rects.get(style);
     if (!list) this.rects.set(style, (list = []));
     const n = list.length;
-    if (n && list[n - 3] === y && list[n - 1] === height && width <= 2 && Math.abs(list[n - 4] + list[n - 2] - x) < 0.01) list[n - 2] += width;
+    if (n && list[n - 3] === y && list[n - 1] === height && width <= 2 && Math.abs(list[n - 4] +
+        list[n - 2] - x) < 0.01) list[n - 2] += width;
     else list.push(x, y, width, height);
   }
   fill(context) {
     for (const [style, list] of this.rects) {
       context.fillStyle = colour(style);
-      for (let k = 0; k < list.length; k += 4) context.fillRect(list[k], list[k + 1], list[k + 2], list[k + 3]);
+      for (let k = 0; k < list.length; k += 4) context.fillRect(list[k], list[k + 1], list[k + 2],
+        list[k + 3]);
     }
   }
 }
@@ -116,13 +143,15 @@ const by_name = (a, b) => (a[0] < b[0] ? -1 : 1);
 // operation, from the top; at the bottom a strip shows causes of waiting.
 class Columns {
   constructor(layers, lane, frame, width, strip) {
-    Object.assign(this, { layers, lane, frame, width, strip, place: -1, busy: new Map(), idle: new Map() });
+    Object.assign(this, { layers, lane, frame, width, strip, place: -1, busy: new Map(),
+      idle: new Map() });
   }
   spread(x0, x1, map, id) {
     const { left } = this.frame;
     while (x1 - x0 > 1e-6) {
       const here = Math.floor((x0 - left) / this.width + 1e-9);
-      if (here !== this.place) { this.flush(); this.place = here; }
+      if (here !== this.place) { this.flush();
+        this.place = here; }
       const stop = Math.min(x1, left + (here + 1) * this.width);
       this[map].set(id, (this[map].get(id) || 0) + stop - x0);
       x0 = Math.max(stop, x0 + 1e-6);
@@ -136,17 +165,21 @@ class Columns {
     const bottom = lane.y + lane.height;
     const busy_width = sum([...busy.values()]);
     const idle_width = sum([...idle.values()]);
-    const scale = Math.max(1 / width, Math.min(1 / busy_width, 0.4 / width / Math.min(1, busy_width)));  // one short operation stays visible
+    const scale = Math.max(1 / width, Math.min(1 / busy_width, 0.4 / width / Math.min(1,
+      busy_width))); // one short operation stays visible
     let y = lane.y;
     const bar = (style, height) => {
       const end = Math.min(bottom, y + height);
-      if (Math.round(end) > Math.round(y)) layers.add(style, x, Math.round(y), width, Math.round(end) - Math.round(y));
+      if (Math.round(end) > Math.round(y)) layers.add(style, x, Math.round(y), width, Math
+        .round(end) - Math.round(y));
       y = end;
     };
-    for (const [style, size] of [...busy].sort(by_name)) bar(style, size * (busy_width > 0 ? scale : 0) * lane.height);
+    for (const [style, size] of [...busy].sort(by_name)) bar(style, size * (busy_width > 0 ?
+      scale : 0) * lane.height);
     const height = Math.min(this.strip, (idle_width / width) * lane.height);
     y = Math.max(y, bottom - height);
-    for (const [cause, size] of [...idle].sort(by_name)) bar(`--w-${WAITS[cause]}`, (height * size) / idle_width);
+    for (const [cause, size] of [...idle].sort(by_name)) bar(`--w-${WAITS[cause]}`, (height *
+      size) / idle_width);
     busy.clear();
     idle.clear();
     this.place = -1;
@@ -170,7 +203,9 @@ function collect_lane(chart, lane, frame, layers, texts) {
     if (x1 - x0 < narrow) { columns.spread(x0, x1, "idle", cause); return; }
     columns.flush();
     layers.add(`--w-${WAITS[cause]}`, x0, strip_y, x1 - x0, strip);
-    if (lane.height >= 17 && x1 - x0 > 62) texts.push(["--muted", WAITS[cause], (x0 + x1) / 2, lane.y + (lane.height - strip) / 2]);
+    if (lane.height >= 17 && x1 - x0 > 62) texts.push(["--muted", WAITS[cause], (x0 + x1) / 2,
+      lane.y + (lane.height - strip) / 2
+    ]);
   };
   let i = start;
   for (; i < lane.end.length; ++i) {
@@ -183,11 +218,14 @@ function collect_lane(chart, lane, frame, layers, texts) {
     layers.add(lane.style[i], x0, lane.y, x1 - x0 - (x1 - x0 > 3 ? 0.7 : 0), lane.height);
     if (x1 - x0 > 16 && lane.unit[i] >= 0 && lane.kind[i] < 4) {
       const text = `${units.slot[lane.unit[i]]}`;
-      if (x1 - x0 > 6.5 * text.length + 5) texts.push([lane.kind[i] === 0 ? "--ink-f" : "--ink-b", text, (x0 + x1) / 2, lane.y + lane.height / 2]);
+      if (x1 - x0 > 6.5 * text.length + 5) texts.push([lane.kind[i] === 0 ? "--ink-f" : "--ink-b",
+        text, (x0 + x1) / 2, lane.y + lane.height / 2
+      ]);
     }
   }
   columns.flush();
-  if (i === lane.end.length) { wait_rect(i ? lane.end[i - 1] : 0, makespan_ns, DRAIN); columns.flush(); }
+  if (i === lane.end.length) { wait_rect(i ? lane.end[i - 1] : 0, makespan_ns, DRAIN);
+    columns.flush(); }
 }
 
 function fit_text(context, text, width) {
@@ -196,7 +234,8 @@ function fit_text(context, text, width) {
   let high = Math.min(text.length, 200);
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if (context.measureText(`${text.slice(0, middle)}…`).width <= width) low = middle; else high = middle - 1;
+    if (context.measureText(`${text.slice(0, middle)}…`).width <= width) low = middle;
+    else high = middle - 1;
   }
   return `${text.slice(0, low)}…`;
 }
@@ -206,7 +245,8 @@ function draw_chart(chart, shared, selected, printing) {
   const { canvas, lanes } = chart;
   const width = printing ? 1000 : canvas.clientWidth || 300;
   const density = printing ? 2 : Math.min(2, window.devicePixelRatio || 1);
-  if (canvas.width !== Math.round(width * density) || canvas.height !== Math.round(chart.height * density)) {
+  if (canvas.width !== Math.round(width * density) || canvas.height !== Math.round(chart.height *
+      density)) {
     canvas.width = Math.round(width * density);
     canvas.height = Math.round(chart.height * density);
     canvas.style.height = `${chart.height}px`;
@@ -223,7 +263,8 @@ function draw_chart(chart, shared, selected, printing) {
   const frame = { t0, t1, left, right, scale };
   chart.frame = frame;
   const place = canvas.getBoundingClientRect();
-  const seen = (lane) => printing || (lane.y + lane.height > -place.top - 100 && lane.y < innerHeight - place.top + 100);
+  const seen = (lane) => printing || (lane.y + lane.height > -place.top - 100 && lane.y <
+    innerHeight - place.top + 100);
   draw_axis(context, chart, frame);
   context.font = `11px ${chart.font}`;
   context.textBaseline = "middle";
@@ -239,13 +280,15 @@ function draw_chart(chart, shared, selected, printing) {
   for (const lane of lanes) {
     if (!seen(lane)) continue;
     context.fillStyle = colour(selected && selected.lane === lane ? "--text" : "--muted");
-    context.fillText(fit_text(context, wide ? lane.name : lane.short, left - 8), 0, lane.y + lane.height / 2);
+    context.fillText(fit_text(context, wide ? lane.name : lane.short, left - 8), 0, lane.y + lane
+      .height / 2);
     collect_lane(chart, lane, frame, layers, texts);
   }
   layers.fill(context);
   context.font = `10px ${chart.font}`;
   context.textAlign = "center";
-  for (const [ink, text, x, y] of texts) { context.fillStyle = colour(ink); context.fillText(text, x, y + 0.5); }
+  for (const [ink, text, x, y] of texts) { context.fillStyle = colour(ink);
+    context.fillText(text, x, y + 0.5); }
   context.save();
   context.beginPath();
   context.rect(left, 0, right - left, chart.height);
@@ -256,7 +299,8 @@ function draw_chart(chart, shared, selected, printing) {
     const [from, to] = selected_range(selected);
     context.strokeStyle = colour("--text");
     context.lineWidth = 2;
-    context.strokeRect(left + (from - t0) * scale, selected.lane.y - 1, Math.max(1.5, (to - from) * scale), selected.lane.height + 2);
+    context.strokeRect(left + (from - t0) * scale, selected.lane.y - 1, Math.max(1.5, (to - from) *
+      scale), selected.lane.height + 2);
   }
   context.restore();
 }
@@ -315,14 +359,16 @@ function arrows_in_view(chart, t0, t1, selected) {
   const inside = chart.arrows.filter((arrow) => arrow.end >= t0 && arrow.begin <= t1);
   if (inside.length <= MAX_ARROWS) return inside;
   if (!selected || selected.chart !== chart || selected.waiting) return [];
-  return inside.filter((arrow) => [arrow.from, arrow.to].some((end) => same_work(chart, end, selected)));
+  return inside.filter((arrow) => [arrow.from, arrow.to].some((end) => same_work(chart, end,
+    selected)));
 }
 
 // Whether the operation belongs to the same slot, module and replica as an arrow's end.
 function same_work(chart, end, selected) {
   const { units } = chart.timeline;
   const u = selected.lane.unit[selected.event];
-  return u >= 0 && end.lane.replica === selected.lane.replica && units.slot[u] === units.slot[end.unit] && units.module[u] === units.module[end.unit];
+  return u >= 0 && end.lane.replica === selected.lane.replica && units.slot[u] === units.slot[end
+    .unit] && units.module[u] === units.module[end.unit];
 }
 
 function draw_arrows(context, chart, { t0, t1, left, scale }, selected) {
@@ -333,17 +379,30 @@ function draw_arrows(context, chart, { t0, t1, left, scale }, selected) {
     const y0 = above.y + above.height / 2;
     const y1 = below.y + (y0 <= below.y ? 2 : below.height - 2);
     const bend = Math.max(12, Math.min(70, Math.abs(x1 - x0) / 2));
-    const curve = () => { context.beginPath(); context.moveTo(x0, y0); context.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1, y1); context.stroke(); };
+    const curve = () => { context.beginPath();
+      context.moveTo(x0, y0);
+      context.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1, y1);
+      context.stroke(); };
     context.globalAlpha = 0.8;
-    context.strokeStyle = colour("--back"); context.lineWidth = 3; curve();
+    context.strokeStyle = colour("--back");
+    context.lineWidth = 3;
+    curve();
     context.globalAlpha = 1;
-    context.strokeStyle = context.fillStyle = colour("--arrow"); context.lineWidth = 1.1; curve();
-    context.beginPath(); context.moveTo(x1 + 1, y1); context.lineTo(x1 - 6, y1 - 3.5); context.lineTo(x1 - 6, y1 + 3.5); context.fill();
+    context.strokeStyle = context.fillStyle = colour("--arrow");
+    context.lineWidth = 1.1;
+    curve();
+    context.beginPath();
+    context.moveTo(x1 + 1, y1);
+    context.lineTo(x1 - 6, y1 - 3.5);
+    context.lineTo(x1 - 6, y1 + 3.5);
+    context.fill();
   }
 }
 
 // The time range of an operation, or of the wait before it (or after the last one).
 function selected_range({ chart, lane, event, waiting }) {
   if (!waiting) return [lane.begin[event], lane.end[event]];
-  return [event ? lane.end[event - 1] : 0, event < lane.end.length ? lane.begin[event] : chart.timeline.makespan_ns];
+  return [event ? lane.end[event - 1] : 0, event < lane.end.length ? lane.begin[event] : chart
+    .timeline.makespan_ns
+  ];
 }

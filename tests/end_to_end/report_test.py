@@ -1,0 +1,211 @@
+"""`report` and `--report`: what the page holds, and what Chromium makes of it.
+
+Without Chromium (the distribution's `chromium`) the tests of what is drawn are skipped, and say so.
+"""
+
+import base64
+import gzip
+import html.parser
+import json
+import math
+import re
+import shutil
+import statistics
+import subprocess
+import unittest
+
+import cli_fixture
+from cli_fixture import CliTest
+
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+STUDY = ["--index", "train.csv", "--model", "model.toml", "--profile", "analytic:cpu-2core"]
+
+
+def browser():
+    """Chromium's path, if there is one and it runs here."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        return None
+    try:
+        command = [path, *FLAGS, "--dump-dom", "about:blank"]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except subprocess.TimeoutExpired:
+        return None
+    return path if "<html" in result.stdout else None
+
+
+BROWSER = browser()
+
+
+def data_of(page):
+    """The document that the page holds."""
+    packed = re.search(r'id="data">([A-Za-z0-9+/=]+)<', page.read_text()).group(1)
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
+
+
+class Drawn(html.parser.HTMLParser):
+    """A page after its scripts have run: the figures that it prints, its text, what it says of itself."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.figures = {}
+        self.root = {}
+        self.texts = []
+        self.tags = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.tags.append(tag)
+        if tag == "html":
+            self.root = values
+        if "data-figure" in values:
+            self.figures.setdefault(values["data-figure"], []).append(values["data-value"])
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+class Report(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.make_data(count=24)
+        self.write_run(steps=6, global_batch=8)
+
+    def simulate(self, *more):
+        common = ["--global-batch", 12, "--steps", 1, "--evaluations", 20]
+        return ["simulate", *STUDY, *common, *more]
+
+    def train(self, name):
+        settings = [f"output={name}", "execution.trace_step=3"]
+        return self.expect_success(
+            "train", "run.toml", *(w for s in settings for w in ("--set", s))
+        )
+
+    def draw(self, page, *options, width=1280):
+        """The page in Chromium, its scripts run: no error, nothing asked of a network."""
+        shot = self.folder / f"{page.stem}-{width}.png"
+        command = [BROWSER, *FLAGS, "--hide-scrollbars"]
+        command += ["--enable-logging=stderr", "--virtual-time-budget=20000", *options]
+        command += [f"--window-size={width},2000", f"--user-data-dir={self.folder}/profile"]
+        target = page.as_uri()
+        run = {"capture_output": True, "text": True, "timeout": 120}
+        result = subprocess.run([*command, "--dump-dom", target], check=False, **run)
+        said = [line for line in result.stderr.splitlines() if "CONSOLE" in line]
+        self.assertEqual(said, [], page)
+        drawn = Drawn(result.stdout)
+        self.assertEqual(drawn.root.get("data-error"), None)
+        self.assertEqual(drawn.root.get("data-ready"), "1", result.stdout[:2000])
+        subprocess.run([*command, f"--screenshot={shot}", target], check=False, **run)
+        self.assertGreater(shot.stat().st_size, 10_000)
+        return drawn
+
+    def expect_figure(self, drawn, name, value):
+        shown = [float(text) for text in drawn.figures[name]]
+        self.assertTrue(
+            any(math.isclose(s, value, rel_tol=1e-9) for s in shown), (name, shown, value)
+        )
+
+    def test_simulate_and_plan_write_pages_of_what_they_print(self):
+        result = self.expect_success(
+            *self.simulate("--lanes", 2, "--policy", "lpt-2d,entrain"),
+            *["--json", "--report", "page.html"],
+        )
+        rows = json.loads(result.stdout)["rows"]
+        views = data_of(self.folder / "page.html")["views"]
+        self.assertEqual([v["name"] for v in views], ["lpt-2d with 1f1b", "entrain with 1f1b"])
+        for row, view in zip(rows, views, strict=True):
+            step_ns = view["timelines"][0]["makespan_ns"]
+            self.assertAlmostEqual(step_ns * 1e-9, row["step_s"])
+            self.assertAlmostEqual(view["gap"]["bound_ns"] * 1e-9, row["lower_bound_s"])
+        (self.folder / "cases.json").write_text(result.stdout)
+        self.expect_success("report", "cases.json", "-o", "cases.html")
+        gaps = [view["gap"]["step_ns"] for view in data_of(self.folder / "cases.html")["views"]]
+        self.assertEqual(gaps, [view["gap"]["step_ns"] for view in views])
+        planned = [*STUDY, "--global-batch", 12, "--lanes", 3, "--batches", 1, "--evaluations", 5]
+        result = self.expect_success("plan", *planned, "--json", "--report", "plan.html")
+        plan = json.loads(result.stdout)
+        view = data_of(self.folder / "plan.html")["views"][0]
+        self.assertEqual(len(view["plan"]["lanes"]), 3)
+        fitting = [split for split in plan["splits"] if not split.get("reason")]
+        self.assertEqual(len(view["plan"]["runners_up"]), len(fitting) - 1)
+
+    def test_bad_input_is_refused_by_name_and_leaves_nothing(self):
+        self.expect_failure(2, ["nowhere"], "report", "nowhere", "-o", "page.html")
+        self.expect_failure(2, ["--output"], "report", "train.csv")
+        self.expect_failure(2, ["train.csv"], "report", "train.csv", "-o", "page.html")
+        (self.folder / "empty").mkdir()
+        self.expect_failure(2, ["metrics.jsonl"], "report", "empty", "-o", "page.html")
+        self.expect_failure(2, ["model.toml", "--force"], "report", "empty", "-o", "model.toml")
+        one_sample = self.simulate("--lanes", 2, "--one-sample", 2, "--report", "page.html")
+        self.expect_failure(2, ["--report"], *one_sample)
+        self.assertFalse((self.folder / "page.html").exists())
+
+    def test_a_run_is_drawn_as_it_was_recorded(self):
+        if not self.has_engine():
+            self.skipTest("needs the engine")
+        self.train("run")
+        self.expect_success("report", "run", "-o", "page.html")
+        view = data_of(self.folder / "page.html")["views"][0]
+        rows = [
+            json.loads(line)
+            for line in (self.folder / "run/metrics.jsonl").read_text().splitlines()
+        ]
+        steps = [row for row in rows if "loss" in row]
+        self.assertEqual(view["steps"]["loss"], [row["loss"] for row in steps])
+        self.assertEqual(view["steps"]["step_s"], [row["step_s"] for row in steps])
+        self.assertEqual([t["label"] for t in view["timelines"]], ["predicted", "measured"])
+        self.assertAlmostEqual(view["timelines"][1]["makespan_ns"] * 1e-9, steps[3]["step_s"], 3)
+        # Cut off in the middle of a row, and before its end.
+        metrics = self.folder / "run/metrics.jsonl"
+        metrics.write_text(metrics.read_text()[:-200])
+        self.expect_success("report", "run", "-o", "page.html", "--force")
+        warnings = " ".join(data_of(self.folder / "page.html")["views"][0]["warnings"])
+        self.assertIn("cut off", warnings)
+        self.assertIn("not at its end", warnings)
+        metrics.write_text('{"step": 0, "loss": "low"}\n')
+        self.expect_failure(2, ["metrics.jsonl line 1"], "report", "run", "-o", "other.html")
+
+    @unittest.skipIf(BROWSER is None, "needs chromium")
+    def test_chromium_draws_runs_and_comparisons(self):
+        if not self.has_engine():
+            self.skipTest("needs the engine")
+        self.train("a")
+        self.train("b")
+        self.expect_success("report", "a", "-o", "page.html")
+        view = data_of(self.folder / "page.html")["views"][0]
+        for width in (390, 1280, 1600):
+            for scheme in ("light", "dark"):
+                dark = ["--force-dark-mode"] if scheme == "dark" else []
+                drawn = self.draw(self.folder / "page.html", *dark, width=width)
+        self.expect_figure(drawn, "makespan-predicted", view["timelines"][0]["makespan_ns"])
+        self.expect_figure(drawn, "makespan-measured", view["timelines"][1]["makespan_ns"])
+        self.expect_figure(drawn, "gap-step", view["gap"]["step_ns"])
+        for cause in view["gap"]["causes"]:
+            if f"gap-{cause['cause']}" in drawn.figures:
+                self.expect_figure(drawn, f"gap-{cause['cause']}", cause["ns"])
+        losses = view["steps"]["loss"]
+        self.expect_figure(drawn, "loss-last", losses[-1])
+        self.expect_figure(drawn, "step-median", statistics.median(view["steps"]["step_s"]))
+        self.expect_success("report", "a", "b", "-o", "both.html")
+        drawn = self.draw(self.folder / "both.html")
+        self.assertGreaterEqual(len(drawn.figures["makespan-measured"]), 2)
+
+    @unittest.skipIf(BROWSER is None, "needs chromium")
+    def test_names_that_look_like_pages_are_text(self):
+        evil = "<img src=x onerror=document.documentElement.dataset.error=1></script><b>&amp;"
+        table = (self.folder / "train.csv").read_text()
+        (self.folder / "train.csv").write_text(table.replace("s01", evil))
+        self.expect_success(
+            *self.simulate("--lanes", 2, "--policy", "lpt-2d", "--report", "page.html")
+        )
+        samples = data_of(self.folder / "page.html")["views"][0]["timelines"][0]["samples"]
+        self.assertTrue(any(evil in name for name in samples), samples)
+        drawn = self.draw(self.folder / "page.html")
+        self.assertNotIn("img", drawn.tags)
+
+
+if __name__ == "__main__":
+    if BROWSER is None:
+        print("skipped: what Chromium draws (no chromium that runs)")
+    cli_fixture.main()
