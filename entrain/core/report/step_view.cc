@@ -62,6 +62,10 @@ class TimelineDrawing {
       });
     }
     merges_ = computes > most_operations;
+    // So many blocks a lane, as a screen can show and as the page may hold.
+    const std::int64_t blocks =
+        std::clamp<std::int64_t>(most_operations / std::ssize(of_lane_), 200, 4000);
+    block_ = timeline.makespan / blocks;
     computes_ = computes;
   }
 
@@ -126,24 +130,23 @@ class TimelineDrawing {
 
   Json draw_lane(const std::vector<const TimelineEvent*>& events) {
     std::vector<int> kinds;
-    std::vector<int> units;
+    std::vector<const TimelineEvent*> drawn;  // null where several are one
     std::vector<int> waits;
     std::vector<std::int64_t> gaps;
     std::vector<std::int64_t> durations;
-    const nanoseconds near = timeline_.makespan / 4000;
     nanoseconds end{0};
     nanoseconds begin{0};  // of the last that is drawn
     for (const TimelineEvent* event : events) {
       const Operation& operation = operation_of(*event);
-      if (merges_ && !kinds.empty() && event->finish - begin <= near) {
+      if (merges_ && !kinds.empty() && event->finish - begin <= block_) {
         kinds.back() = kMerged;
-        units.back() = -1;
+        drawn.back() = nullptr;
         durations.back() += (event->finish - end).count();
       } else {
         const nanoseconds gap = std::max(nanoseconds{0}, event->start - end);
         begin = end + gap;
         kinds.push_back(kind_of(operation.kind));
-        units.push_back(unit_of(event->replica, operation.unit));
+        drawn.push_back(event);
         waits.push_back(gap.count() > 0 ? wait_of(operation, kinds.size() == 1) : kNone);
         gaps.push_back(gap.count());
         durations.push_back(std::max<std::int64_t>(0, (event->finish - begin).count()));
@@ -152,18 +155,24 @@ class TimelineDrawing {
       end = begin + nanoseconds(durations.back());
     }
     drawn_ += std::ssize(kinds);
+    std::vector<int> units;
+    for (const TimelineEvent* event : drawn) {
+      units.push_back(event == nullptr ? -1 : unit_of(event->replica, operation_of(*event).unit));
+    }
     return {
         {"kind", kinds}, {"unit", units}, {"gap_ns", gaps}, {"dur_ns", durations}, {"wait", waits}};
   }
 
-  static Json draw_memory(const std::vector<MemoryStep>& steps) {
+  // Of steps at one time, or within a block, the largest.
+  [[nodiscard]] Json draw_memory(const std::vector<MemoryStep>& steps) const {
     if (steps.empty()) {
       return nullptr;
     }
     std::vector<std::int64_t> times;
     std::vector<std::int64_t> bytes;
     for (const MemoryStep& step : steps) {
-      if (!times.empty() && times.back() == step.time.count()) {
+      if (!times.empty() && (times.back() == step.time.count() ||
+                             (merges_ && step.time.count() - times.back() <= block_.count()))) {
         bytes.back() = std::max(bytes.back(), step.bytes);
         continue;
       }
@@ -235,6 +244,7 @@ class TimelineDrawing {
                  {"samples", Json::array()},
                  {"tokens", Json::array()}};
   bool merges_ = false;
+  nanoseconds block_{0};  // operations of a lane within it are drawn as one, if at all
   std::int64_t computes_ = 0;
   std::int64_t drawn_ = 0;
 };

@@ -30,7 +30,7 @@ struct StepViewRequest {
 inline constexpr int kStepViewVersion = 1;
 inline constexpr const char* kStepViewName = "step.json";  // in a run's folder
 // Operations of a timeline up to which each is kept. Above it those of a lane that follow one
-// another within a 4,000th of the step are merged, and `thinned` says so.
+// another are merged into 200 to 4,000 blocks a lane, and `thinned` says so.
 inline constexpr std::int64_t kMostOperations = 200'000;
 
 // {"version", "step", "headline", "facts", "timelines", "gap", "balance", "lanes"}; docs/report.md
