@@ -34,6 +34,7 @@ void add_report_command(CLI::App& app, Action& action);
 void add_export_command(CLI::App& app, Action& action);
 void add_explain_command(CLI::App& app, Action& action);
 void add_doctor_command(CLI::App& app, Action& action);
+void add_top_command(CLI::App& app, Action& action);
 void add_env_command(CLI::App& app, Action& action);
 // Only in the program with torch; `train` is in train_command.h.
 void add_profile_command(CLI::App& app, Action& action);

@@ -56,8 +56,11 @@ struct TrainFlags {
 };
 
 // Opened before the run, so that a name that cannot be had stops it; written after it.
-Output open_report(const TrainFlags& options) {
-  Outputs outputs({options.config}, options.force);
+Output open_report(const TrainFlags& options, const engine::RunConfig& config) {
+  Outputs outputs(
+      {options.config, config.model_file, config.data.train, config.data.validation, config.output},
+      options.force);
+  outputs.open("metrics.prometheus", config.metrics.prometheus, OutputKind::kExposition);
   return outputs.open("--report", options.report, OutputKind::kPage);
 }
 
@@ -240,7 +243,7 @@ int run(const TrainFlags& options) {
   engine::RunConfig config;  // outlives the thread that ends a run which is late
   StopSignals signals(engine::request_dumps, /*has_launcher=*/false);
   config = read_config(options);
-  const Output page = open_report(options);
+  const Output page = open_report(options, config);
   std::optional<HeldFolders> held;
   if (!options.dry_run) {
     held.emplace(config, 0);
@@ -376,7 +379,7 @@ int run_process(const TrainFlags& options, const ProcessGroups& groups) {
       },
       [&] {
         read();
-        page = open_report(options);
+        page = open_report(options, config);
         if (!options.dry_run) {
           held.emplace(config, 0);
         }

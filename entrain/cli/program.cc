@@ -29,7 +29,7 @@ struct Command {
   const char* purpose = nullptr;  // of one that may be null
 };
 
-constexpr std::array<Command, 17> kCommands = {{
+constexpr std::array<Command, 18> kCommands = {{
     {"index", add_index_command},
     {"profile", kWithTorch ? add_profile_command : nullptr, "Measures layer costs"},
     {"cost", add_cost_command},
@@ -47,6 +47,7 @@ constexpr std::array<Command, 17> kCommands = {{
     {"checkpoint",
      kWithTorch ? add_checkpoint_command : nullptr,
      "Shows, verifies, exports checkpoints"},
+    {"top", add_top_command},
     {"doctor", add_doctor_command},
     {"env", add_env_command},
 }};

@@ -54,6 +54,7 @@ BASES = {
         *["train.csv", *STUDY[2:], "--ranks", "1", "--microbatches", "1", "--microbatch", "1"],
         *["--search-steps", "10", "--order", "{new}"],
     ],
+    "top": ["run", "--once"],
     "doctor": ["run"],
     "env": [],
     "profile": [

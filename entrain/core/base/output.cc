@@ -60,7 +60,8 @@ constexpr std::array kMarks = {
          {}},
     Mark{OutputKind::kNumpy, "an array (numpy)", "\x93", {"NUMPY"}},
     Mark{OutputKind::kPaths, "paths (a JSON list)", "[\"", {"\"]"}},
-    Mark{OutputKind::kFeedKey, "a key of `feed`", "#entrainfeedkey", {}}};
+    Mark{OutputKind::kFeedKey, "a key of `feed`", "#entrainfeedkey", {}},
+    Mark{OutputKind::kExposition, "figures of `train` (Prometheus)", "#HELPentrain_", {}}};
 
 const Mark& mark_of(OutputKind kind) {
   return *std::find_if(

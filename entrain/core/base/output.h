@@ -35,6 +35,7 @@ enum class OutputKind : std::uint8_t {
   kNumpy,         // arrays of `export`
   kPaths,         // JSON of `export --xtuner`
   kFeedKey,       // key of `feed --new-key`
+  kExposition,    // text format of Prometheus, of `train`
 };
 
 // "an index (CSV)"

@@ -43,6 +43,7 @@ const std::map<OutputKind, std::string> kWritten = {
     {OutputKind::kNumpy, "\x93NUMPY\x01"},
     {OutputKind::kPaths, "[\"data/train.jsonl\"]\n"},
     {OutputKind::kFeedKey, "# entrain feed key\nfeed abc\n"},
+    {OutputKind::kExposition, "# HELP entrain_step Finished steps.\n"},
     {OutputKind::kWeights,
      std::string("\x40\0\0\0\0\0\0\0", 8) +
          "{\"__metadata__\":{\"format\":\"pt\",\"writer\":\"entrain\"},\"a\":{}}"},

@@ -156,6 +156,7 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
     num_slots.push_back(replica.num_slots);
   }
   Json entry = {{"step", record.step},
+                {"steps", steps_},
                 {"loss", record.loss},
                 {"samples", prepared.batch.size()},
                 {"llm_tokens", prepared.llm_tokens},

@@ -75,6 +75,7 @@ TEST(MetricsLog, WritesEveryFigureOfAStep) {
   ASSERT_EQ(lines.size(), 1U);
   const Json& line = lines[0];
   const std::map<std::string, double> expected = {{"step", 3},
+                                                  {"steps", 10},
                                                   {"loss", 2.5},
                                                   {"grad_norm", 0.75},
                                                   {"learning_rate", 1e-3},

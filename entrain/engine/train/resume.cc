@@ -307,7 +307,7 @@ std::string set_aside(const RunConfig& config) {
   }
   std::vector<std::string> places;
   std::error_code ignored;
-  for (const char* name : {kCheckpointsName, "dumps", "logs"}) {
+  for (const char* name : {kCheckpointsName, "dumps", "logs", kTensorboardName}) {
     if (fs::exists(folder / name, ignored)) {
       names.emplace_back(name);
     }

@@ -189,6 +189,13 @@ struct FaultConfig {                   // [faults]; docs/faults.md
   int max_skips_in_a_row = 10;         // more than these stop the run, >= 0
 };
 
+inline constexpr const char* kTensorboardName = "tensorboard";  // in the run folder
+
+struct MetricsConfig {       // [metrics]; beside metrics.jsonl
+  bool tensorboard = false;  // event files in the folder `tensorboard` of the run folder
+  std::string prometheus;    // file of the last step's figures (exposition.h); empty: none
+};
+
 inline constexpr const char* kExportMerged = "merged";
 inline constexpr const char* kExportAdapter = "adapter";
 
@@ -224,6 +231,7 @@ struct RunConfig {
   CheckpointConfig checkpoint;
   ExecutionConfig execution;
   FaultConfig faults;
+  MetricsConfig metrics;
   InitConfig init;
   std::optional<LoraConfig> lora;
 };

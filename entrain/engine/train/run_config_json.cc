@@ -119,6 +119,8 @@ Json to_json(const RunConfig& config) {
        {{"on_bad_sample", config.faults.on_bad_sample},
         {"on_nan", config.faults.on_nan},
         {"max_skips_in_a_row", config.faults.max_skips_in_a_row}}},
+      {"metrics",
+       {{"tensorboard", config.metrics.tensorboard}, {"prometheus", config.metrics.prometheus}}},
   };
   const InitConfig& init = config.init;
   if (!init.from.empty() || !init.modules.empty() || !init.random.empty() ||

@@ -146,6 +146,20 @@ TEST(RunConfig, StopsAtFaultsByDefault) {
             std::string::npos);
 }
 
+TEST(RunConfig, ExportsNoMetricsUnlessAsked) {
+  const RunConfig plain = parse(kMinimal);
+  EXPECT_FALSE(plain.metrics.tensorboard);
+  EXPECT_EQ(plain.metrics.prometheus, "");
+  const std::string table = "[metrics]\ntensorboard = true\nprometheus = \"run.prom\"\n";
+  const RunConfig config = parse(kMinimal + table);
+  const RunConfig again = run_config_from_json(to_json(config), "config.json");
+  EXPECT_TRUE(again.metrics.tensorboard);
+  EXPECT_EQ(again.metrics.prometheus, "run.prom");
+  EXPECT_NE(message_of(std::string(kMinimal) + "[metrics]\ntensorbord = true\n")
+                .find("metrics.tensorbord: unknown key, did you mean 'tensorboard'?"),
+            std::string::npos);
+}
+
 TEST(RunConfig, RefusesUnknownKeysWithSuggestion) {
   const std::string message = message_of(std::string(kMinimal) + "[optimizer]\nlearning_rat = 1\n");
   EXPECT_NE(message.find("run.toml"), std::string::npos) << message;

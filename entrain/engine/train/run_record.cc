@@ -68,6 +68,7 @@ RunRecord::RunRecord(const RunSetup& setup, std::int64_t first_step)
                setup.resume.has_value() && setup.resume->continues ? std::optional(first_step)
                                                                    : std::nullopt,
                setup.config.execution.log_samples),
+      exports_(setup.config, first_step),
       drift_(DriftWatch::of(setup)) {}
 
 void RunRecord::begin(const std::string& set_aside, bool in_processes) {
@@ -165,6 +166,7 @@ void RunRecord::step(const PreparedStep& prepared, StepRecord record) {
     predicted_seconds_.push_back(
         std::chrono::duration<double>(prepared.predicted.makespan).count());
   }
+  exports_.step(prepared, record);
   if (prepared.step == setup_.config.execution.trace_step && !record.skipped.has_value()) {
     write_step(setup_, prepared, record.measured);
   }
@@ -173,6 +175,7 @@ void RunRecord::step(const PreparedStep& prepared, StepRecord record) {
 void RunRecord::validation(std::int64_t step, double loss) {
   validation_loss_ = loss;
   metrics_.validation(step, loss);
+  exports_.validation(step, loss);
 }
 
 RunFigures RunRecord::figures() const {

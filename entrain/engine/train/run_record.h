@@ -14,6 +14,7 @@
 #include "entrain/engine/train/prepared_step.h"
 #include "entrain/engine/train/run_setup.h"
 #include "entrain/engine/train/run_speed.h"
+#include "entrain/engine/train/step_exports.h"
 
 namespace entrain::engine {
 
@@ -31,7 +32,7 @@ struct RunFigures {
 class RunRecord {
  public:
   // For a run that begins at `first_step`. Requires  setup outlives this object.
-  // Throws  SystemFailure when metrics.jsonl cannot be written.
+  // Throws  SystemFailure when metrics.jsonl or what [metrics] asks for cannot be written.
   RunRecord(const RunSetup& setup, std::int64_t first_step);
 
   // Notes at the start of a run. `set_aside`: prepare_folders()'s line; `in_processes`: whether
@@ -53,6 +54,7 @@ class RunRecord {
   const RunSetup& setup_;
   std::int64_t first_step_;
   MetricsLog metrics_;
+  StepExports exports_;
   std::optional<DriftWatch> drift_;
   RunSpeed speed_;
   std::int64_t skipped_ = 0;
