@@ -55,8 +55,29 @@ struct TrainFlags {
   bool json = false;
 };
 
+// What goes into the run's own folder must not meet what the run writes there.
+void check_in_run(const std::string& option,
+                  const std::string& name,
+                  const engine::RunConfig& config,
+                  const std::string& ending) {
+  const std::filesystem::path path = std::filesystem::weakly_canonical(name);
+  const std::filesystem::path folder = std::filesystem::weakly_canonical(config.output);
+  const auto end = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first;
+  if (!name.empty() && end == folder.end() &&
+      (path.parent_path() != folder || path.extension() != ending)) {
+    throw InvalidInput(concat(option,
+                              ": '",
+                              name,
+                              "' is in the run's folder, where only a name that ends with ",
+                              ending,
+                              " can be had, directly in it"));
+  }
+}
+
 // Opened before the run, so that a name that cannot be had stops it; written after it.
 Output open_report(const TrainFlags& options, const engine::RunConfig& config) {
+  check_in_run("--report", options.report, config, ".html");
+  check_in_run("metrics.prometheus", config.metrics.prometheus, config, ".prom");
   Outputs outputs(
       {options.config, config.model_file, config.data.train, config.data.validation, config.output},
       options.force);

@@ -1,5 +1,7 @@
 // entrain simulate: step time, bound, memory and balance of policies × schedules, without training.
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <iostream>
 
 #include <nlohmann/json.hpp>
@@ -104,7 +106,8 @@ Json report_of(const SimulateFlags& options,
                const Study& study,
                const Plan& plan,
                const CasesRequest& request,
-               const std::vector<CaseResult>& cases) {
+               const std::vector<CaseResult>& cases,
+               const std::vector<CaseSummary>& summaries) {
   std::vector<const CaseResult*> shown;
   for (const CaseResult& result : cases) {
     if (result.steps.front().refused.empty()) {
@@ -127,6 +130,14 @@ Json report_of(const SimulateFlags& options,
     views.push_back(view_of_step(step_view(view, kMostOperations / std::ssize(shown)),
                                  result.policy + " with " + result.schedule));
     views.back()["facts"].push_back({"policy", result.policy});
+    const auto summary = std::find_if(summaries.begin(), summaries.end(), [&](const auto& other) {
+      return other.policy == result.policy && other.schedule == result.schedule;
+    });
+    if (request.steps > 1 && summary != summaries.end()) {
+      views.back()["facts"].push_back(
+          {concat("median of ", request.steps, " steps"),
+           format_duration(std::chrono::nanoseconds(std::llround(1e9 * summary->step_s)))});
+    }
     views.back()["plan"] = view_of_plan(to_json(first.step.plan));
   }
   if (drawn < shown.size()) {
@@ -271,7 +282,7 @@ int run(const SimulateFlags& options) {
     write_case(first_step_of(options, study, plan, request, *shown), *shown, trace, torch_csv);
   }
   if (report.named()) {
-    report.write(report_page(report_of(options, study, plan, request, cases)));
+    report.write(report_page(report_of(options, study, plan, request, cases, summaries)));
     std::cerr << "report of each row's first step: " << options.report << "\n";
   }
   if (trace.named()) {

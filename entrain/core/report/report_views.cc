@@ -1,5 +1,6 @@
 #include "entrain/core/report/report_views.h"
 
+#include <chrono>
 #include <cmath>
 #include <map>
 #include <vector>
@@ -17,6 +18,10 @@ namespace {
 
 constexpr int kWholePercent = 100;
 
+std::string seconds_text(double seconds) {
+  return format_duration(std::chrono::nanoseconds(std::llround(1e9 * seconds)));
+}
+
 void add_fact(Json& view, const std::string& name, const std::string& value) {
   view["facts"].push_back({name, value});
 }
@@ -26,7 +31,7 @@ Json view_of_case(const Json& row, const std::string& where) {
   ObjectReader reader(row, where);
   Json view = view_of_nothing(concat(
       reader.required<std::string>("policy"), " with ", reader.required<std::string>("schedule")));
-  if (!row.contains("step_s")) {
+  if (!row.contains("step_s") && reader.optional<std::int64_t>("refused", 0) > 0) {
     view["warnings"].push_back(
         concat("Refused: ", reader.optional<std::string>("reason", "nothing fits")));
     return view;
@@ -37,9 +42,9 @@ Json view_of_case(const Json& row, const std::string& where) {
       fmt::format("The step is predicted to take {:.4g} s, {:.2f} times its lower bound.",
                   step_s,
                   bound_s > 0 ? step_s / bound_s : 0.0));
-  add_fact(view, "median step", fmt::format("{:.4g} s", step_s));
-  add_fact(view, "95th percentile", fmt::format("{:.4g} s", reader.required<double>("step_p95_s")));
-  add_fact(view, "lower bound", fmt::format("{:.4g} s", bound_s));
+  add_fact(view, "median step", seconds_text(step_s));
+  add_fact(view, "95th percentile", seconds_text(reader.required<double>("step_p95_s")));
+  add_fact(view, "lower bound", seconds_text(bound_s));
   add_fact(view, "over the best", fmt::format("{:.3f}", reader.required<double>("vs_best")));
   add_fact(
       view, "idle", fmt::format("{:.0f} %", kWholePercent * reader.required<double>("bubble")));
@@ -49,13 +54,16 @@ Json view_of_case(const Json& row, const std::string& where) {
   if (const Json* causes = reader.find("gap_causes"); causes != nullptr) {
     ObjectReader shares(*causes, reader.where("gap_causes"));
     Json list = Json::array();
+    double sum = 0;
     for (const auto& [name, share] : causes->items()) {
+      const auto of_bound = shares.required<double>(name);
+      sum += name == "in_bound" ? -of_bound : of_bound;
       if (name != "in_bound") {
-        list.push_back(
-            {{"cause", name}, {"ns", std::llround(1e9 * bound_s * shares.required<double>(name))}});
+        list.push_back({{"cause", name}, {"ns", std::llround(1e9 * bound_s * of_bound)}});
       }
     }
-    view["gap"] = {{"step_ns", std::llround(1e9 * step_s)},
+    // Causes are means over steps, and so is the step that they make up.
+    view["gap"] = {{"step_ns", std::llround(1e9 * bound_s * (1 + sum))},
                    {"bound_ns", std::llround(1e9 * bound_s)},
                    {"causes", list}};
   }
@@ -98,6 +106,10 @@ Json view_of_nothing(const std::string& name) {
 }
 
 Json views_of(const std::filesystem::path& path) {
+  if (path.filename() == "metrics.jsonl") {
+    throw InvalidInput(
+        fmt::format("'{}': name the run's folder, which has its plan, too", path.string()));
+  }
   if (std::filesystem::is_directory(path)) {
     return Json::array({view_of_run(path)});
   }

@@ -114,18 +114,19 @@ TEST_F(RunView, RefusesFoldersThatAreNoRunsByName) {
 }
 
 TEST_F(RunView, TakesRowsOfSimulateAndNumbersEqualNames) {
-  const Json cases = {{"rows",
-                       {{{"policy", "entrain"},
-                         {"schedule", "1f1b"},
-                         {"step_s", 2.0},
-                         {"step_p95_s", 2.2},
-                         {"lower_bound_s", 1.6},
-                         {"vs_best", 1.0},
-                         {"bubble", 0.25},
-                         {"num_slots", 8.0},
-                         {"peak_bytes", 1 << 20},
-                         {"gap_causes", {{"fill", 0.05}, {"drain", 0.2}, {"in_bound", 0.0}}}},
-                        {{"policy", "entrain"}, {"schedule", "1f1b"}, {"reason", "too large"}}}}};
+  const Json cases = {
+      {"rows",
+       {{{"policy", "entrain"},
+         {"schedule", "1f1b"},
+         {"step_s", 2.0},
+         {"step_p95_s", 2.2},
+         {"lower_bound_s", 1.6},
+         {"vs_best", 1.0},
+         {"bubble", 0.25},
+         {"num_slots", 8.0},
+         {"peak_bytes", 1 << 20},
+         {"gap_causes", {{"fill", 0.05}, {"drain", 0.2}, {"in_bound", 0.0}}}},
+        {{"policy", "entrain"}, {"schedule", "1f1b"}, {"refused", 3}, {"reason", "too large"}}}}};
   folder_.write("cases.json", cases.dump());
   const Json report = report_of_views(views_of(run() / "cases.json"), "cases");
   EXPECT_EQ(report["views"][0]["name"], "entrain with 1f1b");
@@ -133,7 +134,7 @@ TEST_F(RunView, TakesRowsOfSimulateAndNumbersEqualNames) {
   EXPECT_NE(report["views"][1]["warnings"][0].get<std::string>().find("too large"),
             std::string::npos);
   const Json& gap = report["views"][0]["gap"];
-  EXPECT_EQ(gap["step_ns"], 2'000'000'000);
+  EXPECT_EQ(gap["step_ns"], 2'000'000'000) << "the bound and its causes";
   EXPECT_EQ(gap["causes"][1]["ns"], 320'000'000);
 }
 

@@ -106,9 +106,9 @@ std::optional<double> median_of(std::vector<double> values) {
   if (values.empty()) {
     return std::nullopt;
   }
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 std::string seconds_text(double seconds) {
@@ -173,6 +173,8 @@ void add_facts(Json& view, const Json& config, const Json& plan) {
   fact("schedule", plan.at("schedule").get<std::string>());
   fact("replicas x lanes",
        fmt::format("{} x {}", plan.at("replicas").get<int>(), plan.at("lanes").size()));
+  fact("steps", format_count(config.at("steps").get<std::int64_t>()));
+  fact("seed", std::to_string(config.value("seed", std::int64_t{0})));
   fact("global batch", format_count(config.at("data").at("global_batch").get<std::int64_t>()));
   fact("model", config.at("model").get<std::string>());
   fact("device", config.at("execution").at("device").get<std::string>());
@@ -194,6 +196,10 @@ auto with_file(const std::filesystem::path& path, const Use& use) {
 }  // namespace
 
 Json view_of_run(const std::filesystem::path& folder) {
+  if (!std::filesystem::exists(folder / "metrics.jsonl")) {
+    throw InvalidInput(
+        fmt::format("'{}' is no run's folder: it has no metrics.jsonl", folder.string()));
+  }
   const RunRows rows = read_run_rows(folder / "metrics.jsonl");
   const std::filesystem::path step_path = folder / kStepViewName;
   const bool drawn = std::filesystem::exists(step_path);

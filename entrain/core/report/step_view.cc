@@ -22,7 +22,7 @@ using std::chrono::nanoseconds;
 
 // What a page reads: numbers, since there are many.
 enum Kind { kForwardKind, kBackwardKind, kInputKind, kWeightKind, kOptimizerKind, kOther, kMerged };
-enum Wait { kNone, kFillWait, kFeatures, kActivation, kGradient, kOtherWait };
+enum Wait { kNone, kFillWait, kFeatures, kActivation, kGradient, kOtherWait, kDrainWait };
 
 Kind kind_of(OperationKind kind) {
   switch (kind) {
@@ -123,8 +123,10 @@ class TimelineDrawing {
       case OperationKind::kBackward:
       case OperationKind::kBackwardInput:
         return kGradient;
-      default:
+      case OperationKind::kBackwardWeight:
         return kOtherWait;
+      default:
+        return kDrainWait;  // what ends the step
     }
   }
 
@@ -396,7 +398,8 @@ std::vector<std::string> headline_of(const StepViewRequest& request) {
     return whole > 0 ? 100 * static_cast<double>(time.count()) / whole : 0.0;
   };
   std::vector<std::string> result = {
-      fmt::format("{:.0f} % of the lanes' time is arithmetic; {:.0f} % is {}.",
+      fmt::format("{}{:.0f} % of the lanes' time is arithmetic; {:.0f} % is {}.",
+                  request.measured == nullptr ? "" : "Predicted: ",
                   share(sum.busy()),
                   share(largest->first),
                   largest->second)};
@@ -407,6 +410,15 @@ std::vector<std::string> headline_of(const StepViewRequest& request) {
                     static_cast<double>(request.predicted->makespan.count()) /
                         static_cast<double>(request.bound.count()),
                     format_duration(request.bound)));
+  }
+  if (request.measured != nullptr && request.predicted->makespan.count() > 0) {
+    result.push_back(fmt::format(
+        "Measured it took {}, {:.2f} times the prediction; {:.0f} % of its lanes' time was "
+        "arithmetic.",
+        format_duration(request.measured->makespan),
+        static_cast<double>(request.measured->makespan.count()) /
+            static_cast<double>(request.predicted->makespan.count()),
+        100 * (1 - bubble_fraction(*request.measured))));
   }
   return result;
 }

@@ -171,7 +171,10 @@ TEST(StepView, SaysInWordsWhereTheTimeWent) {
   request.sample_ids = &ids;
   request.bound = step.bound;
   const Json view = step_view(request);
-  ASSERT_EQ(view["headline"].size(), 2U);
+  ASSERT_EQ(view["headline"].size(), 3U);
+  EXPECT_EQ(view["headline"][2].get<std::string>().find("Measured it took "), 0U);
+  EXPECT_NE(view["headline"][2].get<std::string>().find(", 1.00 times the prediction"),
+            std::string::npos);
   EXPECT_NE(view["headline"][0].get<std::string>().find("% of the lanes' time is arithmetic"),
             std::string::npos);
   EXPECT_NE(view["headline"][1].get<std::string>().find("times its lower bound"),
@@ -187,6 +190,9 @@ TEST(StepView, SaysInWordsWhereTheTimeWent) {
             step.timeline.makespan.count() - step.bound.count());
   request.bound = std::chrono::nanoseconds(0);
   EXPECT_TRUE(step_view(request)["gap"].is_null());
+  EXPECT_EQ(step_view(request)["headline"].size(), 2U);
+  EXPECT_EQ(step_view(request)["headline"][0].get<std::string>().find("Predicted: "), 0U);
+  request.measured = nullptr;
   EXPECT_EQ(step_view(request)["headline"].size(), 1U);
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <utility>
 
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
@@ -77,18 +78,17 @@ StepExports::StepExports(const RunConfig& config, std::int64_t first_step)
     : exposition_(config.metrics.prometheus) {
   totals_.run = config.output;
   totals_.steps = config.steps;
+  if (!exposition_.empty()) {
+    write_file(exposition_, "");  // a place that cannot be written is known before the first step
+  }
   if (config.metrics.tensorboard) {
     events_.emplace(std::filesystem::path(config.output) / kTensorboardName, first_step);
   }
 }
 
 StepExports::~StepExports() {
-  try {
-    if (pending_) {
-      write_exposition();
-    }
-  } catch (const std::exception& error) {
-    std::fputs(concat("entrain: warning: ", error.what(), "\n").c_str(), stderr);
+  if (pending_) {
+    write_exposition();
   }
 }
 
@@ -121,8 +121,15 @@ void StepExports::validation(std::int64_t step, double loss) {
   pending_ = !exposition_.empty() && totals_.finished_s > 0;
 }
 
+// A full disk for a monitor's file is no reason to end a run.
 void StepExports::write_exposition() {
-  write_file(exposition_, exposition(row_, totals_));
+  try {
+    write_file(exposition_, exposition(row_, totals_));
+  } catch (const std::exception& error) {
+    if (!std::exchange(warned_, true)) {
+      std::fputs(concat("entrain: warning: ", error.what(), "\n").c_str(), stderr);
+    }
+  }
   written_ = std::chrono::steady_clock::now();
   pending_ = false;
 }

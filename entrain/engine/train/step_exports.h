@@ -41,6 +41,7 @@ class StepExports {
   std::filesystem::path exposition_;  // empty: none
   RunRow row_;                        // of the last step
   RunTotals totals_;
+  bool warned_ = false;   // that it could not be written
   bool pending_ = false;  // the last step is not in the file yet
   std::optional<std::chrono::steady_clock::time_point> written_;
 };

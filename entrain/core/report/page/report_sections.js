@@ -75,22 +75,23 @@ function comparison(views) {
   const median = (list) => quantile(known(list), 0.5);
   const made = (label) => (view) => view.timelines.find((timeline) => timeline.label === label)
     ?.makespan_ns ?? NaN;
-  const step = (view) => { const ns = view.gap?.step_ns ?? made("predicted")(view); return Number
-      .isFinite(ns) ? ns : 1e9 * median(view.steps?.step_s); };
+  // Runs are compared by what they measured, over all their steps.
+  const measured = (view) => 1e9 * median(view.steps?.step_s);
+  const runs = views.every((view) => Number.isFinite(measured(view)));
+  const predicted = (view) => view.gap?.step_ns ?? made("predicted")(view);
+  const step = runs ? measured : predicted;
   const columns = [
-    ["step time", "compared-step", step, time_text],
+    [runs ? "median measured step" : "predicted step", "compared-step", step, time_text],
     ["ratio to the first", "compared-ratio", (view) => step(view) / step(views[0]), (v) =>
       `${v.toFixed(3)} ×`
     ],
+    ...(runs ? [["drawn step, predicted", "compared-predicted", predicted, time_text]] : []),
     ["lower bound", "compared-bound", (view) => view.gap?.bound_ns ?? 1e9 * median(view.steps
       ?.lower_bound_s), time_text],
     ["step over bound", "compared-over-bound", (view) => (view.gap ? view.gap.step_ns / view.gap
       .bound_ns : NaN), (v) => `${v.toFixed(3)} ×`],
     ["idle share of lanes", "compared-idle", idle_fraction, percent],
-    ["measured timeline", "compared-measured", made("measured"), time_text],
-    ["median measured step", "compared-step-median", (view) => median(view.steps?.step_s),
-      seconds_text
-    ],
+    ["drawn step, measured", "compared-measured", made("measured"), time_text],
     ["median tokens/s", "compared-tokens-per-second", (view) => median(view.steps
       ?.llm_tokens_per_s), (v) => digits(v)],
     ["median data wait", "compared-data-wait", (view) => median(view.steps?.data_wait_s),
@@ -126,6 +127,7 @@ function comparison(views) {
 }
 
 // How the causes and the bound make up the step: step = (bound - in_bound) + causes + rest.
+// What the bound has beyond the lane's work is `rest`.
 function gap_parts({ step_ns, bound_ns, causes }) {
   const total = sum(causes.map((cause) => cause.ns));
   const in_bound = Math.max(0, total - (step_ns - bound_ns));
@@ -159,7 +161,7 @@ function gap_section(views) {
         value: work, colour: "--c-bound", text: time_text(work) },
       ...causes.map((name) => ({ name, value: of(gap, name), colour: colour_of(name),
         text: time_text(of(gap, name)) })),
-      { name: "no cause known", value: rest, colour: "--c-rest", text: time_text(rest) }
+      { name: "beside the bound", value: rest, colour: "--c-rest", text: time_text(rest) }
     ];
     return make("div", { class: "gaprow" }, view_heading(view, index, several), words,
       make("div", { style: { "margin-top": "6px" } }, stacked_bar(parts, longest,
@@ -172,16 +174,16 @@ function gap_section(views) {
     make("span", { class: "said" }, CAUSES[name] || "")
   ]);
   if (shown.some(({ rest }) => rest > 0)) {
-    rows.push([key("var(--c-rest)", "no cause known"), ...shown.flatMap(({ gap, rest }) => [figure(
+    rows.push([key("var(--c-rest)", "beside the bound"), ...shown.flatMap(({ gap, rest }) => [figure(
       "gap-rest", rest, time_text(rest)), figure("gap-rest-fraction", rest / gap.step_ns,
       percent(rest / gap.step_ns))]), make("span", { class: "said" },
-      "The causes do not add up to the gap.")]);
+      "The lane has this much more to do than the bound counts.")]);
   }
   const headings = ["cause", ...shown.flatMap(({ view }) => [several ? clip(view.name, 28) : "time",
     "of the step"
   ]), "in words"];
   return section("gap", "Where the gap to the bound goes",
-    "On the busiest lane of the slowest replica. The grey part of a bar is work; the coloured parts are the causes below.",
+    "In the predicted step, on the busiest lane of the slowest replica. The grey part of a bar is work; the coloured parts are the causes below.",
     make("div", { style: { "margin-top": "12px" } }, bars),
     table(headings, rows, { numeric: shown.flatMap((_, k) => [2 * k + 1, 2 * k + 2]),
       class: several ? "causes" : "causes one", label: "Causes of the gap" }));
@@ -214,7 +216,7 @@ function lanes_section(views) {
       "idle-fraction", idle, percent(idle)), " of their time."), make(
     "div", { class: "lanes" }, rows)];
   };
-  return section("lanes", "How each lane spends the step", null,
+  return section("lanes", "How each lane spends the predicted step", null,
     make("div", { class: "keys" }, used.map(([, text, style]) => key(`var(${style})`, text))),
     per_view(views, (view) => view.lanes.length > 0, block));
 }
@@ -286,7 +288,7 @@ function balance_section(views) {
   const blocks = per_view(views, (view) => view.balance && view.balance.replicas.length > 0, (
     view) => view.balance.modules.map((_, module) => balance_block(view, module)));
   return blocks && section("balance", "Balance of each module",
-    "Bars on the left are whole replicas, bars on the right their slots in order; the dashed line is the mean slot.",
+    "In the predicted step. Bars on the left are whole replicas, bars on the right their slots in order; the dashed line is the mean slot.",
     blocks);
 }
 
@@ -382,12 +384,12 @@ function plan_block(view) {
       ].includes(name) ? [k] : [])), label: "Lanes of the plan" }) : null,
     certificate.length ? make("ul", { class: "list plain" }, certificate.map((text) => make(
     "li", {}, text))) : null,
-    runners_up.length ? [make("p", { class: "sub" },
+    ...(runners_up.length ? [make("p", { class: "sub" },
         "The next best plans, with their step time as a multiple of this one's:"),
       table(["plan", "step time"], runners_up.map(({ what, ratio }) => [what, figure(
         "runner-up-ratio", ratio, `${ratio.toFixed(3)} ×`)]), { numeric: [1],
         label: "Runners-up" })
-    ] : null
+    ] : [])
   ];
 }
 

@@ -7,7 +7,8 @@ const WAITS = ["", "fill", "features", "activation", "gradient", "other", "drain
 const WAIT_WORDS = ["", "the pipeline fills: no operation is ready yet",
   "waits for features of an encoder",
   "waits for the activation of the previous stage", "waits for a gradient",
-  "waits for another reason", "drain: no operation is left until the step ends"
+  "waits for its samples, or for another reason",
+  "drain: nothing is left but what ends the step"
 ];
 const DRAIN = 6;
 const MAX_ARROWS = 80; // with more in view only those of the operation pointed at are drawn
